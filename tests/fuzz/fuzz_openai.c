@@ -11,11 +11,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+enum { CHOICES = 64 }; // room for them: few, so that it is used up
+
 static struct {
 	struct contract *contract;
 	struct answer *answer;
 	bool over;
 	unsigned sent;
+	size_t choices; // that are held
 } world;
 
 static void require(bool condition)
@@ -34,6 +37,8 @@ void __wrap_answer_fail_model(struct answer *answer, const struct error *error);
 void __wrap_generation_cancel(struct generation **generation);
 size_t __wrap_net_exchange_queued(const struct net_exchange *exchange);
 void __wrap_net_exchange_end(struct net_exchange *exchange);
+bool __wrap_openai_hold_choices(struct openai *openai, size_t more);
+void __wrap_openai_let_go_of_choices(struct openai *openai, size_t fewer);
 
 static void check_sent(struct json *json)
 {
@@ -93,6 +98,22 @@ void __wrap_net_exchange_end(struct net_exchange *exchange)
 {
 	(void)exchange;
 	world.over = true;
+}
+
+bool __wrap_openai_hold_choices(struct openai *openai, size_t more)
+{
+	(void)openai;
+	if (world.choices + more > CHOICES)
+		return false;
+	world.choices += more;
+	return true;
+}
+
+void __wrap_openai_let_go_of_choices(struct openai *openai, size_t fewer)
+{
+	(void)openai;
+	require(fewer <= world.choices);
+	world.choices -= fewer;
 }
 
 // ---- a request ----
@@ -166,7 +187,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			hear(&answer, (const char *)data + at, line);
 		at += line + 1;
 	}
-	json_destroy(&answer.choices);
+	answer_drop_choices(&answer);
+	require(!world.choices);
 	json_destroy(&answer.inputs);
 	buffer_finish(&answer.text);
 	return 0;
