@@ -39,17 +39,18 @@ static enum status send_head(struct rpc *rpc, enum status status, struct buffer 
 	return status;
 }
 
-static enum status send_call(struct rpc *rpc, const struct json *id, const char *method, struct json *params)
+static enum status send_call(struct rpc *rpc, const struct json *id, const char *method, struct json *params,
+			     const struct rpc_body *body)
 {
 	struct buffer head;
 	buffer_init(&head, LIMIT_HEAD_BYTES);
 	const enum status status = message_print_call(&head, id, method, params);
-	return send_head(rpc, status, &head, NULL);
+	return send_head(rpc, status, &head, body);
 }
 
 enum status rpc_notify(struct rpc *rpc, const char *method, struct json *params)
 {
-	return send_call(rpc, NULL, method, params);
+	return send_call(rpc, NULL, method, params, NULL);
 }
 
 static struct rpc_call **find(struct rpc *rpc, int64_t id)
@@ -103,7 +104,7 @@ enum status rpc_call(struct rpc *rpc, const struct rpc_ask *ask)
 	if (call)
 		keep(rpc, call, id, ask);
 	struct json *number = json_new_integer(id);
-	const enum status status = send_call(rpc, number, ask->method, params);
+	const enum status status = send_call(rpc, number, ask->method, params, ask->body);
 	json_destroy(&number);
 	struct rpc_call **at = status && call ? find(rpc, id) : NULL;
 	if (at && !*at) // told already: what sends may close

@@ -64,6 +64,7 @@ struct rpc_ask {
 	int64_t patience_ms; // STATUS_TIMEOUT if there is no answer by then; 0: it may take as long as the end is open
 	rpc_done *done;      // NULL: nobody waits, so the call is not kept, and its answer is RPC_UNASKED
 	void *context;
+	const struct rpc_body *body; // goes with it; may be NULL
 };
 // Errors, and then `done` is not called: STATUS_UNAVAILABLE (most_calls wait, the end is closed, no memory), those of
 // `send`, STATUS_LIMIT_EXCEEDED (longer than a message may be).

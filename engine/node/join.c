@@ -1,4 +1,4 @@
-/* See join.h. The calls of this node are join.request (1) and join.reveal (2); a connection that breaks begins anew. */
+/* See join.h. The calls of this node are join.request and join.reveal; a connection that breaks begins anew. */
 #include "engine/node/join.h"
 
 #include "common/base/clock.h"
@@ -7,7 +7,7 @@
 #include "common/base/ticket_text.h"
 #include "common/net/pairing.h"
 #include "common/net/ws.h"
-#include "common/wire/message.h"
+#include "common/wire/rpc.h"
 #include "engine/node/addresses.h"
 
 #include <fcntl.h>
@@ -18,8 +18,6 @@
 
 enum {
 	PROTOCOL = 1,
-	CALL_REQUEST = 1,
-	CALL_REVEAL = 2,
 	PAUSE_FIRST_MS = 2000, // each attempt shows a new code: not many, and slowly
 	PAUSE_LAST_MS = 30000,
 	NOTICE_MS = 30000,
@@ -34,6 +32,7 @@ struct join {
 	char address[CREDENTIALS_ADDRESS_BYTES]; // HOST:PORT
 	struct credentials_request request;
 	struct net_conn *conn; // NULL while there is none
+	struct rpc rpc;        // of this connection
 	struct net_timer again, notice;
 	int64_t began_ms;             // steady clock
 	int64_t pause_ms, waiting_ms; // waiting_ms: steady clock, since when a person is waited for; 0: nobody is
@@ -178,28 +177,21 @@ static void still_waiting(void *arg)
 
 // ---- messages ----
 
-static void send_call(struct join *join, int number, const char *method, struct json *params)
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
 {
-	struct buffer head;
-	struct json *id = json_new_integer(number);
-	buffer_init(&head, LIMIT_LOGIN_BYTES);
-	if (message_print_call(&head, id, method, params) ||
-	    net_conn_send_text(join->conn, buffer_text(&head), head.length)) {
+	struct join *join = arg;
+	(void)body; // none has one
+	return join->conn ? net_conn_send_text(join->conn, buffer_text(head), head->length) : STATUS_UNAVAILABLE;
+}
+
+static void ask(struct join *join, const char *method, struct json *params, rpc_done *done)
+{
+	if (rpc_call(&join->rpc,
+		     &(struct rpc_ask){.method = method, .params = params, .done = done, .context = join})) {
 		struct error error = {0};
 		error_set(&error, STATUS_INTERNAL, "%s could not be sent", method);
 		fail(join, &error);
 	}
-	json_destroy(&id);
-	buffer_finish(&head);
-}
-
-static void answer_server(struct join *join, const struct json *id)
-{
-	struct buffer head;
-	buffer_init(&head, LIMIT_LOGIN_BYTES);
-	if (id && !message_print_result(&head, id, json_new_object()))
-		net_conn_send_text(join->conn, buffer_text(&head), head.length);
-	buffer_finish(&head);
 }
 
 // Little is said to a stranger, in little space: what the node has to offer follows when it has joined.
@@ -212,6 +204,94 @@ static struct json *small_record(struct join *join)
 	return record;
 }
 
+static void refused(struct join *join, const struct error *error)
+{
+	if (error->status == STATUS_RATE_LIMITED || error->status == STATUS_UNAVAILABLE) {
+		log_warning("node", "the server cannot take this node now: %s; trying again", error->message);
+		join->pause_ms = PAUSE_LAST_MS;
+		net_conn_close(join->conn, CLOSE_DONE, "");
+		return;
+	}
+	struct error said = {0};
+	error_set(&said, error->status, "the server does not let this node in: %s", error->message);
+	error_hint(&said, "%s", error->hint);
+	fail(join, &said);
+}
+
+static void revealed(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct join *join = context;
+	(void)result;
+	if (status) {
+		refused(join, error);
+		return;
+	}
+	join->waiting_ms = clock_steady_ms();
+	net_timer_start(join->params.loop, &join->notice, NOTICE_MS, still_waiting, join);
+	show_code(join);
+}
+
+static void requested(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct join *join = context;
+	uint8_t server_nonce[PAIRING_NONCE_BYTES];
+	char nonce[PAIRING_HEX_BYTES];
+	const struct json *grant = json_get(result, "grant");
+	if (status) {
+		refused(join, error);
+		return;
+	}
+	if (grant && join->params.ticket) {
+		join->grant = json_copy(grant);
+		take_grant(join);
+		return;
+	}
+	if (grant || join->params.ticket || !pairing_read(json_get_string(result, "nonce", ""), server_nonce)) {
+		net_conn_close(join->conn, CLOSE_WRONG, "not what was asked for");
+		return;
+	}
+	pairing_code(&(struct pairing){.authority_sha256 = join->authority_sha256,
+				       .key = join->request.spki,
+				       .key_bytes = join->request.spki_bytes,
+				       .node_nonce = join->nonce,
+				       .server_nonce = server_nonce},
+		     join->code);
+	struct json *params = json_new_object();
+	pairing_print(join->nonce, nonce);
+	json_set_string(params, "nonce", nonce);
+	ask(join, "join.reveal", params, revealed);
+}
+
+static enum status decided(void *arg, const struct message *message, struct error *refusal)
+{
+	struct join *join = arg;
+	struct error error = {0};
+	const struct json *grant = json_get(message->params, "grant");
+	(void)refusal;
+	if (!json_get_bool(message->params, "approved", false)) {
+		const char *reason = json_get_string(message->params, "reason", "");
+		error_set(&error, STATUS_FORBIDDEN, "this node was not let in: %s",
+			  reason[0] ? reason : "no reason given");
+		error_hint(&error, "ask again, or join with a ticket: exogpu ticket create, where the server runs");
+		fail(join, &error);
+	} else if (!grant || !join->waiting_ms || join->grant) {
+		net_conn_close(join->conn, CLOSE_WRONG, "not what was asked for");
+	} else {
+		join->grant = json_copy(grant);
+		net_timer_stop(join->params.loop, &join->notice);
+		if (join->agreed)
+			take_grant(join);
+		else
+			fprintf(stderr,
+				"\nThe server has let this node in. Are the digits above the same there? [y/N] ");
+	}
+	return STATUS_OK;
+}
+
+static const struct rpc_method methods[] = {{"join.decided", decided}};
+
+// ---- the connection ----
+
 static void opened(void *user, struct net_conn *conn)
 {
 	struct join *join = user;
@@ -220,6 +300,15 @@ static void opened(void *user, struct net_conn *conn)
 	char commitment[PAIRING_HEX_BYTES];
 	uint8_t digest[NET_SHA256_BYTES];
 	join->conn = conn;
+	rpc_init(&join->rpc, &(struct rpc_params){.contract = join->params.contract,
+						  .serves = "server-to-node",
+						  .peer = "the server",
+						  .methods = methods,
+						  .method_count = sizeof methods / sizeof *methods,
+						  .most_calls = 1,
+						  .send = send_message,
+						  .now_ms = clock_steady_ms,
+						  .arg = join});
 	net_conn_trust(conn); // it is as large as a grant at most, and checked against the contract
 	if (!net_conn_authority(conn, &sha256) || !sha256 || pairing_nonce(join->nonce)) {
 		error_set(&error, STATUS_UNAVAILABLE,
@@ -240,118 +329,19 @@ static void opened(void *user, struct net_conn *conn)
 		pairing_print(digest, commitment);
 		json_set_string(params, "commitment", commitment);
 	}
-	send_call(join, CALL_REQUEST, "join.request", params);
-}
-
-static void refused(struct join *join, const struct message *message)
-{
-	struct error error = {0};
-	message_read_error(message, &error);
-	if (error.status == STATUS_RATE_LIMITED || error.status == STATUS_UNAVAILABLE) {
-		log_warning("node", "the server cannot take this node now: %s; trying again", error.message);
-		join->pause_ms = PAUSE_LAST_MS;
-		net_conn_close(join->conn, CLOSE_DONE, "");
-		return;
-	}
-	struct error said = {0};
-	error_set(&said, error.status ? error.status : STATUS_UNAVAILABLE, "the server does not let this node in: %s",
-		  error.message);
-	error_hint(&said, "%s", error.hint);
-	fail(join, &said);
-}
-
-static void requested(struct join *join, const struct json *result)
-{
-	uint8_t server_nonce[PAIRING_NONCE_BYTES];
-	char nonce[PAIRING_HEX_BYTES];
-	const struct json *grant = json_get(result, "grant");
-	if (grant && join->params.ticket) {
-		join->grant = json_copy(grant);
-		take_grant(join);
-		return;
-	}
-	if (grant || join->params.ticket || !pairing_read(json_get_string(result, "nonce", ""), server_nonce)) {
-		net_conn_close(join->conn, CLOSE_WRONG, "not what was asked for");
-		return;
-	}
-	pairing_code(&(struct pairing){.authority_sha256 = join->authority_sha256,
-				       .key = join->request.spki,
-				       .key_bytes = join->request.spki_bytes,
-				       .node_nonce = join->nonce,
-				       .server_nonce = server_nonce},
-		     join->code);
-	struct json *params = json_new_object();
-	pairing_print(join->nonce, nonce);
-	json_set_string(params, "nonce", nonce);
-	send_call(join, CALL_REVEAL, "join.reveal", params);
-}
-
-static void revealed(struct join *join)
-{
-	if (!join->code[0] || join->waiting_ms)
-		return;
-	join->waiting_ms = clock_steady_ms();
-	net_timer_start(join->params.loop, &join->notice, NOTICE_MS, still_waiting, join);
-	show_code(join);
-}
-
-static void decided(struct join *join, const struct json *params)
-{
-	struct error error = {0};
-	const struct json *grant = json_get(params, "grant");
-	if (!json_get_bool(params, "approved", false)) {
-		const char *reason = json_get_string(params, "reason", "");
-		error_set(&error, STATUS_FORBIDDEN, "this node was not let in: %s",
-			  reason[0] ? reason : "no reason given");
-		error_hint(&error, "ask again, or join with a ticket: exogpu ticket create, where the server runs");
-		fail(join, &error);
-	} else if (!grant || !join->waiting_ms || join->grant) {
-		net_conn_close(join->conn, CLOSE_WRONG, "not what was asked for");
-	} else {
-		join->grant = json_copy(grant);
-		net_timer_stop(join->params.loop, &join->notice);
-		if (join->agreed)
-			take_grant(join);
-		else
-			fprintf(stderr,
-				"\nThe server has let this node in. Are the digits above the same there? [y/N] ");
-	}
+	ask(join, "join.request", params, requested);
 }
 
 static void received(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct join *join = user;
-	struct message message = {0};
 	struct error error = {0};
-	int64_t id = 0;
 	if (join->ended)
 		return;
-	enum status status = binary ? message_decode(&message, bytes, length, &error)
-				    : message_decode_text(&message, (const char *)bytes, length, &error);
-	const bool call = message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION;
-	if (!status && !call && message.kind == MESSAGE_RESULT)
-		json_integer(message.id, &id);
-	const char *name = call ? message.method : id == CALL_REQUEST ? "join.request" : "join.reveal";
-	const struct contract_method *method = status ? NULL : contract_find(join->params.contract, name);
-	if (!status && message.kind == MESSAGE_ERROR)
-		refused(join, &message);
-	else if (!method || (call && strcmp(method->name, "join.decided") != 0))
+	const enum rpc_heard heard = rpc_receive(&join->rpc, bytes, length, binary, &error);
+	if (heard != RPC_SERVED && heard != RPC_ANSWERED && join->conn)
 		net_conn_close(conn, CLOSE_WRONG, "not what was asked for");
-	else if (call ? contract_check_params(join->params.contract, method, message.params, &error)
-		      : contract_check_result(join->params.contract, method, message.result, &error))
-		net_conn_close(conn, CLOSE_WRONG, "breaks the contract");
-	else if (call) {
-		answer_server(join, message.id);
-		decided(join, message.params);
-	} else if (id == CALL_REQUEST) {
-		requested(join, message.result);
-	} else {
-		revealed(join);
-	}
-	message_finish(&message);
 }
-
-// ---- the connection ----
 
 static void failed(void *user, enum net_failure failure, const char *fault)
 {
@@ -398,6 +388,7 @@ static void closed(void *user, struct net_conn *conn, int code)
 	const bool answered = conn != NULL,
 		   lasting = join->failure == NET_FAILURE_CERTIFICATE || join->failure == NET_FAILURE_OTHER;
 	join->conn = NULL;
+	rpc_close(&join->rpc, NULL);
 	net_timer_stop(join->params.loop, &join->notice);
 	leave_terminal(join);
 	json_destroy(&join->grant);

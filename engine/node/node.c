@@ -209,53 +209,62 @@ static void set_watched(void *arg, bool watched)
 		readings_set_watched(node->readings, watched);
 }
 
-static void verify_device(struct node *node, struct uplink_call *call)
+static void verify_device(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	struct error error = {0};
 	const char *device_id = json_get_string(call->params, "device_id", "");
 	enum status status = prober_verify(node->prober, device_id, &error);
 	uplink_answer(&call, status ? NULL : json_new_object(), status ? &error : NULL);
 }
 
-static void open_tenant(struct node *node, struct uplink_call *call)
+static void open_tenant(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	tenants_open(node->tenants, call);
 }
 
-static void open_device(struct node *node, struct uplink_call *call)
+static void open_device(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	tenants_device(node->tenants, call);
 }
 
-static void close_tenant(struct node *node, struct uplink_call *call)
+static void close_tenant(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	tenants_close(node->tenants, call);
 }
 
-static void connect_hop(struct node *node, struct uplink_call *call)
+static void connect_hop(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	hops_connect(node->hops, call);
 }
 
-static void connect_copy(struct node *node, struct uplink_call *call)
+static void connect_copy(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	hops_connect_channel(node->hops, call);
 }
 
-static void set_peers(struct node *node, struct uplink_call *call)
+static void set_peers(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	if (node->links)
 		links_set_peers(node->links, call->params);
 	uplink_answer(&call, json_new_object(), NULL);
 }
 
-static void fetch_model(struct node *node, struct uplink_call *call)
+static void fetch_model(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	node_models_fetch(node->models, call);
 }
 
-static void forget_model(struct node *node, struct uplink_call *call)
+static void forget_model(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	node_models_forget(node->models, call);
 }
 
@@ -265,40 +274,27 @@ static void head_signed(void *arg, struct json *result, const struct error *erro
 	uplink_answer(&call, result, error);
 }
 
-static void sign_head(struct node *node, struct uplink_call *call)
+static void sign_head(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	witness_sign(node->witness, call->params, head_signed, call);
 }
 
-static void tell_held(struct node *node, struct uplink_call *call)
+static void tell_held(void *arg, struct uplink_call *call)
 {
+	struct node *node = arg;
 	struct error error = {0};
 	struct json *result = NULL;
 	enum status status = witness_held(node->witness, &result, &error);
 	uplink_answer(&call, result, status ? &error : NULL);
 }
 
-static const struct {
-	const char *method;
-	void (*serve)(struct node *node, struct uplink_call *call);
-} served[] = {
+static const struct uplink_method served[] = {
 	{"device.verify", verify_device}, {"tenant.open", open_tenant},   {"tenant.device", open_device},
 	{"tenant.close", close_tenant},   {"audit.witness", sign_head},   {"hop.connect", connect_hop},
 	{"model.fetch", fetch_model},     {"model.forget", forget_model}, {"node.peers", set_peers},
 	{"copy.connect", connect_copy},   {"audit.held", tell_held},
 };
-
-static void serve(void *arg, struct uplink_call *call)
-{
-	struct error error = {0};
-	for (size_t i = 0; i < sizeof(served) / sizeof(served[0]); i++)
-		if (!strcmp(served[i].method, call->method)) {
-			served[i].serve(arg, call);
-			return;
-		}
-	error_set(&error, STATUS_METHOD_NOT_FOUND, "a node does not serve %s", call->method);
-	uplink_answer(&call, NULL, &error);
-}
 
 // What workers of model instances say to each other is held while the server is not heard, and while it is cut off.
 static void hold_hops(struct node *node)
@@ -620,7 +616,8 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .complete = devices_complete,
 				       .peer_speeds = build_peer_speeds,
 				       .watched = set_watched,
-				       .serve = serve,
+				       .methods = served,
+				       .method_count = sizeof served / sizeof *served,
 				       .lost = server_lost,
 				       .workers = kept_workers,
 				       .registered = server_back,

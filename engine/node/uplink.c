@@ -1,13 +1,11 @@
-/* See uplink.h. The node's calls have the ids 1 (register), 2 (devices) and 3 (renew): there is never more than one of
- * each under way that matters, the latest. Pieces of bursts have greater ones: twice the burst's number, one more for
- * those back, above CALL_BURST. */
+/* See uplink.h. */
 #include "engine/node/uplink.h"
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/net/parts.h"
-#include "common/wire/message.h"
+#include "common/wire/rpc.h"
 #include "engine/node/addresses.h"
 #include "engine/node/find.h"
 #include "engine/node/lease.h"
@@ -32,14 +30,18 @@ enum {
 	NOTICE_MS = 30000,
 	SEND_DELAY_MS = 5,
 	TELEMETRY_QUEUE_BYTES = 256 * 1024,
-	CALL_REGISTER = 1,
-	CALL_DEVICES = 2,
-	CALL_RENEW = 3,
-	CALL_BURST = 16,
+	PIECES = 64,         // of bursts, that have no answer yet
+	CALLS = PIECES + 16, // those, and registrations, devices and a renewal
 	BURST_QUEUE_BYTES = 4 * 1024 * 1024,
 	CLOSE_SHUTDOWN = 1001,
 	CLOSE_FORBIDDEN = 4403,
 	CLOSE_SUPERSEDED = 4409,
+};
+
+struct piece {
+	struct uplink *uplink; // NULL: free
+	bool back;
+	int64_t burst;
 };
 
 struct uplink {
@@ -47,6 +49,9 @@ struct uplink {
 	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1], host[256], node_id[128];
 	char address[CREDENTIALS_ADDRESS_BYTES]; // of a server on another machine, as it is written down
 	struct net_conn *conn;                   // NULL while there is none
+	struct rpc rpc;                          // of this connection
+	struct rpc_method *methods;              // (params.method_count + 1)
+	struct piece pieces[PIECES];             // of this connection
 	struct net_timer redial, send, renewal;
 	struct find_place home;              // where it was last; host and port are where it is dialled now
 	struct finder *finder;               // NULL: it is not looked for
@@ -79,23 +84,47 @@ static void end(struct uplink *uplink, enum status status, const char *why)
 	uplink->params.gone(uplink->params.arg, status, why);
 }
 
-static void send_message(struct uplink *uplink, struct buffer *head, enum status status)
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
 {
-	if (!status && uplink->conn)
-		status = net_conn_send_text(uplink->conn, buffer_text(head), head->length);
-	if (status)
-		log_warning("node", "a message to the server could not be sent: %s", status_text(status));
-	buffer_finish(head);
+	struct uplink *uplink = arg;
+	if (!uplink->conn)
+		return STATUS_UNAVAILABLE;
+	if (!body)
+		return net_conn_send_text(uplink->conn, buffer_text(head), head->length);
+	return net_conn_send_parts(uplink->conn, &(struct net_parts){.head = head->data,
+								     .head_bytes = head->length,
+								     .body = body->bytes,
+								     .body_bytes = body->length,
+								     .holder = body->holder});
 }
 
-static void send_call(struct uplink *uplink, int id, const char *method, struct json *params)
+static void warn_unsent(enum status status)
 {
-	struct buffer head;
-	struct json *number = id ? json_new_integer(id) : NULL;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	enum status status = message_print_call(&head, number, method, params);
-	json_destroy(&number);
-	send_message(uplink, &head, status);
+	if (status)
+		log_warning("node", "a message to the server could not be sent: %s", status_text(status));
+}
+
+static enum status ask(struct uplink *uplink, const char *method, struct json *params, rpc_done *done)
+{
+	const enum status status = rpc_call(
+		&uplink->rpc, &(struct rpc_ask){.method = method, .params = params, .done = done, .context = uplink});
+	warn_unsent(status);
+	return status;
+}
+
+static void log_refused(const char *what, const struct error *error)
+{
+	log_error("node", "the server refused %s: %s%s%s", what, error->message, error->hint[0] ? "; " : "",
+		  error->hint);
+}
+
+static void registered(void *context, enum status status, const struct json *result, const struct error *error);
+
+static void devices_taken(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	(void)context, (void)result;
+	if (status)
+		log_refused("its devices", error);
 }
 
 static void send_due(void *arg)
@@ -113,8 +142,7 @@ static void send_due(void *arg)
 		if (workers)
 			json_set(params, "workers", workers);
 		uplink->record_due = false;
-		uplink->registering = true;
-		send_call(uplink, CALL_REGISTER, "node.register", params);
+		uplink->registering = !ask(uplink, "node.register", params, registered);
 	}
 	if (uplink->devices_due && uplink->registered) {
 		struct json *params = json_new_object();
@@ -123,7 +151,7 @@ static void send_due(void *arg)
 		if (uplink->peer_speeds && uplink->params.peer_speeds)
 			json_set(params, "peer_speeds", uplink->params.peer_speeds(uplink->params.arg));
 		uplink->devices_due = false;
-		send_call(uplink, CALL_DEVICES, "node.devices", params);
+		ask(uplink, "node.devices", params, devices_taken);
 	}
 }
 
@@ -147,31 +175,24 @@ void uplink_send_devices(struct uplink *uplink)
 
 void uplink_notify(struct uplink *uplink, const char *method, struct json *params)
 {
-	if (uplink->conn && uplink->registered)
-		send_call(uplink, 0, method, params);
+	if (uplink_registered(uplink))
+		warn_unsent(rpc_notify(&uplink->rpc, method, params));
 	else
 		json_destroy(&params);
 }
 
 bool uplink_tell(struct uplink *uplink, const char *method, struct json *params)
 {
-	struct buffer head;
-	if (!uplink_registered(uplink)) {
-		json_destroy(&params);
-		return false;
-	}
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	enum status status = message_print_call(&head, NULL, method, params);
-	if (!status)
-		status = net_conn_send_text(uplink->conn, buffer_text(&head), head.length);
-	buffer_finish(&head);
-	return !status;
+	if (uplink_registered(uplink))
+		return !rpc_notify(&uplink->rpc, method, params);
+	json_destroy(&params);
+	return false;
 }
 
 void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry)
 {
-	if (uplink->conn && uplink->registered && net_conn_queued_bytes(uplink->conn) < TELEMETRY_QUEUE_BYTES)
-		send_call(uplink, 0, "node.telemetry", telemetry);
+	if (uplink_registered(uplink) && net_conn_queued_bytes(uplink->conn) < TELEMETRY_QUEUE_BYTES)
+		warn_unsent(rpc_notify(&uplink->rpc, "node.telemetry", telemetry));
 	else
 		json_destroy(&telemetry);
 }
@@ -185,109 +206,97 @@ bool uplink_measure(struct uplink *uplink, double *rtt_ms, struct net_peer_path 
 	return true;
 }
 
-bool uplink_burst(struct uplink *uplink, bool back, int64_t burst, size_t piece, size_t bytes)
+static void piece_answered(void *context, enum status status, const struct json *result, const struct error *error)
 {
-	struct buffer head;
-	if (!uplink->conn || !uplink->registered || net_conn_queued_bytes(uplink->conn) > BURST_QUEUE_BYTES)
+	const struct piece piece = *(struct piece *)context;
+	const struct uplink_params *params = &piece.uplink->params;
+	(void)error;
+	*(struct piece *)context = (struct piece){0};
+	const int64_t ns = status ? -1 : piece.back ? clock_steady_ns() : json_get_integer(result, "ns", 0);
+	if (params->burst_answered)
+		params->burst_answered(params->arg, piece.back, piece.burst, ns);
+}
+
+static struct piece *free_piece(struct uplink *uplink)
+{
+	for (struct piece *piece = uplink->pieces; piece < uplink->pieces + PIECES; piece++)
+		if (!piece->uplink)
+			return piece;
+	return NULL;
+}
+
+bool uplink_burst(struct uplink *uplink, bool back, int64_t burst, size_t number, size_t bytes)
+{
+	if (!uplink_registered(uplink) || net_conn_queued_bytes(uplink->conn) > BURST_QUEUE_BYTES)
 		return false;
-	struct net_frame *body = back ? NULL : net_frame_alloc(bytes);
-	if (!body && !back)
+	struct piece *piece = free_piece(uplink);
+	struct net_frame *frame = back || !piece ? NULL : net_frame_alloc(bytes);
+	if (!piece || (!frame && !back))
 		return false;
-	struct json *params = json_new_object(), *id = json_new_integer(CALL_BURST + 2 * burst + back);
+	*piece = (struct piece){.uplink = uplink, .back = back, .burst = burst};
+	struct json *params = json_new_object();
 	json_set_integer(params, "burst", burst);
-	json_set_integer(params, "piece", (int64_t)piece);
+	json_set_integer(params, "piece", (int64_t)number);
 	json_set_integer(params, "back_bytes", back ? (int64_t)bytes : 0);
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	enum status status = message_print_call(&head, id, "node.burst", params);
-	if (body)
-		memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
-	if (!status)
-		status = net_conn_send_parts(uplink->conn,
-					     &(struct net_parts){.head = head.data,
-								 .head_bytes = head.length,
-								 .body = body ? net_frame_data(body) : NULL,
-								 .body_bytes = body ? bytes : 0,
-								 .holder = body});
-	net_frame_unref(&body);
-	json_destroy(&id);
-	buffer_finish(&head);
+	if (frame)
+		memset(net_frame_data(frame), 0, bytes); // TLS makes noise of it
+	const struct rpc_body body = {frame ? net_frame_data(frame) : NULL, frame ? bytes : 0, frame};
+	const enum status status = rpc_call(&uplink->rpc, &(struct rpc_ask){.method = "node.burst",
+									    .params = params,
+									    .done = piece_answered,
+									    .context = piece,
+									    .body = frame ? &body : NULL});
+	net_frame_unref(&frame);
+	if (status)
+		*piece = (struct piece){0};
 	return !status;
-}
-
-static void burst_answered(struct uplink *uplink, int64_t id, const struct message *message)
-{
-	struct error error = {0};
-	const struct contract *contract = uplink->params.contract;
-	const bool back = (id - CALL_BURST) % 2,
-		   good = message->kind == MESSAGE_RESULT &&
-			  !contract_check_result(contract, contract_find(contract, "node.burst"), message->result,
-						 &error);
-	const int64_t ns = !good ? -1 : back ? clock_steady_ns() : json_get_integer(message->result, "ns", 0);
-	if (uplink->params.burst_answered)
-		uplink->params.burst_answered(uplink->params.arg, back, (id - CALL_BURST) / 2, ns);
-}
-
-static void opened(void *user, struct net_conn *conn)
-{
-	struct uplink *uplink = user;
-	uplink->conn = conn;
-	uplink->connections++;
-	lease_begin(&uplink->lease, conn);
-	net_conn_trust(conn);
-	uplink->record_due = uplink->devices_due = true;
-	send_due(uplink);
 }
 
 void uplink_answer(struct uplink_call **pointer, struct json *result, const struct error *error)
 {
 	struct uplink_call *call = *pointer;
-	struct buffer head;
+	struct uplink *uplink = call->uplink;
 	*pointer = NULL;
-	if (call->id && call->uplink->conn && call->connection == call->uplink->connections) {
-		buffer_init(&head, LIMIT_HEAD_BYTES);
-		enum status status = error ? message_print_error(&head, call->id, error)
-					   : message_print_result(&head, call->id, result);
-		send_message(call->uplink, &head, status);
-	} else {
+	if (uplink->conn && call->connection == uplink->connections)
+		rpc_answer(&uplink->rpc, call->method, call->id, result, error);
+	else
 		json_destroy(&result);
-		if (error && !call->id)
-			log_warning("node", "a notification of the server was refused: %s", error->message);
-	}
+	if (error && !call->id)
+		log_warning("node", "a notification of the server was refused: %s", error->message);
 	json_destroy(&call->id);
 	free(call);
 }
 
-// A call of the server. node.watch is the uplink's own to serve.
-static void serve(struct uplink *uplink, const struct message *message)
+static enum status serve_watch(void *arg, const struct message *message, struct error *error)
 {
-	struct error error = {0};
-	const struct contract_method *method = contract_find(uplink->params.contract, message->method);
+	struct uplink *uplink = arg;
+	(void)error;
+	uplink->params.watched(uplink->params.arg, json_get_bool(message->params, "watched", false));
+	return STATUS_OK;
+}
+
+static enum status serve_method(void *arg, const struct message *message, struct error *error)
+{
+	struct uplink *uplink = arg;
+	const struct uplink_method *method = uplink->params.methods;
 	struct uplink_call *call = calloc(1, sizeof(*call));
-	if (!call) {
-		log_error("node", "no memory to serve the server");
-		return;
-	}
-	*call = (struct uplink_call){.uplink = uplink, .connection = uplink->connections, .params = message->params};
-	if (message->kind == MESSAGE_REQUEST)
-		call->id = json_copy(message->id);
-	if (!method || !method->direction || strcmp(method->direction, "server-to-node"))
-		error_set(&error, STATUS_METHOD_NOT_FOUND, "a node has no method %.64s", message->method);
-	else
-		contract_check_params(uplink->params.contract, method, message->params, &error);
-	if (error.status) {
-		uplink_answer(&call, NULL, &error);
-	} else if (!strcmp(method->name, "node.watch")) {
-		uplink->params.watched(uplink->params.arg, json_get_bool(message->params, "watched", false));
-		uplink_answer(&call, json_new_object(), NULL);
-	} else {
-		call->method = method->name;
-		uplink->params.serve(uplink->params.arg, call);
-	}
+	if (!call)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the node is out of memory");
+	*call = (struct uplink_call){.uplink = uplink,
+				     .connection = uplink->connections,
+				     .params = message->params,
+				     .id = message->id ? json_copy(message->id) : NULL};
+	snprintf(call->method, sizeof call->method, "%s", message->method);
+	while (strcmp(method->name, call->method) != 0) // it is one of these, or rpc would not have called
+		method++;
+	method->serve(uplink->params.arg, call);
+	return STATUS_PENDING;
 }
 
 // ---- the certificate ----
 
 static void look_at_age(void *arg);
+static void renewed(void *context, enum status status, const struct json *result, const struct error *error);
 
 static void renew_later(struct uplink *uplink, int64_t pause_ms)
 {
@@ -322,7 +331,8 @@ static void look_at_age(void *arg)
 	}
 	struct json *params = json_new_object();
 	json_set_string(params, "request", uplink->renewing.pem);
-	send_call(uplink, CALL_RENEW, "node.renew", params);
+	if (ask(uplink, "node.renew", params, renewed))
+		renew_later(uplink, RENEW_AGAIN_MS);
 }
 
 static void tell_reach(struct uplink *uplink)
@@ -332,13 +342,9 @@ static void tell_reach(struct uplink *uplink)
 		uplink->params.reachable(uplink->params.arg, good ? uplink->reach : NULL);
 }
 
-static void renewed(struct uplink *uplink, const struct json *result)
+static void take_certificate(struct uplink *uplink, const struct json *granted)
 {
 	struct error error = {0};
-	const struct contract_method *method = contract_find(uplink->params.contract, "node.renew");
-	const struct json *granted = json_get(result, "grant");
-	if (!uplink->renewing.pem)
-		return;
 	uint8_t authority_sha256[NET_SHA256_BYTES]; // copies, of what is replaced
 	memcpy(authority_sha256, uplink->params.credentials->authority_sha256, sizeof authority_sha256);
 	const struct credentials_grant grant = {.certificate = json_get_string(granted, "certificate", ""),
@@ -349,10 +355,7 @@ static void renewed(struct uplink *uplink, const struct json *result)
 						.authority_sha256 = uplink_remote(uplink) ? authority_sha256 : NULL,
 						.key_pem = uplink->renewing.key_pem};
 	const bool first = !uplink->params.credentials->joined;
-	enum status status = contract_check_result(uplink->params.contract, method, result, &error);
-	if (!status)
-		status = credentials_take(uplink->params.credentials, &grant, &error);
-	if (status) {
+	if (credentials_take(uplink->params.credentials, &grant, &error)) {
 		log_error("node", "the new certificate is not taken: %s", error.message);
 		renew_later(uplink, RENEW_AGAIN_MS);
 		return;
@@ -362,6 +365,18 @@ static void renewed(struct uplink *uplink, const struct json *result)
 	uplink->anew = false;
 	tell_reach(uplink);
 	look_at_age(uplink);
+}
+
+static void renewed(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct uplink *uplink = context;
+	if (!status && uplink->renewing.pem)
+		take_certificate(uplink, json_get(result, "grant"));
+	if (!status)
+		return;
+	log_refused("a new certificate", error);
+	// Of a node that was started again it is too soon.
+	renew_later(uplink, status == STATUS_RATE_LIMITED ? LIMIT_RENEW_MS : RENEW_AGAIN_MS);
 }
 
 // What a server on this machine says of direct links; NULL: it serves this machine only.
@@ -386,72 +401,77 @@ static void remember_address(struct uplink *uplink)
 		log_warning("node", "the server's new address is not kept: %s", error.message);
 }
 
-// ---- answers ----
+// ---- registration ----
 
-static void answered(struct uplink *uplink, const struct message *message)
+static void begin(struct uplink *uplink, const struct json *result)
 {
-	int64_t id = 0;
-	struct error error;
-	json_integer(message->id, &id);
-	if (id >= CALL_BURST) {
-		burst_answered(uplink, id, message);
-		return;
-	}
-	if (id == CALL_REGISTER)
-		uplink->registering = false;
-	if (message->kind == MESSAGE_ERROR) {
-		message_read_error(message, &error);
-		log_error("node", "the server refused %s: %s%s%s",
-			  id == CALL_REGISTER ? "this node"
-			  : id == CALL_RENEW  ? "a new certificate"
-					      : "its devices",
-			  error.message, error.hint[0] ? "; " : "", error.hint);
-		if (id == CALL_RENEW) // of a node that was started again it is too soon
-			renew_later(uplink, error.status == STATUS_RATE_LIMITED ? LIMIT_RENEW_MS : RENEW_AGAIN_MS);
-		if (id == CALL_REGISTER && !uplink->registered && !uplink->leaving)
-			end(uplink, STATUS_UNAVAILABLE, "the server refused this node");
-		return;
-	}
-	if (id == CALL_RENEW)
-		renewed(uplink, message->result);
-	if (id == CALL_REGISTER && uplink->record_due)
-		schedule(uplink);
-	if (id != CALL_REGISTER || uplink->registered)
-		return;
 	log_info("node", "connected to the server");
 	uplink->registered = uplink->met = true;
-	uplink->peer_speeds = json_get_bool(message->result, "peer_speeds", false);
+	uplink->peer_speeds = json_get_bool(result, "peer_speeds", false);
 	if (uplink_remote(uplink)) {
 		remember_address(uplink);
 		look_at_age(uplink);
 	}
 	uplink->redial_ms = REDIAL_FIRST_MS;
-	uplink->params.watched(uplink->params.arg, json_get_bool(message->result, "watched", false));
+	uplink->params.watched(uplink->params.arg, json_get_bool(result, "watched", false));
 	uplink->devices_due = true;
 	send_due(uplink);
 	if (uplink->params.registered)
 		uplink->params.registered(uplink->params.arg);
 	if (uplink->params.reachable && !uplink_remote(uplink))
-		take_reach(uplink, json_get(message->result, "links"));
+		take_reach(uplink, json_get(result, "links"));
+}
+
+static void registered(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct uplink *uplink = context;
+	uplink->registering = false;
+	if (status)
+		log_refused("this node", error);
+	if (status && !uplink->registered && !uplink->leaving)
+		end(uplink, STATUS_UNAVAILABLE, "the server refused this node");
+	if (status)
+		return;
+	if (uplink->record_due)
+		schedule(uplink);
+	if (!uplink->registered)
+		begin(uplink, result);
+}
+
+// ---- the connection ----
+
+static void opened(void *user, struct net_conn *conn)
+{
+	struct uplink *uplink = user;
+	uplink->conn = conn;
+	uplink->connections++;
+	lease_begin(&uplink->lease, conn);
+	net_conn_trust(conn);
+	rpc_init(&uplink->rpc, &(struct rpc_params){.contract = uplink->params.contract,
+						    .serves = "server-to-node",
+						    .peer = "the server",
+						    .methods = uplink->methods,
+						    .method_count = uplink->params.method_count + 1,
+						    .most_calls = CALLS,
+						    .send = send_message,
+						    .now_ms = clock_steady_ms,
+						    .arg = uplink});
+	uplink->record_due = uplink->devices_due = true;
+	send_due(uplink);
 }
 
 static void received(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct uplink *uplink = user;
-	struct message message = {0};
 	struct error error = {0};
 	lease_heard(&uplink->lease);
-	enum status status = binary ? message_decode(&message, bytes, length, &error)
-				    : message_decode_text(&message, (const char *)bytes, length, &error);
-	if (status) {
+	const enum rpc_heard heard = rpc_receive(&uplink->rpc, bytes, length, binary, &error);
+	if (heard == RPC_GARBAGE) {
 		log_warning("node", "the server sent what is no message: %s", error.message);
 		net_conn_close(conn, 1002, "not a message");
-	} else if (message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION) {
-		serve(uplink, &message);
-	} else {
-		answered(uplink, &message);
+	} else if (heard == RPC_REFUSED || heard == RPC_BROKEN || heard == RPC_UNASKED) {
+		log_warning("node", "a message of the server was refused: %s", error.message);
 	}
-	message_finish(&message);
 }
 
 // Whether to stop trying, after 30 s without the server. One that never came is waited for.
@@ -529,6 +549,8 @@ static void closed(void *user, struct net_conn *conn, int code)
 	}
 	uplink->conn = NULL;
 	uplink->registering = uplink->registered = false;
+	rpc_close(&uplink->rpc, NULL);
+	memset(uplink->pieces, 0, sizeof uplink->pieces);
 	net_timer_stop(uplink->params.loop, &uplink->send);
 	net_timer_stop(uplink->params.loop, &uplink->renewal);
 	credentials_request_finish(&uplink->renewing);
@@ -659,6 +681,14 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->lost_at_ms = clock_steady_ms();
 	uplink->parent = params->parent ? params->parent : getppid();
+	uplink->methods = calloc(params->method_count + 1, sizeof(*uplink->methods));
+	if (!uplink->methods) {
+		free(uplink);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the connection to the server");
+	}
+	uplink->methods[0] = (struct rpc_method){"node.watch", serve_watch};
+	for (size_t i = 0; i < params->method_count; i++)
+		uplink->methods[i + 1] = (struct rpc_method){params->methods[i].name, serve_method};
 	*out = uplink;
 	net_timer_start(params->loop, &uplink->redial, 0, dial, uplink);
 	return STATUS_OK;
@@ -684,6 +714,8 @@ void uplink_destroy(struct uplink **uplink)
 	finder_destroy(&(*uplink)->finder);
 	credentials_request_finish(&(*uplink)->renewing);
 	lease_end(&(*uplink)->lease);
+	rpc_close(&(*uplink)->rpc, NULL);
+	free((*uplink)->methods);
 	free(*uplink);
 	*uplink = NULL;
 }

@@ -21,11 +21,17 @@ struct uplink;
 
 // A call of the server. It is answered once, by uplink_answer, at once or later.
 struct uplink_call {
-	const char *method;        // one of the contract, server to node; lives as long as it
+	char method[32];           // one of the contract, server to node
 	const struct json *params; // checked against the contract; valid during `serve`
 	struct uplink *uplink;
 	struct json *id;     // NULL: a notification, which wants no answer
 	unsigned connection; // that it came by: an answer does not go to another
+};
+
+// A method that the node serves: `serve` takes the call.
+struct uplink_method {
+	const char *name; // in the contract, server to node; not node.watch, which is the uplink's own
+	void (*serve)(void *arg, struct uplink_call *call);
 };
 
 struct uplink_params {
@@ -43,8 +49,9 @@ struct uplink_params {
 	// Array of PeerSpeeds, for a server that takes them. May be NULL.
 	struct json *(*peer_speeds)(void *arg);
 	void (*watched)(void *arg, bool watched);
-	void (*serve)(void *arg, struct uplink_call *call); // takes the call
-	void (*lost)(void *arg);                            // a connection to the server ended
+	const struct uplink_method *methods; // (method_count), not copied
+	size_t method_count;
+	void (*lost)(void *arg); // a connection to the server ended
 	// May be NULL, both. Told with the first registration of a connection: node.register's workers, or NULL.
 	struct json *(*workers)(void *arg);
 	void (*registered)(void *arg);          // one has been taken by the server

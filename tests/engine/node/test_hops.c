@@ -417,16 +417,19 @@ static void not_watched(void *arg, bool watched)
 	(void)arg, (void)watched;
 }
 
-static void serve(void *arg, struct uplink_call *call)
+static void serve_hop(void *arg, struct uplink_call *call)
 {
 	(void)arg;
-	if (!strcmp(call->method, "copy.connect")) {
-		hops_connect_channel(all.hops, call);
-		return;
-	}
-	assert_string_equal(call->method, "hop.connect");
 	hops_connect(all.hops, call);
 }
+
+static void serve_copy(void *arg, struct uplink_call *call)
+{
+	(void)arg;
+	hops_connect_channel(all.hops, call);
+}
+
+static const struct uplink_method served[] = {{"hop.connect", serve_hop}, {"copy.connect", serve_copy}};
 
 static void handed_message(void *user, struct net_stream *stream, const uint8_t *head, size_t head_bytes,
 			   struct net_frame *body)
@@ -531,7 +534,8 @@ static int begin(bool far)
 					     .devices = no_record,
 					     .complete = all_found,
 					     .watched = not_watched,
-					     .serve = serve,
+					     .methods = served,
+					     .method_count = sizeof served / sizeof *served,
 					     .lost = nothing_lost,
 					     .fenced = not_fenced,
 					     .gone = not_gone};

@@ -213,14 +213,19 @@ static const struct net_handler server = {.upgrade = upgrade, .opened = opened, 
 
 // ---- the node ----
 
-static void serve(void *arg, struct uplink_call *call)
+static void serve_fetch(void *arg, struct uplink_call *call)
 {
 	(void)arg;
-	if (!strcmp(call->method, "model.fetch"))
-		node_models_fetch(all.models, call);
-	else
-		node_models_forget(all.models, call);
+	node_models_fetch(all.models, call);
 }
+
+static void serve_forget(void *arg, struct uplink_call *call)
+{
+	(void)arg;
+	node_models_forget(all.models, call);
+}
+
+static const struct uplink_method served[] = {{"model.fetch", serve_fetch}, {"model.forget", serve_forget}};
 
 static void lost(void *arg)
 {
@@ -261,7 +266,8 @@ static int begin_test(void **state)
 					     .devices = no_devices,
 					     .complete = all_found,
 					     .watched = not_told,
-					     .serve = serve,
+					     .methods = served,
+					     .method_count = sizeof served / sizeof *served,
 					     .lost = lost,
 					     .fenced = not_told,
 					     .gone = not_gone};
@@ -370,7 +376,8 @@ static void restart_cache(void)
 					     .devices = no_devices,
 					     .complete = all_found,
 					     .watched = not_told,
-					     .serve = serve,
+					     .methods = served,
+					     .method_count = sizeof served / sizeof *served,
 					     .lost = lost,
 					     .fenced = not_told,
 					     .gone = not_gone};

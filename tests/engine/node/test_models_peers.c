@@ -186,6 +186,8 @@ static void serve(void *arg, struct uplink_call *call)
 	node_models_fetch(node->models, call);
 }
 
+static const struct uplink_method served[] = {{"model.fetch", serve}};
+
 static void lost(void *arg)
 {
 	struct node *node = arg;
@@ -267,7 +269,8 @@ static void node_begin(struct node *node, const char *id)
 					     .devices = no_devices,
 					     .complete = all_found,
 					     .watched = not_told,
-					     .serve = serve,
+					     .methods = served,
+					     .method_count = sizeof served / sizeof *served,
 					     .lost = lost,
 					     .fenced = not_told,
 					     .gone = not_gone,

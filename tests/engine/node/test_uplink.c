@@ -202,6 +202,8 @@ static void serve(void *arg, struct uplink_call *call)
 	uplink_answer(&call, json_new_object(), NULL);
 }
 
+static const struct uplink_method served[] = {{"device.verify", serve}};
+
 static void lost(void *arg)
 {
 	(void)arg;
@@ -265,7 +267,8 @@ static void start_uplink(struct world *world)
 					     .devices = build_devices,
 					     .complete = all_found,
 					     .watched = set_watched,
-					     .serve = serve,
+					     .methods = served,
+					     .method_count = sizeof served / sizeof *served,
 					     .lost = lost,
 					     .fenced = fenced,
 					     .gone = gone,
