@@ -7,6 +7,7 @@
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/node/hops.h"
+#include "tests/common/net/waiting.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -77,38 +78,13 @@ static struct fixture {
 	unsigned rounds; // of messages to and fro, that are left
 	size_t round_bytes;
 	struct net_conn *control;
-	bool (*enough)(void);
-	bool met;
-	struct net_timer look, patience;
 } all;
 
 // ---- waiting ----
 
-static void look(void *arg)
-{
-	(void)arg;
-	all.met = all.enough();
-	if (all.met)
-		net_loop_stop(all.loop);
-	else
-		net_timer_start(all.loop, &all.look, 1, look, NULL);
-}
-
-static void out_of_patience(void *arg)
-{
-	net_loop_stop(arg);
-}
-
 static bool run(bool (*enough)(void), int64_t patience_ms)
 {
-	all.enough = enough;
-	all.met = false;
-	net_timer_start(all.loop, &all.look, 0, look, NULL);
-	net_timer_start(all.loop, &all.patience, patience_ms, out_of_patience, all.loop);
-	net_loop_run(all.loop);
-	net_timer_stop(all.loop, &all.look);
-	net_timer_stop(all.loop, &all.patience);
-	return all.met;
+	return wait_until(all.loop, enough, patience_ms);
 }
 
 static bool never(void)

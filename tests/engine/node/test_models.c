@@ -7,6 +7,7 @@
 #include "common/wire/message.h"
 #include "engine/node/models.h"
 #include "engine/node/models_index.h"
+#include "tests/common/net/waiting.h"
 #include "tests/engine/node/bare_node.h"
 
 #include <dirent.h>
@@ -49,37 +50,12 @@ static struct fixture {
 	int reads, progress, close_after; // close_after: reads; 0: never
 	int64_t told_bytes, told_reused, told_total;
 	bool lie, cut_short, refuse, silent, unregistered;
-	bool (*enough)(void);
-	bool met;
-	struct net_timer look, patience;
 } all;
 static uint8_t *model; // (MODEL_BYTES)
 
-static void look(void *arg)
-{
-	(void)arg;
-	all.met = all.enough();
-	if (all.met)
-		net_loop_stop(all.loop);
-	else
-		net_timer_start(all.loop, &all.look, 1, look, NULL);
-}
-
-static void out_of_patience(void *arg)
-{
-	net_loop_stop(arg);
-}
-
 static bool run(bool (*enough)(void), int64_t patience_ms)
 {
-	all.enough = enough;
-	all.met = false;
-	net_timer_start(all.loop, &all.look, 0, look, NULL);
-	net_timer_start(all.loop, &all.patience, patience_ms, out_of_patience, all.loop);
-	net_loop_run(all.loop);
-	net_timer_stop(all.loop, &all.look);
-	net_timer_stop(all.loop, &all.patience);
-	return all.met;
+	return wait_until(all.loop, enough, patience_ms);
 }
 
 // ---- the server ----

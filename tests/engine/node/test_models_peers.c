@@ -9,6 +9,7 @@
 #include "engine/node/links_models.h"
 #include "engine/node/models.h"
 #include "tests/common/net/certificates.h"
+#include "tests/common/net/waiting.h"
 #include "tests/engine/node/bare_node.h"
 
 #include <openssl/evp.h>
@@ -46,38 +47,14 @@ static struct fixture {
 	struct made authority;
 	struct node nodes[2];
 	char folder[40];
-	bool (*enough)(void);
-	bool met;
 	struct net_timer look, patience, vanish;
 } all;
 static struct node *const giver = &all.nodes[0], *const taker = &all.nodes[1];
 static uint8_t *model; // (MODEL_BYTES)
 
-static void look(void *arg)
-{
-	(void)arg;
-	all.met = all.enough();
-	if (all.met)
-		net_loop_stop(all.loop);
-	else
-		net_timer_start(all.loop, &all.look, 1, look, NULL);
-}
-
-static void out_of_patience(void *arg)
-{
-	net_loop_stop(arg);
-}
-
 static void run_until(bool (*enough)(void))
 {
-	all.enough = enough;
-	all.met = false;
-	net_timer_start(all.loop, &all.look, 0, look, NULL);
-	net_timer_start(all.loop, &all.patience, PATIENCE_MS, out_of_patience, all.loop);
-	net_loop_run(all.loop);
-	net_timer_stop(all.loop, &all.look);
-	net_timer_stop(all.loop, &all.patience);
-	assert_true(all.met);
+	assert_true(wait_until(all.loop, enough, PATIENCE_MS));
 }
 
 // ---- a node's server ----

@@ -5,6 +5,7 @@
 #include "common/net/stream.h"
 #include "common/wire/message.h"
 #include "engine/node/relay.h"
+#include "tests/common/net/waiting.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -38,39 +39,15 @@ static struct fixture {
 	struct seen at_server, at_worker;
 	char folder[40], path[64], worker_id[65], key[65];
 	uint8_t *pattern; // (LARGEST + 1024)
-	bool refuse, server_closed, worker_closed, relay_closed, relay_ended, met;
+	bool refuse, server_closed, worker_closed, relay_closed, relay_ended;
 	bool keeps; // the relay stays when its connection breaks
 	int breaks, hellos;
 	int close_code;
-	bool (*enough)(void);
-	struct net_timer look, patience;
 } all;
-
-static void look(void *arg)
-{
-	(void)arg;
-	all.met = all.enough();
-	if (all.met)
-		net_loop_stop(all.loop);
-	else
-		net_timer_start(all.loop, &all.look, 2, look, NULL);
-}
-
-static void out_of_patience(void *arg)
-{
-	net_loop_stop(arg);
-}
 
 static bool run(bool (*enough)(void), int64_t patience_ms)
 {
-	all.enough = enough;
-	all.met = false;
-	net_timer_start(all.loop, &all.look, 0, look, NULL);
-	net_timer_start(all.loop, &all.patience, patience_ms, out_of_patience, all.loop);
-	net_loop_run(all.loop);
-	net_timer_stop(all.loop, &all.look);
-	net_timer_stop(all.loop, &all.patience);
-	return all.met;
+	return wait_until(all.loop, enough, patience_ms);
 }
 
 static bool never(void)
