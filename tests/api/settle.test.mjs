@@ -4,6 +4,7 @@ import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Client } from "./client.mjs";
+import { smallDisk } from "./disk.mjs";
 import { eventually, run, startServer, temporary } from "./server.mjs";
 
 // What an attacker writes, by another program.
@@ -52,4 +53,27 @@ test("a token that somebody wrote into state.db: refused, named, settled, and ne
 	assert.ok(entry.bound.some((row) => row.kind === "token" && row.id === token_id && row.sha256 === null), "it is gone for good");
 	assert.equal((await again.call("audit.verify")).code, 0);
 	await third.finish();
+});
+
+test("on a full disk nothing is settled, the error says so, and it is once there is room", async (t) => {
+	const disk = smallDisk(16 * 1024);
+	if (!disk) {
+		t.skip("no file system may be mounted here");
+		return;
+	}
+	const { data } = disk;
+	const exogpu = (...words) => run([...words, "--data", data], { XDG_STATE_HOME: temporary() });
+	const server = await startServer({ data });
+	const { token_id } = await (await Client.login(server)).call("token.create", { name: "small", scopes: ["observe"] });
+	await server.finish();
+	write(data, `UPDATE tokens SET scopes = 63 WHERE token_id = '${token_id}'`);
+	disk.fill();
+	const full = await exogpu("state", "settle", "--all");
+	assert.equal(full.code, 1, full.stdout);
+	assert.match(full.stderr, /full|space/);
+	disk.empty();
+	assert.equal((await exogpu("audit", "verify")).code, 10, "nothing was changed");
+	const settled = await exogpu("state", "settle", "--all");
+	assert.equal(settled.code, 0, settled.stderr);
+	assert.equal((await exogpu("audit", "verify")).code, 0);
 });
