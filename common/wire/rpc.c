@@ -193,7 +193,8 @@ static enum rpc_heard take_answer(struct rpc *rpc, const struct message *message
 		return RPC_ANSWERED;
 	}
 	if (contract_check_result(rpc->params.contract, call->method, message->result, fault)) {
-		error_set(&error, STATUS_UNAVAILABLE, "%s's answer breaks the contract", rpc->params.peer);
+		error_set(&error, STATUS_UNAVAILABLE, "%s's answer breaks the contract: %s", rpc->params.peer,
+			  fault->message);
 		end(call, STATUS_UNAVAILABLE, NULL, &error);
 		return RPC_BROKEN;
 	}

@@ -1,9 +1,10 @@
 /* See child.h. An answer is delivered as soon as it is there; the process then has CHILD_END_MS to end. */
 #include "engine/node/child.h"
 
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/wire/message.h"
+#include "common/wire/rpc.h"
 #include "engine/node/process.h"
 #include "engine/node/refusals.h"
 
@@ -26,6 +27,7 @@ struct child {
 	struct child *next, **at;
 	struct children *children;
 	struct child_call call;
+	struct rpc rpc; // of the one call
 	struct process process;
 	struct net_watch *socket;
 	int socket_fd; // owned by the watch
@@ -48,6 +50,7 @@ static void release(struct child *child, int *patience_ms)
 	net_watch_destroy(&child->socket);
 	refusals_destroy(&child->refusals);
 	process_finish(&child->process, patience_ms);
+	rpc_close(&child->rpc, NULL);
 	json_destroy(&child->call.params);
 	buffer_finish(&child->in);
 	free(child);
@@ -77,25 +80,20 @@ static void fail_garbage(struct child *child, const struct error *fault)
 	process_kill(&child->process);
 }
 
+static void answered(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct child *child = context;
+	if (status)
+		child->error = *error;
+	deliver(child, status, result);
+}
+
 static void take_answer(struct child *child, const uint8_t *frame, size_t length)
 {
-	struct message message = {0};
 	struct error fault = {0};
-	const struct contract_method *method = contract_find(child->children->contract, child->call.method);
-	enum status status = message_decode(&message, frame, length, &fault);
-	if (!status && message.kind == MESSAGE_RESULT)
-		status = contract_check_result(child->children->contract, method, message.result, &fault);
-	else if (!status && message.kind != MESSAGE_ERROR)
-		status = error_set(&fault, STATUS_INVALID_REQUEST, "it is no answer");
-	if (status) {
+	const enum rpc_heard heard = rpc_receive(&child->rpc, frame, length, true, &fault);
+	if (heard != RPC_ANSWERED)
 		fail_garbage(child, &fault);
-	} else if (message.kind == MESSAGE_ERROR) {
-		message_read_error(&message, &child->error);
-		deliver(child, child->error.status ? child->error.status : STATUS_INTERNAL, NULL);
-	} else {
-		deliver(child, STATUS_OK, message.result);
-	}
-	message_finish(&message);
 	net_timer_start(child->children->loop, &child->deadline, CHILD_END_MS, end_late, child);
 }
 
@@ -188,23 +186,34 @@ static void deadline_passed(void *arg)
 
 static const struct net_watch_events socket_events = {.readable = socket_readable};
 
-static enum status send_call(struct child *child)
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
 {
-	struct buffer head, out;
-	struct json *id = json_new_integer(1);
-	buffer_init(&head, LIMIT_HEAD_BYTES);
+	struct child *child = arg;
+	struct buffer out;
+	(void)body; // none has one
 	buffer_init(&out, LIMIT_WORKER_MESSAGE_BYTES);
-	enum status status = message_print_call(&head, id, child->call.method, child->call.params);
-	child->call.params = NULL;
-	if (!status)
-		status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
+	enum status status = message_encode_stream(&out, (const char *)head->data, head->length, NULL, 0);
 	// A call is a few hundred bytes: it fits into an empty socket, or the socket is no use.
 	if (!status && send(child->socket_fd, out.data, out.length, MSG_NOSIGNAL) != (ssize_t)out.length)
 		status = error_errno(&child->error, STATUS_UNAVAILABLE, errno, "calling the worker");
-	json_destroy(&id);
-	buffer_finish(&head);
 	buffer_finish(&out);
 	return status;
+}
+
+static enum status ask(struct child *child)
+{
+	struct json *params = child->call.params;
+	child->call.params = NULL;
+	rpc_init(&child->rpc, &(struct rpc_params){.contract = child->children->contract,
+						   .serves = "worker-to-node",
+						   .peer = "the worker",
+						   .most_calls = 1,
+						   .send = send_message,
+						   .now_ms = clock_steady_ms,
+						   .arg = child});
+	return rpc_call(
+		&child->rpc,
+		&(struct rpc_ask){.method = child->call.method, .params = params, .done = answered, .context = child});
 }
 
 static enum status start(struct child *child)
@@ -231,7 +240,7 @@ static enum status start(struct child *child)
 		status = process_start(&child->process, &params, &child->error);
 	close(sockets[1]);
 	if (!status)
-		status = send_call(child);
+		status = ask(child);
 	return status;
 }
 
