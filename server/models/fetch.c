@@ -116,6 +116,7 @@ void fetch_job_end(struct fetch_job *job, const struct error *why)
 	result->unusable = why && job->unusable;
 	snprintf(result->part, sizeof result->part, "%s", job->part.path);
 	snprintf(result->sha256, sizeof result->sha256, "%s", job->part.identity.sha256);
+	result->sampling = job->sampling;
 	fetch_part_finish(&job->part); // what it says of the file holds before the loop hears of it
 	outbox_post(job->fetcher->params.outbox, &said->item);
 }
@@ -282,6 +283,7 @@ enum status fetcher_start(struct fetcher *fetcher, const struct fetch_request *r
 	job->room = request->room;
 	job->bytes_per_s = -1;
 	job->promised.bytes = -1;
+	sampling_say_nothing(&job->sampling);
 	snprintf(job->model_id, sizeof job->model_id, "%s", request->model_id);
 	buffer_init(&job->answer, LIMIT_FETCH_JSON_BYTES);
 	for (size_t i = 0; i < LIMIT_FETCH_CONNECTIONS; i++)

@@ -1,12 +1,14 @@
 /* The thread that fetches: downloads of model files, and searches at hubs.
  *
  * A download finds out what it is to fetch (of a repository a file is picked, of Ollama's manifest the model's layer),
+ * asks for what the authors recommend of drawing tokens,
  * takes the file over several connections at once into FILE.part, goes on after whatever breaks, and ends when every
  * byte is there; hashing and looking into it is reading.h's. What is there survives a stop and a kill.
  * Thread: the loop's for every function here; the callbacks come there too. */
 #pragma once
 #include "server/models/models_fit.h"
 #include "server/models/outbox.h"
+#include "server/models/sampling.h"
 #include "server/models/source.h"
 
 #include <stdint.h>
@@ -32,7 +34,8 @@ struct fetch_result {
 	struct error error;
 	bool unusable; // with an error: what is there is no model that is computed here, and is of no use
 	char part[4097 + 16];
-	char sha256[65]; // what it should have; "" where nobody says
+	char sha256[65];                // what it should have; "" where nobody says
+	struct sampling_words sampling; // that the hub has beside it
 };
 
 struct fetcher_params {

@@ -49,6 +49,7 @@ static enum status read_manifest(struct fetch_job *job, struct error *error)
 		return status;
 	job->promised.bytes = (int64_t)layer.bytes;
 	snprintf(job->promised.sha256, sizeof job->promised.sha256, "%s", layer.digest);
+	snprintf(job->advice_sha256, sizeof job->advice_sha256, "%s", layer.parameters);
 	if (!hub_blob_url(ollama_of(job), &job->source, layer.digest, job->url, sizeof job->url))
 		return error_set(error, STATUS_INVALID_PARAMS, "its URL is too long");
 	return STATUS_OK;

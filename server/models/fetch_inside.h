@@ -49,9 +49,15 @@ struct fetch_job {
 	char url[FETCH_URL_BYTES];      // where it is asked for; "" until it is found
 	char led_to[FETCH_URL_BYTES];   // where that led, to spare the way; ""
 	struct web_question *finding;
-	struct buffer answer; // of finding
+	struct buffer answer;           // of finding
+	struct sampling_words sampling; // that the model's authors recommend beside the file
+	char advice_sha256[65];         // of Ollama's layer that has them; ""
+	bool advised;                   // it was asked for, or is nowhere
+	unsigned advice_failures;
+	int64_t advice_due_ms; // steady: it is not asked for before
 	struct fetch_connection connections[LIMIT_FETCH_CONNECTIONS];
 	bool running;    // one of LIMIT_FETCHES
+	bool whole;      // it was there when the job began
 	bool identified; // the answer of a connection has said what the file is
 	bool single;     // the server knows no ranges
 	bool ended;
@@ -75,6 +81,7 @@ void fetch_job_found(struct fetch_job *job);
 // Something broke: it is tried again after a while, or this is its end. `final`: it is.
 void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final, int64_t wait_s);
 void fetch_job_end(struct fetch_job *job, const struct error *why); // NULL: all is there
+void fetch_job_ask_advice(struct fetch_job *job);                   // where it was not asked for: fetch_advice.c
 void fetch_tell_picked(struct fetch_job *job, const char *why);
 // Turn an HTTP status that is no success into an error. *final is true if asking again changes nothing.
 void fetch_explain(const struct fetch_headers *headers, const char *url, bool token, bool *final, struct error *error);

@@ -108,7 +108,8 @@ void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final
 	}
 	if (final) {
 		cancel_connections(job);
-		fetch_job_end(job, &error);
+		web_cancel(&job->finding);
+		fetch_job_end(job, job->whole ? NULL : &error);
 		return;
 	}
 	const int64_t delay = wait_s ? wait_s * 1000 : delay_ms(job->failures);
@@ -362,8 +363,7 @@ static bool ask(struct fetch_job *job, struct fetch_connection *connection)
 
 void fetch_job_begin(struct fetch_job *job)
 {
-	if (fetch_part_complete(&job->part))
-		fetch_job_end(job, NULL); // a stop came between the last byte and its end
+	job->whole = fetch_part_complete(&job->part); // a stop came between the last byte and its end
 }
 
 void fetch_job_found(struct fetch_job *job)
@@ -382,10 +382,15 @@ void fetch_job_tick(struct fetch_job *job)
 			fetch_job_find(job);
 		return;
 	}
-	if (job->identified && fetch_part_complete(&job->part) && !busy(job)) {
+	fetch_job_ask_advice(job);
+	if ((job->whole || (job->identified && fetch_part_complete(&job->part))) && !busy(job)) {
+		if (!job->advised)
+			return;
 		fetch_job_end(job, NULL);
 		return;
 	}
+	if (job->whole)
+		return;
 	if (fetch_part_save(&job->part, false, &error)) {
 		fetch_job_failed(job, &error, true, 0);
 		return;

@@ -182,9 +182,11 @@ enum status hub_read_manifest(const char *text, size_t length, struct hub_layer 
 		return no_answer(error, "Ollama's registry");
 	}
 	const struct json *layers = json_get(json, "layers");
-	for (const struct json *one = json_first(layers); one && !out->bytes; one = json_next(one)) {
+	for (const struct json *one = json_first(layers); one; one = json_next(one)) {
 		const char *type = json_get_string(one, "mediaType", "");
-		if (!strcmp(type, "application/vnd.ollama.image.model") &&
+		if (!strcmp(type, "application/vnd.ollama.image.params") && !out->parameters[0])
+			take_sha256(json_get_string(one, "digest", ""), out->parameters);
+		if (!strcmp(type, "application/vnd.ollama.image.model") && !out->bytes &&
 		    take_sha256(json_get_string(one, "digest", ""), out->digest))
 			out->bytes = take_bytes(one, "size");
 	}
@@ -266,6 +268,13 @@ bool hub_file_url(const char *base, const struct source *source, char *url, size
 {
 	return fits(snprintf(url, size, "%s/%s/%s/resolve/main/", base, source->owner, source->repository), size) &&
 	       source_append_encoded(url, size, source->file);
+}
+
+bool hub_config_url(const char *base, const struct source *source, char *url, size_t size)
+{
+	return fits(snprintf(url, size, "%s/%s/%s/resolve/main/generation_config.json", base, source->owner,
+			     source->repository),
+		    size);
 }
 
 bool hub_manifest_url(const char *base, const struct source *source, char *url, size_t size)

@@ -35,6 +35,7 @@ enum status hub_choose(const struct hub_files *files, const struct models_room *
 struct hub_layer {
 	char digest[65]; // SHA-256
 	uint64_t bytes;
+	char parameters[65]; // SHA-256 of the layer that says how tokens are to be drawn; "": there is none
 };
 // The model's layer of a manifest of Ollama's. Errors: STATUS_UNAVAILABLE.
 enum status hub_read_manifest(const char *text, size_t length, struct hub_layer *out, struct error *error);
@@ -51,6 +52,7 @@ size_t hub_read_ollama_page(const char *text, size_t length, struct hub_found *f
 // URLs, of servers at `base`. False: too long.
 bool hub_files_url(const char *base, const struct source *source, char *url, size_t size);
 bool hub_file_url(const char *base, const struct source *source, char *url, size_t size);
+bool hub_config_url(const char *base, const struct source *source, char *url, size_t size); // generation_config.json
 bool hub_manifest_url(const char *base, const struct source *source, char *url, size_t size);
 bool hub_blob_url(const char *base, const struct source *source, const char *digest, char *url, size_t size);
 bool hub_search_url(const char *base, const char *text, unsigned limit, char *url, size_t size);

@@ -10,8 +10,7 @@
 #include <string.h>
 
 enum {
-	DEFAULT_CONTEXT = 8192,
-	DEFAULT_SEQUENCES = 8,
+	MOST_SEQUENCES = 256, // that can be asked for
 	COLD_CELSIUS = 30,
 	SHOWN_MS = 1000,   // a reading that came as long after a load was taken after it
 	RELEASE_MS = 7000, // until readings show what has been freed: a worker's end, and the time between two of what
@@ -408,8 +407,6 @@ static enum status read_model(struct placing *placing, const struct instances *i
 static void read_wanted(struct placing *placing, const struct json *params, double timeout_s)
 {
 	const struct model_record *model = placing->model;
-	uint32_t most = model->shape.context;
-	int64_t context = json_get_integer(params, "context_tokens", most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT);
 	const char *format = json_get_string(params, "format", NULL);
 	snprintf(placing->model_id, sizeof placing->model_id, "%s", model->model_id);
 	placing->shape = model->shape;
@@ -418,14 +415,24 @@ static void read_wanted(struct placing *placing, const struct json *params, doub
 	placing->wanted.sizes = &placing->sizes;
 	placing->wanted.devices = placing->devices;
 	placing->wanted.pins = placing->pins;
-	placing->wanted.context_tokens = (uint32_t)(context < most ? context : most);
-	placing->wanted.sequences = (uint32_t)json_get_integer(params, "sequences", DEFAULT_SEQUENCES);
 	placing->wanted.objective = !strcmp(json_get_string(params, "objective", "latency"), "throughput")
 					    ? PLACE_THROUGHPUT
 					    : PLACE_LATENCY;
 	placing->wanted.timeout_s = json_get_number(params, "timeout_s", timeout_s);
 	placing->wanted.may_shrink = format && !strcmp(format, "auto");
 	placing->wanted.format = format && !placing->wanted.may_shrink ? format_parse(format) : FORMAT_UNKNOWN;
+}
+
+// What nobody says is as memory has it; of an instance that is placed anew as it was.
+static void read_usual(struct placing *placing, const struct json *params, const struct instance *ending)
+{
+	const uint32_t most = placing->model->shape.context;
+	const int64_t context = json_get_integer(params, "context_tokens", ending ? ending->context_tokens : 0);
+	struct placement_wanted *wanted = &placing->wanted;
+	const int64_t sequences = json_get_integer(params, "sequences", ending ? ending->sequences : 0);
+	wanted->context_tokens = (uint32_t)(context < most ? context : most);
+	wanted->sequences = sequences <= MOST_SEQUENCES ? (uint32_t)sequences : 0;
+	placement_usual(wanted, &wanted->context_tokens, &wanted->sequences);
 }
 
 // Whether a place was looked for in vain: only then what would give it one, which takes a while longer.
@@ -546,6 +553,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		gather_links(placing, instances->params.topology);
 		gather_times(placing, instances->layer_times);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
+		read_usual(placing, params, excluded ? excluded->ending : NULL);
 		if (!excluded || excluded->gives_way)
 			giveway_gather(placing, instances);
 		if (excluded && excluded->keeps)

@@ -263,7 +263,8 @@ void models_work_fetched(void *context, const struct fetch_result *result)
 	const struct reading_request request = {.model_id = model->record.model_id,
 						.path = result->part,
 						.place = model->record.path,
-						.sha256 = result->sha256};
+						.sha256 = result->sha256,
+						.sampling = &result->sampling};
 	read_file(models, model, &request);
 }
 

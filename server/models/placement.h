@@ -165,6 +165,11 @@ enum status placement_find(struct placement *out, const struct placement_wanted 
 
 // Pages for `sequences`: the context of one, and an eighth of it for each of the others.
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences);
+// The context of one request, and how many run at once, where they are 0: what memory holds beside the weights where
+// the model will probably go. A context is the model's own or half of it, and so on, until it takes an eighth of that,
+// and at most 32,768; each request that runs takes an eighth of a context, all together a quarter of that, 8 to 32
+// requests. Of `wanted` shape, sizes, devices and pins are read.
+void placement_usual(const struct placement_wanted *wanted, uint32_t *context_tokens, uint32_t *sequences);
 // The bytes of a device's memory that stay free for drivers and others; of the host's memory also for the worker itself
 // and whatever else runs there. `headroom`: the share that somebody asked for; < 0: nobody did.
 uint64_t placement_reserve(uint64_t memory_bytes, bool host, double headroom);

@@ -26,6 +26,7 @@ struct job {
 	char model_id[READING_ID_BYTES];
 	char *path, *place; // place: NULL if the file stays
 	char sha256[65];
+	struct sampling_words sampling;
 	bool hash_only, delete_only, again; // again: it gave way to others, and is done after them
 };
 
@@ -335,6 +336,7 @@ static void read_file(struct reading *reading, struct job *job, struct reading_r
 					   error);
 	if (!status && !job->hash_only && !job->place)
 		sampling_add_beside(job->path, &result->sampling);
+	sampling_add(&job->sampling, &result->sampling);
 	result->unusable = read && status;
 	if (!status && job->place)
 		status = move_to(&file, job->place, error);
@@ -456,8 +458,10 @@ static struct job *job_create(const char *model_id, const char *path)
 		job->path = strdup(path);
 	if (job && !job->path)
 		job_destroy(&job);
-	if (job)
-		snprintf(job->model_id, sizeof job->model_id, "%s", model_id);
+	if (!job)
+		return NULL;
+	snprintf(job->model_id, sizeof job->model_id, "%s", model_id);
+	sampling_say_nothing(&job->sampling);
 	return job;
 }
 
@@ -472,6 +476,8 @@ enum status reading_ask(struct reading *reading, const struct reading_request *r
 	}
 	snprintf(job->sha256, sizeof job->sha256, "%s", request->sha256 ? request->sha256 : "");
 	job->hash_only = request->hash;
+	if (request->sampling)
+		job->sampling = *request->sampling;
 	pthread_mutex_lock(&reading->lock);
 	push(reading, job);
 	pthread_mutex_unlock(&reading->lock);

@@ -16,7 +16,8 @@ struct reading_request {
 	// For a download: the file is hashed, compared with `sha256` ("": not compared) and, if all is well, moved to
 	// `place` and synced. NULL: the file stays where it is.
 	const char *place, *sha256;
-	bool hash; // the digest alone is wanted, of a file that was looked into before
+	const struct sampling_words *sampling; // what was recommended beside the file; NULL: nothing
+	bool hash;                             // the digest alone is wanted, of a file that was looked into before
 };
 
 struct reading_result {

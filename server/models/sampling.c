@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CONFIG_BYTES = 65536, PATH_BYTES = 4097 };
+enum { PATH_BYTES = 4097 };
 
 static const struct {
 	const char *name;     // in requests and in generation_config.json
@@ -56,11 +56,20 @@ static void add_members(const struct json *json, struct sampling_words *words)
 		say(words, i, json_get_number(json, known[i].name, NAN));
 }
 
+void sampling_add(const struct sampling_words *more, struct sampling_words *words)
+{
+	for (int i = 0; i < SAMPLING_NAMES; i++)
+		if (isnan(words->values[i]))
+			words->values[i] = more->values[i];
+}
+
 void sampling_add_config(const char *text, size_t length, struct sampling_words *words)
 {
 	struct json *json = NULL;
-	if (!json_parse(&json, text, length, NULL))
+	if (!json_parse(&json, text, length, NULL)) {
 		add_members(json, words);
+		say(words, SAMPLING_REPETITION_PENALTY, json_get_number(json, "repeat_penalty", NAN)); // Ollama's word
+	}
 	json_destroy(&json);
 }
 
@@ -75,12 +84,13 @@ void sampling_add_beside(const char *path, struct sampling_words *words)
 		return;
 	// Without waiting: it may be a pipe.
 	const int fd = open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	char *text = fd >= 0 && !fstat(fd, &found) && S_ISREG(found.st_mode) && found.st_size <= CONFIG_BYTES
-			     ? malloc(CONFIG_BYTES)
+	char *text = fd >= 0 && !fstat(fd, &found) && S_ISREG(found.st_mode) && found.st_size <= SAMPLING_CONFIG_BYTES
+			     ? malloc(SAMPLING_CONFIG_BYTES)
 			     : NULL;
 	ssize_t got = 0, filled = 0;
-	while (text && filled < CONFIG_BYTES &&
-	       ((got = read(fd, text + filled, (size_t)(CONFIG_BYTES - filled))) > 0 || (got < 0 && errno == EINTR)))
+	while (text && filled < SAMPLING_CONFIG_BYTES &&
+	       ((got = read(fd, text + filled, (size_t)(SAMPLING_CONFIG_BYTES - filled))) > 0 ||
+		(got < 0 && errno == EINTR)))
 		filled += got > 0 ? got : 0;
 	if (text && !got)
 		sampling_add_config(text, (size_t)filled, words);

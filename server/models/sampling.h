@@ -1,13 +1,16 @@
 /* How tokens are drawn where a request does not say: the request's word, then the instance's, then that of the model's
  * authors, then one default.
  *
- * Authors say it in the model file (general.sampling.*, as llama.cpp's converter writes it) or in
- * generation_config.json beside it (as Hugging Face has it; its max_new_tokens and do_sample are not read). What lies
+ * Authors say it in the model file (general.sampling.*, as llama.cpp's converter writes it), in generation_config.json
+ * beside it or in its repository (as Hugging Face has it; its max_new_tokens and do_sample are not read), or in the
+ * parameters of Ollama's library (whose repeat_penalty is repetition_penalty; its stop texts are not read). What lies
  * outside the range that a request may ask for counts as not said. Everything here is pure but for sampling_add_beside.
  * Thread: any. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/model/gguf.h"
+
+enum { SAMPLING_CONFIG_BYTES = 65536 }; // of a generation_config.json, at most
 
 enum sampling_name {
 	SAMPLING_TEMPERATURE,        // 0 to 2; 0: always the likeliest token
@@ -27,7 +30,9 @@ extern const struct sampling_words sampling_default;
 
 void sampling_say_nothing(struct sampling_words *words);
 void sampling_of_file(const struct gguf *gguf, struct sampling_words *out); // what the model file says
-// Add to `words` what they do not say yet and the text of a generation_config.json does.
+// Add to `words` what they do not say yet and `more` do.
+void sampling_add(const struct sampling_words *more, struct sampling_words *words);
+// The same with the text of a generation_config.json, or of Ollama's parameters.
 void sampling_add_config(const char *text, size_t length, struct sampling_words *words);
 // The same with the file generation_config.json in the folder of the model file at `path`, if it is there, a regular
 // file, and of at most 64 KiB. Waits for the disk.

@@ -67,7 +67,7 @@ export async function start({ models = 1.5, args = [], beside = [], data } = {})
 		},
 		create: async (name, more = {}) => (await admin.call("instance.create", { model_id: it.ids[name], ...more })).instance_id,
 		place: async (name, more) => it.is(await it.create(name, more), `${name} is ready`, (one) => one.state === "running"),
-		preview: (name) => admin.call("placement.preview", { model_id: it.ids[name] }),
+		preview: (name) => admin.call("placement.preview", { model_id: it.ids[name], sequences: 8 }),
 		workerOf: (name) => it.node.workers.findLast((one) => one.opened.model_path?.endsWith(`${name}.gguf`) ?? one.opened.model_id === it.ids[name]),
 		// The next worker answers instance.load with this; null: it loads for ever.
 		opens(load, node = it.node) {

@@ -12,6 +12,7 @@ export class Hub {
 		this.blobs = new Map();    // digest: bytes
 		this.library = new Map();  // "library/name:tag": digest
 		this.token = undefined;    // that files need
+		this.parameters = new Map(); // "library/name:tag": digest of what Ollama says of drawing tokens
 		this.asked = [];           // {method, url, headers, server}
 		this.plan = {};            // what goes wrong, see serve() and api()
 		this.tag = '"one"';        // the store's ETag
@@ -99,7 +100,8 @@ export class Hub {
 		if (!digest) return this.refuse(response, 404);
 		this.json(response, { schemaVersion: 2, layers: [
 			{ mediaType: "application/vnd.ollama.image.license", digest: `sha256:${"1".repeat(64)}`, size: 12 },
-			{ mediaType: "application/vnd.ollama.image.model", digest: `sha256:${digest}`, size: this.blobs.get(digest).length }] });
+			{ mediaType: "application/vnd.ollama.image.model", digest: `sha256:${digest}`, size: this.blobs.get(digest).length },
+			...(this.parameters.has(name) ? [{ mediaType: "application/vnd.ollama.image.params", digest: `sha256:${this.parameters.get(name)}`, size: 5 }] : [])] });
 	}
 
 	resolve(request, response, name) {

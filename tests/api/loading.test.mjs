@@ -16,7 +16,7 @@ test("each device of a model that is loaded onto two tells how far it is, in the
 	await scout.finish();
 	const it = await start({ models: 0.75, beside: [second(half)] });
 	it.opens(() => null); // it loads for ever, and says how far it is
-	const id = await it.create("first");
+	const id = await it.create("first", { sequences: 8 }); // as the scout asked
 	const one = await it.is(id, "it is loading", (now) => now.state === "starting" && it.node.worker()?.calls.some(({ method }) => method === "instance.load"));
 	assert.equal(one.stages.length, 2, JSON.stringify(one.stages));
 	const [a, b] = one.stages.map(({ weights_bytes }) => weights_bytes), total = a + b;

@@ -70,6 +70,7 @@ describe("models", () => {
 		for (const { model_id } of (await admin.call("model.list")).models) await admin.call("model.remove", { model_id });
 		hub.files = new Map([["maker/small/model-Q8_0.gguf", small], ["maker/large/model-F16.gguf", large]]);
 		hub.blobs = new Map([[sha256(small), small]]);
+		hub.parameters = new Map();
 		hub.library = new Map([["library/tiny:latest", sha256(small)], ["library/tiny:1b", sha256(small)]]);
 	});
 
@@ -265,6 +266,62 @@ describe("models", () => {
 			}
 			hub.plan.front = (request, response) => { response.end(Buffer.alloc(9 * 1024 * 1024, "[")); return true; };
 			assert.match(await failed("ollama:tiny:1b"), /too long/);
+		});
+	});
+
+	describe("what the authors recommend of drawing tokens", () => {
+		const nothing = { temperature: null, top_k: null, top_p: null, min_p: null, repetition_penalty: null };
+		const beside = (value) => hub.files.set("maker/small/generation_config.json", Buffer.from(typeof value === "string" ? value : JSON.stringify(value)));
+		const sampling = async (source) => {
+			const model = await ready(source);
+			await admin.call("model.remove", { model_id: model.model_id });
+			return model.architecture.sampling;
+		};
+
+		test("comes from the repository, also of a file that is picked, with the token", async () => {
+			beside({ temperature: 0.6, top_k: 20, top_p: 0.95, do_sample: true, eos_token_id: [1, 2] });
+			hub.token = "secret-of-the-hub";
+			for (const source of ["hf:maker/small/model-Q8_0.gguf", "hf:maker/small"]) {
+				const model = await ready(source, { access_token: hub.token });
+				assert.deepEqual(model.architecture.sampling, { ...nothing, temperature: 0.6, top_k: 20, top_p: 0.95 });
+				await admin.call("model.remove", { model_id: model.model_id });
+			}
+		});
+		test("is less than what the file says itself, value by value", async () => {
+			hub.files.set("maker/small/model-Q8_0.gguf", modelFile({ sampling: { temp: 0.3, top_k: 7 } }));
+			beside({ temperature: 0.9, top_p: 0.5 });
+			assert.deepEqual(await sampling("hf:maker/small/model-Q8_0.gguf"), { ...nothing, temperature: 0.3, top_k: 7, top_p: 0.5 });
+		});
+		test("is nothing where there is none, or what is there cannot be read", async () => {
+			assert.deepEqual(await sampling("hf:maker/small/model-Q8_0.gguf"), nothing);
+			for (const text of ["{", "[1]", '{"temperature":"hot","top_k":1.5,"top_p":7}', `{"temperature":0.5,"x":"${"y".repeat(70000)}"}`]) {
+				beside(text);
+				assert.deepEqual(await sampling("hf:maker/small/model-Q8_0.gguf"), nothing, text.slice(0, 40));
+			}
+		});
+		test("is asked for again where the hub fails for a moment", async () => {
+			beside({ min_p: 0.1 });
+			let failures = 0;
+			hub.plan.front = (request, response, url) => {
+				const fails = url.pathname.endsWith("generation_config.json") && failures++ < 1;
+				if (fails) hub.refuse(response, 503);
+				return fails;
+			};
+			assert.deepEqual(await sampling("hf:maker/small/model-Q8_0.gguf"), { ...nothing, min_p: 0.1 });
+			hub.plan.front = (request, response, url) => {
+				const fails = url.pathname.endsWith("generation_config.json");
+				if (fails) hub.refuse(response, 503);
+				return fails;
+			};
+			assert.deepEqual(await sampling("hf:maker/small/model-Q8_0.gguf"), nothing, "the model comes all the same");
+		});
+		test("comes from Ollama's parameters, if they are what the manifest promises", async () => {
+			const parameters = Buffer.from(JSON.stringify({ stop: ["<|im_end|>"], temperature: 0.7, repeat_penalty: 1.1 }));
+			hub.blobs.set(sha256(parameters), parameters);
+			hub.parameters.set("library/tiny:1b", sha256(parameters));
+			assert.deepEqual(await sampling("ollama:tiny:1b"), { ...nothing, temperature: 0.7, repetition_penalty: 1.1 });
+			hub.blobs.set(sha256(parameters), Buffer.from('{"temperature":0.1}'));
+			assert.deepEqual(await sampling("ollama:tiny:1b"), nothing);
 		});
 	});
 

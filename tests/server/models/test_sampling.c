@@ -56,6 +56,9 @@ static void test_config(void **state)
 		{"{\"temperature\":2.5,\"top_k\":1.5,\"top_p\":-0.1,\"min_p\":2,\"repetition_penalty\":0}", "{}"},
 		{"{\"temperature\":\"0.5\",\"top_k\":null,\"top_p\":[1],\"min_p\":{},\"repetition_penalty\":true}",
 		 "{}"},
+		// Ollama's word, where the usual one is not said.
+		{"{\"repeat_penalty\":1.3,\"stop\":[\"a\"]}", "{\"repetition_penalty\":1.3}"},
+		{"{\"repeat_penalty\":1.3,\"repetition_penalty\":1.2}", "{\"repetition_penalty\":1.2}"},
 		{"[0.5]", "{}"},
 		{"{\"temperature\":", "{}"},
 		{"", "{}"},

@@ -68,8 +68,8 @@ const contexts = [2048, 4096, 8192, 16384, 32768, 65536, 131072];
 export function Preview({ model }: { model: Model }) {
   const { state, server } = useApp();
   const of = model.architecture!;
-  const [context, setContext] = useState(Math.min(8192, of.context_tokens));
-  const [sequences, setSequences] = useState(8);
+  const [context, setContext] = useState(0); // 0: what memory has room for
+  const [sequences, setSequences] = useState(0);
   const [format, setFormat] = useState<"" | "Q8_0" | "Q4_0">("");
   const [device, setDevice] = useState("");
   const [objective, setObjective] = useState<"latency" | "throughput">("latency");
@@ -80,8 +80,8 @@ export function Preview({ model }: { model: Model }) {
   const [failed, setFailed] = useState<Refusal | null>(null);
   const params: PlaceParams = {
     model_id: model.model_id,
-    context_tokens: context,
-    sequences,
+    ...(context ? { context_tokens: context } : {}),
+    ...(sequences ? { sequences } : {}),
     ...(format ? { format } : {}),
     objective,
     ...(strategy ? { strategy } : {}),
@@ -148,6 +148,7 @@ export function Preview({ model }: { model: Model }) {
         <label class="knob">
           <span class="label">Context</span>
           <select value={context} onChange={(event) => setContext(Number(event.currentTarget.value))}>
+            <option value={0}>By memory{placement && !context ? `: ${figure(placement.context_tokens)} tokens` : ""}</option>
             {choices.map((n) => (
               <option key={n} value={n}>
                 {figure(n)} tokens
@@ -158,6 +159,7 @@ export function Preview({ model }: { model: Model }) {
         <label class="knob">
           <span class="label">Parallel requests</span>
           <select value={sequences} onChange={(event) => setSequences(Number(event.currentTarget.value))}>
+            <option value={0}>By memory{placement && !sequences ? `: ${count(placement.sequences, "request")}` : ""}</option>
             {[1, 2, 4, 8, 16, 32, 64].map((n) => (
               <option key={n} value={n}>
                 {count(n, "request")}
