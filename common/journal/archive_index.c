@@ -26,7 +26,8 @@ struct archive_index {
 	uint8_t window[WINDOW_BYTES]; // what was read last
 	uint64_t window_at;
 	size_t window_length;
-	uint8_t bytes[ARCHIVE_BLOCK_BYTES];
+	uint8_t *bytes; // (room_bytes): the block that was read last
+	size_t room_bytes;
 };
 
 static void path_of(char path[PATH_BYTES], const char *directory, uint64_t first, uint64_t end)
@@ -175,6 +176,7 @@ void archive_index_destroy(struct archive_index **index)
 	if ((*index)->file >= 0)
 		close((*index)->file);
 	free((*index)->blocks);
+	free((*index)->bytes);
 	free(*index);
 	*index = NULL;
 }
@@ -196,6 +198,16 @@ uint64_t archive_index_leaves(const struct archive_index *index)
 	return index->leaves;
 }
 
+static bool make_room(struct archive_index *index, size_t wanted)
+{
+	if (wanted <= index->room_bytes)
+		return true;
+	free(index->bytes);
+	index->bytes = malloc(wanted);
+	index->room_bytes = index->bytes ? wanted : 0;
+	return index->bytes;
+}
+
 enum status archive_index_read(struct archive_index *index, uint64_t place, struct archive_part parts[ARCHIVE_BLOCK],
 			       uint64_t *from, size_t *count, struct error *error)
 {
@@ -205,8 +217,10 @@ enum status archive_index_read(struct archive_index *index, uint64_t place, stru
 	if (place < before || place - before + 1 >= index->count)
 		return STATUS_OK;
 	const uint64_t at = index->blocks[place - before], end = index->blocks[place - before + 1];
-	if (end <= at || end - at > sizeof index->bytes) // heads and no entries, so many that nobody writes them
+	if (end <= at || end - at > ARCHIVE_BLOCK_BYTES) // heads and no entries, so many that nobody writes them
 		return STATUS_OK;
+	if (!make_room(index, (size_t)(end - at)))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to read an archive");
 	enum status status = read_at(index, at, index->bytes, (size_t)(end - at), error);
 	const uint8_t *next = index->bytes, *stop = index->bytes + (end - at);
 	while (!status && stop - next >= ARCHIVE_RECORD_BYTES && *count < ARCHIVE_BLOCK &&

@@ -3,7 +3,8 @@
  * A first pass goes over the heads of all records and keeps where every ARCHIVE_BLOCK-th stands; then a block is one
  * read. Nothing here is believed: lengths and kinds are bounded as they are read, on the first pass and again in the
  * block, and whether an entry is the log's is for the caller to say, who has the hash of its leaf from somewhere else.
- * Memory: 8 bytes for a block, and one block, of ARCHIVE_BLOCK_BYTES at most. Thread: its owner's; blocks on the disk.
+ * Memory: 8 bytes for a block, and the largest block that was read, ARCHIVE_BLOCK_BYTES at most. Thread: its owner's;
+ * blocks on the disk.
  */
 #pragma once
 #include "common/journal/archive.h"
@@ -28,6 +29,7 @@ bool archive_index_fits(const struct archive_index *index, const char *directory
 // How many of its entries it keeps by their hashes alone, as far as it can be read.
 uint64_t archive_index_leaves(const struct archive_index *index);
 // The records of entries `place` * ARCHIVE_BLOCK and on: those that are in the archive, *from being the first of them.
-// Errors: STATUS_UNAVAILABLE (the disk; the file is not what it was). count 0: the archive has none of them.
+// Errors: STATUS_UNAVAILABLE (the disk; the file is not what it was), STATUS_OUT_OF_MEMORY. count 0: the archive has
+// none of them.
 enum status archive_index_read(struct archive_index *index, uint64_t place, struct archive_part parts[ARCHIVE_BLOCK],
 			       uint64_t *from, size_t *count, struct error *error);

@@ -130,7 +130,7 @@ class Campaign:
                 if self.stopped:
                     return False
                 child = subprocess.Popen(
-                    [target.program, f"-runs={left}", f"-max_total_time={seconds}", "-timeout=5", "-rss_limit_mb=1024",
+                    [target.program, f"-runs={left}", f"-max_total_time={seconds}", "-timeout=5", "-print_funcs=0", "-rss_limit_mb=1024",
                      "-print_final_stats=1", f"-artifact_prefix={prefix}"] + target.inputs(),
                     stdout=subprocess.DEVNULL, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=idle,
                     start_new_session=True)  # Ctrl-C comes by us

@@ -1,9 +1,12 @@
-/* Fuzz target: what is read of an audit log that somebody else wrote: notes, keys, entries, proofs and archives.
+/* Fuzz target: what is read of an audit log that somebody else wrote: notes, keys, entries with what
+ * they tell of prunings and of rows, proofs and archives.
  *
  * The first byte says which. What is accepted must be exactly what would have been written; an archive's verdict must
  * agree with its findings. Archives come with their own sum, and with one that is made right, so that what lies behind
  * it is reached. */
 #include "common/journal/archive.h"
+#include "common/journal/pruning.h"
+#include "server/store/bound.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -69,6 +72,36 @@ static void read_key(const char *text)
 	require(!strcmp(text, again));
 }
 
+// What an entry tells of what was pruned, is of entries before it.
+static void read_pruning(const struct journal_entry *entry)
+{
+	struct pruning pruning;
+	char text[PRUNING_TEXT_BYTES];
+	if (!pruning_parse(&pruning, entry))
+		return;
+	require(pruning.first <= pruning.last && pruning.last < entry->seq);
+	require(pruning.removed && pruning.removed <= pruning.last - pruning.first + 1);
+	pruning_print(&pruning, text);
+	require(!strcmp(text, entry->target));
+}
+
+static enum status print_line(void *context, const char *subject, const struct tree_hash *digest)
+{
+	require(subject[0] && strlen(subject) < BOUND_SUBJECT_BYTES);
+	return bound_print(context, subject, digest);
+}
+
+// The rows of state.db that an entry binds. A text that is taken is what would be written of its lines.
+static void read_bound(const char *bound)
+{
+	struct buffer again;
+	buffer_init(&again, 2 * ENTRY_BYTES);
+	buffer_append(&again, "", 0);
+	if (!bound_read(bound, print_line, &again))
+		require(!strcmp(bound, buffer_text(&again)));
+	buffer_finish(&again);
+}
+
 static void read_entry(const uint8_t *bytes, size_t size)
 {
 	char texts[ENTRY_BYTES];
@@ -80,6 +113,9 @@ static void read_entry(const uint8_t *bytes, size_t size)
 	require(!entry_encode(&entry, &again));
 	require(again.length == size && !memcmp(again.data, bytes, size));
 	buffer_finish(&again);
+	read_pruning(&entry);
+	if (entry.bound)
+		read_bound(entry.bound);
 }
 
 // The proof of nothing is never one: the roots are not those of any leaves that it could hold.

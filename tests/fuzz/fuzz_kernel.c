@@ -33,6 +33,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
+int __real_close(int fd);
+int __wrap_close(int fd);
+ssize_t __real_pread(int fd, void *to, size_t size, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at);
+ssize_t __real_read(int fd, void *to, size_t size);
+ssize_t __wrap_read(int fd, void *to, size_t size);
 
 static const struct {
 	const char *path, *text;
@@ -111,7 +117,6 @@ static const struct {
 enum { FILES = sizeof files / sizeof *files };
 
 static char root[] = "/dev/shm/exogpu-fuzz-XXXXXX", proc_root[64], sysfs_root[64];
-static int fds[FILES];
 static bool spoilt[FILES]; // it has something else than `files` says
 static struct contract *contract;
 
@@ -134,48 +139,84 @@ static void require(bool condition)
 		abort();
 }
 
+// ---- the files, in memory: those on the disk are empty, and there for who lists folders ----
+
+enum { FIRST_FD = 1 << 20, PLACES = 512 }; // no descriptor of the kernel's is as great
+
+static const char *contents[FILES]; // (lengths): what a file has
+static size_t lengths[FILES], positions[FILES];
+static uint8_t places[PLACES]; // by the hash of a file's name: its number + 1
+
 static size_t hash(const char *text)
 {
 	uint32_t sum = 2166136261u;
 	for (; *text; text++)
 		sum = (sum ^ (uint8_t)*text) * 16777619u;
-	return 1 + sum % 8191;
+	return sum % PLACES;
 }
 
-// Most of what is looked for is not there: found out without the kernel.
-static bool exists(const char *path)
+// FILES: there is none.
+static size_t find(const char *path)
 {
-	static uint8_t known[8192]; // by a hash: some that are not there may seem to be
-	if (!known[0]) {
-		known[0] = 1;
-		for (size_t i = 0; i < FILES; i++)
-			known[hash(files[i].path)] = 1;
-	}
-	return known[hash(path + strlen(root) + 1)];
+	for (size_t at = hash(path); places[at]; at = (at + 1) % PLACES)
+		if (!strcmp(files[places[at] - 1].path, path))
+			return places[at] - 1u;
+	return FILES;
 }
 
 // What names /proc and /sys finds them here.
 int __wrap_open(const char *path, int flags, ...)
 {
-	char here[1200];
 	va_list rest;
 	va_start(rest, flags);
 	const unsigned mode = flags & O_CREAT ? va_arg(rest, unsigned) : 0;
 	va_end(rest);
-	if (contract && (!strncmp(path, "/proc/", 6) || !strncmp(path, "/sys/", 5))) {
-		snprintf(here, sizeof here, "%s%s", root, path);
-		path = here;
-	}
-	if (contract && !strncmp(path, root, strlen(root)) && !(flags & O_DIRECTORY) && !exists(path)) {
+	const bool ours = !strncmp(path, root, strlen(root));
+	if (!contract || flags & O_DIRECTORY ||
+	    (!ours && strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/sys/", 5) != 0))
+		return __real_open(path, flags, mode);
+	const size_t which = find(path + (ours ? strlen(root) : 0) + 1);
+	if (which == FILES) {
 		errno = ENOENT;
 		return -1;
 	}
-	return __real_open(path, flags, mode);
+	positions[which] = 0;
+	return FIRST_FD + (int)which;
+}
+
+static ssize_t read_from(size_t which, void *to, size_t size, size_t at)
+{
+	const size_t left = at < lengths[which] ? lengths[which] - at : 0, now = left < size ? left : size;
+	if (now)
+		memcpy(to, contents[which] + at, now);
+	return (ssize_t)now;
+}
+
+ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at)
+{
+	return fd < FIRST_FD ? __real_pread(fd, to, size, at)
+			     : read_from((size_t)(fd - FIRST_FD), to, size, (size_t)at);
+}
+
+ssize_t __wrap_read(int fd, void *to, size_t size)
+{
+	if (fd < FIRST_FD)
+		return __real_read(fd, to, size);
+	const size_t which = (size_t)(fd - FIRST_FD);
+	const ssize_t got = read_from(which, to, size, positions[which]);
+	positions[which] += (size_t)got;
+	return got;
+}
+
+int __wrap_close(int fd)
+{
+	return fd < FIRST_FD ? __real_close(fd) : 0;
 }
 
 static void put(size_t which, const void *bytes, size_t length)
 {
-	require(!ftruncate(fds[which], 0) && pwrite(fds[which], bytes, length, 0) == (ssize_t)length);
+	contents[which] = bytes;
+	lengths[which] = length;
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
@@ -204,8 +245,13 @@ static void begin_once(void)
 			mkdir(path, 0700);
 			*slash = '/';
 		}
-		require((fds[i] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) >= 0);
+		const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		require(fd >= 0 && !close(fd));
 		put(i, files[i].text, strlen(files[i].text));
+		size_t at = hash(files[i].path);
+		while (places[at])
+			at = (at + 1) % PLACES;
+		places[at] = (uint8_t)(i + 1);
 	}
 	require(!contract_create(&contract, CONTRACT_NODE, NULL));
 }

@@ -4,6 +4,7 @@
  * The first byte says how (bits): 1: peer.hello is left out. 2: the rest is bytes as they come, else it is messages,
  * one a line, a head and, after a tab, a body. 4: it is fenced. The node waits for hop "h" with key "k" both ways.
  * Whatever comes, it goes on: in the end the neighbour's place is taken by a new connection, whose ping is answered. */
+#include "common/base/log.h"
 #include "common/net/peer_inside.h"
 #include "common/wire/contract.h"
 #include "engine/node/links.h"
@@ -36,6 +37,7 @@ static void begin_once(void)
 	if (world.loop)
 		return;
 	signal(SIGPIPE, SIG_IGN);
+	log_set_level(LOG_ERROR);
 	require(net_loop_create(&world.loop, NULL) == STATUS_OK);
 	require(contract_create(&world.contract, CONTRACT_NODE, NULL) == STATUS_OK);
 	world.authority = make(NULL, NULL);

@@ -13,6 +13,7 @@
 // clang-format on
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +140,73 @@ static void posts_arrive_in_order(void **state)
 	assert_int_equal(fixture->wrong, 0);
 }
 
+// ---- signals ----
+
+enum { INTERRUPTED_POSTS = 200, STOLEN_MS = 20000 };
+
+struct interrupting {
+	struct fixture *fixture;
+	pthread_t loop_thread;
+	_Atomic int posted;
+};
+static volatile sig_atomic_t signals;
+
+static void on_signal(int number)
+{
+	(void)number;
+	signals++;
+}
+
+static void count_one(void *arg)
+{
+	((struct interrupting *)arg)->posted++;
+}
+
+static void stop_interrupted(void *arg)
+{
+	stop(((struct interrupting *)arg)->fixture);
+}
+
+// The loop is woken by a post, goes back to wait, and a signal ends that wait: again and again.
+static void *post_and_interrupt(void *arg)
+{
+	struct interrupting *one = arg;
+	const int64_t until_ms = clock_steady_ms() + STOLEN_MS;
+	sigset_t all;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	for (int i = 0; i < INTERRUPTED_POSTS; i++) {
+		if (net_loop_post(one->fixture->loop, count_one, one))
+			abort();
+		usleep(200);
+		pthread_kill(one->loop_thread, SIGALRM);
+		while (one->posted <= i && clock_steady_ms() < until_ms)
+			usleep(100);
+	}
+	if (net_loop_post(one->fixture->loop, stop_interrupted, one))
+		abort();
+	return NULL;
+}
+
+// libwebsockets neither ends the loop for it nor takes it for an event, such as its own wake-up that is over.
+static void a_signal_ends_no_wait(void **state)
+{
+	struct fixture *fixture = *state;
+	struct interrupting one = {.fixture = fixture, .loop_thread = pthread_self()};
+	struct sigaction before;
+	pthread_t thread;
+	signals = 0;
+	assert_int_equal(sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_signal}, &before), 0);
+	net_timer_start(fixture->loop, &fixture->end, 2 * STOLEN_MS, stop, fixture);
+	assert_int_equal(pthread_create(&thread, NULL, post_and_interrupt, &one), 0);
+	net_loop_run(fixture->loop);
+	pthread_join(thread, NULL);
+	net_timer_stop(fixture->loop, &fixture->end);
+	sigaction(SIGALRM, &before, NULL);
+	assert_int_equal(one.posted, INTERRUPTED_POSTS);
+	assert_true(signals > 0);
+}
+
 static void nothing(void *arg)
 {
 	(void)arg;
@@ -202,6 +270,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(timers_fire_in_order, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(posts_arrive_in_order, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_signal_ends_no_wait, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(posts_are_bounded, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_watched_file, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(what_cannot_be_watched, set_up, tear_down),
