@@ -399,9 +399,11 @@ static bool keep_one(struct audit_desk *desk, struct due *due)
 void audit_keep(struct audit_desk *desk)
 {
 	struct due *due = calloc(1, sizeof *due);
-	desk->retry = false;
-	if (due)
-		keep_one(desk, due); // the mark that it leaves makes the store thread call again
+	int64_t unprunable;
+	do { // one that cannot be pruned does not hold up the next; after one that is done the store thread calls again
+		unprunable = desk->unprunable;
+		desk->retry = false;
+	} while (due && !keep_one(desk, due) && desk->unprunable > unprunable);
 	free(due);
 }
 

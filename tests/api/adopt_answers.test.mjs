@@ -140,7 +140,7 @@ describe("what is answered to a server that takes workers up", { timeout: 900000
 	for (const [name, pins] of [["the worker", () => []], ["one of two workers", halves]])
 		test(`${name} does not answer: the model is loaded anew before its requests have waited too long`, async () => {
 			const was = await create(...pins());
-			cluster.options.args = ["--limit", `pause_ms=${40000 * slow}`];
+			cluster.options.args = ["--limit", `pause_ms=${8000 * slow}`];
 			await again(was);
 			const streams = was.all.map((opened, i) => stream(opened, i + 1 === was.all.length ? () => null : undefined));
 			await eventually(() => streams.every((one) => one.adoptions().length), "they are asked", LONG);

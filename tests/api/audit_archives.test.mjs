@@ -66,8 +66,10 @@ describe("archived entries", () => {
 		const made = await list({ action: "token.create", limit: 1000 });
 		assert.ok(made.entries.length > MADE && made.entries.every((one) => one.action === "token.create"));
 		assert.ok(made.entries.every((one) => one.bound.some((row) => row.kind === "token" && row.id === one.target)));
-		assert.deepEqual(seqs(await list({ text: "MADE 7", action: "token.", limit: 1000 })),
+		const found = await list({ text: "MADE 7", action: "token.create", limit: 1000 });
+		assert.deepEqual(seqs(found),
 			seqs({ entries: made.entries.filter((one) => `${one.target} ${JSON.stringify(one.detail)}`.toLowerCase().includes("made 7")) }));
+		assert.equal(found.entries.length, 11, "made 7, and 70 to 79");
 	});
 
 	test("the command line says why it cannot list", async () => {

@@ -50,8 +50,10 @@ describe("models that questions load", () => {
 		assert.equal(status, 503);
 		assert.match(said, /third could not be loaded: third fits nowhere: .*(first|second) holds memory, too, and may give way once nobody has used it/);
 		assert.equal(await it.has(), "first second");
+		await it.stored();
 		const begun = (await it.entries("instance.create")).length;
 		assert.deepEqual(await it.ask("third"), { status, said }, "what is known is told at once");
+		await it.stored();
 		assert.equal((await it.entries("instance.create")).length, begun, "and no place is looked for");
 		for (const [i, worker] of busy.entries()) {
 			const [request] = worker.requests.keys();
@@ -165,6 +167,7 @@ describe("models that somebody placed", () => {
 		const { message } = await it.admin.refused("instance.create", { model_id: it.ids.gone }, "conflict");
 		assert.match(message, /gone cannot be used/);
 		assert.deepEqual((await it.instances()).map((one) => [one.instance_id, one.state]), [[first.instance_id, "running"]], "nobody gave way to it");
+		await it.stored();
 		assert.deepEqual(await it.entries("instance.gave_way"), []);
 
 		const back = () => eventually(async () => (await it.instances()).find((one) => one.model_name === "first" && one.state === "running"), "first is loaded again", long);

@@ -20,7 +20,8 @@ skipped test is named. Stages, all of them unless some are named:
   tsan    thread sanitizer: unit and API tests
   package ./dev package, what is in the packages, and what takes gigabytes and an optimised build
   docker  the container image, built and tried; as root, where buildah and debootstrap are installed (about 3 minutes)
---quick      lint, ui and debug, without the browser
+--quick      lint, ui and debug, without the browser, several machines, and what takes long
+When all of them run, a test runs in debug, too, only if the sanitizers' builds look at less: docs/notes/tests.md.
 What takes many minutes for little is none of these: ctest --test-dir build/debug -L long, and build/asan, build/tsan.
 -R PATTERN   only tests whose ctest name matches; of the stages, debug, asan and tsan unless some are named
 Results: build/test/*.xml (JUnit), full output: build/log/.
@@ -74,9 +75,9 @@ stage_ui() {
 	single ui-unit "testing the dashboard's units" npm --prefix ui test --silent
 }
 
-# Tests labelled again are left to the address sanitizer's build where that follows: they have no clock in them.
+# Tests labelled again are left to the address sanitizer's build where that follows (docs/notes/tests.md).
 stage_debug() {
-	local without="long${quick:+|e2e}"
+	local without="long${quick:+|e2e|cluster|slow}"
 	[ -n "$pattern" ] || case " ${stages[*]} " in *" asan "*) without+="|again" ;; esac
 	finish_build debug
 	run_ctest debug -LE "^($without)\$"

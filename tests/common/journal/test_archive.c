@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FIRST_END = 2, SECOND_END = FIRST_END + 64, FILE_BYTES = 16384 };
+enum { FIRST_END = 2, SECOND_END = FIRST_END + 24, FILE_BYTES = 16384 };
 
 static struct sample_log sample;
 static char directory[] = "/tmp/exogpu-archive-XXXXXX";
@@ -49,9 +49,9 @@ static int make_archives(void **state)
 	sample_add(&sample, FIRST_END);
 	sample_sign(&sample);
 	sample_rotate(&sample);
-	sample_add(&sample, 30);
+	sample_add(&sample, 11);
 	sample_sign(&sample);
-	sample_add(&sample, SECOND_END - FIRST_END - 30);
+	sample_add(&sample, SECOND_END - FIRST_END - 11);
 	sample_sign(&sample);
 	sample_rotate(&sample);
 	write_archive(&sample, 0, false, paths[0]);

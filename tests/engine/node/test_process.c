@@ -2,6 +2,8 @@
  * and go, a server that goes away and comes back, and a clean stop without anything left behind. */
 #include "tests/engine/node/bench.h"
 
+#include <limits.h>
+
 static bool cpu_measured(const struct bench *all)
 {
 	return !strcmp(verification_of(all, "cpu"), "passed") &&
@@ -91,6 +93,17 @@ static void settle(void)
 	assert_int_equal(count_workers(), 0);
 }
 
+// How many files the node keeps open: the fewest of some looks, since it opens some for an instant (its disk, /proc).
+static int kept_descriptors(void)
+{
+	int least = INT_MAX;
+	for (int i = 0; i < 20; i++, usleep(20000)) {
+		const int now = count_descriptors();
+		least = now < least ? now : least;
+	}
+	return least;
+}
+
 static void driver_that_comes_and_goes_is_noticed(void **state)
 {
 	(void)state;
@@ -98,7 +111,7 @@ static void driver_that_comes_and_goes_is_noticed(void **state)
 	wait_for(cpu_measured);
 	assert_null(device_of(&bench, "vulkan"));
 	settle();
-	int descriptors = count_descriptors();
+	const int descriptors = kept_descriptors();
 	for (int round = 0; round < 3; round++) {
 		if (!install_driver()) {
 			stop_node();
@@ -110,7 +123,7 @@ static void driver_that_comes_and_goes_is_noticed(void **state)
 		wait_for(vulkan_gone);
 	}
 	settle();
-	assert_int_equal(count_descriptors(), descriptors);
+	assert_int_equal(kept_descriptors(), descriptors);
 	stop_node();
 }
 
