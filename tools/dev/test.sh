@@ -210,14 +210,14 @@ run_ctest() {
 		-R "^($again)\$"
 }
 
-# ctest_once PRESET NAME TEXT [CTEST ARGUMENT...]: results in NAME.xml. Two jobs more than cores, since many tests wait
-# for a clock. Output is kept whole: ctest would cut what a passing test said about what it skipped.
+# ctest_once PRESET NAME TEXT [CTEST ARGUMENT...]: results in NAME.xml. Three jobs more than cores, since most tests wait
+# for a clock (docs/notes/tests.md). Output is kept whole: ctest would cut what a passing test said about what it skipped.
 ctest_once() {
 	local preset=$1 name=$2 text=$3
 	shift 3
 	rm -f "$results/$name.xml"
 	step_tail=0 step "test-$name" "$text" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
-		-j "${CTEST_PARALLEL_LEVEL:-$(($(cores) + 2))}" --timeout 600 --output-on-failure --no-tests=ignore \
+		-j "${CTEST_PARALLEL_LEVEL:-$(($(cores) + 3))}" --timeout 600 --output-on-failure --no-tests=ignore \
 		--test-output-size-passed 1000000 --test-output-size-failed 1000000 \
 		--output-junit "$root/$results/$name.xml" "$@" || true
 	[ -f "$results/$name.xml" ] || fail "ctest ended without results; see $log_dir/test-$name.log"
