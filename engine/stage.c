@@ -5,6 +5,7 @@
 #include "engine/inside.h"
 #include "engine/stage_slices.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { BATCH_ROWS_MOST = 4096 };
@@ -237,6 +238,21 @@ static enum status usable(const struct stage *stage, struct error *error)
 	return status;
 }
 
+// Gemma's cap and Granite's scale: for all back ends here, where logits are asked for. Neither changes which is
+// largest.
+static void finish_logits(const struct stage *stage, const struct stage_batch *batch)
+{
+	const struct model_shape *shape = stage->params.shape;
+	const size_t count = (size_t)batch->output_count * shape->vocabulary;
+	const float scale = shape->logit_scale > 0 ? shape->logit_scale : 1, cap = shape->logit_cap;
+	if (!batch->logits || (!(shape->logit_scale > 0) && !(cap > 0)))
+		return;
+	for (size_t i = 0; i < count; i++) {
+		float logit = batch->logits[i] * scale;
+		batch->logits[i] = cap > 0 ? cap * tanhf(logit / cap) : logit;
+	}
+}
+
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error)
 {
 	enum status status = usable(stage, error);
@@ -250,6 +266,8 @@ enum status stage_step(struct stage *stage, const struct stage_batch *batch, str
 		status = stage->slots->step(stage->handles[0], batch, error);
 	else
 		status = stage->slots->step_joined(stage->handles, stage->slices, batch, error);
+	if (!status)
+		finish_logits(stage, batch);
 	stage->spent_ns += (uint64_t)(clock_steady_ns() - began_ns);
 	for (uint32_t i = 0; i < stage->slices; i++)
 		told(stage->devices[i], status);
@@ -327,7 +345,7 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 	uint64_t widest = shape->embedding +
 			  (2ull * shape->feed_forward + (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
 				  slices;
-	widest += slices > 1 ? shape->embedding : 0; // what is added up
+	widest += slices > 1 || shape->post_norm ? shape->embedding : 0; // what is added up
 	*memory = (struct stage_memory){
 		.weights_bytes = layer * (params->layer_count - params->host_layers) +
 				 (params->embeds && first ? embedding : 0) +
@@ -335,7 +353,7 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 		.kv_bytes = stage_page_bytes(&pages) / slices * params->page_count * params->layer_count,
 		.workspace_bytes = widest * params->batch_rows * 8 +
 				   (params->predicts && first ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
-				   4ull * params->context_tokens * shape->rope_size,
+				   4 * model_rope_numbers(shape, params->context_tokens),
 		.host_bytes = layer * params->host_layers,
 	};
 	if (params->embeds && params->predicts && first && shape->tied)

@@ -40,7 +40,7 @@ struct stage_params {
 	uint32_t batch_sequences, batch_outputs;
 	uint32_t host_layers; // the last so many of its layers keep their weights in host memory, if the device has its
 			      // own
-	const float *rope; // (context_tokens, shape->rope_size / 2, 2), model_rope_table's; outlives the stage
+	const float *rope; // model_rope_table's, of context_tokens; outlives the stage
 
 	// The weights: asked once for each tensor that the stage needs, layer by layer; the bytes are good until
 	// another tensor is asked for. Of a slice a tensor's rows may have a pitch. Errors are passed on

@@ -18,6 +18,12 @@ enum status slice_shape(const struct model_shape *whole, uint32_t slices, struct
 			return error_set(error, STATUS_UNAVAILABLE, "the model's %u %s cannot be cut into %u slices",
 					 parts[i].count, parts[i].what, slices);
 		}
+	if (!model_can_slice(whole)) {
+		error_hint(error, "take stages one behind another");
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "a model (%s) whose norms go over all heads cannot be cut into slices",
+				 model_family_name(whole->family));
+	}
 	*out = *whole;
 	out->heads /= slices;
 	out->kv_heads /= slices;
@@ -50,7 +56,9 @@ static enum cut cut_of(enum model_role role)
 	case ROLE_ATTENTION_NORM:
 	case ROLE_Q_NORM:
 	case ROLE_K_NORM:
+	case ROLE_ATTENTION_POST_NORM:
 	case ROLE_FFN_NORM:
+	case ROLE_FFN_POST_NORM:
 	case ROLE_COUNT:
 		return CUT_NONE;
 	}

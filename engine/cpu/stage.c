@@ -145,20 +145,22 @@ static enum status load_layer(struct backend_stage *stage, struct stage_layer *l
 		float **vector;
 		struct panels *matrix;
 	} parts[] = {
-		{ROLE_ATTENTION_NORM, true, &layer->attention_norm, NULL},
+		{ROLE_ATTENTION_NORM, !stage->shape->bare_input, &layer->attention_norm, NULL},
 		{ROLE_Q, true, NULL, &layer->q},
 		{ROLE_K, true, NULL, &layer->k},
 		{ROLE_V, true, NULL, &layer->v},
 		{ROLE_Q_BIAS, stage->shape->qkv_bias, &layer->q_bias, NULL},
 		{ROLE_K_BIAS, stage->shape->qkv_bias, &layer->k_bias, NULL},
 		{ROLE_V_BIAS, stage->shape->qkv_bias, &layer->v_bias, NULL},
-		{ROLE_Q_NORM, stage->shape->qk_norm, &layer->q_norm, NULL},
-		{ROLE_K_NORM, stage->shape->qk_norm, &layer->k_norm, NULL},
+		{ROLE_Q_NORM, stage->shape->qk_norm != QK_NORM_NONE, &layer->q_norm, NULL},
+		{ROLE_K_NORM, stage->shape->qk_norm != QK_NORM_NONE, &layer->k_norm, NULL},
 		{ROLE_ATTENTION_OUTPUT, true, NULL, &layer->attention_output},
-		{ROLE_FFN_NORM, true, &layer->ffn_norm, NULL},
+		{ROLE_ATTENTION_POST_NORM, stage->shape->post_norm, &layer->attention_post_norm, NULL},
+		{ROLE_FFN_NORM, !stage->shape->bare_input, &layer->ffn_norm, NULL},
 		{ROLE_FFN_GATE, true, NULL, &layer->gate},
 		{ROLE_FFN_UP, true, NULL, &layer->up},
 		{ROLE_FFN_DOWN, true, NULL, &layer->down},
+		{ROLE_FFN_POST_NORM, stage->shape->post_norm, &layer->ffn_post_norm, NULL},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -212,7 +214,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		uint64_t count;
 	} parts[] = {
 		{&stage->x, params->slice ? 0 : rows * embedding},
-		{&stage->summand, params->slices ? rows * embedding : 0},
+		{&stage->summand, params->slices || shape->post_norm ? rows * embedding : 0},
 		{&stage->normed, rows * embedding},
 		{&stage->q, rows * heads},
 		{&stage->attended, rows * heads},

@@ -18,8 +18,9 @@ struct stage_layer {
 	struct panels q, k, v, attention_output, gate, up, down;
 	// NULL where the model has none
 	float *attention_norm, *ffn_norm; // (embedding)
-	float *q_bias, *k_bias, *v_bias;  // (heads * head_size), (kv_heads * head_size)
-	float *q_norm, *k_norm;           // (head_size)
+	float *attention_post_norm, *ffn_post_norm;
+	float *q_bias, *k_bias, *v_bias; // (heads * head_size), (kv_heads * head_size)
+	float *q_norm, *k_norm;          // (head_size), or as q and k
 };
 
 // Memory for what is loaded: buffers that are filled one after another.
@@ -43,7 +44,7 @@ struct backend_stage {
 	// In the workspace. What is multiplied (normed, attended, gate) has rows of whole groups of 32, zeros behind
 	// what the model has; so have q and up. The others' rows follow each other.
 	float *x, *normed;          // (batch_rows, embedding); x: of slices, the first one's
-	float *summand;             // (batch_rows, embedding), of a slice: what it adds to x
+	float *summand;             // (batch_rows, embedding), of a slice or with post_norm: what is added to x
 	float *q, *attended;        // (batch_rows, heads * head_size)
 	float *k, *v;               // (batch_rows, kv_heads * head_size)
 	float *gate, *up;           // (batch_rows, feed_forward)

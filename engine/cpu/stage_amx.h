@@ -361,4 +361,5 @@ const struct stage_kernels stage_kernels_amx = {
 	.multiply = multiply_amx,
 	.attend = attend,
 	.silu = silu,
+	.gelu = gelu,
 };

@@ -42,6 +42,7 @@ enum { PRODUCT_PANELS = 4 };                 // that are best multiplied in one 
 enum { ATTENTION_QUERIES = 8 };
 struct attention_query {
 	const float *q; // (head_size)
+	uint32_t begin; // its first position, if that is behind the attention's
 	uint32_t end;   // position behind its last; none where that is not behind the first
 	float *out;     // (head_size): sums of values by weights
 	float *most;    // the largest product
@@ -52,7 +53,7 @@ struct attention {
 	const uint32_t *pages; // of the sequence
 	uint64_t page_bytes, values_offset;
 	uint32_t head_size, first; // position, a page's first
-	float scale;
+	float scale, cap;          // scores = cap * tanh(scores / cap); 0: none
 	unsigned count;
 	struct attention_query queries[ATTENTION_QUERIES];
 };
@@ -74,6 +75,7 @@ struct stage_kernels {
 	void (*attend)(const struct attention *attention);
 	// gate[i] = silu(gate[i]) * up[i]; n is a multiple of 16
 	void (*silu)(float *gate, const float *up, size_t n);
+	void (*gelu)(float *gate, const float *up, size_t n); // the same of GELU's approximation by tanh
 };
 
 // Of a level.

@@ -482,6 +482,16 @@ static void silu(float *gate, const float *up, size_t n)
 	}
 }
 
+// x / 2 (1 + tanh(u)) is x / (1 + e^(-2 u)), with u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, 2016).
+static void gelu(float *gate, const float *up, size_t n)
+{
+	for (size_t i = 0; i < n; i += WIDTH) {
+		floats x = load_floats(gate + i), u = 1.5957691216f * x * (1 + 0.044715f * x * x);
+		x = x / (1 + exponential(-u)) * load_floats(up + i);
+		memcpy(gate + i, &x, sizeof(x));
+	}
+}
+
 // Registers hold sums of so many queries, by so many vectors of values: of one query the sums would wait for each
 // other.
 enum { TOKENS = STAGE_PAGE_TOKENS, TOKEN_VECTORS = TOKENS / WIDTH, QUERIES_MOST = WIDTH == 16 ? 8 : 4 };
@@ -517,6 +527,16 @@ INLINE void score_page(const struct attention *attention, const struct attention
 			sums[query][j] *= attention->scale;
 			memcpy(scores[query] + WIDTH * j, &sums[query][j], sizeof(floats));
 		}
+}
+
+// Gemma 2's: c tanh(x / c), as c - 2 c / (e^(2 x / c) + 1).
+INLINE void cap_scores(float *scores, float cap)
+{
+	for (unsigned i = 0; i < TOKENS; i += WIDTH) {
+		floats x = load_floats(scores + i);
+		x = cap - 2 * cap / (exponential(x * (2 / cap)) + 1);
+		memcpy(scores + i, &x, sizeof(x));
+	}
 }
 
 // Turn products into weights, and what was added up before to the new largest product.
@@ -601,14 +621,16 @@ INLINE void attend_queries(const struct attention *attention, const struct atten
 {
 	float scores[QUERIES_MOST][TOKENS];
 	floats totals[QUERIES_MOST];
-	uint32_t end = 0;
+	uint32_t end = 0, at = UINT32_MAX;
 	memset(totals, 0, sizeof(totals));
 	for (unsigned i = 0; i < count; i++) {
 		*queries[i].most = -INFINITY;
 		memset(queries[i].out, 0, attention->head_size * sizeof(float));
 		end = queries[i].end > end ? queries[i].end : end;
+		at = queries[i].begin < at ? queries[i].begin : at;
 	}
-	for (uint32_t at = attention->first; at < end; at += TOKENS) {
+	at = at / TOKENS * TOKENS; // pages that none of them sees are passed over
+	for (at = at > attention->first ? at : attention->first; at < end; at += TOKENS) {
 		const uint32_t *number = &attention->pages[at / TOKENS];
 		const uint8_t *page = attention->kv + attention->page_bytes * number[0];
 		const uint8_t *values = page + attention->values_offset, *following = page;
@@ -620,7 +642,13 @@ INLINE void attend_queries(const struct attention *attention, const struct atten
 		for (unsigned i = 0; i < count; i++) {
 			tokens[i] = queries[i].end > at ? queries[i].end - at : 0;
 			tokens[i] = tokens[i] < TOKENS ? tokens[i] : TOKENS;
+			uint32_t unseen = queries[i].begin > at ? queries[i].begin - at : 0;
+			tokens[i] = unseen < tokens[i] ? tokens[i] : 0;
 			shared = tokens[i] < shared ? tokens[i] : shared;
+			if (attention->cap > 0)
+				cap_scores(scores[i], attention->cap);
+			for (uint32_t j = 0; j < unseen && tokens[i]; j++)
+				scores[i][j] = -INFINITY;
 			weigh(&queries[i], attention->head_size, tokens[i], scores[i], &totals[i]);
 		}
 		add_values(attention, queries, count, values, 0, shared, scores, following);
@@ -671,4 +699,5 @@ const struct stage_kernels KERNELS = {
 	.multiply = multiply,
 	.attend = attend,
 	.silu = silu,
+	.gelu = gelu,
 };

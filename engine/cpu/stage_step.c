@@ -17,7 +17,7 @@ struct step {
 	uint32_t layer_index;
 	uint32_t chunks, chunk_tokens; // of attention
 	uint32_t row_groups;           // the same
-	const float *weights;          // of the norm that is computed
+	const float *weights;          // of the norm that is computed; NULL: none
 };
 
 // ---- products with matrices ----
@@ -68,16 +68,18 @@ static void multiply(struct step *step, struct products *products)
 static void gate_piece(void *context, uint64_t index)
 {
 	const struct products *products = context;
+	const struct stage_kernels *kernels = products->stage->kernels;
+	void (*gated)(float *gate, const float *up,
+		      size_t n) = products->stage->shape->gate == GATE_GELU ? kernels->gelu : kernels->silu;
 	const struct product *gate = &products->of[0], *up = &products->of[1];
 	uint32_t most = piece_panels(products, gate), first = (uint32_t)index * most,
 		 left = gate->panels->panel_count - first;
 	uint32_t count = left < most ? left : most;
 	size_t at = (size_t)first * PANEL_ROWS, n = (size_t)count * PANEL_ROWS;
-	products->stage->kernels->multiply(gate, first, count);
-	products->stage->kernels->multiply(up, first, count);
+	kernels->multiply(gate, first, count);
+	kernels->multiply(up, first, count);
 	for (uint32_t row = 0; row < gate->rows; row++)
-		products->stage->kernels->silu(gate->output + row * gate->output_stride + at,
-					       up->output + row * up->output_stride + at, n);
+		gated(gate->output + row * gate->output_stride + at, up->output + row * up->output_stride + at, n);
 }
 
 // ---- rows ----
@@ -118,7 +120,10 @@ static void norm_piece(void *context, uint64_t row)
 	struct backend_stage *stage = step->stage;
 	size_t n = stage->shape->embedding, padded = stage_padded(stage->shape->embedding);
 	float *to = stage->normed + row * padded;
-	rms_norm(to, stage->x + row * n, step->weights, n, stage->shape->norm_epsilon);
+	if (step->weights)
+		rms_norm(to, stage->x + row * n, step->weights, n, stage->shape->norm_epsilon);
+	else
+		memcpy(to, stage->x + row * n, n * sizeof(*to));
 	prepare(stage, row, step->batch->row_count, to, padded);
 }
 
@@ -126,6 +131,25 @@ static void norm_rows(struct step *step, const float *weights)
 {
 	step->weights = weights;
 	team_run(step->team, norm_piece, step, step->batch->row_count);
+}
+
+// x += the norm of what half a layer gives.
+static void post_norm_piece(void *context, uint64_t row)
+{
+	const struct step *step = context;
+	struct backend_stage *stage = step->stage;
+	size_t n = stage->shape->embedding;
+	float *sum = stage->summand + row * n, *x = stage->x + row * n;
+	rms_norm(sum, sum, step->weights, n, stage->shape->norm_epsilon);
+	for (size_t i = 0; i < n; i++)
+		x[i] += sum[i];
+}
+
+static void post_norm(struct step *step, const float *weights)
+{
+	step->weights = weights;
+	if (step->stage->shape->post_norm)
+		team_run(step->team, post_norm_piece, step, step->batch->row_count);
 }
 
 static void attended_groups_piece(void *context, uint64_t row)
@@ -144,11 +168,19 @@ static void gate_groups_piece(void *context, uint64_t row)
 	prepare(stage, row, step->batch->row_count, stage->gate + row * n, n);
 }
 
-static void turn(const struct backend_stage *stage, float *head, uint32_t position)
+// The bits of the layer that is computed.
+static unsigned kinds_of(const struct step *step)
 {
+	return step->stage->shape->layer_kinds[step->stage->params.first_layer + step->layer_index];
+}
+
+static void turn(const struct step *step, float *head, uint32_t position)
+{
+	const struct backend_stage *stage = step->stage;
 	const struct model_shape *shape = stage->shape;
-	uint32_t pairs = shape->rope_size / 2;
-	const float *table = stage->params.rope + (size_t)position * shape->rope_size;
+	uint32_t pairs = kinds_of(step) & LAYER_UNTURNED ? 0 : shape->rope_size / 2;
+	size_t at = kinds_of(step) & LAYER_LOCAL ? stage->params.context_tokens : 0;
+	const float *table = stage->params.rope + (at + position) * shape->rope_size;
 	for (uint32_t i = 0; i < pairs; i++) {
 		float *a = head + (shape->rope_halves ? i : 2 * i), *b = shape->rope_halves ? a + pairs : a + 1;
 		float x = *a, y = *b;
@@ -208,12 +240,16 @@ static void place_piece(void *context, uint64_t index)
 	add_bias(q, layer->q_bias, (size_t)shape->heads * size);
 	add_bias(k, layer->k_bias, kv_size);
 	add_bias(v, layer->v_bias, kv_size);
+	if (shape->qk_norm == QK_NORM_WHOLE) {
+		rms_norm(q, q, layer->q_norm, (size_t)shape->heads * size, shape->norm_epsilon);
+		rms_norm(k, k, layer->k_norm, kv_size, shape->norm_epsilon);
+	}
 	for (uint32_t head = 0; head < shape->heads + shape->kv_heads; head++) {
 		bool is_q = head < shape->heads;
 		float *values = is_q ? q + (size_t)head * size : k + (size_t)(head - shape->heads) * size;
-		if (shape->qk_norm)
+		if (shape->qk_norm == QK_NORM_HEADS)
 			rms_norm(values, values, is_q ? layer->q_norm : layer->k_norm, size, shape->norm_epsilon);
-		turn(stage, values, stage->row_positions[row]);
+		turn(step, values, stage->row_positions[row]);
 	}
 	keep(step, row, k, v);
 }
@@ -272,8 +308,10 @@ static void attention_piece(void *context, uint64_t index)
 		.values_offset = shape->kv_heads * head_bytes(shape),
 		.head_size = size,
 		.first = first,
-		.scale = 1 / sqrtf((float)size),
+		.scale = model_attention_scale(shape),
+		.cap = shape->attention_cap,
 	};
+	const uint32_t window = model_layer_window(shape, stage->params.first_layer + step->layer_index);
 	for (; row < rows_end; row++) {
 		uint32_t end = stage->row_positions[row] + 1; // a row shorter than others may have sums of nothing
 		float *partial = partial_at(step, row, chunk);
@@ -281,6 +319,7 @@ static void attention_piece(void *context, uint64_t index)
 			uint32_t head = kv_head * share + i;
 			attention.queries[attention.count++] = (struct attention_query){
 				.q = stage->q + row * (size_t)stage_padded(shape->heads * size) + (size_t)head * size,
+				.begin = end > window ? end - window : 0,
 				.end = end < first + step->chunk_tokens ? end : first + step->chunk_tokens,
 				.out = partial + (size_t)head * size,
 				.most = partial + (size_t)shape->heads * size + head,
@@ -323,10 +362,10 @@ static void gather_piece(void *context, uint64_t index)
 
 // ---- layers ----
 
-// Where half a layer's result is added; of a slice, where it is put, to be added with those of the others.
+// Where half a layer's result is added; of a slice, or if it has a norm first, where it is put.
 static float *sum_of(const struct backend_stage *stage)
 {
-	return stage->params.slices ? stage->summand : stage->x;
+	return stage->params.slices || stage->shape->post_norm ? stage->summand : stage->x;
 }
 
 static void compute_attention(struct step *step)
@@ -368,6 +407,7 @@ static void compute_attention(struct step *step)
 						  .output_stride = shape->embedding,
 						  .add = sum_of(stage) == stage->x}},
 					  .count = 1});
+	post_norm(step, layer->attention_post_norm);
 }
 
 static void compute_ffn(struct step *step)
@@ -401,6 +441,7 @@ static void compute_ffn(struct step *step)
 						  .output_stride = shape->embedding,
 						  .add = sum_of(stage) == stage->x}},
 					  .count = 1});
+	post_norm(step, step->layer->ffn_post_norm);
 }
 
 // ---- beginning and end ----
@@ -409,7 +450,11 @@ static void embed_piece(void *context, uint64_t row)
 {
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
-	panels_row(&stage->embedding, step->batch->tokens[row], stage->x + row * stage->shape->embedding);
+	const float scale = stage->shape->embedding_scale;
+	float *x = stage->x + row * stage->shape->embedding;
+	panels_row(&stage->embedding, step->batch->tokens[row], x);
+	for (uint32_t i = 0; scale > 0 && i < stage->shape->embedding; i++)
+		x[i] *= scale;
 }
 
 static void begin(struct step *step)

@@ -21,6 +21,7 @@
 enum stage_kernel {
 	STAGE_EMBED,
 	STAGE_PREPARE,
+	STAGE_POST,
 	STAGE_ARGMAX,
 	STAGE_REPACK,
 	STAGE_REDUCE,
@@ -51,7 +52,7 @@ enum stage_file {
 };
 
 struct cuda_layer {
-	CUdeviceptr attention_norm, ffn_norm, q_norm, k_norm; // f32; 0: none
+	CUdeviceptr attention_norm, ffn_norm, attention_post_norm, ffn_post_norm, q_norm, k_norm; // f32; 0: none
 	struct stage_matrix q, k, v, attention_output, gate, up, down;
 };
 
@@ -108,6 +109,7 @@ struct backend_stage {
 	CUdeviceptr x;                        // (rows, embedding)
 	CUdeviceptr qkv;                      // (rows, q, k and v)
 	CUdeviceptr attended;                 // (rows, heads * head_size)
+	CUdeviceptr post;                     // (rows, embedding): what is normed before it is added to x
 	CUdeviceptr up;                       // (rows, feed_forward): silu(gate) * up
 	CUdeviceptr gate_up;                  // (rows, 2 * feed_forward)
 	CUdeviceptr prepared, factors;        // (rows, planes, widest); (rows)

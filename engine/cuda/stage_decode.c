@@ -146,9 +146,10 @@ static bool divide(struct backend_stage *stage, const struct decode_layer *layer
 // Where it can be: on Hopper and later, of a whole stage all of whose layers are on the device.
 static bool fits(const struct backend_stage *stage)
 {
-	return stage->overlaps && cuda_attribute(stage->cuda, stage->device->device, CUDA_COOPERATIVE_LAUNCH) &&
-	       !stage->params.slices && !stage->params.host_layers && stage->params.layer_count &&
-	       stage->head_padded <= 4 * 32 && stage->shape.kv_heads * stage->head_blocks <= STAGE_READY;
+	return stage->overlaps && model_is_plain(&stage->shape) &&
+	       cuda_attribute(stage->cuda, stage->device->device, CUDA_COOPERATIVE_LAUNCH) && !stage->params.slices &&
+	       !stage->params.host_layers && stage->params.layer_count && stage->head_padded <= 4 * 32 &&
+	       stage->shape.kv_heads * stage->head_blocks <= STAGE_READY;
 }
 
 enum status stage_decode_begin(struct backend_stage *stage, struct error *error)

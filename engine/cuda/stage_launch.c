@@ -46,6 +46,7 @@ static const struct {
 } places[STAGE_PLAIN_KERNELS] = {
 	[STAGE_EMBED] = {STAGE_FILE_ROWS, "embed"},
 	[STAGE_PREPARE] = {STAGE_FILE_ROWS, "prepare"},
+	[STAGE_POST] = {STAGE_FILE_ROWS, "post"},
 	[STAGE_ARGMAX] = {STAGE_FILE_ROWS, "argmax"},
 	[STAGE_REPACK] = {STAGE_FILE_ROWS, "repack"},
 	[STAGE_REDUCE] = {STAGE_FILE_REDUCE, "reduce"},

@@ -76,7 +76,7 @@ static enum status take_kv(struct backend_stage *stage, struct error *error)
 	const struct stage_params *params = &stage->params;
 	const struct model_shape *shape = &stage->shape;
 	uint64_t page = 2ull * shape->kv_heads * STAGE_PAGE_TOKENS * stage->head_padded * sizeof(uint16_t);
-	uint64_t rope = (uint64_t)params->context_tokens * shape->rope_size * sizeof(float);
+	uint64_t rope = model_rope_numbers(shape, params->context_tokens) * sizeof(float);
 	stage->sizes.kv_bytes = page * params->page_count * params->layer_count;
 	enum status status = stage_take(stage, &stage->kv, stage->sizes.kv_bytes, false, error);
 	if (!status)
@@ -103,6 +103,7 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 		{&stage->x, rows * shape->embedding * 4},
 		{&stage->qkv, rows * (attended + 2 * shape->kv_heads * shape->head_size) * 4},
 		{&stage->attended, rows * attended * 4},
+		{&stage->post, shape->post_norm ? rows * shape->embedding * 4 : 0},
 		{&stage->up, (rows < GEMV_ROWS ? rows : GEMV_ROWS) * ffn * 4},
 		{&stage->gate_up, rows * 2 * ffn * 4},
 		// in blocks: whole ones, and the rows of a block of results
@@ -121,7 +122,8 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 	}
 	if (!status)
 		status = take_kv(stage, error);
-	stage->sizes.workspace_bytes = total + stage->told_words * 4 + 4ull * params->context_tokens * shape->rope_size;
+	stage->sizes.workspace_bytes = total + stage->told_words * 4 +
+				       4 * model_rope_numbers(shape, params->context_tokens);
 	if (status)
 		return status;
 	return cuda_check(stage->device, error, "cuMemsetD8Async",

@@ -200,6 +200,7 @@ static enum status prepare(struct backend_stage *stage, const struct product *pr
 		.planes = halves + 2 * pairs,
 		.halves = halves,
 		.pairs = pairs,
+		.gelu = stage->shape.gate == GATE_GELU,
 		.blocks = blocks,
 		.epsilon = stage->shape.norm_epsilon,
 	};
@@ -258,15 +259,20 @@ static struct attention_params attention_of(const struct backend_stage *stage, c
 {
 	const struct model_shape *shape = &stage->shape;
 	const struct cuda_layer *weights = &stage->layers[layer];
+	const uint32_t number = stage->params.first_layer + layer;
+	const unsigned kinds = shape->layer_kinds[number];
+	const bool of_heads = shape->qk_norm == QK_NORM_HEADS;
+	const double log2_e = 1.4426950408889634;
+	uint64_t local = kinds & LAYER_LOCAL ? 4ull * stage->params.context_tokens * shape->rope_size : 0;
 	uint64_t page = 2ull * shape->kv_heads * STAGE_PAGE_TOKENS * stage->head_padded;
 	uint32_t lanes = 1;
 	while (lanes < 32 && lanes * 8 < stage->head_padded)
 		lanes *= 2;
 	return (struct attention_params){
 		.qkv = stage->qkv,
-		.q_norm = weights->q_norm,
-		.k_norm = weights->k_norm,
-		.rope = stage->rope,
+		.q_norm = of_heads ? weights->q_norm : 0,
+		.k_norm = of_heads ? weights->k_norm : 0,
+		.rope = stage->rope + local,
 		.kv = stage->kv + layer * stage->params.page_count * page * sizeof(uint16_t),
 		.positions = step->positions,
 		.tables = step->tables,
@@ -281,12 +287,14 @@ static struct attention_params attention_of(const struct backend_stage *stage, c
 		.kv_heads = shape->kv_heads,
 		.head_size = shape->head_size,
 		.head_padded = stage->head_padded,
-		.rope_size = shape->rope_size,
+		.rope_size = kinds & LAYER_UNTURNED ? 0 : shape->rope_size,
 		.rope_halves = shape->rope_halves,
 		.head_blocks = stage->head_blocks,
 		.lanes = lanes,
 		.epsilon = shape->norm_epsilon,
-		.scale = (float)(1.4426950408889634 / sqrt((double)shape->head_size)),
+		.window = model_layer_window(shape, number),
+		.scale = (float)(log2_e * (double)model_attention_scale(shape)),
+		.cap = (float)(log2_e * (double)shape->attention_cap),
 	};
 }
 
@@ -337,12 +345,67 @@ static enum status attend(struct backend_stage *stage, const struct cuda_step *s
 	return stage_launch(stage, &launch, error);
 }
 
+// A norm of whole rows, in place or, if `add`, added to stage->x.
+static enum status post(struct backend_stage *stage, const struct post_params *params, uint32_t rows,
+			struct error *error)
+{
+	return stage_launch(stage,
+			    &(struct stage_launch){
+				    .kernel = STAGE_POST, .grid = {rows, 1, 1}, .block = EMBED_BLOCK, .params = params},
+			    error);
+}
+
+// x += the norm of what half a layer gives, of models that have it.
+static enum status add_post(struct backend_stage *stage, CUdeviceptr norm, uint32_t rows, struct error *error)
+{
+	const uint32_t embedding = stage->shape.embedding;
+	if (!stage->shape.post_norm)
+		return STATUS_OK;
+	return post(stage,
+		    &(struct post_params){.from = stage->post,
+					  .norm = norm,
+					  .to = stage->x,
+					  .columns = embedding,
+					  .stride = embedding,
+					  .add = true,
+					  .epsilon = stage->shape.norm_epsilon},
+		    rows, error);
+}
+
+// Of olmo2: q and k by norms of all their heads.
+static enum status whole_norms(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
+			       struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	struct post_params params = {.from = stage->qkv,
+				     .norm = layer->q_norm,
+				     .to = stage->qkv,
+				     .columns = shape->heads * shape->head_size,
+				     .stride = (shape->heads + 2 * shape->kv_heads) * shape->head_size,
+				     .epsilon = shape->norm_epsilon};
+	if (shape->qk_norm != QK_NORM_WHOLE)
+		return STATUS_OK;
+	enum status status = post(stage, &params, rows, error);
+	params.from = params.to = stage->qkv + params.columns * 4ull;
+	params.norm = layer->k_norm;
+	params.columns = shape->kv_heads * shape->head_size;
+	return status ? status : post(stage, &params, rows, error);
+}
+
+// Where half a layer's result goes: to x, or to where it waits for what is done with it first.
+static CUdeviceptr result_of(const struct backend_stage *stage, unsigned half)
+{
+	if (stage->params.slices)
+		return stage->slice.summands[half];
+	return stage->shape.post_norm ? stage->post : stage->x;
+}
+
 // The second half of a layer: x += down(silu(gate(norm x)) * up(norm x)).
 static enum status feed_forward(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 				struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
-	bool sliced = stage->params.slices;
+	bool apart = stage->params.slices || shape->post_norm, silu = shape->gate == GATE_SILU;
 	struct product in = {.matrices = {&layer->gate, &layer->up},
 			     .count = 2,
 			     .x = stage->x,
@@ -354,20 +417,20 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 	struct product out = {.matrices = {&layer->down},
 			      .count = 1,
 			      .x = stage->up,
-			      .y = sliced ? stage->slice.summands[0] : stage->x,
+			      .y = result_of(stage, 0),
 			      .rows = rows,
 			      .columns = shape->feed_forward,
 			      .y_stride = shape->embedding,
-			      .mode = sliced ? GEMV_STORE : GEMV_ADD};
+			      .mode = apart ? GEMV_STORE : GEMV_ADD};
 	struct gemv_params params;
 	struct stage_launch launch;
 	enum status status;
-	if (gemv_plan(stage, &in, true, &params, &launch)) {
+	if (silu && gemv_plan(stage, &in, true, &params, &launch)) {
 		launch.params = &params;
 		status = stage_launch(stage, &launch, error);
 		return status ? status : multiply(stage, &out, error);
 	}
-	if (goes_wide(stage, &in) && layer->gate.format == layer->up.format) {
+	if (silu && goes_wide(stage, &in) && layer->gate.format == layer->up.format) {
 		in.mode = GEMV_GATED;
 		in.y = out.x = stage->gate_up;
 		status = wide(stage, &in, error);
@@ -392,7 +455,7 @@ static enum status attention(struct backend_stage *stage, const struct cuda_step
 	const struct model_shape *shape = &stage->shape;
 	const struct cuda_layer *layer = &stage->layers[index];
 	uint32_t attended = shape->heads * shape->head_size;
-	bool sliced = stage->params.slices;
+	bool apart = stage->params.slices || shape->post_norm;
 	const struct product qkv = {.matrices = {&layer->q, &layer->k, &layer->v},
 				    .count = 3,
 				    .x = stage->x,
@@ -404,15 +467,19 @@ static enum status attention(struct backend_stage *stage, const struct cuda_step
 	const struct product out = {.matrices = {&layer->attention_output},
 				    .count = 1,
 				    .x = stage->attended,
-				    .y = sliced ? stage->slice.summands[1] : stage->x,
+				    .y = result_of(stage, 1),
 				    .rows = step->rows,
 				    .columns = attended,
 				    .y_stride = shape->embedding,
-				    .mode = sliced ? GEMV_STORE : GEMV_ADD};
+				    .mode = apart ? GEMV_STORE : GEMV_ADD};
 	enum status status = multiply(stage, &qkv, error);
 	if (!status)
+		status = whole_norms(stage, layer, step->rows, error);
+	if (!status)
 		status = attend(stage, step, index, !single, error);
-	return status ? status : multiply(stage, &out, error);
+	if (!status)
+		status = multiply(stage, &out, error);
+	return status ? status : add_post(stage, layer->attention_post_norm, step->rows, error);
 }
 
 static enum status embed(struct backend_stage *stage, const struct cuda_step *step, struct error *error)
@@ -421,7 +488,9 @@ static enum status embed(struct backend_stage *stage, const struct cuda_step *st
 					   .tokens = step->tokens,
 					   .x = stage->params.slices ? stage->slice.summands[0] : stage->x,
 					   .rows = step->rows,
-					   .columns = stage->shape.embedding};
+					   .columns = stage->shape.embedding,
+					   .scale = stage->shape.embedding_scale > 0 ? stage->shape.embedding_scale
+										     : 1};
 	return stage_launch(
 		stage,
 		&(struct stage_launch){
@@ -568,6 +637,8 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 		reduction = STAGE_ADD_ATTENTION;
 	} else if (piece) {
 		status = feed_forward(stage, &stage->layers[layer], step->rows, error);
+		if (!status)
+			status = add_post(stage, stage->layers[layer].ffn_post_norm, step->rows, error);
 		reduction = STAGE_ADD_FFN;
 	}
 	return status || !stage->params.slices ? status : stage_reduce(stage, step->rows, reduction, error);

@@ -320,13 +320,15 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 		bool there;
 		size_t offset;
 	} vectors[] = {
-		{ROLE_ATTENTION_NORM, true, offsetof(struct cuda_layer, attention_norm)},
-		{ROLE_FFN_NORM, true, offsetof(struct cuda_layer, ffn_norm)},
+		{ROLE_ATTENTION_NORM, !shape->bare_input, offsetof(struct cuda_layer, attention_norm)},
+		{ROLE_FFN_NORM, !shape->bare_input, offsetof(struct cuda_layer, ffn_norm)},
+		{ROLE_ATTENTION_POST_NORM, shape->post_norm, offsetof(struct cuda_layer, attention_post_norm)},
+		{ROLE_FFN_POST_NORM, shape->post_norm, offsetof(struct cuda_layer, ffn_post_norm)},
 		{ROLE_Q_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, q.bias)},
 		{ROLE_K_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, k.bias)},
 		{ROLE_V_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, v.bias)},
-		{ROLE_Q_NORM, shape->qk_norm, offsetof(struct cuda_layer, q_norm)},
-		{ROLE_K_NORM, shape->qk_norm, offsetof(struct cuda_layer, k_norm)},
+		{ROLE_Q_NORM, shape->qk_norm != QK_NORM_NONE, offsetof(struct cuda_layer, q_norm)},
+		{ROLE_K_NORM, shape->qk_norm != QK_NORM_NONE, offsetof(struct cuda_layer, k_norm)},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(matrices) / sizeof(matrices[0]); i++)
@@ -346,8 +348,9 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 static enum status take_vectors(struct backend_stage *stage, struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
-	uint64_t layer = 2ull * shape->embedding + (shape->heads + 2ull * shape->kv_heads) * shape->head_size +
-			 2ull * shape->head_size + 8 * 4;
+	uint64_t heads = shape->heads + 2ull * shape->kv_heads;
+	uint64_t layer = (shape->post_norm ? 4ull : 2ull) * shape->embedding + heads * shape->head_size +
+			 (shape->qk_norm == QK_NORM_WHOLE ? heads : 2ull) * shape->head_size + 8 * 4;
 	uint64_t bytes = (layer * stage->params.layer_count + shape->embedding + 4) * sizeof(float);
 	enum status status = stage_take(stage, &stage->vectors, bytes, false, error);
 	stage->vectors_end = stage->vectors + bytes;

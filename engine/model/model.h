@@ -4,32 +4,74 @@
  * size that the shape says, and that the vocabulary fits. What a back end gets needs no further check.
  * Thread: any once it is open; nothing changes. */
 #pragma once
+#include "common/base/limits.h"
 #include "engine/model/gguf.h"
 
-enum model_family { FAMILY_UNKNOWN, FAMILY_LLAMA, FAMILY_QWEN2, FAMILY_QWEN3 };
+#include <math.h>
+
+// What each of them computes stands in architecture.c.
+enum model_family {
+	FAMILY_UNKNOWN,
+	FAMILY_LLAMA,
+	FAMILY_QWEN2,
+	FAMILY_QWEN3,
+	FAMILY_PHI3,
+	FAMILY_GRANITE,
+	FAMILY_SMOLLM3,
+	FAMILY_OLMO2,
+	FAMILY_GLM4,
+	FAMILY_GEMMA,
+	FAMILY_GEMMA2,
+	FAMILY_GEMMA3,
+	FAMILY_COUNT
+};
 const char *model_family_name(enum model_family family);
+enum model_family model_family_parse(const char *name); // FAMILY_UNKNOWN if there is none of this name
+
+enum model_gate { GATE_SILU, GATE_GELU }; // of the feed-forward network; GELU: with tanh
+enum qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE };
+// Bits of a layer.
+enum model_layer {
+	LAYER_SLIDES = 1,   // attends to the last `window` positions only, its own included
+	LAYER_UNTURNED = 2, // no rotary positions
+	LAYER_LOCAL = 4,    // turns by the second table of positions
+};
 
 // Limits on shapes, so that nothing overflows: layers 512, embedding and feed_forward 65536 (even; a format of blocks
 // has rows of whole blocks), heads 512, head_size 512 (even), vocabulary 1,048,576, context 16,777,216.
+// A shape of zeros but for its sizes is llama's without a turn: what is 0 does nothing.
 struct model_shape {
 	enum model_family family;
 	uint32_t layers, embedding, feed_forward;
 	uint32_t heads, kv_heads; // heads is a multiple of kv_heads
 	uint32_t head_size;       // heads * head_size need not be embedding (qwen3)
 	uint32_t vocabulary, context;
+	// Of activations as they are kept: divided by the residual scale, if the model has one, which so costs nothing.
 	float norm_epsilon;
+	float embedding_scale;        // of embeddings, divided by the residual scale, too; 0: 1
+	float attention_scale;        // of scores; 0: 1 / sqrt(head_size)
+	float attention_cap;          // scores = cap * tanh(scores / cap); 0: none
+	float logit_scale, logit_cap; // of logits, the same way, the scale first; 0: none
+	enum model_gate gate;
+	uint32_t window;                         // of layers that slide
+	uint8_t layer_kinds[LIMIT_MODEL_LAYERS]; // bits of enum model_layer
+	bool bare_input;                         // olmo2: q, k, v, gate and up take x without a norm
+	bool post_norm;                          // what either half of a layer adds has a norm of its own
 	// Rotary positions: the first rope_size values of a head turn in pairs. With rope_halves value i is paired with
 	// i + rope_size / 2 (qwen), else 2 i with 2 i + 1 (llama). The angle of pair i at position p is p *
 	// rope_frequency[i]; both values are multiplied by rope_magnitude. All scalings (linear, factors of Llama 3,
-	// YaRN) are in these; factors only where their tensor could be read (gguf_holds).
-	uint32_t rope_size;
+	// YaRN) are in these; factors only where their tensor could be read (gguf_holds). A context of more than
+	// rope_original positions turns by rope_frequency_long (LongRoPE; 0: there is but one). Layers that are local
+	// turn by rope_frequency_local, whose table lies behind the other.
+	uint32_t rope_size, rope_original;
 	bool rope_halves;
 	float rope_magnitude;
-	double rope_frequency[256];
-	bool qkv_bias;    // qwen2
-	bool qk_norm;     // qwen3: RMS norm of each head of q and k, before they turn
-	bool tied;        // the output matrix is the token embedding
-	bool last_is_all; // an embedding of a text is that of its last token, not the mean
+	double rope_frequency[256], rope_frequency_long[256], rope_frequency_local[256];
+	bool rope_local;      // there is a second table
+	bool qkv_bias;        // qwen2
+	enum qk_norm qk_norm; // RMS norm of q and k before they turn: of each head (qwen3), or of all (olmo2)
+	bool tied;            // the output matrix is the token embedding
+	bool last_is_all;     // an embedding of a text is that of its last token, not the mean
 };
 
 enum model_role {
@@ -38,20 +80,22 @@ enum model_role {
 	ROLE_OUTPUT_NORM,     // (embedding)
 	ROLE_OUTPUT,          // (vocabulary, embedding); the token embedding's, if tied
 	// of each layer
-	ROLE_ATTENTION_NORM, // (embedding)
+	ROLE_ATTENTION_NORM, // (embedding), unless bare_input
 	ROLE_Q,              // (heads * head_size, embedding)
 	ROLE_K,              // (kv_heads * head_size, embedding)
 	ROLE_V,
 	ROLE_Q_BIAS, // (heads * head_size), with qkv_bias
 	ROLE_K_BIAS,
 	ROLE_V_BIAS,
-	ROLE_Q_NORM, // (head_size), with qk_norm
-	ROLE_K_NORM,
-	ROLE_ATTENTION_OUTPUT, // (embedding, heads * head_size)
-	ROLE_FFN_NORM,         // (embedding)
-	ROLE_FFN_GATE,         // (feed_forward, embedding)
+	ROLE_Q_NORM,              // (head_size), with qk_norm; (heads * head_size) of QK_NORM_WHOLE
+	ROLE_K_NORM,              // (head_size); (kv_heads * head_size)
+	ROLE_ATTENTION_OUTPUT,    // (embedding, heads * head_size)
+	ROLE_ATTENTION_POST_NORM, // (embedding), with post_norm
+	ROLE_FFN_NORM,            // (embedding), unless bare_input
+	ROLE_FFN_GATE,            // (feed_forward, embedding)
 	ROLE_FFN_UP,
-	ROLE_FFN_DOWN, // (embedding, feed_forward)
+	ROLE_FFN_DOWN,      // (embedding, feed_forward)
+	ROLE_FFN_POST_NORM, // (embedding), with post_norm
 	ROLE_COUNT
 };
 
@@ -80,6 +124,29 @@ const struct model_shape *model_shape(const struct model *model);
 // False if this model has no such tensor (a bias, ROLE_OUTPUT is always there). `layer` is ignored for the first three.
 bool model_tensor(const struct model *model, enum model_role role, uint32_t layer, struct model_tensor *out);
 
+// What scores are multiplied by.
+static inline float model_attention_scale(const struct model_shape *shape)
+{
+	return shape->attention_scale > 0 ? shape->attention_scale : 1 / sqrtf((float)shape->head_size);
+}
+// How many positions a layer attends to, its own included; UINT32_MAX: all before.
+static inline uint32_t model_layer_window(const struct model_shape *shape, uint32_t layer)
+{
+	return shape->layer_kinds[layer] & LAYER_SLIDES ? shape->window : UINT32_MAX;
+}
+// Whether more is computed than llama and qwen do: what is made for those alone is not taken then.
+static inline bool model_is_plain(const struct model_shape *shape)
+{
+	bool plain = !shape->bare_input && !shape->post_norm && !shape->gate && shape->qk_norm != QK_NORM_WHOLE &&
+		     !(shape->attention_cap > 0);
+	for (uint32_t i = 0; plain && i < shape->layers; i++)
+		plain = !shape->layer_kinds[i];
+	return plain;
+}
+
+// Whether a stage of it can be cut into slices: no norm goes over what the slices would share.
+bool model_can_slice(const struct model_shape *shape);
+
 struct model_sizes {
 	uint64_t parameters;                    // numbers in all tensors, a tied output counted once
 	uint64_t embedding_bytes, output_bytes; // output: matrix and norm
@@ -92,6 +159,9 @@ void model_sizes(const struct model *model, struct model_sizes *sizes);
 // As if 16- and 32-bit matrices were held in `format` (FORMAT_Q8_0 or FORMAT_Q4_0).
 void model_sizes_as(const struct model *model, enum tensor_format format, struct model_sizes *sizes);
 
-// Cosines and sines of all positions below `positions`: table[(p * rope_size / 2 + i) * 2] is the cosine of pair i at
-// position p times rope_magnitude, the next the sine. Computed in double.
+// Numbers of the table below.
+uint64_t model_rope_numbers(const struct model_shape *shape, uint32_t positions);
+// Cosines and sines of all positions below `positions`, of a context of so many: table[(p * rope_size / 2 + i) * 2] is
+// the cosine of pair i at position p times rope_magnitude, the next the sine. With rope_local the same for local layers
+// behind it. Computed in double.
 void model_rope_table(const struct model_shape *shape, uint32_t positions, float *table);

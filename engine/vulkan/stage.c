@@ -48,7 +48,7 @@ static uint64_t place_step(struct backend_stage *stage, uint32_t rows, struct st
 		{&places->outputs, rows},
 		{&places->tiles, stage->outputs},
 		{&places->rope, (uint64_t)stage->tiles * sizeof(struct stage_tile) / 4},
-		{&places->input, (uint64_t)rows * stage->shape.rope_size},
+		{&places->input, model_rope_numbers(&stage->shape, rows)},
 		{&places->pages, stage->params.embeds ? 0 : (uint64_t)rows * stage->shape.embedding},
 		{&places->words, stage->page_list},
 	};
@@ -76,7 +76,7 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 	uint64_t range = device->properties.limits.maxStorageBufferRange, words;
 	uint32_t per_kv = shape->heads / shape->kv_heads, pages = up(params->context_tokens, STAGE_PAGE_TOKENS);
 	stage->padded = (shape->head_size + 7) & ~7u;
-	stage->scale = 1 / sqrtf((float)shape->head_size);
+	stage->scale = model_attention_scale(shape);
 	stage->tile_many = least(TILE_MOST, TILE_FLOATS / stage->padded);
 	stage->tile_few = least(per_kv, stage->tile_many);
 	stage->page_list = least((uint64_t)params->batch_sequences * pages, PAGE_LIST > pages ? PAGE_LIST : pages);
@@ -351,8 +351,11 @@ static uint32_t write_runs(struct backend_stage *stage, const struct part *part,
 		}
 		uint32_t needs = up((uint64_t)run->position + run->row_count, STAGE_PAGE_TOKENS);
 		memcpy(pages + page, run->pages, needs * sizeof(*pages));
-		memcpy(rope + (size_t)row * size, stage->params.rope + (size_t)run->position * size,
-		       (size_t)run->row_count * size * sizeof(*rope));
+		for (uint32_t table = 0; table < (stage->shape.rope_local ? 2 : 1); table++)
+			memcpy(rope + ((size_t)table * stage->rows + row) * size,
+			       stage->params.rope +
+				       ((size_t)table * stage->params.context_tokens + run->position) * size,
+			       (size_t)run->row_count * size * sizeof(*rope));
 		row += run->row_count;
 		page += needs;
 	}

@@ -9,9 +9,9 @@
 #include <string.h>
 
 static const char *const names[STAGE_SHADERS] = {
-	[STAGE_EMBED] = "embed",   [STAGE_MOVE] = "move", [STAGE_NORM] = "norm",           [STAGE_PRODUCT] = "product",
-	[STAGE_TILE] = "tile",     [STAGE_ROPE] = "rope", [STAGE_ATTENTION] = "attention", [STAGE_COMBINE] = "combine",
-	[STAGE_ARGMAX] = "argmax", [STAGE_ZERO] = "zero",
+	[STAGE_EMBED] = "embed",     [STAGE_MOVE] = "move",     [STAGE_NORM] = "norm", [STAGE_POST] = "post",
+	[STAGE_PRODUCT] = "product", [STAGE_TILE] = "tile",     [STAGE_ROPE] = "rope", [STAGE_ATTENTION] = "attention",
+	[STAGE_COMBINE] = "combine", [STAGE_ARGMAX] = "argmax", [STAGE_ZERO] = "zero",
 };
 
 // ---- layouts ----

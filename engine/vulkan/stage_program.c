@@ -20,6 +20,7 @@ enum {
 double stage_segment_operations = 1e11;
 
 enum epilogue { STORE, ADD, GATE, PAIR }; // stage_epilogue.glsl
+enum { WITH_GELU = 4 };
 
 // The recording of one program.
 struct recorder {
@@ -84,6 +85,7 @@ static enum status record_chunk(const struct recorder *recorder, const struct pr
 	const uint32_t *most = stage->device->properties.limits.maxComputeWorkGroupCount;
 	uint32_t format = product->matrix->format, epilogue = product->epilogue;
 	uint32_t batch = 1, matrices = epilogue == PAIR ? 2 : 1;
+	epilogue += epilogue >= GATE && stage->shape.gate == GATE_GELU ? WITH_GELU : 0;
 	bool few = are_few(stage, product->rows);
 	while (few && batch < product->rows)
 		batch *= stage->device->gpu ? 2 : 4; // a processor takes long to compile each
@@ -155,6 +157,25 @@ static enum status record_norm(const struct recorder *recorder, uint32_t gain, u
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
+// The norm of whole rows: of `from`, added to x, or, of `from` NULL, of `to` in place. `gain`: where in `vectors`.
+static enum status record_post(const struct recorder *recorder, const struct backend_buffer *from,
+			       const struct backend_buffer *to, uint32_t columns, uint32_t gain)
+{
+	struct backend_stage *stage = recorder->stage;
+	struct {
+		uint32_t columns, groups, gain;
+		float epsilon;
+	} push = {columns, groups_of(columns), gain, stage->shape.norm_epsilon};
+	struct stage_dispatch dispatch = {.shader = STAGE_POST,
+					  .constants = {{0, from != NULL}},
+					  .from = from ? from : to,
+					  .to = to,
+					  .groups = {recorder->shape->rows, 1, 1},
+					  .push = &push,
+					  .push_bytes = sizeof(push)};
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
 static enum status record_move(const struct recorder *recorder, const struct backend_buffer *from,
 			       const struct backend_buffer *to, uint32_t rows, bool into)
 {
@@ -184,7 +205,9 @@ static enum status record_input(const struct recorder *recorder)
 		struct {
 			struct push_matrix matrix;
 			uint32_t tokens, first, count;
-		} push = {push_matrix(table, chunk), stage->places.tokens, chunk->first_row, chunk->rows};
+			float by;
+		} push = {push_matrix(table, chunk), stage->places.tokens, chunk->first_row, chunk->rows,
+			  stage->shape.embedding_scale > 0 ? stage->shape.embedding_scale : 1};
 		struct stage_dispatch dispatch = {
 			.shader = STAGE_EMBED,
 			.constants = {{0, table->format}},
@@ -202,10 +225,34 @@ static enum status record_input(const struct recorder *recorder)
 
 // ---- attention ----
 
+// The number of a layer in the model.
+static uint32_t number_of(const struct backend_stage *stage, const struct stage_layer *layer)
+{
+	return stage->params.first_layer + (uint32_t)(layer - stage->layers);
+}
+
+// Of olmo2: q and k by norms of all their heads.
+static enum status record_whole_norms(const struct recorder *recorder, const struct stage_layer *layer)
+{
+	const struct backend_stage *stage = recorder->stage;
+	const struct model_shape *shape = &stage->shape;
+	if (shape->qk_norm != QK_NORM_WHOLE)
+		return STATUS_OK;
+	enum status status = record_post(recorder, NULL, stage->q, shape->heads * shape->head_size,
+					 layer->vectors[ROLE_Q_NORM]);
+	if (!status)
+		status = record_post(recorder, NULL, stage->k, shape->kv_heads * shape->head_size,
+				     layer->vectors[ROLE_K_NORM]);
+	barrier(recorder);
+	return status;
+}
+
 static enum status record_rope(const struct recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
+	const unsigned kinds = shape->layer_kinds[number_of(stage, layer)];
+	const uint32_t local = kinds & LAYER_LOCAL ? stage->rows * shape->rope_size : 0;
 	const uint32_t none = UINT32_MAX;
 	struct {
 		uint32_t heads, kv_heads, size, padded, rope_size, halves, rope_at, slots_at, bias[3], norm[2];
@@ -214,9 +261,9 @@ static enum status record_rope(const struct recorder *recorder, const struct sta
 		  .kv_heads = shape->kv_heads,
 		  .size = shape->head_size,
 		  .padded = stage->padded,
-		  .rope_size = shape->rope_size,
+		  .rope_size = kinds & LAYER_UNTURNED ? 0 : shape->rope_size,
 		  .halves = shape->rope_halves,
-		  .rope_at = stage->places.rope,
+		  .rope_at = stage->places.rope + local,
 		  .slots_at = stage->places.slots,
 		  .bias = {none, none, none},
 		  .norm = {none, none},
@@ -226,7 +273,7 @@ static enum status record_rope(const struct recorder *recorder, const struct sta
 		push.bias[1] = layer->vectors[ROLE_K_BIAS];
 		push.bias[2] = layer->vectors[ROLE_V_BIAS];
 	}
-	if (shape->qk_norm) {
+	if (shape->qk_norm == QK_NORM_HEADS) {
 		push.norm[0] = layer->vectors[ROLE_Q_NORM];
 		push.norm[1] = layer->vectors[ROLE_K_NORM];
 	}
@@ -275,6 +322,8 @@ static enum status record_attention(const struct recorder *recorder, const struc
 	struct {
 		uint32_t tiles_at, pages_at, heads, kv_heads, size, to_groups, splits;
 		float scale;
+		uint32_t window;
+		float cap;
 	} push = {stage->places.tiles,
 		  stage->places.pages,
 		  shape->heads,
@@ -282,7 +331,9 @@ static enum status record_attention(const struct recorder *recorder, const struc
 		  shape->head_size,
 		  groups_of(shape->heads * shape->head_size),
 		  splits,
-		  stage->scale};
+		  stage->scale,
+		  model_layer_window(shape, number_of(stage, layer)),
+		  shape->attention_cap};
 	struct stage_dispatch dispatch = {
 		.shader = STAGE_ATTENTION,
 		.constants = {{attention_lanes(tile, stage->padded), stage->padded, tile, splits > 1}},
@@ -306,26 +357,27 @@ static enum status record_layer(const struct recorder *recorder, const struct st
 	struct backend_stage *stage = recorder->stage;
 	uint32_t rows = recorder->shape->rows;
 	const struct stage_matrix *matrices = layer->matrices;
-	bool few = are_few(stage, rows);
-	const struct backend_buffer *in = few ? stage->x : stage->h;
-	int64_t first_norm = few ? (int64_t)layer->vectors[ROLE_ATTENTION_NORM] : NONE;
-	int64_t second_norm = few ? (int64_t)layer->vectors[ROLE_FFN_NORM] : NONE;
+	bool few = are_few(stage, rows), bare = stage->shape.bare_input, post = stage->shape.post_norm;
+	const struct backend_buffer *in = few || bare ? stage->x : stage->h, *out = post ? stage->h : stage->x;
+	const enum epilogue last = post ? STORE : ADD;
+	int64_t first_norm = few && !bare ? (int64_t)layer->vectors[ROLE_ATTENTION_NORM] : NONE;
+	int64_t second_norm = few && !bare ? (int64_t)layer->vectors[ROLE_FFN_NORM] : NONE;
 	bool paired = matrices[ROLE_FFN_GATE].format == matrices[ROLE_FFN_UP].format;
 	const struct product products[] = {
 		{&matrices[ROLE_Q], in, stage->q, NULL, STORE, rows, first_norm},
 		{&matrices[ROLE_K], in, stage->k, NULL, STORE, rows, first_norm},
 		{&matrices[ROLE_V], in, stage->v, NULL, STORE, rows, first_norm},
-		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, stage->x, NULL, ADD, rows, NONE},
+		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, out, NULL, last, rows, NONE},
 		{&matrices[ROLE_FFN_GATE], in, paired ? stage->f : stage->gate, NULL, paired ? PAIR : STORE, rows,
 		 second_norm},
 		{&matrices[ROLE_FFN_UP], in, stage->f, stage->gate, GATE, rows, second_norm},
-		{&matrices[ROLE_FFN_DOWN], stage->f, stage->x, NULL, ADD, rows, NONE},
+		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE},
 	};
 	enum status status = STATUS_OK;
 	for (int i = 0; !status && i < 7; i++) {
 		if (paired && i == 5)
 			continue;
-		if (!few && (i == 0 || i == 4)) {
+		if (!few && !bare && (i == 0 || i == 4)) {
 			status = record_norm(recorder, layer->vectors[i ? ROLE_FFN_NORM : ROLE_ATTENTION_NORM], rows,
 					     0);
 			barrier(recorder);
@@ -334,8 +386,15 @@ static enum status record_layer(const struct recorder *recorder, const struct st
 			status = record_product(recorder, &products[i]);
 		if (i >= 2) // q, k and v do not depend on each other
 			barrier(recorder);
+		if (!status && post && (i == 3 || i == 6)) {
+			status = record_post(recorder, stage->h, stage->x, stage->shape.embedding,
+					     layer->vectors[i == 3 ? ROLE_ATTENTION_POST_NORM : ROLE_FFN_POST_NORM]);
+			barrier(recorder);
+		}
 		if (!status && i == 2) {
-			status = record_rope(recorder, layer);
+			status = record_whole_norms(recorder, layer);
+			if (!status)
+				status = record_rope(recorder, layer);
 			barrier(recorder);
 			if (!status)
 				status = record_attention(recorder, layer);

@@ -333,17 +333,26 @@ static uint32_t vector_length(const struct model_shape *shape, enum model_role r
 {
 	switch (role) {
 	case ROLE_OUTPUT_NORM:
+		return shape->embedding;
 	case ROLE_ATTENTION_NORM:
 	case ROLE_FFN_NORM:
-		return shape->embedding;
+		return shape->bare_input ? 0 : shape->embedding;
+	case ROLE_ATTENTION_POST_NORM:
+	case ROLE_FFN_POST_NORM:
+		return shape->post_norm ? shape->embedding : 0;
 	case ROLE_Q_BIAS:
 		return shape->qkv_bias ? shape->heads * shape->head_size : 0;
 	case ROLE_K_BIAS:
 	case ROLE_V_BIAS:
 		return shape->qkv_bias ? shape->kv_heads * shape->head_size : 0;
 	case ROLE_Q_NORM:
+		return shape->qk_norm == QK_NORM_WHOLE ? shape->heads * shape->head_size
+		       : shape->qk_norm                ? shape->head_size
+						       : 0;
 	case ROLE_K_NORM:
-		return shape->qk_norm ? shape->head_size : 0;
+		return shape->qk_norm == QK_NORM_WHOLE ? shape->kv_heads * shape->head_size
+		       : shape->qk_norm                ? shape->head_size
+						       : 0;
 	case ROLE_UNKNOWN:
 	case ROLE_TOKEN_EMBEDDING:
 	case ROLE_OUTPUT:
@@ -358,6 +367,37 @@ static uint32_t vector_length(const struct model_shape *shape, enum model_role r
 		break;
 	}
 	return 0;
+}
+
+// Of a layer, whether this model has it or not.
+static bool is_vector(enum model_role role)
+{
+	switch (role) {
+	case ROLE_ATTENTION_NORM:
+	case ROLE_FFN_NORM:
+	case ROLE_ATTENTION_POST_NORM:
+	case ROLE_FFN_POST_NORM:
+	case ROLE_Q_BIAS:
+	case ROLE_K_BIAS:
+	case ROLE_V_BIAS:
+	case ROLE_Q_NORM:
+	case ROLE_K_NORM:
+		return true;
+	case ROLE_UNKNOWN:
+	case ROLE_TOKEN_EMBEDDING:
+	case ROLE_OUTPUT_NORM:
+	case ROLE_OUTPUT:
+	case ROLE_Q:
+	case ROLE_K:
+	case ROLE_V:
+	case ROLE_ATTENTION_OUTPUT:
+	case ROLE_FFN_GATE:
+	case ROLE_FFN_UP:
+	case ROLE_FFN_DOWN:
+	case ROLE_COUNT:
+		break;
+	}
+	return false;
 }
 
 static bool of_layer(enum model_role role)
@@ -387,9 +427,8 @@ static enum status load_role(struct loader *loader, struct stage_layer *layer, e
 {
 	struct backend_stage *stage = loader->stage;
 	const bool vector = role == ROLE_OUTPUT_NORM || (of_layer(role) && vector_length(&stage->shape, role));
-	if (!vector && (role == ROLE_Q_BIAS || role == ROLE_K_BIAS || role == ROLE_V_BIAS || role == ROLE_Q_NORM ||
-			role == ROLE_K_NORM))
-		return STATUS_OK;
+	if (!vector && is_vector(role))
+		return STATUS_OK; // this model has none
 	struct model_tensor tensor;
 	enum status status = stage->params.tensor(stage->params.context, role, number, &tensor, error);
 	if (status)

@@ -244,8 +244,8 @@ static enum status take_params(const struct instance *instance, const struct jso
 
 static enum status make_rope(struct instance *instance, struct stage_params *params, struct error *error)
 {
-	size_t pairs = params->shape->rope_size / 2;
-	params->rope = instance->rope = calloc((size_t)params->context_tokens, (pairs ? pairs : 1) * 2 * sizeof(float));
+	size_t numbers = model_rope_numbers(params->shape, params->context_tokens);
+	params->rope = instance->rope = calloc(numbers ? numbers : 1, sizeof(float));
 	if (!instance->rope)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the positions of %u tokens",
 				 params->context_tokens);

@@ -95,17 +95,8 @@ struct json *model_kept_json(const struct model_record *record)
 	json_set(json, "format_bytes", formats);
 	json_set_number(json, "norm_epsilon", (double)record->shape.norm_epsilon);
 	json_set_bool(json, "qkv_bias", record->shape.qkv_bias);
-	json_set_bool(json, "qk_norm", record->shape.qk_norm);
+	json_set_bool(json, "qk_norm", record->shape.qk_norm != QK_NORM_NONE);
 	return json;
-}
-
-static enum model_family family_of(const char *name)
-{
-	static const enum model_family families[] = {FAMILY_LLAMA, FAMILY_QWEN2, FAMILY_QWEN3};
-	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-		if (!strcmp(model_family_name(families[i]), name))
-			return families[i];
-	return FAMILY_UNKNOWN;
 }
 
 static bool read_kept(const struct json *json, struct model_record *record)
@@ -131,11 +122,11 @@ static bool read_kept(const struct json *json, struct model_record *record)
 			return false;
 		sizes->format_bytes[format] = (uint64_t)bytes;
 	}
-	shape->family = family_of(json_get_string(json, "family", ""));
+	shape->family = model_family_parse(json_get_string(json, "family", ""));
 	sizes->main_format = format_parse(json_get_string(json, "format", ""));
 	shape->norm_epsilon = (float)json_get_number(json, "norm_epsilon", 0);
 	shape->qkv_bias = json_get_bool(json, "qkv_bias", false);
-	shape->qk_norm = json_get_bool(json, "qk_norm", false);
+	shape->qk_norm = json_get_bool(json, "qk_norm", false) ? QK_NORM_HEADS : QK_NORM_NONE;
 	shape->tied = json_get_bool(json, "tied", false);
 	snprintf(record->chat_template, sizeof record->chat_template, "%s", json_get_string(json, "chat_template", ""));
 	sampling_read(json_get(json, "sampling"), &record->sampling);

@@ -29,7 +29,7 @@ static bool can_be_cut(const struct placement_wanted *wanted, unsigned slices)
 {
 	const struct model_shape *shape = wanted->shape;
 	const uint32_t attended = shape->heads * shape->head_size;
-	if (!stage_tiles_fit(shape) || shape->heads % slices || shape->kv_heads % slices ||
+	if (!model_can_slice(shape) || !stage_tiles_fit(shape) || shape->heads % slices || shape->kv_heads % slices ||
 	    shape->feed_forward % (32 * slices) || attended % (32 * slices))
 		return false;
 	for (enum tensor_format format = FORMAT_F32; format < FORMAT_COUNT; format++) {

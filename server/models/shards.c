@@ -172,20 +172,24 @@ static enum status add_tensor(struct needs *needs, const struct looking *at, enu
 	return add(needs, from, from + tensor.bytes);
 }
 
-// What is before the tensors; and the one that is part of the model's shape.
+// What is before the tensors; and those that are part of the model's shape.
 static enum status add_header(struct needs *needs, const struct looking *at)
 {
 	uint64_t end = gguf_bytes(at->gguf);
-	const struct gguf_tensor *factors = gguf_find(at->gguf, "rope_freqs.weight");
+	static const char *const shapes[] = {"rope_freqs.weight", "rope_factors_short.weight",
+					     "rope_factors_long.weight"};
 	for (size_t i = 0; i < gguf_tensor_count(at->gguf); i++) {
 		const struct gguf_tensor *tensor = gguf_tensor(at->gguf, i);
 		uint64_t from = tensor->data ? (uint64_t)(tensor->data - at->bytes) : end;
 		end = from < end ? from : end;
 	}
 	enum status status = add(needs, 0, end);
-	if (!status && factors && factors->data)
-		status = add(needs, (uint64_t)(factors->data - at->bytes),
-			     (uint64_t)(factors->data - at->bytes) + factors->bytes);
+	for (size_t i = 0; !status && i < sizeof(shapes) / sizeof(*shapes); i++) {
+		const struct gguf_tensor *factors = gguf_find(at->gguf, shapes[i]);
+		if (factors && factors->data)
+			status = add(needs, (uint64_t)(factors->data - at->bytes),
+				     (uint64_t)(factors->data - at->bytes) + factors->bytes);
+	}
 	return status;
 }
 

@@ -77,8 +77,13 @@ static void look_at_model(const struct model *model)
 	model_sizes(model, &sizes);
 	model_sizes_as(model, FORMAT_Q8_0, &smaller);
 	require(sizes.parameters == smaller.parameters && sizes.layers_bytes >= smaller.layers_bytes);
-	float table[512];
+	float table[1024];
+	require(model_rope_numbers(shape, 1) <= sizeof(table) / sizeof(*table));
 	model_rope_table(shape, 1, table);
+	require(isfinite(shape->norm_epsilon) && isfinite(shape->embedding_scale) && isfinite(shape->attention_scale));
+	require(isfinite(shape->logit_scale) && isfinite(shape->logit_cap) && isfinite(shape->attention_cap));
+	for (uint32_t layer = 0; layer < shape->layers; layer++)
+		require(model_layer_window(shape, layer) > 0);
 }
 
 // Of a file of which only the beginning is there nothing behind that is read, and nothing is said that the whole

@@ -93,9 +93,10 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	unsigned head0 = block % p.head_blocks * ATTENTION_HEADS;
 	unsigned heads = group - head0 < ATTENTION_HEADS ? group - head0 : ATTENTION_HEADS;
 	unsigned position = p.positions[row], length = position + 1;
-	unsigned size = (length + p.splits - 1) / p.splits;
+	unsigned seen = length < p.window ? length : p.window;
+	unsigned size = (seen + p.splits - 1) / p.splits;
 	size = size < PART_LEAST ? PART_LEAST : (size + STAGE_KV_PAGE - 1) / STAGE_KV_PAGE * STAGE_KV_PAGE;
-	unsigned parts = (length + size - 1) / size, begin = part * size;
+	unsigned parts = (seen + size - 1) / size, begin = length - seen + part * size;
 	unsigned end = begin + size < length ? begin + size : length;
 	if (part >= parts)
 		return;
@@ -168,6 +169,8 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 			for (int h = 0; h < ATTENTION_HEADS; h++) {
 				for (unsigned half = p.lanes / 2; half; half /= 2)
 					score[h][i] += from_lane(score[h][i], half);
+				if (p.cap > 0)
+					score[h][i] = capped(score[h][i], p.cap);
 				if (at >= end)
 					score[h][i] = __builtin_bit_cast(float, 0xff800000u);
 			}

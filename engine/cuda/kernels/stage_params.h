@@ -61,13 +61,23 @@ struct embed_params {
 	ON_DEVICE(const unsigned) tokens;
 	ON_DEVICE(float) x;
 	unsigned rows, columns;
+	float scale;
+};
+
+// RMS norms of whole rows: what half a layer gives, added to x; or q or k of all heads, in place.
+struct post_params {
+	ON_DEVICE(const float) from; // (rows, stride)
+	ON_DEVICE(const float) norm; // (columns)
+	ON_DEVICE(float) to;         // (rows, stride): from, or what is added to
+	unsigned columns, stride, add;
+	float epsilon;
 };
 
 struct attention_params {
 	ON_DEVICE(float) qkv;          // (rows, qkv_stride): q, k, v
 	ON_DEVICE(const float) q_norm; // (head_size) or NULL
 	ON_DEVICE(const float) k_norm;
-	ON_DEVICE(const float) rope;         // (context, rope_size / 2, 2)
+	ON_DEVICE(const float) rope;         // of this layer: (context, rope_size / 2, 2)
 	ON_DEVICE(unsigned short) kv;        // of this layer: (pages, 2, kv_heads, STAGE_KV_PAGE, head_padded)
 	ON_DEVICE(const unsigned) positions; // (rows)
 	ON_DEVICE(const unsigned) tables;    // where a row's pages begin in `pages` (rows)
@@ -81,7 +91,9 @@ struct attention_params {
 	unsigned splits, head_blocks; // head_blocks: of one head of k
 	unsigned lanes;               // of a warp that share a position
 	unsigned turned;              // q has been turned and k, v are in their pages
-	float epsilon, scale;
+	unsigned window;              // positions that a row attends to, its own included; at least 1
+	float epsilon, scale;         // scale: with log2 e
+	float cap;                    // of scores, with log2 e; 0: none
 };
 
 // What a product of stage_decode.cu rounds its input to, and how many columns its warps share at a time: bits.
@@ -126,14 +138,14 @@ struct decode_params {
 
 struct prepare_params {
 	ON_DEVICE(const float) x;                         // (rows, x_stride)
-	ON_DEVICE(const float) gate;                      // silu(gate) * x, or NULL
+	ON_DEVICE(const float) gate;                      // silu(gate) * x, or gelu; or NULL
 	ON_DEVICE(const float) norm;                      // (columns): the RMS norm, or NULL
 	ON_DEVICE(const unsigned) from;                   // which rows, or NULL: as they are
 	ON_DEVICE(unsigned short) out;                    // (rows, planes, padded)
 	ON_DEVICE(float) factors;                         // (rows): what results are multiplied by
 	ON_DEVICE(float) plain;                           // (rows, columns): not rounded; or NULL
 	unsigned rows, x_stride, columns, padded, planes; // planes: halves + 2 * pairs
-	unsigned halves, pairs;
+	unsigned halves, pairs, gelu;
 	unsigned blocks; // as stage_wide.cuh takes them: (rows / 128, columns / 64, 128, 64) halves, crossed
 	float epsilon;
 };

@@ -63,6 +63,7 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 	unsigned row0 = p.tiles[tile * 2], count = p.tiles[tile * 2 + 1];
 	unsigned position0 = p.positions[row0], length = position0 + count;
 	unsigned tiles = (length + PROMPT_KEYS - 1) / PROMPT_KEYS, places = shared_place(shared);
+	unsigned tile0 = (position0 + 1 < p.window ? 0 : position0 + 1 - p.window) / PROMPT_KEYS; // that the first row sees
 	const unsigned *pages = p.pages + p.tables[row0];
 	auto fetch = [&](unsigned t) {
 		unsigned to = places + t % 2 * 2 * TILE;
@@ -79,7 +80,7 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 		}
 	};
 	wait_for_previous();
-	fetch(0);
+	fetch(tile0);
 	copies_end();
 	fragment q[SIZE / 16];
 	float factors[2], most[2] = {-1e30f, -1e30f}, total[2] = {0, 0}, sum[SIZE / 8][4];
@@ -88,7 +89,7 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 	for (unsigned i = 0; i < SIZE / 8; i++)
 		clear(sum[i]);
 	unsigned mine = position0 + warp * 16; // of the warp's first row
-	for (unsigned t = 0; t < tiles; t++) {
+	for (unsigned t = tile0; t < tiles; t++) {
 		if (t + 1 < tiles)
 			fetch(t + 1);
 		copies_end();
@@ -108,7 +109,7 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 				multiply_f16(score[n * 2], q[k], four.x, four.y);
 				multiply_f16(score[n * 2 + 1], q[k], four.z, four.w);
 			}
-		bool masked = t * PROMPT_KEYS + PROMPT_KEYS - 1 > mine;
+		bool masked = t * PROMPT_KEYS + PROMPT_KEYS - 1 > mine || mine + 16 - t * PROMPT_KEYS > p.window;
 #pragma unroll
 		for (unsigned lower = 0; lower < 2; lower++) {
 			float next = most[lower];
@@ -118,7 +119,10 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 				for (unsigned i = 0; i < 2; i++) {
 					float *s = &score[n][lower * 2 + i];
 					*s *= factors[lower];
-					if (masked && t * PROMPT_KEYS + n * 8 + lane % 4 * 2 + i > mine + lane / 4 + lower * 8)
+					if (p.cap > 0)
+						*s = capped(*s, p.cap);
+					unsigned key = t * PROMPT_KEYS + n * 8 + lane % 4 * 2 + i, own = mine + lane / 4 + lower * 8;
+					if (masked && (key > own || own - key >= p.window))
 						*s = __builtin_bit_cast(float, 0xff800000u);
 					next = larger(next, *s);
 				}

@@ -52,7 +52,33 @@ extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) embed(const CONSTANT em
 	const unsigned char *tiles = p.table.tiles + (u64)(token / TILE_ROWS) * p.table.column_tiles * bytes;
 	for (unsigned k = BLOCK_Y * ROWS_BLOCK + THREAD_X; k < p.columns; k += ROWS_BLOCK * BLOCKS_Y)
 		p.x[(u64)row * p.columns + k] =
-			tile_value(tiles + k / columns * bytes, p.table.format, token % TILE_ROWS, k % columns);
+			p.scale * tile_value(tiles + k / columns * bytes, p.table.format, token % TILE_ROWS, k % columns);
+}
+
+// One block of each row.
+extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) post(const CONSTANT post_params p)
+{
+	__shared__ float scratch[ROWS_BLOCK / 32];
+	u64 row = (u64)BLOCK_X * p.stride;
+	float squares = 0;
+	let_next_begin();
+	wait_for_previous();
+	for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK) {
+		float x = load_fresh_1(p.from + row + k);
+		squares += x * x;
+	}
+	squares = warp_sum(squares);
+	if (THREAD_X % 32 == 0)
+		scratch[THREAD_X / 32] = squares;
+	block_barrier();
+	squares = 0;
+	for (unsigned i = 0; i < ROWS_BLOCK / 32; i++)
+		squares += scratch[i];
+	float factor = quotient(1, root_of(squares / (float)p.columns + p.epsilon));
+	for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK) {
+		float x = load_fresh_1(p.from + row + k) * factor * p.norm[k];
+		p.to[row + k] = p.add ? load_fresh_1(p.to + row + k) + x : x;
+	}
 }
 
 INLINE float4 input_of(const prepare_params &p, u64 from, unsigned k)
@@ -60,10 +86,10 @@ INLINE float4 input_of(const prepare_params &p, u64 from, unsigned k)
 	float4 v = load_fresh(p.x + from + k);
 	if (p.gate) {
 		float4 gate = load_fresh(p.gate + from + k);
-		v.x *= silu(gate.x);
-		v.y *= silu(gate.y);
-		v.z *= silu(gate.z);
-		v.w *= silu(gate.w);
+		v.x *= p.gelu ? gelu(gate.x) : silu(gate.x);
+		v.y *= p.gelu ? gelu(gate.y) : silu(gate.y);
+		v.z *= p.gelu ? gelu(gate.z) : silu(gate.z);
+		v.w *= p.gelu ? gelu(gate.w) : silu(gate.w);
 	}
 	return v;
 }

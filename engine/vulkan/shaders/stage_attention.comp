@@ -21,6 +21,8 @@ layout(std430, set = 2, binding = 1) readonly buffer Values { uvec2 values[]; };
 PUSH {
 	uint tiles_at, pages_at, heads, kv_heads, size, to_groups, splits;
 	float scale;
+	uint window; // positions that a query sees, its own included
+	float cap;   // of scores; 0: none
 } push;
 
 const uint FOURS = SIZE / 4, ITEMS = (TILE * FOURS + LANES - 1) / LANES;
@@ -55,7 +57,10 @@ void score(tile t, uint page, uint position, uint per_kv)
 			sum += dot(query[which * FOURS + 2 * c], vec4(unpackHalf2x16(key.x), unpackHalf2x16(key.y)));
 			sum += dot(query[which * FOURS + 2 * c + 1], vec4(unpackHalf2x16(key.z), unpackHalf2x16(key.w)));
 		}
-		scores[i] = position + token <= t.position + (t.first + which) / per_kv ? sum : LEAST;
+		if (push.cap > 0)
+			sum = push.cap - 2 * push.cap / (exp(2 * clamp(sum / push.cap, -40, 40)) + 1);
+		uint own = t.position + (t.first + which) / per_kv, its = position + token;
+		scores[i] = its <= own && own - its < push.window ? sum : LEAST;
 	}
 }
 
@@ -84,6 +89,8 @@ void main()
 	tile t = tile(step_words[at], step_words[at + 1], step_words[at + 2], step_words[at + 3], step_words[at + 4]);
 	uint end = t.position + (t.first + t.count - 1) / per_kv + 1, pages = (end + PAGE - 1) / PAGE;
 	uint share = (pages + push.splits - 1) / push.splits, from = gl_WorkGroupID.z * share;
+	uint first = t.position + t.first / per_kv + 1; // the first query's end
+	uint unseen = first > push.window ? (first - push.window) / PAGE : 0;
 	vec4 sum[ITEMS];
 	float largest[ITEMS], weights[ITEMS];
 	[[unroll]] for (uint i = 0; i < ITEMS; i++) {
@@ -92,7 +99,7 @@ void main()
 		weights[i] = 0;
 	}
 	load_queries(t, kv, per_kv);
-	for (uint p = from; p < min(from + share, pages); p++) {
+	for (uint p = max(from, unseen); p < min(from + share, pages); p++) {
 		uint page = step_words[push.pages_at + t.pages + p] * push.kv_heads + kv;
 		uint tokens = min(PAGE, end - p * PAGE);
 		barrier();

@@ -7,7 +7,7 @@
 layout(local_size_x = 64) in;
 TO { vec4 to[]; };
 STEP { uint step_words[]; };
-PUSH { matrix m; uint tokens, first, count; } push;
+PUSH { matrix m; uint tokens, first, count; float by; } push; // by: the scale of embeddings
 
 void main()
 {
@@ -19,6 +19,6 @@ void main()
 	numbers(0, push.m, token, group, part, first, second);
 	vec2 by = scale(0, push.m, token, group, part / 2);
 	uint at = (row * 8 + 2 * part) * push.m.groups + group;
-	to[at] = by.x * first + by.y;
-	to[at + push.m.groups] = by.x * second + by.y;
+	to[at] = (by.x * first + by.y) * push.by;
+	to[at + push.m.groups] = (by.x * second + by.y) * push.by;
 }

@@ -1,12 +1,14 @@
 // What becomes of a product's element: row `row` of the batch, column n of the output.
 const uint STORE = 0, ADD = 1, GATE = 2, PAIR = 3; // GATE: the gate's product is in `also`; PAIR: both are at hand
-layout(constant_id = 2) const uint EPILOGUE = STORE;
+layout(constant_id = 2) const uint EPILOGUE_AND_GATE = STORE; // the gate: 4 for GELU, else SiLU
+const uint EPILOGUE = EPILOGUE_AND_GATE % 4, GELU = EPILOGUE_AND_GATE / 4;
 TO { float to[]; };
 ALSO { float also[]; };
 
 float gated(float gate, float value)
 {
-	return gate / (1 + exp(-gate)) * value;
+	float u = GELU == 1 ? 1.5957691216 * gate * (1 + 0.044715 * gate * gate) : gate; // x / 2 (1 + tanh(u / 2))
+	return gate / (1 + exp(-u)) * value;
 }
 
 // columns: of the output; to_groups: of its places, where it has them.

@@ -431,7 +431,7 @@ static void test_names(void **state)
 		const char *word;
 	} cases[] = {
 		{"general.architecture", "general.architectuRe", STATUS_INVALID_PARAMS, "general.architecture"},
-		{"llama", "gemma", STATUS_UNAVAILABLE, "the architecture gemma"},
+		{"llama", "bloom", STATUS_UNAVAILABLE, "the architecture bloom"},
 		{"llama", "\xff\n\x01m\x80", STATUS_UNAVAILABLE, "the architecture ???m?"},
 		{"model", "adapt", STATUS_UNAVAILABLE, "of type adapt"},
 		{"llama.block_count", "llama.black_count", STATUS_INVALID_PARAMS, "llama.block_count"},

@@ -1,0 +1,148 @@
+/* See architecture.h. What a description says stands in the paper or the published configuration of its models; what
+ * a file does not write (which layers slide, gemma's scales) is here. */
+#include "engine/model/architecture.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct architecture architectures[FAMILY_COUNT] = {
+	// Llama 2 and 3, Mistral, TinyLlama, SmolLM
+	[FAMILY_LLAMA] = {.name = "llama"},
+	// Qwen 2 and 2.5
+	[FAMILY_QWEN2] = {.name = "qwen2", .rope_halves = true, .qkv_bias = true},
+	[FAMILY_QWEN3] = {.name = "qwen3", .rope_halves = true, .qk_norm = QK_NORM_HEADS},
+	// Phi 3, 3.5 and 4
+	[FAMILY_PHI3] =
+		{.name = "phi3", .keys = KEYS_WINDOW, .rope_halves = true, .fused_qkv = true, .fused_gate_up = true},
+	// Granite 3
+	[FAMILY_GRANITE] = {.name = "granite", .keys = KEYS_SCALES},
+	[FAMILY_SMOLLM3] = {.name = "smollm3", .unturned_every = 4},
+	[FAMILY_OLMO2] =
+		{.name = "olmo2", .qk_norm = QK_NORM_WHOLE, .rope_halves = true, .bare_input = true, .post_norm = true},
+	[FAMILY_GLM4] = {.name = "glm4", .maybe_bias = true, .post_norm = true, .fused_gate_up = true},
+	[FAMILY_GEMMA] = {.name = "gemma", .gate = GATE_GELU, .rope_halves = true, .root_scale = true},
+	[FAMILY_GEMMA2] = {.name = "gemma2",
+			   .keys = KEYS_WINDOW | KEYS_ATTENTION_CAP | KEYS_LOGIT_CAP,
+			   .gate = GATE_GELU,
+			   .rope_halves = true,
+			   .post_norm = true,
+			   .root_scale = true,
+			   .whole_every = 2,
+			   .wide_layers = 46}, // 27B
+	[FAMILY_GEMMA3] = {.name = "gemma3",
+			   .keys = KEYS_WINDOW | KEYS_LOGIT_CAP,
+			   .gate = GATE_GELU,
+			   .qk_norm = QK_NORM_HEADS,
+			   .rope_halves = true,
+			   .post_norm = true,
+			   .root_scale = true,
+			   .whole_every = 6,
+			   .local_base = 10000,
+			   .wide_layers = 62}, // 27B
+};
+
+const struct architecture *architecture_of(enum model_family family)
+{
+	return family > FAMILY_UNKNOWN && family < FAMILY_COUNT ? &architectures[family] : NULL;
+}
+
+const char *model_family_name(enum model_family family)
+{
+	return family > FAMILY_UNKNOWN && family < FAMILY_COUNT ? architectures[family].name : "unknown";
+}
+
+enum model_family model_family_parse(const char *name)
+{
+	for (enum model_family family = FAMILY_UNKNOWN + 1; family < FAMILY_COUNT; family++)
+		if (!strcmp(architectures[family].name, name))
+			return family;
+	return FAMILY_UNKNOWN;
+}
+
+void architecture_list(char *out, size_t bytes)
+{
+	size_t used = 0;
+	out[0] = 0;
+	for (enum model_family family = FAMILY_UNKNOWN + 1; family < FAMILY_COUNT && used < bytes; family++) {
+		const struct architecture *one = &architectures[family];
+		int wrote = snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", one->name);
+		used += wrote > 0 ? (size_t)wrote : 0;
+	}
+}
+
+bool model_can_slice(const struct model_shape *shape)
+{
+	const struct architecture *architecture = architecture_of(shape->family);
+	return !architecture || (!architecture->post_norm && architecture->qk_norm != QK_NORM_WHOLE);
+}
+
+static bool each(uint32_t layer, uint32_t every)
+{
+	return every && (layer + 1) % every == 0;
+}
+
+void architecture_shape(const struct architecture *architecture, struct model_shape *shape)
+{
+	shape->rope_halves = architecture->rope_halves;
+	shape->qkv_bias = architecture->qkv_bias;
+	shape->qk_norm = architecture->qk_norm;
+	shape->gate = architecture->gate;
+	shape->bare_input = architecture->bare_input;
+	shape->post_norm = architecture->post_norm;
+	shape->rope_local = shape->window && architecture->local_base > 0;
+	if (architecture->root_scale)
+		shape->embedding_scale = sqrtf((float)shape->embedding);
+	if (architecture->wide_layers == shape->layers)
+		shape->attention_scale = 1 / sqrtf((float)shape->embedding / (float)shape->heads);
+	for (uint32_t layer = 0; layer < shape->layers; layer++) {
+		bool slides = shape->window && !each(layer, architecture->whole_every);
+		shape->layer_kinds[layer] = (uint8_t)((slides ? LAYER_SLIDES : 0) |
+						      (slides && shape->rope_local ? LAYER_LOCAL : 0) |
+						      (each(layer, architecture->unturned_every) ? LAYER_UNTURNED : 0));
+	}
+}
+
+// Rows from `first` on of a tensor that holds `of`.
+static struct wanted_tensor part_of(const char *name, uint32_t rows, uint32_t columns, uint32_t first, uint32_t of)
+{
+	return (struct wanted_tensor){name, rows, columns, false, first, of};
+}
+
+bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
+{
+	const struct architecture *architecture = &architectures[shape->family];
+	const uint32_t width = shape->embedding, inner = shape->feed_forward, size = shape->head_size;
+	const uint32_t q = shape->heads * size, kv = shape->kv_heads * size;
+	const bool bias = shape->qkv_bias, normed = !shape->bare_input, whole = shape->qk_norm == QK_NORM_WHOLE;
+	const struct wanted_tensor all[ROLE_COUNT] = {
+		[ROLE_TOKEN_EMBEDDING] = {"token_embd.weight", shape->vocabulary, width},
+		[ROLE_OUTPUT_NORM] = {"output_norm.weight", 1, width, true},
+		[ROLE_OUTPUT] = {shape->tied ? "token_embd.weight" : "output.weight", shape->vocabulary, width},
+		[ROLE_ATTENTION_NORM] = {normed ? "attn_norm.weight" : NULL, 1, width, true},
+		[ROLE_Q] = {"attn_q.weight", q, width},
+		[ROLE_K] = {"attn_k.weight", kv, width},
+		[ROLE_V] = {"attn_v.weight", kv, width},
+		[ROLE_Q_BIAS] = {bias ? "attn_q.bias" : NULL, 1, q, true},
+		[ROLE_K_BIAS] = {bias ? "attn_k.bias" : NULL, 1, kv, true},
+		[ROLE_V_BIAS] = {bias ? "attn_v.bias" : NULL, 1, kv, true},
+		[ROLE_Q_NORM] = {shape->qk_norm ? "attn_q_norm.weight" : NULL, 1, whole ? q : size, true},
+		[ROLE_K_NORM] = {shape->qk_norm ? "attn_k_norm.weight" : NULL, 1, whole ? kv : size, true},
+		[ROLE_ATTENTION_OUTPUT] = {"attn_output.weight", width, q},
+		[ROLE_ATTENTION_POST_NORM] = {shape->post_norm ? "post_attention_norm.weight" : NULL, 1, width, true},
+		[ROLE_FFN_NORM] = {normed ? "ffn_norm.weight" : NULL, 1, width, true},
+		[ROLE_FFN_GATE] = {"ffn_gate.weight", inner, width},
+		[ROLE_FFN_UP] = {"ffn_up.weight", inner, width},
+		[ROLE_FFN_DOWN] = {"ffn_down.weight", width, inner},
+		[ROLE_FFN_POST_NORM] = {shape->post_norm ? "post_ffw_norm.weight" : NULL, 1, width, true},
+	};
+	*out = all[role];
+	if (architecture->fused_qkv && role >= ROLE_Q && role <= ROLE_V)
+		*out = part_of("attn_qkv.weight", out->rows, width,
+			       role == ROLE_Q   ? 0
+			       : role == ROLE_K ? q
+						: q + kv,
+			       q + 2 * kv);
+	if (architecture->fused_gate_up && (role == ROLE_FFN_GATE || role == ROLE_FFN_UP))
+		*out = part_of("ffn_up.weight", inner, width, role == ROLE_FFN_GATE ? 0 : inner, 2 * inner);
+	return out->name;
+}

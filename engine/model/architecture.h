@@ -1,0 +1,62 @@
+/* What each architecture computes: one description for each, which all back ends share.
+ *
+ * A token's x goes through one program, of which a description switches parts on and off:
+ *
+ *     x = embedding[token] * embedding scale
+ *     of each layer:
+ *         h = norm(x)                                   not with bare_input
+ *         q, k, v = Wq h, Wk h, Wv h (+ bias)           qkv_bias; one tensor of the file with fused_qkv
+ *         q, k = norm(q), norm(k)                       qk_norm: of each head, or of all of them
+ *         q, k = turned by their positions              rope_halves; not in every `unturned_every`th layer; by a base
+ *                                                       of their own (local_base) in layers that slide
+ *         a = attention(q, k, v)                        its scale; its cap; `window` positions in layers that slide
+ *         x = x + residual scale * post(Wo a)           post: a norm, with post_norm
+ *         h = norm(x)
+ *         x = x + residual scale * post(Wdown (gate(Wgate h) * Wup h))    gate: SiLU or GELU; fused_gate_up
+ *     logits = capped(logit scale * Woutput norm(x))
+ *
+ * docs/adding-an-architecture.md tells how to add one. Thread: any; constants and pure functions. */
+#pragma once
+#include "engine/model/model.h"
+
+// Keys of a file that an architecture computes by; a file of another that has them is refused.
+enum architecture_keys {
+	KEYS_SCALES = 1,        // attention.scale, embedding_scale, residual_scale, logit_scale
+	KEYS_ATTENTION_CAP = 2, // attn_logit_softcapping
+	KEYS_LOGIT_CAP = 4,     // final_logit_softcapping
+	KEYS_WINDOW = 8,        // attention.sliding_window
+};
+
+struct architecture {
+	const char *name; // general.architecture, and the beginning of its keys
+	unsigned keys;    // of enum architecture_keys
+	enum model_gate gate;
+	enum qk_norm qk_norm;
+	bool rope_halves;          // value i turns with i + rope_size / 2, else 2 i with 2 i + 1
+	bool qkv_bias, maybe_bias; // maybe: where the file has them
+	bool bare_input, post_norm;
+	bool fused_qkv, fused_gate_up; // q over k over v, gate over up, in one tensor
+	bool root_scale;               // embeddings are multiplied by the root of their width
+	uint32_t unturned_every;       // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
+	uint32_t whole_every;          // the same of layers that attend to all: the others slide; 0: all slide
+	double local_base;             // of positions in layers that slide; 0: as the others
+	uint32_t wide_layers;          // a model of so many layers divides scores by the root of embedding / heads
+};
+// NULL for FAMILY_UNKNOWN.
+const struct architecture *architecture_of(enum model_family family);
+
+// What follows from the description, the shape's sizes and its window: kinds of layers, norms, gate, scales.
+void architecture_shape(const struct architecture *architecture, struct model_shape *shape);
+
+// Where a role's tensor is in the file.
+struct wanted_tensor {
+	const char *name; // of a layer's: what comes after blk.N.
+	uint32_t rows, columns;
+	bool vector;
+	uint32_t first_row, of_rows; // of a tensor of the file that holds several; of_rows 0: it is this one alone
+};
+// What a model of this shape has in a role; false if nothing.
+bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out);
+
+// All names, as a sentence lists them.
+void architecture_list(char *out, size_t bytes);

@@ -1,0 +1,34 @@
+/* What the files that open a model share (model.c, model_rope.c). Not for others. Thread: that of the opening. */
+#pragma once
+#include "engine/model/architecture.h"
+
+enum { MODEL_WORD_BYTES = 64 }; // of the file's words in messages
+
+// What is being opened.
+struct model_opening {
+	const struct gguf *gguf;
+	struct model_shape *shape;
+	const struct architecture *architecture; // NULL until it is known
+	char key[GGUF_NAME_BYTES + MODEL_WORD_BYTES];
+	bool *used; // (tensors of the file)
+	struct error *error;
+};
+
+// The name of one of the architecture's keys, good until the next is asked for.
+const char *model_key(struct model_opening *opening, const char *name);
+// A word of the file, fit to be shown.
+const char *model_shown(const struct gguf_text *text, char out[MODEL_WORD_BYTES]);
+bool model_text_is(const struct gguf_text *text, const char *word);
+// STATUS_UNAVAILABLE, with what works.
+enum status model_not_computed(struct model_opening *opening, const char *what);
+
+struct model_range {
+	uint64_t least, most, multiple;
+};
+// A whole number within the range; what is not there stays as it is. Errors: STATUS_INVALID_PARAMS,
+// STATUS_UNAVAILABLE (a list, of each layer its own).
+enum status model_read_optional(struct model_opening *opening, const char *name, struct model_range range,
+				uint32_t *out);
+
+// Everything about positions. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (a scaling that is not known).
+enum status model_read_rope(struct model_opening *opening);

@@ -1,0 +1,250 @@
+/* Every architecture beside transformers: the models of tests/models, which tests/models/make.py makes, with what it
+ * computes for three texts. Each by one stage, token by token and in batches, and by two stages one behind the other.
+ */
+#include "tests/engine/conformance/stage.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <unistd.h>
+
+enum {
+	VOCABULARY = 128,
+	STRIDE = 16, // of the tokens whose log-probabilities are kept for a position
+	KEPT = VOCABULARY / STRIDE,
+	TEXTS = 3,
+	LONG = 600,
+	ROWS = 128, // of a step
+	PAGES = 64,
+};
+static const uint32_t lengths[TEXTS] = {1, 33, LONG};
+static const double nats = 0.01; // a stage may round activations to 11 bits before each product
+
+struct compared {
+	struct conformance *c;
+	const char *name;
+	struct gguf *gguf;
+	struct model *model;
+	const struct model_shape *shape;
+	float *expected; // (positions of all texts, KEPT)
+	float *rope;
+	uint32_t tokens[TEXTS][LONG];
+	struct stage *stages[2];
+	unsigned stage_count;
+	double worst; // with where it is
+	char where[128];
+};
+
+static enum status lend(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
+			struct error *error)
+{
+	const struct compared *compared = context;
+	return model_tensor(compared->model, role, layer, out)
+		       ? STATUS_OK
+		       : error_set(error, STATUS_INTERNAL, "there is no tensor %d of layer %u", (int)role, layer);
+}
+
+static void path_of(const struct compared *compared, const char *kind, char out[256])
+{
+	snprintf(out, 256, "%s/models/%s.%s", TESTS_DIR, compared->name, kind);
+}
+
+static void read_expected(struct compared *compared)
+{
+	char path[256];
+	size_t count = (size_t)(lengths[0] + lengths[1] + lengths[2]) * KEPT;
+	path_of(compared, "expected", path);
+	FILE *file = fopen(path, "rb");
+	if (!file)
+		fail_msg("%s cannot be read", path);
+	compared->expected = calloc(count, sizeof(float));
+	assert_non_null(compared->expected);
+	assert_int_equal(fread(compared->expected, sizeof(float), count, file), count);
+	fclose(file);
+}
+
+static void compared_open(struct compared *compared, struct conformance *c, const char *name)
+{
+	char path[256];
+	*compared = (struct compared){.c = c, .name = name};
+	path_of(compared, "gguf", path);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		fail_msg("%s cannot be read", path);
+	OK(gguf_open(&compared->gguf, fd, &error));
+	close(fd);
+	OK(model_open(&compared->model, compared->gguf, &error));
+	compared->shape = model_shape(compared->model);
+	assert_string_equal(model_family_name(compared->shape->family), name);
+	assert_int_equal(compared->shape->vocabulary, VOCABULARY);
+	read_expected(compared);
+	for (unsigned text = 0; text < TEXTS; text++) {
+		uint32_t state = 1000 + lengths[text];
+		for (uint32_t i = 0; i < lengths[text]; i++) {
+			state = (state * 1103515245u + 12345u) & 0x7fffffffu;
+			compared->tokens[text][i] = (state >> 16) % VOCABULARY;
+		}
+	}
+}
+
+// Whether it is as near as it has to be.
+static bool compared_close(struct compared *compared)
+{
+	printf("%-8s is off by %.4f nats at most: %s\n", compared->name, compared->worst, compared->where);
+	model_destroy(&compared->model);
+	gguf_destroy(&compared->gguf);
+	free(compared->expected);
+	return compared->worst <= nats;
+}
+
+// Stages of a context of so many tokens, which a model may turn by.
+static void make_stages(struct compared *compared, uint32_t context, unsigned count)
+{
+	const uint32_t layers = compared->shape->layers, half = count > 1 ? layers / 2 : layers;
+	compared->rope = calloc(model_rope_numbers(compared->shape, context), sizeof(float));
+	assert_non_null(compared->rope);
+	model_rope_table(compared->shape, context, compared->rope);
+	compared->stage_count = count;
+	for (unsigned i = 0; i < count; i++) {
+		const struct stage_params params = {
+			.shape = compared->shape,
+			.first_layer = i ? half : 0,
+			.layer_count = i ? layers - half : half,
+			.embeds = !i,
+			.predicts = i + 1 == count,
+			.context_tokens = context,
+			.page_count = PAGES,
+			.batch_rows = ROWS,
+			.batch_sequences = TEXTS,
+			.batch_outputs = ROWS,
+			.rope = compared->rope,
+			.tensor = lend,
+			.context = compared,
+		};
+		OK(stage_create(&compared->stages[i], compared->c->device, &params, &error));
+	}
+}
+
+static void drop_stages(struct compared *compared)
+{
+	for (unsigned i = 0; i < compared->stage_count; i++)
+		stage_destroy(&compared->stages[i]);
+	free(compared->rope);
+}
+
+static void compare_row(struct compared *compared, unsigned text, uint32_t position, const float *logits)
+{
+	uint32_t row = position;
+	double sum = 0, largest = -INFINITY;
+	for (unsigned before = 0; before < text; before++)
+		row += lengths[before];
+	for (uint32_t token = 0; token < VOCABULARY; token++)
+		largest = fmax(largest, (double)logits[token]);
+	for (uint32_t token = 0; token < VOCABULARY; token++)
+		sum += exp((double)logits[token] - largest);
+	for (uint32_t k = 0; k < KEPT; k++) {
+		uint32_t token = position % STRIDE + k * STRIDE;
+		double got = (double)logits[token] - largest - log(sum);
+		double wanted = (double)compared->expected[(size_t)row * KEPT + k];
+		if (fabs(got - wanted) <= compared->worst)
+			continue;
+		compared->worst = isnan(got) ? INFINITY : fabs(got - wanted);
+		snprintf(compared->where, sizeof(compared->where),
+			 "at position %u of %u token %u has the log-probability %.5f, not %.5f", position,
+			 lengths[text], token, got, wanted);
+	}
+}
+
+// Some rows of each of several texts, through all stages, compared.
+struct piece {
+	unsigned text;
+	uint32_t position, count;
+};
+
+static void compute(struct compared *compared, const struct piece *pieces, uint32_t count)
+{
+	static uint32_t pages[TEXTS][PAGES];
+	static float logits[ROWS * VOCABULARY];
+	struct stage_run runs[TEXTS];
+	uint32_t tokens[ROWS], rows[ROWS], used = 0;
+	float *between = calloc((size_t)ROWS * compared->shape->embedding, sizeof(float));
+	assert_non_null(between);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct piece *piece = &pieces[i];
+		// Pages of a text are every third, so that none lies beside its next.
+		for (uint32_t page = 0; page < PAGES; page++)
+			pages[piece->text][page] = (page * TEXTS + piece->text) % PAGES;
+		runs[i] = (struct stage_run){piece->count, piece->position, pages[piece->text]};
+		for (uint32_t k = 0; k < piece->count; k++, used++) {
+			tokens[used] = compared->tokens[piece->text][piece->position + k];
+			rows[used] = used;
+		}
+	}
+	for (unsigned i = 0; i < compared->stage_count; i++) {
+		const bool last = i + 1 == compared->stage_count;
+		const struct stage_batch batch = {.row_count = used,
+						  .runs = runs,
+						  .run_count = count,
+						  .tokens = tokens,
+						  .input = between,
+						  .output = between,
+						  .output_rows = rows,
+						  .output_count = last ? used : 0,
+						  .logits = logits};
+		OK(stage_step(compared->stages[i], &batch, &error));
+	}
+	used = 0;
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t k = 0; k < pieces[i].count; k++, used++)
+			compare_row(compared, pieces[i].text, pieces[i].position + k, logits + used * VOCABULARY);
+	free(between);
+}
+
+// The whole text: prompts in pieces, and from `single` on token by token.
+static void compute_text(struct compared *compared, unsigned text, uint32_t single)
+{
+	struct piece piece = {.text = text};
+	for (; piece.position < lengths[text]; piece.position += piece.count) {
+		uint32_t left = lengths[text] - piece.position, before = single - piece.position;
+		piece.count = left < ROWS ? left : ROWS;
+		if (piece.position >= single)
+			piece.count = 1;
+		else if (piece.count > before)
+			piece.count = before;
+		compute(compared, &piece, 1);
+	}
+}
+
+// The short ones side by side: the second's prompt beside the first's only token, then single tokens of both texts.
+static void compute_batches(struct compared *compared)
+{
+	compute(compared, (struct piece[]){{0, 0, 1}, {1, 0, 20}}, 2);
+	for (uint32_t position = 20; position < lengths[1]; position++)
+		compute(compared, (struct piece[]){{1, position, 1}, {0, 0, 1}}, 2);
+}
+
+static bool compare(struct conformance *c, const char *name)
+{
+	enum { CONTEXT_SHORT = 64, CONTEXT_LONG = 640 };
+	struct compared compared;
+	compared_open(&compared, c, name);
+	for (unsigned stages = 1; stages <= 2; stages++) {
+		make_stages(&compared, CONTEXT_SHORT, stages);
+		compute_text(&compared, 0, UINT32_MAX);
+		compute_text(&compared, 1, stages == 1 ? UINT32_MAX : 8);
+		compute_batches(&compared);
+		drop_stages(&compared);
+		make_stages(&compared, CONTEXT_LONG, stages);
+		compute_text(&compared, 2, LONG - 40);
+		drop_stages(&compared);
+	}
+	return compared_close(&compared);
+}
+
+void test_stage_architectures(void **state)
+{
+	static const char *const names[] = {"phi3", "granite", "smollm3", "olmo2", "glm4", "gemma", "gemma2", "gemma3"};
+	unsigned wrong = 0;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		wrong += !compare(*state, names[i]);
+	assert_int_equal(wrong, 0);
+}

