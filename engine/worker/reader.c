@@ -66,6 +66,13 @@ static struct call *call_create(enum call_kind kind)
 	return call;
 }
 
+// How much longer a call may take that moves so many bytes. A note may say any number.
+static int64_t moving_ns(uint64_t bytes)
+{
+	const uint64_t most = UINT64_C(1) << 53; // as numbers of a message
+	return (int64_t)((bytes < most ? bytes : most) / CALL_BYTES_PER_MS) * 1000000;
+}
+
 // ---- the node's calls ----
 
 static const struct {
@@ -270,7 +277,7 @@ static enum status begin_call(struct reader *reader, const uint8_t *head, size_t
 		call->limit_ns = (int64_t)call_count(call, "timeout_ms") * 1000000;
 	uint64_t moved = call->kind == CALL_WRITE ? call->total_bytes : call_count(call, "bytes");
 	if (call->kind != CALL_LAUNCH)
-		call->limit_ns += (int64_t)(moved / CALL_BYTES_PER_MS) * 1000000;
+		call->limit_ns += moving_ns(moved);
 	reader->receiving = RECEIVING_TARGET;
 	if (status)
 		refuse(reader);
@@ -304,7 +311,7 @@ static enum status begin_noted(struct reader *reader, const struct net_shared_no
 	call->message = (struct message){.kind = MESSAGE_REQUEST, .head = id, .id = id};
 	call->read = *note;
 	call->placed = true;
-	call->limit_ns += (int64_t)(note->bytes / CALL_BYTES_PER_MS) * 1000000;
+	call->limit_ns += moving_ns(note->bytes);
 	reader->left = reader->received = 0;
 	reader->receiving = RECEIVING_TARGET;
 	return STATUS_OK;

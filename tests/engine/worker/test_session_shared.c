@@ -314,6 +314,7 @@ static void notes_of(const char *fault, const char *backend, const char *key)
 	refused(&worker, note(&worker, shared, 2, 0, 1, 0), STATUS_NOT_FOUND);
 	refused(&worker, note(&worker, shared, 1, MOST, 1, 0), STATUS_INVALID_PARAMS);
 	refused(&worker, note(&worker, shared, 1, 1, UINT64_MAX >> 11, 0), STATUS_INVALID_PARAMS);
+	refused(&worker, note(&worker, shared, 1, 1, UINT64_MAX, 0), STATUS_INVALID_PARAMS); // its time would overflow
 	refused(&worker, note(&worker, shared, 1, 0, 2, LIMIT_SHARED_BYTES - 1), STATUS_INVALID_PARAMS);
 	send_bytes(worker.server, bell, sizeof bell); // for nothing
 	const int last = note(&worker, shared, 1, 0, 2, LIMIT_SHARED_BYTES - 2);
