@@ -60,7 +60,15 @@ enum status generator_create(struct generator **out, const struct generator_para
 void generator_destroy(struct generator **generator); // jobs are dropped without a callback
 
 // GENERATOR_BROKEN: what the model made of it holds NaN or infinities, as damaged weights do; others go on.
-enum generator_reason { GENERATOR_STOP, GENERATOR_LENGTH, GENERATOR_REMOVED, GENERATOR_FAILED, GENERATOR_BROKEN };
+// GENERATOR_FORMLESS: no token keeps to its form, or it cannot be told which: matcher_error says why.
+enum generator_reason {
+	GENERATOR_STOP,
+	GENERATOR_LENGTH,
+	GENERATOR_REMOVED,
+	GENERATOR_FAILED,
+	GENERATOR_BROKEN,
+	GENERATOR_FORMLESS,
+};
 
 struct generator_figures {
 	uint32_t prompt_tokens, cached_tokens, generated_tokens;
@@ -75,7 +83,10 @@ struct generator_request {
 	size_t prompt_count;      // of them; the rest count as generated
 	uint32_t max_tokens;      // generated at most, in all
 	struct sampling sampling; // copied, biases too
-	bool want_hidden;         // no token is generated: `hidden` is called once
+	// What its tokens keep to, at the place that the generated ones have led to; the caller's, who has it take each
+	// token that is told. NULL: anything.
+	struct matcher *form;
+	bool want_hidden; // no token is generated: `hidden` is called once
 	// Judge the tokens of the prompt, too: `judged` is called for the second and all that follow, in their order
 	// and once each, before the first `token`. The prompt is computed whole then, whatever of it is known.
 	bool want_prompt;

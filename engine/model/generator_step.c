@@ -220,6 +220,12 @@ static bool went_on(const struct generator_job *job)
 	return job->request.token_count > job->request.prompt_count;
 }
 
+static bool needs_sampler(const struct generator_job *job)
+{
+	return !sampling_is_greedy(&job->request.sampling) || went_on(job) || job->request.want_prompt ||
+	       job->request.form;
+}
+
 static enum status compute(struct generator *generator, const struct lane *lane, const float *input,
 			   struct error *error)
 {
@@ -228,8 +234,7 @@ static enum status compute(struct generator *generator, const struct lane *lane,
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++) {
 		const struct piece *piece = &lane->pieces[i];
-		bool greedy = sampling_is_greedy(&piece->job->request.sampling) && !went_on(piece->job) &&
-			      !piece->job->request.want_prompt;
+		bool greedy = !needs_sampler(piece->job);
 		hidden |= piece->outputs && piece->job->request.want_hidden;
 		argmax |= piece->outputs && !piece->job->request.want_hidden && greedy;
 		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy;
@@ -265,11 +270,6 @@ static void publish_full(struct generator_job *job)
 	}
 }
 
-static bool needs_sampler(const struct generator_job *job)
-{
-	return !sampling_is_greedy(&job->request.sampling) || went_on(job) || job->request.want_prompt;
-}
-
 static struct sampler_input sampler_input_of(const struct generator_job *job, uint32_t output)
 {
 	const struct generator *generator = job->generator;
@@ -281,6 +281,7 @@ static struct sampler_input sampler_input_of(const struct generator_job *job, ui
 		.token_count = job->token_count,
 		.prompt_count = job->prompt_count,
 		.position = job->token_count,
+		.form = job->request.form,
 	};
 }
 
@@ -316,6 +317,10 @@ static void deliver_token(struct generator_job *job, uint32_t output)
 	struct token_choice choice = {.token = generator->argmax[output]};
 	if (needs_sampler(job))
 		choice = generator->choices[output];
+	if (choice.token == STAGE_NO_TOKEN && job->request.form && matcher_error(job->request.form)->status) {
+		generator_end(job, GENERATOR_FORMLESS, NULL);
+		return;
+	}
 	if (choice.token == STAGE_NO_TOKEN) {
 		end_broken(job);
 		return;

@@ -22,6 +22,7 @@ enum {
 
 static const float least_value = -1e30f, most_value = 1e30f; // of a logit: the rest has room in a float
 static const float far = 1e38f;                              // a distance beyond all
+static const float out_of_form = -3e38f;                     // below what any logit, with its bias and penalties, is
 
 struct bucket {
 	double mass;
@@ -223,6 +224,13 @@ static void change_values(struct sampler_scratch *scratch, const struct sampler_
 	}
 }
 
+static void keep_to_form(struct sampler_scratch *scratch, const uint32_t *allowed)
+{
+	float *restrict values = scratch->distance;
+	for (uint32_t i = 0; i < scratch->vocabulary; i++)
+		values[i] = allowed[i / 32] >> i % 32 & 1 ? values[i] : out_of_form;
+}
+
 // ---- the cut ----
 
 static void fill_buckets(struct sampler_scratch *scratch)
@@ -368,7 +376,8 @@ void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input 
 	const struct sampling *sampling = input->sampling;
 	float offset = 0;
 	*choice = (struct token_choice){.token = SAMPLER_NO_TOKEN};
-	if (!all_finite(input->logits, input->vocabulary))
+	const uint32_t *allowed = input->form ? matcher_allowed(input->form) : NULL;
+	if (!all_finite(input->logits, input->vocabulary) || (input->form && !allowed))
 		return;
 	if (sampling->logprobs)
 		offset = log_sum(scratch, input->logits);
@@ -376,6 +385,8 @@ void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input 
 	if (sampling->logprobs)
 		tell_top(scratch, sampling, choice, offset);
 	change_values(scratch, input);
+	if (allowed)
+		keep_to_form(scratch, allowed);
 	choice->token = first_largest(scratch);
 	if (sampling->temperature > 0) {
 		take_distances(scratch, scratch->distance[choice->token], sampling->temperature);

@@ -1,11 +1,12 @@
 /* Which token comes next.
  *
  * The order: bias, penalties (over the prompt's and the generated tokens: repetition divides or multiplies, presence
- * and frequency subtract and count generated tokens only), temperature, top-k, top-p, min-p, draw. Temperature 0 takes
- * the largest, the lowest id of equals. A draw depends on the seed, the position and nothing else, so a request that
- * starts again elsewhere goes on as it would have. Thread: any; a scratch belongs to one at a time. */
+ * and frequency subtract and count generated tokens only), the form (what a grammar does not let in is out),
+ * temperature, top-k, top-p, min-p, draw. Temperature 0 takes the largest, the lowest id of equals. A draw depends on
+ * the seed, the position and nothing else, so a request that starts again elsewhere goes on as it would have. Thread:
+ * any; a scratch and a form belong to one at a time. */
 #pragma once
-#include "common/base/status.h"
+#include "engine/grammar/grammar.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ struct sampling {
 // Whether the largest logit, as it is, is what will be taken and nothing else is asked for.
 bool sampling_is_greedy(const struct sampling *sampling);
 
-#define SAMPLER_NO_TOKEN UINT32_MAX // a logit is NaN or infinite
+#define SAMPLER_NO_TOKEN UINT32_MAX // a logit is NaN or infinite, or the form lets nothing in (matcher_error)
 
 struct token_choice {
 	uint32_t token; // or SAMPLER_NO_TOKEN, and nothing else
@@ -55,7 +56,8 @@ struct sampler_input {
 	uint32_t vocabulary;
 	const uint32_t *tokens; // (token_count): the prompt and what was generated
 	size_t token_count, prompt_count;
-	uint64_t position; // of the token that is drawn
+	uint64_t position;    // of the token that is drawn
+	struct matcher *form; // what may come next, of a vocabulary of as many tokens; NULL: anything
 };
 void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input *input, struct token_choice *choice);
 // What the model itself gives `token`, from these logits, and its likeliest others; as a choice has it. Not finite:

@@ -57,5 +57,8 @@ void detokenizer_init(struct detokenizer *detokenizer, const struct tokenizer *t
 // Append to `out`. Errors: STATUS_OUT_OF_MEMORY and the limit of `out`.
 enum status detokenizer_add(struct detokenizer *detokenizer, uint32_t token, struct buffer *out);
 enum status detokenizer_end(struct detokenizer *detokenizer, struct buffer *out); // what was waiting
+// The bytes that a token adds to a text which has begun; NULL, or none, if it is not shown. Good as long as the
+// tokenizer.
+const uint8_t *tokenizer_shown(const struct tokenizer *tokenizer, uint32_t token, size_t *length);
 // The bytes that a token stands for, also if they are no whole UTF-8 (for log-probabilities).
 enum status token_bytes(const struct tokenizer *tokenizer, uint32_t token, struct buffer *out);

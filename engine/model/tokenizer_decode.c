@@ -31,6 +31,11 @@ static enum status add_byte(struct detokenizer *detokenizer, uint8_t byte, struc
 	return status;
 }
 
+static bool is_shown(const struct token *entry)
+{
+	return entry->type == TOKEN_NORMAL || entry->type == TOKEN_BYTE || entry->type == TOKEN_USER_DEFINED;
+}
+
 enum status detokenizer_add(struct detokenizer *detokenizer, uint32_t token, struct buffer *out)
 {
 	const struct tokenizer *tokenizer = detokenizer->tokenizer;
@@ -38,8 +43,7 @@ enum status detokenizer_add(struct detokenizer *detokenizer, uint32_t token, str
 		return STATUS_OK;
 	const struct token *entry = &tokenizer->tokens[token];
 	const uint8_t *text = token_text(tokenizer, token);
-	bool shown = entry->type == TOKEN_NORMAL || entry->type == TOKEN_BYTE || entry->type == TOKEN_USER_DEFINED;
-	if ((!shown && !detokenizer->special) || !entry->length)
+	if ((!is_shown(entry) && !detokenizer->special) || !entry->length)
 		return STATUS_OK;
 	// The space that was put before the text, when it was made into tokens.
 	uint32_t skipped = !detokenizer->begun && tokenizer->space_prefix && text[0] == ' ';
@@ -55,6 +59,15 @@ enum status detokenizer_end(struct detokenizer *detokenizer, struct buffer *out)
 	bool waiting = detokenizer->pending_bytes;
 	detokenizer->pending_bytes = 0;
 	return waiting ? buffer_append_text(out, replacement) : STATUS_OK;
+}
+
+const uint8_t *tokenizer_shown(const struct tokenizer *tokenizer, uint32_t token, size_t *length)
+{
+	*length = 0;
+	if (token >= tokenizer->count || !is_shown(&tokenizer->tokens[token]))
+		return NULL;
+	*length = tokenizer->tokens[token].length;
+	return token_text(tokenizer, token);
 }
 
 enum status token_bytes(const struct tokenizer *tokenizer, uint32_t token, struct buffer *out)

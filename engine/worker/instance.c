@@ -18,6 +18,7 @@ void order_destroy(struct order **order)
 		return;
 	message_finish(&(*order)->message);
 	token_list_finish(&(*order)->prompt);
+	matcher_destroy(&(*order)->form);
 	free(*order);
 	*order = NULL;
 }
@@ -56,6 +57,7 @@ void instance_destroy(struct instance **instance_pointer)
 	}
 	if (instance->wake_fd >= 0)
 		close(instance->wake_fd);
+	vocabulary_destroy(&instance->vocabulary);
 	json_destroy(&instance->told_loaded);
 	pthread_cond_destroy(&instance->changed);
 	pthread_mutex_destroy(&instance->lock);

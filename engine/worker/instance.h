@@ -20,6 +20,7 @@
 #include "common/base/limits.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
+#include "engine/grammar/grammar.h"
 #include "engine/model/chat.h"
 #include "engine/model/generator.h"
 #include "engine/worker/instance_steps.h"
@@ -45,6 +46,7 @@ struct order {
 	struct message message;   // its own
 	struct token_list prompt; // of ORDER_GENERATE and ORDER_EMBED, and what has been generated elsewhere
 	size_t prompt_count;      // without that
+	struct matcher *form;     // of ORDER_GENERATE; NULL: none is asked for
 	int64_t arrived_ns;
 };
 void order_destroy(struct order **order);
@@ -65,7 +67,9 @@ struct request {
 	struct buffer fresh; // text that is to be sent
 	size_t delivered;    // bytes of it that have been, elsewhere
 	struct json *tokens, *choices; // the same; NULL: none
+	struct matcher *form;          // what its tokens keep to; NULL: anything
 	bool ignore_end, logprobs;
+	bool formed;         // it is whole, and nothing may follow
 	enum status trouble; // why it cannot go on, of its own
 };
 
@@ -102,8 +106,9 @@ struct instance {
 	struct chat_template chat_template; // CHAT_UNKNOWN: it has none
 	struct instance_ring *ring;         // NULL: it is the whole model
 	struct gguf *gguf;
-	struct json *told_loaded; // what instance.load was answered; NULL: it was not
-	uint64_t epoch;           // whose it is: of the instance's placement, or of the server that took it up
+	struct vocabulary *vocabulary; // the reader's: made when the first form is asked for
+	struct json *told_loaded;      // what instance.load was answered; NULL: it was not
+	uint64_t epoch;                // whose it is: of the instance's placement, or of the server that took it up
 	struct instance_device devices[LIMIT_INSTANCE_STAGES];
 	struct stage *stages[LIMIT_INSTANCE_STAGES];
 	unsigned device_count, stage_count;
@@ -157,6 +162,11 @@ void instance_tell(struct instance *instance, const char *method, struct json *p
 void instance_answer(struct instance *instance, const struct json *id, const struct error *error, struct json *result);
 // The process is to end, once the queue is sent or the server takes no more.
 void instance_fail(struct instance *instance, const struct error *error);
+
+// ---- instance_form.c ----
+
+// Thread: the reader's. What the order asks its answer to be, made ready: order->form. Errors: STATUS_INVALID_PARAMS.
+enum status instance_take_form(struct instance *instance, struct order *order, struct error *error);
 
 // ---- instance_driver.c, instance_load.c, instance_request.c ----
 

@@ -226,6 +226,8 @@ static enum status server_call(struct reader *reader, const uint8_t *frame, size
 	if (!status && (order->kind == ORDER_GENERATE || order->kind == ORDER_EMBED))
 		status = take_prompt(instance, order, &refusal);
 	order->prompt_count = order->prompt.count;
+	if (!status && order->kind == ORDER_GENERATE)
+		status = instance_take_form(instance, order, &refusal);
 	if (!status)
 		status = take_tokens(json_get(order->message.params, "generated"), &order->prompt, &refusal);
 	if (!status) {

@@ -49,13 +49,14 @@ static void request_free(struct request *request)
 	json_destroy(&request->tokens);
 	json_destroy(&request->choices);
 	free(request->offsets);
+	matcher_destroy(&request->form);
 	instance_text_finish(&request->text);
 	buffer_finish(&request->fresh);
 	free(request);
 }
 
 // In the list, and counted. Errors: STATUS_CONFLICT, STATUS_RATE_LIMITED, STATUS_OUT_OF_MEMORY.
-static enum status request_make(struct request **out, struct instance *instance, const struct order *order,
+static enum status request_make(struct request **out, struct instance *instance, struct order *order,
 				struct error *error)
 {
 	const struct json *params = order->message.params;
@@ -75,6 +76,8 @@ static enum status request_make(struct request **out, struct instance *instance,
 	request->number = (uint64_t)json_get_integer(params, "request", 0);
 	request->id = json_copy(order->message.id);
 	request->prompt_tokens = (uint32_t)order->prompt_count;
+	request->form = order->form;
+	order->form = NULL;
 	request->ignore_end = json_get_bool(params, "ignore_end", false);
 	detokenizer_init(&request->detokenizer, instance->tokenizer);
 	request->detokenizer.begun = true; // it goes on from the prompt: a space is a space
@@ -212,6 +215,13 @@ static enum status add_text(struct request *request, uint32_t token)
 	return status;
 }
 
+static enum status keep_form(struct request *request, uint32_t token)
+{
+	const enum status status = request->form ? matcher_take(request->form, token) : STATUS_OK;
+	request->formed = !status && request->form && matcher_finished(request->form);
+	return status;
+}
+
 static bool token_came(void *context, const struct token_choice *choice)
 {
 	struct request *request = context;
@@ -223,7 +233,9 @@ static bool token_came(void *context, const struct token_choice *choice)
 	request->trouble = add_text(request, choice->token);
 	if (request->logprobs)
 		add_choice(request, choice, request->offset);
-	return request->trouble || request->text.found;
+	if (!request->trouble)
+		request->trouble = keep_form(request, choice->token);
+	return request->trouble || request->text.found || request->formed;
 }
 
 // A token of the prompt, in its order; of the first the model says nothing.
@@ -255,6 +267,7 @@ static const char *word_of(enum generator_reason reason)
 		return "cancelled";
 	case GENERATOR_FAILED:
 	case GENERATOR_BROKEN:
+	case GENERATOR_FORMLESS:
 		break;
 	}
 	return "failed";
@@ -271,6 +284,8 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	const char *trouble = request->trouble ? status_text(request->trouble) : NULL;
 	if (reason == GENERATOR_BROKEN)
 		trouble = broken;
+	if (request->form && matcher_error(request->form)->status)
+		trouble = matcher_error(request->form)->message;
 	if (reason == GENERATOR_FAILED) { // the worker ends, and the server has the request go on elsewhere
 		tell_fresh(request);
 		request_free(request);
@@ -279,7 +294,7 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	struct json *params = json_new_object();
 	if (trouble)
 		reason = GENERATOR_FAILED;
-	else if (request->text.found)
+	else if (request->text.found || request->formed)
 		reason = GENERATOR_STOP;
 	finish_text(request);
 	tell_fresh(request);
@@ -389,8 +404,13 @@ static enum status replay(struct request *request, const struct order *order, st
 		status = echo(request, order, error);
 	if (!status && echoes && json_get_bool(json_get(params, "sampling"), "logprobs", false))
 		status = find_offsets(request, order);
-	for (size_t i = order->prompt_count; !status && i < order->prompt.count; i++)
+	for (size_t i = order->prompt_count; !status && i < order->prompt.count; i++) {
 		status = add_text(request, order->prompt.tokens[i]);
+		if (!status)
+			status = keep_form(request, order->prompt.tokens[i]);
+		if (status == STATUS_INVALID_PARAMS)
+			error_set(error, status, "what was generated elsewhere does not keep to the form");
+	}
 	uint64_t most = request->fresh.length + request->text.held.length + WAITING_BYTES;
 	if (!status && delivered > most)
 		status = error_set(error, STATUS_INVALID_PARAMS, "%llu bytes have been delivered of a text of %llu",
@@ -410,6 +430,7 @@ static enum status add_to_generator(struct request *request, const struct order 
 					   .max_tokens = (uint32_t)json_get_integer(params, "max_tokens", UINT32_MAX),
 					   .want_prompt = request->offsets != NULL,
 					   .judged = token_judged,
+					   .form = request->form,
 					   .token = token_came,
 					   .ended = ended,
 					   .context = request};
@@ -445,8 +466,8 @@ void request_start(struct instance *instance, struct order *order)
 		token_judged(request, &(struct token_choice){.token = order->prompt.tokens[0], .logprob = NAN});
 	tell_fresh(request);
 	struct generator_job *job = request->job;
-	if (request->text.found)        // what was told elsewhere ended with it
-		generator_remove(&job); // `ended` frees the request
+	if (request->text.found || request->formed) // what was told elsewhere ended with it
+		generator_remove(&job);             // `ended` frees the request
 }
 
 void request_cancel(struct instance *instance, struct order *order)

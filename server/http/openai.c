@@ -208,6 +208,8 @@ void answer_fail_model(struct answer *answer, const struct error *error)
 	const char *prompt = prompts[answer->endpoint];
 	if (strstr(error->message, "a bias is for token"))
 		prompt = "logit_bias";
+	else if (!strncmp(error->message, "the form of the answer", 22))
+		prompt = "response_format";
 	else if (strstr(error->message, "enable_thinking is not known"))
 		prompt = "chat_template_kwargs";
 	if (error->status == STATUS_LIMIT_EXCEEDED)

@@ -82,6 +82,10 @@ struct openai_reading {
 void openai_read_body(struct answer *answer, const char *body, size_t length, struct openai_reading *out);
 void openai_reading_finish(struct openai_reading *reading);
 
+// ---- openai_form.c ----
+// A response_format into the `form` of a call. Errors: STATUS_INVALID_PARAMS.
+enum status openai_read_form(const struct json *value, struct json *call, struct error *error);
+
 // ---- openai_parse.c ----
 struct openai_parser;
 enum status openai_parser_create(struct openai_parser **out, struct net_loop *loop, struct error *error);

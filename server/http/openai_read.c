@@ -197,9 +197,7 @@ static enum status read_modalities(struct reading *reading, const struct json *v
 
 static enum status read_response_format(struct reading *reading, const struct json *value)
 {
-	return !strcmp(json_get_string(value, "type", ""), "text")
-		       ? STATUS_OK
-		       : refuse(reading, "answers are text: {\"type\": \"text\"}");
+	return openai_read_form(value, reading->call, reading->error);
 }
 
 static enum status read_encoding(struct reading *reading, const struct json *value)
@@ -465,7 +463,7 @@ static const struct parameter {
 	{"ignore_eos", CHAT | TEXT, read_ignore_end},
 	{"n", CHAT | TEXT, read_one},
 	{"best_of", TEXT, read_one},
-	{"response_format", CHAT, read_response_format},
+	{"response_format", CHAT | TEXT, read_response_format},
 	{"modalities", CHAT, read_modalities},
 	{"tools", CHAT, read_nothing},
 	{"functions", CHAT, read_nothing},

@@ -230,7 +230,8 @@ describe("/v1", () => {
 		test("what only the worker can tell to be wrong is named, too", async () => {
 			const worker = node.worker();
 			for (const [message, param] of [["a bias is for token 99999, outside the vocabulary of 300", "logit_bias"],
-				["enable_thinking is not known to it (chat template chatml)", "chat_template_kwargs"], ["a message has no text", "messages"]]) {
+				["enable_thinking is not known to it (chat template chatml)", "chat_template_kwargs"],
+				["the form of the answer: the keyword not at #/ cannot be kept", "response_format"], ["a message has no text", "messages"]]) {
 				worker.answers["generate.start"] = () => ({ error: { code: -32602, message, data: { reason: "invalid_params", hint: null } } });
 				const { status, json } = await post("/v1/chat/completions", chat("x"));
 				assert.deepEqual([status, json().error.param], [400, param], message);
@@ -241,7 +242,11 @@ describe("/v1", () => {
 
 	describe("underneath", () => {
 		test("what is not done is refused by name", async () => {
-			for (const [more, param] of [[{ n: 2 }, "n"], [{ tools: [{ type: "function" }] }, "tools"], [{ response_format: { type: "json_object" } }, "response_format"],
+			for (const [more, param] of [[{ n: 2 }, "n"], [{ tools: [{ type: "function" }] }, "tools"], ...[{ type: "xml" }, {}, "json_object", { type: "json_object", schema: {} },
+					{ type: "json_schema" }, { type: "json_schema", json_schema: {} }, { type: "json_schema", json_schema: { name: "a", schema: 1 } },
+					{ type: "json_schema", json_schema: { name: "a", schema: {}, strict: "yes" } }, { type: "json_schema", json_schema: { name: 1, schema: {} } },
+					{ type: "grammar" }, { type: "grammar", grammar: 1 }, { type: "regex", regex: ["a"] }, { type: "regex", regex: "a".repeat(262145) }]
+					.map((one) => [{ response_format: one }, "response_format"]),
 				[{ audio: {} }, "audio"], [{ modalities: ["audio"] }, "modalities"], [{ temperature: 3 }, "temperature"], [{ temperature: "1" }, "temperature"],
 				[{ top_p: -1 }, "top_p"], [{ stop: [1] }, "stop"], [{ stop: Array(17).fill("a") }, "stop"], [{ logit_bias: { a: 1 } }, "logit_bias"],
 				[{ logit_bias: { 1: 101 } }, "logit_bias"], [{ max_tokens: 0 }, "max_tokens"], [{ max_tokens: 1.5 }, "max_tokens"],

@@ -298,6 +298,53 @@ static void a_chat_uses_the_template(void **state)
 	end_well();
 }
 
+// Whole, and once more from each third token on, as after a loss: the same tokens, which keep to the form. A form that
+// is whole ends the answer, though nothing else would. What is wrong with one is refused, and the worker goes on.
+static void an_answer_keeps_to_its_form(void **state)
+{
+	(void)state;
+	static const char form[] = ",'max_tokens':200,'sampling':{'temperature':0},'form':{'kind':'regex','text':"
+				   "'(ab|[0-9]{2,3}-|é){12}'}";
+	char more[2048], generated[1024];
+	start_with(NULL);
+	load_well(32, 64, 4);
+	ask_text(1, "the rain in spain", form);
+	wait_for_end(1);
+	const struct talk *whole = &talks[1];
+	assert_string_equal(whole->reason, "stop");
+	assert_true(whole->count >= 12 && whole->length >= 24);
+	for (size_t told = 1; told <= whole->count;
+	     told += told < whole->count && told + 3 > whole->count ? whole->count - told : 3) {
+		const int number = (int)(2 + told);
+		size_t length = 0;
+		for (size_t i = 0; i < told; i++)
+			length += (size_t)snprintf(generated + length, sizeof(generated) - length, "%s%u", i ? "," : "",
+						   whole->tokens[i]);
+		snprintf(more, sizeof(more), "%s,'generated':[%s],'delivered_bytes':%zu", form, generated,
+			 whole->lengths[told]);
+		ask_text(number, "the rain in spain", more);
+		wait_for_end(number);
+		assert_int_equal(talks[number].status, STATUS_OK);
+		assert_string_equal(talks[number].reason, "stop");
+		assert_int_equal(talks[number].count, whole->count - told);
+		assert_memory_equal(talks[number].tokens, whole->tokens + told, talks[number].count * sizeof(uint32_t));
+		assert_string_equal(talks[number].text, whole->text + whole->lengths[told]);
+	}
+	ask_text(240, "x", ",'form':{'kind':'gbnf','text':'root ::= root'}");
+	wait_for_end(240);
+	assert_int_equal(talks[240].status, STATUS_INVALID_PARAMS);
+	ask_text(241, "x", ",'form':{'kind':'regex','text':'a+'},'generated':[300,301]");
+	wait_for_end(241);
+	assert_int_equal(talks[241].status, STATUS_INVALID_PARAMS);
+	ask_text(
+		242, "x",
+		",'max_tokens':5,'form':{'kind':'regex','text':'a{3}'},'sampling':{'temperature':2},'ignore_end':true");
+	wait_for_end(242);
+	assert_string_equal(talks[242].text, "aaa");
+	assert_string_equal(talks[242].reason, "stop");
+	end_well();
+}
+
 static void two_hundred_at_once(void **state)
 {
 	(void)state;
@@ -1020,6 +1067,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(greedy_is_the_reference),
 		cmocka_unit_test(a_chat_uses_the_template),
+		cmocka_unit_test(an_answer_keeps_to_its_form),
 		cmocka_unit_test(two_hundred_at_once),
 		cmocka_unit_test(answers_end_as_asked),
 		cmocka_unit_test(sampled_by_seed),

@@ -1,0 +1,74 @@
+/* What an answer may be: a grammar over bytes, and the tokens that keep to it.
+ *
+ *     text (GBNF, JSON Schema, regular expression) -> expressions -> automaton of rules -> states, as they are met
+ *
+ * A grammar is compiled once and does not change: rules whose bodies are automata over bytes that call each other, so
+ * that characters of several bytes, and tokens with half of one, need no care. A matcher is one answer's place in it: a
+ * set of positions with where each returns to. Sets are numbered as they are met and what follows from them is kept,
+ * so a matcher becomes a deterministic automaton where it has been. The tokens that may come next are found by a
+ * walk over the vocabulary, as a tree of bytes, once for each state.
+ *
+ * Exact: a token is allowed if and only if the answer with its bytes is the beginning of a text of the grammar; a token
+ * that ends the answer, if and only if the answer is such a text. Only a text whose parts lie more than GRAMMAR_DEPTH
+ * deep in each other is not found. Everything is bounded, by the numbers below; what exceeds them fails with a hint.
+ * Thread: a grammar and a vocabulary, any, at once; a matcher, one at a time. */
+#pragma once
+#include "common/base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum grammar_kind {
+	GRAMMAR_UNKNOWN,
+	GRAMMAR_JSON,   // an object of JSON, with whatever is in it; takes no text
+	GRAMMAR_SCHEMA, // a JSON Schema (2020-12, and the names of draft 7): schema.h says what of it
+	GRAMMAR_GBNF,   // as llama.cpp writes them, from `root`
+	GRAMMAR_REGEX,  // of ECMAScript, for the whole answer: regex.h says what of it
+};
+
+enum {
+	GRAMMAR_TEXT_BYTES = 256 * 1024, // of a grammar
+	GRAMMAR_NODES = 256 * 1024,      // of its automaton: what repeats a bounded number of times has as many
+	GRAMMAR_DEPTH = 1024,            // of rules in each other, in an answer
+	GRAMMAR_POSITIONS = 4096,        // at once: more is too ambiguous
+	GRAMMAR_STATES = 32768, // that a matcher keeps; it forgets those it is not in when they are half used up
+	GRAMMAR_WORK = 4 * 1024 * 1024, // steps and positions that one token's mask may take
+};
+
+struct grammar;
+// Errors: STATUS_INVALID_PARAMS (what is wrong, and where), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+enum status grammar_create(struct grammar **out, enum grammar_kind kind, const char *text, size_t length,
+			   struct error *error);
+void grammar_destroy(struct grammar **grammar); // accepts NULL
+
+// The bytes of a vocabulary's tokens.
+struct vocabulary;
+struct vocabulary_params {
+	uint32_t count;
+	// The bytes of a token; NULL, or none: it is never allowed but as one that ends the answer.
+	const uint8_t *(*bytes)(const void *context, uint32_t token, size_t *length);
+	bool (*ends)(const void *context, uint32_t token);
+	const void *context;
+};
+// Copies. Errors: STATUS_OUT_OF_MEMORY.
+enum status vocabulary_create(struct vocabulary **out, const struct vocabulary_params *params);
+void vocabulary_destroy(struct vocabulary **vocabulary); // accepts NULL
+
+struct matcher;
+// Takes the grammar, also where it fails; the vocabulary is the caller's. `ends`: tokens that end an answer may.
+// Errors: STATUS_OUT_OF_MEMORY.
+enum status matcher_create(struct matcher **out, struct grammar **grammar, const struct vocabulary *vocabulary,
+			   bool ends);
+void matcher_destroy(struct matcher **matcher); // accepts NULL
+// Which tokens may come next: bits (count + 31) / 32 words, the lowest bit of a word first, good until the next call.
+// NULL: there is none, or it cannot be told; matcher_error says why.
+const uint32_t *matcher_allowed(struct matcher *matcher);
+// The answer goes on with a token, or with bytes. Errors: STATUS_INVALID_PARAMS (it may not), and those of
+// matcher_error.
+enum status matcher_take(struct matcher *matcher, uint32_t token);
+enum status matcher_take_bytes(struct matcher *matcher, const void *bytes, size_t length);
+// Whether it may go on with these bytes; it stays where it is.
+bool matcher_fits(struct matcher *matcher, const void *bytes, size_t length);
+bool matcher_complete(const struct matcher *matcher); // the answer may end here
+bool matcher_finished(struct matcher *matcher);       // it may, and nothing else
+const struct error *matcher_error(const struct matcher *matcher);

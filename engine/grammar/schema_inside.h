@@ -1,0 +1,83 @@
+/* What the files of a JSON Schema's reader share. See schema.h. */
+#pragma once
+#include "common/json/json.h"
+#include "engine/grammar/regex.h"
+#include "engine/grammar/schema.h"
+
+enum { SCHEMA_NESTING = 48, SCHEMA_MERGES = 2048, SCHEMA_PATH_BYTES = 192, SCHEMA_REFERENCES = 4096 };
+
+// Rules that many schemas have: made when they are first asked for.
+enum common_rule {
+	COMMON_SPACE,
+	COMMON_CHARACTER,
+	COMMON_STRING,
+	COMMON_NUMBER,
+	COMMON_INTEGER,
+	COMMON_VALUE,
+	COMMON_OBJECT,
+	COMMON_ARRAY,
+	COMMON_RULES
+};
+
+enum value_type {
+	TYPE_NULL = 1,
+	TYPE_BOOLEAN = 2,
+	TYPE_INTEGER = 4,
+	TYPE_NUMBER = 8, // integers are numbers, too
+	TYPE_STRING = 16,
+	TYPE_ARRAY = 32,
+	TYPE_OBJECT = 64,
+	TYPE_ANY = 127 - 4,
+};
+
+struct reference {
+	const struct json *at; // in the root
+	uint32_t rule;
+	char path[SCHEMA_PATH_BYTES];
+};
+
+struct schema {
+	struct builder *builder;
+	const struct json *root;
+	uint32_t common[COMMON_RULES]; // + 1; 0: not made yet
+	struct reference *references;  // (reference_count)
+	size_t reference_count, reference_capacity;
+	struct json **merged; // (merged_count), owned
+	size_t merged_count;
+	char path[SCHEMA_PATH_BYTES]; // of where the reader is, for who wrote it
+	unsigned depth;
+};
+
+// ---- schema.c ----
+
+uint32_t schema_common(struct schema *schema, enum common_rule which); // an expression
+uint32_t schema_value(struct schema *schema, const struct json *json); // an expression
+// Note that a keyword cannot be kept, where the reader is. Returns 0.
+uint32_t schema_refuse(struct schema *schema, const char *keyword, const char *why);
+// Go to a member of where the reader is, and come back: `before` is what schema_enter returned.
+size_t schema_enter(struct schema *schema, const char *name);
+void schema_leave(struct schema *schema, size_t before);
+// What a $ref names, in the root; NULL and a fault that is noted.
+const struct json *schema_resolve(struct schema *schema, const char *reference);
+unsigned schema_types(struct schema *schema, const struct json *json); // enum value_type, of `type` or its keywords
+unsigned schema_type_of(const struct json *value);
+// Whether there is a keyword that says something of instances, but for those in `except`, ended by NULL.
+bool schema_constrains(const struct json *json, const char *const *except);
+
+// ---- schema_object.c, schema_text.c, schema_number.c ----
+
+uint32_t schema_object(struct schema *schema, const struct json *json);
+uint32_t schema_array(struct schema *schema, const struct json *json);
+uint32_t schema_text(struct schema *schema, const struct json *json);
+uint32_t schema_number(struct schema *schema, const struct json *json, bool whole);
+// A count that a keyword gives, `fallback` without it; what is no count is refused.
+uint32_t schema_count(struct schema *schema, const struct json *json, const char *keyword, uint32_t fallback);
+
+// ---- schema_merge.c ----
+
+// What is an instance of both, as a schema; owned by `schema`. NULL and a fault that is noted.
+const struct json *schema_merge(struct schema *schema, const struct json *a, const struct json *b);
+// A copy without some members, ended by NULL; owned by `schema`.
+const struct json *schema_without(struct schema *schema, const struct json *json, const char *const *names);
+// Whether nothing can be an instance of both, as far as can be seen.
+bool schema_disjoint(struct schema *schema, const struct json *a, const struct json *b);
