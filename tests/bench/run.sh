@@ -9,6 +9,7 @@
 # [serving [BACKEND] [SHAPE:FORMAT ...]] what the server makes of models (tests/bench/serving.mjs), alone as well; ten minutes.
 # [ring [FORMAT[:LAYERS] ...]] a model in two parts beside one worker (tests/bench/ring.c), alone as well; of the 1.1B shape.
 # [cluster [PART ...]] a model on several machines (tests/bench/cluster.mjs), alone as well; as root.
+# [grammar [FILE.gguf|TOKENS ...]] what answers in a form cost (tests/bench/grammar.c), alone as well; of 49,152 and 128,000 tokens that are made up.
 # [solver [SECONDS]] how long placements take to be found (tests/bench/solver.c), alone as well.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
@@ -40,6 +41,15 @@ fi
 if [ "${1:-}" = serving ]; then
 	shift
 	EXOGPU_BINARY=build/exogpu EXOGPU_GENERATE_MODEL=build/debug/tests/generate_model node tests/bench/serving.mjs "$work" "$@"
+	exit
+fi
+if [ "${1:-}" = grammar ]; then
+	shift
+	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/grammar" tests/bench/grammar.c build/libengine.a \
+		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) -ldl -lm -pthread
+	python3 tests/bench/schemas.py 400 1 >"$work/schemas"
+	[ $# -gt 0 ] || set -- 49152 128000
+	for one in "$@"; do "$work/grammar" "$one" "$work/schemas" 2; done
 	exit
 fi
 if [ "${1:-}" = ring ]; then
