@@ -65,7 +65,7 @@ static uint32_t between(struct builder *builder, int64_t low, int64_t high)
 			list_add(builder, &choices, same_length(builder, from, to, (unsigned)length));
 		}
 		least = most + 1;
-		most = most * 10 + 9;
+		most = length < WHOLE_DIGITS ? most * 10 + 9 : most;
 	}
 	const uint32_t out = expression_choice(builder, &choices);
 	list_finish(&choices);
