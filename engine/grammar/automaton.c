@@ -196,7 +196,7 @@ static uint32_t emit(struct maker *maker, uint32_t number, uint32_t next, unsign
 		}
 		break;
 	case EXPRESSION_CLASS:
-		out = class(maker, &builder->ranges.items[one.first], one.count, next);
+		out = one.count ? class(maker, &builder->ranges.items[one.first], one.count, next) : NODE_AT_DEAD;
 		break;
 	case EXPRESSION_SEQUENCE:
 		for (uint32_t i = one.count; i; i--)
