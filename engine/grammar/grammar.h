@@ -28,11 +28,11 @@ enum grammar_kind {
 
 enum {
 	GRAMMAR_TEXT_BYTES = 256 * 1024, // of a grammar
-	GRAMMAR_NODES = 256 * 1024,      // of its automaton: what repeats a bounded number of times has as many
+	GRAMMAR_NODES = 128 * 1024,      // of its automaton: what repeats a bounded number of times has as many
 	GRAMMAR_DEPTH = 1024,            // of rules in each other, in an answer
 	GRAMMAR_POSITIONS = 4096,        // at once: more is too ambiguous
 	GRAMMAR_STATES = 32768, // that a matcher keeps; it forgets those it is not in when they are half used up
-	GRAMMAR_WORK = 4 * 1024 * 1024, // steps and positions that one token's mask may take
+	GRAMMAR_WORK = 4 * 1024 * 1024, // steps that one token's mask may take, eight for each position: about 30 ms
 };
 
 struct grammar;

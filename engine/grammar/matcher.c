@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum {
-	KEPT_BYTES = 4 * 1024 * 1024, // of masks
+	KEPT_BYTES = 2 * 1024 * 1024, // of masks
 	KEPT_MOST = 512,              // of them
 };
 

@@ -301,6 +301,8 @@ static uint32_t any_of(struct schema *schema, const struct json *json, const cha
 	char index[24];
 	if (json_type(options) != JSON_ARRAY || !json_count(options))
 		return schema_refuse(schema, keyword, "is no list of schemas");
+	if (!strcmp(keyword, "oneOf") && json_count(options) > SCHEMA_OPTIONS)
+		return schema_refuse(schema, keyword, "has too many options: 64 at most");
 	const size_t place = schema_enter(schema, keyword);
 	size_t number = 0;
 	for (const struct json *one = json_first(options); one && !failed(schema); one = json_next(one)) {
@@ -422,6 +424,9 @@ uint32_t schema_read(struct builder *builder, const char *text, size_t length)
 		return 0;
 	}
 	struct schema schema = {.builder = builder, .root = root};
+	schema.merged_most = SCHEMA_MERGES_LEAST + SCHEMA_MERGED_BYTES / (length + 1);
+	if (schema.merged_most > SCHEMA_MERGES)
+		schema.merged_most = SCHEMA_MERGES;
 	const uint32_t rule = builder_rule(builder, "#", 1);
 	builder_define(builder, rule, schema_value(&schema, root));
 	for (size_t i = 0; i < schema.reference_count && !builder->status; i++) { // some are added meanwhile

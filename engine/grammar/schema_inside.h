@@ -5,6 +5,13 @@
 #include "engine/grammar/schema.h"
 
 enum { SCHEMA_NESTING = 48, SCHEMA_MERGES = 2048, SCHEMA_PATH_BYTES = 192, SCHEMA_REFERENCES = 4096 };
+enum {
+	SCHEMA_MERGED_BYTES = 4 * 1024 * 1024, // of schemas that are put together, about: as many as fit, and a few
+	SCHEMA_MERGES_LEAST = 16,
+	SCHEMA_OPTIONS = 64,       // of oneOf: each is compared with each
+	SCHEMA_MEMBERS = 800,      // of an object: optional ones are all looked for at once
+	SCHEMA_COMPARED = 1000000, // pairs of values of two lists
+};
 
 // Rules that many schemas have: made when they are first asked for.
 enum common_rule {
@@ -42,8 +49,8 @@ struct schema {
 	uint32_t common[COMMON_RULES]; // + 1; 0: not made yet
 	struct reference *references;  // (reference_count)
 	size_t reference_count, reference_capacity;
-	struct json **merged; // (merged_count), owned
-	size_t merged_count;
+	struct json **merged; // (merged_count), owned; merged_most at most
+	size_t merged_count, merged_most;
 	char path[SCHEMA_PATH_BYTES]; // of where the reader is, for who wrote it
 	unsigned depth;
 };

@@ -7,7 +7,7 @@
 
 static const struct json *own(struct schema *schema, struct json *json)
 {
-	if (schema->merged_count == SCHEMA_MERGES) {
+	if (schema->merged_count >= schema->merged_most) {
 		json_destroy(&json);
 		builder_fail(schema->builder, STATUS_LIMIT_EXCEEDED, "the schema combines others too often");
 		return NULL;
@@ -114,6 +114,8 @@ static struct json *combine(const char *keyword, const struct json *a, const str
 		if (!strcmp(smaller[i], keyword))
 			return json_new_number(fmin(json_number(a, NAN), json_number(b, NAN)));
 	}
+	if (json_count(a) * json_count(b) > SCHEMA_COMPARED)
+		return NULL;
 	if (!strcmp(keyword, "type"))
 		return common_types(a, b);
 	if (!strcmp(keyword, "enum"))
@@ -219,7 +221,8 @@ static bool other_values(const struct json *a, const struct json *b)
 {
 	struct json *left = json_get(a, "enum") ? json_copy(json_get(a, "enum")) : listed(json_get(a, "const"));
 	struct json *right = json_get(b, "enum") ? json_copy(json_get(b, "enum")) : listed(json_get(b, "const"));
-	struct json *shared = common(left, right);
+	struct json *shared = json_count(left) * json_count(right) > SCHEMA_COMPARED ? json_copy(left)
+										     : common(left, right);
 	const bool known = (json_get(a, "enum") || json_get(a, "const")) &&
 			   (json_get(b, "enum") || json_get(b, "const"));
 	const bool out = known && !json_count(shared);

@@ -226,6 +226,9 @@ uint32_t schema_object(struct schema *schema, const struct json *json)
 		return schema_refuse(schema, "properties", "is no object");
 	if (required && json_type(required) != JSON_ARRAY)
 		return schema_refuse(schema, "required", "is no list of names");
+	if (json_count(properties) > SCHEMA_MEMBERS || json_count(required) > SCHEMA_MEMBERS)
+		return schema_refuse(schema, json_count(properties) > SCHEMA_MEMBERS ? "properties" : "required",
+				     "has too many names: 800 at most");
 	struct member *members = calloc(json_count(properties) + json_count(required) + 1, sizeof(*members));
 	if (!members) {
 		builder_fail(schema->builder, STATUS_OUT_OF_MEMORY, "no memory for a grammar");

@@ -6,11 +6,12 @@
 
 enum {
 	VISITED = 4 * GRAMMAR_POSITIONS, // places of a table, a power of two
-	STACKS_MOST = 256 * 1024,        // kept
-	POSITIONS_MOST = 1024 * 1024,    // of all states
-	NEXT_MOST = 4 * 1024 * 1024,     // numbers of what follows
+	STACKS_MOST = 128 * 1024,        // kept
+	POSITIONS_MOST = 512 * 1024,     // of all states
+	NEXT_MOST = 1024 * 1024,         // numbers of what follows
 	FIRST_TABLE = 256,               // places of a table of numbers, at first
-	CREATE_WORK = 32,                // for a new state, besides its positions
+	POSITION_WORK = 8,               // for each that is looked at
+	CREATE_WORK = 128,               // for a new state, besides its positions
 };
 
 struct position {
@@ -216,8 +217,7 @@ static void close_set(struct states *states)
 			break;
 		}
 	}
-	const uint64_t spent = states->visited_count + CREATE_WORK;
-	states_spend(states, spent);
+	states_spend(states, POSITION_WORK * states->visited_count + CREATE_WORK);
 }
 
 static int compare_positions(const void *left, const void *right)

@@ -6,9 +6,12 @@
 #include "server/cli/place.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { FORM_BYTES = 256 * 1024 };
 
 // ---- the request ----
 
@@ -33,6 +36,51 @@ static void push_message(struct json *messages, const char *role, const char *te
 	json_set_string(message, "role", role);
 	json_set_string(message, "content", text);
 	json_push(messages, message);
+}
+
+static enum status read_file(const char *path, struct buffer *out, struct error *error)
+{
+	char piece[8192];
+	ssize_t got;
+	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return error_errno(error, STATUS_INVALID_PARAMS, errno, "the form %.200s cannot be opened", path);
+	enum status status = STATUS_OK;
+	while (!status && ((got = read(fd, piece, sizeof piece)) > 0 || (got < 0 && errno == EINTR)))
+		if (got > 0 && buffer_append(out, piece, (size_t)got))
+			status = error_set(error, STATUS_LIMIT_EXCEEDED, "the form %.200s has more than 256 KiB", path);
+	if (!status && got < 0)
+		status = error_errno(error, STATUS_INVALID_PARAMS, errno, "the form %.200s cannot be read", path);
+	close(fd);
+	return status;
+}
+
+// --form: what the answer is to be.
+static enum status put_form(const char *form, struct json *request, struct error *error)
+{
+	struct buffer text;
+	struct json *format = json_new_object(), *schema = NULL;
+	const char *ending = strrchr(form, '.');
+	enum status status = STATUS_OK;
+	json_set(request, "response_format", format);
+	json_set_string(format, "type", "json_object");
+	if (!strcmp(form, "json"))
+		return STATUS_OK;
+	buffer_init(&text, FORM_BYTES);
+	status = read_file(form, &text, error);
+	if (!status && ending && !strcmp(ending, ".gbnf")) {
+		json_set_string(format, "type", "grammar");
+		json_set_string(format, "grammar", buffer_text(&text));
+	} else if (!status) {
+		struct json *named = json_new_object();
+		status = json_parse(&schema, buffer_text(&text), text.length, error);
+		json_set_string(format, "type", "json_schema");
+		json_set_string(named, "name", "answer");
+		json_set(named, "schema", schema);
+		json_set(format, "json_schema", named);
+	}
+	buffer_finish(&text);
+	return status;
 }
 
 static enum status make_request(const struct cli_arguments *arguments, const struct json *instance, const char *prompt,
@@ -60,6 +108,8 @@ static enum status make_request(const struct cli_arguments *arguments, const str
 		return STATUS_INVALID_PARAMS;
 	}
 	enum status status = place_number(request, "max_tokens", arguments->max_tokens, error);
+	if (!status && arguments->form)
+		status = put_form(arguments->form, request, error);
 	if (!status)
 		status = place_sampling(arguments, request, error);
 	if (!status)
@@ -292,6 +342,10 @@ static const struct flag flags[] = {
 	{"system", "TEXT", "what the model is told before the prompt", offsetof(struct cli_arguments, system)},
 	{"max-tokens", "N", "at most so many tokens of answer (default 4096; 256 of a model that only completes)",
 	 offsetof(struct cli_arguments, max_tokens)},
+	{"form", "json|FILE",
+	 "the answer is an object of JSON, an instance of the JSON Schema in FILE, or, of FILE.gbnf, a text of that "
+	 "grammar",
+	 offsetof(struct cli_arguments, form)},
 	PLACE_SAMPLING_FLAGS,
 	{"seed", "N", "the same again gives the same answer", offsetof(struct cli_arguments, seed)},
 	{0},

@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
-import { eventually, patience, startServer, temporary } from "./server.mjs";
+import { eventually, patience, run, startServer, temporary } from "./server.mjs";
 
 const Ajv = createRequire(import.meta.url)("ajv/dist/2020").default;
 const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}" +
@@ -126,6 +126,20 @@ describe("response_format", () => {
 		assert.equal(JSON.parse(text).length, 120);
 		assert.ok(JSON.parse(text).every((one) => Number.isInteger(one) && one >= 100 && one <= 999));
 		assert.equal(JSON.parse(alone).length, 120);
+	});
+	test("exogpu run --form: JSON, a schema, a grammar; a file that is none", async () => {
+		const folder = temporary(), schema = { type: "object", properties: { n: { type: "integer", minimum: 5, maximum: 7 } }, required: ["n"] };
+		writeFileSync(join(folder, "n.json"), JSON.stringify(schema));
+		writeFileSync(join(folder, "yes.gbnf"), 'root ::= "yes" | "no"');
+		const said = (form) => run(["run", "small", "abc", "--form", form, "--max-tokens", "300", "--seed", "3", "--data", server.data]);
+		const valid = await said(join(folder, "n.json"));
+		assert.ok([5, 6, 7].includes(JSON.parse(valid.stdout).n), valid.stdout + valid.stderr);
+		assert.match((await said(join(folder, "yes.gbnf"))).stdout, /^(yes|no)\n$/);
+		assert.match((await said("json")).stdout, /^\{/);
+		for (const [form, why] of [[join(folder, "none.json"), /cannot be opened/], [join(folder, "yes.gbnf/"), /cannot be opened/], [folder, /cannot be read/]]) {
+			const { code, stderr } = await said(form);
+			assert.deepEqual([code, why.test(stderr)], [1, true], stderr);
+		}
 	});
 	test("what cannot be kept is refused with the place: 400, response_format", async () => {
 		const bad = [

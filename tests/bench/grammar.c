@@ -4,10 +4,9 @@
  *
  * The vocabulary is that of a model file, or one of COUNT tokens that is made up: all bytes, then words of letters,
  * some of them with blanks, quotation marks, escapes, halves of characters. SCHEMAS has a JSON Schema on each line.
- * Each is compiled, and ROUNDS answers are drawn from it: each next token is any that is allowed, those of one
- * character less often. A mask is timed with the choice of what it lets in, and the step to the next state. Prints a
- * table in Markdown; with `answers` a line for each schema and answer instead, with a tab between them, for other
- * validators. */
+ * Each is compiled, and ROUNDS answers are drawn from it: each next token is the longer of two that are allowed, drawn
+ * at random. What is timed, of the processor's time, is a mask and the step to the next state. Prints a table in
+ * Markdown; with `answers` a line for each schema and answer instead, with a tab between them, for other validators. */
 #include "engine/grammar/grammar.h"
 
 #include "engine/model/tokenizer.h"
@@ -56,8 +55,8 @@ static bool ends(const void *context, uint32_t token)
 	return tokenizer ? tokenizer_ends(tokenizer, token) : token == count - 1;
 }
 
-// Words of two to ten letters, mostly behind a blank; one of twenty-five has what a JSON string must escape, or half of a
-// character (of SmolLM2's 49,152 tokens one of seventy does).
+// Words of two to ten letters, mostly behind a blank; one of twenty-five has what a JSON string must escape, or half of
+// a character (of SmolLM2's 49,152 tokens one of seventy does).
 static void make_up(void)
 {
 	static const char *const rare[] = {"\"", "\n", "\\", "\t", "\":", "\xC3", "\xE6\x97", "(\""};
@@ -200,7 +199,7 @@ int main(int argc, char **argv)
 	static char line[LINE_BYTES];
 	struct error error = {0};
 	struct vocabulary *vocabulary;
-	const int rounds = argc > 3 ? atoi(argv[3]) : 1;
+	const int rounds = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 1;
 	const bool print = argc > 5;
 	FILE *schemas = argc > 2 ? fopen(argv[2], "r") : NULL;
 	if (!schemas || !open_vocabulary(argv[1], &error)) {

@@ -1,6 +1,7 @@
 /* Grammars and their matchers: what is accepted beside POSIX's regular expressions and beside plain checks, for every
  * text of a few letters; masks beside every token tried by itself; what is refused, and that nothing grows without end.
  */
+#include "common/base/buffer.h"
 #include "engine/grammar/grammar.h"
 
 #include <regex.h>
@@ -484,6 +485,24 @@ static void nothing_grows_without_end(void **state)
 	assert_int_equal(matcher_error(matcher)->status, STATUS_LIMIT_EXCEEDED);
 	assert_true(matcher_error(matcher)->hint[0]);
 	matcher_destroy(&matcher);
+	// As many optional members as there may be, and one more.
+	struct buffer wide;
+	buffer_init(&wide, GRAMMAR_TEXT_BYTES);
+	buffer_append_text(&wide, "{\"properties\":{");
+	for (int i = 0; i < 800; i++)
+		buffer_printf(&wide, "%s\"p%d\":{}", i ? "," : "", i);
+	buffer_append_text(&wide, "}}");
+	matcher = matcher_of(GRAMMAR_SCHEMA, buffer_text(&wide));
+	assert_int_equal(matcher_take_bytes(matcher, "{\"p799\": {}}", 12), STATUS_OK);
+	assert_true(matcher_finished(matcher));
+	matcher_destroy(&matcher);
+	buffer_consume(&wide, 15);
+	char *narrow = buffer_copy_text(wide.data, wide.length);
+	buffer_clear(&wide);
+	buffer_printf(&wide, "{\"properties\":{\"one\":{},%s", narrow);
+	check_refused(GRAMMAR_SCHEMA, buffer_text(&wide), "properties");
+	free(narrow);
+	buffer_finish(&wide);
 	// Ten thousand characters of which each is a state of its own, and more than are kept.
 	matcher = matcher_of(GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":60000}");
 	assert_int_equal(matcher_take_bytes(matcher, "\"", 1), STATUS_OK);
