@@ -241,6 +241,7 @@ enum {
 	LIMIT_SEARCHES = 8,                          // at once
 	LIMIT_SEARCH_MS = 8000,                      // of one
 	LIMIT_LOST_IDS = 1024,                       // of a session, that are answered device_lost instead of not_found
+	LIMIT_MODEL_PARTS = 256,                     // files of a model that was split
 	LIMIT_MODEL_TENSORS = 65536,                 // of a model file
 	LIMIT_MODEL_KEYS = 65536,                    // of its metadata
 	LIMIT_MODEL_LAYERS = 512,                    // of a model; so that no product of two of its sizes overflows

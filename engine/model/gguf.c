@@ -625,6 +625,19 @@ bool gguf_get_text(const struct gguf *gguf, const char *name, struct gguf_text *
 	return true;
 }
 
+size_t gguf_key_count(const struct gguf *gguf)
+{
+	return gguf->key_count;
+}
+
+void gguf_key(const struct gguf *gguf, size_t index, struct gguf_text *name, struct gguf_text *whole)
+{
+	const struct key *key = &gguf->keys[index];
+	const char *start = key->name.bytes - 8; // its length
+	*name = key->name;
+	*whole = (struct gguf_text){start, (uint64_t)((const char *)key->end - start)};
+}
+
 bool gguf_get_array(const struct gguf *gguf, const char *name, uint64_t *length)
 {
 	const struct key *key = find_key(gguf, name, true);

@@ -54,6 +54,10 @@ bool gguf_get_number(const struct gguf *gguf, const char *key, double *out);  //
 bool gguf_get_bool(const struct gguf *gguf, const char *key, bool *out);
 bool gguf_get_text(const struct gguf *gguf, const char *key, struct gguf_text *out);
 
+// Key `index` of all: its name, and the whole of it as it lies in the file.
+size_t gguf_key_count(const struct gguf *gguf);
+void gguf_key(const struct gguf *gguf, size_t index, struct gguf_text *name, struct gguf_text *whole);
+
 // Arrays: of texts, or of numbers. An index beyond is the caller's mistake.
 bool gguf_get_array(const struct gguf *gguf, const char *key, uint64_t *length);
 // Texts in order, from the first: *cursor is 0 at first and moves on; false at the end, or if it holds something else.

@@ -71,7 +71,8 @@ static enum status refuse_parts(struct model_opening *opening)
 		return STATUS_OK;
 	error_set(opening->error, STATUS_UNAVAILABLE,
 		  "the file is part %" PRIu64 " of %" PRIu64 " of a model that was split", part + 1, parts);
-	error_hint(opening->error, "put the parts together (llama-gguf-split --merge FIRST WHOLE) and add the whole");
+	error_hint(opening->error,
+		   "give all parts the names that they were made with (NAME-00001-of-00003.gguf) and add one of them");
 	return STATUS_UNAVAILABLE;
 }
 

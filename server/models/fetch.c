@@ -22,6 +22,7 @@ struct said {
 	char why[200];
 	struct fetch_progress progress; // its model_id is that of all
 	struct fetch_result result;
+	char (*part_sha256s)[65];
 };
 
 static void deliver(struct outbox_item *item, bool tell)
@@ -34,6 +35,7 @@ static void deliver(struct outbox_item *item, bool tell)
 		params->progress(params->context, &said->progress);
 	else if (tell)
 		params->done(params->context, &said->result);
+	free(said->part_sha256s);
 	free(said);
 }
 
@@ -91,8 +93,9 @@ static void tell_progress(struct fetch_job *job)
 	progress->step = !job->running || job->due_ms ? FETCH_WAITING
 			 : job->identified            ? FETCH_DOWNLOADING
 						      : FETCH_FINDING;
-	progress->done_bytes = (uint64_t)job->part.done_bytes;
-	progress->total_bytes = job->part.identity.bytes > 0 ? (uint64_t)job->part.identity.bytes : 0;
+	const int64_t total = job->source.parts ? job->all_bytes : job->part.identity.bytes;
+	progress->done_bytes = (uint64_t)(job->before_bytes + job->part.done_bytes);
+	progress->total_bytes = total > 0 ? (uint64_t)total : 0;
 	progress->bytes_per_s = progress->step == FETCH_DOWNLOADING ? job->bytes_per_s : -1;
 	progress->connections = busy_connections(job);
 	progress->retries = job->retries;
@@ -117,6 +120,9 @@ void fetch_job_end(struct fetch_job *job, const struct error *why)
 	snprintf(result->part, sizeof result->part, "%s", job->part.path);
 	snprintf(result->sha256, sizeof result->sha256, "%s", job->part.identity.sha256);
 	result->sampling = job->sampling;
+	result->parts = job->source.parts;
+	result->part_sha256s = said->part_sha256s = job->part_sha256s;
+	job->part_sha256s = NULL;
 	fetch_part_finish(&job->part); // what it says of the file holds before the loop hears of it
 	outbox_post(job->fetcher->params.outbox, &said->item);
 }
@@ -288,7 +294,13 @@ enum status fetcher_start(struct fetcher *fetcher, const struct fetch_request *r
 	buffer_init(&job->answer, LIMIT_FETCH_JSON_BYTES);
 	for (size_t i = 0; i < LIMIT_FETCH_CONNECTIONS; i++)
 		job->connections[i].job = job;
+	snprintf(job->file, sizeof job->file, "%s", request->file);
 	fetch_part_init(&job->part, request->file);
+	if (job->source.parts && fetch_job_take_part(job, 1, error)) {
+		free(start);
+		fetch_job_destroy(&job, false);
+		return STATUS_OUT_OF_MEMORY;
+	}
 	start->task.run = run_start;
 	start->job = job;
 	fetcher_post(fetcher, &start->task);
@@ -300,6 +312,21 @@ struct cancel {
 	char model_id[FETCH_ID_BYTES], file[FETCH_PATH_BYTES];
 	bool forget;
 };
+
+bool fetch_part_file(const char *file, unsigned number, char *path, size_t size)
+{
+	const int length = snprintf(path, size, "%s.%05u", file, number);
+	return length > 0 && (size_t)length < size;
+}
+
+static void delete_unfinished(const char *file)
+{
+	char path[FETCH_PATH_BYTES + 8];
+	snprintf(path, sizeof path, "%s.part", file);
+	unlink(path);
+	snprintf(path, sizeof path, "%s.journal", file);
+	unlink(path);
+}
 
 static void run_cancel(struct fetch_task *task, struct fetcher *fetcher)
 {
@@ -314,11 +341,12 @@ static void run_cancel(struct fetch_task *task, struct fetcher *fetcher)
 		fetch_job_destroy(&job, false);
 	}
 	if (cancel->forget) { // also of one that has ended
-		char path[FETCH_PATH_BYTES + 8];
-		snprintf(path, sizeof path, "%s.part", cancel->file);
-		unlink(path);
-		snprintf(path, sizeof path, "%s.journal", cancel->file);
-		unlink(path);
+		delete_unfinished(cancel->file);
+		for (unsigned i = 1; i <= LIMIT_MODEL_PARTS; i++) {
+			char part[FETCH_PATH_BYTES];
+			if (fetch_part_file(cancel->file, i, part, sizeof part))
+				delete_unfinished(part);
+		}
 	}
 	free(cancel);
 }

@@ -34,7 +34,9 @@ struct fetch_result {
 	struct error error;
 	bool unusable; // with an error: what is there is no model that is computed here, and is of no use
 	char part[4097 + 16];
-	char sha256[65];                // what it should have; "" where nobody says
+	char sha256[65]; // what it should have; "" where nobody says
+	unsigned parts;  // of a model in several files, which are fetch_part_file()'s, with .part behind; 0: of one
+	const char (*part_sha256s)[65]; // (parts), good during the call
 	struct sampling_words sampling; // that the hub has beside it
 };
 
@@ -56,6 +58,8 @@ struct fetch_request {
 	const char *access_token; // NULL: none
 	struct models_room room;  // for what is picked
 };
+// Where part `number` of a model in parts will be, that will itself be at `file`. False: the path is too long.
+bool fetch_part_file(const char *file, unsigned number, char *path, size_t size);
 // Errors: STATUS_OUT_OF_MEMORY.
 enum status fetcher_start(struct fetcher *fetcher, const struct fetch_request *request, struct error *error);
 // Nothing more is told of it. With `forget`, what is there of it is deleted.

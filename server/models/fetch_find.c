@@ -30,9 +30,14 @@ static enum status pick(struct fetch_job *job, struct error *error)
 		status = hub_choose(&files, &job->room, &chosen, why, error);
 	if (!status) {
 		job->source = chosen->source;
-		job->promised.bytes = (int64_t)chosen->bytes;
-		snprintf(job->promised.sha256, sizeof job->promised.sha256, "%s", chosen->sha256);
-		if (!hub_file_url(hub_of(job), &job->source, job->url, sizeof job->url))
+		if (job->source.parts) {
+			job->all_bytes = (int64_t)chosen->bytes;
+			status = fetch_job_take_part(job, 1, error);
+		} else {
+			job->promised.bytes = (int64_t)chosen->bytes;
+			snprintf(job->promised.sha256, sizeof job->promised.sha256, "%s", chosen->sha256);
+		}
+		if (!status && !hub_file_url(hub_of(job), &job->source, job->url, sizeof job->url))
 			status = error_set(error, STATUS_INVALID_PARAMS, "its URL is too long");
 	}
 	if (!status)
@@ -108,7 +113,12 @@ void fetch_job_find(struct fetch_job *job)
 {
 	char url[FETCH_URL_BYTES];
 	struct error error = {0};
+	struct source part;
 	const struct source *source = &job->source;
+	if (source->parts) {
+		source_part(source, job->number, &part);
+		source = &part;
+	}
 	switch (source->kind) {
 	case SOURCE_URL:
 		snprintf(job->url, sizeof job->url, "%s", source->location);

@@ -45,9 +45,13 @@ struct fetch_job {
 	char *token;
 	struct models_room room;
 	struct fetch_part part;
-	struct fetch_identity promised; // what the hub says of the file
-	char url[FETCH_URL_BYTES];      // where it is asked for; "" until it is found
-	char led_to[FETCH_URL_BYTES];   // where that led, to spare the way; ""
+	char file[FETCH_PATH_BYTES]; // where the model will be
+	unsigned number;             // of a model in parts: which is fetched, from 1 on; they come one after the other
+	char (*part_sha256s)[65];    // (source.parts), owned: what each should have; NULL before the first
+	int64_t before_bytes, all_bytes; // of parts before; of all, 0: not known
+	struct fetch_identity promised;  // what the hub says of the file
+	char url[FETCH_URL_BYTES];       // where it is asked for; "" until it is found
+	char led_to[FETCH_URL_BYTES];    // where that led, to spare the way; ""
 	struct web_question *finding;
 	struct buffer answer;           // of finding
 	struct sampling_words sampling; // that the model's authors recommend beside the file
@@ -81,7 +85,9 @@ void fetch_job_found(struct fetch_job *job);
 // Something broke: it is tried again after a while, or this is its end. `final`: it is.
 void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final, int64_t wait_s);
 void fetch_job_end(struct fetch_job *job, const struct error *why); // NULL: all is there
-void fetch_job_ask_advice(struct fetch_job *job);                   // where it was not asked for: fetch_advice.c
+// Begin with part `number` of a model that has some. Errors: STATUS_OUT_OF_MEMORY.
+enum status fetch_job_take_part(struct fetch_job *job, unsigned number, struct error *error);
+void fetch_job_ask_advice(struct fetch_job *job); // where it was not asked for: fetch_advice.c
 void fetch_tell_picked(struct fetch_job *job, const char *why);
 // Turn an HTTP status that is no success into an error. *final is true if asking again changes nothing.
 void fetch_explain(const struct fetch_headers *headers, const char *url, bool token, bool *final, struct error *error);

@@ -54,8 +54,47 @@ void fetch_job_destroy(struct fetch_job **pointer, bool forget)
 	if (job->token)
 		OPENSSL_cleanse(job->token, strlen(job->token));
 	free(job->token);
+	free(job->part_sha256s);
 	buffer_finish(&job->answer);
 	free(job);
+}
+
+// ---- parts ----
+
+enum status fetch_job_take_part(struct fetch_job *job, unsigned number, struct error *error)
+{
+	char file[FETCH_PATH_BYTES];
+	if (!job->part_sha256s)
+		job->part_sha256s = calloc(job->source.parts, sizeof *job->part_sha256s);
+	if (!job->part_sha256s || !fetch_part_file(job->file, number, file, sizeof file))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a download");
+	fetch_part_init(&job->part, file);
+	job->number = number;
+	job->promised = (struct fetch_identity){.bytes = -1};
+	job->led_to[0] = job->url[0] = 0;
+	job->identified = job->single = false;
+	job->restarts = 0;
+	job->whole = fetch_part_complete(&job->part);
+	return STATUS_OK;
+}
+
+// All of the file is there: the next part, if there is one.
+static void complete(struct fetch_job *job)
+{
+	struct error error = {0};
+	if (!job->source.parts) {
+		fetch_job_end(job, NULL);
+		return;
+	}
+	snprintf(job->part_sha256s[job->number - 1], sizeof *job->part_sha256s, "%s", job->part.identity.sha256);
+	if (job->number == job->source.parts) {
+		fetch_job_end(job, NULL);
+		return;
+	}
+	job->before_bytes += job->part.done_bytes;
+	fetch_part_finish(&job->part); // what it says of the file holds from now on
+	if (fetch_job_take_part(job, job->number + 1, &error))
+		fetch_job_failed(job, &error, true, 0);
 }
 
 // ---- what goes wrong ----
@@ -109,7 +148,15 @@ void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final
 	if (final) {
 		cancel_connections(job);
 		web_cancel(&job->finding);
-		fetch_job_end(job, job->whole ? NULL : &error);
+		if (job->source.parts) {
+			const struct error whole = error;
+			error = (struct error){0};
+			error_set(&error, whole.status, "part %u of %u: %s", job->number, job->source.parts,
+				  whole.message);
+			if (whole.hint[0])
+				error_hint(&error, "%s", whole.hint);
+		}
+		fetch_job_end(job, job->whole && !job->source.parts ? NULL : &error);
 		return;
 	}
 	const int64_t delay = wait_s ? wait_s * 1000 : delay_ms(job->failures);
@@ -236,7 +283,8 @@ static bool judge(struct fetch_job *job)
 {
 	const struct fetch_part *part = &job->part;
 	const int64_t there = part->count && !part->spans[0].first ? part->spans[0].end : 0;
-	if (job->judged || there < MEBIBYTE || there < job->judge_at || part->identity.bytes <= there)
+	if (job->judged || job->source.parts || there < MEBIBYTE || there < job->judge_at ||
+	    part->identity.bytes <= there)
 		return true;
 	enum status status = reading_judge(part->path, part->fd, (uint64_t)part->identity.bytes, (uint64_t)there,
 					   &job->fault);
@@ -386,7 +434,7 @@ void fetch_job_tick(struct fetch_job *job)
 	if ((job->whole || (job->identified && fetch_part_complete(&job->part))) && !busy(job)) {
 		if (!job->advised)
 			return;
-		fetch_job_end(job, NULL);
+		complete(job);
 		return;
 	}
 	if (job->whole)

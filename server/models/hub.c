@@ -39,6 +39,20 @@ static bool ends_with(const char *text, const char *end)
 
 // ---- files of a repository ----
 
+// To those of the same model that are known, or as the first of them.
+static void add_part(struct hub_files *out, struct hub_file *file)
+{
+	struct hub_file *known = out->files;
+	while (known < file && strcmp(known->source.text, file->source.text) != 0)
+		known++;
+	file->sha256[0] = 0;
+	if (known < file)
+		known->bytes += file->bytes; // below LIMIT_HUB_FILES times LIMIT_MODEL_FILE_GIB
+	else
+		out->count++;
+	known->there++;
+}
+
 static void take_file(const struct source *repository, const struct json *entry, struct hub_files *out)
 {
 	struct error ignored = {0};
@@ -48,13 +62,13 @@ static void take_file(const struct source *repository, const struct json *entry,
 	if (strcmp(json_get_string(entry, "type", ""), "file") != 0 || !ends_with(path, ".gguf") ||
 	    strcasestr(path, "mmproj")) // that part of a model which sees pictures
 		return;
-	if (source_is_part(path)) {
-		out->parts++;
-		return;
-	}
 	*file = (struct hub_file){.bytes = take_bytes(lfs ? lfs : entry, "size")};
 	take_sha256(json_get_string(lfs, "oid", ""), file->sha256);
-	if (file->bytes && !source_pick(repository, path, &file->source, &ignored))
+	if (!file->bytes || source_pick(repository, path, &file->source, &ignored))
+		return;
+	if (file->source.parts)
+		add_part(out, file);
+	else
 		out->count++;
 }
 
@@ -136,11 +150,15 @@ static void say_why(const struct hub_files *files, const struct hub_file *best, 
 enum status hub_choose(const struct hub_files *files, const struct models_room *room, const struct hub_file **out,
 		       char why[200], struct error *error)
 {
-	const struct hub_file *best = NULL, *smallest = NULL;
+	const struct hub_file *best = NULL, *smallest = NULL, *incomplete = NULL;
 	for (size_t i = 0; i < files->count; i++) {
 		const struct hub_file *file = &files->files[i];
 		if (!hub_format_of(file->source.file))
 			continue;
+		if (file->there < file->source.parts) {
+			incomplete = file;
+			continue;
+		}
 		if (!smallest || file->bytes < smallest->bytes)
 			smallest = file;
 		if (fit_of(file, room) && better(file, best, room))
@@ -158,10 +176,9 @@ enum status hub_choose(const struct hub_files *files, const struct models_room *
 			  files->count, smallest->source.file, SIZE_TEXT((uint64_t)smallest->bytes),
 			  SIZE_TEXT((uint64_t)room->devices));
 		error_hint(error, "name a file to fetch it all the same: hf:owner/repo/file.gguf");
-	} else if (files->parts) {
-		error_set(error, STATUS_UNAVAILABLE,
-			  "this repository has its models in several files each, which are "
-			  "not taken yet");
+	} else if (incomplete) {
+		error_set(error, STATUS_UNAVAILABLE, "of %.120s and its parts the repository has %u of %u",
+			  incomplete->source.file, incomplete->there, incomplete->source.parts);
 	} else {
 		error_set(error, STATUS_UNAVAILABLE,
 			  "this repository has no GGUF file in a format that is computed "

@@ -15,14 +15,16 @@
 
 struct hub_file {
 	struct source source; // SOURCE_HUB_FILE
-	uint64_t bytes;
-	char sha256[65]; // "" if it is not said
+	uint64_t bytes;       // of all parts
+	char sha256[65];      // "" if it is not said, or of a model in parts
+	unsigned there;       // parts that the list names, of source.parts
 };
 struct hub_files {
 	struct hub_file *files; // (count), owned
-	size_t count, parts;    // parts: files that are pieces of a model in several, left out
+	size_t count;
 };
-// The files of a repository that are whole GGUF models. Errors: STATUS_UNAVAILABLE (this is no such answer).
+// The GGUF models of a repository: one in several files is one, by its first. Errors: STATUS_UNAVAILABLE (this is no
+// such answer).
 enum status hub_read_files(const struct source *repository, const char *text, size_t length, struct hub_files *out,
 			   struct error *error);
 void hub_files_finish(struct hub_files *files);

@@ -284,7 +284,7 @@ static enum status enter(struct models *models, const struct source *source, con
 		return error_set(error, STATUS_UNAVAILABLE, "the system gives no random numbers");
 	}
 	snprintf(record->source, sizeof record->source, "%s", source->text);
-	if (source->kind == SOURCE_PATH)
+	if (source->kind == SOURCE_PATH && !source->parts)
 		snprintf(record->path, sizeof record->path, "%s", source->location);
 	else
 		snprintf(record->path, sizeof record->path, "%s/%s.gguf", models->directory, record->model_id);
@@ -409,6 +409,11 @@ static uint64_t taken_bytes(const struct models *models, const struct model *mod
 		bytes += (uint64_t)found.st_blocks * 512;
 	if (!stat(part, &found))
 		bytes += (uint64_t)found.st_blocks * 512;
+	for (unsigned i = 1; i <= LIMIT_MODEL_PARTS; i++) {
+		if (fetch_part_file(model->record.path, i, part, MODEL_PATH_BYTES) &&
+		    !stat(strcat(part, ".part"), &found))
+			bytes += (uint64_t)found.st_blocks * 512;
+	}
 	return bytes;
 }
 

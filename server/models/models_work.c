@@ -264,7 +264,9 @@ void models_work_fetched(void *context, const struct fetch_result *result)
 						.path = result->part,
 						.place = model->record.path,
 						.sha256 = result->sha256,
-						.sampling = &result->sampling};
+						.sampling = &result->sampling,
+						.parts = result->parts,
+						.part_sha256s = result->part_sha256s};
 	read_file(models, model, &request);
 }
 
@@ -295,9 +297,18 @@ void model_work_start(struct models *models, struct model *model, const char *ac
 	uint64_t bytes;
 	int64_t modified_ns;
 	model->working = true;
-	const bool there = model->kind == SOURCE_PATH || reading_look(model->record.path, &bytes, &modified_ns);
-	const struct reading_request request = {.model_id = model->record.model_id, .path = model->record.path};
-	if (there) // one that was fetched, too, if its outcome could not be stored
+	size_t number_at;
+	const unsigned parts = model->kind == SOURCE_PATH ? source_parts(model->record.source, &number_at) : 0;
+	const bool whole = reading_look(model->record.path, &bytes, &modified_ns),
+		   there = model->kind == SOURCE_PATH || whole;
+	const struct reading_request request = {.model_id = model->record.model_id, .path = model->record.path},
+				     together = {.model_id = model->record.model_id,
+						 .path = model->record.source,
+						 .place = model->record.path,
+						 .parts = parts};
+	if (parts && !whole)
+		read_file(models, model, &together);
+	else if (there) // one that was fetched, too, if its outcome could not be stored
 		read_file(models, model, &request);
 	else
 		fetch(models, model, access_token);

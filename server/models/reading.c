@@ -7,6 +7,8 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "engine/model/chat.h"
+#include "server/models/fetch.h"
+#include "server/models/merge.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +29,9 @@ struct job {
 	char *path, *place; // place: NULL if the file stays
 	char sha256[65];
 	struct sampling_words sampling;
+	unsigned parts;                     // 0: it is one file
+	char (*part_sha256s)[65];           // (parts), of those that were fetched; NULL: they are by their paths
+	uint64_t before_bytes, all_bytes;   // of progress; all 0: the file's
 	bool hash_only, delete_only, again; // again: it gave way to others, and is done after them
 };
 
@@ -49,6 +54,7 @@ static void job_destroy(struct job **pointer)
 		return;
 	free(job->path);
 	free(job->place);
+	free(job->part_sha256s);
 	free(job);
 }
 
@@ -157,7 +163,8 @@ static enum status hash_file(struct reading *reading, struct job *job, const str
 			job->again = others_wait(reading, job);
 			if (job->again)
 				status = error_set(error, STATUS_PENDING, "others are read first");
-			tell_progress(reading, job, at, file->bytes);
+			tell_progress(reading, job, job->before_bytes + at,
+				      job->all_bytes ? job->all_bytes : file->bytes);
 			told_ms = clock_steady_ms();
 		}
 	}
@@ -306,26 +313,183 @@ static enum status move_to(const struct file *file, const char *place, struct er
 	return synced ? STATUS_OK : error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be written", directory);
 }
 
-static enum status compare(const struct job *job, const char *sha256, struct error *error)
+static enum status compare(const char *promised, const char *sha256, struct error *error)
 {
-	if (!job->sha256[0] || !strcmp(job->sha256, sha256))
+	if (!promised[0] || !strcmp(promised, sha256))
 		return STATUS_OK;
 	error_set(error, STATUS_UNAVAILABLE,
-		  "what came is not what was promised: its SHA-256 is %.16s..., not %.16s...", sha256, job->sha256);
+		  "what came is not what was promised: its SHA-256 is %.16s..., not %.16s...", sha256, promised);
 	error_hint(error, "add it again; if it stays so, something on the way changes it");
 	return STATUS_UNAVAILABLE;
+}
+
+// ---- a model in parts ----
+
+struct putting {
+	struct reading *reading;
+	struct job *job;
+	int64_t told_ms;
+	bool read; // the part that is looked into could be read
+};
+
+static enum status part_path(const struct job *job, unsigned number, char path[READING_PATH_BYTES + 8],
+			     struct error *error)
+{
+	bool fits = job->part_sha256s ? fetch_part_file(job->place, number, path, READING_PATH_BYTES)
+				      : source_part_path(job->path, number, path, READING_PATH_BYTES);
+	if (fits && job->part_sha256s)
+		memcpy(path + strlen(path), ".part", sizeof ".part");
+	return fits ? STATUS_OK : error_set(error, STATUS_INVALID_PARAMS, "the path of a part is too long");
+}
+
+static enum status open_part(void *context, unsigned number, int *fd, struct error *error)
+{
+	struct file file;
+	char path[READING_PATH_BYTES + 8];
+	const struct putting *putting = context;
+	enum status status = part_path(putting->job, number, path, error);
+	if (!status)
+		status = open_file(path, &file, error);
+	if (!status)
+		*fd = file.fd;
+	return status;
+}
+
+static bool part_copied(void *context, uint64_t done_bytes)
+{
+	struct putting *putting = context;
+	if (clock_steady_ms() - putting->told_ms >= PROGRESS_MS) {
+		putting->told_ms = clock_steady_ms();
+		tell_progress(putting->reading, putting->job, putting->job->before_bytes + done_bytes,
+			      putting->job->all_bytes);
+	}
+	return !given_up(putting->reading);
+}
+
+// Hash it, compare that with what is promised, and look into it.
+static enum status read_part(struct putting *putting, struct merge *merge, unsigned number, struct error *error)
+{
+	struct file file = {.fd = -1};
+	char path[READING_PATH_BYTES + 8], sha256[65];
+	struct job *job = putting->job;
+	enum status status = part_path(job, number, path, error);
+	putting->read = false;
+	if (!status)
+		status = open_file(path, &file, error);
+	if (!status && job->part_sha256s)
+		status = hash_file(putting->reading, job, &file, sha256, error);
+	putting->read = !status;
+	if (!status && job->part_sha256s)
+		status = compare(job->part_sha256s[number - 1], sha256, error);
+	if (!status)
+		status = reading_look_into(&(struct reading_look){.path = path,
+								  .fd = file.fd,
+								  .bytes = file.bytes,
+								  .there = file.bytes,
+								  .look = merge_look,
+								  .context = merge},
+					   error);
+	if (file.fd >= 0)
+		close(file.fd);
+	job->before_bytes += job->part_sha256s ? file.bytes : 0;
+	return status;
+}
+
+static enum status say_part(unsigned number, unsigned count, struct error *error)
+{
+	const struct error why = *error;
+	*error = (struct error){0};
+	error_set(error, why.status, "part %u of %u: %s", number, count, why.message);
+	if (why.hint[0])
+		error_hint(error, "%s", why.hint);
+	return why.status;
+}
+
+// All parts as one file, at `to`. *mismatch: they are not what they should be.
+static enum status put_together(struct reading *reading, struct job *job, const char *to, bool *mismatch,
+				struct error *error)
+{
+	struct stat found;
+	char path[READING_PATH_BYTES + 8];
+	struct merge *merge = NULL;
+	struct putting putting = {.reading = reading, .job = job};
+	enum status status = merge_create(&merge, job->parts, error);
+	job->before_bytes = job->all_bytes = 0;
+	for (unsigned i = 1; i <= job->parts && !status; i++)
+		if (!(status = part_path(job, i, path, error)) && !stat(path, &found))
+			job->all_bytes += (uint64_t)found.st_size * (job->part_sha256s ? 2 : 1);
+	for (unsigned i = 1; i <= job->parts && !status; i++) {
+		status = read_part(&putting, merge, i, error);
+		if (status)
+			say_part(i, job->parts, error);
+	}
+	*mismatch = status && putting.read;
+	const int fd = status ? -1 : open(to, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (!status && fd < 0)
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be made", to);
+	if (!status) {
+		const struct merge_write write = {
+			.to = fd, .open = open_part, .progress = part_copied, .context = &putting};
+		status = merge_write(merge, &write, error);
+		*mismatch = status == STATUS_INVALID_PARAMS;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (status && fd >= 0)
+		unlink(to);
+	merge_destroy(&merge);
+	job->before_bytes = job->all_bytes = 0;
+	return status;
+}
+
+static void read_parts(struct reading *reading, struct job *job, struct reading_result *result)
+{
+	struct file file = {.fd = -1};
+	char to[READING_PATH_BYTES + 8];
+	bool mismatch = false;
+	struct error *error = &result->error;
+	snprintf(to, sizeof to, "%s.whole", job->place);
+	enum status status = put_together(reading, job, to, &mismatch, error);
+	const bool there = !status;
+	if (!status)
+		status = open_file(to, &file, error);
+	if (!status)
+		status = reading_look_into(&(struct reading_look){.path = to,
+								  .fd = file.fd,
+								  .bytes = file.bytes,
+								  .there = file.bytes,
+								  .look = describe,
+								  .context = result},
+					   error);
+	result->unusable = status && (there || mismatch);
+	if (!status && !job->part_sha256s)
+		sampling_add_beside(job->path, &result->sampling);
+	sampling_add(&job->sampling, &result->sampling);
+	if (!status)
+		status = move_to(&file, job->place, error);
+	if (status && there)
+		unlink(to);
+	if (file.fd >= 0)
+		close(file.fd);
+	result->status = status;
+	result->bytes = file.bytes;
+	result->modified_ns = file.modified_ns;
 }
 
 static void read_file(struct reading *reading, struct job *job, struct reading_result *result)
 {
 	struct file file = {.fd = -1};
 	struct error *error = &result->error;
+	if (job->parts) {
+		read_parts(reading, job, result);
+		return;
+	}
 	enum status status = open_file(job->path, &file, error);
 	if (!status && (job->hash_only || job->place))
 		status = hash_file(reading, job, &file, result->sha256, error);
 	const bool read = !status;
 	if (!status && job->place)
-		status = compare(job, result->sha256, error);
+		status = compare(job->sha256, result->sha256, error);
 	if (!status && !job->hash_only)
 		status = reading_look_into(&(struct reading_look){.path = file.path,
 								  .fd = file.fd,
@@ -470,12 +634,17 @@ enum status reading_ask(struct reading *reading, const struct reading_request *r
 	struct job *job = job_create(request->model_id, request->path);
 	if (job && request->place)
 		job->place = strdup(request->place);
-	if (!job || (request->place && !job->place)) {
+	if (job && request->part_sha256s)
+		job->part_sha256s = calloc(request->parts, sizeof *job->part_sha256s);
+	if (!job || (request->place && !job->place) || (request->part_sha256s && !job->part_sha256s)) {
 		job_destroy(&job);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to read a model's file");
 	}
 	snprintf(job->sha256, sizeof job->sha256, "%s", request->sha256 ? request->sha256 : "");
 	job->hash_only = request->hash;
+	job->parts = request->parts;
+	if (request->part_sha256s)
+		memcpy(job->part_sha256s, request->part_sha256s, request->parts * sizeof *job->part_sha256s);
 	if (request->sampling)
 		job->sampling = *request->sampling;
 	pthread_mutex_lock(&reading->lock);

@@ -17,7 +17,12 @@ struct reading_request {
 	// `place` and synced. NULL: the file stays where it is.
 	const char *place, *sha256;
 	const struct sampling_words *sampling; // what was recommended beside the file; NULL: nothing
-	bool hash;                             // the digest alone is wanted, of a file that was looked into before
+	// Of a model in `parts` files, which are put together at `place`: by their paths, `path` being the first, or
+	// those that were fetched for `place` (fetch_part_file) with the digests that they should have; else 0 and
+	// NULL.
+	unsigned parts;
+	const char (*part_sha256s)[65]; // (parts)
+	bool hash;                      // the digest alone is wanted, of a file that was looked into before
 };
 
 struct reading_result {

@@ -1,6 +1,8 @@
 /* See source.h. */
 #include "server/models/source.h"
 
+#include "common/base/limits.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,23 +53,70 @@ static bool ends_with(const char *text, const char *end)
 	return length >= tail && !strcasecmp(text + length - tail, end);
 }
 
-bool source_is_part(const char *file)
+// Five digits; 0 if they are none.
+static unsigned five_digits(const char *text)
 {
-	const char *of = strcasestr(file, "-of-");
-	return of && of - file >= 5 && of[-1] >= '0' && of[-1] <= '9' && of[4] >= '0' && of[4] <= '9' &&
-	       strtol(of + 4, NULL, 10) != 1;
+	unsigned number = 0;
+	for (int i = 0; i < 5; i++) {
+		if (text[i] < '0' || text[i] > '9')
+			return 0;
+		number = number * 10 + (unsigned)(text[i] - '0');
+	}
+	return number;
 }
 
-// Before anything of it is fetched.
-static enum status refuse_part(const char *file, struct error *error)
+unsigned source_parts(const char *file, size_t *number_at)
 {
-	const char *name = strrchr(file, '/');
-	if (!source_is_part(name ? name + 1 : file))
-		return STATUS_OK;
-	error_set(error, STATUS_INVALID_PARAMS, "this is one part of a model that was split into several files");
-	error_hint(error,
-		   "put the parts together (llama-gguf-split --merge FIRST WHOLE) and add the whole by its path");
-	return STATUS_INVALID_PARAMS;
+	static const char end[] = "-00001-of-00002.gguf";
+	const size_t length = strlen(file), tail = sizeof end - 1;
+	if (length <= tail)
+		return 0;
+	const char *at = file + length - tail;
+	const unsigned number = five_digits(at + 1), count = five_digits(at + 10);
+	if (*at != '-' || strncmp(at + 6, "-of-", 4) != 0 || strcasecmp(at + 15, ".gguf") != 0 || count < 2 ||
+	    count > LIMIT_MODEL_PARTS || !number || number > count)
+		return 0;
+	*number_at = (size_t)(at + 1 - file);
+	return count;
+}
+
+static void put_number(char *at, unsigned number)
+{
+	char digits[16];
+	snprintf(digits, sizeof digits, "%05u", number % 100000);
+	memcpy(at, digits, 5);
+}
+
+// Any part stands for all of them: the source is that of the first.
+static void take_parts(struct source *out)
+{
+	size_t at;
+	out->parts = source_parts(out->text, &at);
+	if (out->parts)
+		source_part(out, 1, out);
+}
+
+void source_part(const struct source *first, unsigned number, struct source *out)
+{
+	size_t at;
+	if (out != first)
+		*out = *first;
+	if (source_parts(out->text, &at))
+		put_number(out->text + at, number);
+	if (out->kind == SOURCE_HUB_FILE && source_parts(out->file, &at))
+		put_number(out->file + at, number);
+	else if (out->location[0] && source_parts(out->text, &at))
+		put_number(out->location + at, number); // which begins as the text does
+}
+
+bool source_part_path(const char *first, unsigned number, char *path, size_t size)
+{
+	size_t at;
+	const int length = snprintf(path, size, "%s", first);
+	if (length < 0 || (size_t)length >= size || !source_parts(path, &at))
+		return false;
+	put_number(path + at, number);
+	return true;
 }
 
 // A path inside a repository: no part is empty, "." or "..".
@@ -97,8 +146,6 @@ static enum status parse_hub(const char *text, struct source *out, struct error 
 	out->kind = *at ? SOURCE_HUB_FILE : SOURCE_HUB;
 	if (*at && !ends_with(at, ".gguf"))
 		return wrong(error, "only files in the format GGUF can be added; their names end with .gguf");
-	if (*at && refuse_part(at, error))
-		return error->status;
 	snprintf(out->file, sizeof out->file, "%s", *at ? at + 1 : "");
 	snprintf(out->text, sizeof out->text, "hf:%s/%s%s%s", out->owner, out->repository, *at ? "/" : "", out->file);
 	return STATUS_OK;
@@ -140,7 +187,7 @@ static enum status parse_url(const char *text, struct source *out, struct error 
 	out->kind = SOURCE_URL;
 	snprintf(out->location, sizeof out->location, "%.*s", (int)strcspn(text, "#"), text);
 	snprintf(out->text, sizeof out->text, "%.*s", (int)strcspn(text, "?#"), text);
-	return refuse_part(out->text, error);
+	return STATUS_OK;
 }
 
 // The bytes that a file: URL stands for, in place.
@@ -177,7 +224,7 @@ static enum status parse_path(const char *text, struct source *out, struct error
 	return STATUS_OK;
 }
 
-enum status source_parse(const char *text, struct source *out, struct error *error)
+static enum status parse(const char *text, struct source *out, struct error *error)
 {
 	*out = (struct source){.kind = SOURCE_UNKNOWN};
 	if (!*text || strlen(text) >= SOURCE_TEXT_BYTES)
@@ -189,6 +236,14 @@ enum status source_parse(const char *text, struct source *out, struct error *err
 	if (!strncmp(text, "https://", 8) || !strncmp(text, "http://", 7))
 		return parse_url(text, out, error);
 	return parse_path(text, out, error);
+}
+
+enum status source_parse(const char *text, struct source *out, struct error *error)
+{
+	const enum status status = parse(text, out, error);
+	if (!status && out->kind != SOURCE_OLLAMA && out->kind != SOURCE_HUB)
+		take_parts(out);
+	return status;
 }
 
 enum status source_pick(const struct source *repository, const char *file, struct source *out, struct error *error)
@@ -215,6 +270,8 @@ void source_name(const struct source *source, char name[SOURCE_NAME_BYTES])
 	size_t length = strlen(from);
 	if (ends_with(from, ".gguf") && length > 5)
 		length -= 5;
+	if (source->parts && length > 15) // -00001-of-00002
+		length -= 15;
 	if (length > SOURCE_NAME_BYTES - 9) // room for what makes it unique
 		length = SOURCE_NAME_BYTES - 9;
 	for (size_t i = 0; i < length; i++)

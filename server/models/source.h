@@ -26,12 +26,18 @@ struct source {
 	char owner[SOURCE_PART_BYTES], repository[SOURCE_PART_BYTES]; // of a hub; Ollama's own models: "library"
 	char file[SOURCE_FILE_BYTES];                                 // SOURCE_HUB_FILE
 	char tag[SOURCE_PART_BYTES];                                  // SOURCE_OLLAMA
+	unsigned parts; // files that are one model together, of which this is the first; 0: it is one file
 };
 
 // Errors: STATUS_INVALID_PARAMS, with a hint.
 enum status source_parse(const char *text, struct source *out, struct error *error);
-// "model-00001-of-00003.gguf": one file of several that are a model together.
-bool source_is_part(const char *file);
+// "model-00002-of-00003.gguf", one file of several that are a model together: 3, and where its number of five digits
+// stands. 0: it is a whole model, or more parts than LIMIT_MODEL_PARTS, or a number beyond.
+unsigned source_parts(const char *file, size_t *number_at);
+// Part `number`, from 1 on, of a source that has parts.
+void source_part(const struct source *first, unsigned number, struct source *out);
+// The same of the path of the first part; false: it does not fit.
+bool source_part_path(const char *first, unsigned number, char *path, size_t size);
 // A file of the repository that hf:owner/repo names. Errors: STATUS_INVALID_PARAMS.
 enum status source_pick(const struct source *repository, const char *file, struct source *out, struct error *error);
 // The default name of a model of this source: letters, digits, '.', '_', '-' and ':'.

@@ -1,5 +1,5 @@
 // A small model file, as a hub would have it: llama, F32, with weights that are nothing in particular.
-const types = { u32: 4, i32: 5, f32: 6, string: 8, array: 9 };
+const types = { u16: 2, u32: 4, i32: 5, f32: 6, string: 8, array: 9 };
 
 function text(value) {
 	const bytes = Buffer.from(value), length = Buffer.alloc(8);
@@ -19,13 +19,19 @@ function u64(value) {
 	return bytes;
 }
 
+function u16(value) {
+	const bytes = Buffer.alloc(2);
+	bytes.writeUInt16LE(value);
+	return bytes;
+}
+
 function f32(value) {
 	const bytes = Buffer.alloc(4);
 	bytes.writeFloatLE(value);
 	return bytes;
 }
 
-const scalar = { u32, i32: u32, f32, string: text }; // none is negative
+const scalar = { u16, u32, i32: u32, f32, string: text }; // none is negative
 
 function key(name, type, value) {
 	const [, element] = /^array of (.*)$/.exec(type) ?? [];
@@ -54,7 +60,7 @@ export const packings = {
 
 // About `megabytes` large; other seeds make other bytes. `type`: that the last tensor says it has; `text`: of so many bytes
 // in its header; `sampling`: its general.sampling.*; `packing`: one of those above; `damage`: {tensor, at, bytes}, other bytes of its weights from there on.
-export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage } = {}) {
+export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage, parts } = {}) {
 	const width = 64, vocabulary = words.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
 	const keys = [
 		key("general.architecture", "string", architecture),
@@ -76,17 +82,21 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 			["attn_output", width, width], ["ffn_norm", width], ["ffn_gate", width, inner], ["ffn_up", width, inner], ["ffn_down", inner, width]])
 			tensors.push([`blk.${i}.${name}.weight`, ...size]);
 	let offset = 0;
-	const packed = [], places = new Map(), isPacked = ([name]) => Boolean(packing) && /ffn_(up|gate)/.test(name);
+	const offsets = [], packed = [], places = new Map(), isPacked = ([name]) => Boolean(packing) && /ffn_(up|gate)/.test(name);
 	tensors.sort((one, other) => isPacked(one) - isPacked(other)); // behind the others, which are the same then
 	const infos = tensors.map(([name, ...size], i) => {
 		const count = size.reduce((a, b) => a * b), own = isPacked([name]) && packing;
 		const info = Buffer.concat([text(name), u32(size.length), ...size.map(u64), u32(own ? own.type : i + 1 === tensors.length ? type : 0), u64(offset)]);
+		offsets.push(offset);
 		if (own) packed.push([offset, count / 32]);
 		places.set(name, offset);
 		offset += Math.ceil((own ? count / 32 * own.bytes : count * 4) / 32) * 32;
 		return info;
 	});
-	const head = Buffer.concat([Buffer.from("GGUF"), u32(3), u64(tensors.length), u64(keys.length), ...keys, ...infos]);
+	const file = (ofFile, ofTensors, bytes) => {
+		const head = Buffer.concat([Buffer.from("GGUF"), u32(3), u64(ofTensors.length), u64(ofFile.length), ...ofFile, ...ofTensors]);
+		return Buffer.concat([head, Buffer.alloc((32 - head.length % 32) % 32), bytes]);
+	};
 	const data = Buffer.alloc(offset);
 	for (let i = 0, state = seed; i + 4 <= offset; i += 4) {
 		state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
@@ -97,5 +107,14 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 	for (const [at, blocks] of packed) // scales from 2^-9 to 2^-8
 		for (let i = 0; i < blocks; i++) packing.put(data, at + i * packing.bytes, 6 << 10 | draw() % 1024, Array.from({ length: 32 }, () => draw() % 32 - 16));
 	if (damage) damage.bytes.copy(data, places.get(damage.tensor) + damage.at);
-	return Buffer.concat([head, Buffer.alloc((32 - head.length % 32) % 32), data]);
+	if (!parts) return file(keys, infos, data);
+	return Array.from({ length: parts }, (_, i) => {
+		const [first, end] = [i, i + 1].map((n) => Math.round(n * tensors.length / parts)), base = offsets[first] ?? offset;
+		const moved = infos.slice(first, end).map((info, n) => Buffer.concat([info.subarray(0, -8), u64(offsets[first + n] - base)]));
+		const split = [key("split.no", "u16", i), key("split.count", "u16", parts), key("split.tensors.count", "i32", tensors.length)];
+		return file(i ? split : [...keys, ...split], moved, data.subarray(base, offsets[end] ?? offset));
+	});
 }
+
+// The same in `count` files, as llama.cpp's gguf-split has it: the first with the metadata.
+export const splitFile = (count, options) => modelFile({ ...options, parts: count });

@@ -44,8 +44,9 @@ static void test_choice(void **state)
 	(void)state;
 	assert_int_equal(source_parse("hf:maker/many", &repository, NULL), STATUS_OK);
 	assert_int_equal(hub_read_files(&repository, listing, strlen(listing), &files, NULL), STATUS_OK);
-	assert_int_equal(files.count, 6);
-	assert_int_equal(files.parts, 1);
+	assert_int_equal(files.count, 7);
+	assert_int_equal(files.files[6].source.parts, 2);
+	assert_int_equal(files.files[6].there, 1); // so it is never chosen
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char why[200] = "";
 		struct error error = {0};

@@ -43,6 +43,52 @@ static void test_good(void **state)
 	good("http://host:81", SOURCE_URL, "http://host:81", "host:81");
 }
 
+// Any part stands for all, and each can be named.
+static void test_parts(void **state)
+{
+	static const char *const first[][2] = {
+		{"/m/a-00003-of-00003.gguf", "/m/a-00001-of-00003.gguf"},
+		{"https://host/a-00002-of-00003.gguf?x=a-00003-of-00003.gguf", "https://host/a-00001-of-00003.gguf"},
+		{"hf:owner/repo/Q8_0/a-00001-of-00003.gguf", "hf:owner/repo/Q8_0/a-00001-of-00003.gguf"},
+	};
+	struct source source, third;
+	size_t at;
+	char path[64];
+	(void)state;
+	for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+		char name[SOURCE_NAME_BYTES];
+		assert_int_equal(source_parse(first[i][0], &source, NULL), STATUS_OK);
+		assert_string_equal(source.text, first[i][1]);
+		assert_int_equal(source.parts, 3);
+		source_name(&source, name);
+		assert_string_equal(name, "a");
+		source_part(&source, 3, &third);
+		assert_non_null(strstr(third.text, "a-00003-of-00003.gguf"));
+	}
+	assert_string_equal(third.file, "Q8_0/a-00003-of-00003.gguf");
+	assert_int_equal(source_parse(first[1][0], &source, NULL), STATUS_OK);
+	source_part(&source, 2, &third);
+	assert_string_equal(third.location, "https://host/a-00002-of-00003.gguf?x=a-00003-of-00003.gguf");
+	static const char *const whole[] = {
+		"/a.gguf",
+		"/a-00000-of-00003.gguf",
+		"/a-00004-of-00003.gguf",
+		"/a-00001-of-00001.gguf",
+		"/a-00001-of-00257.gguf",
+		"/a-0001-of-00002.gguf",
+		"/a-00001_of-00002.gguf",
+		"-00001-of-00002.gguf",
+		"/a-00001-of-00002.bin",
+	};
+	for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+		assert_int_equal(source_parts(whole[i], &at), 0);
+	assert_int_equal(source_parts("/a-00256-of-00256.GGUF", &at), 256);
+	assert_true(source_part_path("/a-00001-of-00256.gguf", 17, path, sizeof path));
+	assert_string_equal(path, "/a-00017-of-00256.gguf");
+	assert_false(source_part_path("/a-00001-of-00256.gguf", 17, path, 22));
+	assert_false(source_part_path("/a.gguf", 1, path, sizeof path));
+}
+
 static void test_bad(void **state)
 {
 	static const char *const texts[] = {
@@ -75,8 +121,6 @@ static void test_bad(void **state)
 		"https://user@host/a.gguf",
 		"https://user:secret@host/a.gguf",
 		"https://host/a b",
-		"https://host/a-00001-of-00003.gguf?x=1",
-		"hf:owner/repo/Q8_0/a-00002-of-00003.gguf",
 		"https://host/\r\nx: y",
 	};
 	(void)state;
@@ -110,6 +154,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_encoded),
 	};
