@@ -107,9 +107,12 @@ void fetch_explain(const struct fetch_headers *headers, const char *url, bool to
 	*final = status >= 400 && status < 500 && status != 429 && status != 408 && status != 425;
 	if (status == 401 || status == 403) {
 		error_set(error, STATUS_FORBIDDEN, "%.100s refuses it (HTTP %ld)", host, status);
-		error_hint(error, token ? "the access token does not open it: accept the model's terms there, or take "
-					  "another token"
-					: "it may need an access token: add it again with one (--token-file)");
+		error_hint(error,
+			   token ? "the access token does not open it: accept the model's terms there, or take "
+				   "another token"
+				 : "it may need an access token, as gated and private repositories do: accept the "
+				   "model's terms on its page there, make a token that may read, and add the model "
+				   "again with it (exogpu model add --token-file FILE)");
 	} else if (status == 404 || status == 410) {
 		error_set(error, STATUS_NOT_FOUND, "%.100s does not have it (HTTP %ld)", host, status);
 	} else if (status == 429) {

@@ -410,8 +410,9 @@ static uint64_t taken_bytes(const struct models *models, const struct model *mod
 	if (!stat(part, &found))
 		bytes += (uint64_t)found.st_blocks * 512;
 	for (unsigned i = 1; i <= LIMIT_MODEL_PARTS; i++) {
-		if (fetch_part_file(model->record.path, i, part, MODEL_PATH_BYTES) &&
-		    !stat(strcat(part, ".part"), &found))
+		char one[sizeof part + 16];
+		snprintf(one, sizeof one, "%s.%05u.part", model->record.path, i); // fetch_part_file's
+		if (!stat(one, &found))
 			bytes += (uint64_t)found.st_blocks * 512;
 	}
 	return bytes;
