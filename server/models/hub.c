@@ -136,15 +136,32 @@ static bool better(const struct hub_file *file, const struct hub_file *than, con
 	return preferred != was ? preferred : file->bytes > than->bytes;
 }
 
+// The formats of the others, as far as there is room.
+static void say_others(const struct hub_files *files, const struct hub_file *best, char why[200])
+{
+	const char *before = "; others: ";
+	for (size_t i = 0; i < files->count; i++) {
+		const struct hub_file *file = &files->files[i];
+		const char *format = hub_format_of(file->source.file);
+		const size_t used = strlen(why);
+		if (file == best || !format || file->there < file->source.parts ||
+		    used + strlen(before) + strlen(format) >= 200)
+			continue;
+		snprintf(why + used, 200 - used, "%s%s", before, format);
+		before = ", ";
+	}
+}
+
 static void say_why(const struct hub_files *files, const struct hub_file *best, const struct models_room *room,
 		    char why[200])
 {
 	const bool alone = fit_of(best, room) == 2, preferred = is_preferred(best->source.file);
-	snprintf(why, 200, "%.110s, of %zu: %s%s", best->source.file, files->count,
+	snprintf(why, 200, "%.90s, of %zu: %s%s", best->source.file, files->count,
 		 preferred ? "of Q8_0 and Q4_K_M the largest" : "the largest",
 		 !room->known ? "; no device is known yet"
 		 : alone      ? " that fits one device"
 			      : " that fits several devices; none fits one");
+	say_others(files, best, why);
 }
 
 enum status hub_choose(const struct hub_files *files, const struct models_room *room, const struct hub_file **out,

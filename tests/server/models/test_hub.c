@@ -60,6 +60,13 @@ static void test_choice(void **state)
 		    !strstr(said, cases[i].why))
 			fail_msg("for %u and %u GiB %s is picked: %s", cases[i].device, cases[i].devices, picked, said);
 	}
+	char why[200];
+	const struct hub_file *file;
+	const struct models_room room = {.known = true, .device = 50ull << 30, .devices = 50ull << 30};
+	assert_int_equal(hub_choose(&files, &room, &file, why, NULL), STATUS_OK);
+	assert_string_equal(why,
+			    "m-Q4_K_M.gguf, of 7: of Q8_0 and Q4_K_M the largest that fits one device; others: F16, "
+			    "Q8_0, Q6_K, Q4_0");
 	hub_files_finish(&files);
 }
 
