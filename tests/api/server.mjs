@@ -26,12 +26,14 @@ export function temporary() {
 	return path;
 }
 
-// `promise`, or an error that says what did not happen in time.
+// `promise`, or an error that says what did not happen in time. The timer of what never settles, such as a call whose
+// answer somebody else took, keeps no process: that took every suite with such a call minutes at its end.
 export function within(promise, what, ms = patience) {
 	let timer;
 	const late = new Promise((_, reject) => {
 		timer = setTimeout(() => reject(new Error(`not within ${ms} ms: ${typeof what === "function" ? what() : what}`)), ms);
 	});
+	timer.unref();
 	return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
