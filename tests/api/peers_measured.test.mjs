@@ -39,9 +39,8 @@ describe("copies between GPUs", { skip: standin ? false : "EXOGPU_CUDA_STANDIN i
 	});
 
 	test("are not told where they could not be measured, and the devices are none the worse for it", async (context) => {
-		const found = await Promise.race([
-			directions((one) => /crash|signal|SEGV|killed/i.test(one.reason ?? ""), "a worker's end is told"),
-			directions((one) => one.bytes_per_s !== null, "it was measured: this build has no faults")]);
+		const found = await directions((one) => one.bytes_per_s !== null || /crash|signal|SEGV|killed/i.test(one.reason ?? ""),
+			"a worker's end is told, or it was measured: this build has no faults");
 		if (found.every((one) => one.bytes_per_s !== null)) return context.skip("a build without faults");
 		for (const one of found) assert.deepEqual([one.class, one.bytes_per_s, one.measured_at], ["peer", null, null]);
 		for (const one of await gpus()) assert.equal(one.verification.state, "passed");
