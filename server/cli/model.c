@@ -120,7 +120,7 @@ static const struct table_column list_columns[] = {
 
 static void add_row(struct table *table, const struct json *model)
 {
-	char text[FORMAT_BYTES];
+	char text[FORMAT_BYTES], held[48];
 	const struct json *architecture = json_get(model, "architecture"), *progress = json_get(model, "progress");
 	const char *state = json_get_string(model, "state", "");
 	const int64_t parameters = json_get_integer(architecture, "parameters", 0);
@@ -134,7 +134,7 @@ static void add_row(struct table *table, const struct json *model)
 			  (int)(100 * json_get_integer(progress, "done_bytes", 0) / total));
 	else
 		table_add(table, tone, "%s", state);
-	table_add(table, TONE_PLAIN, "%s", json_get_string(architecture, "format", ""));
+	table_add(table, TONE_PLAIN, "%s", model_format_text(architecture, held, sizeof held));
 	table_add(table, TONE_PLAIN, "%s", parameters ? format_count((double)parameters, text) : "");
 	table_add(table, TONE_PLAIN, "%s", format_memory(json_get_integer(model, "file_bytes", -1), text));
 	table_add(table, TONE_PLAIN, "%lld", (long long)json_get_integer(model, "instances", 0));

@@ -162,16 +162,24 @@ enum status model_progress_follow(struct client *client, struct json **model, bo
 	return status;
 }
 
+const char *model_format_text(const struct json *architecture, char *out, size_t size)
+{
+	const char *held = json_get_string(architecture, "format", ""),
+		   *own = json_get_string(architecture, "file_format", held);
+	snprintf(out, size, strcmp(own, held) != 0 ? "%s, held as %s" : "%s", own, held);
+	return out;
+}
+
 void model_progress_print(const struct json *model, bool left)
 {
-	char line[600], size[FORMAT_BYTES], count[FORMAT_BYTES];
+	char line[600], held[48], size[FORMAT_BYTES], count[FORMAT_BYTES];
 	const char *name = json_get_string(model, "name", ""), *id = json_get_string(model, "model_id", "");
 	const struct json *architecture = json_get(model, "architecture");
 	if (!strcmp(json_get_string(model, "state", ""), "ready"))
 		snprintf(line, sizeof line, "%s is ready: %s, %s parameters, %s, %s (%s)", name,
 			 json_get_string(architecture, "family", ""),
 			 format_count((double)json_get_integer(architecture, "parameters", 0), count),
-			 json_get_string(architecture, "format", ""),
+			 model_format_text(architecture, held, sizeof held),
 			 format_memory(json_get_integer(model, "file_bytes", -1), size), id);
 	else if (left)
 		snprintf(line, sizeof line,

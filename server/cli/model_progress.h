@@ -8,3 +8,5 @@
 enum status model_progress_follow(struct client *client, struct json **model, bool *left, struct error *error);
 // Print the outcome to standard output.
 void model_progress_print(const struct json *model, bool left);
+// What a model's file is in, by its own name, and how that is held where it is another format; returns `out`.
+const char *model_format_text(const struct json *architecture, char *out, size_t size);

@@ -29,6 +29,7 @@ struct model_record {
 	// MODEL_READY and MODEL_MISSING. What the shape says of rotary positions is not kept: that is the worker's.
 	struct model_shape shape;
 	struct model_sizes sizes;
+	char file_format[16];           // of most bytes of the file; sizes.main_format is how they are held
 	char chat_template[33];         // "" if none was recognised
 	struct sampling_words sampling; // that the model's authors recommend
 	unsigned holds;                 // instances

@@ -78,6 +78,8 @@ struct json *model_architecture_json(const struct model_record *record)
 	for (size_t i = 0; i < COUNTS; i++)
 		set_count(json, counts[i].name, counts[i].small ? *counts[i].small : *counts[i].large);
 	json_set_string(json, "format", format_info(record->sizes.main_format)->name);
+	json_set_string(json, "file_format",
+			record->file_format[0] ? record->file_format : format_info(record->sizes.main_format)->name);
 	set_count(json, "kv_bytes_per_token", kv_bytes_per_token(&record->shape));
 	json_set_bool(json, "tied", record->shape.tied);
 	json_set_string(json, "chat_template", record->chat_template[0] ? record->chat_template : NULL);
@@ -128,6 +130,7 @@ static bool read_kept(const struct json *json, struct model_record *record)
 	shape->qkv_bias = json_get_bool(json, "qkv_bias", false);
 	shape->qk_norm = json_get_bool(json, "qk_norm", false) ? QK_NORM_HEADS : QK_NORM_NONE;
 	shape->tied = json_get_bool(json, "tied", false);
+	snprintf(record->file_format, sizeof record->file_format, "%s", json_get_string(json, "file_format", ""));
 	snprintf(record->chat_template, sizeof record->chat_template, "%s", json_get_string(json, "chat_template", ""));
 	sampling_read(json_get(json, "sampling"), &record->sampling);
 	return shape->family && sizes->main_format;

@@ -134,6 +134,7 @@ void models_work_read(void *context, const struct reading_result *result)
 	becomes->shape = result->shape;
 	becomes->sizes = result->sizes;
 	snprintf(becomes->sha256, sizeof becomes->sha256, "%s", result->sha256);
+	snprintf(becomes->file_format, sizeof becomes->file_format, "%s", result->file_format);
 	snprintf(becomes->chat_template, sizeof becomes->chat_template, "%s", result->chat_template);
 	becomes->sampling = result->sampling;
 	change->modified_ns = result->modified_ns;

@@ -191,6 +191,23 @@ static enum status fill(const struct file *file, uint8_t *range, size_t from, si
 	return STATUS_OK;
 }
 
+// A file's own name for what most of it is in: Q4_1, though that is held as F16.
+static void name_format(const struct gguf *gguf, char *out, size_t size)
+{
+	uint64_t formats[FORMAT_COUNT] = {0}, packings[PACKING_COUNT] = {0}, most = 0;
+	for (size_t i = 0; i < gguf_tensor_count(gguf); i++) {
+		const struct gguf_tensor *tensor = gguf_tensor(gguf, i);
+		uint64_t *bytes = tensor->packing ? &packings[tensor->packing] : &formats[tensor->format];
+		*bytes += tensor->bytes;
+		if (*bytes > most) {
+			most = *bytes;
+			snprintf(out, size, "%s",
+				 tensor->packing ? packing_info(tensor->packing)->name
+						 : format_info(tensor->format)->name);
+		}
+	}
+}
+
 static enum status describe(void *context, const uint8_t *bytes, const struct gguf *gguf, struct error *error)
 {
 	struct reading_result *result = context;
@@ -202,6 +219,7 @@ static enum status describe(void *context, const uint8_t *bytes, const struct gg
 	result->shape = *model_shape(model);
 	model_sizes(model, &result->sizes);
 	model_destroy(&model);
+	name_format(gguf, result->file_format, sizeof result->file_format);
 	struct chat_template template;
 	if (chat_template_recognise(gguf, &template))
 		snprintf(result->chat_template, sizeof result->chat_template, "%s", template.name);

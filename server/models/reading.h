@@ -36,6 +36,7 @@ struct reading_result {
 	int64_t modified_ns;
 	struct model_shape shape;
 	struct model_sizes sizes;
+	char file_format[16]; // that most bytes of the file are in, by its own name
 	char chat_template[33];
 	struct sampling_words sampling; // that the model's authors recommend
 };

@@ -80,12 +80,16 @@ describe("models", () => {
 			assert.equal(model.name, "a");
 			assert.equal(model.file_bytes, small.length);
 			assert.equal(model.sha256, sha256(small));
-			assert.deepEqual([model.architecture.family, model.architecture.layers, model.architecture.format, model.architecture.vocabulary],
-				["llama", 1, "F32", 300]);
+			const { family, layers, format, file_format: own, vocabulary } = model.architecture;
+			assert.deepEqual([family, layers, format, own, vocabulary], ["llama", 1, "F32", "F32", 300]);
 			assert.deepEqual((await admin.call("cluster.snapshot")).models, [model]);
 			const [entry] = await entries("model.hashed");
 			assert.deepEqual([entry.target, entry.outcome, entry.detail], [model.model_id, "ok",
 				{ sha256: sha256(small), bytes: small.length, source: model.source }]);
+		});
+		test("an architecture has its own name", async () => {
+			const { architecture } = await ready(new URL("../models/gemma3.gguf", import.meta.url).pathname);
+			assert.deepEqual([architecture.family, architecture.layers, architecture.file_format], ["gemma3", 7, "F16"]);
 		});
 		test("adding it again answers with it, and names are unique", async () => {
 			const one = await ready(local("a.gguf"));

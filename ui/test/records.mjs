@@ -164,6 +164,7 @@ export const architecture = (more = {}) => ({
   vocabulary: 32000,
   context_tokens: 2048,
   format: "Q4_0",
+  file_format: "Q4_0",
   embedding_bytes: 36_864_000,
   output_bytes: 53_755_904,
   layer_bytes: 24_797_184,

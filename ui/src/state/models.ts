@@ -38,9 +38,13 @@ export function parameters(n: number): string {
   return n >= 1e6 ? `${figure(n / 1e6)} M` : figure(n);
 }
 
+/** "Q4_0", or "Q4_1, held as F16" where that is how it is computed with. */
+export const formatText = (of: ModelArchitecture): string =>
+  of.file_format && of.file_format !== of.format ? `${of.file_format}, held as ${of.format}` : of.format;
+
 /** "llama, 1.1 B parameters, Q4_0" */
 export const describeModel = (of: ModelArchitecture): string =>
-  `${of.family}, ${parameters(of.parameters)} parameters, ${of.format}`;
+  `${of.family}, ${parameters(of.parameters)} parameters, ${formatText(of)}`;
 
 /** The share that is done, 0 to 100; null while nothing is known. */
 export function shareDone(done: number, total: number | null): number | null {

@@ -1,7 +1,7 @@
 /* One model: what is in its file, what runs of it, and where it would go. */
 import type { Model } from "../../lib/api.gen";
 import { figure, fullTime, memory } from "../../lib/format";
-import { instancesOf, mayManage, parameters } from "../../state/models";
+import { formatText, instancesOf, mayManage, parameters } from "../../state/models";
 import { useApp } from "../app-context";
 import { Fact, Figure, Panel } from "../parts";
 import { Page } from "../shell";
@@ -63,7 +63,7 @@ function Facts({ model }: { model: Model }) {
           <>
             <Fact name="Family">{of.family}</Fact>
             <Fact name="Parameters">
-              {parameters(of.parameters)}, {of.format}
+              {parameters(of.parameters)}, {formatText(of)}
             </Fact>
             <Fact name="Layers">
               {of.layers}, each <Figure {...memory(of.layer_bytes)} />
