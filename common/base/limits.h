@@ -194,6 +194,12 @@ enum {
 	LIMIT_MERGES = 4 * 1024 * 1024,              // of byte-level BPE
 	LIMIT_TOKEN_COLLISIONS = 1024,               // of a vocabulary's texts in their table: an honest one has dozens
 	LIMIT_TOKENIZE_BYTES = LIMIT_BODY_BYTES,     // of one text; positions in it are 32 bits
+	LIMIT_JINJA_TEMPLATE_BYTES = 256 * 1024,     // of a model's chat template
+	LIMIT_JINJA_TEXT_BYTES = LIMIT_TOKENIZE_BYTES, // that one makes, on its way too
+	LIMIT_JINJA_MEMORY = 256 * 1024 * 1024,      // of one rendering
+	LIMIT_JINJA_STEPS = 50 * 1000 * 1000,        // of it: about two seconds
+	LIMIT_JINJA_DEPTH = 400,                     // of what is nested in it, calls of macros too
+	LIMIT_JINJA_RANGE = 100000,                  // as Jinja's sandbox has it
 	LIMIT_MODELS = 1024,                         // that are known
 	LIMIT_MODEL_HEADER_BYTES = 256 * 1024 * 1024, // of a model file, before its data
 	LIMIT_INSTANCE_STAGES = 64,                  // of one model instance

@@ -1,4 +1,4 @@
-/* Conversations in the known chat templates. See chat.h.
+/* Conversations in the chat templates that have names, for files without one. See chat.h.
  *
  * Each family is a function, which its templates' rules vary. What they write goes through a writer: text is gathered
  * and made into tokens up to the next marker, as one piece, because words may begin in the template and end in the
@@ -536,6 +536,8 @@ enum status chat_template_apply(const struct chat_template *template, const stru
 	enum status status = check_messages(conversation->messages, conversation->count, error);
 	if (status)
 		return status;
+	if (template->program)
+		return chat_render(template, tokenizer, conversation, out, error);
 	buffer_init(&writer.text, LIMIT_TOKENIZE_BYTES);
 	if (conversation->thinking != THINKING_UNSAID && !has(&writer, CHAT_SWITCHES))
 		refuse(&writer, "enable_thinking is not known to it");

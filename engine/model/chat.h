@@ -1,13 +1,14 @@
-/* Chat templates. A model file has its template as a Jinja program; we run no programs of files. The families that are
- * known are recognised by what is particular in the text, and written here by hand: chat_read.c reads the text, chat.c
- * writes conversations. What cannot be read exactly is said to be unknown, and can be named instead.
- * Thread: any; nothing is kept. */
+/* Chat templates. A model file has its template as a Jinja program, which engine/jinja runs: chat_render.c gives it the
+ * conversation and makes tokens of what it writes. For a file without one a template can be named instead: those are
+ * written by hand in chat.c; chat_read.c has their names, and tells which of them a file's template is like, for
+ * people. Thread: any; a template that is made does not change. */
 #pragma once
+#include "engine/jinja/jinja.h"
 #include "engine/model/tokenizer.h"
 
 enum {
 	CHAT_SYSTEM_BYTES = 16384,
-	CHAT_TEXT_BYTES = 65536, // of a template; a longer one is unknown
+	CHAT_TEXT_BYTES = 65536, // of a template that is compared with those that have names
 	CHAT_NAMES_BYTES = 256,
 	CHAT_DATE = 1, // the byte of `system` where the day is written
 };
@@ -20,6 +21,7 @@ enum chat_family {
 	CHAT_MISTRAL,
 	CHAT_DEEPSEEK,
 	CHAT_ZEPHYR,
+	CHAT_JINJA,
 };
 
 // What tells the templates of one family apart.
@@ -47,15 +49,19 @@ enum chat_rule {
 };
 
 struct chat_template {
-	enum chat_family family; // CHAT_UNKNOWN: none
-	const char *name;        // static: "llama3", "chatml", …; NULL: none
-	unsigned rules;          // enum chat_rule
+	enum chat_family family;        // CHAT_UNKNOWN: none; of a file's own that is like none: CHAT_JINJA
+	struct jinja_template *program; // the file's own; NULL: one that is named. Owned
+	const char *name; // static: "llama3", "chatml", …, of a file's own what it is like, or "jinja"; NULL: none
+	unsigned rules;   // enum chat_rule
 	// What a conversation without a system message is given; of Llama 3, what stands before any. "": nothing.
 	char system[CHAT_SYSTEM_BYTES];
 };
 
-// By the file's tokenizer.chat_template. False, and CHAT_UNKNOWN, if it has none or it is unknown: then the model
-// completes, and a chat is refused with a hint.
+// The file's own template. `out` is empty (CHAT_UNKNOWN) if it has none: then the model completes, and a chat is
+// refused with a hint. Errors: those of jinja_template_create, and `out` is empty then too.
+enum status chat_template_of_file(const struct gguf *gguf, struct chat_template *out, struct error *error);
+void chat_template_finish(struct chat_template *template);
+// Which of those that have names a file's template is like: its family, rules and name. False: none.
 bool chat_template_recognise(const struct gguf *gguf, struct chat_template *out);
 // By its name, as is usual for it, whatever the file has. False: there is no such name.
 bool chat_template_named(const char *name, struct chat_template *out);
@@ -75,7 +81,10 @@ struct conversation {
 	int64_t now_ms;              // wall clock: the day, in UTC, of templates that tell it
 };
 // The whole conversation and the beginning of the assistant's answer, as tokens. Text of messages never becomes special
-// tokens, whatever it looks like. Errors: STATUS_INVALID_PARAMS (a role, or an order of roles, that the family does not
-// know), and tokenize's.
+// tokens, whatever it looks like. Errors: STATUS_INVALID_PARAMS (a role, or what the template refuses, in its own
+// words), those of jinja_render, and tokenize's.
 enum status chat_template_apply(const struct chat_template *template, const struct tokenizer *tokenizer,
 				const struct conversation *conversation, struct token_list *out, struct error *error);
+// The same for a file's own template; messages have been looked at.
+enum status chat_render(const struct chat_template *template, const struct tokenizer *tokenizer,
+			const struct conversation *conversation, struct token_list *out, struct error *error);

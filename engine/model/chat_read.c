@@ -1,6 +1,7 @@
-/* What a template's text says: its family, its rules, and the system message that it has by itself. See chat.h.
+/* Which of the templates that have names a file's is like: its family, its rules, and its own system message. See
+ * chat.h.
  *
- * The text is not run and not parsed as a program: it is looked through for forms that published templates have, each
+ * The text is not run here: it is looked through for forms that published templates have, each
  * of which means one thing. A text with more than these, in a place where it matters, is unknown. Everything here is
  * bounded: the text by CHAT_TEXT_BYTES, names of variables that stand for each other by LOOKUPS. Thread: any. */
 #include "engine/model/chat.h"

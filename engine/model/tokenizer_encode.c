@@ -301,7 +301,7 @@ static enum status encode_text(struct encoder *encoder, const char *text, size_t
 // ---- special tokens ----
 
 // The longest special token that the text begins with: among those that begin with its first bytes, ever fewer.
-static int32_t find_special(const struct tokenizer *tokenizer, const uint8_t *text, size_t length)
+int32_t tokenizer_special(const struct tokenizer *tokenizer, const uint8_t *text, size_t length)
 {
 	uint32_t low = tokenizer->special_first[text[0]], high = tokenizer->special_first[text[0] + 1];
 	int32_t found = NO_TOKEN;
@@ -340,7 +340,7 @@ static enum status encode_all(struct encoder *encoder, const struct tokenize_par
 	bool prefix = !params->continues;
 	size_t from = 0;
 	for (size_t at = 0; params->special && at < params->length && !status;) {
-		int32_t token = find_special(tokenizer, (const uint8_t *)params->text + at, params->length - at);
+		int32_t token = tokenizer_special(tokenizer, (const uint8_t *)params->text + at, params->length - at);
 		if (token == NO_TOKEN) {
 			at++;
 			continue;

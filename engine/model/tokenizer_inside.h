@@ -64,3 +64,6 @@ static inline const uint8_t *token_text(const struct tokenizer *tokenizer, uint3
 int32_t tokenizer_lookup(const struct tokenizer *tokenizer, const uint8_t *bytes, size_t length);
 // The index of the merge of two tokens; NO_TOKEN if there is none.
 int32_t tokenizer_merge(const struct tokenizer *tokenizer, uint32_t left, uint32_t right);
+// The longest special token (control, user-defined, unknown) that the text, which is not empty, begins with; NO_TOKEN
+// if there is none.
+int32_t tokenizer_special(const struct tokenizer *tokenizer, const uint8_t *text, size_t length);

@@ -104,6 +104,7 @@ struct instance {
 	struct model *model;
 	struct tokenizer *tokenizer;
 	struct chat_template chat_template; // CHAT_UNKNOWN: it has none
+	char template_fault[384];           // why the file's own cannot be read; "": it can, or there is none
 	struct instance_ring *ring;         // NULL: it is the whole model
 	struct gguf *gguf;
 	struct vocabulary *vocabulary; // the reader's: made when the first form is asked for

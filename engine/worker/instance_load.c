@@ -119,14 +119,17 @@ static enum status tell_progress(void *context, uint64_t loaded_bytes, struct er
 
 // ---- parts ----
 
-// The file's own, or that of the family that is asked for.
+// The file's own, or the one that is asked for. A model whose own cannot be read completes, and chats are told why.
 static enum status take_template(struct instance *instance, const struct json *params, struct error *error)
 {
 	const char *name = json_get_string(params, "chat_template", NULL);
-	if (!name)
-		chat_template_recognise(instance->gguf, &instance->chat_template);
-	else if (!chat_template_named(name, &instance->chat_template))
+	struct error fault = {0};
+	if (!name) {
+		chat_template_of_file(instance->gguf, &instance->chat_template, &fault);
+		memcpy(instance->template_fault, fault.message, sizeof instance->template_fault);
+	} else if (!chat_template_named(name, &instance->chat_template)) {
 		return error_set(error, STATUS_INVALID_PARAMS, "there is no chat template %.32s", name);
+	}
 	return STATUS_OK;
 }
 
@@ -427,6 +430,7 @@ void instance_unload(struct instance *instance)
 	free(instance->rope);
 	instance->rope = NULL;
 	tokenizer_destroy(&instance->tokenizer);
+	chat_template_finish(&instance->chat_template);
 	model_destroy(&instance->model);
 	gguf_destroy(&instance->gguf);
 }

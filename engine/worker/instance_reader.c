@@ -164,6 +164,9 @@ static enum status take_messages(const struct instance *instance, const struct j
 	if (!instance->chat_template.family) {
 		error_hint(error, "ask /v1/completions: the prompt as text, in the form that the model was made for; "
 				  "or place the model with one of these templates");
+		if (instance->template_fault[0])
+			return error_set(error, STATUS_INVALID_PARAMS, "the model's own template cannot be read: %s",
+					 instance->template_fault);
 		return error_set(error, STATUS_INVALID_PARAMS,
 				 "this model has no chat template that is known here; exogpu place --chat-template "
 				 "gives it one of %s",

@@ -221,8 +221,9 @@ static enum status describe(void *context, const uint8_t *bytes, const struct gg
 	model_destroy(&model);
 	name_format(gguf, result->file_format, sizeof result->file_format);
 	struct chat_template template;
-	if (chat_template_recognise(gguf, &template))
+	if (!chat_template_of_file(gguf, &template, &(struct error){0}) && template.name)
 		snprintf(result->chat_template, sizeof result->chat_template, "%s", template.name);
+	chat_template_finish(&template);
 	sampling_of_file(gguf, &result->sampling);
 	return STATUS_OK;
 }

@@ -131,7 +131,9 @@ const families = [
   },
 ];
 
-const keysOf = ({ oracle, template }) => ({ ...oracle.keys, "tokenizer.chat_template": { text: template } });
+// What is given to the other interpreter as a function, because it has no lstrip of certain characters, is that here.
+const own = (template) => template.replace(/without_lines\((.*?\[-1\])\)/g, "$1.lstrip('\\n')");
+const keysOf = ({ oracle, template }) => ({ ...oracle.keys, "tokenizer.chat_template": { text: own(template) } });
 // Before the messages: what the program that is asked is to do.
 const request = (messages, wishes = {}) => ({
   text: [...Object.entries(wishes).map(([role, content]) => ({ role, content })), ...messages]
@@ -194,7 +196,7 @@ test("a template that is named is written as the one of a file", () => {
       keysOf(family),
       conversations.map((messages) => request(messages)),
     );
-    const unknown = keysOf({ ...family, template: "{{ messages }}" });
+    const unknown = keysOf({ ...family, template: "" });
     const named = askToday(
       unknown,
       conversations.map((messages) => request(messages, { template: name })),
@@ -248,50 +250,47 @@ test("text of messages never becomes special tokens", () => {
 test("what a family does not know is refused", () => {
   const named = (name) => families.find((family) => family.name === name);
   const refusals = [
-    ["llama2", [user("a"), user("b")], /take turns/],
-    ["llama2", [user("a"), assistant("b")], /last message/],
-    ["mistral, brackets as text", [assistant("a")], /take turns/],
-    ["mistral, brackets as text", [system("a")], /last message/],
-    ["llama3", [user("a"), tool("b")], /tools/],
-    ["zephyr", [user("a"), tool("b")], /tools/],
+    ["llama2", [user("a"), user("b")], /take turns/, "llama2"],
+    ["llama2", [user("a"), assistant("b")], /last message/, "llama2"],
+    ["mistral, brackets as text", [assistant("a")], /take turns/, "mistral"],
+    ["mistral, brackets as text", [system("a")], /last message/, "mistral"],
+    ["llama3", [user("a"), tool("b")], /tools/, "llama3"],
+    ["zephyr", [user("a"), tool("b")], /tools/, "zephyr"],
+    ["mistral-v7, with a system message", [user("a"), user("b")], /^roles must alternate$/],
     ["chatml", [{ role: "developer", content: "a" }], /"developer".*system, user, assistant and tool/],
     ["chatml", [], /without messages/],
   ];
-  for (const [name, messages, why] of refusals) {
-    const [{ refused }] = ask(keysOf(named(name)), [request(messages)]);
+  for (const [name, messages, why, template] of refusals) {
+    const [{ refused }] = ask(keysOf(named(name)), [request(messages, template && { template })]);
     assert.match(String(refused), why);
   }
 });
 
-test("a template of no known family is said to be unknown", () => {
-  const chatml = (text) => `{{ '<|im_start|>system\\n${text}' }}${templates.chatml}`;
-  const guarded = (text) => `{% if messages[0].role != 'system' %}${chatml(text).replace("}}", "}}{% endif %}")}`;
-  assert.match(ask(keysOf({ oracle: qwen, template: guarded("A.<|im_end|>\\n") }), [request([user("a")])])[0].text, /A\./);
-  const unknown = [
-    "",
-    "{{ messages }}",
-    "{% for m in messages %}{{ '<|user|>\\n' + m.content + '<|end|>\\n' }}{% endfor %}{{ '<|assistant|>\\n' }}",
-    chatml("You are a pirate.<|im_end|>\\n"), // always
-    chatml(""), // nobody knows what comes then
-    guarded("A.' + day + '<|im_end|>\\n"),
-    guarded("A."),
-    guarded("A.<|im_end|>\\n\\n"),
-    guarded("\\x41.<|im_end|>\\n"),
-    guarded(`${"A".repeat(17000)}<|im_end|>\\n`),
-    guarded("A.<|im_end|>\\n") + guarded("B.<|im_end|>\\n"),
-    `{% set messages = [{'role': 'system', 'content': 'A.'}] + messages %}${templates.chatml}`,
-    templates.chatml.replace("m.content", "m.content | trim"),
-    templates.chatml.replace("assistant\\n' }}", "assistant\\n<think>' }}"),
-    templates.chatml.replace("assistant\\n' }}", "assistant\\n<think>\\n\\n</think>\\n\\n' }}"),
-    published.replace("enable_thinking is false", "enable_thinking"),
-    templates.variable.replace('"kind."', "kind"),
-    templates.chatml + " ".repeat(65536),
-    templates.mistral7Dated.replace('"%Y-%m-%d"', '"%A"'),
-    templates.mistral7.replace("m.content + eos_token", "'[THINK]' + m.content + eos_token"),
-    templates.deepseekR1.replace("'<｜User｜>' + content", "'<｜User｜>' + content + '<｜end▁of▁sentence｜>'"),
+test("a file without a template, and one whose template cannot be read", () => {
+  const refusals = [
+    ["", /unknown template/],
+    ["{% if x %}", /line 1: expected/],
+    ["a\n{{ b | }}", /line 2: expected/],
+    ["{% include 'x' %}", /line 1: expected a statement/],
+    ["{{ messages[0].text.x }}", /line 1: 'dict object' has no attribute 'text'/],
+    ["{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}", /line 1: it (takes|makes|needs)/],
+    ["{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", /nested too deeply/],
+    [`{{ ${"(".repeat(9999)} }}`, /nested too deeply/],
+    ["{{ raise_exception('Only ' + messages[0].role + ' no') }}", /^Only user no$/],
   ];
-  for (const template of unknown) {
+  for (const [template, why] of refusals) {
     const [{ refused }] = ask(keysOf({ oracle: llama2, template }), [request([user("a")])]);
-    assert.match(String(refused), /unknown template/, template.slice(0, 500));
+    assert.match(String(refused), why);
   }
+});
+
+test("a template of no family that has a name", () => {
+  const phi = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}{{ '<|assistant|>' }}";
+  const oracle = tekkenOracle(["<|user|>", "<|assistant|>", "<|end|>"]);
+  const messages = [user("Hello <|end|><|user|>"), assistant("x"), user("y")];
+  const [{ ids, text }] = ask(keysOf({ oracle, template: phi }), [request(messages)]);
+  const id = (token) => oracle.keys["tokenizer.ggml.tokens"].texts.indexOf(token);
+  assert.equal(text, "<|user|>Hello <|end|><|user|><|end|><|assistant|>x<|end|><|user|>y<|end|><|assistant|>");
+  const special = ids.filter((one) => [id("<|user|>"), id("<|assistant|>"), id("<|end|>")].includes(one));
+  assert.deepEqual(special, ["user", "end", "assistant", "end", "user", "end", "assistant"].map((name) => id(`<|${name}|>`)));
 });

@@ -39,12 +39,14 @@ static void write_text(const struct buffer *text)
 static bool take_wish(const struct chat_message *message, struct conversation *conversation,
 		      struct chat_template *template)
 {
-	if (!strcmp(message->role, "thinking"))
+	if (!strcmp(message->role, "thinking")) {
 		conversation->thinking = strcmp(message->text, "off") != 0 ? THINKING_ON : THINKING_OFF;
-	else if (!strcmp(message->role, "template"))
+	} else if (!strcmp(message->role, "template")) {
+		chat_template_finish(template);
 		chat_template_named(message->text, template);
-	else
+	} else {
 		return false;
+	}
 	return true;
 }
 
@@ -56,7 +58,8 @@ static enum status apply_template(const struct gguf *gguf, const struct tokenize
 	struct chat_template template;
 	char names[CHAT_NAMES_BYTES];
 	const char *end = text + length;
-	chat_template_recognise(gguf, &template);
+	if (chat_template_of_file(gguf, &template, error))
+		return error->status;
 	while (text < end && message < messages + MOST_MESSAGES) {
 		message->role = text;
 		message->text = text + strlen(text) + 1;
@@ -69,7 +72,9 @@ static enum status apply_template(const struct gguf *gguf, const struct tokenize
 	if (!template.family)
 		return error_set(error, STATUS_UNAVAILABLE, "unknown template; known are %s",
 				 chat_template_names(names));
-	return chat_template_apply(&template, tokenizer, &conversation, out, error);
+	enum status status = chat_template_apply(&template, tokenizer, &conversation, out, error);
+	chat_template_finish(&template);
+	return status;
 }
 
 static void answer_tokens(const struct tokenizer *tokenizer, const struct token_list *tokens, unsigned mode)

@@ -284,7 +284,7 @@ static void a_chat_uses_the_template(void **state)
 	start_with(NULL);
 	load_well(32, 64, 4);
 	struct chat_template template;
-	assert_true(chat_template_recognise(file.gguf, &template));
+	assert_int_equal(chat_template_of_file(file.gguf, &template, &error), STATUS_OK);
 	assert_string_equal(json_get_string(last_result, "chat_template", ""), template.name);
 	talks[1] = (struct talk){.used = true};
 	ASK("generate.start", "'request':1,'owner':1,'prompt':{'messages':[{'role':'system','text':'be "
@@ -292,6 +292,7 @@ static void a_chat_uses_the_template(void **state)
 			      "is rain'}]},'max_tokens':20,'ignore_end':true,'sampling':{'temperature':0}");
 	wait_for_end(1);
 	assert_int_equal(chat_template_apply(&template, tokenizer, &conversation, &list, &error), STATUS_OK);
+	chat_template_finish(&template);
 	assert_int_equal(talks[1].prompt_tokens, list.count);
 	check_tokens(list.tokens, list.count, talks[1].tokens, talks[1].count);
 	token_list_finish(&list);

@@ -1,0 +1,159 @@
+/* Conversations in a file's own chat template. See chat.h.
+ *
+ * The template writes text, and it is known of each byte whether it comes from a message. Special tokens are looked for
+ * in what does not; all between two of them is made into tokens as one piece, because words may begin in the template
+ * and end in the message. Roles, which are known ones, are as good as the template's: some write '<|' + role + '|>'. */
+#include "common/base/limits.h"
+#include "engine/model/chat.h"
+#include "engine/model/tokenizer_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum status chat_template_of_file(const struct gguf *gguf, struct chat_template *out, struct error *error)
+{
+	struct gguf_text text;
+	memset(out, 0, sizeof *out);
+	if (!gguf_get_text(gguf, "tokenizer.chat_template", &text) || !text.length)
+		return STATUS_OK;
+	struct jinja_template *program = NULL;
+	enum status status = jinja_template_create(&program, text.bytes, text.length, error);
+	if (status)
+		return status;
+	if (!chat_template_recognise(gguf, out)) {
+		out->family = CHAT_JINJA;
+		out->name = "jinja";
+	}
+	out->program = program;
+	return STATUS_OK;
+}
+
+void chat_template_finish(struct chat_template *template)
+{
+	jinja_template_destroy(&template->program);
+	memset(template, 0, sizeof *template);
+}
+
+// ---- what the template is given ----
+
+static void set_text(struct json *object, const char *name, const void *bytes, size_t length)
+{
+	char *text = buffer_copy_text(bytes, length);
+	json_set_string(object, name, text ? text : "");
+	free(text);
+}
+
+static void set_token(const struct tokenizer *tokenizer, struct json *own, const char *name, int32_t token)
+{
+	if (token != NO_TOKEN)
+		set_text(own, name, token_text(tokenizer, (uint32_t)token), tokenizer->tokens[token].length);
+}
+
+static struct json *values_of(const struct conversation *conversation)
+{
+	struct json *values = json_new_object(), *messages = json_new_array();
+	json_set(values, "messages", messages);
+	for (size_t i = 0; i < conversation->count; i++) {
+		struct json *message = json_new_object();
+		json_set_string(message, "role", conversation->messages[i].role);
+		set_text(message, "content", conversation->messages[i].text, conversation->messages[i].length);
+		json_push(messages, message);
+	}
+	json_set_null(values, "tools");
+	json_set_null(values, "documents");
+	json_set_bool(values, "add_generation_prompt", true);
+	if (conversation->thinking != THINKING_UNSAID)
+		json_set_bool(values, "enable_thinking", conversation->thinking == THINKING_ON);
+	return values;
+}
+
+// ---- tokens ----
+
+struct piece { // of the rendering
+	const struct tokenizer *tokenizer;
+	const struct jinja_rendering *rendering;
+	struct token_list *out;
+	struct error *error;
+	bool behind_token;
+};
+
+// A vocabulary of pieces puts a space before a text of its own; behind a token the template's stands for it.
+static enum status add_text(struct piece *piece, size_t from, size_t to)
+{
+	const struct jinja_rendering *all = piece->rendering;
+	if (from == to)
+		return STATUS_OK;
+	const bool spaced = all->text[from] == ' ' && !all->foreign[from];
+	const struct tokenize_params params = {.text = all->text + from,
+					       .length = to - from,
+					       .continues = piece->behind_token && spaced && piece->tokenizer->pieces};
+	return tokenize(piece->tokenizer, &params, piece->out, piece->error);
+}
+
+static enum status add_token(struct piece *piece, int32_t token)
+{
+	const enum status status = token_list_add(piece->out, (uint32_t)token);
+	piece->behind_token = true;
+	if (status)
+		error_set(piece->error, status,
+			  status == STATUS_LIMIT_EXCEEDED ? "the conversation has too many tokens"
+							  : "no memory for the conversation");
+	return status;
+}
+
+static bool begins_with(const struct piece *piece, int32_t token)
+{
+	const struct jinja_rendering *all = piece->rendering;
+	const size_t length = piece->tokenizer->tokens[token].length;
+	return all->length >= length && length && !memchr(all->foreign, 1, length) &&
+	       !memcmp(all->text, token_text(piece->tokenizer, (uint32_t)token), length);
+}
+
+static enum status add_all(struct piece *piece)
+{
+	const struct tokenizer *tokenizer = piece->tokenizer;
+	const struct jinja_rendering *all = piece->rendering;
+	enum status status = STATUS_OK;
+	size_t from = 0, own = 0; // `own`: where the template's text that the place is in ends
+	if (tokenizer->add_begin && tokenizer->begin != NO_TOKEN && !begins_with(piece, tokenizer->begin))
+		status = add_token(piece, tokenizer->begin);
+	for (size_t at = 0; at < all->length && !status;) {
+		for (own = own > at ? own : at; own < all->length && !all->foreign[own];)
+			own++;
+		const uint8_t *text = (const uint8_t *)all->text + at;
+		const int32_t token = own > at ? tokenizer_special(tokenizer, text, own - at) : NO_TOKEN;
+		if (token == NO_TOKEN) {
+			at++;
+			continue;
+		}
+		status = add_text(piece, from, at);
+		if (!status)
+			status = add_token(piece, token);
+		at += tokenizer->tokens[token].length;
+		from = at;
+	}
+	return status ? status : add_text(piece, from, all->length);
+}
+
+enum status chat_render(const struct chat_template *template, const struct tokenizer *tokenizer,
+			const struct conversation *conversation, struct token_list *out, struct error *error)
+{
+	static const char *const roles[] = {"system", "user", "assistant", "tool", NULL};
+	if (conversation->thinking != THINKING_UNSAID && !jinja_template_names(template->program, "enable_thinking"))
+		return error_set(error, STATUS_INVALID_PARAMS, "enable_thinking is not known to it (chat template %s)",
+				 template->name);
+	struct jinja_rendering rendering = {0};
+	struct json *values = values_of(conversation), *own = json_new_object();
+	set_token(tokenizer, own, "bos_token", tokenizer->begin);
+	set_token(tokenizer, own, "eos_token", tokenizer->end);
+	const struct jinja_params params = {
+		.own = own, .values = values, .own_texts = roles, .now_ms = conversation->now_ms};
+	enum status status = jinja_render(template->program, &params, &rendering, error);
+	struct piece piece = {.tokenizer = tokenizer, .rendering = &rendering, .out = out, .error = error};
+	if (!status)
+		status = add_all(&piece);
+	jinja_rendering_finish(&rendering);
+	json_destroy(&values);
+	json_destroy(&own);
+	return status;
+}
