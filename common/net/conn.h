@@ -3,11 +3,11 @@
  * what TLS makes of it, read.c what comes, close.c control frames and its end, keys.c those of TLS. Not for others.
  * Thread: the loop's. */
 #pragma once
-#include "common/net/arrival.h"
 #include "common/net/frame.h"
+#include "common/net/http/arrival.h"
 #include "common/net/receive.h"
-#include "common/net/records.h"
-#include "common/net/tls_lws.h"
+#include "common/net/tls/records.h"
+#include "common/net/tls/tls_lws.h"
 
 enum { CLOSE_REASON_BYTES = 120 };
 

@@ -8,10 +8,10 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/net/arrival.h"
 #include "common/net/frame.h"
+#include "common/net/http/arrival.h"
 #include "common/net/loop_lws.h"
-#include "common/net/tls_lws.h"
+#include "common/net/tls/tls_lws.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* A connection between nodes as the files that make it up see it: peer.c has the messages, peer_open.c how it comes
  * about. Not for others. Thread: the loop's. */
 #pragma once
-#include "common/net/certificate.h"
 #include "common/net/peer.h"
+#include "common/net/tls/certificate.h"
 
 #include <sys/socket.h>
 

@@ -7,7 +7,7 @@
 #include "common/net/conn.h"
 #include "common/net/loop_lws.h"
 #include "common/net/peer_inside.h"
-#include "common/net/tls_lws.h"
+#include "common/net/tls/tls_lws.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

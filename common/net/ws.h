@@ -9,7 +9,7 @@
 #include "common/base/buffer.h"
 #include "common/base/limits.h"
 #include "common/net/loop.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 
 #include <sys/types.h>
 

@@ -5,9 +5,9 @@
 #include "common/base/log.h"
 #include "common/base/paths.h"
 #include "common/base/ticket_text.h"
-#include "engine/node/find.h"
-#include "engine/node/join.h"
 #include "engine/node/record.h"
+#include "engine/node/uplink/find.h"
+#include "engine/node/uplink/join.h"
 
 #include <stdio.h>
 #include <string.h>

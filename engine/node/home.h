@@ -3,8 +3,8 @@
 #pragma once
 #include "common/net/loop.h"
 #include "common/wire/contract.h"
-#include "engine/node/credentials.h"
 #include "engine/node/options.h"
+#include "engine/node/uplink/credentials.h"
 
 struct home {
 	const struct node_options *options;

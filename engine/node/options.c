@@ -6,7 +6,7 @@
 #include "common/base/paths.h"
 #include "common/base/ticket_text.h"
 #include "engine/backend.h"
-#include "engine/node/spares.h"
+#include "engine/node/workers/spares.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -16,7 +16,7 @@ struct node_options {
 	char data[4096];      // the node's own folder in it
 	char name[65];
 	bool enabled[BACKEND_COUNT];
-	int spares; // as in engine/node/spares.h
+	int spares; // as in engine/node/workers/spares.h
 	enum log_level log_level;
 	int parent; // --parent; 0: none was said
 	bool help;  // the usage was asked for, and printed

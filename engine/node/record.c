@@ -2,7 +2,7 @@
 #include "engine/node/record.h"
 
 #include "engine/device/host.h"
-#include "engine/node/addresses.h"
+#include "engine/node/uplink/addresses.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "common/base/private_file.h"
 #include "common/journal/note.h"
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,8 +7,8 @@
  * where it was. /proc is mounted anew where the process has a namespace of process ids: it shows that alone.
  *
  * The kernel's calls are named here by number, since headers are often older than kernels. */
-#include "engine/worker/reach.h"
-#include "engine/worker/sandbox.h"
+#include "engine/worker/confine/reach.h"
+#include "engine/worker/confine/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>

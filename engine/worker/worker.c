@@ -12,9 +12,9 @@
 #include "common/wire/message.h"
 #include "engine/backend.h"
 #include "engine/stage.h"
+#include "engine/worker/confine/sandbox.h"
 #include "engine/worker/fault.h"
-#include "engine/worker/instance.h"
-#include "engine/worker/sandbox.h"
+#include "engine/worker/instance/instance.h"
 #include "engine/worker/session.h"
 #include "engine/worker/verify.h"
 
@@ -36,7 +36,7 @@ static const char usage[] =
 	"usage: exogpu worker [--parent PID] [--namespaces FLAGS] [--refused ERRNO] [--user UID] [--group GID]\n"
 	"Started by `exogpu node` with a socket on descriptor 3; not meant to be started by hand.\n";
 
-// As the node says it on the command line (engine/node/spawn.h); 0: it does not.
+// As the node says it on the command line (engine/node/workers/spawn.h); 0: it does not.
 static struct {
 	long parent;
 	long namespaces;  // CLONE_NEW..., that this process was made in

@@ -2,12 +2,13 @@
  *
  * `exogpu worker --parent PID ...` speaks the node-to-worker methods of schema/node.json over the socket on
  * descriptor 3. worker.enumerate, verify, peers and compile are one request, one answer, and then it ends; before the
- * answer it sends a message without a head, with the other end of its filter of system calls (engine/node/refusals.h),
- * where it has one. worker.open makes it a session's worker: it then also has a stream to the server on descriptor 4,
- * speaks the server-to-worker methods there, and stays until either ends or it is killed. worker.instance makes it a
- * model instance's: the same, with the model's file on descriptor 5 and instance.load and generate.* on the stream. It
- * ends when its node dies. A driver that hangs is ended from outside, by the node's deadline, or by the worker's own
- * reader thread when a launch outlasts its timeout_ms. Faults for tests: see fault.h. */
+ * answer it sends a message without a head, with the other end of its filter of system calls
+ * (engine/node/workers/refusals.h), where it has one. worker.open makes it a session's worker: it then also has a
+ * stream to the server on descriptor 4, speaks the server-to-worker methods there, and stays until either ends or it is
+ * killed. worker.instance makes it a model instance's: the same, with the model's file on descriptor 5 and
+ * instance.load and generate.* on the stream. It ends when its node dies. A driver that hangs is ended from outside, by
+ * the node's deadline, or by the worker's own reader thread when a launch outlasts its timeout_ms. Faults for tests:
+ * see fault.h. */
 #pragma once
 
 // Of a model instance's worker: its file, and of one that is a part of several the ring: what comes from the previous

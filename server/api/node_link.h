@@ -8,7 +8,7 @@
 #include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
 #include "server/cluster/topology.h"
-#include "server/models/instances.h"
+#include "server/instances/instances.h"
 #include "server/tenants/tenants.h"
 
 struct node_links;

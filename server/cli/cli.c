@@ -4,7 +4,7 @@
 #include "common/base/limits.h"
 #include "common/base/nearest.h"
 #include "common/base/process.h"
-#include "server/cli/commands.h"
+#include "server/cli/commands/commands.h"
 
 #include <errno.h>
 #include <string.h>

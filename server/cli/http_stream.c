@@ -2,7 +2,7 @@
 #include "server/cli/http_stream.h"
 
 #include "common/base/limits.h"
-#include "common/net/certificate.h"
+#include "common/net/tls/certificate.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -4,8 +4,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/net/announce.h"
-#include "common/net/browse.h"
+#include "common/net/mdns/announce.h"
+#include "common/net/mdns/browse.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "server/http/assets.h"
 #include "server/http/metrics.h"
 #include "server/http/openai.h"
-#include "server/models/shards.h"
+#include "server/library/shards.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

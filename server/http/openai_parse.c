@@ -7,7 +7,7 @@
  * turns. Owns the thread, and copies of bodies that wait. */
 #include "common/base/limits.h"
 #include "server/http/openai_inside.h"
-#include "server/models/outbox.h"
+#include "server/hub/outbox.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  * store knows each by its serial number, and one that was revoked is refused from the same turn on. Keys are files of
  * mode 0600 and never leave them; none is ever logged. Thread: the loop's. */
 #pragma once
-#include "common/net/tls.h"
+#include "common/net/tls/tls.h"
 #include "server/security/audit.h"
 
 struct authority;

@@ -7,7 +7,7 @@
 #pragma once
 #include "common/base/limits.h"
 #include "common/json/json.h"
-#include "common/net/places.h"
+#include "common/net/http/places.h"
 
 #include <stdio.h>
 
@@ -42,7 +42,8 @@ bool limits_connect(struct limits *limits, const char *peer);
 void limits_disconnect(struct limits *limits, const char *peer);
 // One of them speaks WebSocket and has not logged in; and one that did, or is gone. When the places of all of these
 // (connections_not_logged_in) or of its address (not_logged_in_of_address) are taken, one that has had its for longest
-// loses it (common/net/places.h): its `evicted` is called, and closes it. Embedded in its owner; zero before first use.
+// loses it (common/net/http/places.h): its `evicted` is called, and closes it. Embedded in its owner; zero before first
+// use.
 struct limits_waiter {
 	struct place place;
 	void (*evicted)(struct limits_waiter *waiter);

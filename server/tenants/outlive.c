@@ -1,8 +1,8 @@
 /* Workers of instances that outlive the server that started them. See tenants.h.
  *
  * A server that ends leaves them alone, one that is killed cannot end them: a node on another machine keeps them for
- * LIMIT_AWAY_MS (engine/node/tenants.h). The next server knows them by what was stored: the id, the node, and the
- * SHA-256 of the key, 256 random bits that only the node has. So it puts them where one is whose node was cut off a
+ * LIMIT_AWAY_MS (engine/node/workers/tenants.h). The next server knows them by what was stored: the id, the node, and
+ * the SHA-256 of the key, 256 random bits that only the node has. So it puts them where one is whose node was cut off a
  * moment ago, and whoever comes as one of them shows the key as then, by a connection of that node's certificate. Those
  * that are not found there the node is told to end when it registers (tenancy_node_back). Thread: the loop's. */
 #include "common/base/clock.h"

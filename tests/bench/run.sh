@@ -75,7 +75,7 @@ if [ "${1:-}" = cluster ]; then
 fi
 if [ "${1:-}" = solver ]; then
 	shift
-	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/solver" tests/bench/solver.c server/models/placement*.c \
+	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/solver" tests/bench/solver.c server/placement/placement*.c \
 		build/libengine.a build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) \
 		-ldl -lm -pthread
 	"$work/solver" "$@"

@@ -7,9 +7,9 @@
  * the proof, or what a better one could still bring when SECONDS (5) are over. Then, of few devices and layers, the
  * search beside looking at every chain and every split: how many there are, how long each took, and how much longer a
  * token takes than by the best of all. Prints Markdown. That the answers are the same on random clusters
- * tests/server/models/test_placement_search.c checks. */
-#include "server/models/placement_inside.h"
-#include "tests/server/models/exhaustive.h"
+ * tests/server/placement/test_placement_search.c checks. */
+#include "server/placement/placement_inside.h"
+#include "tests/server/placement/exhaustive.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * Whatever was in them: the table keeps within its bounds, its texts are plain, what is asked fits a packet and is a
  * question, and after a day everything is forgotten. */
 #include "common/json/json.h"
-#include "common/net/heard.h"
+#include "common/net/mdns/heard.h"
 
 #include <stdlib.h>
 #include <string.h>

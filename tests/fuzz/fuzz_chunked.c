@@ -1,6 +1,6 @@
 /* The body of a POST in chunks: the first byte says in what pieces the rest comes. What it carries does not depend on
  * that, and is bounded. */
-#include "common/net/chunked.h"
+#include "common/net/http/chunked.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* A packet of multicast DNS as it comes from the network, answered in both ways. What is answered must be a whole
  * packet that is no question. */
-#include "common/net/dnssd.h"
+#include "common/net/mdns/dnssd.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Headers of a server that files are fetched from, line by line, and where its redirects lead. */
 #include "common/base/limits.h"
-#include "server/models/fetch_header.h"
+#include "server/hub/fetch_header.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Fuzz target: how much of a client's first message of TLS is awaited before anybody looks into it
- * (common/net/hello.h), from any beginning of it.
+ * (common/net/http/hello.h), from any beginning of it.
  *
  * More is asked for than there is, or nothing; never more than one record beyond what came; and what is asked for at a
  * beginning is not asked for once it is there. */
-#include "common/net/hello.h"
+#include "common/net/http/hello.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Answers of Hugging Face and Ollama as they come from the network: lists of files, manifests, searches, pages. What is
  * picked of them must be a source that can be read again, and its URL must stay where it belongs. */
-#include "server/models/hub.h"
+#include "server/hub/hub.h"
 
 #include <stdint.h>
 #include <stdlib.h>

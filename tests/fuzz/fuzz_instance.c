@@ -6,7 +6,7 @@
  * the contract says. What is well framed ends with generate.forget, whose answer says that all was heard; then the same
  * instance serves the next input, unless it has gone: loading takes a hundred times as long. */
 #include "common/base/log.h"
-#include "engine/worker/instance.h"
+#include "engine/worker/instance/instance.h"
 #include "tests/tools/model_file.h"
 
 #include <errno.h>

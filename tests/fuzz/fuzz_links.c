@@ -7,8 +7,8 @@
 #include "common/base/log.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
-#include "engine/node/links_inside.h"
-#include "engine/node/models_peers.h"
+#include "engine/node/links/links_inside.h"
+#include "engine/node/models/models_peers.h"
 #include "server/cluster/topology.h"
 #include "tests/fuzz/certificates.h"
 

@@ -1,6 +1,6 @@
 /* A model in two files, both hostile: what is put together of them is a model file again, with all of their tensors as
  * they were. The input is cut at the length that its first four bytes say. */
-#include "server/models/merge.h"
+#include "server/library/merge.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@
 #include "common/net/peer.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
-#include "engine/node/links_models.h"
-#include "engine/node/links_route.h"
+#include "engine/node/links/links_models.h"
+#include "engine/node/links/links_route.h"
 
 #include <stdio.h>
 #include <stdlib.h>

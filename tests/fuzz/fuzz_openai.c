@@ -118,7 +118,7 @@ void __wrap_openai_let_go_of_choices(struct openai *openai, size_t fewer)
 
 // ---- a request ----
 
-// As server/models/requests.c sends it.
+// As server/instances/requests.c sends it.
 static void check_call(const struct json *call)
 {
 	struct json *params = json_copy(call);

@@ -1,13 +1,13 @@
 /* Fuzz target: what a model instance's worker is told by its server, read and begun, and not computed: the reader
- * (engine/worker/instance_reader.c) and the requests that the driver makes of its orders, on one thread, without
- * sockets. fuzz_instance is the whole, with all its threads and what they generate, at a hundredth of the pace.
+ * (engine/worker/instance/instance_reader.c) and the requests that the driver makes of its orders, on one thread,
+ * without sockets. fuzz_instance is the whole, with all its threads and what they generate, at a hundredth of the pace.
  *
  * The first byte says how the rest arrives: where its lowest bit is 0, as it is; else as messages that are well framed:
  * each begins with the length of its head, a byte, and its head is one of the calls below where its first byte is under
  * 0x20; a head that ends before a tab has what follows as its body. The other bits say in what pieces it comes. An
  * order has the prompt that its call asks for, what is said is what the contract says, and all that was begun ends. */
 #include "common/base/log.h"
-#include "engine/worker/instance.h"
+#include "engine/worker/instance/instance.h"
 #include "tests/tools/model_file.h"
 
 #include <errno.h>
@@ -141,7 +141,7 @@ static void check_prompt(const struct order *order)
 	require(!tokens || json_count(tokens) == order->prompt_count);
 }
 
-// As engine/worker/instance_driver.c, for those that the fuzzed server may call.
+// As engine/worker/instance/instance_driver.c, for those that the fuzzed server may call.
 void __wrap_instance_put(struct instance *instance, struct order *order)
 {
 	check_prompt(order);

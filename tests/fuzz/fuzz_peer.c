@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "common/net/peer_inside.h"
 #include "common/wire/contract.h"
-#include "engine/node/links.h"
+#include "engine/node/links/links.h"
 #include "tests/fuzz/certificates.h"
 
 #include <signal.h>

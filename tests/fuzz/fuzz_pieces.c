@@ -9,8 +9,8 @@
  * size that was asked for, and the fetch ends once, with all or an error. */
 #include "common/base/log.h"
 #include "common/net/parts.h"
-#include "engine/node/links_inside.h"
-#include "engine/node/models_inside.h"
+#include "engine/node/links/links_inside.h"
+#include "engine/node/models/models_inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 #include "common/base/log.h"
 #include "common/journal/verify.h"
 #include "engine/device/registry.h"
-#include "engine/node/models_index.h"
-#include "server/models/fetch_part.h"
+#include "engine/node/models/models_index.h"
+#include "server/hub/fetch_part.h"
 
 #include <fcntl.h>
 #include <ftw.h>

@@ -5,7 +5,7 @@
  * fuzzer from what lies inside); R, C, N and K (an operator's key), the rest is the PEM text. A request that is
  * accepted has a key of EC P-256, and a certificate can be made of it that carries just that key. */
 #include "common/base/limits.h"
-#include "common/net/certificate.h"
+#include "common/net/tls/certificate.h"
 #include "server/security/certificate.h"
 
 #include <openssl/evp.h>

@@ -1,10 +1,10 @@
-/* Fuzz target: what the previous part of a model instance says (engine/worker/ring.h).
+/* Fuzz target: what the previous part of a model instance says (engine/worker/instance/ring.h).
  *
  * The first byte says which part hears it, with which activations, and whether the rest is a whole message or the body
  * of a step that is well framed. What is taken must lie within what the part was made for, and be the same when it is
  * said and heard once more. */
 #include "common/wire/message.h"
-#include "engine/worker/ring.h"
+#include "engine/worker/instance/ring.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* generation_config.json and Ollama's parameters, as they come from a hub: what is taken of them can be asked for, and
  * is the same when it is written and read again; what was said before stays. */
-#include "server/models/sampling.h"
+#include "server/hub/sampling.h"
 
 #include <math.h>
 #include <stdint.h>

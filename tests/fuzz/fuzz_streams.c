@@ -1,6 +1,6 @@
 /* Fuzz target: what comes on the connections that nodes open beside their own: ends of hops by way of the server
  * (hop.hello, server/tenants), a model's worker that has outlived a server (link.hello, and what it answers to
- * instance.adopt), and pieces of model files (model.read, server/models/shards.h).
+ * instance.adopt), and pieces of model files (model.read, server/library/shards.h).
  *
  * Each line is for one of four connections, by its first byte: `a` is of this machine's owner, `b` and `c` are of nodes
  * n1 and n2, `m` reads a model as n1. `A`, `B`, `C` close what the small letter names, `d` empties all queues. The rest
@@ -10,7 +10,7 @@
  * passes comes out whole, who is paused is let go on, and nothing is read past a file's end. */
 #include "common/base/log.h"
 #include "server/cluster/state.h"
-#include "server/models/shards.h"
+#include "server/library/shards.h"
 #include "server/tenants/hop.h"
 #include "server/tenants/inside.h"
 #include "tests/tools/model_file.h"
@@ -230,7 +230,7 @@ static void piece_done(void *context, const struct error *error, struct net_fram
 	net_loop_stop(world.loop);
 }
 
-// As server/models/shards_link.c.
+// As server/library/shards_link.c.
 static void read_model(const struct net_parts *parts)
 {
 	struct message message;

@@ -66,8 +66,8 @@ class LintTest(unittest.TestCase):
         found = self.findings(messages, {
             "common/wire/rpc.c": call, "tests/test_a.c": call, "server/cli/client.c": call,
             "server/api/a.c": call, "server/api/b.c": call.replace("call(&", "call_of(&"),
-            "server/api/c.c": "int message_print_result(int a);\n", "engine/node/links.c": "int a;\n"})
-        self.assertEqual(sorted(found), [("engine/node/links.c", 1, "messages"), ("server/api/a.c", 4, "messages"),
+            "server/api/c.c": "int message_print_result(int a);\n", "engine/node/links/links.c": "int a;\n"})
+        self.assertEqual(sorted(found), [("engine/node/links/links.c", 1, "messages"), ("server/api/a.c", 4, "messages"),
                                          ("server/api/b.c", 4, "messages")])
 
     def test_typescript(self):

@@ -8,10 +8,10 @@ from tree import error, line_of
 
 PRINTS = re.compile(r"(?<!\w)message_print_call(?:_of)?\s*\(")
 REMAIN = {
-    "engine/node/handed.c", "engine/node/hops_ways.c",
-    "engine/node/links.c", "engine/node/models_pieces.c", "engine/node/relay.c", "engine/node/tenants.c",
-    "engine/worker/answer.c", "engine/worker/instance.c", "engine/worker/instance_reader.c",
-    "engine/worker/ring_message.c", "server/api/join.c", "server/cli/client.c", "server/tenants/calls.c",
+    "engine/node/workers/handed.c", "engine/node/links/hops_ways.c",
+    "engine/node/links/links.c", "engine/node/models/models_pieces.c", "engine/node/links/relay.c", "engine/node/workers/tenants.c",
+    "engine/worker/answer.c", "engine/worker/instance/instance.c", "engine/worker/instance/instance_reader.c",
+    "engine/worker/instance/ring_message.c", "server/api/join.c", "server/cli/client.c", "server/tenants/calls.c",
     "server/tenants/hop.c", "server/tenants/tenants.c",
 }
 

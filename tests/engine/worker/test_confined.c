@@ -4,7 +4,7 @@
  * How the lists are made: with EXOGPU_TEST_RECORD=1 every driver is held to the list of what is allowed, but what is
  * not on it goes through, and is printed: name, and the arguments of the first such call. */
 #include "engine/node/cache.h"
-#include "engine/node/refusals.h"
+#include "engine/node/workers/refusals.h"
 #include "engine/worker/worker.h"
 #include "tests/engine/cuda/here.h"
 #include "tests/engine/worker/worker_test.h"

@@ -4,7 +4,7 @@
 #include "common/base/limits.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
-#include "engine/node/spawn.h"
+#include "engine/node/workers/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>

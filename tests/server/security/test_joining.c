@@ -1,5 +1,5 @@
 /* Nodes that wait for a person: the meeting, one try of it, how many may wait, and who takes whose place. */
-#include "engine/node/credentials.h"
+#include "engine/node/uplink/credentials.h"
 #include "server/security/joining.h"
 
 // cmocka.h needs these before it.

@@ -1,0 +1,286 @@
+/* A connection that a listener has accepted, from its first moment to its last: the sockets around the policy of
+ * door.h.
+ *
+ * It is served from when its first bytes are there, by TLS when the whole of the client's first message is, one between
+ * two looks at all others (NET_LINE_NEW): a handshake of TLS is what costs most of all that strangers can ask for. Who
+ * is late is ended, a few at a time. One that is over is taken down a moment later, when nothing of it is at work.
+ * Thread: the loop's. */
+#include "common/net/http/arrival.h"
+
+#include "common/base/clock.h"
+#include "common/net/http/hello.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+	SWEEP_MS = 250,
+	LATE_A_SWEEP = 256,
+	SWEEP_ON_MS = 10, // more are late than one sweep ends
+};
+
+static struct net_arrival *of_guest(struct guest *guest)
+{
+	return guest ? (struct net_arrival *)((char *)guest - offsetof(struct net_arrival, guest)) : NULL;
+}
+
+static int64_t now_at(const struct net_listener *listener)
+{
+	return door_now(listener->door, clock_steady_ms());
+}
+
+static void read_peer(int fd, char *text, size_t size)
+{
+	struct sockaddr_storage peer = {0};
+	socklen_t length = sizeof peer;
+	if (getpeername(fd, (struct sockaddr *)&peer, &length) ||
+	    getnameinfo((struct sockaddr *)&peer, length, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST))
+		text[0] = 0;
+}
+
+// It counts no more, though its socket may last a moment longer.
+static void release(struct net_arrival *arrival)
+{
+	struct net_listener *listener = arrival->listener;
+	if (arrival->gone)
+		return;
+	arrival->gone = true;
+	listener->open--;
+	if (listener->door)
+		door_leave(listener->door, &arrival->guest);
+	if (!listener->over && !listener->socket_path[0] && listener->handler->left)
+		listener->handler->left(listener->handler_context, arrival->peer);
+}
+
+static void leave_line(struct net_arrival *arrival)
+{
+	if (arrival->state != ARRIVAL_IN_LINE)
+		return;
+	arrival->state = ARRIVAL_SILENT;
+	arrival->listener->in_line--;
+	door_wait(&arrival->guest, false);
+}
+
+// Whatever it is at is told so.
+static void leave_session(struct net_arrival *arrival)
+{
+	struct net_session *session = arrival->session;
+	arrival->session = NULL;
+	if (session && session->kind == SESSION_HTTP)
+		net_http_finish(arrival, session);
+	else if (session && session->kind == SESSION_POST)
+		net_exchange_finish(session);
+	else if (session)
+		net_conn_finish(session);
+}
+
+// Not from inside a call about it.
+static void destroy(struct net_arrival *arrival)
+{
+	arrival->ending = true;
+	leave_session(arrival);
+	leave_line(arrival);
+	release(arrival);
+	*arrival->link = arrival->next;
+	if (arrival->next)
+		arrival->next->link = arrival->link;
+	net_arrival_close(arrival);
+	free(arrival);
+}
+
+// A connection that has sent everything is closed with a goodbye, any other at once.
+static void take_down(void *arg)
+{
+	struct net_listener *listener = arg;
+	while (listener->ending) {
+		struct net_arrival *arrival = listener->ending;
+		listener->ending = arrival->next_ending;
+		leave_session(arrival);
+		if (arrival->gone || net_arrival_keeps(arrival)) {
+			destroy(arrival);
+			continue;
+		}
+		arrival->ending = false;
+		net_arrival_leave(arrival);
+	}
+}
+
+void net_arrival_finish(struct net_arrival *arrival)
+{
+	struct net_listener *listener = arrival->listener;
+	if (arrival->ending)
+		return;
+	arrival->ending = true;
+	net_watch_want_read(arrival->watch, false);
+	arrival->next_ending = listener->ending;
+	listener->ending = arrival;
+	if (!listener->takes_down.running)
+		net_timer_start(listener->loop, &listener->takes_down, 0, take_down, listener);
+}
+
+void net_arrival_end(struct net_arrival *arrival)
+{
+	if (!arrival || arrival->gone)
+		return;
+	leave_line(arrival);
+	release(arrival);
+	net_arrival_finish(arrival);
+}
+
+void net_arrival_stage(struct net_arrival *arrival, enum door_stage stage)
+{
+	struct net_listener *listener = arrival->listener;
+	if (!arrival->gone && listener->door)
+		door_stage(listener->door, &arrival->guest, stage, now_at(listener));
+}
+
+void net_arrival_progress(struct net_arrival *arrival, size_t bytes)
+{
+	struct net_listener *listener = arrival->listener;
+	if (!arrival->gone && listener->door)
+		door_progress(listener->door, &arrival->guest, bytes, now_at(listener));
+}
+
+void net_arrival_know(struct net_arrival *arrival, bool known)
+{
+	struct net_listener *listener = arrival->listener;
+	if (!arrival->gone && listener->door)
+		net_arrival_end(of_guest(door_know(listener->door, &arrival->guest, known)));
+}
+
+static void on_sweep(void *arg)
+{
+	struct net_listener *listener = arg;
+	const int64_t now_ms = listener->door ? now_at(listener) : 0;
+	struct guest *late = NULL;
+	for (int i = 0; i < LATE_A_SWEEP && listener->door && (late = door_late(listener->door, now_ms)); i++)
+		net_arrival_end(of_guest(late));
+	net_conns_sweep(listener);
+	if (listener->open)
+		net_timer_start(listener->loop, &listener->sweep, late ? SWEEP_ON_MS : SWEEP_MS, on_sweep, listener);
+}
+
+// Poll shows the socket when so much is there, or its end.
+static void look_again_at(struct net_arrival *arrival, int fd, int bytes)
+{
+	arrival->awaited = bytes;
+	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
+// It is somebody's turn in the line: that of an address with few of them, which stood before or after this one.
+static void take_turn(struct net_arrival *arrival)
+{
+	struct net_arrival *next = of_guest(door_next(arrival->listener->door));
+	if (next && next != arrival && next->state == ARRIVAL_IN_LINE)
+		net_watch_swap(arrival->watch, next->watch);
+	else
+		next = arrival;
+	leave_line(next);
+	net_arrival_serve(next);
+}
+
+void net_arrival_first_bytes(struct net_arrival *arrival, int fd)
+{
+	static uint8_t hello[LIMIT_HELLO_BYTES]; // the loop's thread alone looks
+	struct net_listener *listener = arrival->listener;
+	if (arrival->state == ARRIVAL_IN_LINE) {
+		take_turn(arrival);
+		return;
+	}
+	ssize_t got = recv(fd, hello, listener->context ? sizeof hello : 1, MSG_PEEK | MSG_DONTWAIT);
+	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+		return;
+	const size_t wanted = got > 0 && listener->context ? net_hello_wants(hello, (size_t)got) : 0;
+	if (got <= 0 || wanted > sizeof hello || (wanted && got < arrival->awaited)) {
+		net_arrival_end(arrival);
+		return;
+	}
+	if (wanted) {
+		look_again_at(arrival, fd, (int)wanted);
+		return;
+	}
+	if (arrival->awaited > 1)
+		look_again_at(arrival, fd, 1);
+	if (listener->socket_path[0]) { // whoever may come by it stands in no line with strangers
+		net_arrival_serve(arrival);
+		return;
+	}
+	arrival->state = ARRIVAL_IN_LINE;
+	listener->in_line++;
+	door_wait(&arrival->guest, true);
+	net_watch_again(arrival->watch, NET_LINE_NEW);
+}
+
+// Room for one more from `peer`, be it a stranger's who goes for it. False: there is none.
+static bool make_room(struct net_listener *listener, const char *peer, bool *crowded)
+{
+	const struct net_handler *handler = listener->handler;
+	struct net_address address;
+	struct guest *slowest = NULL;
+	if (listener->open >= listener->most && !(slowest = door_slowest(listener->door)))
+		return false;
+	net_arrival_end(of_guest(slowest));
+	if (listener->socket_path[0] || !handler->arrived || handler->arrived(listener->handler_context, peer))
+		return true;
+	*crowded = true;
+	if (!net_address_read(&address, peer) || !(slowest = door_slowest_of(listener->door, &address)))
+		return false;
+	net_arrival_end(of_guest(slowest));
+	return handler->arrived(listener->handler_context, peer);
+}
+
+bool net_arrival_create(struct net_listener *listener, int fd, bool *crowded)
+{
+	const enum door_stage stage = listener->context ? DOOR_HANDSHAKE : DOOR_HEAD;
+	char peer[sizeof((struct net_arrival *)NULL)->peer] = "";
+	*crowded = false;
+	if (!listener->socket_path[0])
+		read_peer(fd, peer, sizeof peer);
+	struct net_arrival *arrival = calloc(1, sizeof(*arrival));
+	if (!arrival || net_watch_create(&arrival->watch, listener->loop, fd, &net_arrival_events, arrival, NULL)) {
+		free(arrival);
+		return false;
+	}
+	if (!make_room(listener, peer, crowded)) {
+		net_watch_release(&arrival->watch);
+		free(arrival);
+		return false;
+	}
+	arrival->listener = listener;
+	buffer_init(&arrival->behind, BEHIND_MOST_BYTES);
+	memcpy(arrival->peer, peer, sizeof peer);
+	arrival->link = net_loop_arrivals(listener->loop);
+	arrival->next = *arrival->link;
+	if (arrival->next)
+		arrival->next->link = &arrival->next;
+	*arrival->link = arrival;
+	listener->open++;
+	net_arrival_end(of_guest(door_arrive(listener->door, &arrival->guest, peer, stage, now_at(listener))));
+	if (!listener->sweep.running)
+		net_timer_start(listener->loop, &listener->sweep, SWEEP_MS, on_sweep, listener);
+	return true;
+}
+
+// Connections that are being served stay, and no longer count as guests.
+void net_arrivals_forget(struct net_listener *listener)
+{
+	struct guest *guest;
+	while (listener->door && (guest = door_any(listener->door))) {
+		struct net_arrival *arrival = of_guest(guest);
+		if (arrival->state == ARRIVAL_SILENT || arrival->state == ARRIVAL_IN_LINE)
+			net_arrival_end(arrival);
+		else
+			door_leave(listener->door, guest);
+	}
+	door_destroy(&listener->door);
+}
+
+void net_arrivals_destroy(struct net_loop *loop)
+{
+	struct net_arrival **first = net_loop_arrivals(loop);
+	while (*first)
+		destroy(*first);
+}

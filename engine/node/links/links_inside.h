@@ -1,0 +1,181 @@
+/* Direct links as the files that make them up see them: links.c has who is connected to whom, links_hops.c the hops,
+ * links_measure.c what is measured, links_models.c model files, links_route.c what a route's interface is. Not for
+ * others. Thread: the loop's. */
+#pragma once
+#include "common/base/limits.h"
+#include "common/net/peer.h"
+#include "common/wire/contract.h"
+#include "common/wire/message.h"
+#include "engine/node/links/links.h"
+#include "engine/node/links/links_route.h"
+
+enum {
+	LINK_ID_BYTES = 65, // 64 and a 0, as the contract has ids and keys
+	LINK_REASON_BYTES = 256,
+	LINK_LOSS_SECONDS = 60, // that loss is counted over
+	LINK_ROUND_TRIPS = 8,   // that a figure is made of
+	LINK_ROUND_TRIPS_LEAST = 4,
+	LINK_PIECES = 64,        // of the longest burst
+	LINK_SERVER_PIECES = 16, // of one to the server, which counts the calls of a node
+};
+
+// The ids of our calls: a number, and in its two lowest bits what was asked.
+enum link_call { LINK_CALL_READ = 0, LINK_CALL_PING = 1, LINK_CALL_BURST = 2, LINK_CALL_HOP = 3, LINK_CALL_KINDS = 4 };
+
+// A connection to another node, from the dial, or its arrival, on.
+struct link_conn {
+	struct link_conn *next, **at;
+	struct links *links;
+	struct link *link;           // whose it is; NULL: one that came, and has not said who it is
+	struct net_peer *peer;       // NULL in net_peer_dial
+	char node_id[LINK_ID_BYTES]; // by its certificate; "" before the handshake is done
+	struct net_timer patience;   // until peer.hello came
+	int64_t second;              // in which `calls` came
+	unsigned calls;
+};
+
+struct link_measures {
+	int64_t ping_ns; // when the one that has no answer yet was sent; 0: none
+	uint64_t ping_number;
+	double round_trips[LINK_ROUND_TRIPS]; // milliseconds; a ring
+	size_t round_trip_count;              // ever
+	int64_t round_trip_ms;                // steady clock, when one counted last; 0: never
+	double rtt_ms, jitter_ms;             // by what there is of them; < 0: there is nothing
+	// Segments sent, and again, at each of the last seconds; a ring.
+	int64_t segments[LINK_LOSS_SECONDS + 1], segments_again[LINK_LOSS_SECONDS + 1];
+	size_t seconds;
+	// Bursts.
+	uint64_t burst;                // the number of the latest
+	bool bursting;                 // it has no answer yet
+	size_t burst_bytes;            // of it, or of the next one
+	int64_t burst_began_ms;        // steady clock
+	int64_t burst_due_ms;          // steady clock
+	int64_t piece_ns[LINK_PIECES]; // (piece_count), when each came by the receiver's clock
+	size_t piece_count, pieces_sent;
+	int64_t burst_segments_again; // segments sent again, when it began
+	double rate;                  // bytes per second, of the latest burst, also of one that was too short to count
+	bool growing;                 // it had not come to the rate of the link
+	double doubted;               // bytes per second, of a burst that is done once more; 0: none
+	double throughput;            // bytes per second; < 0: not known
+	int64_t throughput_at_ms;
+	// The other end's bursts.
+	uint64_t heard_burst, heard_bytes;
+	int64_t heard_first_ns, heard_ms; // heard_ms: steady clock, the latest piece
+	// Hops.
+	uint64_t sent_bytes, sent_before; // before: at the last look
+	int64_t sent_look_ns;
+	double sent_per_s; // < 0: not known
+	int64_t at_ms;     // wall clock: when anything of this was measured last
+};
+
+// A hop.open that came before this end was told of its hop.
+struct link_ask {
+	struct link_ask *next;
+	char hop_id[LINK_ID_BYTES], key[LINK_ID_BYTES];
+	struct json *id;
+	uint32_t channel;
+	int64_t came_ms;
+};
+
+// Another node of the cluster.
+struct link {
+	struct link *next;
+	struct links *links;
+	char peer_id[LINK_ID_BYTES], name[129];
+	char addresses[LIMIT_LINK_ADDRESSES][NET_ADDRESS_BYTES]; // (address_count)
+	size_t address_count, address;                           // address: that is tried, or was good
+	int port;
+	bool wanted;              // stands in the list that is being read
+	bool dials;               // this end does: its id is the lower one
+	struct link_conn *trying; // this end has dialled; NULL
+	struct link_conn *conn;   // it is up; NULL
+	bool up;                  // there is one
+	size_t tried;             // addresses, one after the other, that did not work
+	struct net_timer redial;
+	int64_t redial_ms;
+	char reason[LINK_REASON_BYTES]; // why it is not up; "" while it is
+	struct link_measures measures;
+	struct net_peer_path path; // of the connection
+	struct link_route route;
+	uint32_t next_channel;
+	struct link_ask *asks;
+	size_t ask_count;
+};
+
+struct links {
+	struct links_params params;
+	struct link server;      // the connection to it, which stands in no list
+	struct link server_back; // of the other direction, what bursts find
+	char node_id[LINK_ID_BYTES];
+	struct net_peer_tls *tls;
+	char *shown; // the certificate (PEM) that tls shows
+	struct net_peer_listener *listener;
+	struct link *first;
+	struct link_conn *conns;
+	size_t strangers; // of conns: without a link
+	struct link_hop *hops;
+	struct link_hop *gone; // destroyed in a callback; freed when that returns
+	struct link_read *reads;
+	struct link_request *requests;
+	int64_t read_number, read_second;
+	unsigned reads_of_second;
+	unsigned in_callback;
+	bool fenced;
+	struct net_timer second, report, turn;
+	int64_t reported_ms, refusal_due_ms; // steady clock; refusal_due_ms: when one may be told of again
+	// Steady clock, when data of a hop of this node went or came last, and of one that is bulk; 0: never.
+	int64_t hop_ms, bulk_ms;
+	int64_t burst_ns; // steady clock, when a piece of a burst of any link went or came last; 0: never
+};
+
+// links.c
+struct link *links_find(struct links *links, const char *peer_id);
+void link_conn_end(struct link_conn *conn, const char *why); // conn is not valid afterwards
+// id < 0: a notification. params are taken. body may be NULL.
+void link_call(struct link *link, int64_t id, const char *method, struct json *params);
+void link_answer(struct link *link, const struct json *id, struct json *result, const struct error *error);
+void links_changed(struct links *links); // tell the server soon
+
+// links_hops.c
+// hop.data, whose head is this? Then it is served: true. False: it is something else.
+bool link_hops_data(struct link *link, const uint8_t *head, size_t head_bytes, struct net_frame *body);
+void link_hops_serve(struct link *link, const struct message *message, struct net_frame *body);
+void link_hops_answered(struct link *link, int64_t number, const struct message *message);
+void link_hops_drained(struct link *link);
+void link_hops_second(struct link *link); // what has waited too long
+void link_hops_down(struct link *link, const char *why);
+void links_hops_finish(struct links *links);
+
+// links_models.c
+void link_models_serve(struct link *link, const struct message *message);
+void link_models_answered(struct link *link, int64_t number, const struct message *message, struct net_frame *body);
+void link_models_down(struct link *link);
+void links_models_second(struct links *links); // what has waited too long
+void links_models_finish(struct links *links);
+bool links_models_busy(const struct links *links); // parts of models are under way, in either direction
+
+// links_measure.c
+bool links_hops_quiet(const struct links *links); // no data of one, whichever way it goes, went or came for a moment
+bool links_bulk_quiet(const struct links *links); // the same of those that are bulk, which the first leaves out
+void link_measures_up(struct link *link);
+void link_measures_second(struct link *link);
+void link_measures_round_trip(struct link_measures *measures, double rtt_ms); // one more was taken
+bool link_measures_tell(const struct link_measures *measures);                // there are enough to be told, and judged
+// A burst showed this rate (bytes per second, > 0). True: it is doubtful, and to be done once more, as it may be; else
+// it is taken, by itself or with the one that was doubted.
+bool link_measures_rate(struct link_measures *measures, double rate, bool lossy, bool may);
+void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);
+void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message);
+void links_measure_server(struct links *links);
+// Bytes per second of a burst, by when its pieces came; < 0: they came at one time. Pauses of TCP's slow start are left
+// out, few, of a quarter to one and a half round trips, and longer than four usual gaps. growing: the first half came
+// so much slower that TCP had not come to the rate of the way; then only the second half counts: in slow start it is
+// the last flight. lossy: no pauses are left out, but of eight parts the first two, the slowest and the fastest.
+struct link_pieces {
+	const int64_t *ns;   // (count), of one clock
+	size_t count, bytes; // PIECES_LEAST to LINK_PIECES; bytes: of each
+	double rtt_ms;
+	bool lossy; // segments were sent again: no pause is left out
+};
+double link_pieces_rate(const struct link_pieces *pieces, bool *growing);
+struct json *links_readings(struct links *links); // params of node.links

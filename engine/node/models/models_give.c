@@ -1,0 +1,32 @@
+/* What other nodes are given of the cache: see models.h. Only models that the server had this node fetch, and of these
+ * what was checked since the node started; read by the cache's thread, a job each, of which there are at most
+ * LIMIT_LINK_READS, since the links take no more requests. */
+#include "engine/node/models/models_inside.h"
+
+#include <stdlib.h>
+
+void node_models_give(struct node_models *models, struct link_request *request)
+{
+	struct error error = {0};
+	struct model *model = node_models_find(models, request->model_id);
+	struct job *job = model ? malloc(sizeof(*job)) : NULL;
+	struct net_frame *bytes = job ? net_frame_alloc(request->bytes) : NULL;
+	if (!bytes) {
+		free(job);
+		error_set(&error, model ? STATUS_UNAVAILABLE : STATUS_NOT_FOUND, "this node %s",
+			  model ? "is out of memory" : "has nothing of the model");
+		link_request_answer(&request, NULL, &error);
+		return;
+	}
+	*job = (struct job){.kind = JOB_GIVE,
+			    .model = model,
+			    .request = request,
+			    .piece = {.at = {request->offset, request->bytes}},
+			    .bytes = bytes};
+	node_models_put_job(models, job);
+}
+
+void node_models_gave(struct job *job)
+{
+	link_request_answer(&job->request, job->bytes, job->error.status ? &job->error : NULL);
+}

@@ -1,0 +1,25 @@
+/* What a worker is handed besides its socket: the stream to the server, and for a model instance the model's file and
+ * the sockets of a ring. Thread: the loop's. */
+#pragma once
+#include "common/json/json.h"
+#include "engine/node/models/models.h"
+
+#include <sys/un.h>
+
+// -1: nothing. Descriptors, owned.
+struct handed {
+	int stream, model, ring_in, ring_out;
+};
+
+void handed_close(const struct handed *handed);
+// Dial the server's socket for workers and say whose stream this is: worker_id and key of `given`.
+// Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
+enum status handed_connect(const struct sockaddr_un *stream, const struct json *given, int *out, struct error *error);
+
+struct handed_from {
+	struct node_models *models;
+	bool elsewhere; // the server is on another machine: it names no files of this one
+};
+// Of a model instance: its file, opened here, since its worker reaches no files; else -1. A link at the end of the path
+// is not followed, and what is no regular file is not waited for.
+enum status handed_open_model(const struct handed_from *from, const struct json *given, int *out, struct error *error);

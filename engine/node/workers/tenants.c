@@ -1,0 +1,710 @@
+/* See tenants.h. Order of reading: tenants_open, take_answer, process_ended.
+ *
+ * Everything that is waited for is a request of its tenant: a call to the worker, or a tenant.close that waits for the
+ * end of the process. tenants_watch.c looks after all of them. A tenant is freed when its process is reaped and not
+ * before. */
+#include "engine/node/workers/tenants.h"
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/wire/message.h"
+#include "engine/node/workers/tenants_inside.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	STOP_MS = 500,
+	REQUESTS = LIMIT_WORKER_DEVICES + 8, // of one tenant
+};
+
+static const char *const method_of[] = {
+	[REQUEST_OPEN] = "worker.open", [REQUEST_INSTANCE] = "worker.instance", [REQUEST_WARM] = "worker.warm",
+	[REQUEST_BIND] = "worker.bind", [REQUEST_DEVICE] = "worker.device",     [REQUEST_CHANNEL] = "worker.channel",
+	[REQUEST_PING] = "worker.ping"};
+
+// ---- requests ----
+
+const char *tenant_method(enum request_kind kind)
+{
+	return method_of[kind];
+}
+
+double tenant_elapsed_ms(int64_t began_ns)
+{
+	return (double)(clock_steady_ns() - began_ns) * 1e-6;
+}
+
+struct request *tenant_add_request(struct tenant *tenant, enum request_kind kind, int64_t patience_ms,
+				   struct error *error)
+{
+	struct request *request = tenant->request_count < REQUESTS ? calloc(1, sizeof(*request)) : NULL;
+	if (!request) {
+		error_set(error, STATUS_LIMIT_EXCEEDED, "the worker has %zu calls under way", tenant->request_count);
+		return NULL;
+	}
+	*request = (struct request){.kind = kind,
+				    .id = ++tenant->last_id,
+				    .began_ns = clock_steady_ns(),
+				    .due_ms = clock_steady_ms() + patience_ms,
+				    .next = tenant->requests};
+	tenant->requests = request;
+	tenant->request_count++;
+	return request;
+}
+
+void tenant_remove_request(struct tenant *tenant, struct request *request)
+{
+	struct request **at = &tenant->requests;
+	while (*at != request)
+		at = &(*at)->next;
+	*at = request->next;
+	tenant->request_count--;
+	free(request);
+}
+
+static void fail_call(struct uplink_call *call, const struct error *error)
+{
+	uplink_answer(&call, NULL, error);
+}
+
+void tenant_kill_for(struct tenant *tenant, const char *fault)
+{
+	if (!tenant->process.killed)
+		snprintf(tenant->fault, sizeof(tenant->fault), "%s", fault);
+	process_kill(&tenant->process);
+}
+
+// All of it, with a descriptor beside it if `passed` is not -1. False with errno; 0: only a part of it.
+static bool send_whole(int fd, const struct buffer *out, int passed)
+{
+	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof(passed))] = {0};
+	struct iovec part = {.iov_base = out->data, .iov_len = out->length};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	if (passed >= 0) {
+		message.msg_control = room;
+		message.msg_controllen = sizeof(room);
+		struct cmsghdr *one = CMSG_FIRSTHDR(&message);
+		*one = (struct cmsghdr){
+			.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(passed))};
+		memcpy(CMSG_DATA(one), &passed, sizeof(passed));
+	}
+	const ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+	if (sent >= 0)
+		errno = 0;
+	return sent == (ssize_t)out->length;
+}
+
+void tenant_send(struct tenant *tenant, const struct request *request, struct json *params, int passed)
+{
+	struct buffer head, out;
+	struct json *id = json_new_integer(request->id);
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	buffer_init(&out, LIMIT_WORKER_MESSAGE_BYTES);
+	enum status status = message_print_call(&head, id, method_of[request->kind], params);
+	if (!status)
+		status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
+	// One that has closed its end has ended, or does in a moment, as one whose program cannot be run does before
+	// its first call: the end of the process says why. Calls are short and few: a socket that is full of them
+	// belongs to a worker that does not read.
+	const bool sent = tenant->socket && !status && send_whole(tenant->socket_fd, &out, passed);
+	if (!tenant->socket || (!sent && !status && (errno == EPIPE || errno == ECONNRESET)))
+		process_kill(&tenant->process);
+	else if (!sent)
+		tenant_kill_for(tenant, "the worker did not take a call");
+	json_destroy(&id);
+	buffer_finish(&head);
+	buffer_finish(&out);
+}
+
+static void send_request(struct tenant *tenant, const struct request *request, struct json *params)
+{
+	tenant_send(tenant, request, params, -1);
+}
+
+// ---- what workers say ----
+
+void tenant_tell_sandbox(struct tenants *tenants, const struct json *result)
+{
+	const struct json *missing = json_get(json_get(result, "sandbox"), "missing");
+	if (tenants->sandbox_told)
+		return;
+	tenants->sandbox_told = true;
+	for (const struct json *one = json_first(missing); one; one = json_next(one))
+		log_warning("node", "workers of sessions are not fully confined here: %s", json_string(one, ""));
+}
+
+// ---- devices ----
+
+enum status tenant_check_device(const struct device_record *record, enum backend_kind kind, struct error *error)
+{
+	if (!record)
+		return error_set(error, STATUS_NOT_FOUND, "this node has no such device");
+	const struct device_api *api = &record->apis[kind];
+	if (!device_record_present(record))
+		return error_set(error, STATUS_UNAVAILABLE, "the device is not there now");
+	if (!api->known || !api->listed)
+		return error_set(error, STATUS_CONFLICT, "%s does not see this device", backend_kind_title(kind));
+	if (api->verification.state == VERIFICATION_FAILED)
+		return error_set(error, STATUS_UNAVAILABLE, "the device failed verification through %s: %.200s",
+				 backend_kind_title(kind), api->verification.error);
+	if (api->verification.state != VERIFICATION_PASSED) {
+		error_hint(error, "try again in a few seconds");
+		return error_set(error, STATUS_UNAVAILABLE, "the device is still being verified through %s",
+				 backend_kind_title(kind));
+	}
+	return STATUS_OK;
+}
+
+// The answer to `request`, good or bad, goes to who asked.
+static void settle(struct tenant *tenant, struct request *request, struct json *result, const struct error *error)
+{
+	struct uplink_call *call = request->call;
+	const double took_ms = tenant_elapsed_ms(request->began_ns);
+	bool opens = request->kind == REQUEST_OPEN || request->kind == REQUEST_INSTANCE ||
+		     request->kind == REQUEST_BIND;
+	if (tenant->spare && request->kind != REQUEST_PING) {
+		spare_settle(tenant, request, result, error);
+		return;
+	}
+	if (request->kind == REQUEST_PING)
+		tenant->busy_until_ms = 0; // it answers in the order in which it says
+	if (opens)
+		tenant->open = !error;
+	if (opens && error) {
+		tenant->unwanted = true; // the server will not hear of it again
+		process_kill(&tenant->process);
+	}
+	if (request->kind == REQUEST_BIND && !error) {
+		json_destroy(&result);
+		result = tenant->opened;
+		tenant->opened = NULL;
+		json_set_bool(result, "spare", true);
+	} else if (opens && !error) {
+		tenant->start_ms = took_ms;
+		tenant_tell_sandbox(tenant->all, result);
+	}
+	if (request->kind == REQUEST_DEVICE && !error && !tenant->used)
+		spare_note_use(tenant, took_ms);
+	tenant->used |= request->kind == REQUEST_DEVICE && !error;
+	if (!error && request->kind != REQUEST_CHANNEL)
+		json_set_number(result, opens ? "started_ms" : "opened_ms", took_ms);
+	tenant_remove_request(tenant, request);
+	if (call)
+		uplink_answer(&call, result, error);
+	else
+		json_destroy(&result);
+}
+
+// What a worker says by itself. False: it says nothing of the kind.
+static bool take_notice(struct tenant *tenant, const struct message *message)
+{
+	const struct contract *contract = tenant->all->params.contract;
+	if (message->kind != MESSAGE_NOTIFICATION || strcmp(message->method, "worker.busy") != 0 ||
+	    contract_check_params(contract, contract_find(contract, "worker.busy"), message->params, NULL))
+		return false;
+	tenant_busy(tenant, json_get_integer(message->params, "ms", 0));
+	return true;
+}
+
+static void take_answer(struct tenant *tenant, const uint8_t *frame, size_t length)
+{
+	struct message message = {0};
+	struct error error = {0};
+	struct request *request = NULL;
+	int64_t id = 0;
+	enum status status = message_decode(&message, frame, length, &error);
+	if (!status && take_notice(tenant, &message)) {
+		message_finish(&message);
+		return;
+	}
+	if (!status && (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR) && message.id)
+		status = json_integer(message.id, &id);
+	for (request = tenant->requests; request && (request->id != id || request->kind == REQUEST_CLOSE);)
+		request = request->next;
+	if (!status && message.kind == MESSAGE_RESULT && request) {
+		const struct contract *contract = tenant->all->params.contract;
+		status = contract_check_result(contract, contract_find(contract, method_of[request->kind]),
+					       message.result, &error);
+	}
+	if (status || !request) {
+		log_warning("node", "worker %s breaks the protocol: %s", tenant->worker_id,
+			    error.message[0] ? error.message : "it answers what nobody asked");
+		tenant_kill_for(tenant, "the worker broke the protocol");
+	} else if (message.kind == MESSAGE_ERROR) {
+		message_read_error(&message, &error);
+		settle(tenant, request, NULL, &error);
+	} else {
+		settle(tenant, request, json_copy(message.result), NULL);
+	}
+	message_finish(&message);
+}
+
+bool tenant_take_answers(struct tenant *tenant)
+{
+	uint8_t bytes[4096];
+	while (tenant->socket && !tenant->fault[0]) {
+		int passed = -1;
+		ssize_t got = refusals_receive(tenant->socket_fd, bytes, sizeof(bytes), &passed);
+		if (passed >= 0 && (tenant->refusals || tenant->open))
+			close(passed); // of a worker that has told already, and of one that has somebody's code in it
+		else if (passed >= 0)
+			refusals_create(&tenant->refusals, tenant->all->params.loop, passed, tenant->backend);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+		const uint8_t *frame;
+		size_t frame_bytes, used = 1;
+		enum status status = buffer_append(&tenant->in, bytes, (size_t)got);
+		while (!status && used && !tenant->fault[0]) {
+			status = message_next(&tenant->in, &frame, &frame_bytes, &used);
+			if (!status && used) {
+				take_answer(tenant, frame, frame_bytes);
+				buffer_consume(&tenant->in, used);
+			}
+		}
+		if (status)
+			tenant_kill_for(tenant, "the worker sent a message of no possible length");
+	}
+	return false;
+}
+
+static void socket_readable(void *arg, int fd)
+{
+	struct tenant *tenant = arg;
+	(void)fd;
+	if (!tenant_take_answers(tenant))
+		net_watch_destroy(&tenant->socket); // the end of the process says the rest
+}
+
+// ---- the end of a worker ----
+
+static void answer_ended(struct uplink_call *call, double ms)
+{
+	struct json *result = json_new_object();
+	json_set_number(result, "ended_ms", ms);
+	uplink_answer(&call, result, NULL);
+}
+
+void tenant_release(struct tenant *tenant, const struct error *error, int *patience_ms)
+{
+	struct tenants *all = tenant->all;
+	struct tenant **at = &all->list;
+	process_finish(&tenant->process, patience_ms);
+	while (tenant->requests) {
+		struct request request = *tenant->requests;
+		tenant_remove_request(tenant, tenant->requests);
+		if (request.kind == REQUEST_CLOSE)
+			answer_ended(request.call, tenant_elapsed_ms(request.began_ns));
+		else if (request.call)
+			fail_call(request.call, error);
+	}
+	while (*at != tenant)
+		at = &(*at)->next;
+	*at = tenant->next;
+	all->count--;
+	if (tenant->place)
+		tenant->place->worker = NULL;
+	json_destroy(&tenant->opened);
+	net_watch_destroy(&tenant->socket);
+	refusals_destroy(&tenant->refusals);
+	hops_ring_destroy(&tenant->ring);
+	if (tenant->worker_id[0])
+		hops_drop_channels(all->params.hops, tenant->worker_id);
+	if (tenant->unwanted)
+		relay_destroy(&tenant->relay);
+	relay_let_go(&tenant->relay);
+	buffer_finish(&tenant->in);
+	free(tenant);
+}
+
+// A tenant can end its workers as often as it likes, and have them print what it likes: no warning, and not its text.
+static void log_session_end(const struct tenant *tenant, int wait_status)
+{
+	char words[256];
+	const struct process silent = {.killed = tenant->process.killed};
+	process_describe(&silent, wait_status, words, sizeof words);
+	log_info("node", "worker %s of a session: %s%s", tenant->worker_id, tenant->fault[0] ? tenant->fault : words,
+		 tenant->fault[0] ? " and was killed" : "");
+}
+
+static void process_ended(void *arg, int wait_status)
+{
+	struct tenant *tenant = arg;
+	struct tenants_params params = tenant->all->params;
+	struct error error = {0};
+	char worker_id[sizeof(tenant->worker_id)], words[sizeof(error.message)];
+	tenant_take_answers(tenant); // what it sent before its end
+	snprintf(worker_id, sizeof(worker_id), "%s", tenant->worker_id);
+	process_describe(&tenant->process, wait_status, words, sizeof(words));
+	if (tenant->fault[0])
+		error_set(&error, STATUS_TIMEOUT, "%s and was killed", tenant->fault);
+	else if (tenant->has_model && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGBUS)
+		error_set(&error, STATUS_UNAVAILABLE,
+			  "the model's file was cut off or could not be read any more while it was in use");
+	else
+		error_set(&error, tenant->unwanted ? STATUS_CONFLICT : STATUS_UNAVAILABLE, "%s", words);
+	bool tell = tenant->open && !tenant->unwanted && !tenant->spare;
+	if (tenant->place && !tenant->unwanted)
+		log_warning("node", "the spare worker of %s: %s; another is started in %.1f s",
+			    tenant->place->device_id, error.message,
+			    (double)spares_failed(tenant->place, clock_steady_ms()) * 1e-3);
+	else if (!tenant->unwanted && tenant->has_model)
+		log_warning("node", "worker %s of a model: %s", worker_id, error.message);
+	else if (!tenant->unwanted)
+		log_session_end(tenant, wait_status);
+	tenant_release(tenant, &error, &(int){0});
+	if (tell)
+		params.ended(params.arg, worker_id, error.message);
+}
+
+// ---- the server's calls ----
+
+static struct tenant *find_id(struct tenants *tenants, const char *worker_id)
+{
+	struct tenant *tenant = tenants->list;
+	while (tenant && (tenant->spare || strcmp(tenant->worker_id, worker_id) != 0))
+		tenant = tenant->next;
+	return tenant;
+}
+
+bool tenants_use(const struct tenants *tenants, enum backend_kind backend)
+{
+	const struct tenant *tenant = tenants->list;
+	while (tenant && (tenant->spare || tenant->backend != backend))
+		tenant = tenant->next;
+	return tenant;
+}
+
+static struct tenant *find(struct tenants *tenants, const struct uplink_call *call)
+{
+	return find_id(tenants, json_get_string(call->params, "worker_id", ""));
+}
+
+static void relay_closed(void *arg, bool ended)
+{
+	struct tenant *tenant = arg;
+	tenant->relay = NULL;
+	tenant->unwanted |= ended;
+	tenant_kill_for(tenant, ended ? "" : "the worker lost its connection to the server");
+}
+
+// The connection is gone, and nobody said that the worker is to end. That to the server may break a moment later.
+static void relay_broken(void *arg)
+{
+	struct tenant *tenant = arg;
+	if (!tenant->open)
+		tenant_kill_for(tenant, "the worker lost its connection to the server");
+	else if (!tenant->away_ms)
+		tenant->away_ms = clock_steady_ms();
+}
+
+// By a relay, which dials the server and says whose stream this is when it has it.
+static enum status create_relay(struct tenant *tenant, const struct uplink_call *call, int *out, struct error *error)
+{
+	const struct relay_params params = {.worker_id = tenant->worker_id,
+					    .key = json_get_string(call->params, "key", ""),
+					    .closed = relay_closed,
+					    .broken = tenant->has_model ? relay_broken : NULL,
+					    .arg = tenant};
+	return relay_create(&tenant->relay, tenant->all->params.relays, &params, out, error);
+}
+
+static const struct net_watch_events socket_events = {.readable = socket_readable};
+
+enum status tenant_start(struct tenant *tenant, const struct handed *handed, struct error *error)
+{
+	int sockets[2] = {-1, -1};
+	struct net_loop *loop = tenant->all->params.loop;
+	enum status status = STATUS_OK;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets)) {
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "a worker's socket");
+		goto done;
+	}
+	struct process_params process = {.loop = loop,
+					 .socket = sockets[1],
+					 .stream = handed->stream,
+					 .model = handed->model,
+					 .ring_in = handed->ring_in,
+					 .ring_out = handed->ring_out,
+					 .alone = true,
+					 .ended = process_ended,
+					 .arg = tenant};
+	tenant->socket_fd = sockets[0];
+	status = net_watch_create(&tenant->socket, loop, sockets[0], &socket_events, tenant, error);
+	if (status)
+		goto done;
+	sockets[0] = -1; // the watch has it
+	status = process_start(&tenant->process, &process, error);
+done:
+	for (int i = 0; i < 2; i++)
+		if (sockets[i] >= 0)
+			close(sockets[i]);
+	return status;
+}
+
+struct tenant *tenant_add(struct tenants *tenants, const char *worker_id, enum backend_kind backend)
+{
+	struct tenant *tenant = calloc(1, sizeof(*tenant));
+	if (!tenant)
+		return NULL;
+	*tenant = (struct tenant){.all = tenants, .next = tenants->list, .backend = backend};
+	snprintf(tenant->worker_id, sizeof(tenant->worker_id), "%s", worker_id);
+	buffer_init(&tenant->in, LIMIT_HEAD_BYTES); // its answers here have no body
+	tenants->list = tenant;
+	tenants->count++;
+	tenants_look(tenants);
+	return tenant;
+}
+
+void tenant_send_open(struct tenant *tenant, const struct request *request, const struct json *given)
+{
+	const struct json *limit = json_get(given, "memory_limit_bytes");
+	struct json *params = json_new_object();
+	json_set_string(params, "backend", backend_kind_name(tenant->backend));
+	if (limit && !tenant->has_model)
+		json_set(params, "memory_limit_bytes", json_copy(limit));
+	json_set_string(params, "cache_directory", tenant->all->cache);
+	if (tenant->ring)
+		json_set_bool(params, "ring", true);
+	if (tenant->spare)
+		json_set_bool(params, "spare", true);
+	send_request(tenant, request, params);
+}
+
+// For a session or a model instance: a spare, or one whose process is not started yet. NULL, with the error.
+static struct tenant *choose(struct tenants *tenants, const struct uplink_call *call, struct handed *handed,
+			     struct error *error)
+{
+	const struct handed_from from = {.models = tenants->params.models, .elsewhere = tenants->params.relays};
+	struct tenant *tenant = NULL;
+	if (find(tenants, call))
+		error_set(error, STATUS_CONFLICT, "there is a worker of this id");
+	else if (tenants->count - spares_count(&tenants->spares) >= LIMIT_WORKERS)
+		error_set(error, STATUS_LIMIT_EXCEEDED, "this node has %d workers, and takes no more", LIMIT_WORKERS);
+	else if (!handed_open_model(&from, call->params, &handed->model, error)) {
+		if (handed->model < 0)
+			tenant = spare_take(tenants, call);
+		if (!tenant)
+			tenant = tenant_add(tenants, json_get_string(call->params, "worker_id", ""),
+					    backend_kind_parse(json_get_string(call->params, "backend", "")));
+		if (!tenant)
+			error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a worker");
+	}
+	return tenant;
+}
+
+// What it is handed, and the request that its opening is.
+static enum status prepare(struct tenant *tenant, struct uplink_call *call, struct handed *handed,
+			   struct request **request, struct error *error)
+{
+	struct tenants *tenants = tenant->all;
+	enum status status = STATUS_OK;
+	if (json_get_bool(call->params, "ring", false)) {
+		if (!tenant->has_model)
+			return error_set(error, STATUS_INVALID_PARAMS, "only a model's worker is part of a ring");
+		status = hops_ring_create(&tenant->ring, tenants->params.hops, tenant->worker_id, &handed->ring_in,
+					  &handed->ring_out, error);
+	}
+	if (!status)
+		status = tenants->params.relays
+				 ? create_relay(tenant, call, &handed->stream, error)
+				 : handed_connect(&tenants->stream, call->params, &handed->stream, error);
+	if (status)
+		return status;
+	*request = tenant_add_request(tenant,
+				      tenant->process.pid ? REQUEST_BIND
+				      : tenant->has_model ? REQUEST_INSTANCE
+							  : REQUEST_OPEN,
+				      TENANT_OPEN_MS, error);
+	return *request ? STATUS_OK : error->status;
+}
+
+void tenants_open(struct tenants *tenants, struct uplink_call *call)
+{
+	struct error error = {0};
+	struct request *request = NULL;
+	struct handed handed = {.stream = -1, .model = -1, .ring_in = -1, .ring_out = -1};
+	struct tenant *tenant = choose(tenants, call, &handed, &error);
+	if (!tenant) {
+		fail_call(call, &error);
+		goto done;
+	}
+	const bool was_spare = tenant->process.pid != 0;
+	tenant->has_model = handed.model >= 0;
+	if (prepare(tenant, call, &handed, &request, &error)) {
+		fail_call(call, &error);
+		tenant->unwanted = true;
+		if (was_spare)
+			process_kill(&tenant->process); // its end follows
+		else
+			tenant_release(tenant, &error, &(int){0});
+		goto done;
+	}
+	request->call = call;
+	if (was_spare) {
+		spare_bind(tenant, request, call->params, handed.stream);
+	} else if (tenant_start(tenant, &handed, &error)) {
+		log_error("node", "a worker could not be started: %s", error.message);
+		tenant_release(tenant, &error, &(int){0}); // answers the call
+	} else {
+		tenant_send_open(tenant, request, call->params);
+	}
+done:
+	handed_close(&handed);
+}
+
+void tenants_device(struct tenants *tenants, struct uplink_call *call)
+{
+	struct error error = {0};
+	struct tenant *tenant = find(tenants, call);
+	const char *device_id = json_get_string(call->params, "device_id", "");
+	struct device_record *record = device_table_find(tenants->params.table, device_id);
+	struct request *request = NULL;
+	if (!tenant || tenant->process.killed)
+		error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
+	else if (!tenant->open)
+		error_set(&error, STATUS_CONFLICT, "the worker is not open yet");
+	else if (!tenant_check_device(record, tenant->backend, &error))
+		request = tenant_add_request(tenant, REQUEST_DEVICE, TENANT_DEVICE_MS, &error);
+	if (!request) {
+		fail_call(call, &error);
+		return;
+	}
+	request->call = call;
+	struct json *params = json_new_object();
+	json_set_integer(params, "device", json_get_integer(call->params, "device", 0));
+	json_set_string(params, "hardware_key", record->apis[tenant->backend].info.hardware_key);
+	if (!tenant->device_id[0])
+		snprintf(tenant->device_id, sizeof(tenant->device_id), "%s", device_id);
+	send_request(tenant, request, params);
+}
+
+void tenants_channel(struct tenants *tenants, struct uplink_call *call, const struct hops_channel *channel)
+{
+	struct error error = {0};
+	struct tenant *tenant = find_id(tenants, channel->worker_id);
+	struct request *request = NULL;
+	if (!tenant || tenant->process.killed)
+		error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
+	else if (!tenant->open || tenant->has_model)
+		error_set(&error, STATUS_CONFLICT, "the worker is no session's, or not open yet");
+	else
+		request = tenant_add_request(tenant, REQUEST_CHANNEL, TENANT_OPEN_MS, &error);
+	if (request) {
+		struct json *params = json_new_object();
+		json_set_string(params, "channel", channel->channel);
+		json_set_string(params, "end", channel->sends ? "out" : "in");
+		request->call = call;
+		tenant_send(tenant, request, params, channel->fd);
+	} else {
+		fail_call(call, &error);
+	}
+	close(channel->fd);
+}
+
+void tenants_close(struct tenants *tenants, struct uplink_call *call)
+{
+	struct error error = {0};
+	struct tenant *tenant = find(tenants, call);
+	if (!tenant) {
+		answer_ended(call, 0);
+		return;
+	}
+	struct request *request = tenant_add_request(tenant, REQUEST_CLOSE, 0, &error);
+	tenant->unwanted = true;
+	relay_destroy(&tenant->relay);
+	process_kill(&tenant->process); // whatever becomes of the call
+	if (request)
+		request->call = call;
+	else
+		fail_call(call, &error);
+}
+
+static void kill_quietly(struct tenant *tenant)
+{
+	tenant->unwanted = true;
+	relay_destroy(&tenant->relay);
+	process_kill(&tenant->process);
+}
+
+void tenants_lost(struct tenants *tenants)
+{
+	tenants->connected = false;
+	for (struct tenant *tenant = tenants->list; tenant; tenant = tenant->next) {
+		if (!tenant->has_model || !tenant->open || !tenant->relay || tenant->process.killed) {
+			kill_quietly(tenant);
+			continue;
+		}
+		if (!tenant->away_ms || relay_is_open(tenant->relay))
+			tenant->away_ms = clock_steady_ms();
+		relay_leave(tenant->relay);
+	}
+}
+
+struct json *tenants_kept(const struct tenants *tenants)
+{
+	struct json *list = NULL;
+	for (const struct tenant *tenant = tenants->list; tenant; tenant = tenant->next) {
+		if (!tenant->away_ms || tenant->process.killed)
+			continue;
+		if (!list)
+			list = json_new_array();
+		json_push(list, json_new_string(tenant->worker_id));
+	}
+	return list;
+}
+
+void tenants_back(struct tenants *tenants)
+{
+	tenants->connected = true;
+	for (struct tenant *tenant = tenants->list; tenant; tenant = tenant->next)
+		if (tenant->away_ms && tenant->relay && !tenant->process.killed)
+			relay_return(tenant->relay);
+}
+
+enum status tenants_create(struct tenants **out, const struct tenants_params *params, struct error *error)
+{
+	*out = NULL;
+	if (strlen(params->stream_path) > LIMIT_SOCKET_PATH_BYTES) {
+		error_hint(error, "use a data directory with a shorter path");
+		return error_set(error, STATUS_INVALID_PARAMS, "the path of the server's socket is over %d bytes",
+				 LIMIT_SOCKET_PATH_BYTES);
+	}
+	struct tenants *tenants = calloc(1, sizeof(*tenants));
+	if (!tenants)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the sessions' workers");
+	tenants->params = *params;
+	tenants->spares.setting = params->spares;
+	tenants->stream.sun_family = AF_UNIX;
+	snprintf(tenants->stream.sun_path, sizeof(tenants->stream.sun_path), "%s", params->stream_path);
+	snprintf(tenants->cache, sizeof(tenants->cache), "%s", params->cache);
+	*out = tenants;
+	return STATUS_OK;
+}
+
+void tenants_destroy(struct tenants **tenants)
+{
+	if (!*tenants)
+		return;
+	int patience_ms = STOP_MS;
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "the node stops");
+	for (struct tenant *tenant = (*tenants)->list; tenant; tenant = tenant->next)
+		kill_quietly(tenant);
+	while ((*tenants)->list)
+		tenant_release((*tenants)->list, &error, &patience_ms);
+	net_timer_stop((*tenants)->params.loop, &(*tenants)->look);
+	free(*tenants);
+	*tenants = NULL;
+}

@@ -1,0 +1,70 @@
+/* What a worker gives up before it touches a driver: a session's, a model instance's, a spare, and one that answers a
+ * single call of the node's (list, verify, measure, compile).
+ *
+ * A tenant's kernels run on the device; but drivers are large, a software device compiles kernels to code of this very
+ * process, and a model's file is read by it. So what the process could do to the machine is bounded first, by every
+ * means that the kernel offers:
+ *
+ *   no new privileges, no core files, few descriptors   prctl, setrlimit
+ *   first to go when the machine is short of memory     /proc/self/oom_score_adj
+ *   namespaces: an empty network, no shared memory or   unshare; process ids by the node, with clone
+ *     messages of others, no processes, a root of its   (engine/node/workers/spawn.c), and the root in files.c
+ *     own with what reach.h lists, read-only
+ *   a user of its own, where the node is root; those    setresuid (user.c)
+ *     that fill the cache of compiled kernels share one
+ *   no capabilities                                     capset
+ *   files: libraries and device nodes, no writing       Landlock (landlock.c)
+ *   system calls: a list, by back end                   seccomp (seccomp.c)
+ *
+ * NVIDIA's library names its threads by opening /proc/self/task/ID/comm, and cuInit fails where that is refused. For it
+ * these files can be written, and the process stays its user's own (PR_SET_DUMPABLE), without which they are root's.
+ *
+ * What cannot be given up is told with its reason, and is no error: the node shows it. What holds with one thread only
+ * is why this comes before the driver's thread and the driver. Thread: the process's only one. */
+#pragma once
+#include "common/base/status.h"
+#include "engine/device/info.h"
+
+#include <sys/types.h>
+
+enum { SANDBOX_ITEMS = 24, SANDBOX_TEXT_BYTES = 200 };
+
+struct sandbox {
+	unsigned applied_count, missing_count;
+	char applied[SANDBOX_ITEMS][64], missing[SANDBOX_ITEMS][SANDBOX_TEXT_BYTES];
+	// The other end of the filter of system calls, for the node (engine/node/workers/refusals.h); -1: none. Whoever
+	// has it can let calls through, so it is closed here once it has been sent.
+	int listener;
+	bool confined; // both Landlock and seccomp hold: a tenant's code may run in this process
+};
+
+struct sandbox_params {
+	enum backend_kind backend;
+	const char *cache_directory; // may be NULL; stays readable
+	bool fills_cache;            // and writable
+	// As given on the command line by the node: the namespaces (CLONE_NEW...) that this process was made in, and
+	// why it was not made in one of process ids (an errno value).
+	unsigned long namespaces;
+	int refused;
+	// The node's, for a user namespace that this process was made in.
+	uid_t user;
+	gid_t group;
+};
+
+void sandbox_apply(struct sandbox *sandbox, const struct sandbox_params *params);
+
+// For sandbox.c: 0, or an errno value.
+int landlock_apply(const struct sandbox_params *params, bool names_threads);
+struct seccomp_params {
+	bool cuda;          // its library needs calls that others do not
+	bool fills_cache;   // it writes files
+	bool unseen_driver; // by the list of what is refused (calls_list.h)
+};
+// `listener`: the filter's other end, or -1: there is none.
+int seccomp_apply(const struct seccomp_params *params, int *listener);
+// A root of its own, in this process's mount namespace. `own_processes`: it has a namespace of process ids.
+int files_enter(const struct sandbox_params *params, bool own_processes);
+// The process's number where the node is: /proc says it until there is a new one.
+pid_t user_outer_pid(void);
+// `cache`: the folder that it fills, whose owner it becomes if user_give has given that away; NULL: it fills none.
+int user_become(pid_t outer_pid, const char *cache);

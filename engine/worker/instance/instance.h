@@ -1,0 +1,189 @@
+/* A model instance's worker: what its threads share, and how they divide the work.
+ *
+ *   reader  (instance_reader.c)  polls both sockets and does all that they need: answers pings at once, checks the
+ *                                server's calls, makes tokens of prompts, puts orders into the line, and sends what is
+ *                                in the queue
+ *   driver  (instance_driver.c)  owns the devices, the stages and the generator: takes orders between steps, computes a
+ *                                step, and puts what came of it into the queue
+ *
+ *      fd 4 -> reader -> [line of orders] -> driver -> [stages] -> [queue of bytes] -> reader -> fd 4
+ *
+ * Of an instance in several parts each has a ring (ring.h), from which the driver takes steps. The last part has the
+ * generator; the others compute what comes, and send it on (instance_ring.h).
+ *
+ * Nothing grows: with LIMIT_INSTANCE_ORDERS in the line the reader leaves fd 4 alone; when the queue is longer than
+ * LIMIT_INSTANCE_QUEUE_BYTES, because the server does not read, the driver takes no order and makes no step until it is
+ * half of that, and pings are answered all the same. A step that lasts longer than LIMIT_STEP_MS ends the process, as
+ * does one that fails: the server has the requests go on elsewhere. Nothing of a prompt or an answer is ever logged.
+ * What `lock` guards is marked (L); the rest belongs to one thread, as said. */
+#pragma once
+#include "common/base/limits.h"
+#include "common/wire/contract.h"
+#include "common/wire/message.h"
+#include "engine/grammar/grammar.h"
+#include "engine/model/chat.h"
+#include "engine/model/generator.h"
+#include "engine/worker/instance/instance_steps.h"
+#include "engine/worker/instance/instance_text.h"
+
+#include <pthread.h>
+
+enum order_kind {
+	ORDER_UNKNOWN,
+	ORDER_LOAD,
+	ORDER_ADOPT,
+	ORDER_CHECK,
+	ORDER_GENERATE,
+	ORDER_CANCEL,
+	ORDER_EMBED,
+	ORDER_FORGET
+};
+
+// A call that waits for the driver.
+struct order {
+	struct order *next;
+	enum order_kind kind;
+	struct message message;   // its own
+	struct token_list prompt; // of ORDER_GENERATE and ORDER_EMBED, and what has been generated elsewhere
+	size_t prompt_count;      // without that
+	struct matcher *form;     // of ORDER_GENERATE; NULL: none is asked for
+	int64_t arrived_ns;
+};
+void order_destroy(struct order **order);
+
+// A request that the generator has.
+struct request {
+	struct request *next; // of instance->requests
+	struct instance *instance;
+	struct generator_job *job;
+	uint64_t number; // as the server calls it
+	struct json *id; // of the call, of an embedding
+	uint32_t prompt_tokens;
+	struct detokenizer detokenizer;
+	struct instance_text text;
+	uint64_t characters, offset; // of what the tokens so far stand for; before the last of them
+	uint64_t *offsets;   // (prompt_tokens): where each of the prompt begins, in characters; NULL: nobody asks
+	uint32_t judged;     // of these, that have been told
+	struct buffer fresh; // text that is to be sent
+	size_t delivered;    // bytes of it that have been, elsewhere
+	struct json *tokens, *choices; // the same; NULL: none
+	struct matcher *form;          // what its tokens keep to; NULL: anything
+	bool ignore_end, logprobs;
+	bool formed;         // it is whole, and nothing may follow
+	enum status trouble; // why it cannot go on, of its own
+};
+
+struct instance_device {
+	char hardware_key[257];
+	struct exogpu_device *device;
+};
+
+struct instance {
+	const struct contract *contract;
+	const char *backend;         // as exogpu_open takes it
+	const char *cache_directory; // or NULL
+	int node_fd, stream_fd, model_fd, wake_fd;
+	int ring_in_fd, ring_out_fd; // -1: it is the whole model
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;            // (L) signalled for the driver
+	struct order *orders, *last_order; // (L)
+	unsigned order_count;              // (L)
+	struct buffer queue;               // (L) bytes for fd 4 that the reader has not taken
+	size_t unsent;                     // (L) of the queue, and of what the reader has taken
+	bool full;                         // (L) the driver waits for the queue
+	bool loaded;                       // (L) the model may be used by the reader
+	bool ring_came;                    // (L) since the driver looked for messages of the ring
+	bool ending;                       // (L) the driver is to return
+	bool failed;                       // (L) the process is to end, for `failure`
+	struct error failure;              // (L)
+	int64_t step_ns;                   // (L) since when the driver is in a step; 0: it is not
+	int64_t work_ns;                   // (L) the same, of an order
+
+	// The driver's; the reader uses what does not change of the first four once it is loaded.
+	struct model *model;
+	struct tokenizer *tokenizer;
+	struct chat_template chat_template; // CHAT_UNKNOWN: it has none
+	char template_fault[384];           // why the file's own cannot be read; "": it can, or there is none
+	struct instance_ring *ring;         // NULL: it is the whole model
+	struct gguf *gguf;
+	struct vocabulary *vocabulary; // the reader's: made when the first form is asked for
+	struct json *told_loaded;      // what instance.load was answered; NULL: it was not
+	uint64_t epoch;                // whose it is: of the instance's placement, or of the server that took it up
+	struct instance_device devices[LIMIT_INSTANCE_STAGES];
+	struct stage *stages[LIMIT_INSTANCE_STAGES];
+	unsigned device_count, stage_count;
+	float *rope;
+	struct generator *generator;
+	struct request *requests;
+	unsigned request_count;
+	uint64_t token_count; // of their prompts
+	bool told_state;      // something goes on, the end of which instance.state is to tell
+	int64_t state_ns;     // when it was last told
+	struct instance_steps steps;
+	// Of one part with several stages, when its timing was last told: all zeros before the first time.
+	struct generator_state timed;
+	uint64_t timed_stages_ns[LIMIT_INSTANCE_STAGES]; // stage_spent_ns
+
+	pthread_t driver;
+};
+
+struct instance_params {
+	const struct contract *contract;
+	const char *backend, *cache_directory; // as in struct instance
+	int node_fd, stream_fd, model_fd;
+	bool ring; // of several parts: ring_in_fd and ring_out_fd are there
+	int ring_in_fd, ring_out_fd;
+};
+
+enum status instance_create(struct instance **out, const struct instance_params *params, struct error *error);
+// Frees what is on the devices, too. The threads have ended.
+void instance_destroy(struct instance **instance);
+// Start the driver's thread. Errors: STATUS_INTERNAL.
+enum status instance_start(struct instance *instance, struct error *error);
+// The reader: serve until either socket ends; then STATUS_OK. Errors: STATUS_INVALID_REQUEST (what comes is not framed
+// as messages are), STATUS_INTERNAL. Does not return from a failure of the driver: that ends the process (worker.h).
+enum status instance_read(struct instance *instance, struct error *error);
+// Wait for the driver to end its step and to free all that it has. A worker does not do this: it ends with its process.
+void instance_stop(struct instance *instance);
+
+// ---- instance.c: the line and the queue ----
+
+void instance_put(struct instance *instance, struct order *order); // taken
+// Thread: the driver's. The next order; with `wait` it waits for one, or for a message of the ring. NULL if there is
+// none, or once the instance ends. Does not return while the queue is full.
+struct order *instance_take(struct instance *instance, bool wait);
+// Any thread: a message of the ring has come.
+void instance_ring_came(void *instance);
+bool instance_ending(struct instance *instance);
+bool instance_loaded(struct instance *instance);
+// Queue a notification (`params` is taken), or the answer to the call `id`: the error, if one is given, or `result`
+// (taken).
+void instance_tell(struct instance *instance, const char *method, struct json *params);
+void instance_answer(struct instance *instance, const struct json *id, const struct error *error, struct json *result);
+// The process is to end, once the queue is sent or the server takes no more.
+void instance_fail(struct instance *instance, const struct error *error);
+
+// ---- instance_form.c ----
+
+// Thread: the reader's. What the order asks its answer to be, made ready: order->form. Errors: STATUS_INVALID_PARAMS.
+enum status instance_take_form(struct instance *instance, struct order *order, struct error *error);
+
+// ---- instance_driver.c, instance_load.c, instance_request.c ----
+
+void *instance_main(void *instance);
+// Errors: as instance.load answers them. What was loaded of it is freed then.
+enum status instance_load(struct instance *instance, const struct json *params, struct json **result,
+			  struct error *error);
+void instance_unload(struct instance *instance);
+
+// Begin an order's request; its answer is sent when that is due.
+void request_start(struct instance *instance, struct order *order);
+void request_embed(struct instance *instance, struct order *order);
+void request_cancel(struct instance *instance, struct order *order);
+void requests_forget(struct instance *instance, struct order *order);
+void requests_cancel(struct instance *instance); // all of them
+// What came of a step goes into the queue.
+void requests_tell(struct instance *instance);
+// All of them end, and nobody is told.
+void requests_drop(struct instance *instance);

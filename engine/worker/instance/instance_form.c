@@ -1,0 +1,61 @@
+/* What an answer of a model instance is to be: a grammar, made ready on the reader's thread, so that nobody who
+ * generates waits for it. See instance.h and grammar.h. */
+#include "engine/worker/instance/instance.h"
+
+#include <string.h>
+
+static const uint8_t *bytes_of(const void *context, uint32_t token, size_t *length)
+{
+	return tokenizer_shown(context, token, length);
+}
+
+static bool ends(const void *context, uint32_t token)
+{
+	return tokenizer_ends(context, token);
+}
+
+static enum status make_vocabulary(struct instance *instance, struct error *error)
+{
+	const struct vocabulary_params params = {.count = model_shape(instance->model)->vocabulary,
+						 .bytes = bytes_of,
+						 .ends = ends,
+						 .context = instance->tokenizer};
+	if (!instance->vocabulary && vocabulary_create(&instance->vocabulary, &params))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the model's vocabulary");
+	return STATUS_OK;
+}
+
+static enum grammar_kind kind_named(const char *name)
+{
+	static const char *const names[] = {[GRAMMAR_JSON] = "json",
+					    [GRAMMAR_SCHEMA] = "schema",
+					    [GRAMMAR_GBNF] = "gbnf",
+					    [GRAMMAR_REGEX] = "regex"};
+	for (size_t i = GRAMMAR_JSON; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(names[i], name))
+			return (enum grammar_kind)i;
+	return GRAMMAR_UNKNOWN;
+}
+
+enum status instance_take_form(struct instance *instance, struct order *order, struct error *error)
+{
+	const struct json *params = order->message.params, *form = json_get(params, "form");
+	struct grammar *grammar = NULL;
+	struct error fault = {0};
+	if (!form)
+		return STATUS_OK;
+	const char *text = json_get_string(form, "text", "");
+	enum status status = make_vocabulary(instance, error);
+	if (status)
+		return status;
+	status = grammar_create(&grammar, kind_named(json_get_string(form, "kind", "")), text, strlen(text), &fault);
+	if (status) {
+		if (fault.hint[0])
+			error_hint(error, "%s", fault.hint);
+		return error_set(error, status == STATUS_LIMIT_EXCEEDED ? STATUS_INVALID_PARAMS : status,
+				 "the form of the answer: %.340s", fault.message);
+	}
+	status = matcher_create(&order->form, &grammar, instance->vocabulary,
+				!json_get_bool(params, "ignore_end", false));
+	return status ? error_set(error, status, "no memory for the form of an answer") : STATUS_OK;
+}

@@ -1,0 +1,648 @@
+/* `exogpu place`, `exogpu instances`, `exogpu move`, `exogpu stop`: where models go, which are loaded, and their end.
+ * See place.h. */
+#include "server/cli/commands/place.h"
+
+#include "server/cli/format.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 200, START_MS = 120000, LAYERS_BYTES = 64, ROOM_BYTES = 80 };
+
+enum status place_find_model(struct client *client, const char *name, struct json **model, struct error *error)
+{
+	struct json *answer = NULL;
+	char names[200] = "";
+	*model = NULL;
+	enum status status = client_ask(client, &(struct client_call){.method = "model.list"}, &answer, error);
+	if (status)
+		return status;
+	for (const struct json *one = json_first(json_get(answer, "models")); one && !*model; one = json_next(one)) {
+		const char *known = json_get_string(one, "name", "");
+		size_t length = strlen(names);
+		snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "", known);
+		if (!strcmp(known, name) || !strcmp(json_get_string(one, "model_id", ""), name))
+			*model = json_copy(one);
+	}
+	json_destroy(&answer);
+	if (*model)
+		return STATUS_OK;
+	error_set(error, STATUS_NOT_FOUND, "there is no model %.100s", name);
+	if (names[0])
+		error_hint(error, "there are: %s", names);
+	else
+		error_hint(error, "exogpu model add SOURCE makes one known");
+	return STATUS_NOT_FOUND;
+}
+
+static enum status set_number(struct json *params, const char *name, const char *text, struct error *error)
+{
+	char *end;
+	if (!text)
+		return STATUS_OK;
+	unsigned long long value = strtoull(text, &end, 10);
+	if (text[0] < '1' || text[0] > '9' || *end || value > 16777216)
+		return error_set(error, STATUS_INVALID_PARAMS, "%.40s is not a number of %s", text, name);
+	json_set_integer(params, name, (int64_t)value);
+	return STATUS_OK;
+}
+
+enum status place_number(struct json *json, const char *name, const char *text, struct error *error)
+{
+	char *end;
+	if (!text)
+		return STATUS_OK;
+	const double value = strtod(text, &end);
+	if (!text[0] || *end)
+		return error_set(error, STATUS_INVALID_PARAMS, "%.40s is not a number of %s", text, name);
+	json_set_number(json, name, value);
+	return STATUS_OK;
+}
+
+enum status place_sampling(const struct cli_arguments *arguments, struct json *json, struct error *error)
+{
+	const struct {
+		const char *name, *text;
+	} all[] = {
+		{"temperature", arguments->temperature},
+		{"top_k", arguments->top_k},
+		{"top_p", arguments->top_p},
+		{"min_p", arguments->min_p},
+		{"repetition_penalty", arguments->repetition_penalty},
+	};
+	enum status status = STATUS_OK;
+	for (size_t i = 0; i < sizeof all / sizeof *all && !status; i++)
+		status = place_number(json, all[i].name, all[i].text, error);
+	return status;
+}
+
+enum status place_params(struct client *client, const struct cli_arguments *arguments, const struct json *model,
+			 struct json **out, struct error *error)
+{
+	struct json *params = json_new_object(), *devices = NULL;
+	const struct json *device;
+	enum status status = set_number(params, "context_tokens", arguments->context, error);
+	json_set_string(params, "model_id", json_get_string(model, "model_id", ""));
+	if (!status)
+		status = set_number(params, "sequences", arguments->sequences, error);
+	if (arguments->format)
+		json_set_string(params, "format", arguments->format);
+	if (arguments->objective)
+		json_set_string(params, "objective", arguments->objective);
+	if (arguments->strategy)
+		json_set_string(params, "strategy", arguments->strategy);
+	if (arguments->chat_template)
+		json_set_string(params, "chat_template", arguments->chat_template);
+	if (arguments->gives_way)
+		json_set_string(params, "gives_way", arguments->gives_way);
+	if (!status && arguments->device)
+		status = command_device(client, arguments->device, &devices, &device, error);
+	if (!status && arguments->device) {
+		struct json *pins = json_new_array(), *pin = json_new_object();
+		json_set_string(pin, "device_id",
+				device ? json_get_string(device, "device_id", "") : arguments->device);
+		json_set_integer(pin, "first_layer", 0);
+		json_set_integer(pin, "layer_count", 0);
+		json_push(pins, pin);
+		json_set(params, "pins", pins);
+	}
+	json_destroy(&devices);
+	if (status)
+		json_destroy(&params);
+	*out = params;
+	return status;
+}
+
+// ---- loading ----
+
+static void show_progress(const struct json *instance, bool terminal)
+{
+	char text[FORMAT_BYTES];
+	const struct json *progress = json_get(instance, "progress");
+	const int64_t total = json_get_integer(progress, "total_bytes", 0);
+	if (terminal && total > 0)
+		fprintf(stderr, "\rloading  %s\033[K",
+			format_memory_of(json_get_integer(progress, "loaded_bytes", 0), total, text));
+}
+
+// The instance as it is now; NULL: it is gone.
+static enum status look(struct client *client, const char *id, struct json **instance, struct error *error)
+{
+	struct json *answer = NULL;
+	enum status status = client_ask(client, &(struct client_call){.method = "instance.list"}, &answer, error);
+	const struct json *one = command_find(json_get(answer, "instances"), "instance_id", id, NULL);
+	*instance = one ? json_copy(one) : NULL;
+	json_destroy(&answer);
+	return status;
+}
+
+enum status place_wait(struct client *client, const char *id, struct json **instance, struct error *error)
+{
+	const bool terminal = isatty(STDERR_FILENO);
+	for (;;) {
+		enum status status = look(client, id, instance, error);
+		const char *state = json_get_string(*instance, "state", "");
+		if (!status && !strcmp(state, "starting")) {
+			show_progress(*instance, terminal);
+			json_destroy(instance);
+			nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+			continue;
+		}
+		if (terminal)
+			fprintf(stderr, "\r\033[K");
+		if (!status && !*instance)
+			status = error_set(error, STATUS_UNAVAILABLE, "it was stopped before it was ready");
+		else if (!status && strcmp(state, "running") != 0)
+			status = error_set(error, STATUS_UNAVAILABLE, "it could not be started: %.300s",
+					   json_get_string(*instance, "state_reason", "no reason given"));
+		return status;
+	}
+}
+
+enum status place_start(struct client *client, struct json *params, struct json **instance, struct error *error)
+{
+	struct json *answer = NULL;
+	struct client_wait wait = {.timeout_ms = START_MS, .result = &answer};
+	*instance = NULL;
+	enum status status = client_send(client, &(struct client_call){.method = "instance.create", .params = params},
+					 &wait.id, error);
+	if (!status)
+		status = client_wait(client, &wait, error);
+	if (!status)
+		status = place_wait(client, json_get_string(answer, "instance_id", ""), instance, error);
+	json_destroy(&answer);
+	return status;
+}
+
+// ---- place ----
+
+static void print_texts(const struct json *texts, const char *before)
+{
+	for (const struct json *one = json_first(texts); one; one = json_next(one))
+		command_print_text(stdout, before, json_get_string(one, "text", ""));
+}
+
+static const char *name_of(const struct json *list, const char *key, const char *id)
+{
+	return json_get_string(command_find(list, key, id, NULL), "name", id);
+}
+
+static void print_hops(const struct json *placement, const struct json *nodes)
+{
+	for (const struct json *one = json_first(json_get(placement, "hops")); one; one = json_next(one)) {
+		char line[400], time[FORMAT_BYTES];
+		const double seconds = json_get_number(one, "seconds_per_token", -1);
+		snprintf(line, sizeof line, "from %.100s to %.100s (%.20s): %lld bytes a token, %s",
+			 name_of(nodes, "node_id", json_get_string(one, "from_node_id", "")),
+			 name_of(nodes, "node_id", json_get_string(one, "to_node_id", "")),
+			 json_get_string(one, "class", ""), (long long)json_get_integer(one, "bytes_per_token", 0),
+			 seconds < 0 ? "not measured yet" : format_quantity(seconds * 1e3, "ms", time));
+		command_print_text(stdout, "", line);
+	}
+}
+
+static void print_proof(const struct json *placement, bool pinned)
+{
+	const char *proof = json_get_string(placement, "proof", "");
+	const double ms = json_get_number(placement, "search_ms", 0);
+	if (!strcmp(proof, "optimal"))
+		printf("proven to be the best, in %.0f ms\n", ms);
+	else if (!strcmp(proof, "bound"))
+		printf("the best that was found in %.0f ms; another could take %.1f %% less time, at most\n", ms,
+		       json_get_number(placement, "gap", 0) * 100);
+	else if (!strcmp(proof, "infeasible"))
+		printf("%s\n", pinned ? "It does not fit there." : "It fits nowhere; this is proven.");
+	else if (!strcmp(proof, "not_found"))
+		printf("No placement was found in %.0f ms, but one may exist: exogpu serve "
+		       "--placement-timeout gives more.\n",
+		       ms);
+}
+
+static const struct table_column score_columns[] = {
+	{.title = "DEVICE", .narrowest = 12},
+	{.title = "NODE", .narrowest = 8},
+	{.title = "SCORE", .right = true},
+	{.title = "COMPUTE", .right = true, .leave_out = 2},
+	{.title = "MEMORY", .right = true, .leave_out = 3},
+	{.title = "NETWORK", .right = true, .leave_out = 4},
+	{.title = "HEAT", .right = true, .leave_out = 5},
+	{.title = "BANDWIDTH", .right = true, .leave_out = 1},
+};
+
+static enum status print_scores(const struct json *placement, const struct json *snapshot, struct error *error)
+{
+	static const char *const names[] = {"total", "compute", "memory", "network", "thermal", "bandwidth"};
+	const struct terminal terminal = terminal_of_stdout();
+	struct table table;
+	size_t rows = 0;
+	table_init(&table, score_columns, sizeof score_columns / sizeof *score_columns);
+	for (const struct json *one = json_first(json_get(placement, "devices")); one; one = json_next(one)) {
+		const char *id = json_get_string(one, "device_id", "");
+		const struct json *score = json_get(one, "score");
+		const struct json *device = command_find(json_get(snapshot, "devices"), "device_id", id, NULL);
+		if (json_type(score) != JSON_OBJECT)
+			continue;
+		table_add(&table, TONE_PLAIN, "%s", json_get_string(device, "name", id));
+		table_add(&table, TONE_PLAIN, "%s",
+			  name_of(json_get(snapshot, "nodes"), "node_id", json_get_string(device, "node_id", "")));
+		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+			table_add(&table, TONE_PLAIN, "%.2f", json_get_number(score, names[i], 0));
+		rows++;
+	}
+	if (rows)
+		printf("\n");
+	const enum status status = rows ? table_print(&table, stdout, &terminal, error) : STATUS_OK;
+	table_finish(&table);
+	return status;
+}
+
+// Those of a stage, or of what is missing.
+static const char *layers_of(const struct json *one, char text[LAYERS_BYTES])
+{
+	const long long first = json_get_integer(one, "first_layer", 0),
+			count = json_get_integer(one, "layer_count", 0);
+	if (count > 1)
+		snprintf(text, LAYERS_BYTES, "layers %lld to %lld", first, first + count - 1);
+	else
+		snprintf(text, LAYERS_BYTES, "layer %lld", first);
+	return text;
+}
+
+static void print_stages(const struct json *placement, const struct json *snapshot)
+{
+	for (const struct json *one = json_first(json_get(placement, "stages")); one; one = json_next(one)) {
+		char line[400], layers[LAYERS_BYTES], label[COMMAND_LABEL_BYTES], weights[FORMAT_BYTES],
+			kv[FORMAT_BYTES];
+		snprintf(line, sizeof line, "%s on %s: %s of weights, %s of KV cache", layers_of(one, layers),
+			 command_device_label(snapshot, json_get_string(one, "device_id", ""), label),
+			 format_memory(json_get_integer(one, "weights_bytes", -1), weights),
+			 format_memory(json_get_integer(one, "kv_bytes", -1), kv));
+		command_print_text(stdout, "", line);
+	}
+}
+
+// For how many requests there is room, of a preview or an instance: what was asked for may be more than the model has.
+static const char *room_of(const struct json *one, char text[ROOM_BYTES])
+{
+	const long long sequences = json_get_integer(one, "sequences", 0);
+	snprintf(text, ROOM_BYTES, "%lld request%s at once, %lld tokens each", sequences, sequences == 1 ? "" : "s",
+		 (long long)json_get_integer(one, "context_tokens", 0));
+	return text;
+}
+
+static void print_predicted(const struct json *placement)
+{
+	const struct json *predicted = json_get(placement, "predicted");
+	const long long sequences = json_get_integer(placement, "sequences", 0);
+	if (json_type(predicted) == JSON_OBJECT && sequences > 1)
+		printf("about %.1f tokens a second for one request alone, %.1f for %lld together\n",
+		       json_get_number(predicted, "tokens_per_s", 0),
+		       json_get_number(predicted, "together_tokens_per_s", 0), sequences);
+	else if (json_type(predicted) == JSON_OBJECT)
+		printf("about %.1f tokens a second\n", json_get_number(predicted, "tokens_per_s", 0));
+	if (json_get_number(predicted, "prompt_tokens_per_s", -1) > 0)
+		printf("about %.0f tokens a second of a long prompt\n",
+		       json_get_number(predicted, "prompt_tokens_per_s", 0));
+}
+
+static enum status preview(struct client *client, const struct cli_arguments *arguments, struct json *params,
+			   struct error *error)
+{
+	struct json *placement = NULL, *snapshot = NULL;
+	struct client_wait wait = {.timeout_ms = START_MS, .result = &placement};
+	enum status status = client_send(client, &(struct client_call){.method = "placement.preview", .params = params},
+					 &wait.id, error);
+	if (!status)
+		status = client_wait(client, &wait, error);
+	if (!status && arguments->json) {
+		status = command_print_json(placement, error);
+	} else if (!status) {
+		char room[ROOM_BYTES];
+		client_ask(client, &(struct client_call){.method = "cluster.snapshot"}, &snapshot, NULL);
+		print_stages(placement, snapshot);
+		print_hops(placement, json_get(snapshot, "nodes"));
+		printf("for %s\n", room_of(placement, room));
+		print_predicted(placement);
+		print_proof(placement, arguments->device != NULL);
+		print_texts(json_get(placement, "why"), "  ");
+		print_texts(json_get(placement, "remedies"), "  what would help: ");
+		status = print_scores(placement, snapshot, error);
+	}
+	json_destroy(&snapshot);
+	json_destroy(&placement);
+	return status;
+}
+
+static enum status start(struct client *client, const struct cli_arguments *arguments, struct json *params,
+			 struct error *error)
+{
+	struct json *instance = NULL;
+	char line[400], took[FORMAT_BYTES], room[ROOM_BYTES];
+	enum status status = place_start(client, params, &instance, error);
+	if (!status && arguments->json) {
+		status = command_print_json(instance, error);
+	} else if (!status) {
+		snprintf(line, sizeof line, "%.128s is ready after %s, %s (%.64s)",
+			 json_get_string(instance, "model_name", ""),
+			 format_quantity(json_get_number(instance, "load_ms", 0) / 1000, "s", took),
+			 room_of(instance, room), json_get_string(instance, "instance_id", ""));
+		command_print_text(stdout, "", line);
+	}
+	json_destroy(&instance);
+	return status;
+}
+
+static int run_place(const struct cli_arguments *arguments, struct error *error)
+{
+	struct target target;
+	struct client *client;
+	struct json *model = NULL, *params = NULL;
+	int result = command_open(arguments, &target, &client, error);
+	if (result)
+		return result;
+	enum status status = place_find_model(client, arguments->operand, &model, error);
+	if (!status)
+		status = place_params(client, arguments, model, &params, error);
+	struct json *sampling = json_new_object();
+	if (!status)
+		status = place_sampling(arguments, sampling, error);
+	if (!status && json_count(sampling))
+		json_set(params, "sampling", json_copy(sampling));
+	json_destroy(&sampling);
+	if (!status && arguments->preview)
+		status = preview(client, arguments, params, error);
+	else if (!status)
+		status = start(client, arguments, params, error);
+	json_destroy(&model);
+	client_close(&client);
+	return status ? 1 : 0;
+}
+
+// ---- instances, stop ----
+
+static const struct table_column columns[] = {
+	{.title = "MODEL", .narrowest = 12},
+	{.title = "STATE"},
+	{.title = "FORMAT", .leave_out = 3},
+	{.title = "DEVICES", .right = true, .leave_out = 2},
+	{.title = "MEMORY", .right = true},
+	{.title = "RUNNING", .right = true},
+	{.title = "WAITING", .right = true},
+	{.title = "TOKENS/S", .right = true},
+	{.title = "OFFERED", .right = true, .leave_out = 4},
+	{.title = "SINCE", .right = true, .leave_out = 1},
+	{.title = "ID"},
+};
+
+// How many times as fast it would be elsewhere.
+static void add_offer(struct table *table, const struct json *offer)
+{
+	const double now = json_get_number(offer, "now_tokens_per_s", 0);
+	if (now > 0)
+		table_add(table, TONE_GOOD, "%.1f x", json_get_number(offer, "tokens_per_s", 0) / now);
+	else
+		table_add(table, TONE_PLAIN, "%s", "");
+}
+
+static int percent_of(const struct json *progress)
+{
+	const double total = json_get_number(progress, "total_bytes", 0),
+		     percent = total > 0 ? 100 * json_get_number(progress, "loaded_bytes", 0) / total : 0;
+	return percent < 100 ? (int)percent : 100; // whatever a worker says
+}
+
+static void add_row(struct table *table, const struct json *one)
+{
+	char text[FORMAT_BYTES];
+	int64_t bytes = 0;
+	const char *state = json_get_string(one, "state", "");
+	const struct json *stages = json_get(one, "stages");
+	enum table_tone tone = !strcmp(state, "running")  ? TONE_GOOD
+			       : !strcmp(state, "failed") ? TONE_BAD
+							  : TONE_ATTENTION;
+	for (const struct json *stage = json_first(stages); stage; stage = json_next(stage))
+		bytes += json_get_integer(stage, "weights_bytes", 0) + json_get_integer(stage, "kv_bytes", 0) +
+			 json_get_integer(stage, "workspace_bytes", 0) + json_get_integer(stage, "host_bytes", 0);
+	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "model_name", ""));
+	if (json_get_integer(json_get(one, "progress"), "total_bytes", 0) > 0)
+		table_add(table, tone, "%s %d %%", state, percent_of(json_get(one, "progress")));
+	else
+		table_add(table, tone, "%s", state);
+	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "format", ""));
+	table_add(table, TONE_PLAIN, "%zu", json_count(stages));
+	table_add(table, TONE_PLAIN, "%s", format_memory(bytes, text));
+	table_add(table, TONE_PLAIN, "%lld", (long long)json_get_integer(one, "running", 0));
+	table_add(table, TONE_PLAIN, "%lld", (long long)json_get_integer(one, "waiting", 0));
+	if (json_type(json_get(one, "tokens_per_s")) == JSON_NUMBER)
+		table_add(table, TONE_PLAIN, "%.1f", json_get_number(one, "tokens_per_s", 0));
+	else
+		table_add(table, TONE_PLAIN, "%s", "");
+	add_offer(table, json_get(one, "offer"));
+	table_add(table, TONE_PLAIN, "%s", format_age(command_age_ms(one, "created_at"), text));
+	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "instance_id", ""));
+}
+
+// How far each of several devices is.
+static void print_loading(const struct json *one, const struct json *snapshot, const char *before)
+{
+	struct buffer line;
+	buffer_init(&line, 65536);
+	const struct json *parts = json_get(json_get(one, "progress"), "parts");
+	for (const struct json *part = json_first(parts); part; part = json_next(part))
+		for (const struct json *device = json_first(json_get(part, "devices")); device;
+		     device = json_next(device)) {
+			char text[COMMAND_LABEL_BYTES + 16], label[COMMAND_LABEL_BYTES];
+			snprintf(text, sizeof text, "%s%s %d %%", line.length ? ", " : "",
+				 command_device_label(snapshot, json_get_string(device, "device_id", ""), label),
+				 percent_of(device));
+			buffer_append_text(&line, text);
+		}
+	if (json_count(json_get(one, "stages")) > 1 && line.length && !line.failed)
+		command_print_text(stdout, before, buffer_text(&line));
+	buffer_finish(&line);
+}
+
+// A line for each range of layers that is gone: what held it, and where it goes.
+static void print_missing(const struct json *one, const struct json *snapshot, const char *before)
+{
+	const struct json *missing = json_first(json_get(one, "missing"));
+	for (; missing; missing = json_next(missing)) {
+		char text[2 * COMMAND_LABEL_BYTES + 96], layers[LAYERS_BYTES], from[COMMAND_LABEL_BYTES],
+			label[COMMAND_LABEL_BYTES];
+		const char *to = json_get_string(missing, "to_device_id", NULL);
+		command_device_label(snapshot, json_get_string(missing, "device_id", ""), from);
+		layers_of(missing, layers);
+		if (to)
+			snprintf(text, sizeof text, "%s, which %s held, %s to %s", layers, from,
+				 json_get_integer(missing, "layer_count", 0) > 1 ? "go" : "goes",
+				 command_device_label(snapshot, to, label));
+		else
+			snprintf(text, sizeof text, "missing: %s, which %s held", layers, from);
+		command_print_text(stdout, before, text);
+	}
+}
+
+// How far it is; why it is paused or has failed, what it lacks, and what to do.
+static void print_reason(const struct json *one, const struct json *snapshot)
+{
+	char before[160], remedy[192];
+	const char *reason = json_get_string(one, "state_reason", NULL);
+	snprintf(before, sizeof before, "%.128s: ", json_get_string(one, "model_name", ""));
+	print_loading(one, snapshot, before);
+	if (reason)
+		command_print_text(stdout, before, reason);
+	print_missing(one, snapshot, before);
+	snprintf(remedy, sizeof remedy, "%swhat would help: ", before);
+	for (const struct json *text = json_first(json_get(one, "remedies")); text; text = json_next(text))
+		command_print_text(stdout, remedy, json_string(text, ""));
+}
+
+static int run_instances(const struct cli_arguments *arguments, struct error *error)
+{
+	// The snapshot has the names of what they are on, too.
+	return command_list(arguments,
+			    &(struct command_list){.method = arguments->json ? "instance.list" : "cluster.snapshot",
+						   .member = "instances",
+						   .columns = columns,
+						   .column_count = sizeof columns / sizeof *columns,
+						   .add = add_row,
+						   .below = print_reason,
+						   .nothing = "No model is loaded. exogpu place MODEL loads one."},
+			    error);
+}
+
+// The id that the operand is, or that of the only instance of the model that it names.
+static int find_id(const struct cli_arguments *arguments, char id[64], struct error *error)
+{
+	struct target target;
+	struct client *client;
+	struct json *answer = NULL;
+	const struct json *named = NULL;
+	size_t count = 0;
+	int result = command_open(arguments, &target, &client, error);
+	if (result)
+		return result;
+	enum status status = client_ask(client, &(struct client_call){.method = "instance.list"}, &answer, error);
+	client_close(&client);
+	for (const struct json *one = json_first(json_get(answer, "instances")); one; one = json_next(one)) {
+		if (strcmp(json_get_string(one, "model_name", ""), arguments->operand) != 0)
+			continue;
+		named = one;
+		count++;
+	}
+	snprintf(id, 64, "%s", count == 1 ? json_get_string(named, "instance_id", "") : arguments->operand);
+	json_destroy(&answer);
+	if (!status && count > 1) {
+		status = error_set(error, STATUS_CONFLICT, "%.100s is loaded %zu times", arguments->operand, count);
+		error_hint(error, "give the id of one, as exogpu instances shows it");
+	}
+	return status ? 1 : 0;
+}
+
+static int act_on(const struct cli_arguments *arguments, const char *method, const char *done, struct error *error)
+{
+	struct json *params, *answer = NULL;
+	char id[64];
+	int result = find_id(arguments, id, error);
+	if (result)
+		return result;
+	params = json_new_object();
+	json_set_string(params, "instance_id", id);
+	if (arguments->format)
+		json_set_string(params, "format", arguments->format);
+	result = command_call(arguments, method, params, &answer, error);
+	if (error->status == STATUS_NOT_FOUND) { // the server's hint names a method
+		error->hint[0] = 0;
+		error_hint(error, "see: exogpu instances");
+	}
+	if (answer)
+		command_print_text(stdout, done, json_get_string(answer, "instance_id", ""));
+	json_destroy(&answer);
+	return result;
+}
+
+static int run_stop(const struct cli_arguments *arguments, struct error *error)
+{
+	return act_on(arguments, "instance.delete", "stopped ", error);
+}
+
+static int run_move(const struct cli_arguments *arguments, struct error *error)
+{
+	return act_on(arguments, "instance.move",
+		      arguments->format ? "its weights are held so where there is room for it: "
+					: "moves if there is a faster place: ",
+		      error);
+}
+
+static const struct flag flags[] = {
+	{"preview", NULL, "say where it would go and why, and do nothing", offsetof(struct cli_arguments, preview)},
+	{"device", "DEVICE", "on this one: an id, a name, or the beginning of either",
+	 offsetof(struct cli_arguments, device)},
+	{"context", "N", "tokens of one request at most (default: the model's, or what memory has room for)",
+	 offsetof(struct cli_arguments, context)},
+	{"sequences", "N", "requests that run at once (default: what memory has room for, 8 to 32)",
+	 offsetof(struct cli_arguments, sequences)},
+	{"objective", "WHAT", "latency (default): the time per token of one request; throughput: all requests together",
+	 offsetof(struct cli_arguments, objective)},
+	{"strategy", "WHAT",
+	 "auto (default): what is faster; pipeline: devices one behind another; tensor: equal GPUs of a machine, "
+	 "each with a slice of every layer; hybrid: several such groups one behind another",
+	 offsetof(struct cli_arguments, strategy)},
+	{"chat-template", "NAME",
+	 "write conversations like this, instead of as the file's own template says: llama3, llama3.1, llama3.2, "
+	 "chatml, "
+	 "qwen1.5, qwen2, qwen2.5, qwen3, qwen3-instruct, qwen3-thinking, qwq, smollm2, llama2, mistral, mistral-v7, "
+	 "deepseek-r1, deepseek-r1-0528, deepseek-v3, zephyr",
+	 offsetof(struct cli_arguments, chat_template)},
+	{"gives-way", "HOW",
+	 "what happens when it is idle and another model needs its memory: spill (default): its layers go to the "
+	 "host's memory; unload: it is unloaded; never: it stays",
+	 offsetof(struct cli_arguments, gives_way)},
+	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
+	 offsetof(struct cli_arguments, format)},
+	PLACE_SAMPLING_FLAGS,
+	{0},
+};
+
+static const struct flag move_flags[] = {
+	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0 from now on; file: as the file has them",
+	 offsetof(struct cli_arguments, format)},
+	{0},
+};
+
+const struct cli_command place_command = {
+	.name = "place",
+	.operand = "MODEL",
+	.summary = "load a model, or preview where it would go",
+	.more = "MODEL is a name or an id of exogpu model list. Programs then reach it at /v1, with the scope infer.\n"
+		"Loading needs the scope admin, a preview does not.\n",
+	.flags = flags,
+	.run = run_place,
+};
+const struct cli_command instances_command = {
+	.name = "instances",
+	.summary = "list the models that are loaded",
+	.more = "OFFERED is how many times as fast a model would be on devices that came since; exogpu move takes the "
+		"offer.\n",
+	.run = run_instances,
+};
+const struct cli_command stop_command = {
+	.name = "stop",
+	.operand = "ID",
+	.summary = "unload a model and free its memory",
+	.more = "ID is an id of exogpu instances, or the name of a model that is loaded once. Requests under way\n"
+		"end with an error. Needs the scope admin.\n",
+	.run = run_stop,
+};
+const struct cli_command move_command = {
+	.name = "move",
+	.operand = "ID",
+	.summary = "take a faster place for a loaded model, or another format",
+	.more = "ID is an id of exogpu instances, which shows whether a faster place is offered, or the name of a "
+		"model that\n"
+		"is loaded once. Answers under way pause and go on where they were. Needs the scope admin.\n",
+	.flags = move_flags,
+	.run = run_move,
+};

@@ -1,0 +1,53 @@
+/* A file that is being downloaded: FILE.part with its full length, and FILE.journal, which says what of it is there.
+ *
+ * The journal is written beside its place and renamed, after the bytes that it speaks of are on disk: what it says
+ * holds after a kill and after a power cut. It names what the file is (length, SHA-256 or ETag), and what is there of
+ * another one is not gone on with. Thread: the fetcher's. */
+#pragma once
+#include "common/base/limits.h"
+#include "common/base/status.h"
+#include "server/hub/fetch_header.h"
+
+struct fetch_identity {
+	int64_t bytes;   // -1: not known; then it cannot be gone on with
+	char sha256[65]; // what the hub says; ""
+	char etag[FETCH_ETAG_BYTES];
+};
+
+struct fetch_span {
+	int64_t first, end; // bytes first to end - 1
+};
+
+enum { FETCH_PATH_BYTES = 4097 + 16 };
+
+struct fetch_part {
+	char path[FETCH_PATH_BYTES], journal[FETCH_PATH_BYTES];
+	int fd; // -1: not open
+	struct fetch_identity identity;
+	struct fetch_span spans[LIMIT_FETCH_SPANS]; // in order, apart from each other
+	size_t count;
+	int64_t done_bytes;
+	bool reserved; // the disk has its room already
+	int64_t saved_ms, looked_ms;
+	bool dirty;
+};
+
+// `file`: where it will be. Takes up what the journal says; nothing is made yet.
+void fetch_part_init(struct fetch_part *part, const char *file);
+// Closes; what is there stays.
+void fetch_part_finish(struct fetch_part *part);
+// The file is this one: go on with what is there of it, or start it anew (*anew). Makes room for it on disk.
+// Errors: STATUS_LIMIT_EXCEEDED (too large, or the disk has no room; with a hint), STATUS_UNAVAILABLE.
+enum status fetch_part_open(struct fetch_part *part, const struct fetch_identity *identity, bool *anew,
+			    struct error *error);
+// Errors: STATUS_LIMIT_EXCEEDED (the disk is full), STATUS_UNAVAILABLE.
+enum status fetch_part_write(struct fetch_part *part, int64_t offset, const uint8_t *bytes, size_t length,
+			     struct error *error);
+// A range that is not there and that none of `taken` (count) has, at most `most` bytes. False: there is none.
+bool fetch_part_next(const struct fetch_part *part, const struct fetch_span *taken, size_t count, int64_t most,
+		     struct fetch_span *out);
+// Now and then: write the journal, and see whether the disk fills up. `now`: at once. Errors: as fetch_part_write.
+enum status fetch_part_save(struct fetch_part *part, bool now, struct error *error);
+bool fetch_part_complete(const struct fetch_part *part);
+// Forget what is there.
+void fetch_part_reset(struct fetch_part *part);

@@ -1,0 +1,47 @@
+/* HTTP requests by libcurl, many at a time.
+ *
+ * A question is a GET. Redirects are followed here, one by one, so that each step is looked at: at most
+ * LIMIT_FETCH_REDIRECTS; never from https to http; an access token goes to the origin that it was given for and to no
+ * other; and an address that a redirect led to must be public, unless it is a host that the operator named or that the
+ * question itself went to. The address is looked at when the connection is made, so a name that resolves to another one
+ * meanwhile changes nothing; where a proxy is set in the environment, the proxy sees to that.
+ * Thread: the fetcher's. Owns the connections. */
+#pragma once
+#include "server/hub/fetch_header.h"
+
+struct web;
+struct web_question;
+
+struct web_answer {
+	enum status status; // STATUS_OK: an answer came, whatever HTTP says; else it broke, or may not be asked
+	bool final;         // asking again changes nothing
+	struct error error; // what and why, unless STATUS_OK
+	const struct fetch_headers *headers; // of the last step
+	const char *url;                     // of the last step
+};
+
+struct web_params {
+	const char *url;
+	const char *from;     // where redirects led from to `url` before; NULL: `url` was given as it is
+	const char *token;    // NULL: none; sent to the origin of the URL that was given, alone
+	const char *accept;   // NULL: anything
+	const char *if_range; // NULL: none
+	int64_t first, last;  // first -1: no range
+	int64_t limit_ms;     // of all of it; 0: only that something comes
+	// Headers of a redirect, before it is followed; may be NULL.
+	void (*redirect)(void *context, const struct fetch_headers *headers);
+	// Decides whether the body of an answer that is no redirect is wanted. NULL: the bodies of 200 and 206 are.
+	bool (*begin)(void *context, const struct fetch_headers *headers, const char *url);
+	bool (*body)(void *context, const uint8_t *bytes, size_t length); // false: enough
+	void (*done)(void *context, const struct web_answer *answer);     // the question is gone after this
+	void *context;
+};
+
+// `trusted`: URLs whose hosts the operator named; (count), NULL ones are left out.
+enum status web_create(struct web **out, const char *const *trusted, size_t count, struct error *error);
+void web_destroy(struct web **web); // `done` is not called
+enum status web_ask(struct web *web, const struct web_params *params, struct web_question **out, struct error *error);
+void web_cancel(struct web_question **question); // `done` is not called; not from inside body or begin
+// Work, and wait `wait_ms` at most for something to do.
+void web_run(struct web *web, int wait_ms);
+void web_wake(struct web *web); // end that wait; any thread

@@ -1,0 +1,254 @@
+/* Models that are loaded because somebody asks for them.
+ *
+ * The first question to a model that has no instance begins a demand: the entry of the audit log, as instance.create of
+ * who asks, then an instance with what is asked for by nothing else, as any other is started. Until there is one all
+ * questions to the model wait in the demand's own line, an instance that stands in no list and never has a place; then
+ * they move to the new one's, where they wait until it is ready. What fails ends them with the reason. There is one
+ * demand of a model at a time. It goes on when those who asked are gone. Where somebody else's instance of the model
+ * comes up before its own, they move to that one's line, and no other is begun. Thread: the loop's. */
+#include "common/base/clock.h"
+#include "server/instances/instances_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AGAIN_MS = 60000 }; // after a load has failed, for whom is no admin
+
+struct demand {
+	struct demand *next;
+	struct audit_actor by;
+	struct instance line;
+};
+
+static void take_out(struct demand *demand)
+{
+	struct demand **at = &demand->line.all->demands;
+	while (*at && *at != demand)
+		at = &(*at)->next;
+	if (*at)
+		*at = demand->next;
+}
+
+void demand_explain(struct error *told, const char *model_name, const struct error *error)
+{
+	error_set(told, STATUS_UNAVAILABLE, "the model %.100s could not be loaded: %.240s", model_name,
+		  error->message[0] ? error->message : status_text(error->status));
+	if (error->hint[0])
+		error_hint(told, "%s", error->hint);
+}
+
+static void end_with(struct demand *demand, const struct error *error)
+{
+	struct error told = {0};
+	demand_explain(&told, demand->line.model_name, error);
+	take_out(demand);
+	generations_fail(&demand->line, &told);
+	free(demand);
+}
+
+// An instance of the model that is there, or is coming: somebody else began it.
+static struct instance *other(const struct demand *demand)
+{
+	const struct instances *all = demand->line.all;
+	struct instance *one = all->ending ? NULL : all->first;
+	while (one &&
+	       (strcmp(one->model_id, demand->line.model_id) != 0 ||
+		(one->state != INSTANCE_STARTING && one->state != INSTANCE_LOADING && one->state != INSTANCE_RUNNING)))
+		one = one->next;
+	return one;
+}
+
+static const struct demand *find(const struct instances *all, const void *context)
+{
+	const struct demand *demand = all->demands;
+	while (demand && demand != context)
+		demand = demand->next;
+	return demand;
+}
+
+bool demand_met(const struct instances *all, const void *context)
+{
+	const struct demand *demand = find(all, context);
+	return demand && other(demand);
+}
+
+void demand_refused(const struct instances *all, const void *context, const struct placing *placing,
+		    const struct error *error)
+{
+	struct error told = {0};
+	const struct demand *demand = find(all, context);
+	if (!demand)
+		return;
+	demand_explain(&told, demand->line.model_name, error);
+	nowhere_keep(demand->line.all, placing, &told);
+}
+
+static void hand_over(struct demand *demand, struct instance *instance)
+{
+	take_out(demand);
+	generations_move(&demand->line, instance);
+	free(demand);
+}
+
+// There is no instance of its own.
+static void fail(struct demand *demand, enum status status, const struct error *error)
+{
+	struct instance *there = other(demand);
+	audit_tell(demand->line.all->params.audit, &(struct audit_tally){.by = &demand->by,
+									 .action = "instance.create",
+									 .target = demand->line.model_id,
+									 .outcome = status});
+	if (there)
+		hand_over(demand, there);
+	else
+		end_with(demand, error);
+}
+
+static void started(void *context, enum status status, const struct instance *started, const struct error *error)
+{
+	struct demand *demand = context;
+	if (status) {
+		fail(demand, status, error);
+		return;
+	}
+	struct instance *instance = demand->line.all->first;
+	while (instance != started)
+		instance = instance->next;
+	if (instance->state == INSTANCE_FAILED && !instance->shown) { // sooner than it was stored
+		struct error fault = {.status = STATUS_UNAVAILABLE};
+		snprintf(fault.message, sizeof fault.message, "%.383s", instance->state_reason);
+		end_with(demand, &fault);
+		return;
+	}
+	hand_over(demand, instance);
+}
+
+// The entry is on disk: begin.
+static void written(void *context, enum status status, const struct error *error)
+{
+	struct demand *demand = context;
+	struct error fault = error ? *error : (struct error){0};
+	struct json *params = json_new_object();
+	json_set_string(params, "model_id", demand->line.model_id);
+	json_set_string(params, "gives_way", giveway_name(GIVEWAY_UNLOAD)); // the next question loads it again
+	if (!status)
+		status = instances_refuse(demand->line.all, &fault);
+	if (!status && other(demand))
+		status = error_set(&fault, STATUS_CONFLICT, "another instance was started in the meantime");
+	if (!status)
+		status = instances_start(demand->line.all, params, started, demand, &fault);
+	json_destroy(&params);
+	if (status)
+		fail(demand, status, &fault);
+}
+
+static enum status begin(struct demand **out, struct instances *all, const struct model_record *model,
+			 const struct generation_params *params, struct error *error)
+{
+	char detail[64];
+	struct demand *demand = calloc(1, sizeof *demand);
+	*out = NULL;
+	if (!demand)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	*demand = (struct demand){
+		.next = all->demands, .by = *params->by, .line = {.all = all, .state = INSTANCE_STARTING}};
+	snprintf(demand->line.model_id, sizeof demand->line.model_id, "%s", model->model_id);
+	snprintf(demand->line.model_name, sizeof demand->line.model_name, "%s", model->name);
+	snprintf(detail, sizeof detail, "{\"asked_by\":\"%.32s\"}", params->action);
+	const struct audit_event event = {
+		.by = &demand->by, .action = "instance.create", .target = demand->line.model_id, .detail = detail};
+	enum status status = audit_write(all->params.audit, &event, written, demand, error);
+	if (status) {
+		free(demand);
+		return status;
+	}
+	all->demands = *out = demand;
+	return STATUS_OK;
+}
+
+// Asked for with more than the model: pins, a context, a template.
+static bool is_particular(const struct instance *instance)
+{
+	const struct json *one = json_first(instance->wanted);
+	while (one && (json_type(one) == JSON_NULL || !strcmp(json_name(one), "model_id") ||
+		       !strcmp(json_name(one), "gives_way")))
+		one = json_next(one);
+	return one != NULL;
+}
+
+// Begun again, a load takes the place of those that failed. A question is no reason to give up what somebody placed in
+// a way of its own; and clients ask again at once, so that what has just failed is not begun by each of their
+// questions.
+static enum status check_failed(const struct instances *all, const struct model_record *model,
+				const struct token *token, struct error *error)
+{
+	const bool patient = token && !token_allows(token, SCOPE_ADMIN);
+	for (const struct instance *one = all->first; one; one = one->next) {
+		const bool just = one->failed_ms && clock_steady_ms() - one->failed_ms < AGAIN_MS;
+		if (one->state != INSTANCE_FAILED || strcmp(one->model_id, model->model_id) != 0 ||
+		    (!is_particular(one) && !(just && patient)))
+			continue;
+		error_set(error, STATUS_UNAVAILABLE, "the model %.100s could not be loaded: %.240s", model->name,
+			  one->state_reason);
+		if (is_particular(one))
+			error_hint(error,
+				   "it was placed by an admin, who can see it, and place it again: exogpu instances, "
+				   "exogpu place %.100s",
+				   model->name);
+		else
+			error_hint(error, "questions load it again after %d s; an admin can now: exogpu place %.100s",
+				   AGAIN_MS / 1000, model->name);
+		return STATUS_UNAVAILABLE;
+	}
+	return STATUS_OK;
+}
+
+enum status demand_line(struct instance **out, struct instances *all, const struct model_record *model,
+			const struct generation_params *params, struct error *error)
+{
+	struct demand *demand = all->demands;
+	enum status status = instances_refuse(all, error);
+	*out = NULL;
+	for (struct instance *one = all->first; one && !*out; one = one->next)
+		if (one->model == model && (one->state == INSTANCE_STARTING || one->state == INSTANCE_LOADING))
+			*out = one;
+	if (status || *out)
+		return status;
+	while (demand && strcmp(demand->line.model_id, model->model_id) != 0)
+		demand = demand->next;
+	if (!demand)
+		status = check_failed(all, model, params->token, error);
+	if (!demand && !status)
+		status = nowhere_check(all, model, error);
+	if (!demand && !status)
+		status = begin(&demand, all, model, params, error);
+	if (!status)
+		*out = &demand->line;
+	return status;
+}
+
+struct instance *demand_next(const struct instances *all, const struct instance *line)
+{
+	struct demand *demand = all->demands;
+	while (line && &demand->line != line)
+		demand = demand->next;
+	if (line)
+		demand = demand->next;
+	return demand ? &demand->line : NULL;
+}
+
+void demands_shut_down(struct instances *all, const struct error *fault)
+{
+	for (struct demand *demand = all->demands; demand; demand = demand->next)
+		generations_fail(&demand->line, fault);
+}
+
+void demands_destroy(struct instances *all)
+{
+	while (all->demands) {
+		struct demand *demand = all->demands;
+		all->demands = demand->next;
+		free(demand);
+	}
+}

@@ -1,0 +1,91 @@
+/* Models that are loaded, or being loaded: placed on devices of any nodes, in parts (parts.h), each a worker of its
+ * own.
+ *
+ * An instance holds its model (server/library/models.h) and the memory of its devices (server/tenants) from the moment
+ * it is placed, so that neither allocations nor other instances take what it needs. What its workers say is checked
+ * against schema/node.json. One that does not come up has failed, with the reason. One that was ready and loses a
+ * worker, a device, a node or the way between two of them pauses, is mended or placed anew, and its requests go on
+ * (instances_recover.c, requests.h). What is wanted stands in state.db: a server that starts brings its instances back
+ * under their ids (instances_store.c); requests that were under way have ended with an error then. Every change is
+ * published on the topic placement. Thread: the loop's. */
+#pragma once
+#include "server/cluster/topology.h"
+#include "server/library/models.h"
+#include "server/security/tokens.h"
+#include "server/tenants/tenants.h"
+
+struct instances;
+struct instance;
+
+struct instances_params {
+	struct net_loop *loop;
+	const struct contract *contract, *api_contract; // CONTRACT_NODE, CONTRACT_API
+	struct topology *topology;
+	struct cluster *cluster;
+	struct tenancy *tenants;
+	struct models *models;
+	struct store *store;
+	struct events *events;
+	struct audit *audit;
+	double placement_timeout_s; // of a search, where nothing else is asked for
+	double headroom;            // the part of each device's memory that stays free; < 0: placement_reserve's
+	int64_t pause_ms;           // that requests wait for an instance that has no place
+	int64_t give_way_ms;        // for which an instance is idle before it gives way to another; < 0: none does
+	int64_t line_tokens;        // that prompts which wait for a model are given as, together; and all embeddings
+	bool take_better;           // instances move by themselves where a device comes that makes them faster
+};
+enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
+// Errors of create: also the store's.
+// Requests are answered; workers end, but for those that the next server can find again.
+void instances_shut_down(struct instances *instances);
+void instances_destroy(struct instances **instances);
+
+// The methods of schema/api.json; `params` is checked against it.
+// placement.preview: `done` gets a Placement, which it takes. Errors of it: STATUS_NOT_FOUND, STATUS_CONFLICT (the
+// model is not ready), STATUS_INVALID_PARAMS (pins that are none), STATUS_UNAVAILABLE (no device, one that cannot be
+// used; its connection is gone). At once, and then `done` is not called: STATUS_LIMIT_EXCEEDED (of all, or
+// LIMIT_PREVIEWS of this asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
+typedef void instances_previewed(void *context, enum status status, struct json *placement, const struct error *error);
+struct instances_preview {
+	const struct json *params;
+	const void *asker, *connection; // whose previews are counted; over which it came: compared, nothing else
+	instances_previewed *done;
+	void *context;
+};
+enum status instances_preview(const struct instances *instances, const struct instances_preview *preview,
+			      struct error *error);
+void instances_leave(const struct instances *instances, const void *connection); // it is gone: so are its previews
+// instance.create: `done` gets it once it is placed and stored; the loading goes on by itself. Errors of it, also:
+// STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is missing), STATUS_LIMIT_EXCEEDED, STATUS_CONFLICT (it was
+// deleted meanwhile), the store's; at once: as above.
+typedef void instances_started(void *context, enum status status, const struct instance *instance,
+			       const struct error *error);
+enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
+			    void *context, struct error *error);
+// instance.delete, once the row is removed (store_remove_instance): at once; its requests are answered.
+enum status instances_stop(struct instances *instances, const char *instance_id, struct error *error);
+
+// instance.move: look for a faster place as soon as it is ready, and take it if there is one. Errors: STATUS_NOT_FOUND,
+// STATUS_CONFLICT (it has failed, or is pinned). With `format`, not NULL: place it once more with its weights of 16 and
+// 32 bits in that, or with "file" as they are; where there is no room for that it stays as it is, and state_reason says
+// so; one that has no place looks for one in that format from then on. Errors: also STATUS_CONFLICT (the file has no
+// such weights).
+enum status instances_move(struct instances *instances, const char *instance_id, const char *format,
+			   struct error *error);
+
+// Find the room for a model of which only the size is known: a models_look of `instances`.
+void instances_look_room(void *instances, struct models_room *room);
+
+// Handle a node's notification, model.fetching or hop.ended; it has been checked.
+void instances_fetching(struct instances *instances, const char *node_id, const struct json *params);
+void instances_hop_ended(struct instances *instances, const char *node_id, const struct json *params);
+struct shards *instances_shards(const struct instances *instances); // for the connections that read model files
+
+const struct instance *instances_find(const struct instances *instances, const char *instance_id); // NULL: none
+// Array of Instance, oldest first, each with those behind it that were unloaded for it.
+struct json *instances_list_json(const struct instances *instances);
+const char *instance_id(const struct instance *instance);
+const char *instance_state(const struct instance *instance);
+int64_t instances_line_tokens(const struct instances *instances); // as configured
+// How many of a model's instances answer requests.
+unsigned instances_ready(const struct instances *instances, const struct model_record *model);

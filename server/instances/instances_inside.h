@@ -1,0 +1,515 @@
+/* The inside of instances, for instances*.c and requests.c. Thread: the loop's. */
+#pragma once
+#include "common/base/limits.h"
+#include "server/instances/instances.h"
+#include "server/instances/layer_times.h"
+#include "server/instances/parts.h"
+#include "server/instances/requests.h"
+#include "server/placement/placement.h"
+
+enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 768 };
+
+enum instance_state {
+	INSTANCE_STARTING,
+	INSTANCE_LOADING,
+	INSTANCE_RUNNING,
+	INSTANCE_PAUSED, // something of it is lost: it is mended, or placed anew
+	INSTANCE_STOPPING,
+	INSTANCE_FAILED
+};
+
+// Copies of what the cluster says of a device, so that another thread may read them.
+struct placing_texts {
+	char device_id[STORE_ID_BYTES], name[160], pool[129],
+		unusable[160]; // name: where there are several nodes, with its own
+};
+
+// The kinds of eviction of an instance.
+enum giveway_kind { GIVEWAY_SPILL, GIVEWAY_UNLOAD, GIVEWAY_NEVER };
+
+// An idle instance that may give way to what is placed (giveway.c): what it holds, and what becomes of it.
+struct placing_giver {
+	char instance_id[INSTANCE_ID_BYTES], model_name[72];
+	uint64_t epoch;
+	int64_t idle_ms, used_ms; // steady: since when
+	enum giveway_kind kind;
+	// For spilling, as in its own placement:
+	struct model_shape shape;
+	struct model_sizes sizes;
+	uint32_t context_tokens, sequences, page_count;
+	struct placement_stage stages[PLACEMENT_STAGES]; // (stage_count)
+	int hosts[PLACEMENT_STAGES];                     // the device whose memory its host has; -1: it cannot spill
+	unsigned stage_count;
+	uint64_t gives[PLACEMENT_DEVICES]; // at most, of the memory of each device
+	// For an instance that is evicted:
+	bool gives_way, ends; // ends: it is unloaded; else its stages are as they are to be
+};
+
+// The layers that an instance has loaded and may keep when it is placed again (instances_keep.c).
+struct placing_kept {
+	struct {
+		int device;    // its place in the list; -1: its layers are lost
+		int at_device; // where these lay, if that can be used; else -1
+		uint32_t first_layer, layer_count;
+		uint64_t bytes; // held of its memory, of one that is kept
+		unsigned part;
+	} stages[PLACEMENT_STAGES]; // (stage_count)
+	unsigned stage_count;       // 0: there is nothing to keep
+	unsigned part_count, kept_parts;
+	uint32_t page_count;
+	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
+};
+
+// The parameters of placement.preview and instance.create, in one block: free() releases it.
+struct placing {
+	const struct model_record *model;
+	char model_id[MODEL_ID_BYTES];
+	struct model_shape shape;
+	struct model_sizes sizes;
+	struct placing_texts texts[PLACEMENT_DEVICES];
+	char node_ids[PLACEMENT_NODES][STORE_ID_BYTES], node_names[PLACEMENT_NODES][72];
+	struct placement_device devices[PLACEMENT_DEVICES];
+	const struct cluster_device *where[PLACEMENT_DEVICES]; // the same ones
+	struct placement_link links[PLACEMENT_NODES * PLACEMENT_NODES];
+	bool copies[PLACEMENT_DEVICES * PLACEMENT_DEVICES]; // (device_count, device_count)
+	struct placement_pin pins[PLACEMENT_STAGES];
+	struct placement_timed timed[PLACEMENT_TIMED];
+	struct placement_wanted wanted;
+	struct placement placement;
+	struct placing_giver givers[LIMIT_GIVERS]; // (giver_count), idle for the longest first
+	unsigned giver_count;
+	uint64_t lacking[PLACEMENT_DEVICES]; // that more is taken than there is
+	uint64_t given[PLACEMENT_DEVICES];   // by those that give way
+	char later[160];                     // why another does not give way yet; ""
+	struct placing_kept kept;
+	bool lags; // readings of a device still show what an instance held there that has ended
+};
+
+// The devices that must not be used and the memory that is about to be free, for an instance that is placed again.
+struct placing_excluded {
+	char ids[PLACEMENT_STAGES][STORE_ID_BYTES]; // (count): of nodes and of devices
+	unsigned count;
+	const char *why;               // static, in words: "it is lost"
+	const struct instance *ending; // what its stages hold counts as free; may be NULL. Cancel when it goes
+	bool gives_way;                // idle instances do, as to one that is begun
+	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
+};
+
+// An instance as it is shown while a change of it is not on disk yet.
+struct instance_shown {
+	struct instance_shown *next;
+	struct json *json;
+};
+
+enum { STAGE_TIMES = STORE_BATCHES + 2 }; // of batches, of one row, of prompts
+
+struct instance_stage {
+	const struct cluster_device *device, *host; // host: whose memory host_bytes are held in; may be NULL
+	uint32_t first_layer, layer_count, host_layers;
+	bool embeds, predicts;
+	unsigned slices, slice;          // of a stage on several devices: which of how many; 0: it is whole
+	struct stage_memory memory;      // estimated, then as it is
+	uint64_t held, host_held;        // of the devices
+	double seconds_per_token;        // predicted, then as it was measured; < 0: not known
+	struct layer_time timed;         // layer_s 0: it was not
+	struct layer_time stored;        // timed, as it was stored last
+	unsigned corrected[STAGE_TIMES]; // how often running steps have corrected what of timed (instances_times.c)
+};
+
+// Layers that are gone.
+struct instance_missing {
+	char device_id[STORE_ID_BYTES];
+	uint32_t first_layer, layer_count;
+};
+
+// A size that a device had no room for, although the placement counted on it.
+struct refused {
+	char device_id[STORE_ID_BYTES]; // "": none
+	uint64_t bytes;
+	int64_t used_bytes, at_ms; // by the reading then (< 0: not known); steady
+};
+
+// The recovery of an instance that has lost something (instances_recover.c).
+struct recovery {
+	struct instance_missing missing[PLACEMENT_STAGES]; // (missing_count), while it is paused
+	unsigned missing_count;
+	char why[INSTANCE_REASON_BYTES];      // it was paused
+	unsigned attempt;                     // at placing it anew, since it was paused
+	bool without_pins;                    // pins were given up
+	bool anew;                            // it is being placed anew
+	unsigned kept, of_parts;              // parts that keep what they have then; of all
+	bool returning;                       // the server was started: devices and workers of before are waited for
+	bool wanted;                          // because somebody wants it so, and nothing is lost
+	char gave_way[INSTANCE_REASON_BYTES]; // how: "it gave way to ..."; until it is whole again; ""
+	struct json *remedies;                // array of text: what would give it a place; NULL: nothing is known
+	int64_t back_ms;              // steady; after a start of the server: its devices are back since; 0: not yet
+	bool failed;                  // loading it anew has failed: requests wait no longer for that
+	char avoided[STORE_ID_BYTES]; // a device on which it failed the last time; ""
+	struct refused refused[PLACEMENT_STAGES]; // by devices that it was placed on anew, the newest
+	size_t refused_count;                     // ever
+	struct net_timer again;                   // the next attempt, or look at devices that are draining
+	int64_t paused_ms;                        // steady
+	int64_t search_ms, in_vain_ms;   // when a place was looked for last, and of those in vain; steady; 0: not yet
+	int64_t deaths_ms[LIMIT_DEATHS]; // when workers died, steady, the newest first
+};
+
+struct instance {
+	struct instance *next; // newer
+	struct instances *all;
+	char instance_id[INSTANCE_ID_BYTES];
+	const struct model_record *model; // held; NULL once it has failed
+	char model_id[MODEL_ID_BYTES], model_name[MODEL_NAME_BYTES];
+	enum instance_state state;
+	char state_reason[INSTANCE_REASON_BYTES];
+	int64_t created_ms, ready_ms; // wall clock; ready_ms 0: not yet
+	int64_t failed_ms;            // steady; 0: it has not, or not since the server began
+	const char *strategy;
+	struct instance_stage stages[PLACEMENT_STAGES]; // (stage_count)
+	unsigned stage_count;
+	enum tensor_format format,
+		held_format; // of most weights; what wide ones are held in, FORMAT_UNKNOWN: as they are
+	enum placement_step step;
+	uint32_t context_tokens, sequences, page_count;
+	struct json *wanted;      // what it was created with
+	struct parts *parts;      // its workers; NULL: it has none, or none any more
+	uint64_t epoch;           // counts the placements; parts of an older one are nobody's
+	unsigned recoveries;      // how often it went on after a loss
+	unsigned moves;           // how often it was placed anew because somebody wanted it so
+	double load_ms;           // < 0: not known
+	int64_t began_loading_ms; // steady
+	bool chat;
+	char chat_template[33]; // "": none is known, or not yet
+	struct recovery recovery;
+	struct net_timer pause_limit; // while it is paused, and requests wait for it
+	struct json *timing;          // InstanceTiming, as its worker told it last; NULL: not known
+	struct json *hops;            // of PlacementHop, as it was placed
+	// Faster places (instances_offer.c).
+	double predicted_s, predicted_rate, way_s; // a token; by the objective, tokens a second; of the first, hops
+	struct json *offer;                        // InstanceOffer; NULL: there is none
+	uint64_t seen, looked_at;                  // of devices that could be used; of those a place was searched on
+	int64_t offer_ms;                          // when was looked last; steady
+	bool move_wanted;                          // it is to be taken if there is one
+	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
+	int64_t return_wait_ms;                    // until it is looked for again; longer where that was in vain
+	uint64_t others_held;                      // what all others held then: less is worth another look
+	bool goes_back;                            // it is being placed anew, to be whole again
+	int64_t room_ms;                           // since when there is; steady; 0: there is none
+	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
+	struct instance *displaced;                // unloaded for it, until it is ready: listed as paused, behind it
+	char gave_way_to[INSTANCE_ID_BYTES];       // of such a one: the instance; ""
+	int64_t gave_way_ms;                       // when; wall clock
+	bool stands_in;                            // for another of its model, which therefore did not come back
+	struct json *left;                         // what is stored of its workers, at the start of the server; or NULL
+	uint64_t ties, ties_before;                // of this placement; of those before it
+	// As its worker says.
+	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
+	double tokens_per_s;            // < 0: not known
+	int64_t told_ms;                // when it said so; steady
+	struct generation *generations; // oldest first
+	int64_t stale_request;          // what is said of this and older ones that are over is passed over
+	unsigned generation_count;      // that are not cancelled
+	int64_t used_ms;                // steady: a request began or ended, or it was ready; 0: not yet
+	size_t line_tokens;             // that their prompts are given as: text counts nothing
+	uint64_t failed_epoch;          // of the placement of which the log says that a request failed
+	bool forgets;                   // a token ended while its worker could not be told
+	// While changes with an entry of the audit log are not on disk yet (instance_keep_told):
+	struct instance_shown *shown; // as it was before each of them, the oldest first; NULL: there are none
+	unsigned shown_count, unsaved;
+	bool removed, gone;       // it has been removed, which is to be told; and freed, which is to be done
+	struct error failed_with; // of one that has failed: what its requests are told
+};
+
+// The result of a model's reference token when it first went around the parts of an instance (parts_ring.c).
+struct instance_reference {
+	char model_id[MODEL_ID_BYTES];
+	enum tensor_format format; // held_format
+	uint32_t context_tokens, token;
+	double logit, spread; // spread: of all logits
+};
+
+struct released { // on a device, by an instance that ended, or is placed anew
+	char device_id[STORE_ID_BYTES], instance_id[INSTANCE_ID_BYTES];
+	uint64_t bytes;
+	int64_t at_ms; // steady
+};
+
+struct instances {
+	struct instances_params params;
+	struct instance *first; // oldest
+	size_t count;
+	bool ending;               // the server is
+	struct starting *starting; // those that are begun, or come back (instances_start.c)
+	struct demand *demands;    // for models that are not loaded
+	struct nowhere *nowhere;   // and for which there was no room, the newest first
+	int64_t next_request;
+	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's;
+				     // NULL: of a token that has ended
+	size_t owner_count, owner_capacity;
+	struct planner *planner;
+	struct layer_times *layer_times;
+	struct shards *shards;                                 // what nodes elsewhere read of model files
+	struct instance_reference references[LIMIT_INSTANCES]; // the newest
+	size_t reference_count;                                // ever
+	struct released released[LIMIT_INSTANCES];             // the newest
+	size_t released_count;                                 // ever
+};
+
+// instances.c
+// STATUS_UNAVAILABLE while the server is ending: whoever asks is told to try again.
+enum status instances_refuse(const struct instances *instances, struct error *error);
+// It ends, and is in no list any more, but may be begun again: what it was stays, and the row as it is until it is
+// kept. Nobody is told.
+void instance_displace(struct instance *instance, const struct error *fault);
+void instance_free(struct instance *instance);          // one that is in no list; its row of state.db stays
+void instance_discard(struct instance *instance);       // one that was in no list yet: what it holds is free
+void instance_publish(const struct instance *instance); // unless a change of it is not on disk yet
+void instance_publish_shown(const struct instance *instance);
+void instance_publish_removed(struct instance *instance);
+void instance_take_placement(struct instance *instance, const struct placing *placing);
+// The next placement is where it is, with as many layers in the host's memory as these stages have.
+void instance_take_spilled(struct instance *instance, const struct placing_giver *giver);
+// Hold what the stages take, instead of what is held now; or nothing. Errors: STATUS_OUT_OF_MEMORY.
+enum status instance_hold(struct instance *instance, bool any);
+// Take in the times that a worker measured for this stage: an item of `times` in the answer to instance.load; may be
+// NULL, or JSON's null.
+void instance_take_times(struct instance *instance, unsigned stage, const struct json *times);
+// Take in the times that its parts took for steps (steps_took of instance.state): the measured times move towards them.
+void instance_observe(struct instance *instance, const struct json *steps_took);
+void instance_set_failed(struct instance *instance, const struct error *fault); // for good
+// It is nobody's any more; its requests are answered. Its row of state.db stays.
+void instance_remove(struct instance *instance, const struct error *fault);
+// Remove the failed instances of this model: another try takes their place.
+void instances_drop_failed(struct instances *instances, const char *model_id);
+// The one of this id that is listed by itself; NULL: none, or it gave way, or comes back.
+struct instance *instances_listed(const struct instances *instances, const char *id);
+// Handle what its parts report. `part` is -1 if the report concerns no single part.
+void instance_parts_moved(struct instance *instance); // in fetching or loading
+void instance_parts_ready(struct instance *instance);
+void instance_parts_failed(struct instance *instance, const struct error *fault, int part);
+void instance_parts_broken(struct instance *instance);
+void instance_parts_away(struct instance *instance, unsigned part, const char *why);
+void instance_parts_back(struct instance *instance); // all that were away
+bool instance_parts_notice(struct instance *instance, const char *method, const struct json *params);
+
+// instances_start.c
+// Place an instance again that was evicted in vain; it is taken over. No instance is evicted for it. If there is no
+// room, the search is repeated for a while. After that, or if its devices cannot be used, it is listed and waits for a
+// place.
+void instances_start_again(struct instances *instances, struct instance *displaced);
+// These, while a place is tried: the one after this; of NULL the first. NULL: there are no more.
+const struct instance *returning_next(const struct instances *all, const struct instance *returning);
+// The one of this id, which is tried no more. NULL: none.
+struct instance *returning_take_out(struct instances *all, const char *id);
+void starts_shut_down(struct instances *all, const struct error *fault); // those that wait for memory are told
+void starts_destroy(struct instances *all);
+
+// instances_recover.c
+// A part of one that was ready is lost, or one that is being placed anew has failed: pause, and place it anew.
+void recover_lost(struct instance *instance, const struct error *fault, int part);
+void recover_broken(struct instance *instance); // a hop is: mend it
+// The node of a part is cut off: wait for it, and look for another place.
+void recover_away(struct instance *instance, unsigned part, const char *why);
+void recover_back(struct instance *instance);
+void recover_moved(struct instance *instance); // more of it is fetched or loaded: requests wait on
+void recover_done(struct instance *instance);  // all its parts are ready again
+void recover_keep(struct instance *instance);  // store that, where it was placed anew, with its entry
+void recover_watch(struct instance *instance); // from now on look whether its devices are draining
+void recover_stop(struct instance *instance);  // nothing more comes of it
+// It is in no list any more, and has no place: what it lay on is missing.
+void recover_leave(struct instance *instance);
+// The server was started again, or another reason why it has no place, and what it lay on is missing.
+void recover_restored(struct instance *instance, const char *why);
+void recover_wish(struct instance *instance); // it has no place, and something else is wanted of it: look again
+// It is ready, and stays where it is, with its layers as `giver` says; recovery.gave_way is told while it is loaded,
+// and then.
+// It is not stored yet then.
+void recover_spill(struct instance *instance, const struct placing_giver *giver);
+// It is ready, and leaves for a better place.
+void recover_move(struct instance *instance, const struct placing *placing, const char *why);
+
+// instances_store.c
+// Store a new one, and how it is now, without waiting; forget it. Errors: the store's, and then `done` is not called.
+enum status instance_keep_new(const struct instance *instance,
+			      void (*done)(void *context, enum status status, const struct error *error),
+			      void *context);
+void instance_keep(const struct instance *instance);
+void instance_forget(const struct instance *instance);
+// A change that the audit log tells of: the instance is shown as it was before (instance_changes) until the row and the
+// entry, of one transaction, are on disk; then what is new is published, and who waits for an instance that has failed
+// is told (`failed_with`). Where they cannot be stored that is told nevertheless: it has happened.
+void instance_changes(struct instance *instance);
+void instance_show(struct instance *instance, const struct instance *as); // the same, as that one is now
+void instance_show_next(struct instance *instance, unsigned left);        // so many of these are under way
+void instance_keep_told(struct instance *instance, const struct audit_tally *entry);
+void instance_forget_told(struct instance *instance, const struct audit_tally *entry);
+// All that are stored, at the start. Errors: the store's.
+enum status instances_restore(struct instances *instances, struct error *error);
+
+// instances_adopt.c
+// The record by which the next server finds its workers; NULL: it cannot. It holds digests of the keys, no key.
+struct json *instance_left_json(const struct instance *instance);
+// Take that (`instance->left`) for what it has, if it can be: its workers are waited for then. The model is held.
+bool instance_find_left(struct instance *instance);
+
+// instances_offer.c
+void instance_take_prediction(struct instance *instance, const struct placing *placing);
+// Note that the evicted layers cannot come back yet, which is logged: the next attempt waits twice as long, 5 min at
+// most.
+void offer_wait(struct instance *instance, const char *why);
+// Look now and then for a faster place for a running instance. True: a search began; recover_watch or recover_move
+// follows.
+bool offer_look(struct instance *instance);
+
+// giveway.c
+enum giveway_kind giveway_kind(const struct instance *instance);
+const char *giveway_name(enum giveway_kind kind);         // as the API has it
+int64_t giveway_idle_ms(const struct instance *instance); // since it was used; < 0: it is in use, or not ready
+// Collect the instances that may be evicted for the gathered placement.
+void giveway_gather(struct placing *placing, const struct instances *instances);
+// placement_find, of what is free; where that is too little, of what idle instances hold besides. Thread: the
+// planner's. Errors: placement_find's.
+enum status giveway_find(struct placing *placing, struct error *error);
+bool giveway_any(const struct placing *placing); // any has to; then the first of its whys says so
+// Evict the instances that must make room for `to`. False: one of them is in use again, or gone, and nothing has
+// happened.
+bool giveway_take(struct instance *to, const struct placing *placing);
+// It is ready: those that were unloaded for it are not wanted any more.
+void giveway_settle(struct instance *instance);
+// The one of this id that was unloaded for it, taken out; NULL: none.
+struct instance *giveway_take_out(struct instance *instance, const char *id);
+// It is over. If it never was ready, those that were unloaded for it are loaded again, once there is room for them.
+void giveway_return(struct instance *instance);
+// Note that an instance that was unloaded for another has a place again.
+void giveway_returned(struct instance *instance);
+// At the start of the server: those that were unloaded for one of the others wait for that one.
+void giveway_restore(struct instances *instances);
+
+// instances_gather.c
+bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
+uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device); // of its memory
+// In words, as placements have it: with its node's name where there are devices of several. Returns text.
+enum { GATHER_NAME_BYTES = 208 };
+const char *gather_name(const struct instances *instances, const struct cluster_device *device,
+			char text[GATHER_NAME_BYTES]);
+void gather_released(const struct instance *instance); // what it holds is about to be free: noted for `lags`
+void gather_released_stage(const struct instance *instance, const struct instance_stage *stage); // what one does
+// Part of it was to be loaded and there was no memory: noted, of the stages that it has on that node with that back
+// end, for a device that has refused before, else the fullest. For a minute, or until it has that much more, it counts
+// as having less.
+void gather_refused(struct instance *instance, const struct instance_stage *first);
+// Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
+enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
+			   const struct placing_excluded *excluded, struct error *error);
+// After a while: find the model and the devices again. False: one of those that it was placed on is gone, or cannot be
+// used any more.
+bool placing_stands(struct placing *placing, const struct instances *instances);
+
+// Devices alone, with their memory and who may give way. The result is to be freed. Errors: STATUS_OUT_OF_MEMORY.
+enum status placing_gather_memory(struct placing **out, const struct instances *instances,
+				  const struct model_record *model);
+
+// instances_keep.c
+// Find the layers that `ending` has and may keep, on the devices that are gathered.
+void keep_gather(struct placing *placing, const struct instance *ending);
+// giveway_find, or what keeps all that can be kept, where that is not much slower. Thread: the planner's. Errors:
+// placement_find's.
+enum status keep_find(struct placing *placing, struct error *error);
+// Spare the layers that it keeps, and count the rest of its memory as free. False: there is nothing to keep, and
+// nothing has happened.
+bool keep_spare(struct instance *instance, const char *why);
+// It takes this placement, with its parts, and what it holds is held. Errors: as parts_create's; then it has none.
+enum status keep_begin(struct instance *instance, const struct placing *placing, struct error *error);
+
+// nowhere.c
+// A question's model was looked for a place for, and there was none: `error` is what questions are told.
+void nowhere_keep(struct instances *all, const struct placing *placing, const struct error *error);
+// STATUS_OK: it may be looked for. Else what was found, and nothing has changed since.
+enum status nowhere_check(struct instances *all, const struct model_record *model, struct error *error);
+void nowhere_destroy(struct instances *all);
+
+// planner.c
+enum placing_kind {
+	PLACING_RECOVERY, // of an instance that waits for a place: before all others
+	PLACING_WORK,     // of one that is created, moved, or looked at
+	PLACING_PREVIEW,  // that changes nothing
+	PLACING_KINDS
+};
+// Gather, search on the planner's thread, and call `done`, later and once, on the loop. `placing` is to be freed; with
+// an error it is NULL. Errors of it: instances_preview's.
+typedef void placing_done(void *context, enum status status, struct placing *placing, const struct error *error);
+struct placing_request {
+	enum placing_kind kind;
+	const struct json *params;               // copied
+	const struct placing_excluded *excluded; // copied; may be NULL
+	const void *asker, *connection;          // of a preview: who has few at a time; whose end is its end
+	placing_done *done;
+	void *context;
+};
+// A more urgent kind stops what is searched for: a preview answers with what it has, work is searched for once more. So
+// does a newer preview of the same connection.
+// Errors, and then `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_PLACINGS of its kind wait, or LIMIT_PREVIEWS of
+// its asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
+enum status placing_start(const struct instances *instances, const struct placing_request *request,
+			  struct error *error);
+// End the searches that were started with this context; their callbacks do not run.
+void placing_cancel(const struct instances *instances, const void *context);
+// Previews of a connection that is gone end: those that wait are told so now, one that runs soon.
+void placing_leave(const struct instances *instances, const void *connection);
+enum status planner_create(struct planner **out, const struct instances *instances, struct error *error);
+void planner_go_on(struct planner *planner);     // devices of this machine are found
+void planner_shut_down(struct planner *planner); // those that wait are told
+void planner_destroy(struct planner **planner);
+
+// instances_place.c
+struct json *placing_hops_json(const struct placing *placing); // of PlacementHop
+void instance_set_bytes(struct json *object, const char *name, uint64_t value);
+void instance_set_maybe(struct json *object, const char *name, double value);                // below 0: null
+struct json *placing_json(const struct placing *placing);                                    // Placement
+struct json *instance_stage_json(const char *device_id, const struct instance_stage *stage); // Stage
+
+// instances_json.c
+struct json *instance_json(const struct instance *instance); // as it is shown
+struct json *instance_json_now(const struct instance *instance);
+// Complete what a request says of drawing tokens (NULL: it says nothing) as sampling_complete does.
+struct json *instance_sampling(const struct instance *instance, struct json *request);
+const char *instance_state_name(enum instance_state state);
+
+// instances_timing.c
+// InstanceTiming of what the last part tells (RingTiming), with what it means in words.
+struct json *instance_timing_json(const struct instance *instance, const struct json *told);
+
+// requests.c
+// Handle generate.delta and generate.end. False: the message breaks the contract.
+bool generations_notice(struct instance *instance, const char *method, const struct json *params);
+// Its worker has, or is about to have, none of them; then another one has, and each goes on where it was.
+void generations_pause(struct instance *instance);
+void generations_resume(struct instance *instance);
+// Its worker has died of itself, before generations_pause: of one of those that it had, maybe. One that it happened to
+// a second time with no token in between ends.
+void generations_blame(struct instance *instance);
+// The worker that has them is cut off, and what it says now may be lost: whatever it will still say is passed over, and
+// once it is back each begins where its client has got to, by generations_resume.
+void generations_cut(struct instance *instance);
+// End all with this; workers that have any of them are told.
+void generations_give_up(struct instance *instance, const struct error *fault);
+// Answer all with this; the worker is gone.
+void generations_fail(struct instance *instance, const struct error *fault);
+// None has been sent: they wait for `to` from now on, before those that do already.
+void generations_move(struct instance *from, struct instance *to);
+
+// demand.c
+// Where a question to a model that has no instance waits: one that is being loaded, by an earlier question maybe; where
+// there is none it is begun, by who asks. Errors: STATUS_UNAVAILABLE, STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+enum status demand_line(struct instance **out, struct instances *all, const struct model_record *model,
+			const struct generation_params *params, struct error *error);
+// The lines of demands, one after the other; of NULL the first. NULL: there are no more.
+struct instance *demand_next(const struct instances *all, const struct instance *line);
+// Whether `context` is a demand that wants none of its own any more: another instance of the model has come up.
+bool demand_met(const struct instances *all, const void *context);
+// There is no place, and `error` says why: if `context` is a demand, that is kept.
+void demand_refused(const struct instances *all, const void *context, const struct placing *placing,
+		    const struct error *error);
+// The error for a request to a model that could not be loaded: STATUS_UNAVAILABLE, and why.
+void demand_explain(struct error *told, const char *model_name, const struct error *error);
+void demands_shut_down(struct instances *all, const struct error *fault); // questions are answered with this
+void demands_destroy(struct instances *all);

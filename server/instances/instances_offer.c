@@ -1,0 +1,389 @@
+/* Faster places for instances that run: found when a device comes (or comes back), offered, and taken if that is asked
+ * for or configured.
+ *
+ * Devices that can be used are looked at once a second. When they have changed, and have then been the same for a
+ * second, the instance is placed once more, as if its own memory were free; what is a fifth faster than where it runs
+ * is an offer. Both figures are predictions by the same costs, and where it runs now its layers have been timed. One
+ * that was pinned stays where it was put. Taking an offer is what a loss is (instances_recover.c), but that nothing is
+ * lost: requests pause, workers end, others begin, requests go on. A step down to a smaller format of its weights, for
+ * want of memory or for less heat, and back, is the same with another wish. So is the way back of layers that gave way
+ * to another model (giveway.c), once there is room for them. Thread: the loop's. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "server/instances/instances_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOK_MS = 1000, RETURN_MS = 5000, RETURN_MOST_MS = 300000 };
+static const double gain = 0.2; // the least part of the time that a better place saves
+static const double search_s = 1;
+
+// ---- which devices there are ----
+
+struct counting {
+	const struct instances *all;
+	uint64_t hash;
+};
+
+static void add_device(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	struct counting *counting = context;
+	const struct cluster_device *found;
+	(void)telemetry;
+	if (tenant_find_device(counting->all->params.tenants, cluster_device_id(device), &found, NULL))
+		return;
+	for (const char *text = cluster_device_id(device); *text; text++) // FNV-1a
+		counting->hash = (counting->hash ^ (uint8_t)*text) * 1099511628211u;
+}
+
+static uint64_t devices_now(const struct instances *all)
+{
+	struct counting counting = {.all = all, .hash = 14695981039346656037u};
+	cluster_each_device(all->params.cluster, add_device, &counting);
+	return counting.hash;
+}
+
+// ---- how fast ----
+
+// Tokens a second where it runs, by the objective it was placed with; < 0: not known.
+static double present_rate(const struct instance *instance)
+{
+	double seconds = instance->way_s;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const struct instance_stage *stage = &instance->stages[i];
+		if (stage->seconds_per_token < 0)
+			return -1;
+		seconds += stage->slice ? 0 : stage->seconds_per_token; // slices compute together
+	}
+	return instance->predicted_s > 0 && seconds > 0 ? instance->predicted_rate * instance->predicted_s / seconds
+							: -1;
+}
+
+static double rate_of(const struct placing *placing)
+{
+	const struct placement *placement = &placing->placement;
+	return placing->wanted.objective == PLACE_THROUGHPUT || placement->seconds_per_token <= 0
+		       ? placement->tokens_per_s
+		       : 1 / placement->seconds_per_token;
+}
+
+void instance_take_prediction(struct instance *instance, const struct placing *placing)
+{
+	const struct placement *placement = &placing->placement;
+	instance->predicted_s = placement->seconds_per_token;
+	instance->predicted_rate = rate_of(placing);
+	instance->way_s = placement->seconds_per_token;
+	for (unsigned i = 0; i < placement->stage_count; i++)
+		instance->way_s -= placement->stages[i].slice ? 0 : placement->stages[i].seconds_per_token;
+	if (instance->way_s < 0)
+		instance->way_s = 0;
+	json_destroy(&instance->offer);
+	instance->looked_at = instance->seen = devices_now(instance->all);
+	instance->move_wanted = false;
+}
+
+// ---- offers ----
+
+static bool stays(const struct instance *instance, const struct placing *placing)
+{
+	const struct placement *placement = &placing->placement;
+	bool same = placement->stage_count == instance->stage_count;
+	for (unsigned i = 0; same && i < placement->stage_count; i++)
+		same = placement->stages[i].layer_count == instance->stages[i].layer_count &&
+		       placing->where[placement->stages[i].device] == instance->stages[i].device;
+	return same;
+}
+
+static struct json *offer_json(const struct placing *placing, double rate, double present)
+{
+	char at[CLOCK_TEXT_BYTES];
+	struct json *json = json_new_object(), *devices = json_new_array();
+	const struct placement *placement = &placing->placement;
+	for (unsigned i = 0; i < placement->stage_count; i++)
+		json_push(devices, json_new_string(placing->devices[placement->stages[i].device].device_id));
+	json_set_string(json, "at", clock_format(clock_wall_ms(), at));
+	json_set_number(json, "tokens_per_s", rate);
+	json_set_number(json, "now_tokens_per_s", present);
+	json_set(json, "device_ids", devices);
+	return json;
+}
+
+static void found(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	struct instance *instance = context;
+	const double present = present_rate(instance), rate = status ? -1 : rate_of(placing);
+	const bool take = instance->move_wanted || instance->all->params.take_better, had = instance->offer != NULL;
+	const bool better = !status && placing->placement.feasible && present > 0 && present < rate * (1 - gain) &&
+			    !stays(instance, placing);
+	(void)error;
+	instance->move_wanted = false;
+	json_destroy(&instance->offer);
+	if (better)
+		instance->offer = offer_json(placing, rate, present);
+	if (better && take) {
+		char why[INSTANCE_REASON_BYTES];
+		snprintf(why, sizeof why, "it moves to %.128s%s, where it is faster",
+			 placing->devices[placing->placement.stages[0].device].name,
+			 placing->placement.stage_count > 1 ? " and others" : "");
+		recover_move(instance, placing, why);
+	} else {
+		if (better)
+			log_info("models",
+				 "instance %s of %s would run faster elsewhere: %.1f instead of %.1f tokens a second "
+				 "(exogpu move %s)",
+				 instance->instance_id, instance->model_name, rate, present, instance->instance_id);
+		if (better || had)
+			instance_publish(instance);
+		recover_watch(instance);
+	}
+	free(placing);
+}
+
+// ---- another format ----
+
+static void take_wish(struct instance *instance)
+{
+	json_destroy(&instance->wanted);
+	instance->wanted = instance->stepping;
+	instance->stepping = NULL;
+}
+
+static void stepped(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	char why[INSTANCE_REASON_BYTES];
+	struct instance *instance = context;
+	const char *format = json_get_string(instance->stepping, "format", "the file's format");
+	const struct placement *placement = status ? NULL : &placing->placement;
+	if (placement && placement->feasible) {
+		snprintf(why, sizeof why, "its weights are to be held in %.32s", format);
+		take_wish(instance);
+		recover_move(instance, placing, why);
+	} else {
+		snprintf(instance->state_reason, sizeof instance->state_reason, "it stays in %s; in %.32s: %.384s",
+			 format_info(instance->format)->name, format,
+			 !placement             ? error->message
+			 : placement->why_count ? placement->whys[0].text
+						: "no device can be used");
+		log_warning("models", "instance %s of %s: %s", instance->instance_id, instance->model_name,
+			    instance->state_reason);
+		json_destroy(&instance->stepping);
+		instance_publish(instance);
+		recover_watch(instance);
+	}
+	free(placing);
+}
+
+static bool step(struct instance *instance)
+{
+	struct error error = {0};
+	const struct placing_excluded excluded = {.ending = instance};
+	struct json *params = json_copy(instance->stepping);
+	json_set_number(params, "timeout_s", search_s);
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = stepped, .context = instance};
+	const bool asked = !placing_start(instance->all, &request, &error);
+	json_destroy(&params);
+	return asked;
+}
+
+static enum status ask_step(struct instance *instance, const char *format, struct error *error)
+{
+	if (!instance->model)
+		return error_set(error, STATUS_CONFLICT, "%s", instance->state_reason);
+	const enum tensor_format main = instance->model->sizes.main_format;
+	if (main != FORMAT_F32 && main != FORMAT_F16 && main != FORMAT_BF16) {
+		error_set(error, STATUS_CONFLICT, "the weights of %.64s are in %s in its file", instance->model_name,
+			  format_info(main)->name);
+		error_hint(error, "only those of 16 and 32 bits can be held in another format");
+		return STATUS_CONFLICT;
+	}
+	struct json *wanted = json_copy(instance->wanted);
+	if (!wanted)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	if (instance->stepping && instance->state == INSTANCE_RUNNING) { // searched for: with what was asked before
+		placing_cancel(instance->all, instance);
+		recover_watch(instance);
+	}
+	if (strcmp(format, "file") != 0)
+		json_set_string(wanted, "format", format);
+	else
+		json_remove(wanted, "format");
+	json_destroy(&instance->stepping);
+	instance->stepping = wanted;
+	if (instance->state == INSTANCE_PAUSED &&
+	    !parts_at_work(instance->parts)) { // it has no place: maybe it has one like this
+		take_wish(instance);
+		instance_keep(instance);
+		recover_wish(instance);
+	}
+	return STATUS_OK;
+}
+
+// ---- back from the host's memory ----
+
+// Whether one is paused without a place that has not looked for it since there is this room: it is for that one first.
+// One that did, and found none, may never find any.
+static bool any_waits(const struct instance *instance)
+{
+	const struct instance *one = instance->all->first;
+	while (one && (one->state != INSTANCE_PAUSED || parts_at_work(one->parts) ||
+		       one->recovery.in_vain_ms > instance->room_ms))
+		one = one->next;
+	return one != NULL;
+}
+
+void offer_wait(struct instance *instance, const char *why)
+{
+	const int64_t ms = 2 * (instance->return_wait_ms ? instance->return_wait_ms : RETURN_MS);
+	instance->return_wait_ms = ms < RETURN_MOST_MS ? ms : RETURN_MOST_MS;
+	log_info("models", "instance %s of %s, which gave way, stays as it is for %lld s more: %s",
+		 instance->instance_id, instance->model_name, (long long)instance->return_wait_ms / 1000, why);
+}
+
+// Why it stays as it is.
+static const char *why_not_back(const struct placement *placement, const struct error *error)
+{
+	if (!placement)
+		return error->message;
+	if (!placement->feasible)
+		return placement->why_count ? placement->whys[0].text : "no device can be used";
+	switch (placement->step) {
+	case STEP_NONE:
+		break;
+	case STEP_SPILLED:
+		return "there is no room yet for all of the layers that are in the host's memory";
+	case STEP_SMALLER_FORMAT:
+		return "there is room for it in a smaller format only";
+	case STEP_CPU:
+		return "there is room for it with processors only";
+	}
+	return "another one waits for a place";
+}
+
+static void returned(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	struct instance *instance = context;
+	const struct placement *placement = status ? NULL : &placing->placement;
+	const bool whole = placement && placement->feasible && placement->step == STEP_NONE;
+	if (whole && instance->step == STEP_NONE && stays(instance, placing)) {
+		instance->recovery.gave_way[0] = instance->state_reason[0] = 0;
+		instance_keep(instance);
+		instance_publish(instance);
+		recover_watch(instance);
+	} else if (whole && !any_waits(instance)) {
+		instance->goes_back = true;
+		recover_move(instance, placing, "there is room for all of its layers again");
+	} else {
+		offer_wait(instance, why_not_back(placement, error));
+		recover_watch(instance);
+	}
+	free(placing);
+}
+
+// What it gave way with is free: its layers in the host's memory have room on its devices.
+static bool has_room(const struct instance *instance)
+{
+	struct placing *placing;
+	bool room = true;
+	if (placing_gather_memory(&placing, instance->all, instance->model))
+		return false;
+	for (unsigned i = 0; i < instance->stage_count && room; i++) {
+		unsigned at = 0;
+		while (at < placing->wanted.device_count && placing->where[at] != instance->stages[i].device)
+			at++;
+		room = at < placing->wanted.device_count &&
+		       placing->devices[at].free_bytes >= instance->stages[i].memory.host_bytes;
+	}
+	free(placing);
+	return room;
+}
+
+static uint64_t others_hold(const struct instance *instance)
+{
+	uint64_t bytes = 0;
+	for (const struct instance *one = instance->all->first; one; one = one->next)
+		for (unsigned i = 0; i < one->stage_count && one != instance; i++)
+			bytes += one->stages[i].held + one->stages[i].host_held;
+	return bytes;
+}
+
+static bool look_back(struct instance *instance)
+{
+	struct error error = {0};
+	const int64_t now_ms = clock_steady_ms();
+	const struct placing_excluded excluded = {.ending = instance};
+	const uint64_t others = others_hold(instance);
+	if (others < instance->others_held)
+		instance->return_wait_ms = 0;
+	if (now_ms - instance->return_ms < (instance->return_wait_ms ? instance->return_wait_ms : RETURN_MS))
+		return false;
+	instance->return_ms = now_ms;
+	instance->others_held = others;
+	instance->room_ms = !has_room(instance) ? 0 : instance->room_ms ? instance->room_ms : now_ms;
+	if (!instance->room_ms)
+		instance->return_wait_ms = 0;
+	if (!instance->room_ms || any_waits(instance))
+		return false;
+	struct json *params = json_copy(instance->wanted);
+	json_set_number(params, "timeout_s", search_s);
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = returned, .context = instance};
+	const bool asked = !placing_start(instance->all, &request, &error);
+	json_destroy(&params);
+	return asked;
+}
+
+// ---- looking ----
+
+bool offer_look(struct instance *instance)
+{
+	struct error error = {0};
+	if (instance->stepping)
+		return step(instance);
+	if (instance->recovery.gave_way[0] && look_back(instance))
+		return true;
+	const int64_t now_ms = clock_steady_ms();
+	const struct placing_excluded excluded = {.ending = instance};
+	if (json_first(json_get(instance->wanted, "pins")) ||
+	    (!instance->move_wanted && now_ms - instance->offer_ms < LOOK_MS))
+		return false;
+	const uint64_t before = instance->seen;
+	instance->offer_ms = now_ms;
+	instance->seen = devices_now(instance->all);
+	if (!instance->move_wanted && (instance->seen == instance->looked_at || instance->seen != before))
+		return false;
+	struct json *params = json_copy(instance->wanted);
+	json_set_number(params, "timeout_s", search_s);
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = found, .context = instance};
+	const bool asked = !placing_start(instance->all, &request, &error);
+	json_destroy(&params);
+	if (asked)
+		instance->looked_at = instance->seen;
+	return asked;
+}
+
+enum status instances_move(struct instances *instances, const char *id, const char *format, struct error *error)
+{
+	struct instance *one = instances_listed(instances, id);
+	const struct instance *away = one ? NULL : instances_find(instances, id);
+	if (away) // it gave way, or is coming back
+		return error_set(error, STATUS_CONFLICT, "the instance is not loaded: %.320s", away->state_reason);
+	if (!one) {
+		error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
+		error_hint(error, "see: exogpu instances");
+		return STATUS_NOT_FOUND;
+	}
+	if (one->state == INSTANCE_FAILED)
+		return error_set(error, STATUS_CONFLICT, "the instance has failed: %.320s", one->state_reason);
+	if (format)
+		return ask_step(one, format, error);
+	if (json_first(json_get(one->wanted, "pins"))) {
+		error_set(error, STATUS_CONFLICT, "the instance is where it was pinned");
+		error_hint(error, "stop it, and place the model without pins");
+		return STATUS_CONFLICT;
+	}
+	one->move_wanted = true;
+	return STATUS_OK;
+}

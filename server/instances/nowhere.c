@@ -1,0 +1,116 @@
+/* Models that questions asked for and that fit nowhere: what was found is told to those who ask again, and no place is
+ * searched for, until there is more memory than there was: free, or held by what would give way by now. What was not
+ * proven, since time was up, is told for AGAIN_MS. A placement that an admin asks for is searched for in any case.
+ * Thread: the loop's. */
+#include "common/base/clock.h"
+#include "server/instances/instances_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AGAIN_MS = 60000, LEAST_BYTES = 1 << 20, PART_MISSING = 64 };
+
+struct nowhere_device {
+	char device_id[STORE_ID_BYTES];
+	uint64_t bytes; // that may be had of its memory
+};
+
+struct nowhere {
+	struct nowhere *next; // older
+	char model_id[MODEL_ID_BYTES];
+	struct error error;
+	bool proven;
+	int64_t found_ms;      // steady
+	uint64_t notice_bytes; // from how many more on it is searched for again
+	unsigned device_count;
+	struct nowhere_device devices[]; // (device_count)
+};
+
+static uint64_t room_of(const struct placing *placing, unsigned device)
+{
+	uint64_t bytes = placing->devices[device].free_bytes;
+	for (unsigned i = 0; i < placing->giver_count; i++)
+		bytes += placing->givers[i].gives[device];
+	return bytes > placing->lacking[device] ? bytes - placing->lacking[device] : 0;
+}
+
+// It goes. False: there is none.
+static bool forget(struct instances *all, const char *model_id)
+{
+	struct nowhere **at = &all->nowhere, *one;
+	while (*at && strcmp((*at)->model_id, model_id) != 0)
+		at = &(*at)->next;
+	one = *at;
+	if (!one)
+		return false;
+	*at = one->next;
+	free(one);
+	return true;
+}
+
+void nowhere_keep(struct instances *all, const struct placing *placing, const struct error *error)
+{
+	const uint64_t part = placing->placement.missing_bytes / PART_MISSING;
+	struct nowhere *one = malloc(sizeof *one + placing->wanted.device_count * sizeof *one->devices);
+	unsigned count = 0;
+	if (!one)
+		return;
+	forget(all, placing->model_id);
+	*one = (struct nowhere){.next = all->nowhere,
+				.error = *error,
+				.proven = placing->placement.proof == PROOF_INFEASIBLE,
+				.found_ms = clock_steady_ms(),
+				.notice_bytes = part > LEAST_BYTES ? part : LEAST_BYTES};
+	snprintf(one->model_id, sizeof one->model_id, "%s", placing->model_id);
+	for (unsigned i = 0; i < placing->wanted.device_count; i++) {
+		struct nowhere_device *device = &one->devices[one->device_count];
+		if (placing->devices[i].unusable)
+			continue;
+		snprintf(device->device_id, sizeof device->device_id, "%s", placing->devices[i].device_id);
+		device->bytes = room_of(placing, i);
+		one->device_count++;
+	}
+	all->nowhere = one;
+	for (struct nowhere *at = one; at; at = at->next)
+		if (++count == LIMIT_INSTANCES && at->next)
+			forget(all, at->next->model_id);
+}
+
+// More of the device than when it was looked at.
+static bool has_more(const struct nowhere *one, const struct placing *placing, unsigned device)
+{
+	for (unsigned i = 0; i < one->device_count; i++)
+		if (!strcmp(one->devices[i].device_id, placing->devices[device].device_id))
+			return room_of(placing, device) >= one->devices[i].bytes + one->notice_bytes;
+	return true;
+}
+
+enum status nowhere_check(struct instances *all, const struct model_record *model, struct error *error)
+{
+	const struct nowhere *one = all->nowhere;
+	struct placing *placing;
+	while (one && strcmp(one->model_id, model->model_id) != 0)
+		one = one->next;
+	if (!one)
+		return STATUS_OK;
+	bool stands = (one->proven || clock_steady_ms() - one->found_ms < AGAIN_MS) &&
+		      !placing_gather_memory(&placing, all, model);
+	if (stands) {
+		for (unsigned i = 0; i < placing->wanted.device_count; i++)
+			stands &= placing->devices[i].unusable || !has_more(one, placing, i);
+		free(placing);
+	}
+	if (stands) {
+		*error = one->error;
+		return error->status;
+	}
+	forget(all, model->model_id);
+	return STATUS_OK;
+}
+
+void nowhere_destroy(struct instances *all)
+{
+	while (all->nowhere)
+		forget(all, all->nowhere->model_id);
+}

@@ -1,0 +1,102 @@
+/* The inside of parts*.c. Thread: the loop's. */
+#pragma once
+#include "server/instances/instances_inside.h"
+#include "server/library/shards.h"
+#include "server/tenants/hop.h"
+
+enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32 };
+
+// PART_ADOPTING: it has loaded, for a server before this one or an earlier placement.
+enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_ADOPTING, PART_LOADED };
+// PARTS_AWAY: they were ready, and the node of one of them is cut off.
+enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY, PARTS_AWAY };
+enum hop_way { WAY_LOCAL, WAY_LINK, WAY_SERVER };
+
+// A part, and the hop from it to the next.
+struct part {
+	struct parts *parts;
+	unsigned index;
+	unsigned first_stage, stage_count;
+	char node_id[STORE_ID_BYTES];
+	bool local; // on the server's own machine
+	enum part_step step;
+	struct instance_worker *worker;
+	uint64_t needs_bytes;                // of the file
+	uint64_t fetch_bytes, fetched_bytes; // of these, but for what its node has been found to have
+	uint64_t load_bytes, loaded_bytes;   // load_bytes 0: not told yet
+	double load_ms, prompt_row_s;        // prompt_row_s: of a row of a prompt; 0: not told
+	char hop_id[HOP_ID_BYTES];
+	enum hop_way way;
+	struct hop *hop;    // WAY_SERVER
+	unsigned ends;      // that are connected
+	unsigned attempt;   // at connecting it
+	unsigned adoptions; // that were asked for
+	char *loaded;       // once it is spared: what it has loaded, in words to compare; else NULL
+	int was_stage;      // of one that is kept: its first stage in the placement before; -1: it is loaded
+	bool moved_up;      // of one that is kept: its number is another one, or that of the parts is
+};
+
+// Something that was asked; freed by its answer, which comes once, also after the parts are gone.
+struct parts_ask {
+	struct parts_ask *next; // of parts->asks
+	struct parts *parts;    // NULL: gone
+	unsigned which;         // part
+	// The attempt in which it was asked: once *attempts has another number, the answer counts no more. NULL: it
+	// counts until the end.
+	const unsigned *attempts;
+	unsigned attempt;
+};
+
+struct parts {
+	struct instance *instance;
+	struct net_loop *loop;
+	struct part part[PLACEMENT_STAGES]; // (count)
+	unsigned count;
+	enum parts_step step;
+	unsigned broken;          // hops, since connecting began
+	unsigned checks;          // that were begun, or given up since a hop is made anew
+	struct shards_file *file; // while parts fetch
+	struct parts_ask *asks;
+	struct net_timer limit, tell, keep_limit; // keep_limit: for those that are kept to answer
+	int64_t limit_ms;
+	bool failed, proven; // proven: they were ready
+	bool doubtful;       // failed, and the end of a worker may be why: not told yet
+	bool adopting;       // they were, for a server before this one, and are to be told of this one
+	bool spared;         // what is left of them is to be kept, or ended
+	unsigned kept;       // parts that the placement before had loaded
+	double load_ms;      // until they were ready first; < 0: not known
+	int faulty;          // the part; -1: none in particular
+	struct error fault;
+};
+
+// parts.c
+// attempts: of parts, or NULL. NULL: out of memory.
+struct parts_ask *parts_ask_create(struct parts *parts, unsigned which, const unsigned *attempts);
+// Frees it. False: nobody waits for this answer any more.
+bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *which);
+void parts_fail(struct parts *parts, int part, const struct error *fault);
+void parts_fail_at(struct parts *parts, unsigned part, const char *what, const struct error *error);
+void parts_limit(struct parts *parts, int64_t ms); // from now on, for the step
+void parts_advance(struct parts *parts);
+void parts_set_ready(struct parts *parts);
+enum status parts_make_key(char key[PARTS_KEY_BYTES]);
+struct json *parts_load_params(const struct parts *parts, const struct part *part); // of instance.load
+// Divide the instance's stages, one after the other, into parts.
+void parts_divide(struct parts *parts);
+// The parameters of a part's worker. devices: (part->stage_count), filled in; must stay valid as long as the result.
+struct instance_worker_params parts_worker_params(struct part *part, const struct cluster_device **devices);
+// Read the answer to instance.load or instance.adopt: (part->stage_count) memory sizes.
+void parts_take_loaded(struct part *part, const struct json *result);
+
+// parts_adopt.c
+void parts_adopt(struct parts *parts); // all of which are there
+void parts_adopt_kept(struct parts *parts);
+
+// parts_keep.c
+// Take over from those before what is to stay as it is, of parts that are divided.
+void parts_take_kept(struct parts *parts, struct parts *before);
+
+// parts_ring.c
+void parts_connect(struct parts *parts);
+void parts_disconnect(struct parts *parts);
+unsigned parts_unconnected(const struct parts *parts); // the first part whose hop is not there

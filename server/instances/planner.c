@@ -1,0 +1,377 @@
+/* Placements are searched for here, one after the other, on a thread of their own, so that the loop never waits.
+ *
+ *     placing_start -> (queue) -> gather, on the loop -> keep_find, on the thread -> looked at again, done, on the
+ *     loop -> the next
+ *
+ * What is urgent goes first: instances that wait for a place, then those that are created or moved, then previews. It
+ * stops what is less urgent and runs: a preview then answers with what it has, the others are searched for once more
+ * afterwards (and when that happens again, take what they have). A preview also makes room for a newer one of its own
+ * connection. Of previews one asker has a few at most, and askers take turns. What nobody waits for any more ends at
+ * once.
+ *
+ * What there is to place on is gathered when a search begins, which is when the one before has been told: what that one
+ * took is known by then. While a search runs devices and models may go: what was found is compared with what is there,
+ * and searched for again if it names something that is not. Owns the requests that wait and the thread. */
+#include "common/base/limits.h"
+#include "server/hub/outbox.h"
+#include "server/instances/instances_inside.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIES = 3 };
+
+struct request {
+	struct outbox_item item; // first member
+	struct request *next;
+	struct planner *planner;
+	struct placing_request asked; // params and excluded: its own, below; done NULL: nobody waits for it any more
+	struct json *params;
+	struct placing_excluded excluded;
+	unsigned tries;
+	bool put_back;    // it was stopped before
+	atomic_bool stop; // its search is to end with what it has
+	// What the thread has, between begin() and deliver().
+	struct placing *placing;
+	enum status status;
+	struct error error;
+};
+
+struct planner {
+	const struct instances *instances;
+	struct outbox *outbox;
+	struct request *first, *running; // of the loop: those that wait, the most urgent and oldest first; the one that
+					 // is looked at
+	unsigned counts[PLACING_KINDS];  // of all of them
+	const void *last_asker;          // of a preview
+	// Devices of this machine are still being looked for: what is asked for waits a little.
+	struct net_timer hold;
+	bool held_enough;
+	pthread_t thread;
+	bool started;
+	atomic_bool stop;
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	struct request *given; // under lock: for the thread
+};
+
+static void request_destroy(struct request **pointer)
+{
+	struct request *request = *pointer;
+	*pointer = NULL;
+	if (!request)
+		return;
+	json_destroy(&request->params);
+	free(request->placing);
+	free(request);
+}
+
+static void *planner_main(void *argument)
+{
+	struct planner *planner = argument;
+	for (;;) {
+		pthread_mutex_lock(&planner->lock);
+		while (!planner->given && !atomic_load(&planner->stop))
+			pthread_cond_wait(&planner->work, &planner->lock);
+		struct request *request = planner->given;
+		planner->given = NULL;
+		pthread_mutex_unlock(&planner->lock);
+		if (!request)
+			return NULL;
+		struct placing *placing = request->placing;
+		request->status = keep_find(placing, &request->error);
+		outbox_post(planner->outbox, &request->item);
+	}
+}
+
+// The next one, out of the line: of previews the oldest of somebody else than the last, if there is one.
+static struct request *take_next(struct planner *planner)
+{
+	struct request **at = &planner->first, *request;
+	if (*at && (*at)->asked.kind == PLACING_PREVIEW)
+		while (*at && (*at)->asked.asker == planner->last_asker)
+			at = &(*at)->next;
+	if (!*at)
+		at = &planner->first;
+	request = *at;
+	if (!request)
+		return NULL;
+	*at = request->next;
+	if (request->asked.kind == PLACING_PREVIEW)
+		planner->last_asker = request->asked.asker;
+	return request;
+}
+
+static struct cluster *cluster_of(const struct planner *planner)
+{
+	return planner->instances->params.cluster;
+}
+
+static void begin(struct planner *planner);
+
+static void held_enough(void *arg)
+{
+	struct planner *planner = arg;
+	planner->held_enough = true;
+	begin(planner);
+}
+
+void planner_go_on(struct planner *planner)
+{
+	net_timer_stop(planner->instances->params.loop, &planner->hold);
+	begin(planner);
+}
+
+// Whether the next one waits until the devices of this machine are found: what lost its place has been waiting for them
+// by itself, and whatever is asked for after the time is over takes what is there.
+static bool holds(struct planner *planner)
+{
+	if (!planner->first || planner->first->asked.kind == PLACING_RECOVERY || planner->held_enough ||
+	    !cluster_discovering(cluster_of(planner)))
+		return false;
+	if (!planner->hold.running)
+		net_timer_start(planner->instances->params.loop, &planner->hold, LIMIT_DISCOVERY_WAIT_MS, held_enough,
+				planner);
+	return true;
+}
+
+// What has no place now may have one in a moment.
+static void excuse(struct request *request)
+{
+	const bool pinned = json_first(json_get(request->params, "pins")) != NULL; // it says more of its own
+	const bool nowhere = request->status ? request->status == STATUS_UNAVAILABLE && !pinned
+					     : !request->placing->placement.feasible;
+	if (!nowhere || request->asked.kind == PLACING_RECOVERY || !cluster_discovering(cluster_of(request->planner)))
+		return;
+	request->error = (struct error){0};
+	request->status = error_set(
+		&request->error, STATUS_UNAVAILABLE,
+		"there is no place for the model yet: devices of this machine are still being looked for");
+	error_hint(&request->error, "try again in a few seconds; server.info says whether they are (discovering)");
+}
+
+// Gather, and hand it to the thread. What cannot be gathered is told in the same way as what was found.
+static void begin(struct planner *planner)
+{
+	struct request *request = planner->running || holds(planner) ? NULL : take_next(planner);
+	if (!request)
+		return;
+	planner->running = request;
+	request->status = placing_gather(&request->placing, planner->instances, request->asked.params,
+					 request->asked.excluded, &request->error);
+	if (request->status) {
+		outbox_post(planner->outbox, &request->item);
+		return;
+	}
+	request->placing->wanted.stop = &request->stop;
+	pthread_mutex_lock(&planner->lock);
+	planner->given = request;
+	pthread_cond_signal(&planner->work);
+	pthread_mutex_unlock(&planner->lock);
+}
+
+// Into the line, behind those that are as urgent; `again`: before them.
+static void line_up(struct planner *planner, struct request *request, bool again)
+{
+	struct request **at = &planner->first;
+	while (*at && ((*at)->asked.kind < request->asked.kind || (!again && (*at)->asked.kind == request->asked.kind)))
+		at = &(*at)->next;
+	request->next = *at;
+	*at = request;
+}
+
+// It is over: tell.
+static void finish(struct request *request)
+{
+	struct planner *planner = request->planner;
+	const struct placing_request *asked = &request->asked;
+	excuse(request);
+	struct placing *placing = request->status ? NULL : request->placing;
+	if (placing && asked->done)
+		request->placing = NULL; // it is the listener's
+	planner->counts[asked->kind]--;
+	if (asked->done)
+		asked->done(asked->context, request->status, placing, request->status ? &request->error : NULL);
+	request_destroy(&request);
+}
+
+static void search_again(struct request *request)
+{
+	free(request->placing);
+	request->placing = NULL;
+	atomic_store(&request->stop, false);
+	line_up(request->planner, request, true);
+}
+
+static void deliver(struct outbox_item *item, bool tell)
+{
+	struct request *request = (struct request *)item;
+	struct planner *planner = request->planner;
+	if (!tell) {
+		request_destroy(&request);
+		return;
+	}
+	planner->running = NULL;
+	if (request->asked.done && request->asked.kind == PLACING_WORK && !request->put_back &&
+	    atomic_load(&request->stop)) {
+		request->put_back = true;
+		search_again(request);
+	} else if (!request->status && request->asked.done && !placing_stands(request->placing, planner->instances) &&
+		   ++request->tries < TRIES) {
+		search_again(request);
+	} else {
+		if (request->tries >= TRIES)
+			request->status = error_set(&request->error, STATUS_UNAVAILABLE,
+						    "devices come and go faster than a placement is found");
+		finish(request);
+	}
+	begin(planner);
+}
+
+static enum status check_limits(const struct planner *planner, const struct placing_request *asked, struct error *error)
+{
+	unsigned own = planner->running && planner->running->asked.asker == asked->asker;
+	if (atomic_load(&planner->stop))
+		return error_set(error, STATUS_UNAVAILABLE, "the server is ending");
+	if (planner->counts[asked->kind] >= LIMIT_PLACINGS)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "%d placements are being searched for already",
+				 LIMIT_PLACINGS);
+	for (const struct request *one = planner->first; one; one = one->next)
+		own += one->asked.asker == asked->asker;
+	if (asked->kind != PLACING_PREVIEW || own < LIMIT_PREVIEWS)
+		return STATUS_OK;
+	error_hint(error, "wait for their answers, or search for a shorter time: timeout_s");
+	return error_set(error, STATUS_LIMIT_EXCEEDED, "%u previews of this token are being searched for already", own);
+}
+
+static bool makes_room(const struct placing_request *running, const struct placing_request *newer)
+{
+	return running->kind > newer->kind ||
+	       (newer->kind == PLACING_PREVIEW && running->connection == newer->connection);
+}
+
+enum status placing_start(const struct instances *instances, const struct placing_request *asked, struct error *error)
+{
+	struct planner *planner = instances->planner;
+	enum status status = check_limits(planner, asked, error);
+	if (status)
+		return status;
+	struct request *request = calloc(1, sizeof *request);
+	if (!request)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	*request = (struct request){.item = {.deliver = deliver}, .planner = planner, .asked = *asked};
+	request->asked.params = request->params = json_copy(asked->params);
+	if (asked->excluded) {
+		request->excluded = *asked->excluded;
+		request->asked.excluded = &request->excluded;
+	}
+	line_up(planner, request, false);
+	planner->counts[asked->kind]++;
+	if (planner->running && makes_room(&planner->running->asked, asked))
+		atomic_store(&planner->running->stop, true);
+	begin(planner);
+	return STATUS_OK;
+}
+
+void placing_cancel(const struct instances *instances, const void *context)
+{
+	struct planner *planner = instances->planner;
+	struct request **at = &planner->first;
+	if (planner->running && planner->running->asked.context == context) {
+		planner->running->asked.done = NULL;
+		atomic_store(&planner->running->stop, true);
+	}
+	while (*at) {
+		struct request *request = *at;
+		if (request->asked.context == context) {
+			*at = request->next;
+			planner->counts[request->asked.kind]--;
+			request_destroy(&request);
+		} else {
+			at = &request->next;
+		}
+	}
+}
+
+void placing_leave(const struct instances *instances, const void *connection)
+{
+	struct planner *planner = instances->planner;
+	struct request **at = &planner->first;
+	if (planner->running && planner->running->asked.connection == connection) {
+		planner->running->tries = TRIES; // whatever comes of it
+		atomic_store(&planner->running->stop, true);
+	}
+	while (*at) {
+		struct request *request = *at;
+		if (request->asked.connection != connection) {
+			at = &request->next;
+			continue;
+		}
+		*at = request->next;
+		request->status = error_set(&request->error, STATUS_UNAVAILABLE, "nobody waits for it any more");
+		finish(request);
+	}
+}
+
+// ---- the planner ----
+
+enum status planner_create(struct planner **out, const struct instances *instances, struct error *error)
+{
+	struct planner *planner = calloc(1, sizeof *planner);
+	*out = planner;
+	if (!planner)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	planner->instances = instances;
+	pthread_mutex_init(&planner->lock, NULL);
+	pthread_cond_init(&planner->work, NULL);
+	enum status status = outbox_create(&planner->outbox, instances->params.loop, error);
+	if (!status)
+		status = outbox_start_thread(&planner->thread, planner_main, planner, error);
+	planner->started = !status;
+	if (status)
+		planner_destroy(out);
+	return status;
+}
+
+void planner_shut_down(struct planner *planner)
+{
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "the server is ending");
+	if (!planner || atomic_load(&planner->stop))
+		return;
+	net_timer_stop(planner->instances->params.loop, &planner->hold);
+	pthread_mutex_lock(&planner->lock);
+	atomic_store(&planner->stop, true);
+	pthread_cond_signal(&planner->work);
+	pthread_mutex_unlock(&planner->lock);
+	if (planner->running) {
+		struct placing_request *asked = &planner->running->asked;
+		placing_done *done = asked->done;
+		asked->done = NULL;
+		atomic_store(&planner->running->stop, true);
+		if (done)
+			done(asked->context, STATUS_UNAVAILABLE, NULL, &error);
+	}
+	while (planner->first) {
+		struct request *request = planner->first;
+		planner->first = request->next;
+		request->asked.done(request->asked.context, STATUS_UNAVAILABLE, NULL, &error);
+		request_destroy(&request);
+	}
+}
+
+void planner_destroy(struct planner **pointer)
+{
+	struct planner *planner = *pointer;
+	if (!planner)
+		return;
+	*pointer = NULL;
+	planner_shut_down(planner);
+	if (planner->started)
+		pthread_join(planner->thread, NULL);
+	outbox_destroy(&planner->outbox);
+	pthread_cond_destroy(&planner->work);
+	pthread_mutex_destroy(&planner->lock);
+	free(planner);
+}

@@ -1,0 +1,647 @@
+/* See models.h and models_inside.h. A record that is being added for the first time is in the list from the start, so
+ * that its name and source are taken, and is seen by others once it is on disk. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/paths.h"
+#include "server/library/models_inside.h"
+#include "server/security/random_id.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- finding ----
+
+struct model *models_by_id(const struct models *models, const char *model_id)
+{
+	for (size_t i = 0; i < models->count; i++)
+		if (models->all[i]->saved && !strcmp(models->all[i]->record.model_id, model_id))
+			return models->all[i];
+	return NULL;
+}
+
+const struct model_record *models_find(const struct models *models, const char *id_or_name)
+{
+	const struct model *found = models_by_id(models, id_or_name);
+	for (size_t i = 0; i < models->count && !found; i++)
+		if (models->all[i]->saved && !strcmp(models->all[i]->record.name, id_or_name))
+			found = models->all[i];
+	return found ? &found->record : NULL;
+}
+
+const struct model_record *models_at(const struct models *models, size_t index)
+{
+	for (size_t i = models->count; i-- > 0;)
+		if (models->all[i]->saved && !index--)
+			return &models->all[i]->record;
+	return NULL;
+}
+
+static void forget(struct models *models, struct model *model)
+{
+	size_t at = 0;
+	while (at < models->count && models->all[at] != model)
+		at++;
+	memmove(&models->all[at], &models->all[at + 1], (models->count - at - 1) * sizeof *models->all);
+	models->count--;
+	if (model->request)
+		OPENSSL_cleanse(model->request, strlen(model->request));
+	free(model->request);
+	free(model);
+}
+
+// ---- telling ----
+
+// One key for all that is told of a model: the newest of it is all that somebody slow needs.
+static uint64_t event_key(const char *model_id)
+{
+	uint64_t hash = 14695981039346656037u; // FNV-1a
+	for (; *model_id; model_id++)
+		hash = (hash ^ (uint8_t)*model_id) * 1099511628211u;
+	return hash | 1;
+}
+
+// `record` NULL: it was removed.
+static void publish(struct models *models, const char *model_id, const struct model_record *record)
+{
+	struct json *event = json_new_object(), *changed = json_new_array(), *masked = json_new_array(),
+		    *removed = json_new_array();
+	if (record) {
+		json_push(changed, models_record_json(models, record));
+		json_push(masked, models_masked_json(models, record));
+	} else {
+		json_push(removed, json_new_string(model_id));
+	}
+	json_set(event, "models", changed);
+	json_set(event, "masked", masked);
+	json_set(event, "removed_models", removed);
+	json_set(event, "instances", json_new_array());
+	json_set(event, "removed_instances", json_new_array());
+	events_publish_seen(models->params.events, TOPIC_PLACEMENT, event_key(model_id), event, &models_view);
+}
+
+void models_publish(struct models *models, const struct model *model)
+{
+	publish(models, model->record.model_id, &model->record);
+}
+
+// ---- room ----
+
+void models_watch_room(struct models *models, models_look *look, void *context)
+{
+	models->look_room = look;
+	models->look_context = context;
+}
+
+void models_look_room(const struct models *models, struct models_room *room)
+{
+	*room = (struct models_room){0};
+	if (models->look_room)
+		models->look_room(models->look_context, room);
+}
+
+// ---- changes ----
+
+struct model_change *model_change_create(struct models *models, struct model *model)
+{
+	struct model_change *change = calloc(1, sizeof *change);
+	if (!change)
+		return NULL;
+	change->models = models;
+	change->model = model;
+	change->becomes = model->record;
+	change->modified_ns = model->modified_ns;
+	change->next = models->changes;
+	change->link = &models->changes;
+	if (change->next)
+		change->next->link = &change->next;
+	models->changes = change;
+	return change;
+}
+
+static void secret_free(char *text)
+{
+	if (text)
+		OPENSSL_cleanse(text, strlen(text));
+	free(text);
+}
+
+void model_change_destroy(struct model_change **pointer)
+{
+	struct model_change *change = *pointer;
+	*pointer = NULL;
+	if (!change)
+		return;
+	*change->link = change->next;
+	if (change->next)
+		change->next->link = change->link;
+	secret_free(change->access_token);
+	secret_free(change->request);
+	free(change);
+}
+
+static void committed(void *context, enum status status, const struct error *error)
+{
+	struct model_change *change = context;
+	change->apply(change, status, error);
+	model_change_destroy(&change);
+}
+
+static void put(struct store_batch *batch, const struct model_change *change)
+{
+	const struct model_record *record = &change->becomes;
+	const bool ready = record->state == MODEL_READY || record->state == MODEL_MISSING;
+	const char *request = change->request ? change->request : change->model->request;
+	struct buffer kept;
+	buffer_init(&kept, ENTRY_TEXT_BYTES);
+	if (ready) {
+		struct json *json = model_kept_json(record);
+		json_print(json, &kept); // what fails here is read again from the file at the next start
+		json_destroy(&json);
+	}
+	store_put_model(batch, &(struct store_model){.model_id = record->model_id,
+						     .name = record->name,
+						     .source = record->source,
+						     .request = request && !ready ? request : "",
+						     .path = record->path,
+						     .state = ready ? "ready" : model_state_name(record->state),
+						     .state_reason = record->state_reason,
+						     .added_ms = record->added_ms,
+						     .file_bytes = (int64_t)record->file_bytes,
+						     .modified_ns = change->modified_ns,
+						     .sha256 = record->sha256,
+						     .architecture = buffer_text(&kept)});
+	buffer_finish(&kept);
+}
+
+enum status model_change_commit(struct model_change **pointer, const struct audit_event *event, struct error *error)
+{
+	struct model_change *change = *pointer;
+	struct models *models = change->models;
+	struct store_batch *batch = NULL;
+	enum status status = store_batch_create(&batch);
+	*pointer = NULL;
+	if (!status) {
+		if (change->remove.done)
+			store_remove_model(batch, change->becomes.model_id);
+		else
+			put(batch, change);
+		if (event)
+			audit_put(models->params.audit, batch, event); // what fails here fails the batch
+		status = store_commit(models->params.store, &batch, committed, change);
+	}
+	if (status) {
+		model_change_destroy(&change);
+		error_set(error, status, "too many changes wait for the disk");
+	}
+	return status;
+}
+
+// ---- adding ----
+
+static bool name_taken(const struct models *models, const char *name, const struct model *but)
+{
+	for (size_t i = 0; i < models->count; i++)
+		if (models->all[i] != but && !strcmp(models->all[i]->record.name, name))
+			return true;
+	return false;
+}
+
+static void make_name(const struct models *models, const struct source *source, char name[MODEL_NAME_BYTES])
+{
+	char base[SOURCE_NAME_BYTES];
+	source_name(source, base);
+	snprintf(name, MODEL_NAME_BYTES, "%s", base);
+	for (size_t i = 2; name_taken(models, name, NULL); i++)
+		snprintf(name, MODEL_NAME_BYTES, "%.*s-%zu", SOURCE_NAME_BYTES - 9, base, i);
+}
+
+// A URL's query may say which file it is, so with one only a download that asks for the very same is the same.
+static struct model *same_source(const struct models *models, const struct source *source)
+{
+	const bool query = source->kind == SOURCE_URL && strchr(source->location, '?');
+	for (size_t i = 0; i < models->count; i++) {
+		struct model *model = models->all[i];
+		const bool same = query ? model->request && !strcmp(model->request, source->location)
+					: !model->request && !strcmp(model->record.source, source->text);
+		if (same)
+			return model;
+	}
+	return NULL;
+}
+
+static enum status check_name(const struct models *models, const char *name, const struct model *of,
+			      struct error *error)
+{
+	if (!name)
+		return STATUS_OK;
+	if (!source_name_usable(name)) {
+		error_set(error, STATUS_INVALID_PARAMS, "a model cannot be called \"%.40s\"", name);
+		error_hint(error, "without / \\ ? # %% and control characters, and beginning neither with . nor mod_");
+		return STATUS_INVALID_PARAMS;
+	}
+	if (!name_taken(models, name, of))
+		return STATUS_OK;
+	error_set(error, STATUS_CONFLICT, "there is a model \"%.60s\" already", name);
+	error_hint(error, "choose another name");
+	return STATUS_CONFLICT;
+}
+
+// It becomes a part of a header.
+static enum status check_token(const char *token, struct error *error)
+{
+	for (; token && *token; token++)
+		if (*token <= ' ' || *token >= 0x7f)
+			return error_set(error, STATUS_INVALID_PARAMS,
+					 "an access token has letters, digits and signs "
+					 "of ASCII alone");
+	return STATUS_OK;
+}
+
+// Into the list, not seen yet.
+static enum status enter(struct models *models, const struct source *source, const char *name, struct model **out,
+			 struct error *error)
+{
+	if (models->count == LIMIT_MODELS) {
+		error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d models", LIMIT_MODELS);
+		error_hint(error, "remove some");
+		return STATUS_LIMIT_EXCEEDED;
+	}
+	struct model *model = calloc(1, sizeof *model);
+	if (!model)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a model");
+	struct model_record *record = &model->record;
+	*record = (struct model_record){.state = MODEL_DOWNLOADING, .added_ms = clock_wall_ms()};
+	model->kind = source->kind;
+	model->bytes_per_s = -1;
+	if (random_id("mod_", record->model_id, sizeof record->model_id)) {
+		free(model);
+		return error_set(error, STATUS_UNAVAILABLE, "the system gives no random numbers");
+	}
+	snprintf(record->source, sizeof record->source, "%s", source->text);
+	if (source->kind == SOURCE_PATH && !source->parts)
+		snprintf(record->path, sizeof record->path, "%s", source->location);
+	else
+		snprintf(record->path, sizeof record->path, "%s/%s.gguf", models->directory, record->model_id);
+	if (name)
+		snprintf(record->name, sizeof record->name, "%s", name);
+	else
+		make_name(models, source, record->name);
+	models->all[models->count++] = model;
+	*out = model;
+	return STATUS_OK;
+}
+
+static void added(struct model_change *change, enum status status, const struct error *error)
+{
+	struct models *models = change->models;
+	struct model *model = change->model;
+	model->working = false;
+	if (status) {
+		if (!model->saved)
+			forget(models, model);
+		change->add.done(change->add.context, status, NULL, error);
+		return;
+	}
+	const unsigned holds = model->record.holds;
+	model->record = change->becomes;
+	model->record.holds = holds;
+	model->saved = true;
+	if (change->request) {
+		secret_free(model->request);
+		model->request = change->request;
+		change->request = NULL;
+	}
+	log_info("models", "%s is added from %s", model->record.name, model->record.source);
+	model_work_start(models, model, change->access_token);
+	models_publish(models, model);
+	change->add.done(change->add.context, STATUS_OK, &model->record, NULL);
+}
+
+static enum status store_addition(struct models *models, struct model *model, const struct models_add *add,
+				  const struct source *source, struct error *error)
+{
+	struct buffer detail;
+	struct model_change *change = model_change_create(models, model);
+	const bool query = source->kind == SOURCE_URL && strchr(source->location, '?');
+	if (change && add->access_token)
+		change->access_token = strdup(add->access_token);
+	if (change && query)
+		change->request = strdup(source->location);
+	if (!change || (add->access_token && !change->access_token) || (query && !change->request)) {
+		model_change_destroy(&change);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to add a model");
+	}
+	change->apply = added;
+	change->add.done = add->done;
+	change->add.context = add->context;
+	change->becomes.state = MODEL_DOWNLOADING;
+	change->becomes.state_reason[0] = 0;
+	if (add->name)
+		snprintf(change->becomes.name, sizeof change->becomes.name, "%s", add->name);
+	struct json *json = json_new_object();
+	json_set_string(json, "source", source->text);
+	json_set_string(json, "name", change->becomes.name);
+	buffer_init(&detail, ENTRY_TEXT_BYTES);
+	json_print(json, &detail);
+	json_destroy(&json);
+	model->working = true;
+	enum status status = model_change_commit(&change,
+						 &(struct audit_event){.by = add->by,
+								       .action = "model.add",
+								       .target = model->record.model_id,
+								       .detail = buffer_text(&detail)},
+						 error);
+	model->working = !status;
+	buffer_finish(&detail);
+	return status;
+}
+
+enum status models_add(struct models *models, const struct models_add *add, const struct model_record **there,
+		       struct error *error)
+{
+	struct source source;
+	enum status status = source_parse(add->source, &source, error);
+	if (!status)
+		status = check_token(add->access_token, error);
+	if (status)
+		return status;
+	struct model *model = same_source(models, &source);
+	if (model && (model->removing || !model->saved || (model->working && model->record.state != MODEL_DOWNLOADING)))
+		return error_set(error, STATUS_CONFLICT, "this model is being %s just now",
+				 model->removing ? "removed" : "added");
+	if (model && (model->record.state == MODEL_DOWNLOADING || model->record.state == MODEL_READY)) {
+		*there = &model->record;
+		return STATUS_OK;
+	}
+	status = check_name(models, add->name, model, error);
+	if (!status && !model)
+		status = enter(models, &source, add->name, &model, error);
+	if (!status)
+		status = store_addition(models, model, add, &source, error);
+	if (status && model && !model->saved)
+		forget(models, model);
+	return status ? status : STATUS_PENDING;
+}
+
+// ---- removing ----
+
+static bool is_ours(const struct models *models, const char *path)
+{
+	size_t length = strlen(models->directory);
+	return !strncmp(path, models->directory, length) && path[length] == '/';
+}
+
+static uint64_t taken_bytes(const struct models *models, const struct model *model)
+{
+	struct stat found;
+	uint64_t bytes = 0;
+	char part[MODEL_PATH_BYTES + 8];
+	if (!is_ours(models, model->record.path))
+		return 0;
+	snprintf(part, sizeof part, "%s.part", model->record.path);
+	if (!stat(model->record.path, &found))
+		bytes += (uint64_t)found.st_blocks * 512;
+	if (!stat(part, &found))
+		bytes += (uint64_t)found.st_blocks * 512;
+	for (unsigned i = 1; i <= LIMIT_MODEL_PARTS; i++) {
+		char one[sizeof part + 16];
+		snprintf(one, sizeof one, "%s.%05u.part", model->record.path, i); // fetch_part_file's
+		if (!stat(one, &found))
+			bytes += (uint64_t)found.st_blocks * 512;
+	}
+	return bytes;
+}
+
+static void removed(struct model_change *change, enum status status, const struct error *error)
+{
+	struct models *models = change->models;
+	struct model *model = change->model;
+	model->removing = false;
+	if (!status) {
+		log_info("models", "%s is removed", model->record.name);
+		model_work_stop(models, model, is_ours(models, model->record.path));
+		publish(models, model->record.model_id, NULL);
+		forget(models, model);
+	}
+	change->remove.done(change->remove.context, status, change->freed_bytes, error);
+}
+
+enum status models_remove(struct models *models, const struct models_remove *remove, struct error *error)
+{
+	struct model *model = models_by_id(models, remove->model_id);
+	if (!model) {
+		error_set(error, STATUS_NOT_FOUND, "there is no model %.64s", remove->model_id);
+		error_hint(error, "exogpu model list shows the ids");
+		return STATUS_NOT_FOUND;
+	}
+	if (model->removing)
+		return error_set(error, STATUS_CONFLICT, "%s is being removed already", model->record.name);
+	if (model->record.holds) {
+		error_set(error, STATUS_CONFLICT, "%u instance%s of %s", model->record.holds,
+			  model->record.holds == 1 ? " runs" : "s run", model->record.name);
+		error_hint(error, "stop what runs of it first");
+		return STATUS_CONFLICT;
+	}
+	struct model_change *change = model_change_create(models, model);
+	if (!change)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to remove a model");
+	change->apply = removed;
+	change->remove.done = remove->done;
+	change->remove.context = remove->context;
+	change->freed_bytes = taken_bytes(models, model);
+	model->removing = true;
+	enum status status = model_change_commit(
+		&change,
+		&(struct audit_event){.by = remove->by, .action = "model.remove", .target = model->record.model_id},
+		error);
+	model->removing = !status;
+	return status;
+}
+
+// ---- holding ----
+
+// What is seen of the file now; said if it has changed.
+static void look(struct models *models, struct model *model)
+{
+	uint64_t bytes;
+	int64_t modified_ns;
+	struct model_record *record = &model->record;
+	const enum model_state before = record->state;
+	const bool there = reading_look(record->path, &bytes, &modified_ns);
+	const bool same = there && bytes == record->file_bytes && modified_ns == model->modified_ns;
+	record->state = same ? MODEL_READY : MODEL_MISSING;
+	snprintf(record->state_reason, sizeof record->state_reason, "%s",
+		 same    ? ""
+		 : there ? "the file has changed since it was added; add it again"
+			 : "the file is gone; put it back, or add it again");
+	if (record->state != before)
+		models_publish(models, model);
+}
+
+enum status models_hold(struct models *models, const struct model_record *record, struct error *error)
+{
+	struct model *model = models_by_id(models, record->model_id);
+	if (!model || model->removing)
+		return error_set(error, STATUS_CONFLICT, "the model is being removed");
+	if (record->state == MODEL_READY || record->state == MODEL_MISSING)
+		look(models, model);
+	switch (record->state) {
+	case MODEL_READY:
+		model->record.holds++;
+		return STATUS_OK;
+	case MODEL_DOWNLOADING:
+		return error_set(error, STATUS_CONFLICT, "%s is not here yet", record->name);
+	case MODEL_FAILED:
+	case MODEL_MISSING:
+		error_set(error, STATUS_CONFLICT, "%s cannot be used: %s", record->name, models_why(record));
+		return STATUS_CONFLICT;
+	}
+	return STATUS_INTERNAL;
+}
+
+void models_release(struct models *models, const struct model_record *record)
+{
+	struct model *model = models_by_id(models, record->model_id);
+	if (model && model->record.holds)
+		model->record.holds--;
+}
+
+// ---- starting and stopping ----
+
+static void load_row(void *context, const struct store_model *row)
+{
+	struct models *models = context;
+	struct model *model = models->count < LIMIT_MODELS ? calloc(1, sizeof *model) : NULL;
+	struct source source;
+	struct error ignored = {0};
+	if (!model) {
+		log_error("models", "%s is left out: no room for it", row->name);
+		return;
+	}
+	struct model_record *record = &model->record;
+	snprintf(record->model_id, sizeof record->model_id, "%s", row->model_id);
+	snprintf(record->name, sizeof record->name, "%s", row->name);
+	snprintf(record->source, sizeof record->source, "%s", row->source);
+	snprintf(record->path, sizeof record->path, "%s", row->path);
+	snprintf(record->state_reason, sizeof record->state_reason, "%s", row->state_reason);
+	snprintf(record->sha256, sizeof record->sha256, "%s", row->sha256);
+	record->added_ms = row->added_ms;
+	record->file_bytes = (uint64_t)row->file_bytes;
+	record->state = !strcmp(row->state, "ready")    ? MODEL_READY
+			: !strcmp(row->state, "failed") ? MODEL_FAILED
+							: MODEL_DOWNLOADING;
+	// A shape that cannot be read is read from the file again.
+	if (record->state == MODEL_READY && !model_kept_parse(row->architecture, record))
+		record->state = MODEL_DOWNLOADING;
+	model->kind = source_parse(row->source, &source, &ignored) ? SOURCE_UNKNOWN : source.kind;
+	model->request = row->request[0] ? strdup(row->request) : NULL;
+	model->modified_ns = row->modified_ns;
+	model->bytes_per_s = -1;
+	model->saved = true;
+	models->all[models->count++] = model;
+}
+
+// Files of models that are not known any more: the server ended between a removal and their deletion.
+static void sweep(struct models *models)
+{
+	DIR *directory = opendir(models->directory);
+	if (!directory)
+		return;
+	for (struct dirent *entry; (entry = readdir(directory));) {
+		char id[MODEL_ID_BYTES], path[sizeof models->directory + sizeof entry->d_name + 1];
+		snprintf(id, sizeof id, "%.*s", (int)strcspn(entry->d_name, "."), entry->d_name);
+		if (strncmp(id, "mod_", 4) != 0 || models_by_id(models, id))
+			continue;
+		snprintf(path, sizeof path, "%s/%s", models->directory, entry->d_name);
+		reading_forget(models->reading, id, path);
+	}
+	closedir(directory);
+}
+
+static void begin(struct models *models)
+{
+	sweep(models);
+	for (size_t i = 0; i < models->count; i++) {
+		struct model *model = models->all[i];
+		if (model->record.state == MODEL_READY)
+			look(models, model);
+		if (model->record.state == MODEL_READY)
+			model_work_hash(models, model);
+		if (model->record.state == MODEL_DOWNLOADING)
+			model_work_start(models, model, NULL);
+	}
+}
+
+enum status models_create(struct models **out, const struct models_params *params, struct error *error)
+{
+	struct models *models = calloc(1, sizeof *models);
+	*out = NULL;
+	if (!models)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the models");
+	models->params = *params;
+	enum status status = paths_join(params->directory, "models", models->directory, sizeof models->directory,
+					error);
+	if (!status && mkdir(models->directory, 0700) && errno != EEXIST)
+		status = error_errno(error, STATUS_FORBIDDEN, errno, "%s cannot be made", models->directory);
+	if (!status)
+		status = outbox_create(&models->outbox, params->loop, error);
+	if (!status) {
+		const struct reading_params reading = {.outbox = models->outbox,
+						       .progress = models_work_hashed,
+						       .done = models_work_read,
+						       .context = models};
+		status = reading_create(&models->reading, &reading, error);
+	}
+	if (!status) {
+		const struct fetcher_params fetcher = {.outbox = models->outbox,
+						       .hub_url = params->hub_url,
+						       .ollama_url = params->ollama_url,
+						       .picked = models_work_picked,
+						       .progress = models_work_progress,
+						       .done = models_work_fetched,
+						       .context = models};
+		status = fetcher_create(&models->fetcher, &fetcher, error);
+	}
+	if (!status)
+		status = store_load_models(params->store, load_row, models, error);
+	if (status) {
+		models_destroy(&models);
+		return status;
+	}
+	begin(models);
+	*out = models;
+	return STATUS_OK;
+}
+
+void models_shut_down(struct models *models)
+{
+	models->stopping = true;
+	reading_stop(models->reading);
+	fetcher_stop(models->fetcher);
+	models_end_searches(models);
+}
+
+void models_destroy(struct models **pointer)
+{
+	struct models *models = *pointer;
+	if (!models)
+		return;
+	*pointer = NULL;
+	models_end_searches(models);
+	fetcher_destroy(&models->fetcher);
+	reading_destroy(&models->reading);
+	outbox_destroy(&models->outbox);
+	while (models->changes) { // whose outcome the store drops
+		struct model_change *change = models->changes;
+		model_change_destroy(&change);
+	}
+	while (models->count)
+		forget(models, models->all[models->count - 1]);
+	free(models);
+}

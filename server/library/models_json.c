@@ -1,0 +1,242 @@
+/* See models_inside.h: a record as schema/api.json has it, and its shape as state.db keeps it. */
+#include "common/base/clock.h"
+#include "server/library/models_inside.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *model_state_name(enum model_state state)
+{
+	static const char *const names[] = {
+		[MODEL_DOWNLOADING] = "downloading",
+		[MODEL_READY] = "ready",
+		[MODEL_FAILED] = "failed",
+		[MODEL_MISSING] = "missing",
+	};
+	return names[state];
+}
+
+static const char *step_name(enum model_step step)
+{
+	static const char *const names[] = {
+		[STEP_WAITING] = "waiting",
+		[STEP_FINDING] = "finding",
+		[STEP_DOWNLOADING] = "downloading",
+		[STEP_VERIFYING] = "verifying",
+	};
+	return names[step];
+}
+
+static void set_count(struct json *object, const char *name, uint64_t count)
+{
+	json_set_integer(object, name, count > INT64_MAX ? INT64_MAX : (int64_t)count);
+}
+
+// Numbers of the shape and of the sizes, under the names that they have outside.
+struct counted {
+	const char *name;
+	uint32_t *small;
+	uint64_t *large;
+};
+enum { COUNTS = 13 };
+
+static void list_counts(struct model_record *record, struct counted counts[COUNTS])
+{
+	struct model_shape *shape = &record->shape;
+	struct model_sizes *sizes = &record->sizes;
+	const struct counted all[COUNTS] = {
+		{.name = "parameters", .large = &sizes->parameters},
+		{.name = "layers", .small = &shape->layers},
+		{.name = "embedding", .small = &shape->embedding},
+		{.name = "feed_forward", .small = &shape->feed_forward},
+		{.name = "heads", .small = &shape->heads},
+		{.name = "kv_heads", .small = &shape->kv_heads},
+		{.name = "head_size", .small = &shape->head_size},
+		{.name = "vocabulary", .small = &shape->vocabulary},
+		{.name = "context_tokens", .small = &shape->context},
+		{.name = "embedding_bytes", .large = &sizes->embedding_bytes},
+		{.name = "output_bytes", .large = &sizes->output_bytes},
+		{.name = "layer_bytes", .large = &sizes->layer_bytes},
+		{.name = "layers_bytes", .large = &sizes->layers_bytes},
+	};
+	memcpy(counts, all, sizeof all);
+}
+
+static uint64_t kv_bytes_per_token(const struct model_shape *shape)
+{
+	return 2ull * shape->layers * shape->kv_heads * shape->head_size * sizeof(uint16_t);
+}
+
+struct json *model_architecture_json(const struct model_record *record)
+{
+	struct model_record copy = *record;
+	struct counted counts[COUNTS];
+	struct json *json = json_new_object();
+	list_counts(&copy, counts);
+	json_set_string(json, "family", model_family_name(record->shape.family));
+	for (size_t i = 0; i < COUNTS; i++)
+		set_count(json, counts[i].name, counts[i].small ? *counts[i].small : *counts[i].large);
+	json_set_string(json, "format", format_info(record->sizes.main_format)->name);
+	json_set_string(json, "file_format",
+			record->file_format[0] ? record->file_format : format_info(record->sizes.main_format)->name);
+	set_count(json, "kv_bytes_per_token", kv_bytes_per_token(&record->shape));
+	json_set_bool(json, "tied", record->shape.tied);
+	json_set_string(json, "chat_template", record->chat_template[0] ? record->chat_template : NULL);
+	json_set(json, "sampling", sampling_json(&record->sampling));
+	return json;
+}
+
+struct json *model_kept_json(const struct model_record *record)
+{
+	struct json *json = model_architecture_json(record), *formats = json_new_object();
+	for (int format = FORMAT_UNKNOWN + 1; format < FORMAT_COUNT; format++)
+		if (record->sizes.format_bytes[format])
+			set_count(formats, format_info((enum tensor_format)format)->name,
+				  record->sizes.format_bytes[format]);
+	json_set(json, "format_bytes", formats);
+	json_set_number(json, "norm_epsilon", (double)record->shape.norm_epsilon);
+	json_set_bool(json, "qkv_bias", record->shape.qkv_bias);
+	json_set_bool(json, "qk_norm", record->shape.qk_norm != QK_NORM_NONE);
+	return json;
+}
+
+static bool read_kept(const struct json *json, struct model_record *record)
+{
+	struct counted counts[COUNTS];
+	struct model_shape *shape = &record->shape;
+	struct model_sizes *sizes = &record->sizes;
+	list_counts(record, counts);
+	for (size_t i = 0; i < COUNTS; i++) {
+		int64_t value = json_get_integer(json, counts[i].name, -1);
+		if (value < 0 || (counts[i].small && value > UINT32_MAX))
+			return false;
+		if (counts[i].small)
+			*counts[i].small = (uint32_t)value;
+		else
+			*counts[i].large = (uint64_t)value;
+	}
+	const struct json *formats = json_get(json, "format_bytes");
+	for (const struct json *one = json_first(formats); one; one = json_next(one)) {
+		int64_t bytes;
+		enum tensor_format format = format_parse(json_name(one));
+		if (!format || json_integer(one, &bytes) || bytes < 0)
+			return false;
+		sizes->format_bytes[format] = (uint64_t)bytes;
+	}
+	shape->family = model_family_parse(json_get_string(json, "family", ""));
+	sizes->main_format = format_parse(json_get_string(json, "format", ""));
+	shape->norm_epsilon = (float)json_get_number(json, "norm_epsilon", 0);
+	shape->qkv_bias = json_get_bool(json, "qkv_bias", false);
+	shape->qk_norm = json_get_bool(json, "qk_norm", false) ? QK_NORM_HEADS : QK_NORM_NONE;
+	shape->tied = json_get_bool(json, "tied", false);
+	snprintf(record->file_format, sizeof record->file_format, "%s", json_get_string(json, "file_format", ""));
+	snprintf(record->chat_template, sizeof record->chat_template, "%s", json_get_string(json, "chat_template", ""));
+	sampling_read(json_get(json, "sampling"), &record->sampling);
+	return shape->family && sizes->main_format;
+}
+
+bool model_kept_parse(const char *text, struct model_record *record)
+{
+	struct json *json = NULL;
+	bool good = !json_parse(&json, text, strlen(text), NULL) && read_kept(json, record);
+	json_destroy(&json);
+	return good;
+}
+
+static struct json *progress_json(const struct model *model)
+{
+	struct json *json = json_new_object();
+	json_set_string(json, "step", step_name(model->step));
+	set_count(json, "done_bytes", model->done_bytes);
+	if (model->total_bytes)
+		set_count(json, "total_bytes", model->total_bytes);
+	else
+		json_set_null(json, "total_bytes");
+	json_set_number(json, "bytes_per_s", model->bytes_per_s < 0 ? (double)NAN : model->bytes_per_s);
+	set_count(json, "connections", model->connections);
+	set_count(json, "retries", model->retries);
+	return json;
+}
+
+struct json *models_record_json(const struct models *models, const struct model_record *record)
+{
+	char at[CLOCK_TEXT_BYTES];
+	struct json *json = json_new_object();
+	const bool known = record->state == MODEL_READY || record->state == MODEL_MISSING;
+	(void)models;
+	json_set_string(json, "model_id", record->model_id);
+	json_set_string(json, "name", record->name);
+	json_set_string(json, "source", record->source);
+	json_set_string(json, "state", model_state_name(record->state));
+	json_set_string(json, "state_reason", record->state_reason[0] ? record->state_reason : NULL);
+	json_set_string(json, "added_at", clock_format(record->added_ms, at));
+	if (record->file_bytes)
+		set_count(json, "file_bytes", record->file_bytes);
+	else
+		json_set_null(json, "file_bytes");
+	json_set_string(json, "sha256", record->sha256[0] ? record->sha256 : NULL);
+	json_set(json, "progress",
+		 record->state == MODEL_DOWNLOADING ? progress_json((const struct model *)record) : json_new_null());
+	json_set(json, "architecture", known ? model_architecture_json(record) : json_new_null());
+	set_count(json, "instances", record->holds);
+	return json;
+}
+
+// Paths of this machine, URLs, and why what they lead to is no model are an admin's to know.
+static bool is_public(const char *source)
+{
+	struct source parsed;
+	return !source_parse(source, &parsed, NULL) && parsed.kind != SOURCE_PATH && parsed.kind != SOURCE_URL;
+}
+
+const char *models_why(const struct model_record *record)
+{
+	const char *reason = record->state_reason;
+	if (!reason[0] || record->state == MODEL_MISSING ||
+	    is_public(record->source)) // missing: it was there, and is not
+		return reason;
+	return record->state == MODEL_DOWNLOADING ? "its file is not here yet; an admin is told why"
+						  : "its file cannot be used; an admin is told why";
+}
+
+struct json *models_masked_json(const struct models *models, const struct model_record *record)
+{
+	char text[SOURCE_FILE_BYTES + 8];
+	const char *source = record->source;
+	struct json *model = models_record_json(models, record);
+	if (is_public(source))
+		return model;
+	const size_t length = strcspn(source, "?#");
+	size_t begin = length;
+	while (begin && source[begin - 1] != '/')
+		begin--;
+	snprintf(text, sizeof text, "%s:%.*s", strstr(source, "://") ? "url" : "file", (int)(length - begin),
+		 source + begin);
+	json_set_string(model, "source", text);
+	json_set_string(model, "state_reason", models_why(record)[0] ? models_why(record) : NULL);
+	return model;
+}
+
+struct json *models_list_json(const struct models *models, bool admin)
+{
+	const struct model_record *record;
+	struct json *list = json_new_array();
+	for (size_t i = 0; (record = models_at(models, i)); i++)
+		json_push(list, admin ? models_record_json(models, record) : models_masked_json(models, record));
+	return list;
+}
+
+static struct json *see(void *context, const struct json *data, const char *token_id)
+{
+	(void)context;
+	struct json *seen = json_copy(data), *masked = json_copy(json_get(data, "masked"));
+	json_remove(seen, "masked");
+	if (token_id && masked)
+		json_set(seen, "models", masked);
+	else
+		json_destroy(&masked);
+	return seen;
+}
+
+const struct event_view models_view = {.see = see};

@@ -1,0 +1,87 @@
+/* See models_inside.h: who searches, and gets an answer also when the server stops first. */
+#include "server/hub/search.h"
+#include "server/library/models_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct models_question {
+	struct models_question *next, **link; // link NULL: it has been answered
+	struct models *models;
+	models_found *done;
+	void *context;
+};
+
+static void answer(struct models_question *question, enum status status, struct json *result, const struct error *error)
+{
+	*question->link = question->next;
+	if (question->next)
+		question->next->link = question->link;
+	question->link = NULL;
+	question->models->question_count--;
+	question->done(question->context, status, result, error);
+}
+
+static void found(void *context, enum status status, struct json *result, const struct error *error)
+{
+	struct models_question *question = context;
+	if (question->link)
+		answer(question, status, result, error);
+	else
+		json_destroy(&result);
+	free(question);
+}
+
+static bool is_added(void *owner, const char *source)
+{
+	const struct models *models = owner;
+	for (size_t i = 0; i < models->count; i++)
+		if (models->all[i]->saved && !strcmp(models->all[i]->record.source, source))
+			return true;
+	return false;
+}
+
+enum status models_search(struct models *models, const char *text, models_found *done, void *context,
+			  struct error *error)
+{
+	if (models->stopping)
+		return error_set(error, STATUS_UNAVAILABLE, "the server stops");
+	if (models->question_count >= LIMIT_SEARCHES) {
+		error_set(error, STATUS_RATE_LIMITED, "%d searches are under way", LIMIT_SEARCHES);
+		error_hint(error, "try again in a few seconds");
+		return STATUS_RATE_LIMITED;
+	}
+	struct models_question *question = calloc(1, sizeof *question);
+	if (!question)
+		return error_set(error, STATUS_UNAVAILABLE, "no memory for a search");
+	*question = (struct models_question){.next = models->questions,
+					     .link = &models->questions,
+					     .models = models,
+					     .done = done,
+					     .context = context};
+	if (question->next)
+		question->next->link = &question->next;
+	models->questions = question;
+	models->question_count++;
+	struct search_params params = {
+		.text = text, .added = is_added, .owner = models, .done = found, .context = question};
+	models_look_room(models, &params.room);
+	enum status status = search_start(models->fetcher, &params, error);
+	if (status) {
+		models->questions = question->next;
+		if (question->next)
+			question->next->link = &models->questions;
+		models->question_count--;
+		free(question);
+		return STATUS_UNAVAILABLE;
+	}
+	return STATUS_OK;
+}
+
+void models_end_searches(struct models *models)
+{
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "the server stops");
+	while (models->questions)
+		answer(models->questions, STATUS_UNAVAILABLE, NULL, &error);
+}

@@ -1,0 +1,75 @@
+/* The thread that reads model files: it hashes what was downloaded, looks into it, and puts it in its place.
+ *
+ * One file after the other, in the order of asking. Requests come from the loop; answers and progress go back to it by
+ * the outbox. Thread: the loop's, for every function here. */
+#pragma once
+#include "engine/model/model.h"
+#include "server/hub/outbox.h"
+#include "server/hub/sampling.h"
+
+struct reading;
+
+enum { READING_PATH_BYTES = 4097, READING_ID_BYTES = 32 };
+
+struct reading_request {
+	const char *model_id, *path;
+	// For a download: the file is hashed, compared with `sha256` ("": not compared) and, if all is well, moved to
+	// `place` and synced. NULL: the file stays where it is.
+	const char *place, *sha256;
+	const struct sampling_words *sampling; // what was recommended beside the file; NULL: nothing
+	// Of a model in `parts` files, which are put together at `place`: by their paths, `path` being the first, or
+	// those that were fetched for `place` (fetch_part_file) with the digests that they should have; else 0 and
+	// NULL.
+	unsigned parts;
+	const char (*part_sha256s)[65]; // (parts)
+	bool hash;                      // the digest alone is wanted, of a file that was looked into before
+};
+
+struct reading_result {
+	char model_id[READING_ID_BYTES];
+	enum status status; // and then only the error is to be read
+	struct error error;
+	bool hashed_only; // `hash` was asked for
+	bool unusable;    // with an error: the file is not what it should be, or no model that is computed here
+	char sha256[65];  // "": it was not hashed
+	uint64_t bytes;
+	int64_t modified_ns;
+	struct model_shape shape;
+	struct model_sizes sizes;
+	char file_format[16]; // that most bytes of the file are in, by its own name
+	char chat_template[33];
+	struct sampling_words sampling; // that the model's authors recommend
+};
+
+struct reading_params {
+	struct outbox *outbox;
+	void (*progress)(void *context, const char *model_id, uint64_t done_bytes, uint64_t total_bytes);
+	void (*done)(void *context, const struct reading_result *result);
+	void *context;
+};
+enum status reading_create(struct reading **out, const struct reading_params *params, struct error *error);
+void reading_stop(struct reading *reading);     // soon; what waits is left
+void reading_destroy(struct reading **reading); // before the outbox
+// Errors: STATUS_OUT_OF_MEMORY.
+enum status reading_ask(struct reading *reading, const struct reading_request *request, struct error *error);
+// Nothing more is told of this model; delete `path` (NULL: nothing) once it is not being read.
+void reading_forget(struct reading *reading, const char *model_id, const char *path);
+// Read what the file at `path` is now. False: there is no such file.
+bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns);
+
+// Look into an open file of this many bytes, on any thread that may wait for the disk. `look` sees the whole of it at
+// `bytes`, of which only the beginning was read, with all of the header.
+struct reading_look {
+	const char *path;
+	int fd;
+	uint64_t bytes;
+	uint64_t there; // from the beginning on, of a file that is being fetched; else `bytes`
+	enum status (*look)(void *context, const uint8_t *bytes, const struct gguf *gguf, struct error *error);
+	void *context;
+};
+// Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED (a header of more than
+// LIMIT_MODEL_HEADER_BYTES), those of gguf_parse_beginning (STATUS_PENDING where `there` has not all of the header),
+// and those of `look`.
+enum status reading_look_into(const struct reading_look *look, struct error *error);
+// Whether this is a model that is computed here, as far as its header tells. Errors: as above, and those of model_open.
+enum status reading_judge(const char *path, int fd, uint64_t bytes, uint64_t there, struct error *error);

@@ -1,0 +1,100 @@
+/* See placement.h: how long a request may be, and how many run at once, where nobody says. */
+#include "engine/stage.h"
+#include "server/placement/placement.h"
+
+#include <string.h>
+
+enum {
+	CONTEXT_MOST = 32768, // more only for who asks: a context is memory that others do not get
+	CONTEXT_LEAST = 2048,
+	SEQUENCES_MOST = 32, // batches are timed up to so many rows
+	SEQUENCES_OF_CONTEXT = 8,
+	CONTEXT_SHARE = 8, // of what the weights leave, a context takes at most one part of so many
+	PAGES_SHARE = 4,   // and all pages
+	WORKSPACE_SHARE = 16,
+};
+
+struct room {
+	uint64_t most, all; // of one device; of all that do not share memory
+};
+
+static bool counts(const struct placement_wanted *wanted, unsigned index, bool gpus)
+{
+	const struct placement_device *device = &wanted->devices[index];
+	bool pinned = false;
+	for (unsigned i = 0; i < wanted->pin_count; i++)
+		pinned |= wanted->pins[i].device == index;
+	return wanted->pin_count ? pinned
+				 : !device->unusable && !device->software && (!gpus || device->backend != PLACE_CPU);
+}
+
+static uint64_t room_of(const struct placement_device *device, bool now)
+{
+	return now && device->free_known ? device->free_bytes
+					 : device->memory_bytes - device->memory_bytes / WORKSPACE_SHARE;
+}
+
+static bool shares(const struct placement_device *a, const struct placement_device *b)
+{
+	return a->pool && b->pool && a->pool[0] && a->node == b->node && !strcmp(a->pool, b->pool);
+}
+
+// `now`: what is free; else all memory, of which idle models may be holding some.
+static struct room look(const struct placement_wanted *wanted, bool gpus, bool now)
+{
+	struct room room = {0};
+	for (unsigned i = 0; i < wanted->device_count; i++) {
+		const struct placement_device *device = &wanted->devices[i];
+		bool first = true;
+		if (!counts(wanted, i, gpus))
+			continue;
+		for (unsigned j = 0; j < i; j++)
+			first &= !counts(wanted, j, gpus) || !shares(device, &wanted->devices[j]);
+		const uint64_t bytes = room_of(device, now);
+		room.most = bytes > room.most ? bytes : room.most;
+		room.all += first ? bytes : 0;
+	}
+	return room;
+}
+
+// What the weights leave where the model will probably go: on the largest GPU, on all of them, on anything.
+static uint64_t left_by_weights(const struct placement_wanted *wanted)
+{
+	struct model_sizes sizes = *wanted->sizes;
+	if (wanted->format != FORMAT_UNKNOWN)
+		placement_shrink(&sizes, wanted->format);
+	const uint64_t weights = sizes.embedding_bytes + sizes.output_bytes + sizes.layers_bytes,
+		       needed = weights + weights / WORKSPACE_SHARE;
+	for (int i = 0; i < 4; i++) {
+		const struct room room = look(wanted, i % 2 == 0, i < 2);
+		if (room.most > needed)
+			return room.most - needed;
+		if (room.all > needed)
+			return room.all - needed;
+	}
+	return 0;
+}
+
+static uint64_t bytes_of(const struct placement_wanted *wanted, uint32_t context_tokens)
+{
+	return placement_pages(context_tokens, 1) * stage_page_bytes(wanted->shape) * wanted->shape->layers;
+}
+
+void placement_usual(const struct placement_wanted *wanted, uint32_t *context_tokens, uint32_t *sequences)
+{
+	const uint64_t left = left_by_weights(wanted);
+	uint32_t context = *context_tokens;
+	if (!context) {
+		context = wanted->shape->context < CONTEXT_MOST ? wanted->shape->context : CONTEXT_MOST;
+		while (context / 2 >= CONTEXT_LEAST && bytes_of(wanted, context) > left / CONTEXT_SHARE)
+			context /= 2;
+	}
+	*context_tokens = context;
+	if (*sequences)
+		return;
+	const uint64_t one = bytes_of(wanted, context), share = one / SEQUENCES_OF_CONTEXT,
+		       room = left / PAGES_SHARE > one ? left / PAGES_SHARE - one : 0;
+	const uint64_t more = share ? room / share : SEQUENCES_MOST;
+	*sequences = more < SEQUENCES_MOST - SEQUENCES_OF_CONTEXT ? SEQUENCES_OF_CONTEXT + (uint32_t)more
+								  : SEQUENCES_MOST;
+}

@@ -1,0 +1,71 @@
+/* What comes with a message of a worker's: one other end of a filter, and nothing that stays open unseen. */
+#include "engine/node/workers/refusals.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdalign.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+// cmocka.h needs the four above it.
+#include <cmocka.h>
+
+static unsigned open_descriptors(void)
+{
+	unsigned count = 0;
+	DIR *folder = opendir("/proc/self/fd");
+	assert_non_null(folder);
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
+// A message of four bytes with `count` descriptors, none of which is a filter's.
+static void send_with(int fd, unsigned count)
+{
+	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(4 * sizeof(int))] = {0};
+	uint8_t bytes[4] = {1, 2, 3, 4};
+	int given[4] = {0, 0, 0, 0};
+	struct iovec part = {.iov_base = bytes, .iov_len = sizeof(bytes)};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	if (count) {
+		message.msg_control = room;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		struct cmsghdr *one = CMSG_FIRSTHDR(&message);
+		*one = (struct cmsghdr){
+			.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(count * sizeof(int))};
+		memcpy(CMSG_DATA(one), given, count * sizeof(int));
+	}
+	assert_int_equal(sendmsg(fd, &message, 0), sizeof(bytes));
+}
+
+static void strangers_are_closed(void **state)
+{
+	int sockets[2], passed;
+	uint8_t bytes[16];
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+	const unsigned before = open_descriptors();
+	for (unsigned count = 0; count <= 4; count++) {
+		send_with(sockets[0], count);
+		passed = 5;
+		// First as who only looks, then as who takes.
+		assert_int_equal(refusals_receive(sockets[1], bytes, 0, &passed), 0);
+		assert_int_equal(passed, -1);
+		assert_int_equal(refusals_receive(sockets[1], bytes, sizeof(bytes), &passed), 4);
+		assert_int_equal(passed, -1);
+		assert_memory_equal(bytes, ((uint8_t[]){1, 2, 3, 4}), 4);
+		assert_int_equal(open_descriptors(), before);
+	}
+	close(sockets[0]);
+	close(sockets[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(strangers_are_closed)};
+	return cmocka_run_group_tests_name("node/refusals", tests, NULL, NULL);
+}
