@@ -27,6 +27,8 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			   .rope_halves = true,
 			   .post_norm = true,
 			   .root_scale = true,
+			   .needs_window = true,
+			   .needs_caps = true,
 			   .whole_every = 2,
 			   .wide_layers = 46}, // 27B
 	[FAMILY_GEMMA3] = {.name = "gemma3",
@@ -36,6 +38,7 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			   .rope_halves = true,
 			   .post_norm = true,
 			   .root_scale = true,
+			   .needs_window = true,
 			   .whole_every = 6,
 			   .local_base = 10000,
 			   .wide_layers = 62}, // 27B
@@ -73,7 +76,8 @@ void architecture_list(char *out, size_t bytes)
 bool model_can_slice(const struct model_shape *shape)
 {
 	const struct architecture *architecture = architecture_of(shape->family);
-	return !architecture || (!architecture->post_norm && architecture->qk_norm != QK_NORM_WHOLE);
+	return !shape->post_norm && shape->qk_norm != QK_NORM_WHOLE &&
+	       (!architecture || (!architecture->post_norm && architecture->qk_norm != QK_NORM_WHOLE));
 }
 
 static bool each(uint32_t layer, uint32_t every)

@@ -40,6 +40,7 @@ struct architecture {
 	uint32_t unturned_every;       // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
 	uint32_t whole_every;          // the same of layers that attend to all: the others slide; 0: all slide
 	double local_base;             // of positions in layers that slide; 0: as the others
+	bool needs_window, needs_caps; // the file must say them: readers differ in what they take for granted
 	uint32_t wide_layers;          // a model of so many layers divides scores by the root of embedding / heads
 };
 // NULL for FAMILY_UNKNOWN.

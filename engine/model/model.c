@@ -146,21 +146,46 @@ static enum status refuse_features(struct model_opening *opening)
 	return STATUS_OK;
 }
 
+// Of positions in layers that slide.
+static double local_base_of(struct model_opening *opening)
+{
+	double base = 10000;
+	if (opening->architecture->local_base > 0)
+		return opening->architecture->local_base;
+	gguf_get_number(opening->gguf, model_key(opening, "rope.freq_base"), &base);
+	return base;
+}
+
 // Which layers slide is the architecture's to say, not a list of the file's.
 static enum status read_window(struct model_opening *opening)
 {
-	uint64_t window = 0, length = 0;
+	const struct architecture *architecture = opening->architecture;
+	const uint32_t context = opening->shape->context;
+	uint64_t length = 0;
+	double window = 0, pattern = architecture->whole_every, base = architecture->local_base;
 	const char *key = model_key(opening, "attention.sliding_window");
 	if (gguf_get_array(opening->gguf, key, &length))
 		return model_not_computed(opening, "a sliding window of attention of each layer its own");
-	gguf_get_count(opening->gguf, key, &window);
-	if (!window || window >= opening->shape->context)
+	const bool there = gguf_get_number(opening->gguf, key, &window);
+	if (!there && architecture->needs_window)
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "the model file does not say %s", key);
+	if (!(window >= 0) || window > LIMIT_MODEL_CONTEXT || window != floor(window))
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is no count of positions", key);
+	// As long as the context: nothing is out of sight, but layers that slide may turn by a base of their own.
+	if (window <= 0 || (window >= context && architecture->local_base <= 0))
 		return STATUS_OK;
-	if (!(opening->architecture->keys & KEYS_WINDOW))
+	if (!(architecture->keys & KEYS_WINDOW))
 		return model_not_computed(opening, "a sliding window of attention that is shorter than its context");
-	if (gguf_get_array(opening->gguf, model_key(opening, "attention.sliding_window_pattern"), &length))
+	key = model_key(opening, "attention.sliding_window_pattern");
+	if (gguf_get_array(opening->gguf, key, &length))
 		return model_not_computed(opening, "a list of layers whose attention slides");
-	opening->shape->window = (uint32_t)window;
+	gguf_get_number(opening->gguf, key, &pattern);
+	if (pattern < architecture->whole_every || pattern > architecture->whole_every || isnan(pattern))
+		return model_not_computed(opening, "another turn of layers whose attention slides");
+	if (gguf_get_number(opening->gguf, model_key(opening, "rope.freq_base_swa"), &base) &&
+	    !(base >= local_base_of(opening) && base <= local_base_of(opening)))
+		return model_not_computed(opening, "another base of positions in layers whose attention slides");
+	opening->shape->window = window < context ? (uint32_t)window : context;
 	return STATUS_OK;
 }
 
@@ -174,6 +199,11 @@ static enum status read_scale(struct model_opening *opening, const char *name, d
 	return STATUS_OK;
 }
 
+static bool is_none_or(double value, double least, double most)
+{
+	return !(value < 0) && !(value > 0 && value < least) && value <= most;
+}
+
 // x is kept divided by the residual scale s: (x + s y) / s is x / s + y, and its norm is that of x with epsilon / s².
 static enum status read_scales(struct model_opening *opening)
 {
@@ -183,9 +213,14 @@ static enum status read_scales(struct model_opening *opening)
 	gguf_get_number(opening->gguf, model_key(opening, "attention.scale"), &attention);
 	gguf_get_number(opening->gguf, model_key(opening, "attn_logit_softcapping"), &cap);
 	gguf_get_number(opening->gguf, model_key(opening, "final_logit_softcapping"), &last);
-	if (!(attention >= 0) || attention > 1e6 || !(cap >= 0) || cap > 1e6 || !(last >= 0) || last > 1e6)
+	if (!is_none_or(attention, 1e-6, 1e6) || !is_none_or(cap, 0.01, 1e4) || !is_none_or(last, 0.01, 1e4))
 		return error_set(opening->error, STATUS_INVALID_PARAMS,
-				 "a scale or a cap of the model is no number from 0 to 1000000");
+				 "the attention's scale must be from 0.000001 to 1000000, a cap of scores or logits "
+				 "from 0.01 to 10000; 0: none");
+	if (opening->architecture->needs_caps && (cap <= 0 || last <= 0))
+		return error_set(opening->error, STATUS_INVALID_PARAMS,
+				 "the model file does not say where scores and logits are capped "
+				 "(attn_logit_softcapping, final_logit_softcapping)");
 	if (opening->architecture->keys & KEYS_SCALES) {
 		status = read_scale(opening, "embedding_scale", &embedding);
 		if (!status)

@@ -1,5 +1,7 @@
 /* See models_inside.h: a record as schema/api.json has it, and its shape as state.db keeps it. */
 #include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "engine/model/architecture.h"
 #include "server/library/models_inside.h"
 
 #include <math.h>
@@ -97,7 +99,6 @@ struct json *model_kept_json(const struct model_record *record)
 	json_set(json, "format_bytes", formats);
 	json_set_number(json, "norm_epsilon", (double)record->shape.norm_epsilon);
 	json_set_bool(json, "qkv_bias", record->shape.qkv_bias);
-	json_set_bool(json, "qk_norm", record->shape.qk_norm != QK_NORM_NONE);
 	return json;
 }
 
@@ -125,15 +126,20 @@ static bool read_kept(const struct json *json, struct model_record *record)
 		sizes->format_bytes[format] = (uint64_t)bytes;
 	}
 	shape->family = model_family_parse(json_get_string(json, "family", ""));
+	if (!shape->family || shape->layers > LIMIT_MODEL_LAYERS)
+		return false;
+	architecture_shape(architecture_of(shape->family), shape);
+	// What is not kept, by what a stage may need at most.
+	shape->rope_size = shape->head_size;
+	shape->rope_local = architecture_of(shape->family)->local_base > 0;
 	sizes->main_format = format_parse(json_get_string(json, "format", ""));
 	shape->norm_epsilon = (float)json_get_number(json, "norm_epsilon", 0);
 	shape->qkv_bias = json_get_bool(json, "qkv_bias", false);
-	shape->qk_norm = json_get_bool(json, "qk_norm", false) ? QK_NORM_HEADS : QK_NORM_NONE;
 	shape->tied = json_get_bool(json, "tied", false);
 	snprintf(record->file_format, sizeof record->file_format, "%s", json_get_string(json, "file_format", ""));
 	snprintf(record->chat_template, sizeof record->chat_template, "%s", json_get_string(json, "chat_template", ""));
 	sampling_read(json_get(json, "sampling"), &record->sampling);
-	return shape->family && sizes->main_format;
+	return sizes->main_format;
 }
 
 bool model_kept_parse(const char *text, struct model_record *record)

@@ -106,7 +106,9 @@ suite("paused", () => {
 			const page = await browser.page(options);
 			await openDashboard(page, server, `#/models/${model.model_id}`);
 			const preview = page.getByRole("region", { name: "Placement preview" });
-			await preview.getByText("It does not fit with these settings.").waitFor(); // a context of 4,096 tokens: there is no stage to show
+			await preview.getByRole("combobox", { name: "Context", exact: true }).selectOption("4096");
+			await preview.getByRole("combobox", { name: "Parallel requests", exact: true }).selectOption("8");
+			await preview.getByText("It does not fit with these settings.").waitFor(); // there is no stage to show
 			assert.deepEqual(await preview.locator(".lacks li").allTextContents(), ["one", "two"].map((one) => `${one}, ${NAME} has 64 MiB free of 1.0 GiB`));
 			await picture(page, `placement-none-${shape}`);
 			await preview.getByRole("combobox", { name: "Context", exact: true }).selectOption("2048");

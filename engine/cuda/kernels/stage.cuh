@@ -156,8 +156,11 @@ INLINE float larger(float a, float b)
 INLINE float silu(float x) { return quotient(x, 1 + exp_of(-x)); }
 // By tanh; x / 2 (1 + tanh(u)) is x / (1 + e^(-2 u)).
 INLINE float gelu(float x) { return quotient(x, 1 + exp_of(-1.5957691216f * x * (1 + 0.044715f * x * x))); }
-// cap * tanh(x / cap)
-INLINE float capped(float x, float cap) { return cap - quotient(2 * cap, exp_of(quotient(2 * x, cap)) + 1); }
+// cap * tanh(x / cap), without divisions that branch: it stands in loops that are unrolled.
+INLINE float capped(float x, float cap)
+{
+	return cap - 2 * cap * inverse_of(exp_of(x * (2 * inverse_of(cap))) + 1);
+}
 INLINE float absolute(float x) { return __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) & 0x7fffffffu); }
 INLINE float from_lane(float value, unsigned lane_xor)
 {

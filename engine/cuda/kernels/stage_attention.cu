@@ -169,11 +169,17 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 			for (int h = 0; h < ATTENTION_HEADS; h++) {
 				for (unsigned half = p.lanes / 2; half; half /= 2)
 					score[h][i] += from_lane(score[h][i], half);
-				if (p.cap > 0)
-					score[h][i] = capped(score[h][i], p.cap);
 				if (at >= end)
 					score[h][i] = __builtin_bit_cast(float, 0xff800000u);
 			}
+		}
+		if (p.cap > 0) { // apart, so that models without a cap do not pay for it
+#pragma unroll
+			for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+				for (int h = 0; h < ATTENTION_HEADS; h++)
+					if (first + i * groups + mine < end)
+						score[h][i] = capped(score[h][i], p.cap);
 		}
 #pragma unroll
 		for (int h = 0; h < ATTENTION_HEADS; h++) {

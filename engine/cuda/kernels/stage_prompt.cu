@@ -110,17 +110,22 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 				multiply_f16(score[n * 2 + 1], q[k], four.z, four.w);
 			}
 		bool masked = t * PROMPT_KEYS + PROMPT_KEYS - 1 > mine || mine + 16 - t * PROMPT_KEYS > p.window;
+		if (p.cap > 0) { // apart, so that models without a cap do not pay for it
+#pragma unroll
+			for (unsigned n = 0; n < PROMPT_KEYS / 8; n++)
+#pragma unroll
+				for (unsigned i = 0; i < 4; i++)
+					score[n][i] = capped(score[n][i] * factors[i / 2], p.cap);
+		}
 #pragma unroll
 		for (unsigned lower = 0; lower < 2; lower++) {
-			float next = most[lower];
+			float next = most[lower], factor = p.cap > 0 ? 1 : factors[lower];
 #pragma unroll
 			for (unsigned n = 0; n < PROMPT_KEYS / 8; n++)
 #pragma unroll
 				for (unsigned i = 0; i < 2; i++) {
 					float *s = &score[n][lower * 2 + i];
-					*s *= factors[lower];
-					if (p.cap > 0)
-						*s = capped(*s, p.cap);
+					*s *= factor;
 					unsigned key = t * PROMPT_KEYS + n * 8 + lane % 4 * 2 + i, own = mine + lane / 4 + lower * 8;
 					if (masked && (key > own || own - key >= p.window))
 						*s = __builtin_bit_cast(float, 0xff800000u);

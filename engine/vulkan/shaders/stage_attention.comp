@@ -88,9 +88,9 @@ void main()
 	uint at = push.tiles_at + gl_WorkGroupID.x * 5, kv = gl_WorkGroupID.y, per_kv = push.heads / push.kv_heads;
 	tile t = tile(step_words[at], step_words[at + 1], step_words[at + 2], step_words[at + 3], step_words[at + 4]);
 	uint end = t.position + (t.first + t.count - 1) / per_kv + 1, pages = (end + PAGE - 1) / PAGE;
-	uint share = (pages + push.splits - 1) / push.splits, from = gl_WorkGroupID.z * share;
 	uint first = t.position + t.first / per_kv + 1; // the first query's end
 	uint unseen = first > push.window ? (first - push.window) / PAGE : 0;
+	uint share = (pages - unseen + push.splits - 1) / push.splits, from = unseen + gl_WorkGroupID.z * share;
 	vec4 sum[ITEMS];
 	float largest[ITEMS], weights[ITEMS];
 	[[unroll]] for (uint i = 0; i < ITEMS; i++) {
@@ -99,7 +99,7 @@ void main()
 		weights[i] = 0;
 	}
 	load_queries(t, kv, per_kv);
-	for (uint p = max(from, unseen); p < min(from + share, pages); p++) {
+	for (uint p = from; p < min(from + share, pages); p++) {
 		uint page = step_words[push.pages_at + t.pages + p] * push.kv_heads + kv;
 		uint tokens = min(PAGE, end - p * PAGE);
 		barrier();

@@ -8,7 +8,7 @@ ALSO { float also[]; };
 float gated(float gate, float value)
 {
 	float u = GELU == 1 ? 1.5957691216 * gate * (1 + 0.044715 * gate * gate) : gate; // x / 2 (1 + tanh(u / 2))
-	return gate / (1 + exp(-u)) * value;
+	return gate / (1 + exp(-max(u, -80.0))) * value; // without infinities, of which a driver promises nothing
 }
 
 // columns: of the output; to_groups: of its places, where it has them.
