@@ -76,7 +76,7 @@ describe("the program in the README", () => {
 	test("the client of a model streams its answer", async () => {
 		const [, name] = /exogpu run (\S+) /.exec(readme), file = join(folder, "model.gguf"), program = join(folder, "chat.mjs");
 		const admin = await Client.login(server);
-		writeFileSync(file, modelFile({ template: "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}" }));
+		writeFileSync(file, modelFile({ template: "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}" }));
 		await admin.call("model.add", { source: file, name });
 		await eventually(async () => (await admin.call("model.list")).models.some((one) => one.state === "ready"), "the model is there", 6 * patience);
 		const loaded = await exogpu("place", name);

@@ -9,7 +9,7 @@ import { modelFile } from "../api/gguf.mjs";
 import { eventually, startServer, temporary } from "../api/server.mjs";
 import { devicesUp, goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
-const template = "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}"; // one of the ChatML family
+const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}{% endfor %}";
 
 suite("models", () => {
 	let server, admin, browser, folder;
