@@ -6,7 +6,6 @@
  * they move to the new one's, where they wait until it is ready. What fails ends them with the reason. There is one
  * demand of a model at a time. It goes on when those who asked are gone. Where somebody else's instance of the model
  * comes up before its own, they move to that one's line, and no other is begun. Thread: the loop's. */
-#include "common/base/clock.h"
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>
@@ -151,8 +150,7 @@ static enum status begin(struct demand **out, struct instances *all, const struc
 	*out = NULL;
 	if (!demand)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*demand = (struct demand){
-		.next = all->demands, .by = *params->by, .line = {.all = all, .state = INSTANCE_STARTING}};
+	*demand = (struct demand){.next = all->demands, .by = *params->by, .line = {.all = all}};
 	snprintf(demand->line.model_id, sizeof demand->line.model_id, "%s", model->model_id);
 	snprintf(demand->line.model_name, sizeof demand->line.model_name, "%s", model->name);
 	snprintf(detail, sizeof detail, "{\"asked_by\":\"%.32s\"}", params->action);
@@ -185,7 +183,7 @@ static enum status check_failed(const struct instances *all, const struct model_
 {
 	const bool patient = token && !token_allows(token, SCOPE_ADMIN);
 	for (const struct instance *one = all->first; one; one = one->next) {
-		const bool just = one->failed_ms && clock_steady_ms() - one->failed_ms < AGAIN_MS;
+		const bool just = one->failed_ms && instances_now(all) - one->failed_ms < AGAIN_MS;
 		if (one->state != INSTANCE_FAILED || strcmp(one->model_id, model->model_id) != 0 ||
 		    (!is_particular(one) && !(just && patient)))
 			continue;

@@ -42,7 +42,7 @@ int64_t giveway_idle_ms(const struct instance *instance)
 {
 	if (instance->state != INSTANCE_RUNNING || instance->generations || !instance->used_ms)
 		return -1;
-	const int64_t ms = clock_steady_ms() - instance->used_ms;
+	const int64_t ms = instances_now(instance->all) - instance->used_ms;
 	return ms > 0 ? ms : 0;
 }
 
@@ -474,9 +474,10 @@ static void keep_and_tell(struct instance *instance, const struct placing_giver 
 static void displace(struct instance *instance, struct instance *to)
 {
 	struct instance **at = &to->displaced;
-	instance->state = INSTANCE_PAUSED;
-	snprintf(instance->state_reason, sizeof instance->state_reason,
-		 "%.448s: it is loaded again if that one does not come up", instance->recovery.gave_way);
+	char why[INSTANCE_REASON_BYTES];
+	snprintf(why, sizeof why, "%.448s: it is loaded again if that one does not come up",
+		 instance->recovery.gave_way);
+	instance_change(instance, &(struct instance_change){.to = INSTANCE_PAUSED, .reason = why});
 	while (*at)
 		at = &(*at)->next;
 	instance->next = NULL;

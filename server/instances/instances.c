@@ -11,6 +11,8 @@
  *   placement.c        where it goes: a pure function
  *   instances_place.c  placements, as the API shows them
  *   instances_json.c   instances, the same
+ *   states.c           which state may follow which
+ *   instances_state.c  the only place that sets the state; the clock
  *   instances_store.c  instances in state.db, and back
  *   instances_adopt.c  workers that outlive the server
  *   instances_times.c  how long its layers take, as it was measured
@@ -122,10 +124,7 @@ static void let_go(struct instance *instance, const char *why)
 
 void instance_set_failed(struct instance *instance, const struct error *fault)
 {
-	instance_changes(instance);
-	instance->state = INSTANCE_FAILED;
-	instance->failed_ms = clock_steady_ms();
-	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", fault->message);
+	instance->failed_ms = instances_now(instance->all);
 	log_warning("models", "instance %s of %s has failed: %s", instance->instance_id, instance->model_name,
 		    fault->message);
 	const struct cluster_device *device = instance->stage_count ? instance->stages[0].device : NULL;
@@ -133,12 +132,16 @@ void instance_set_failed(struct instance *instance, const struct error *fault)
 		instance->failed_with = *fault;
 	else
 		demand_explain(&instance->failed_with, instance->model_name, fault);
-	instance_forget_told(instance, &(struct audit_tally){.by = &audit_server,
-							     .action = "instance.failed",
-							     .target = instance->instance_id,
-							     .node_id = device ? cluster_device_node_id(device) : NULL,
-							     .device_id = device ? cluster_device_id(device) : NULL,
-							     .outcome = fault->status});
+	const struct audit_tally entry = {.by = &audit_server,
+					  .action = "instance.failed",
+					  .target = instance->instance_id,
+					  .node_id = device ? cluster_device_node_id(device) : NULL,
+					  .device_id = device ? cluster_device_id(device) : NULL,
+					  .outcome = fault->status};
+	instance_change(instance, &(struct instance_change){.to = INSTANCE_FAILED,
+							    .reason = fault->message,
+							    .row = INSTANCE_ROW_REMOVED,
+							    .entry = &entry});
 	let_go(instance, fault->message);
 	instance_publish(instance);
 }
@@ -162,7 +165,7 @@ void instance_displace(struct instance *instance, const struct error *fault)
 {
 	struct instances *all = instance->all;
 	struct instance **at = &all->first;
-	instance->state = INSTANCE_STOPPING;
+	instance_change(instance, &(struct instance_change){.to = INSTANCE_STOPPING});
 	let_go(instance, fault->message);
 	generations_fail(instance, fault);
 	while (*at != instance)
@@ -209,36 +212,35 @@ void instances_drop_failed(struct instances *instances, const char *model_id)
 void instance_parts_moved(struct instance *instance)
 {
 	if (instance->state == INSTANCE_STARTING)
-		instance->state = INSTANCE_LOADING;
+		instance_change(instance, &(struct instance_change){.to = INSTANCE_LOADING});
 	instance_publish(instance);
 }
 
 void instance_parts_ready(struct instance *instance)
 {
-	const bool anew = instance->state == INSTANCE_PAUSED, loaded = !anew || instance->recovery.anew;
-	if (anew && loaded)
+	const bool paused = instance->state == INSTANCE_PAUSED, loaded = !paused || instance->recovery.anew;
+	if (paused && loaded)
 		instance_changes(instance);
 	instance_hold(instance, true);
-	instance->state = INSTANCE_RUNNING;
 	instance->ready_ms = clock_wall_ms();
 	if (!instance->used_ms) // one that gave way, or has come back, has not been used
-		instance->used_ms = clock_steady_ms();
+		instance->used_ms = instances_now(instance->all);
 	instance->load_ms = parts_load_ms(instance->parts);
 	if (loaded)
 		log_info("models", "instance %s of %s is ready after %lld ms", instance->instance_id,
-			 instance->model_name, (long long)(clock_steady_ms() - instance->began_loading_ms));
-	if (anew)
+			 instance->model_name, (long long)(instances_now(instance->all) - instance->began_loading_ms));
+	instance->state_reason[0] = 0;
+	if (paused)
 		recover_done(instance);
-	else
-		instance->state_reason[0] = 0;
 	giveway_settle(instance);
-	if (anew && loaded)
-		recover_keep(instance);
+	if (paused && loaded)
+		recover_goes_on(instance);
 	else
-		instance_keep(instance);
+		instance_change(instance,
+				&(struct instance_change){.to = INSTANCE_RUNNING, .row = INSTANCE_ROW_WRITTEN});
 	recover_watch(instance);
 	instance_publish(instance);
-	generations_resume(instance); // what waited for it to be loaded
+	generations_resume(instance); // and what waited for it to be loaded
 }
 
 void instance_parts_failed(struct instance *instance, const struct error *fault, int part)
@@ -266,7 +268,7 @@ void instance_parts_back(struct instance *instance)
 
 static void told_state(struct instance *instance, const struct json *params)
 {
-	const int64_t now_ms = clock_steady_ms();
+	const int64_t now_ms = instances_now(instance->all);
 	const uint64_t generated = (uint64_t)json_get_integer(params, "generated_tokens", 0);
 	instance->running = (uint64_t)json_get_integer(params, "running", 0);
 	instance->waiting = (uint64_t)json_get_integer(params, "waiting", 0);
@@ -323,7 +325,7 @@ static void begin_placement(struct instance *instance)
 	json_destroy(&instance->timing);
 	instance->ties_before += instance->ties;
 	instance->ties = 0;
-	instance->began_loading_ms = clock_steady_ms();
+	instance->began_loading_ms = instances_now(instance->all);
 }
 
 void instance_take_spilled(struct instance *instance, const struct placing_giver *giver)

@@ -33,6 +33,8 @@ struct instances_params {
 	int64_t give_way_ms;        // for which an instance is idle before it gives way to another; < 0: none does
 	int64_t line_tokens;        // that prompts which wait for a model are given as, together; and all embeddings
 	bool take_better;           // instances move by themselves where a device comes that makes them faster
+	int64_t (*now_ms)(void *now_context); // the clock, in milliseconds; NULL: clock_steady_ms. A test has its own
+	void *now_context;
 };
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
 // Errors of create: also the store's.

@@ -109,7 +109,7 @@ void gather_released_stage(const struct instance *instance, const struct instanc
 	if (!stage->held)
 		return;
 	struct released *one = &instances->released[instances->released_count++ % LIMIT_INSTANCES];
-	*one = (struct released){.bytes = stage->held, .at_ms = clock_steady_ms()};
+	*one = (struct released){.bytes = stage->held, .at_ms = instances_now(instances)};
 	snprintf(one->device_id, sizeof one->device_id, "%s", cluster_device_id(stage->device));
 	snprintf(one->instance_id, sizeof one->instance_id, "%s", instance->instance_id);
 }
@@ -131,7 +131,8 @@ static uint64_t lagging(const struct instances *instances, const struct instance
 	for (size_t i = 0; i < count; i++) {
 		const struct released *one = &instances->released[i];
 		if (one->bytes >= total / RELEASE_LEAST && used >= held + one->bytes / 2 && one->bytes > most &&
-		    clock_steady_ms() - one->at_ms < RELEASE_MS && !strcmp(one->device_id, cluster_device_id(device)) &&
+		    instances_now(instances) - one->at_ms < RELEASE_MS &&
+		    !strcmp(one->device_id, cluster_device_id(device)) &&
 		    (!by || !strcmp(one->instance_id, by->instance_id)))
 			most = one->bytes;
 	}
@@ -151,8 +152,8 @@ static uint64_t most_free(const struct instance *instance, const struct cluster_
 								    : NULL;
 		const bool freed = used >= 0 && one->used_bytes >= used &&
 				   (uint64_t)(one->used_bytes - used) >= one->bytes;
-		if (by && gather_same_pool(by, device) && clock_steady_ms() - one->at_ms < REFUSED_MS && !freed &&
-		    next < most)
+		if (by && gather_same_pool(by, device) && instances_now(instance->all) - one->at_ms < REFUSED_MS &&
+		    !freed && next < most)
 			most = next;
 	}
 	return most;
@@ -208,7 +209,7 @@ void gather_refused(struct instance *instance, const struct instance_stage *firs
 	struct refused *one = &recovery->refused[recovery->refused_count++ % PLACEMENT_STAGES];
 	*one = (struct refused){.bytes = gather_held_by(instance, fullest.device),
 				.used_bytes = fullest.used_bytes,
-				.at_ms = clock_steady_ms()};
+				.at_ms = instances_now(instance->all)};
 	snprintf(one->device_id, sizeof one->device_id, "%s", cluster_device_id(fullest.device));
 }
 

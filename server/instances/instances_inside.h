@@ -5,18 +5,10 @@
 #include "server/instances/layer_times.h"
 #include "server/instances/parts.h"
 #include "server/instances/requests.h"
+#include "server/instances/states.h"
 #include "server/placement/placement.h"
 
 enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 768 };
-
-enum instance_state {
-	INSTANCE_STARTING,
-	INSTANCE_LOADING,
-	INSTANCE_RUNNING,
-	INSTANCE_PAUSED, // something of it is lost: it is mended, or placed anew
-	INSTANCE_STOPPING,
-	INSTANCE_FAILED
-};
 
 // Copies of what the cluster says of a device, so that another thread may read them.
 struct placing_texts {
@@ -159,7 +151,7 @@ struct instance {
 	char instance_id[INSTANCE_ID_BYTES];
 	const struct model_record *model; // held; NULL once it has failed
 	char model_id[MODEL_ID_BYTES], model_name[MODEL_NAME_BYTES];
-	enum instance_state state;
+	enum instance_state state; // only instance_change sets it
 	char state_reason[INSTANCE_REASON_BYTES];
 	int64_t created_ms, ready_ms; // wall clock; ready_ms 0: not yet
 	int64_t failed_ms;            // steady; 0: it has not, or not since the server began
@@ -254,6 +246,24 @@ struct instances {
 	size_t released_count;                                 // ever
 };
 
+// instances_state.c
+int64_t instances_now(const struct instances *all); // by the clock of params; the steady clock if there is none
+enum instance_row {
+	INSTANCE_ROW_STAYS,   // nothing is stored
+	INSTANCE_ROW_WRITTEN, // the row in state.db as the instance is now
+	INSTANCE_ROW_REMOVED
+};
+struct instance_change {
+	enum instance_state to;
+	const char *reason; // state_reason from now on; NULL: it stays as it is
+	enum instance_row row;
+	const struct audit_tally *entry; // of the same transaction as the row, which then is not INSTANCE_ROW_STAYS;
+					 // may be NULL. The instance is shown as it was until both are on disk
+};
+// Give an instance another state. To be called last, once all fields that the row has are set. False: that state cannot
+// follow the one it has, which is logged, and nothing has happened.
+bool instance_change(struct instance *instance, const struct instance_change *change);
+
 // instances.c
 // STATUS_UNAVAILABLE while the server is ending: whoever asks is told to try again.
 enum status instances_refuse(const struct instances *instances, struct error *error);
@@ -311,8 +321,9 @@ void recover_broken(struct instance *instance); // a hop is: mend it
 void recover_away(struct instance *instance, unsigned part, const char *why);
 void recover_back(struct instance *instance);
 void recover_moved(struct instance *instance); // more of it is fetched or loaded: requests wait on
-void recover_done(struct instance *instance);  // all its parts are ready again
-void recover_keep(struct instance *instance);  // store that, where it was placed anew, with its entry
+void recover_done(struct instance *instance);  // all its parts are ready again, but it is not running yet
+// It was placed anew, and is running from now on: the row and the entry of the audit log are written.
+void recover_goes_on(struct instance *instance);
 void recover_watch(struct instance *instance); // from now on look whether its devices are draining
 void recover_stop(struct instance *instance);  // nothing more comes of it
 // It is in no list any more, and has no place: what it lay on is missing.
@@ -472,7 +483,6 @@ struct json *instance_json(const struct instance *instance); // as it is shown
 struct json *instance_json_now(const struct instance *instance);
 // Complete what a request says of drawing tokens (NULL: it says nothing) as sampling_complete does.
 struct json *instance_sampling(const struct instance *instance, struct json *request);
-const char *instance_state_name(enum instance_state state);
 
 // instances_timing.c
 // InstanceTiming of what the last part tells (RingTiming), with what it means in words.

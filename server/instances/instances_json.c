@@ -5,24 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *instance_state_name(enum instance_state state)
-{
-	switch (state) {
-	case INSTANCE_STARTING:
-	case INSTANCE_LOADING: // which "progress" shows
-		return "starting";
-	case INSTANCE_RUNNING:
-		return "running";
-	case INSTANCE_PAUSED:
-		return "paused";
-	case INSTANCE_STOPPING:
-		return "stopping";
-	case INSTANCE_FAILED:
-		return "failed";
-	}
-	return "";
-}
-
 static const char *step_name(enum placement_step step)
 {
 	switch (step) {

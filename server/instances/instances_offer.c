@@ -311,7 +311,7 @@ static uint64_t others_hold(const struct instance *instance)
 static bool look_back(struct instance *instance)
 {
 	struct error error = {0};
-	const int64_t now_ms = clock_steady_ms();
+	const int64_t now_ms = instances_now(instance->all);
 	const struct placing_excluded excluded = {.ending = instance};
 	const uint64_t others = others_hold(instance);
 	if (others < instance->others_held)
@@ -343,7 +343,7 @@ bool offer_look(struct instance *instance)
 		return step(instance);
 	if (instance->recovery.gave_way[0] && look_back(instance))
 		return true;
-	const int64_t now_ms = clock_steady_ms();
+	const int64_t now_ms = instances_now(instance->all);
 	const struct placing_excluded excluded = {.ending = instance};
 	if (json_first(json_get(instance->wanted, "pins")) ||
 	    (!instance->move_wanted && now_ms - instance->offer_ms < LOOK_MS))

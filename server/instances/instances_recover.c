@@ -24,7 +24,6 @@
  * until they are there (and their nodes have had SETTLE_MS to reach each other), at most LIMIT_REJOIN_MS, and half of
  * what requests wait. Workers that are left of it count before a place: they are waited for as long. Thread: the
  * loop's. */
-#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 
@@ -51,16 +50,15 @@ static void waited_enough(void *arg)
 	instance_publish(instance);
 }
 
-static void pause(struct instance *instance, const char *why)
+static void begin_pause(struct instance *instance, const char *why)
 {
 	struct recovery *recovery = &instance->recovery;
 	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", why);
-	if (instance->state == INSTANCE_PAUSED)
-		return;
-	instance->state = INSTANCE_PAUSED;
+	if (instance->state != INSTANCE_PAUSED) // it is, where it gave way to one that did not come up
+		instance_change(instance, &(struct instance_change){.to = INSTANCE_PAUSED});
 	instance->tokens_per_s = -1;
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
-	recovery->paused_ms = clock_steady_ms();
+	recovery->paused_ms = instances_now(instance->all);
 	recovery->attempt = 0;
 	recovery->search_ms = recovery->in_vain_ms = 0;
 	recovery->anew = recovery->failed = recovery->wanted = recovery->returning = false;
@@ -73,6 +71,14 @@ static void pause(struct instance *instance, const char *why)
 	net_timer_start(instance->all->params.loop, &instance->pause_limit, instance->all->params.pause_ms,
 			waited_enough, instance);
 	log_warning("models", "instance %s of %s is paused: %s", instance->instance_id, instance->model_name, why);
+}
+
+static void pause(struct instance *instance, const char *why)
+{
+	if (instance->state == INSTANCE_PAUSED)
+		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", why);
+	else
+		begin_pause(instance, why);
 }
 
 static void add_missing(struct instance *instance, const struct instance_stage *stage)
@@ -207,7 +213,7 @@ static int64_t grace_ms(const struct instance *instance)
 static void end_spared(struct instance *instance)
 {
 	if (instance->parts && !parts_at_work(instance->parts) &&
-	    clock_steady_ms() - instance->recovery.paused_ms >= grace_ms(instance))
+	    instances_now(instance->all) - instance->recovery.paused_ms >= grace_ms(instance))
 		let_go(instance, "there is no place for the rest of the instance");
 }
 
@@ -272,7 +278,7 @@ static void search(struct instance *instance)
 {
 	struct error error = {0};
 	struct recovery *recovery = &instance->recovery;
-	recovery->search_ms = clock_steady_ms();
+	recovery->search_ms = instances_now(instance->all);
 	if (!hold_model(instance))
 		return;
 	struct placing_excluded excluded = {
@@ -302,7 +308,7 @@ static bool dies_often(struct instance *instance)
 {
 	int64_t *deaths = instance->recovery.deaths_ms;
 	memmove(deaths + 1, deaths, (LIMIT_DEATHS - 1) * sizeof *deaths);
-	deaths[0] = clock_steady_ms();
+	deaths[0] = instances_now(instance->all);
 	return deaths[LIMIT_DEATHS - 1] && deaths[0] - deaths[LIMIT_DEATHS - 1] < LIMIT_DEATHS_MS;
 }
 
@@ -435,7 +441,7 @@ static void returning(void *arg)
 	bool several;
 	struct instance *instance = arg;
 	struct recovery *recovery = &instance->recovery;
-	const int64_t now_ms = clock_steady_ms();
+	const int64_t now_ms = instances_now(instance->all);
 	const struct cluster_device *coming = first_coming(instance, &several);
 	recovery->back_ms = coming ? 0 : recovery->back_ms ? recovery->back_ms : now_ms;
 	const bool settled = !coming && !instance->parts && (!several || now_ms - recovery->back_ms >= SETTLE_MS);
@@ -466,7 +472,7 @@ void recover_restored(struct instance *instance, const char *why)
 {
 	struct recovery *recovery = &instance->recovery;
 	const unsigned missing = recovery->missing_count;
-	pause(instance, why);
+	begin_pause(instance, why);
 	recovery->missing_count = missing;
 	recovery->returning = true;
 	if (hold_model(instance))
@@ -484,7 +490,7 @@ void recover_wish(struct instance *instance)
 
 // ---- on record ----
 
-void recover_keep(struct instance *instance)
+void recover_goes_on(struct instance *instance)
 {
 	struct buffer detail, devices;
 	struct json *json = json_new_object();
@@ -505,15 +511,16 @@ void recover_keep(struct instance *instance)
 	}
 	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
 	json_print(json, &detail);
-	instance_keep_told(
-		instance,
-		&(struct audit_tally){.by = &audit_server,
-				      .action = instance->recovery.wanted ? "instance.moved" : "instance.placed_anew",
-				      .target = instance->instance_id,
-				      .node_id = cluster_device_node_id(instance->stages[0].device),
-				      .device_id = cluster_device_id(instance->stages[0].device),
-				      .duration_us = (clock_steady_ms() - instance->recovery.paused_ms) * 1000,
-				      .detail = detail.failed ? NULL : buffer_text(&detail)});
+	const struct audit_tally entry = {
+		.by = &audit_server,
+		.action = instance->recovery.wanted ? "instance.moved" : "instance.placed_anew",
+		.target = instance->instance_id,
+		.node_id = cluster_device_node_id(instance->stages[0].device),
+		.device_id = cluster_device_id(instance->stages[0].device),
+		.duration_us = (instances_now(instance->all) - instance->recovery.paused_ms) * 1000,
+		.detail = detail.failed ? NULL : buffer_text(&detail)};
+	instance_change(instance, &(struct instance_change){
+					  .to = INSTANCE_RUNNING, .row = INSTANCE_ROW_WRITTEN, .entry = &entry});
 	buffer_finish(&detail);
 	buffer_finish(&devices);
 	json_destroy(&json);
@@ -551,15 +558,13 @@ void recover_done(struct instance *instance)
 	if (recovery->anew)
 		*(recovery->wanted ? &instance->moves : &instance->recoveries) += 1;
 	log_info("models", "instance %s of %s goes on after %lld ms", instance->instance_id, instance->model_name,
-		 (long long)(clock_steady_ms() - recovery->paused_ms));
+		 (long long)(instances_now(instance->all) - recovery->paused_ms));
 	recovery->missing_count = 0;
 	recovery->attempt = 0;
 	recovery->returning = false;
-	instance->state_reason[0] = 0;
 	went_back(instance);
 	if (recovery->gave_way[0])
 		say_gave_way(instance, instance->state_reason);
-	generations_resume(instance);
 }
 
 // ---- leaving devices that are draining ----

@@ -114,7 +114,6 @@ static void wait_for_place(struct instance *instance, const struct error *error)
 	*at = instance;
 	instance->all->count++;
 	instance->gave_way_to[0] = 0;
-	instance->state = INSTANCE_STARTING;
 	log_info("models", "instance %s of %s is not loaded again yet: %s", instance->instance_id, instance->model_name,
 		 error->message);
 	snprintf(why, sizeof why, "%.448s, which did not come up", instance->recovery.gave_way);
@@ -201,7 +200,7 @@ static void take_identity(struct instance *instance, const struct instance *retu
 // Of one that gave way in vain: whether that was less than so long ago.
 static bool returns_since(const struct starting *starting, int64_t ms)
 {
-	return starting->returns && clock_steady_ms() - starting->since_ms <= ms;
+	return starting->returns && instances_now(starting->instances) - starting->since_ms <= ms;
 }
 
 static enum status start_placed(struct starting *starting, const struct placing *placing, struct instance **out,
@@ -346,7 +345,7 @@ enum status instances_start(struct instances *instances, const struct json *para
 void instances_start_again(struct instances *instances, struct instance *displaced)
 {
 	struct error fault = {0};
-	struct starting like = {.instances = instances, .returns = displaced, .since_ms = clock_steady_ms()};
+	struct starting like = {.instances = instances, .returns = displaced, .since_ms = instances_now(instances)};
 	snprintf(displaced->state_reason, sizeof displaced->state_reason,
 		 "%.448s, which did not come up: a place is looked for", displaced->recovery.gave_way);
 	instance_publish(displaced);

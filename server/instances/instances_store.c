@@ -38,7 +38,8 @@ static void push_stage(struct json *stages, const char *device_id, uint32_t firs
 // One that has requests is used now.
 static int64_t idle_ms(const struct instance *instance)
 {
-	const int64_t ms = instance->gave_way_to[0] ? clock_steady_ms() - instance->used_ms : giveway_idle_ms(instance);
+	const int64_t ms = instance->gave_way_to[0] ? instances_now(instance->all) - instance->used_ms
+						    : giveway_idle_ms(instance);
 	return ms > 0 ? ms : 0;
 }
 
@@ -256,7 +257,8 @@ static const char *strategy_named(const char *name)
 
 static void read_used(struct instance *instance, int64_t used_ms)
 {
-	const int64_t ago_ms = clock_wall_ms() - used_ms, at_ms = clock_steady_ms() - (ago_ms > 0 ? ago_ms : 0);
+	const int64_t ago_ms = clock_wall_ms() - used_ms,
+		      at_ms = instances_now(instance->all) - (ago_ms > 0 ? ago_ms : 0);
 	instance->used_ms = at_ms ? at_ms : 1;
 }
 
@@ -331,12 +333,13 @@ static void restore_row(void *context, const struct store_instance *row)
 	if (!status)
 		status = put(restoring->batch, instance, NULL, store_change_instance);
 	if (status) { // the row stays until somebody has seen this
-		instance->state = INSTANCE_FAILED;
+		char why[INSTANCE_REASON_BYTES];
 		snprintf(
-			instance->state_reason, sizeof instance->state_reason,
+			why, sizeof why,
 			"it cannot be brought back: what is stored of it was written by another version of exogpu than "
 			"%s (%.120s); stop it, and place the model again",
 			EXOGPU_VERSION, error.message[0] ? error.message : status_text(status));
+		instance_change(instance, &(struct instance_change){.to = INSTANCE_FAILED, .reason = why});
 		log_warning("models", "instance %s of %s: %s", instance->instance_id, instance->model_name,
 			    instance->state_reason);
 	}

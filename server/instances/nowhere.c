@@ -2,7 +2,6 @@
  * searched for, until there is more memory than there was: free, or held by what would give way by now. What was not
  * proven, since time was up, is told for AGAIN_MS. A placement that an admin asks for is searched for in any case.
  * Thread: the loop's. */
-#include "common/base/clock.h"
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>
@@ -60,7 +59,7 @@ void nowhere_keep(struct instances *all, const struct placing *placing, const st
 	*one = (struct nowhere){.next = all->nowhere,
 				.error = *error,
 				.proven = placing->placement.proof == PROOF_INFEASIBLE,
-				.found_ms = clock_steady_ms(),
+				.found_ms = instances_now(all),
 				.notice_bytes = part > LEAST_BYTES ? part : LEAST_BYTES};
 	snprintf(one->model_id, sizeof one->model_id, "%s", placing->model_id);
 	for (unsigned i = 0; i < placing->wanted.device_count; i++) {
@@ -94,7 +93,7 @@ enum status nowhere_check(struct instances *all, const struct model_record *mode
 		one = one->next;
 	if (!one)
 		return STATUS_OK;
-	bool stands = (one->proven || clock_steady_ms() - one->found_ms < AGAIN_MS) &&
+	bool stands = (one->proven || instances_now(all) - one->found_ms < AGAIN_MS) &&
 		      !placing_gather_memory(&placing, all, model);
 	if (stands) {
 		for (unsigned i = 0; i < placing->wanted.device_count; i++)

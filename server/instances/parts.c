@@ -4,7 +4,6 @@
  *   parts_ring.c   connecting and checking
  *   parts_keep.c   those that a placement before this one had
  *   parts_adopt.c  those that a server before this one had */
-#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/parts_inside.h"
 
@@ -507,7 +506,8 @@ void parts_set_ready(struct parts *parts)
 		parts->load_ms = parts->instance->load_ms;
 	else if (!parts->proven) // of one, as its worker says; of several, from the beginning until all were connected
 		parts->load_ms = parts->count == 1 ? parts->part[0].load_ms
-						   : (double)(clock_steady_ms() - parts->instance->began_loading_ms);
+						   : (double)(instances_now(parts->instance->all) -
+							      parts->instance->began_loading_ms);
 	parts->proven = true;
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_start(parts->loop, &parts->tell, 0, told_ready, parts);

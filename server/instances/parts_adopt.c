@@ -6,7 +6,6 @@
  * off meanwhile, or another stream comes in its place, all are asked again; where one does not answer in time the
  * instance is loaded anew. Parts that a placement keeps (parts_keep.c) are told of it in the same way, while others
  * load. */
-#include "common/base/clock.h"
 #include "server/instances/parts_inside.h"
 
 #include <stdlib.h>
@@ -102,7 +101,8 @@ static void adopted(void *context, enum status status, const struct json *result
 // A step of before may have to end first. But what loading takes is long enough, or half of what requests still wait.
 static int64_t answer_ms(const struct instance *instance)
 {
-	const int64_t left_ms = instance->all->params.pause_ms - (clock_steady_ms() - instance->recovery.paused_ms),
+	const int64_t left_ms = instance->all->params.pause_ms -
+				(instances_now(instance->all) - instance->recovery.paused_ms),
 		      load_ms = (int64_t)instance->load_ms, ms = left_ms / 2 > load_ms ? left_ms / 2 : load_ms;
 	return ms < ANSWER_LEAST_MS ? ANSWER_LEAST_MS : ms > LIMIT_CHECK_MS ? LIMIT_CHECK_MS : ms;
 }

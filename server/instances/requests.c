@@ -8,7 +8,6 @@
  * at a time, so that the next worker that is lost tells which it was, and that one ends. */
 #include "server/instances/requests.h"
 
-#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 
@@ -265,7 +264,7 @@ static void generation_free(struct generation *generation)
 	silence(generation);
 	generation->instance->line_tokens -= generation->given_tokens;
 	if (generation->instance->used_ms)
-		generation->instance->used_ms = clock_steady_ms();
+		generation->instance->used_ms = instances_now(generation->instance->all);
 	*generation->link = generation->next;
 	if (generation->next)
 		generation->next->link = generation->link;
