@@ -7,7 +7,11 @@ static const bool may[INSTANCE_STATES][INSTANCE_STATES] = {
 			       [INSTANCE_PAUSED] = true, // it was restored at the start of the server
 			       [INSTANCE_STOPPING] = true,
 			       [INSTANCE_FAILED] = true},
-	[INSTANCE_LOADING] = {[INSTANCE_RUNNING] = true, [INSTANCE_STOPPING] = true, [INSTANCE_FAILED] = true},
+	[INSTANCE_LOADING] =
+		{[INSTANCE_RUNNING] = true,
+		 [INSTANCE_PAUSED] = true, // its parts were ready, and a node was cut off before that was told
+		 [INSTANCE_STOPPING] = true,
+		 [INSTANCE_FAILED] = true},
 	[INSTANCE_RUNNING] =
 		{[INSTANCE_PAUSED] = true, [INSTANCE_STOPPING] = true, [INSTANCE_FAILED] = true}, // its worker has died
 												  // too often

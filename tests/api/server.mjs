@@ -108,6 +108,8 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 	server.finish = async () => {
 		const { code, signal, stderr } = await server.stop();
 		if (code !== 0) throw new Error(`the server ended with ${code ?? signal}: ${stderr.slice(-4000)}`);
+		const wrong = /^.*Please report this.*$/m.exec(stderr);
+		if (wrong) throw new Error(`the server did what it must not: ${wrong[0]}`);
 	};
 	return server;
 }

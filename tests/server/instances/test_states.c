@@ -15,8 +15,8 @@
 
 // What may follow each state, written down once more: a change of the table has to be meant.
 static const char *const allowed[INSTANCE_STATES] = {
-	[INSTANCE_STARTING] = "LPSF", [INSTANCE_LOADING] = "RSF", [INSTANCE_RUNNING] = "PSF",
-	[INSTANCE_PAUSED] = "RSF",    [INSTANCE_STOPPING] = "P",  [INSTANCE_FAILED] = "S",
+	[INSTANCE_STARTING] = "LPSF", [INSTANCE_LOADING] = "RPSF", [INSTANCE_RUNNING] = "PSF",
+	[INSTANCE_PAUSED] = "RSF",    [INSTANCE_STOPPING] = "P",   [INSTANCE_FAILED] = "S",
 };
 static const char letters[INSTANCE_STATES + 1] = "ILRPSF";
 
