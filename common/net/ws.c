@@ -18,7 +18,7 @@ void net_conn_trust(struct net_conn *conn)
 void net_conn_know(struct net_conn *conn)
 {
 	if (conn->session.arrival)
-		net_arrival_know(conn->session.arrival, true);
+		net_arrival_know(conn->session.arrival, NET_HOLDER_ANY);
 }
 
 void *net_conn_user(const struct net_conn *conn)

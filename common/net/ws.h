@@ -35,8 +35,9 @@ struct net_response {
 	const char *content_type;
 	const uint8_t *body; // (body_bytes), static, or inside `owned`
 	size_t body_bytes;
-	bool known;   // the request showed who sends it: its connection does not count among strangers
-	bool patient; // of an upgrade: its other end may rest for as long as it likes, somebody else sees to it
+	uint64_t holder; // who the request showed that sends it, as a number of the handler's own: its connection does
+			 // not count among strangers, but among this one's; 0: nobody
+	bool patient;    // of an upgrade: its other end may rest for as long as it likes, somebody else sees to it
 	bool immutable, no_store, gzip;  // Cache-Control: immutable or no-store, else no-cache; Content-Encoding: gzip
 	const char *etag, *authenticate; // ETag, WWW-Authenticate; may be NULL, else static
 	const struct net_header *more;   // may be NULL; ends with a NULL name. Read before the answer is sent
@@ -180,6 +181,7 @@ void net_close_all(struct net_loop *loop, int code);
 // Raise the message limit from LIMIT_LOGIN_BYTES to the full one; it is known from now on.
 void net_conn_trust(struct net_conn *conn);
 // It does not count among strangers any more.
+enum { NET_HOLDER_ANY = 1 };
 void net_conn_know(struct net_conn *conn);
 // Inside `message`: the frame that its bytes lie in, where they do (those that came in pieces), so that they can be
 // passed on without a copy; else NULL. To keep it, take a reference.

@@ -2,6 +2,7 @@
 #include "server/http/access.h"
 
 #include "common/base/clock.h"
+#include "common/base/keyed_hash.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,12 @@ const char *access_peer(const struct net_request *request)
 bool access_is_owner(const struct net_request *request)
 {
 	return request->local && (request->peer_uid == geteuid() || request->peer_uid == 0);
+}
+
+uint64_t access_holder(const struct token *token)
+{
+	const uint64_t hash = token ? keyed_hash(token->token_id, strlen(token->token_id)) : 0;
+	return hash ? hash : NET_HOLDER_ANY;
 }
 
 enum status access_bearer(const struct access *access, const struct net_request *request, uint32_t scope,

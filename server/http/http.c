@@ -148,8 +148,10 @@ static bool may_observe(struct http *http, const struct net_request *request, st
 {
 	struct caller caller;
 	struct error error = {0};
-	if (!access_admit(&http->access, request, SCOPE_OBSERVE, "metrics.read", &caller, &error))
+	if (!access_admit(&http->access, request, SCOPE_OBSERVE, "metrics.read", &caller, &error)) {
+		response->holder = access_holder(caller.token);
 		return true;
+	}
 	fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
 	return false;
 }
@@ -196,7 +198,6 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 					  .tenants = http->params.tenants,
 					  .store = http->params.store,
 					  .started_ms = http->params.started_ms};
-	response->known = true;
 	metrics_print(&sources, &response->owned);
 	response->status = response->owned.failed ? 500 : 200;
 	response->content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -248,7 +249,7 @@ static bool upgrade_client(struct http *http, const struct net_request *request,
 		return false;
 	}
 	*upgraded = (struct upgraded){.to = &to_client, .user = client};
-	response->known = token || local;
+	response->holder = token || local ? access_holder(token) : 0;
 	return true;
 }
 
@@ -268,7 +269,8 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 	if (local || authority_accepts(http->params.authority, &request->certificate, node_id)) {
 		struct node_link_params link = {.local = local, .node_id = node_id, .peer = request->peer};
 		*upgraded = (struct upgraded){.to = &to_node, .user = node_link_create(http->params.nodes, &link)};
-		response->known = response->patient = true;
+		response->holder = NET_HOLDER_ANY;
+		response->patient = true;
 		return true;
 	}
 	// With a certificate all the same: a node that was removed.
@@ -310,7 +312,8 @@ static bool upgrade_worker(struct http *http, const struct net_request *request,
 		return false;
 	}
 	*upgraded = (struct upgraded){.to = &to_worker, .user = worker_link_create(http->params.tenants, node_id)};
-	response->known = response->patient = upgraded->user != NULL;
+	response->holder = upgraded->user ? NET_HOLDER_ANY : 0;
+	response->patient = upgraded->user != NULL;
 	if (!upgraded->user)
 		fail(response, STATUS_RATE_LIMITED, "too many workers have not said whose they are", NULL);
 	return upgraded->user;
@@ -328,7 +331,8 @@ static bool upgrade_model(struct http *http, const struct net_request *request, 
 	}
 	*upgraded = (struct upgraded){.to = &to_model,
 				      .user = shards_link_create(instances_shards(http->params.instances), node_id)};
-	response->known = response->patient = true;
+	response->holder = NET_HOLDER_ANY;
+	response->patient = true;
 	return true;
 }
 

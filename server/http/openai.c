@@ -335,6 +335,7 @@ bool openai_post(struct openai *openai, const struct net_request *request, void 
 		return false;
 	}
 	answer->caller = caller;
+	response->holder = access_holder(caller.token);
 	snprintf(answer->origin, sizeof answer->origin, "%s", origin);
 	*user = answer;
 	return true;
@@ -523,7 +524,7 @@ void openai_get(struct openai *openai, const struct net_request *request, struct
 	struct json *json = NULL;
 	const size_t length = sizeof models_path - 1;
 	enum status status = access_admit(openai->params.access, request, SCOPE_INFER, "infer.models", &caller, &error);
-	response->known = !status;
+	response->holder = status ? 0 : access_holder(caller.token);
 	const bool below = !strncmp(request->path, models_path, length) && request->path[length] == '/';
 	const struct model_record *model = below ? models_find(openai->params.models, request->path + length + 1)
 						 : NULL;

@@ -1,4 +1,5 @@
-// Strangers who hold connections as long as they can, as a program of its own: so many at once from some addresses, each
+// Who holds connections as long as they can, strangers or holders of the token in DRIP_TOKEN, as a program of its own: so
+// many at once from some addresses, each
 // again at its next turn when it was closed. `node drip.mjs KIND HOST PORT COUNT [tls]`; it sends its parent "begun" once
 // all have said what they had to say, and goes on until it is killed.
 import { once } from "node:events";
@@ -18,12 +19,16 @@ export function clientHello() {
 }
 
 const post = (host, more) => `POST /v1/completions HTTP/1.1\r\nHost: ${host}\r\nContent-Type: application/json\r\n${more}\r\n`;
+const list = (host) => `GET /v1/models HTTP/1.1\r\nHost: ${host}\r\nAuthorization: Bearer ${process.env.DRIP_TOKEN}\r\n\r\n`;
 const upgrade = (host, path) => `GET ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n` +
 	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 // What each says first, and then every five seconds. `bare`: below TLS, where the server speaks it. `deaf`: never reads.
+// `from`: of how many addresses.
 export const kinds = {
 	post: { first: (host) => post(host, "Content-Length: 100000\r\n"), then: "a" },
+	holder: { first: (host) => post(host, `Authorization: Bearer ${process.env.DRIP_TOKEN}\r\nContent-Length: 100000\r\n`), then: "a" },
+	kept: { from: 1, first: (host) => list(host), then: (host) => list(host) },
 	chunks: { first: (host) => post(host, "Transfer-Encoding: chunked\r\n"), then: "1\r\na\r\n" },
 	expect: { first: (host) => post(host, "Content-Length: 100000\r\nExpect: 100-continue\r\n") },
 	wrong: { first: (host) => post(host, "Authorization: Bearer exo_0000000000\r\nContent-Length: 100000\r\n"), then: "a" },
@@ -48,11 +53,11 @@ function connect({ kind, host, port, secure }, from) {
 }
 
 async function attack(aim, count) {
-	const { first, then, rest } = kinds[aim.kind], name = `${aim.host}:${aim.port}`, hello = await clientHello();
+	const { first, then, rest, from } = kinds[aim.kind], name = `${aim.host}:${aim.port}`, hello = await clientHello();
 	const of = (text) => (typeof text === "function" ? text(name, hello) : text);
 	const open = [];
 	const begin = (i) => {
-		open[i] = connect(aim, addresses[i % addresses.length]);
+		open[i] = connect(aim, addresses[i % (from ?? addresses.length)]);
 		if (of(first).length) open[i].write(of(first));
 	};
 	for (let i = 0; i < count; i++) {

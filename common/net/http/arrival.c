@@ -144,11 +144,11 @@ void net_arrival_progress(struct net_arrival *arrival, size_t bytes)
 		door_progress(listener->door, &arrival->guest, bytes, now_at(listener));
 }
 
-void net_arrival_know(struct net_arrival *arrival, bool known)
+void net_arrival_know(struct net_arrival *arrival, uint64_t holder)
 {
 	struct net_listener *listener = arrival->listener;
 	if (!arrival->gone && listener->door)
-		net_arrival_end(of_guest(door_know(listener->door, &arrival->guest, known)));
+		net_arrival_end(of_guest(door_know(listener->door, &arrival->guest, holder)));
 }
 
 static void on_sweep(void *arg)
@@ -214,7 +214,7 @@ void net_arrival_first_bytes(struct net_arrival *arrival, int fd)
 	net_watch_again(arrival->watch, NET_LINE_NEW);
 }
 
-// Room for one more from `peer`, be it a stranger's who goes for it. False: there is none.
+// Room for one more from `peer`, be it that of one who goes for it. False: there is none.
 static bool make_room(struct net_listener *listener, const char *peer, bool *crowded)
 {
 	const struct net_handler *handler = listener->handler;

@@ -82,10 +82,10 @@ bool net_arrival_create(struct net_listener *listener, int fd, bool *crowded);
 void net_arrivals_forget(struct net_listener *listener); // it listens no more
 void net_arrivals_destroy(struct net_loop *loop);        // all that there are, at the loop's end
 // Where it is, as door.h has it: from then on it has the time of that stage. A body came, an answer went. Who it is has
-// been shown, or not with this request.
+// been shown (net_response.holder), or not with this request (0).
 void net_arrival_stage(struct net_arrival *arrival, enum door_stage stage);
 void net_arrival_progress(struct net_arrival *arrival, size_t bytes);
-void net_arrival_know(struct net_arrival *arrival, bool known);
+void net_arrival_know(struct net_arrival *arrival, uint64_t holder);
 // It is over, and is taken down in a moment: at once, with what was still to be sent (_end), or with its goodbye, where
 // all was sent (_finish). Both may be called from inside any call about it.
 void net_arrival_end(struct net_arrival *arrival);

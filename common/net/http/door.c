@@ -10,7 +10,8 @@ struct guests {
 };
 
 struct door {
-	struct places *strangers;
+	struct places *strangers, *waited;
+	unsigned share; // of all places, that strangers may always have
 	struct guests stages[DOOR_STAGES];
 	int64_t stall_ms;
 	int64_t asked_ms, stood_ms; // steady clock: when the time was last asked for; how long it did not count, in all
@@ -23,9 +24,13 @@ enum status door_create(struct door **out, const struct door_params *params, str
 	if (!door)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	door->stall_ms = params->stall_ms;
+	const unsigned half = params->connections / 2;
+	door->share = params->strangers < half ? params->strangers : half;
 	for (int i = 0; i < DOOR_STAGES; i++)
 		door->stages[i].last = &door->stages[i].first;
 	enum status status = places_create(&door->strangers, params->strangers, params->strangers, error);
+	if (!status)
+		status = places_create(&door->waited, params->connections, params->connections, error);
 	if (status)
 		door_destroy(&door);
 	*out = door;
@@ -39,6 +44,7 @@ void door_destroy(struct door **pointer)
 	if (!door)
 		return;
 	places_destroy(&door->strangers);
+	places_destroy(&door->waited);
 	free(door);
 }
 
@@ -104,6 +110,21 @@ static struct guest *of_stranger(struct place *place)
 	return place ? (struct guest *)((char *)place - offsetof(struct guest, stranger)) : NULL;
 }
 
+static struct guest *of_waited(struct place *place)
+{
+	return place ? (struct guest *)((char *)place - offsetof(struct guest, waited)) : NULL;
+}
+
+// One that is known and at a stage of the door's is the newest of its holder's that keep us waiting.
+static void count_waited(struct door *door, struct guest *guest)
+{
+	struct place *evicted; // there are as many places as connections
+	if (!guest->counted || !guest->known || guest->stage == DOOR_SERVED || guest->stage == DOOR_UNKNOWN)
+		places_leave(door->waited, &guest->waited);
+	else
+		places_take(door->waited, &guest->waited, &(struct net_address){.bits = guest->holder}, &evicted);
+}
+
 static struct guest *sent_away(struct door *door, struct guest *guest)
 {
 	if (guest)
@@ -127,6 +148,7 @@ void door_leave(struct door *door, struct guest *guest)
 {
 	quit(door, guest);
 	places_leave(door->strangers, &guest->stranger);
+	places_leave(door->waited, &guest->waited);
 }
 
 void door_stage(struct door *door, struct guest *guest, enum door_stage stage, int64_t now_ms)
@@ -134,10 +156,14 @@ void door_stage(struct door *door, struct guest *guest, enum door_stage stage, i
 	struct place *evicted;
 	quit(door, guest);
 	enter(door, guest, stage, now_ms);
-	if (stage == DOOR_LEAVING || stage == DOOR_IDLE) // nothing is lost with one that has its answer
+	count_waited(door, guest);
+	if (stage == DOOR_LEAVING || stage == DOOR_IDLE) { // nothing is lost with one that has its answer
 		places_hurry(door->strangers, &guest->stranger);
-	else if (guest->stranger.has) // it got on: the newest of its address
+		if (stage == DOOR_IDLE)
+			places_hurry(door->waited, &guest->waited);
+	} else if (guest->stranger.has) { // it got on: the newest of its address
 		places_take(door->strangers, &guest->stranger, &guest->address, &evicted);
+	}
 }
 
 void door_wait(struct guest *guest, bool waits)
@@ -152,6 +178,8 @@ struct guest *door_next(struct door *door)
 
 void door_progress(struct door *door, struct guest *guest, size_t bytes, int64_t now_ms)
 {
+	if (bytes && (guest->stage == DOOR_BODY || guest->stage == DOOR_TAKING))
+		count_waited(door, guest);
 	if (guest->stage == DOOR_TAKING && guest->known) {
 		guest->due_ms = now_ms + door->stall_ms;
 		return;
@@ -164,13 +192,16 @@ void door_progress(struct door *door, struct guest *guest, size_t bytes, int64_t
 	guest->due_ms = due_ms < most_ms ? due_ms : most_ms;
 }
 
-struct guest *door_know(struct door *door, struct guest *guest, bool known)
+struct guest *door_know(struct door *door, struct guest *guest, uint64_t holder)
 {
 	struct place *evicted = NULL;
-	if (!guest->counted || guest->known == known)
+	if (!guest->counted || guest->holder == holder)
 		return NULL;
-	guest->known = known;
-	if (known)
+	guest->holder = holder;
+	guest->known = holder != 0;
+	places_leave(door->waited, &guest->waited); // of the holder before
+	count_waited(door, guest);
+	if (guest->known)
 		places_leave(door->strangers, &guest->stranger);
 	else
 		places_take(door->strangers, &guest->stranger, &guest->address, &evicted);
@@ -179,12 +210,31 @@ struct guest *door_know(struct door *door, struct guest *guest, bool known)
 
 struct guest *door_slowest(struct door *door)
 {
-	return of_stranger(places_slowest(door->strangers));
+	struct guest *stranger = of_stranger(places_slowest(door->strangers)),
+		     *waited = of_waited(places_slowest(door->waited));
+	return waited && (!stranger || places_taken(door->strangers) < door->share) ? waited : stranger;
+}
+
+// Of those of an address that are known and keep us waiting: how many, and who would have to go.
+static unsigned waited_of(struct door *door, const struct net_address *address, struct guest **slowest)
+{
+	unsigned count = 0;
+	*slowest = NULL;
+	for (int i = 0; i < DOOR_SERVED; i++)
+		for (struct guest *guest = door->stages[i].first; guest; guest = guest->next) {
+			if (!guest->waited.has || !net_address_same(&guest->address, address))
+				continue;
+			if (!*slowest || places_before(door->waited, &guest->waited, &(*slowest)->waited))
+				*slowest = guest;
+			count++;
+		}
+	return count;
 }
 
 struct guest *door_slowest_of(struct door *door, const struct net_address *address)
 {
-	return of_stranger(places_slowest_of(door->strangers, address));
+	struct guest *stranger = of_stranger(places_slowest_of(door->strangers, address)), *waited;
+	return waited_of(door, address, &waited) > places_taken_of(door->strangers, address) ? waited : stranger;
 }
 
 struct guest *door_late(struct door *door, int64_t now_ms)

@@ -13,6 +13,11 @@
  *   LEAVING      it was refused                     1 s, so that the answer arrives
  *   SERVED       it waits for us, or is a WebSocket none
  *
+ * Whoever is known counts by its holder, a token for example. While all connections are taken and strangers hold fewer
+ * places than they may, one of those that keep us waiting goes for a newcomer: of the holder that has the most of them
+ * the one that has stood longest, connections without a request first. So a holder who is slow on purpose keeps out
+ * neither newcomers nor other holders. Who waits for us, and a WebSocket, stays.
+ *
  * Time in which the loop itself stood still is nobody's fault and does not count (door_now). Pure: the caller says what
  * time it is. Thread: the loop's. */
 #pragma once
@@ -39,15 +44,17 @@ struct guest {
 	struct net_address address;
 	bool counted; // it has an address by which it is counted: else it is no stranger
 	bool known;
+	uint64_t holder; // of one that is known and has an address
 	enum door_stage stage;
 	int64_t due_ms;             // when its time in this stage is over
 	struct guest *next, **link; // of its stage, in the order of beginning
 	struct place stranger;
+	struct place waited; // among those that are known and keep us waiting, by their holder
 };
 
 struct door_params {
-	unsigned strangers;
-	int64_t stall_ms; // of TAKING, for who is known
+	unsigned strangers, connections; // places of strangers; of all
+	int64_t stall_ms;                // of TAKING, for who is known
 };
 enum status door_create(struct door **out, const struct door_params *params, struct error *error);
 void door_destroy(struct door **door);
@@ -67,9 +74,10 @@ void door_wait(struct guest *guest, bool waits);
 struct guest *door_next(struct door *door);
 // So much of a body came, or of an answer went.
 void door_progress(struct door *door, struct guest *guest, size_t bytes, int64_t now_ms);
-// It has shown who it is, or asks on without doing so. Returns as door_arrive does.
-struct guest *door_know(struct door *door, struct guest *guest, bool known);
-// A stranger who would have to go if room were needed, of all or of one address. It keeps its places. NULL: none.
+// It has shown who it is, by a number, or asks on without doing so: 0. Returns as door_arrive does.
+struct guest *door_know(struct door *door, struct guest *guest, uint64_t holder);
+// Who would have to go if room were needed for a newcomer, of all or of one address: a stranger, or one that is known
+// and keeps us waiting. Of an address it is one of the kind that it has more of. It keeps its places. NULL: nobody.
 struct guest *door_slowest(struct door *door);
 struct guest *door_slowest_of(struct door *door, const struct net_address *address);
 // One whose time is over; NULL: none now.

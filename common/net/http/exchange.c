@@ -114,7 +114,7 @@ void net_exchange_open(struct net_arrival *arrival, const struct head *head, con
 	buffer_init(&exchange->body, exchange->in_chunks ? LIMIT_POST_BYTES : fits ? request.body_bytes : 0);
 	buffer_init(&response.owned, LIMIT_BODY_BYTES);
 	exchange->accepted = handler->post(arrival->listener->handler_context, &request, &exchange->user, &response);
-	net_arrival_know(arrival, exchange->accepted);
+	net_arrival_know(arrival, exchange->accepted ? response.holder : 0);
 	net_arrival_stage(arrival, exchange->accepted ? DOOR_BODY : DOOR_LEAVING);
 	if (!exchange->accepted) {
 		refuse(exchange, &response);

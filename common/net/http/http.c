@@ -282,7 +282,7 @@ static void answer(struct net_arrival *arrival, const struct head *head, const s
 	buffer_init(&response->owned, LIMIT_BODY_BYTES);
 	net_arrival_stage(arrival, DOOR_SERVED);
 	http->close = ask(arrival->listener, head, request, response);
-	net_arrival_know(arrival, response->known);
+	net_arrival_know(arrival, response->holder);
 	const size_t body = request->head ? 0 : response->body_bytes, now = body < PIECE_BYTES ? body : PIECE_BYTES;
 	http->sent = now;
 	if (!send_head(arrival, response, now, http->close))

@@ -181,6 +181,7 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	for (size_t i = 0; params->subprotocols && params->subprotocols[i] && i < SUBPROTOCOLS_MOST; i++)
 		listener->subprotocols[i] = params->subprotocols[i];
 	const struct door_params door = {.strangers = params->strangers ? params->strangers : LIMIT_STRANGERS,
+					 .connections = listener->most,
 					 .stall_ms = listener->stall_ms};
 	enum status status = door_create(&listener->door, &door, error);
 	if (status)

@@ -131,6 +131,12 @@ struct place *places_slowest(struct places *places)
 	return slowest;
 }
 
+bool places_before(const struct places *places, const struct place *one, const struct place *other)
+{
+	const unsigned of_one = places->crowds[one->crowd].count, of_other = places->crowds[other->crowd].count;
+	return of_one != of_other ? of_one > of_other : one->since < other->since;
+}
+
 static unsigned most_taken(const struct places *places)
 {
 	unsigned most = 0;

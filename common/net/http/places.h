@@ -35,5 +35,7 @@ struct place *places_next(struct places *places);
 // Who would have to go, of all or of one address: NULL if nobody can.
 struct place *places_slowest(struct places *places);
 struct place *places_slowest_of(struct places *places, const struct net_address *address);
+// Whether one would have to go before the other; both have places.
+bool places_before(const struct places *places, const struct place *one, const struct place *other);
 unsigned places_taken(const struct places *places);
 unsigned places_taken_of(const struct places *places, const struct net_address *address);

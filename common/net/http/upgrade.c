@@ -105,7 +105,7 @@ void net_upgrade(struct net_arrival *arrival, const struct head *head)
 	}
 	buffer_finish(&response.owned);
 	net_arrival_stage(arrival, DOOR_SERVED);
-	net_arrival_know(arrival, response.known);
+	net_arrival_know(arrival, response.holder);
 	if (response.patient)
 		net_arrival_bear(arrival);
 	if (send_accept(arrival, &handshake) || !net_conn_accept(arrival, user)) {

@@ -21,7 +21,7 @@ enum { STRANGERS = 8, STALL_MS = 60000, START_MS = 1000000 };
 static struct door *make(unsigned strangers)
 {
 	struct door *door;
-	const struct door_params params = {.strangers = strangers, .stall_ms = STALL_MS};
+	const struct door_params params = {.strangers = strangers, .connections = 4096, .stall_ms = STALL_MS};
 	assert_int_equal(door_create(&door, &params, NULL), STATUS_OK);
 	return door;
 }
@@ -200,6 +200,74 @@ static void who_gets_on_stays(void **state)
 	door_destroy(&door);
 }
 
+// Who holds a token and keeps us waiting makes room for newcomers, the holder that has the most of them first.
+static void the_largest_holder_makes_room(void **state)
+{
+	enum { LARGE = 77, SMALL = 78 };
+	struct guest large[4] = {0}, small[2] = {0}, stranger = {0};
+	struct net_address address;
+	struct door *door = make(STRANGERS);
+	(void)state;
+	assert_true(net_address_read(&address, "192.0.2.1"));
+	for (int i = 0; i < 4; i++) {
+		door_arrive(door, &large[i], "192.0.2.1", DOOR_HEAD, START_MS);
+		door_know(door, &large[i], LARGE);
+		door_stage(door, &large[i], DOOR_BODY, START_MS);
+	}
+	for (int i = 0; i < 2; i++) {
+		door_arrive(door, &small[i], "192.0.2.1", DOOR_HEAD, START_MS);
+		door_know(door, &small[i], SMALL);
+		door_stage(door, &small[i], i ? DOOR_IDLE : DOOR_BODY, START_MS);
+	}
+	door_arrive(door, &stranger, "192.0.2.1", DOOR_HEAD, START_MS); // who may be about to show a token
+	assert_ptr_equal(door_slowest(door), &large[0]);
+	assert_ptr_equal(door_slowest_of(door, &address), &large[0]);
+	door_progress(door, &large[0], 1, START_MS); // it sent something since the others did
+	assert_ptr_equal(door_slowest(door), &large[1]);
+	door_stage(door, &large[3], DOOR_IDLE, START_MS); // it has its answer
+	assert_ptr_equal(door_slowest(door), &large[3]);
+	for (int i = 1; i < 4; i++)
+		door_stage(door, &large[i], DOOR_SERVED, START_MS); // they wait for us
+	assert_ptr_equal(door_slowest(door), &small[1]);
+	assert_ptr_equal(door_slowest_of(door, &address), &small[1]);
+	door_leave(door, &small[1]);
+	door_know(door, &large[0],
+		  SMALL); // its next request has another token: SMALL has two now, and it is the newest
+	assert_ptr_equal(door_slowest(door), &small[0]);
+	door_leave(door, &large[0]);
+	door_leave(door, &small[0]);
+	assert_ptr_equal(door_slowest(door), &stranger);
+	for (int i = 1; i < 4; i++)
+		door_leave(door, &large[i]);
+	door_leave(door, &stranger);
+	assert_null(door_slowest(door));
+	door_destroy(&door);
+}
+
+// Strangers may always have their places, and no more: beyond these they make room themselves.
+static void strangers_take_no_holders_place(void **state)
+{
+	struct guest holder = {0}, strangers[STRANGERS] = {0};
+	struct net_address here, there;
+	struct door *door = make(STRANGERS);
+	(void)state;
+	assert_true(net_address_read(&here, "192.0.2.1") && net_address_read(&there, "192.0.2.2"));
+	door_arrive(door, &holder, "192.0.2.1", DOOR_HEAD, START_MS);
+	door_know(door, &holder, 77);
+	door_stage(door, &holder, DOOR_IDLE, START_MS);
+	for (int i = 0; i < STRANGERS; i++) {
+		assert_ptr_equal(door_slowest(door), &holder);
+		door_arrive(door, &strangers[i], i < 2 ? "192.0.2.1" : "192.0.2.2", DOOR_HEAD, START_MS);
+	}
+	assert_ptr_equal(door_slowest(door), &strangers[2]);
+	assert_ptr_equal(door_slowest_of(door, &here), &strangers[0]); // two of these, one holder's
+	assert_ptr_equal(door_slowest_of(door, &there), &strangers[2]);
+	struct guest *guest;
+	while ((guest = door_any(door)))
+		door_leave(door, guest);
+	door_destroy(&door);
+}
+
 // A thousand of one address in line: the only one of another is next.
 static void few_are_served_before_many(void **state)
 {
@@ -253,6 +321,8 @@ int main(void)
 		cmocka_unit_test(our_own_rest_is_nobodys_fault),
 		cmocka_unit_test(the_largest_address_makes_room),
 		cmocka_unit_test(who_gets_on_stays),
+		cmocka_unit_test(the_largest_holder_makes_room),
+		cmocka_unit_test(strangers_take_no_holders_place),
 		cmocka_unit_test(few_are_served_before_many),
 		cmocka_unit_test(a_hello_is_awaited_whole),
 	};
