@@ -11,7 +11,7 @@
 struct rpc_call {
 	struct rpc_call *next;
 	const struct contract_method *method;
-	int64_t id, due_ms; // due_ms 0: never
+	int64_t id, sent_ms, due_ms; // due_ms 0: never
 	rpc_done *done;
 	void *context;
 };
@@ -80,9 +80,11 @@ static void end(struct rpc_call *call, enum status status, const struct json *re
 
 static void keep(struct rpc *rpc, struct rpc_call *call, int64_t id, const struct rpc_ask *ask)
 {
+	const int64_t now_ms = rpc->params.now_ms();
 	*call = (struct rpc_call){.method = contract_find(rpc->params.contract, ask->method),
 				  .id = id,
-				  .due_ms = ask->patience_ms ? rpc->params.now_ms() + ask->patience_ms : 0,
+				  .sent_ms = now_ms,
+				  .due_ms = ask->patience_ms ? now_ms + ask->patience_ms : 0,
 				  .done = ask->done,
 				  .context = ask->context};
 	*rpc->last = call;
@@ -165,9 +167,9 @@ static enum status serve(struct rpc *rpc, const struct message *message, struct 
 	if (!served(rpc, method))
 		return error_set(error, STATUS_METHOD_NOT_FOUND, "%s may call no method \"%.64s\" here", params->peer,
 				 message->method);
-	enum status status = contract_check_params(params->contract, method, message->params, error);
-	if (!status && params->admit)
-		status = params->admit(params->arg, method, error);
+	enum status status = params->admit ? params->admit(params->arg, method, error) : STATUS_OK;
+	if (!status)
+		status = contract_check_params(params->contract, method, message->params, error);
 	if (status)
 		return status;
 	for (size_t i = 0; i < params->method_count && !one; i++)
@@ -266,6 +268,23 @@ int64_t rpc_expire(struct rpc *rpc)
 		end(call, STATUS_TIMEOUT, NULL, &error);
 	}
 	return next_ms ? next_ms - now_ms : -1;
+}
+
+const char *rpc_late(const struct rpc *rpc, int64_t *waited_ms)
+{
+	const int64_t now_ms = rpc->params.now_ms();
+	const struct rpc_call *call = rpc->first;
+	while (call && (!call->due_ms || call->due_ms > now_ms))
+		call = call->next;
+	*waited_ms = call ? now_ms - call->sent_ms : 0;
+	return call ? call->method->name : NULL;
+}
+
+void rpc_postpone(struct rpc *rpc, int64_t ms)
+{
+	for (struct rpc_call *call = rpc->first; call; call = call->next)
+		if (call->due_ms)
+			call->due_ms += ms;
 }
 
 void rpc_close(struct rpc *rpc, const struct error *error)

@@ -91,3 +91,8 @@ enum rpc_heard {
 enum rpc_heard rpc_receive(struct rpc *rpc, const uint8_t *bytes, size_t length, bool binary, struct error *error);
 // Ends calls that are late. Returns in how many ms the next is; -1: none will be.
 int64_t rpc_expire(struct rpc *rpc);
+// The method of a call that is late, and for how long it has waited; NULL: none is. Unlike with rpc_expire it waits on,
+// for an owner that ends the other end instead.
+const char *rpc_late(const struct rpc *rpc, int64_t *waited_ms);
+// Give every call that waits so much longer.
+void rpc_postpone(struct rpc *rpc, int64_t ms);

@@ -1,7 +1,6 @@
 /* See join.h: strangers' connections, and joining by ticket. What a person decides is in join_decide.c. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/wire/message.h"
 #include "server/api/join_inside.h"
 
 #include <stddef.h>
@@ -63,40 +62,6 @@ static void on_evicted(struct limits_waiter *place)
 		net_conn_close(join->conn, CLOSE_UNAUTHENTICATED, EVICTED);
 }
 
-enum status join_create(struct join **out, struct joins *joins, const char *peer, bool revoked, struct error *error)
-{
-	*out = NULL;
-	struct join *join = calloc(1, sizeof(*join));
-	if (!join)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	*join = (struct join){.joins = joins,
-			      .revoked = revoked,
-			      .next = joins->all,
-			      .link = &joins->all,
-			      .place = {.evicted = on_evicted}};
-	enum status status = limits_wait(joins->params.limits, &join->place, peer, error);
-	if (status) {
-		free(join);
-		return status;
-	}
-	snprintf(join->peer, sizeof join->peer, "%s", peer);
-	if (join->next)
-		join->next->link = &join->next;
-	joins->all = join;
-	*out = join;
-	return STATUS_OK;
-}
-
-static void answer(struct join *join, const struct json *id, struct json *result, const struct error *error)
-{
-	struct buffer text;
-	buffer_init(&text, LIMIT_HEAD_BYTES);
-	enum status status = error ? message_print_error(&text, id, error) : message_print_result(&text, id, result);
-	if (!status && join->conn)
-		net_conn_send_text(join->conn, buffer_text(&text), text.length);
-	buffer_finish(&text);
-}
-
 void join_late(void *arg)
 {
 	struct join *join = arg;
@@ -149,6 +114,7 @@ void join_closed(void *user, struct net_conn *conn, int code)
 		return;
 	join->closed = true;
 	join->conn = NULL;
+	rpc_close(&join->rpc, NULL);
 	net_timer_stop(join->joins->params.loop, &join->deadline);
 	*join->link = join->next;
 	if (join->next)
@@ -204,10 +170,7 @@ struct entry {
 static void entry_finish(struct entry *entry, struct json *result, const struct error *error)
 {
 	struct join *join = entry->join;
-	if (entry->id && !join->closed)
-		answer(join, entry->id, result, error);
-	else
-		json_destroy(&result);
+	rpc_answer(&join->rpc, "join.request", entry->id, result, error);
 	if (join->conn) // it comes back with its certificate, or not at all
 		join_give_time(join, JOIN_GOODBYE_MS, join_late);
 	json_destroy(&entry->id);
@@ -315,18 +278,13 @@ static enum status join_by_ticket(struct join *join, const struct message *messa
 
 void join_decided(struct join *join, struct json *grant, const char *reason)
 {
-	struct json *params = json_new_object(), *id = json_new_integer(1);
-	struct buffer text;
+	struct json *params = json_new_object();
 	json_set_bool(params, "approved", grant != NULL);
 	if (grant)
 		json_set(params, "grant", grant);
 	else
 		json_set_string(params, "reason", reason);
-	buffer_init(&text, LIMIT_HEAD_BYTES);
-	if (!message_print_call(&text, id, "join.decided", params) && join->conn)
-		net_conn_send_text(join->conn, buffer_text(&text), text.length);
-	json_destroy(&id);
-	buffer_finish(&text);
+	rpc_call(&join->rpc, &(struct rpc_ask){.method = "join.decided", .params = params});
 	if (grant)
 		join_give_time(join, JOIN_GOODBYE_MS, join_late); // it comes back with its certificate
 	else if (join->conn)
@@ -345,8 +303,7 @@ static void wait_over(void *arg)
 	join_decided(join, NULL, "nobody has decided in time");
 }
 
-static enum status join_by_word(struct join *join, const struct message *message, struct json **result,
-				struct error *error)
+static enum status join_by_word(struct join *join, const struct message *message, struct error *error)
 {
 	struct joins *joins = join->joins;
 	const struct json *record = json_get(message->params, "node");
@@ -373,15 +330,17 @@ static enum status join_by_word(struct join *join, const struct message *message
 	}
 	if (status)
 		return status;
-	*result = json_new_object();
-	json_set_string(*result, "state", "waiting");
-	json_set_string(*result, "nonce", join->request->nonce);
+	struct json *result = json_new_object();
+	json_set_string(result, "state", "waiting");
+	json_set_string(result, "nonce", join->request->nonce);
+	rpc_answer(&join->rpc, message->method, message->id, result, NULL);
 	join_give_time(join, LIMIT_LOGIN_MS, join_late); // for the other nonce
-	return STATUS_OK;
+	return STATUS_PENDING;
 }
 
-static enum status reveal(struct join *join, const struct message *message, struct json **result, struct error *error)
+static enum status reveal(void *arg, const struct message *message, struct error *error)
 {
+	struct join *join = arg;
 	if (!join->request || join->decided)
 		return error_set(error, STATUS_CONFLICT, "this node does not wait to be let in");
 	enum status status = joining_reveal(join->joins->joining, join->request,
@@ -394,22 +353,22 @@ static enum status reveal(struct join *join, const struct message *message, stru
 										    .kind = "node.waiting",
 										    .summary = "waits to be let in",
 										    .since_ms = request->requested_ms});
-	*result = json_new_object();
-	json_set_integer(*result, "expires_in_s", LIMIT_JOIN_MS / 1000);
+	struct json *result = json_new_object();
+	json_set_integer(result, "expires_in_s", LIMIT_JOIN_MS / 1000);
+	rpc_answer(&join->rpc, message->method, message->id, result, NULL);
 	join_give_time(join, LIMIT_JOIN_MS, wait_over);
 	limits_wait_over(join->joins->params.limits, &join->place); // LIMIT_WAITING_NODES bounds these
 	net_conn_know(join->conn);
-	return STATUS_OK;
+	return STATUS_PENDING;
 }
 
 // ---- messages ----
 
-static enum status check_request(const struct joins *joins, const struct message *message, struct error *error)
+static enum status check_request(const struct message *message, struct error *error)
 {
 	const char *node_id = json_get_string(json_get(message->params, "node"), "node_id", "");
 	int64_t protocol = json_get_integer(message->params, "protocol", 0);
 	const bool ticket = json_get(message->params, "ticket"), commitment = json_get(message->params, "commitment");
-	(void)joins;
 	if (protocol != PROTOCOL) {
 		error_set(error, STATUS_CONFLICT, "the node speaks protocol %lld, this server needs %d",
 			  (long long)protocol, PROTOCOL);
@@ -427,53 +386,84 @@ static enum status check_request(const struct joins *joins, const struct message
 	return STATUS_OK;
 }
 
-static enum status run(struct join *join, const struct message *message, struct json **result, struct error *error)
+static enum status request(void *arg, const struct message *message, struct error *error)
 {
-	const struct contract *contract = join->joins->params.contract;
-	const struct contract_method *method = contract_find(contract, message->method);
-	const bool request = method && !strcmp(method->name, "join.request");
-	if (!request && !(method && !strcmp(method->name, "join.reveal"))) {
-		error_set(error, STATUS_UNAUTHENTICATED, "a node that has not joined may only ask to join");
-		error_hint(error, "exogpu node --join HOST:PORT --ticket TICKET");
-		return STATUS_UNAUTHENTICATED;
-	}
-	enum status status = contract_check_params(contract, method, message->params, error);
-	if (status)
-		return status;
-	if (!request)
-		return reveal(join, message, result, error);
+	struct join *join = arg;
 	if (join->asked)
 		return error_set(error, STATUS_CONFLICT, "this connection has asked already");
 	join->asked = true;
 	net_timer_stop(join->joins->params.loop, &join->deadline);
-	status = check_request(join->joins, message, error);
+	const enum status status = check_request(message, error);
 	if (status)
 		return status;
 	return json_get(message->params, "ticket") ? join_by_ticket(join, message, error)
-						   : join_by_word(join, message, result, error);
+						   : join_by_word(join, message, error);
+}
+
+static const struct rpc_method methods[] = {{"join.request", request}, {"join.reveal", reveal}};
+
+static enum status admit(void *arg, const struct contract_method *method, struct error *error)
+{
+	(void)arg;
+	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+		if (!strcmp(methods[i].name, method->name))
+			return STATUS_OK;
+	error_set(error, STATUS_UNAUTHENTICATED, "a node that has not joined may only ask to join");
+	error_hint(error, "exogpu node --join HOST:PORT --ticket TICKET");
+	return STATUS_UNAUTHENTICATED;
+}
+
+static enum status send(void *arg, const struct buffer *head, const struct rpc_body *body)
+{
+	struct join *join = arg;
+	(void)body; // none has one
+	return join->conn ? net_conn_send_text(join->conn, buffer_text(head), head->length) : STATUS_UNAVAILABLE;
+}
+
+enum status join_create(struct join **out, struct joins *joins, const char *peer, bool revoked, struct error *error)
+{
+	*out = NULL;
+	struct join *join = calloc(1, sizeof(*join));
+	if (!join)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	*join = (struct join){.joins = joins,
+			      .revoked = revoked,
+			      .next = joins->all,
+			      .link = &joins->all,
+			      .place = {.evicted = on_evicted}};
+	enum status status = limits_wait(joins->params.limits, &join->place, peer, error);
+	if (status) {
+		free(join);
+		return status;
+	}
+	snprintf(join->peer, sizeof join->peer, "%s", peer);
+	rpc_init(&join->rpc, &(struct rpc_params){.contract = joins->params.contract,
+						  .serves = "node-to-server",
+						  .peer = "the node",
+						  .methods = methods,
+						  .method_count = sizeof methods / sizeof *methods,
+						  .answers_faults = true,
+						  .send = send,
+						  .admit = admit,
+						  .now_ms = clock_steady_ms,
+						  .arg = join});
+	if (join->next)
+		join->next->link = &join->next;
+	joins->all = join;
+	*out = join;
+	return STATUS_OK;
 }
 
 void join_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct join *join = user;
-	struct message message;
 	struct error error = {0};
-	struct json *result = NULL;
 	if (join->revoked)
 		return;
-	enum status status = binary ? message_decode(&message, bytes, length, &error)
-				    : message_decode_text(&message, (const char *)bytes, length, &error);
-	bool call = message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION;
-	if (!status && call)
-		status = run(join, &message, &result, &error);
-	if (status != STATUS_PENDING && (call || status) && (message.id || status))
-		answer(join, message.id, result, status ? &error : NULL);
-	else
-		json_destroy(&result);
-	if (status && status != STATUS_PENDING) { // no second try on this connection
+	const enum rpc_heard heard = rpc_receive(&join->rpc, bytes, length, binary, &error);
+	if (heard == RPC_REFUSED || heard == RPC_GARBAGE) { // no second try on this connection
 		count_refusal(join, &error);
 		join_end_request(join, join->request && join->request->code[0] ? "was turned away" : NULL);
 		net_conn_close(conn, CLOSE_FORBIDDEN, "refused");
 	}
-	message_finish(&message);
 }

@@ -1,5 +1,6 @@
 /* The inside of joining, for join.c and join_decide.c. Thread: the loop's. */
 #pragma once
+#include "common/wire/rpc.h"
 #include "server/api/join.h"
 
 enum { JOIN_GOODBYE_MS = 5000 }; // a node that was let in has this long to go and come back
@@ -22,6 +23,7 @@ struct join {
 	struct join *next, **link;
 	struct joins *joins;
 	struct net_conn *conn;
+	struct rpc rpc;
 	char peer[JOINING_PEER_BYTES];
 	bool revoked, closed, evicted;
 	bool asked;                      // join.request came: there is no second
