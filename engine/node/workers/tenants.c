@@ -1,14 +1,12 @@
-/* See tenants.h. Order of reading: tenants_open, take_answer, process_ended.
+/* See tenants.h. Order of reading: tenants_open, opened, process_ended.
  *
- * Everything that is waited for is a request of its tenant: a call to the worker, or a tenant.close that waits for the
- * end of the process. tenants_watch.c looks after all of them. A tenant is freed when its process is reaped and not
- * before. */
+ * What is asked of a worker waits in its tenant's rpc, and fails with the end of the process at the latest;
+ * tenants_watch.c looks after it. A tenant is freed when its process is reaped and not before. */
 #include "engine/node/workers/tenants.h"
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/wire/message.h"
 #include "engine/node/workers/tenants_inside.h"
 
 #include <errno.h>
@@ -24,52 +22,46 @@
 
 enum {
 	STOP_MS = 500,
-	REQUESTS = LIMIT_WORKER_DEVICES + 8, // of one tenant
+	CALLS = LIMIT_WORKER_DEVICES + 8, // to one worker, that wait
 };
 
-static const char *const method_of[] = {
-	[REQUEST_OPEN] = "worker.open", [REQUEST_INSTANCE] = "worker.instance", [REQUEST_WARM] = "worker.warm",
-	[REQUEST_BIND] = "worker.bind", [REQUEST_DEVICE] = "worker.device",     [REQUEST_CHANNEL] = "worker.channel",
-	[REQUEST_PING] = "worker.ping"};
-
-// ---- requests ----
-
-const char *tenant_method(enum request_kind kind)
-{
-	return method_of[kind];
-}
+// ---- calls to a worker ----
 
 double tenant_elapsed_ms(int64_t began_ns)
 {
 	return (double)(clock_steady_ns() - began_ns) * 1e-6;
 }
 
-struct request *tenant_add_request(struct tenant *tenant, enum request_kind kind, int64_t patience_ms,
-				   struct error *error)
+enum status tenant_call(struct tenant *tenant, const struct tenant_ask *params, struct error *error)
 {
-	struct request *request = tenant->request_count < REQUESTS ? calloc(1, sizeof(*request)) : NULL;
-	if (!request) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "the worker has %zu calls under way", tenant->request_count);
-		return NULL;
+	struct ask *ask = malloc(sizeof(*ask));
+	if (!ask) {
+		struct json *unused = params->params;
+		json_destroy(&unused);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a call to a worker");
 	}
-	*request = (struct request){.kind = kind,
-				    .id = ++tenant->last_id,
-				    .began_ns = clock_steady_ns(),
-				    .due_ms = clock_steady_ms() + patience_ms,
-				    .next = tenant->requests};
-	tenant->requests = request;
-	tenant->request_count++;
-	return request;
+	int passed = params->passed;
+	*ask = (struct ask){.tenant = tenant, .call = params->call, .began_ns = clock_steady_ns()};
+	const enum status status = rpc_call(&tenant->rpc,
+					    &(struct rpc_ask){.method = params->method,
+							      .params = params->params,
+							      .patience_ms = params->patience_ms,
+							      .done = params->done,
+							      .context = ask,
+							      .body = &(struct rpc_body){.holder = &passed}});
+	if (!status)
+		return STATUS_OK;
+	free(ask);
+	return error_set(error, STATUS_LIMIT_EXCEEDED, "the worker has %zu calls under way", tenant->rpc.waiting);
 }
 
-void tenant_remove_request(struct tenant *tenant, struct request *request)
+void tenant_answer(struct ask *ask, struct json *result, const struct error *error)
 {
-	struct request **at = &tenant->requests;
-	while (*at != request)
-		at = &(*at)->next;
-	*at = request->next;
-	tenant->request_count--;
-	free(request);
+	if (ask->call)
+		uplink_answer(&ask->call, result, error);
+	else
+		json_destroy(&result);
+	free(ask);
 }
 
 static void fail_call(struct uplink_call *call, const struct error *error)
@@ -104,31 +96,23 @@ static bool send_whole(int fd, const struct buffer *out, int passed)
 	return sent == (ssize_t)out->length;
 }
 
-void tenant_send(struct tenant *tenant, const struct request *request, struct json *params, int passed)
+// One that has closed its end has ended, or does in a moment, as one whose program cannot be run does before its first
+// call: the end of the process says why. Calls are short and few: a socket that is full of them belongs to a worker
+// that does not read.
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
 {
-	struct buffer head, out;
-	struct json *id = json_new_integer(request->id);
-	buffer_init(&head, LIMIT_HEAD_BYTES);
+	struct tenant *tenant = arg;
+	struct buffer out;
 	buffer_init(&out, LIMIT_WORKER_MESSAGE_BYTES);
-	enum status status = message_print_call(&head, id, method_of[request->kind], params);
-	if (!status)
-		status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
-	// One that has closed its end has ended, or does in a moment, as one whose program cannot be run does before
-	// its first call: the end of the process says why. Calls are short and few: a socket that is full of them
-	// belongs to a worker that does not read.
-	const bool sent = tenant->socket && !status && send_whole(tenant->socket_fd, &out, passed);
+	const enum status status = message_encode_stream(&out, (const char *)head->data, head->length, NULL, 0);
+	const bool sent = !status && tenant->socket &&
+			  send_whole(tenant->socket_fd, &out, body ? *(const int *)body->holder : -1);
 	if (!tenant->socket || (!sent && !status && (errno == EPIPE || errno == ECONNRESET)))
 		process_kill(&tenant->process);
 	else if (!sent)
 		tenant_kill_for(tenant, "the worker did not take a call");
-	json_destroy(&id);
-	buffer_finish(&head);
 	buffer_finish(&out);
-}
-
-static void send_request(struct tenant *tenant, const struct request *request, struct json *params)
-{
-	tenant_send(tenant, request, params, -1);
+	return STATUS_OK; // what waits for its answer is told when the process has ended
 }
 
 // ---- what workers say ----
@@ -165,88 +149,90 @@ enum status tenant_check_device(const struct device_record *record, enum backend
 	return STATUS_OK;
 }
 
-// The answer to `request`, good or bad, goes to who asked.
-static void settle(struct tenant *tenant, struct request *request, struct json *result, const struct error *error)
+// ---- answers ----
+
+// What made the process a worker of the server's failed: the server will not hear of it again.
+static void opening_failed(struct tenant *tenant)
 {
-	struct uplink_call *call = request->call;
-	const double took_ms = tenant_elapsed_ms(request->began_ns);
-	bool opens = request->kind == REQUEST_OPEN || request->kind == REQUEST_INSTANCE ||
-		     request->kind == REQUEST_BIND;
-	if (tenant->spare && request->kind != REQUEST_PING) {
-		spare_settle(tenant, request, result, error);
-		return;
-	}
-	if (request->kind == REQUEST_PING)
-		tenant->busy_until_ms = 0; // it answers in the order in which it says
-	if (opens)
-		tenant->open = !error;
-	if (opens && error) {
-		tenant->unwanted = true; // the server will not hear of it again
-		process_kill(&tenant->process);
-	}
-	if (request->kind == REQUEST_BIND && !error) {
-		json_destroy(&result);
-		result = tenant->opened;
-		tenant->opened = NULL;
-		json_set_bool(result, "spare", true);
-	} else if (opens && !error) {
-		tenant->start_ms = took_ms;
-		tenant_tell_sandbox(tenant->all, result);
-	}
-	if (request->kind == REQUEST_DEVICE && !error && !tenant->used)
-		spare_note_use(tenant, took_ms);
-	tenant->used |= request->kind == REQUEST_DEVICE && !error;
-	if (!error && request->kind != REQUEST_CHANNEL)
-		json_set_number(result, opens ? "started_ms" : "opened_ms", took_ms);
-	tenant_remove_request(tenant, request);
-	if (call)
-		uplink_answer(&call, result, error);
-	else
-		json_destroy(&result);
+	if (tenant->rpc.closed)
+		return; // it has ended
+	tenant->open = false;
+	tenant->unwanted = true;
+	process_kill(&tenant->process);
 }
 
-// What a worker says by itself. False: it says nothing of the kind.
-static bool take_notice(struct tenant *tenant, const struct message *message)
+static void opened(void *context, enum status status, const struct json *result, const struct error *error)
 {
-	const struct contract *contract = tenant->all->params.contract;
-	if (message->kind != MESSAGE_NOTIFICATION || strcmp(message->method, "worker.busy") != 0 ||
-	    contract_check_params(contract, contract_find(contract, "worker.busy"), message->params, NULL))
-		return false;
-	tenant_busy(tenant, json_get_integer(message->params, "ms", 0));
-	return true;
-}
-
-static void take_answer(struct tenant *tenant, const uint8_t *frame, size_t length)
-{
-	struct message message = {0};
-	struct error error = {0};
-	struct request *request = NULL;
-	int64_t id = 0;
-	enum status status = message_decode(&message, frame, length, &error);
-	if (!status && take_notice(tenant, &message)) {
-		message_finish(&message);
-		return;
-	}
-	if (!status && (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR) && message.id)
-		status = json_integer(message.id, &id);
-	for (request = tenant->requests; request && (request->id != id || request->kind == REQUEST_CLOSE);)
-		request = request->next;
-	if (!status && message.kind == MESSAGE_RESULT && request) {
-		const struct contract *contract = tenant->all->params.contract;
-		status = contract_check_result(contract, contract_find(contract, method_of[request->kind]),
-					       message.result, &error);
-	}
-	if (status || !request) {
-		log_warning("node", "worker %s breaks the protocol: %s", tenant->worker_id,
-			    error.message[0] ? error.message : "it answers what nobody asked");
-		tenant_kill_for(tenant, "the worker broke the protocol");
-	} else if (message.kind == MESSAGE_ERROR) {
-		message_read_error(&message, &error);
-		settle(tenant, request, NULL, &error);
+	struct ask *ask = context;
+	struct tenant *tenant = ask->tenant;
+	struct json *answer = json_copy(result);
+	if (status) {
+		opening_failed(tenant);
 	} else {
-		settle(tenant, request, json_copy(message.result), NULL);
+		tenant->open = true;
+		tenant->start_ms = tenant_elapsed_ms(ask->began_ns);
+		tenant_tell_sandbox(tenant->all, result);
+		json_set_number(answer, "started_ms", tenant->start_ms);
 	}
-	message_finish(&message);
+	tenant_answer(ask, answer, status ? error : NULL);
+}
+
+// A spare has its session, which hears what the worker answered when it was opened.
+static void bound(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct ask *ask = context;
+	struct tenant *tenant = ask->tenant;
+	struct json *answer = NULL;
+	(void)result;
+	if (status) {
+		opening_failed(tenant);
+	} else {
+		tenant->open = true;
+		answer = tenant->opened;
+		tenant->opened = NULL;
+		json_set_bool(answer, "spare", true);
+		json_set_number(answer, "started_ms", tenant_elapsed_ms(ask->began_ns));
+	}
+	tenant_answer(ask, answer, status ? error : NULL);
+}
+
+static void device_opened(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct ask *ask = context;
+	struct tenant *tenant = ask->tenant;
+	struct json *answer = json_copy(result);
+	const double took_ms = tenant_elapsed_ms(ask->began_ns);
+	if (!status) {
+		json_set_number(answer, "opened_ms", took_ms);
+		if (!tenant->used)
+			spare_note_use(tenant, took_ms);
+		tenant->used = true;
+	}
+	tenant_answer(ask, answer, status ? error : NULL);
+}
+
+static void channel_taken(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	tenant_answer(context, json_copy(result), status ? error : NULL);
+}
+
+static enum status worker_busy(void *arg, const struct message *message, struct error *error)
+{
+	(void)error;
+	tenant_busy(arg, json_get_integer(message->params, "ms", 0));
+	return STATUS_OK;
+}
+
+static const struct rpc_method methods[] = {{"worker.busy", worker_busy}};
+
+static void take_message(struct tenant *tenant, const uint8_t *frame, size_t length)
+{
+	struct error error = {0};
+	const enum rpc_heard heard = rpc_receive(&tenant->rpc, frame, length, true, &error);
+	if (heard == RPC_SERVED || heard == RPC_ANSWERED)
+		return;
+	log_warning("node", "worker %s breaks the protocol: %s", tenant->worker_id, error.message);
+	tenant_kill_for(tenant, "the worker broke the protocol");
 }
 
 bool tenant_take_answers(struct tenant *tenant)
@@ -269,7 +255,7 @@ bool tenant_take_answers(struct tenant *tenant)
 		while (!status && used && !tenant->fault[0]) {
 			status = message_next(&tenant->in, &frame, &frame_bytes, &used);
 			if (!status && used) {
-				take_answer(tenant, frame, frame_bytes);
+				take_message(tenant, frame, frame_bytes);
 				buffer_consume(&tenant->in, used);
 			}
 		}
@@ -301,13 +287,12 @@ void tenant_release(struct tenant *tenant, const struct error *error, int *patie
 	struct tenants *all = tenant->all;
 	struct tenant **at = &all->list;
 	process_finish(&tenant->process, patience_ms);
-	while (tenant->requests) {
-		struct request request = *tenant->requests;
-		tenant_remove_request(tenant, tenant->requests);
-		if (request.kind == REQUEST_CLOSE)
-			answer_ended(request.call, tenant_elapsed_ms(request.began_ns));
-		else if (request.call)
-			fail_call(request.call, error);
+	rpc_close(&tenant->rpc, error);
+	while (tenant->closing) {
+		struct ask *closing = tenant->closing;
+		tenant->closing = closing->next;
+		answer_ended(closing->call, tenant_elapsed_ms(closing->began_ns));
+		free(closing);
 	}
 	while (*at != tenant)
 		at = &(*at)->next;
@@ -461,15 +446,40 @@ struct tenant *tenant_add(struct tenants *tenants, const char *worker_id, enum b
 	*tenant = (struct tenant){.all = tenants, .next = tenants->list, .backend = backend};
 	snprintf(tenant->worker_id, sizeof(tenant->worker_id), "%s", worker_id);
 	buffer_init(&tenant->in, LIMIT_HEAD_BYTES); // its answers here have no body
+	rpc_init(&tenant->rpc, &(struct rpc_params){.contract = tenants->params.contract,
+						    .serves = "worker-to-node",
+						    .peer = "the worker",
+						    .methods = methods,
+						    .method_count = sizeof(methods) / sizeof(methods[0]),
+						    .most_calls = CALLS,
+						    .send = send_message,
+						    .now_ms = clock_steady_ms,
+						    .arg = tenant});
 	tenants->list = tenant;
 	tenants->count++;
 	tenants_look(tenants);
 	return tenant;
 }
 
-void tenant_send_open(struct tenant *tenant, const struct request *request, const struct json *given)
+static enum status bind_spare(struct tenant *tenant, struct uplink_call *call, int stream, struct error *error)
 {
-	const struct json *limit = json_get(given, "memory_limit_bytes");
+	const struct json *limit = json_get(call->params, "memory_limit_bytes");
+	struct json *params = json_new_object();
+	if (limit)
+		json_set(params, "memory_limit_bytes", json_copy(limit));
+	return tenant_call(tenant,
+			   &(struct tenant_ask){.method = "worker.bind",
+						.params = params,
+						.patience_ms = TENANT_OPEN_MS,
+						.done = bound,
+						.call = call,
+						.passed = stream},
+			   error);
+}
+
+enum status tenant_call_open(struct tenant *tenant, struct uplink_call *call, struct error *error)
+{
+	const struct json *limit = call ? json_get(call->params, "memory_limit_bytes") : NULL;
 	struct json *params = json_new_object();
 	json_set_string(params, "backend", backend_kind_name(tenant->backend));
 	if (limit && !tenant->has_model)
@@ -479,7 +489,14 @@ void tenant_send_open(struct tenant *tenant, const struct request *request, cons
 		json_set_bool(params, "ring", true);
 	if (tenant->spare)
 		json_set_bool(params, "spare", true);
-	send_request(tenant, request, params);
+	return tenant_call(tenant,
+			   &(struct tenant_ask){.method = tenant->has_model ? "worker.instance" : "worker.open",
+						.params = params,
+						.patience_ms = TENANT_OPEN_MS,
+						.done = call ? opened : spare_opened,
+						.call = call,
+						.passed = -1},
+			   error);
 }
 
 // For a session or a model instance: a spare, or one whose process is not started yet. NULL, with the error.
@@ -504,9 +521,9 @@ static struct tenant *choose(struct tenants *tenants, const struct uplink_call *
 	return tenant;
 }
 
-// What it is handed, and the request that its opening is.
-static enum status prepare(struct tenant *tenant, struct uplink_call *call, struct handed *handed,
-			   struct request **request, struct error *error)
+// What it is handed: its end of a ring, and its stream.
+static enum status prepare(struct tenant *tenant, const struct uplink_call *call, struct handed *handed,
+			   struct error *error)
 {
 	struct tenants *tenants = tenant->all;
 	enum status status = STATUS_OK;
@@ -516,24 +533,15 @@ static enum status prepare(struct tenant *tenant, struct uplink_call *call, stru
 		status = hops_ring_create(&tenant->ring, tenants->params.hops, tenant->worker_id, &handed->ring_in,
 					  &handed->ring_out, error);
 	}
-	if (!status)
-		status = tenants->params.relays
-				 ? create_relay(tenant, call, &handed->stream, error)
-				 : handed_connect(&tenants->stream, call->params, &handed->stream, error);
 	if (status)
 		return status;
-	*request = tenant_add_request(tenant,
-				      tenant->process.pid ? REQUEST_BIND
-				      : tenant->has_model ? REQUEST_INSTANCE
-							  : REQUEST_OPEN,
-				      TENANT_OPEN_MS, error);
-	return *request ? STATUS_OK : error->status;
+	return tenants->params.relays ? create_relay(tenant, call, &handed->stream, error)
+				      : handed_connect(&tenants->stream, call->params, &handed->stream, error);
 }
 
 void tenants_open(struct tenants *tenants, struct uplink_call *call)
 {
 	struct error error = {0};
-	struct request *request = NULL;
 	struct handed handed = {.stream = -1, .model = -1, .ring_in = -1, .ring_out = -1};
 	struct tenant *tenant = choose(tenants, call, &handed, &error);
 	if (!tenant) {
@@ -542,24 +550,23 @@ void tenants_open(struct tenants *tenants, struct uplink_call *call)
 	}
 	const bool was_spare = tenant->process.pid != 0;
 	tenant->has_model = handed.model >= 0;
-	if (prepare(tenant, call, &handed, &request, &error)) {
-		fail_call(call, &error);
-		tenant->unwanted = true;
-		if (was_spare)
-			process_kill(&tenant->process); // its end follows
-		else
-			tenant_release(tenant, &error, &(int){0});
+	enum status status = prepare(tenant, call, &handed, &error);
+	if (!status && !was_spare) {
+		status = tenant_start(tenant, &handed, &error);
+		if (status)
+			log_error("node", "a worker could not be started: %s", error.message);
+	}
+	if (!status)
+		status = was_spare ? bind_spare(tenant, call, handed.stream, &error)
+				   : tenant_call_open(tenant, call, &error);
+	if (!status)
 		goto done;
-	}
-	request->call = call;
-	if (was_spare) {
-		spare_bind(tenant, request, call->params, handed.stream);
-	} else if (tenant_start(tenant, &handed, &error)) {
-		log_error("node", "a worker could not be started: %s", error.message);
-		tenant_release(tenant, &error, &(int){0}); // answers the call
-	} else {
-		tenant_send_open(tenant, request, call->params);
-	}
+	fail_call(call, &error);
+	tenant->unwanted = true;
+	if (tenant->process.pid)
+		process_kill(&tenant->process); // its end follows
+	else
+		tenant_release(tenant, &error, &(int){0});
 done:
 	handed_close(&handed);
 }
@@ -570,47 +577,64 @@ void tenants_device(struct tenants *tenants, struct uplink_call *call)
 	struct tenant *tenant = find(tenants, call);
 	const char *device_id = json_get_string(call->params, "device_id", "");
 	struct device_record *record = device_table_find(tenants->params.table, device_id);
-	struct request *request = NULL;
+	enum status status;
 	if (!tenant || tenant->process.killed)
-		error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
+		status = error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
 	else if (!tenant->open)
-		error_set(&error, STATUS_CONFLICT, "the worker is not open yet");
-	else if (!tenant_check_device(record, tenant->backend, &error))
-		request = tenant_add_request(tenant, REQUEST_DEVICE, TENANT_DEVICE_MS, &error);
-	if (!request) {
-		fail_call(call, &error);
-		return;
+		status = error_set(&error, STATUS_CONFLICT, "the worker is not open yet");
+	else
+		status = tenant_check_device(record, tenant->backend, &error);
+	if (!status) {
+		struct json *params = json_new_object();
+		json_set_integer(params, "device", json_get_integer(call->params, "device", 0));
+		json_set_string(params, "hardware_key", record->apis[tenant->backend].info.hardware_key);
+		if (!tenant->device_id[0])
+			snprintf(tenant->device_id, sizeof(tenant->device_id), "%s", device_id);
+		status = tenant_call(tenant,
+				     &(struct tenant_ask){.method = "worker.device",
+							  .params = params,
+							  .patience_ms = TENANT_DEVICE_MS,
+							  .done = device_opened,
+							  .call = call,
+							  .passed = -1},
+				     &error);
 	}
-	request->call = call;
-	struct json *params = json_new_object();
-	json_set_integer(params, "device", json_get_integer(call->params, "device", 0));
-	json_set_string(params, "hardware_key", record->apis[tenant->backend].info.hardware_key);
-	if (!tenant->device_id[0])
-		snprintf(tenant->device_id, sizeof(tenant->device_id), "%s", device_id);
-	send_request(tenant, request, params);
+	if (status)
+		fail_call(call, &error);
 }
 
 void tenants_channel(struct tenants *tenants, struct uplink_call *call, const struct hops_channel *channel)
 {
 	struct error error = {0};
 	struct tenant *tenant = find_id(tenants, channel->worker_id);
-	struct request *request = NULL;
+	enum status status = STATUS_OK;
 	if (!tenant || tenant->process.killed)
-		error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
+		status = error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
 	else if (!tenant->open || tenant->has_model)
-		error_set(&error, STATUS_CONFLICT, "the worker is no session's, or not open yet");
-	else
-		request = tenant_add_request(tenant, REQUEST_CHANNEL, TENANT_OPEN_MS, &error);
-	if (request) {
+		status = error_set(&error, STATUS_CONFLICT, "the worker is no session's, or not open yet");
+	if (!status) {
 		struct json *params = json_new_object();
 		json_set_string(params, "channel", channel->channel);
 		json_set_string(params, "end", channel->sends ? "out" : "in");
-		request->call = call;
-		tenant_send(tenant, request, params, channel->fd);
-	} else {
-		fail_call(call, &error);
+		status = tenant_call(tenant,
+				     &(struct tenant_ask){.method = "worker.channel",
+							  .params = params,
+							  .patience_ms = TENANT_OPEN_MS,
+							  .done = channel_taken,
+							  .call = call,
+							  .passed = channel->fd},
+				     &error);
 	}
+	if (status)
+		fail_call(call, &error);
 	close(channel->fd);
+}
+
+static void kill_quietly(struct tenant *tenant)
+{
+	tenant->unwanted = true;
+	relay_destroy(&tenant->relay);
+	process_kill(&tenant->process);
 }
 
 void tenants_close(struct tenants *tenants, struct uplink_call *call)
@@ -621,21 +645,17 @@ void tenants_close(struct tenants *tenants, struct uplink_call *call)
 		answer_ended(call, 0);
 		return;
 	}
-	struct request *request = tenant_add_request(tenant, REQUEST_CLOSE, 0, &error);
-	tenant->unwanted = true;
-	relay_destroy(&tenant->relay);
-	process_kill(&tenant->process); // whatever becomes of the call
-	if (request)
-		request->call = call;
-	else
+	struct ask *closing = tenant->closing_count < CALLS ? malloc(sizeof(*closing)) : NULL;
+	kill_quietly(tenant); // whatever becomes of the call
+	if (!closing) {
+		error_set(&error, STATUS_LIMIT_EXCEEDED, "%u calls wait for the end of this worker",
+			  tenant->closing_count);
 		fail_call(call, &error);
-}
-
-static void kill_quietly(struct tenant *tenant)
-{
-	tenant->unwanted = true;
-	relay_destroy(&tenant->relay);
-	process_kill(&tenant->process);
+		return;
+	}
+	*closing = (struct ask){.next = tenant->closing, .call = call, .began_ns = clock_steady_ns()};
+	tenant->closing = closing;
+	tenant->closing_count++;
 }
 
 void tenants_lost(struct tenants *tenants)

@@ -3,6 +3,7 @@
  * A spare is a tenant without an id: it is started, watched and reaped as every other, and becomes an ordinary one when
  * it gets its session. It never has another. */
 #pragma once
+#include "common/wire/rpc.h"
 #include "engine/node/workers/handed.h"
 #include "engine/node/workers/process.h"
 #include "engine/node/workers/refusals.h"
@@ -15,27 +16,23 @@ enum {
 	TENANT_DEVICE_MS = 20000, // as for a device that is verified
 };
 
-enum request_kind {
-	REQUEST_UNKNOWN,
-	REQUEST_OPEN,
-	REQUEST_INSTANCE,
-	REQUEST_WARM, // of a spare: open the device, or see whether it still answers
-	REQUEST_BIND, // a spare gets its session
-	REQUEST_DEVICE,
-	REQUEST_CHANNEL,
-	REQUEST_PING,
-	REQUEST_CLOSE,
-};
-
-struct request {
-	struct request *next;
-	enum request_kind kind;
-	int64_t id, began_ns, due_ms;
-	struct uplink_call *call; // NULL for a ping
-	// Of a ping that was not answered by the next look: what the worker did then, and when.
+// The ping that a worker has not answered yet; there is one at a time.
+struct ping {
+	bool sent;
+	int64_t began_ns, due_ms;
+	// What the worker did at the last look, and when that was: known from the first look on that finds no answer.
 	struct vitals seen;
 	int64_t seen_ms;
-	bool excused; // it was told why the answer may take longer
+	bool excused; // the log says why the answer may take longer
+};
+
+// A call to a worker that waits for its answer: the context of its rpc_done, which frees it (tenant_answer). Or a
+// tenant.close, which waits for the end of the process.
+struct ask {
+	struct ask *next; // of tenant->closing
+	struct tenant *tenant;
+	struct uplink_call *call; // of the server, which the answer goes to; NULL: none
+	int64_t began_ns;
 };
 
 struct tenant {
@@ -50,9 +47,11 @@ struct tenant {
 	struct relay *relay;       // of its stream; NULL: it has the server's socket, or the relay is gone
 	struct hops_ring *ring;    // NULL: it is no part of several
 	struct buffer in;
-	struct request *requests;
-	size_t request_count;
-	int64_t last_id;
+	struct rpc rpc; // closed once the process has ended
+	struct ping ping;
+	struct ask *closing; // what waits for the end of the process
+	unsigned closing_count;
+	bool warming;   // a spare has not answered worker.warm yet
 	bool has_model; // it is a model instance's
 	bool open;      // worker.open, or worker.instance, was answered; of what was a spare also worker.bind
 	bool spare;     // it waits for a session, and has no id yet
@@ -83,14 +82,20 @@ struct tenants {
 
 // ---- tenants.c ----
 
-const char *tenant_method(enum request_kind kind); // as the contract names it
 double tenant_elapsed_ms(int64_t began_ns);
-// NULL, with the error: too many, or no memory.
-struct request *tenant_add_request(struct tenant *tenant, enum request_kind kind, int64_t patience_ms,
-				   struct error *error);
-void tenant_remove_request(struct tenant *tenant, struct request *request);
-// `params` is taken. `passed`: a descriptor that the worker is to have, or -1.
-void tenant_send(struct tenant *tenant, const struct request *request, struct json *params, int passed);
+// A call to the worker. One that does not take it is killed, and the end of its process ends the call.
+struct tenant_ask {
+	const char *method;
+	struct json *params; // taken, also on failure
+	int64_t patience_ms; // without an answer by then it is killed; 0: somebody else looks after it
+	rpc_done *done;      // its context: a struct ask
+	struct uplink_call *call;
+	int passed; // a descriptor that the worker is to have, or -1
+};
+// Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY; `call` is still the caller's then.
+enum status tenant_call(struct tenant *tenant, const struct tenant_ask *ask, struct error *error);
+// It is answered: tell the server, if it asked (`result` is taken), and free it.
+void tenant_answer(struct ask *ask, struct json *result, const struct error *error);
 void tenant_kill_for(struct tenant *tenant, const char *fault);
 // What a worker could not give up, once: it is so for every worker of this machine.
 void tenant_tell_sandbox(struct tenants *tenants, const struct json *result);
@@ -99,8 +104,8 @@ enum status tenant_check_device(const struct device_record *record, enum backend
 struct tenant *tenant_add(struct tenants *tenants, const char *worker_id, enum backend_kind backend);
 // Start its process. A failure after which it runs all the same kills it; its end follows.
 enum status tenant_start(struct tenant *tenant, const struct handed *handed, struct error *error);
-// The call that makes a worker what it is to be. `given`: the server's; NULL: a spare.
-void tenant_send_open(struct tenant *tenant, const struct request *request, const struct json *given);
+// worker.open or worker.instance, for the server's `call`; NULL: worker.open of a spare. As tenant_call.
+enum status tenant_call_open(struct tenant *tenant, struct uplink_call *call, struct error *error);
 void tenant_release(struct tenant *tenant, const struct error *error, int *patience_ms);
 
 // Read what has come from it. False once there is nothing more to come.
@@ -119,11 +124,9 @@ void tenant_busy(struct tenant *tenant, int64_t ms);
 void spare_start(struct tenants *all, int64_t now_ms);
 // One that waits: whether it is to wait on. No other tenants are touched.
 void spare_look_at(struct tenant *tenant, int64_t now_ms);
-// What one that waits answers; its pings are as everybody's.
-void spare_settle(struct tenant *tenant, struct request *request, struct json *result, const struct error *error);
+// The answer to its worker.open: an rpc_done.
+void spare_opened(void *context, enum status status, const struct json *result, const struct error *error);
 // The one for this session, if it is ready: from here on it is that session's. NULL: there is none.
 struct tenant *spare_take(struct tenants *tenants, const struct uplink_call *call);
-// Give it what makes it the session's: the limits that the server has `given`, and the stream.
-void spare_bind(struct tenant *tenant, const struct request *request, const struct json *given, int stream);
 // A session has opened its first device: how long it waited says whether spares are wanted.
 void spare_note_use(const struct tenant *tenant, double opened_ms);

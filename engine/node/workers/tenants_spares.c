@@ -1,9 +1,9 @@
 /* Spares, from their start until they get a session. See tenants_inside.h, and spares.h for when there are any.
  *
  *   spare_start    worker.open without a stream: the sandbox is applied, before a driver is touched
- *   spare_settle   worker.warm: the device is opened; again every SPARE_LOOK_MS, which says whether it still answers
- *   spare_take     a session comes: the spare has that worker's id
- *   spare_bind     worker.bind: its limits and its stream; now it is a session's worker like others
+ *   spare_opened   worker.warm: the device is opened; again every SPARE_LOOK_MS, which says whether it still answers
+ *   spare_take     a session comes: the spare has that worker's id. worker.bind (tenants.c) gives it its limits and its
+ *                  stream; now it is a session's worker like others
  *
  * It has no connection to anybody but this node until then. */
 #include "common/base/clock.h"
@@ -25,12 +25,35 @@ static void give_up(struct tenant *tenant, const char *why)
 	process_kill(&tenant->process);
 }
 
-static bool has_request(const struct tenant *tenant, enum request_kind kind)
+// It could not be opened, or its device could not.
+static void failed(struct tenant *tenant, const struct error *error)
 {
-	const struct request *request = tenant->requests;
-	while (request && request->kind != kind)
-		request = request->next;
-	return request;
+	char fault[sizeof(tenant->fault)];
+	snprintf(fault, sizeof(fault), "it did not open its device (%.50s)", error->message);
+	if (tenant->place && !tenant->rpc.closed)
+		tenant_kill_for(tenant, fault);
+}
+
+static void warmed(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct ask *ask = context;
+	struct tenant *tenant = ask->tenant;
+	const struct json *limits = json_get(result, "limits");
+	tenant->warming = false;
+	if (status) {
+		failed(tenant, error);
+	} else if (tenant->place) { // it was not given up meanwhile
+		if (!tenant->warm_ms)
+			log_info("node", "a spare worker of %s is ready: it opened the device in %.0f ms",
+				 tenant->place->device_id, tenant_elapsed_ms(ask->began_ns));
+		tenant->warm_ms = clock_steady_ms();
+		if (spares_is_short((uint64_t)json_get_integer(limits, "free_bytes", 0),
+				    (uint64_t)json_get_integer(limits, "memory_bytes", 0))) {
+			spares_postpone(tenant->place, tenant->warm_ms);
+			give_up(tenant, "little memory of its device is left");
+		}
+	}
+	tenant_answer(ask, NULL, NULL);
 }
 
 static void ask_warm(struct tenant *tenant, const struct device_record *record)
@@ -38,11 +61,13 @@ static void ask_warm(struct tenant *tenant, const struct device_record *record)
 	struct error error = {0};
 	struct json *params = json_new_object();
 	json_set_string(params, "hardware_key", record->apis[tenant->backend].info.hardware_key);
-	struct request *request = tenant_add_request(tenant, REQUEST_WARM, TENANT_DEVICE_MS, &error);
-	if (request)
-		tenant_send(tenant, request, params, -1);
-	else
-		json_destroy(&params);
+	tenant->warming = !tenant_call(tenant,
+				       &(struct tenant_ask){.method = "worker.warm",
+							    .params = params,
+							    .patience_ms = TENANT_DEVICE_MS,
+							    .done = warmed,
+							    .passed = -1},
+				       &error);
 }
 
 void spare_look_at(struct tenant *tenant, int64_t now_ms)
@@ -55,39 +80,23 @@ void spare_look_at(struct tenant *tenant, int64_t now_ms)
 		give_up(tenant, error.message);
 	else if (spares_is_idle(tenant->place, now_ms))
 		give_up(tenant, "no session has come for it");
-	else if (tenant->open && now_ms - tenant->warm_ms >= SPARE_LOOK_MS && !has_request(tenant, REQUEST_WARM))
+	else if (tenant->open && now_ms - tenant->warm_ms >= SPARE_LOOK_MS && !tenant->warming)
 		ask_warm(tenant, record);
 }
 
-void spare_settle(struct tenant *tenant, struct request *request, struct json *result, const struct error *error)
+void spare_opened(void *context, enum status status, const struct json *result, const struct error *error)
 {
-	const struct json *limits = json_get(result, "limits");
-	const bool opens = request->kind == REQUEST_OPEN;
-	const double took_ms = tenant_elapsed_ms(request->began_ns);
-	char fault[sizeof(tenant->fault)];
-	tenant_remove_request(tenant, request);
-	if (!tenant->place) { // it was given up meanwhile
-	} else if (error) {
-		snprintf(fault, sizeof(fault), "it did not open its device (%.50s)", error->message);
-		tenant_kill_for(tenant, fault);
-	} else if (opens) {
+	struct ask *ask = context;
+	struct tenant *tenant = ask->tenant;
+	if (status) {
+		failed(tenant, error);
+	} else if (tenant->place) {
 		tenant_tell_sandbox(tenant->all, result);
 		tenant->open = true;
-		tenant->opened = result;
-		result = NULL;
+		tenant->opened = json_copy(result);
 		spare_look_at(tenant, clock_steady_ms());
-	} else {
-		if (!tenant->warm_ms)
-			log_info("node", "a spare worker of %s is ready: it opened the device in %.0f ms",
-				 tenant->place->device_id, took_ms);
-		tenant->warm_ms = clock_steady_ms();
-		if (spares_is_short((uint64_t)json_get_integer(limits, "free_bytes", 0),
-				    (uint64_t)json_get_integer(limits, "memory_bytes", 0))) {
-			spares_postpone(tenant->place, tenant->warm_ms);
-			give_up(tenant, "little memory of its device is left");
-		}
 	}
-	json_destroy(&result);
+	tenant_answer(ask, NULL, NULL);
 }
 
 static void note_use(struct tenants *tenants, const struct device_record *record, enum backend_kind backend,
@@ -116,22 +125,12 @@ void spare_note_use(const struct tenant *tenant, double opened_ms)
 			 tenant->start_ms < 0 ? -1 : tenant->start_ms + opened_ms);
 }
 
-void spare_bind(struct tenant *tenant, const struct request *request, const struct json *given, int stream)
-{
-	const struct json *limit = json_get(given, "memory_limit_bytes");
-	struct json *params = json_new_object();
-	if (limit)
-		json_set(params, "memory_limit_bytes", json_copy(limit));
-	tenant_send(tenant, request, params, stream);
-}
-
 void spare_start(struct tenants *all, int64_t now_ms)
 {
 	struct error error = {0};
 	struct spare_place *place = spares_due(&all->spares, now_ms);
 	if (!place)
 		return;
-	struct request *request = NULL;
 	struct tenant *tenant = NULL;
 	if (!tenant_check_device(device_table_find(all->params.table, place->device_id), place->backend, &error))
 		tenant = tenant_add(all, "", place->backend);
@@ -139,11 +138,9 @@ void spare_start(struct tenants *all, int64_t now_ms)
 		tenant->spare = true;
 		tenant->place = place;
 		place->worker = tenant;
-		request = tenant_add_request(tenant, REQUEST_OPEN, TENANT_OPEN_MS, &error);
-	}
-	if (request && !tenant_start(tenant, &(struct handed){-1, -1, -1, -1}, &error)) {
-		tenant_send_open(tenant, request, NULL);
-		return;
+		if (!tenant_start(tenant, &(struct handed){-1, -1, -1, -1}, &error) &&
+		    !tenant_call_open(tenant, NULL, &error))
+			return;
 	}
 	log_debug("node", "no spare worker of %s now: %s", place->device_id, error.message);
 	spares_failed(place, now_ms);
@@ -158,8 +155,7 @@ struct tenant *spare_take(struct tenants *tenants, const struct uplink_call *cal
 	const enum backend_kind backend = backend_kind_parse(json_get_string(call->params, "backend", ""));
 	struct spare_place *place = spares_find(&tenants->spares, backend, device_id);
 	struct tenant *tenant = place ? place->worker : NULL;
-	if (!tenant || !tenant->warm_ms || !tenant->socket || tenant->process.killed ||
-	    has_request(tenant, REQUEST_WARM) ||
+	if (!tenant || !tenant->warm_ms || !tenant->socket || tenant->process.killed || tenant->warming ||
 	    tenant_check_device(device_table_find(tenants->params.table, device_id), backend, &error))
 		return NULL;
 	place->worker = NULL;

@@ -33,18 +33,18 @@ static void look_at_away(struct tenant *tenant, int64_t now_ms)
 		relay_return(tenant->relay);
 }
 
-static void kill_late(struct tenant *tenant, const struct request *request)
+static void kill_late(struct tenant *tenant, const char *method, double waited_ms)
 {
 	char fault[sizeof(tenant->fault)];
-	snprintf(fault, sizeof(fault), "the worker did not answer %s in %.1f s", tenant_method(request->kind),
-		 tenant_elapsed_ms(request->began_ns) / 1000);
+	snprintf(fault, sizeof(fault), "the worker did not answer %s in %.1f s", method, waited_ms / 1000);
 	tenant_kill_for(tenant, fault);
 }
 
 // One that was asked at the last look or before and has not answered. Looked at each time, so that when it is due, what
 // it has done since the last time is known.
-static void look_at_silent(struct tenant *tenant, struct request *ping, int64_t now_ms)
+static void look_at_silent(struct tenant *tenant, int64_t now_ms)
 {
+	struct ping *ping = &tenant->ping;
 	struct vitals now;
 	vitals_read(&now, tenant->process.pid);
 	const char *excuse = vitals_excuse(&ping->seen, &now, now_ms - ping->seen_ms);
@@ -53,7 +53,7 @@ static void look_at_silent(struct tenant *tenant, struct request *ping, int64_t 
 	if (ping->due_ms > now_ms)
 		return;
 	if (!excuse || ping->due_ms + LATE_MS - ANSWER_MS <= now_ms) {
-		kill_late(tenant, ping);
+		kill_late(tenant, "worker.ping", tenant_elapsed_ms(ping->began_ns));
 		return;
 	}
 	if (!ping->excused)
@@ -62,27 +62,42 @@ static void look_at_silent(struct tenant *tenant, struct request *ping, int64_t 
 	ping->excused = true;
 }
 
-static void look_at(struct tenant *tenant, int64_t stood_still_ms, int64_t now_ms)
+static void pinged(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct ask *ask = context;
+	(void)result;
+	ask->tenant->ping.sent = false;
+	ask->tenant->busy_until_ms = 0; // it answers in the order in which it says
+	tenant_answer(ask, NULL, status ? error : NULL);
+}
+
+static void ping(struct tenant *tenant, int64_t now_ms)
 {
 	struct error error = {0};
-	bool asked = false;
+	const int64_t busy_ms = tenant->busy_until_ms > now_ms ? tenant->busy_until_ms - now_ms : 0;
+	tenant->ping = (struct ping){
+		.sent = true, .began_ns = clock_steady_ns(), .due_ms = clock_steady_ms() + busy_ms + ANSWER_MS};
+	const struct tenant_ask ask = {
+		.method = "worker.ping", .params = json_new_object(), .done = pinged, .passed = -1};
+	if (tenant_call(tenant, &ask, &error))
+		tenant->ping.sent = false;
+}
+
+static void look_at(struct tenant *tenant, int64_t stood_still_ms, int64_t now_ms)
+{
+	int64_t waited_ms;
 	tenant_take_answers(tenant); // it may have answered while this process was held up
 	look_at_away(tenant, now_ms);
 	spare_look_at(tenant, now_ms);
-	for (struct request *request = tenant->requests; request && !tenant->process.killed; request = request->next) {
-		request->due_ms += stood_still_ms;
-		if (request->kind == REQUEST_PING)
-			look_at_silent(tenant, request, now_ms);
-		else if (request->kind != REQUEST_CLOSE && request->due_ms <= now_ms)
-			kill_late(tenant, request);
-		asked |= request->kind == REQUEST_PING;
-	}
-	if (asked || !tenant->open || tenant->process.killed)
-		return;
-	const int64_t patience_ms = tenant->busy_until_ms > now_ms ? tenant->busy_until_ms - now_ms : 0;
-	struct request *ping = tenant_add_request(tenant, REQUEST_PING, patience_ms + ANSWER_MS, &error);
-	if (ping)
-		tenant_send(tenant, ping, json_new_object(), -1);
+	rpc_postpone(&tenant->rpc, stood_still_ms);
+	tenant->ping.due_ms += stood_still_ms;
+	const char *late = tenant->process.killed ? NULL : rpc_late(&tenant->rpc, &waited_ms);
+	if (late)
+		kill_late(tenant, late, (double)waited_ms);
+	else if (tenant->ping.sent && !tenant->process.killed)
+		look_at_silent(tenant, now_ms);
+	else if (tenant->open && !tenant->process.killed)
+		ping(tenant, now_ms);
 }
 
 static void look_after(void *arg)
@@ -108,7 +123,6 @@ void tenant_busy(struct tenant *tenant, int64_t ms)
 {
 	const int64_t until_ms = clock_steady_ms() + (ms < BUSY_MS ? ms : BUSY_MS);
 	tenant->busy_until_ms = until_ms;
-	for (struct request *request = tenant->requests; request; request = request->next)
-		if (request->kind == REQUEST_PING && request->due_ms < until_ms + ANSWER_MS)
-			request->due_ms = until_ms + ANSWER_MS;
+	if (tenant->ping.due_ms < until_ms + ANSWER_MS)
+		tenant->ping.due_ms = until_ms + ANSWER_MS;
 }
