@@ -99,6 +99,12 @@ enum status message_decode(struct message *message, const uint8_t *bytes, size_t
 	return status;
 }
 
+void message_copy_head(struct message *out, const struct message *message)
+{
+	*out = (struct message){.head = json_copy(message->head)};
+	classify(out, NULL);
+}
+
 void message_finish(struct message *message)
 {
 	json_destroy(&message->head);

@@ -33,6 +33,8 @@ struct message {
 enum status message_decode_text(struct message *message, const char *text, size_t length, struct error *error);
 enum status message_decode(struct message *message, const uint8_t *bytes, size_t length, struct error *error);
 void message_finish(struct message *message);
+// A message of its own with the same head, for who keeps a call beyond its decoding. No body.
+void message_copy_head(struct message *out, const struct message *message);
 
 // Append the bytes of a binary frame. `head` is the printed JSON-RPC object. Errors: those of buffer_append.
 enum status message_encode(struct buffer *out, const char *head, size_t head_bytes, const void *body,

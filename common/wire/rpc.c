@@ -130,20 +130,27 @@ static void check_result(const struct rpc *rpc, const char *name, const struct j
 #endif
 }
 
-void rpc_answer(struct rpc *rpc, const char *method, const struct json *id, struct json *result,
-		const struct error *error)
+static void answer_error(struct rpc *rpc, const struct json *id, const struct error *error)
 {
 	struct buffer head;
-	if (!error && id) {
-		rpc_answer_body(rpc, method, id, result, NULL);
-		return;
-	}
-	json_destroy(&result);
-	if (!id)
-		return;
 	buffer_init(&head, LIMIT_HEAD_BYTES);
 	const enum status status = message_print_error(&head, id, error);
 	send_head(rpc, status, &head, NULL);
+}
+
+void rpc_answer(struct rpc *rpc, const char *method, const struct json *id, struct json *result,
+		const struct error *error)
+{
+	struct error unsent = {0};
+	if (error || !id)
+		json_destroy(&result);
+	if (!id)
+		return;
+	const enum status status = error ? STATUS_OK : rpc_answer_body(rpc, method, id, result, NULL);
+	if (status)
+		error_set(&unsent, status, "the answer could not be sent: %s", status_text(status));
+	if (error || status)
+		answer_error(rpc, id, error ? error : &unsent);
 }
 
 enum status rpc_answer_body(struct rpc *rpc, const char *method, const struct json *id, struct json *result,
@@ -209,6 +216,8 @@ static enum rpc_heard take(struct rpc *rpc, const struct message *message, struc
 	if (message->kind == MESSAGE_RESULT || message->kind == MESSAGE_ERROR)
 		return take_answer(rpc, message, error);
 	const enum status status = serve(rpc, message, error);
+	if (status && status != STATUS_PENDING)
+		error_set(error, status, "%s", status_text(status));
 	if (status != STATUS_PENDING)
 		rpc_answer(rpc, message->method, message->id, status || !message->id ? NULL : json_new_object(),
 			   status ? error : NULL);
@@ -218,12 +227,8 @@ static enum rpc_heard take(struct rpc *rpc, const struct message *message, struc
 // Who sent it is known by its id only; a notification has none, and is not answered for all that is wrong with it.
 static void answer_fault(struct rpc *rpc, const struct message *message, const struct error *error)
 {
-	struct buffer head;
-	if (!message->id && message->method)
-		return;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	const enum status status = message_print_error(&head, message->id, error);
-	send_head(rpc, status, &head, NULL);
+	if (message->id || !message->method)
+		answer_error(rpc, message->id, error);
 }
 
 enum rpc_heard rpc_receive(struct rpc *rpc, const uint8_t *bytes, size_t length, bool binary, struct error *error)

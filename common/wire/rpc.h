@@ -72,7 +72,8 @@ enum status rpc_call(struct rpc *rpc, const struct rpc_ask *ask);
 // `params` is taken.
 enum status rpc_notify(struct rpc *rpc, const char *method, struct json *params);
 // Answer a call of the other end with `result` (taken) or, unless it is NULL, with the error. Nothing is sent if `id`
-// is NULL. `method`: NULL if it is not known.
+// is NULL. `method`: NULL if it is not known. A result that cannot be sent, which is one that is too long, becomes an
+// error. Thread: any, if `send` allows it; not while the end is closed.
 void rpc_answer(struct rpc *rpc, const char *method, const struct json *id, struct json *result,
 		const struct error *error);
 // The same with a body, for who wants to know of failure.

@@ -1,4 +1,4 @@
-/* Answers, to the server and to the node. See session.h. */
+/* Answers to the server. See session.h. */
 #include "common/base/bytes.h"
 #include "common/base/log.h"
 #include "engine/worker/session.h"
@@ -124,7 +124,8 @@ void answer_call(struct session *session, struct call *call, struct json *result
 {
 	struct buffer head = {0};
 	if (call->from_node) {
-		answer_node(session, call->message.id, &call->error, result);
+		rpc_answer(&session->node.rpc, call->message.method, call->message.id, result,
+			   call->error.status ? &call->error : NULL);
 		return;
 	}
 	watch_answer(session);
@@ -236,18 +237,6 @@ bool answer_notice(struct session *session, const char *method, struct json *par
 	}
 	buffer_finish(&head);
 	return now;
-}
-
-void answer_node(struct session *session, const struct json *id, const struct error *error, struct json *result)
-{
-	struct buffer head;
-	if (!print(&head, id, error, result, 0, 0)) {
-		pthread_mutex_lock(&session->to_node);
-		send_all(
-			&(struct sending){.fd = session->node_fd, .head = &head}); // if it is gone, the reader ends all
-		pthread_mutex_unlock(&session->to_node);
-	}
-	buffer_finish(&head);
 }
 
 void session_end(struct session *session, struct call *call, bool all, const struct error *error)

@@ -9,6 +9,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { CALL_MS = 60000 }; // how long a call may take that names no limit
+
+struct call *call_create(enum call_kind kind)
+{
+	struct call *call = calloc(1, sizeof(*call));
+	if (call)
+		*call = (struct call){.kind = kind, .piece = NO_PIECE, .limit_ns = CALL_MS * 1000000ll};
+	return call;
+}
+
 void call_destroy(struct call **call)
 {
 	if (!*call)

@@ -21,20 +21,16 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
 	READ_BYTES = 4096,         // of heads; what of a body comes with them is copied
 	READS_AT_ONCE = 16,        // of fd 4, before fd 3 is looked at
 	TICK_MS = 20,              // of the watch
-	CALL_MS = 60000,           // how long a call may take that names no limit,
-	CALL_BYTES_PER_MS = 50000, // and for what it moves
+	CALL_BYTES_PER_MS = 50000, // how much longer a call may take that moves bytes
 	LENGTHS_BYTES = 8,
 	LOOK_NS = 50 * 1000,
 	LOOK_PROCESSORS = 4, // the server, the client and the driver have one each
@@ -44,7 +40,7 @@ enum receiving { RECEIVING_HEAD, RECEIVING_TARGET, RECEIVING_PIECES, RECEIVING_P
 
 struct reader {
 	struct session *session;
-	struct buffer from_node, in; // `in`: of fd 4, not used yet
+	struct buffer in; // of fd 4, not used yet
 	enum receiving receiving;
 	struct call *call;         // whose body comes; its message is its own
 	uint64_t left;             // of the body
@@ -53,18 +49,9 @@ struct reader {
 	struct call *part;         // PIECES: what the current piece belongs to, or NULL
 	struct net_shared *source; // where the body lies, and
 	const uint8_t *from;       // the next byte of it; NULL, both: it comes
-	int passed;                // a descriptor that came from the node, or -1
 	bool looks;                // there is a processor to look for notes with
 	int64_t looked_ns;         // when there was one last
 };
-
-static struct call *call_create(enum call_kind kind)
-{
-	struct call *call = calloc(1, sizeof(*call));
-	if (call)
-		*call = (struct call){.kind = kind, .piece = NO_PIECE, .limit_ns = CALL_MS * 1000000ll};
-	return call;
-}
 
 // How much longer a call may take that moves so many bytes. A note may say any number.
 static int64_t moving_ns(uint64_t bytes)
@@ -73,28 +60,28 @@ static int64_t moving_ns(uint64_t bytes)
 	return (int64_t)((bytes < most ? bytes : most) / CALL_BYTES_PER_MS) * 1000000;
 }
 
-// ---- the node's calls ----
+// ---- the server's calls ----
 
 static const struct {
 	const char *method;
 	enum call_kind kind;
 } methods[] = {
-	{"worker.device", CALL_DEVICE},  {"worker.warm", CALL_WARM},       {"memory.allocate", CALL_ALLOCATE},
-	{"memory.write", CALL_WRITE},    {"memory.read", CALL_READ},       {"memory.copy", CALL_COPY},
-	{"memory.fill", CALL_FILL},      {"memory.free", CALL_FREE},       {"compute.load", CALL_LOAD},
-	{"compute.launch", CALL_LAUNCH}, {"compute.unload", CALL_UNLOAD},  {"memory.share", CALL_SHARE},
-	{"memory.send", CALL_SEND},      {"memory.receive", CALL_RECEIVE}, {"compute.run", CALL_RUN},
+	{"memory.allocate", CALL_ALLOCATE}, {"memory.write", CALL_WRITE},    {"memory.read", CALL_READ},
+	{"memory.copy", CALL_COPY},         {"memory.fill", CALL_FILL},      {"memory.free", CALL_FREE},
+	{"compute.load", CALL_LOAD},        {"compute.launch", CALL_LAUNCH}, {"compute.unload", CALL_UNLOAD},
+	{"memory.share", CALL_SHARE},       {"memory.send", CALL_SEND},      {"memory.receive", CALL_RECEIVE},
+	{"compute.run", CALL_RUN},
 };
 
-// The method's kind, after its parameters have been checked; only those that `direction` may call.
-static enum status check(struct session *session, const struct message *message, const char *direction,
-			 enum call_kind *kind, struct error *error)
+// The method's kind, after its parameters have been checked.
+static enum status check(struct session *session, const struct message *message, enum call_kind *kind,
+			 struct error *error)
 {
 	*kind = CALL_UNKNOWN;
 	if (message->kind != MESSAGE_REQUEST)
 		return error_set(error, STATUS_INVALID_REQUEST, "a worker answers requests only");
 	const struct contract_method *method = contract_find(session->contract, message->method);
-	if (!method || !method->direction || strcmp(method->direction, direction) != 0)
+	if (!method || !method->direction || strcmp(method->direction, "server-to-worker") != 0)
 		return error_set(error, STATUS_METHOD_NOT_FOUND, "a session's worker has no method %.64s here",
 				 message->method);
 	for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
@@ -102,92 +89,6 @@ static enum status check(struct session *session, const struct message *message,
 			*kind = methods[i].kind;
 	return contract_check_params(session->contract, method, message->params, error);
 }
-
-static void ping(struct session *session, const struct json *id)
-{
-	struct json *result = json_new_object();
-	json_set_number(result, "oldest_ms", (double)watch_oldest_ns(session) * 1e-6);
-	answer_node(session, id, NULL, result);
-}
-
-// A spare becomes a session's worker, once and for all: from here on it has that session's limits and its stream.
-static enum status bind_session(struct reader *reader, const struct json *params, struct error *error)
-{
-	struct session *session = reader->session;
-	const int stream = reader->passed;
-	reader->passed = -1;
-	if (session->stream_fd >= 0) {
-		if (stream >= 0)
-			close(stream);
-		return error_set(error, STATUS_CONFLICT, "this worker is a session's already");
-	}
-	if (stream < 0)
-		return error_set(error, STATUS_INVALID_REQUEST, "no stream came with the call");
-	prctl(PR_SET_NAME, "exogpu-worker");
-	pthread_mutex_lock(&session->lock);
-	session->memory_limit_bytes = (uint64_t)json_get_integer(params, "memory_limit_bytes", 0);
-	session->stream_fd = stream;
-	pthread_mutex_unlock(&session->lock);
-	return STATUS_OK;
-}
-
-// The descriptor that came with the call is an end of a channel.
-static enum status take_channel(struct reader *reader, const struct json *params, struct error *error)
-{
-	const int fd = reader->passed;
-	enum status status = STATUS_OK;
-	reader->passed = -1;
-	if (reader->session->stream_fd < 0)
-		status = error_set(error, STATUS_CONFLICT, "this worker is no session's yet");
-	else if (fd < 0)
-		status = error_set(error, STATUS_UNAVAILABLE, "no descriptor came with the call");
-	else
-		status = channel_open(reader->session, params, fd, error);
-	if (status && fd >= 0)
-		close(fd);
-	return status;
-}
-
-static void node_call(struct reader *reader, const uint8_t *frame, size_t length)
-{
-	struct session *session = reader->session;
-	struct message message;
-	struct error error = {0};
-	enum call_kind kind = CALL_UNKNOWN;
-	struct call *call = NULL;
-	enum status status = message_decode(&message, frame, length, &error);
-	if (!status)
-		status = check(session, &message, "node-to-worker", &kind, &error);
-	if (!status && !strcmp(message.method, "worker.ping")) {
-		ping(session, message.id);
-	} else if (!status && !strcmp(message.method, "worker.bind")) {
-		status = bind_session(reader, message.params, &error);
-		if (!status)
-			answer_node(session, message.id, NULL, json_new_object());
-	} else if (!status && !strcmp(message.method, "worker.channel")) {
-		status = take_channel(reader, message.params, &error);
-		if (!status)
-			answer_node(session, message.id, NULL, json_new_object());
-	} else if (!status && kind != CALL_DEVICE && (kind != CALL_WARM || session->stream_fd >= 0)) {
-		status = error_set(&error, STATUS_CONFLICT, "this worker is a session's already");
-	} else if (!status) {
-		call = calls_count(session) < LIMIT_WORKER_CALLS + LIMIT_WORKER_DEVICES ? call_create(kind) : NULL;
-		if (!call)
-			status = error_set(&error, STATUS_LIMIT_EXCEEDED, "too many calls are waiting");
-	}
-	if (status)
-		answer_node(session, message.id, &error, NULL);
-	if (!call) {
-		message_finish(&message);
-		return;
-	}
-	call->from_node = true;
-	call->message = message;
-	call->message.body = NULL;
-	calls_put(session, call);
-}
-
-// ---- the server's calls ----
 
 // Here and now: a write that lies in its place, a read from memory of the processor to shared memory, a refusal, if no
 // other call is before it.
@@ -256,7 +157,7 @@ static enum status begin_call(struct reader *reader, const uint8_t *head, size_t
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a call");
 	enum status status = message_decode_text(&call->message, (const char *)head, head_bytes, &call->error);
 	if (!status)
-		status = check(reader->session, &call->message, "server-to-worker", &call->kind, &call->error);
+		status = check(reader->session, &call->message, &call->kind, &call->error);
 	if (!status && reader->left && call->kind != CALL_WRITE && call->kind != CALL_LOAD)
 		status = error_set(&call->error, STATUS_INVALID_PARAMS, "%s takes no body", call->message.method);
 	if (!status && call->kind == CALL_WRITE && json_get(call->message.params, "at"))
@@ -600,61 +501,16 @@ static enum status serve_server(struct reader *reader, bool *receive_more, struc
 	return status;
 }
 
-// As recv. A descriptor that comes beside the bytes is kept: the newest one, until a call takes it. Until then nothing
-// is read beyond the message that it came with, so that the next one does not bring its own too early.
-static ssize_t receive_from_node(struct reader *reader, uint8_t *bytes, size_t size)
-{
-	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof reader->passed)];
-	const size_t left = message_left(&reader->from_node);
-	if (reader->passed >= 0 && left < size)
-		size = left;
-	struct iovec part = {.iov_base = bytes, .iov_len = size};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room};
-	message.msg_controllen = CMSG_LEN(sizeof reader->passed); // no more than one: the room has place for two
-	ssize_t got = recvmsg(reader->session->node_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	const struct cmsghdr *one = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-	if (one && one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_RIGHTS &&
-	    one->cmsg_len == CMSG_LEN(sizeof reader->passed)) {
-		if (reader->passed >= 0)
-			close(reader->passed);
-		memcpy(&reader->passed, CMSG_DATA(one), sizeof reader->passed);
-	}
-	return got;
-}
-
-static enum status serve_node(struct reader *reader, struct error *error)
-{
-	uint8_t bytes[READ_BYTES];
-	const uint8_t *frame;
-	size_t length, used = 1;
-	ssize_t got = receive_from_node(reader, bytes, sizeof(bytes));
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return STATUS_OK;
-	if (got <= 0)
-		return STATUS_UNAVAILABLE;
-	enum status status = buffer_append(&reader->from_node, bytes, (size_t)got);
-	while (!status && used) {
-		status = message_next(&reader->from_node, &frame, &length, &used);
-		if (!status && used) {
-			node_call(reader, frame, length);
-			buffer_consume(&reader->from_node, used);
-		}
-	}
-	return status ? error_set(error, STATUS_INVALID_REQUEST, "a message of the node is too long") : STATUS_OK;
-}
-
 enum status reader_run(struct session *session, struct error *error)
 {
 	struct reader reader = {.session = session,
-				.passed = -1,
 				.looks = pool_processors(LOOK_PROCESSORS) >= LOOK_PROCESSORS ||
 					 fault_injected("look", backend_kind_parse(session->backend))};
 	enum status status = STATUS_OK;
 	bool can_receive = true;
-	buffer_init(&reader.from_node, LIMIT_WORKER_MESSAGE_BYTES);
 	buffer_init(&reader.in, LIMIT_HEAD_BYTES + LENGTHS_BYTES + READ_BYTES);
 	while (!status) {
-		struct pollfd fds[3] = {{.fd = session->node_fd, .events = POLLIN},
+		struct pollfd fds[3] = {{.fd = session->node.fd, .events = POLLIN},
 					{.fd = session->stream_fd, .events = can_receive ? POLLIN : POLLRDHUP},
 					{.fd = session->wake_fd, .events = POLLIN}};
 		const bool noted = can_receive && is_noted(&reader);
@@ -665,7 +521,7 @@ enum status reader_run(struct session *session, struct error *error)
 		}
 		watch_check(session);
 		if (fds[0].revents)
-			status = serve_node(&reader, error);
+			status = node_end_serve(&session->node, false, error);
 		if (fds[2].revents & POLLIN) {
 			uint64_t times;
 			if (read(session->wake_fd, &times, sizeof(times)) == sizeof(times) && !status)
@@ -682,9 +538,6 @@ enum status reader_run(struct session *session, struct error *error)
 		call_destroy(&reader.part);
 	call_destroy(&reader.call);
 	drop_source(&reader);
-	if (reader.passed >= 0)
-		close(reader.passed);
-	buffer_finish(&reader.from_node);
 	buffer_finish(&reader.in);
 	return status == STATUS_UNAVAILABLE ? STATUS_OK : status;
 }

@@ -16,12 +16,11 @@ enum status session_create(struct session **out, const struct session_params *pa
 	session->cache_directory = params->cache_directory;
 	session->memory_limit_bytes = params->memory_limit_bytes;
 	session->confined = params->confined;
-	session->node_fd = params->node_fd;
+	node_calls_init(session, params->node_fd);
 	session->stream_fd = params->stream_fd;
 	session->shared_fd = -1;
 	pthread_mutex_init(&session->lock, NULL);
 	pthread_mutex_init(&session->sending, NULL);
-	pthread_mutex_init(&session->to_node, NULL);
 	pthread_cond_init(&session->arrived, NULL);
 	pthread_cond_init(&session->piece_done, NULL);
 	session->wake_fd = eventfd(0, EFD_CLOEXEC);
@@ -45,12 +44,12 @@ void session_destroy(struct session **session_pointer)
 	if (session->shared_fd >= 0)
 		close(session->shared_fd);
 	net_shared_destroy(&session->shared);
+	node_end_finish(&session->node);
 	buffer_finish(&session->open_head);
 	pthread_cond_destroy(&session->arrived);
 	pthread_cond_destroy(&session->piece_done);
 	pthread_mutex_destroy(&session->lock);
 	pthread_mutex_destroy(&session->sending);
-	pthread_mutex_destroy(&session->to_node);
 	free(session);
 	*session_pointer = NULL;
 }

@@ -25,6 +25,7 @@
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/include/exogpu/exogpu.h"
+#include "engine/worker/node_end.h"
 
 #include <pthread.h>
 
@@ -134,8 +135,9 @@ struct session {
 	const char *cache_directory; // or NULL
 	uint64_t memory_limit_bytes; // of all devices together; 0: none
 	bool confined;               // what a tenant's code could do as this process is bounded by the sandbox
-	int node_fd, wake_fd;
-	int stream_fd; // -1: a spare, until worker.bind brings it (reader.c)
+	struct node_end node;        // the reader's; the driver answers by it
+	int wake_fd;
+	int stream_fd; // -1: a spare, until worker.bind brings it (node_calls.c)
 
 	pthread_mutex_t lock;
 	pthread_cond_t arrived;          // (L) signalled for the driver
@@ -176,7 +178,6 @@ struct session {
 	pthread_t driver;
 	pthread_mutex_t sending; // one message at a time to the server
 	bool message_open;       // (sending) the answer to a read has begun, and not all of its body is in it
-	pthread_mutex_t to_node; // the same, to the node
 };
 
 struct session_params {
@@ -201,6 +202,8 @@ void session_stop(struct session *session);
 
 // ---- calls.c: the line of calls ----
 
+// One that may take a minute, as calls may that name no limit. NULL: no memory.
+struct call *call_create(enum call_kind kind);
 // Put a call (taken) into the line.
 void calls_put(struct session *session, struct call *call);
 unsigned calls_count(struct session *session); // that are not answered
@@ -218,6 +221,10 @@ void watch_return(struct session *session);
 void watch_check(struct session *session);
 // How long the oldest call has been under way; 0 if there is none.
 int64_t watch_oldest_ns(struct session *session);
+
+// ---- node_calls.c ----
+
+void node_calls_init(struct session *session, int fd);
 
 // ---- channel.c ----
 
@@ -248,7 +255,6 @@ void answer_open(struct session *session, struct call *call);
 void answer_more(struct session *session, const uint8_t *body, size_t body_bytes, bool last);
 // Tell the server (params is taken); false: not now, in the middle of an answer. Thread: the driver's.
 bool answer_notice(struct session *session, const char *method, struct json *params);
-void answer_node(struct session *session, const struct json *id, const struct error *error, struct json *result);
 // Say `error` for every unanswered call from `call` on (only for that one unless `all`) as far as the server takes it
 // at once, and end the process. No call goes meanwhile: the driver calls it, or the lock is held.
 _Noreturn void session_end(struct session *session, struct call *call, bool all, const struct error *error);

@@ -1,32 +1,29 @@
-/* See worker.h. The order of reading: worker_main, serve, answer.
+/* See worker.h. The order of reading: worker_main, serve_first, methods.
  *
  * Owns the socket on descriptor 3. Parameters are checked against the contract before anything runs, as everywhere.
  * It leaves with _exit: a driver's exit handlers have crashed and hung before, and the answer has been sent by then. */
 #include "engine/worker/worker.h"
 
 #include "common/base/clock.h"
-#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/process.h"
 #include "common/wire/contract.h"
-#include "common/wire/message.h"
 #include "engine/backend.h"
 #include "engine/stage.h"
 #include "engine/worker/confine/sandbox.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/instance/instance.h"
+#include "engine/worker/node_end.h"
 #include "engine/worker/session.h"
 #include "engine/worker/verify.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,7 +66,7 @@ static enum status backend_of(const struct json *params, const struct backend **
 	return STATUS_OK;
 }
 
-static enum status answer_enumerate(const struct json *params, struct json **result, struct error *error)
+static enum status enumerate(const struct json *params, struct json **result, struct error *error)
 {
 	const struct backend *backend;
 	struct found *found = NULL;
@@ -106,7 +103,7 @@ static enum status open_device(const struct backend *backend, const struct json 
 	return exogpu_device_open(out, &open, error);
 }
 
-static enum status answer_verify(const struct json *params, struct json **result, struct error *error)
+static enum status verify(const struct json *params, struct json **result, struct error *error)
 {
 	const struct backend *backend;
 	struct exogpu_device *device = NULL;
@@ -155,7 +152,7 @@ static enum status answer_direction(struct json *result, const char *name, struc
 	return status == STATUS_DEVICE_LOST ? error_set(error, status, "%s", fault.message) : STATUS_OK;
 }
 
-static enum status answer_peers(const struct json *params, struct json **result, struct error *error)
+static enum status peers(const struct json *params, struct json **result, struct error *error)
 {
 	const struct backend *backend;
 	struct exogpu_device *devices[2] = {NULL, NULL};
@@ -185,7 +182,7 @@ static enum status answer_peers(const struct json *params, struct json **result,
 	return status;
 }
 
-static enum status answer_compile(const struct json *params, struct json **result, struct error *error)
+static enum status compile(const struct json *params, struct json **result, struct error *error)
 {
 	const struct backend *backend;
 	struct exogpu_device *device = NULL;
@@ -271,12 +268,10 @@ static enum status enter_stream(struct confined *confined, const struct json *pa
 	return enter_sandbox(confined, params, false, error);
 }
 
-// A descriptor that goes with the answer, and is closed then; -1: none.
-static int answer_descriptor = -1;
-
-static struct json *tell_sandbox(const struct sandbox *sandbox)
+// The result of worker.open or worker.instance; the other end of the filter goes with it.
+static struct json *tell_sandbox(struct node_end *node, const struct sandbox *sandbox)
 {
-	answer_descriptor = sandbox->listener;
+	node->passes = sandbox->listener;
 	struct json *told = json_new_object(), *result = json_new_object();
 	json_set(told, "applied", texts(sandbox->applied[0], sizeof(sandbox->applied[0]), sandbox->applied_count));
 	json_set(told, "missing", texts(sandbox->missing[0], sizeof(sandbox->missing[0]), sandbox->missing_count));
@@ -284,16 +279,23 @@ static struct json *tell_sandbox(const struct sandbox *sandbox)
 	return result;
 }
 
-static enum status open_session(const struct contract *contract, const struct json *params, struct json **result,
-				struct error *error)
+static enum status answer(struct node_end *node, const struct message *message, struct json *result)
+{
+	rpc_answer(&node->rpc, message->method, message->id, result, NULL);
+	return STATUS_PENDING;
+}
+
+static enum status open_session(void *arg, const struct message *message, struct error *error)
 {
 	static struct confined confined;
+	struct node_end *node = arg;
+	const struct json *params = message->params;
 	const bool spare = json_get_bool(params, "spare", false);
 	enum status status = enter_stream(&confined, params, error);
 	if (status)
 		return status;
 	const struct session_params open = {
-		.contract = contract,
+		.contract = node->rpc.params.contract,
 		.backend = backend_kind_name(confined.backend->kind),
 		.cache_directory = confined.cache,
 		.memory_limit_bytes = (uint64_t)json_get_integer(params, "memory_limit_bytes", 0),
@@ -306,15 +308,14 @@ static enum status open_session(const struct contract *contract, const struct js
 	status = session_create(&session, &open, error);
 	if (!status)
 		status = session_start(session, error);
-	if (!status)
-		*result = tell_sandbox(&confined.sandbox);
-	return status;
+	return status ? status : answer(node, message, tell_sandbox(node, &confined.sandbox));
 }
 
-static enum status open_instance(const struct contract *contract, const struct json *params, struct json **result,
-				 struct error *error)
+static enum status open_instance(void *arg, const struct message *message, struct error *error)
 {
 	static struct confined confined;
+	struct node_end *node = arg;
+	const struct json *params = message->params;
 	if (fcntl(WORKER_MODEL, F_GETFD) < 0)
 		return error_set(error, STATUS_INVALID_REQUEST, "an instance's worker needs its model on descriptor %d",
 				 WORKER_MODEL);
@@ -329,7 +330,7 @@ static enum status open_instance(const struct contract *contract, const struct j
 		return status;
 	fault_cut(confined.backend->kind, WORKER_MODEL);
 	const struct instance_params open = {
-		.contract = contract,
+		.contract = node->rpc.params.contract,
 		.backend = backend_kind_name(confined.backend->kind),
 		.cache_directory = confined.cache,
 		.node_fd = WORKER_SOCKET,
@@ -342,167 +343,75 @@ static enum status open_instance(const struct contract *contract, const struct j
 	status = instance_create(&instance, &open, error);
 	if (!status)
 		status = instance_start(instance, error);
-	if (!status)
-		*result = tell_sandbox(&confined.sandbox);
-	return status;
+	return status ? status : answer(node, message, tell_sandbox(node, &confined.sandbox));
 }
 
 // ---- one call, one answer ----
 
-static const struct method {
-	const char *name;
-	enum status (*answer)(const struct json *params, struct json **result, struct error *error);
+// What the answer to a call is made by, and how that is done.
+struct once {
+	enum status (*run)(const struct json *params, struct json **result, struct error *error);
 	bool fills_cache, in_no_hurry;
-} methods[] = {
-	{"worker.enumerate", answer_enumerate, false, false},
-	{"worker.verify", answer_verify, true, false},
-	{"worker.peers", answer_peers, false, false},
-	{"worker.compile", answer_compile, true, true},
 };
 
-static enum status send_all(const struct buffer *out, struct error *error);
-
-// The node answers what the filter refuses from now on: without that a driver would wait for it.
-static enum status send_listener(int listener, struct error *error)
-{
-	static const uint8_t empty[] = {4, 0, 0, 0, 0, 0, 0, 0}; // its length, and that of its head
-	struct buffer out;
-	if (listener < 0)
-		return STATUS_OK;
-	answer_descriptor = listener;
-	buffer_init(&out, sizeof(empty));
-	enum status status = buffer_append(&out, empty, sizeof(empty));
-	if (!status)
-		status = send_all(&out, error);
-	buffer_finish(&out);
-	return status;
-}
-
-static enum status answer_once(const struct method *method, const struct json *params, struct json **result,
+static enum status answer_once(struct node_end *node, const struct message *message, const struct once *once,
 			       struct error *error)
 {
 	static struct confined confined;
-	if (method->in_no_hurry && nice(COMPILE_NICE) < 0)
-		log_debug("worker", "the compiler runs as everybody else does");
-	if (method->fills_cache)
-		umask(022); // sessions' workers, which have other users, read the compiled kernels that are kept there
-	enum status status = enter_sandbox(&confined, params, method->fills_cache, error);
-	if (!status)
-		status = send_listener(confined.sandbox.listener, error);
-	if (!status)
-		status = method->answer(params, result, error);
-	fault_escape(confined.backend ? confined.backend->kind : BACKEND_UNKNOWN, confined.cache);
-	return status;
-}
-
-static enum status dispatch(const struct contract *contract, const struct message *message, struct json **result,
-			    struct error *error)
-{
-	const struct contract_method *method = contract_find(contract, message->method);
-	bool opens = method && !strcmp(method->name, "worker.open");
-	if (opens || (method && !strcmp(method->name, "worker.instance"))) {
-		enum status status = contract_check_params(contract, method, message->params, error);
-		if (status)
-			return status;
-		return (opens ? open_session : open_instance)(contract, message->params, result, error);
-	}
-	for (size_t i = 0; method && i < sizeof(methods) / sizeof(methods[0]); i++) {
-		if (strcmp(methods[i].name, method->name))
-			continue;
-		enum status status = contract_check_params(contract, method, message->params, error);
-		return status ? status : answer_once(&methods[i], message->params, result, error);
-	}
-	return error_set(error, STATUS_METHOD_NOT_FOUND, "a worker has no method %s", message->method);
-}
-
-static enum status send_all(const struct buffer *out, struct error *error)
-{
-	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof(answer_descriptor))] = {0};
-	for (size_t sent = 0; sent < out->length;) {
-		struct iovec part = {.iov_base = out->data + sent, .iov_len = out->length - sent};
-		struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-		if (answer_descriptor >= 0) {
-			message.msg_control = room;
-			message.msg_controllen = sizeof(room);
-			struct cmsghdr *one = CMSG_FIRSTHDR(&message);
-			*one = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-						.cmsg_type = SCM_RIGHTS,
-						.cmsg_len = CMSG_LEN(sizeof(answer_descriptor))};
-			memcpy(CMSG_DATA(one), &answer_descriptor, sizeof(answer_descriptor));
-		}
-		ssize_t wrote = sendmsg(WORKER_SOCKET, &message, MSG_NOSIGNAL);
-		if (wrote < 0 && errno == EINTR)
-			continue;
-		if (answer_descriptor >= 0)
-			close(answer_descriptor);
-		answer_descriptor = -1;
-		if (wrote < 0)
-			return error_errno(error, STATUS_UNAVAILABLE, errno, "answering the node");
-		sent += (size_t)wrote;
-	}
-	return STATUS_OK;
-}
-
-// Decode one frame, run it, send the answer. An error of the call is an answer, too, and no error of this function.
-static enum status answer(const struct contract *contract, const uint8_t *frame, size_t length, struct error *error)
-{
-	struct buffer head, out;
-	struct message message = {0};
-	struct error fault = {0};
 	struct json *result = NULL;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	buffer_init(&out, LIMIT_WORKER_MESSAGE_BYTES);
-	enum status status = message_decode(&message, frame, length, &fault);
-	if (!status && message.kind != MESSAGE_REQUEST)
-		status = error_set(&fault, STATUS_INVALID_REQUEST, "a worker answers requests only");
-	if (!status)
-		status = dispatch(contract, &message, &result, &fault);
-	if (status) {
-		error_set(&fault, status, "%s", status_text(status));
-		message_print_error(&head, message.id, &fault);
-	} else {
-		message_print_result(&head, message.id, result);
+	if (once->in_no_hurry && nice(COMPILE_NICE) < 0)
+		log_debug("worker", "the compiler runs as everybody else does");
+	if (once->fills_cache)
+		umask(022); // sessions' workers, which have other users, read the compiled kernels that are kept there
+	enum status status = enter_sandbox(&confined, message->params, once->fills_cache, error);
+	// The node answers what the filter refuses from now on: without that a driver would wait for it.
+	if (!status && confined.sandbox.listener >= 0) {
+		node->passes = confined.sandbox.listener;
+		status = node_end_pass(node);
 	}
-	status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
-	if (!head.failed && !status)
-		status = send_all(&out, error);
-	else
-		status = error_set(error, STATUS_LIMIT_EXCEEDED, "the answer is over %d bytes", LIMIT_HEAD_BYTES);
-	message_finish(&message);
-	buffer_finish(&head);
-	buffer_finish(&out);
-	return status;
+	if (!status)
+		status = once->run(message->params, &result, error);
+	fault_escape(confined.backend ? confined.backend->kind : BACKEND_UNKNOWN, confined.cache);
+	return status ? status : answer(node, message, result);
 }
 
-// Read one request from the socket, and not a byte behind it, and answer it. The end of the socket is no error.
-static enum status serve(const struct contract *contract, struct error *error)
+static enum status serve_enumerate(void *arg, const struct message *message, struct error *error)
 {
-	struct buffer in;
-	const uint8_t *frame = NULL;
-	size_t frame_bytes = 0, used = 0;
-	enum status status = STATUS_OK;
-	buffer_init(&in, LIMIT_WORKER_MESSAGE_BYTES);
-	while (!status && !used) {
-		uint8_t bytes[16384];
-		size_t left = message_left(&in);
-		ssize_t got = recv(WORKER_SOCKET, bytes, left < sizeof(bytes) ? left : sizeof(bytes), 0);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			status = error_errno(error, STATUS_UNAVAILABLE, errno, "reading from the node");
-		if (got <= 0)
-			goto done;
-		status = buffer_append(&in, bytes, (size_t)got);
-		if (!status)
-			status = message_next(&in, &frame, &frame_bytes, &used);
-		if (status)
-			error_set(error, status, "a message over %d bytes", LIMIT_WORKER_MESSAGE_BYTES);
-	}
-	if (!status)
-		status = answer(contract, frame, frame_bytes, error);
-done:
-	buffer_finish(&in);
-	return status;
+	return answer_once(arg, message, &(const struct once){.run = enumerate}, error);
+}
+
+static enum status serve_verify(void *arg, const struct message *message, struct error *error)
+{
+	return answer_once(arg, message, &(const struct once){.run = verify, .fills_cache = true}, error);
+}
+
+static enum status serve_peers(void *arg, const struct message *message, struct error *error)
+{
+	return answer_once(arg, message, &(const struct once){.run = peers}, error);
+}
+
+static enum status serve_compile(void *arg, const struct message *message, struct error *error)
+{
+	return answer_once(arg, message, &(const struct once){.run = compile, .fills_cache = true, .in_no_hurry = true},
+			   error);
+}
+
+static const struct rpc_method methods[] = {
+	{"worker.enumerate", serve_enumerate}, {"worker.verify", serve_verify}, {"worker.peers", serve_peers},
+	{"worker.compile", serve_compile},     {"worker.open", open_session},   {"worker.instance", open_instance},
+};
+
+// Serve the first call. The end of the socket is no error.
+static enum status serve_first(const struct contract *contract, struct error *error)
+{
+	struct node_end node;
+	node_end_init(&node, &(struct node_end_params){.contract = contract,
+						       .fd = WORKER_SOCKET,
+						       .methods = methods,
+						       .method_count = sizeof(methods) / sizeof(methods[0])});
+	const enum status status = node_end_serve(&node, true, error);
+	node_end_finish(&node);
+	return status == STATUS_UNAVAILABLE ? STATUS_OK : status;
 }
 
 int worker_main(int argc, char **argv)
@@ -527,7 +436,7 @@ int worker_main(int argc, char **argv)
 	if (!status)
 		status = contract_create(&contract, CONTRACT_NODE, &error);
 	if (!status)
-		status = serve(contract, &error);
+		status = serve_first(contract, &error);
 	if (!status && session)
 		status = reader_run(session, &error);
 	else if (!status && instance)

@@ -80,10 +80,10 @@ struct instance_device {
 
 struct instance {
 	const struct contract *contract;
-	const char *backend;         // as exogpu_open takes it
-	const char *cache_directory; // or NULL
-	int node_fd, stream_fd, model_fd, wake_fd;
-	int ring_in_fd, ring_out_fd; // -1: it is the whole model
+	const char *backend;                       // as exogpu_open takes it
+	const char *cache_directory;               // or NULL
+	int node_fd, stream_fd, model_fd, wake_fd; // node_fd: the reader's, by its node_end
+	int ring_in_fd, ring_out_fd;               // -1: it is the whole model
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;            // (L) signalled for the driver

@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "engine/worker/instance/instance_ring.h"
+#include "engine/worker/node_end.h"
 #include "engine/worker/worker.h"
 
 #include <errno.h>
@@ -27,48 +28,18 @@ enum {
 
 struct reader {
 	struct instance *instance;
-	struct buffer from_node, in, sending; // `sending`: taken from the queue
-	size_t sent;                          // of `sending`
+	struct node_end node;
+	struct buffer in, sending; // `sending`: taken from the queue
+	size_t sent;               // of `sending`
 };
 
-// ---- what the node is told ----
+// ---- the node ----
 
-// The head (empty, if it could not be printed, as `status` says) goes whole.
-static void send_to_node(const struct instance *instance, enum status status, struct buffer *head)
+static void tell_busy(struct reader *reader, size_t bytes)
 {
-	struct buffer out;
-	buffer_init(&out, LIMIT_HEAD_BYTES + LENGTHS_BYTES);
-	if (!status)
-		status = message_encode_stream(&out, (const char *)head->data, head->length, NULL, 0);
-	for (size_t sent = 0; !status && sent < out.length;) {
-		ssize_t wrote = send(instance->node_fd, out.data + sent, out.length - sent, MSG_NOSIGNAL);
-		if (wrote < 0 && errno != EINTR)
-			break; // it is gone: that is seen by receiving
-		sent += wrote > 0 ? (size_t)wrote : 0;
-	}
-	buffer_finish(head);
-	buffer_finish(&out);
-}
-
-static void answer_node(const struct instance *instance, const struct json *id, const struct error *error,
-			struct json *result)
-{
-	struct buffer head;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	if (error)
-		json_destroy(&result);
-	enum status status = error ? message_print_error(&head, id, error) : message_print_result(&head, id, result);
-	send_to_node(instance, status, &head);
-}
-
-static void tell_busy(const struct instance *instance, size_t bytes)
-{
-	struct buffer head;
 	struct json *params = json_new_object();
 	json_set_integer(params, "ms", LONG_MS + (int64_t)(bytes / LONG_BYTES_PER_MS));
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	enum status status = message_print_call(&head, NULL, "worker.busy", params);
-	send_to_node(instance, status, &head);
+	rpc_notify(&reader->node.rpc, "worker.busy", params);
 }
 
 // How long the oldest of what is under way has been.
@@ -82,23 +53,17 @@ static int64_t oldest_ns(struct instance *instance)
 	return since_ns ? clock_steady_ns() - since_ns : 0;
 }
 
-static void node_call(struct reader *reader, const uint8_t *frame, size_t length)
+static enum status ping(void *arg, const struct message *message, struct error *error)
 {
-	struct instance *instance = reader->instance;
-	struct message message;
-	struct error error = {0};
-	enum status status = message_decode(&message, frame, length, &error);
-	if (!status && (message.kind != MESSAGE_REQUEST || strcmp(message.method, "worker.ping") != 0))
-		status = error_set(&error, STATUS_METHOD_NOT_FOUND,
-				   "a model instance answers its node worker.ping only");
-	if (!status)
-		status = contract_check_params(instance->contract, contract_find(instance->contract, message.method),
-					       message.params, &error);
+	struct node_end *node = arg;
 	struct json *result = json_new_object();
-	json_set_number(result, "oldest_ms", (double)oldest_ns(instance) * 1e-6);
-	answer_node(instance, message.id, status ? &error : NULL, result);
-	message_finish(&message);
+	(void)error;
+	json_set_number(result, "oldest_ms", (double)oldest_ns(node->owner) * 1e-6);
+	rpc_answer(&node->rpc, message->method, message->id, result, NULL);
+	return STATUS_PENDING;
 }
+
+static const struct rpc_method node_methods[] = {{"worker.ping", ping}};
 
 // ---- the server's calls ----
 
@@ -264,7 +229,7 @@ static enum status serve_messages(struct reader *reader, struct error *error)
 			return error_set(error, STATUS_INVALID_REQUEST, "what comes is not framed as messages are");
 		if (used) {
 			if (length >= LONG_BYTES)
-				tell_busy(reader->instance, length);
+				tell_busy(reader, length);
 			status = server_call(reader, frame, length, error);
 			buffer_consume(&reader->in, used);
 		}
@@ -286,23 +251,6 @@ static enum status receive(int fd, struct buffer *in, struct error *error)
 	in->length += (size_t)got;
 	in->data[in->length] = 0;
 	return STATUS_OK;
-}
-
-static enum status serve_node(struct reader *reader, struct error *error)
-{
-	const uint8_t *frame;
-	size_t length, used = 1;
-	enum status status = receive(reader->instance->node_fd, &reader->from_node, error);
-	while (!status && used) {
-		status = message_next(&reader->from_node, &frame, &length, &used);
-		if (status)
-			return error_set(error, STATUS_INVALID_REQUEST, "a message of the node is too long");
-		if (used) {
-			node_call(reader, frame, length);
-			buffer_consume(&reader->from_node, used);
-		}
-	}
-	return status;
 }
 
 // ---- the queue ----
@@ -392,7 +340,12 @@ enum status instance_read(struct instance *instance, struct error *error)
 {
 	struct reader reader = {.instance = instance};
 	enum status status = STATUS_OK;
-	buffer_init(&reader.from_node, LIMIT_HEAD_BYTES + LENGTHS_BYTES + READ_BYTES);
+	node_end_init(&reader.node,
+		      &(struct node_end_params){.contract = instance->contract,
+						.fd = instance->node_fd,
+						.methods = node_methods,
+						.method_count = sizeof(node_methods) / sizeof(node_methods[0]),
+						.owner = instance});
 	buffer_init(&reader.in, LIMIT_WORKER_MESSAGE_BYTES + LENGTHS_BYTES + READ_BYTES);
 	buffer_init(&reader.sending, instance->queue.maximum);
 	while (!status) {
@@ -410,13 +363,13 @@ enum status instance_read(struct instance *instance, struct error *error)
 			;
 		watch(&reader);
 		if (fds[0].revents)
-			status = serve_node(&reader, error);
+			status = node_end_serve(&reader.node, false, error);
 		if (!status && more == POLLRDHUP && fds[1].revents & POLLRDHUP)
 			status = STATUS_UNAVAILABLE;
 		if (!status)
 			status = serve_server(&reader, &fds[1], error);
 	}
-	buffer_finish(&reader.from_node);
+	node_end_finish(&reader.node);
 	buffer_finish(&reader.in);
 	buffer_finish(&reader.sending);
 	return status == STATUS_UNAVAILABLE ? STATUS_OK : status;

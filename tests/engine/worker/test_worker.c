@@ -229,7 +229,6 @@ static void bad_calls_are_answered(void **state)
 		 -32602},
 		{"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"worker.enumerate\",\"params\":{\"backend\":\"hip\"}}",
 		 -32004},
-		{"{\"jsonrpc\":\"2.0\",\"method\":\"worker.enumerate\",\"params\":{\"backend\":\"cpu\"}}", -32600},
 		{"{\"jsonrpc\":\"2.0\",\"id\":1}", -32600},
 		{"{\"jsonrpc\"", -32700},
 	};
@@ -243,6 +242,17 @@ static void bad_calls_are_answered(void **state)
 		assert_int_equal(json_get_integer(outcome.message.error, "code", 0), calls[i].code);
 		finish(&outcome);
 	}
+}
+
+static void a_notification_is_not_answered(void **state)
+{
+	(void)state;
+	struct outcome outcome = call(
+		"{\"jsonrpc\":\"2.0\",\"method\":\"worker.enumerate\",\"params\":{\"backend\":\"cpu\"}}", NULL);
+	assert_false(outcome.answered);
+	assert_true(WIFEXITED(outcome.wait_status));
+	assert_int_equal(WEXITSTATUS(outcome.wait_status), 0);
+	finish(&outcome);
 }
 
 static void broken_frames_and_the_end_of_the_socket_end_it(void **state)
@@ -316,6 +326,7 @@ int main(void)
 		cmocka_unit_test(missing_library_is_told),
 		cmocka_unit_test(unknown_device_is_not_found),
 		cmocka_unit_test(bad_calls_are_answered),
+		cmocka_unit_test(a_notification_is_not_answered),
 		cmocka_unit_test(broken_frames_and_the_end_of_the_socket_end_it),
 		cmocka_unit_test(faults_are_seen),
 	};
