@@ -14,11 +14,12 @@
 // The end of a call. `result` fits the contract and lasts as long as the callback; NULL unless `status` is STATUS_OK.
 typedef void rpc_done(void *context, enum status status, const struct json *result, const struct error *error);
 
+// Serve a call or notification whose params fit. STATUS_OK is answered {}, an error with `error`, and after
+// STATUS_PENDING the method answers itself, by rpc_answer, now or later.
+typedef enum status rpc_serve(void *arg, const struct message *message, struct error *error);
 struct rpc_method {
 	const char *name;
-	// Serve a call or notification whose params fit. STATUS_OK is answered {}, an error with `error`, and after
-	// STATUS_PENDING the method answers itself, by rpc_answer, now or later.
-	enum status (*serve)(void *arg, const struct message *message, struct error *error);
+	rpc_serve *serve;
 };
 
 // Bytes that go with a message. `holder`: whatever `send` needs to know of who owns them.

@@ -167,15 +167,11 @@ static void check_told(void)
 
 static void tell_other(const struct message *message)
 {
-	struct link *link = links_find(world.links, id_of(0));
-	if (!link)
-		return;
-	if (message->kind == MESSAGE_RESULT || message->kind == MESSAGE_ERROR)
-		link_models_answered(link, 0, message, NULL);
-	else if (!strcmp(message->method, "model.piece") &&
-		 !contract_check_params(world.contract, contract_find(world.contract, "model.piece"), message->params,
-					NULL))
-		link_models_serve(link, message);
+	struct link_conn conn = {.links = world.links, .link = links_find(world.links, id_of(0))};
+	struct error error = {0};
+	if (conn.link && message->method && !strcmp(message->method, "model.piece") &&
+	    !contract_check_params(world.contract, contract_find(world.contract, "model.piece"), message->params, NULL))
+		link_serve_piece(&conn, message, &error);
 }
 
 // None of them has a link that is up: nobody can be asked, whatever is said of them.

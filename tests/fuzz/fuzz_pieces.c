@@ -18,7 +18,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { LINES = 64, GAPS = 5, PEERS = 2, MOST_BODY = 2 * LIMIT_LINK_READ_BYTES };
+enum { LINES = 64, GAPS = 5, PEERS = 2, MOST_BODY = 2 * LIMIT_LINK_READ_BYTES, ASKED = 256 };
 
 static struct {
 	struct contract *contract;
@@ -30,6 +30,11 @@ static struct {
 	struct model model;
 	struct job *jobs, **last_job;
 	int64_t last_id[1 + PEERS]; // that the server, and each node, was asked with
+	struct {
+		struct link *link; // NULL: it is answered
+		struct link_call call;
+	} asked[ASKED]; // (asked_count): of nodes; the id is the index
+	size_t asked_count;
 	bool written[GAPS];
 	unsigned ends;
 	struct net_frame *body; // of the message that is being heard
@@ -52,7 +57,7 @@ enum status __wrap_net_conn_take_parts(struct net_conn *conn, const uint8_t *byt
 void __wrap_node_models_put_job(struct node_models *models, struct job *job);
 void __wrap_node_models_fail(struct fetch *fetch, const struct error *error);
 void __wrap_node_models_finish(struct fetch *fetch);
-void __wrap_link_call(struct link *link, int64_t id, const char *method, struct json *params);
+enum status __wrap_link_call(struct link *link, const struct link_call *call);
 
 static size_t gap_of(uint64_t offset, uint64_t bytes)
 {
@@ -92,12 +97,40 @@ enum status __wrap_net_conn_take_parts(struct net_conn *conn, const uint8_t *byt
 	return STATUS_OK;
 }
 
-void __wrap_link_call(struct link *link, int64_t id, const char *method, struct json *params)
+enum status __wrap_link_call(struct link *link, const struct link_call *call)
 {
-	require(link->conn && id % LINK_CALL_KINDS == LINK_CALL_READ);
-	check_asked(method, params);
-	world.last_id[1 + (link - world.peers)] = id;
+	struct json *params = call->params;
+	require(link->conn && call->patience_ms);
+	check_asked(call->method, params);
 	json_destroy(&params);
+	if (world.asked_count == ASKED)
+		return STATUS_UNAVAILABLE;
+	world.asked[world.asked_count].link = link;
+	world.asked[world.asked_count].call = *call;
+	world.last_id[1 + (link - world.peers)] = (int64_t)world.asked_count++;
+	return STATUS_OK;
+}
+
+// As links.c and rpc.c do.
+static void answer_call(size_t id, const struct json *result, const struct error *error)
+{
+	struct link *link = world.asked[id].link;
+	const struct link_call *call = &world.asked[id].call;
+	world.asked[id].link = NULL;
+	call->answered(link, &(struct link_answer){.context = call->context,
+						   .number = call->number,
+						   .result = result,
+						   .body = error ? NULL : world.body,
+						   .error = error});
+}
+
+// What waits for this node fails; NULL: for any.
+static void end_calls(const struct link *link)
+{
+	const struct error error = {.status = STATUS_UNAVAILABLE, .message = "the link broke"};
+	for (size_t i = 0; i < world.asked_count; i++)
+		if (world.asked[i].link && (!link || world.asked[i].link == link))
+			answer_call(i, NULL, &error);
 }
 
 void __wrap_node_models_put_job(struct node_models *models, struct job *job)
@@ -158,6 +191,7 @@ static void begin(bool large)
 	world.jobs = NULL;
 	world.last_job = &world.jobs;
 	world.ends = 0;
+	world.asked_count = 0;
 	memset(world.written, 0, sizeof world.written);
 	require(!json_parse(&list, holders, sizeof holders - 1, NULL));
 	require((world.fetch.peers = model_peers_create(&world.links, "mdl_1", list)) != NULL);
@@ -192,10 +226,18 @@ static void hear_peer(struct link *link, const struct buffer *head)
 {
 	struct message message;
 	int64_t id = 0;
-	if (!message_decode_text(&message, buffer_text(head), head->length, NULL) && link->conn &&
-	    (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR) && !json_integer(message.id, &id) &&
-	    id >= 0)
-		link_models_answered(link, id / LINK_CALL_KINDS, &message, world.body);
+	struct error error = {0};
+	const bool heard = !message_decode_text(&message, buffer_text(head), head->length, NULL) && link->conn &&
+			   (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR) &&
+			   !json_integer(message.id, &id) && id >= 0 && (uint64_t)id < world.asked_count &&
+			   world.asked[id].link == link;
+	if (heard && message.kind == MESSAGE_ERROR)
+		message_read_error(&message, &error);
+	else if (heard)
+		contract_check_result(world.contract, contract_find(world.contract, "model.piece"), message.result,
+				      &error);
+	if (heard)
+		answer_call((size_t)id, message.result, error.status ? &error : NULL);
 	message_finish(&message);
 }
 
@@ -236,7 +278,7 @@ static void turn(const uint8_t *line, size_t length)
 	case 'P':
 	case 'Q':
 		world.peers[line[0] - 'P'].conn = NULL;
-		link_models_down(&world.peers[line[0] - 'P']);
+		end_calls(&world.peers[line[0] - 'P']);
 		break;
 	case 'w':
 		job_done(STATUS_OK);
@@ -268,6 +310,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (world.jobs)
 		job_done(STATUS_OK);
 	require(!world.links.reads);
+	end_calls(NULL);
 	model_peers_destroy(&world.fetch.peers);
 	return 0;
 }

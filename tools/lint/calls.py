@@ -26,7 +26,8 @@ HARMLESS_IN_TESTS = {"system", "popen", "rand", "srand", "random"}
 CALL = re.compile(r"(?<![\w.])(?<!->)(%s)\s*\(" % "|".join(BANNED))
 PLAIN_SIGNAL = re.compile(r"signal\s*\(\w+, SIG_(?:DFL|IGN)\)")
 # The declarations of a vendor's interface keep the vendor's names.
-TYPEDEF = re.compile(r"^\s*typedef\s+(?:struct|enum|union)\b(?!\s+(?:CU|nvml|hip|Vk))", re.M)
+# Not that of a function, which has no tag.
+TYPEDEF = re.compile(r"^\s*typedef\s+(?:struct|enum|union)\b(?!\s+(?:CU|nvml|hip|Vk))(?!\s+\w+\s+\w+\()", re.M)
 
 
 def check(tree):

@@ -9,7 +9,7 @@ from tree import error, line_of
 PRINTS = re.compile(r"(?<!\w)message_print_call(?:_of)?\s*\(")
 REMAIN = {
     "engine/node/workers/handed.c", "engine/node/links/hops_ways.c",
-    "engine/node/links/links.c", "engine/node/models/models_pieces.c", "engine/node/links/relay.c",
+    "engine/node/models/models_pieces.c", "engine/node/links/relay.c",
     "engine/worker/answer.c", "engine/worker/instance/instance.c",
     "engine/worker/instance/ring_message.c", "server/cli/client.c", "server/tenants/calls.c",
     "server/tenants/hop.c", "server/tenants/tenants.c",

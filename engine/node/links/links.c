@@ -4,7 +4,8 @@
  * (link_conn) are dialled by the end with the lower id, or come to the other; each is a link's only once the handshake
  * has shown whose it is, and peer.hello has said the same. One that comes while the link is up takes the place of that
  * connection: the end that dials knows when the old one is gone. Nodes that the server has not told of are refused.
- * What a peer says is checked against the contract; what breaks it ends the connection. */
+ * What a peer says is checked against the contract; what breaks it ends the connection. One that ends in the middle of
+ * a callback of its own is there until that returns. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "engine/node/links/links_inside.h"
@@ -21,6 +22,7 @@ enum {
 	REPORT_MS = 5000,
 	REPORT_SOON_MS = 50,
 	REFUSAL_MS = 60000,
+	CALLS = 1024, // to another node, that wait
 };
 static const char node_uri[] = "exogpu:node:";
 
@@ -36,43 +38,76 @@ struct link *links_find(struct links *links, const char *peer_id)
 
 // ---- what is sent ----
 
-static void send_head(struct link_conn *conn, struct buffer *head, enum status status)
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
 {
-	if (!status)
-		status = net_peer_send(conn->peer, buffer_text(head), head->length, NULL, NULL, 0);
+	struct link_conn *conn = arg;
+	const enum status status = net_peer_send(conn->peer, buffer_text(head), head->length,
+						 body ? body->holder : NULL, body ? body->bytes : NULL,
+						 body ? body->length : 0);
 	if (status)
 		log_warning("node", "a message to %.64s could not be sent: %s", conn->node_id, status_text(status));
-	buffer_finish(head);
+	return status;
 }
 
-static void send_call(struct link_conn *conn, int64_t id, const char *method, struct json *params)
-{
-	struct buffer head;
-	struct json *number = id >= 0 ? json_new_integer(id) : NULL;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	enum status status = message_print_call(&head, number, method, params);
-	json_destroy(&number);
-	send_head(conn, &head, status);
-}
-
-void link_call(struct link *link, int64_t id, const char *method, struct json *params)
+void link_notify(struct link *link, const char *method, struct json *params)
 {
 	if (link->conn)
-		send_call(link->conn, id, method, params);
+		rpc_notify(&link->conn->rpc, method, params);
 	else
 		json_destroy(&params);
 }
 
-void link_answer(struct link *link, const struct json *id, struct json *result, const struct error *error)
+// A call that waits.
+struct asked {
+	struct link_conn *conn;
+	struct link *link;
+	void (*answered)(struct link *link, const struct link_answer *answer);
+	struct link_answer answer;
+};
+
+static void answered(void *context, enum status status, const struct json *result, const struct error *error)
 {
-	struct buffer head;
-	if (!link->conn) {
-		json_destroy(&result);
-		return;
+	struct asked asked = *(struct asked *)context;
+	free(context);
+	asked.answer.result = result;
+	asked.answer.body = status ? NULL : asked.conn->body;
+	asked.answer.error = status ? error : NULL;
+	asked.answered(asked.link, &asked.answer);
+}
+
+enum status link_call(struct link *link, const struct link_call *call)
+{
+	struct json *params = call->params;
+	struct asked *asked = link->conn ? malloc(sizeof(*asked)) : NULL;
+	if (!asked) {
+		json_destroy(&params);
+		return STATUS_UNAVAILABLE;
 	}
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	enum status status = error ? message_print_error(&head, id, error) : message_print_result(&head, id, result);
-	send_head(link->conn, &head, status);
+	*asked = (struct asked){.conn = link->conn,
+				.link = link,
+				.answered = call->answered,
+				.answer = {.context = call->context, .number = call->number}};
+	const struct rpc_body body = {.bytes = call->body ? net_frame_data(call->body) : NULL,
+				      .length = call->body ? net_frame_bytes(call->body) : 0,
+				      .holder = call->body};
+	const enum status status = rpc_call(&link->conn->rpc, &(struct rpc_ask){.method = call->method,
+										.params = params,
+										.patience_ms = call->patience_ms,
+										.done = answered,
+										.context = asked,
+										.body = call->body ? &body : NULL});
+	if (status)
+		free(asked);
+	return status;
+}
+
+void link_answer(struct link *link, const char *method, const struct json *id, struct json *result,
+		 const struct error *error)
+{
+	if (link->conn)
+		rpc_answer(&link->conn->rpc, method, id, result, error);
+	else
+		json_destroy(&result);
 }
 
 // ---- what the server is told ----
@@ -142,44 +177,65 @@ static void refuse(struct link_conn *conn, const char *why)
 	link_conn_end(conn, why);
 }
 
-static void conn_free(struct link_conn *conn)
+// The calls that wait by it are told `why`.
+static void conn_free(struct link_conn *conn, const char *why)
 {
+	struct error error = {0};
 	*conn->at = conn->next;
 	if (conn->next)
 		conn->next->at = conn->at;
 	if (!conn->link)
 		conn->links->strangers--;
 	net_timer_stop(conn->links->params.loop, &conn->patience);
+	error_set(&error, STATUS_UNAVAILABLE, "the link broke: %s", why);
+	rpc_close(&conn->rpc, &error);
 	net_peer_destroy(&conn->peer);
 	free(conn);
+}
+
+// Of a link that has no connection any more.
+static void is_down(struct link *link, struct link_conn *was, const char *why)
+{
+	link->conn = NULL;
+	link_hops_down(link, why);
+	conn_free(was, why);
 }
 
 void link_conn_end(struct link_conn *conn, const char *why)
 {
 	struct link *link = conn->link;
 	char reason[LINK_REASON_BYTES]; // `why` may lie in what goes now
+	if (conn->busy) {
+		if (!conn->end[0])
+			snprintf(conn->end, sizeof conn->end, "%s", why);
+		return;
+	}
 	snprintf(reason, sizeof reason, "%s", why);
 	if (!link || (conn != link->conn && conn != link->trying))
 		log_debug("node", "a connection of %s ends: %s", conn->node_id[0] ? conn->node_id : "a stranger",
 			  reason);
-	bool was_up = link && conn == link->conn, was_tried = link && conn == link->trying;
-	conn_free(conn);
-	if (was_tried) {
-		link->trying = NULL;
-		try_next(link, reason);
-	}
-	if (!was_up)
+	if (!link || conn != link->conn) {
+		const bool was_tried = link && conn == link->trying;
+		conn_free(conn, reason);
+		if (was_tried) {
+			link->trying = NULL;
+			try_next(link, reason);
+		}
 		return;
+	}
 	log_info("node", "the direct link to %.128s is down: %s", link->name, reason);
-	link->conn = NULL;
 	link->up = false;
 	say_down(link, reason);
-	link_hops_down(link, reason);
-	link_models_down(link);
+	is_down(link, conn, reason);
 	links_changed(link->links);
 	link->redial_ms = REDIAL_FIRST_MS;
 	if (link->dials)
 		redial_later(link);
+}
+
+static bool is_greeted(const struct link_conn *conn)
+{
+	return conn->link && conn->link->conn == conn;
 }
 
 // Its peer.hello came: it is the link's connection from here on.
@@ -192,12 +248,8 @@ static void conn_greeted(struct link_conn *conn, struct link *link)
 	conn->link = link;
 	if (link->trying == conn)
 		link->trying = NULL;
-	link->conn = NULL;
-	if (old) {
-		conn_free(old);
-		link_hops_down(link, "the link was connected anew");
-		link_models_down(link);
-	}
+	if (old)
+		is_down(link, old, "the link was connected anew");
 	link->conn = conn;
 	link->up = true;
 	link->tried = 0;
@@ -214,21 +266,17 @@ static void conn_greeted(struct link_conn *conn, struct link *link)
 
 // ---- what comes ----
 
-// False: the connection has ended.
-static bool take_hello(struct link_conn *conn, const struct message *message)
+// The first message of a connection; what comes again is passed over.
+static enum status hello(void *arg, const struct message *message, struct error *error)
 {
-	struct error error = {0};
-	const struct links_params *params = &conn->links->params;
-	const struct contract_method *method = contract_find(params->contract, "peer.hello");
-	if (message->kind != MESSAGE_NOTIFICATION || strcmp(message->method, "peer.hello") != 0 ||
-	    contract_check_params(params->contract, method, message->params, &error)) {
-		link_conn_end(conn, "it does not begin with peer.hello");
-		return false;
-	}
+	struct link_conn *conn = arg;
 	char why[LINK_REASON_BYTES];
 	int64_t protocol = json_get_integer(message->params, "protocol", 0);
 	const char *node_id = json_get_string(message->params, "node_id", "");
 	struct link *link = links_find(conn->links, conn->node_id);
+	(void)error;
+	if (is_greeted(conn))
+		return STATUS_OK;
 	if (protocol != PROTOCOL)
 		snprintf(why, sizeof why, "it speaks version %lld of links, this node %d: bring both to one version",
 			 (long long)protocol, PROTOCOL);
@@ -238,48 +286,29 @@ static bool take_hello(struct link_conn *conn, const struct message *message)
 		snprintf(why, sizeof why, "the server has not told of it");
 	else {
 		conn_greeted(conn, link);
-		return true;
+		return STATUS_OK;
 	}
 	refuse(conn, why);
-	return false;
+	return STATUS_OK;
 }
 
-// A call, or a notification, of a node that is known. False: it is none that is served.
-static bool serve_call(struct link *link, const struct message *message, struct net_frame *body)
+static enum status admit(void *arg, const struct contract_method *method, struct error *error)
 {
-	struct error error = {0};
-	const struct contract *contract = link->links->params.contract;
-	const struct contract_method *method = contract_find(contract, message->method);
-	if (!method || !method->direction || strcmp(method->direction, "node-to-node") != 0) {
-		error_set(&error, STATUS_METHOD_NOT_FOUND, "links have no method %.64s", message->method);
-		if (message->id) // a newer version may notify of something else
-			link_answer(link, message->id, NULL, &error);
-		return true;
-	}
-	if (contract_check_params(contract, method, message->params, &error))
-		return false;
-	if (!strncmp(message->method, "hop.", 4))
-		link_hops_serve(link, message, body);
-	else if (!strcmp(message->method, "model.piece"))
-		link_models_serve(link, message);
-	else
-		link_measures_serve(link, message, body);
-	return true;
+	return is_greeted(arg) || !strcmp(method->name, "peer.hello")
+		       ? STATUS_OK
+		       : error_set(error, STATUS_UNAUTHENTICATED, "say peer.hello first");
 }
 
-static void take_answer(struct link *link, const struct message *message, struct net_frame *body)
-{
-	int64_t id = 0;
-	if (json_integer(message->id, &id) || id < 0)
-		return;
-	enum link_call call = (enum link_call)(id % LINK_CALL_KINDS);
-	if (call == LINK_CALL_HOP)
-		link_hops_answered(link, id / LINK_CALL_KINDS, message);
-	else if (call == LINK_CALL_READ)
-		link_models_answered(link, id / LINK_CALL_KINDS, message, body);
-	else
-		link_measures_answered(link, call, id / LINK_CALL_KINDS, message);
-}
+static const struct rpc_method methods[] = {
+	{"peer.hello", hello},
+	{"peer.ping", link_serve_ping},
+	{"peer.burst", link_serve_burst},
+	{"model.piece", link_serve_piece},
+	{"hop.open", link_serve_hop_open},
+	{"hop.data", link_serve_hop_data},
+	{"hop.taken", link_serve_hop_taken},
+	{"hop.close", link_serve_hop_close},
+};
 
 static bool too_many_calls(struct link_conn *conn)
 {
@@ -291,29 +320,41 @@ static bool too_many_calls(struct link_conn *conn)
 	return ++conn->calls > LIMIT_LINK_CALLS_PER_S;
 }
 
+static void take_message(struct link_conn *conn, const uint8_t *head, size_t head_bytes)
+{
+	struct error error = {0};
+	const enum rpc_heard heard = rpc_receive(&conn->rpc, head, head_bytes, false, &error);
+	if (heard == RPC_GARBAGE)
+		link_conn_end(conn, "it sends what is no message");
+	else if (!is_greeted(conn))
+		link_conn_end(conn, "it does not begin with peer.hello");
+	else if (heard == RPC_REFUSED && error.status != STATUS_METHOD_NOT_FOUND) // a newer version may have more
+		link_conn_end(conn, "what it sends does not fit the contract");
+}
+
+static void not_busy(struct link_conn *conn)
+{
+	conn->busy = false;
+	if (conn->end[0])
+		link_conn_end(conn, conn->end);
+}
+
 static void conn_message(void *user, struct net_peer *peer, const uint8_t *head, size_t head_bytes,
 			 struct net_frame *body)
 {
 	struct link_conn *conn = user;
-	struct message message = {0};
-	struct error error = {0};
 	(void)peer;
-	bool up = conn->link && conn->link->conn == conn;
-	if (up && link_hops_data(conn->link, head, head_bytes, body))
+	if (is_greeted(conn) && link_hops_data(conn->link, head, head_bytes, body))
 		return;
 	if (too_many_calls(conn)) {
 		link_conn_end(conn, "it sends too many messages");
 		return;
 	}
-	if (message_decode_text(&message, (const char *)head, head_bytes, &error))
-		link_conn_end(conn, "it sends what is no message");
-	else if (!up)
-		take_hello(conn, &message);
-	else if (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR)
-		take_answer(conn->link, &message, body);
-	else if (!serve_call(conn->link, &message, body))
-		link_conn_end(conn, "what it sends does not fit the contract");
-	message_finish(&message);
+	conn->busy = true;
+	conn->body = body;
+	take_message(conn, head, head_bytes);
+	conn->body = NULL;
+	not_busy(conn);
 }
 
 static void no_hello(void *arg)
@@ -346,14 +387,14 @@ static void conn_opened(void *user, struct net_peer *peer, const struct net_cert
 	json_set_integer(params, "protocol", PROTOCOL);
 	json_set_string(params, "node_id", links->node_id);
 	net_timer_start(links->params.loop, &conn->patience, LIMIT_LOGIN_MS, no_hello, conn);
-	send_call(conn, -1, "peer.hello", params);
+	rpc_notify(&conn->rpc, "peer.hello", params);
 }
 
 static void conn_drained(void *user, struct net_peer *peer)
 {
 	struct link_conn *conn = user;
 	(void)peer;
-	if (conn->link && conn->link->conn == conn)
+	if (is_greeted(conn))
 		link_hops_drained(conn->link);
 }
 
@@ -374,6 +415,16 @@ static struct link_conn *conn_create(struct links *links, struct link *link)
 		return NULL;
 	conn->links = links;
 	conn->link = link;
+	rpc_init(&conn->rpc, &(struct rpc_params){.contract = links->params.contract,
+						  .serves = "node-to-node",
+						  .peer = "the other node",
+						  .methods = methods,
+						  .method_count = sizeof methods / sizeof *methods,
+						  .most_calls = CALLS,
+						  .send = send_message,
+						  .admit = admit,
+						  .now_ms = clock_steady_ms,
+						  .arg = conn});
 	conn->at = &links->conns;
 	conn->next = links->conns;
 	if (conn->next)
@@ -412,7 +463,7 @@ static void dial(void *arg)
 						    .user = conn};
 	if (!conn || net_peer_dial(&conn->peer, links->params.loop, &params, &error)) {
 		if (conn)
-			conn_free(conn);
+			conn_free(conn, "it could not be dialled");
 		try_next(link, error.message[0] ? error.message : "out of memory");
 		return;
 	}
@@ -469,19 +520,19 @@ static struct link *add(struct links *links, const char *peer_id)
 	return link;
 }
 
-static void drop(struct links *links, struct link *link)
+static void drop(struct links *links, struct link *link, const char *why)
 {
 	struct link **at = &links->first;
 	while (*at != link)
 		at = &(*at)->next;
 	*at = link->next;
 	net_timer_stop(links->params.loop, &link->redial);
-	link_hops_down(link, "the other node is not in the cluster any more");
-	link_models_down(link);
+	link->conn = NULL;
+	link_hops_down(link, why);
 	for (struct link_conn *conn = links->conns, *next; conn; conn = next) {
 		next = conn->next;
 		if (conn->link == link)
-			conn_free(conn);
+			conn_free(conn, why);
 	}
 	free(link);
 }
@@ -514,7 +565,7 @@ void links_set_peers(struct links *links, const struct json *params)
 	for (struct link *link = links->first, *next; link; link = next) {
 		next = link->next;
 		if (!link->wanted)
-			drop(links, link);
+			drop(links, link, "the other node is not in the cluster any more");
 	}
 	links_changed(links);
 }
@@ -536,6 +587,13 @@ static enum status show_certificate(struct links *links, struct error *error)
 	return STATUS_OK;
 }
 
+static void expire(struct link_conn *conn)
+{
+	conn->busy = true;
+	rpc_expire(&conn->rpc);
+	not_busy(conn);
+}
+
 static void on_second(void *arg)
 {
 	struct links *links = arg;
@@ -549,8 +607,9 @@ static void on_second(void *arg)
 			link_conn_end(link->conn, "the other node was silent for 8 s");
 		if (link->conn)
 			link_measures_second(link);
+		if (link->conn)
+			expire(link->conn);
 	}
-	links_models_second(links);
 	links_measure_server(links);
 	if (clock_steady_ms() - links->reported_ms >= REPORT_MS - SECOND_MS / 2)
 		report(links);
@@ -600,9 +659,9 @@ void links_destroy(struct links **pointer)
 	links_hops_finish(links);
 	links_models_finish(links);
 	while (links->first)
-		drop(links, links->first);
+		drop(links, links->first, "the node stops");
 	while (links->conns)
-		conn_free(links->conns);
+		conn_free(links->conns, "the node stops");
 	net_timer_stop(links->params.loop, &links->report);
 	net_timer_stop(links->params.loop, &links->turn);
 	net_peer_listener_destroy(&links->listener);

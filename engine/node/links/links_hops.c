@@ -282,7 +282,7 @@ static void pass_on(struct link_hop *hop, struct net_frame *frame)
 		json_set_integer(params, "channel", hop->channel);
 		json_set_integer(params, "bytes", (int64_t)hop->passed);
 		hop->taken = hop->passed;
-		link_call(hop->link, -1, "hop.taken", params);
+		link_notify(hop->link, "hop.taken", params);
 	}
 	leave(links);
 }
@@ -385,6 +385,8 @@ static void look_for_ask(struct link_hop *hop)
 	}
 }
 
+static void hop_answered(struct link *link, const struct link_answer *answer);
+
 enum status link_hop_open(struct link_hop **out, struct links *links, const struct link_hop_params *params,
 			  struct error *error)
 {
@@ -427,7 +429,10 @@ enum status link_hop_open(struct link_hop **out, struct links *links, const stru
 	json_set_string(ask, "hop_id", hop->hop_id);
 	json_set_string(ask, "key", hop->key);
 	json_set_integer(ask, "channel", hop->channel);
-	link_call(link, (int64_t)hop->channel * LINK_CALL_KINDS + LINK_CALL_HOP, "hop.open", ask);
+	if (link_call(link,
+		      &(struct link_call){
+			      .method = "hop.open", .params = ask, .answered = hop_answered, .number = hop->channel}))
+		end(hop, "the other node could not be asked for it");
 	return STATUS_OK;
 }
 
@@ -436,7 +441,7 @@ static void send_close(struct link *link, uint32_t channel, const char *message)
 	struct json *params = json_new_object();
 	json_set_integer(params, "channel", channel);
 	json_set_string(params, "message", message);
-	link_call(link, -1, "hop.close", params);
+	link_notify(link, "hop.close", params);
 }
 
 void link_hop_destroy(struct link_hop **pointer)
@@ -452,15 +457,17 @@ void link_hop_destroy(struct link_hop **pointer)
 	unlink_hop(hop);
 }
 
-static void serve_open(struct link *link, const struct message *message)
+enum status link_serve_hop_open(void *arg, const struct message *message, struct error *refusal)
 {
+	struct link *link = ((struct link_conn *)arg)->link;
 	struct error error = {0};
 	const char *hop_id = json_get_string(message->params, "hop_id", ""),
 		   *key = json_get_string(message->params, "key", "");
 	uint32_t channel = (uint32_t)json_get_integer(message->params, "channel", 0);
 	struct link_hop *hop = link->links->hops;
+	(void)refusal;
 	if (!message->id)
-		return;
+		return STATUS_OK;
 	while (hop && (hop->link != link || hop->sends || hop->state != HOP_WAITS || strcmp(hop->hop_id, hop_id) != 0 ||
 		       !same_key(hop->key, key)))
 		hop = hop->next;
@@ -474,9 +481,9 @@ static void serve_open(struct link *link, const struct message *message)
 	else if (!(ask = calloc(1, sizeof(*ask))))
 		error_set(&error, STATUS_OUT_OF_MEMORY, "out of memory");
 	if (error.status)
-		link_answer(link, message->id, NULL, &error);
+		link_answer(link, message->method, message->id, NULL, &error);
 	if (!ask)
-		return;
+		return STATUS_PENDING;
 	snprintf(ask->hop_id, sizeof ask->hop_id, "%s", hop_id);
 	snprintf(ask->key, sizeof ask->key, "%s", key);
 	ask->id = json_copy(message->id);
@@ -485,19 +492,41 @@ static void serve_open(struct link *link, const struct message *message)
 	ask->next = link->asks;
 	link->asks = ask;
 	link->ask_count++;
+	return STATUS_PENDING;
 }
 
-static void serve_taken(struct link *link, uint32_t channel, int64_t bytes)
+static uint32_t channel_of(const struct message *message)
 {
-	struct link_hop *hop = find(link, channel, true);
+	return (uint32_t)json_get_integer(message->params, "channel", 0);
+}
+
+// Not in the form that this program sends it in.
+enum status link_serve_hop_data(void *arg, const struct message *message, struct error *error)
+{
+	const struct link_conn *conn = arg;
+	(void)error;
+	take_data(conn->link, channel_of(message), conn->body);
+	return STATUS_OK;
+}
+
+enum status link_serve_hop_taken(void *arg, const struct message *message, struct error *error)
+{
+	struct link *link = ((struct link_conn *)arg)->link;
+	const int64_t bytes = json_get_integer(message->params, "bytes", 0);
+	struct link_hop *hop = find(link, channel_of(message), true);
+	(void)error;
 	if (!hop || (uint64_t)bytes > hop->passed || (uint64_t)bytes < hop->taken)
-		return;
+		return STATUS_OK;
 	hop->taken = (uint64_t)bytes;
 	feed(link->links, link);
+	return STATUS_OK;
 }
 
-static void serve_close(struct link *link, const struct message *message, uint32_t channel)
+enum status link_serve_hop_close(void *arg, const struct message *message, struct error *error)
 {
+	struct link *link = ((struct link_conn *)arg)->link;
+	const uint32_t channel = channel_of(message);
+	(void)error;
 	char why[LINK_REASON_BYTES];
 	for (struct link_ask **at = &link->asks; *at;)
 		if ((*at)->channel == channel)
@@ -506,35 +535,21 @@ static void serve_close(struct link *link, const struct message *message, uint32
 			at = &(*at)->next;
 	struct link_hop *hop = find(link, channel, (channel & 1) == (link->next_channel & 1));
 	if (!hop)
-		return;
+		return STATUS_OK;
 	snprintf(why, sizeof why, "the other node closed it: %.200s",
 		 json_get_string(message->params, "message", "it gives no reason"));
 	end(hop, why);
+	return STATUS_OK;
 }
 
-void link_hops_serve(struct link *link, const struct message *message, struct net_frame *body)
-{
-	uint32_t channel = (uint32_t)json_get_integer(message->params, "channel", 0);
-	if (!strcmp(message->method, "hop.open"))
-		serve_open(link, message);
-	else if (!strcmp(message->method, "hop.data"))
-		take_data(link, channel, body);
-	else if (!strcmp(message->method, "hop.taken"))
-		serve_taken(link, channel, json_get_integer(message->params, "bytes", 0));
-	else if (!strcmp(message->method, "hop.close"))
-		serve_close(link, message, channel);
-}
-
-void link_hops_answered(struct link *link, int64_t number, const struct message *message)
+static void hop_answered(struct link *link, const struct link_answer *answer)
 {
 	struct links *links = link->links;
-	struct error error;
-	struct link_hop *hop = number <= UINT32_MAX ? find(link, (uint32_t)number, true) : NULL;
+	struct link_hop *hop = find(link, (uint32_t)answer->number, true);
 	if (!hop || hop->state != HOP_ASKED)
 		return;
-	if (message->kind == MESSAGE_ERROR) {
-		message_read_error(message, &error);
-		end(hop, error.message);
+	if (answer->error) {
+		end(hop, answer->error->message);
 		return;
 	}
 	hop->state = HOP_OPEN;
@@ -553,7 +568,7 @@ static void look_at(struct link_hop *hop)
 	if (hop->state == HOP_ANSWER) {
 		hop->state = HOP_OPEN;
 		hop->ask_id = NULL;
-		link_answer(hop->link, id, json_new_object(), NULL);
+		link_answer(hop->link, "hop.open", id, json_new_object(), NULL);
 		json_destroy(&id);
 		if (hop->handler->opened)
 			hop->handler->opened(hop->user, hop);
@@ -594,7 +609,7 @@ void link_hops_second(struct link *link)
 			at = &(*at)->next;
 			continue;
 		}
-		link_answer(link, (*at)->id, NULL, &error);
+		link_answer(link, "hop.open", (*at)->id, NULL, &error);
 		drop_ask(link, at);
 	}
 }

@@ -4,8 +4,7 @@
 #pragma once
 #include "common/base/limits.h"
 #include "common/net/peer.h"
-#include "common/wire/contract.h"
-#include "common/wire/message.h"
+#include "common/wire/rpc.h"
 #include "engine/node/links/links.h"
 #include "engine/node/links/links_route.h"
 
@@ -19,15 +18,16 @@ enum {
 	LINK_SERVER_PIECES = 16, // of one to the server, which counts the calls of a node
 };
 
-// The ids of our calls: a number, and in its two lowest bits what was asked.
-enum link_call { LINK_CALL_READ = 0, LINK_CALL_PING = 1, LINK_CALL_BURST = 2, LINK_CALL_HOP = 3, LINK_CALL_KINDS = 4 };
-
 // A connection to another node, from the dial, or its arrival, on.
 struct link_conn {
 	struct link_conn *next, **at;
 	struct links *links;
-	struct link *link;           // whose it is; NULL: one that came, and has not said who it is
-	struct net_peer *peer;       // NULL in net_peer_dial
+	struct link *link;     // whose it is; NULL: one that came, and has not said who it is
+	struct net_peer *peer; // NULL in net_peer_dial
+	struct rpc rpc;
+	struct net_frame *body;      // of the message that is being taken; NULL: it has none
+	bool busy;                   // in a callback: it may end, but is there until that returns
+	char end[LINK_REASON_BYTES]; // why it is to end then; ""
 	char node_id[LINK_ID_BYTES]; // by its certificate; "" before the handshake is done
 	struct net_timer patience;   // until peer.hello came
 	int64_t second;              // in which `calls` came
@@ -115,9 +115,9 @@ struct links {
 	size_t strangers; // of conns: without a link
 	struct link_hop *hops;
 	struct link_hop *gone; // destroyed in a callback; freed when that returns
-	struct link_read *reads;
+	size_t reads;          // parts of models that this node waits for
 	struct link_request *requests;
-	int64_t read_number, read_second;
+	int64_t read_second;
 	unsigned reads_of_second;
 	unsigned in_callback;
 	bool fenced;
@@ -130,27 +130,47 @@ struct links {
 
 // links.c
 struct link *links_find(struct links *links, const char *peer_id);
-void link_conn_end(struct link_conn *conn, const char *why); // conn is not valid afterwards
-// id < 0: a notification. params are taken. body may be NULL.
-void link_call(struct link *link, int64_t id, const char *method, struct json *params);
-void link_answer(struct link *link, const struct json *id, struct json *result, const struct error *error);
+void link_conn_end(struct link_conn *conn, const char *why);                  // conn is not valid afterwards
+void link_notify(struct link *link, const char *method, struct json *params); // params are taken
+struct link_answer {
+	void *context;
+	uint64_t number;
+	const struct json *result;
+	struct net_frame *body;    // NULL: it has none
+	const struct error *error; // NULL: it is an answer
+};
+struct link_call {
+	const char *method;
+	struct json *params;    // taken, also on failure
+	struct net_frame *body; // NULL: none
+	int64_t patience_ms;    // STATUS_TIMEOUT then; 0: it may take as long as the connection lasts
+	// Told once, also when the connection ends (STATUS_UNAVAILABLE).
+	void (*answered)(struct link *link, const struct link_answer *answer);
+	void *context; // of the answer
+	uint64_t number;
+};
+// Errors, and then `answered` is not called: STATUS_UNAVAILABLE (it is not up, or too much waits), those of
+// net_peer_send.
+enum status link_call(struct link *link, const struct link_call *call);
+// Answer a call of `method` with a result (taken), or with an error if one is given.
+void link_answer(struct link *link, const char *method, const struct json *id, struct json *result,
+		 const struct error *error);
 void links_changed(struct links *links); // tell the server soon
+
+// What other nodes may call is served with the connection as its argument, which is its link's. Those methods answer
+// themselves where they refuse: what breaks the contract ends the connection.
 
 // links_hops.c
 // hop.data, whose head is this? Then it is served: true. False: it is something else.
 bool link_hops_data(struct link *link, const uint8_t *head, size_t head_bytes, struct net_frame *body);
-void link_hops_serve(struct link *link, const struct message *message, struct net_frame *body);
-void link_hops_answered(struct link *link, int64_t number, const struct message *message);
+rpc_serve link_serve_hop_open, link_serve_hop_data, link_serve_hop_taken, link_serve_hop_close;
 void link_hops_drained(struct link *link);
 void link_hops_second(struct link *link); // what has waited too long
 void link_hops_down(struct link *link, const char *why);
 void links_hops_finish(struct links *links);
 
 // links_models.c
-void link_models_serve(struct link *link, const struct message *message);
-void link_models_answered(struct link *link, int64_t number, const struct message *message, struct net_frame *body);
-void link_models_down(struct link *link);
-void links_models_second(struct links *links); // what has waited too long
+rpc_serve link_serve_piece;
 void links_models_finish(struct links *links);
 bool links_models_busy(const struct links *links); // parts of models are under way, in either direction
 
@@ -164,8 +184,8 @@ bool link_measures_tell(const struct link_measures *measures);                //
 // A burst showed this rate (bytes per second, > 0). True: it is doubtful, and to be done once more, as it may be; else
 // it is taken, by itself or with the one that was doubted.
 bool link_measures_rate(struct link_measures *measures, double rate, bool lossy, bool may);
-void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);
-void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message);
+rpc_serve link_serve_ping, link_serve_burst;
+void link_ping_answered(struct link *link, const struct link_answer *answer); // number: the ping's
 void links_measure_server(struct links *links);
 // Bytes per second of a burst, by when its pieces came; < 0: they came at one time. Pauses of TCP's slow start are left
 // out, few, of a quarter to one and a half round trips, and longer than four usual gaps. growing: the first half came

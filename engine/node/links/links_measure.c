@@ -106,21 +106,6 @@ static bool minds_others(const struct link_measures *measures)
 	return clock_steady_ms() - measures->round_trip_ms < PING_STARVED_MS;
 }
 
-static void ping(struct link *link)
-{
-	struct link_measures *measures = &link->measures;
-	struct json *params = json_new_object();
-	const int64_t now_ms = clock_steady_ms();
-	measures->ping_number++;
-	const bool bursts = measures->bursting || now_ms - measures->heard_ms < HEARD_MS ||
-			    (minds_others(measures) && bursts_elsewhere(link)),
-		   counts = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES && !links_models_busy(link->links) &&
-			    !bursts && links_bulk_quiet(link->links);
-	measures->ping_ns = counts ? clock_steady_ns() : 0;
-	json_set_integer(params, "number", (int64_t)measures->ping_number);
-	link_call(link, (int64_t)measures->ping_number * LINK_CALL_KINDS + LINK_CALL_PING, "peer.ping", params);
-}
-
 static int compare_times(const void *a, const void *b)
 {
 	const double left = *(const double *)a, right = *(const double *)b;
@@ -166,14 +151,39 @@ static void take_round_trip(struct link *link, double rtt_ms)
 		links_changed(link->links);
 }
 
-static void ping_answered(struct link *link, int64_t number)
+void link_ping_answered(struct link *link, const struct link_answer *answer)
 {
 	struct link_measures *measures = &link->measures;
-	if (!measures->ping_ns || (uint64_t)number != measures->ping_number)
+	if (answer->error || !measures->ping_ns || answer->number != measures->ping_number)
 		return;
 	if (link->links->burst_ns < measures->ping_ns || !minds_others(measures))
 		take_round_trip(link, (double)(clock_steady_ns() - measures->ping_ns) / 1e6);
 	measures->ping_ns = 0;
+}
+
+static void ping(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	struct json *params = json_new_object();
+	const int64_t now_ms = clock_steady_ms();
+	measures->ping_number++;
+	const bool bursts = measures->bursting || now_ms - measures->heard_ms < HEARD_MS ||
+			    (minds_others(measures) && bursts_elsewhere(link)),
+		   counts = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES && !links_models_busy(link->links) &&
+			    !bursts && links_bulk_quiet(link->links);
+	measures->ping_ns = counts ? clock_steady_ns() : 0;
+	json_set_integer(params, "number", (int64_t)measures->ping_number);
+	link_call(link, &(struct link_call){.method = "peer.ping",
+					    .params = params,
+					    .patience_ms = LIMIT_LINK_SILENCE_MS,
+					    .answered = link_ping_answered,
+					    .number = measures->ping_number});
+}
+
+enum status link_serve_ping(void *conn, const struct message *message, struct error *error)
+{
+	(void)conn, (void)message, (void)error;
+	return STATUS_OK;
 }
 
 // ---- loss ----
@@ -258,9 +268,10 @@ static size_t ahead_bytes(const struct link_measures *measures)
 	return held <= (double)bytes ? bytes : held < BURST_MOST_BYTES ? (size_t)held : BURST_MOST_BYTES;
 }
 
+static void burst_answered(struct link *link, const struct link_answer *answer);
+
 static bool send_piece(struct link *link, size_t bytes, size_t pieces)
 {
-	char head[256];
 	struct links *links = link->links;
 	const struct link_measures *measures = &link->measures;
 	if (is_server(link))
@@ -271,13 +282,16 @@ static bool send_piece(struct link *link, size_t bytes, size_t pieces)
 	if (!body)
 		return false;
 	memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
-	const int length = snprintf(head, sizeof head,
-				    "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"peer.burst\",\"params\":{\"burst\":"
-				    "%llu,\"piece\":%zu,\"pieces\":%zu}}",
-				    (unsigned long long)measures->burst * LINK_CALL_KINDS + LINK_CALL_BURST,
-				    (unsigned long long)measures->burst, measures->pieces_sent, pieces);
-	const enum status status = net_peer_send(link->conn->peer, head, (size_t)length, body, net_frame_data(body),
-						 bytes);
+	struct json *params = json_new_object();
+	json_set_integer(params, "burst", (int64_t)measures->burst);
+	json_set_integer(params, "piece", (int64_t)measures->pieces_sent);
+	json_set_integer(params, "pieces", (int64_t)pieces);
+	const enum status status = link_call(link, &(struct link_call){.method = "peer.burst",
+								       .params = params,
+								       .body = body,
+								       .patience_ms = 2 * BURST_LOST_MS,
+								       .answered = burst_answered,
+								       .number = measures->burst});
 	net_frame_unref(&body);
 	return !status;
 }
@@ -313,8 +327,10 @@ static void burst(struct link *link)
 	send_pieces(link);
 }
 
-static void serve_burst(struct link *link, const struct message *message, struct net_frame *body)
+enum status link_serve_burst(void *arg, const struct message *message, struct error *refusal)
 {
+	const struct link_conn *conn = arg;
+	struct link *link = conn->link;
 	struct error error = {0};
 	struct link_measures *measures = &link->measures;
 	const uint64_t number = (uint64_t)json_get_integer(message->params, "burst", 0);
@@ -327,18 +343,18 @@ static void serve_burst(struct link *link, const struct message *message, struct
 	link->links->burst_ns = now_ns;
 	measures->heard_ms = now_ns / 1000000;
 	measures->ping_ns = 0; // its answer waits behind what comes
-	measures->heard_bytes += body ? net_frame_bytes(body) : 0;
-	if (!message->id)
-		return;
+	measures->heard_bytes += conn->body ? net_frame_bytes(conn->body) : 0;
+	(void)refusal;
 	if (!links_hops_quiet(link->links)) {
 		error_set(&error, STATUS_UNAVAILABLE, "a model has data under way here");
-		link_answer(link, message->id, NULL, &error);
-		return;
+		link_answer(link, message->method, message->id, NULL, &error);
+		return STATUS_PENDING;
 	}
 	struct json *result = json_new_object();
 	json_set_integer(result, "bytes", (int64_t)measures->heard_bytes);
 	json_set_integer(result, "ns", now_ns - measures->heard_first_ns);
-	link_answer(link, message->id, result, NULL);
+	link_answer(link, message->method, message->id, result, NULL);
+	return STATUS_PENDING;
 }
 
 static int compare_gaps(const void *a, const void *b)
@@ -494,11 +510,11 @@ static void burst_over(struct link *link)
 }
 
 // A piece has come at the other end, at `ns` by its clock; < 0: it is refused there.
-static void piece_answered(struct link *link, int64_t number, int64_t ns)
+static void piece_answered(struct link *link, uint64_t number, int64_t ns)
 {
 	struct link_measures *measures = &link->measures;
 	const size_t count = measures->piece_count;
-	if (!measures->bursting || (uint64_t)number != measures->burst)
+	if (!measures->bursting || number != measures->burst)
 		return;
 	link->links->burst_ns = clock_steady_ns();
 	if (ns < 0) {
@@ -516,19 +532,14 @@ static void piece_answered(struct link *link, int64_t number, int64_t ns)
 		burst_again(link, 0);
 }
 
-static void burst_answered(struct link *link, int64_t number, const struct message *message)
+static void burst_answered(struct link *link, const struct link_answer *answer)
 {
-	struct error error = {0};
-	const struct contract *contract = link->links->params.contract;
-	const bool good = message->kind == MESSAGE_RESULT &&
-			  !contract_check_result(contract, contract_find(contract, "peer.burst"), message->result,
-						 &error);
-	piece_answered(link, number, good ? json_get_integer(message->result, "ns", 0) : -1);
+	piece_answered(link, answer->number, answer->error ? -1 : json_get_integer(answer->result, "ns", 0));
 }
 
 void links_server_piece(struct links *links, bool back, int64_t burst, int64_t ns)
 {
-	piece_answered(back ? &links->server_back : &links->server, burst, ns);
+	piece_answered(back ? &links->server_back : &links->server, (uint64_t)burst, ns);
 }
 
 static void mind_bursts(struct link *link)
@@ -604,22 +615,6 @@ void links_measure_server(struct links *links)
 		mind_bursts(server);
 	if (!server->measures.bursting)
 		mind_bursts(&links->server_back);
-}
-
-void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body)
-{
-	if (!strcmp(message->method, "peer.burst"))
-		serve_burst(link, message, body);
-	else if (!strcmp(message->method, "peer.ping") && message->id)
-		link_answer(link, message->id, json_new_object(), NULL);
-}
-
-void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message)
-{
-	if (call == LINK_CALL_PING && message->kind == MESSAGE_RESULT)
-		ping_answered(link, number);
-	else if (call == LINK_CALL_BURST)
-		burst_answered(link, number, message);
 }
 
 static void set_maybe_number(struct json *object, const char *name, double value)

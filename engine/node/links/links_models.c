@@ -1,5 +1,4 @@
-/* See links_models.h. What was asked for is found again by the number in the id of the call; what comes without is
- * passed over: it may be the answer to what was cancelled. */
+/* See links_models.h. What was cancelled is answered all the same, and nobody hears of it. */
 #include "engine/node/links/links_models.h"
 
 #include "common/base/clock.h"
@@ -10,12 +9,9 @@
 #include <string.h>
 
 struct link_read {
-	struct link_read *next;
 	struct links *links;
-	struct link *link;
-	int64_t number, asked_ms;
 	size_t bytes;
-	void (*done)(void *context, struct net_frame *bytes, const struct error *error);
+	void (*done)(void *context, struct net_frame *bytes, const struct error *error); // NULL: it is cancelled
 	void *context;
 };
 
@@ -33,26 +29,19 @@ bool links_up(struct links *links, const char *peer_id)
 
 // ---- asking ----
 
-static void take_out(struct link_read *read)
+static void read_answered(struct link *link, const struct link_answer *answer)
 {
-	struct link_read **at = &read->links->reads;
-	while (*at != read)
-		at = &(*at)->next;
-	*at = read->next;
-}
-
-static void end(struct link_read *read, struct net_frame *bytes, const struct error *error)
-{
-	take_out(read);
-	read->done(read->context, bytes, error);
-	free(read);
-}
-
-static void end_with(struct link_read *read, enum status status, const char *why)
-{
+	struct link_read read = *(struct link_read *)answer->context;
 	struct error error = {0};
-	error_set(&error, status, "%s", why);
-	end(read, NULL, &error);
+	free(answer->context);
+	if (!read.done)
+		return;
+	link->links->reads--;
+	if (answer->error)
+		error = *answer->error;
+	else if (!answer->body || net_frame_bytes(answer->body) != read.bytes)
+		error_set(&error, STATUS_INVALID_REQUEST, "it sent another number of bytes than it was asked for");
+	read.done(read.context, error.status ? NULL : answer->body, error.status ? &error : NULL);
 }
 
 static bool asks_too_much(struct links *links)
@@ -78,20 +67,23 @@ enum status link_read_start(struct link_read **out, struct links *links, const s
 	struct link_read *read = malloc(sizeof(*read));
 	if (!read)
 		return STATUS_OUT_OF_MEMORY;
-	*read = (struct link_read){.next = links->reads,
-				   .links = links,
-				   .link = link,
-				   .number = ++links->read_number,
-				   .asked_ms = clock_steady_ms(),
-				   .bytes = params->bytes,
-				   .done = params->done,
-				   .context = params->context};
-	links->reads = *out = read;
-	struct json *call = json_new_object();
-	json_set_string(call, "model_id", params->model_id);
-	json_set_integer(call, "offset", (int64_t)params->offset);
-	json_set_integer(call, "bytes", (int64_t)params->bytes);
-	link_call(link, read->number * LINK_CALL_KINDS + LINK_CALL_READ, "model.piece", call);
+	*read = (struct link_read){
+		.links = links, .bytes = params->bytes, .done = params->done, .context = params->context};
+	struct json *piece = json_new_object();
+	json_set_string(piece, "model_id", params->model_id);
+	json_set_integer(piece, "offset", (int64_t)params->offset);
+	json_set_integer(piece, "bytes", (int64_t)params->bytes);
+	const enum status status = link_call(link, &(struct link_call){.method = "model.piece",
+								       .params = piece,
+								       .patience_ms = LIMIT_LINK_READ_MS,
+								       .answered = read_answered,
+								       .context = read});
+	if (status) {
+		free(read);
+		return status;
+	}
+	links->reads++;
+	*out = read;
 	return STATUS_OK;
 }
 
@@ -101,76 +93,21 @@ void link_read_cancel(struct link_read **pointer)
 	*pointer = NULL;
 	if (!read)
 		return;
-	take_out(read);
-	free(read);
-}
-
-void link_models_answered(struct link *link, int64_t number, const struct message *message, struct net_frame *body)
-{
-	struct error error = {0};
-	const struct contract *contract = link->links->params.contract;
-	struct link_read *read = link->links->reads;
-	while (read && (read->link != link || read->number != number))
-		read = read->next;
-	if (!read)
-		return;
-	if (message->kind == MESSAGE_ERROR) {
-		message_read_error(message, &error);
-		end(read, NULL, &error);
-	} else if (contract_check_result(contract, contract_find(contract, "model.piece"), message->result, &error)) {
-		end(read, NULL, &error);
-	} else if (!body || net_frame_bytes(body) != read->bytes) {
-		end_with(read, STATUS_INVALID_REQUEST, "it sent another number of bytes than it was asked for");
-	} else {
-		end(read, body, NULL);
-	}
-}
-
-static struct link_read *of_link(const struct links *links, const struct link *link)
-{
-	struct link_read *read = links->reads;
-	while (read && read->link != link)
-		read = read->next;
-	return read;
-}
-
-void link_models_down(struct link *link)
-{
-	for (struct link_read *read; (read = of_link(link->links, link));) // one that hears this may end others
-		end_with(read, STATUS_UNAVAILABLE, "the link to it broke");
-}
-
-static struct link_read *late(const struct links *links)
-{
-	struct link_read *read = links->reads;
-	while (read && clock_steady_ms() - read->asked_ms < LIMIT_LINK_READ_MS)
-		read = read->next;
-	return read;
-}
-
-void links_models_second(struct links *links)
-{
-	for (struct link_read *read; (read = late(links));)
-		end_with(read, STATUS_TIMEOUT, "it did not answer in time");
+	read->links->reads--;
+	read->done = NULL;
 }
 
 // ---- giving ----
 
-static void answer(const struct link_request *request, struct net_frame *bytes)
+static void answer(struct link *link, const struct link_request *request, struct net_frame *bytes)
 {
-	struct buffer head;
-	struct link *link = links_find(request->links, request->peer_id);
 	struct error error = {0};
-	if (!link || !link->conn)
-		return;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	enum status status = message_print_result(&head, request->id, json_new_object());
-	if (!status)
-		status = net_peer_send(link->conn->peer, buffer_text(&head), head.length, bytes, net_frame_data(bytes),
-				       net_frame_bytes(bytes));
-	buffer_finish(&head);
+	const struct rpc_body body = {
+		.bytes = net_frame_data(bytes), .length = net_frame_bytes(bytes), .holder = bytes};
+	const enum status status = rpc_answer_body(&link->conn->rpc, "model.piece", request->id, json_new_object(),
+						   &body);
 	if (status)
-		link_answer(link, request->id, NULL,
+		link_answer(link, "model.piece", request->id, NULL,
 			    (error_set(&error, STATUS_UNAVAILABLE, "%s", status_text(status)), &error));
 }
 
@@ -185,10 +122,10 @@ void link_request_answer(struct link_request **pointer, struct net_frame *bytes,
 		while (*at != request)
 			at = &(*at)->next;
 		*at = request->next;
-		if (!error)
-			answer(request, bytes);
-		else if (link)
-			link_answer(link, request->id, NULL, error);
+		if (link && error)
+			link_answer(link, "model.piece", request->id, NULL, error);
+		else if (link && link->conn)
+			answer(link, request, bytes);
 	}
 	json_destroy(&request->id);
 	free(request);
@@ -210,13 +147,15 @@ static struct link_request *request_create(struct link *link, const struct messa
 	return request;
 }
 
-void link_models_serve(struct link *link, const struct message *message)
+enum status link_serve_piece(void *conn, const struct message *message, struct error *refusal)
 {
 	struct error error = {0};
+	struct link *link = ((struct link_conn *)conn)->link;
 	struct links *links = link->links;
 	unsigned count = 0;
+	(void)refusal;
 	if (!message->id)
-		return;
+		return STATUS_OK;
 	for (const struct link_request *one = links->requests; one; one = one->next)
 		count++;
 	const bool full = count >= LIMIT_LINK_READS || (link->conn && !link->measures.bursting &&
@@ -225,10 +164,11 @@ void link_models_serve(struct link *link, const struct message *message)
 											 : NULL;
 	if (request) {
 		links->params.read_model(links->params.arg, request);
-		return;
+		return STATUS_PENDING;
 	}
 	error_set(&error, STATUS_UNAVAILABLE, "this node has better to do than to give parts of models");
-	link_answer(link, message->id, NULL, &error);
+	link_answer(link, message->method, message->id, NULL, &error);
+	return STATUS_PENDING;
 }
 
 bool links_models_busy(const struct links *links)
@@ -239,8 +179,6 @@ bool links_models_busy(const struct links *links)
 void links_models_finish(struct links *links)
 {
 	links->fenced = true; // who hears of it asks for nothing more
-	while (links->reads)
-		end_with(links->reads, STATUS_UNAVAILABLE, "the node stops");
 	for (struct link_request *request = links->requests; request; request = request->next)
 		request->links = NULL;
 	links->requests = NULL;

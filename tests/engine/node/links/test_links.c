@@ -822,9 +822,9 @@ static void round_trips_tell_the_way(void **state)
 // burst.
 static size_t counted_after(struct link *link, int64_t ns)
 {
-	const struct message answer = {.kind = MESSAGE_RESULT};
+	const struct link_answer answer = {.number = ++link->measures.ping_number};
 	link->measures.ping_ns = link->links->burst_ns + ns;
-	link_measures_answered(link, LINK_CALL_PING, (int64_t)++link->measures.ping_number, &answer);
+	link_ping_answered(link, &answer);
 	assert_int_equal(link->measures.ping_ns, 0);
 	return link->measures.round_trip_count;
 }
@@ -833,6 +833,8 @@ static void pings_beside_bursts_do_not_count(void **state)
 {
 	struct links links = {.burst_ns = clock_steady_ns() - 1000};
 	struct link link = {.links = &links};
+	struct link_conn conn = {.links = &links, .link = &link};
+	struct error error = {0};
 	const struct message piece = {.method = "peer.burst"};
 	(void)state;
 	assert_int_equal(counted_after(&link, 1), 1);
@@ -844,7 +846,7 @@ static void pings_beside_bursts_do_not_count(void **state)
 	link.measures.round_trip_ms -= 3600 * 1000;
 	const int64_t before_ns = links.burst_ns;
 	link.measures.ping_ns = before_ns + 1;
-	link_measures_serve(&link, &piece, NULL);
+	link_serve_burst(&conn, &piece, &error);
 	assert_int_equal(link.measures.ping_ns, 0);
 	assert_true(links.burst_ns > before_ns);
 }
