@@ -99,10 +99,15 @@ enum status message_decode(struct message *message, const uint8_t *bytes, size_t
 	return status;
 }
 
+enum status message_take(struct message *message, struct json *head, struct error *error)
+{
+	*message = (struct message){.head = head};
+	return classify(message, error);
+}
+
 void message_copy_head(struct message *out, const struct message *message)
 {
-	*out = (struct message){.head = json_copy(message->head)};
-	classify(out, NULL);
+	message_take(out, json_copy(message->head), NULL);
 }
 
 void message_finish(struct message *message)

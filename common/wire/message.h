@@ -32,6 +32,8 @@ struct message {
 // message->id may be set and is to be answered). The message is to be finished in every case.
 enum status message_decode_text(struct message *message, const char *text, size_t length, struct error *error);
 enum status message_decode(struct message *message, const uint8_t *bytes, size_t length, struct error *error);
+// The same of a head that has been parsed; it is the message's from here on.
+enum status message_take(struct message *message, struct json *head, struct error *error);
 void message_finish(struct message *message);
 // A message of its own with the same head, for who keeps a call beyond its decoding. No body.
 void message_copy_head(struct message *out, const struct message *message);

@@ -16,6 +16,11 @@ struct rpc_call {
 	void *context;
 };
 
+static const struct contract_method *find_method(const struct rpc *rpc, const char *name)
+{
+	return rpc->params.contract ? contract_find(rpc->params.contract, name) : NULL;
+}
+
 static bool served(const struct rpc *rpc, const struct contract_method *method)
 {
 	return method && method->direction && !strcmp(method->direction, rpc->params.serves);
@@ -26,7 +31,7 @@ void rpc_init(struct rpc *rpc, const struct rpc_params *params)
 	*rpc = (struct rpc){.params = *params};
 	rpc->last = &rpc->first;
 	for (size_t i = 0; i < params->method_count; i++)
-		assert(served(rpc, contract_find(params->contract, params->methods[i].name)));
+		assert(served(rpc, find_method(rpc, params->methods[i].name)));
 }
 
 // ---- what is sent ----
@@ -81,7 +86,7 @@ static void end(struct rpc_call *call, enum status status, const struct json *re
 static void keep(struct rpc *rpc, struct rpc_call *call, int64_t id, const struct rpc_ask *ask)
 {
 	const int64_t now_ms = rpc->params.now_ms();
-	*call = (struct rpc_call){.method = contract_find(rpc->params.contract, ask->method),
+	*call = (struct rpc_call){.method = find_method(rpc, ask->method),
 				  .id = id,
 				  .sent_ms = now_ms,
 				  .due_ms = ask->patience_ms ? now_ms + ask->patience_ms : 0,
@@ -120,7 +125,7 @@ static void check_result(const struct rpc *rpc, const char *name, const struct j
 {
 #ifndef NDEBUG
 	struct error error = {0};
-	const struct contract_method *method = name ? contract_find(rpc->params.contract, name) : NULL;
+	const struct contract_method *method = name ? find_method(rpc, name) : NULL;
 	if (method && contract_check_result(rpc->params.contract, method, result, &error)) {
 		log_error("wire", "the result of %s breaks the contract: %s", name, error.message);
 		abort();
@@ -169,7 +174,7 @@ enum status rpc_answer_body(struct rpc *rpc, const char *method, const struct js
 static enum status serve(struct rpc *rpc, const struct message *message, struct error *error)
 {
 	const struct rpc_params *params = &rpc->params;
-	const struct contract_method *method = contract_find(params->contract, message->method);
+	const struct contract_method *method = find_method(rpc, message->method);
 	const struct rpc_method *one = NULL;
 	if (!served(rpc, method))
 		return error_set(error, STATUS_METHOD_NOT_FOUND, "%s may call no method \"%.64s\" here", params->peer,
@@ -191,6 +196,8 @@ static enum rpc_heard take_answer(struct rpc *rpc, const struct message *message
 	int64_t id;
 	struct error error = {0};
 	struct rpc_call **at = json_integer(message->id, &id) ? NULL : find(rpc, id);
+	if (!at && rpc->params.in_order && message->kind == MESSAGE_ERROR)
+		at = &rpc->first;
 	if (!at || !*at) {
 		error_set(fault, STATUS_NOT_FOUND, "%s answers what nobody waits for", rpc->params.peer);
 		return RPC_UNASKED;
@@ -201,7 +208,7 @@ static enum rpc_heard take_answer(struct rpc *rpc, const struct message *message
 		end(call, error.status, NULL, &error);
 		return RPC_ANSWERED;
 	}
-	if (contract_check_result(rpc->params.contract, call->method, message->result, fault)) {
+	if (call->method && contract_check_result(rpc->params.contract, call->method, message->result, fault)) {
 		error_set(&error, STATUS_UNAVAILABLE, "%s's answer breaks the contract: %s", rpc->params.peer,
 			  fault->message);
 		end(call, STATUS_UNAVAILABLE, NULL, &error);
@@ -211,7 +218,7 @@ static enum rpc_heard take_answer(struct rpc *rpc, const struct message *message
 	return RPC_ANSWERED;
 }
 
-static enum rpc_heard take(struct rpc *rpc, const struct message *message, struct error *error)
+enum rpc_heard rpc_take(struct rpc *rpc, const struct message *message, struct error *error)
 {
 	if (message->kind == MESSAGE_RESULT || message->kind == MESSAGE_ERROR)
 		return take_answer(rpc, message, error);
@@ -238,7 +245,7 @@ enum rpc_heard rpc_receive(struct rpc *rpc, const uint8_t *bytes, size_t length,
 	const enum status status = binary ? message_decode(&message, bytes, length, error)
 					  : message_decode_text(&message, (const char *)bytes, length, error);
 	if (!status)
-		heard = take(rpc, &message, error);
+		heard = rpc_take(rpc, &message, error);
 	else if (rpc->params.answers_faults)
 		answer_fault(rpc, &message, error);
 	message_finish(&message);

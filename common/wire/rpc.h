@@ -30,13 +30,14 @@ struct rpc_body {
 };
 
 struct rpc_params {
-	const struct contract *contract;
-	const char *serves; // a direction of the contract, such as "node-to-server"
-	const char *peer;   // the other end in words, such as "the node"
+	const struct contract *contract; // NULL: answers are not checked, and nothing is served
+	const char *serves;              // a direction of the contract, such as "node-to-server"
+	const char *peer;                // the other end in words, such as "the node"
 	const struct rpc_method *methods;
 	size_t method_count;
 	size_t most_calls;   // of ours, that wait for their answers
 	bool answers_faults; // what is no message is answered with an error
+	bool in_order;       // an error without an id is the answer to the oldest call
 	// Send a head and, unless it is NULL, a body. An error makes the call fail.
 	enum status (*send)(void *arg, const struct buffer *head, const struct rpc_body *body);
 	// Whether this method may be called now; NULL: each may always.
@@ -91,6 +92,8 @@ enum rpc_heard {
 };
 // A message that came, as a text or a binary frame. `error` says why, of all but RPC_SERVED and RPC_ANSWERED.
 enum rpc_heard rpc_receive(struct rpc *rpc, const uint8_t *bytes, size_t length, bool binary, struct error *error);
+// The same of a message that has been decoded.
+enum rpc_heard rpc_take(struct rpc *rpc, const struct message *message, struct error *error);
 // Ends calls that are late. Returns in how many ms the next is; -1: none will be.
 int64_t rpc_expire(struct rpc *rpc);
 // The method of a call that is late, and for how long it has waited; NULL: none is. Unlike with rpc_expire it waits on,

@@ -1,11 +1,12 @@
 /* See client.h. Answers that nobody waits for yet are kept, at most CLIENT_WINDOW of them: as many as calls are under
- * way. */
+ * way. They are not held to the contract: a server of another version may know more. */
 #include "server/cli/client.h"
 
 #include "common/base/bytes.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/ws.h"
-#include "common/wire/message.h"
+#include "common/wire/rpc.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,11 +15,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { LOGIN_ID = 1 };
-
 struct answer {
-	int64_t id; // 0: a free place
-	bool here;  // false: under way
+	struct client *client; // NULL: a free place
+	bool here;             // false: under way
 	struct json *result;
 	struct error error;
 	size_t body_bytes; // that came with it
@@ -32,8 +31,9 @@ struct client {
 	bool opened, late;
 	char fault[300];     // why it did not open, as far as the connection itself knows
 	struct error broken; // why there is no connection any more; status 0 while there is
-	struct answer answers[CLIENT_WINDOW];
-	int64_t last_id;
+	struct rpc rpc;
+	struct answer answers[CLIENT_WINDOW]; // the id of a call is its place + 1
+	size_t body_bytes;                    // of the message that is being taken
 	bool (*notice)(void *context, const char *method, const struct json *params);
 	void *context;
 	bool leave; // what client_stay waits for has come
@@ -54,10 +54,10 @@ static void answer_finish(struct answer *answer)
 	*answer = (struct answer){0};
 }
 
-static struct answer *find_answer(struct client *client, int64_t id)
+static struct answer *find_free(struct client *client)
 {
 	for (size_t i = 0; i < CLIENT_WINDOW; i++)
-		if (client->answers[i].id == id)
+		if (!client->answers[i].client)
 			return &client->answers[i];
 	return NULL;
 }
@@ -80,30 +80,34 @@ static void break_off(struct client *client)
 	wake(client);
 }
 
-static void take_answer(struct client *client, const struct json *head, size_t body_bytes)
+static void answered(void *context, enum status status, const struct json *result, const struct error *error)
 {
-	const struct json *result = json_get(head, "result");
-	bool failed = json_type(json_get(head, "error")) == JSON_OBJECT;
-	int64_t id = json_get_integer(head, "id", 0);
-	struct answer *answer = id > 0 ? find_answer(client, id) : NULL;
-	if (!answer && failed) // an error without an id: of whichever call comes first
-		for (size_t i = 0; !answer && i < CLIENT_WINDOW; i++)
-			answer = client->answers[i].id && !client->answers[i].here ? &client->answers[i] : NULL;
-	if (!answer || answer->here || (!failed && !result))
-		return;
+	struct answer *answer = context;
 	answer->here = true;
-	if (failed) {
-		struct message message = {.kind = MESSAGE_ERROR, .error = json_get(head, "error")};
-		message_read_error(&message, &answer->error);
-		if (!answer->error.status)
-			answer->error.status = STATUS_INTERNAL;
+	if (status) {
+		answer->error = *error;
 	} else {
 		answer->result = json_copy(result);
-		answer->body_bytes = body_bytes;
+		answer->body_bytes = answer->client->body_bytes;
 		if (!answer->result)
 			error_set(&answer->error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
-	wake(client);
+	wake(answer->client);
+}
+
+static void take_message(struct client *client, struct json *head)
+{
+	struct message message;
+	struct error error = {0};
+	if (message_take(&message, head, &client->broken)) {
+		break_off(client);
+	} else if (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR) {
+		rpc_take(&client->rpc, &message, &error); // what nobody waits for is passed over
+	} else if (client->notice && !client->notice(client->context, message.method, message.params)) {
+		client->leave = true;
+		wake(client);
+	}
+	message_finish(&message);
 }
 
 // Not message_decode: that bounds what a peer may ask of a server, and an answer may be longer than a question.
@@ -111,10 +115,11 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 {
 	struct client *client = user;
 	struct json *head = NULL;
-	size_t head_bytes = length, body_bytes = 0;
+	size_t head_bytes = length;
 	(void)conn;
 	if (client->broken.status)
 		return;
+	client->body_bytes = 0;
 	if (binary) {
 		head_bytes = length < 4 ? SIZE_MAX : read_u32le(bytes);
 		if (length < 4 || head_bytes > length - 4) {
@@ -123,20 +128,12 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 			return;
 		}
 		bytes += 4;
-		body_bytes = length - 4 - head_bytes;
+		client->body_bytes = length - 4 - head_bytes;
 	}
-	if (json_parse(&head, (const char *)bytes, head_bytes, &client->broken)) {
+	if (json_parse(&head, (const char *)bytes, head_bytes, &client->broken))
 		break_off(client);
-		return;
-	}
-	const char *method = json_get_string(head, "method", "");
-	if (!method[0]) {
-		take_answer(client, head, body_bytes);
-	} else if (client->notice && !client->notice(client->context, method, json_get(head, "params"))) {
-		client->leave = true;
-		wake(client);
-	}
-	json_destroy(&head);
+	else
+		take_message(client, head);
 }
 
 static void on_failed(void *user, enum net_failure failure, const char *fault)
@@ -203,11 +200,11 @@ static void start_clock(struct client *client, int64_t timeout_ms)
 enum status client_wait(struct client *client, const struct client_wait *wait, struct error *error)
 {
 	int64_t timeout_ms = wait->timeout_ms ? wait->timeout_ms : CLIENT_TIMEOUT_MS;
-	struct answer *answer = find_answer(client, wait->id);
+	struct answer *answer = wait->id > 0 && wait->id <= CLIENT_WINDOW ? &client->answers[wait->id - 1] : NULL;
 	enum status status = STATUS_OK;
 	if (wait->result)
 		*wait->result = NULL;
-	if (!answer)
+	if (!answer || !answer->client)
 		return error_set(error, STATUS_INTERNAL, "no call %lld is under way", (long long)wait->id);
 	start_clock(client, timeout_ms);
 	while (!answer->here && !client->broken.status && !client->late)
@@ -233,30 +230,30 @@ enum status client_wait(struct client *client, const struct client_wait *wait, s
 	return status;
 }
 
-static enum status put_on_the_way(struct client *client, const struct client_call *call, const struct buffer *head,
-				  struct error *error)
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
 {
-	enum status status = STATUS_LIMIT_EXCEEDED;
-	if (!call->body) {
-		status = net_conn_send_text(client->conn, buffer_text(head), head->length);
-	} else if (net_frame_bytes(call->body) <= LIMIT_BODY_BYTES) {
-		struct buffer start;
-		buffer_init(&start, LIMIT_HEAD_BYTES + 4);
-		status = buffer_append_u32le(&start, (uint32_t)head->length);
-		if (!status)
-			status = buffer_append(&start, head->data, head->length);
-		struct net_frame *frame = status ? NULL : net_frame_chain(start.data, start.length, call->body);
-		status = frame ? net_conn_send(client->conn, frame, 0) : STATUS_OUT_OF_MEMORY;
-		net_frame_unref(&frame);
-		buffer_finish(&start);
-	}
-	return status ? error_set(error, status, "the call could not be sent: %s", status_text(status)) : STATUS_OK;
+	struct client *client = arg;
+	struct buffer start;
+	if (!client->conn)
+		return STATUS_UNAVAILABLE;
+	if (!body)
+		return net_conn_send_text(client->conn, buffer_text(head), head->length);
+	if (body->length > LIMIT_BODY_BYTES)
+		return STATUS_LIMIT_EXCEEDED;
+	buffer_init(&start, LIMIT_HEAD_BYTES + 4);
+	enum status status = buffer_append_u32le(&start, (uint32_t)head->length);
+	if (!status)
+		status = buffer_append(&start, head->data, head->length);
+	struct net_frame *frame = status ? NULL : net_frame_chain(start.data, start.length, body->holder);
+	status = frame ? net_conn_send(client->conn, frame, 0) : STATUS_OUT_OF_MEMORY;
+	net_frame_unref(&frame);
+	buffer_finish(&start);
+	return status;
 }
 
 enum status client_send(struct client *client, const struct client_call *call, int64_t *id, struct error *error)
 {
-	struct buffer head;
-	struct answer *answer = find_answer(client, 0);
+	struct answer *answer = find_free(client);
 	struct json *params = call->params;
 	enum status status = STATUS_OK;
 	if (!answer)
@@ -267,18 +264,18 @@ enum status client_send(struct client *client, const struct client_call *call, i
 		json_destroy(&params);
 		return status;
 	}
-	struct json *number = json_new_integer(++client->last_id);
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	status = message_print_call(&head, number, call->method, params);
+	const struct rpc_body body = {.length = call->body ? net_frame_bytes(call->body) : 0, .holder = call->body};
+	*answer = (struct answer){.client = client};
+	*id = answer - client->answers + 1;
+	status = rpc_call(&client->rpc, &(struct rpc_ask){.method = call->method,
+							  .params = params,
+							  .done = answered,
+							  .context = answer,
+							  .body = call->body ? &body : NULL});
 	if (!status)
-		status = put_on_the_way(client, call, &head, error);
-	if (!status) {
-		*answer = (struct answer){.id = client->last_id};
-		*id = client->last_id;
-	}
-	json_destroy(&number);
-	buffer_finish(&head);
-	return status ? error_set(error, status, "the call could not be printed: %s", status_text(status)) : STATUS_OK;
+		return STATUS_OK;
+	answer_finish(answer);
+	return error_set(error, status, "the call could not be sent: %s", status_text(status));
 }
 
 enum status client_ask(struct client *client, const struct client_call *call, struct json **result, struct error *error)
@@ -330,6 +327,12 @@ enum status client_open(struct client **out, const struct target *target, struct
 	if (!client)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	client->target = target;
+	rpc_init(&client->rpc, &(struct rpc_params){.peer = "the server",
+						    .most_calls = CLIENT_WINDOW,
+						    .in_order = true,
+						    .send = send_message,
+						    .now_ms = clock_steady_ms,
+						    .arg = client});
 	log_set_level(LOG_ERROR);
 	enum status status = net_loop_create(&client->loop, error);
 	if (!status)
@@ -341,8 +344,6 @@ enum status client_open(struct client **out, const struct target *target, struct
 				    error);
 		json_destroy(&answer);
 	}
-	if (client->last_id < LOGIN_ID)
-		client->last_id = LOGIN_ID;
 	if (status)
 		client_close(&client);
 	*out = client;
@@ -361,6 +362,7 @@ void client_close(struct client **pointer)
 		net_timer_stop(client->loop, &client->deadline);
 	net_watch_destroy(&client->signals);
 	net_loop_destroy(&client->loop);
+	rpc_close(&client->rpc, NULL);
 	for (size_t i = 0; i < CLIENT_WINDOW; i++)
 		answer_finish(&client->answers[i]);
 	// The loop's library switched it off; into a pipe that ended, this program is to end as any.

@@ -188,7 +188,7 @@ static void an_answer_comes_back(void **state)
 {
 	static const struct exchange exchanges[] = {
 		{"\"some.method\"", "{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{}}", 0},
-		{"\"answer\":42", "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"ok\":true}}", 0},
+		{"\"answer\":42", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"ok\":true}}", 0},
 		{0}};
 	struct json *result;
 	struct error error;
@@ -246,7 +246,7 @@ static void whatever_breaks_is_told(void **state)
 		   0}},
 		 STATUS_PARSE_ERROR,
 		 "m"},
-		{{{"some.method", "{\"jsonrpc\":\"2.0\",\"id\":2,\"error\":{\"code\":0}}", 0}}, STATUS_INTERNAL, ""},
+		{{{"some.method", "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":0}}", 0}}, STATUS_INTERNAL, ""},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
