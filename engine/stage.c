@@ -304,6 +304,9 @@ uint64_t stage_page_bytes(const struct model_shape *shape)
 
 bool stage_tiles_fit(const struct model_shape *shape)
 {
+	const uint32_t tile_rows = 16; // an expert begins with a tile of its own
+	if (shape->experts && (shape->expert_width | shape->embedding) % tile_rows)
+		return false;
 	return (shape->embedding | shape->feed_forward | shape->heads * shape->head_size) % 4 == 0;
 }
 
@@ -321,7 +324,12 @@ static double matrix_values(const struct model_shape *shape, uint32_t slices, bo
 	const uint64_t in = layer ? whole(q, rows) + 2 * whole(kv, rows) + 2 * whole(ffn, rows)
 				  : whole(shape->vocabulary, rows),
 		       out = layer ? whole(q, columns) + whole(ffn, columns) : 0;
-	return (double)in * (double)whole(embedding, columns) + (double)whole(embedding, rows) * (double)out;
+	const uint64_t width = shape->expert_width;
+	const double experts = layer ? shape->experts : 0;
+	const double expert = 2 * (double)whole(width, rows) * (double)whole(embedding, columns) +
+			      (double)whole(embedding, rows) * (double)whole(width, columns);
+	return (double)in * (double)whole(embedding, columns) + (double)whole(embedding, rows) * (double)out +
+	       experts * (expert + (double)whole(embedding, columns));
 }
 
 static uint64_t padded(uint64_t bytes, const struct stage_params *params, bool layer)
@@ -346,12 +354,14 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 			  (2ull * shape->feed_forward + (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
 				  slices;
 	widest += slices > 1 || shape->post_norm ? shape->embedding : 0; // what is added up
+	const uint64_t expert_rows = params->batch_rows < STAGE_EXPERT_ROWS ? params->batch_rows : STAGE_EXPERT_ROWS;
+	const uint64_t slot = shape->embedding + 2ull * shape->expert_width;
 	*memory = (struct stage_memory){
 		.weights_bytes = layer * (params->layer_count - params->host_layers) +
 				 (params->embeds && first ? embedding : 0) +
 				 (params->predicts && first ? padded(sizes->output_bytes, params, false) : 0),
 		.kv_bytes = stage_page_bytes(&pages) / slices * params->page_count * params->layer_count,
-		.workspace_bytes = widest * params->batch_rows * 8 +
+		.workspace_bytes = widest * params->batch_rows * 8 + slot * expert_rows * shape->experts_used * 8 +
 				   (params->predicts && first ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
 				   4 * model_rope_numbers(shape, params->context_tokens),
 		.host_bytes = layer * params->host_layers,

@@ -26,6 +26,7 @@
 #include "engine/model/model.h"
 
 enum { STAGE_PAGE_TOKENS = 32, STAGE_SLICES = 8 };
+enum { STAGE_EXPERT_ROWS = 512 }; // that go through experts at a time: each takes memory for every expert that it uses
 #define STAGE_NO_TOKEN UINT32_MAX // one of a row's logits is NaN or infinite: weights are damaged
 
 struct stage;

@@ -18,6 +18,11 @@ enum status slice_shape(const struct model_shape *whole, uint32_t slices, struct
 			return error_set(error, STATUS_UNAVAILABLE, "the model's %u %s cannot be cut into %u slices",
 					 parts[i].count, parts[i].what, slices);
 		}
+	if (whole->experts) {
+		error_hint(error, "take stages one behind another");
+		return error_set(error, STATUS_UNAVAILABLE, "a model (%s) with experts cannot be cut into slices",
+				 model_family_name(whole->family));
+	}
 	if (!model_can_slice(whole)) {
 		error_hint(error, "take stages one behind another");
 		return error_set(error, STATUS_UNAVAILABLE,
@@ -59,6 +64,11 @@ static enum cut cut_of(enum model_role role)
 	case ROLE_ATTENTION_POST_NORM:
 	case ROLE_FFN_NORM:
 	case ROLE_FFN_POST_NORM:
+	case ROLE_ROUTER: // no model with experts is cut
+	case ROLE_EXPERT_GATE:
+	case ROLE_EXPERT_UP:
+	case ROLE_EXPERT_DOWN:
+	case ROLE_SHARED_GATE:
 	case ROLE_COUNT:
 		return CUT_NONE;
 	}

@@ -253,6 +253,8 @@ enum {
 	LIMIT_MODEL_LAYERS = 512,                    // of a model; so that no product of two of its sizes overflows
 	LIMIT_MODEL_WIDTH = 65536,                   // of its embedding, and within its feed-forward
 	LIMIT_MODEL_HEADS = 512,
+	LIMIT_MODEL_EXPERTS = 1024,
+	LIMIT_MODEL_EXPERTS_USED = 64,                // by one token
 	LIMIT_MODEL_HEAD_SIZE = 512,
 	LIMIT_MODEL_VOCABULARY = 1024 * 1024,
 	LIMIT_MODEL_CONTEXT = 16 * 1024 * 1024,

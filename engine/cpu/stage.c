@@ -121,6 +121,35 @@ static enum status load_matrix(struct backend_stage *stage, struct panels *panel
 	return tell_progress(stage, error);
 }
 
+// A tensor with the rows of all experts: each has panels of its own.
+static enum status load_experts(struct backend_stage *stage, struct panels **out, enum model_role role, uint32_t layer,
+				struct error *error)
+{
+	struct model_tensor all;
+	const uint32_t experts = stage->shape->experts;
+	enum status status = ask(stage, role, layer, &all, error);
+	if (status)
+		return status;
+	*out = calloc(experts, sizeof(**out));
+	if (!*out)
+		return no_memory(error);
+	for (uint32_t i = 0; !status && i < experts; i++) {
+		struct model_tensor one = all;
+		void *data = NULL;
+		one.rows = all.rows / experts;
+		one.bytes = all.bytes / experts;
+		one.data = all.data + i * one.bytes;
+		panels_init(&(*out)[i], &one);
+		status = arena_take(stage, &data, panels_bytes(&(*out)[i]), error);
+		if (status)
+			return status;
+		(*out)[i].data = data;
+		struct packing packing = {&(*out)[i], &one};
+		pool_run(stage->device->pool, pack_piece, &packing, (*out)[i].panel_count);
+	}
+	return tell_progress(stage, error);
+}
+
 static enum status load_vector(struct backend_stage *stage, float **out, enum model_role role, uint32_t layer,
 			       struct error *error)
 {
@@ -141,32 +170,38 @@ static enum status load_layer(struct backend_stage *stage, struct stage_layer *l
 {
 	const struct {
 		enum model_role role;
-		bool present;
 		float **vector;
-		struct panels *matrix;
+		struct panels *matrix, **experts;
 	} parts[] = {
-		{ROLE_ATTENTION_NORM, !stage->shape->bare_input, &layer->attention_norm, NULL},
-		{ROLE_Q, true, NULL, &layer->q},
-		{ROLE_K, true, NULL, &layer->k},
-		{ROLE_V, true, NULL, &layer->v},
-		{ROLE_Q_BIAS, stage->shape->qkv_bias, &layer->q_bias, NULL},
-		{ROLE_K_BIAS, stage->shape->qkv_bias, &layer->k_bias, NULL},
-		{ROLE_V_BIAS, stage->shape->qkv_bias, &layer->v_bias, NULL},
-		{ROLE_Q_NORM, stage->shape->qk_norm != QK_NORM_NONE, &layer->q_norm, NULL},
-		{ROLE_K_NORM, stage->shape->qk_norm != QK_NORM_NONE, &layer->k_norm, NULL},
-		{ROLE_ATTENTION_OUTPUT, true, NULL, &layer->attention_output},
-		{ROLE_ATTENTION_POST_NORM, stage->shape->post_norm, &layer->attention_post_norm, NULL},
-		{ROLE_FFN_NORM, !stage->shape->bare_input, &layer->ffn_norm, NULL},
-		{ROLE_FFN_GATE, true, NULL, &layer->gate},
-		{ROLE_FFN_UP, true, NULL, &layer->up},
-		{ROLE_FFN_DOWN, true, NULL, &layer->down},
-		{ROLE_FFN_POST_NORM, stage->shape->post_norm, &layer->ffn_post_norm, NULL},
+		{ROLE_ATTENTION_NORM, &layer->attention_norm, NULL, NULL},
+		{ROLE_Q, NULL, &layer->q, NULL},
+		{ROLE_K, NULL, &layer->k, NULL},
+		{ROLE_V, NULL, &layer->v, NULL},
+		{ROLE_Q_BIAS, &layer->q_bias, NULL, NULL},
+		{ROLE_K_BIAS, &layer->k_bias, NULL, NULL},
+		{ROLE_V_BIAS, &layer->v_bias, NULL, NULL},
+		{ROLE_Q_NORM, &layer->q_norm, NULL, NULL},
+		{ROLE_K_NORM, &layer->k_norm, NULL, NULL},
+		{ROLE_ATTENTION_OUTPUT, NULL, &layer->attention_output, NULL},
+		{ROLE_ATTENTION_POST_NORM, &layer->attention_post_norm, NULL, NULL},
+		{ROLE_FFN_NORM, &layer->ffn_norm, NULL, NULL},
+		{ROLE_FFN_GATE, NULL, &layer->gate, NULL},
+		{ROLE_FFN_UP, NULL, &layer->up, NULL},
+		{ROLE_FFN_DOWN, NULL, &layer->down, NULL},
+		{ROLE_FFN_POST_NORM, &layer->ffn_post_norm, NULL, NULL},
+		{ROLE_ROUTER, NULL, &layer->router, NULL},
+		{ROLE_EXPERT_GATE, NULL, NULL, &layer->expert_gate},
+		{ROLE_EXPERT_UP, NULL, NULL, &layer->expert_up},
+		{ROLE_EXPERT_DOWN, NULL, NULL, &layer->expert_down},
+		{ROLE_SHARED_GATE, NULL, &layer->shared_gate, NULL},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(parts) / sizeof(parts[0]); i++) {
-		if (!parts[i].present)
+		if (!model_has_role(stage->shape, parts[i].role))
 			continue;
-		if (parts[i].matrix)
+		if (parts[i].experts)
+			status = load_experts(stage, parts[i].experts, parts[i].role, number, error);
+		else if (parts[i].matrix)
 			status = load_matrix(stage, parts[i].matrix, parts[i].role, number, error);
 		else
 			status = load_vector(stage, parts[i].vector, parts[i].role, number, error);
@@ -196,6 +231,42 @@ static enum status load(struct backend_stage *stage, struct error *error)
 
 // ---- memory that steps use ----
 
+struct workspace_part {
+	void *pointer; // to a pointer
+	uint64_t count;
+};
+enum { EXPERT_PARTS = 12, WORKSPACE_PARTS = 16 };
+
+// Of a mixture of experts; without, nothing.
+static void list_experts(struct backend_stage *stage, struct workspace_part parts[EXPERT_PARTS])
+{
+	const struct model_shape *shape = stage->shape;
+	struct stage_experts *experts = &stage->experts;
+	const uint64_t rows = shape->experts ? stage->params.batch_rows : 0, used = shape->experts_used;
+	const uint64_t embedding = stage_padded(shape->embedding), width = stage_padded(shape->expert_width);
+	const uint64_t widest = width > embedding ? width : embedding;
+	experts->rows = (uint32_t)(rows < STAGE_EXPERT_ROWS ? rows : STAGE_EXPERT_ROWS);
+	const uint64_t slots = experts->rows * used;
+	// Of jobs with tiles each has TILES_LEAST rows, and its last tile may be as good as empty.
+	const uint64_t tiles = stage->kernels->make_tiles ? slots / 16 + slots / TILES_LEAST : 0;
+	const struct workspace_part all[EXPERT_PARTS] = {
+		{&experts->scores, rows * shape->experts},
+		{&experts->shared_score, shape->shared_gate ? rows : 0},
+		{&experts->chosen, rows * used},
+		{&experts->weights, rows * used},
+		{&experts->slots, slots},
+		{&experts->slot_rows, slots},
+		{&experts->values, slots * embedding},
+		{&experts->gate, slots * width},
+		{&experts->up, slots * width},
+		{&experts->groups, slots * (widest / PANEL_GROUP) * sizeof(struct stage_group) / sizeof(float)},
+		{&experts->tiles,
+		 tiles * ((widest + TILE_COLUMNS - 1) / TILE_COLUMNS) * TILE_ROW_BYTES / sizeof(float)},
+		{&experts->jobs, shape->experts * sizeof(struct stage_job) / sizeof(float)},
+	};
+	memcpy(parts, all, sizeof(all));
+}
+
 static enum status make_workspace(struct backend_stage *stage, struct error *error)
 {
 	const struct stage_params *params = &stage->params;
@@ -209,12 +280,9 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	uint64_t tile_runs = stage->kernels->make_tiles
 				     ? (rows + 15) / 16 * ((widest + TILE_COLUMNS - 1) / TILE_COLUMNS)
 				     : 0;
-	struct {
-		void *pointer; // to a pointer
-		uint64_t count;
-	} parts[] = {
+	struct workspace_part parts[] = {
 		{&stage->x, params->slice ? 0 : rows * embedding},
-		{&stage->summand, params->slices || shape->post_norm ? rows * embedding : 0},
+		{&stage->summand, params->slices || shape->post_norm || shape->shared_gate ? rows * embedding : 0},
 		{&stage->normed, rows * embedding},
 		{&stage->q, rows * heads},
 		{&stage->attended, rows * heads},
@@ -229,7 +297,9 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->row_positions, rows},
 		{&stage->row_runs, rows},
 		{&stage->row_groups, rows + 1},
+		[WORKSPACE_PARTS + EXPERT_PARTS - 1] = {NULL, 0},
 	};
+	list_experts(stage, parts + WORKSPACE_PARTS);
 	struct backend_buffer_params buffer = {.memory = EXOGPU_MEMORY_DEVICE};
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		buffer.bytes += aligned(parts[i].count * sizeof(float));
@@ -259,6 +329,11 @@ static void cpu_stage_destroy(struct backend_device *device, struct backend_stag
 	struct backend_stage *stage = *stage_pointer;
 	if (!stage)
 		return;
+	for (uint32_t i = 0; stage->layers && i < stage->params.layer_count; i++) {
+		free(stage->layers[i].expert_gate);
+		free(stage->layers[i].expert_up);
+		free(stage->layers[i].expert_down);
+	}
 	for (uint32_t i = 0; i < stage->arena.buffer_count; i++)
 		cpu_buffer_destroy(device, &stage->arena.buffers[i]);
 	free(stage->arena.buffers);

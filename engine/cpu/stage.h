@@ -16,6 +16,8 @@ enum { STAGE_CHUNKS = 8, STAGE_ATTENTION_PIECES = 64 };
 
 struct stage_layer {
 	struct panels q, k, v, attention_output, gate, up, down;
+	struct panels router, shared_gate;
+	struct panels *expert_gate, *expert_up, *expert_down; // (experts) each; NULL without
 	// NULL where the model has none
 	float *attention_norm, *ffn_norm; // (embedding)
 	float *attention_post_norm, *ffn_post_norm;
@@ -31,6 +33,27 @@ struct stage_arena {
 	uint64_t used;        // of all
 };
 
+// What one expert has to do: slots `first` ... of the rows that go through experts at a time.
+struct stage_job {
+	uint32_t expert, first, count;
+	uint32_t tile; // where its rows begin in stage_experts' tiles, in 16 rows
+};
+
+// Of a mixture of experts, in the workspace. A slot is a row together with one of its experts; slots lie by expert.
+struct stage_experts {
+	uint32_t rows;                // that go through experts at a time: STAGE_EXPERT_ROWS, or fewer
+	float *scores, *shared_score; // (batch_rows, experts), (batch_rows)
+	uint32_t *chosen;             // (batch_rows, experts_used)
+	float *weights;               // the same
+	uint32_t *slots;              // (rows, experts_used): where each of a row's experts puts what it gives
+	uint32_t *slot_rows;          // (slots)
+	float *values;                // (slots, embedding): what goes in, then what comes out
+	float *gate, *up;             // (slots, expert_width)
+	struct stage_group *groups;   // (slots, of the wider row)
+	uint8_t *tiles;               // rows of jobs that have enough
+	struct stage_job *jobs;       // (experts)
+};
+
 struct backend_stage {
 	struct backend_device *device;
 	struct stage_params params;
@@ -43,24 +66,41 @@ struct backend_stage {
 	struct backend_buffer *kv, *workspace;
 	// In the workspace. What is multiplied (normed, attended, gate) has rows of whole groups of 32, zeros behind
 	// what the model has; so have q and up. The others' rows follow each other.
-	float *x, *normed;          // (batch_rows, embedding); x: of slices, the first one's
-	float *summand;             // (batch_rows, embedding), of a slice or with post_norm: what is added to x
-	float *q, *attended;        // (batch_rows, heads * head_size)
-	float *k, *v;               // (batch_rows, kv_heads * head_size)
-	float *gate, *up;           // (batch_rows, feed_forward)
-	float *logits;              // (batch_outputs, vocabulary)
-	float *partial;             // attention's: (batch_rows, chunks, heads, head_size + 2)
+	float *x, *normed;   // (batch_rows, embedding); x: of slices, the first one's
+	float *summand;      // (batch_rows, embedding), of a slice, with post_norm or shared_gate: what is added to x
+	float *q, *attended; // (batch_rows, heads * head_size)
+	float *k, *v;        // (batch_rows, kv_heads * head_size)
+	float *gate, *up;    // (batch_rows, feed_forward)
+	float *logits;       // (batch_outputs, vocabulary)
+	float *partial;      // attention's: (batch_rows, chunks, heads, head_size + 2)
 	struct stage_group *groups; // (batch_rows, of the widest row)
 	uint8_t *tiles;             // (batch_rows in whole tiles, of the widest row): stage_amx.h
 	uint32_t *row_positions;    // (batch_rows)
 	uint32_t *row_runs;         // (batch_rows): the run that a row belongs to
-	uint32_t *row_groups;       // (batch_rows + 1): first rows of those whose attention is one piece, and the end
+	struct stage_experts experts;
+	uint32_t *row_groups; // (batch_rows + 1): first rows of those whose attention is one piece, and the end
 };
 
 static inline uint32_t stage_padded(uint32_t columns)
 {
 	return (columns + PANEL_GROUP - 1) / PANEL_GROUP * PANEL_GROUP;
 }
+
+// A step under way (stage_step.c).
+struct step {
+	struct backend_stage *stage;
+	const struct stage_batch *batch;
+	struct team *team;
+	const struct stage_layer *layer;
+	uint32_t layer_index;
+	uint32_t chunks, chunk_tokens; // of attention
+	uint32_t row_groups;           // the same
+	const float *weights;          // of the norm that is computed; NULL: none
+};
+// What the experts give to all rows, added to `sum` (batch_rows, embedding) or, unless `add`, put there. The norm's
+// rows and their scores are there; of a shared part with a score of its own, so is what it gives (summand). See
+// stage_experts.c.
+void cpu_experts_compute(struct step *step, float *sum, bool add);
 
 enum status cpu_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
 enum status cpu_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,

@@ -9,17 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-struct step {
-	struct backend_stage *stage;
-	const struct stage_batch *batch;
-	struct team *team;
-	const struct stage_layer *layer;
-	uint32_t layer_index;
-	uint32_t chunks, chunk_tokens; // of attention
-	uint32_t row_groups;           // the same
-	const float *weights;          // of the norm that is computed; NULL: none
-};
-
 // ---- products with matrices ----
 
 enum { PRODUCTS = 3 };
@@ -410,7 +399,8 @@ static void compute_attention(struct step *step)
 	post_norm(step, layer->attention_post_norm);
 }
 
-static void compute_ffn(struct step *step)
+// The part of the feed-forward network that all rows go through.
+static void compute_dense(struct step *step, float *sum)
 {
 	struct backend_stage *stage = step->stage;
 	const struct model_shape *shape = stage->shape;
@@ -428,7 +418,6 @@ static void compute_ffn(struct step *step)
 	struct products products = {.stage = stage, .of = {product, product}, .count = 2};
 	products.of[1].panels = &step->layer->up;
 	products.of[1].output = stage->up;
-	norm_rows(step, step->layer->ffn_norm);
 	team_run(step->team, gate_piece, &products, product_pieces(&products, &product));
 	team_run(step->team, gate_groups_piece, step, rows);
 	multiply(step, &(struct products){.of = {{.panels = &step->layer->down,
@@ -437,10 +426,46 @@ static void compute_ffn(struct step *step)
 						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
 						  .value_stride = stage_padded(shape->feed_forward),
 						  .rows = rows,
-						  .output = sum_of(stage),
+						  .output = sum,
 						  .output_stride = shape->embedding,
-						  .add = sum_of(stage) == stage->x}},
+						  .add = sum == stage->x}},
 					  .count = 1});
+}
+
+// What experts are chosen by, and what the shared part is multiplied by.
+static void score_experts(struct step *step)
+{
+	struct backend_stage *stage = step->stage;
+	uint32_t rows = step->batch->row_count;
+	struct product product = {
+		.panels = &step->layer->router,
+		.values = stage->normed,
+		.groups = stage->groups,
+		.tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
+		.value_stride = stage_padded(stage->shape->embedding),
+		.rows = rows,
+		.output = stage->experts.scores,
+		.output_stride = stage->shape->experts,
+	};
+	struct products products = {.of = {product, product}, .count = stage->shape->shared_gate ? 2 : 1};
+	products.of[1].panels = &step->layer->shared_gate;
+	products.of[1].output = stage->experts.shared_score;
+	products.of[1].output_stride = 1;
+	multiply(step, &products);
+}
+
+static void compute_ffn(struct step *step)
+{
+	struct backend_stage *stage = step->stage;
+	const struct model_shape *shape = stage->shape;
+	float *sum = sum_of(stage);
+	norm_rows(step, step->layer->ffn_norm);
+	if (shape->experts)
+		score_experts(step);
+	if (shape->feed_forward)
+		compute_dense(step, shape->shared_gate ? stage->summand : sum);
+	if (shape->experts)
+		cpu_experts_compute(step, sum, sum == stage->x || (shape->feed_forward && !shape->shared_gate));
 	post_norm(step, step->layer->ffn_post_norm);
 }
 

@@ -35,6 +35,8 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	const struct model_shape *shape = &stage->shape;
 	if (!cuda->cuFuncSetAttribute)
 		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
+	if (shape->experts)
+		return error_set(error, STATUS_UNAVAILABLE, "CUDA computes no models with experts");
 	if (!stage_tiles_fit(shape)) {
 		error_hint(error, "choose a device of another back end: the CPU and Vulkan take every even width");
 		return error_set(error, STATUS_UNAVAILABLE,

@@ -42,6 +42,12 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			   .whole_every = 6,
 			   .local_base = 10000,
 			   .wide_layers = 62}, // 27B
+	// Qwen 3 30B A3B, 235B A22B, Qwen3-Coder
+	[FAMILY_QWEN3MOE] = {.name = "qwen3moe",
+			     .keys = KEYS_EXPERTS,
+			     .qk_norm = QK_NORM_HEADS,
+			     .rope_halves = true,
+			     .needs_experts = true},
 };
 
 const struct architecture *architecture_of(enum model_family family)
@@ -73,10 +79,52 @@ void architecture_list(char *out, size_t bytes)
 	}
 }
 
+bool model_has_role(const struct model_shape *shape, enum model_role role)
+{
+	switch (role) {
+	case ROLE_ATTENTION_NORM:
+	case ROLE_FFN_NORM:
+		return !shape->bare_input;
+	case ROLE_Q_BIAS:
+	case ROLE_K_BIAS:
+	case ROLE_V_BIAS:
+		return shape->qkv_bias;
+	case ROLE_Q_NORM:
+	case ROLE_K_NORM:
+		return shape->qk_norm != QK_NORM_NONE;
+	case ROLE_ATTENTION_POST_NORM:
+	case ROLE_FFN_POST_NORM:
+		return shape->post_norm;
+	case ROLE_FFN_GATE:
+	case ROLE_FFN_UP:
+	case ROLE_FFN_DOWN:
+		return shape->feed_forward;
+	case ROLE_ROUTER:
+	case ROLE_EXPERT_GATE:
+	case ROLE_EXPERT_UP:
+	case ROLE_EXPERT_DOWN:
+		return shape->experts;
+	case ROLE_SHARED_GATE:
+		return shape->shared_gate;
+	case ROLE_TOKEN_EMBEDDING:
+	case ROLE_OUTPUT_NORM:
+	case ROLE_OUTPUT:
+	case ROLE_Q:
+	case ROLE_K:
+	case ROLE_V:
+	case ROLE_ATTENTION_OUTPUT:
+		return true;
+	case ROLE_UNKNOWN:
+	case ROLE_COUNT:
+		break;
+	}
+	return false;
+}
+
 bool model_can_slice(const struct model_shape *shape)
 {
 	const struct architecture *architecture = architecture_of(shape->family);
-	return !shape->post_norm && shape->qk_norm != QK_NORM_WHOLE &&
+	return !shape->post_norm && shape->qk_norm != QK_NORM_WHOLE && !shape->experts &&
 	       (!architecture || (!architecture->post_norm && architecture->qk_norm != QK_NORM_WHOLE));
 }
 
@@ -93,6 +141,8 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 	shape->gate = architecture->gate;
 	shape->bare_input = architecture->bare_input;
 	shape->post_norm = architecture->post_norm;
+	shape->expert_share = architecture->expert_share;
+	shape->shared_gate = architecture->shared_gate && shape->feed_forward;
 	shape->rope_local = shape->window && architecture->local_base > 0;
 	if (architecture->root_scale)
 		shape->embedding_scale = sqrtf((float)shape->embedding);
@@ -109,7 +159,26 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 // Rows from `first` on of a tensor that holds `of`.
 static struct wanted_tensor part_of(const char *name, uint32_t rows, uint32_t columns, uint32_t first, uint32_t of)
 {
-	return (struct wanted_tensor){name, rows, columns, false, first, of};
+	return (struct wanted_tensor){
+		.name = name, .rows = rows, .columns = columns, .first_row = first, .of_rows = of};
+}
+
+// Where a mixture of experts has a role's tensor; false: where a dense model has it.
+static bool expert_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
+{
+	const uint32_t width = shape->embedding, each = shape->expert_width, experts = shape->experts;
+	const struct wanted_tensor all[ROLE_COUNT] = {
+		[ROLE_ROUTER] = {"ffn_gate_inp.weight", experts, width, .kept = true},
+		[ROLE_EXPERT_GATE] = {"ffn_gate_exps.weight", experts * each, width, .experts = experts},
+		[ROLE_EXPERT_UP] = {"ffn_up_exps.weight", experts * each, width, .experts = experts},
+		[ROLE_EXPERT_DOWN] = {"ffn_down_exps.weight", experts * width, each, .experts = experts},
+		[ROLE_FFN_GATE] = {"ffn_gate_shexp.weight", shape->feed_forward, width},
+		[ROLE_FFN_UP] = {"ffn_up_shexp.weight", shape->feed_forward, width},
+		[ROLE_FFN_DOWN] = {"ffn_down_shexp.weight", width, shape->feed_forward},
+		[ROLE_SHARED_GATE] = {"ffn_gate_inp_shexp.weight", 1, width},
+	};
+	*out = all[role];
+	return out->name;
 }
 
 bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
@@ -117,28 +186,32 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 	const struct architecture *architecture = &architectures[shape->family];
 	const uint32_t width = shape->embedding, inner = shape->feed_forward, size = shape->head_size;
 	const uint32_t q = shape->heads * size, kv = shape->kv_heads * size;
-	const bool bias = shape->qkv_bias, normed = !shape->bare_input, whole = shape->qk_norm == QK_NORM_WHOLE;
+	const bool whole = shape->qk_norm == QK_NORM_WHOLE;
 	const struct wanted_tensor all[ROLE_COUNT] = {
 		[ROLE_TOKEN_EMBEDDING] = {"token_embd.weight", shape->vocabulary, width},
 		[ROLE_OUTPUT_NORM] = {"output_norm.weight", 1, width, true},
 		[ROLE_OUTPUT] = {shape->tied ? "token_embd.weight" : "output.weight", shape->vocabulary, width},
-		[ROLE_ATTENTION_NORM] = {normed ? "attn_norm.weight" : NULL, 1, width, true},
+		[ROLE_ATTENTION_NORM] = {"attn_norm.weight", 1, width, true},
 		[ROLE_Q] = {"attn_q.weight", q, width},
 		[ROLE_K] = {"attn_k.weight", kv, width},
 		[ROLE_V] = {"attn_v.weight", kv, width},
-		[ROLE_Q_BIAS] = {bias ? "attn_q.bias" : NULL, 1, q, true},
-		[ROLE_K_BIAS] = {bias ? "attn_k.bias" : NULL, 1, kv, true},
-		[ROLE_V_BIAS] = {bias ? "attn_v.bias" : NULL, 1, kv, true},
-		[ROLE_Q_NORM] = {shape->qk_norm ? "attn_q_norm.weight" : NULL, 1, whole ? q : size, true},
-		[ROLE_K_NORM] = {shape->qk_norm ? "attn_k_norm.weight" : NULL, 1, whole ? kv : size, true},
+		[ROLE_Q_BIAS] = {"attn_q.bias", 1, q, true},
+		[ROLE_K_BIAS] = {"attn_k.bias", 1, kv, true},
+		[ROLE_V_BIAS] = {"attn_v.bias", 1, kv, true},
+		[ROLE_Q_NORM] = {"attn_q_norm.weight", 1, whole ? q : size, true},
+		[ROLE_K_NORM] = {"attn_k_norm.weight", 1, whole ? kv : size, true},
 		[ROLE_ATTENTION_OUTPUT] = {"attn_output.weight", width, q},
-		[ROLE_ATTENTION_POST_NORM] = {shape->post_norm ? "post_attention_norm.weight" : NULL, 1, width, true},
-		[ROLE_FFN_NORM] = {normed ? "ffn_norm.weight" : NULL, 1, width, true},
+		[ROLE_ATTENTION_POST_NORM] = {"post_attention_norm.weight", 1, width, true},
+		[ROLE_FFN_NORM] = {"ffn_norm.weight", 1, width, true},
 		[ROLE_FFN_GATE] = {"ffn_gate.weight", inner, width},
 		[ROLE_FFN_UP] = {"ffn_up.weight", inner, width},
 		[ROLE_FFN_DOWN] = {"ffn_down.weight", width, inner},
-		[ROLE_FFN_POST_NORM] = {shape->post_norm ? "post_ffw_norm.weight" : NULL, 1, width, true},
+		[ROLE_FFN_POST_NORM] = {"post_ffw_norm.weight", 1, width, true},
 	};
+	if (!model_has_role(shape, role))
+		return false;
+	if (shape->experts && expert_tensor(shape, role, out))
+		return true;
 	*out = all[role];
 	if (architecture->fused_qkv && role >= ROLE_Q && role <= ROLE_V)
 		*out = part_of("attn_qkv.weight", out->rows, width,
@@ -148,5 +221,11 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 			       q + 2 * kv);
 	if (architecture->fused_gate_up && (role == ROLE_FFN_GATE || role == ROLE_FFN_UP))
 		*out = part_of("ffn_up.weight", inner, width, role == ROLE_FFN_GATE ? 0 : inner, 2 * inner);
-	return out->name;
+	return true;
+}
+
+uint32_t model_vector_length(const struct model_shape *shape, enum model_role role)
+{
+	struct wanted_tensor wanted;
+	return role && architecture_tensor(shape, role, &wanted) && wanted.vector ? wanted.columns : 0;
 }

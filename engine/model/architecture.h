@@ -13,6 +13,12 @@
  *         x = x + residual scale * post(Wo a)           post: a norm, with post_norm
  *         h = norm(x)
  *         x = x + residual scale * post(Wdown (gate(Wgate h) * Wup h))    gate: SiLU or GELU; fused_gate_up
+ *     or, of a mixture of experts:
+ *         s = Wrouter h                                 a score for each expert; the experts_used largest are chosen
+ *         w = softmax(s of the chosen ones)             expert_share: softmax(s of all)
+ *         x = x + residual scale * (sum over the chosen e of w[e] * Wdown[e] (gate(Wgate[e] h) * Wup[e] h))
+ *         with a part for all tokens (shared_experts) x = x + residual scale * that part, as above,
+ *                                                       times sigmoid(wshared h) with shared_gate
  *     logits = capped(logit scale * Woutput norm(x))
  *
  * docs/adding-an-architecture.md tells how to add one. Thread: any; constants and pure functions. */
@@ -25,6 +31,7 @@ enum architecture_keys {
 	KEYS_ATTENTION_CAP = 2, // attn_logit_softcapping
 	KEYS_LOGIT_CAP = 4,     // final_logit_softcapping
 	KEYS_WINDOW = 8,        // attention.sliding_window
+	KEYS_EXPERTS = 16,      // expert_count and what belongs to it
 };
 
 struct architecture {
@@ -35,13 +42,16 @@ struct architecture {
 	bool rope_halves;          // value i turns with i + rope_size / 2, else 2 i with 2 i + 1
 	bool qkv_bias, maybe_bias; // maybe: where the file has them
 	bool bare_input, post_norm;
-	bool fused_qkv, fused_gate_up; // q over k over v, gate over up, in one tensor
-	bool root_scale;               // embeddings are multiplied by the root of their width
-	uint32_t unturned_every;       // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
-	uint32_t whole_every;          // the same of layers that attend to all: the others slide; 0: all slide
-	double local_base;             // of positions in layers that slide; 0: as the others
-	bool needs_window, needs_caps; // the file must say them: readers differ in what they take for granted
-	uint32_t wide_layers;          // a model of so many layers divides scores by the root of embedding / heads
+	bool fused_qkv, fused_gate_up;    // q over k over v, gate over up, in one tensor
+	bool root_scale;                  // embeddings are multiplied by the root of their width
+	uint32_t unturned_every;          // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
+	uint32_t whole_every;             // the same of layers that attend to all: the others slide; 0: all slide
+	double local_base;                // of positions in layers that slide; 0: as the others
+	bool needs_window, needs_caps;    // the file must say them: readers differ in what they take for granted
+	bool needs_experts;               // the file must say how many; else it may be dense
+	bool expert_share;                // model.h
+	bool shared_experts, shared_gate; // there may be a part for all tokens; it has a score of its own
+	uint32_t wide_layers;             // a model of so many layers divides scores by the root of embedding / heads
 };
 // NULL for FAMILY_UNKNOWN.
 const struct architecture *architecture_of(enum model_family family);
@@ -55,6 +65,8 @@ struct wanted_tensor {
 	uint32_t rows, columns;
 	bool vector;
 	uint32_t first_row, of_rows; // of a tensor of the file that holds several; of_rows 0: it is this one alone
+	bool kept;                   // model.h
+	uint32_t experts;            // whose rows they are, in the file's third dimension; 0: of none
 };
 // What a model of this shape has in a role; false if nothing.
 bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out);

@@ -13,7 +13,7 @@ void model_tensor_as(const struct model_tensor *tensor, enum tensor_format forma
 					      .columns = tensor->columns,
 					      .bytes = format_row_bytes(tensor->format, tensor->columns) *
 						       tensor->rows};
-	if (!format || !wide || tensor->rows == 1 || tensor->format == format)
+	if (!format || !wide || tensor->kept || tensor->rows == 1 || tensor->format == format)
 		return;
 	uint64_t row_bytes = format_row_bytes(format, tensor->columns);
 	if (!row_bytes || row_bytes * tensor->rows >= held->bytes)

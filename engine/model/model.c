@@ -46,7 +46,7 @@ bool model_text_is(const struct gguf_text *text, const char *word)
 
 enum status model_not_computed(struct model_opening *opening, const char *what)
 {
-	char works[160];
+	char works[256];
 	architecture_list(works, sizeof(works));
 	if (opening->architecture)
 		error_set(opening->error, STATUS_UNAVAILABLE, "a model (%s) with %s, which is not computed here",
@@ -54,8 +54,7 @@ enum status model_not_computed(struct model_opening *opening, const char *what)
 	else
 		error_set(opening->error, STATUS_UNAVAILABLE, "a model with %s, which is not computed here", what);
 	error_hint(opening->error,
-		   "what works: %s; dense, in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K",
-		   works);
+		   "what works: %s; in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K", works);
 	return STATUS_UNAVAILABLE;
 }
 
@@ -118,7 +117,11 @@ static enum status refuse_features(struct model_opening *opening)
 		unsigned of; // enum architecture_keys
 		const char *what;
 	} features[] = {
-		{"expert_count", 0, 0, "experts (a mixture of experts)"},
+		{"expert_count", 0, KEYS_EXPERTS, "experts (a mixture of experts)"},
+		{"expert_group_count", 0, 0, "experts in groups"},
+		{"expert_weights_scale", 0, 0, "scaled weights of experts"},
+		{"leading_dense_block_count", 0, 0, "first layers without experts"},
+		{"moe_every_n_layers", 0, 0, "experts in some layers only"},
 		{"attn_logit_softcapping", 0, KEYS_ATTENTION_CAP, "capped attention"},
 		{"final_logit_softcapping", 0, KEYS_LOGIT_CAP, "capped logits"},
 		{"attention.max_alibi_bias", 0, 0, "ALiBi"},
@@ -238,7 +241,7 @@ static enum status read_scales(struct model_opening *opening)
 	return status;
 }
 
-static enum status read_count(struct model_opening *opening, const char *name, struct model_range range, uint32_t *out)
+enum status model_read_count(struct model_opening *opening, const char *name, struct model_range range, uint32_t *out)
 {
 	uint64_t value;
 	char what[GGUF_NAME_BYTES];
@@ -258,22 +261,22 @@ static enum status read_count(struct model_opening *opening, const char *name, s
 	return STATUS_OK;
 }
 
-// As read_count; what is not there stays as it is.
+// As model_read_count; what is not there stays as it is.
 enum status model_read_optional(struct model_opening *opening, const char *name, struct model_range range,
 				uint32_t *out)
 {
 	uint64_t value;
 	const char *key = model_key(opening, name);
 	return gguf_get_count(opening->gguf, key, &value) || gguf_get_array(opening->gguf, key, &value)
-		       ? read_count(opening, name, range, out)
+		       ? model_read_count(opening, name, range, out)
 		       : STATUS_OK;
 }
 
 static enum status read_heads(struct model_opening *opening)
 {
 	struct model_shape *shape = opening->shape;
-	enum status status = read_count(opening, "attention.head_count", (struct model_range){1, LIMIT_MODEL_HEADS, 1},
-					&shape->heads);
+	enum status status = model_read_count(opening, "attention.head_count",
+					      (struct model_range){1, LIMIT_MODEL_HEADS, 1}, &shape->heads);
 	if (status)
 		return status;
 	shape->kv_heads = shape->heads;
@@ -323,17 +326,19 @@ static enum status read_shape(struct model_opening *opening)
 	struct model_shape *shape = opening->shape;
 	const struct model_range width = {WIDTH_MULTIPLE, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE};
 	double epsilon = 0;
-	enum status status = read_count(opening, "block_count", (struct model_range){1, LIMIT_MODEL_LAYERS, 1},
-					&shape->layers);
+	enum status status = model_read_count(opening, "block_count", (struct model_range){1, LIMIT_MODEL_LAYERS, 1},
+					      &shape->layers);
 	if (!status)
-		status = read_count(opening, "context_length", (struct model_range){1, LIMIT_MODEL_CONTEXT, 1},
-				    &shape->context);
+		status = model_read_count(opening, "context_length", (struct model_range){1, LIMIT_MODEL_CONTEXT, 1},
+					  &shape->context);
 	if (!status)
 		status = refuse_features(opening);
 	if (!status)
-		status = read_count(opening, "embedding_length", width, &shape->embedding);
+		status = model_read_count(opening, "embedding_length", width, &shape->embedding);
 	if (!status)
-		status = read_count(opening, "feed_forward_length", width, &shape->feed_forward);
+		status = model_read_count(opening, "feed_forward_length", width, &shape->feed_forward);
+	if (!status)
+		status = model_read_experts(opening);
 	if (!status)
 		status = read_heads(opening);
 	if (!status)
@@ -386,20 +391,26 @@ static enum status find_tensor(struct model_opening *opening, const char *name, 
 			snprintf(what, sizeof(what), "tensor %s in the format of number %" PRIu32, name, tensor->type);
 		return model_not_computed(opening, what);
 	}
-	uint32_t rows = wanted->of_rows ? wanted->of_rows : wanted->rows;
-	if (tensor->size[0] != wanted->columns || tensor->size[1] != rows || tensor->size[2] != 1 ||
-	    tensor->size[3] != 1)
+	uint32_t rows = wanted->of_rows ? wanted->of_rows : wanted->rows,
+		 experts = wanted->experts ? wanted->experts : 1;
+	rows /= experts;
+	if (tensor->size[2] != experts || tensor->size[3] != 1)
+		return error_set(opening->error, STATUS_INVALID_PARAMS,
+				 "tensor %s has %" PRIu64 " matrices, not %" PRIu32, name,
+				 tensor->size[2] * tensor->size[3], experts);
+	if (tensor->size[0] != wanted->columns || tensor->size[1] != rows)
 		return error_set(opening->error, STATUS_INVALID_PARAMS,
 				 "tensor %s has %" PRIu64 " rows of %" PRIu64 ", not %" PRIu32 " of %" PRIu32, name,
 				 tensor->size[1], tensor->size[0], rows, wanted->columns);
-	uint64_t row_bytes = tensor->bytes / rows;
+	uint64_t row_bytes = tensor->bytes / rows / experts;
 	opening->used[tensor - gguf_tensor(opening->gguf, 0)] = true;
 	*out = (struct model_tensor){.format = tensor->format,
 				     .rows = wanted->rows,
 				     .columns = wanted->columns,
 				     .data = tensor->data + wanted->first_row * row_bytes,
 				     .bytes = wanted->rows * row_bytes,
-				     .packing = tensor->packing};
+				     .packing = tensor->packing,
+				     .kept = wanted->kept};
 	return STATUS_OK;
 }
 
@@ -539,9 +550,13 @@ void model_sizes_as(const struct model *model, enum tensor_format format, struct
 						 : bytes_as(&model->outer[ROLE_OUTPUT], format, sizes);
 	for (uint32_t layer = 0; layer < model->shape.layers; layer++) {
 		uint64_t bytes = 0;
-		for (enum model_role role = ROLE_ATTENTION_NORM; role < ROLE_COUNT; role++)
-			if (model->layers[layer][role].data)
-				bytes += bytes_as(&model->layers[layer][role], format, sizes);
+		for (enum model_role role = ROLE_ATTENTION_NORM; role < ROLE_COUNT; role++) {
+			if (!model->layers[layer][role].data)
+				continue;
+			const uint64_t its = bytes_as(&model->layers[layer][role], format, sizes);
+			bytes += its;
+			sizes->expert_bytes += model_role_is_experts(role) ? its : 0;
+		}
 		sizes->layers_bytes += bytes;
 		if (bytes > sizes->layer_bytes)
 			sizes->layer_bytes = bytes;
@@ -549,6 +564,13 @@ void model_sizes_as(const struct model *model, enum tensor_format format, struct
 	for (enum tensor_format each = FORMAT_UNKNOWN + 1; each < FORMAT_COUNT; each++)
 		if (sizes->format_bytes[each] > sizes->format_bytes[sizes->main_format])
 			sizes->main_format = each;
+}
+
+double model_layer_read(const struct model_shape *shape, const struct model_sizes *sizes, double rows)
+{
+	const double one = shape->experts ? (double)shape->experts_used / shape->experts : 1;
+	const double unread = shape->experts ? pow(1 - one, rows) : 0;
+	return shape->layers ? ((double)sizes->layers_bytes - unread * (double)sizes->expert_bytes) / shape->layers : 0;
 }
 
 void model_sizes(const struct model *model, struct model_sizes *sizes)

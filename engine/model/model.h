@@ -23,6 +23,7 @@ enum model_family {
 	FAMILY_GEMMA,
 	FAMILY_GEMMA2,
 	FAMILY_GEMMA3,
+	FAMILY_QWEN3MOE,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
@@ -37,12 +38,14 @@ enum model_layer {
 	LAYER_LOCAL = 4,    // turns by the second table of positions
 };
 
-// Limits on shapes, so that nothing overflows: layers 512, embedding and feed_forward 65536 (even; a format of blocks
-// has rows of whole blocks), heads 512, head_size 512 (even), vocabulary 1,048,576, context 16,777,216.
-// A shape of zeros but for its sizes is llama's without a turn: what is 0 does nothing.
+// Limits on shapes, so that nothing overflows: layers 512, embedding, feed_forward and expert_width 65536 (even; a
+// format of blocks has rows of whole blocks), heads 512, head_size 512 (even), vocabulary 1,048,576, context
+// 16,777,216, experts 1024, of which a token takes 64. A shape of zeros but for its sizes is llama's without a turn:
+// what is 0 does nothing.
 struct model_shape {
 	enum model_family family;
-	uint32_t layers, embedding, feed_forward;
+	uint32_t layers, embedding;
+	uint32_t feed_forward;    // of the part that every token goes through; 0: there are experts alone
 	uint32_t heads, kv_heads; // heads is a multiple of kv_heads
 	uint32_t head_size;       // heads * head_size need not be embedding (qwen3)
 	uint32_t vocabulary, context;
@@ -71,7 +74,14 @@ struct model_shape {
 	bool qkv_bias;        // qwen2
 	enum qk_norm qk_norm; // RMS norm of q and k before they turn: of each head (qwen3), or of all (olmo2)
 	bool tied;            // the output matrix is the token embedding
-	bool last_is_all;     // an embedding of a text is that of its last token, not the mean
+	// A mixture of experts: a router gives each of a token's experts a score, and the experts_used largest are
+	// computed. Each is a feed-forward network of its own, expert_width wide. What a token gets is the sum of what
+	// they give, each times its weight: the softmax of the scores of the chosen ones, or, with expert_share, of
+	// all. The part that every token goes through (feed_forward) is added, with shared_gate times the sigmoid of a
+	// score of its own.
+	uint32_t experts, experts_used, expert_width; // experts 0: none
+	bool expert_share, shared_gate;
+	bool last_is_all; // an embedding of a text is that of its last token, not the mean
 };
 
 enum model_role {
@@ -92,10 +102,15 @@ enum model_role {
 	ROLE_ATTENTION_OUTPUT,    // (embedding, heads * head_size)
 	ROLE_ATTENTION_POST_NORM, // (embedding), with post_norm
 	ROLE_FFN_NORM,            // (embedding), unless bare_input
-	ROLE_FFN_GATE,            // (feed_forward, embedding)
+	ROLE_FFN_GATE,            // (feed_forward, embedding), unless there are experts alone
 	ROLE_FFN_UP,
 	ROLE_FFN_DOWN,      // (embedding, feed_forward)
 	ROLE_FFN_POST_NORM, // (embedding), with post_norm
+	ROLE_ROUTER,        // (experts, embedding), with experts
+	ROLE_EXPERT_GATE,   // (experts * expert_width, embedding): one expert's rows behind another's
+	ROLE_EXPERT_UP,
+	ROLE_EXPERT_DOWN, // (experts * embedding, expert_width)
+	ROLE_SHARED_GATE, // (1, embedding), with shared_gate: a matrix of one row
 	ROLE_COUNT
 };
 
@@ -105,6 +120,7 @@ struct model_tensor {
 	uint32_t rows, columns;
 	const uint8_t *data; // (bytes)
 	uint64_t bytes;
+	bool kept;                   // held in its format even where another is wished for: what experts are chosen by
 	enum tensor_packing packing; // not PACKING_NONE: data and bytes are as in the file, and not in `format` yet
 	uint64_t pitch; // bytes from a row to the next, where something else lies between them; 0: nothing does
 };
@@ -138,24 +154,38 @@ static inline uint32_t model_layer_window(const struct model_shape *shape, uint3
 static inline bool model_is_plain(const struct model_shape *shape)
 {
 	bool plain = !shape->bare_input && !shape->post_norm && !shape->gate && shape->qk_norm != QK_NORM_WHOLE &&
-		     !(shape->attention_cap > 0);
+		     !(shape->attention_cap > 0) && !shape->experts;
 	for (uint32_t i = 0; plain && i < shape->layers; i++)
 		plain = !shape->layer_kinds[i];
 	return plain;
 }
 
-// Whether a stage of it can be cut into slices: no norm goes over what the slices would share.
+// Whether a layer, or what comes before and after all of them, has a tensor of this role.
+bool model_has_role(const struct model_shape *shape, enum model_role role);
+// How many values a vector has; 0 of a matrix, or if the model has none of this role.
+uint32_t model_vector_length(const struct model_shape *shape, enum model_role role);
+// Whether a stage of it can be cut into slices: no norm goes over what the slices would share, and there are no
+// experts.
 bool model_can_slice(const struct model_shape *shape);
+// Whether the role's tensor has the rows of all experts.
+static inline bool model_role_is_experts(enum model_role role)
+{
+	return role >= ROLE_EXPERT_GATE && role <= ROLE_EXPERT_DOWN;
+}
 
 struct model_sizes {
 	uint64_t parameters;                    // numbers in all tensors, a tied output counted once
 	uint64_t embedding_bytes, output_bytes; // output: matrix and norm
 	uint64_t layer_bytes;                   // of the largest layer
 	uint64_t layers_bytes;                  // of all
+	uint64_t expert_bytes;                  // of the experts of all layers, among those
 	uint64_t format_bytes[FORMAT_COUNT];    // by format
 	enum tensor_format main_format;         // of most bytes
 };
 void model_sizes(const struct model *model, struct model_sizes *sizes);
+// Mean bytes of a layer that a step of `rows` rows, of texts of their own, reads: of experts those that are chosen by
+// any of them, as if each were as likely as the others.
+double model_layer_read(const struct model_shape *shape, const struct model_sizes *sizes, double rows);
 // As if 16- and 32-bit matrices were held in `format` (FORMAT_Q8_0 or FORMAT_Q4_0).
 void model_sizes_as(const struct model *model, enum tensor_format format, struct model_sizes *sizes);
 

@@ -25,10 +25,16 @@ enum status model_not_computed(struct model_opening *opening, const char *what);
 struct model_range {
 	uint64_t least, most, multiple;
 };
-// A whole number within the range; what is not there stays as it is. Errors: STATUS_INVALID_PARAMS,
+// A whole number within the range. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (a list, of each layer its own).
+enum status model_read_count(struct model_opening *opening, const char *name, struct model_range range, uint32_t *out);
+// The same; what is not there stays as it is. Errors: STATUS_INVALID_PARAMS,
 // STATUS_UNAVAILABLE (a list, of each layer its own).
 enum status model_read_optional(struct model_opening *opening, const char *name, struct model_range range,
 				uint32_t *out);
+
+// Experts, if there are any, once the width of the feed-forward network is known (model_experts.c). Errors:
+// STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (the architecture has none; another way of choosing them).
+enum status model_read_experts(struct model_opening *opening);
 
 // Everything about positions. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (a scaling that is not known).
 enum status model_read_rope(struct model_opening *opening);

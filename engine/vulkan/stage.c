@@ -91,6 +91,8 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 			break;
 	}
 	uint64_t page = (uint64_t)shape->kv_heads * stage->padded * STAGE_PAGE_TOKENS * 2;
+	if (shape->experts)
+		return error_set(error, STATUS_UNAVAILABLE, "Vulkan computes no models with experts");
 	if (device->spirv.shared_bytes < SHARED_BYTES)
 		return error_set(error, STATUS_UNAVAILABLE, "the device's groups share %u bytes; models need %u",
 				 device->spirv.shared_bytes, SHARED_BYTES);

@@ -328,78 +328,6 @@ static enum status load_vector(struct loader *loader, uint32_t at, enum model_ro
 	return status ? status : vulkan_mark(loader->stage->stream, &loader->points[loader->turn], error);
 }
 
-// How many values a vector has; 0 of a matrix, or if the model has no such vector.
-static uint32_t vector_length(const struct model_shape *shape, enum model_role role)
-{
-	switch (role) {
-	case ROLE_OUTPUT_NORM:
-		return shape->embedding;
-	case ROLE_ATTENTION_NORM:
-	case ROLE_FFN_NORM:
-		return shape->bare_input ? 0 : shape->embedding;
-	case ROLE_ATTENTION_POST_NORM:
-	case ROLE_FFN_POST_NORM:
-		return shape->post_norm ? shape->embedding : 0;
-	case ROLE_Q_BIAS:
-		return shape->qkv_bias ? shape->heads * shape->head_size : 0;
-	case ROLE_K_BIAS:
-	case ROLE_V_BIAS:
-		return shape->qkv_bias ? shape->kv_heads * shape->head_size : 0;
-	case ROLE_Q_NORM:
-		return shape->qk_norm == QK_NORM_WHOLE ? shape->heads * shape->head_size
-		       : shape->qk_norm                ? shape->head_size
-						       : 0;
-	case ROLE_K_NORM:
-		return shape->qk_norm == QK_NORM_WHOLE ? shape->kv_heads * shape->head_size
-		       : shape->qk_norm                ? shape->head_size
-						       : 0;
-	case ROLE_UNKNOWN:
-	case ROLE_TOKEN_EMBEDDING:
-	case ROLE_OUTPUT:
-	case ROLE_Q:
-	case ROLE_K:
-	case ROLE_V:
-	case ROLE_ATTENTION_OUTPUT:
-	case ROLE_FFN_GATE:
-	case ROLE_FFN_UP:
-	case ROLE_FFN_DOWN:
-	case ROLE_COUNT:
-		break;
-	}
-	return 0;
-}
-
-// Of a layer, whether this model has it or not.
-static bool is_vector(enum model_role role)
-{
-	switch (role) {
-	case ROLE_ATTENTION_NORM:
-	case ROLE_FFN_NORM:
-	case ROLE_ATTENTION_POST_NORM:
-	case ROLE_FFN_POST_NORM:
-	case ROLE_Q_BIAS:
-	case ROLE_K_BIAS:
-	case ROLE_V_BIAS:
-	case ROLE_Q_NORM:
-	case ROLE_K_NORM:
-		return true;
-	case ROLE_UNKNOWN:
-	case ROLE_TOKEN_EMBEDDING:
-	case ROLE_OUTPUT_NORM:
-	case ROLE_OUTPUT:
-	case ROLE_Q:
-	case ROLE_K:
-	case ROLE_V:
-	case ROLE_ATTENTION_OUTPUT:
-	case ROLE_FFN_GATE:
-	case ROLE_FFN_UP:
-	case ROLE_FFN_DOWN:
-	case ROLE_COUNT:
-		break;
-	}
-	return false;
-}
-
 static bool of_layer(enum model_role role)
 {
 	return role >= ROLE_ATTENTION_NORM;
@@ -414,7 +342,8 @@ static uint64_t place_vectors(struct backend_stage *stage)
 		for (int role = 0; role < ROLE_COUNT; role++)
 			if (of_layer((enum model_role)role) == (i > 0)) {
 				layer->vectors[role] = (uint32_t)at;
-				at += (vector_length(&stage->shape, (enum model_role)role) + GROUP - 1) / GROUP * GROUP;
+				at += (model_vector_length(&stage->shape, (enum model_role)role) + GROUP - 1) / GROUP *
+				      GROUP;
 			}
 	}
 	return at;
@@ -426,15 +355,15 @@ static enum status load_role(struct loader *loader, struct stage_layer *layer, e
 			     enum exogpu_memory memory, struct error *error)
 {
 	struct backend_stage *stage = loader->stage;
-	const bool vector = role == ROLE_OUTPUT_NORM || (of_layer(role) && vector_length(&stage->shape, role));
-	if (!vector && is_vector(role))
-		return STATUS_OK; // this model has none
+	if (!model_has_role(&stage->shape, role))
+		return STATUS_OK;
 	struct model_tensor tensor;
 	enum status status = stage->params.tensor(stage->params.context, role, number, &tensor, error);
 	if (status)
 		return status;
-	return vector ? load_vector(loader, layer->vectors[role], role, &tensor, error)
-		      : load_matrix(loader, &layer->matrices[role], &tensor, memory, error);
+	return model_vector_length(&stage->shape, role)
+		       ? load_vector(loader, layer->vectors[role], role, &tensor, error)
+		       : load_matrix(loader, &layer->matrices[role], &tensor, memory, error);
 }
 
 static enum status load_ends(struct loader *loader, struct error *error)

@@ -65,7 +65,7 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 		placement_shrink(&sizes, instance->held_format);
 	const double layer_s = (layers_s - overhead_s) / at->layer_count;
 	struct layer_time time = {.format = sizes.main_format,
-				  .layer_bytes = sizes.layers_bytes / instance->model->shape.layers,
+				  .layer_bytes = (uint64_t)model_layer_read(&instance->model->shape, &sizes, 1),
 				  .output_bytes = sizes.output_bytes,
 				  .layer_s = layer_s,
 				  .output_s = output_s,

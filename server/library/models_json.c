@@ -41,7 +41,7 @@ struct counted {
 	uint32_t *small;
 	uint64_t *large;
 };
-enum { COUNTS = 13 };
+enum { COUNTS = 17, COUNTS_ALWAYS = 13 }; // those of experts were not kept always
 
 static void list_counts(struct model_record *record, struct counted counts[COUNTS])
 {
@@ -61,6 +61,10 @@ static void list_counts(struct model_record *record, struct counted counts[COUNT
 		{.name = "output_bytes", .large = &sizes->output_bytes},
 		{.name = "layer_bytes", .large = &sizes->layer_bytes},
 		{.name = "layers_bytes", .large = &sizes->layers_bytes},
+		{.name = "experts", .small = &shape->experts},
+		{.name = "experts_used", .small = &shape->experts_used},
+		{.name = "expert_width", .small = &shape->expert_width},
+		{.name = "expert_bytes", .large = &sizes->expert_bytes},
 	};
 	memcpy(counts, all, sizeof all);
 }
@@ -102,14 +106,11 @@ struct json *model_kept_json(const struct model_record *record)
 	return json;
 }
 
-static bool read_kept(const struct json *json, struct model_record *record)
+// Numbers of a list; those that are not there are `otherwise`, or, if that is negative, missing.
+static bool read_counts(const struct json *json, const struct counted *counts, size_t count, int64_t otherwise)
 {
-	struct counted counts[COUNTS];
-	struct model_shape *shape = &record->shape;
-	struct model_sizes *sizes = &record->sizes;
-	list_counts(record, counts);
-	for (size_t i = 0; i < COUNTS; i++) {
-		int64_t value = json_get_integer(json, counts[i].name, -1);
+	for (size_t i = 0; i < count; i++) {
+		int64_t value = json_get_integer(json, counts[i].name, otherwise);
 		if (value < 0 || (counts[i].small && value > UINT32_MAX))
 			return false;
 		if (counts[i].small)
@@ -117,6 +118,19 @@ static bool read_kept(const struct json *json, struct model_record *record)
 		else
 			*counts[i].large = (uint64_t)value;
 	}
+	return true;
+}
+
+static bool read_kept(const struct json *json, struct model_record *record)
+{
+	struct counted counts[COUNTS];
+	struct model_shape *shape = &record->shape;
+	struct model_sizes *sizes = &record->sizes;
+	list_counts(record, counts);
+	if (!read_counts(json, counts, COUNTS_ALWAYS, -1) ||
+	    !read_counts(json, counts + COUNTS_ALWAYS, COUNTS - COUNTS_ALWAYS, 0) ||
+	    shape->experts > LIMIT_MODEL_EXPERTS || shape->experts_used > shape->experts)
+		return false;
 	const struct json *formats = json_get(json, "format_bytes");
 	for (const struct json *one = json_first(formats); one; one = json_next(one)) {
 		int64_t bytes;

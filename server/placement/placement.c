@@ -48,6 +48,7 @@ void placement_shrink(struct model_sizes *sizes, enum tensor_format format)
 	sizes->output_bytes = (uint64_t)((double)sizes->output_bytes * scale);
 	sizes->layer_bytes = (uint64_t)((double)sizes->layer_bytes * scale);
 	sizes->layers_bytes = (uint64_t)((double)sizes->layers_bytes * scale);
+	sizes->expert_bytes = (uint64_t)((double)sizes->expert_bytes * scale);
 	sizes->main_format = scale < 1 ? format : sizes->main_format;
 }
 

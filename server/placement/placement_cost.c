@@ -1,7 +1,8 @@
 /* What a placement takes: bytes of memory, and seconds. Everything that was fitted or is assumed stands here, with its
  * unit in its name; docs/placement.md says where each comes from.
  *
- * A decoded token reads every weight of its layers once, and the output matrix: bytes / (measured bandwidth x the share
+ * A decoded token reads every weight of its layers once, of a mixture of experts those of the experts that it takes
+ * (model_layer_read), and the output matrix: bytes / (measured bandwidth x the share
  * of it that our kernels reach), and something for each layer and stage. Where a layer of the format was timed, on the
  * device or on one of the same back end, that measurement corrects it, in the ratio in which it corrects what would
  * have been computed for the layer that was timed: of a layer of the same size on the same device nothing of the
@@ -116,6 +117,8 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 	const struct placement_device *one = &wanted->devices[device];
 	if (!one->unusable && one->backend == PLACE_CUDA && !stage_tiles_fit(wanted->shape))
 		return "CUDA computes models whose widths are multiples of 4, and not all of this one's are";
+	if (!one->unusable && wanted->shape->experts && one->backend != PLACE_CPU)
+		return "only the CPU computes models with experts";
 	return one->unusable;
 }
 
@@ -189,11 +192,6 @@ static struct estimate estimate_of(const struct placement_device *device, enum t
 				 .output_s = output_bytes / rate};
 }
 
-static double layer_bytes_of(const struct placement_wanted *wanted, const struct model_sizes *sizes)
-{
-	return wanted->shape->layers ? (double)sizes->layers_bytes / wanted->shape->layers : 0;
-}
-
 static bool same_size(uint64_t bytes, double wanted)
 {
 	return fabs((double)bytes - wanted) <= wanted * 0.01;
@@ -255,6 +253,17 @@ double cost_batch(const struct place_device *device, double rows)
 	return fmin(next + fmax(slope, next / (4 * from)) * (rows - 2 * from), rows);
 }
 
+// More rows read more experts, which what was timed does not say, unless it was this very model.
+static void add_experts(double batch[1 + PLACEMENT_BATCHES], const struct model_shape *shape,
+			const struct model_sizes *sizes)
+{
+	for (unsigned i = 1; shape->experts && i <= PLACEMENT_BATCHES; i++) {
+		const double rows = 1u << i;
+		batch[i] *= model_layer_read(shape, sizes, rows) / model_layer_read(shape, sizes, 1);
+		batch[i] = fmin(batch[i], rows);
+	}
+}
+
 static bool any_batch(const struct placement_timed *timed)
 {
 	bool any = false;
@@ -266,7 +275,7 @@ static bool any_batch(const struct placement_timed *timed)
 struct cost_time cost_time(const struct placement_wanted *wanted, const struct model_sizes *sizes, unsigned device)
 {
 	const struct placement_device *of = &wanted->devices[device];
-	const double bytes = layer_bytes_of(wanted, sizes), output_bytes = (double)sizes->output_bytes;
+	const double bytes = model_layer_read(wanted->shape, sizes, 1), output_bytes = (double)sizes->output_bytes;
 	const struct estimate estimate = estimate_of(of, sizes->main_format, bytes, output_bytes);
 	struct cost_time time = {
 		.layer_s = estimate.layer_s, .output_s = estimate.output_s, .prompt_s = -1, .known = of->bandwidth > 0};
@@ -284,6 +293,10 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 		}
 	}
 	fill_batch(time.batch, time.by && any_batch(time.by) ? time.by->batch : batch);
+	time.here = time.by && time.by->device == device;
+	time.same_size = time.by && same_size(time.by->layer_bytes, bytes);
+	if (!time.here || !time.same_size)
+		add_experts(time.batch, wanted->shape, sizes);
 	if (!time.by)
 		return time;
 	struct placement_device on = wanted->devices[time.by->device];
@@ -294,11 +307,9 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 	time.layer_s *= factor;
 	time.output_s *= time.by->output_s > 0 && there.output_s > 0 ? rounded(time.by->output_s / there.output_s)
 								     : factor;
-	time.here = time.by->device == device;
 	// Arithmetic, of which bandwidths say nothing: as many products as there are weights, on this device alone.
 	if (time.here && time.by->prompt_s > 0)
 		time.prompt_s = time.by->prompt_s * bytes / (double)time.by->layer_bytes / heat_rates[of->heat];
-	time.same_size = same_size(time.by->layer_bytes, bytes);
 	time.known |= time.here;
 	return time;
 }
@@ -318,7 +329,8 @@ static void layer_seconds(const struct problem *problem, struct place_device *de
 	device->prompt_s = from->slices ? -1 : time.prompt_s;
 	memcpy(device->batch, time.batch, sizeof device->batch);
 	device->known = time.known;
-	device->host_layer_s = fmax(time.layer_s, layer_bytes_of(wanted, &problem->sizes) / rate + overhead_s);
+	device->host_layer_s = fmax(time.layer_s,
+				    model_layer_read(wanted->shape, &problem->sizes, 1) / rate + overhead_s);
 }
 
 struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,

@@ -69,6 +69,9 @@ static void look_at_model(const struct model *model)
 	struct model_sizes sizes, smaller;
 	require(shape->layers && shape->layers <= 512 && shape->heads <= 512 && shape->kv_heads);
 	require(!(shape->heads % shape->kv_heads) && shape->head_size <= 512 && shape->rope_size <= shape->head_size);
+	require(shape->experts ? shape->experts_used && shape->experts_used <= 64 && shape->experts <= 1024 &&
+					 shape->expert_width && shape->expert_width <= 65536
+			       : shape->feed_forward > 0);
 	require(shape->embedding % 2 == 0 && shape->embedding <= 65536 && shape->context && shape->vocabulary);
 	for (uint32_t i = 0; i < shape->rope_size / 2; i++)
 		require(isfinite(shape->rope_frequency[i]) && shape->rope_frequency[i] > 0);
@@ -76,6 +79,7 @@ static void look_at_model(const struct model *model)
 		look_at_tensor(model, role, shape->layers - 1);
 	model_sizes(model, &sizes);
 	model_sizes_as(model, FORMAT_Q8_0, &smaller);
+	require(sizes.expert_bytes <= sizes.layers_bytes && model_layer_read(shape, &sizes, 1) > 0);
 	require(sizes.parameters == smaller.parameters && sizes.layers_bytes >= smaller.layers_bytes);
 	float table[1024];
 	require(model_rope_numbers(shape, 1) <= sizeof(table) / sizeof(*table));

@@ -110,12 +110,21 @@ static uint32_t type_of(enum tensor_format format)
 uint64_t gguf_put_tensor(struct gguf_writer *writer, const char *name, enum tensor_format format, uint64_t columns,
 			 uint64_t rows)
 {
+	return gguf_put_experts(writer, name, format, columns, rows, 0);
+}
+
+uint64_t gguf_put_experts(struct gguf_writer *writer, const char *name, enum tensor_format format, uint64_t columns,
+			  uint64_t rows, uint64_t experts)
+{
 	uint64_t place = writer->data_bytes, bytes = format_row_bytes(format, columns) * (rows ? rows : 1);
+	bytes *= experts ? experts : 1;
 	put_text(&writer->tensors, name);
-	must(buffer_append_u32le(&writer->tensors, rows ? 2 : 1));
+	must(buffer_append_u32le(&writer->tensors, experts ? 3 : rows ? 2 : 1));
 	put_u64(&writer->tensors, columns);
 	if (rows)
 		put_u64(&writer->tensors, rows);
+	if (experts)
+		put_u64(&writer->tensors, experts);
 	must(buffer_append_u32le(&writer->tensors, type_of(format)));
 	put_u64(&writer->tensors, place);
 	writer->tensor_count++;

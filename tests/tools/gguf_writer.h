@@ -25,6 +25,8 @@ void gguf_put_i32s(struct gguf_writer *writer, const char *key, const int32_t *v
 void gguf_put_f32s(struct gguf_writer *writer, const char *key, const float *values, size_t count);
 
 // rows of columns; 0 rows: a vector. Returns its place within the data.
+uint64_t gguf_put_experts(struct gguf_writer *writer, const char *name, enum tensor_format format, uint64_t columns,
+			  uint64_t rows, uint64_t experts);
 uint64_t gguf_put_tensor(struct gguf_writer *writer, const char *name, enum tensor_format format, uint64_t columns,
 			 uint64_t rows);
 

@@ -4,6 +4,8 @@
  * large, so that logits differ by more than rounding. */
 #include "tests/tools/model_file.h"
 
+#include "engine/model/architecture.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -63,6 +65,13 @@ static void put_keys(struct gguf_writer *writer, const struct model_file *file, 
 	put_count(writer, file, "context_length", file->context);
 	put_count(writer, file, "embedding_length", file->embedding);
 	put_count(writer, file, "feed_forward_length", file->feed_forward);
+	if (file->experts) {
+		put_count(writer, file, "expert_count", file->experts);
+		put_count(writer, file, "expert_used_count", file->experts_used);
+		put_count(writer, file, "expert_feed_forward_length", file->expert_width);
+		if (architecture_of(file->family)->shared_experts)
+			put_count(writer, file, "expert_shared_feed_forward_length", file->feed_forward);
+	}
 	put_count(writer, file, "attention.head_count", file->heads);
 	put_count(writer, file, "attention.head_count_kv", file->kv_heads);
 	if (head_size * file->heads != file->embedding) {
@@ -99,15 +108,17 @@ static void add(struct planning *planning, const struct model_file_tensor *tenso
 	struct model_file_plan *plan = planning->plan;
 	struct model_file_tensor *added = &plan->tensors[plan->count++];
 	*added = *tensor;
-	added->place = gguf_put_tensor(planning->writer, tensor->name, tensor->format, tensor->columns, tensor->rows);
+	added->place = gguf_put_experts(planning->writer, tensor->name, tensor->format, tensor->columns,
+					tensor->experts ? tensor->rows / tensor->experts : tensor->rows,
+					tensor->experts);
 	added->bytes = format_row_bytes(tensor->format, tensor->columns) * (tensor->rows ? tensor->rows : 1);
 	added->seed = planning->file->seed;
 	for (const char *c = tensor->name; *c; c++)
 		added->seed = mix(added->seed ^ (uint8_t)*c);
 }
 
-static void add_matrix(struct planning *planning, const char *name, uint64_t rows, uint64_t columns, double scale,
-		       enum tensor_format format)
+static void add_experts(struct planning *planning, const char *name, uint64_t rows, uint64_t columns, double scale,
+			enum tensor_format format, uint32_t experts)
 {
 	const struct model_file *file = planning->file;
 	if (!format)
@@ -118,10 +129,19 @@ static void add_matrix(struct planning *planning, const char *name, uint64_t row
 		format = FORMAT_Q8_0;
 	if (!format_row_bytes(format, columns))
 		format = FORMAT_F16;
-	struct model_file_tensor tensor = {
-		.format = format, .rows = rows, .columns = columns, .scale = (float)(scale / sqrt((double)columns))};
+	struct model_file_tensor tensor = {.format = format,
+					   .rows = rows,
+					   .columns = columns,
+					   .scale = (float)(scale / sqrt((double)columns)),
+					   .experts = experts};
 	snprintf(tensor.name, sizeof(tensor.name), "%s", name);
 	add(planning, &tensor);
+}
+
+static void add_matrix(struct planning *planning, const char *name, uint64_t rows, uint64_t columns, double scale,
+		       enum tensor_format format)
+{
+	add_experts(planning, name, rows, columns, scale, format, 0);
 }
 
 static void add_vector(struct planning *planning, const char *name, uint64_t columns, enum model_file_kind kind,
@@ -130,6 +150,33 @@ static void add_vector(struct planning *planning, const char *name, uint64_t col
 	struct model_file_tensor tensor = {.kind = kind, .format = FORMAT_F32, .columns = columns, .scale = scale};
 	snprintf(tensor.name, sizeof(tensor.name), "%s", name);
 	add(planning, &tensor);
+}
+
+// Scores are spread wide, so that rounding seldom decides which experts are chosen, and then of one of little weight.
+static void add_mixture(struct planning *planning, uint32_t layer, double residual)
+{
+	const struct model_file *file = planning->file;
+	const struct architecture *architecture = architecture_of(file->family);
+	const uint32_t experts = file->experts, each = file->expert_width;
+	char name[GGUF_NAME_BYTES];
+#define NAME(text) (snprintf(name, sizeof(name), "blk.%" PRIu32 "." text, layer), name)
+	add_matrix(planning, NAME("ffn_gate_inp.weight"), experts, file->embedding, 4, FORMAT_F32);
+	add_experts(planning, NAME("ffn_gate_exps.weight"), (uint64_t)experts * each, file->embedding, 1,
+		    FORMAT_UNKNOWN, experts);
+	add_experts(planning, NAME("ffn_up_exps.weight"), (uint64_t)experts * each, file->embedding, 1, FORMAT_UNKNOWN,
+		    experts);
+	add_experts(planning, NAME("ffn_down_exps.weight"), (uint64_t)experts * file->embedding, each, 2 * residual,
+		    FORMAT_UNKNOWN, experts);
+	if (!architecture->shared_experts)
+		return;
+	if (architecture->shared_gate)
+		add_vector(planning, NAME("ffn_gate_inp_shexp.weight"), file->embedding, KIND_BIAS,
+			   1 / sqrtf((float)file->embedding));
+	add_matrix(planning, NAME("ffn_gate_shexp.weight"), file->feed_forward, file->embedding, 1, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("ffn_up_shexp.weight"), file->feed_forward, file->embedding, 1, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("ffn_down_shexp.weight"), file->embedding, file->feed_forward, 2 * residual,
+		   FORMAT_UNKNOWN);
+#undef NAME
 }
 
 static void add_layer(struct planning *planning, uint32_t layer, uint32_t head_size)
@@ -150,12 +197,16 @@ static void add_layer(struct planning *planning, uint32_t layer, uint32_t head_s
 		add_vector(planning, NAME("attn_k.bias"), kv, KIND_BIAS, 0.5f);
 		add_vector(planning, NAME("attn_v.bias"), kv, KIND_BIAS, 0.2f);
 	}
-	if (file->family == FAMILY_QWEN3) {
+	if (file->family == FAMILY_QWEN3 || file->family == FAMILY_QWEN3MOE) {
 		add_vector(planning, NAME("attn_q_norm.weight"), head_size, KIND_NORM, 0.3f);
 		add_vector(planning, NAME("attn_k_norm.weight"), head_size, KIND_NORM, 0.3f);
 	}
 	add_matrix(planning, NAME("attn_output.weight"), file->embedding, q, residual, FORMAT_UNKNOWN);
 	add_vector(planning, NAME("ffn_norm.weight"), file->embedding, KIND_NORM, 0.1f);
+	if (file->experts) {
+		add_mixture(planning, layer, residual);
+		return;
+	}
 	add_matrix(planning, NAME("ffn_gate.weight"), file->feed_forward, file->embedding, loud, FORMAT_UNKNOWN);
 	add_matrix(planning, NAME("ffn_up.weight"), file->feed_forward, file->embedding, loud, FORMAT_UNKNOWN);
 	add_matrix(planning, NAME("ffn_down.weight"), file->embedding, file->feed_forward, 2 * residual / (loud * loud),
@@ -168,7 +219,7 @@ void model_file_plan(struct model_file_plan *plan, const struct model_file *file
 	struct gguf_writer writer;
 	struct planning planning = {.file = file, .writer = &writer, .plan = plan};
 	uint32_t head_size = file->head_size ? file->head_size : file->embedding / file->heads;
-	*plan = (struct model_file_plan){.tensors = calloc(4 + (size_t)file->layers * 12, sizeof(*plan->tensors))};
+	*plan = (struct model_file_plan){.tensors = calloc(4 + (size_t)file->layers * 20, sizeof(*plan->tensors))};
 	if (!plan->tensors)
 		abort();
 	gguf_writer_init(&writer, file->alignment ? file->alignment : 32);

@@ -17,7 +17,8 @@ struct model_file {
 	enum model_family family;
 	uint32_t layers, embedding, feed_forward;
 	uint32_t heads, kv_heads;
-	uint32_t head_size; // 0: embedding / heads
+	uint32_t head_size;                           // 0: embedding / heads
+	uint32_t experts, experts_used, expert_width; // of architectures that have them; feed_forward: what all share
 	uint32_t vocabulary, context;
 	enum tensor_format format; // of matrices; one that a matrix' columns do not fit becomes Q8_0, or F16
 	enum tensor_format embedding_format, output_format; // FORMAT_UNKNOWN: as the others
@@ -60,7 +61,8 @@ struct model_file_tensor {
 	char name[GGUF_NAME_BYTES + 1];
 	enum model_file_kind kind;
 	enum tensor_format format;
-	uint64_t rows, columns, place, bytes; // place: within the file
+	uint64_t rows, columns, place, bytes; // place: within the file; rows: of all experts
+	uint32_t experts;                     // whose rows they are; 0: of none
 	float scale;                          // standard deviation
 	uint64_t seed;
 };

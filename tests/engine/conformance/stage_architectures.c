@@ -242,9 +242,11 @@ static bool compare(struct conformance *c, const char *name)
 
 void test_stage_architectures(void **state)
 {
-	static const char *const names[] = {"phi3", "granite", "smollm3", "olmo2", "glm4", "gemma", "gemma2", "gemma3"};
+	static const char *const names[] = {"phi3",  "granite", "smollm3", "olmo2",   "glm4",
+					    "gemma", "gemma2",  "gemma3",  "qwen3moe"};
 	unsigned wrong = 0;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		wrong += !compare(*state, names[i]);
+		if (strcmp(names[i], "qwen3moe") != 0 || !strcmp(((const struct conformance *)*state)->backend, "cpu"))
+			wrong += !compare(*state, names[i]);
 	assert_int_equal(wrong, 0);
 }

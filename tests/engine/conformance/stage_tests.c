@@ -97,6 +97,35 @@ void test_stage_mixed(void **state)
 	check_file(*state, &file, "Q4_K with a Q6_K output");
 }
 
+// Experts in every format, and of widths that are no multiple of 32; one alone, and all of them used.
+void test_stage_experts(void **state)
+{
+	static const struct {
+		uint32_t experts, used, width;
+	} counts[] = {{4, 2, 256}, {4, 2, 256}, {6, 1, 48}, {3, 3, 80}, {12, 5, 256}};
+	if (strcmp(((const struct conformance *)*state)->backend, "cpu") != 0)
+		return; // the only one that computes them
+	for (enum tensor_format format = FORMAT_F32; format < FORMAT_COUNT; format++) {
+		const size_t i = format % (sizeof(counts) / sizeof(*counts));
+		struct model_file file = plain(FAMILY_QWEN3MOE, format);
+		char what[64];
+		if (in_turn(*state) && format % 2)
+			continue;
+		file.experts = counts[i].experts;
+		file.experts_used = counts[i].used;
+		file.expert_width = counts[i].width;
+		snprintf(what, sizeof(what), "%u of %u experts in %s", file.experts_used, file.experts,
+			 format_info(format)->name);
+		check_file(*state, &file, what);
+	}
+	struct model_file file = plain(FAMILY_QWEN3MOE, FORMAT_UNKNOWN);
+	file.mixed = true;
+	file.experts = 5;
+	file.experts_used = 2;
+	file.expert_width = 256;
+	check_file(*state, &file, "experts, mixed");
+}
+
 struct shape {
 	enum model_family family;
 	uint32_t embedding, feed_forward, heads, kv_heads, head_size, vocabulary;

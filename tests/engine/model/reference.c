@@ -153,8 +153,9 @@ struct work {
 	double *normed;    // (embedding)
 	double *mixed;     // (heads, head_size)
 	double *scores;    // (count)
-	double *gate, *up; // (feed_forward)
+	double *gate, *up; // (feed_forward), or (expert_width)
 	double *added;     // (embedding)
+	double *experts;   // (experts): scores
 };
 
 static void project(const struct reference *reference, uint32_t layer, struct work *work, uint32_t row)
@@ -219,20 +220,65 @@ static void attend(const struct model_shape *shape, struct work *work, uint32_t 
 			out[i] += work->scores[at] / sum * work->v[at * kv_count + kv_head * size + i];
 }
 
+// x += by * the network of these matrices, `width` wide.
+static void add_network(const struct model_shape *shape, struct work *work, const float *const matrices[3],
+			uint32_t width, double by, double *x)
+{
+	multiply(work->gate, matrices[0], work->normed, width, shape->embedding);
+	multiply(work->up, matrices[1], work->normed, width, shape->embedding);
+	for (uint32_t i = 0; i < width; i++)
+		work->gate[i] = work->gate[i] / (1 + exp(-work->gate[i])) * work->up[i];
+	round_input(work->run->rounding, work->gate, width);
+	multiply(work->added, matrices[2], work->gate, shape->embedding, width);
+	for (uint32_t i = 0; i < shape->embedding; i++)
+		x[i] += by * work->added[i];
+}
+
+// The experts with the largest scores, each by its part of the softmax.
+static void add_experts(const struct model_shape *shape, struct work *work, float *const *w, double *x)
+{
+	const size_t of_expert = (size_t)shape->expert_width * shape->embedding;
+	double most = -INFINITY, all = 0, chosen = 0, weights[LIMIT_MODEL_EXPERTS_USED];
+	uint32_t numbers[LIMIT_MODEL_EXPERTS_USED];
+	multiply(work->experts, w[ROLE_ROUTER], work->normed, shape->experts, shape->embedding);
+	for (uint32_t e = 0; e < shape->experts; e++)
+		most = fmax(most, work->experts[e]);
+	for (uint32_t e = 0; e < shape->experts; e++)
+		all += exp(work->experts[e] - most);
+	for (uint32_t k = 0; k < shape->experts_used; k++) {
+		uint32_t best = 0;
+		for (uint32_t e = 1; e < shape->experts; e++)
+			best = work->experts[e] > work->experts[best] ? e : best;
+		numbers[k] = best;
+		weights[k] = exp(work->experts[best] - most);
+		chosen += weights[k];
+		work->experts[best] = -INFINITY;
+	}
+	for (uint32_t k = 0; k < shape->experts_used; k++) {
+		const size_t at = numbers[k] * of_expert;
+		const float *const matrices[] = {w[ROLE_EXPERT_GATE] + at, w[ROLE_EXPERT_UP] + at,
+						 w[ROLE_EXPERT_DOWN] + at};
+		add_network(shape, work, matrices, shape->expert_width,
+			    weights[k] / (shape->expert_share ? all : chosen), x);
+	}
+}
+
 static void feed_forward(const struct reference *reference, uint32_t layer, struct work *work, double *x)
 {
 	const struct model_shape *shape = reference->shape;
 	float *const *w = reference->layers[layer];
+	const float *const matrices[] = {w[ROLE_FFN_GATE], w[ROLE_FFN_UP], w[ROLE_FFN_DOWN]};
+	double by = 1, score;
 	norm(work->normed, x, w[ROLE_FFN_NORM], shape->embedding, (double)shape->norm_epsilon);
 	round_input(work->run->rounding, work->normed, shape->embedding);
-	multiply(work->gate, w[ROLE_FFN_GATE], work->normed, shape->feed_forward, shape->embedding);
-	multiply(work->up, w[ROLE_FFN_UP], work->normed, shape->feed_forward, shape->embedding);
-	for (uint32_t i = 0; i < shape->feed_forward; i++)
-		work->gate[i] = work->gate[i] / (1 + exp(-work->gate[i])) * work->up[i];
-	round_input(work->run->rounding, work->gate, shape->feed_forward);
-	multiply(work->added, w[ROLE_FFN_DOWN], work->gate, shape->embedding, shape->feed_forward);
-	for (uint32_t i = 0; i < shape->embedding; i++)
-		x[i] += work->added[i];
+	if (shape->shared_gate) {
+		multiply(&score, w[ROLE_SHARED_GATE], work->normed, 1, shape->embedding);
+		by = 1 / (1 + exp(-score));
+	}
+	if (shape->feed_forward)
+		add_network(shape, work, matrices, shape->feed_forward, by, x);
+	if (shape->experts)
+		add_experts(shape, work, w, x);
 }
 
 static void run_layer(const struct reference *reference, uint32_t layer, struct work *work)
@@ -289,8 +335,9 @@ void reference_run(const struct reference *reference, const struct reference_run
 		.normed = doubles(1, shape->embedding),
 		.mixed = doubles(1, q_count),
 		.scores = doubles(1, run->count),
-		.gate = doubles(1, shape->feed_forward),
-		.up = doubles(1, shape->feed_forward),
+		.gate = doubles(1, (size_t)shape->feed_forward + shape->expert_width),
+		.up = doubles(1, (size_t)shape->feed_forward + shape->expert_width),
+		.experts = doubles(1, shape->experts),
 		.added = doubles(1, shape->embedding),
 	};
 	for (uint32_t row = 0; row < run->count; row++)
@@ -310,6 +357,7 @@ void reference_run(const struct reference *reference, const struct reference_run
 	free(work.gate);
 	free(work.up);
 	free(work.added);
+	free(work.experts);
 }
 
 void reference_result_finish(struct reference_result *result)

@@ -370,6 +370,118 @@ static void test_features(void **state)
 	}
 }
 
+static struct model_file mixture(void)
+{
+	struct model_file file = model_file_small();
+	file.family = FAMILY_QWEN3MOE;
+	file.experts = 6;
+	file.experts_used = 2;
+	file.expert_width = 96;
+	return file;
+}
+
+static void test_experts(void **state)
+{
+	(void)state;
+	struct model_file file = mixture();
+	struct model_file_open open;
+	struct model_tensor tensor;
+	struct model_sizes sizes;
+	model_file_open(&open, &file);
+	const struct model_shape *shape = model_shape(open.model);
+	assert_int_equal(shape->experts, 6);
+	assert_int_equal(shape->experts_used, 2);
+	assert_int_equal(shape->expert_width, 96);
+	assert_int_equal(shape->feed_forward, 0);
+	assert_false(model_tensor(open.model, ROLE_FFN_GATE, 0, &tensor));
+	assert_true(model_tensor(open.model, ROLE_EXPERT_DOWN, 1, &tensor));
+	assert_int_equal(tensor.rows, 6 * 64);
+	assert_int_equal(tensor.columns, 96);
+	model_sizes(open.model, &sizes);
+	const uint64_t of_experts = 6ull * 3 * 96 * 64 / 32 * 34; // of a layer, in Q8_0
+	assert_int_equal(sizes.expert_bytes, 2 * of_experts);
+	assert_true(sizes.layers_bytes > sizes.expert_bytes);
+	// One row reads two of the six, many rows nearly all.
+	const double layer = (double)sizes.layers_bytes / 2, each = (double)of_experts / 6;
+	assert_true(fabs(model_layer_read(shape, &sizes, 1) - (layer - 4 * each)) < 1e-6 * layer);
+	assert_true(fabs(model_layer_read(shape, &sizes, 2) - (layer - 6 * (4.0 / 6) * (4.0 / 6) * each)) <
+		    1e-6 * layer);
+	assert_true(fabs(model_layer_read(shape, &sizes, 512) - layer) < 1e-6 * layer);
+	// The router stays as it is, whatever is wished for.
+	struct model_tensor held;
+	assert_true(model_tensor(open.model, ROLE_ROUTER, 0, &tensor));
+	model_tensor_as(&tensor, FORMAT_Q8_0, &held);
+	assert_int_equal(held.format, FORMAT_F32);
+	model_file_close(&open);
+}
+
+static void more_sigmoid(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "qwen3moe.expert_gating_func", 2);
+}
+
+static void more_shares(struct gguf_writer *writer)
+{
+	gguf_put_bool(writer, "qwen3moe.expert_weights_norm", false);
+}
+
+static void more_groups(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "qwen3moe.expert_group_count", 4);
+}
+
+static void more_shared(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "qwen3moe.expert_shared_feed_forward_length", 64);
+}
+
+static void more_neutral(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "qwen3moe.expert_gating_func", 1);
+	gguf_put_bool(writer, "qwen3moe.expert_weights_norm", true);
+	gguf_put_u32(writer, "qwen3moe.expert_group_count", 0);
+	gguf_put_u32(writer, "qwen3moe.expert_shared_feed_forward_length", 0);
+}
+
+static void test_experts_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		uint32_t experts, used, width;
+		void (*more)(struct gguf_writer *writer);
+		enum status status;
+		const char *word;
+	} cases[] = {
+		{6, 2, 96, more_neutral, STATUS_OK, ""},
+		{6, 6, 96, NULL, STATUS_OK, ""},
+		{0, 2, 96, NULL, STATUS_INVALID_PARAMS, "how many experts it has (qwen3moe.expert_count)"},
+		{6, 0, 96, NULL, STATUS_INVALID_PARAMS, "qwen3moe.expert_used_count is 0; it must be from 1 to 6"},
+		{6, 7, 96, NULL, STATUS_INVALID_PARAMS, "qwen3moe.expert_used_count is 7"},
+		{1025, 2, 2, NULL, STATUS_INVALID_PARAMS, "qwen3moe.expert_count is 1025"},
+		{6, 2, 95, NULL, STATUS_INVALID_PARAMS, "expert_feed_forward_length is 95"},
+		{6, 2, 96, more_sigmoid, STATUS_UNAVAILABLE, "expert_gating_func"},
+		{6, 2, 96, more_shares, STATUS_UNAVAILABLE, "do not add up to 1"},
+		{6, 2, 96, more_groups, STATUS_UNAVAILABLE, "experts in groups"},
+		{6, 2, 96, more_shared, STATUS_UNAVAILABLE, "all tokens share"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct model_file file = mixture();
+		struct error error = {0};
+		size_t length;
+		file.format = FORMAT_F16;
+		file.experts = cases[i].experts;
+		file.experts_used = cases[i].used;
+		file.expert_width = cases[i].width;
+		file.more = cases[i].more;
+		uint8_t *bytes = model_file_make(&file, &length);
+		enum status status = try_file(bytes, length, &error);
+		if (status != cases[i].status || !strstr(error.message, cases[i].word))
+			fail_msg("case %zu: %s (%s), not %s with \"%s\"", i, status_word(status), error.message,
+				 status_word(cases[i].status), cases[i].word);
+		free(bytes);
+	}
+}
+
 static void test_parts(void **state)
 {
 	(void)state;
@@ -512,6 +624,8 @@ int main(void)
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_convert),
 		cmocka_unit_test(test_features),
+		cmocka_unit_test(test_experts),
+		cmocka_unit_test(test_experts_refused),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),
 		cmocka_unit_test(test_names),

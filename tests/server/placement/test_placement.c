@@ -1,6 +1,6 @@
 /* Where models go: random machines and models, compared with an exhaustive search for the fewest devices; pins; and the
  * steps when memory is short. */
-#include "server/placement/placement.h"
+#include "server/placement/placement_inside.h"
 
 // clang-format off
 #include <setjmp.h>
@@ -370,6 +370,33 @@ static double predicted(void)
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_true(placement.feasible);
 	return placement.stages[0].seconds_per_token;
+}
+
+// A token reads the experts that it takes; memory is for all of them. Tokens of several texts read more of them.
+static void experts(void **unused)
+{
+	(void)unused;
+	make_model(12, 400000000);
+	make_device(0, PLACE_CPU, 16 * GIB);
+	devices[0].bandwidth = 50e9;
+	want(1);
+	const double dense_s = predicted();
+	const uint64_t bytes = placement.stages[0].memory.weights_bytes;
+	shape.feed_forward = 0;
+	shape.experts = 64;
+	shape.experts_used = 4;
+	shape.expert_width = 256;
+	sizes.expert_bytes = sizes.layers_bytes / 10 * 9;
+	const double mixed_s = predicted();
+	const double rest = 0.1 + 0.9 * 4 / 64;
+	assert_true(placement.stages[0].memory.weights_bytes == bytes);
+	if (mixed_s < dense_s * rest || mixed_s > dense_s * (rest + 0.05))
+		fail_msg("%.3f ms a token, and %.3f with a %.3fth read", dense_s * 1e3, mixed_s * 1e3, rest);
+	struct cost_time alone = cost_time(&wanted, &sizes, 0);
+	const double eight = model_layer_read(&shape, &sizes, 8) / model_layer_read(&shape, &sizes, 1);
+	shape.experts = 0;
+	const struct cost_time dense = cost_time(&wanted, &sizes, 0);
+	assert_true(fabs(alone.batch[3] - fmin(dense.batch[3] * eight, 8)) < 1e-9);
 }
 
 // A prompt's pieces are in all parts at once: the slowest part, or the wire, says how fast it is read.
@@ -883,6 +910,7 @@ int main(void)
 		cmocka_unit_test(when_memory_is_short),
 		cmocka_unit_test(pins),
 		cmocka_unit_test(what_is_said),
+		cmocka_unit_test(experts),
 		cmocka_unit_test(prompts),
 		cmocka_unit_test(faster_hops),
 		cmocka_unit_test(batches_that_were_timed),

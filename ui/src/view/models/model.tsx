@@ -69,9 +69,15 @@ function Facts({ model }: { model: Model }) {
               {of.layers}, each <Figure {...memory(of.layer_bytes)} />
             </Fact>
             <Fact name="Shape">
-              embedding {figure(of.embedding)}, feed-forward {figure(of.feed_forward)}, {of.heads} heads of {of.head_size}
+              embedding {figure(of.embedding)}, {of.feed_forward > 0 && `feed-forward ${figure(of.feed_forward)}, `}
+              {of.heads} heads of {of.head_size}
               {of.kv_heads !== of.heads && `, ${of.kv_heads} of keys and values`}
             </Fact>
+            {of.experts > 0 && (
+              <Fact name="Experts">
+                {figure(of.experts)} in each layer, each {figure(of.expert_width)} wide; a token goes through {of.experts_used}
+              </Fact>
+            )}
             <Fact name="Vocabulary">{figure(of.vocabulary)} tokens</Fact>
             <Fact name="Context">
               {figure(of.context_tokens)} tokens; each takes <Figure {...memory(of.kv_bytes_per_token)} />

@@ -1,0 +1,56 @@
+/* Experts of a model file: how many there are, how many a token takes, and how wide they are. See model_inside.h. */
+#include "engine/model/model_inside.h"
+
+#include <inttypes.h>
+
+enum { GATING_SOFTMAX = 1, WIDTH_MULTIPLE = 2 };
+
+// How scores become weights is the architecture's to say; a file that says something else is refused.
+static enum status check_weights(struct model_opening *opening)
+{
+	uint64_t gating = GATING_SOFTMAX;
+	bool normalised = !opening->architecture->expert_share;
+	const bool expected = normalised;
+	gguf_get_count(opening->gguf, model_key(opening, "expert_gating_func"), &gating);
+	if (gating != GATING_SOFTMAX)
+		return model_not_computed(opening, "experts that are not weighed by a softmax (expert_gating_func)");
+	gguf_get_bool(opening->gguf, model_key(opening, "expert_weights_norm"), &normalised);
+	if (normalised != expected)
+		return model_not_computed(opening, expected ? "weights of experts that do not add up to 1"
+							    : "weights of experts that add up to 1");
+	return STATUS_OK;
+}
+
+enum status model_read_experts(struct model_opening *opening)
+{
+	struct model_shape *shape = opening->shape;
+	const struct architecture *architecture = opening->architecture;
+	const struct model_range width = {WIDTH_MULTIPLE, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE};
+	uint32_t experts = 0, shared = 0;
+	enum status status = model_read_optional(opening, "expert_count",
+						 (struct model_range){0, LIMIT_MODEL_EXPERTS, 1}, &experts);
+	if (status)
+		return status;
+	if (!experts && architecture->needs_experts)
+		return error_set(opening->error, STATUS_INVALID_PARAMS,
+				 "the model file does not say how many experts "
+				 "it has (%s)",
+				 model_key(opening, "expert_count"));
+	if (!experts)
+		return STATUS_OK;
+	const uint32_t most = experts < LIMIT_MODEL_EXPERTS_USED ? experts : LIMIT_MODEL_EXPERTS_USED;
+	shape->experts = experts;
+	shape->expert_width = shape->feed_forward;
+	status = model_read_count(opening, "expert_used_count", (struct model_range){1, most, 1}, &shape->experts_used);
+	if (!status)
+		status = model_read_optional(opening, "expert_feed_forward_length", width, &shape->expert_width);
+	if (!status)
+		status = model_read_optional(opening, "expert_shared_feed_forward_length",
+					     (struct model_range){0, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE}, &shared);
+	if (status)
+		return status;
+	if (shared && !architecture->shared_experts)
+		return model_not_computed(opening, "experts that all tokens share");
+	shape->feed_forward = shared;
+	return check_weights(opening);
+}
