@@ -38,13 +38,6 @@ struct asked {
 	uint64_t told_bytes; // the last progress
 };
 
-// Whether a model of this shape has such a tensor.
-static bool is_here(enum model_role role)
-{
-	return role != ROLE_Q_NORM && role != ROLE_K_NORM && role != ROLE_ATTENTION_POST_NORM &&
-	       role != ROLE_FFN_POST_NORM;
-}
-
 static struct model_tensor tensor_of(const struct asked *asked, enum model_role role, uint32_t layer)
 {
 	const struct model_shape *shape = asked->shape;
@@ -232,7 +225,7 @@ static void test_estimate(void **state)
 	odd.feed_forward = 2820;
 	odd.head_size = odd.rope_size = 100;
 	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++)
-		if (is_here(role))
+		if (model_has_role(&odd, role))
 			*(role == ROLE_TOKEN_EMBEDDING ? &sizes.embedding_bytes
 			  : role <= ROLE_OUTPUT        ? &sizes.output_bytes
 						       : &sizes.layers_bytes) += tensor_of(&asked, role, 0).bytes *
