@@ -60,6 +60,7 @@ struct matcher;
 enum status matcher_create(struct matcher **out, struct grammar **grammar, const struct vocabulary *vocabulary,
 			   bool ends);
 void matcher_destroy(struct matcher **matcher); // accepts NULL
+void matcher_rewind(struct matcher *matcher);   // to where it began
 // Which tokens may come next: bits (count + 31) / 32 words, the lowest bit of a word first, good until the next call.
 // NULL: there is none, or it cannot be told; matcher_error says why.
 const uint32_t *matcher_allowed(struct matcher *matcher);

@@ -129,6 +129,16 @@ static void forget_masks(struct matcher *matcher)
 	}
 }
 
+void matcher_rewind(struct matcher *matcher)
+{
+	if (states_first(matcher->states) == STATE_DEAD) {
+		forget_masks(matcher);
+		states_restart(matcher->states);
+	}
+	matcher->at = states_first(matcher->states);
+	matcher->over = false;
+}
+
 // A place for the mask of where it is; the oldest gives way.
 static struct kept *place(struct matcher *matcher)
 {

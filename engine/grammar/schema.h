@@ -11,8 +11,11 @@
  * pattern together with a length, formats that are not known, oneOf whose options may overlap, and the like.
  * Annotations and what is no keyword are passed over. */
 #pragma once
+#include "common/json/json.h"
 #include "engine/grammar/expression.h"
 
 // The number of the rule that an answer is; what is wrong is noted in the builder.
 uint32_t schema_read(struct builder *builder, const char *text, size_t length);
 uint32_t schema_any_object(struct builder *builder); // of JSON
+// The arguments of a function: an instance of the schema `json`, or any object where that says nothing; an expression.
+uint32_t schema_arguments(struct builder *builder, const struct json *json);

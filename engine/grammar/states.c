@@ -417,6 +417,16 @@ static void clear(struct states *states)
 	states->states[0] = (struct state){.plain = STATE_DEAD};
 }
 
+void states_restart(struct states *states)
+{
+	clear(states);
+	states_allow(states, GRAMMAR_WORK);
+	begin_set(states);
+	visit(states, states->grammar->start, 0);
+	close_set(states);
+	states->first = number_set(states);
+}
+
 enum status states_create(struct states **out, const struct grammar *grammar)
 {
 	struct states *states = *out = calloc(1, sizeof(*states));
@@ -432,12 +442,7 @@ enum status states_create(struct states **out, const struct grammar *grammar)
 		states_destroy(out);
 		return STATUS_OUT_OF_MEMORY;
 	}
-	clear(states);
-	states_allow(states, GRAMMAR_WORK);
-	begin_set(states);
-	visit(states, grammar->start, 0);
-	close_set(states);
-	states->first = number_set(states);
+	states_restart(states);
 	return STATUS_OK;
 }
 

@@ -13,7 +13,8 @@ struct states;
 enum status states_create(struct states **out, const struct grammar *grammar);
 void states_destroy(struct states **states);
 
-uint32_t states_first(const struct states *states); // where an answer begins
+uint32_t states_first(const struct states *states); // where an answer begins; STATE_DEAD: that has been forgotten
+void states_restart(struct states *states);         // forget all but where an answer begins
 // What follows by a byte; STATE_DEAD: nothing.
 uint32_t states_step(struct states *states, uint32_t state, uint8_t byte);
 bool states_accepts(const struct states *states, uint32_t state); // the answer may end

@@ -538,6 +538,8 @@ enum status chat_template_apply(const struct chat_template *template, const stru
 		return status;
 	if (template->program)
 		return chat_render(template, tokenizer, conversation, out, error);
+	if (conversation->opened)
+		*conversation->opened = has(&writer, CHAT_OPENS) && conversation->thinking != THINKING_OFF;
 	buffer_init(&writer.text, LIMIT_TOKENIZE_BYTES);
 	if (conversation->thinking != THINKING_UNSAID && !has(&writer, CHAT_SWITCHES))
 		refuse(&writer, "enable_thinking is not known to it");

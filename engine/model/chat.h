@@ -3,6 +3,7 @@
  * written by hand in chat.c; chat_read.c has their names, and tells which of them a file's template is like, for
  * people. Thread: any; a template that is made does not change. */
 #pragma once
+#include "engine/dialogue/syntax.h"
 #include "engine/jinja/jinja.h"
 #include "engine/model/tokenizer.h"
 
@@ -55,6 +56,9 @@ struct chat_template {
 	unsigned rules;   // enum chat_rule
 	// What a conversation without a system message is given; of Llama 3, what stands before any. "": nothing.
 	char system[CHAT_SYSTEM_BYTES];
+	// How the model calls tools, if the template takes them, and how it thinks; NULL: not at all, or not known.
+	const struct call_syntax *calls;
+	const struct thought_syntax *thoughts;
 };
 
 // The file's own template. `out` is empty (CHAT_UNKNOWN) if it has none: then the model completes, and a chat is
@@ -72,19 +76,28 @@ struct chat_message {
 	const char *role; // "system", "user", "assistant", "tool"; others are refused
 	const char *text; // (length), UTF-8
 	size_t length;
+	bool silent;              // there is no text, as where an answer is calls of tools only
+	const char *thoughts;     // of an answer; NULL: none
+	const struct json *calls; // of an answer: [{id, name, arguments (text)}]; NULL: none
+	const char *call_id;      // of a tool's answer; NULL: not said
 };
 enum chat_thinking { THINKING_UNSAID, THINKING_ON, THINKING_OFF };
 struct conversation {
 	const struct chat_message *messages; // (count)
 	size_t count;
 	enum chat_thinking thinking; // refused if said where the template has no such switch
+	const char *effort;          // of thinking: "low", "medium", ...; NULL: unsaid; no template refuses it
+	const struct json *tools;    // as OpenAI has them; NULL: none. Only of a template with `calls`
 	int64_t now_ms;              // wall clock: the day, in UTC, of templates that tell it
+	bool *opened;                // is told whether the answer begins inside a thought; may be NULL
 };
 // The whole conversation and the beginning of the assistant's answer, as tokens. Text of messages never becomes special
 // tokens, whatever it looks like. Errors: STATUS_INVALID_PARAMS (a role, or what the template refuses, in its own
 // words), those of jinja_render, and tokenize's.
 enum status chat_template_apply(const struct chat_template *template, const struct tokenizer *tokenizer,
 				const struct conversation *conversation, struct token_list *out, struct error *error);
+// Whether the template is varied by this variable.
+bool chat_template_takes(const struct chat_template *template, const char *variable);
 // The same for a file's own template; messages have been looked at.
 enum status chat_render(const struct chat_template *template, const struct tokenizer *tokenizer,
 			const struct conversation *conversation, struct token_list *out, struct error *error);

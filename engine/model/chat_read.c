@@ -544,6 +544,8 @@ bool chat_template_named(const char *name, struct chat_template *out)
 		out->family = one->family;
 		out->name = one->name;
 		out->rules = one->rules;
+		if (one->rules & (CHAT_OPENS | CHAT_SWITCHES | CHAT_LATEST | CHAT_FORGETS))
+			out->thoughts = thought_syntax_named("think");
 		snprintf(out->system, sizeof out->system, "%s", one->system ? one->system : "");
 		return true;
 	}

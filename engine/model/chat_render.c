@@ -25,7 +25,15 @@ enum status chat_template_of_file(const struct gguf *gguf, struct chat_template 
 		out->name = "jinja";
 	}
 	out->program = program;
+	out->thoughts = thought_syntax_of_template(text.bytes, text.length);
+	if (jinja_template_names(program, "tools"))
+		out->calls = call_syntax_of_template(text.bytes, text.length);
 	return STATUS_OK;
+}
+
+bool chat_template_takes(const struct chat_template *template, const char *variable)
+{
+	return template->program && jinja_template_names(template->program, variable);
 }
 
 void chat_template_finish(struct chat_template *template)
@@ -49,21 +57,60 @@ static void set_token(const struct tokenizer *tokenizer, struct json *own, const
 		set_text(own, name, token_text(tokenizer, (uint32_t)token), tokenizer->tokens[token].length);
 }
 
-static struct json *values_of(const struct conversation *conversation)
+// The calls of an answer, as OpenAI has them. Templates expect arguments as an object, and a few as text.
+static struct json *calls_of(const struct json *calls, bool as_text)
+{
+	struct json *out = json_new_array();
+	for (const struct json *one = json_first(calls); one; one = json_next(one)) {
+		const char *text = json_get_string(one, "arguments", "");
+		struct json *call = json_new_object(), *function = json_new_object(), *arguments = NULL;
+		json_set_string(call, "id", json_get_string(one, "id", ""));
+		json_set_string(call, "type", "function");
+		json_set_string(function, "name", json_get_string(one, "name", ""));
+		if (as_text || json_parse(&arguments, text, strlen(text), NULL))
+			arguments = json_new_string(text);
+		json_set(function, "arguments", arguments);
+		json_set(call, "function", function);
+		json_push(out, call);
+	}
+	return out;
+}
+
+static struct json *message_of(const struct chat_message *from, bool as_text)
+{
+	struct json *message = json_new_object();
+	json_set_string(message, "role", from->role);
+	if (from->silent)
+		json_set_null(message, "content");
+	else
+		set_text(message, "content", from->text, from->length);
+	if (from->thoughts) {
+		json_set_string(message, "reasoning_content", from->thoughts);
+		json_set_string(message, "thinking", from->thoughts); // by gpt-oss
+	}
+	if (json_count(from->calls))
+		json_set(message, "tool_calls", calls_of(from->calls, as_text));
+	if (from->call_id)
+		json_set_string(message, "tool_call_id", from->call_id);
+	return message;
+}
+
+static struct json *values_of(const struct conversation *conversation, bool as_text)
 {
 	struct json *values = json_new_object(), *messages = json_new_array();
 	json_set(values, "messages", messages);
-	for (size_t i = 0; i < conversation->count; i++) {
-		struct json *message = json_new_object();
-		json_set_string(message, "role", conversation->messages[i].role);
-		set_text(message, "content", conversation->messages[i].text, conversation->messages[i].length);
-		json_push(messages, message);
-	}
-	json_set_null(values, "tools");
+	for (size_t i = 0; i < conversation->count; i++)
+		json_push(messages, message_of(&conversation->messages[i], as_text));
+	if (json_count(conversation->tools))
+		json_set(values, "tools", json_copy(conversation->tools));
+	else
+		json_set_null(values, "tools");
 	json_set_null(values, "documents");
 	json_set_bool(values, "add_generation_prompt", true);
 	if (conversation->thinking != THINKING_UNSAID)
 		json_set_bool(values, "enable_thinking", conversation->thinking == THINKING_ON);
+	if (conversation->effort)
+		json_set_string(values, "reasoning_effort", conversation->effort);
 	return values;
 }
 
@@ -135,25 +182,61 @@ static enum status add_all(struct piece *piece)
 	return status ? status : add_text(piece, from, all->length);
 }
 
-enum status chat_render(const struct chat_template *template, const struct tokenizer *tokenizer,
-			const struct conversation *conversation, struct token_list *out, struct error *error)
+// Whether the template has ended with the mark that begins a thought.
+static bool opens(const struct chat_template *template, const struct jinja_rendering *all)
+{
+	const char *mark = template->thoughts ? template->thoughts->begin : NULL;
+	const size_t length = mark ? strlen(mark) : 0;
+	size_t end = all->length;
+	while (end && !all->foreign[end - 1] && memchr(" \t\r\n", all->text[end - 1], 4))
+		end--;
+	return length && end >= length && !memcmp(all->text + end - length, mark, length) &&
+	       !memchr(all->foreign + end - length, 1, length);
+}
+
+static enum status render(const struct chat_template *template, const struct tokenizer *tokenizer,
+			  const struct conversation *conversation, bool as_text, struct jinja_rendering *out,
+			  struct error *error)
 {
 	static const char *const roles[] = {"system", "user", "assistant", "tool", NULL};
-	if (conversation->thinking != THINKING_UNSAID && !jinja_template_names(template->program, "enable_thinking"))
-		return error_set(error, STATUS_INVALID_PARAMS, "enable_thinking is not known to it (chat template %s)",
-				 template->name);
-	struct jinja_rendering rendering = {0};
-	struct json *values = values_of(conversation), *own = json_new_object();
+	struct json *values = values_of(conversation, as_text), *own = json_new_object();
 	set_token(tokenizer, own, "bos_token", tokenizer->begin);
 	set_token(tokenizer, own, "eos_token", tokenizer->end);
 	const struct jinja_params params = {
 		.own = own, .values = values, .own_texts = roles, .now_ms = conversation->now_ms};
-	enum status status = jinja_render(template->program, &params, &rendering, error);
+	const enum status status = jinja_render(template->program, &params, out, error);
+	json_destroy(&values);
+	json_destroy(&own);
+	return status;
+}
+
+static bool has_calls(const struct conversation *conversation)
+{
+	for (size_t i = 0; i < conversation->count; i++)
+		if (json_count(conversation->messages[i].calls))
+			return true;
+	return false;
+}
+
+enum status chat_render(const struct chat_template *template, const struct tokenizer *tokenizer,
+			const struct conversation *conversation, struct token_list *out, struct error *error)
+{
+	if (conversation->thinking != THINKING_UNSAID && !jinja_template_names(template->program, "enable_thinking"))
+		return error_set(error, STATUS_INVALID_PARAMS, "enable_thinking is not known to it (chat template %s)",
+				 template->name);
+	struct jinja_rendering rendering = {0};
+	struct error fault = {0};
+	enum status status = render(template, tokenizer, conversation, false, &rendering, &fault);
+	if (status == STATUS_INVALID_PARAMS && has_calls(conversation) &&
+	    !render(template, tokenizer, conversation, true, &rendering, NULL))
+		status = STATUS_OK; // it joins arguments to texts, as DeepSeek's
+	if (status && error)
+		*error = fault;
 	struct piece piece = {.tokenizer = tokenizer, .rendering = &rendering, .out = out, .error = error};
 	if (!status)
 		status = add_all(&piece);
+	if (!status && conversation->opened)
+		*conversation->opened = opens(template, &rendering);
 	jinja_rendering_finish(&rendering);
-	json_destroy(&values);
-	json_destroy(&own);
 	return status;
 }

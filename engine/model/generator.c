@@ -230,6 +230,11 @@ bool generator_landed(struct generator_job *job)
 	return false;
 }
 
+void generator_set_form(struct generator_job *job, struct matcher *form)
+{
+	job->request.form = form;
+}
+
 void generator_remove(struct generator_job **job)
 {
 	if (*job)

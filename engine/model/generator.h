@@ -104,6 +104,8 @@ struct generator_request {
 // STATUS_LIMIT_EXCEEDED (the prompt fits no pages that there will ever be), STATUS_OUT_OF_MEMORY.
 enum status generator_add(struct generator *generator, struct generator_job **out,
 			  const struct generator_request *request, struct error *error);
+// From its next token on it keeps to this, as generator_request.form; for its `token`, or before its first.
+void generator_set_form(struct generator_job *job, struct matcher *form);
 // It ends now, GENERATOR_REMOVED; its pages are free at once.
 void generator_remove(struct generator_job **job);
 

@@ -210,6 +210,12 @@ void answer_fail_model(struct answer *answer, const struct error *error)
 		prompt = "logit_bias";
 	else if (!strncmp(error->message, "the form of the answer", 22))
 		prompt = "response_format";
+	else if (!strncmp(error->message, "the tools:", 10))
+		prompt = "tools";
+	else if (!strncmp(error->message, "tool_choice:", 12))
+		prompt = "tool_choice";
+	else if (strstr(error->message, "reasoning_effort is not known"))
+		prompt = "reasoning_effort";
 	else if (strstr(error->message, "enable_thinking is not known"))
 		prompt = "chat_template_kwargs";
 	if (error->status == STATUS_LIMIT_EXCEEDED)
@@ -267,6 +273,8 @@ static void answer_destroy(struct answer *answer)
 	*answer->link = answer->next;
 	if (answer->next)
 		answer->next->link = answer->link;
+	said_finish(&answer->said);
+	json_destroy(&answer->tools);
 	buffer_finish(&answer->text);
 	answer_drop_choices(answer);
 	json_destroy(&answer->sampling);
@@ -290,6 +298,7 @@ static enum status answer_create(struct answer **out, struct openai *openai, int
 	answer->next = openai->answers;
 	answer->link = &openai->answers;
 	buffer_init(&answer->text, LIMIT_ANSWER_QUEUE_BYTES);
+	said_init(&answer->said, &answer->text, false);
 	if (answer->next)
 		answer->next->link = &answer->next;
 	openai->answers = answer;
@@ -376,6 +385,7 @@ void answer_refused(const struct answer *answer, enum status status)
 enum status answer_generate(struct answer *answer, struct json *call, struct error *error)
 {
 	struct generation_params params = answer_question(answer, call);
+	answer->said.streams = answer->streams;
 	params.started = answer_started;
 	params.delta = answer_delta;
 	params.ended = answer_ended;

@@ -10,14 +10,21 @@
 
 enum { HELD_BACK_BYTES = 65536 }; // that wait for the socket: more gathers here
 
-struct json *openai_usage(int64_t prompt_tokens, int64_t cached_tokens, int64_t generated_tokens)
+static struct json *usage_of(const struct json *end)
 {
+	const int64_t prompt = json_get_integer(end, "prompt_tokens", 0);
+	const int64_t generated = json_get_integer(end, "generated_tokens", 0);
 	struct json *usage = json_new_object(), *details = json_new_object();
-	json_set_integer(usage, "prompt_tokens", prompt_tokens);
-	json_set_integer(usage, "completion_tokens", generated_tokens);
-	json_set_integer(usage, "total_tokens", prompt_tokens + generated_tokens);
-	json_set_integer(details, "cached_tokens", cached_tokens);
+	json_set_integer(usage, "prompt_tokens", prompt);
+	json_set_integer(usage, "completion_tokens", generated);
+	json_set_integer(usage, "total_tokens", prompt + generated);
+	json_set_integer(details, "cached_tokens", json_get_integer(end, "cached_tokens", 0));
 	json_set(usage, "prompt_tokens_details", details);
+	if (json_get(end, "reasoning_tokens")) {
+		struct json *more = json_new_object();
+		json_set_integer(more, "reasoning_tokens", json_get_integer(end, "reasoning_tokens", 0));
+		json_set(usage, "completion_tokens_details", more);
+	}
 	return usage;
 }
 
@@ -158,22 +165,67 @@ static struct json *head(const struct answer *answer, const char *object, struct
 	return json;
 }
 
-// An event with one choice; what of text, role and reason is NULL is not in it, or null where OpenAI has it so.
-static void send_chunk(struct answer *answer, const char *role, const char *text, const char *reason)
+static struct json *call_json(const struct said_call *call, bool whole)
+{
+	struct json *json = json_new_object(), *function = json_new_object();
+	if (!call->told) {
+		json_set_string(json, "id", call->id);
+		json_set_string(json, "type", "function");
+		json_set_string(function, "name", call->name);
+	}
+	if (whole || !call->told || call->arguments.length)
+		json_set_string(function, "arguments", buffer_text(&call->arguments));
+	json_set(json, "function", function);
+	return json;
+}
+
+// Of calls what has not been told: `tool_calls` of a delta. NULL: nothing.
+static struct json *fresh_calls(struct said *said)
+{
+	struct json *list = NULL;
+	for (size_t i = said->told; i < said->count; i++) {
+		struct said_call *call = &said->calls[i];
+		if (call->told && !call->arguments.length)
+			continue;
+		struct json *json = call_json(call, false);
+		json_set_integer(json, "index", (int64_t)i);
+		list = list ? list : json_new_array();
+		json_push(list, json);
+		call->told = true;
+		buffer_clear(&call->arguments);
+	}
+	said->told = said->count ? said->count - 1 : 0;
+	return list;
+}
+
+// What has gathered of a chat, as a delta.
+static struct json *fresh_delta(struct answer *answer, const char *role)
+{
+	struct json *delta = json_new_object(), *calls = fresh_calls(&answer->said);
+	if (role)
+		json_set_string(delta, "role", role);
+	if (answer->said.thoughts.length)
+		json_set_string(delta, "reasoning_content", buffer_text(&answer->said.thoughts));
+	if (role || answer->text.length)
+		json_set_string(delta, "content", buffer_text(&answer->text));
+	if (calls)
+		json_set(delta, "tool_calls", calls);
+	buffer_clear(&answer->said.thoughts);
+	return delta;
+}
+
+// An event with one choice: what has gathered. Of role and reason what is NULL is not in it, or null where OpenAI has
+// it so.
+static void send_chunk(struct answer *answer, const char *role, const char *reason)
 {
 	const bool chat = answer->endpoint == ENDPOINT_CHAT;
-	struct json *choices = json_new_array(), *choice = json_new_object(), *delta = json_new_object();
+	struct json *choices = json_new_array(), *choice = json_new_object();
 	json_set_integer(choice, "index", 0);
-	if (chat && role)
-		json_set_string(delta, "role", role);
-	if (chat && text)
-		json_set_string(delta, "content", text);
 	if (chat)
-		json_set(choice, "delta", delta);
+		json_set(choice, "delta", fresh_delta(answer, role));
 	else
-		json_set_string(choice, "text", text ? text : "");
-	if (!chat)
-		json_destroy(&delta);
+		json_set_string(choice, "text", buffer_text(&answer->text));
+	buffer_clear(&answer->text);
 	add_logprobs(answer, choice);
 	json_set_string(choice, "finish_reason", reason);
 	json_push(choices, choice);
@@ -194,17 +246,31 @@ static void send_usage(struct answer *answer, struct json *usage)
 	answer_event(answer, json);
 }
 
+static struct json *message_json(const struct answer *answer)
+{
+	const struct said *said = &answer->said;
+	struct json *message = json_new_object(), *calls = json_new_array();
+	json_set_string(message, "role", "assistant");
+	json_set_string(message, "content", said->count && !answer->text.length ? NULL : buffer_text(&answer->text));
+	json_set_null(message, "refusal");
+	if (said->thoughts.length)
+		json_set_string(message, "reasoning_content", buffer_text(&said->thoughts));
+	for (size_t i = 0; i < said->count; i++)
+		json_push(calls, call_json(&said->calls[i], true));
+	if (said->count)
+		json_set(message, "tool_calls", calls);
+	else
+		json_destroy(&calls);
+	return message;
+}
+
 static void send_whole(struct answer *answer, const char *reason, struct json *usage)
 {
 	const bool chat = answer->endpoint == ENDPOINT_CHAT;
 	struct json *choices = json_new_array(), *choice = json_new_object();
 	json_set_integer(choice, "index", 0);
 	if (chat) {
-		struct json *message = json_new_object();
-		json_set_string(message, "role", "assistant");
-		json_set_string(message, "content", buffer_text(&answer->text));
-		json_set_null(message, "refusal");
-		json_set(choice, "message", message);
+		json_set(choice, "message", message_json(answer));
 	} else {
 		json_set_string(choice, "text", buffer_text(&answer->text));
 	}
@@ -240,15 +306,13 @@ void answer_started(void *context, uint64_t prompt_tokens)
 		return;
 	answer_begin_events(answer);
 	if (answer->endpoint == ENDPOINT_CHAT)
-		send_chunk(answer, "assistant", "", NULL);
+		send_chunk(answer, "assistant", NULL);
 }
 
 void answer_flush(struct answer *answer)
 {
-	if (!answer->begun || (!answer->text.length && !answer->choices))
-		return;
-	send_chunk(answer, NULL, buffer_text(&answer->text), NULL);
-	buffer_clear(&answer->text);
+	if (answer->begun && (answer->choices || answer->text.length || said_anything(&answer->said)))
+		send_chunk(answer, NULL, NULL);
 }
 
 static uint64_t characters_of(const char *text)
@@ -287,13 +351,15 @@ void answer_delta(void *context, const struct json *delta)
 	struct answer *answer = context;
 	const char *text = json_get_string(delta, "text", "");
 	size_t before = answer->choices ? json_count(answer->choices) : 0;
-	buffer_append_text(&answer->text, text);
+	if (json_get(delta, "syntax") && answer->endpoint == ENDPOINT_CHAT)
+		said_begin(&answer->said, json_get(delta, "syntax"), answer->tools);
+	const enum status status = said_more(&answer->said, text);
 	answer->generates |= json_count(json_get(delta, "tokens")) > 0;
 	if (answer->echo && !answer->generates)
 		answer->echoed += characters_of(text);
 	if (answer->logprobs >= 0 && !take_choices(answer, delta))
 		give_up(answer, STATUS_RATE_LIMITED, "too many log-probabilities wait to be taken");
-	else if (answer->text.failed || before > LIMIT_ANSWER_CHOICES)
+	else if (status || before > LIMIT_ANSWER_CHOICES)
 		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to be kept until it is taken");
 	else if (answer->begun && net_exchange_queued(answer->exchange) < HELD_BACK_BYTES)
 		answer_flush(answer);
@@ -308,16 +374,19 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 		answer_fail_model(answer, error);
 		return;
 	}
-	const char *reason = !strcmp(json_get_string(end, "reason", ""), "length") ? "length" : "stop";
-	struct json *usage = openai_usage(json_get_integer(end, "prompt_tokens", 0),
-					  json_get_integer(end, "cached_tokens", 0),
-					  json_get_integer(end, "generated_tokens", 0));
+	const bool cut = !strcmp(json_get_string(end, "reason", ""), "length");
+	if (said_end(&answer->said, cut)) {
+		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to be kept until it is taken");
+		return;
+	}
+	const char *reason = cut ? "length" : answer->said.count ? "tool_calls" : "stop";
+	struct json *usage = usage_of(end);
 	if (!answer->streams) {
 		send_whole(answer, reason, usage);
 		return;
 	}
 	answer_flush(answer);
-	send_chunk(answer, NULL, NULL, reason);
+	send_chunk(answer, NULL, reason);
 	if (answer->wants_usage)
 		send_usage(answer, usage);
 	else

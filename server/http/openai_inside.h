@@ -2,6 +2,7 @@
 #pragma once
 #include "common/base/limits.h"
 #include "server/http/openai.h"
+#include "server/http/openai_said.h"
 
 enum endpoint { ENDPOINT_UNKNOWN, ENDPOINT_CHAT, ENDPOINT_COMPLETIONS, ENDPOINT_EMBEDDINGS };
 
@@ -21,10 +22,12 @@ struct answer {
 	char model[MODEL_NAME_BYTES];
 	char unknown[65]; // a parameter that there is not, by its name
 	bool streams, wants_usage, echo;
-	int logprobs; // -1: none; else how many of the most likely ones beside each token
+	int logprobs;       // -1: none; else how many of the most likely ones beside each token
+	struct json *tools; // that the model may call; NULL: none
 	// The part of the answer that has come and is not being sent.
 	bool begun; // the events have
 	struct buffer text;
+	struct said said;     // of a chat
 	struct json *choices; // TokenChoices; NULL: none
 	size_t held_choices;  // how many these are with their alternatives, counted in `openai`
 	// With echo: characters of the prompt, which come before any token, and from which offsets are to be counted.
@@ -82,6 +85,26 @@ struct openai_reading {
 void openai_read_body(struct answer *answer, const char *body, size_t length, struct openai_reading *out);
 void openai_reading_finish(struct openai_reading *reading);
 
+struct reading {
+	struct answer *answer;
+	const struct json *body;
+	struct json *call, *sampling;
+	const char *param; // that is to blame
+	struct error *error;
+};
+// Note that the parameter is wrong: "PARAM WHAT". Returns STATUS_INVALID_PARAMS.
+enum status openai_wrong(struct reading *reading, const char *what);
+
+// ---- openai_messages.c, openai_tools.c ----
+// Each reads one parameter into the call. Errors: STATUS_INVALID_PARAMS.
+enum status openai_read_messages(struct reading *reading, const struct json *value);
+enum status openai_read_tools(struct reading *reading, const struct json *value);
+enum status openai_read_tool_choice(struct reading *reading, const struct json *value);
+enum status openai_read_effort(struct reading *reading, const struct json *value);
+// Once all are read: what of tools must fit each other. Errors: the same.
+enum status openai_check_tools(struct reading *reading);
+bool openai_is_function(const char *name); // it may be one's name
+
 // ---- openai_form.c ----
 // A response_format into the `form` of a call. Errors: STATUS_INVALID_PARAMS.
 enum status openai_read_form(const struct json *value, struct json *call, struct error *error);
@@ -102,7 +125,6 @@ void answer_delta(void *context, const struct json *delta);
 void answer_ended(void *context, enum status status, const struct json *end, const struct error *error);
 void answer_drop_choices(struct answer *answer);
 void answer_flush(struct answer *answer); // an event for what has gathered
-struct json *openai_usage(int64_t prompt_tokens, int64_t cached_tokens, int64_t generated_tokens);
 
 // ---- openai_embed.c ----
 // Ask for the embeddings of all inputs, and answer once they are there.

@@ -15,17 +15,14 @@ enum { CHAT = 1, TEXT = 2, EMBED = 4, ANY = 7 };
 // How many tokens are generated where it is not said: OpenAI's own number, and one that ends an answer that does not.
 enum { COMPLETION_TOKENS = 16, CHAT_TOKENS = 4096 };
 
-struct reading {
-	struct answer *answer;
-	const struct json *body;
-	struct json *call, *sampling;
-	const char *param; // that is to blame
-	struct error *error;
-};
+enum status openai_wrong(struct reading *reading, const char *what)
+{
+	return error_set(reading->error, STATUS_INVALID_PARAMS, "%s %s", reading->param, what);
+}
 
 static enum status wrong(struct reading *reading, const char *what)
 {
-	return error_set(reading->error, STATUS_INVALID_PARAMS, "%s %s", reading->param, what);
+	return openai_wrong(reading, what);
 }
 
 static enum status refuse(struct reading *reading, const char *hint)
@@ -121,6 +118,15 @@ static enum status read_stream(struct reading *reading, const struct json *value
 	return read_bool(reading, value, &reading->answer->streams);
 }
 
+static enum status read_parallel(struct reading *reading, const struct json *value)
+{
+	bool parallel;
+	const enum status status = read_bool(reading, value, &parallel);
+	if (!status)
+		json_set_bool(reading->call, "parallel_tool_calls", parallel);
+	return status;
+}
+
 static enum status read_echo(struct reading *reading, const struct json *value)
 {
 	enum status status = read_bool(reading, value, &reading->answer->echo);
@@ -181,7 +187,7 @@ static enum status read_nothing(struct reading *reading, const struct json *valu
 	return empty ? STATUS_OK : refuse(reading, NULL);
 }
 
-static enum status read_tool_choice(struct reading *reading, const struct json *value)
+static enum status read_function_call(struct reading *reading, const struct json *value)
 {
 	const char *text = json_string(value, "");
 	return !strcmp(text, "none") || !strcmp(text, "auto") ? STATUS_OK : refuse(reading, NULL);
@@ -332,105 +338,6 @@ static enum status read_input(struct reading *reading, const struct json *value)
 	return STATUS_OK;
 }
 
-// Of a message, or of a part of one: what is known, and may be there without being read.
-struct known {
-	const char *name;
-	enum { KNOWN_READ, KNOWN_TEXT, KNOWN_LIST, KNOWN_EMPTY } as; // KNOWN_EMPTY: as long as there is nothing in it
-};
-
-// null counts as absent, as for parameters.
-static enum status check_known(struct reading *reading, const struct json *object, const struct known *known,
-			       const char *whose)
-{
-	for (const struct json *one = json_first(object); one; one = json_next(one)) {
-		const struct known *at = known;
-		const enum json_type type = json_type(one);
-		while (at->name && strcmp(at->name, json_name(one)) != 0)
-			at++;
-		if (type == JSON_NULL)
-			continue;
-		if (!at->name || (at->as == KNOWN_EMPTY && (type != JSON_ARRAY || json_count(one))))
-			return error_set(reading->error, STATUS_INVALID_PARAMS, "%.64s of %s is not supported here",
-					 json_name(one), whose);
-		if ((at->as == KNOWN_TEXT && type != JSON_STRING) || (at->as == KNOWN_LIST && type != JSON_ARRAY))
-			return error_set(reading->error, STATUS_INVALID_PARAMS, "%.64s of %s must be a %s",
-					 json_name(one), whose, at->as == KNOWN_TEXT ? "text" : "list");
-	}
-	return STATUS_OK;
-}
-
-// A text, or parts of the type text, which follow each other.
-static enum status read_content(struct reading *reading, const struct json *content, struct buffer *text)
-{
-	static const struct known known[] = {{"type", KNOWN_TEXT}, {"text", KNOWN_TEXT}, {0}};
-	if (json_type(content) == JSON_STRING)
-		return buffer_append_text(text, json_string(content, ""));
-	if (json_type(content) != JSON_ARRAY)
-		return wrong(reading, "must each have a content: a text, or parts of the type text");
-	for (const struct json *part = json_first(content); part; part = json_next(part)) {
-		const char *type = json_get_string(part, "type", "");
-		if (strcmp(type, "text") != 0 || json_type(json_get(part, "text")) != JSON_STRING)
-			return error_set(reading->error, STATUS_INVALID_PARAMS,
-					 "messages may have parts of the type text; \"%.32s\" is not supported here",
-					 type);
-		if (check_known(reading, part, known, "a part of a message"))
-			return STATUS_INVALID_PARAMS;
-		buffer_append_text(text, json_get_string(part, "text", ""));
-	}
-	return STATUS_OK;
-}
-
-// `name` tells participants of a role apart, for which chat templates have no place. Answers that are sent back may
-// have what OpenAI's have beside their content.
-static enum status check_message(struct reading *reading, const struct json *message, bool answer)
-{
-	static const struct known known[] = {{"role", KNOWN_READ}, {"content", KNOWN_READ}, {"name", KNOWN_TEXT}, {0}};
-	static const struct known known_answer[] = {{"role", KNOWN_READ},
-						    {"content", KNOWN_READ},
-						    {"name", KNOWN_TEXT},
-						    {"refusal", KNOWN_TEXT},
-						    {"annotations", KNOWN_LIST},
-						    {"tool_calls", KNOWN_EMPTY},
-						    {0}};
-	return check_known(reading, message, answer ? known_answer : known, "a message");
-}
-
-static enum status read_message(struct reading *reading, const struct json *message, struct json *list)
-{
-	struct buffer text;
-	const char *role = json_get_string(message, "role", "");
-	if (!strcmp(role, "developer"))
-		role = "system";
-	if (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)
-		return wrong(reading, "must each have a role: system, developer, user or assistant");
-	enum status status = check_message(reading, message, !strcmp(role, "assistant"));
-	if (status)
-		return status;
-	buffer_init(&text, LIMIT_POST_BYTES);
-	status = read_content(reading, json_get(message, "content"), &text);
-	if (!status) {
-		struct json *entry = json_new_object();
-		json_set_string(entry, "role", role);
-		json_set_string(entry, "text", buffer_text(&text));
-		json_push(list, entry);
-	}
-	buffer_finish(&text);
-	return status;
-}
-
-static enum status read_messages(struct reading *reading, const struct json *value)
-{
-	enum status status = STATUS_OK;
-	struct json *prompt = json_new_object(), *list = json_new_array();
-	json_set(prompt, "messages", list);
-	json_set(reading->call, "prompt", prompt);
-	if (json_type(value) != JSON_ARRAY || !json_count(value) || json_count(value) > 1024)
-		return wrong(reading, "must be a list of 1 to 1024 messages");
-	for (const struct json *one = json_first(value); one && !status; one = json_next(one))
-		status = read_message(reading, one, list);
-	return status;
-}
-
 // ---- the whole ----
 
 static const struct parameter {
@@ -439,7 +346,7 @@ static const struct parameter {
 	enum status (*read)(struct reading *reading, const struct json *value); // NULL: it is refused
 } parameters[] = {
 	{"model", ANY, read_model},
-	{"messages", CHAT, read_messages},
+	{"messages", CHAT, openai_read_messages},
 	{"prompt", TEXT, read_prompt},
 	{"input", EMBED, read_input},
 	{"encoding_format", EMBED, read_encoding},
@@ -465,10 +372,12 @@ static const struct parameter {
 	{"best_of", TEXT, read_one},
 	{"response_format", CHAT | TEXT, read_response_format},
 	{"modalities", CHAT, read_modalities},
-	{"tools", CHAT, read_nothing},
+	{"tools", CHAT, openai_read_tools},
 	{"functions", CHAT, read_nothing},
-	{"tool_choice", CHAT, read_tool_choice},
-	{"function_call", CHAT, read_tool_choice},
+	{"tool_choice", CHAT, openai_read_tool_choice},
+	{"function_call", CHAT, read_function_call},
+	{"parallel_tool_calls", CHAT, read_parallel},
+	{"reasoning_effort", CHAT, openai_read_effort},
 	{"store", CHAT, read_nothing},
 	{"chat_template_kwargs", CHAT, read_template_options},
 	// What says who asks or how to bill it changes no answer.
@@ -477,11 +386,9 @@ static const struct parameter {
 	{"service_tier", CHAT, pass_over},
 	{"safety_identifier", CHAT, pass_over},
 	{"prompt_cache_key", CHAT, pass_over},
-	{"parallel_tool_calls", CHAT, pass_over},
 	// What would.
 	{"audio", CHAT, NULL},
 	{"prediction", CHAT, NULL},
-	{"reasoning_effort", CHAT, NULL},
 	{"verbosity", CHAT, NULL},
 	{"web_search_options", CHAT, NULL},
 	{"suffix", TEXT, NULL},
@@ -542,6 +449,8 @@ static enum status check(struct reading *reading)
 		return answer->inputs ? STATUS_OK : missing(reading, "input");
 	if (!json_get(reading->call, "prompt"))
 		return missing(reading, answer->endpoint == ENDPOINT_CHAT ? "messages" : "prompt");
+	if (answer->endpoint == ENDPOINT_CHAT && openai_check_tools(reading))
+		return STATUS_INVALID_PARAMS;
 	if (answer->wants_usage && !answer->streams) {
 		reading->param = "stream_options";
 		return wrong(reading, "needs stream to be true");
@@ -561,6 +470,8 @@ static enum status fill_in(struct reading *reading)
 	if (!json_get(reading->call, "max_tokens"))
 		json_set_integer(reading->call, "max_tokens",
 				 reading->answer->endpoint == ENDPOINT_CHAT ? CHAT_TOKENS : COMPLETION_TOKENS);
+	if (reading->answer->endpoint == ENDPOINT_CHAT)
+		json_set_bool(reading->call, "talks", true);
 	json_set(reading->call, "sampling", reading->sampling);
 	reading->sampling = NULL;
 	return STATUS_OK;

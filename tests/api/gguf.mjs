@@ -59,9 +59,9 @@ export const packings = {
 };
 
 // About `megabytes` large; other seeds make other bytes. `type`: that the last tensor says it has; `text`: of so many bytes
-// in its header; `sampling`: its general.sampling.*; `packing`: one of those above; `damage`: {tensor, at, bytes}, other bytes of its weights from there on.
-export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage, parts } = {}) {
-	const width = 64, vocabulary = words.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
+// in its header; `marks`: texts of control tokens; `sampling`: its general.sampling.*; `packing`: one of those above; `damage`: {tensor, at, bytes}, other bytes of its weights from there on.
+export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage, parts, marks = [] } = {}) {
+	const width = 64, vocabulary = words.length + marks.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
 	const keys = [
 		key("general.architecture", "string", architecture),
 		key(`${architecture}.block_count`, "u32", layers), key(`${architecture}.context_length`, "u32", context),
@@ -69,9 +69,9 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		key(`${architecture}.attention.head_count`, "u32", 4), key(`${architecture}.attention.head_count_kv`, "u32", 4),
 		key(`${architecture}.attention.layer_norm_rms_epsilon`, "f32", 1e-5),
 		key("tokenizer.ggml.model", "string", "llama"),
-		key("tokenizer.ggml.tokens", "array of string", words),
-		key("tokenizer.ggml.scores", "array of f32", words.map((_, i) => (i < 259 ? 0 : 259 - i))),
-		key("tokenizer.ggml.token_type", "array of i32", kinds),
+		key("tokenizer.ggml.tokens", "array of string", [...words, ...marks]),
+		key("tokenizer.ggml.scores", "array of f32", [...words, ...marks].map((_, i) => (i < 259 ? 0 : 259 - i))),
+		key("tokenizer.ggml.token_type", "array of i32", [...kinds, ...marks.map(() => 3)]),
 		...(template ? [key("tokenizer.chat_template", "string", template)] : []),
 		...Object.entries(sampling).map(([name, value]) => key(`general.sampling.${name}`, Number.isInteger(value) ? "u32" : "f32", value)),
 		...(long ? [key("general.description", "string", "x".repeat(long))] : []),

@@ -80,7 +80,7 @@ describe("/v1", () => {
 			assert.equal(answer.object, "chat.completion");
 			const { owner, request, ...rest } = asked();
 			assert.ok(owner > 0 && request > 0);
-			assert.deepEqual(rest, { prompt: { messages: [{ role: "user", text: "one two three" }] }, max_tokens: 50,
+			assert.deepEqual(rest, { prompt: { messages: [{ role: "user", text: "one two three" }] }, talks: true, max_tokens: 50,
 				sampling: { temperature: 0.5, seed: 7, top_k: 40, top_p: 0.95, min_p: 0.05, repetition_penalty: 1 } });
 			assert.deepEqual(answer.sampling, { temperature: { value: 0.5, from: "request" }, top_k: { value: 40, from: "default" },
 				top_p: { value: 0.95, from: "default" }, min_p: { value: 0.05, from: "default" }, repetition_penalty: { value: 1, from: "default" } });

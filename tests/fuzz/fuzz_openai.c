@@ -177,7 +177,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	world.over = false;
 	world.sent = 0;
 	buffer_init(&answer.text, 4096);
+	said_init(&answer.said, &answer.text, false);
 	read_body(&answer, body, length, &taken);
+	answer.said.streams = answer.streams;
 	if (taken && answer.endpoint != ENDPOINT_EMBEDDINGS)
 		answer_started(&answer, 1);
 	for (size_t at = 1 + length + 1; taken && at < size && !world.over && answer.endpoint != ENDPOINT_EMBEDDINGS;) {
@@ -190,6 +192,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	answer_drop_choices(&answer);
 	require(!world.choices);
 	json_destroy(&answer.inputs);
+	json_destroy(&answer.tools);
+	said_finish(&answer.said);
 	buffer_finish(&answer.text);
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include "common/base/limits.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
+#include "engine/dialogue/parser.h"
 #include "engine/grammar/grammar.h"
 #include "engine/model/chat.h"
 #include "engine/model/generator.h"
@@ -39,6 +40,14 @@ enum order_kind {
 	ORDER_FORGET
 };
 
+// From where on an answer keeps to its form.
+enum form_begin {
+	FORM_AT_ONCE,
+	FORM_BEHIND_THOUGHT, // it begins inside one
+	FORM_AT_CALL,        // behind the mark of each call; what is outside of calls is free
+	FORM_AT_ARGUMENTS,   // the same, behind its name: the form begins with "NAME:"
+};
+
 // A call that waits for the driver.
 struct order {
 	struct order *next;
@@ -47,6 +56,10 @@ struct order {
 	struct token_list prompt; // of ORDER_GENERATE and ORDER_EMBED, and what has been generated elsewhere
 	size_t prompt_count;      // without that
 	struct matcher *form;     // of ORDER_GENERATE; NULL: none is asked for
+	enum form_begin form_begin;
+	bool talks;                      // of ORDER_GENERATE: the answer may have thoughts and calls
+	bool opened;                     // it begins inside a thought
+	const struct call_syntax *calls; // that are looked for in it; NULL: none
 	int64_t arrived_ns;
 };
 void order_destroy(struct order **order);
@@ -68,9 +81,23 @@ struct request {
 	size_t delivered;    // bytes of it that have been, elsewhere
 	struct json *tokens, *choices; // the same; NULL: none
 	struct matcher *form;          // what its tokens keep to; NULL: anything
+	struct matcher *later;         // what they will, from `form_begin` on; NULL: nothing, or it is `form`
+	enum form_begin form_begin;
+	struct dialogue *dialogue; // where its answer is: in a thought, in a call; NULL: it is plain text
+	struct json *tools;        // that it may call, `dialogue`'s; NULL: none
+	struct json *syntax;       // of its answer, until the server was told
+	unsigned calls_seen;       // marks, or beginnings of arguments, that `form` has begun at
+	bool one_call;             // the answer ends with the first
+	uint64_t thought_tokens;
 	bool ignore_end, logprobs;
 	bool formed;         // it is whole, and nothing may follow
 	enum status trouble; // why it cannot go on, of its own
+};
+
+// A control token that is part of how the model writes calls and thoughts: such are told as text.
+struct mark_token {
+	uint32_t token;
+	char bytes[64]; // 0xFF, which is in no text, and what it looks like: how grammars name it
 };
 
 struct instance_device {
@@ -104,12 +131,15 @@ struct instance {
 	struct model *model;
 	struct tokenizer *tokenizer;
 	struct chat_template chat_template; // CHAT_UNKNOWN: it has none
-	char template_fault[384];           // why the file's own cannot be read; "": it can, or there is none
-	struct instance_ring *ring;         // NULL: it is the whole model
+	struct mark_token marks[DIALOGUE_MARKS];
+	size_t mark_count;
+	char template_fault[384];   // why the file's own cannot be read; "": it can, or there is none
+	struct instance_ring *ring; // NULL: it is the whole model
 	struct gguf *gguf;
-	struct vocabulary *vocabulary; // the reader's: made when the first form is asked for
-	struct json *told_loaded;      // what instance.load was answered; NULL: it was not
-	uint64_t epoch;                // whose it is: of the instance's placement, or of the server that took it up
+	struct vocabulary *vocabulary;                    // the reader's: made when the first form is asked for
+	char unmasked[sizeof((struct error){0}.message)]; // the reader's: what was logged last of a tool's schema
+	struct json *told_loaded;                         // what instance.load was answered; NULL: it was not
+	uint64_t epoch; // whose it is: of the instance's placement, or of the server that took it up
 	struct instance_device devices[LIMIT_INSTANCE_STAGES];
 	struct stage *stages[LIMIT_INSTANCE_STAGES];
 	unsigned device_count, stage_count;
@@ -168,6 +198,26 @@ void instance_fail(struct instance *instance, const struct error *error);
 
 // Thread: the reader's. What the order asks its answer to be, made ready: order->form. Errors: STATUS_INVALID_PARAMS.
 enum status instance_take_form(struct instance *instance, struct order *order, struct error *error);
+enum status instance_make_vocabulary(struct instance *instance, struct error *error);
+
+// ---- instance_dialogue.c ----
+
+void instance_find_marks(struct instance *instance);                                     // once its template is known
+const struct mark_token *instance_mark(const struct instance *instance, uint32_t token); // NULL: it is none
+// Thread: the reader's. The tokens of a conversation, into order->prompt, and what its answer may have. Errors:
+// chat_template_apply's.
+enum status instance_take_messages(struct instance *instance, struct order *order, struct error *error);
+// Thread: the driver's. Errors: STATUS_OUT_OF_MEMORY.
+enum status request_talk(struct request *request, const struct order *order);
+// A token was chosen, which adds this text: where the answer is now, and whether its form begins here. Errors:
+// dialogue_feed's.
+enum status request_follow(struct request *request, const struct buffer *text);
+
+// ---- instance_tools.c ----
+
+// Thread: the reader's. The form of calls of tools, if the order has any: order->form, form_begin and calls. Errors:
+// STATUS_INVALID_PARAMS.
+enum status instance_take_tools(struct instance *instance, struct order *order, struct error *error);
 
 // ---- instance_driver.c, instance_load.c, instance_request.c ----
 

@@ -145,6 +145,8 @@ static enum status open_file(struct instance *instance, const struct json *param
 				   tokenizer_vocabulary(instance->tokenizer), model_shape(instance->model)->vocabulary);
 	if (!status)
 		status = take_template(instance, params, error);
+	if (!status)
+		instance_find_marks(instance);
 	return status ? status : check_file(instance, error);
 }
 

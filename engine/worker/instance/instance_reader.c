@@ -119,41 +119,6 @@ static enum status take_tokens(const struct json *list, struct token_list *out, 
 	return status ? error_set(error, status, "no memory for a prompt") : STATUS_OK;
 }
 
-static enum status take_messages(const struct instance *instance, const struct json *params, struct token_list *out,
-				 struct error *error)
-{
-	const struct json *list = json_get(json_get(params, "prompt"), "messages"),
-			  *thinking = json_get(params, "enable_thinking");
-	struct conversation conversation = {.now_ms = clock_wall_ms()};
-	char names[CHAT_NAMES_BYTES];
-	if (!instance->chat_template.family) {
-		error_hint(error, "ask /v1/completions: the prompt as text, in the form that the model was made for; "
-				  "or place the model with one of these templates");
-		if (instance->template_fault[0])
-			return error_set(error, STATUS_INVALID_PARAMS, "the model's own template cannot be read: %s",
-					 instance->template_fault);
-		return error_set(error, STATUS_INVALID_PARAMS,
-				 "this model has no chat template that is known here; exogpu place --chat-template "
-				 "gives it one of %s",
-				 chat_template_names(names));
-	}
-	if (thinking)
-		conversation.thinking = json_bool(thinking, false) ? THINKING_ON : THINKING_OFF;
-	struct chat_message *messages = calloc(json_count(list) + 1, sizeof(*messages));
-	if (!messages)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a conversation");
-	for (const struct json *one = json_first(list); one; one = json_next(one)) {
-		const char *text = json_get_string(one, "text", "");
-		messages[conversation.count++] = (struct chat_message){
-			.role = json_get_string(one, "role", ""), .text = text, .length = strlen(text)};
-	}
-	conversation.messages = messages;
-	enum status status = chat_template_apply(&instance->chat_template, instance->tokenizer, &conversation, out,
-						 error);
-	free(messages);
-	return status;
-}
-
 // The prompt's tokens. Text that stands for special tokens is those in a prompt, which is the model's own language, and
 // text as any other where only its meaning is asked for.
 static enum status take_prompt(struct instance *instance, struct order *order, struct error *error)
@@ -171,7 +136,7 @@ static enum status take_prompt(struct instance *instance, struct order *order, s
 	if (tokens)
 		return take_tokens(tokens, &order->prompt, error);
 	if (messages)
-		return take_messages(instance, order->message.params, &order->prompt, error);
+		return instance_take_messages(instance, order, error);
 	const struct tokenize_params params = {.text = json_string(text, ""),
 					       .length = strlen(json_string(text, "")),
 					       .special = order->kind == ORDER_GENERATE,
@@ -196,6 +161,8 @@ static enum status server_call(struct reader *reader, const uint8_t *frame, size
 	order->prompt_count = order->prompt.count;
 	if (!status && order->kind == ORDER_GENERATE)
 		status = instance_take_form(instance, order, &refusal);
+	if (!status && order->kind == ORDER_GENERATE)
+		status = instance_take_tools(instance, order, &refusal);
 	if (!status)
 		status = take_tokens(json_get(order->message.params, "generated"), &order->prompt, &refusal);
 	if (!status) {

@@ -49,7 +49,13 @@ static void request_free(struct request *request)
 	json_destroy(&request->tokens);
 	json_destroy(&request->choices);
 	free(request->offsets);
+	if (request->later == request->form)
+		request->later = NULL;
 	matcher_destroy(&request->form);
+	matcher_destroy(&request->later);
+	dialogue_destroy(&request->dialogue);
+	json_destroy(&request->tools);
+	json_destroy(&request->syntax);
 	instance_text_finish(&request->text);
 	buffer_finish(&request->fresh);
 	free(request);
@@ -76,7 +82,11 @@ static enum status request_make(struct request **out, struct instance *instance,
 	request->number = (uint64_t)json_get_integer(params, "request", 0);
 	request->id = json_copy(order->message.id);
 	request->prompt_tokens = (uint32_t)order->prompt_count;
-	request->form = order->form;
+	request->form_begin = order->form_begin;
+	if (request->form_begin == FORM_AT_ONCE)
+		request->form = order->form;
+	else
+		request->later = order->form;
 	order->form = NULL;
 	request->ignore_end = json_get_bool(params, "ignore_end", false);
 	detokenizer_init(&request->detokenizer, instance->tokenizer);
@@ -86,7 +96,7 @@ static enum status request_make(struct request **out, struct instance *instance,
 	instance->requests = request;
 	instance->request_count++;
 	instance->token_count += request->prompt_tokens;
-	if (instance_text_init(&request->text, json_get(params, "stop")))
+	if (instance_text_init(&request->text, json_get(params, "stop")) || request_talk(request, order))
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a request");
 	return STATUS_OK;
 }
@@ -116,6 +126,9 @@ static void send_delta(struct request *request, const void *text, size_t length)
 	json_set(params, "text", text_of(text, length));
 	if (request->choices)
 		json_set(params, "choices", request->choices);
+	if (request->syntax)
+		json_set(params, "syntax", request->syntax);
+	request->syntax = NULL;
 	request->tokens = request->choices = NULL;
 	instance_tell(request->instance, "generate.delta", params);
 }
@@ -201,24 +214,37 @@ static void count_characters(struct request *request, const struct buffer *piece
 		request->characters += (piece->data[i] & 0xC0) != 0x80;
 }
 
+// A token that the form lets in. Where it is whole the answer is over, or free again.
+static enum status keep_form(struct request *request, uint32_t token)
+{
+	const enum status status = request->form ? matcher_take(request->form, token) : STATUS_OK;
+	if (status || !request->form || !matcher_finished(request->form))
+		return status;
+	const bool again = request->form == request->later && request->form_begin != FORM_BEHIND_THOUGHT;
+	request->formed = !again || request->one_call;
+	if (again && request->job)
+		generator_set_form(request->job, NULL);
+	if (again)
+		request->form = NULL;
+	return STATUS_OK;
+}
+
 // The text that a token adds; request->text says whether a stop string is complete.
 static enum status add_text(struct request *request, uint32_t token)
 {
 	struct buffer piece;
 	const bool inside = request->detokenizer.pending_bytes;
 	buffer_init(&piece, LIMIT_BODY_BYTES);
+	request->detokenizer.special = request->dialogue && instance_mark(request->instance, token);
 	enum status status = detokenizer_add(&request->detokenizer, token, &piece);
 	count_characters(request, &piece, inside);
 	if (!status)
+		status = keep_form(request, token);
+	if (!status && request->dialogue)
+		status = request_follow(request, &piece);
+	if (!status)
 		status = instance_text_add(&request->text, piece.data, piece.length, &request->fresh);
 	buffer_finish(&piece);
-	return status;
-}
-
-static enum status keep_form(struct request *request, uint32_t token)
-{
-	const enum status status = request->form ? matcher_take(request->form, token) : STATUS_OK;
-	request->formed = !status && request->form && matcher_finished(request->form);
 	return status;
 }
 
@@ -233,8 +259,6 @@ static bool token_came(void *context, const struct token_choice *choice)
 	request->trouble = add_text(request, choice->token);
 	if (request->logprobs)
 		add_choice(request, choice, request->offset);
-	if (!request->trouble)
-		request->trouble = keep_form(request, choice->token);
 	return request->trouble || request->text.found || request->formed;
 }
 
@@ -303,6 +327,8 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	json_set_integer(params, "prompt_tokens", figures->prompt_tokens);
 	json_set_integer(params, "cached_tokens", figures->cached_tokens);
 	json_set_integer(params, "generated_tokens", figures->generated_tokens);
+	if (request->dialogue)
+		json_set_integer(params, "reasoning_tokens", (int64_t)request->thought_tokens);
 	json_set_number(params, "queued_ms", (double)figures->queued_ns * 1e-6);
 	json_set_number(params, "prompt_ms", (double)figures->prompt_ns * 1e-6);
 	json_set_number(params, "generate_ms", (double)figures->generate_ns * 1e-6);
@@ -406,8 +432,6 @@ static enum status replay(struct request *request, const struct order *order, st
 		status = find_offsets(request, order);
 	for (size_t i = order->prompt_count; !status && i < order->prompt.count; i++) {
 		status = add_text(request, order->prompt.tokens[i]);
-		if (!status)
-			status = keep_form(request, order->prompt.tokens[i]);
 		if (status == STATUS_INVALID_PARAMS)
 			error_set(error, status, "what was generated elsewhere does not keep to the form");
 	}

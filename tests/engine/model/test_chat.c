@@ -161,9 +161,9 @@ static const char *text_of(const struct file *file, const struct chat_message *m
 	return text;
 }
 
-#define MESSAGE(role, text) \
+#define MESSAGE(ROLE, TEXT) \
 	{ \
-		role, text, sizeof text - 1 \
+		.role = (ROLE), .text = (TEXT), .length = sizeof(TEXT) - 1 \
 	}
 
 static void test_conversations_are_written(void **state)

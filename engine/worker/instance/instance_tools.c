@@ -1,0 +1,222 @@
+/* The form of calls of tools. A call that is demanded (tool_choice required, or a function's name) is all that the
+ * answer may be; of tools that are offered, the form begins with each call. Made on the reader's thread. See instance.h
+ * and engine/grammar/calls.h. */
+#include "common/base/log.h"
+#include "engine/grammar/calls.h"
+#include "engine/worker/instance/instance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 4096, CALLS_MOST = 16 };
+
+// A tool's call, as text before and behind its arguments.
+struct written {
+	struct buffer before, after;
+};
+
+struct form {
+	const struct instance *instance;
+	const struct call_syntax *syntax;
+	bool offered;               // the marks that begin calls have been passed
+	struct written *texts;      // (count)
+	struct grammar_call *calls; // (count)
+	size_t count;
+	struct buffer begin, between, end;
+};
+
+// Append a text, in which control tokens are named as grammars do.
+static void append_marked(const struct instance *instance, const char *text, struct buffer *out)
+{
+	while (*text) {
+		const struct mark_token *found = NULL;
+		for (size_t i = 0; i < instance->mark_count && !found; i++)
+			if (!strncmp(text, instance->marks[i].bytes + 1, strlen(instance->marks[i].bytes + 1)))
+				found = &instance->marks[i];
+		if (found)
+			buffer_append_text(out, found->bytes);
+		else
+			buffer_append_byte(out, (uint8_t)*text);
+		text += found ? strlen(found->bytes + 1) : 1;
+	}
+}
+
+static bool is_wanted(const struct json *params, const struct json *function)
+{
+	const char *name = json_get_string(json_get(params, "tool_choice"), "name", NULL);
+	return !name || !strcmp(name, json_get_string(function, "name", ""));
+}
+
+// What `text` begins with and is there already.
+static const char *behind(const char *text, const char *passed)
+{
+	return passed && !strncmp(text, passed, strlen(passed)) ? text + strlen(passed) : text;
+}
+
+static bool write_call(struct form *form, const struct json *function, struct written *out)
+{
+	struct buffer before, after;
+	const struct call_syntax *syntax = form->syntax;
+	const char *name = json_get_string(function, "name", "");
+	buffer_init(&before, TEXT_BYTES);
+	buffer_init(&after, TEXT_BYTES);
+	buffer_init(&out->before, TEXT_BYTES);
+	buffer_init(&out->after, TEXT_BYTES);
+	const bool good = call_syntax_write(syntax, name, &before, &after);
+	if (form->offered && (syntax->bare || syntax->form == CALL_FORM_HEADER)) {
+		buffer_clear(&before);
+		buffer_printf(&before, "%s:", name);
+		append_marked(form->instance, buffer_text(&before), &out->before);
+	} else {
+		const char *passed = form->offered && !syntax->section ? syntax->begin : NULL;
+		append_marked(form->instance, behind(buffer_text(&before), passed), &out->before);
+	}
+	append_marked(form->instance, buffer_text(&after), &out->after);
+	buffer_finish(&before);
+	buffer_finish(&after);
+	return good && !out->before.failed && !out->after.failed;
+}
+
+static void append_around(struct form *form)
+{
+	const struct call_syntax *syntax = form->syntax;
+	const bool list = syntax->form == CALL_FORM_LIST && !syntax->after_name;
+	if (syntax->section && !form->offered)
+		append_marked(form->instance, syntax->section, &form->begin);
+	if (list && !form->offered)
+		append_marked(form->instance, syntax->begin, &form->begin);
+	if (list)
+		buffer_append_text(&form->begin, "[");
+	if (list)
+		buffer_append_text(&form->end, "]");
+	if (syntax->section_end)
+		append_marked(form->instance, syntax->section_end, &form->end);
+	append_marked(form->instance, syntax->between, &form->between);
+}
+
+static enum status make(struct form *form, const struct json *params, struct grammar **out, struct error *error)
+{
+	const struct call_syntax *syntax = form->syntax;
+	const bool one = !json_get_bool(params, "parallel_tool_calls", true) || syntax->form == CALL_FORM_HEADER;
+	// Calls of an offered tool that stand apart each begin a form of their own.
+	const bool apart = form->offered && !syntax->section &&
+			   !(syntax->form == CALL_FORM_LIST && !syntax->after_name);
+	const struct grammar_calls calls = {.calls = form->calls,
+					    .count = form->count,
+					    .begin = buffer_text(&form->begin),
+					    .between = buffer_text(&form->between),
+					    .end = buffer_text(&form->end),
+					    .most = one || apart ? 1 : CALLS_MOST,
+					    .blanks = !form->offered && json_get_bool(params, "talks", false)};
+	return grammar_create_calls(out, &calls, error);
+}
+
+// Of offered tools: what a mask cannot keep is left out of it, and told once.
+static void leave_out(struct form *form, struct instance *instance)
+{
+	for (size_t i = 0; i < form->count; i++) {
+		struct error fault = {0};
+		struct grammar *grammar = NULL;
+		const struct grammar_calls calls = {
+			.calls = &form->calls[i], .count = 1, .begin = "", .between = "", .end = "", .most = 1};
+		if (grammar_create_calls(&grammar, &calls, &fault)) {
+			if (strcmp(instance->unmasked, fault.message) != 0)
+				log_warning("worker",
+					    "the arguments of an offered tool are not masked: "
+					    "%s",
+					    fault.message);
+			memcpy(instance->unmasked, fault.message, sizeof(instance->unmasked));
+			form->calls[i].schema = NULL;
+		}
+		grammar_destroy(&grammar);
+	}
+}
+
+static void finish(struct form *form)
+{
+	for (size_t i = 0; form->texts && i < form->count; i++) {
+		buffer_finish(&form->texts[i].before);
+		buffer_finish(&form->texts[i].after);
+	}
+	buffer_finish(&form->begin);
+	buffer_finish(&form->between);
+	buffer_finish(&form->end);
+	free(form->texts);
+	free(form->calls);
+}
+
+// False: the syntax has no form.
+static bool take_calls(struct form *form, const struct json *params, bool *strict)
+{
+	const struct json *tools = json_get(params, "tools");
+	bool good = true;
+	form->texts = calloc(json_count(tools) + 1, sizeof(*form->texts));
+	form->calls = calloc(json_count(tools) + 1, sizeof(*form->calls));
+	if (!form->texts || !form->calls)
+		return false;
+	for (const struct json *one = json_first(tools); one && good; one = json_next(one)) {
+		const struct json *function = json_get(one, "function");
+		if (!is_wanted(params, function))
+			continue;
+		struct written *text = &form->texts[form->count];
+		good = write_call(form, function, text);
+		*strict = *strict || json_get_bool(function, "strict", false);
+		form->calls[form->count++] = (struct grammar_call){.before = buffer_text(&text->before),
+								   .after = buffer_text(&text->after),
+								   .schema = json_get(function, "parameters")};
+	}
+	return good;
+}
+
+static enum status refuse(const struct error *fault, struct error *error)
+{
+	if (fault->hint[0])
+		error_hint(error, "%s", fault->hint);
+	return error_set(error, fault->status == STATUS_LIMIT_EXCEEDED ? STATUS_INVALID_PARAMS : fault->status,
+			 "the tools: %.340s", fault->message);
+}
+
+enum status instance_take_tools(struct instance *instance, struct order *order, struct error *error)
+{
+	const struct json *params = order->message.params;
+	const char *mode = json_get_string(json_get(params, "tool_choice"), "mode", "auto");
+	const bool demanded = !strcmp(mode, "required");
+	struct form form = {.instance = instance, .syntax = order->calls, .offered = !demanded};
+	struct grammar *grammar = NULL;
+	struct error fault = {0};
+	bool strict = demanded;
+	if (!order->calls || order->form) // an answer has one form: response_format's
+		return STATUS_OK;
+	enum status status = instance_make_vocabulary(instance, error);
+	if (status)
+		return status;
+	buffer_init(&form.begin, TEXT_BYTES);
+	buffer_init(&form.between, TEXT_BYTES);
+	buffer_init(&form.end, TEXT_BYTES);
+	const bool written = take_calls(&form, params, &strict);
+	append_around(&form);
+	if (written) {
+		status = make(&form, params, &grammar, &fault);
+		if (status && !strict) {
+			leave_out(&form, instance);
+			fault = (struct error){0};
+			status = make(&form, params, &grammar, &fault);
+		}
+		if (status && strict)
+			refuse(&fault, error);
+		else if (status)
+			status = STATUS_OK; // offered, and free
+	} else if (demanded) {
+		status = error_set(error, STATUS_INVALID_PARAMS,
+				   "tool_choice: calls in the syntax of this model (%s) cannot be demanded here",
+				   form.syntax->name);
+	}
+	finish(&form);
+	if (status || !grammar)
+		return status;
+	order->form_begin = demanded ? order->opened ? FORM_BEHIND_THOUGHT : FORM_AT_ONCE
+			    : form.syntax->bare || form.syntax->form == CALL_FORM_HEADER ? FORM_AT_ARGUMENTS
+											 : FORM_AT_CALL;
+	status = matcher_create(&order->form, &grammar, instance->vocabulary, true);
+	return status ? error_set(error, status, "no memory for the form of an answer") : STATUS_OK;
+}

@@ -1,0 +1,125 @@
+/* See openai_said.h. */
+#include "server/http/openai_said.h"
+
+#include "common/base/limits.h"
+#include "server/security/random_id.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void said_init(struct said *said, struct buffer *text, bool streams)
+{
+	*said = (struct said){.text = text, .streams = streams};
+	buffer_init(&said->thoughts, LIMIT_ANSWER_QUEUE_BYTES);
+}
+
+void said_finish(struct said *said)
+{
+	for (size_t i = 0; i < said->count; i++)
+		buffer_finish(&said->calls[i].arguments);
+	free(said->calls);
+	buffer_finish(&said->thoughts);
+	dialogue_destroy(&said->dialogue);
+	said->calls = NULL;
+	said->count = 0;
+}
+
+static void add_call(struct said *said, const char *name, size_t length)
+{
+	char id[24];
+	struct said_call *grown = realloc(said->calls, (said->count + 1) * sizeof(*grown));
+	if (grown)
+		said->calls = grown;
+	if (!grown || random_id("", id, sizeof(id))) {
+		said->trouble = STATUS_OUT_OF_MEMORY;
+		return;
+	}
+	struct said_call *call = &said->calls[said->count++];
+	*call = (struct said_call){0};
+	memcpy(call->id, id, sizeof(call->id) - 1);
+	memcpy(call->name, name, length);
+	buffer_init(&call->arguments, LIMIT_ANSWER_QUEUE_BYTES);
+}
+
+// The last call is none. What of it has not been told is text.
+static void break_call(struct said *said, const struct dialogue_event *event)
+{
+	struct said_call *call = said->count ? &said->calls[said->count - 1] : NULL;
+	size_t from = 0;
+	if (!call)
+		return;
+	if (said->streams) {
+		from = event->told < event->length ? event->told : event->length;
+	} else {
+		buffer_finish(&call->arguments);
+		said->count--;
+	}
+	buffer_append(said->text, event->text + from, event->length - from);
+}
+
+static void take_event(void *context, const struct dialogue_event *event)
+{
+	struct said *said = context;
+	switch (event->kind) {
+	case DIALOGUE_TEXT:
+		buffer_append(said->text, event->text, event->length);
+		break;
+	case DIALOGUE_THOUGHT:
+		buffer_append(&said->thoughts, event->text, event->length);
+		break;
+	case DIALOGUE_CALL:
+		add_call(said, event->text, event->length);
+		break;
+	case DIALOGUE_ARGUMENTS:
+		if (said->count)
+			buffer_append(&said->calls[said->count - 1].arguments, event->text, event->length);
+		break;
+	case DIALOGUE_CALL_END:
+		break;
+	case DIALOGUE_BROKEN:
+		break_call(said, event);
+		break;
+	}
+	if (said->count && said->calls[said->count - 1].arguments.failed)
+		said->trouble = STATUS_LIMIT_EXCEEDED;
+}
+
+static enum status check(const struct said *said, enum status status)
+{
+	if (status)
+		return status;
+	return said->text->failed || said->thoughts.failed ? STATUS_LIMIT_EXCEEDED : said->trouble;
+}
+
+enum status said_begin(struct said *said, const struct json *syntax, const struct json *tools)
+{
+	const struct dialogue_params params = {
+		.calls = tools ? call_syntax_named(json_get_string(syntax, "calls", NULL)) : NULL,
+		.thoughts = thought_syntax_named(json_get_string(syntax, "thoughts", NULL)),
+		.opened = json_get_bool(syntax, "opened", false),
+		.tools = tools,
+		.event = take_event,
+		.context = said};
+	return said->dialogue ? STATUS_OK : dialogue_create(&said->dialogue, &params);
+}
+
+enum status said_more(struct said *said, const char *text)
+{
+	if (said->dialogue)
+		return check(said, dialogue_feed(said->dialogue, text, strlen(text)));
+	buffer_append_text(said->text, text);
+	return check(said, STATUS_OK);
+}
+
+enum status said_end(struct said *said, bool cut)
+{
+	return check(said, said->dialogue ? dialogue_end(said->dialogue, cut) : STATUS_OK);
+}
+
+bool said_anything(const struct said *said)
+{
+	for (size_t i = said->told; i < said->count; i++)
+		if (!said->calls[i].told || said->calls[i].arguments.length)
+			return true;
+	return said->text->length || said->thoughts.length;
+}
