@@ -17,7 +17,10 @@
  *   instances_adopt.c  workers that outlive the server
  *   instances_times.c  how long its layers take, as it was measured
  *   instances_timing.c where the time of a token goes
- *   instances_recover.c  what becomes of one that is paused
+ *   decide.c             what one that runs or is paused does next: a pure function, a table of rules
+ *   instances_see.c      the facts that it is told
+ *   instances_act.c      the actions that it names
+ *   instances_recover.c  what happens to one that runs or is paused, which leads to the next decision
  *   instances_keep.c     what it keeps of what it has loaded, when it is placed anew
  *   instances_offer.c    faster places
  *   demand.c             models that are loaded because somebody asks
@@ -218,7 +221,7 @@ void instance_parts_moved(struct instance *instance)
 
 void instance_parts_ready(struct instance *instance)
 {
-	const bool paused = instance->state == INSTANCE_PAUSED, loaded = !paused || instance->recovery.anew;
+	const bool paused = instance->state == INSTANCE_PAUSED, loaded = !paused || instance_is_anew(instance);
 	if (paused && loaded)
 		instance_changes(instance);
 	instance_hold(instance, true);

@@ -97,7 +97,7 @@ static uint64_t not_shown(const struct instances *instances, const struct cluste
 	const int64_t read_ms = cluster_newest_sample_ms(device);
 	uint64_t bytes = 0;
 	for (const struct instance *one = instances->first; one; one = one->next)
-		if (!one->ready_ms || (one->state == INSTANCE_PAUSED && one->recovery.anew) ||
+		if (!one->ready_ms || (one->state == INSTANCE_PAUSED && instance_is_anew(one)) ||
 		    read_ms - one->ready_ms < SHOWN_MS)
 			bytes += gather_held_by(one, device);
 	return bytes;

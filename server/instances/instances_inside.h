@@ -1,6 +1,7 @@
 /* The inside of instances, for instances*.c and requests.c. Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
+#include "server/instances/decide.h"
 #include "server/instances/instances.h"
 #include "server/instances/layer_times.h"
 #include "server/instances/parts.h"
@@ -8,7 +9,8 @@
 #include "server/instances/states.h"
 #include "server/placement/placement.h"
 
-enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 768 };
+enum { GATHER_NAME_BYTES = 208 }; // of a device, in words
+enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = DECIDE_REASON_BYTES };
 
 // Copies of what the cluster says of a device, so that another thread may read them.
 struct placing_texts {
@@ -121,28 +123,47 @@ struct refused {
 	int64_t used_bytes, at_ms; // by the reading then (< 0: not known); steady
 };
 
-// The recovery of an instance that has lost something (instances_recover.c).
+// A search for a place of an instance that has been listed, and its result (instances_recover.c).
+struct searched {
+	enum decide_search state;
+	enum decide_purpose purpose;
+	bool without_pins, avoided; // as struct decide_seen has them
+	uint64_t epoch;             // of the instance when it began
+	struct placing *placing;    // what was found, or what there is to say; NULL: nothing, and `why` says why
+	char why[INSTANCE_REASON_BYTES];
+};
+
+// What is known of an instance for its next decision (decide.h), and of the last times that it was paused.
 struct recovery {
 	struct instance_missing missing[PLACEMENT_STAGES]; // (missing_count), while it is paused
 	unsigned missing_count;
-	char why[INSTANCE_REASON_BYTES];      // it was paused
-	unsigned attempt;                     // at placing it anew, since it was paused
-	bool without_pins;                    // pins were given up
-	bool anew;                            // it is being placed anew
-	unsigned kept, of_parts;              // parts that keep what they have then; of all
-	bool returning;                       // the server was started: devices and workers of before are waited for
-	bool wanted;                          // because somebody wants it so, and nothing is lost
-	char gave_way[INSTANCE_REASON_BYTES]; // how: "it gave way to ..."; until it is whole again; ""
-	struct json *remedies;                // array of text: what would give it a place; NULL: nothing is known
-	int64_t back_ms;              // steady; after a start of the server: its devices are back since; 0: not yet
-	bool failed;                  // loading it anew has failed: requests wait no longer for that
-	char avoided[STORE_ID_BYTES]; // a device on which it failed the last time; ""
+	enum decide_cause cause; // of the last pause
+	char why[INSTANCE_REASON_BYTES];
+	int64_t paused_ms;         // steady
+	uint64_t paused_epoch;     // of the placement that it had then
+	unsigned attempts;         // at placing it since then
+	int64_t requests_until_ms; // that requests wait; steady; 0: they do not any more
+	unsigned kept, of_parts;   // parts that keep what they have in the newest placement; of all
+	bool load_failed;          // of all of it, since it was paused: requests wait no longer for the next one
+	char gave_way[INSTANCE_REASON_BYTES];     // how: "it gave way to ..."; until it is whole again; ""
+	struct json *remedies;                    // array of text: what would give it a place; NULL: nothing is known
+	char failed_on[STORE_ID_BYTES];           // the device on which it failed the last time; ""
 	struct refused refused[PLACEMENT_STAGES]; // by devices that it was placed on anew, the newest
 	size_t refused_count;                     // ever
-	struct net_timer again;                   // the next attempt, or look at devices that are draining
-	int64_t paused_ms;                        // steady
-	int64_t search_ms, in_vain_ms;   // when a place was looked for last, and of those in vain; steady; 0: not yet
-	int64_t deaths_ms[LIMIT_DEATHS]; // when workers died, steady, the newest first
+	int64_t deaths_ms[LIMIT_DEATHS];          // when workers died, steady, the newest first; 0: none did
+	enum decide_workers workers;              // as they were reported last
+	int64_t workers_ms;                       // since when; steady
+	struct {
+		enum decide_news kind;
+		struct error fault; // its message in words
+		int part;           // -1: none in particular
+		bool died;
+	} news;                  // that no action has dealt with yet
+	int64_t devices_back_ms; // after a start of the server: since when none of its devices is on its way; 0: one is
+	struct searched search;
+	int64_t due_ms;                // no search begins before; steady
+	int64_t search_ms, in_vain_ms; // when a place was looked for last, and of those in vain; steady; 0: not yet
+	struct net_timer again;        // the next decision
 };
 
 struct instance {
@@ -172,19 +193,19 @@ struct instance {
 	bool chat;
 	char chat_template[33]; // "": none is known, or not yet
 	struct recovery recovery;
-	struct net_timer pause_limit; // while it is paused, and requests wait for it
-	struct json *timing;          // InstanceTiming, as its worker told it last; NULL: not known
-	struct json *hops;            // of PlacementHop, as it was placed
+	struct json *timing; // InstanceTiming, as its worker told it last; NULL: not known
+	struct json *hops;   // of PlacementHop, as it was placed
 	// Faster places (instances_offer.c).
 	double predicted_s, predicted_rate, way_s; // a token; by the objective, tokens a second; of the first, hops
 	struct json *offer;                        // InstanceOffer; NULL: there is none
 	uint64_t seen, looked_at;                  // of devices that could be used; of those a place was searched on
+	bool devices_settled;                      // they were the same at the two last looks
 	int64_t offer_ms;                          // when was looked last; steady
 	bool move_wanted;                          // it is to be taken if there is one
 	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
+	int64_t return_tried_ms;                   // when a place was searched for because there was; steady
 	int64_t return_wait_ms;                    // until it is looked for again; longer where that was in vain
 	uint64_t others_held;                      // what all others held then: less is worth another look
-	bool goes_back;                            // it is being placed anew, to be whole again
 	int64_t room_ms;                           // since when there is; steady; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
 	struct instance *displaced;                // unloaded for it, until it is ready: listed as paused, behind it
@@ -313,30 +334,48 @@ struct instance *returning_take_out(struct instances *all, const char *id);
 void starts_shut_down(struct instances *all, const struct error *fault); // those that wait for memory are told
 void starts_destroy(struct instances *all);
 
-// instances_recover.c
-// A part of one that was ready is lost, or one that is being placed anew has failed: pause, and place it anew.
-void recover_lost(struct instance *instance, const struct error *fault, int part);
-void recover_broken(struct instance *instance); // a hop is: mend it
-// The node of a part is cut off: wait for it, and look for another place.
-void recover_away(struct instance *instance, unsigned part, const char *why);
-void recover_back(struct instance *instance);
-void recover_moved(struct instance *instance); // more of it is fetched or loaded: requests wait on
-void recover_done(struct instance *instance);  // all its parts are ready again, but it is not running yet
-// It was placed anew, and is running from now on: the row and the entry of the audit log are written.
-void recover_goes_on(struct instance *instance);
-void recover_watch(struct instance *instance); // from now on look whether its devices are draining
-void recover_stop(struct instance *instance);  // nothing more comes of it
+// instances_see.c
+struct snapshot {
+	struct decide_wanted wanted;
+	struct decide_seen seen;
+	char coming[GATHER_NAME_BYTES], draining[GATHER_NAME_BYTES], text[INSTANCE_REASON_BYTES];
+};
+// What is wanted and seen of an instance now. Devices are counted once a second, and that is noted in the instance.
+void instance_see(struct snapshot *snapshot, struct instance *instance);
+bool instance_is_anew(const struct instance *instance);        // a new placement was begun since it was paused
+bool instance_is_draining(const struct instance_stage *stage); // its device is
+
+// instances_act.c: the doer
+void instance_act(struct instance *instance, const struct decision *decision);
+void recover_set_reason(struct instance *instance, const char *why);              // state_reason, not published
+void recover_set_workers(struct instance *instance, enum decide_workers workers); // they are so from now on
+// In words, how it gave way and what follows from that.
+void recover_say_gave_way(const struct instance *instance, char why[INSTANCE_REASON_BYTES]);
+void recover_drop_search(struct instance *instance);
 // It is in no list any more, and has no place: what it lay on is missing.
 void recover_leave(struct instance *instance);
 // The server was started again, or another reason why it has no place, and what it lay on is missing.
 void recover_restored(struct instance *instance, const char *why);
-void recover_wish(struct instance *instance); // it has no place, and something else is wanted of it: look again
 // It is ready, and stays where it is, with its layers as `giver` says; recovery.gave_way is told while it is loaded,
-// and then.
-// It is not stored yet then.
+// and then. It is not stored yet then.
 void recover_spill(struct instance *instance, const struct placing_giver *giver);
-// It is ready, and leaves for a better place.
-void recover_move(struct instance *instance, const struct placing *placing, const char *why);
+
+// instances_recover.c: what happens to an instance, and its next decision
+// Decide and do, until there is something to wait for. `soon`: in the turn after this one.
+void recover_decide(struct instance *instance);
+void recover_soon(struct instance *instance);
+// A part of one that was ready is lost, or one that is being placed anew has failed.
+void recover_lost(struct instance *instance, const struct error *fault, int part);
+void recover_broken(struct instance *instance);                               // a connection between its parts is
+void recover_away(struct instance *instance, unsigned part, const char *why); // the node of a part is cut off
+void recover_back(struct instance *instance);                                 // all parts that were away are there
+void recover_moved(struct instance *instance); // more of it is fetched or loaded: requests wait on
+void recover_done(struct instance *instance);  // all its parts are ready again, but it is not running yet
+// It was placed anew, and is running from now on: the row and the entry of the audit log are written.
+void recover_goes_on(struct instance *instance);
+void recover_watch(struct instance *instance); // it runs: from now on it is looked at
+void recover_stop(struct instance *instance);  // nothing more comes of it
+void recover_wish(struct instance *instance);  // it has no place, and something else is wanted of it: look again
 
 // instances_store.c
 // Store a new one, and how it is now, without waiting; forget it. Errors: the store's, and then `done` is not called.
@@ -367,9 +406,17 @@ void instance_take_prediction(struct instance *instance, const struct placing *p
 // Note that the evicted layers cannot come back yet, which is logged: the next attempt waits twice as long, 5 min at
 // most.
 void offer_wait(struct instance *instance, const char *why);
-// Look now and then for a faster place for a running instance. True: a search began; recover_watch or recover_move
-// follows.
-bool offer_look(struct instance *instance);
+uint64_t offer_devices(const struct instances *all); // that can be used: a number that changes with them
+bool offer_same_place(const struct instance *instance, const struct placing *placing);
+bool offer_faster(const struct instance *instance, const struct placing *placing); // by as much as a move is worth
+// Of what was found for its evicted layers: why it is not what was wanted.
+const char *offer_not_whole(const struct placing *placing);
+bool offer_others_wait(const struct instance *instance);
+int64_t offer_room_due_ms(const struct instance *instance);
+void offer_look_room(struct instance *instance);
+// A faster place was searched for, and is not taken: it is offered, or there is none (placing NULL, or not faster).
+void offer_take(struct instance *instance, const struct placing *placing);
+void offer_take_format(struct instance *instance); // what is wanted of it is with the other format from now on
 
 // giveway.c
 enum giveway_kind giveway_kind(const struct instance *instance);
@@ -399,7 +446,6 @@ void giveway_restore(struct instances *instances);
 bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
 uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device); // of its memory
 // In words, as placements have it: with its node's name where there are devices of several. Returns text.
-enum { GATHER_NAME_BYTES = 208 };
 const char *gather_name(const struct instances *instances, const struct cluster_device *device,
 			char text[GATHER_NAME_BYTES]);
 void gather_released(const struct instance *instance); // what it holds is about to be free: noted for `lags`

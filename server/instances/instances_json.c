@@ -42,7 +42,7 @@ static struct json *progress_json(const struct instance *instance)
 	uint64_t done, total;
 	// One that only waits for a node or a hop has loaded all that it had.
 	const bool loads = instance->state == INSTANCE_LOADING ||
-			   (instance->state == INSTANCE_PAUSED && instance->recovery.anew);
+			   (instance->state == INSTANCE_PAUSED && instance_is_anew(instance));
 	if (!loads || !parts_at_work(instance->parts))
 		return json_new_null();
 	struct json *json = json_new_object(), *parts = json_new_array();
@@ -84,7 +84,7 @@ static struct json *missing_json(const struct instance *instance)
 		const struct instance_missing *missing = &instance->recovery.missing[i];
 		uint32_t at = missing->first_layer;
 		const uint32_t end = at + missing->layer_count;
-		const bool placed = instance->parts && instance->recovery.anew;
+		const bool placed = instance->parts && instance_is_anew(instance);
 		for (unsigned j = 0; placed && j < instance->stage_count && at < end; j++) {
 			const struct instance_stage *stage = &instance->stages[j];
 			const uint32_t stage_end = stage->first_layer + stage->layer_count;

@@ -15,9 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_MS = 1000, RETURN_MS = 5000, RETURN_MOST_MS = 300000 };
 static const double gain = 0.2; // the least part of the time that a better place saves
-static const double search_s = 1;
 
 // ---- which devices there are ----
 
@@ -37,7 +35,7 @@ static void add_device(void *context, const struct cluster_device *device, const
 		counting->hash = (counting->hash ^ (uint8_t)*text) * 1099511628211u;
 }
 
-static uint64_t devices_now(const struct instances *all)
+uint64_t offer_devices(const struct instances *all)
 {
 	struct counting counting = {.all = all, .hash = 14695981039346656037u};
 	cluster_each_device(all->params.cluster, add_device, &counting);
@@ -79,13 +77,13 @@ void instance_take_prediction(struct instance *instance, const struct placing *p
 	if (instance->way_s < 0)
 		instance->way_s = 0;
 	json_destroy(&instance->offer);
-	instance->looked_at = instance->seen = devices_now(instance->all);
+	instance->looked_at = instance->seen = offer_devices(instance->all);
 	instance->move_wanted = false;
 }
 
 // ---- offers ----
 
-static bool stays(const struct instance *instance, const struct placing *placing)
+bool offer_same_place(const struct instance *instance, const struct placing *placing)
 {
 	const struct placement *placement = &placing->placement;
 	bool same = placement->stage_count == instance->stage_count;
@@ -109,82 +107,36 @@ static struct json *offer_json(const struct placing *placing, double rate, doubl
 	return json;
 }
 
-static void found(void *context, enum status status, struct placing *placing, const struct error *error)
+bool offer_faster(const struct instance *instance, const struct placing *placing)
 {
-	struct instance *instance = context;
-	const double present = present_rate(instance), rate = status ? -1 : rate_of(placing);
-	const bool take = instance->move_wanted || instance->all->params.take_better, had = instance->offer != NULL;
-	const bool better = !status && placing->placement.feasible && present > 0 && present < rate * (1 - gain) &&
-			    !stays(instance, placing);
-	(void)error;
+	const double present = present_rate(instance), rate = rate_of(placing);
+	return present > 0 && present < rate * (1 - gain) && !offer_same_place(instance, placing);
+}
+
+void offer_take(struct instance *instance, const struct placing *placing)
+{
+	const bool had = instance->offer != NULL, faster = placing && offer_faster(instance, placing);
 	instance->move_wanted = false;
 	json_destroy(&instance->offer);
-	if (better)
+	if (faster) {
+		const double present = present_rate(instance), rate = rate_of(placing);
 		instance->offer = offer_json(placing, rate, present);
-	if (better && take) {
-		char why[INSTANCE_REASON_BYTES];
-		snprintf(why, sizeof why, "it moves to %.128s%s, where it is faster",
-			 placing->devices[placing->placement.stages[0].device].name,
-			 placing->placement.stage_count > 1 ? " and others" : "");
-		recover_move(instance, placing, why);
-	} else {
-		if (better)
-			log_info("models",
-				 "instance %s of %s would run faster elsewhere: %.1f instead of %.1f tokens a second "
-				 "(exogpu move %s)",
-				 instance->instance_id, instance->model_name, rate, present, instance->instance_id);
-		if (better || had)
-			instance_publish(instance);
-		recover_watch(instance);
+		log_info("models",
+			 "instance %s of %s would run faster elsewhere: %.1f instead of %.1f tokens a second "
+			 "(exogpu move %s)",
+			 instance->instance_id, instance->model_name, rate, present, instance->instance_id);
 	}
-	free(placing);
+	if (faster || had)
+		instance_publish(instance);
 }
 
 // ---- another format ----
 
-static void take_wish(struct instance *instance)
+void offer_take_format(struct instance *instance)
 {
 	json_destroy(&instance->wanted);
 	instance->wanted = instance->stepping;
 	instance->stepping = NULL;
-}
-
-static void stepped(void *context, enum status status, struct placing *placing, const struct error *error)
-{
-	char why[INSTANCE_REASON_BYTES];
-	struct instance *instance = context;
-	const char *format = json_get_string(instance->stepping, "format", "the file's format");
-	const struct placement *placement = status ? NULL : &placing->placement;
-	if (placement && placement->feasible) {
-		snprintf(why, sizeof why, "its weights are to be held in %.32s", format);
-		take_wish(instance);
-		recover_move(instance, placing, why);
-	} else {
-		snprintf(instance->state_reason, sizeof instance->state_reason, "it stays in %s; in %.32s: %.384s",
-			 format_info(instance->format)->name, format,
-			 !placement             ? error->message
-			 : placement->why_count ? placement->whys[0].text
-						: "no device can be used");
-		log_warning("models", "instance %s of %s: %s", instance->instance_id, instance->model_name,
-			    instance->state_reason);
-		json_destroy(&instance->stepping);
-		instance_publish(instance);
-		recover_watch(instance);
-	}
-	free(placing);
-}
-
-static bool step(struct instance *instance)
-{
-	struct error error = {0};
-	const struct placing_excluded excluded = {.ending = instance};
-	struct json *params = json_copy(instance->stepping);
-	json_set_number(params, "timeout_s", search_s);
-	const struct placing_request request = {
-		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = stepped, .context = instance};
-	const bool asked = !placing_start(instance->all, &request, &error);
-	json_destroy(&params);
-	return asked;
 }
 
 static enum status ask_step(struct instance *instance, const char *format, struct error *error)
@@ -202,8 +154,8 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 	if (!wanted)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	if (instance->stepping && instance->state == INSTANCE_RUNNING) { // searched for: with what was asked before
-		placing_cancel(instance->all, instance);
-		recover_watch(instance);
+		recover_drop_search(instance);
+		recover_soon(instance);
 	}
 	if (strcmp(format, "file") != 0)
 		json_set_string(wanted, "format", format);
@@ -213,7 +165,7 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 	instance->stepping = wanted;
 	if (instance->state == INSTANCE_PAUSED &&
 	    !parts_at_work(instance->parts)) { // it has no place: maybe it has one like this
-		take_wish(instance);
+		offer_take_format(instance);
 		instance_keep(instance);
 		recover_wish(instance);
 	}
@@ -224,7 +176,7 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 
 // Whether one is paused without a place that has not looked for it since there is this room: it is for that one first.
 // One that did, and found none, may never find any.
-static bool any_waits(const struct instance *instance)
+bool offer_others_wait(const struct instance *instance)
 {
 	const struct instance *one = instance->all->first;
 	while (one && (one->state != INSTANCE_PAUSED || parts_at_work(one->parts) ||
@@ -235,20 +187,15 @@ static bool any_waits(const struct instance *instance)
 
 void offer_wait(struct instance *instance, const char *why)
 {
-	const int64_t ms = 2 * (instance->return_wait_ms ? instance->return_wait_ms : RETURN_MS);
-	instance->return_wait_ms = ms < RETURN_MOST_MS ? ms : RETURN_MOST_MS;
+	const int64_t ms = 2 * (instance->return_wait_ms ? instance->return_wait_ms : DECIDE_ROOM_MS);
+	instance->return_wait_ms = ms < DECIDE_ROOM_MOST_MS ? ms : DECIDE_ROOM_MOST_MS;
 	log_info("models", "instance %s of %s, which gave way, stays as it is for %lld s more: %s",
 		 instance->instance_id, instance->model_name, (long long)instance->return_wait_ms / 1000, why);
 }
 
-// Why it stays as it is.
-static const char *why_not_back(const struct placement *placement, const struct error *error)
+const char *offer_not_whole(const struct placing *placing)
 {
-	if (!placement)
-		return error->message;
-	if (!placement->feasible)
-		return placement->why_count ? placement->whys[0].text : "no device can be used";
-	switch (placement->step) {
+	switch (placing->placement.step) {
 	case STEP_NONE:
 		break;
 	case STEP_SPILLED:
@@ -258,27 +205,7 @@ static const char *why_not_back(const struct placement *placement, const struct 
 	case STEP_CPU:
 		return "there is room for it with processors only";
 	}
-	return "another one waits for a place";
-}
-
-static void returned(void *context, enum status status, struct placing *placing, const struct error *error)
-{
-	struct instance *instance = context;
-	const struct placement *placement = status ? NULL : &placing->placement;
-	const bool whole = placement && placement->feasible && placement->step == STEP_NONE;
-	if (whole && instance->step == STEP_NONE && stays(instance, placing)) {
-		instance->recovery.gave_way[0] = instance->state_reason[0] = 0;
-		instance_keep(instance);
-		instance_publish(instance);
-		recover_watch(instance);
-	} else if (whole && !any_waits(instance)) {
-		instance->goes_back = true;
-		recover_move(instance, placing, "there is room for all of its layers again");
-	} else {
-		offer_wait(instance, why_not_back(placement, error));
-		recover_watch(instance);
-	}
-	free(placing);
+	return "";
 }
 
 // What it gave way with is free: its layers in the host's memory have room on its devices.
@@ -308,61 +235,27 @@ static uint64_t others_hold(const struct instance *instance)
 	return bytes;
 }
 
-static bool look_back(struct instance *instance)
+int64_t offer_room_due_ms(const struct instance *instance)
 {
-	struct error error = {0};
+	const bool more = others_hold(instance) < instance->others_held;
+	return instance->return_ms +
+	       (instance->return_wait_ms && !more ? instance->return_wait_ms : (int64_t)DECIDE_ROOM_MS);
+}
+
+void offer_look_room(struct instance *instance)
+{
 	const int64_t now_ms = instances_now(instance->all);
-	const struct placing_excluded excluded = {.ending = instance};
 	const uint64_t others = others_hold(instance);
 	if (others < instance->others_held)
 		instance->return_wait_ms = 0;
-	if (now_ms - instance->return_ms < (instance->return_wait_ms ? instance->return_wait_ms : RETURN_MS))
-		return false;
 	instance->return_ms = now_ms;
 	instance->others_held = others;
 	instance->room_ms = !has_room(instance) ? 0 : instance->room_ms ? instance->room_ms : now_ms;
 	if (!instance->room_ms)
 		instance->return_wait_ms = 0;
-	if (!instance->room_ms || any_waits(instance))
-		return false;
-	struct json *params = json_copy(instance->wanted);
-	json_set_number(params, "timeout_s", search_s);
-	const struct placing_request request = {
-		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = returned, .context = instance};
-	const bool asked = !placing_start(instance->all, &request, &error);
-	json_destroy(&params);
-	return asked;
 }
 
-// ---- looking ----
-
-bool offer_look(struct instance *instance)
-{
-	struct error error = {0};
-	if (instance->stepping)
-		return step(instance);
-	if (instance->recovery.gave_way[0] && look_back(instance))
-		return true;
-	const int64_t now_ms = instances_now(instance->all);
-	const struct placing_excluded excluded = {.ending = instance};
-	if (json_first(json_get(instance->wanted, "pins")) ||
-	    (!instance->move_wanted && now_ms - instance->offer_ms < LOOK_MS))
-		return false;
-	const uint64_t before = instance->seen;
-	instance->offer_ms = now_ms;
-	instance->seen = devices_now(instance->all);
-	if (!instance->move_wanted && (instance->seen == instance->looked_at || instance->seen != before))
-		return false;
-	struct json *params = json_copy(instance->wanted);
-	json_set_number(params, "timeout_s", search_s);
-	const struct placing_request request = {
-		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = found, .context = instance};
-	const bool asked = !placing_start(instance->all, &request, &error);
-	json_destroy(&params);
-	if (asked)
-		instance->looked_at = instance->seen;
-	return asked;
-}
+// ---- asked for ----
 
 enum status instances_move(struct instances *instances, const char *id, const char *format, struct error *error)
 {

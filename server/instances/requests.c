@@ -179,7 +179,7 @@ static enum status choose(struct instance **out, struct instances *all, const st
 		return STATUS_NOT_FOUND;
 	}
 	for (struct instance *one = all->first; one; one = one->next) {
-		const bool waits = one->state == INSTANCE_PAUSED && one->pause_limit.running;
+		const bool waits = one->state == INSTANCE_PAUSED && one->recovery.requests_until_ms;
 		paused |= one->state == INSTANCE_PAUSED && !strcmp(one->model_id, model->model_id);
 		if (one->model != model || (one->state != INSTANCE_RUNNING && !waits))
 			continue;
