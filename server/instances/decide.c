@@ -39,9 +39,16 @@ __attribute__((format(printf, 3, 4))) static bool wait_until(struct deciding *at
 	return true;
 }
 
+// It was unloaded in vain less than so long ago.
+static bool comes_back_since(const struct deciding *at, int64_t ms)
+{
+	return at->seen->cause == CAUSE_IN_VAIN && at->now_ms < at->seen->paused_ms + ms;
+}
+
 static bool search(struct deciding *at, enum decide_purpose purpose, const char *reason)
 {
 	at->out->purpose = purpose;
+	at->out->gives_way = purpose == PURPOSE_PLACE && !comes_back_since(at, DECIDE_MODEST_MS);
 	return take(at, ACTION_SEARCH, "%s", reason);
 }
 
@@ -67,13 +74,14 @@ int64_t decide_due_ms(unsigned attempts, int64_t now_ms)
 
 static bool runs(const struct decide_seen *seen)
 {
-	return seen->state == INSTANCE_RUNNING;
+	return seen->instance_state == INSTANCE_RUNNING;
 }
 
-// The devices and workers of before a start of the server are waited for.
+// The devices that it was on before, and its workers after a start of the server, are waited for.
 static bool returns(const struct decide_seen *seen)
 {
-	return seen->state == INSTANCE_PAUSED && seen->cause == CAUSE_RESTART && !seen->searched;
+	return seen->instance_state == INSTANCE_PAUSED && !seen->searched &&
+	       (seen->cause == CAUSE_RESTART || seen->cause == CAUSE_IN_VAIN);
 }
 
 static bool has_result(const struct decide_seen *seen, enum decide_purpose purpose)
@@ -85,7 +93,14 @@ static bool has_result(const struct decide_seen *seen, enum decide_purpose purpo
 
 static bool is_removed(struct deciding *at)
 {
-	return at->seen->removed && take(at, ACTION_FAIL, "%s", at->seen->removed);
+	const bool in_vain = at->seen->cause == CAUSE_IN_VAIN;
+	return at->seen->removed && take(at, in_vain ? ACTION_REMOVE : ACTION_FAIL, "%s", at->seen->removed);
+}
+
+static bool is_stood_in_for(struct deciding *at)
+{
+	return at->seen->cause == CAUSE_IN_VAIN && !at->seen->placed_anew && at->seen->stood_in_for &&
+	       take(at, ACTION_REMOVE, "it was begun meanwhile");
 }
 
 static bool dies_often(struct deciding *at)
@@ -124,7 +139,7 @@ static bool is_lost(struct deciding *at)
 		return false;
 	at->out->tell = true;
 	at->out->cause = CAUSE_LOSS;
-	if (seen->state != INSTANCE_PAUSED)
+	if (seen->instance_state != INSTANCE_PAUSED)
 		return take(at, ACTION_PAUSE, "%s", seen->news_text);
 	// The first time the device may only have been busy with what was there before.
 	at->out->avoids = seen->attempts && seen->news_of_part && !seen->all_kept_failed;
@@ -140,7 +155,7 @@ static bool is_broken(struct deciding *at)
 		return false;
 	at->out->tell = true;
 	at->out->cause = CAUSE_LOSS;
-	return take(at, at->seen->state == INSTANCE_PAUSED ? ACTION_MEND : ACTION_PAUSE, why);
+	return take(at, at->seen->instance_state == INSTANCE_PAUSED ? ACTION_MEND : ACTION_PAUSE, why);
 }
 
 // ---- rules of one that is paused ----
@@ -188,6 +203,16 @@ static bool node_may_be_back(struct deciding *at)
 	       wait_until(at, until_ms, "a node that is cut off may be back by then");
 }
 
+// Where something is short now, there may be room for all of it in a moment.
+static bool waits_for_room(struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	at->out->tell = true;
+	return seen->search == SEARCH_FOUND && !seen->whole_there && seen->cause == CAUSE_IN_VAIN &&
+	       !seen->placed_anew && (seen->lags || comes_back_since(at, DECIDE_WHOLE_MS)) &&
+	       take(at, ACTION_NO_PLACE, "%.384s: the memory that it had does not show as free yet", seen->why);
+}
+
 static bool has_place(struct deciding *at)
 {
 	at->out->cause = at->seen->cause;
@@ -223,9 +248,11 @@ static bool ends_spared(struct deciding *at)
 
 static bool has_no_place(struct deciding *at)
 {
+	const struct decide_seen *seen = at->seen;
+	const bool in_vain = seen->cause == CAUSE_IN_VAIN;
 	at->out->tell = true;
-	return at->seen->search == SEARCH_NOWHERE &&
-	       take(at, ACTION_NO_PLACE, "it waits for a place: %.384s", at->seen->search_text);
+	return seen->search == SEARCH_NOWHERE && take(at, ACTION_NO_PLACE, "%.300s%sit waits for a place: %.384s",
+						      in_vain ? seen->why : "", in_vain ? ": " : "", seen->search_text);
 }
 
 static bool is_searched_for(struct deciding *at)
@@ -350,6 +377,7 @@ static const struct rule {
 	bool (*decides)(struct deciding *at); // false: it does not apply
 } rules[] = {
 	{"the model was removed", IN_PAUSED, is_removed},
+	{"another stands in for it", IN_PAUSED, is_stood_in_for},
 	{"its worker dies often", IN_RUNNING | IN_PAUSED, dies_often},
 	{"the search is stale", IN_RUNNING | IN_PAUSED, is_stale},
 	{"requests waited long enough", IN_PAUSED, requests_waited},
@@ -362,6 +390,7 @@ static const struct rule {
 	{"devices of before may return", IN_PAUSED, may_return},
 	{"a node may be back", IN_PAUSED, node_may_be_back},
 	// Paused, without a place.
+	{"memory is not free yet", IN_PAUSED, waits_for_room},
 	{"a place was found", IN_PAUSED, has_place},
 	{"pins are left out", IN_PAUSED, drops_pins},
 	{"no device is avoided", IN_PAUSED, takes_any_device},
@@ -383,7 +412,7 @@ static const struct rule {
 static void bound_wait(struct deciding *at)
 {
 	struct decision *out = at->out;
-	const int64_t requests_ms = at->seen->state == INSTANCE_PAUSED ? at->seen->requests_until_ms : 0;
+	const int64_t requests_ms = at->seen->instance_state == INSTANCE_PAUSED ? at->seen->requests_until_ms : 0;
 	if (requests_ms && out->until_ms > requests_ms)
 		out->until_ms = requests_ms;
 	if (out->until_ms < at->now_ms)
@@ -396,34 +425,27 @@ void instance_decide(struct decision *out, const struct decide_wanted *wanted, c
 	struct deciding at = {.wanted = wanted, .seen = seen, .now_ms = now_ms, .out = out};
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
 		*out = (struct decision){.rule = rules[i].name};
-		if (!(rules[i].states & (1u << seen->state)) || !rules[i].decides(&at))
+		if (!(rules[i].states & (1u << seen->instance_state)) || !rules[i].decides(&at))
 			continue;
 		if (out->action == ACTION_WAIT)
 			bound_wait(&at);
 		return;
 	}
 	*out = (struct decision){.rule = "its state is not decided here", .until_ms = now_ms + DECIDE_WORK_MS};
-	snprintf(out->reason, sizeof out->reason, "it is %s", instance_state_name(seen->state));
+	snprintf(out->reason, sizeof out->reason, "it is %s", instance_state_name(seen->instance_state));
 }
 
 const char *decide_action_name(enum decide_action action)
 {
 	static const char *const names[] = {
-		[ACTION_WAIT] = "wait",
-		[ACTION_FAIL] = "fail",
-		[ACTION_END_REQUESTS] = "end requests",
-		[ACTION_PAUSE] = "pause",
-		[ACTION_SPARE] = "spare",
-		[ACTION_RELEASE] = "release",
-		[ACTION_MEND] = "mend",
-		[ACTION_SEARCH] = "search",
-		[ACTION_PLACE] = "place",
-		[ACTION_NO_PLACE] = "no place",
-		[ACTION_DROP] = "drop",
-		[ACTION_STAY] = "stay",
-		[ACTION_STAY_LATER] = "stay for longer",
-		[ACTION_WHOLE] = "whole",
-		[ACTION_LOOK_ROOM] = "look for room",
+		[ACTION_WAIT] = "wait",         [ACTION_FAIL] = "fail",
+		[ACTION_REMOVE] = "remove",     [ACTION_END_REQUESTS] = "end requests",
+		[ACTION_PAUSE] = "pause",       [ACTION_SPARE] = "spare",
+		[ACTION_RELEASE] = "release",   [ACTION_MEND] = "mend",
+		[ACTION_SEARCH] = "search",     [ACTION_PLACE] = "place",
+		[ACTION_NO_PLACE] = "no place", [ACTION_DROP] = "drop",
+		[ACTION_STAY] = "stay",         [ACTION_STAY_LATER] = "stay for longer",
+		[ACTION_WHOLE] = "whole",       [ACTION_LOOK_ROOM] = "look for room",
 	};
 	return names[action];
 }

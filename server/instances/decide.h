@@ -25,14 +25,18 @@ enum {
 	DECIDE_SETTLE_MS = 2000,       // that nodes have to reach each other after a start of the server
 	DECIDE_ROOM_MS = 5000,        // how often room is looked for, for layers that were evicted to the host's memory
 	DECIDE_ROOM_MOST_MS = 300000, // the same where they could not come back: twice as long each time, up to this
-	DECIDE_WORK_MS = 300000       // after which an instance whose workers are at work is looked at once more
+	DECIDE_WHOLE_MS = 10000,  // for which one that was unloaded in vain takes no place where memory is short: what
+				  // is free again shows late in readings of devices
+	DECIDE_MODEST_MS = 60000, // for which no other is evicted for such a one
+	DECIDE_WORK_MS = 300000   // after which an instance whose workers are at work is looked at once more
 };
 
 // Why an instance is paused.
 enum decide_cause {
 	CAUSE_NONE,    // it is not
 	CAUSE_LOSS,    // a worker, a device, a node or the connection between two parts was lost
-	CAUSE_RESTART, // the server was started, or what it was unloaded for did not come up
+	CAUSE_RESTART, // the server was started
+	CAUSE_IN_VAIN, // it was unloaded for another, which did not come up
 	CAUSE_DRAIN,   // a device that it is on is draining
 	// From here on nothing is lost, and somebody wants it so:
 	CAUSE_MOVE,    // another place is faster
@@ -81,7 +85,7 @@ struct decide_wanted {
 
 // Times are of one clock, in milliseconds. Texts are never NULL but where that is said.
 struct decide_seen {
-	enum instance_state state;
+	enum instance_state instance_state;
 	// While it is paused:
 	enum decide_cause cause;
 	const char *why;           // it was paused, in words
@@ -118,6 +122,8 @@ struct decide_seen {
 	bool failed_there;       // there is such a device
 	bool same_place;         // what was found is where it is
 	bool whole_there;        // what was found has all layers on devices, in the format that was asked for
+	bool lags;               // readings still show memory as used that has been freed
+	bool stood_in_for;       // another instance of its model was begun since it was unloaded, and stands in for it
 	bool faster_there;       // what was found is faster by as much as a move is worth
 	const char *search_text; // where to, or why there is no place
 	int64_t due_ms;          // no search begins before
@@ -133,6 +139,7 @@ struct decide_seen {
 enum decide_action {
 	ACTION_WAIT,         // until `until_ms`, or until something else is seen
 	ACTION_FAIL,         // for good
+	ACTION_REMOVE,       // it is not wanted any more
 	ACTION_END_REQUESTS, // tell those that wait to try again later
 	ACTION_PAUSE,        // with `cause`
 	ACTION_SPARE,        // end what is lost; what is left waits until the rest has a place
@@ -157,7 +164,8 @@ struct decision {
 	enum decide_cause cause;
 	enum decide_purpose purpose;
 	bool without_pins, avoids;
-	bool counts; // as an attempt that has failed: the next one waits for longer
+	bool counts;    // as an attempt that has failed: the next one waits for longer
+	bool gives_way; // of a search: idle instances may be evicted for it
 };
 
 void instance_decide(struct decision *out, const struct decide_wanted *wanted, const struct decide_seen *seen,

@@ -559,26 +559,42 @@ struct instance *giveway_take_out(struct instance *instance, const char *id)
 	return one;
 }
 
+// It is listed by itself once more, and waits for a place.
+static void come_back(struct instance *instance)
+{
+	char why[INSTANCE_REASON_BYTES];
+	struct instances *all = instance->all;
+	struct instance **at = &all->first;
+	while (*at)
+		at = &(*at)->next;
+	*at = instance;
+	instance->next = NULL;
+	all->count++;
+	instance->gave_way_to[0] = 0;
+	snprintf(why, sizeof why, "%.448s, which did not come up", instance->recovery.gave_way);
+	log_info("models", "instance %s of %s is not loaded again yet: %s", instance->instance_id, instance->model_name,
+		 why);
+	recover_restored(instance, CAUSE_IN_VAIN, why);
+	instance_publish(instance);
+}
+
 void giveway_return(struct instance *instance)
 {
 	for (struct instance *one; (one = take_displaced(instance));) {
 		if (instance->all->ending)
 			instance_free(one); // the next server has its row, and the other one's if that is wanted still
 		else
-			instances_start_again(instance->all, one);
+			come_back(one);
 	}
 }
 
-void giveway_returned(struct instance *instance)
+struct instance *giveway_stand_in(const struct instance *instance)
 {
-	log_info("models", "instance %s of %s is loaded again: what it was unloaded for did not come up",
-		 instance->instance_id, instance->model_name);
-	const struct cluster_device *device = instance->stages[0].device;
-	instance_keep_told(instance, &(struct audit_tally){.by = &audit_server,
-							   .action = "instance.create",
-							   .target = instance->instance_id,
-							   .node_id = cluster_device_node_id(device),
-							   .device_id = cluster_device_id(device)});
+	struct instance *one = instance->all->first;
+	while (one && (one == instance || strcmp(one->model_id, instance->model_id) != 0 ||
+		       one->state == INSTANCE_FAILED || one->stands_in || one->created_ms < instance->gave_way_ms))
+		one = one->next;
+	return one;
 }
 
 // The other instance is not wanted any more, or came up (as one did that gave way itself since), and its end or this

@@ -5,7 +5,7 @@
  *                   not running yet -> any part fails (failed) -> deleted
  *
  *   instances.c        its life, and all of them
- *   instances_start.c  from what is asked for until it is placed and stored; those that come back
+ *   instances_start.c  from what is asked for until it is placed and stored
  *   planner.c          the thread that placements are searched for on
  *   instances_gather.c what there is to place on
  *   placement.c        where it goes: a pure function
@@ -388,14 +388,12 @@ struct instance *instances_listed(const struct instances *instances, const char 
 	return one;
 }
 
-// Of one that gave way, or is coming back. False: there is none.
+// Of one that was unloaded for another. False: there is none.
 static bool stop_away(struct instances *instances, const char *id)
 {
 	struct instance *away = NULL;
 	for (struct instance *one = instances->first; one && !away; one = one->next)
 		away = giveway_take_out(one, id);
-	if (!away)
-		away = returning_take_out(instances, id);
 	if (!away)
 		return false;
 	instance_publish_removed(away);
@@ -512,9 +510,6 @@ const struct instance *instances_find(const struct instances *instances, const c
 	for (const struct instance *one = instances->first; one && !found; one = one->next)
 		for (const struct instance *away = one->displaced; away && !found; away = away->next)
 			found = !strcmp(away->instance_id, id) ? away : NULL;
-	for (const struct instance *one = returning_next(instances, NULL); one && !found;
-	     one = returning_next(instances, one))
-		found = !strcmp(one->instance_id, id) ? one : NULL;
 	return found;
 }
 
@@ -526,8 +521,6 @@ struct json *instances_list_json(const struct instances *instances)
 		for (const struct instance *away = one->displaced; away; away = away->next)
 			json_push(list, instance_json(away));
 	}
-	for (const struct instance *one = returning_next(instances, NULL); one; one = returning_next(instances, one))
-		json_push(list, instance_json(one));
 	return list;
 }
 

@@ -227,7 +227,7 @@ static void searched(void *context, enum status status, struct placing *placing,
 	struct instance *instance = context;
 	struct searched *search = &instance->recovery.search;
 	const struct placement *placement = status ? NULL : &placing->placement;
-	search->state = placement && placement->feasible ? SEARCH_FOUND : SEARCH_NOWHERE;
+	search->phase = placement && placement->feasible ? SEARCH_FOUND : SEARCH_NOWHERE;
 	search->placing = placing;
 	snprintf(search->why, sizeof search->why, "%s",
 		 !placement             ? error->message
@@ -256,7 +256,7 @@ static bool hold_model(struct instance *instance)
 static void prepare_search(struct instance *instance, const struct decision *decision)
 {
 	struct recovery *recovery = &instance->recovery;
-	recovery->search = (struct searched){.state = SEARCH_RUNS,
+	recovery->search = (struct searched){.phase = SEARCH_RUNS,
 					     .purpose = decision->purpose,
 					     .without_pins = decision->without_pins,
 					     .avoided = decision->avoids,
@@ -280,7 +280,7 @@ static void act_search(struct instance *instance, const struct decision *decisio
 	prepare_search(instance, decision);
 	struct placing_excluded excluded = {.ending = instance,
 					    .why = "the instance failed there just now",
-					    .gives_way = none,
+					    .gives_way = decision->gives_way,
 					    .keeps = none || purpose == PURPOSE_LEAVE};
 	if (decision->avoids)
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->failed_on);
@@ -377,16 +377,36 @@ void recover_leave(struct instance *instance)
 	instance->ready_ms = 0;
 }
 
-void recover_restored(struct instance *instance, const char *why)
+void recover_restored(struct instance *instance, enum decide_cause cause, const char *why)
 {
 	struct recovery *recovery = &instance->recovery;
 	const unsigned missing = recovery->missing_count;
-	begin_pause(instance, CAUSE_RESTART, why);
+	begin_pause(instance, cause, why);
 	recovery->missing_count = missing;
 	const bool found = hold_model(instance) && instance_find_left(instance);
 	recover_set_workers(instance, found ? WORKERS_AWAY : WORKERS_NONE);
 	json_destroy(&instance->left);
 	recover_soon(instance);
+}
+
+// It is not in use, or never will be: those who wait for it wait for the other one, if there is one.
+static void act_remove(struct instance *instance, const struct decision *decision)
+{
+	struct error fault = {0};
+	struct instance *other = giveway_stand_in(instance);
+	error_set(&fault, other ? STATUS_CONFLICT : STATUS_NOT_FOUND, "%s", decision->reason);
+	log_warning("models",
+		    "instance %s of %s, which was unloaded for a model that did not come up, is not loaded again: %s",
+		    instance->instance_id, instance->model_name, decision->reason);
+	if (other) {
+		other->stands_in = true;
+		generations_move(instance, other);
+	}
+	instance_forget_told(instance, &(struct audit_tally){.by = &audit_server,
+							     .action = "instance.failed",
+							     .target = instance->instance_id,
+							     .outcome = fault.status});
+	instance_remove(instance, &fault);
 }
 
 // ---- making room for another ----
@@ -433,7 +453,7 @@ static void act_stay(struct instance *instance)
 		json_destroy(&instance->stepping);
 		instance_publish(instance);
 	} else if (search->purpose == PURPOSE_FASTER) {
-		offer_take(instance, search->state == SEARCH_FOUND ? search->placing : NULL);
+		offer_take(instance, search->phase == SEARCH_FOUND ? search->placing : NULL);
 	}
 	recover_drop_search(instance);
 	instance->recovery.due_ms = now(instance) + DECIDE_LOOK_MS;
@@ -456,6 +476,9 @@ void instance_act(struct instance *instance, const struct decision *decision)
 		break;
 	case ACTION_FAIL:
 		act_fail(instance, decision);
+		break;
+	case ACTION_REMOVE:
+		act_remove(instance, decision);
 		break;
 	case ACTION_END_REQUESTS:
 		end_requests(instance);

@@ -125,7 +125,7 @@ struct refused {
 
 // A search for a place of an instance that has been listed, and its result (instances_recover.c).
 struct searched {
-	enum decide_search state;
+	enum decide_search phase;
 	enum decide_purpose purpose;
 	bool without_pins, avoided; // as struct decide_seen has them
 	uint64_t epoch;             // of the instance when it began
@@ -323,14 +323,6 @@ void instance_parts_back(struct instance *instance); // all that were away
 bool instance_parts_notice(struct instance *instance, const char *method, const struct json *params);
 
 // instances_start.c
-// Place an instance again that was evicted in vain; it is taken over. No instance is evicted for it. If there is no
-// room, the search is repeated for a while. After that, or if its devices cannot be used, it is listed and waits for a
-// place.
-void instances_start_again(struct instances *instances, struct instance *displaced);
-// These, while a place is tried: the one after this; of NULL the first. NULL: there are no more.
-const struct instance *returning_next(const struct instances *all, const struct instance *returning);
-// The one of this id, which is tried no more. NULL: none.
-struct instance *returning_take_out(struct instances *all, const char *id);
 void starts_shut_down(struct instances *all, const struct error *fault); // those that wait for memory are told
 void starts_destroy(struct instances *all);
 
@@ -354,8 +346,8 @@ void recover_say_gave_way(const struct instance *instance, char why[INSTANCE_REA
 void recover_drop_search(struct instance *instance);
 // It is in no list any more, and has no place: what it lay on is missing.
 void recover_leave(struct instance *instance);
-// The server was started again, or another reason why it has no place, and what it lay on is missing.
-void recover_restored(struct instance *instance, const char *why);
+// It has no place, and what it lay on is missing: CAUSE_RESTART or CAUSE_IN_VAIN.
+void recover_restored(struct instance *instance, enum decide_cause cause, const char *why);
 // It is ready, and stays where it is, with its layers as `giver` says; recovery.gave_way is told while it is loaded,
 // and then. It is not stored yet then.
 void recover_spill(struct instance *instance, const struct placing_giver *giver);
@@ -437,8 +429,9 @@ void giveway_settle(struct instance *instance);
 struct instance *giveway_take_out(struct instance *instance, const char *id);
 // It is over. If it never was ready, those that were unloaded for it are loaded again, once there is room for them.
 void giveway_return(struct instance *instance);
-// Note that an instance that was unloaded for another has a place again.
-void giveway_returned(struct instance *instance);
+// Of one that was unloaded in vain: an instance of its model that was begun since, which stands in for no other one.
+// NULL: none.
+struct instance *giveway_stand_in(const struct instance *instance);
 // At the start of the server: those that were unloaded for one of the others wait for that one.
 void giveway_restore(struct instances *instances);
 

@@ -43,6 +43,11 @@ static void decide_again(void *arg)
 	recover_decide(arg);
 }
 
+static bool is_over(enum decide_action action)
+{
+	return action == ACTION_FAIL || action == ACTION_REMOVE;
+}
+
 void recover_decide(struct instance *instance)
 {
 	struct snapshot snapshot = {0};
@@ -50,7 +55,7 @@ void recover_decide(struct instance *instance)
 	struct recovery *recovery = &instance->recovery;
 	struct net_loop *loop = instance->all->params.loop;
 	net_timer_stop(loop, &recovery->again);
-	for (int i = 0; i < ACTIONS_MOST && decision.action != ACTION_WAIT && decision.action != ACTION_FAIL; i++) {
+	for (int i = 0; i < ACTIONS_MOST && decision.action != ACTION_WAIT && !is_over(decision.action); i++) {
 		instance_see(&snapshot, instance);
 		instance_decide(&decision, &snapshot.wanted, &snapshot.seen, now(instance));
 		const bool told = decision.tell && strcmp(instance->state_reason, decision.reason) != 0;
@@ -60,7 +65,7 @@ void recover_decide(struct instance *instance)
 			instance_publish(instance);
 		instance_act(instance, &decision);
 	}
-	if (decision.action == ACTION_FAIL)
+	if (is_over(decision.action)) // and it may be gone
 		return;
 	if (decision.action != ACTION_WAIT)
 		log_error("models", "instance %s of %s goes around in circles: %s: %s. Please report this",
@@ -154,7 +159,7 @@ static void went_back(struct instance *instance)
 void recover_done(struct instance *instance)
 {
 	struct recovery *recovery = &instance->recovery;
-	if (instance_is_anew(instance))
+	if (instance_is_anew(instance) && recovery->cause != CAUSE_IN_VAIN)
 		*(recovery->cause >= CAUSE_MOVE ? &instance->moves : &instance->recoveries) += 1;
 	log_info("models", "instance %s of %s goes on after %lld ms", instance->instance_id, instance->model_name,
 		 (long long)(now(instance) - recovery->paused_ms));
@@ -165,9 +170,28 @@ void recover_done(struct instance *instance)
 		recover_say_gave_way(instance, instance->state_reason);
 }
 
+// What it was unloaded for did not come up: it is as if it had just been created.
+static void goes_on_in_vain(struct instance *instance)
+{
+	const struct cluster_device *device = instance->stages[0].device;
+	const struct audit_tally entry = {.by = &audit_server,
+					  .action = "instance.create",
+					  .target = instance->instance_id,
+					  .node_id = cluster_device_node_id(device),
+					  .device_id = cluster_device_id(device)};
+	log_info("models", "instance %s of %s is loaded again: what it was unloaded for did not come up",
+		 instance->instance_id, instance->model_name);
+	instance_change(instance, &(struct instance_change){
+					  .to = INSTANCE_RUNNING, .row = INSTANCE_ROW_WRITTEN, .entry = &entry});
+}
+
 void recover_goes_on(struct instance *instance)
 {
 	struct buffer detail, devices;
+	if (instance->recovery.cause == CAUSE_IN_VAIN) {
+		goes_on_in_vain(instance);
+		return;
+	}
 	struct json *json = json_new_object();
 	buffer_init(&devices, LIMIT_AUDIT_DETAIL_BYTES / 2);
 	for (unsigned i = 0; i < instance->stage_count; i++) {

@@ -91,16 +91,17 @@ static void see_search(struct snapshot *snapshot, const struct instance *instanc
 	struct decide_seen *seen = &snapshot->seen;
 	const struct searched *search = &instance->recovery.search;
 	const struct placing *placing = search->placing;
-	seen->search = search->state;
+	seen->search = search->phase;
 	seen->purpose = search->purpose;
 	seen->stale = search->epoch != instance->epoch;
 	seen->without_pins = search->without_pins;
 	seen->avoided = search->avoided;
 	seen->search_text = search->why;
-	if (search->state != SEARCH_FOUND)
+	if (search->phase != SEARCH_FOUND)
 		return;
 	seen->same_place = offer_same_place(instance, placing) && instance->step == STEP_NONE;
 	seen->whole_there = placing->placement.step == STEP_NONE;
+	seen->lags = placing->lags;
 	if (search->purpose == PURPOSE_WHOLE) {
 		seen->search_text = offer_not_whole(placing);
 	} else if (search->purpose == PURPOSE_FASTER) {
@@ -133,7 +134,7 @@ void instance_see(struct snapshot *snapshot, struct instance *instance)
 	const struct recovery *recovery = &instance->recovery;
 	struct decide_seen *seen = &snapshot->seen;
 	see_wanted(&snapshot->wanted, instance);
-	*seen = (struct decide_seen){.state = instance->state,
+	*seen = (struct decide_seen){.instance_state = instance->state,
 				     .cause = instance->state == INSTANCE_PAUSED ? recovery->cause : CAUSE_NONE,
 				     .why = recovery->why,
 				     .paused_ms = recovery->paused_ms,
@@ -151,8 +152,10 @@ void instance_see(struct snapshot *snapshot, struct instance *instance)
 		snprintf(snapshot->text, sizeof snapshot->text, "the model %.128s was removed", instance->model_name);
 		seen->removed = snapshot->text;
 	}
-	if (instance->state == INSTANCE_PAUSED && recovery->cause == CAUSE_RESTART)
+	if (instance->state == INSTANCE_PAUSED &&
+	    (recovery->cause == CAUSE_RESTART || recovery->cause == CAUSE_IN_VAIN))
 		see_missing(snapshot, instance, now_ms);
+	seen->stood_in_for = seen->cause == CAUSE_IN_VAIN && giveway_stand_in(instance);
 	if (instance->state != INSTANCE_RUNNING)
 		return;
 	see_devices(snapshot, instance, now_ms);

@@ -4,9 +4,7 @@
  *          ^               |
  *          +---------------+ memory does not show as free yet, or who was to give way is in use again
  *
- * One that gave way in vain comes back by the same way, under its id and with the row that it has, so that nothing
- * waits for the disk. It is listed here until then; where it gets no place it waits for one as after a loss
- * (instances_recover.c). Thread: the loop's. */
+ * Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
@@ -16,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// RETURN_WHOLE_MS: until then what gave way is placed where nothing is short only; readings are younger than that.
-enum { START_TRIES = 3, RETURN_AGAIN_MS = 1000, RETURN_WHOLE_MS = 10000, RETURN_WITHIN_MS = 60000 };
+enum { START_TRIES = 3, LAGS_AGAIN_MS = 1000 };
 
 struct starting {
 	struct starting *next, **link; // of instances->starting
@@ -25,12 +22,9 @@ struct starting {
 	struct json *params;
 	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
 	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
-	struct instance *returns; // it gave way to one that failed, and asks nobody to give way to it; or NULL
-	bool met;                 // another that was begun meanwhile stands in for it
-	bool lags;                // it waits for readings that show what has been freed
-	int64_t since_ms;         // of one that returns: begun; steady
-	struct net_timer again;   // of one that waits for memory
-	instances_started *done;  // NULL: it returns
+	bool lags;                           // it waits for readings that show what has been freed
+	struct net_timer again;              // of one that waits for memory
+	instances_started *done;
 	void *context;
 };
 
@@ -41,8 +35,6 @@ static void starting_destroy(struct starting *starting)
 		starting->next->link = starting->link;
 	net_timer_stop(starting->instances->params.loop, &starting->again);
 	json_destroy(&starting->params);
-	if (starting->returns)
-		instance_free(starting->returns);
 	free(starting);
 }
 
@@ -104,56 +96,9 @@ static enum status launch(struct instance *instance, struct error *error)
 	return STATUS_OK;
 }
 
-// It is listed once more, and waits for a place.
-static void wait_for_place(struct instance *instance, const struct error *error)
-{
-	char why[INSTANCE_REASON_BYTES];
-	struct instance **at = &instance->all->first;
-	while (*at)
-		at = &(*at)->next;
-	*at = instance;
-	instance->all->count++;
-	instance->gave_way_to[0] = 0;
-	log_info("models", "instance %s of %s is not loaded again yet: %s", instance->instance_id, instance->model_name,
-		 error->message);
-	snprintf(why, sizeof why, "%.448s, which did not come up", instance->recovery.gave_way);
-	recover_restored(instance, why);
-	instance_publish(instance);
-}
-
-// What becomes of one that gave way in vain, and for now has no place, or does: `instance`.
-static void come_back(struct starting *starting, enum status status, struct instance *instance,
-		      const struct error *error)
-{
-	struct instances *all = starting->instances;
-	struct instance *returns = starting->returns;
-	const bool ends = starting->met || status == STATUS_NOT_FOUND || all->count >= LIMIT_INSTANCES;
-	starting->returns = NULL;
-	if (!status) {
-		giveway_returned(instance);
-	} else if (!all->ending && !ends) {
-		wait_for_place(returns, error);
-		return;
-	} else if (!all->ending) {
-		log_warning("models",
-			    "instance %s of %s, which was unloaded for a model that did not come up, is not loaded "
-			    "again: %s",
-			    returns->instance_id, returns->model_name, error->message);
-		instance_forget_told(returns, &(struct audit_tally){.by = &audit_server,
-								    .action = "instance.failed",
-								    .target = returns->instance_id,
-								    .outcome = status});
-		instance_publish_removed(returns);
-	}
-	instance_free(returns);
-}
-
 static void over(struct starting *starting, enum status status, struct instance *instance, const struct error *error)
 {
-	if (starting->done)
-		starting->done(starting->context, status, instance, error);
-	else
-		come_back(starting, status, instance, error);
+	starting->done(starting->context, status, instance, error);
 	starting_destroy(starting);
 }
 
@@ -168,39 +113,6 @@ static void stored(void *context, enum status status, const struct error *error)
 	else if (!status && !instance)
 		status = error_set(&fault, STATUS_CONFLICT, "it was stopped before it was begun");
 	over(starting, status, status ? NULL : instance, &fault);
-}
-
-// Of one that gave way in vain: whether an instance of its model was begun since, which stands in for it, and for no
-// other one.
-static bool stood_in_for(const struct instance *returns)
-{
-	struct instance *one = returns->all->first;
-	while (one && (strcmp(one->model_id, returns->model_id) != 0 || one->state == INSTANCE_FAILED ||
-		       one->stands_in || one->created_ms < returns->gave_way_ms))
-		one = one->next;
-	if (one)
-		one->stands_in = true;
-	return one != NULL;
-}
-
-// It is the same one, and goes on counting.
-static void take_identity(struct instance *instance, const struct instance *returns, bool whole)
-{
-	struct recovery *recovery = &instance->recovery;
-	snprintf(instance->instance_id, sizeof instance->instance_id, "%s", returns->instance_id);
-	instance->created_ms = returns->created_ms;
-	instance->epoch += returns->epoch;
-	instance->recoveries = returns->recoveries;
-	instance->moves = returns->moves;
-	instance->used_ms = returns->used_ms;
-	if (!whole) // which it is to be yet
-		snprintf(recovery->gave_way, sizeof recovery->gave_way, "%s", returns->recovery.gave_way);
-}
-
-// Of one that gave way in vain: whether that was less than so long ago.
-static bool returns_since(const struct starting *starting, int64_t ms)
-{
-	return starting->returns && instances_now(starting->instances) - starting->since_ms <= ms;
 }
 
 static enum status start_placed(struct starting *starting, const struct placing *placing, struct instance **out,
@@ -218,19 +130,10 @@ static enum status start_placed(struct starting *starting, const struct placing 
 		demand_refused(instances, starting->context, placing, error);
 		return refused;
 	}
-	starting->met = starting->returns && stood_in_for(starting->returns);
-	if (starting->met)
-		return error_set(error, STATUS_CONFLICT, "it was begun meanwhile");
-	if (!whole && returns_since(starting, RETURN_WHOLE_MS))
-		return error_set(error, STATUS_OUT_OF_MEMORY, "the memory that it had does not show as free yet");
 	struct instance *instance = NULL;
 	enum status status = prepare(starting, placing, &instance, error);
 	if (status)
 		return status;
-	if (starting->returns) {
-		take_identity(instance, starting->returns, whole);
-		instance_show(instance, starting->returns);
-	}
 	instances_drop_failed(instances, placing->model->model_id);
 	if (instances->count >= LIMIT_INSTANCES) {
 		status = error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
@@ -255,12 +158,8 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 
 static enum status search_place(struct starting *starting, struct error *error)
 {
-	static const struct placing_excluded nothing;
-	const struct placing_request request = {.kind = PLACING_WORK,
-						.params = starting->params,
-						.excluded = starting->returns ? &nothing : NULL,
-						.done = placed_to_start,
-						.context = starting};
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = starting->params, .done = placed_to_start, .context = starting};
 	return placing_start(starting->instances, &request, error);
 }
 
@@ -276,9 +175,9 @@ static void search_again(void *arg)
 // Readings of a device's memory may not show yet that what was there has ended.
 static bool waits_for_room(struct starting *starting, enum status status)
 {
-	if (status != STATUS_OUT_OF_MEMORY || !(starting->lags || returns_since(starting, RETURN_WITHIN_MS)))
+	if (status != STATUS_OUT_OF_MEMORY || !starting->lags)
 		return false;
-	net_timer_start(starting->instances->params.loop, &starting->again, RETURN_AGAIN_MS, search_again, starting);
+	net_timer_start(starting->instances->params.loop, &starting->again, LAGS_AGAIN_MS, search_again, starting);
 	return true;
 }
 
@@ -297,10 +196,6 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 		if (++starting->tries < START_TRIES && !search_place(starting, &fault))
 			return;
 		status = STATUS_UNAVAILABLE;
-	}
-	if (!status && starting->returns) { // its row is there
-		over(starting, status, instance, NULL);
-		return;
 	}
 	if (!status) {
 		snprintf(starting->instance_id, sizeof starting->instance_id, "%s", instance->instance_id);
@@ -330,7 +225,6 @@ static enum status start(struct instances *instances, const struct starting *lik
 	instances->starting = starting;
 	enum status status = search_place(starting, error);
 	if (status) {
-		starting->returns = NULL; // the caller's
 		starting_destroy(starting);
 	}
 	return status;
@@ -340,51 +234,6 @@ enum status instances_start(struct instances *instances, const struct json *para
 			    void *context, struct error *error)
 {
 	return start(instances, &(struct starting){.done = done, .context = context}, params, error);
-}
-
-void instances_start_again(struct instances *instances, struct instance *displaced)
-{
-	struct error fault = {0};
-	struct starting like = {.instances = instances, .returns = displaced, .since_ms = instances_now(instances)};
-	snprintf(displaced->state_reason, sizeof displaced->state_reason,
-		 "%.448s, which did not come up: a place is looked for", displaced->recovery.gave_way);
-	instance_publish(displaced);
-	const enum status status = start(instances, &like, displaced->wanted, &fault);
-	if (status)
-		come_back(&like, status, NULL, &fault);
-}
-
-// ---- those that come back ----
-
-static struct starting *next_returning(struct starting *one)
-{
-	while (one && !one->returns)
-		one = one->next;
-	return one;
-}
-
-const struct instance *returning_next(const struct instances *all, const struct instance *returning)
-{
-	const struct starting *one = next_returning(all->starting);
-	while (one && returning && one->returns != returning)
-		one = next_returning(one->next);
-	if (one && returning)
-		one = next_returning(one->next);
-	return one ? one->returns : NULL;
-}
-
-struct instance *returning_take_out(struct instances *all, const char *id)
-{
-	struct starting *one = next_returning(all->starting);
-	while (one && strcmp(one->returns->instance_id, id) != 0)
-		one = next_returning(one->next);
-	if (!one)
-		return NULL;
-	struct instance *returns = one->returns;
-	one->returns = NULL;
-	placing_cancel(all, one);
-	starting_destroy(one);
-	return returns;
 }
 
 // ---- the end of the server ----

@@ -362,6 +362,6 @@ enum status instances_restore(struct instances *instances, struct error *error)
 		giveway_restore(instances);
 	for (struct instance *one = instances->first; one && !status; one = one->next)
 		if (one->state != INSTANCE_FAILED)
-			recover_restored(one, "the server was restarted");
+			recover_restored(one, CAUSE_RESTART, "the server was restarted");
 	return status;
 }

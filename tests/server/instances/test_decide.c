@@ -23,7 +23,7 @@ static const struct decide_wanted plain = {.pause_ms = 60000};
 // An instance that runs and has nothing to do.
 static struct decide_seen running(void)
 {
-	return (struct decide_seen){.state = INSTANCE_RUNNING,
+	return (struct decide_seen){.instance_state = INSTANCE_RUNNING,
 				    .workers = WORKERS_READY,
 				    .load_ms = 1000,
 				    .deaths_most = 3,
@@ -37,7 +37,7 @@ static struct decide_seen running(void)
 static struct decide_seen paused(void)
 {
 	struct decide_seen seen = running();
-	seen.state = INSTANCE_PAUSED;
+	seen.instance_state = INSTANCE_PAUSED;
 	seen.cause = CAUSE_LOSS;
 	seen.why = "its worker ended";
 	seen.paused_ms = NOW_MS - 1000;
@@ -109,7 +109,7 @@ static void test_cut_off(void **context)
 	seen = running();
 	seen.workers = WORKERS_BROKEN;
 	expect(&plain, &seen, ACTION_PAUSE, "connection");
-	seen.state = INSTANCE_PAUSED;
+	seen.instance_state = INSTANCE_PAUSED;
 	expect(&plain, &seen, ACTION_MEND, "connection");
 }
 
@@ -265,6 +265,43 @@ static void test_back(void **context)
 	expect(&wanted, &seen, ACTION_STAY_LATER, "a smaller format only");
 }
 
+static void test_in_vain(void **context)
+{
+	struct decide_seen seen = paused();
+	(void)context;
+	seen.cause = CAUSE_IN_VAIN;
+	seen.why = "it gave way to other, which did not come up";
+	seen.searched = false;
+	seen.coming = "GPU 0";
+	expect(&plain, &seen, ACTION_WAIT, "which did not come up: it waits for GPU 0");
+	seen.coming = NULL;
+	expect(&plain, &seen, ACTION_SEARCH, "no place");
+	assert_false(decide(&plain, &seen).gives_way);
+	seen.searched = true;
+	seen.search = SEARCH_FOUND;
+	seen.purpose = PURPOSE_PLACE;
+	expect(&plain, &seen, ACTION_NO_PLACE, "free yet"); // a place with layers in the host's memory
+	seen.whole_there = true;
+	expect(&plain, &seen, ACTION_PLACE, "");
+	seen.whole_there = false;
+	seen.paused_ms = NOW_MS - DECIDE_WHOLE_MS;
+	expect(&plain, &seen, ACTION_PLACE, "");
+	seen.lags = true;
+	expect(&plain, &seen, ACTION_NO_PLACE, "free yet");
+	seen.search = SEARCH_NOWHERE;
+	seen.search_text = "nothing is free";
+	expect(&plain, &seen, ACTION_NO_PLACE, "which did not come up: it waits for a place: nothing is free");
+	seen.search = SEARCH_NONE;
+	seen.paused_ms = NOW_MS - DECIDE_MODEST_MS;
+	expect(&plain, &seen, ACTION_SEARCH, "no place");
+	assert_true(decide(&plain, &seen).gives_way);
+	seen.stood_in_for = true;
+	expect(&plain, &seen, ACTION_REMOVE, "begun meanwhile");
+	seen.stood_in_for = false;
+	seen.removed = "the model m was removed";
+	expect(&plain, &seen, ACTION_REMOVE, "removed");
+}
+
 static void test_times(void **context)
 {
 	struct decide_seen seen = paused();
@@ -311,7 +348,7 @@ static void generate(struct decide_wanted *wanted, struct decide_seen *seen)
 					 .whole = flip(),
 					 .format = draw(3) ? NULL : "Q8_0",
 					 .pause_ms = (int64_t)draw(100000)};
-	*seen = (struct decide_seen){.state = (enum instance_state)draw(INSTANCE_STATES),
+	*seen = (struct decide_seen){.instance_state = (enum instance_state)draw(INSTANCE_STATES),
 				     .cause = (enum decide_cause)draw(CAUSE_RETURN + 1),
 				     .why = "WHY",
 				     .paused_ms = some_time(),
@@ -344,6 +381,8 @@ static void generate(struct decide_wanted *wanted, struct decide_seen *seen)
 				     .failed_there = flip(),
 				     .same_place = flip(),
 				     .whole_there = flip(),
+				     .lags = flip(),
+				     .stood_in_for = !draw(4),
 				     .faster_there = flip(),
 				     .search_text = "SEARCH",
 				     .due_ms = some_time(),
@@ -355,7 +394,7 @@ static void generate(struct decide_wanted *wanted, struct decide_seen *seen)
 				     .held_format = "F16"};
 	seen->purpose = seen->search ? (enum decide_purpose)(1 + draw(PURPOSE_FASTER)) : PURPOSE_NONE;
 	if (flip() && seen->search) // else most results would be dropped
-		seen->purpose = seen->state == INSTANCE_PAUSED ? PURPOSE_PLACE : seen->purpose;
+		seen->purpose = seen->instance_state == INSTANCE_PAUSED ? PURPOSE_PLACE : seen->purpose;
 }
 
 static bool has(const struct decision *decision, const char *text)
@@ -367,13 +406,13 @@ static bool has(const struct decision *decision, const char *text)
 static const char *find_fault(const struct decide_wanted *wanted, const struct decide_seen *seen,
 			      const struct decision *is)
 {
-	const bool runs = seen->state == INSTANCE_RUNNING, pauses = seen->state == INSTANCE_PAUSED;
+	const bool runs = seen->instance_state == INSTANCE_RUNNING, pauses = seen->instance_state == INSTANCE_PAUSED;
 	const int64_t until_ms = is->until_ms - NOW_MS;
 	if (!is->rule || !is->reason[0])
 		return "no reason is given";
-	if (!runs && !pauses && is->action != ACTION_WAIT && seen->state != INSTANCE_LOADING)
+	if (!runs && !pauses && is->action != ACTION_WAIT && seen->instance_state != INSTANCE_LOADING)
 		return "its state is not decided here";
-	if (seen->state == INSTANCE_LOADING && is->action != ACTION_WAIT && is->action != ACTION_PAUSE)
+	if (seen->instance_state == INSTANCE_LOADING && is->action != ACTION_WAIT && is->action != ACTION_PAUSE)
 		return "one that loads is only paused";
 	if (is->action == ACTION_WAIT && (until_ms < 0 || until_ms > DECIDE_WORK_MS + 400000))
 		return "it waits without end, or for the past";
@@ -382,6 +421,8 @@ static const char *find_fault(const struct decide_wanted *wanted, const struct d
 	if (is->action == ACTION_FAIL && !(pauses && seen->removed) &&
 	    !(seen->worker_died && seen->deaths >= seen->deaths_most))
 		return "it fails without having died often";
+	if (is->action == ACTION_REMOVE && !(pauses && seen->cause == CAUSE_IN_VAIN))
+		return "somebody's instance is removed";
 	if (is->action == ACTION_PLACE && (seen->search != SEARCH_FOUND || seen->stale))
 		return "a place is taken that was not found";
 	if (is->action == ACTION_PLACE && pauses &&
@@ -495,7 +536,7 @@ static void wait_always(struct decision *decision, struct decide_seen *seen)
 
 static void fail_always(struct decision *decision, struct decide_seen *seen)
 {
-	if (seen->state == INSTANCE_RUNNING && seen->news)
+	if (seen->instance_state == INSTANCE_RUNNING && seen->news)
 		decision->action = ACTION_FAIL;
 }
 
@@ -589,10 +630,10 @@ static void test_planted(void **context)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_loss),      cmocka_unit_test(test_cut_off), cmocka_unit_test(test_restart),
-		cmocka_unit_test(test_no_place),  cmocka_unit_test(test_stale),   cmocka_unit_test(test_drain),
-		cmocka_unit_test(test_wishes),    cmocka_unit_test(test_back),    cmocka_unit_test(test_times),
-		cmocka_unit_test(test_generated), cmocka_unit_test(test_planted),
+		cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),   cmocka_unit_test(test_restart),
+		cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),     cmocka_unit_test(test_drain),
+		cmocka_unit_test(test_wishes),   cmocka_unit_test(test_back),      cmocka_unit_test(test_times),
+		cmocka_unit_test(test_in_vain),  cmocka_unit_test(test_generated), cmocka_unit_test(test_planted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

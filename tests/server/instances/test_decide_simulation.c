@@ -342,6 +342,9 @@ static void act(struct world *world, struct instance *instance, const struct dec
 		set_workers(world, instance, WORKERS_NONE);
 		drop_search(instance);
 		break;
+	case ACTION_REMOVE:
+		broken(world, "no instance is removed", instance, decision->reason);
+		break;
 	case ACTION_END_REQUESTS:
 		instance->requests_until_ms = 0;
 		instance->requests_wait = false;
@@ -403,7 +406,7 @@ static void see_devices(const struct world *world, struct instance *instance, st
 	for (unsigned i = 0; i < instance->worker_count && instance->state == INSTANCE_RUNNING; i++)
 		if (world->devices[instance->workers[i].device].draining)
 			seen->draining = world->devices[instance->workers[i].device].name;
-	for (unsigned i = 0; i < instance->missing_count && instance->cause == CAUSE_RESTART; i++)
+	for (unsigned i = 0; i < instance->missing_count && instance->state == INSTANCE_PAUSED; i++)
 		if (!world->devices[instance->missing[i]].online)
 			seen->coming = world->devices[instance->missing[i]].name;
 	seen->several_missing = seen->several_nodes = instance->missing_count > 1;
@@ -421,7 +424,7 @@ static void see_devices(const struct world *world, struct instance *instance, st
 static void see(const struct world *world, struct instance *instance, struct decide_seen *seen)
 {
 	*seen = (struct decide_seen){
-		.state = instance->state,
+		.instance_state = instance->state,
 		.cause = instance->state == INSTANCE_PAUSED ? instance->cause : CAUSE_NONE,
 		.why = instance->why,
 		.paused_ms = instance->paused_ms,
@@ -446,7 +449,7 @@ static void see(const struct world *world, struct instance *instance, struct dec
 		.without_pins = instance->search.without_pins,
 		.avoided = instance->search.avoided,
 		.failed_there = instance->failed_on >= 0,
-		.whole_there = true,
+		.whole_there = instance->search.place.count < PARTS,
 		.faster_there = instance->epoch % 3 == 0,
 		.search_text = "the stub says so",
 		.due_ms = instance->due_ms,
@@ -588,7 +591,7 @@ static void spoil(const struct world *world, const struct decide_seen *seen, str
 	if (world->planted == PLANTED_SLEEP && !strcmp(decision->rule, "a search is due later"))
 		decision->until_ms += 3600000;
 	if ((world->planted == PLANTED_NO_SEARCH && decision->action == ACTION_SEARCH &&
-	     seen->state == INSTANCE_PAUSED) ||
+	     seen->instance_state == INSTANCE_PAUSED) ||
 	    (world->planted == PLANTED_NO_MEND && decision->action == ACTION_MEND)) {
 		decision->action = ACTION_WAIT;
 		decision->until_ms = world->now_ms + 1000;
@@ -719,6 +722,19 @@ static void restart(struct world *world)
 		decide(world, &world->instances[i]);
 }
 
+// It was unloaded for another, which did not come up.
+static void unload_in_vain(struct world *world, struct instance *one)
+{
+	one->missing_count = one->worker_count;
+	for (unsigned j = 0; j < one->worker_count; j++)
+		one->missing[j] = (unsigned)one->workers[j].device;
+	drop_search(one);
+	end_workers(world, one, false);
+	begin_pause(world, one, CAUSE_IN_VAIN, "it gave way in vain");
+	set_workers(world, one, WORKERS_NONE);
+	decide(world, one);
+}
+
 static void wish(struct world *world, struct instance *one)
 {
 	one->wanted.moves |= !one->wanted.pinned && draw(world, 2);
@@ -731,7 +747,7 @@ static void fault(struct world *world)
 {
 	struct instance *one = &world->instances[draw(world, INSTANCES)];
 	const int device = (int)draw(world, DEVICES);
-	switch (draw(world, 8)) {
+	switch (draw(world, 9)) {
 	case 0:
 	case 1:
 		if (works(one) && one->workers_are != WORKERS_AWAY && one->news == NEWS_NONE)
@@ -753,6 +769,10 @@ static void fault(struct world *world)
 		break;
 	case 6:
 		wish(world, one);
+		break;
+	case 8:
+		if (one->state == INSTANCE_RUNNING)
+			unload_in_vain(world, one);
 		break;
 	case 7:
 		if (!draw(world, 6))
