@@ -69,8 +69,8 @@ static CUresult read_limits(struct backend_device *device, const struct cuda_pla
 	}
 	device->units = place->info.compute_units > 0 ? (uint32_t)place->info.compute_units : 1;
 	device->major = cuda_read(cuda, place->device, CUDA_CAPABILITY_MAJOR, &failed);
-	snprintf(device->capability, sizeof(device->capability), "%d.%d", device->major,
-		 cuda_read(cuda, place->device, CUDA_CAPABILITY_MINOR, &failed));
+	device->minor = cuda_read(cuda, place->device, CUDA_CAPABILITY_MINOR, &failed);
+	snprintf(device->capability, sizeof(device->capability), "%d.%d", device->major, device->minor);
 	return failed;
 }
 
@@ -92,6 +92,7 @@ static enum status start(struct backend_device *device, const struct backend_ope
 	CUresult result = read_limits(device, &place);
 	if (result)
 		return cuda_failed(device->cuda, error, "cuDeviceGetAttribute", result);
+	cuda_kernels_choose(device, NULL); // memory and users' modules need none; who launches one is told the reason
 	result = device->cuda->cuDevicePrimaryCtxRetain(&device->context, device->device);
 	if (result) {
 		device->context = NULL;

@@ -71,8 +71,9 @@ struct backend_device {
 	bool abandoned;        // it, or a stage, is closed while a kernel runs: nothing more is freed
 	char *cache_directory; // NULL: compiled kernels are not kept
 	bool cache_writable;
-	char capability[8]; // 9.0
-	int major;          // 9
+	char capability[8];             // 9.0
+	int major, minor;               // 9, 0
+	const struct cuda_image *image; // of the kernels that it runs; NULL if this binary has none for it
 	CUmodule files[CUDA_FILE_COUNT];
 	CUfunction kernels[CUDA_KERNEL_COUNT]; // loaded when first needed
 	struct cuda_peer peers[INFO_DEVICES];  // by ordinal
@@ -141,10 +142,12 @@ enum status cuda_elapsed(struct backend_stream *stream, uint64_t from, uint64_t 
 
 // ---- kernels.c ----
 
-// Whether they were built; and who may write the cache compiles all, so that others find them there.
+// Which image of them this device runs. Errors: those of cuda_image_choose; device->image is NULL then.
+enum status cuda_kernels_choose(struct backend_device *device, struct error *error);
+// Whether they were built; and who may write the cache compiles what is PTX, so that others find it there.
 // Errors: STATUS_UNAVAILABLE.
 enum status cuda_kernels_prepare(struct backend_device *device, struct error *error);
-// An embedded file of kernels, if *module is NULL, as the cache has it or compiled.
+// An embedded file of kernels, if *module is NULL: a cubin as it is, PTX as the cache has it or compiled.
 enum status cuda_kernels_load(struct backend_device *device, const char *file_name, CUmodule *module,
 			      struct error *error);
 // A launch of a built-in kernel; loads it if it is the first.

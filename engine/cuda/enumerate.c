@@ -2,6 +2,7 @@
  * are listed as unsupported here; Vulkan drives them. Opens nothing. Thread: any. */
 #include "common/base/log.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/images.h"
 #include "engine/device/family.h"
 #include "engine/device/host.h"
 #include "engine/device/identity.h"
@@ -100,6 +101,25 @@ static void classify(const struct cuda *cuda, CUdevice device, int major, int mi
 	}
 }
 
+// What the log says of a GPU for which this binary has PTX alone, or nothing.
+static void tell_image(const struct cuda *cuda, int capability, const struct device_info *info)
+{
+	struct kernels_built built;
+	const struct cuda_image *image;
+	struct error error = {0};
+	kernels_built_read(&built);
+	if (info->support == SUPPORT_UNSUPPORTED)
+		return;
+	if (cuda_image_choose(&image, &built, capability, cuda->version, &error))
+		log_warning("cuda", "%s: %s; %s", info->model, error.message, error.hint);
+	else if (image->ptx)
+		log_info("cuda",
+			 "%s: this binary has no machine code for it, and its driver compiles %s, which is slower; "
+			 "build "
+			 "on this machine, or with -DEXOGPU_CUDA_IMAGES=all",
+			 info->model, image->folder);
+}
+
 // The result of the first call that failed, of those that tell which device it is and what it has.
 static CUresult describe(const struct cuda *cuda, CUdevice device, int index, const char *driver_version,
 			 struct device_info *info)
@@ -189,6 +209,11 @@ enum status cuda_enumerate(struct found *found, struct error *error)
 			result = describe(cuda, device, i, driver_version, info);
 		if (result)
 			leave_out(cuda, found, i, result, &fault);
+		else
+			tell_image(cuda,
+				   10 * cuda_attribute(cuda, device, CUDA_CAPABILITY_MAJOR) +
+					   cuda_attribute(cuda, device, CUDA_CAPABILITY_MINOR),
+				   info);
 	}
 	if (!status && fault.status && found->device_count == before)
 		status = error_set(error, fault.status, "%s", fault.message);

@@ -1,14 +1,16 @@
 /* The built-in kernels: from which embedded file each comes, and how it is launched.
  *
- * The PTX is compiled by the driver, which takes 15 to 200 ms a file, so a file is loaded at the first launch of a
- * kernel of it, and what the compiler made is kept in the cache directory, from where it loads in less than a
- * millisecond. It is for one compute capability, one version of the driver's interface and one source. (The driver has
- * a cache of its own, which it does not use where it may not write, as in a tenant's process.)
+ * A file is loaded at the first launch of a kernel of it. A cubin is loaded as it is, within milliseconds. Where this
+ * binary has PTX alone for a GPU (images.h), the driver compiles it, which takes 15 to 200 ms a file; what the compiler
+ * made is kept in the cache directory, for one compute capability, one version of the driver's interface and one
+ * source. (The driver has a cache of its own, which it does not use where it may not write, as in a tenant's process.)
  *
  * Kernels take their arguments in the order and the types of engine/builtin.h.
  */
 #include "common/base/embedded.h"
+#include "common/base/kernels_built.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/images.h"
 #include "engine/device/cache.h"
 
 #include <stdio.h>
@@ -59,8 +61,14 @@ CUresult cuda_compile(const struct backend_device *device, CUmodule *module, con
 	return result;
 }
 
+struct cuda_source {
+	const char *name;     // of the file, without its ending
+	const uint8_t *bytes; // (length), with a 0 behind them
+	size_t length;
+};
+
 // Compiled kernels as bytes, for the cache; *image stays as it is if the driver cannot give them.
-static CUresult compile_image(const struct backend_device *device, const struct embedded_file *source, uint8_t **image,
+static CUresult compile_image(const struct backend_device *device, const struct cuda_source *source, uint8_t **image,
 			      size_t *length)
 {
 	const struct cuda *cuda = device->cuda;
@@ -71,7 +79,7 @@ static CUresult compile_image(const struct backend_device *device, const struct 
 	CUresult result = cuda->cuLinkCreate_v2(0, NULL, NULL, &state);
 	if (result)
 		return result;
-	result = cuda->cuLinkAddData_v2(state, CUDA_JIT_INPUT_PTX, (void *)(uintptr_t)source->data, source->length + 1,
+	result = cuda->cuLinkAddData_v2(state, CUDA_JIT_INPUT_PTX, (void *)(uintptr_t)source->bytes, source->length + 1,
 					source->name, 0, NULL, NULL);
 	if (!result)
 		result = cuda->cuLinkComplete(state, &bytes, length);
@@ -93,20 +101,19 @@ static CUresult load_image(struct backend_device *device, CUmodule *module, cons
 }
 
 // From the cache, or into it. Where it fails the PTX has to be compiled as if there were none.
-static CUresult load_kept(struct backend_device *device, const char *file_name, CUmodule *module,
-			  const struct embedded_file *source)
+static CUresult load_kept(struct backend_device *device, const struct cuda_source *source, CUmodule *module)
 {
-	char name[80], head[64];
+	char name[96], head[64];
 	uint8_t *image = NULL;
 	size_t length = 0;
 	if (!device->cache_directory)
 		return CUDA_ERROR_NOT_FOUND;
-	snprintf(name, sizeof(name), "cuda-%s-%s.cubin", device->capability, file_name);
+	snprintf(name, sizeof(name), "cuda-%s-%s-%s.cubin", device->capability, device->image->folder, source->name);
 	snprintf(head, sizeof(head), "cuda %s %d\n", device->capability, device->cuda->version);
 	const struct cache_file file = {.directory = device->cache_directory,
 					.name = name,
 					.head = head,
-					.source = source->data,
+					.source = source->bytes,
 					.source_bytes = source->length};
 	cache_read(&file, &image);
 	CUresult result = load_image(device, module, image);
@@ -123,30 +130,35 @@ static CUresult load_kept(struct backend_device *device, const char *file_name, 
 	return result;
 }
 
-static enum status find_source(const char *file_name, const struct embedded_file **source, struct error *error)
+enum status cuda_kernels_choose(struct backend_device *device, struct error *error)
 {
-	char name[80];
-	snprintf(name, sizeof(name), "kernels/cuda/%s.ptx", file_name);
-	*source = embedded_find(name);
-	if (*source)
-		return STATUS_OK;
-	error_hint(error, "install clang (or nvcc) and build again");
-	return error_set(error, STATUS_UNAVAILABLE, "the CUDA kernels were not built: this binary has no %s", name);
+	struct kernels_built built;
+	kernels_built_read(&built);
+	return cuda_image_choose(&device->image, &built, 10 * device->major + device->minor, device->cuda->version,
+				 error);
 }
 
-enum status cuda_kernels_load(struct backend_device *device, const char *file_name, CUmodule *module,
-			      struct error *error)
+static enum status find_file(struct backend_device *device, const char *file_name, const struct embedded_file **file,
+			     struct error *error)
 {
-	char log[CUDA_SHOWN_LOG_BYTES];
-	const struct embedded_file *source;
-	enum status status = *module ? STATUS_OK : find_source(file_name, &source, error);
-	if (status || *module)
+	char name[96];
+	enum status status = device->image ? STATUS_OK : cuda_kernels_choose(device, error);
+	if (status)
 		return status;
-	CUresult result = load_kept(device, file_name, module, source);
-	log[0] = 0;
-	// The PTX is text and ends with the 0 that every embedded file has behind it.
+	snprintf(name, sizeof(name), "kernels/cuda/%s/%s.%s.gz", device->image->folder, file_name,
+		 device->image->ptx ? "ptx" : "cubin");
+	*file = embedded_find(name);
+	return *file ? STATUS_OK : error_set(error, STATUS_UNAVAILABLE, "this binary has no %s", name);
+}
+
+// PTX, which ends with a 0, from the cache or compiled.
+static enum status load_text(struct backend_device *device, const struct cuda_source *source, CUmodule *module,
+			     struct error *error)
+{
+	char log[CUDA_SHOWN_LOG_BYTES] = "";
+	CUresult result = load_kept(device, source, module);
 	if (result && !cuda_lost(result))
-		result = cuda_compile(device, module, (const char *)source->data, log);
+		result = cuda_compile(device, module, (const char *)source->bytes, log);
 	if (!result)
 		return STATUS_OK;
 	if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
@@ -156,14 +168,43 @@ enum status cuda_kernels_load(struct backend_device *device, const char *file_na
 	return cuda_failed(device->cuda, error, "cuModuleLoadDataEx", result);
 }
 
+static enum status load_machine_code(struct backend_device *device, const struct cuda_source *source, CUmodule *module,
+				     struct error *error)
+{
+	CUresult result = load_image(device, module, source->bytes);
+	if (!result)
+		return STATUS_OK;
+	error_hint(error, "install a newer NVIDIA driver; until then this GPU is used through Vulkan");
+	return cuda_failed(device->cuda, error, "cuModuleLoadDataEx", result);
+}
+
+enum status cuda_kernels_load(struct backend_device *device, const char *file_name, CUmodule *module,
+			      struct error *error)
+{
+	const struct embedded_file *file;
+	uint8_t *bytes = NULL;
+	struct cuda_source source = {.name = file_name};
+	enum status status = *module ? STATUS_OK : find_file(device, file_name, &file, error);
+	if (status || *module)
+		return status;
+	status = embedded_inflate(file, &bytes, &source.length, error);
+	source.bytes = bytes;
+	if (!status)
+		status = device->image->ptx ? load_text(device, &source, module, error)
+					    : load_machine_code(device, &source, module, error);
+	free(bytes);
+	return status;
+}
+
 enum status cuda_kernels_prepare(struct backend_device *device, struct error *error)
 {
-	const struct embedded_file *source;
+	const struct embedded_file *file;
 	enum status status = STATUS_OK;
-	for (unsigned i = 0; !status && i < CUDA_FILE_COUNT; i++)
-		status = device->cache_directory && device->cache_writable
-				 ? cuda_kernels_load(device, files[i], &device->files[i], error)
-				 : find_source(files[i], &source, error);
+	for (unsigned i = 0; !status && i < CUDA_FILE_COUNT; i++) {
+		status = find_file(device, files[i], &file, error);
+		if (!status && device->image->ptx && device->cache_directory && device->cache_writable)
+			status = cuda_kernels_load(device, files[i], &device->files[i], error);
+	}
 	return status;
 }
 

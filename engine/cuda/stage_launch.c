@@ -1,10 +1,11 @@
 /* The stage's kernels: see stage.h.
  *
- * Each file is there twice: for compute capability 8.0 and, with kernels that overlap, for 9.0 and later. Which kernels
- * a model needs depends on its formats; each file is loaded at the first launch of a kernel of it. */
+ * Which files there are depends on the image that the device runs (images.h): kernels that overlap, and with them the
+ * kernel for all layers, are in those for compute capability 9.0 and later. Which kernels a model needs depends on its
+ * formats; each file is loaded at the first launch of a kernel of it. */
 #include "common/base/clock.h"
-#include "common/base/embedded.h"
 #include "common/base/log.h"
+#include "engine/cuda/images.h"
 #include "engine/cuda/stage.h"
 
 #include <stdio.h>
@@ -59,25 +60,19 @@ static const struct {
 
 bool cuda_stage_overlaps(const struct backend_device *device)
 {
-	return device->major >= 9 && device->cuda->cuLaunchKernelEx;
+	return device->image && device->image->overlaps && device->cuda->cuLaunchKernelEx;
 }
 
-// The same instructions are on no later processor; and only nvcc knows them.
 bool cuda_stage_wide(const struct backend_device *device)
 {
-	return cuda_stage_overlaps(device) && device->major == 9 && embedded_find("kernels/cuda/stage_wide_f16.ptx");
+	return cuda_stage_overlaps(device) && device->image->wide;
 }
 
-// False if there is no such file, or this device has no use for it.
-static bool name_file(const struct backend_device *device, unsigned file, char *name, size_t size)
+// False if there is no such file in the device's image, or this device has no use for it.
+static bool has_file(const struct backend_device *device, unsigned file)
 {
-	if (!files[file] || (file >= STAGE_FILE_WIDE && !cuda_stage_wide(device)))
-		return false;
-	bool hopper = file < STAGE_FILE_WIDE && cuda_stage_overlaps(device);
-	if (file == STAGE_FILE_DECODE && !hopper)
-		return false;
-	snprintf(name, size, "%s%s", files[file], hopper ? ".hopper" : "");
-	return true;
+	return files[file] && (file < STAGE_FILE_WIDE || cuda_stage_wide(device)) &&
+	       (file != STAGE_FILE_DECODE || cuda_stage_overlaps(device));
 }
 
 // Its file, and its name there.
@@ -107,12 +102,11 @@ static unsigned place_of(unsigned kernel, char *name, size_t size)
 enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error)
 {
 	CUfunction function;
-	char file_name[48], name[48];
+	char name[48];
 	if (stage->kernels[kernel])
 		return STATUS_OK;
 	unsigned file = place_of(kernel, name, sizeof(name));
-	name_file(stage->device, file, file_name, sizeof(file_name));
-	enum status status = cuda_kernels_load(stage->device, file_name, &stage->files[file], error);
+	enum status status = cuda_kernels_load(stage->device, files[file], &stage->files[file], error);
 	if (status)
 		return status;
 	CUresult result = stage->cuda->cuModuleGetFunction(&function, stage->files[file], name);
@@ -162,17 +156,16 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 
 enum status cuda_stage_compile(struct backend_device *device, struct error *error)
 {
-	char file_name[48];
 	struct cuda *cuda = device->cuda;
-	if (!device->cache_directory || !device->cache_writable)
+	if (!device->image || !device->image->ptx || !device->cache_directory || !device->cache_writable)
 		return STATUS_OK;
 	CUresult result = cuda_enter(device);
 	enum status status = result ? cuda_failed(cuda, error, "cuCtxSetCurrent", result) : STATUS_OK;
 	for (unsigned file = 0; !status && file < STAGE_FILES; file++) {
 		CUmodule module = NULL;
-		if (!name_file(device, file, file_name, sizeof(file_name)))
+		if (!has_file(device, file))
 			continue;
-		status = cuda_kernels_load(device, file_name, &module, error);
+		status = cuda_kernels_load(device, files[file], &module, error);
 		if (module)
 			cuda->cuModuleUnload(module);
 	}

@@ -1,6 +1,5 @@
 /* Products of many rows on Hopper: see stage.h and kernels/stage_wide.cuh. A block is as wide as pays: rows that are
  * not there cost as much as others. */
-#include "common/base/embedded.h"
 #include "engine/cuda/stage.h"
 
 enum {

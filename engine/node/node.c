@@ -8,6 +8,7 @@
 #include "engine/node/node.h"
 
 #include "common/base/clock.h"
+#include "common/base/kernels_built.h"
 #include "common/base/limits.h"
 #include "common/base/paths.h"
 #include "common/base/process.h"
@@ -651,11 +652,23 @@ static enum status create_parts(struct node *node, struct error *error)
 	return status;
 }
 
+static void log_kernels(void)
+{
+	struct kernels_built built;
+	struct buffer text;
+	buffer_init(&text, sizeof(built));
+	kernels_built_read(&built);
+	kernels_built_print(&built, &text);
+	log_info("node", "CUDA kernels: %s", buffer_text(&text));
+	buffer_finish(&text);
+}
+
 static enum status create(struct node *node, const sigset_t *ends, struct error *error)
 {
 	char path[sizeof(node->options.data) + 16];
 	snprintf(path, sizeof(path), "%s/registry.json", node->options.data);
 	log_info("node", "its data is in %s", node->options.data);
+	log_kernels();
 	enum status status = folder_make(node->options.data, error);
 	if (!status)
 		status = home_choose(&node->home, error);

@@ -1,6 +1,7 @@
 /* See cli.h. */
 #include "server/cli/cli.h"
 
+#include "common/base/kernels_built.h"
 #include "common/base/limits.h"
 #include "common/base/nearest.h"
 #include "common/base/process.h"
@@ -17,7 +18,8 @@ static const struct cli_command serve_command = {.name = "serve",
 static const struct cli_command node_command = {.name = "node", .summary = "lend this machine's devices to a server"};
 static const struct cli_command help_command = {
 	.name = "help", .operand = "[COMMAND]", .summary = "what a command does, with its options"};
-static const struct cli_command version_command = {.name = "version", .summary = "the version of this binary"};
+static const struct cli_command version_command = {.name = "version",
+						   .summary = "the version of this binary, and its CUDA kernels"};
 static const struct cli_command *const commands[] = {
 	&serve_command,        &node_command,          &devices_drain_command, &devices_return_command,
 	&devices_command,      &nodes_approve_command, &nodes_refuse_command,  &nodes_remove_command,
@@ -209,6 +211,17 @@ static int help(int argc, char **argv)
 	return 0;
 }
 
+static void print_version(void)
+{
+	struct kernels_built built;
+	struct buffer text;
+	buffer_init(&text, sizeof(built));
+	kernels_built_read(&built);
+	kernels_built_print(&built, &text);
+	printf("exogpu %s\nCUDA kernels: %s\n", EXOGPU_VERSION, buffer_text(&text));
+	buffer_finish(&text);
+}
+
 static int version(int argc, char **argv)
 {
 	if (argc == 1 && (!strcmp(argv[0], "--help") || !strcmp(argv[0], "-h")))
@@ -216,7 +229,7 @@ static int version(int argc, char **argv)
 	else if (argc)
 		return too_many(argv[0]);
 	else
-		printf("exogpu %s\n", EXOGPU_VERSION);
+		print_version();
 	return 0;
 }
 

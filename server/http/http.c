@@ -1,6 +1,7 @@
 /* See http.h. */
 #include "server/http/http.h"
 
+#include "common/base/kernels_built.h"
 #include "server/http/access.h"
 #include "server/http/assets.h"
 #include "server/http/metrics.h"
@@ -174,12 +175,18 @@ static void serve_authority(const struct http *http, struct net_response *respon
 	response->body_bytes = strlen(authority_pem(http->params.authority));
 }
 
-// /healthz: whether it lives, and whether its devices are found yet; /readyz: the second, by the status too.
+// /healthz: whether it lives, whether its devices are found yet, and what made the kernels of this binary, which are
+// its own node's too; /readyz: the second, by the status too.
 static void serve_health(const struct http *http, bool readiness, struct net_response *response)
 {
 	const bool ready = !cluster_discovering(http->params.cluster);
-	buffer_printf(&response->owned, "{\"status\":\"%s\",\"ready\":%s,\"version\":\"" EXOGPU_VERSION "\"}\n",
+	struct kernels_built built;
+	kernels_built_read(&built);
+	buffer_printf(&response->owned,
+		      "{\"status\":\"%s\",\"ready\":%s,\"version\":\"" EXOGPU_VERSION "\",\"cuda_kernels\":\"",
 		      readiness && !ready ? "starting" : "ok", ready ? "true" : "false");
+	kernels_built_print(&built, &response->owned); // no character that JSON would want escaped
+	buffer_append_text(&response->owned, "\"}\n");
 	response->status = readiness && !ready ? 503 : 200;
 	response->content_type = "application/json";
 	response->body = response->owned.data;

@@ -1,6 +1,7 @@
 // Every method of schema/api.json, walked with valid and with generated invalid parameters, as each kind of caller.
 // A method that the document gains and this file does not know is a failure.
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -10,7 +11,7 @@ import { api, apiText, invalidParams, isTime, method, paramsFault } from "./cont
 import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
 import { deviceRecord } from "./records.mjs";
-import { eventually, startServer, temporary } from "./server.mjs";
+import { binary, eventually, startServer, temporary } from "./server.mjs";
 import { Stranger } from "./stranger.mjs";
 import { WorkerNode } from "./workers.mjs";
 
@@ -214,6 +215,8 @@ describe("every method of the contract", () => {
 		assert.equal(served.text, apiText, "/schema/api.json is the file");
 		assert.equal(info.schema_sha256, createHash("sha256").update(apiText).digest("hex"));
 		assert.equal(info.version, health.json().version);
+		const { stdout } = spawnSync(binary, ["version"], { encoding: "utf8" });
+		assert.equal(stdout, `exogpu ${info.version}\nCUDA kernels: ${health.json().cuda_kernels}\n`);
 		assert.ok(isTime(info.started_at), info.started_at);
 		assert.ok(Math.abs(Date.parse(info.started_at) - now) < 600000, info.started_at);
 		assert.equal(info.limits.head_bytes, 1048576);

@@ -49,7 +49,7 @@ make_base() {
 }
 
 make_image() {
-	$EXOGPU_BUILDAH build --isolation chroot --format docker --build-arg BASE=$base -f docker/Dockerfile -t $image .
+	$EXOGPU_BUILDAH build --isolation chroot --format docker --build-arg BASE=$base --build-arg CUDA_IMAGES=auto -f docker/Dockerfile -t $image .
 }
 if [ "$only" != --try ]; then
 	$EXOGPU_BUILDAH inspect --type image $base >/dev/null 2>&1 || make_base

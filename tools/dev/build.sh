@@ -2,6 +2,23 @@
 # Sourced by ./dev.
 
 export EXOGPU_KERNEL_CACHE=$root/build/kernel-cache # cmake/once.sh
+export EXOGPU_NVRTC=${EXOGPU_NVRTC:-$root/build/nvrtc}             # cmake/nvrtc.py
+
+# What compiles CUDA kernels of programs that are run or shipped. cmake fetches it, too; here it has a line of its own,
+# since it takes as long as the network does. Without a network cmake is not to wait for it again.
+fetch_nvrtc() {
+	local status=0
+	step_quiet=1 step_tail=0 step nvrtc "fetching $(python3 -B cmake/nvrtc.py describe)" \
+		python3 -B cmake/nvrtc.py fetch "$EXOGPU_NVRTC" || status=$?
+	case $status in
+	0) ;;
+	77)
+		sed 's/^/  | /' "$log_dir/nvrtc.log" >&2
+		export PIP_NO_INDEX=1
+		;;
+	*) fail "$(cat "$log_dir/nvrtc.log")" ;;
+	esac
+}
 
 build_dir() { # PRESET
 	[ "$1" = release ] && echo build || echo "build/$1"
@@ -13,6 +30,7 @@ build() {
 	shift
 	dir=$(build_dir "$preset")
 	if [ ! -f "$dir/build.ninja" ] || [ $# -gt 0 ]; then
+		case $preset in release | package) fetch_nvrtc ;; esac
 		CMAKE_GENERATOR=Ninja step "configure-$preset" "configuring ($preset)" \
 			cmake --preset "$preset" "$@" || exit 1
 	fi

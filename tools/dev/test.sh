@@ -127,7 +127,7 @@ stage_tsan() {
 
 stage_package() {
 	wait_for package || true
-	single package-make "making the Debian packages" ./dev package
+	single package-make "making the Debian packages" ./dev package --images auto
 	single package "testing the Debian packages" env EXOGPU_PACKAGES=build/package \
 		python3 -B -m unittest discover -v -s tests/packaging
 	single large "copying 4 GiB + 1 in the release build" copy_large
@@ -176,7 +176,7 @@ begin_builds() {
 	for stage in "${stages[@]:1}"; do
 		case $stage in
 		debug | fuzz | asan | tsan) begin "$stage" "$last" ./dev build "$stage" ;;
-		package) begin package "$last" ./dev package ;;
+		package) begin package "$last" ./dev package --images auto ;;
 		*) continue ;;
 		esac
 		last=$stage

@@ -76,7 +76,7 @@ static void help(void **state)
 		{{"-h"}, 0, "bench device [DEVICE]    measure how fast", ""},
 		{{"help"}, 0, "nodes ", ""},
 		{{0}, 2, "", "Usage: exogpu COMMAND"},
-		{{"--version"}, 0, "exogpu " EXOGPU_VERSION "\n", ""},
+		{{"--version"}, 0, "exogpu " EXOGPU_VERSION "\nCUDA kernels: ", ""},
 		{{"version"}, 0, "exogpu " EXOGPU_VERSION "\n", ""},
 		{{"help", "devices"}, 0, "exogpu devices: ", ""},
 		{{"devices", "--help"}, 0, "--json", ""},

@@ -1,11 +1,13 @@
-/* Of the stand-in: modules, whose kernels are those of the PTX text, launches, captures and graphs. See standin.c. */
+/* Of the stand-in: modules, whose kernels are those of the PTX text or the cubin, launches, captures and graphs. See
+ * standin.c. */
 #include "tests/engine/cuda/driver/standin.h"
 
+#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARED_PLAIN = 48 << 10, PARAMETERS = 64 };
+enum { SHARED_PLAIN = 48 << 10, PARAMETERS = 64, MODULE_KERNELS = 64 };
 
 // ---- modules ----
 
@@ -53,31 +55,83 @@ static void read_entry(struct CUfunc_st *function, const char *text)
 	}
 }
 
-static CUresult module_load(CUmodule *out, const void *image, unsigned count, int *options, void **values)
+static CUresult read_text(struct CUmod_st *module, const char *image)
 {
 	static const char directive[] = ".entry ";
+	const char *text = strstr(image, ".version");
+	for (const char *at = text; at && (at = strstr(at, directive)) && module->count < MODULE_KERNELS;) {
+		at += strlen(directive);
+		module->functions[module->count].module = module;
+		read_entry(&module->functions[module->count++], at);
+	}
+	return text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+}
+
+// The parameters of a kernel, from its section .nv.info.NAME: records of a kind, an attribute and a value of two bytes,
+// which for kind 4 is the length of what follows. Attribute 0x17 is one parameter: its number 4 bytes from there, its
+// size in the upper 14 bits of the last 4.
+static void read_parameters(struct CUfunc_st *function, const uint8_t *at, size_t length)
+{
+	enum { SIZED = 4, PARAMETER = 0x17, PARAMETER_BYTES = 12 };
+	for (const uint8_t *end = at + length; end - at >= 4;) {
+		const bool parameter = at[0] == SIZED && at[1] == PARAMETER;
+		uint16_t value, number;
+		uint32_t size;
+		memcpy(&value, at + 2, sizeof(value));
+		at += 4;
+		if (parameter && value >= PARAMETER_BYTES && end - at >= PARAMETER_BYTES) {
+			memcpy(&number, at + 4, sizeof(number));
+			memcpy(&size, at + 8, sizeof(size));
+			if (number < PARAMETERS)
+				function->bytes[number] = size >> 18;
+			if (number < PARAMETERS && number >= function->count)
+				function->count = number + 1u;
+		}
+		at += at[-4] == SIZED ? value : 0;
+	}
+}
+
+// A cubin is an ELF file; its flags begin with the compute capability.
+static CUresult read_cubin(struct CUmod_st *module, const uint8_t *image)
+{
+	static const char prefix[] = ".nv.info.";
+	const Elf64_Ehdr *head = (const Elf64_Ehdr *)(const void *)image;
+	const Elf64_Shdr *sections = (const Elf64_Shdr *)(const void *)(image + head->e_shoff);
+	const char *names = (const char *)image + sections[head->e_shstrndx].sh_offset;
+	const int capability = head->e_flags & 255;
+	if (capability / 10 != strikes.capability / 10 || capability > strikes.capability)
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	for (unsigned i = 0; i < head->e_shnum && module->count < MODULE_KERNELS; i++) {
+		const char *name = names + sections[i].sh_name;
+		if (strncmp(name, prefix, strlen(prefix)) != 0)
+			continue;
+		struct CUfunc_st *function = &module->functions[module->count++];
+		snprintf(function->name, sizeof(function->name), "%s", name + strlen(prefix));
+		function->shared_most = SHARED_PLAIN;
+		function->module = module;
+		read_parameters(function, image + sections[i].sh_offset, sections[i].sh_size);
+	}
+	return module->count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+static CUresult module_load(CUmodule *out, const void *image, unsigned count, int *options, void **values)
+{
 	struct CUmod_st *module = calloc(1, sizeof(*module));
-	size_t room = 64;
 	if (module)
-		module->functions = calloc(room, sizeof(*module->functions));
+		module->functions = calloc(MODULE_KERNELS, sizeof(*module->functions));
 	if (!module || !module->functions)
 		abort();
 	standin_capture_allows("cuModuleLoadDataEx");
 	for (unsigned i = 0; i < count; i++)
 		if (options[i] == CUDA_JIT_ERROR_LOG)
 			*(char *)values[i] = 0;
-	const char *text = strstr(image, ".version");
-	for (const char *at = text; at && (at = strstr(at, directive)) && module->count < room;) {
-		at += strlen(directive);
-		module->functions[module->count].module = module;
-		read_entry(&module->functions[module->count++], at);
-	}
+	CUresult result = memcmp(image, ELFMAG, SELFMAG) ? read_text(module, image) : read_cubin(module, image);
 	*out = module;
-	if (text)
+	if (!result)
 		return CUDA_SUCCESS;
 	free(module->functions);
 	free(module);
-	return CUDA_ERROR_INVALID_PTX;
+	return result;
 }
 
 static CUresult module_unload(CUmodule module)
