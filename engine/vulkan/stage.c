@@ -64,7 +64,11 @@ static uint64_t widest(const struct model_shape *shape)
 	uint64_t most = shape->embedding, heads = (uint64_t)shape->heads * shape->head_size;
 	most = heads > most ? heads : most;
 	most = shape->feed_forward > most ? shape->feed_forward : most;
-	return (most + 31) & ~31ull;
+	const uint64_t slots = (uint64_t)shape->experts_used *
+			       (shape->expert_width > shape->embedding ? shape->expert_width : shape->embedding);
+	most = slots > most ? slots : most;
+	most = shape->experts > most ? shape->experts : most;
+	return (most + 31ull * (shape->experts_used + 1)) & ~31ull;
 }
 
 // Rows, outputs and tiles of a part, such that everything fits what a binding reaches.
@@ -91,8 +95,9 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 			break;
 	}
 	uint64_t page = (uint64_t)shape->kv_heads * stage->padded * STAGE_PAGE_TOKENS * 2;
-	if (shape->experts)
-		return error_set(error, STATUS_UNAVAILABLE, "Vulkan computes no models with experts");
+	if (shape->experts && (shape->bare_input || shape->post_norm))
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "Vulkan computes experts behind a norm, and none behind them");
 	if (device->spirv.shared_bytes < SHARED_BYTES)
 		return error_set(error, STATUS_UNAVAILABLE, "the device's groups share %u bytes; models need %u",
 				 device->spirv.shared_bytes, SHARED_BYTES);
@@ -124,6 +129,8 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	uint64_t rows = 4ull * stage->rows, head = shape->head_size; // rows of floats, in bytes
 	uint64_t embedding = (shape->embedding + 31) & ~31ull, ffn = (shape->feed_forward + 31) & ~31ull;
 	uint64_t attended = (shape->heads * head + 31) & ~31ull;
+	const uint64_t slots = rows * shape->experts_used, width = (shape->expert_width + 31) & ~31ull;
+	struct stage_experts *experts = &stage->experts;
 	bool layers = stage->params.layer_count, predicts = stage->params.predicts;
 	uint64_t parts = (uint64_t)SPLIT_QUERIES * (stage->padded + 2) * 4;
 	uint64_t bests = 8ull * stage->outputs * up(shape->vocabulary, STAGE_ARGMAX_RUN);
@@ -140,6 +147,12 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->a, layers * rows * attended, EXOGPU_MEMORY_DEVICE},
 		{&stage->gate, layers * rows * ffn, EXOGPU_MEMORY_DEVICE},
 		{&stage->f, layers * rows * ffn, EXOGPU_MEMORY_DEVICE},
+		{&experts->scores, layers * rows * shape->experts, EXOGPU_MEMORY_DEVICE},
+		{&experts->shared_scores, layers * shape->shared_gate * rows, EXOGPU_MEMORY_DEVICE},
+		{&experts->lists, layers * (3 * slots + 4ull * (shape->experts + 1)), EXOGPU_MEMORY_DEVICE},
+		{&experts->gate, layers * slots * width, EXOGPU_MEMORY_DEVICE},
+		{&experts->f, layers * slots * width, EXOGPU_MEMORY_DEVICE},
+		{&experts->out, layers * slots * shape->embedding, EXOGPU_MEMORY_DEVICE},
 		{&stage->logits, predicts * 4ull * stage->outputs * shape->vocabulary, EXOGPU_MEMORY_DEVICE},
 		{&stage->partial, parts > bests ? parts : bests, EXOGPU_MEMORY_DEVICE},
 		{&stage->step, 4ull * stage->places.words,
@@ -173,8 +186,9 @@ static enum status make_pages(struct backend_stage *stage, struct error *error)
 // What is used beside a chunk: of the gate, that of up, if they are alike; else its own.
 static const struct backend_buffer *second_of(const struct stage_layer *layer, int role, uint32_t chunk)
 {
-	const struct stage_matrix *gate = &layer->matrices[ROLE_FFN_GATE], *other = &layer->matrices[ROLE_FFN_UP];
-	bool pair = role == ROLE_FFN_GATE && gate->format == other->format;
+	const bool gate = role == ROLE_FFN_GATE || role == ROLE_EXPERT_GATE;
+	const struct stage_matrix *other = &layer->matrices[role == ROLE_FFN_GATE ? ROLE_FFN_UP : ROLE_EXPERT_UP];
+	const bool pair = gate && layer->matrices[role].format == other->format;
 	return pair ? other->chunks[chunk].buffer : layer->matrices[role].chunks[chunk].buffer;
 }
 
@@ -212,10 +226,26 @@ static void stage_finish(struct backend_device *device, struct backend_stage **o
 		log_warning("vulkan", "a step never ended: its stage's memory stays until this process ends");
 		return;
 	}
-	struct backend_buffer **buffers[] = {&stage->x,           &stage->h,          &stage->q,    &stage->k,
-					     &stage->v,           &stage->a,          &stage->gate, &stage->f,
-					     &stage->logits,      &stage->partial,    &stage->step, &stage->told_rows,
-					     &stage->told_tokens, &stage->told_logits};
+	struct backend_buffer **buffers[] = {&stage->x,
+					     &stage->h,
+					     &stage->q,
+					     &stage->k,
+					     &stage->v,
+					     &stage->a,
+					     &stage->gate,
+					     &stage->f,
+					     &stage->logits,
+					     &stage->partial,
+					     &stage->step,
+					     &stage->told_rows,
+					     &stage->told_tokens,
+					     &stage->told_logits,
+					     &stage->experts.scores,
+					     &stage->experts.shared_scores,
+					     &stage->experts.lists,
+					     &stage->experts.gate,
+					     &stage->experts.f,
+					     &stage->experts.out};
 	stage_programs_finish(stage);
 	stage_layouts_finish(stage);
 	stage_weights_finish(stage);

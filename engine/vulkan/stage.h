@@ -3,6 +3,7 @@
  *   stage.c          life; a batch in parts, each submitted and waited for
  *   stage_weights.c  matrices: how they are laid out, and brought to the device
  *   stage_program.c  which dispatches a part is, recorded once for each shape of it
+ *   stage_experts.c  the same of a mixture of experts
  *   stage_pipeline.c shaders, layouts, descriptor sets
  *
  * A step goes in parts of so many rows as the workspace was made for. What a part needs (tokens, positions, pages) is
@@ -49,12 +50,15 @@ enum stage_shader {
 	STAGE_COMBINE,
 	STAGE_ARGMAX,
 	STAGE_ZERO,
+	STAGE_ROUTE,
+	STAGE_ORDER,
+	STAGE_MIX,
 	STAGE_SHADERS
 };
 
 // Constants of a pipeline; what each means stands in the shader.
 struct stage_constants {
-	uint32_t values[6];
+	uint32_t values[7];
 };
 
 struct stage_pipeline {
@@ -65,7 +69,7 @@ struct stage_pipeline {
 
 // What set 0 of an operation holds; NULL: it does not use that one.
 struct stage_set {
-	const struct backend_buffer *from, *to, *also;
+	const struct backend_buffer *from, *to, *also, *lists; // lists: instead of `step`
 	VkDescriptorSet set;
 };
 
@@ -120,6 +124,14 @@ struct stage_places {
 	uint32_t tokens, slots, outputs, tiles, rope, input, pages, words;
 };
 
+// What the experts of a mixture need of a part; a slot is a row together with one of its experts.
+struct stage_experts {
+	struct backend_buffer *scores, *shared_scores; // (rows, experts); (rows)
+	struct backend_buffer *lists;                  // which experts: shaders/stage_route.comp
+	struct backend_buffer *gate, *f;               // (slots, expert_width); f is in places
+	struct backend_buffer *out; // (slots, embedding); before that of the part for all rows (rows)
+};
+
 struct backend_stage {
 	struct backend_device *device;
 	struct backend_stream *stream;
@@ -141,6 +153,7 @@ struct backend_stage {
 
 	// (rows, ...): x, h, a and f are in places (shaders/stage_common.glsl)
 	struct backend_buffer *x, *h, *q, *k, *v, *a, *gate, *f, *logits, *partial;
+	struct stage_experts experts;
 	struct backend_buffer *step;                                  // the host writes it, shaders read it
 	struct backend_buffer *told_rows, *told_tokens, *told_logits; // of the host
 
@@ -179,6 +192,7 @@ struct stage_dispatch {
 	enum stage_shader shader;
 	struct stage_constants constants;
 	const struct backend_buffer *from, *to, *also; // of set 0
+	const struct backend_buffer *lists;            // of set 0, instead of `step`; NULL: not
 	VkDescriptorSet weights, pages;                // VK_NULL_HANDLE: not used
 	uint32_t groups[3];
 	const void *push;

@@ -11,7 +11,8 @@
 static const char *const names[STAGE_SHADERS] = {
 	[STAGE_EMBED] = "embed",     [STAGE_MOVE] = "move",     [STAGE_NORM] = "norm", [STAGE_POST] = "post",
 	[STAGE_PRODUCT] = "product", [STAGE_TILE] = "tile",     [STAGE_ROPE] = "rope", [STAGE_ATTENTION] = "attention",
-	[STAGE_COMBINE] = "combine", [STAGE_ARGMAX] = "argmax", [STAGE_ZERO] = "zero",
+	[STAGE_COMBINE] = "combine", [STAGE_ARGMAX] = "argmax", [STAGE_ZERO] = "zero", [STAGE_ROUTE] = "route",
+	[STAGE_ORDER] = "order",     [STAGE_MIX] = "mix",
 };
 
 // ---- layouts ----
@@ -134,7 +135,8 @@ static enum status find_set(struct backend_stage *stage, const struct stage_disp
 {
 	for (uint32_t i = 0; i < stage->set_count; i++) {
 		const struct stage_set *known = &stage->sets[i];
-		if (known->from == dispatch->from && known->to == dispatch->to && known->also == dispatch->also) {
+		if (known->from == dispatch->from && known->to == dispatch->to && known->also == dispatch->also &&
+		    known->lists == dispatch->lists) {
 			*set = known->set;
 			return STATUS_OK;
 		}
@@ -142,8 +144,10 @@ static enum status find_set(struct backend_stage *stage, const struct stage_disp
 	if (stage->set_count == STAGE_SETS)
 		return error_set(error, STATUS_INTERNAL, "a stage has at most %d sets", STAGE_SETS);
 	struct stage_set *made = &stage->sets[stage->set_count];
-	*made = (struct stage_set){.from = dispatch->from, .to = dispatch->to, .also = dispatch->also};
-	const struct backend_buffer *buffers[] = {made->from, made->to, made->also, stage->vectors, stage->step};
+	*made = (struct stage_set){
+		.from = dispatch->from, .to = dispatch->to, .also = dispatch->also, .lists = dispatch->lists};
+	const struct backend_buffer *buffers[] = {made->from, made->to, made->also, stage->vectors,
+						  made->lists ? made->lists : stage->step};
 	enum status status = make_set(stage, 0, buffers, &made->set, error);
 	stage->set_count += !status;
 	*set = made->set;

@@ -3,7 +3,7 @@
  * A part of one shape has the same commands whatever it computes, so the last few shapes are kept. A part of more work
  * than stage_segment_operations is cut between layers into several command buffers, each a submission of its own: what
  * takes a large GPU milliseconds and a small one a second or two, where drivers give up after ten. */
-#include "engine/vulkan/stage.h"
+#include "engine/vulkan/stage_program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,22 +13,13 @@ enum {
 	PRODUCT_BATCH = 8,
 	PRODUCT_BATCH_SOFTWARE = 4,
 	TILE = 64, // stage_tile.comp
-	HEAD_LANES = 64,
+	HEAD_LANES = STAGE_HEAD_LANES,
 	ATTENTION_LANES = 128,
-	NONE = -1,
+	NONE = STAGE_NO_NORM,
 };
 double stage_segment_operations = 1e11;
 
-enum epilogue { STORE, ADD, GATE, PAIR }; // stage_epilogue.glsl
 enum { WITH_GELU = 4 };
-
-// The recording of one program.
-struct recorder {
-	struct backend_stage *stage;
-	const struct stage_shape *shape;
-	VkCommandBuffer commands;
-	struct error *error;
-};
 
 static uint32_t up(uint64_t count, uint32_t of)
 {
@@ -36,7 +27,7 @@ static uint32_t up(uint64_t count, uint32_t of)
 }
 
 // Rows that stage_product.comp takes at once.
-static bool are_few(const struct backend_stage *stage, uint32_t rows)
+bool stage_rows_are_few(const struct backend_stage *stage, uint32_t rows)
 {
 	return rows <= (stage->device->gpu ? PRODUCT_BATCH : PRODUCT_BATCH_SOFTWARE);
 }
@@ -46,20 +37,12 @@ static uint32_t groups_of(uint32_t columns)
 	return up(columns, 32);
 }
 
-static void barrier(const struct recorder *recorder)
+void stage_record_barrier(const struct stage_recorder *recorder)
 {
 	stage_barrier(recorder->stage, recorder->commands);
 }
 
 // ---- products ----
-
-struct product {
-	const struct stage_matrix *matrix;
-	const struct backend_buffer *from, *to, *also; // also: the gate's product
-	enum epilogue epilogue;
-	uint32_t rows;
-	int64_t norm; // the place of its gain in `vectors`, or NONE
-};
 
 struct push_matrix {
 	uint32_t groups, bits, scales, tops;
@@ -78,36 +61,45 @@ static uint32_t product_rows(const struct backend_stage *stage, enum tensor_form
 	return stage->device->gpu && info->block_bytes < info->block_values && batch <= 2 ? 4 : 2;
 }
 
-static enum status record_chunk(const struct recorder *recorder, const struct product *product,
+static enum status record_chunk(const struct stage_recorder *recorder, const struct stage_product *product,
 				const struct stage_chunk *chunk)
 {
 	struct backend_stage *stage = recorder->stage;
 	const uint32_t *most = stage->device->properties.limits.maxComputeWorkGroupCount;
 	uint32_t format = product->matrix->format, epilogue = product->epilogue;
-	uint32_t batch = 1, matrices = epilogue == PAIR ? 2 : 1;
-	epilogue += epilogue >= GATE && stage->shape.gate == GATE_GELU ? WITH_GELU : 0;
-	bool few = are_few(stage, product->rows);
-	while (few && batch < product->rows)
+	uint32_t batch = 1, matrices = epilogue == STAGE_PAIR ? 2 : 1;
+	epilogue += epilogue >= STAGE_GATE && stage->shape.gate == GATE_GELU ? WITH_GELU : 0;
+	const bool few = stage_rows_are_few(stage, product->rows), experts = product->experts;
+	const uint32_t each = experts ? product->matrix->rows / stage->shape.experts : chunk->rows;
+	const uint32_t slots = product->rows * stage->shape.experts_used;
+	while (few && !experts && batch < product->rows)
 		batch *= stage->device->gpu ? 2 : 4; // a processor takes long to compile each
-	uint32_t rows = product_rows(stage, product->matrix->format, batch), groups = up(chunk->rows, rows / matrices);
+	uint32_t rows = product_rows(stage, product->matrix->format, batch), groups = up(each, rows / matrices);
 	struct {
 		struct push_matrix matrix;
 		uint32_t rows, batch_rows, first, columns, to_groups, gain;
 		float width, epsilon;
+		uint32_t used, by_slot, first_expert, experts, slots;
 	} push = {push_matrix(product->matrix, chunk),
-		  chunk->rows,
-		  product->rows,
-		  chunk->first_row,
-		  product->matrix->rows,
-		  groups_of(product->matrix->rows),
+		  each,
+		  experts ? 1 : product->rows,
+		  experts ? 0 : chunk->first_row,
+		  experts ? each : product->matrix->rows,
+		  groups_of(experts ? each : product->matrix->rows),
 		  product->norm == NONE ? 0 : (uint32_t)product->norm / 4,
 		  (float)product->matrix->columns,
-		  stage->shape.norm_epsilon};
+		  stage->shape.norm_epsilon,
+		  stage->shape.experts_used,
+		  product->by_slot,
+		  chunk->first_row / each,
+		  chunk->rows / each,
+		  slots};
 	struct stage_dispatch dispatch = {
 		.shader = few ? STAGE_PRODUCT : STAGE_TILE,
 		.from = product->from,
 		.to = product->to,
 		.also = product->also ? product->also : product->from,
+		.lists = experts ? stage->experts.lists : NULL,
 		.weights = chunk->set,
 		.push = &push,
 		.push_bytes = sizeof(push),
@@ -115,23 +107,26 @@ static enum status record_chunk(const struct recorder *recorder, const struct pr
 	if (few) {
 		uint32_t wide = groups < most[0] ? groups : most[0];
 		dispatch.constants = (struct stage_constants){
-			{PRODUCT_LANES, format, epilogue, batch, product->norm != NONE, rows}};
-		memcpy(dispatch.groups, (uint32_t[3]){wide, up(groups, wide), 1}, sizeof(dispatch.groups));
+			{PRODUCT_LANES, format, epilogue, batch, product->norm != NONE, rows, experts}};
+		memcpy(dispatch.groups, (uint32_t[3]){wide, up(groups, wide), experts ? slots : 1},
+		       sizeof(dispatch.groups));
 	} else {
-		dispatch.constants = (struct stage_constants){{0, format, epilogue}};
-		memcpy(dispatch.groups, (uint32_t[3]){up(chunk->rows, TILE / matrices), up(product->rows, TILE), 1},
+		dispatch.constants = (struct stage_constants){{0, format, epilogue, 0, 0, 0, experts}};
+		memcpy(dispatch.groups,
+		       (uint32_t[3]){up(each, TILE / matrices), up(product->rows, TILE), experts ? push.experts : 1},
 		       sizeof(dispatch.groups));
 	}
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
 // No barrier behind it.
-static enum status record_product(const struct recorder *recorder, const struct product *product)
+enum status stage_record_product(const struct stage_recorder *recorder, const struct stage_product *product)
 {
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; !status && i < product->matrix->chunk_count; i++) {
 		if (i)
-			barrier(recorder); // they write parts of one buffer, which is all that a barrier knows
+			stage_record_barrier(
+				recorder); // they write parts of one buffer, which is all that a barrier knows
 		status = record_chunk(recorder, product, &product->matrix->chunks[i]);
 	}
 	return status;
@@ -140,7 +135,7 @@ static enum status record_product(const struct recorder *recorder, const struct 
 // ---- norms and moves ----
 
 // rows_at: where the list of rows is in `step`; 0: all, one after the other.
-static enum status record_norm(const struct recorder *recorder, uint32_t gain, uint32_t rows, uint32_t rows_at)
+static enum status record_norm(const struct stage_recorder *recorder, uint32_t gain, uint32_t rows, uint32_t rows_at)
 {
 	struct backend_stage *stage = recorder->stage;
 	struct {
@@ -158,7 +153,7 @@ static enum status record_norm(const struct recorder *recorder, uint32_t gain, u
 }
 
 // The norm of whole rows: of `from`, added to x, or, of `from` NULL, of `to` in place. `gain`: where in `vectors`.
-static enum status record_post(const struct recorder *recorder, const struct backend_buffer *from,
+static enum status record_post(const struct stage_recorder *recorder, const struct backend_buffer *from,
 			       const struct backend_buffer *to, uint32_t columns, uint32_t gain)
 {
 	struct backend_stage *stage = recorder->stage;
@@ -176,7 +171,7 @@ static enum status record_post(const struct recorder *recorder, const struct bac
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
-static enum status record_move(const struct recorder *recorder, const struct backend_buffer *from,
+static enum status record_move(const struct stage_recorder *recorder, const struct backend_buffer *from,
 			       const struct backend_buffer *to, uint32_t rows, bool into)
 {
 	struct backend_stage *stage = recorder->stage;
@@ -193,7 +188,7 @@ static enum status record_move(const struct recorder *recorder, const struct bac
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
-static enum status record_input(const struct recorder *recorder)
+static enum status record_input(const struct stage_recorder *recorder)
 {
 	struct backend_stage *stage = recorder->stage;
 	if (!stage->params.embeds)
@@ -217,7 +212,7 @@ static enum status record_input(const struct recorder *recorder)
 			.push = &push,
 			.push_bytes = sizeof(push)};
 		if (i)
-			barrier(recorder);
+			stage_record_barrier(recorder);
 		status = stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 	}
 	return status;
@@ -232,7 +227,7 @@ static uint32_t number_of(const struct backend_stage *stage, const struct stage_
 }
 
 // Of olmo2: q and k by norms of all their heads.
-static enum status record_whole_norms(const struct recorder *recorder, const struct stage_layer *layer)
+static enum status record_whole_norms(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	const struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
@@ -243,11 +238,11 @@ static enum status record_whole_norms(const struct recorder *recorder, const str
 	if (!status)
 		status = record_post(recorder, NULL, stage->k, shape->kv_heads * shape->head_size,
 				     layer->vectors[ROLE_K_NORM]);
-	barrier(recorder);
+	stage_record_barrier(recorder);
 	return status;
 }
 
-static enum status record_rope(const struct recorder *recorder, const struct stage_layer *layer)
+static enum status record_rope(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
@@ -297,7 +292,7 @@ static uint32_t attention_lanes(uint32_t tile, uint32_t padded)
 	return lanes;
 }
 
-static enum status record_combine(const struct recorder *recorder)
+static enum status record_combine(const struct stage_recorder *recorder)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
@@ -314,7 +309,7 @@ static enum status record_combine(const struct recorder *recorder)
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
-static enum status record_attention(const struct recorder *recorder, const struct stage_layer *layer)
+static enum status record_attention(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
@@ -346,59 +341,62 @@ static enum status record_attention(const struct recorder *recorder, const struc
 	enum status status = stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 	if (status || splits == 1)
 		return status;
-	barrier(recorder);
+	stage_record_barrier(recorder);
 	return record_combine(recorder);
 }
 
 // ---- a layer ----
 
-static enum status record_layer(const struct recorder *recorder, const struct stage_layer *layer)
+static enum status record_layer(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
 	uint32_t rows = recorder->shape->rows;
 	const struct stage_matrix *matrices = layer->matrices;
-	bool few = are_few(stage, rows), bare = stage->shape.bare_input, post = stage->shape.post_norm;
+	bool few = stage_rows_are_few(stage, rows), bare = stage->shape.bare_input, post = stage->shape.post_norm;
 	const struct backend_buffer *in = few || bare ? stage->x : stage->h, *out = post ? stage->h : stage->x;
-	const enum epilogue last = post ? STORE : ADD;
+	const enum stage_epilogue last = post ? STAGE_STORE : STAGE_ADD;
 	int64_t first_norm = few && !bare ? (int64_t)layer->vectors[ROLE_ATTENTION_NORM] : NONE;
 	int64_t second_norm = few && !bare ? (int64_t)layer->vectors[ROLE_FFN_NORM] : NONE;
 	bool paired = matrices[ROLE_FFN_GATE].format == matrices[ROLE_FFN_UP].format;
-	const struct product products[] = {
-		{&matrices[ROLE_Q], in, stage->q, NULL, STORE, rows, first_norm},
-		{&matrices[ROLE_K], in, stage->k, NULL, STORE, rows, first_norm},
-		{&matrices[ROLE_V], in, stage->v, NULL, STORE, rows, first_norm},
-		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, out, NULL, last, rows, NONE},
-		{&matrices[ROLE_FFN_GATE], in, paired ? stage->f : stage->gate, NULL, paired ? PAIR : STORE, rows,
-		 second_norm},
-		{&matrices[ROLE_FFN_UP], in, stage->f, stage->gate, GATE, rows, second_norm},
-		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE},
+	const struct stage_product products[] = {
+		{&matrices[ROLE_Q], in, stage->q, NULL, STAGE_STORE, rows, first_norm, false, false},
+		{&matrices[ROLE_K], in, stage->k, NULL, STAGE_STORE, rows, first_norm, false, false},
+		{&matrices[ROLE_V], in, stage->v, NULL, STAGE_STORE, rows, first_norm, false, false},
+		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, out, NULL, last, rows, NONE, false, false},
+		{&matrices[ROLE_FFN_GATE], in, paired ? stage->f : stage->gate, NULL, paired ? STAGE_PAIR : STAGE_STORE,
+		 rows, second_norm, false, false},
+		{&matrices[ROLE_FFN_UP], in, stage->f, stage->gate, STAGE_GATE, rows, second_norm, false, false},
+		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE, false, false},
 	};
 	enum status status = STATUS_OK;
 	for (int i = 0; !status && i < 7; i++) {
 		if (paired && i == 5)
 			continue;
-		if (!few && !bare && (i == 0 || i == 4)) {
+		const bool mixture = i == 4 && stage->shape.experts;
+		if ((!few || mixture) && !bare && (i == 0 || i == 4)) {
 			status = record_norm(recorder, layer->vectors[i ? ROLE_FFN_NORM : ROLE_ATTENTION_NORM], rows,
 					     0);
-			barrier(recorder);
+			stage_record_barrier(recorder);
 		}
+		if (mixture)
+			return status ? status : stage_record_experts(recorder, layer);
 		if (!status)
-			status = record_product(recorder, &products[i]);
+			status = stage_record_product(recorder, &products[i]);
 		if (i >= 2) // q, k and v do not depend on each other
-			barrier(recorder);
+			stage_record_barrier(recorder);
 		if (!status && post && (i == 3 || i == 6)) {
 			status = record_post(recorder, stage->h, stage->x, stage->shape.embedding,
 					     layer->vectors[i == 3 ? ROLE_ATTENTION_POST_NORM : ROLE_FFN_POST_NORM]);
-			barrier(recorder);
+			stage_record_barrier(recorder);
 		}
 		if (!status && i == 2) {
 			status = record_whole_norms(recorder, layer);
 			if (!status)
 				status = record_rope(recorder, layer);
-			barrier(recorder);
+			stage_record_barrier(recorder);
 			if (!status)
 				status = record_attention(recorder, layer);
-			barrier(recorder);
+			stage_record_barrier(recorder);
 		}
 	}
 	return status;
@@ -406,7 +404,7 @@ static enum status record_layer(const struct recorder *recorder, const struct st
 
 // ---- what comes out ----
 
-static enum status record_argmax(const struct recorder *recorder)
+static enum status record_argmax(const struct stage_recorder *recorder)
 {
 	struct backend_stage *stage = recorder->stage;
 	uint32_t vocabulary = stage->shape.vocabulary, runs = up(vocabulary, STAGE_ARGMAX_RUN);
@@ -421,7 +419,7 @@ static enum status record_argmax(const struct recorder *recorder)
 					  .push = &first,
 					  .push_bytes = sizeof(first)};
 	enum status status = stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
-	barrier(recorder);
+	stage_record_barrier(recorder);
 	dispatch.constants.values[1] = true;
 	dispatch.from = stage->partial;
 	dispatch.to = stage->told_tokens;
@@ -430,7 +428,7 @@ static enum status record_argmax(const struct recorder *recorder)
 	return status ? status : stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
-static enum status record_output(const struct recorder *recorder)
+static enum status record_output(const struct stage_recorder *recorder)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct stage_shape *shape = recorder->shape;
@@ -439,34 +437,37 @@ static enum status record_output(const struct recorder *recorder)
 	if (!shape->outputs)
 		return STATUS_OK;
 	bool tied = stage->params.embeds && stage->shape.tied;
-	struct product product = {.matrix = &stage->ends.matrices[tied ? ROLE_TOKEN_EMBEDDING : ROLE_OUTPUT],
-				  .from = stage->h,
-				  .to = stage->logits,
-				  .epilogue = STORE,
-				  .rows = shape->outputs,
-				  .norm = NONE};
+	struct stage_product product = {.matrix = &stage->ends.matrices[tied ? ROLE_TOKEN_EMBEDDING : ROLE_OUTPUT],
+					.from = stage->h,
+					.to = stage->logits,
+					.epilogue = STAGE_STORE,
+					.rows = shape->outputs,
+					.norm = NONE};
 	enum status status = record_norm(recorder, stage->ends.vectors[ROLE_OUTPUT_NORM], shape->outputs,
 					 stage->places.outputs);
-	barrier(recorder);
+	stage_record_barrier(recorder);
 	if (!status && shape->hidden)
 		status = record_move(recorder, stage->h, stage->told_rows, shape->outputs, false);
 	if (!status && (shape->logits || shape->argmax))
-		status = record_product(recorder, &product);
-	barrier(recorder);
+		status = stage_record_product(recorder, &product);
+	stage_record_barrier(recorder);
 	return status || !shape->argmax ? status : record_argmax(recorder);
 }
 
 // ---- programs ----
 
-static double operations(const struct stage_layer *layer, uint32_t rows)
+static double operations(const struct model_shape *shape, const struct stage_layer *layer, uint32_t rows)
 {
 	double weights = 0;
-	for (int role = 0; role < ROLE_COUNT; role++)
-		weights += (double)layer->matrices[role].rows * layer->matrices[role].columns;
+	for (int role = 0; role < ROLE_COUNT; role++) {
+		const double each = (double)layer->matrices[role].rows * layer->matrices[role].columns;
+		weights += model_role_is_experts((enum model_role)role) ? each * shape->experts_used / shape->experts
+									: each;
+	}
 	return 2 * weights * rows;
 }
 
-static enum status begin_segment(struct recorder *recorder, struct stage_program *program)
+static enum status begin_segment(struct stage_recorder *recorder, struct stage_program *program)
 {
 	struct backend_device *device = recorder->stage->device;
 	VkCommandBuffer *commands = &program->segments[program->segment_count++];
@@ -487,7 +488,7 @@ static enum status begin_segment(struct recorder *recorder, struct stage_program
 	return result ? vulkan_device_failed(device, recorder->error, "vkBeginCommandBuffer", result) : STATUS_OK;
 }
 
-static enum status end_segment(struct recorder *recorder)
+static enum status end_segment(struct stage_recorder *recorder)
 {
 	struct backend_device *device = recorder->stage->device;
 	VkResult result = device->fn.vkEndCommandBuffer(recorder->commands);
@@ -496,27 +497,27 @@ static enum status end_segment(struct recorder *recorder)
 
 static enum status record(struct backend_stage *stage, struct stage_program *program, struct error *error)
 {
-	struct recorder recorder = {.stage = stage, .shape = &program->shape, .error = error};
+	struct stage_recorder recorder = {.stage = stage, .shape = &program->shape, .error = error};
 	double pending = 0;
 	program->segment_count = 0;
 	enum status status = begin_segment(&recorder, program);
 	if (!status)
 		status = record_input(&recorder);
 	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++) {
-		pending += operations(&stage->layers[i], program->shape.rows);
+		pending += operations(&stage->shape, &stage->layers[i], program->shape.rows);
 		if (pending > stage_segment_operations) {
 			pending = 0;
 			status = end_segment(&recorder);
 			if (!status)
 				status = begin_segment(&recorder, program);
 		} else {
-			barrier(&recorder);
+			stage_record_barrier(&recorder);
 		}
 		if (!status)
 			status = record_layer(&recorder, &stage->layers[i]);
 	}
 	if (!stage->params.layer_count)
-		barrier(&recorder);
+		stage_record_barrier(&recorder);
 	if (!status)
 		status = record_output(&recorder);
 	return status ? status : end_segment(&recorder);

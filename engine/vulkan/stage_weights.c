@@ -272,8 +272,9 @@ static enum status load_chunk(struct loader *loader, const struct stage_matrix *
 	return status;
 }
 
+// unit: rows that are not cut apart, those of an expert.
 static enum status load_matrix(struct loader *loader, struct stage_matrix *matrix, const struct model_tensor *tensor,
-			       enum exogpu_memory memory, struct error *error)
+			       uint32_t unit, enum exogpu_memory memory, struct error *error)
 {
 	*matrix = (struct stage_matrix){.format = tensor->format,
 					.rows = tensor->rows,
@@ -283,9 +284,11 @@ static enum status load_matrix(struct loader *loader, struct stage_matrix *matri
 	most = most < chunk_bytes ? most : chunk_bytes;
 	for (int plane = 0; plane < STAGE_PLANES; plane++)
 		of_row += row_bytes(matrix->format, matrix->groups, plane);
-	uint64_t rows = (most - STAGE_PLANES * PIECE_BYTES) / of_row;
-	uint32_t count = (uint32_t)((matrix->rows + rows - 1) / rows);
-	uint32_t each = (matrix->rows + count - 1) / count;
+	const uint64_t units = matrix->rows / unit, fit = (most - STAGE_PLANES * PIECE_BYTES) / (of_row * unit);
+	if (!fit)
+		return error_set(error, STATUS_UNAVAILABLE, "an expert is larger than this device's shaders reach");
+	const uint32_t count = (uint32_t)((units + fit - 1) / fit),
+		       each = (uint32_t)((units + count - 1) / count) * unit;
 	matrix->chunks = calloc(count, sizeof(*matrix->chunks));
 	if (!matrix->chunks)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a matrix's record");
@@ -361,9 +364,10 @@ static enum status load_role(struct loader *loader, struct stage_layer *layer, e
 	enum status status = stage->params.tensor(stage->params.context, role, number, &tensor, error);
 	if (status)
 		return status;
-	return model_vector_length(&stage->shape, role)
-		       ? load_vector(loader, layer->vectors[role], role, &tensor, error)
-		       : load_matrix(loader, &layer->matrices[role], &tensor, memory, error);
+	if (model_vector_length(&stage->shape, role))
+		return load_vector(loader, layer->vectors[role], role, &tensor, error);
+	const uint32_t unit = model_role_is_experts(role) ? tensor.rows / stage->shape.experts : 1;
+	return load_matrix(loader, &layer->matrices[role], &tensor, unit, memory, error);
 }
 
 static enum status load_ends(struct loader *loader, struct error *error)

@@ -3,7 +3,8 @@
 // A group of invocations makes ROWS elements of each of BATCH rows: what they read of `from` they use so many times. Of a
 // PAIR, half of them are the gate's and half the other's. Its invocations share out the columns, a group of 32
 // at a time, and add up what they have at the end. With NORM, what is multiplied is the RMS norm of `from`: the
-// products are of x and gain, and the root of the mean square, which needs the whole row, divides their sum.
+// products are of x and gain, and the root of the mean square, which needs the whole row, divides their sum. With EXPERTS
+// the matrix has those of several experts, one behind another, and each group makes elements of one slot.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"
@@ -14,13 +15,16 @@ layout(constant_id = 0) const uint LANES = 64;
 layout(constant_id = 3) const uint BATCH = 1;
 layout(constant_id = 4) const uint NORM = 0;
 layout(constant_id = 5) const uint ROWS = 2;
+layout(constant_id = 6) const uint EXPERTS = 0;
 FROM { vec4 from[]; };
 VECTORS { vec4 vectors[]; };
+STEP { uint lists[]; }; // of stage_route.comp
 PUSH {
 	matrix m;
 	uint rows, batch_rows, first, columns, to_groups; // rows of the matrix here; the first one's number; columns of `to`
 	uint gain;                                        // in vec4
 	float width, epsilon;                             // columns that the mean square is of
+	uint used, by_slot, first_expert, experts, slots; // by_slot: `from` has a row for each slot; experts: in the matrix
 } push;
 
 const uint SUMS = (ROWS + NORM) * BATCH, MATRICES = EPILOGUE == PAIR ? 2 : 1;
@@ -32,16 +36,19 @@ void main()
 	uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * (ROWS / MATRICES);
 	if (row >= push.rows)
 		return;
+	uint slot = gl_WorkGroupID.z, expert = EXPERTS == 1 ? lists[slot] - push.first_expert : 0;
+	if (EXPERTS == 1 && expert >= push.experts)
+		return;
 	float dots[ROWS][BATCH], squares[BATCH];
 	uint rows[ROWS], batch[BATCH];
 	[[unroll]] for (uint b = 0; b < BATCH; b++) {
 		squares[b] = 0;
-		batch[b] = min(b, push.batch_rows - 1) * groups * 8;
+		batch[b] = (EXPERTS == 0 ? min(b, push.batch_rows - 1) : push.by_slot == 1 ? slot : slot / push.used) * groups * 8;
 		[[unroll]] for (uint r = 0; r < ROWS; r++)
 			dots[r][b] = 0;
 	}
 	[[unroll]] for (uint r = 0; r < ROWS; r++)
-		rows[r] = min(row + r / MATRICES, push.rows - 1);
+		rows[r] = expert * push.rows + min(row + r / MATRICES, push.rows - 1);
 
 	for (uint group = lane; group < groups; group += LANES)
 		[[unroll]] for (uint side = 0; side < 2; side++) {
@@ -97,5 +104,5 @@ void main()
 	value *= by;
 	if (EPILOGUE == PAIR)
 		value = gated(value, sums[(lane + 1) * LANES] * by);
-	finish(b, push.first + n, value, push.columns, push.to_groups);
+	finish(EXPERTS == 1 ? slot : b, push.first + n, value, push.columns, push.to_groups);
 }

@@ -1,14 +1,22 @@
 // to = from · matrixᵀ for many rows. A group makes a tile of 64 rows of the batch by 64 of the matrix, its 16 times 16
 // invocations 4 by 4 each, in registers; both come through shared memory, a group of 32 columns at a time. Of a PAIR, the
-// tile has 32 rows of each matrix.
+// tile has 32 rows of each matrix. With EXPERTS the matrix has those of several experts, one behind another, and a tile has
+// slots of one of them.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"
 #include "stage_decode.glsl"
 #include "stage_epilogue.glsl"
 layout(local_size_x = 256) in;
+layout(constant_id = 6) const uint EXPERTS = 0;
 FROM { vec4 from[]; };
-PUSH { matrix m; uint rows, batch_rows, first, columns, to_groups; } push;
+STEP { uint lists[]; }; // of stage_route.comp
+PUSH { // as in stage_product.comp
+	matrix m;
+	uint rows, batch_rows, first, columns, to_groups, gain;
+	float width, epsilon;
+	uint used, by_slot, first_expert, experts, slots;
+} push;
 
 const uint TILE = 64, PER = 4, WIDE = EPILOGUE == PAIR ? TILE / 2 : TILE;
 shared vec4 left[TILE][9], right[TILE][9]; // [row][column / 4]; one more, so that rows lie in different banks
@@ -17,9 +25,20 @@ void main()
 {
 	uint lane = gl_LocalInvocationID.x, x = lane % 16, y = lane / 16, groups = push.m.groups;
 	uint first_left = gl_WorkGroupID.y * TILE, first_right = gl_WorkGroupID.x * WIDE;
-	uint row = lane / 4, part = lane % 4;
-	uint from_row = min(first_left + row, push.batch_rows - 1) * 8 * groups;
-	uint which = EPILOGUE == PAIR ? row / WIDE : 0, matrix_row = min(first_right + row % WIDE, push.rows - 1);
+	uint row = lane / 4, part = lane % 4, count = push.batch_rows, order = 0;
+	if (EXPERTS == 1) {
+		uint start = 3 * push.slots + push.first_expert + gl_WorkGroupID.z;
+		order = 2 * push.slots + lists[start];
+		count = lists[start + 1] - lists[start];
+	}
+	if (first_left >= count)
+		return;
+	uint from_row = min(first_left + row, count - 1);
+	if (EXPERTS == 1)
+		from_row = push.by_slot == 1 ? lists[order + from_row] : lists[order + from_row] / push.used;
+	from_row *= 8 * groups;
+	uint which = EPILOGUE == PAIR ? row / WIDE : 0;
+	uint matrix_row = (EXPERTS == 1 ? gl_WorkGroupID.z * push.rows : 0) + min(first_right + row % WIDE, push.rows - 1);
 	float sums[PER][PER];
 	[[unroll]] for (uint i = 0; i < PER; i++)
 		[[unroll]] for (uint j = 0; j < PER; j++)
@@ -52,7 +71,7 @@ void main()
 		[[unroll]] for (uint j = 0; j < WIDE / 16; j++) {
 			uint b = first_left + y + 16 * i, n = first_right + x + 16 * j;
 			float value = EPILOGUE == PAIR ? gated(sums[i][j], sums[i][j + PER / 2]) : sums[i][j];
-			if (b < push.batch_rows && n < push.rows)
-				finish(b, push.first + n, value, push.columns, push.to_groups);
+			if (b < count && n < push.rows)
+				finish(EXPERTS == 1 ? lists[order + b] : b, push.first + n, value, push.columns, push.to_groups);
 		}
 }
