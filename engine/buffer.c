@@ -28,7 +28,7 @@ static enum status memory_check(struct exogpu_device *device, const struct backe
 	case EXOGPU_MEMORY_UNKNOWN:
 		break;
 	}
-	return error_set(error, STATUS_INVALID_PARAMS, "%d is no kind of memory", (int)params->memory);
+	return error_set(error, STATUS_INVALID_PARAMS, "%d is not a kind of memory", (int)params->memory);
 }
 
 static enum status import_check(const struct exogpu_device *device, const struct backend_buffer_params *params,
@@ -55,8 +55,8 @@ static enum status room_check(struct exogpu_device *device, const struct backend
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "%llu bytes; a buffer of this device has at most %llu",
 				 bytes, (unsigned long long)limits->buffer_bytes);
 	if (on_device(params->memory) && most && (used > most || bytes > most - used)) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "%llu bytes beside %llu in use, with a limit of %llu", bytes,
-			  used, most);
+		error_set(error, STATUS_LIMIT_EXCEEDED, "%llu bytes requested with %llu in use; the limit is %llu",
+			  bytes, used, most);
 		error_hint(error, "free memory, or ask for a higher limit");
 		return STATUS_LIMIT_EXCEEDED;
 	}
@@ -64,8 +64,8 @@ static enum status room_check(struct exogpu_device *device, const struct backend
 		used += device->usage.host_bytes;
 	if ((on_device(params->memory) || software) &&
 	    (used > limits->memory_bytes || bytes > limits->memory_bytes - used)) {
-		error_set(error, STATUS_OUT_OF_MEMORY, "%llu bytes beside %llu in use, on a device of %llu", bytes,
-			  used, (unsigned long long)limits->memory_bytes);
+		error_set(error, STATUS_OUT_OF_MEMORY, "%llu bytes requested with %llu in use; the device has %llu",
+			  bytes, used, (unsigned long long)limits->memory_bytes);
 		error_hint(error, "free other memory, or ask for less");
 		return STATUS_OUT_OF_MEMORY;
 	}

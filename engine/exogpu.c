@@ -187,7 +187,7 @@ enum status device_usable(const struct exogpu_device *device, struct error *erro
 	if (!device)
 		return error_set(error, STATUS_INVALID_PARAMS, "no device");
 	if (device->lost) {
-		error_set(error, STATUS_DEVICE_LOST, "the device was lost earlier, and all that was on it");
+		error_set(error, STATUS_DEVICE_LOST, "the device was lost earlier, with everything on it");
 		error_hint(error, "close it and open it again");
 		return STATUS_DEVICE_LOST;
 	}
@@ -205,6 +205,6 @@ enum status device_told(struct exogpu_device *device, enum status status, struct
 
 void device_lose(struct exogpu_device *device, const char *what)
 {
-	log_warning("engine", "%s device counts as lost: %s", backend_kind_title(device->backend->kind), what);
+	log_warning("engine", "%s device is treated as lost: %s", backend_kind_title(device->backend->kind), what);
 	device->lost = true;
 }

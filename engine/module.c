@@ -20,19 +20,19 @@ static enum status format_check(const struct exogpu_device *device, enum exogpu_
 	case EXOGPU_FORMAT_BUILTIN:
 		return STATUS_OK;
 	case EXOGPU_FORMAT_PTX:
-		unable = capabilities & EXOGPU_CAN_PTX ? NULL : "this device takes no PTX";
+		unable = capabilities & EXOGPU_CAN_PTX ? NULL : "this device does not run PTX";
 		break;
 	case EXOGPU_FORMAT_SPIRV:
-		unable = capabilities & EXOGPU_CAN_SPIRV ? NULL : "this device takes no SPIR-V";
+		unable = capabilities & EXOGPU_CAN_SPIRV ? NULL : "this device does not run SPIR-V";
 		break;
 	case EXOGPU_FORMAT_UNKNOWN:
 		break;
 	}
 	if (format != EXOGPU_FORMAT_PTX && format != EXOGPU_FORMAT_SPIRV)
-		return error_set(error, STATUS_INVALID_PARAMS, "%d is no format of modules", (int)format);
+		return error_set(error, STATUS_INVALID_PARAMS, "%d is not a module format", (int)format);
 	if (unable) {
 		error_set(error, STATUS_UNAVAILABLE, "%s", unable);
-		error_hint(error, "PTX is for CUDA, SPIR-V for Vulkan; the built-in kernels are everywhere");
+		error_hint(error, "PTX is for CUDA, SPIR-V for Vulkan; the built-in kernels work everywhere");
 		return STATUS_UNAVAILABLE;
 	}
 	if (!bytes || !length)
@@ -212,8 +212,8 @@ static enum status take_argument(const struct exogpu_launch *launch, const struc
 	*out = (struct backend_argument){.kind = wanted};
 	if (given->kind == EXOGPU_ARGUMENT_BUFFER) {
 		if (!given->buffer || given->buffer->device != launch->module->device)
-			return error_set(error, STATUS_INVALID_PARAMS, "%s: %s (number %u) is no buffer of this device",
-					 launch->kernel, name, i);
+			return error_set(error, STATUS_INVALID_PARAMS,
+					 "%s: %s (number %u) is not a buffer of this device", launch->kernel, name, i);
 		out->kind = EXOGPU_ARGUMENT_BUFFER;
 		out->buffer = given->buffer->handle;
 	} else if (given->kind == EXOGPU_ARGUMENT_U64) {

@@ -102,7 +102,7 @@ static enum status cpu_open(struct backend_device **out, const struct backend_op
 		return status;
 	host_cpu_read(&host);
 	if (host.memory_bytes <= 0)
-		return error_set(error, STATUS_UNAVAILABLE, "/proc/meminfo does not tell how much memory there is");
+		return error_set(error, STATUS_UNAVAILABLE, "/proc/meminfo does not say how much memory there is");
 	struct backend_device *device = calloc(1, sizeof(*device));
 	if (!device)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the device");
@@ -142,8 +142,8 @@ static enum status cpu_module_load(struct backend_device *device, struct backend
 				   const struct backend_module_params *params, struct error *error)
 {
 	if (params->format != EXOGPU_FORMAT_BUILTIN) {
-		error_set(error, STATUS_UNAVAILABLE, "the CPU back end runs no kernels of users");
-		error_hint(error, "load the built-in kernels, or take a device of another back end");
+		error_set(error, STATUS_UNAVAILABLE, "the CPU back end does not run user kernels");
+		error_hint(error, "load the built-in kernels, or use a device of another back end");
 		return STATUS_UNAVAILABLE;
 	}
 	*out = &device->builtin;

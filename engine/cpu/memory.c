@@ -19,7 +19,7 @@ enum status cpu_memory(struct backend_device *device, uint64_t *total_bytes, uin
 	(void)device;
 	host_memory_read(&total, &available);
 	if (total < 0 || available < 0)
-		return error_set(error, STATUS_UNAVAILABLE, "/proc/meminfo does not tell MemTotal and MemAvailable");
+		return error_set(error, STATUS_UNAVAILABLE, "/proc/meminfo lacks MemTotal and MemAvailable");
 	*total_bytes = (uint64_t)total;
 	*free_bytes = (uint64_t)available;
 	return STATUS_OK;

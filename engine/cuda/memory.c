@@ -26,7 +26,8 @@ static enum status allocation_failed(struct backend_device *device, uint64_t byt
 	size_t unused = 0, total = 0;
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || device->cuda->cuMemGetInfo_v2(&unused, &total))
 		return cuda_failed(device->cuda, error, "allocating memory", result);
-	return error_set(error, STATUS_OUT_OF_MEMORY, "%llu bytes are not to be had: %llu of %llu are free, in pieces",
+	return error_set(error, STATUS_OUT_OF_MEMORY,
+			 "%llu bytes cannot be allocated: %llu of %llu are free, but fragmented",
 			 (unsigned long long)bytes, (unsigned long long)unused, (unsigned long long)total);
 }
 

@@ -30,7 +30,7 @@ static enum status compile(struct backend_device *device, struct backend_module 
 	if (result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_INVALID_IMAGE ||
 	    result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
 	    result == CUDA_ERROR_NOT_FOUND)
-		return error_set(error, STATUS_INVALID_PARAMS, "the driver's compiler refuses this PTX: %s",
+		return error_set(error, STATUS_INVALID_PARAMS, "the driver's compiler rejects this PTX: %s",
 				 log[0] ? log : "it does not say why");
 	return cuda_failed(device->cuda, error, "cuModuleLoadDataEx", result);
 }
@@ -47,7 +47,8 @@ static enum status find_functions(struct backend_device *device, struct backend_
 		CUresult result = cuda->cuModuleGetFunction(&function->function, module->module,
 							    module->ptx.kernels[i].name);
 		if (result == CUDA_ERROR_NOT_FOUND)
-			return error_set(error, STATUS_INVALID_PARAMS, "this PTX declares kernel %s, but has none",
+			return error_set(error, STATUS_INVALID_PARAMS,
+					 "this PTX declares kernel %s but does not define it",
 					 module->ptx.kernels[i].name);
 		if (!result)
 			result = cuda->cuFuncGetAttribute(&most, CUDA_FUNCTION_MAX_THREADS_PER_BLOCK,

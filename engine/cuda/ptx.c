@@ -142,7 +142,7 @@ static enum status read_header(struct scanner *scanner, struct error *error)
 		return wrong(scanner, error, "PTX begins with .version");
 	advance(scanner);
 	if (scanner->token.kind != TOKEN_WORD || !is_digit(*scanner->token.text))
-		return wrong(scanner, error, ".version needs a number");
+		return wrong(scanner, error, ".version needs a version number");
 	advance(scanner);
 	if (!at_word(scanner, ".target"))
 		return wrong(scanner, error, ".target must follow .version");
@@ -221,9 +221,8 @@ static enum status read_argument(struct scanner *scanner, struct exogpu_kernel *
 			bytes = type_bytes(&scanner->token);
 		} else if (!at_word(scanner, ".ptr") && !at_word(scanner, ".global") && !at_word(scanner, ".const") &&
 			   !at_word(scanner, ".shared") && !at_word(scanner, ".local")) {
-			return wrong(scanner, error,
-				     "kernel %s: argument %u is of the type %.*s, which cannot be given", kernel->name,
-				     index, shown(&scanner->token), scanner->token.text);
+			return wrong(scanner, error, "kernel %s: argument %u has the type %.*s, which cannot be passed",
+				     kernel->name, index, shown(&scanner->token), scanner->token.text);
 		}
 	}
 	if (!bytes || !at_name(scanner))
@@ -234,8 +233,8 @@ static enum status read_argument(struct scanner *scanner, struct exogpu_kernel *
 	if (status)
 		return status;
 	if (bytes * elements != 4 && bytes * elements != 8) {
-		error_hint(error, "take 4 or 8 bytes an argument, and larger structures from a buffer");
-		return wrong(scanner, error, "kernel %s: argument %u has %llu bytes; only 4 and 8 can be given",
+		error_hint(error, "use 4 or 8 bytes an argument, and a buffer for larger structures");
+		return wrong(scanner, error, "kernel %s: argument %u has %llu bytes; only 4 and 8 can be passed",
 			     kernel->name, index, (unsigned long long)(bytes * elements));
 	}
 	kernel->arguments[kernel->argument_count++] = bytes * elements == 4 ? EXOGPU_ARGUMENT_WORD
@@ -290,7 +289,7 @@ static enum status add_kernel(struct ptx *ptx, const struct scanner *scanner, co
 		if (!strcmp(ptx->kernels[i].name, kernel->name)) {
 			if (!memcmp(&ptx->kernels[i], kernel, sizeof(*kernel)))
 				return STATUS_OK;
-			return wrong(scanner, error, "kernel %s is there twice", kernel->name);
+			return wrong(scanner, error, "kernel %s is defined twice", kernel->name);
 		}
 	if (ptx->count == EXOGPU_MODULE_KERNELS)
 		return wrong(scanner, error, "more than %d kernels", EXOGPU_MODULE_KERNELS);

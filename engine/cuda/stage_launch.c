@@ -205,7 +205,7 @@ enum status stage_wait_event(struct backend_stage *stage, CUevent event, struct 
 			return cuda_check(stage->device, error, "a step", failed ? failed : result);
 		int64_t waited_ns = clock_steady_ns() - began_ns;
 		if (waited_ns > stage->device->timeout_ns)
-			return error_set(error, STATUS_TIMEOUT, "a GPU was not done with its work within %lld ms",
+			return error_set(error, STATUS_TIMEOUT, "a GPU did not finish its work within %lld ms",
 					 (long long)(stage->device->timeout_ns / 1000000));
 		if (waited_ns > WAIT_BUSY_NS)
 			nanosleep(&(struct timespec){.tv_nsec = WAIT_PAUSE_NS}, NULL);

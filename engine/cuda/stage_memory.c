@@ -8,8 +8,8 @@ static enum status out_of_memory(struct backend_stage *stage, uint64_t bytes, CU
 	size_t unused = 0, total = 0;
 	if (result != CUDA_ERROR_OUT_OF_MEMORY || stage->cuda->cuMemGetInfo_v2(&unused, &total))
 		return cuda_failed(stage->cuda, error, "allocating memory", result);
-	error_hint(error, "keep more layers in host memory, take a smaller format, or another device");
-	return error_set(error, STATUS_OUT_OF_MEMORY, "%llu MiB more are not to be had on the device: %llu are free",
+	error_hint(error, "keep more layers in host memory, or use a smaller format or another device");
+	return error_set(error, STATUS_OUT_OF_MEMORY, "%llu MiB more cannot be allocated on the device: %llu are free",
 			 (unsigned long long)(bytes >> 20), (unsigned long long)(unused >> 20));
 }
 

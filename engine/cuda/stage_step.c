@@ -700,7 +700,7 @@ static enum status try_graph(struct backend_stage *stage, const struct plan *pla
 	if (status == STATUS_DEVICE_LOST)
 		return error_set(error, status, "%s", fault.message);
 	if (status)
-		log_warning("cuda", "steps go on without graphs, which takes longer: %s", fault.message);
+		log_warning("cuda", "steps continue without graphs, which is slower: %s", fault.message);
 	stage->graphless = status;
 	return STATUS_OK;
 }
@@ -878,7 +878,7 @@ enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t
 			status = stage_wait(slices[i], error);
 	}
 	if (!status && *slices[0]->slice.failed)
-		status = error_set(error, STATUS_DEVICE_LOST, "a slice of the stage did not come in time");
+		status = error_set(error, STATUS_DEVICE_LOST, "a slice of the stage did not arrive in time");
 	if (status) {
 		give_up(slices, count, status == STATUS_TIMEOUT ? STAGE_CLOSE_NS : slices[0]->device->timeout_ns);
 		return STATUS_DEVICE_LOST;

@@ -107,7 +107,7 @@ bool cache_write(const struct cache_file *file, const uint8_t *bytes, size_t len
 		done = false;
 	if (done && !rename(temporary, path))
 		return true;
-	log_warning("device", "compiled kernels are not kept in %s: %s", path, strerror(done ? errno : number));
+	log_warning("device", "compiled kernels are not cached in %s: %s", path, strerror(done ? errno : number));
 	if (descriptor >= 0)
 		unlink(temporary);
 	return false;

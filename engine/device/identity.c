@@ -61,7 +61,7 @@ enum status identity_new_node_id(char id[IDENTITY_ID_BYTES], struct error *error
 {
 	uint8_t bytes[8];
 	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-		return error_set(error, STATUS_UNAVAILABLE, "the kernel gives no random numbers");
+		return error_set(error, STATUS_UNAVAILABLE, "the system provides no random numbers");
 	text_copy(id, IDENTITY_ID_BYTES, "node_");
 	hex(id + 5, bytes, sizeof(bytes));
 	return STATUS_OK;

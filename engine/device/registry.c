@@ -88,7 +88,7 @@ static bool valid(const struct json *root, struct error *error)
 {
 	const char *node_id = json_get_string(root, "node_id", "");
 	if (json_get_integer(root, "version", 0) != REGISTRY_VERSION)
-		error_set(error, STATUS_PARSE_ERROR, "it is not of version %d", REGISTRY_VERSION);
+		error_set(error, STATUS_PARSE_ERROR, "its version is not %d", REGISTRY_VERSION);
 	else if (strncmp(node_id, "node_", 5) || strlen(node_id) >= IDENTITY_ID_BYTES)
 		error_set(error, STATUS_PARSE_ERROR, "it has no node_id");
 	else if (json_type(json_get(root, "devices")) != JSON_ARRAY)

@@ -35,7 +35,7 @@ static uint32_t node(struct maker *maker, struct node one)
 		maker->capacity = more;
 	}
 	if (maker->count >= GRAMMAR_NODES) {
-		error_hint(builder->error, "repeat fewer times, or leave out what may be longer than it must");
+		error_hint(builder->error, "use fewer repetitions, or remove optional parts");
 		builder_fail(builder, STATUS_LIMIT_EXCEEDED, "the grammar is too large: at most %d steps",
 			     GRAMMAR_NODES);
 		return NODE_AT_DEAD;
@@ -185,7 +185,7 @@ static uint32_t emit(struct maker *maker, uint32_t number, uint32_t next, unsign
 	if (builder->status)
 		return NODE_AT_DEAD;
 	if (depth > 4 * EXPRESSION_NESTING) {
-		builder_fail(builder, STATUS_LIMIT_EXCEEDED, "the grammar's parts lie too deep in each other");
+		builder_fail(builder, STATUS_LIMIT_EXCEEDED, "the grammar is nested too deeply");
 		return NODE_AT_DEAD;
 	}
 	switch (one.kind) {
@@ -437,7 +437,7 @@ static enum status judge_nodes(struct maker *maker, uint32_t root)
 	for (size_t i = 0; !builder->status && i < maker->count; i++)
 		maker->nodes[i].live = holds[i];
 	if (!builder->status && !maker->nodes[maker->starts[root]].live)
-		builder_fail(builder, STATUS_INVALID_PARAMS, "nothing fits it: no text can be finished");
+		builder_fail(builder, STATUS_INVALID_PARAMS, "no text matches it: no answer could ever be complete");
 	free(holds);
 	references_finish(&references);
 	return builder->status;

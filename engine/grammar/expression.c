@@ -45,7 +45,7 @@ enum status builder_fail(struct builder *builder, enum status status, const char
 static enum status too_large(struct builder *builder)
 {
 	if (!builder->status && builder->error)
-		error_hint(builder->error, "repeat fewer times, or leave out what may be longer than it must");
+		error_hint(builder->error, "use fewer repetitions, or remove optional parts");
 	return builder_fail(builder, STATUS_LIMIT_EXCEEDED, "the grammar is too large: at most %d steps",
 			    GRAMMAR_NODES);
 }

@@ -99,7 +99,7 @@ static uint32_t take_hex(struct reader *reader, unsigned digits)
 	}
 	reader->at += digits;
 	if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
-		return refuse(reader, "an escape that is no character");
+		return refuse(reader, "an escape that is not a character");
 	return value;
 }
 
@@ -130,7 +130,7 @@ static uint32_t take_character(struct reader *reader)
 		case '^':
 			return (uint32_t)next;
 		default:
-			return refuse(reader, "an escape that is not known");
+			return refuse(reader, "an unknown escape");
 		}
 	}
 	const uint32_t character = utf8_first(reader->text + reader->at, &bytes);
@@ -150,7 +150,7 @@ static uint32_t read_text(struct reader *reader)
 		const uint32_t character = take_character(reader);
 		const unsigned count = utf8_write(character, bytes);
 		if (!character)
-			refuse(reader, "U+0000, which no answer has");
+			refuse(reader, "U+0000, which no answer may contain");
 		if (!failed(reader))
 			list_add(reader->builder, &kids, expression_bytes(reader->builder, bytes, count));
 	}
@@ -175,7 +175,7 @@ static uint32_t read_class(struct reader *reader)
 			high = take_character(reader);
 		}
 		if (high < low)
-			refuse(reader, "a range whose end lies before its beginning");
+			refuse(reader, "a range whose end is before its start");
 		span_list_add(reader->builder, &ranges, low, high);
 	}
 	span_list_settle(&ranges);
@@ -200,7 +200,7 @@ static uint32_t read_atom(struct reader *reader)
 		return expression_span(reader->builder, 1, 0x10FFFF);
 	if (skip(reader, "(")) {
 		if (++reader->depth > EXPRESSION_NESTING)
-			return refuse(reader, "groups too deep in each other");
+			return refuse(reader, "groups that are nested too deeply");
 		const uint32_t out = read_choice(reader);
 		reader->depth--;
 		skip_blanks(reader, true);
@@ -208,7 +208,7 @@ static uint32_t read_atom(struct reader *reader)
 	}
 	if (is_name(peek(reader, 0)))
 		return expression_rule(reader->builder, take_name(reader));
-	return refuse(reader, "something that is not known");
+	return refuse(reader, "an unknown symbol");
 }
 
 static bool take_number(struct reader *reader, uint32_t *out)
@@ -232,9 +232,9 @@ static uint32_t read_counts(struct reader *reader, uint32_t what)
 		most = EXPRESSION_ENDLESS;
 	skip_blanks(reader, false);
 	if ((!some && !comma) || !skip(reader, "}"))
-		return refuse(reader, "counts in braces that are not known");
+		return refuse(reader, "unreadable counts in braces");
 	if (most < least || least > REPEAT_MOST || (most > REPEAT_MOST && most != EXPRESSION_ENDLESS))
-		return refuse(reader, "counts in braces that cannot be");
+		return refuse(reader, "impossible counts in braces");
 	return expression_repeat(reader->builder, what, least, most);
 }
 
@@ -278,20 +278,20 @@ static uint32_t read_choice(struct reader *reader)
 static void read_rule(struct reader *reader)
 {
 	if (!is_name(peek(reader, 0))) {
-		refuse(reader, "no name of a rule where one is due");
+		refuse(reader, "no rule name where one is expected");
 		return;
 	}
 	const uint32_t rule = take_name(reader);
 	skip_blanks(reader, false);
 	if (!failed(reader) && reader->builder->rules[rule].defined)
-		refuse(reader, "a rule that there is already");
+		refuse(reader, "a rule that is already defined");
 	if (!failed(reader) && !skip(reader, "::="))
 		refuse(reader, "no ::= after the name of a rule");
 	if (failed(reader))
 		return;
 	builder_define(reader->builder, rule, read_choice(reader));
 	if (!failed(reader) && peek(reader, 0) >= 0 && !skip(reader, "\n"))
-		refuse(reader, "a ) that nothing opened");
+		refuse(reader, "a ) without a (");
 }
 
 uint32_t gbnf_read(struct builder *builder, const char *text, size_t length)

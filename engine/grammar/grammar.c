@@ -10,7 +10,7 @@ static uint32_t read(struct builder *builder, enum grammar_kind kind, const char
 	uint32_t rule = 0;
 	switch (kind) {
 	case GRAMMAR_UNKNOWN:
-		builder_fail(builder, STATUS_INVALID_PARAMS, "a kind of grammar that is not known");
+		builder_fail(builder, STATUS_INVALID_PARAMS, "an unknown kind of grammar");
 		break;
 	case GRAMMAR_JSON:
 		return schema_any_object(builder);

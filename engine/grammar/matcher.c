@@ -187,8 +187,7 @@ const uint32_t *matcher_allowed(struct matcher *matcher)
 	if (in_trouble(matcher))
 		return NULL;
 	if (is_empty(kept->mask, matcher->vocabulary->words)) {
-		error_set(&matcher->error, STATUS_UNAVAILABLE,
-			  "no token of the model goes on with what the form asks for");
+		error_set(&matcher->error, STATUS_UNAVAILABLE, "no token of the model can continue the requested form");
 		return NULL;
 	}
 	kept->state = matcher->at;

@@ -129,7 +129,7 @@ static uint32_t take_unicode(struct reader *reader)
 		return 0x10000 + ((value - 0xD800) << 10 | (low - 0xDC00));
 	reader->at = after;
 	if (value > LAST_CHARACTER || (value >= 0xD800 && value < 0xE000))
-		return refuse(reader, "a number after \\u that is no character");
+		return refuse(reader, "a number after \\u that is not a character");
 	return value;
 }
 
@@ -151,15 +151,15 @@ static uint32_t take_escape(struct reader *reader)
 	if (next < 0)
 		return refuse(reader, "nothing after \\");
 	if (next >= '1' && next <= '9')
-		return refuse(reader, "a back reference, which no automaton can keep,");
+		return refuse(reader, "a back reference, which is not supported,");
 	if (next == 'k')
-		return refuse(reader, "a back reference, which no automaton can keep,");
+		return refuse(reader, "a back reference, which is not supported,");
 	if (next == 'b' || next == 'B')
 		return refuse(reader, "\\b, which is not supported,");
 	if (next == 'p' || next == 'P')
 		return refuse(reader, "\\p, which is not supported,");
 	if ((next >= 'a' && next <= 'z') || (next >= 'A' && next <= 'Z') || next == '0')
-		return refuse(reader, "an escape that is not known");
+		return refuse(reader, "an unknown escape");
 	return take_character(reader);
 }
 
@@ -193,7 +193,7 @@ static uint32_t read_class(struct reader *reader)
 				high = skip(reader, "\\") ? take_escape(reader) : take_character(reader);
 			}
 			if (high < low)
-				refuse(reader, "a range whose end lies before its beginning");
+				refuse(reader, "a range whose end is before its start");
 			span_list_add(builder, &ranges, low, high);
 		}
 	}
@@ -226,11 +226,11 @@ static uint32_t read_group(struct reader *reader)
 				reader->at++;
 			reader->at += peek(reader, 0) == '>';
 		} else if (!skip(reader, "?:")) {
-			return refuse(reader, "a kind of group that is not known");
+			return refuse(reader, "an unknown kind of group");
 		}
 	}
 	if (++reader->depth > EXPRESSION_NESTING)
-		return refuse(reader, "groups too deep in each other");
+		return refuse(reader, "groups that are nested too deeply");
 	const uint32_t out = read_choice(reader, false);
 	reader->depth--;
 	return failed(reader) || skip(reader, ")") ? out : refuse(reader, "no end of (");
@@ -318,7 +318,7 @@ static uint32_t read_repeated(struct reader *reader)
 	if (least > REPEAT_MOST || (most > REPEAT_MOST && most != EXPRESSION_ENDLESS))
 		return refuse(reader, "something repeated too often");
 	if (most < least)
-		return refuse(reader, "counts that are the wrong way round");
+		return refuse(reader, "counts in the wrong order");
 	return expression_repeat(reader->builder, what, least, most);
 }
 
@@ -370,7 +370,7 @@ uint32_t regex_read(struct builder *builder, const struct regex *regex)
 	struct reader reader = {.builder = builder, .regex = regex};
 	const uint32_t out = read_choice(&reader, true);
 	if (!failed(&reader) && reader.at < regex->length)
-		refuse(&reader, "a ) that nothing opened");
+		refuse(&reader, "a ) without a (");
 	return out;
 }
 

@@ -166,7 +166,7 @@ static bool check_keywords(struct schema *schema, const struct json *json)
 				    (json_bool(one, false) ||
 				     (!json_get(json, "additionalProperties") && !json_get(json, "items")));
 		if (keyword && keyword->is == REFUSED && !closes)
-			schema_refuse(schema, keyword->name, "cannot be kept while an answer is generated");
+			schema_refuse(schema, keyword->name, "cannot be enforced while an answer is generated");
 	}
 	return !failed(schema);
 }
@@ -208,7 +208,7 @@ const struct json *schema_resolve(struct schema *schema, const char *reference)
 	const struct json *at = schema->root;
 	const char *rest = reference + (reference[0] == '#');
 	if (reference[0] != '#' || (rest[0] && rest[0] != '/')) {
-		schema_refuse(schema, "$ref", "names no place in this schema, as #/$defs/NAME does");
+		schema_refuse(schema, "$ref", "does not name a place in this schema, such as #/$defs/NAME");
 		return NULL;
 	}
 	while (at && rest[0] == '/') {
@@ -217,7 +217,7 @@ const struct json *schema_resolve(struct schema *schema, const char *reference)
 		rest += 1 + length;
 	}
 	if (!at)
-		schema_refuse(schema, "$ref", "names what is not there");
+		schema_refuse(schema, "$ref", "names a place that does not exist");
 	return at;
 }
 
@@ -256,9 +256,10 @@ static uint32_t named_values(struct schema *schema, const struct json *json)
 	const struct json *list = json_get(json, "enum"), *only = json_get(json, "const");
 	const unsigned types = json_get(json, "type") ? schema_types(schema, json) : TYPE_ANY | TYPE_INTEGER;
 	if (list && (json_type(list) != JSON_ARRAY || !json_count(list)))
-		return schema_refuse(schema, "enum", "is no list of values");
+		return schema_refuse(schema, "enum", "is not a list of values");
 	if (schema_constrains(json, apart))
-		return schema_refuse(schema, list ? "enum" : "const", "stands beside other keywords than type");
+		return schema_refuse(schema, list ? "enum" : "const",
+				     "cannot be combined with keywords other than type");
 	const size_t most = list ? json_count(list) : 1;
 	struct words words = {.items = calloc(most, sizeof(*words.items))};
 	struct buffer *texts = calloc(most, sizeof(*texts));
@@ -300,7 +301,7 @@ static uint32_t any_of(struct schema *schema, const struct json *json, const cha
 	struct list choices = {0};
 	char index[24];
 	if (json_type(options) != JSON_ARRAY || !json_count(options))
-		return schema_refuse(schema, keyword, "is no list of schemas");
+		return schema_refuse(schema, keyword, "is not a list of schemas");
 	if (!strcmp(keyword, "oneOf") && json_count(options) > SCHEMA_OPTIONS)
 		return schema_refuse(schema, keyword, "has too many options: 64 at most");
 	const size_t place = schema_enter(schema, keyword);
@@ -311,7 +312,7 @@ static uint32_t any_of(struct schema *schema, const struct json *json, const cha
 		for (const struct json *other = json_next(one); other && !strcmp(keyword, "oneOf") && !failed(schema);
 		     other = json_next(other))
 			if (!schema_disjoint(schema, one, other))
-				schema_refuse(schema, "oneOf", "has options that may overlap: anyOf is kept");
+				schema_refuse(schema, "oneOf", "has options that may overlap; use anyOf");
 		const struct json *whole = failed(schema) ? NULL : with_base(schema, base, one);
 		if (whole)
 			list_add(schema->builder, &choices, schema_value(schema, whole));
@@ -329,7 +330,7 @@ static uint32_t all_of(struct schema *schema, const struct json *json)
 	const struct json *options = json_get(json, "allOf");
 	const struct json *whole = schema_without(schema, json, apart);
 	if (json_type(options) != JSON_ARRAY || !json_count(options))
-		return schema_refuse(schema, "allOf", "is no list of schemas");
+		return schema_refuse(schema, "allOf", "is not a list of schemas");
 	const size_t place = schema_enter(schema, "allOf");
 	for (const struct json *one = json_first(options); one && whole && !failed(schema); one = json_next(one))
 		whole = with_base(schema, whole, one);
@@ -379,7 +380,8 @@ uint32_t schema_value(struct schema *schema, const struct json *json)
 	if (!check_keywords(schema, json))
 		return 0;
 	if (++schema->depth > SCHEMA_NESTING) {
-		builder_fail(schema->builder, STATUS_LIMIT_EXCEEDED, "the schema is too deep at #%s", schema->path);
+		builder_fail(schema->builder, STATUS_LIMIT_EXCEEDED, "the schema is nested too deeply at #%s",
+			     schema->path);
 		return 0;
 	}
 	const char *reference = json_get_string(json, "$ref", NULL);

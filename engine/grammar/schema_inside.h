@@ -77,7 +77,7 @@ uint32_t schema_object(struct schema *schema, const struct json *json);
 uint32_t schema_array(struct schema *schema, const struct json *json);
 uint32_t schema_text(struct schema *schema, const struct json *json);
 uint32_t schema_number(struct schema *schema, const struct json *json, bool whole);
-// A count that a keyword gives, `fallback` without it; what is no count is refused.
+// A count that a keyword gives, `fallback` without it; what is not a count is refused.
 uint32_t schema_count(struct schema *schema, const struct json *json, const char *keyword, uint32_t fallback);
 
 // ---- schema_merge.c ----

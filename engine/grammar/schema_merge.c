@@ -158,7 +158,7 @@ const struct json *schema_merge(struct schema *schema, const struct json *a, con
 	while (b && json_get_string(b, "$ref", NULL) && !schema->builder->status) {
 		static const char *const reference[] = {"$ref", NULL};
 		if (++turns > SCHEMA_NESTING || schema_constrains(b, reference)) {
-			schema_refuse(schema, "$ref", "cannot be combined with what stands beside it");
+			schema_refuse(schema, "$ref", "cannot be combined with the keywords beside it");
 			return NULL;
 		}
 		b = schema_resolve(schema, json_get_string(b, "$ref", ""));

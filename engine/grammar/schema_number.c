@@ -127,7 +127,7 @@ static uint32_t numbers(struct schema *schema, const struct bounds *bounds)
 	const double low = fmax(bounds->low, -most), high = fmin(bounds->high, most);
 	if (low != floor(low) || high != floor(high))
 		return schema_refuse(schema, low != floor(low) ? "minimum" : "maximum",
-				     "of a number is kept where it is whole");
+				     "is supported for integers only");
 	uint32_t out = high >= 0 ? fractions(builder, low > 0 ? (int64_t)low : 0, (int64_t)high,
 					     bounds->above && low == bounds->low && low >= 0,
 					     bounds->below && high == bounds->high)
@@ -167,7 +167,7 @@ uint32_t schema_number(struct schema *schema, const struct json *json, bool whol
 	bounds.low = bounds.above ? above : bounds.low;
 	bounds.high = bounds.below ? below : bounds.high;
 	if (json_get(json, "multipleOf") && step != 1)
-		return schema_refuse(schema, "multipleOf", "cannot be kept while an answer is generated");
+		return schema_refuse(schema, "multipleOf", "cannot be enforced while an answer is generated");
 	if (schema->builder->status)
 		return 0;
 	if (json_get(json, "multipleOf"))

@@ -17,7 +17,8 @@ uint32_t schema_count(struct schema *schema, const struct json *json, const char
 	if (!count)
 		return fallback;
 	if (!(value >= 0 && value <= GRAMMAR_NODES) || value != (double)(uint32_t)value)
-		schema_refuse(schema, keyword, value > GRAMMAR_NODES ? "is more than can be counted" : "is no count");
+		schema_refuse(schema, keyword,
+			      value > GRAMMAR_NODES ? "is more than can be counted" : "is not a count");
 	return failed(schema) ? 0 : (uint32_t)value;
 }
 
@@ -85,7 +86,7 @@ static uint32_t other_rest(struct schema *schema, const struct words *names, siz
 	struct list choices = {0}, firsts = {0};
 	bool ends = false;
 	if (depth > SCHEMA_PATH_BYTES) {
-		schema_refuse(schema, "additionalProperties", "stands beside names that are too long");
+		schema_refuse(schema, "additionalProperties", "cannot be combined with names that are too long");
 		return 0;
 	}
 	for (size_t i = 0, end; i < names->count && !failed(schema); i = end) {
@@ -201,9 +202,9 @@ static size_t add_unnamed(struct schema *schema, const struct json *json, struct
 	     one = json_next(one)) {
 		const char *name = json_string(one, NULL);
 		if (!name)
-			schema_refuse(schema, "required", "is no list of names");
+			schema_refuse(schema, "required", "is not a list of names");
 		else if (!json_get(properties, name) && json_type(other) == JSON_BOOL && !json_bool(other, true))
-			schema_refuse(schema, "required", "names a property that additionalProperties does not let in");
+			schema_refuse(schema, "required", "names a property that additionalProperties forbids");
 		else if (!json_get(properties, name))
 			members[count++] = (struct member){
 				.expression = member(schema, name_of(schema, name),
@@ -225,7 +226,7 @@ uint32_t schema_object(struct schema *schema, const struct json *json)
 	if (properties && json_type(properties) != JSON_OBJECT)
 		return schema_refuse(schema, "properties", "is no object");
 	if (required && json_type(required) != JSON_ARRAY)
-		return schema_refuse(schema, "required", "is no list of names");
+		return schema_refuse(schema, "required", "is not a list of names");
 	if (json_count(properties) > SCHEMA_MEMBERS || json_count(required) > SCHEMA_MEMBERS)
 		return schema_refuse(schema, json_count(properties) > SCHEMA_MEMBERS ? "properties" : "required",
 				     "has too many names: 800 at most");
@@ -322,9 +323,9 @@ uint32_t schema_array(struct schema *schema, const struct json *json)
 		items = json_get(json, "additionalItems");
 	}
 	if (listed && json_type(listed) != JSON_ARRAY)
-		return schema_refuse(schema, "prefixItems", "is no list of schemas");
+		return schema_refuse(schema, "prefixItems", "is not a list of schemas");
 	if (json_get_bool(json, "uniqueItems", false) && array.most > 1)
-		return schema_refuse(schema, "uniqueItems", "cannot be kept while an answer is generated");
+		return schema_refuse(schema, "uniqueItems", "cannot be enforced while an answer is generated");
 	if (array.most < array.least)
 		return schema_refuse(schema, "maxItems", "is less than minItems");
 	const size_t place = schema_enter(schema, "items");

@@ -53,9 +53,10 @@ uint32_t schema_text(struct schema *schema, const struct json *json)
 	const uint32_t most = schema_count(schema, json, "maxLength", EXPRESSION_ENDLESS);
 	uint32_t body;
 	if (pattern && (format || least || most != EXPRESSION_ENDLESS))
-		return schema_refuse(schema, "pattern", "stands beside a format or a length: let the pattern count");
+		return schema_refuse(schema, "pattern",
+				     "cannot be combined with a format or a length; put these into the pattern");
 	if (format && (least || most != EXPRESSION_ENDLESS))
-		return schema_refuse(schema, "format", "stands beside a length");
+		return schema_refuse(schema, "format", "cannot be combined with a length");
 	if (most < least)
 		return schema_refuse(schema, "maxLength", "is less than minLength");
 	if (pattern) {

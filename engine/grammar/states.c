@@ -68,8 +68,8 @@ static void out_of_memory(struct states *states)
 
 static void too_much(struct states *states)
 {
-	error_hint(&states->error, "write it so that fewer of its parts begin alike");
-	error_set(&states->error, STATUS_LIMIT_EXCEEDED, "the grammar is too ambiguous to be kept to");
+	error_hint(&states->error, "rewrite it so that fewer alternatives begin alike");
+	error_set(&states->error, STATUS_LIMIT_EXCEEDED, "the grammar is too ambiguous");
 }
 
 static uint32_t hash_of(uint64_t a, uint64_t b)

@@ -80,7 +80,7 @@ static enum status refuse_vocabulary(struct model_opening *opening)
 {
 	if (gguf_tensor_count(opening->gguf))
 		return STATUS_OK;
-	error_set(opening->error, STATUS_UNAVAILABLE, "the file has no weights: it is a vocabulary, or a header alone");
+	error_set(opening->error, STATUS_UNAVAILABLE, "the file has no weights: it is only a vocabulary or a header");
 	error_hint(opening->error, "add the model's own file");
 	return STATUS_UNAVAILABLE;
 }
@@ -91,7 +91,7 @@ static enum status read_family(struct model_opening *opening)
 	char word[MODEL_WORD_BYTES], what[MODEL_WORD_BYTES + 32];
 	if (!gguf_get_text(opening->gguf, "general.architecture", &name))
 		return error_set(opening->error, STATUS_INVALID_PARAMS,
-				 "the model file does not say its family (general.architecture)");
+				 "the model file does not name its architecture (general.architecture)");
 	for (enum model_family family = FAMILY_UNKNOWN + 1; family < FAMILY_COUNT; family++)
 		if (model_text_is(&name, model_family_name(family)))
 			opening->shape->family = family;
@@ -102,7 +102,7 @@ static enum status read_family(struct model_opening *opening)
 	opening->architecture = architecture_of(opening->shape->family);
 	struct gguf_text type;
 	if (gguf_get_text(opening->gguf, "general.type", &type) && !model_text_is(&type, "model"))
-		return error_set(opening->error, STATUS_UNAVAILABLE, "the file is no whole model, but of type %s",
+		return error_set(opening->error, STATUS_UNAVAILABLE, "the file is not a whole model but of type %s",
 				 model_shown(&type, word));
 	return STATUS_OK;
 }
@@ -173,7 +173,7 @@ static enum status read_window(struct model_opening *opening)
 	if (!there && architecture->needs_window)
 		return error_set(opening->error, STATUS_INVALID_PARAMS, "the model file does not say %s", key);
 	if (!(window >= 0) || window > LIMIT_MODEL_CONTEXT || window != floor(window))
-		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is no count of positions", key);
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is not a count of positions", key);
 	// As long as the context: nothing is out of sight, but layers that slide may turn by a base of their own.
 	if (window <= 0 || (window >= context && architecture->local_base <= 0))
 		return STATUS_OK;
@@ -197,7 +197,7 @@ static enum status read_scale(struct model_opening *opening, const char *name, d
 	const char *key = model_key(opening, name);
 	gguf_get_number(opening->gguf, key, out);
 	if (!(*out >= 1e-6) || *out > 1e6)
-		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is no number from 0.000001 to 1000000",
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is not a number from 0.000001 to 1000000",
 				 key);
 	return STATUS_OK;
 }

@@ -18,7 +18,7 @@ static enum status read_positive(struct model_opening *opening, const char *name
 	const char *key = model_key(opening, name);
 	gguf_get_number(opening->gguf, key, out);
 	if (!(*out > 0) || *out > 1e12)
-		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is no positive number", key);
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is not a positive number", key);
 	return STATUS_OK;
 }
 
@@ -70,7 +70,7 @@ static enum status scale_rope(struct model_opening *opening, double base)
 	if (!(factor != 0)) // not given
 		factor = before;
 	if (!(factor > 0) || factor > 1e6)
-		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is no positive number", opening->key);
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is not a positive number", opening->key);
 	if (model_text_is(&type, "longrope") && gguf_find(opening->gguf, LONG_FACTORS))
 		return STATUS_OK; // by its factors
 	if (model_text_is(&type, "yarn"))

@@ -380,7 +380,7 @@ static enum status rank_pieces(struct tokenizer *tokenizer, const struct gguf *g
 	for (uint32_t i = 0; i < tokenizer->count && !status; i++) {
 		scored[i].token = i;
 		if (!gguf_array_number(gguf, KEY "scores", i, &scored[i].score) || isnan(scored[i].score))
-			status = error_set(error, STATUS_INVALID_PARAMS, KEY "scores: that of token %u is no number",
+			status = error_set(error, STATUS_INVALID_PARAMS, KEY "scores: that of token %u is not a number",
 					   i);
 	}
 	if (!status) {
@@ -471,9 +471,9 @@ static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *ggu
 		return STATUS_OK;
 	enum status status = STATUS_OK;
 	if (model.length != 4 || memcmp(model.bytes, "gpt2", 4)) {
-		status = error_set(error, STATUS_UNAVAILABLE, "a tokenizer of the kind \"%s\" is not known",
+		status = error_set(error, STATUS_UNAVAILABLE, "the tokenizer \"%s\" is not supported",
 				   shown(&model, word));
-		error_hint(error, "known are llama and gpt2");
+		error_hint(error, "llama and gpt2 are supported");
 	} else if (!gguf_get_text(gguf, KEY "pre", &pre)) {
 		status = error_set(error, STATUS_UNAVAILABLE,
 				   "the file does not say how text is cut into words (" KEY "pre)");
@@ -481,7 +481,7 @@ static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *ggu
 	} else {
 		tokenizer->words = pre_tokenizer_find(pre.bytes, pre.length);
 		if (!tokenizer->words) {
-			status = error_set(error, STATUS_UNAVAILABLE, "the pre-tokenizer \"%s\" is not known",
+			status = error_set(error, STATUS_UNAVAILABLE, "the pre-tokenizer \"%s\" is not supported",
 					   shown(&pre, word));
 			error_hint(error, "known are %s", pre_tokenizer_names());
 		}

@@ -67,8 +67,7 @@ enum status home_choose(struct home *home, struct error *error)
 		error_hint(
 			error,
 			"exogpu node --join HOST:PORT --ticket TICKET, or --join auto for any that announces itself");
-		return error_set(error, STATUS_FORBIDDEN, "this node is not in the cluster at %.100s any more",
-				 address);
+		return error_set(error, STATUS_FORBIDDEN, "this node is no longer in the cluster at %.100s", address);
 	}
 	home->find = true;
 	return join_check(options->ticket, options->accept_code, error); // before a search that would be in vain
@@ -139,7 +138,7 @@ static enum status join_server(struct meeting *meeting, bool *away, struct error
 		return STATUS_OK;
 	}
 	if (credentials->joined)
-		log_warning("node", "this node's certificate expired at %s: it must join anew",
+		log_warning("node", "this node's certificate expired at %s: it must join again",
 			    clock_format(credentials->not_after_ms, at));
 	const struct join_params params = {.loop = meeting->params.loop,
 					   .contract = meeting->params.contract,

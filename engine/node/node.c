@@ -424,7 +424,7 @@ static void server_gone(void *arg, enum status status, const char *why)
 	const bool remote = node->home.host[0];
 	if (status && remote)
 		log_error("node",
-			  "ending: %s; to come back it must join anew: exogpu node --join HOST:PORT --ticket TICKET",
+			  "ending: %s; to come back it must join again: exogpu node --join HOST:PORT --ticket TICKET",
 			  why);
 	else
 		log_info("node", "ending: %s", why);

@@ -118,7 +118,7 @@ static void judge(const struct discovery *discovery, const struct heard_service 
 	if (fault)
 		is(verdict, "damaged", "%s", fault);
 	else if (server && (!service->port || !service->address_count))
-		is(verdict, "damaged", "it does not say where it is");
+		is(verdict, "damaged", "it does not give its address");
 	else if (server)
 		judge_server(discovery, service, verdict);
 	else {

@@ -53,7 +53,7 @@ static void line_destroy(struct line **pointer)
 	if (left)
 		net_conn_close(link->conn, CLOSE_SHUTDOWN, "the server shuts down");
 	else
-		net_conn_close(link->conn, CLOSE_ENDED, "the worker is ended");
+		net_conn_close(link->conn, CLOSE_ENDED, "the worker was ended");
 }
 
 struct worker_link *worker_link_create(struct tenancy *tenants, const char *node_id)

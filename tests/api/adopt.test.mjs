@@ -148,7 +148,7 @@ db.commit()`, join(cluster.data, "state.db"), instance_id]);
 			await clear();
 		});
 
-	test("a server on a copy of its data from before, and an instance that was deleted: the worker is ended", async () => {
+	test("a server on a copy of its data from before, and an instance that was deleted: the worker was ended", async () => {
 		const kept = `${cluster.data}.before`;
 		await cluster.server.stop();
 		copy(cluster.data, kept);

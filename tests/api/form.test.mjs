@@ -147,7 +147,7 @@ describe("response_format", () => {
 			[schemaOf({ type: "array", uniqueItems: true }), /uniqueItems/],
 			[schemaOf({ $ref: "#/$defs/a" }), /\$ref/],
 			[schemaOf({ pattern: "(?<!a)b" }), /lookaround/],
-			[{ type: "grammar", grammar: "root ::= root" }, /root|nothing fits/],
+			[{ type: "grammar", grammar: "root ::= root" }, /root|no text matches/],
 			[{ type: "grammar", grammar: "" }, /no rule root/],
 			[{ type: "regex", regex: "(" }, /no end of \(/],
 			[{ type: "regex", regex: "([a-z]{9000}\\.){90000}[a-z]{90000}[a-z]{90000}[a-z]{90000}" }, /too large/],

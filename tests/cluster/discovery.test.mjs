@@ -59,7 +59,7 @@ describe("finding each other", { skip: missing ?? false }, () => {
 		b.link("down");
 		node = startNode(b, ["--accept-code"]);
 		await node.said(/looking for a server on the local networks \(0 interfaces\)/);
-		await node.said(/nothing can be heard here: no network interface is up/);
+		await node.said(/discovery does not work here: no network interface is up/);
 		// Its address of IPv6 is not to be used for the next minutes, which is no reason to say that nothing works.
 		b.probes(200);
 		b.link("up");
@@ -103,7 +103,7 @@ describe("finding each other", { skip: missing ?? false }, () => {
 		assert.match(alone.stdout, /^b \(\w+\): a node that has joined this cluster$/m);
 		const nobody = await ended(c.spawn("unshare", ["-n", process.env.EXOGPU_BINARY, "discover", "--for", "1s", "--data", temporary()]));
 		assert.equal(nobody.code, 1);
-		assert.match(nobody.stderr, /nothing can be heard here: no network interface is up/);
+		assert.match(nobody.stderr, /discovery does not work here: no network interface is up/);
 	});
 
 	test("what the server tells people to open and to join is an address, as this network has no names", async () => {
@@ -129,9 +129,9 @@ describe("finding each other", { skip: missing ?? false }, () => {
 		const removed = await first.cli("nodes", "remove", "c");
 		assert.deepEqual([removed.code, removed.stdout], [0, `removed ${guestId}\n`], removed.stderr);
 		const { code, stderr } = await ended(guest);
-		assert.deepEqual([code, /the cluster has removed this node; to come back it must join anew/.test(stderr)], [1, true], stderr);
+		assert.deepEqual([code, /the cluster has removed this node; to come back it must join again/.test(stderr)], [1, true], stderr);
 		const again = await ended(startNode(c, ["--accept-code"], guest.data));
-		assert.match(again.stderr, /is not in the cluster at \S+ any more; .*--join auto/);
+		assert.match(again.stderr, /is no longer in the cluster at \S+; .*--join auto/);
 		const back = startNode(c, ["--accept-code", "--join", "auto"], guest.data);
 		assert.equal(await approve(back), guestId, "it is the same node");
 		assert.equal((await first.cli("nodes", "remove", guestId)).code, 0);

@@ -260,7 +260,7 @@ static void conn_greeted(struct link_conn *conn, struct link *link)
 	link_route_read(&link->route, link->path.local, "");
 	link_measures_up(link);
 	log_info("node", "a direct link to %.128s, at %s by %s (%s)", link->name, link->path.remote,
-		 link->route.interface[0] ? link->route.interface : "an interface without a name", link->route.class);
+		 link->route.interface[0] ? link->route.interface : "an unnamed interface", link->route.class);
 	links_changed(conn->links);
 }
 
@@ -278,12 +278,12 @@ static enum status hello(void *arg, const struct message *message, struct error 
 	if (is_greeted(conn))
 		return STATUS_OK;
 	if (protocol != PROTOCOL)
-		snprintf(why, sizeof why, "it speaks version %lld of links, this node %d: bring both to one version",
+		snprintf(why, sizeof why, "it uses link version %lld, this node %d: install the same version on both",
 			 (long long)protocol, PROTOCOL);
 	else if (strcmp(node_id, conn->node_id) != 0)
-		snprintf(why, sizeof why, "it says that it is another node than its certificate does");
+		snprintf(why, sizeof why, "it claims to be another node than its certificate says");
 	else if (!link)
-		snprintf(why, sizeof why, "the server has not told of it");
+		snprintf(why, sizeof why, "the server has not announced it");
 	else {
 		conn_greeted(conn, link);
 		return STATUS_OK;
@@ -329,7 +329,7 @@ static void take_message(struct link_conn *conn, const uint8_t *head, size_t hea
 	else if (!is_greeted(conn))
 		link_conn_end(conn, "it does not begin with peer.hello");
 	else if (heard == RPC_REFUSED && error.status != STATUS_METHOD_NOT_FOUND) // a newer version may have more
-		link_conn_end(conn, "what it sends does not fit the contract");
+		link_conn_end(conn, "its message breaks the contract");
 }
 
 static void not_busy(struct link_conn *conn)
@@ -376,9 +376,9 @@ static void conn_opened(void *user, struct net_peer *peer, const struct net_cert
 	if (!why && conn->link && strcmp(conn->node_id, conn->link->peer_id) != 0)
 		why = "another node answers there";
 	else if (!why && !links_find(links, conn->node_id))
-		why = "the server has not told of it";
+		why = "the server has not announced it";
 	else if (!why && !conn->link && strcmp(conn->node_id, links->node_id) >= 0)
-		why = "it is not for it to dial";
+		why = "the other side should have dialled";
 	if (why) {
 		refuse(conn, why);
 		return;
@@ -514,7 +514,7 @@ static struct link *add(struct links *links, const char *peer_id)
 	link_init(link, links, peer_id);
 	link->dials = strcmp(links->node_id, peer_id) < 0;
 	link->next_channel = link->dials ? 0 : 1;
-	say_down(link, link->dials ? "not dialled yet" : "waits for the other node to dial");
+	say_down(link, link->dials ? "not dialled yet" : "waiting for the other node to dial");
 	link->next = links->first;
 	links->first = link;
 	return link;

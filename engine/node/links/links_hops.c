@@ -453,7 +453,7 @@ void link_hop_destroy(struct link_hop **pointer)
 	if (hop->destroyed)
 		return;
 	if (hop->state == HOP_ANSWER || hop->state == HOP_ASKED || hop->state == HOP_OPEN)
-		send_close(hop->link, hop->channel, "it is not needed any more");
+		send_close(hop->link, hop->channel, "it is no longer needed");
 	unlink_hop(hop);
 }
 

@@ -346,7 +346,7 @@ enum status link_serve_burst(void *arg, const struct message *message, struct er
 	measures->heard_bytes += conn->body ? net_frame_bytes(conn->body) : 0;
 	(void)refusal;
 	if (!links_hops_quiet(link->links)) {
-		error_set(&error, STATUS_UNAVAILABLE, "a model has data under way here");
+		error_set(&error, STATUS_UNAVAILABLE, "a model is transferring data here");
 		link_answer(link, message->method, message->id, NULL, &error);
 		return STATUS_PENDING;
 	}

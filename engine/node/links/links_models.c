@@ -40,7 +40,7 @@ static void read_answered(struct link *link, const struct link_answer *answer)
 	if (answer->error)
 		error = *answer->error;
 	else if (!answer->body || net_frame_bytes(answer->body) != read.bytes)
-		error_set(&error, STATUS_INVALID_REQUEST, "it sent another number of bytes than it was asked for");
+		error_set(&error, STATUS_INVALID_REQUEST, "it sent a wrong number of bytes");
 	read.done(read.context, error.status ? NULL : answer->body, error.status ? &error : NULL);
 }
 
@@ -166,7 +166,7 @@ enum status link_serve_piece(void *conn, const struct message *message, struct e
 		links->params.read_model(links->params.arg, request);
 		return STATUS_PENDING;
 	}
-	error_set(&error, STATUS_UNAVAILABLE, "this node has better to do than to give parts of models");
+	error_set(&error, STATUS_UNAVAILABLE, "this node is too busy to serve parts of models");
 	link_answer(link, message->method, message->id, NULL, &error);
 	return STATUS_PENDING;
 }

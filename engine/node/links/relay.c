@@ -167,7 +167,7 @@ void relay_destroy(struct relay **pointer)
 	if (!relay)
 		return;
 	drop_stream(relay);
-	close_conn(relay, CLOSE_ENDED, "the worker is ended");
+	close_conn(relay, CLOSE_ENDED, "the worker was ended");
 	relay_let_go(pointer);
 }
 
@@ -187,10 +187,10 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 					.holder = body};
 	enum status status = net_conn_send_parts(relay->conn, &parts);
 	if (status) {
-		log_warning("node", "what worker %s says cannot be passed on: %s", relay->worker_id,
+		log_warning("node", "messages of worker %s cannot be forwarded: %s", relay->worker_id,
 			    status_text(status));
 		drop_stream(relay);
-		close_conn(relay, CLOSE_ENDED, "the worker's messages cannot be passed on");
+		close_conn(relay, CLOSE_ENDED, "the worker's messages cannot be forwarded");
 	} else if (!relay->server_full && net_conn_queued_bytes(relay->conn) > LIMIT_STREAM_FULL_BYTES) {
 		relay->server_full = true;
 		look_whether_to_read(relay);
@@ -217,10 +217,10 @@ static void from_server(void *user, struct net_conn *conn, const uint8_t *bytes,
 					 parts.body_bytes);
 	net_frame_unref(&parts.holder);
 	if (status) {
-		log_warning("node", "what the server sends to worker %s cannot be passed on: %s", relay->worker_id,
+		log_warning("node", "the server's messages to worker %s cannot be forwarded: %s", relay->worker_id,
 			    status_text(status));
 		drop_stream(relay);
-		close_conn(relay, CLOSE_PROTOCOL, "what came cannot be passed on");
+		close_conn(relay, CLOSE_PROTOCOL, "its messages cannot be forwarded");
 	} else if (!relay->worker_full && net_stream_queued(relay->stream) > LIMIT_STREAM_FULL_BYTES) {
 		relay->worker_full = true;
 		net_conn_pause(conn);
@@ -264,9 +264,9 @@ static void opened(void *user, struct net_conn *conn)
 		hold_conn(relay, true);
 	if (relay->over || say_hello(relay)) {
 		relay->over = true;
-		net_conn_close(conn, CLOSE_ENDED, "the worker is ended");
+		net_conn_close(conn, CLOSE_ENDED, "the worker was ended");
 	} else if (relay->left) {
-		net_conn_close(conn, CLOSE_ENDED, "the server was cut off");
+		net_conn_close(conn, CLOSE_ENDED, "the connection to the server was cut");
 	} else {
 		look_whether_to_read(relay);
 	}
@@ -323,7 +323,7 @@ void relay_leave(struct relay *relay)
 	relay->left = true;
 	look_whether_to_read(relay);
 	if (relay->conn)
-		net_conn_close(relay->conn, CLOSE_ENDED, "the server was cut off");
+		net_conn_close(relay->conn, CLOSE_ENDED, "the connection to the server was cut");
 }
 
 void relay_return(struct relay *relay)

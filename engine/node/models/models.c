@@ -191,7 +191,7 @@ static void conn_opened(void *user, struct net_conn *conn)
 	struct fetch *fetch = user;
 	fetch->conn = conn;
 	if (fetch->over)
-		net_conn_close(conn, CLOSE_DONE, "it is not needed any more");
+		net_conn_close(conn, CLOSE_DONE, "it is no longer needed");
 	else
 		node_models_ask_more(fetch);
 }
@@ -202,8 +202,7 @@ static void conn_closed(void *user, struct net_conn *conn, int code)
 	char why[128];
 	fetch->conn = NULL;
 	fetch->dialled = false;
-	snprintf(why, sizeof(why), conn ? "the connection that the model came by ended (%d)" : NET_NOTHING_ANSWERS,
-		 code);
+	snprintf(why, sizeof(why), conn ? "the connection for the model ended (%d)" : NET_NOTHING_ANSWERS, code);
 	if (fetch->ended)
 		release(fetch);
 	else if (!fetch->over)
@@ -249,7 +248,7 @@ static void tick(void *arg)
 		fetch->told = now;
 	}
 	if (fetch->dialled && !fetch->over && clock_steady_ms() - fetch->moved_ms > STALL_MS)
-		fail(fetch, STATUS_TIMEOUT, "nothing of the model came for 60 s");
+		fail(fetch, STATUS_TIMEOUT, "no data of the model arrived for 60 s");
 }
 
 static void checked(struct fetch *fetch, const struct job *job)
@@ -372,13 +371,13 @@ static struct model *need(struct node_models *models, const char *id, struct err
 	for (model = models->models; model; model = model->next)
 		count++;
 	if (!is_file_name(id)) {
-		error_set(error, STATUS_INVALID_PARAMS, "a model's id here is of letters, digits, _ and -");
+		error_set(error, STATUS_INVALID_PARAMS, "a model's id may have letters, digits, _ and - only");
 		return NULL;
 	}
 	if (count < LIMIT_MODELS)
 		model = calloc(1, sizeof(*model));
 	if (!model) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "the node knows %zu models, and takes no more", count);
+		error_set(error, STATUS_LIMIT_EXCEEDED, "the node knows %zu models, which is its limit", count);
 		return NULL;
 	}
 	snprintf(model->id, sizeof(model->id), "%s", id);
@@ -420,7 +419,7 @@ void node_models_fetch(struct node_models *models, struct uplink_call *call)
 	struct model *model = need(models, json_get_string(call->params, "model_id", ""), &error);
 	struct fetch *fetch = model && count < LIMIT_MODEL_FETCHES ? calloc(1, sizeof(*fetch)) : NULL;
 	if (!fetch)
-		error_set(&error, STATUS_LIMIT_EXCEEDED, "the node fetches %zu models, and takes no more", count);
+		error_set(&error, STATUS_LIMIT_EXCEEDED, "the node is fetching %zu models, which is its limit", count);
 	else if (read_ranges(&fetch->wanted, call->params, &error)) {
 		release(fetch);
 		fetch = NULL;

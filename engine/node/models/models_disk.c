@@ -120,8 +120,8 @@ static enum status make_room(const struct model_disk *disk, uint64_t lacking, st
 		if (unused.bytes >= short_of && unused.oldest[0] && delete_model(disk, unused.oldest))
 			continue;
 		error_set(error, STATUS_LIMIT_EXCEEDED,
-			  "the model does not fit on the node's disk, at %.100s: %s are to come, %s are to stay free, "
-			  "and there are %s",
+			  "the model does not fit on the node's disk, at %.100s: %s are needed, %s must stay free, and "
+			  "%s are free",
 			  disk->folder, SIZE_TEXT(lacking), SIZE_TEXT((uint64_t)spare),
 			  SIZE_TEXT((uint64_t)free_bytes));
 		error_hint(error, "free %s on that disk",
@@ -215,7 +215,7 @@ static enum status check_span(struct model_disk *disk, const struct model_wanted
 		const uint64_t first = piece->at.offset > span->offset ? piece->at.offset : span->offset,
 			       last = piece->at.offset + piece->at.bytes;
 		if (atomic_load(wanted->given_up))
-			return error_set(error, STATUS_UNAVAILABLE, "the fetch was given up");
+			return error_set(error, STATUS_UNAVAILABLE, "the download was cancelled");
 		if (!piece->checked && !holds(disk, piece, room)) {
 			log_warning("node", "%s: %llu bytes at %llu are not what was fetched, and are fetched anew",
 				    disk->part, (unsigned long long)piece->at.bytes,

@@ -42,7 +42,7 @@ static void ask(struct piece *piece, bool digest)
 	json_destroy(&id);
 	buffer_finish(&head);
 	if (status)
-		fail(fetch, status, "the server cannot be asked for the model");
+		fail(fetch, status, "the server cannot be reached for the model");
 }
 
 void node_models_ask_more(struct fetch *fetch)
@@ -160,7 +160,7 @@ void node_models_take_answer(void *user, struct net_conn *conn, const uint8_t *b
 	if (!status) {
 		answered(piece, parts.holder);
 	} else {
-		error_set(&error, status, "what came of the model cannot be taken: %s", status_text(status));
+		error_set(&error, status, "the received part of the model cannot be used: %s", status_text(status));
 		node_models_fail(fetch, &error);
 	}
 	message_finish(&message);

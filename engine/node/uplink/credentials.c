@@ -178,7 +178,8 @@ enum status credentials_load(struct credentials *credentials, const char *folder
 	if (complete && !fault.message[0]) {
 		credentials->joined = known && fit(credentials);
 		if (!credentials->joined)
-			log_warning("node", "what %s holds does not belong together: this node must join anew", folder);
+			log_warning("node", "the files in %s do not belong together: this node must join again",
+				    folder);
 	}
 	free(server);
 	wipe(&pair);
@@ -265,8 +266,9 @@ void credentials_request_finish(struct credentials_request *request)
 
 static enum status wrong(struct error *error, const char *what)
 {
-	error_set(error, STATUS_INVALID_PARAMS, "what the server grants cannot be used: %s", what);
-	error_hint(error, "this is not the server that was met, or a fault of it; nothing was kept");
+	error_set(error, STATUS_INVALID_PARAMS, "the certificate from the server cannot be used: %s", what);
+	error_hint(error,
+		   "this is not the server that this node first met, or the server is faulty; nothing was stored");
 	return STATUS_INVALID_PARAMS;
 }
 
@@ -282,9 +284,9 @@ static enum status check_grant(const struct credentials_grant *grant, struct err
 		status = wrong(error, "it holds no certificate");
 	else if (grant->authority_sha256 && (X509_digest(authority, EVP_sha256(), digest, NULL) != 1 ||
 					     memcmp(digest, grant->authority_sha256, sizeof digest) != 0))
-		status = wrong(error, "its authority is not the one that was met");
+		status = wrong(error, "its authority is not the one first met");
 	else if (X509_verify(certificate, X509_get0_pubkey(authority)) != 1)
-		status = wrong(error, "the certificate is not of its authority");
+		status = wrong(error, "the certificate was not issued by its authority");
 	else if (X509_check_private_key(certificate, key) != 1)
 		status = wrong(error, "the certificate is for another key");
 	else if (!has_uri(certificate, uri))

@@ -62,8 +62,8 @@ static const char *fault_of(const struct find *find, const struct heard_service 
 	if (find->fingerprint[0] && strcmp(presence->fingerprint, find->fingerprint) != 0)
 		return "another cluster than the ticket's";
 	if (!service->port)
-		return "it does not say at which port it is";
-	return service->address_count ? NULL : "it does not say where it is";
+		return "it does not give its port";
+	return service->address_count ? NULL : "it does not give its address";
 }
 
 static bool is_said(struct find *find, const char *name)
@@ -164,7 +164,7 @@ static void say_quiet(struct find *find)
 	char why[NET_MULTICAST_WHY_BYTES];
 	const bool works = net_browser_works(find->browser, why);
 	if (!works && !find->quiet_said)
-		log_warning("node", "nothing can be heard here: %s", why);
+		log_warning("node", "discovery does not work here: %s", why);
 	find->quiet_said = !works;
 }
 

@@ -38,7 +38,7 @@ static const char *explain(const struct heard_service *service)
 	if (!strcmp(presence->role, "server"))
 		return service->port && service->address_count
 			       ? "a server; exogpu node --join ADDRESS joins it, at the address above"
-			       : "it does not say where it is";
+			       : "it does not give its address";
 	return presence->cluster_id[0] ? "a node that has joined this cluster" : "a node that has not joined a cluster";
 }
 
@@ -158,7 +158,7 @@ static int report(const struct cli_arguments *arguments, const struct net_browse
 	if (listening && why[0] && !arguments->json)
 		fprintf(stderr, "This machine cannot send discovery queries on one of its networks: %s.\n", why);
 	if (!result && !listening && !arguments->json) {
-		error_set(error, STATUS_UNAVAILABLE, "nothing can be heard here: %s", why);
+		error_set(error, STATUS_UNAVAILABLE, "discovery does not work here: %s", why);
 		error_hint(error, "exogpu node --join HOST:PORT needs no announcement");
 		result = 1;
 	}

@@ -432,7 +432,7 @@ static bool fits(enum status status, const struct error *fault)
 		       (strstr(fault->message, number) || strstr(fault->message, "lost"));
 	if (strikes->result == CUDA_ERROR_OUT_OF_MEMORY)
 		return status == STATUS_OUT_OF_MEMORY &&
-		       (strstr(fault->message, number) || strstr(fault->message, "not to be had") ||
+		       (strstr(fault->message, number) || strstr(fault->message, "cannot be allocated") ||
 			strstr(fault->message, "may have been lost"));
 	return status == STATUS_UNAVAILABLE &&
 	       (strstr(fault->message, number) || strstr(fault->message, "may have been lost"));

@@ -120,7 +120,7 @@ static void test_refused(void **state)
 	refused(HERE_PTX ".entry k() .reqntid {}", "sizes of a block");
 	refused(HERE_PTX ".entry k() .reqntid 8, 8, 8, 8 {}", "sizes of a block");
 	refused(HERE_PTX ".entry k() .reqntid 2048 {}", "sizes of a block");
-	refused(HERE_PTX ".entry k() {} .entry k(.param .u32 a) {}", "there twice");
+	refused(HERE_PTX ".entry k() {} .entry k(.param .u32 a) {}", "defined twice");
 }
 
 // Both bounds: as many as are allowed, and one more.

@@ -364,9 +364,10 @@ static void what_cannot_be_kept_is_refused_by_name(void **state)
 	check_refused(GRAMMAR_SCHEMA, "{\"type\":\"strin\"}", "type");
 	check_refused(GRAMMAR_SCHEMA, "{\"$ref\":\"#/$defs/a\"}", "$ref");
 	check_refused(GRAMMAR_SCHEMA, "{\"$ref\":\"http://x/y\"}", "$ref");
-	check_refused(GRAMMAR_SCHEMA, "{\"$ref\":\"#\"}", "nothing fits");
-	check_refused(GRAMMAR_SCHEMA, "{\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", "nothing fits");
-	check_refused(GRAMMAR_SCHEMA, "false", "nothing fits");
+	check_refused(GRAMMAR_SCHEMA, "{\"$ref\":\"#\"}", "no text matches");
+	check_refused(GRAMMAR_SCHEMA, "{\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}",
+		      "no text matches");
+	check_refused(GRAMMAR_SCHEMA, "false", "no text matches");
 	check_refused(GRAMMAR_SCHEMA, "{\"minItems\":3,\"maxItems\":2}", "maxItems");
 	check_refused(GRAMMAR_SCHEMA, "{", "the schema");
 	check_refused(GRAMMAR_SCHEMA, "3", "no schema");
@@ -376,11 +377,11 @@ static void what_cannot_be_kept_is_refused_by_name(void **state)
 	check_refused(GRAMMAR_GBNF, "root ::= a\na ::= \"\"? b\nb ::= a \"x\" | \"y\"", "begins with itself");
 	check_refused(GRAMMAR_GBNF, "root ::= \"a", "without an end");
 	check_refused(GRAMMAR_GBNF, "root ::= ((\"a\")", "line 1");
-	check_refused(GRAMMAR_GBNF, "root ::= \"a\" root", "nothing fits");
+	check_refused(GRAMMAR_GBNF, "root ::= \"a\" root", "no text matches");
 	check_refused(GRAMMAR_GBNF, "root ::= \"a\"\nroot ::= \"b\"", "line 2");
 	check_refused(GRAMMAR_REGEX, "a**", "nothing to repeat");
 	check_refused(GRAMMAR_REGEX, "(a", "no end of (");
-	check_refused(GRAMMAR_REGEX, "a)", "nothing opened");
+	check_refused(GRAMMAR_REGEX, "a)", "a ) without a (");
 	check_refused(GRAMMAR_REGEX, "[b-a]", "range");
 	check_refused(GRAMMAR_REGEX, "a\\b", "\\b");
 	check_refused(GRAMMAR_REGEX, "(a{1000}b{1000}[c-d]{90000}){90000}[a-z]{90000}[a-z]{90000}", "too large");

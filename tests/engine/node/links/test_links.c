@@ -344,7 +344,7 @@ static void hops_keep_order(void **state)
 	in.messages = in.opened = out.opened = 0;
 	wait_ms(fixture, 20);
 	assert_int_equal(in.closed, 1);
-	assert_non_null(strstr(in.why, "not needed any more"));
+	assert_non_null(strstr(in.why, "no longer needed"));
 	// The other way, and larger than what may be under way.
 	open_both(fixture, 1, 0);
 	for (size_t i = 0; i < 4; i++)

@@ -331,7 +331,7 @@ static void the_server_ends_a_worker(void **state)
 {
 	(void)state;
 	start_worker();
-	net_conn_close(all.conn, 4410, "the worker is ended");
+	net_conn_close(all.conn, 4410, "the worker was ended");
 	assert_true(run(both_closed, 5000));
 	assert_true(all.relay_ended);
 }
@@ -492,7 +492,7 @@ static void behind_the_fence_either_end_may_go(void **state)
 	(void)state;
 	start_worker();
 	relays_fence(all.relays, true);
-	net_conn_close(all.conn, 4410, "the worker is ended");
+	net_conn_close(all.conn, 4410, "the worker was ended");
 	net_stream_destroy(&all.worker);
 	settle();
 	relays_fence(all.relays, false);
@@ -544,7 +544,7 @@ static void a_kept_worker_waits_for_its_server(void **state)
 	}
 	assert_int_equal(all.hellos, 4);
 	assert_false(all.relay_closed || all.worker_closed);
-	net_conn_close(all.conn, 4410, "the worker is ended");
+	net_conn_close(all.conn, 4410, "the worker was ended");
 	assert_true(run(both_closed, 5000));
 	assert_true(all.relay_ended);
 }

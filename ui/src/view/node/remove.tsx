@@ -27,7 +27,7 @@ export function RemoveNode({ record }: { record: Node }) {
       >
         <p>
           Its certificate is revoked and it is cut off at once. What sessions hold on its devices is lost, and its devices leave
-          the list. To come back it must join anew.
+          the list. To come back it must join again.
         </p>
       </AskButton>
     </div>
