@@ -397,7 +397,7 @@ static enum status refuse(const struct witness *witness, const struct asked *ask
 	error_set(error, STATUS_CONFLICT,
 		  "this head of %" PRIu64 " entries does not continue the %" PRIu64 " that were signed: %s",
 		  asked->head.size, witness->held.head.size, why);
-	error_hint(error, "the log was cut, replaced or put back from a backup: see exogpu audit verify --witness with "
+	error_hint(error, "the log was cut, replaced or restored from a backup: see exogpu audit verify --witness with "
 			  "DATA/node/witness/head of this node");
 	return STATUS_CONFLICT;
 }

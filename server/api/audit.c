@@ -8,7 +8,7 @@
 static enum status busy(enum status status, struct error *error)
 {
 	if (status == STATUS_CONFLICT)
-		return error_set(error, status, "the audit log is being verified already; wait for that answer");
+		return error_set(error, status, "the audit log is already being verified; wait for that answer");
 	return status ? error_set(error, status, "the audit log cannot be read now") : STATUS_PENDING;
 }
 
@@ -26,7 +26,7 @@ static enum status read_time(const struct json *params, const char *name, int64_
 	*ms = 0;
 	if (!text || !clock_parse(text, ms))
 		return STATUS_OK;
-	return error_set(error, STATUS_INVALID_PARAMS, "%s is a time as in 2026-11-20T14:31:52.000Z", name);
+	return error_set(error, STATUS_INVALID_PARAMS, "%s must be a time such as 2026-11-20T14:31:52.000Z", name);
 }
 
 static enum status audit_list(struct api_call *call, const struct json *params, struct json **result,

@@ -19,7 +19,7 @@ static enum status auth_login(struct api_call *call, const struct json *params, 
 	struct token *token = NULL;
 	struct api *api = call->api;
 	if (call->client->late >= LIMIT_LATE_ANSWERS) {
-		error_set(error, STATUS_RATE_LIMITED, "%u log-ins of this connection failed and are not answered yet",
+		error_set(error, STATUS_RATE_LIMITED, "%u failed logins of this connection are not answered yet",
 			  call->client->late);
 		error_hint(error, "wait for the answers");
 		return STATUS_RATE_LIMITED;

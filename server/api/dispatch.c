@@ -271,7 +271,7 @@ static void run_call(struct api_client *client, const struct message *message, b
 		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "there is no method \"%.64s\"", message->method);
 		error_hint(&error, "the methods are in /schema/api.json");
 	} else if (client->calls >= limits_get(api->params.limits, LIMIT_CALLS_IN_FLIGHT_ID)) {
-		status = error_set(&error, STATUS_LIMIT_EXCEEDED, "%u calls are under way on this connection",
+		status = error_set(&error, STATUS_LIMIT_EXCEEDED, "%u calls are in flight on this connection",
 				   client->calls);
 		error_hint(&error, "wait for answers before sending more");
 	}

@@ -51,7 +51,7 @@ void joins_shut_down(struct joins *joins)
 
 // ---- the connection ----
 
-#define EVICTED "nothing asked yet, and others needed its place"
+#define EVICTED "it had asked nothing yet, and others needed its place"
 
 // Others of its address, or all of them, need the place of one that does not wait for a person.
 static void on_evicted(struct limits_waiter *place)
@@ -81,7 +81,7 @@ void join_opened(void *user, struct net_conn *conn)
 	if (join->evicted)
 		net_conn_close(conn, CLOSE_UNAUTHENTICATED, EVICTED);
 	else if (join->revoked)
-		net_conn_close(conn, CLOSE_FORBIDDEN, "this node's certificate is not taken here any more");
+		net_conn_close(conn, CLOSE_FORBIDDEN, "this node's certificate is no longer valid here");
 	else
 		join_give_time(join, LIMIT_LOGIN_MS, join_late);
 }
@@ -120,7 +120,7 @@ void join_closed(void *user, struct net_conn *conn, int code)
 	if (join->next)
 		join->next->link = join->link;
 	limits_wait_over(join->joins->params.limits, &join->place);
-	join_end_request(join, join->decided ? NULL : "went away before anybody decided");
+	join_end_request(join, join->decided ? NULL : "it disconnected before anybody decided");
 	join_release(join);
 }
 
@@ -145,7 +145,7 @@ static void count_refusal(struct join *join, const struct error *error)
 	if (joins->said_ms && now_ms - joins->said_ms < SAY_MS)
 		return;
 	joins->said_ms = now_ms;
-	log_warning("nodes", "a stranger at %s was refused: %s", join->peer, error->message);
+	log_warning("nodes", "a connection from %s was refused: %s", join->peer, error->message);
 }
 
 struct json *joins_grant(const struct joins *joins, const char *pem)
@@ -342,7 +342,7 @@ static enum status reveal(void *arg, const struct message *message, struct error
 {
 	struct join *join = arg;
 	if (!join->request || join->decided)
-		return error_set(error, STATUS_CONFLICT, "this node does not wait to be let in");
+		return error_set(error, STATUS_CONFLICT, "this node is not waiting to be let in");
 	enum status status = joining_reveal(join->joins->joining, join->request,
 					    json_get_string(message->params, "nonce", ""), error);
 	if (status)

@@ -49,7 +49,7 @@ static enum status find_waiting(const struct joins *joins, const char *node_id, 
 		return STATUS_NOT_FOUND;
 	}
 	if ((*join)->decided)
-		return error_set(error, STATUS_CONFLICT, "that is being decided already");
+		return error_set(error, STATUS_CONFLICT, "this is already being decided");
 	if (approve && !request->code[0])
 		return error_set(error, STATUS_CONFLICT, "the node has not shown its part of the code yet");
 	return STATUS_OK;
@@ -112,7 +112,7 @@ enum status joins_approve(struct joins *joins, const struct joins_decision *aske
 		return status;
 	if (asked->code && strcmp(asked->code, join->request->code) != 0) {
 		error_set(error, STATUS_CONFLICT, "the node that waits as %.64s shows another code", asked->node_id);
-		error_hint(error, "it asked anew, or somebody else did: compare the digits again");
+		error_hint(error, "it asked again, or somebody else did: compare the digits again");
 		return STATUS_CONFLICT;
 	}
 	cluster_has_node(joins->params.cluster, asked->node_id, &local);
@@ -270,7 +270,7 @@ enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal
 	if (renewed_lately(joins, renewal->node_id)) {
 		error_set(error, STATUS_RATE_LIMITED, "a certificate was asked for less than %d s ago",
 			  LIMIT_RENEW_MS / 1000);
-		error_hint(error, "one lasts for weeks");
+		error_hint(error, "a certificate is valid for weeks");
 		return STATUS_RATE_LIMITED;
 	}
 	struct renewing *renewing = calloc(1, sizeof(*renewing));

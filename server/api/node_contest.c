@@ -32,8 +32,8 @@ static void tell(struct node_link *link, struct node_link *holder)
 	holder->told_ms = now_ms;
 	log_warning("nodes",
 		    "node %s: a second one with its certificate, from %s, is refused, since the first, from %s, is "
-		    "there; if its folder was copied, give each machine its own; if nobody did that, remove the node "
-		    "and let it join anew",
+		    "there; if its folder was copied, give each machine its own; otherwise remove the node "
+		    "and let it join again",
 		    link->proven, link->peer, holder->peer);
 	snprintf(detail, sizeof detail, "{\"refused\":\"%s\",\"stays\":\"%s\"}", link->peer, holder->peer);
 	struct audit_actor by = {0};
@@ -79,8 +79,8 @@ static void look(void *arg)
 		net_timer_start(link->all->params.loop, &link->contested, LOOK_MS, look, link);
 	} else {
 		if (holder)
-			log_info("nodes", "node %s is back from %s: nothing is heard by its connection from %s",
-				 link->proven, link->peer, holder->peer);
+			log_info("nodes", "node %s is back from %s: its connection from %s is silent", link->proven,
+				 link->peer, holder->peer);
 		admit(link);
 	}
 }
@@ -89,7 +89,7 @@ enum status node_contest(struct node_link *link, const struct message *message, 
 {
 	struct node_link *holder = link->local || link->known || link->admitted ? NULL : holder_of(link);
 	if (link->contest)
-		return error_set(error, STATUS_CONFLICT, "it is looked at whether this node is there already");
+		return error_set(error, STATUS_CONFLICT, "checking whether this node is already connected");
 	if (!holder)
 		return STATUS_OK;
 	link->contest = json_copy(message->head);

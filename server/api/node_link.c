@@ -143,8 +143,7 @@ static void look(void *arg)
 	} else if (silent) {
 		link->cut = true;
 		if (link->node_id[0])
-			cluster_lose_node(link->all->params.cluster, link->node_id, &link->link,
-					  "nothing is heard of it");
+			cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "it is silent");
 		net_conn_close(link->conn, CLOSE_LATE, "silent for too long");
 	} else {
 		link->late = false;
@@ -309,7 +308,7 @@ enum status node_link_register(void *arg, const struct message *message, struct 
 	bool own;
 	cluster_has_node(link->all->params.cluster, node_id, &own);
 	if (own && !link->local) // its certificate is for links to other nodes
-		return error_set(error, STATUS_FORBIDDEN, "the server's own node comes by the server's socket");
+		return error_set(error, STATUS_FORBIDDEN, "the server's own node must use the server's socket");
 	enum status contested = node_contest(link, message, error);
 	if (contested)
 		return contested;
@@ -374,7 +373,7 @@ static enum status node_renew(void *arg, const struct message *message, struct e
 	if (link->local && !link->known)
 		return error_set(error, STATUS_CONFLICT, "the node is not registered yet");
 	if (link->renewing)
-		return error_set(error, STATUS_RATE_LIMITED, "a certificate is being made already");
+		return error_set(error, STATUS_RATE_LIMITED, "a certificate is already being made");
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
@@ -405,7 +404,7 @@ static enum status node_burst(void *arg, const struct message *message, struct e
 	if (!message->id || !link->conn) // there is nobody to answer
 		return STATUS_PENDING;
 	if (net_conn_queued_bytes(link->conn) > BURST_QUEUE_BYTES)
-		return error_set(error, STATUS_UNAVAILABLE, "much waits for this node already");
+		return error_set(error, STATUS_UNAVAILABLE, "too much already waits for this node");
 	struct net_frame *body = bytes ? net_frame_alloc(bytes) : NULL;
 	if (bytes && !body)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");

@@ -57,7 +57,7 @@ static void written(void *context, enum status status, const struct error *error
 	struct json *result = call->kept;
 	call->kept = NULL;
 	if (status && makes(call)) {
-		error_set(&fault, STATUS_UNAVAILABLE, "undone, since the audit log cannot be written");
+		error_set(&fault, STATUS_UNAVAILABLE, "undone, because the audit log cannot be written");
 		tenancy_undo(call->api->params.tenants, call->about.target);
 	} else if (status) {
 		const struct audit_tally again = {.by = &call->client->actor,
@@ -68,10 +68,10 @@ static void written(void *context, enum status status, const struct error *error
 						  .bytes = call->about.bytes};
 		audit_tell(call->api->params.audit, &again);
 		error_set(&fault, STATUS_UNAVAILABLE,
-			  "it is done, but the audit log cannot be written; it is told there later");
+			  "it is done, but the audit log cannot be written; the entry follows later");
 	}
 	if (status) {
-		error_hint(&fault, "the server's operator must see to the disk");
+		error_hint(&fault, "the server's operator must check the disk");
 		json_destroy(&result);
 	}
 	api_finish(call, status ? STATUS_UNAVAILABLE : STATUS_OK, result, &fault);
@@ -132,9 +132,9 @@ static enum status take_room(struct api_call *call, const struct json *params, s
 		bytes += (numbers <= LIMIT_RUN_NUMBERS ? numbers : 0) * LIMIT_RUN_NUMBER_BYTES;
 	}
 	if (token && bytes && token->in_flight_bytes + bytes > most) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "transfers of this token with %" PRIu64 " bytes are under way",
+		error_set(error, STATUS_LIMIT_EXCEEDED, "transfers of this token with %" PRIu64 " bytes are in flight",
 			  token->in_flight_bytes);
-		error_hint(error, "wait for answers; a token may have %" PRIu64 " under way", most);
+		error_hint(error, "wait for answers; a token may have %" PRIu64 " in flight", most);
 		return STATUS_LIMIT_EXCEEDED;
 	}
 	call->in_flight_bytes = bytes;

@@ -193,7 +193,7 @@ static enum status check_sessions(const struct api *api, const struct token *tok
 						 : limits_get(api->params.limits, LIMIT_SESSIONS_OF_TOKEN_ID);
 		if (one->family_sessions < most)
 			continue;
-		error_set(error, STATUS_LIMIT_EXCEEDED, "%s has %lld session%s already, as many as it may",
+		error_set(error, STATUS_LIMIT_EXCEEDED, "%s already has %lld session%s, which is its limit",
 			  one == token ? "this token" : "the token that this one was made with", (long long)most,
 			  most == 1 ? "" : "s");
 		error_hint(error, "close one; a session ends %d s after its last connection",
@@ -222,8 +222,8 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 	}
 	if (client->session && client->session != session &&
 	    client->calls > 1) { // this one, and those of the old session
-		error_set(error, STATUS_CONFLICT, "calls of the session before are under way on this connection");
-		error_hint(error, "wait for their answers, or log in on a connection of its own");
+		error_set(error, STATUS_CONFLICT, "calls of the previous session are in flight on this connection");
+		error_hint(error, "wait for their answers, or log in on another connection");
 		return STATUS_CONFLICT;
 	}
 	if (!session) {

@@ -92,7 +92,7 @@ static enum status telemetry_history(struct api_call *call, const struct json *p
 		return error_set(error, STATUS_NOT_FOUND, "there is no device %s", device_id);
 	if (clock_parse(json_get_string(params, "from", ""), &from_ms) ||
 	    clock_parse(json_get_string(params, "to", ""), &to_ms)) {
-		error_set(error, STATUS_INVALID_PARAMS, "from and to are times as in 2026-11-20T14:31:52.000Z");
+		error_set(error, STATUS_INVALID_PARAMS, "from and to must be times such as 2026-11-20T14:31:52.000Z");
 		return STATUS_INVALID_PARAMS;
 	}
 	if (from_ms >= to_ms)

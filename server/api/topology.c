@@ -60,7 +60,8 @@ static enum status link_history(struct api_call *call, const struct json *params
 	}
 	if (clock_parse(json_get_string(params, "from", ""), &from_ms) ||
 	    clock_parse(json_get_string(params, "to", ""), &to_ms))
-		return error_set(error, STATUS_INVALID_PARAMS, "from and to are times as in 2026-11-20T14:31:52.000Z");
+		return error_set(error, STATUS_INVALID_PARAMS,
+				 "from and to must be times such as 2026-11-20T14:31:52.000Z");
 	if (from_ms >= to_ms)
 		return error_set(error, STATUS_INVALID_PARAMS, "from must be before to");
 	if (to_ms > now_ms + MINUTE_MS) // there is nothing yet, and the step is not to be widened for it

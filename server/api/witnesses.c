@@ -173,13 +173,13 @@ static void complain(struct witness *witness, uint64_t shown, const char *why)
 	name_of(witness, name);
 	log_error("audit",
 		  "node %s holds %" PRIu64 " entries of the audit log as its witness and refuses the head of %" PRIu64
-		  ": %s. The log was cut, replaced or put back from a backup; look into it with exogpu audit verify "
+		  ": %s. The log was cut, replaced or restored from a backup; look into it with exogpu audit verify "
 		  "--witness and the file node/witness/head of that machine",
 		  witness->node_id, witness->known, shown, why);
 	if (witness->known > shown)
 		snprintf(message, sizeof(message),
 			 "node %.128s holds %" PRIu64 " entries of the audit log, and here are only %" PRIu64
-			 ": the newest were lost, and it does not sign what is left",
+			 ": the newest were lost, and it does not sign the rest",
 			 name, witness->known, shown);
 	else
 		snprintf(message, sizeof(message),
@@ -193,7 +193,7 @@ static void complain(struct witness *witness, uint64_t shown, const char *why)
 				    .subject_id = witness->node_id,
 				    .subject_name = name,
 				    .message = message,
-				    .hint = "the log was cut, replaced or put back from a backup, or this node does "
+				    .hint = "the log was cut, replaced or restored from a backup, or this node does "
 					    "not tell the truth: keep the "
 					    "data directory as it is, and compare it with that machine's "
 					    "DATA/node/witness/head (exogpu audit "
@@ -436,7 +436,7 @@ static const char *check_held(const struct witness *witness, const struct json *
 	const char *note = json_get_string(result, "note", "");
 	snprintf(name, sizeof(name), "exogpu-witness-%s", witness->node_id);
 	if (checkpoint_parse(&head, note, &error) || (int64_t)head.size != json_get_integer(result, "size", -1))
-		return "what it holds is no head of a log";
+		return "what it holds is not the head of a log";
 	if (note_key_parse(&key, json_get_string(result, "key", "")) || key.algorithm != NOTE_COSIGNATURE ||
 	    strcmp(key.name, name) != 0 || !note_check(note, &key, NULL))
 		return "it has not signed what it holds";

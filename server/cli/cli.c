@@ -47,7 +47,7 @@ void cli_print_help(FILE *out)
 		fprintf(out, "  %s %-*s%s\n", commands[i]->name, (int)(NAME_COLUMNS - strlen(commands[i]->name)),
 			operand, commands[i]->summary);
 	}
-	fprintf(out, "\nexogpu help COMMAND tells the options of each. All but serve and node ask the server that runs "
+	fprintf(out, "\nexogpu help COMMAND shows the options of each. All but serve and node ask the server that runs "
 		     "on the data\n"
 		     "directory (--data DIR, else $EXOGPU_DATA, else $XDG_DATA_HOME/exogpu, else "
 		     "~/.local/share/exogpu), or the\n"
@@ -143,7 +143,7 @@ static void print_group_help(const char *word, FILE *out)
 			fprintf(out, "  exogpu %s %-*s%s\n", commands[i]->name,
 				(int)(NAME_COLUMNS - strlen(commands[i]->name)),
 				commands[i]->operand ? commands[i]->operand : "", commands[i]->summary);
-	fprintf(out, "\nexogpu help %s COMMAND tells the options of each.\n", word);
+	fprintf(out, "\nexogpu help %s COMMAND shows the options of each.\n", word);
 }
 
 static int unknown_command(int argc, char **argv)

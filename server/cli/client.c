@@ -164,9 +164,9 @@ static void on_closed(void *user, struct net_conn *conn, int code)
 	else if (code == 4429)
 		error_set(error, STATUS_RATE_LIMITED, "the server ended the connection: too many calls or sessions");
 	else
-		error_set(error, STATUS_UNAVAILABLE, "the connection to %s broke before the answer came",
+		error_set(error, STATUS_UNAVAILABLE, "the connection to %s broke before the answer arrived",
 			  client->target->name);
-	error_hint(error, "try again; if it stays so, look at the server's log");
+	error_hint(error, "try again; if that does not help, look at the server's log");
 }
 
 static void on_late(void *arg)
@@ -216,7 +216,7 @@ enum status client_wait(struct client *client, const struct client_wait *wait, s
 			*error = answer->error;
 	} else if (answer->here) {
 		if (wait->body_bytes && answer->body_bytes != wait->body_bytes)
-			status = error_set(error, STATUS_INTERNAL, "an answer of %zu bytes where %zu are due",
+			status = error_set(error, STATUS_INTERNAL, "an answer of %zu bytes where %zu are expected",
 					   answer->body_bytes, wait->body_bytes);
 		if (!status && wait->result) {
 			*wait->result = answer->result;
@@ -257,7 +257,7 @@ enum status client_send(struct client *client, const struct client_call *call, i
 	struct json *params = call->params;
 	enum status status = STATUS_OK;
 	if (!answer)
-		status = error_set(error, STATUS_LIMIT_EXCEEDED, "%d calls are under way", CLIENT_WINDOW);
+		status = error_set(error, STATUS_LIMIT_EXCEEDED, "%d calls are in flight", CLIENT_WINDOW);
 	else if (!client->conn)
 		status = fail(client, error);
 	if (status) {

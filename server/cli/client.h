@@ -27,7 +27,7 @@ struct client_call {
 	struct json *params;    // taken; may be NULL
 	struct net_frame *body; // NULL without one; not copied, so it stays as it is until the answer is there
 };
-// Send a call; *id is what to wait for. Errors: STATUS_LIMIT_EXCEEDED (CLIENT_WINDOW calls are under way), those of
+// Send a call; *id is what to wait for. Errors: STATUS_LIMIT_EXCEEDED (CLIENT_WINDOW calls are in flight), those of
 // client_open.
 enum status client_send(struct client *client, const struct client_call *call, int64_t *id, struct error *error);
 // Wait for an answer. *result (may be NULL): to be destroyed by the caller. body_bytes: the length that the answer's

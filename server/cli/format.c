@@ -110,7 +110,7 @@ enum status parse_duration(const char *text, int64_t *seconds, struct error *err
 		*seconds = number * units[i].seconds;
 		return STATUS_OK;
 	}
-	error_set(error, STATUS_INVALID_PARAMS, "\"%.40s\" is not a span of time", text);
+	error_set(error, STATUS_INVALID_PARAMS, "\"%.40s\" is not a duration", text);
 	error_hint(error, "a whole number and s, m, h, d or w: 90m, 24h, 30d");
 	return STATUS_INVALID_PARAMS;
 }
@@ -139,7 +139,7 @@ enum status parse_size(const char *text, int64_t *bytes, struct error *error)
 	// The first character: strtod also takes "inf", "0x10", "-1" and blanks.
 	if (text[0] < '0' || text[0] > '9' || strpbrk(text, "xX") || !(size >= 1 && size <= 0x1p53)) {
 		error_set(error, STATUS_INVALID_PARAMS, "\"%.40s\" is not a size", text);
-		error_hint(error, "as in 512MiB, 4GiB, 1.5GB or 4096");
+		error_hint(error, "for example 512MiB, 4GiB, 1.5GB or 4096");
 		return STATUS_INVALID_PARAMS;
 	}
 	*bytes = (int64_t)size;

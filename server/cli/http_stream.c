@@ -29,9 +29,9 @@ struct http_stream {
 
 static enum status broke(struct http_stream *stream, struct error *error)
 {
-	error_set(error, STATUS_UNAVAILABLE, "the connection to %.200s broke before the answer was whole",
+	error_set(error, STATUS_UNAVAILABLE, "the connection to %.200s broke before the answer was complete",
 		  stream->target->name);
-	error_hint(error, "try again; if it stays so, look at the server's log");
+	error_hint(error, "try again; if that does not help, look at the server's log");
 	return STATUS_UNAVAILABLE;
 }
 
@@ -98,7 +98,7 @@ static enum status begin_tls(struct http_stream *stream, struct error *error)
 		SSL_set_tlsext_host_name(stream->ssl, target->host);
 	if (ready && SSL_connect(stream->ssl) == 1 && is_the_one(target, stream->ssl))
 		return STATUS_OK;
-	error_set(error, STATUS_UNAVAILABLE, "%.200s does not prove that it is the server, by %.100s", target->name,
+	error_set(error, STATUS_UNAVAILABLE, "%.200s could not prove that it is the server, by %.100s", target->name,
 		  target->trust.from);
 	error_hint(error, "name the cluster's authority: --ca FILE");
 	return STATUS_UNAVAILABLE;
@@ -222,7 +222,7 @@ enum status http_stream_post(struct http_stream **out, const struct target *targ
 	stream->target = target;
 	stream->fd = target->socket_path[0] ? connect_unix(target->socket_path) : connect_tcp(target);
 	if (stream->fd < 0)
-		status = error_errno(error, STATUS_UNAVAILABLE, errno, "%.200s is not reached", target->name);
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "%.200s cannot be reached", target->name);
 	if (!status && target->tls && !target->socket_path[0])
 		status = begin_tls(stream, error);
 	if (!status)

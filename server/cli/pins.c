@@ -66,7 +66,7 @@ static void read_pin(struct pin *pin)
 	if (pin->there)
 		memcpy(pin->note, at, strlen(at) + 1);
 	else if (status != STATUS_NOT_FOUND)
-		fprintf(stderr, "exogpu: %s is not a head that was remembered, and is left aside\n", pin->path);
+		fprintf(stderr, "exogpu: %s is not a remembered head and is ignored\n", pin->path);
 	buffer_finish(&text);
 }
 

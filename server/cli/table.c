@@ -203,7 +203,7 @@ static void print_row(const struct table *table, const struct layout *layout, si
 
 static void print_left_out(const struct table *table, const struct layout *layout, FILE *out)
 {
-	const char *separator = "(left out for want of width: ";
+	const char *separator = "(columns left out because the terminal is narrow: ";
 	for (size_t c = 0; c < table->count; c++)
 		if (layout->left_out[c]) {
 			fprintf(out, "%s%s", separator, table->columns[c].title);

@@ -56,7 +56,8 @@ enum status target_parse_url(struct target *target, const char *url, const char 
 		return bad_url(url, origin, "only http://, https://, ws:// and wss:// addresses are known", error);
 	if (memchr(host, '@', length) || strchr(host + whole, '?') || strchr(host + whole, '#'))
 		return bad_url(url, origin,
-			       "an address holds no user, query or token; the token goes into EXOGPU_TOKEN", error);
+			       "an address must not contain a user, query or token; the token goes into EXOGPU_TOKEN",
+			       error);
 	if (host[whole] && strcmp(host + whole, "/") != 0 && strcmp(host + whole, "/ws") != 0)
 		return bad_url(url, origin, "an address ends with its port", error);
 	bool brackets = host[0] == '[';
@@ -75,7 +76,7 @@ enum status target_parse_url(struct target *target, const char *url, const char 
 		length--;
 	}
 	if (!is_host(host, length, brackets))
-		return bad_url(url, origin, "that is no host", error);
+		return bad_url(url, origin, "that is not a host", error);
 	snprintf(target->host, sizeof target->host, "%.*s", (int)length, host);
 	snprintf(target->name, sizeof target->name, brackets ? "[%s]:%d" : "%s:%d", target->host, target->port);
 	return STATUS_OK;

@@ -368,7 +368,7 @@ static enum status read_pins(struct placing *placing, const struct json *pins, c
 			const bool may_come = cluster_discovering(instances->params.cluster);
 			error_set(error, may_come ? STATUS_UNAVAILABLE : STATUS_NOT_FOUND, "there is no device %.64s%s",
 				  device_id,
-				  may_come ? " yet: devices of this machine are still being looked for" : "");
+				  may_come ? " yet: devices of this machine are still being searched for" : "");
 			error_hint(error, may_come ? "try again in a few seconds" : "see: exogpu devices");
 			return error->status;
 		}

@@ -114,7 +114,7 @@ static void failed(struct audit *audit, const struct error *why)
 	audit->fault = (struct error){0};
 	error_set(&audit->fault, STATUS_UNAVAILABLE,
 		  "the audit log cannot be written, and nothing that it must tell of is done");
-	error_hint(&audit->fault, "the server's operator must see to the disk; then it goes on by itself");
+	error_hint(&audit->fault, "the server's operator must check the disk; then it continues by itself");
 	log_error("audit", "the audit log cannot be written, and nothing that it must tell of is done: %s; %s",
 		  why->message, why->hint);
 	net_timer_start(audit->params.loop, &audit->try_again, RETRY_MS, try_again, audit);

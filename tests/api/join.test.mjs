@@ -114,7 +114,7 @@ describe("joining", () => {
 		const wrong = await cli(server, "nodes", "approve", id, high === "000" ? "111111" : "000000");
 		assert.deepEqual([wrong.code, /shows another code/.test(wrong.stderr)], [1, true], wrong.stderr);
 		const named = await cli(server, "nodes", "approve", "second");
-		assert.deepEqual([named.code, /add the six digits that it shows itself/.test(named.stderr)], [1, true], named.stderr);
+		assert.deepEqual([named.code, /add the six digits that it shows/.test(named.stderr)], [1, true], named.stderr);
 		const { code, stdout } = await cli(server, "nodes", "approve", "Second", high + low);
 		assert.deepEqual([code, stdout], [0, `let in ${id}\n`]);
 		await becomes(admin, id, "online");

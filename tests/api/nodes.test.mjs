@@ -228,7 +228,7 @@ describe("a node and its devices", () => {
 		const from = admin.events.length;
 		node.socket.pause(); // and answers no ping
 		const gone = await admin.event(({ data }) => data.change?.kind === "node.offline", "it is given up", from);
-		assert.equal(gone.data.node.state_reason, "nothing is heard of it");
+		assert.equal(gone.data.node.state_reason, "it is silent");
 		node.socket.resume();
 		assert.equal((await within(node.closed, "it is closed")).code, 4408);
 		node = await FakeNode.connect(server, nodeRecord());

@@ -110,7 +110,7 @@ describe("/v1 and the engine", () => {
 		const said = await run(["run", "plain", "abc def", "--max-tokens", "8", "--temperature", "0", "--data", server.data]);
 		const { choices: [{ text }] } = await openai.completions.create(ask({ model: "plain", max_tokens: 8, ignore_eos: false }));
 		assert.deepEqual([said.code, said.stdout], [0, `${text}\n`], said.stderr);
-		assert.match(said.stderr, /no chat template is known for it, so it goes on from the prompt: plain/);
+		assert.match(said.stderr, /it has no known chat template, so it continues the prompt: plain/);
 		assert.doesNotMatch((await run(["run", "small", "abc", "--max-tokens", "2", "--data", server.data])).stderr, /template/);
 	});
 	test("how tokens are drawn: the request's word, the instance's, the authors', the default; the answer tells which", async () => {

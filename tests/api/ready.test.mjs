@@ -58,8 +58,8 @@ describe("a server whose devices are still being looked for", () => {
 		assert.deepEqual(await get("/readyz"), [503, "starting", false]);
 		assert.equal((await admin.call("cluster.snapshot")).discovering, true);
 		const told = await run(["devices"], { EXOGPU_DATA: server.data });
-		assert.match(told.stderr, /still being looked for/);
-		assert.match((await run(["health"], { EXOGPU_DATA: server.data })).stdout, /^ok, and still looking for its devices/);
+		assert.match(told.stderr, /still being searched for/);
+		assert.match((await run(["health"], { EXOGPU_DATA: server.data })).stdout, /^ok, still searching for its devices/);
 	});
 
 	test("tells who has waited a while to try again, and never that memory is short", async () => {
@@ -67,12 +67,12 @@ describe("a server whose devices are still being looked for", () => {
 		for (const { one, error } of tries) {
 			assert.equal(one, undefined, JSON.stringify(one));
 			assert.equal(error.reason, "unavailable");
-			assert.match(error.message, /devices of this machine are still being looked for/);
+			assert.match(error.message, /devices of this machine are still being searched for/);
 			assert.match(error.hint, /try again in a few seconds/);
 		}
 		const { status, json } = await within(ask(), "an answer", long);
 		assert.equal(status, 503);
-		assert.match(json().error.message, /still being looked for/);
+		assert.match(json().error.message, /still being searched for/);
 	});
 
 	test("is ready once they are found: an event says so, and a model has its place", async () => {

@@ -24,7 +24,7 @@ test("a token that somebody wrote into state.db: refused, named, settled, and ne
 	assert.equal(busy.code, 1);
 	assert.match(busy.stderr, /another server runs/);
 	await first.finish();
-	assert.match((await exogpu("state", "settle")).stdout, /^Every row of state\.db is as the audit log has it/);
+	assert.match((await exogpu("state", "settle")).stdout, /^Every row of state\.db matches the audit log/);
 	write(data, `UPDATE tokens SET scopes = 63 WHERE token_id = '${token_id}'`);
 
 	const second = await startServer({ data });

@@ -59,9 +59,8 @@ static enum status allocate(struct client *client, const struct cli_arguments *a
 	if (status == STATUS_LIMIT_EXCEEDED)
 		error_hint(error, "exogpu alloc list shows what is held; free some, or use another device");
 	else if (status == STATUS_NOT_FOUND)
-		error_hint(error,
-			   "without the scope observe only a whole id is understood, not a name or the beginning of "
-			   "either");
+		error_hint(error, "without the scope observe only a whole id is understood, not a name or an "
+				  "abbreviation");
 	return status;
 }
 

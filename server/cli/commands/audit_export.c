@@ -148,7 +148,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	if (!result)
 		fprintf(stderr, "%" PRIu64 " entries\n", export.count);
 	if (!result && verdict) {
-		error_set(error, STATUS_CONFLICT, "what was exported is not to be relied on: %s",
+		error_set(error, STATUS_CONFLICT, "the export cannot be trusted: %s",
 			  audit_verdict_text((enum journal_verdict)verdict));
 		error_hint(error, "see: exogpu audit verify");
 		result = verdict;
@@ -157,9 +157,9 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 }
 
 static const struct flag flags[] = {
-	{"from", "TIME", "not older than this: 2026-11-21, 2026-11-21T08:00:00Z, or 24h",
+	{"from", "TIME", "only from this time on: 2026-11-21, 2026-11-21T08:00:00Z, or 24h",
 	 offsetof(struct cli_arguments, from)},
-	{"to", "TIME", "older than this", offsetof(struct cli_arguments, to)},
+	{"to", "TIME", "only before this time", offsetof(struct cli_arguments, to)},
 	{"format", "FORMAT", "jsonl (default) or csv", offsetof(struct cli_arguments, format)},
 	{"archives", "DIR", "where the archives are (default DIR/audit)", offsetof(struct cli_arguments, archives)},
 	{0},

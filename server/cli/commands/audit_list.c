@@ -72,8 +72,7 @@ int audit_compare_pin(struct client *client, const struct target *target, struct
 		fprintf(stderr, "exogpu: the audit log's head is not remembered: %s\n", first.message);
 	if (verdict) {
 		error_set(error, STATUS_CONFLICT, "the audit log is not the one that you saw before: %s", text);
-		error_hint(error,
-			   "believe nothing in it; see exogpu audit verify, and what witnesses and backups hold");
+		error_hint(error, "do not trust it; see exogpu audit verify, and compare with witnesses and backups");
 	}
 	json_destroy(&answer);
 	return (int)verdict;
@@ -351,26 +350,26 @@ static const struct flag flags[] = {
 	{"action", "ACTION", "only this, as token.create; or all of a noun, as token.",
 	 offsetof(struct cli_arguments, action)},
 	{"device", "ID", "only what was done to this device", offsetof(struct cli_arguments, device)},
-	{"outcome", "WORD", "only what ended like this: ok, forbidden, …; or failed, for all but ok",
+	{"outcome", "WORD", "only what ended like this: ok, forbidden, …; or failed, for all except ok",
 	 offsetof(struct cli_arguments, outcome)},
-	{"text", "TEXT", "only where this stands in who, target, address or detail",
+	{"text", "TEXT", "only if this text is in who, target, address or detail",
 	 offsetof(struct cli_arguments, text)},
-	{"from", "TIME", "not older than this: 2026-11-21, 2026-11-21T08:00:00Z, or 24h",
+	{"from", "TIME", "only from this time on: 2026-11-21, 2026-11-21T08:00:00Z, or 24h",
 	 offsetof(struct cli_arguments, from)},
-	{"to", "TIME", "older than this", offsetof(struct cli_arguments, to)},
-	{"limit", "N", "so many of the newest (default 50, at most 100000)", offsetof(struct cli_arguments, limit)},
+	{"to", "TIME", "only before this time", offsetof(struct cli_arguments, to)},
+	{"limit", "N", "how many of the newest (default 50, at most 100000)", offsetof(struct cli_arguments, limit)},
 	{"before", "SEQ", "only those with a smaller number", offsetof(struct cli_arguments, before)},
-	{"follow", NULL, "stay, and print what comes, until Ctrl-C", offsetof(struct cli_arguments, follow)},
+	{"follow", NULL, "keep running and print new ones, until Ctrl-C", offsetof(struct cli_arguments, follow)},
 	{0},
 };
 
 const struct cli_command audit_list_command = {
 	.name = "audit list",
 	.summary = "list who did what, from where, with what result",
-	.more = "Archived entries are listed, too; those that cannot be shown are told on standard error.\n"
+	.more = "Archived entries are listed, too; gaps are reported on standard error.\n"
 		"The server's head of the log is compared with the one that you saw last; if the log does not "
 		"continue\n"
-		"that one the exit status is 11 (it is smaller), 12 (it is another), 13 or 14 (signatures, keys).\n",
+		"it, the exit status is 11 (it is smaller), 12 (it is another), 13 or 14 (signatures, keys).\n",
 	.flags = flags,
 	.run = run,
 };

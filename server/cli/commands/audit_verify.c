@@ -96,7 +96,7 @@ static void compare_pin(struct verification *verification, const struct note_key
 	struct error error = {.status = STATUS_OK};
 	if (pin->place_origin[0] && strcmp(pin->place_origin, first_key->name) != 0)
 		journal_report_finding(verification->verifier, JOURNAL_FORKED, 0,
-				       "the log that you saw here before was %s; if this one was begun on purpose, "
+				       "the log that you saw here before was %s; if this one was started on purpose, "
 				       "remove %.120s",
 				       pin->place_origin, pin->place_path);
 	if (!pin->there)
@@ -196,7 +196,7 @@ static void print_report(const struct verification *verification, const struct j
 	print_findings(report);
 	if (report->finding_count)
 		printf("\n");
-	printf("  entries    %" PRIu64 ", of which %" PRIu64 " are kept by their hash alone\n", report->entries,
+	printf("  entries    %" PRIu64 ", of which %" PRIu64 " are kept only as hashes\n", report->entries,
 	       report->pruned);
 	printf("  signed     %" PRIu64 "%s%s\n", report->signed_entries,
 	       report->last_checkpoint_at[0] ? ", the newest of " : "", report->last_checkpoint_at);
@@ -204,7 +204,7 @@ static void print_report(const struct verification *verification, const struct j
 	printf("  root       %s\n", root);
 	printf("  first key  %s\n", key);
 	if (!report->first_key_given)
-		printf("             believed as it stands here; compare it with a copy that is kept elsewhere: "
+		printf("             trusted without proof; compare it with a copy that is kept elsewhere: "
 		       "--key\n");
 	if (verification->pinned && verification->pin.there)
 		printf("  you saw    %" PRIu64 " entries before\n", verification->pin.checkpoint.size);
@@ -242,11 +242,11 @@ static const char *witness_text(const char *state)
 	} texts[] = {
 		{"agrees", "agrees"},
 		{"conflicts", "holds another log"},
-		{"ahead", "holds more than this log has, which was cut or put back from an older copy"},
+		{"ahead", "holds more than this log, which was cut or restored from an older copy"},
 		{"none", "holds no head yet"},
 		{"silent", "did not answer in time"},
 		{"offline", "is offline"},
-		{"unusable", "gave no answer that can be used"},
+		{"unusable", "gave no usable answer"},
 	};
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		if (!strcmp(texts[i].state, state))
@@ -315,7 +315,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	if (arguments->key && note_key_parse(&key, arguments->key)) {
 		error_set(error, STATUS_INVALID_PARAMS, "--key is not a key of an audit log");
 		error_hint(error,
-			   "it looks like exogpu-audit-…+8 hexadecimal digits+Base64, as the first start said it");
+			   "it looks like exogpu-audit-…+8 hexadecimal digits+Base64, as the first start printed it");
 		return 2;
 	}
 	verification = calloc(1, sizeof(*verification));
@@ -337,16 +337,16 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 static const struct flag flags[] = {
 	{"archives", "DIR", "where the archives are (default DIR/audit); without --data: archives by themselves",
 	 offsetof(struct cli_arguments, archives)},
-	{"witness", "FILE...", "a head that somebody else kept; may be given several times",
+	{"witness", "FILE...", "a head that somebody else kept; may be repeated",
 	 offsetof(struct cli_arguments, witness)},
-	{"key", "VKEY", "the log's first key, as it was kept elsewhere", offsetof(struct cli_arguments, key)},
+	{"key", "VKEY", "the log's first key, kept elsewhere", offsetof(struct cli_arguments, key)},
 	{0},
 };
 
 const struct cli_command audit_verify_command = {
 	.name = "audit verify",
-	.summary = "check that the audit log is what was written, all of it",
-	.more = "Reads the files of the data directory; no server is needed or believed. With --url the server says.\n"
+	.summary = "check that the audit log is complete and unchanged",
+	.more = "Reads the files of the data directory; no server is needed or trusted. With --url the server says.\n"
 		"Exit status: 0 all holds, 10 changed, 11 cut, 12 another log than others have seen, 13 a signature "
 		"is\n"
 		"missing or wrong, 14 a key signed what it could not have, 15 an archive is missing, 16 all holds but "

@@ -362,7 +362,7 @@ static void print_figures(const struct bench *bench, const struct datasheet *she
 	double bandwidth = sheet ? sheet->memory_bytes_per_s : 0, flops = sheet ? sheet->f32_flops_per_s : 0;
 	char line[400], matmul_name[40];
 	snprintf(line, sizeof line, "%s (%s)%s", bench->name, bench->device_id,
-		 sheet ? ", beside its maker's data sheet" : "; no data sheet of it is known here");
+		 sheet ? ", compared with its maker's data sheet" : "; its data sheet is not known here");
 	command_print_text(stdout, "", line);
 	snprintf(matmul_name, sizeof matmul_name, "matmul_f32, n = %lld", (long long)figures->matmul_size);
 	print_rate("write", figures->write, "B/s", 0);

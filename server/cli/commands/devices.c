@@ -139,7 +139,8 @@ static void print_reasons(const struct json *snapshot)
 static void print_none(const struct json *snapshot)
 {
 	if (json_get_bool(snapshot, "discovering", false))
-		fprintf(stderr, "No devices yet: this machine's are still being looked for. Try again in a moment.\n");
+		fprintf(stderr,
+			"No devices yet: this machine's are still being searched for. Try again in a moment.\n");
 	else if (json_count(json_get(snapshot, "nodes")))
 		fprintf(stderr, "No devices yet. A node reports its own within seconds of its start;\n"
 				"exogpu nodes --wide shows which libraries each one found.\n");
@@ -177,8 +178,8 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 		print_reasons(snapshot);
 		if (json_get_bool(snapshot, "discovering", false))
-			fprintf(stderr,
-				"This machine's devices are still being looked for: there may be more in a moment.\n");
+			fprintf(stderr, "This machine's devices are still being searched for: there may be more in a "
+					"moment.\n");
 	}
 	table_finish(&table);
 	json_destroy(&snapshot);
@@ -235,7 +236,7 @@ const struct cli_command devices_drain_command = {
 	.operand = "DEVICE",
 	.summary = "give a device no new work; models on it move away",
 	.more = "DEVICE is an id, a name, or the beginning of either. Sessions keep the memory that they hold there;\n"
-		"answers under way pause and go on where they were. Needs the scope admin.\n",
+		"running answers pause and then continue. Needs the scope admin.\n",
 	.run = run_drain,
 };
 const struct cli_command devices_return_command = {
@@ -254,7 +255,7 @@ static const struct flag flags[] = {
 const struct cli_command devices_command = {
 	.name = "devices",
 	.summary = "list the devices with their newest readings",
-	.more = "A reading that the hardware does not tell is \"-\". With --json: the result of cluster.snapshot.\n",
+	.more = "A reading that the hardware does not report is \"-\". With --json: the result of cluster.snapshot.\n",
 	.flags = flags,
 	.run = run,
 };

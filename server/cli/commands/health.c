@@ -16,7 +16,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 		status = command_print_json(info, error);
 	else if (!status)
 		command_print_text(stdout,
-				   json_get_bool(info, "discovering", false) ? "ok, and still looking for its devices: "
+				   json_get_bool(info, "discovering", false) ? "ok, still searching for its devices: "
 									     : "ok: ",
 				   json_get_string(info, "name", ""));
 	json_destroy(&info);

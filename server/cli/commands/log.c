@@ -25,7 +25,7 @@ static enum status print_line(const struct cli_arguments *arguments, const struc
 		 json_get_string(line, "area", ""));
 	command_print_text(stdout, before, json_get_string(line, "text", ""));
 	if (dropped > 0)
-		printf("  and %" PRId64 " before it that could not be taken\n", dropped);
+		printf("  and %" PRId64 " earlier ones that were dropped\n", dropped);
 	return STATUS_OK;
 }
 
@@ -115,15 +115,15 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 }
 
 static const struct flag flags[] = {
-	{"limit", "N", "so many of the newest (default 50, at most 500)", offsetof(struct cli_arguments, limit)},
-	{"follow", NULL, "stay, and print what comes, until Ctrl-C", offsetof(struct cli_arguments, follow)},
+	{"limit", "N", "how many of the newest (default 50, at most 500)", offsetof(struct cli_arguments, limit)},
+	{"follow", NULL, "keep running and print new ones, until Ctrl-C", offsetof(struct cli_arguments, follow)},
 	{0},
 };
 
 const struct cli_command log_command = {
 	.name = "log",
-	.summary = "show what the server says, and what its nodes warn of",
-	.more = "Since the server started; what it said before is in its terminal, or in the system's journal.\n",
+	.summary = "show the server's log and its nodes' warnings",
+	.more = "Since the server started; earlier lines are in its terminal or the system's journal.\n",
 	.flags = flags,
 	.run = run,
 };

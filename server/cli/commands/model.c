@@ -31,15 +31,15 @@ static enum status set_source(struct json *params, const char *source, const str
 		return STATUS_OK;
 	}
 	if (!target->socket_path[0]) {
-		error_set(error, STATUS_INVALID_PARAMS, "%.200s is no path of another machine: it is not absolute",
+		error_set(error, STATUS_INVALID_PARAMS, "%.200s is not a path on another machine: it is not absolute",
 			  source);
-		error_hint(error, "models by a path lie on the server's machine");
+		error_hint(error, "models added by a path must be on the server's machine");
 		return STATUS_INVALID_PARAMS;
 	}
 	char *path = realpath(source, NULL);
 	if (!path) {
 		error_errno(error, STATUS_NOT_FOUND, errno, "%.200s cannot be read", source);
-		error_hint(error, "models come by a path, https://..., hf:owner/repo/file.gguf, hf:owner/repo or "
+		error_hint(error, "models come from a path, https://..., hf:owner/repo/file.gguf, hf:owner/repo or "
 				  "ollama:name:tag");
 		return STATUS_NOT_FOUND;
 	}
@@ -149,7 +149,7 @@ static int run_list(const struct cli_arguments *arguments, struct error *error)
 					  .columns = list_columns,
 					  .column_count = sizeof list_columns / sizeof *list_columns,
 					  .add = add_row,
-					  .nothing = "No models. exogpu model add SOURCE makes one known."};
+					  .nothing = "No models. exogpu model add SOURCE adds one."};
 	return command_list(arguments, &list, error);
 }
 
@@ -272,20 +272,20 @@ static int run_search(const struct cli_arguments *arguments, struct error *error
 }
 
 static const struct flag add_flags[] = {
-	{"name", "NAME", "what it is called (default: from the source)", offsetof(struct cli_arguments, name)},
-	{"token-file", "FILE", "an access token for the source, where it needs one",
+	{"name", "NAME", "its name (default: from the source)", offsetof(struct cli_arguments, name)},
+	{"token-file", "FILE", "an access token for the source, if it needs one",
 	 offsetof(struct cli_arguments, token_file)},
-	{"no-wait", NULL, "end at once; a download goes on by itself", offsetof(struct cli_arguments, no_wait)},
+	{"no-wait", NULL, "return at once; a download continues by itself", offsetof(struct cli_arguments, no_wait)},
 	{0},
 };
 
 const struct cli_command model_add_command = {
 	.name = "model add",
 	.operand = "SOURCE",
-	.summary = "add a model: a file, or one to fetch",
+	.summary = "add a model: a file, or one to download",
 	.more = "SOURCE is a GGUF file of the server's machine, https://HOST/FILE.gguf, hf:OWNER/REPO/FILE.gguf,\n"
 		"hf:OWNER/REPO (the file that fits best), or ollama:NAME:TAG.\n"
-		"Ctrl-C leaves a download going. Adding again what failed goes on where it was.\n",
+		"Ctrl-C does not stop a download. Adding a failed download again continues it.\n",
 	.flags = add_flags,
 	.run = run_add,
 };

@@ -183,8 +183,8 @@ void model_progress_print(const struct json *model, bool left)
 			 format_memory(json_get_integer(model, "file_bytes", -1), size), id);
 	else if (left)
 		snprintf(line, sizeof line,
-			 "%s is still being added; exogpu model list shows how far, exogpu model "
-			 "remove %s ends it",
+			 "%s is still being added; exogpu model list shows the progress, exogpu "
+			 "model remove %s cancels it",
 			 name, id);
 	else
 		snprintf(line, sizeof line, "%s is being added (%s)", name, id);

@@ -134,11 +134,11 @@ static void print_waiting(const struct cli_arguments *arguments)
 		printf("\n");
 		snprintf(line, sizeof line, "%.64s (%.64s) has waited for %s, from %.64s%s",
 			 json_get_string(one, "name", ""), id, format_age(since, age), json_get_string(one, "peer", ""),
-			 json_get_bool(one, "known", false) ? "; it would take the place of the node of this id" : "");
+			 json_get_bool(one, "known", false) ? "; it would replace the node with this id" : "");
 		command_print_text(stdout, "", line);
 		if (code && strlen(code) == 6)
 			snprintf(line, sizeof line,
-				 "code %.3s %.3s: if it shows the same, exogpu nodes approve %.64s %.6s", code,
+				 "code %.3s %.3s: if the node shows the same, exogpu nodes approve %.64s %.6s", code,
 				 code + 3, id, code);
 		else
 			snprintf(line, sizeof line, "its code is not known yet");
@@ -221,7 +221,7 @@ static enum status find_node(const struct json *nodes, const char *text, bool wa
 	if (count < 2)
 		return STATUS_OK;
 	error_set(error, STATUS_CONFLICT, "%u nodes are called \"%.60s\"", count, text);
-	error_hint(error, "give the id of the one that is meant; exogpu nodes shows them");
+	error_hint(error, "give the id of one of them; exogpu nodes shows them");
 	return STATUS_CONFLICT;
 }
 
@@ -237,8 +237,8 @@ static int decide_named(const struct cli_arguments *arguments, const char *metho
 	if (!result)
 		result = find_node(json_get(snapshot, "nodes"), text, waits, &node_id, error) ? 1 : 0;
 	if (!result && waits && strcmp(node_id, text) != 0 && !arguments->second) {
-		error_set(error, STATUS_INVALID_PARAMS, "a node that waits is let in by its name with its digits only");
-		error_hint(error, "anybody may call a machine so: add the six digits that it shows itself");
+		error_set(error, STATUS_INVALID_PARAMS, "to let a node in by its name, add its digits");
+		error_hint(error, "any machine could have that name: add the six digits that it shows");
 		result = 1;
 	}
 	if (!result)
@@ -280,7 +280,7 @@ const struct cli_command nodes_approve_command = {
 	.operand = "NODE [CODE]",
 	.summary = "let a waiting node in; first compare its six digits",
 	.more = "NODE is an id, or with CODE a name, of exogpu nodes, which shows the digits. Let a node in only\n"
-		"if it shows the same ones itself: if they differ, somebody stands between it and this server. With\n"
+		"if it shows the same ones itself: if they differ, somebody is between it and this server. With\n"
 		"CODE the node is let in only if its digits are CODE.\n",
 	.run = run_approve,
 };
@@ -295,6 +295,6 @@ const struct cli_command nodes_remove_command = {
 	.operand = "NODE",
 	.summary = "remove a node: it is cut off at once, its certificate revoked",
 	.more = "NODE is an id or a name of exogpu nodes. What sessions hold on its devices is lost. To come back\n"
-		"the node must join again: there, exogpu node --join auto.\n",
+		"the node must join again: exogpu node --join auto on its machine.\n",
 	.run = run_remove,
 };

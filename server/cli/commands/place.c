@@ -33,7 +33,7 @@ enum status place_find_model(struct client *client, const char *name, struct jso
 	if (names[0])
 		error_hint(error, "there are: %s", names);
 	else
-		error_hint(error, "exogpu model add SOURCE makes one known");
+		error_hint(error, "add it first: exogpu model add SOURCE");
 	return STATUS_NOT_FOUND;
 }
 
@@ -210,13 +210,13 @@ static void print_proof(const struct json *placement, bool pinned)
 	if (!strcmp(proof, "optimal"))
 		printf("proven to be the best, in %.0f ms\n", ms);
 	else if (!strcmp(proof, "bound"))
-		printf("the best that was found in %.0f ms; another could take %.1f %% less time, at most\n", ms,
+		printf("the best found in %.0f ms; another one could take at most %.1f %% less time\n", ms,
 		       json_get_number(placement, "gap", 0) * 100);
 	else if (!strcmp(proof, "infeasible"))
 		printf("%s\n", pinned ? "It does not fit there." : "It fits nowhere; this is proven.");
 	else if (!strcmp(proof, "not_found"))
 		printf("No placement was found in %.0f ms, but one may exist: exogpu serve "
-		       "--placement-timeout gives more.\n",
+		       "--placement-timeout allows more time.\n",
 		       ms);
 }
 
@@ -571,27 +571,27 @@ static int run_stop(const struct cli_arguments *arguments, struct error *error)
 static int run_move(const struct cli_arguments *arguments, struct error *error)
 {
 	return act_on(arguments, "instance.move",
-		      arguments->format ? "its weights are held so where there is room for it: "
-					: "moves if there is a faster place: ",
+		      arguments->format ? "its weights are converted if there is room: "
+					: "it moves if there is a faster place: ",
 		      error);
 }
 
 static const struct flag flags[] = {
-	{"preview", NULL, "say where it would go and why, and do nothing", offsetof(struct cli_arguments, preview)},
-	{"device", "DEVICE", "on this one: an id, a name, or the beginning of either",
+	{"preview", NULL, "only say where it would go and why", offsetof(struct cli_arguments, preview)},
+	{"device", "DEVICE", "on this device: an id, a name, or the beginning of either",
 	 offsetof(struct cli_arguments, device)},
-	{"context", "N", "tokens of one request at most (default: the model's, or what memory has room for)",
+	{"context", "N", "tokens of one request at most (default: the model's, or as memory allows)",
 	 offsetof(struct cli_arguments, context)},
-	{"sequences", "N", "requests that run at once (default: what memory has room for, 8 to 32)",
+	{"sequences", "N", "requests that run at once (default: as memory allows, 8 to 32)",
 	 offsetof(struct cli_arguments, sequences)},
 	{"objective", "WHAT", "latency (default): the time per token of one request; throughput: all requests together",
 	 offsetof(struct cli_arguments, objective)},
 	{"strategy", "WHAT",
-	 "auto (default): what is faster; pipeline: devices one behind another; tensor: equal GPUs of a machine, "
-	 "each with a slice of every layer; hybrid: several such groups one behind another",
+	 "auto (default): the faster one; pipeline: devices one after another; tensor: equal GPUs of a machine, "
+	 "each with a slice of every layer; hybrid: several such groups one after another",
 	 offsetof(struct cli_arguments, strategy)},
 	{"chat-template", "NAME",
-	 "write conversations like this, instead of as the file's own template says: llama3, llama3.1, llama3.2, "
+	 "write conversations like this, instead of by the file's own template: llama3, llama3.1, llama3.2, "
 	 "chatml, "
 	 "qwen1.5, qwen2, qwen2.5, qwen3, qwen3-instruct, qwen3-thinking, qwq, smollm2, llama2, mistral, mistral-v7, "
 	 "deepseek-r1, deepseek-r1-0528, deepseek-v3, zephyr",
@@ -600,14 +600,14 @@ static const struct flag flags[] = {
 	 "what happens when it is idle and another model needs its memory: spill (default): its layers go to the "
 	 "host's memory; unload: it is unloaded; never: it stays",
 	 offsetof(struct cli_arguments, gives_way)},
-	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
+	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only if memory is short",
 	 offsetof(struct cli_arguments, format)},
 	PLACE_SAMPLING_FLAGS,
 	{0},
 };
 
 static const struct flag move_flags[] = {
-	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0 from now on; file: as the file has them",
+	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0 from now on; file: the file's formats",
 	 offsetof(struct cli_arguments, format)},
 	{0},
 };
@@ -616,7 +616,7 @@ const struct cli_command place_command = {
 	.name = "place",
 	.operand = "MODEL",
 	.summary = "load a model, or preview where it would go",
-	.more = "MODEL is a name or an id of exogpu model list. Programs then reach it at /v1, with the scope infer.\n"
+	.more = "MODEL is a name or an id of exogpu model list. Programs then use it at /v1, with the scope infer.\n"
 		"Loading needs the scope admin, a preview does not.\n",
 	.flags = flags,
 	.run = run_place,
@@ -624,7 +624,7 @@ const struct cli_command place_command = {
 const struct cli_command instances_command = {
 	.name = "instances",
 	.summary = "list the models that are loaded",
-	.more = "OFFERED is how many times as fast a model would be on devices that came since; exogpu move takes the "
+	.more = "OFFERED is how many times as fast a model would be on new devices; exogpu move accepts the "
 		"offer.\n",
 	.run = run_instances,
 };
@@ -632,17 +632,17 @@ const struct cli_command stop_command = {
 	.name = "stop",
 	.operand = "ID",
 	.summary = "unload a model and free its memory",
-	.more = "ID is an id of exogpu instances, or the name of a model that is loaded once. Requests under way\n"
+	.more = "ID is an id of exogpu instances, or the name of a model that is loaded once. Running requests\n"
 		"end with an error. Needs the scope admin.\n",
 	.run = run_stop,
 };
 const struct cli_command move_command = {
 	.name = "move",
 	.operand = "ID",
-	.summary = "take a faster place for a loaded model, or another format",
-	.more = "ID is an id of exogpu instances, which shows whether a faster place is offered, or the name of a "
+	.summary = "move a loaded model to a faster place, or change its format",
+	.more = "ID is an id of exogpu instances, which shows offers of a faster place, or the name of a "
 		"model that\n"
-		"is loaded once. Answers under way pause and go on where they were. Needs the scope admin.\n",
+		"is loaded once. Running answers pause and then continue. Needs the scope admin.\n",
 	.flags = move_flags,
 	.run = run_move,
 };

@@ -14,7 +14,7 @@ enum status place_number(struct json *json, const char *name, const char *text, 
 enum status place_sampling(const struct cli_arguments *arguments, struct json *json, struct error *error);
 #define PLACE_SAMPLING_FLAGS \
 	{"temperature", "T", \
-	 "0 to 2; 0: always the likeliest token. This and the four that follow have the model's own value where " \
+	 "0 to 2; 0: always the likeliest token. This and the four that follow have the model's own value if " \
 	 "its authors recommend one, else 0.8, 40, 0.95, 0.05 and 1", \
 	 offsetof(struct cli_arguments, temperature)}, \
 		{"top-k", "K", "draw from the K likeliest tokens only; 0: from all", \
@@ -24,7 +24,7 @@ enum status place_sampling(const struct cli_arguments *arguments, struct json *j
 		{"min-p", "P", "leave out tokens less than P times as likely as the likeliest; 0: none", \
 		 offsetof(struct cli_arguments, min_p)}, \
 	{ \
-		"repetition-penalty", "R", "make tokens that came before less likely; 1: no less", \
+		"repetition-penalty", "R", "make earlier tokens less likely; 1: off", \
 			offsetof(struct cli_arguments, repetition_penalty) \
 	}
 // Wait until an instance that is being loaded is ready, showing how far it is. *instance: as it is then, to be

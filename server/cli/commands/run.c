@@ -102,9 +102,8 @@ static enum status make_request(const struct cli_arguments *arguments, const str
 		json_set_integer(request, "max_tokens", 256);
 	}
 	if (!chat && arguments->system) {
-		error_set(error, STATUS_INVALID_PARAMS, "this model only completes text: it knows no --system");
-		error_hint(error,
-			   "its file has no chat template that is known; exogpu place --chat-template names one");
+		error_set(error, STATUS_INVALID_PARAMS, "this model only completes text and has no --system");
+		error_hint(error, "its file has no known chat template; choose one with exogpu place --chat-template");
 		return STATUS_INVALID_PARAMS;
 	}
 	enum status status = place_number(request, "max_tokens", arguments->max_tokens, error);
@@ -210,7 +209,7 @@ static enum status follow(struct http_stream *stream, bool raw, struct error *er
 	fflush(stdout);
 	if (!status && heard.cut)
 		command_print_text(stderr,
-				   "the answer was cut off: it had as many tokens as it may (see --max-tokens), or the "
+				   "the answer was cut off: it reached the limit of tokens (--max-tokens), or the "
 				   "context is full",
 				   "");
 	return status;
@@ -242,7 +241,7 @@ static enum status ask(const struct target *target, const struct cli_arguments *
 static void tell_completion(const struct json *instance)
 {
 	if (!json_get_bool(instance, "chat", false))
-		command_print_text(stderr, "no chat template is known for it, so it goes on from the prompt: ",
+		command_print_text(stderr, "it has no known chat template, so it continues the prompt: ",
 				   json_get_string(instance, "model_name", ""));
 }
 
@@ -339,15 +338,15 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 }
 
 static const struct flag flags[] = {
-	{"system", "TEXT", "what the model is told before the prompt", offsetof(struct cli_arguments, system)},
-	{"max-tokens", "N", "at most so many tokens of answer (default 4096; 256 of a model that only completes)",
+	{"system", "TEXT", "instructions for the model before the prompt", offsetof(struct cli_arguments, system)},
+	{"max-tokens", "N", "maximum number of tokens of the answer (default 4096; 256 if the model only completes)",
 	 offsetof(struct cli_arguments, max_tokens)},
 	{"form", "json|FILE",
-	 "the answer is an object of JSON, an instance of the JSON Schema in FILE, or, of FILE.gbnf, a text of that "
-	 "grammar",
+	 "the answer is a JSON object, an instance of the JSON Schema in FILE, or a text of the grammar in "
+	 "FILE.gbnf",
 	 offsetof(struct cli_arguments, form)},
 	PLACE_SAMPLING_FLAGS,
-	{"seed", "N", "the same again gives the same answer", offsetof(struct cli_arguments, seed)},
+	{"seed", "N", "the same seed gives the same answer", offsetof(struct cli_arguments, seed)},
 	{0},
 };
 

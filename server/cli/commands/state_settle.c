@@ -46,7 +46,7 @@ static int print(const struct listing *listing, bool as_json, struct error *erro
 		command_print_text(stdout, "", line);
 	}
 	if (!listing->gone && !listing->left)
-		printf("Every row of state.db is as the audit log has it.\n");
+		printf("Every row of state.db matches the audit log.\n");
 	else if (!listing->gone)
 		printf("\nNothing was changed. Find out who writes to the data directory before you settle these: "
 		       "--row "
@@ -134,19 +134,19 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 }
 
 static const struct flag flags[] = {
-	{"row", "KIND:ID...", "settle this row; may be given several times", offsetof(struct cli_arguments, row)},
+	{"row", "KIND:ID...", "settle this row; may be repeated", offsetof(struct cli_arguments, row)},
 	{"all", NULL, "settle every row that is refused, or missing", offsetof(struct cli_arguments, all)},
 	{0},
 };
 
 const struct cli_command state_settle_command = {
 	.name = "state settle",
-	.summary = "list rows of state.db that the audit log does not have so, or take them away",
-	.more = "With the server stopped. Without --row and --all nothing is changed. A row that is settled is gone, "
+	.summary = "list rows of state.db that do not match the audit log, or remove them",
+	.more = "With the server stopped. Without --row and --all nothing is changed. A settled row is removed, "
 		"with what\n"
-		"hangs on it (tokens made with it, a node's devices and certificates, a model's instances), by a "
+		"depends on it (tokens made with it, a node's devices and certificates, a model's instances), by a "
 		"signed\n"
-		"entry of the audit log; none is ever taken as it stands. Put a backup back instead if you have one.\n",
+		"entry of the audit log; a row is never accepted as it is. If you have a backup, restore it instead.\n",
 	.flags = flags,
 	.run = run,
 };

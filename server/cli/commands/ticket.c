@@ -125,8 +125,7 @@ static int run_revoke(const struct cli_arguments *arguments, struct error *error
 	struct json *params, *answer = NULL;
 	if (!strncmp(arguments->operand, "exojoin_", 8) || strlen(arguments->operand) > 64) {
 		error_set(error, STATUS_INVALID_PARAMS, "a ticket is revoked by its id, not by its text");
-		error_hint(error,
-			   "the id is what stands between the first two underscores; exogpu ticket list shows all");
+		error_hint(error, "the id is the part between the first two underscores; exogpu ticket list shows all");
 		return 2;
 	}
 	params = json_new_object();

@@ -255,8 +255,7 @@ static int run_revoke(const struct cli_arguments *arguments, struct error *error
 	const char *id = arguments->operand;
 	if (!strncmp(id, "exo_", 4) || strlen(id) > 64) {
 		error_set(error, STATUS_INVALID_PARAMS, "a token is revoked by its id, not by its text");
-		error_hint(error,
-			   "the id is what stands between the first two underscores; exogpu token list shows all");
+		error_hint(error, "the id is the part between the first two underscores; exogpu token list shows all");
 		return 2;
 	}
 	params = json_new_object();
@@ -276,9 +275,9 @@ static const struct flag create_flags[] = {
 	 offsetof(struct cli_arguments, scopes)},
 	{"expires", "SPAN", "how long it lasts: 3600s, 90m, 24h, 30d, 2w (default 90d, with admin 30d)",
 	 offsetof(struct cli_arguments, expires)},
-	{"calls-per-s", "X", "how many calls a second it may make, 0.1 to 100000 (default: no limit of its own)",
+	{"calls-per-s", "X", "how many calls a second it may make, 0.1 to 100000 (default: no own limit)",
 	 offsetof(struct cli_arguments, calls_per_s)},
-	{"max-sessions", "N", "how many sessions it may have open, 1 to 10000 (default: no limit of its own)",
+	{"max-sessions", "N", "how many sessions it may have open, 1 to 10000 (default: no own limit)",
 	 offsetof(struct cli_arguments, max_sessions)},
 	{"memory-limit", "SIZE",
 	 "how much memory it may hold at once, on all devices: 512MiB, 4GiB (default: no limit)",

@@ -148,7 +148,7 @@ static void print_summary(const struct json *summary)
 		printf("%lld pair%s of devices of one machine cop%s to each other directly\n", (long long)direct,
 		       direct == 1 ? "" : "s", direct == 1 ? "ies" : "y");
 	if (rtt >= 0)
-		printf("in the mean a round trip takes %s and a link gives %s\n", round_trip(rtt, ms),
+		printf("on average a round trip takes %s and a link carries %s\n", round_trip(rtt, ms),
 		       link_rate(summary, "mean_throughput_bytes_per_s", rate));
 	if (diameter >= 0)
 		printf("between the two nodes that are farthest apart a round trip takes %s\n",
@@ -240,7 +240,7 @@ static void print_staged(const struct json *snapshot)
 			char line[2 * COMMAND_LABEL_BYTES + 64], from[COMMAND_LABEL_BYTES], to[COMMAND_LABEL_BYTES];
 			if (strcmp(json_get_string(peer, "class", ""), "staged") != 0 || count++ >= REASONS)
 				continue;
-			snprintf(line, sizeof line, "%s to %s goes by way of the host's memory: refused directly",
+			snprintf(line, sizeof line, "%s to %s goes through host memory: the direct copy was refused",
 				 command_device_label(snapshot, json_get_string(one, "device_id", ""), from),
 				 command_device_label(snapshot, json_get_string(peer, "device_id", ""), to));
 			command_print_text(stdout, "", line);
@@ -314,7 +314,8 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 const struct cli_command topology_command = {
 	.name = "topology",
 	.summary = "show how far apart the machines are, and which link is the bottleneck",
-	.more = "THERE and BACK are what a link gives each way; of two devices of one machine, how fast copies "
+	.more = "THERE and BACK are a link's throughput in each direction; of two devices of one machine, how fast "
+		"copies "
 		"between\n"
 		"them went when their node measured it. AGE is that of the oldest figure of a row: THERE and BACK are\n"
 		"measured twice a minute, and not while a model uses the link. A direction is degraded when it is\n"

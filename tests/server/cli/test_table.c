@@ -82,12 +82,12 @@ static void then_columns_are_left_out(void **state)
 	       "NAME          STATE    TEMP\n"
 	       "Müller's H2…  online  54 °C\n"
 	       "a             -           -\n"
-	       "(left out for want of width: ID)\n");
+	       "(columns left out because the terminal is narrow: ID)\n");
 	expect(1, false,
 	       "NAME    STATE    TEMP\n"
 	       "Mülle…  online  54 °C\n"
 	       "a       -           -\n"
-	       "(left out for want of width: ID)\n");
+	       "(columns left out because the terminal is narrow: ID)\n");
 }
 
 static void no_line_is_wider_than_the_terminal(void **state)

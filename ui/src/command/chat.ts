@@ -60,7 +60,7 @@ export async function ask(what: Ask): Promise<Answer | Refusal> {
     return await follow(response.body, what);
   } catch (error) {
     if (what.signal.aborted) return { reason: null, promptTokens: null, tokens: null };
-    return { what: "the connection broke before the answer was whole", hint: error instanceof Error ? error.message : null };
+    return { what: "the connection broke before the answer was complete", hint: error instanceof Error ? error.message : null };
   }
 }
 

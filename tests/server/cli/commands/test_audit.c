@@ -153,7 +153,7 @@ static void the_export_has_archived_entries_too(void **state)
 	expect(0, "seq,at,duration_ms", "export --data '%s' --format csv", data);
 	snprintf(command, sizeof command, "rm \"$(ls '%s'/audit/*.exoaudit | head -1)\"", data);
 	assert_int_equal(system(command), 0);
-	expect(15, "not to be relied on", "export --data '%s' '%s'", data, file);
+	expect(15, "cannot be trusted", "export --data '%s' '%s'", data, file);
 }
 
 int main(void)

@@ -221,11 +221,11 @@ function Report({ report }: { report: AuditReport }) {
 const WITNESS_TEXT: Record<AuditWitness["state"], string> = {
   agrees: "agrees",
   conflicts: "holds another log",
-  ahead: "holds more than this log has, which was cut or put back from an older copy",
+  ahead: "holds more than this log, which was cut or restored from an older copy",
   none: "holds no head yet",
   silent: "did not answer in time",
   offline: "is offline",
-  unusable: "gave no answer that can be used",
+  unusable: "gave no usable answer",
   unreached: "could not be compared",
 };
 
