@@ -78,7 +78,7 @@ enum status data_directory_open(const char *path, int *lock, struct error *error
 	int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 	if (fd >= 0 && (fstat(fd, &held) < 0 || !S_ISREG(held.st_mode) || held.st_nlink != 1)) {
 		close(fd);
-		error_set(error, STATUS_FORBIDDEN, "%s is not a file of its own", file);
+		error_set(error, STATUS_FORBIDDEN, "%s is not a regular file", file);
 		error_hint(error, "remove it, or choose another data directory with --data DIR");
 		return STATUS_FORBIDDEN;
 	}

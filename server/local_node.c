@@ -60,8 +60,7 @@ static void ended(void *arg, int fd)
 	if (clock_steady_ms() - node->started_ms > SETTLED_MS)
 		node->pause_ms = FIRST_PAUSE_MS;
 	describe_end(status, text, sizeof text);
-	log_warning("server", "this machine's node %s; it is started again in %.1f s", text,
-		    (double)node->pause_ms / 1000);
+	log_warning("server", "this machine's node %s; it restarts in %.1f s", text, (double)node->pause_ms / 1000);
 	net_timer_start(node->params.loop, &node->timer, node->pause_ms, start, node);
 	node->pause_ms = node->pause_ms * 2 < LONGEST_PAUSE_MS ? node->pause_ms * 2 : LONGEST_PAUSE_MS;
 }

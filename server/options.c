@@ -34,28 +34,28 @@ static const struct flag flags[] = {
 	 "the data directory\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
 	 offsetof(struct words, data)},
-	{"name", "NAME", "what this cluster is called (default: the host's name; kept)", offsetof(struct words, name)},
+	{"name", "NAME", "the cluster's name (default: the host's name; kept)", offsetof(struct words, name)},
 	{"no-local-node", NULL, "do not lend this machine's devices", offsetof(struct words, no_local_node)},
 	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
 	{"tls-cert", "FILE",
-	 "show browsers this certificate (PEM, those between it and its root after it) "
+	 "show browsers this certificate (PEM, followed by intermediate certificates) "
 	 "instead of the cluster's own; read again when it changes",
 	 offsetof(struct words, tls_cert)},
 	{"tls-key", "FILE", "its key (PEM, without a password)", offsetof(struct words, tls_key)},
 	{"tls-name", "NAME,...",
-	 "names and addresses that this server is reached by, besides the machine's own: "
-	 "for its certificate, and for whom it answers to",
+	 "further names and addresses of this server, besides the machine's own: "
+	 "for its certificate and the Host header",
 	 offsetof(struct words, tls_names)},
 	{"cors-origin", "URL...",
 	 "let pages of this origin, as in https://chat.example.com, use /v1 with a token; "
-	 "may be given again",
+	 "may be repeated",
 	 offsetof(struct words, cors_origins)},
 	{"hub-url", "URL",
 	 "where hf: models come from: a mirror of Hugging Face, which may be a private address "
 	 "and plain HTTP (default https://huggingface.co)",
 	 offsetof(struct words, hub_url)},
 	{"ollama-url", "URL",
-	 "where ollama: models come from, in the same way (default https://registry.ollama.ai, "
+	 "where ollama: models come from: also a mirror (default https://registry.ollama.ai, "
 	 "searches https://ollama.com)",
 	 offsetof(struct words, ollama_url)},
 	{"placement-timeout", "SECONDS", "how long to search for a better placement of a model, 0.05 to 60 (default 5)",
@@ -68,11 +68,11 @@ static const struct flag flags[] = {
 	 "after how long without a request a model gives way to another that needs its memory: "
 	 "0 to 86400, or never (default 60)",
 	 offsetof(struct words, give_way_after)},
-	{"take-better", NULL, "move running models by themselves when a device comes that makes them faster",
+	{"take-better", NULL, "move running models automatically when a new device makes them faster",
 	 offsetof(struct words, take_better)},
 	{"load-on-demand", NULL,
-	 "load a model that is not loaded when somebody asks it by /v1, with any token of "
-	 "the scope infer (without this option: only with tokens of the scope admin)",
+	 "let any token of the scope infer load a model by asking it at /v1 "
+	 "(without this option: only tokens of the scope admin)",
 	 offsetof(struct words, load_on_demand)},
 	{"limit", "NAME=N,...", "change limits, which are listed below", offsetof(struct words, limits)},
 	{"accept-unsigned", "FIRST-LAST",
@@ -88,11 +88,11 @@ void options_print_help(void)
 	printf("exogpu serve: run the server, its dashboard and this machine's node\n\n"
 	       "Usage: exogpu serve [OPTION...]\n\n");
 	flags_print(flags, stdout);
-	printf("\nLimits, and what they are unless set:\n");
+	printf("\nLimits and their defaults:\n");
 	limit_values_print(stdout);
 	printf("\n"
 	       "The first admin token is in DIR/admin.token, the certificate of the cluster's authority in\n"
-	       "DIR/tls/authority.pem: give that one to browsers and client commands elsewhere.\n");
+	       "DIR/tls/authority.pem: give it to browsers and client commands elsewhere.\n");
 }
 
 static enum status usage(struct error *error, const char *message)
@@ -186,7 +186,7 @@ static enum status check_origin(const char *origin, struct error *error)
 	if (host[0] && strlen(origin) < 256 && !strpbrk(host, "/?#@ "))
 		return STATUS_OK;
 	error_set(error, STATUS_INVALID_PARAMS,
-		  "--cors-origin takes an origin, as in https://chat.example.com; \"%.100s\" is none", origin);
+		  "--cors-origin takes an origin, as in https://chat.example.com; \"%.100s\" is not an origin", origin);
 	error_hint(error, "scheme, host and port alone, without a path");
 	return STATUS_INVALID_PARAMS;
 }

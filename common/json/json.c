@@ -119,7 +119,7 @@ static enum status unique_names(const cJSON *object, struct error *error)
 		for (const cJSON *a = object->child; a; a = a->next)
 			for (const cJSON *b = a->next; b; b = b->next)
 				if (!strcmp(a->string, b->string))
-					return error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice",
+					return error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" is repeated",
 							 a->string);
 		return STATUS_OK;
 	}
@@ -132,7 +132,7 @@ static enum status unique_names(const cJSON *object, struct error *error)
 	qsort(members, (size_t)n, sizeof(*members), by_name);
 	for (int i = 1; i < n && !status; i++)
 		if (!strcmp(members[i - 1]->string, members[i]->string))
-			status = error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice",
+			status = error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" is repeated",
 					   members[i]->string);
 	free(members);
 	return status;
@@ -416,7 +416,7 @@ enum status json_parse_noting(struct json **result, const struct json_text *give
 	enum status status = read_value(&in, &item);
 	skip_space(&in);
 	if (!status && in.at < in.end)
-		status = refuse(&in, "something follows the value", in.at);
+		status = refuse(&in, "there is something after the value", in.at);
 	if (status)
 		cJSON_Delete(item);
 	else

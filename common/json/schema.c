@@ -189,7 +189,7 @@ static enum status check_members(const struct json *schema, const struct json *v
 	for (const struct json *member = json_first(value); member; member = json_next(member)) {
 		const struct json *known = json_get(properties, json_name(member));
 		if (!known && json_type(more) == JSON_BOOL && !json_bool(more, true))
-			return fail(error, place, "has \"%.40s\", which is not known", json_name(member));
+			return fail(error, place, "has the unknown member \"%.40s\"", json_name(member));
 		if (!known && json_type(more) == JSON_OBJECT)
 			known = more;
 		if (!known)
@@ -257,7 +257,7 @@ static enum status check(const struct json *schema, const struct json *value, co
 		else if (!strcmp(name, "enum"))
 			status = check_enum(keyword, value, place, error);
 		else if (!strcmp(name, "const") && !json_equal(keyword, value))
-			status = fail(error, place, "has not the one value it may have");
+			status = fail(error, place, "must have its one allowed value");
 		else if (!strcmp(name, "anyOf"))
 			status = check_any(keyword, value, place, error);
 	}

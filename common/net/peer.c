@@ -124,7 +124,7 @@ static bool begin_message(struct net_peer *peer)
 	const uint8_t *prefix = peer->stage + peer->stage_first;
 	size_t total = read_u32le(prefix), head = read_u32le(prefix + 4);
 	if (total < 4 || total > peer->limit || head > total - 4 || head > LIMIT_HEAD_BYTES) {
-		say(peer, "the peer sent lengths that no message has");
+		say(peer, "the peer sent impossible message lengths");
 		return false;
 	}
 	size_t body = total - 4 - head;

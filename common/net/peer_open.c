@@ -324,7 +324,7 @@ enum status net_peer_listen(struct net_peer_listener **out, struct net_loop *loo
 	*out = NULL;
 	socklen_t size = read_address(params->address ? params->address : "::", params->port, &address);
 	if (!size)
-		return error_set(error, STATUS_INVALID_PARAMS, "this is no address: %.60s", params->address);
+		return error_set(error, STATUS_INVALID_PARAMS, "this is not an address: %.60s", params->address);
 	int fd = open_listener(&address, size);
 	if (fd < 0 && !params->address) { // a machine without IPv6
 		size = read_address("0.0.0.0", params->port, &address);
@@ -374,7 +374,7 @@ enum status net_peer_dial(struct net_peer **out, struct net_loop *loop, const st
 	*out = NULL;
 	socklen_t size = read_address(params->address, params->port, &address);
 	if (!size)
-		return error_set(error, STATUS_INVALID_PARAMS, "this is no address: %.60s", params->address);
+		return error_set(error, STATUS_INVALID_PARAMS, "this is not an address: %.60s", params->address);
 	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "a socket to %s", params->address);

@@ -115,7 +115,7 @@ static bool begin_message(struct net_stream *stream, const char **why)
 	size_t total = read_u32le(prefix), head = read_u32le(prefix + 4);
 	if (total < 4 || total > LIMIT_WORKER_MESSAGE_BYTES || head > total - 4 || head > LIMIT_HEAD_BYTES ||
 	    total - 4 - head > LIMIT_BODY_BYTES) {
-		*why = "the peer sent lengths that no message has";
+		*why = "the peer sent impossible message lengths";
 		return false;
 	}
 	size_t body = total - 4 - head;

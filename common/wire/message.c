@@ -18,7 +18,7 @@ static enum status classify(struct message *message, struct error *error)
 {
 	const struct json *head = message->head;
 	if (json_type(head) == JSON_ARRAY)
-		return error_set(error, STATUS_INVALID_REQUEST, "batches are not served; send one object a message");
+		return error_set(error, STATUS_INVALID_REQUEST, "batches are not supported; send one object a message");
 	if (json_type(head) != JSON_OBJECT)
 		return error_set(error, STATUS_INVALID_REQUEST, "a message is a JSON object");
 	const struct json *id = json_get(head, "id");
@@ -59,14 +59,14 @@ static enum status refuse_nul(struct message *message, struct error *error)
 {
 	if (strstr(json_string(message->id, ""), "\xEF\xBF\xBD"))
 		message->id = NULL;
-	return error_set(error, STATUS_INVALID_REQUEST, "a string holds a NUL (\\u0000), which none here may");
+	return error_set(error, STATUS_INVALID_REQUEST, "a string holds a NUL (\\u0000), which is not allowed");
 }
 
 enum status message_decode_text(struct message *message, const char *text, size_t length, struct error *error)
 {
 	*message = (struct message){0};
 	if (length > LIMIT_HEAD_BYTES)
-		return error_set(error, STATUS_LIMIT_EXCEEDED, "the head has %zu bytes, at most %d are taken", length,
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the header has %zu bytes; the limit is %d", length,
 				 LIMIT_HEAD_BYTES);
 	bool nul = false;
 	const struct json_text given = {.text = text, .length = length, .nul = &nul};
@@ -81,17 +81,17 @@ enum status message_decode(struct message *message, const uint8_t *bytes, size_t
 	*message = (struct message){0};
 	if (length < 4)
 		return error_set(error, STATUS_PARSE_ERROR,
-				 "a binary frame begins with the length of its head, 4 bytes");
+				 "a binary frame begins with the length of its header, 4 bytes");
 	size_t head = read_u32le(bytes);
 	if (head > LIMIT_HEAD_BYTES)
-		return error_set(error, STATUS_LIMIT_EXCEEDED, "the head has %zu bytes, at most %d are taken", head,
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the header has %zu bytes; the limit is %d", head,
 				 LIMIT_HEAD_BYTES);
 	if (head > length - 4)
-		return error_set(error, STATUS_PARSE_ERROR, "the head is said to have %zu bytes, only %zu came", head,
+		return error_set(error, STATUS_PARSE_ERROR, "the header should have %zu bytes, but only %zu came", head,
 				 length - 4);
 	size_t body = length - 4 - head;
 	if (body > LIMIT_BODY_BYTES)
-		return error_set(error, STATUS_LIMIT_EXCEEDED, "the body has %zu bytes, at most %d are taken", body,
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the body has %zu bytes; the limit is %d", body,
 				 LIMIT_BODY_BYTES);
 	enum status status = message_decode_text(message, (const char *)bytes + 4, head, error);
 	message->body = body ? bytes + 4 + head : NULL;

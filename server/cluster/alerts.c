@@ -196,7 +196,7 @@ static void cleared(void *context, enum status status, const struct error *error
 		return;
 	}
 	set_time(one->json, "cleared_at", one->clearing_ms);
-	log_info("alerts", "no longer so: %s", member(one, "message"));
+	log_info("alerts", "resolved: %s", member(one, "message"));
 	tell(one);
 	drop(one);
 }

@@ -55,7 +55,7 @@ static void judge_server(const struct discovery *discovery, const struct heard_s
 		is(verdict, "other_cluster", "the server of another cluster, %s", presence->cluster_id);
 	else if (strcmp(presence->fingerprint, own) != 0)
 		is(verdict, "other_cluster",
-		   "it says that it is this cluster, and has another authority (%s): do not let a node join there",
+		   "it claims to be this cluster but has another authority (%s): do not let a node join it",
 		   presence->fingerprint);
 	else if (discovery->port && service->port != discovery->port)
 		is(verdict, "other_cluster",
@@ -78,9 +78,8 @@ static void judge_node(const struct discovery *discovery, const struct net_prese
 		is(verdict, "member", "a node of this cluster");
 	else if (node && ours)
 		is(verdict, "member",
-		   "a node of this cluster, without a connection: it is heard, so its program runs; what closes "
-		   "this "
-		   "server's port to it?");
+		   "a node of this cluster, without a connection: its program runs and is heard, so something "
+		   "blocks this server's port");
 	else if (node && presence->cluster_id[0])
 		is(verdict, "other_cluster", "a node of this id is known here, but it has joined another cluster, %s",
 		   presence->cluster_id);
@@ -225,7 +224,7 @@ static void look(void *arg)
 	discovery->gpus = gpus;
 	print_own(discovery, &printed);
 	if (net_announcer_update(discovery->announcer, &printed.service, &error))
-		log_warning("server", "what is announced is not brought up to date: %s", error.message);
+		log_warning("server", "announcements cannot be updated: %s", error.message);
 }
 
 enum status discovery_create(struct discovery **out, const struct discovery_params *params, struct error *error)
@@ -245,7 +244,7 @@ enum status discovery_create(struct discovery **out, const struct discovery_para
 		return status;
 	}
 	if (discovery->browser && !net_browser_works(discovery->browser, why))
-		log_warning("server", "other machines are not heard here: %s", why);
+		log_warning("server", "other machines cannot be discovered here: %s", why);
 	if (params->listening)
 		net_timer_start(params->loop, &discovery->look, SOON_MS, look, discovery);
 	*out = discovery;

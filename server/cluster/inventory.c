@@ -116,7 +116,7 @@ static void node_registered(void *context, enum status status, const struct erro
 	}
 	if (!status) {
 		if (node->link && node->link != proposal->link) {
-			cluster_tell_lost(proposal->cluster, node->node_id, NULL, "its node connected anew");
+			cluster_tell_lost(proposal->cluster, node->node_id, NULL, "its node reconnected");
 			node->link->superseded(node->link);
 		}
 		bool was_online = node->link == proposal->link;
@@ -179,7 +179,7 @@ enum status cluster_register_node(struct cluster *cluster, const struct json *re
 					   .keep = !update};
 	snprintf(proposal->change.summary, sizeof proposal->change.summary, "%s",
 		 !known   ? "joined"
-		 : update ? "told more about itself"
+		 : update ? "sent new facts about itself"
 			  : "online");
 	struct cluster_node next = *node;
 	next.record = proposal->record;
@@ -306,7 +306,7 @@ static void tell_device(const struct proposal *proposal, const struct device_cha
 	if (!json_get_bool(device->record, "present", true)) {
 		json_destroy(&device->telemetry);
 		cluster_tell_lost(proposal->cluster, proposal->node->node_id, device->device_id,
-				  "its node does not find the device any more");
+				  "its node no longer finds the device");
 	}
 	cluster_push_change(proposal->cluster, proposal->node, device, &one->change, proposal->at_ms);
 }
@@ -346,7 +346,7 @@ static enum status check_device(const struct proposal *proposal, const char *dev
 	for (size_t i = 0; i < proposal->device_count; i++)
 		if (!strcmp(proposal->devices[i].device_id, device_id) ||
 		    !strcmp(proposal->devices[i].hardware_key, hardware_key))
-			return error_set(error, STATUS_CONFLICT, "device %.64s stands in the report twice", device_id);
+			return error_set(error, STATUS_CONFLICT, "device %.64s is in the report twice", device_id);
 	for (size_t i = 0; i < cluster->device_count; i++) {
 		const struct cluster_device *known = cluster->devices[i];
 		bool same_id = !strcmp(known->device_id, device_id);

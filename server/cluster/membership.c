@@ -69,7 +69,7 @@ static void joined(void *context, enum status status, const struct error *error)
 			node->first_seen_ms = membership->at_ms;
 		node->last_seen_ms = membership->at_ms;
 		if (!node->link)
-			snprintf(node->state_reason, sizeof node->state_reason, "let in, and not connected yet");
+			snprintf(node->state_reason, sizeof node->state_reason, "let in, not connected yet");
 		cluster_push_change(membership->cluster, node, NULL, &membership->change, membership->at_ms);
 	}
 	membership->done(membership->context, status, error);
@@ -141,7 +141,7 @@ static enum status find_removable(const struct cluster *cluster, const char *nod
 	if (!(*node)->local)
 		return STATUS_OK;
 	error_set(error, STATUS_CONFLICT, "this is the server's own node, which cannot be removed");
-	error_hint(error, "start the server with --no-local-node to go without it");
+	error_hint(error, "start the server with --no-local-node to run without it");
 	return STATUS_CONFLICT;
 }
 
@@ -186,7 +186,7 @@ struct json *cluster_waiting_json(const struct json *record, int64_t since_ms)
 	json_remove(json, "link_port");
 	clock_format(since_ms, at);
 	json_set_string(json, "state", "pending");
-	json_set_string(json, "state_reason", "waits for somebody to let it in");
+	json_set_string(json, "state_reason", "waiting to be let in");
 	json_set_bool(json, "local", false);
 	json_set_string(json, "first_seen_at", at);
 	json_set_string(json, "last_seen_at", at);

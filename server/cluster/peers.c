@@ -75,11 +75,11 @@ static const char *no_figure(const struct cluster_device *from, const struct jso
 		return "its node is of a build that does not measure it";
 	if (bytes_per_s > 0 && json_get_bool(told, "direct", true) == staged)
 		return staged ? "it was measured while copies went directly"
-			      : "it was measured while copies went by way of the host's memory";
+			      : "it was measured while copies went through host memory";
 	if (bytes_per_s > 0)
 		return NULL;
 	if (json_type(json_get(told, "bytes_per_s")) == JSON_NUMBER)
-		return "what its node tells cannot be";
+		return "its node reports impossible figures";
 	return json_get_string(told, "reason", "it is not measured yet");
 }
 

@@ -157,7 +157,7 @@ static void load_node(void *context, const struct store_node *row)
 	struct json *record;
 	struct cluster *cluster = context;
 	if (json_parse(&record, row->record, strlen(row->record), NULL)) {
-		log_warning("cluster", "the record of node %s is damaged; it is taken up anew when the node reports",
+		log_warning("cluster", "the record of node %s is damaged; it is created again when the node reports",
 			    row->node_id);
 		return;
 	}
@@ -180,7 +180,7 @@ static void load_device(void *context, const struct store_device *row)
 	struct cluster *cluster = context;
 	struct cluster_node *node = cluster_find_node(cluster, row->node_id);
 	if (!node || json_parse(&record, row->record, strlen(row->record), NULL)) {
-		log_warning("cluster", "the record of device %s is damaged; it is taken up anew when its node reports",
+		log_warning("cluster", "the record of device %s is damaged; it is created again when its node reports",
 			    row->device_id);
 		return;
 	}
@@ -303,7 +303,7 @@ const char *cluster_device_state(const struct cluster_device *device, const char
 		return "offline";
 	}
 	if (!json_get_bool(device->record, "present", true)) {
-		*reason = "its node does not find it any more";
+		*reason = "its node no longer finds it";
 		return "offline";
 	}
 	if (!strcmp(json_get_string(device->record, "support", ""), "unsupported")) {
@@ -320,7 +320,7 @@ const char *cluster_device_state(const struct cluster_device *device, const char
 	case ACTIVITY_COMPUTING:
 		return "computing";
 	case ACTIVITY_THROTTLED:
-		*reason = "it holds its clock down because of heat or power";
+		*reason = "its clock is reduced because of heat or power";
 		return "throttled";
 	}
 	return "idle";

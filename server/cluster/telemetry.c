@@ -35,7 +35,7 @@ static enum activity called_for(const struct cluster_device *device, const struc
 
 static void judge_activity(struct cluster *cluster, struct cluster_device *device, int64_t now_ms)
 {
-	static const char *const words[] = {"is idle", "is computing", "holds its clock down because of heat or power"};
+	static const char *const words[] = {"is idle", "is computing", "reduces its clock because of heat or power"};
 	enum activity next = called_for(device, device->telemetry);
 	if (next == device->activity) {
 		device->activity_since_ms = 0;

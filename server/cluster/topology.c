@@ -59,7 +59,7 @@ struct topology_link *topology_add(struct topology *topology, struct cluster_nod
 		return link;
 	if (topology->link_count >= LIMIT_CLUSTER_LINKS) {
 		if (!topology->full)
-			log_warning("topology", "more than %d links are not kept; those are not shown, and not used",
+			log_warning("topology", "more than %d links: the others are neither shown nor used",
 				    LIMIT_CLUSTER_LINKS);
 		topology->full = true;
 		return NULL;
@@ -101,8 +101,7 @@ enum link_state topology_state(const struct topology_from *from, const struct to
 	else if (reason && !link->heard)
 		snprintf(reason, TOPOLOGY_REASON_BYTES, "not measured again yet");
 	else if (reason)
-		snprintf(reason, TOPOLOGY_REASON_BYTES, "%.200s does not tell of it any more",
-			 topology_node_name(from->node));
+		snprintf(reason, TOPOLOGY_REASON_BYTES, "%.200s no longer reports it", topology_node_name(from->node));
 	return LINK_STALE;
 }
 

@@ -70,7 +70,7 @@ static bool find_fault(const struct topology_from *from, const struct topology_l
 	const char *words = classes[class].words;
 	if (rtt_ms > 0 && link->values[LINK_RTT_MS] > rtt_ms) {
 		char took[16];
-		snprintf(reason, size, "a round trip takes %s ms, and by %s should take under %.0f",
+		snprintf(reason, size, "a round trip takes %s ms; over %s it should take less than %.0f",
 			 topology_figure(link->values[LINK_RTT_MS], took), words, rtt_ms);
 		return true;
 	}
@@ -145,8 +145,8 @@ void topology_tell_news(struct topology *topology, const struct topology_from *f
 	static const struct {
 		const char *kind, *level, *one, *many;
 	} words[LINK_NEWS] = {
-		[LINK_DEGRADED] = {"link.degraded", "attention", "is worse than it should be",
-				   "are worse than they should be"},
+		[LINK_DEGRADED] = {"link.degraded", "attention", "is slower than it should be",
+				   "are slower than they should be"},
 		[LINK_RECOVERED] = {"link.recovered", "info", "is as it should be again",
 				    "are as they should be again"},
 		[LINK_LOST] = {"link.down", "attention", "is down", "are down"},

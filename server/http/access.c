@@ -31,7 +31,7 @@ enum status access_bearer(const struct access *access, const struct net_request 
 	if (!request->authorization[0])
 		return STATUS_OK;
 	if (strncasecmp(request->authorization, "Bearer ", 7) != 0) {
-		error_set(error, STATUS_UNAUTHENTICATED, "the Authorization header is not of the kind Bearer");
+		error_set(error, STATUS_UNAUTHENTICATED, "the Authorization header must use Bearer");
 		error_hint(error, "Authorization: Bearer TOKEN");
 		return STATUS_UNAUTHENTICATED;
 	}
@@ -63,7 +63,7 @@ enum status access_admit(const struct access *access, const struct net_request *
 	enum status status = access_bearer(access, request, scope, &caller->token, error);
 	struct token *token = caller->token;
 	if (!status && !token && !access_is_owner(request)) {
-		status = error_set(error, STATUS_UNAUTHENTICATED, "a token is needed here");
+		status = error_set(error, STATUS_UNAUTHENTICATED, "a token is required here");
 		error_hint(error, "Authorization: Bearer TOKEN, of the scope %s", name);
 	}
 	if (!status && token)

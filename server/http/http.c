@@ -127,8 +127,8 @@ static bool check_host(const struct http *http, const struct net_request *reques
 {
 	if (host_allowed(http, request))
 		return true;
-	fail(response, STATUS_FORBIDDEN, "this server does not go by the name in Host",
-	     http->params.tls ? "open it by the address that it printed, or start it with --tls-name NAME"
+	fail(response, STATUS_FORBIDDEN, "this server does not have the name in Host",
+	     http->params.tls ? "use the address that it printed, or start it with --tls-name NAME"
 			      : "open it by the address that it printed");
 	return false;
 }
@@ -231,7 +231,7 @@ static void on_http(void *context, const struct net_request *request, struct net
 	else if (!strcmp(request->path, "/metrics"))
 		serve_metrics(http, request, response);
 	else if (!strcmp(request->path, "/ws") || !strcmp(request->path, "/node"))
-		fail(response, STATUS_INVALID_REQUEST, "this address speaks WebSocket only",
+		fail(response, STATUS_INVALID_REQUEST, "this address accepts WebSockets only",
 		     "subprotocol exogpu.v1 at /ws");
 	else if (!assets_serve(http->assets, request, response))
 		fail(response, STATUS_NOT_FOUND, "there is nothing at this address", "the dashboard is at /");
@@ -269,8 +269,7 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 	char node_id[STORE_ID_BYTES] = "";
 	const bool local = access_is_owner(request);
 	if (!local && !request->tls) {
-		fail(response, STATUS_FORBIDDEN, "nodes of other machines are taken by TLS only",
-		     "start the server with --lan");
+		fail(response, STATUS_FORBIDDEN, "nodes on other machines must use TLS", "start the server with --lan");
 		return false;
 	}
 	if (local || authority_accepts(http->params.authority, &request->certificate, node_id)) {
@@ -314,7 +313,7 @@ static bool upgrade_worker(struct http *http, const struct net_request *request,
 {
 	char node_id[STORE_ID_BYTES] = "";
 	if (!access_is_owner(request) && !authority_accepts(http->params.authority, &request->certificate, node_id)) {
-		fail(response, STATUS_FORBIDDEN, "workers are brought by their node, with its certificate",
+		fail(response, STATUS_FORBIDDEN, "workers are connected by their node, with its certificate",
 		     "join this machine to the cluster: exogpu node --join");
 		return false;
 	}
@@ -322,7 +321,7 @@ static bool upgrade_worker(struct http *http, const struct net_request *request,
 	response->holder = upgraded->user ? NET_HOLDER_ANY : 0;
 	response->patient = upgraded->user != NULL;
 	if (!upgraded->user)
-		fail(response, STATUS_RATE_LIMITED, "too many workers have not said whose they are", NULL);
+		fail(response, STATUS_RATE_LIMITED, "too many workers have not identified themselves", NULL);
 	return upgraded->user;
 }
 
@@ -332,7 +331,7 @@ static bool upgrade_model(struct http *http, const struct net_request *request, 
 {
 	char node_id[STORE_ID_BYTES] = "";
 	if (!access_is_owner(request) && !authority_accepts(http->params.authority, &request->certificate, node_id)) {
-		fail(response, STATUS_FORBIDDEN, "model files are read by nodes, with their certificate",
+		fail(response, STATUS_FORBIDDEN, "only nodes, with their certificate, may read model files",
 		     "join this machine to the cluster: exogpu node --join");
 		return false;
 	}

@@ -417,12 +417,12 @@ static enum status count_inputs(struct answer *answer, struct error *error)
 		answer_refused(answer, STATUS_LIMIT_EXCEEDED);
 		error_hint(error, "send them in several requests");
 		return error_set(error, STATUS_LIMIT_EXCEEDED,
-				 "the inputs have %zu tokens; those of all requests together have %lld at most",
+				 "the inputs have %zu tokens; those of all requests together may have %lld",
 				 answer->input_tokens, (long long)most);
 	}
 	if (answer->input_tokens && (int64_t)(*all + answer->input_tokens) > most) {
 		error_set(error, STATUS_RATE_LIMITED,
-			  "inputs of %zu tokens wait already; with these %zu they would be more than %lld", *all,
+			  "inputs with %zu tokens already wait; with these %zu they would exceed %lld", *all,
 			  answer->input_tokens, (long long)most);
 		error_hint(error, "try again in a few seconds");
 		answer_refused(answer, STATUS_RATE_LIMITED);
@@ -544,7 +544,7 @@ void openai_get(struct openai *openai, const struct net_request *request, struct
 		json = model_json(openai, model);
 	} else if (!status && below) {
 		status = error_set(&error, STATUS_NOT_FOUND, "there is no model %.128s", request->path + length + 1);
-		error_hint(&error, "GET /v1/models lists those there are");
+		error_hint(&error, "GET /v1/models lists the models");
 	} else if (!status) {
 		status = no_such(request, &error);
 	}

@@ -358,9 +358,9 @@ void answer_delta(void *context, const struct json *delta)
 	if (answer->echo && !answer->generates)
 		answer->echoed += characters_of(text);
 	if (answer->logprobs >= 0 && !take_choices(answer, delta))
-		give_up(answer, STATUS_RATE_LIMITED, "too many log-probabilities wait to be taken");
+		give_up(answer, STATUS_RATE_LIMITED, "too many log-probabilities wait for their clients");
 	else if (status || before > LIMIT_ANSWER_CHOICES)
-		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to be kept until it is taken");
+		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
 	else if (answer->begun && net_exchange_queued(answer->exchange) < HELD_BACK_BYTES)
 		answer_flush(answer);
 }
@@ -376,7 +376,7 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 	}
 	const bool cut = !strcmp(json_get_string(end, "reason", ""), "length");
 	if (said_end(&answer->said, cut)) {
-		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to be kept until it is taken");
+		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
 		return;
 	}
 	const char *reason = cut ? "length" : answer->said.count ? "tool_calls" : "stop";

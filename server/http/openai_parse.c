@@ -100,12 +100,12 @@ static enum status check_room(const struct openai_parser *parser, const void *ow
 	for (const struct openai_job *one = parser->all; one; one = one->later)
 		own += one->owner == owner ? one->length : 0;
 	if (length > left)
-		error_set(error, STATUS_RATE_LIMITED, "%zu bytes of requests wait to be read already",
+		error_set(error, STATUS_RATE_LIMITED, "%zu bytes of requests already wait to be read",
 			  parser->waiting_bytes);
 	else if (own > BODIES_SHARE * (LIMIT_BODIES_BYTES - waiting))
 		error_set(error, STATUS_RATE_LIMITED,
-			  "%zu bytes of requests of this token wait to be read already: what is left of %d is for "
-			  "others",
+			  "%zu bytes of requests of this token already wait to be read: the rest of %d is for other "
+			  "tokens",
 			  own - length, LIMIT_BODIES_BYTES);
 	else
 		return STATUS_OK;

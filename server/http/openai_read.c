@@ -102,7 +102,7 @@ static enum status read_max_tokens(struct reading *reading, const struct json *v
 
 static enum status read_one(struct reading *reading, const struct json *value)
 {
-	return json_number(value, 0) == 1 ? STATUS_OK : refuse(reading, "one answer is given to a request: 1");
+	return json_number(value, 0) == 1 ? STATUS_OK : refuse(reading, "only one answer is given to a request: 1");
 }
 
 // ---- switches ----

@@ -29,7 +29,7 @@ static bool is_promised(const struct fetch_job *job)
 static void read_advice(struct fetch_job *job)
 {
 	if (job->answer.length > SAMPLING_CONFIG_BYTES || !is_promised(job)) {
-		log_warning("models", "%s: how its tokens should be drawn cannot be read: it is %s", job->source.text,
+		log_warning("models", "%s: its sampling defaults cannot be read: it is %s", job->source.text,
 			    job->answer.length > SAMPLING_CONFIG_BYTES ? "longer than 64 KiB"
 								       : "not what its manifest promises");
 		return;
@@ -64,8 +64,7 @@ static void on_answer(void *context, const struct web_answer *answer)
 	job->advised = final || ++job->advice_failures == FAILURES_MOST;
 	job->advice_due_ms = clock_steady_ms() + AGAIN_MS;
 	if (job->advised && !final)
-		log_warning("models", "%s: how its tokens should be drawn is not known: %s", job->source.text,
-			    error.message);
+		log_warning("models", "%s: its sampling defaults are unknown: %s", job->source.text, error.message);
 }
 
 static bool find_url(const struct fetch_job *job, char *url, size_t size)

@@ -146,6 +146,6 @@ void fetch_job_find(struct fetch_job *job)
 	case SOURCE_UNKNOWN:
 		break;
 	}
-	error_set(&error, STATUS_INVALID_PARAMS, "there is nothing to fetch from here");
+	error_set(&error, STATUS_INVALID_PARAMS, "this source is not known");
 	fetch_job_failed(job, &error, true, 0);
 }

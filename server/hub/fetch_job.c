@@ -106,7 +106,7 @@ void fetch_explain(const struct fetch_headers *headers, const char *url, bool to
 	fetch_host(url, host);
 	*final = status >= 400 && status < 500 && status != 429 && status != 408 && status != 425;
 	if (status == 401 || status == 403) {
-		error_set(error, STATUS_FORBIDDEN, "%.100s refuses it (HTTP %ld)", host, status);
+		error_set(error, STATUS_FORBIDDEN, "%.100s refuses access (HTTP %ld)", host, status);
 		error_hint(error,
 			   token ? "the access token does not open it: accept the model's terms there, or take "
 				   "another token"
@@ -116,7 +116,7 @@ void fetch_explain(const struct fetch_headers *headers, const char *url, bool to
 	} else if (status == 404 || status == 410) {
 		error_set(error, STATUS_NOT_FOUND, "%.100s does not have it (HTTP %ld)", host, status);
 	} else if (status == 429) {
-		error_set(error, STATUS_RATE_LIMITED, "%.100s asks to wait (HTTP 429)", host);
+		error_set(error, STATUS_RATE_LIMITED, "%.100s asks us to wait (HTTP 429)", host);
 	} else {
 		error_set(error, STATUS_UNAVAILABLE, "%.100s answers with HTTP %ld", host, status);
 	}
@@ -145,7 +145,7 @@ void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final
 	job->failures = job->part.done_bytes - job->failed_at_bytes >= MEBIBYTE ? 1 : job->failures + 1;
 	job->failed_at_bytes = job->part.done_bytes;
 	if (job->failures > LIMIT_FETCH_FAILURES) {
-		error_hint(&error, "it was tried again and again; add the model again later: it goes on where it was");
+		error_hint(&error, "it was tried several times; add the model again later: the download continues");
 		final = true;
 	}
 	if (final) {
@@ -183,7 +183,7 @@ static void start_anew(struct fetch_job *job)
 	job->promised = (struct fetch_identity){.bytes = -1};
 	job->led_to[0] = job->url[0] = 0;
 	if (++job->restarts > LIMIT_FETCH_RESTARTS) {
-		error_set(&error, STATUS_UNAVAILABLE, "the file changes while it is fetched");
+		error_set(&error, STATUS_UNAVAILABLE, "the file changed during the download");
 		fetch_job_failed(job, &error, true, 0);
 	}
 }
@@ -253,7 +253,7 @@ static bool accept_range(struct fetch_connection *connection, const struct fetch
 	struct fetch_job *job = connection->job;
 	identity->bytes = headers->total;
 	if (headers->first != connection->span.first || headers->total <= 0)
-		return fault(job, STATUS_UNAVAILABLE, "the server gives other bytes than it is asked for");
+		return fault(job, STATUS_UNAVAILABLE, "the server sends other bytes than requested");
 	if (job->identified && changed(job, identity))
 		return false;
 	if (headers->last + 1 < connection->span.end)
@@ -306,10 +306,10 @@ static bool on_body(void *context, const uint8_t *bytes, size_t length)
 	const int64_t most = connection->span.end == INT64_MAX ? LIMIT_MODEL_FILE_GIB * (1024LL * MEBIBYTE)
 							       : connection->span.end;
 	if ((int64_t)length > most - connection->at)
-		return fault(job, STATUS_UNAVAILABLE, "the server sends more than it says");
+		return fault(job, STATUS_UNAVAILABLE, "the server sends more than it announced");
 	if (!connection->at && length >= 4 && memcmp(bytes, "GGUF", 4) != 0) {
 		job->unusable = true;
-		return fault(job, STATUS_INVALID_PARAMS, "what is there is no model file: it does not begin with GGUF");
+		return fault(job, STATUS_INVALID_PARAMS, "this is not a model file: it does not begin with GGUF");
 	}
 	if (fetch_part_write(&job->part, connection->at, bytes, length, &job->fault))
 		return false;

@@ -28,7 +28,7 @@ static enum status disk_error(int number, const char *path, struct error *error)
 	const bool full = number == ENOSPC || number == EDQUOT;
 	error_errno(error, full ? STATUS_LIMIT_EXCEEDED : STATUS_UNAVAILABLE, number, "%s cannot be written", path);
 	if (full)
-		error_hint(error, "free space on the disk and add the model again: it goes on where it was");
+		error_hint(error, "free space on the disk and add the model again: the download continues");
 	return error->status;
 }
 
@@ -209,9 +209,9 @@ static enum status check_room(const struct fetch_part *part, int64_t wanted, str
 	const double free_bytes = (double)disk.f_bavail * (double)disk.f_frsize;
 	if (free_bytes >= (double)wanted + (double)(LIMIT_FETCH_RESERVE_MIB * mebibyte))
 		return STATUS_OK;
-	error_set(error, STATUS_LIMIT_EXCEEDED, "the disk has no room: %s are free, %s are to come",
+	error_set(error, STATUS_LIMIT_EXCEEDED, "the disk has no room: %s are free, %s are needed",
 		  SIZE_TEXT((uint64_t)free_bytes), SIZE_TEXT((uint64_t)wanted));
-	error_hint(error, "free space on the disk and add the model again: it goes on where it was");
+	error_hint(error, "free space on the disk and add the model again: the download continues");
 	return STATUS_LIMIT_EXCEEDED;
 }
 

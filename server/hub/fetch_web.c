@@ -284,7 +284,7 @@ enum status web_ask(struct web *web, const struct web_params *params, struct web
 	int length = snprintf(question->url, sizeof question->url, "%s", params->url);
 	enum status status = STATUS_OK;
 	if (length < 0 || (size_t)length >= sizeof question->url || !fetch_origin(given, question->origin))
-		status = error_set(error, STATUS_INVALID_PARAMS, "this is no URL that can be fetched");
+		status = error_set(error, STATUS_INVALID_PARAMS, "this is not a URL that can be fetched");
 	else if (!start_step(question))
 		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a download");
 	if (status)
@@ -309,11 +309,11 @@ static enum status follow(struct web_question *question, struct web_answer *answ
 	if (params->redirect)
 		params->redirect(params->context, &question->headers);
 	if (++question->redirects > LIMIT_FETCH_REDIRECTS)
-		return stop(answer, "it is redirected again and again");
+		return stop(answer, "it is redirected too often");
 	if (!fetch_resolve(question->url, question->headers.location, url))
 		return stop(answer, "it is redirected to nowhere");
 	if (!strncmp(question->url, "https:", 6) && strncmp(url, "https:", 6) != 0)
-		return stop(answer, "it is redirected from https to http, where anybody on the way could change it");
+		return stop(answer, "it is redirected from https to http, which anybody on the way could change");
 	snprintf(question->url, sizeof question->url, "%s", url);
 	if (!start_step(question))
 		return error_set(&answer->error, STATUS_OUT_OF_MEMORY, "no memory for a download");

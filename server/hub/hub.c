@@ -11,7 +11,7 @@
 
 static enum status no_answer(struct error *error, const char *whose)
 {
-	return error_set(error, STATUS_UNAVAILABLE, "%s answered something else than it is asked for", whose);
+	return error_set(error, STATUS_UNAVAILABLE, "%s sent an unexpected answer", whose);
 }
 
 static bool take_sha256(const char *text, char out[65])
@@ -198,9 +198,9 @@ enum status hub_choose(const struct hub_files *files, const struct models_room *
 			  incomplete->source.file, incomplete->there, incomplete->source.parts);
 	} else {
 		error_set(error, STATUS_UNAVAILABLE,
-			  "this repository has no GGUF file in a format that is computed "
-			  "here");
-		error_hint(error, "repositories with files for this have GGUF in their name, mostly");
+			  "this repository has no GGUF file in a supported "
+			  "format");
+		error_hint(error, "repositories with such files mostly have GGUF in their name");
 	}
 	return STATUS_UNAVAILABLE;
 }
@@ -225,8 +225,7 @@ enum status hub_read_manifest(const char *text, size_t length, struct hub_layer 
 			out->bytes = take_bytes(one, "size");
 	}
 	json_destroy(&json);
-	return out->bytes ? STATUS_OK
-			  : error_set(error, STATUS_UNAVAILABLE, "this manifest of Ollama's names no model");
+	return out->bytes ? STATUS_OK : error_set(error, STATUS_UNAVAILABLE, "this manifest of Ollama names no model");
 }
 
 // ---- searches ----

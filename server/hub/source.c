@@ -142,7 +142,7 @@ static enum status parse_hub(const char *text, struct source *out, struct error 
 	else
 		at = NULL;
 	if (!at || (*at && !is_file(at + 1)))
-		return wrong(error, "this names no file of Hugging Face: hf:owner/repo/file.gguf");
+		return wrong(error, "this does not name a file on Hugging Face: hf:owner/repo/file.gguf");
 	out->kind = *at ? SOURCE_HUB_FILE : SOURCE_HUB;
 	if (*at && !ends_with(at, ".gguf"))
 		return wrong(error, "only files in the format GGUF can be added; their names end with .gguf");
@@ -165,7 +165,7 @@ static enum status parse_ollama(const char *text, struct source *out, struct err
 	if (at && *at == ':')
 		at = take_part(at + 1, "", out->tag);
 	if (!at || *at)
-		return wrong(error, "this names no model of Ollama: ollama:name:tag");
+		return wrong(error, "this does not name a model of Ollama: ollama:name:tag");
 	out->kind = SOURCE_OLLAMA;
 	bool library = !strcmp(out->owner, "library");
 	snprintf(out->text, sizeof out->text, "ollama:%s%s%s:%s", library ? "" : out->owner, library ? "" : "/",
@@ -178,10 +178,10 @@ static enum status parse_url(const char *text, struct source *out, struct error 
 	const char *host = strstr(text, "://") + 3;
 	size_t length = strcspn(host, "/?#");
 	if (!length || has_control(text) || strpbrk(text, " \"<>\\^`{|}"))
-		return wrong(error, "this is no URL");
+		return wrong(error, "this is not a URL");
 	if (memchr(host, '@', length)) {
-		error_set(error, STATUS_INVALID_PARAMS, "a URL with a user's name or password in it is not taken");
-		error_hint(error, "give an access token beside it: --token-file");
+		error_set(error, STATUS_INVALID_PARAMS, "a URL with a user name or password is not accepted");
+		error_hint(error, "give an access token with --token-file");
 		return STATUS_INVALID_PARAMS;
 	}
 	out->kind = SOURCE_URL;
@@ -216,7 +216,7 @@ static enum status parse_path(const char *text, struct source *out, struct error
 		text += strncmp(text, "file://", 7) ? 5 : 7;
 	snprintf(out->location, sizeof out->location, "%s", text);
 	if ((url && !decode(out->location)) || has_control(out->location))
-		return wrong(error, "this is no path");
+		return wrong(error, "this is not a path");
 	if (*out->location != '/')
 		return wrong(error, "a path must be absolute: the server may run in another directory");
 	out->kind = SOURCE_PATH;

@@ -36,7 +36,7 @@ enum status merge_create(struct merge **out, unsigned count, struct error *error
 {
 	struct merge *merge = *out = calloc(1, sizeof *merge);
 	if (!merge)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to put a model together");
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to join a model's files");
 	merge->count = count;
 	merge->alignment = USUAL_ALIGNMENT;
 	buffer_init(&merge->keys, LIMIT_MODEL_HEADER_BYTES);
@@ -96,10 +96,9 @@ static enum status take_tensors(struct merge *merge, const uint8_t *bytes, const
 	for (size_t i = 0; i < more; i++) {
 		const struct gguf_tensor *tensor = gguf_tensor(gguf, i);
 		if (!tensor->data) {
-			error_set(error, STATUS_UNAVAILABLE,
-				  "tensor %s has a format that is not computed here (%" PRIu32 ")", tensor->name,
-				  tensor->type);
-			error_hint(error, "what works is listed in docs/models.md");
+			error_set(error, STATUS_UNAVAILABLE, "tensor %s has an unsupported format (%" PRIu32 ")",
+				  tensor->name, tensor->type);
+			error_hint(error, "docs/models.md lists the supported formats");
 			return STATUS_UNAVAILABLE;
 		}
 		tensors[merge->tensor_count++] = (struct placed){
@@ -181,9 +180,9 @@ static enum status make_room(int fd, uint64_t bytes, struct error *error)
 	if (bytes / 1024 / 1024 / 1024 >= LIMIT_MODEL_FILE_GIB)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "a model of more than %d GiB", LIMIT_MODEL_FILE_GIB);
 	if (!fstatvfs(fd, &disk) && (uint64_t)disk.f_bavail * disk.f_frsize < bytes + reserve) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "the disk has no room to put its parts together: it takes %s",
+		error_set(error, STATUS_LIMIT_EXCEEDED, "the disk has no room to join its files: this takes %s",
 			  SIZE_TEXT(bytes));
-		error_hint(error, "the parts stay until that is done; make room and add the model again");
+		error_hint(error, "the files stay until then; make room and add the model again");
 		return STATUS_LIMIT_EXCEEDED;
 	}
 	return ftruncate(fd, (off_t)bytes)

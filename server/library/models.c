@@ -373,7 +373,7 @@ enum status models_add(struct models *models, const struct models_add *add, cons
 		return status;
 	struct model *model = same_source(models, &source);
 	if (model && (model->removing || !model->saved || (model->working && model->record.state != MODEL_DOWNLOADING)))
-		return error_set(error, STATUS_CONFLICT, "this model is being %s just now",
+		return error_set(error, STATUS_CONFLICT, "this model is being %s at the moment",
 				 model->removing ? "removed" : "added");
 	if (model && (model->record.state == MODEL_DOWNLOADING || model->record.state == MODEL_READY)) {
 		*there = &model->record;
@@ -445,7 +445,7 @@ enum status models_remove(struct models *models, const struct models_remove *rem
 	if (model->record.holds) {
 		error_set(error, STATUS_CONFLICT, "%u instance%s of %s", model->record.holds,
 			  model->record.holds == 1 ? " runs" : "s run", model->record.name);
-		error_hint(error, "stop what runs of it first");
+		error_hint(error, "stop its instances first");
 		return STATUS_CONFLICT;
 	}
 	struct model_change *change = model_change_create(models, model);

@@ -216,8 +216,8 @@ const char *models_why(const struct model_record *record)
 	if (!reason[0] || record->state == MODEL_MISSING ||
 	    is_public(record->source)) // missing: it was there, and is not
 		return reason;
-	return record->state == MODEL_DOWNLOADING ? "its file is not here yet; an admin is told why"
-						  : "its file cannot be used; an admin is told why";
+	return record->state == MODEL_DOWNLOADING ? "its file is not here yet; an admin can see why"
+						  : "its file cannot be used; an admin can see why";
 }
 
 struct json *models_masked_json(const struct models *models, const struct model_record *record)

@@ -47,7 +47,7 @@ enum status models_search(struct models *models, const char *text, models_found 
 	if (models->stopping)
 		return error_set(error, STATUS_UNAVAILABLE, "the server stops");
 	if (models->question_count >= LIMIT_SEARCHES) {
-		error_set(error, STATUS_RATE_LIMITED, "%d searches are under way", LIMIT_SEARCHES);
+		error_set(error, STATUS_RATE_LIMITED, "%d searches are in progress", LIMIT_SEARCHES);
 		error_hint(error, "try again in a few seconds");
 		return STATUS_RATE_LIMITED;
 	}

@@ -198,7 +198,8 @@ static void picked_stored(struct model_change *change, enum status status, const
 {
 	struct model *model = change->model;
 	if (status) // at the next start it is picked again
-		log_warning("models", "%s: what was picked is not stored: %s", model->record.name, error->message);
+		log_warning("models", "%s: the chosen file could not be stored: %s", model->record.name,
+			    error->message);
 	else
 		snprintf(model->record.source, sizeof model->record.source, "%s", change->becomes.source);
 	models_publish(change->models, model);

@@ -290,7 +290,7 @@ static enum status cannot_open(const char *path, int number, struct error *error
 		return error->status;
 	if (is_home(path))
 		error_hint(error,
-			   "the path is one of the server's machine; as a service it does not see /home and "
+			   "the path is on the server's machine; as a service it cannot see /home and "
 			   "/run/user (ProtectHome in exogpu.service): put the file elsewhere, in /srv say, or let "
 			   "`systemctl edit exogpu` set ProtectHome=read-only");
 	else
@@ -336,9 +336,9 @@ static enum status compare(const char *promised, const char *sha256, struct erro
 {
 	if (!promised[0] || !strcmp(promised, sha256))
 		return STATUS_OK;
-	error_set(error, STATUS_UNAVAILABLE,
-		  "what came is not what was promised: its SHA-256 is %.16s..., not %.16s...", sha256, promised);
-	error_hint(error, "add it again; if it stays so, something on the way changes it");
+	error_set(error, STATUS_UNAVAILABLE, "the downloaded file is wrong: its SHA-256 is %.16s..., not %.16s...",
+		  sha256, promised);
+	error_hint(error, "add it again; if that does not help, something on the way changes it");
 	return STATUS_UNAVAILABLE;
 }
 

@@ -246,7 +246,7 @@ static void run_open(struct work *work)
 		return;
 	}
 	if (!S_ISREG(found.st_mode) || !found.st_size) {
-		error_set(&work->error, STATUS_CONFLICT, "%s is no model file any more", file->path);
+		error_set(&work->error, STATUS_CONFLICT, "%s is no longer a model file", file->path);
 		return;
 	}
 	file->bytes = (uint64_t)found.st_size;
@@ -278,8 +278,7 @@ static enum status read_all(const struct shards_file *file, uint64_t offset, uin
 	}
 	if (fstat(file->fd, &found) || (uint64_t)found.st_size != file->bytes ||
 	    modified(&found) != file->modified_ns) {
-		error_set(error, STATUS_CONFLICT, "the model file has changed since it was looked into: %s",
-			  file->path);
+		error_set(error, STATUS_CONFLICT, "the model file has changed since it was inspected: %s", file->path);
 		error_hint(error, "add the model again: exogpu model add %s", file->path);
 		return STATUS_CONFLICT;
 	}

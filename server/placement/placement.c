@@ -267,7 +267,7 @@ static void say_steps(struct answer *answer)
 			continue;
 		out->step = out->step == STEP_NONE ? STEP_SPILLED : out->step;
 		why_add(out, (int)stage->device,
-			"%u of its %u layers (%s) stay%s in the host's memory, since %s has only %s free: slower",
+			"%u of its %u layers (%s) stay%s in host memory, which is slower: %s has only %s free",
 			stage->host_layers, stage->layer_count, SIZE_TEXT(stage->memory.host_bytes),
 			stage->host_layers == 1 ? "s" : "", wanted->devices[stage->device].name,
 			SIZE_TEXT(wanted->devices[stage->device].free_bytes));
@@ -279,9 +279,8 @@ static void say_steps(struct answer *answer)
 		why_add(out, -1, "it does not fit the usable GPUs, so processors compute, too");
 	if (out->page_count < placement_pages(wanted->context_tokens, wanted->sequences))
 		why_add(out, -1,
-			"memory for keys and values is for %u tokens in all, one request's context: others wait when "
-			"it "
-			"is full",
+			"the KV cache has room for %u tokens, one request's context: further requests wait when it is "
+			"full",
 			out->page_count * STAGE_PAGE_TOKENS);
 }
 
@@ -580,7 +579,7 @@ enum status placement_find_listed(struct placement *out, const struct placement_
 	if (wanted->format != FORMAT_UNKNOWN)
 		placement_shrink(&answer.sizes, wanted->format);
 	if (!wanted->device_count) {
-		error_set(error, STATUS_UNAVAILABLE, "there is no device that models run on");
+		error_set(error, STATUS_UNAVAILABLE, "there is no device that can run models");
 		error_hint(error, "start the server without --no-local-node, or let a node join: exogpu node");
 		return STATUS_UNAVAILABLE;
 	}

@@ -209,8 +209,7 @@ static void say_why(struct placement *out, const struct placement_wanted *wanted
 {
 	const double with_s = seconds(out, wanted);
 	if (with_s > 0 && without_s > 0)
-		why_add(out, -1,
-			"each of them computes a slice of every layer at once: %.2f ms a token, without that %.2f ms",
+		why_add(out, -1, "each of them computes a slice of every layer: %.2f ms a token instead of %.2f ms",
 			with_s * 1e3, without_s * 1e3);
 	else
 		why_add(out, -1, "each of them holds and computes a slice of every layer");
@@ -333,7 +332,7 @@ static enum status find_pinned(struct placement *out, const struct placement_wan
 	if (!status)
 		status = check_once(grouping, error);
 	if (!status && !any && wanted->strategy == PLACE_TENSOR) {
-		error_hint(error, "pin the same layers to several devices, one behind another");
+		error_hint(error, "pin the same layers to several devices, one after another");
 		status = error_set(error, STATUS_UNAVAILABLE, "the pins name no devices that share layers");
 	}
 	if (!status && wanted->strategy == PLACE_PIPELINE && any) {

@@ -288,7 +288,7 @@ void why_assumed(struct placement *out, const struct placement_wanted *wanted, c
 		const struct placement_link link = cost_link(wanted, hop->from_node, hop->to_node, &measured);
 		if (!measured && !said)
 			why_add(out, -1,
-				"the link from %s to %s (%s) has not been measured in full: %.1f ms there and back and "
+				"the link from %s to %s (%s) has not been measured in full: %.1f ms round trip and "
 				"%.0f MB/s are counted",
 				why_node_name(wanted, hop->from_node), why_node_name(wanted, hop->to_node),
 				link.link_class, link.round_trip_s * 1e3, link.bytes_per_s / 1e6);
@@ -305,8 +305,8 @@ void why_assumed(struct placement *out, const struct placement_wanted *wanted, c
 		if (device->heat)
 			why_add(out, (int)out->stages[i].device, "%s %s, and counts with %.0f %% of its rate",
 				device->name,
-				device->heat == HEAT_WARM        ? "is almost as warm as it may be"
-				: device->heat == HEAT_THROTTLED ? "holds its clock down now"
+				device->heat == HEAT_WARM        ? "is almost too hot"
+				: device->heat == HEAT_THROTTLED ? "has reduced its clock"
 								 : "is too hot now",
 				cost_heat_rate(device->heat) * 100);
 	}
@@ -326,7 +326,7 @@ static void say_none_usable(struct placement *out, const struct placement_wanted
 		why_add(out, -1, "no device can be used");
 		return;
 	}
-	why_add(out, -1, "no device can be used: %s%s%.0u%s draining, and can be once that is ended", first->name,
+	why_add(out, -1, "no device can be used: %s%s%.0u%s draining, and can be used after that ends", first->name,
 		draining > 1 ? " and " : "", draining - 1,
 		draining == 1   ? " is"
 		: draining == 2 ? " other are"
@@ -345,7 +345,7 @@ void why_infeasible(struct placement *out, const struct problem *all, double unt
 	int nearest = NOBODY;
 	bool reached = false;
 	if (out->proof == PROOF_NOT_FOUND) {
-		why_add(out, -1, "no place was found within the time; it is not proven that there is none");
+		why_add(out, -1, "no placement was found in time; one may still exist");
 		return;
 	}
 	for (unsigned i = 0; i < all->count; i++)

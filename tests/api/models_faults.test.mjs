@@ -101,7 +101,7 @@ describe("a source that lies about a length", () => {
 			response.end(small.subarray(first, end + 1));
 			return true;
 		};
-		await failed(it.url("a.gguf"), /changes while it is fetched/);
+		await failed(it.url("a.gguf"), /changed during the download/);
 	});
 	test("the store: less is announced than there is", async () => {
 		answer(200, { "content-length": 5000 }, small.subarray(0, 5000));
@@ -112,6 +112,6 @@ describe("a source that lies about a length", () => {
 			response.socket.end(Buffer.concat([Buffer.from(`HTTP/1.1 200 OK\r\nContent-Length: ${small.length - 5000}\r\n\r\n`), small]));
 			return true;
 		};
-		await failed(it.url("c.gguf"), /does not lie within.*incomplete|more than it says/s);
+		await failed(it.url("c.gguf"), /does not lie within.*incomplete|more than it announced/s);
 	});
 });

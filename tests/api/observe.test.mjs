@@ -93,7 +93,7 @@ describe("what an observer sees", { timeout: 300000 * slow }, () => {
 			assert.match(text, /file:no-model\.gguf/);
 		}
 		const seen = (await observer.call("model.list")).models.filter((one) => one.source.startsWith("file:"));
-		assert.deepEqual([...new Set(seen.map((one) => `${one.state} ${one.state_reason}`))], ["failed its file cannot be used; an admin is told why"]);
+		assert.deepEqual([...new Set(seen.map((one) => `${one.state} ${one.state_reason}`))], ["failed its file cannot be used; an admin can see why"]);
 		const refusals = await Promise.all(seen.map(async ({ model_id, name }) =>
 			(await observer.call("placement.preview", { model_id }).catch((error) => error)).message.replace(name, "MODEL")));
 		assert.equal(new Set(refusals).size, 1, refusals.join("; "));

@@ -48,7 +48,7 @@ describe("bodies of /v1", () => {
 		assert.match(await within(events.ended, "a stream"), /transfer-encoding: chunked[^]*data: \[DONE\]\n\n\r\n0\r\n\r\n$/i);
 		const refused = async (text, pattern) => assert.match(await within(connectRaw(server, text).ended, `${text.slice(-60)} is refused`), pattern);
 		for (const body of ["g\r\n", "5\nhello", "-1\r\n", "2\r\n{}0\r\n\r\n", "123456789\r\n", "0\r\nx\ny\r\n\r\n"])
-			await refused(head + body, /^HTTP\/1.1 400[^]*connection: close[^]*not in chunks/i);
+			await refused(head + body, /^HTTP\/1.1 400[^]*connection: close[^]*not validly chunked/i);
 		for (const body of ["ffffffff\r\n", `1;${"x".repeat(300)}`, `0\r\n${"a: b\r\n".repeat(4000)}`])
 			await refused(head + body, /^HTTP\/1.1 413[^]*too_large/);
 		for (const coding of ["gzip, chunked", "chunked, chunked", "identity", "xchunked"])

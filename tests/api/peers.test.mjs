@@ -92,7 +92,7 @@ describe("copies between devices of one machine", () => {
 		assert.deepEqual(await summary(), [2e11, 3.9e11]);
 		for (const figure of [-1, 0, 1e300, -1e300])
 			await tell(["dev_twin1", speed(2, figure)], ["dev_gpu", speed(1, 1e9)], ["dev_of_nobody", speed(1, 1e9)], ["dev_twin2", speed(9, 1e9)]);
-		assert.deepEqual(await of(1), [peer("dev_twin2", { reason: "what its node tells cannot be" })]);
+		assert.deepEqual(await of(1), [peer("dev_twin2", { reason: "its node reports impossible figures" })]);
 		assert.deepEqual(await of(2), [peer("dev_twin1", { reason: "it is not measured yet" })]);
 		assert.deepEqual((await device("dev_gpu")).peers, []);
 		assert.deepEqual(await summary(), [null, null]);

@@ -342,7 +342,7 @@ describe("what stands in the way of a device", () => {
 		await node.devices([{ ...cpu, present: false }]);
 		const lost = await client.notice("device_lost");
 		assert.deepEqual(lost.allocations, [id]);
-		await refused(/does not find it/);
+		await refused(/no longer finds it/);
 		await node.devices([cpu]);
 		await allocate(client);
 		await client.close();

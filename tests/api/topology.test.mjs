@@ -127,7 +127,7 @@ describe("links", () => {
 		assert.ok(rounds >= 5, `well again after ${rounds}`);
 		await admin.until(() => told(admin, "link.recovered", "nod_a").length, "link.recovered");
 		assert.deepEqual(told(admin, "link.degraded", "nod_a").map((one) => [one.level, one.summary]),
-			[["attention", "its link to b is worse than it should be: a round trip takes 34.5 ms, and by Ethernet should take under 10"]]);
+			[["attention", "its link to b is slower than it should be: a round trip takes 34.5 ms, and by Ethernet should take under 10"]]);
 		assert.deepEqual(told(admin, "link.recovered", "nod_a").map((one) => [one.level, one.summary]),
 			[["info", "its link to b is as it should be again"]]);
 		const { recent } = await admin.call("cluster.snapshot");

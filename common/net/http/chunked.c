@@ -15,13 +15,12 @@ static int hex_digit(uint8_t byte)
 
 static enum status broken(struct error *error, const char *what)
 {
-	return error_set(error, STATUS_INVALID_REQUEST, "the body is not in chunks as HTTP has them: %s", what);
+	return error_set(error, STATUS_INVALID_REQUEST, "the body is not validly chunked: %s", what);
 }
 
 static enum status too_long(const struct buffer *body, struct error *error)
 {
-	return error_set(error, STATUS_LIMIT_EXCEEDED, "the request has more than the %zu bytes that it may have",
-			 body->maximum);
+	return error_set(error, STATUS_LIMIT_EXCEEDED, "the request exceeds its limit of %zu bytes", body->maximum);
 }
 
 static void size_begin(struct chunked *chunked)
@@ -60,7 +59,7 @@ static enum status take_line(struct chunked *chunked, uint8_t byte, enum chunked
 	if (byte == '\r')
 		chunked->state = end;
 	else if (!is_text(byte))
-		return broken(error, "a line has a byte in it that no line may have");
+		return broken(error, "a line contains an invalid byte");
 	return STATUS_OK;
 }
 
@@ -138,7 +137,7 @@ enum status chunked_take(struct chunked *chunked, const uint8_t *bytes, size_t l
 		if (++chunked->line_bytes > LIMIT_CHUNK_LINE_BYTES ||
 		    ++chunked->frame_bytes > LIMIT_CHUNK_FRAME_BYTES + 8 * body->length)
 			status = error_set(error, STATUS_LIMIT_EXCEEDED,
-					   "too much is put around the chunks of the body: extensions or trailers");
+					   "the body's chunk extensions or trailers are too long");
 		else
 			status = take_byte(chunked, bytes[at++], error);
 		// A size that cannot be is refused before its bytes come.

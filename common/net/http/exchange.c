@@ -60,7 +60,7 @@ static void answer(struct net_exchange *exchange, struct net_response *response)
 
 static void refuse(struct net_exchange *exchange, struct net_response *response)
 {
-	static const char text[] = "{\"error\":\"nothing is taken at this address\"}\n";
+	static const char text[] = "{\"error\":\"this address accepts no requests with a body\"}\n";
 	if (!response->status) {
 		response->status = 405;
 		response->content_type = "application/json";

@@ -36,7 +36,7 @@ static enum head_result refuse(struct head *head, int status, const char *messag
 
 static enum head_result refuse_control(struct head *head)
 {
-	return refuse(head, 400, "the head of the request holds a control character", crlf);
+	return refuse(head, 400, "the request's header contains a control character", crlf);
 }
 
 static bool is_control(uint8_t byte)
@@ -124,7 +124,8 @@ static enum head_result on_target(struct head *head, uint8_t byte)
 	if (is_control(byte))
 		return refuse_control(head);
 	if (byte == ' ' || byte > '~')
-		return refuse(head, 400, "the target of the request is no path", "percent-encode what is no ASCII");
+		return refuse(head, 400, "the target of the request is not a path",
+			      "percent-encode everything that is not ASCII");
 	keep(head, &head->target, byte);
 	return HEAD_MORE;
 }
@@ -150,7 +151,7 @@ static enum head_result on_version(struct head *head, uint8_t byte)
 	if (is_control(byte))
 		return refuse_control(head);
 	if (is_digit(byte) && (minor || version[at] == '1'))
-		return refuse(head, 505, "this version of HTTP is not spoken here", "HTTP/1.1");
+		return refuse(head, 505, "this version of HTTP is not supported", "HTTP/1.1");
 	return refuse(head, 400, "the request does not say its version of HTTP", "as in GET / HTTP/1.1");
 }
 
@@ -163,11 +164,11 @@ static enum head_result on_field(struct head *head, uint8_t byte)
 		return HEAD_MORE;
 	}
 	if (is_white(byte))
-		return refuse(head, 400, "a header goes on in a second line", "put it into one line");
+		return refuse(head, 400, "a header continues on a second line", "put it into one line");
 	if (is_control(byte))
 		return refuse_control(head);
 	if (!is_token(byte))
-		return refuse(head, 400, "a line is no header", "as in Host: localhost");
+		return refuse(head, 400, "a line is not a header", "as in Host: localhost");
 	if (head->field_count == HEAD_FIELDS)
 		return refuse(head, 431, "the request has too many headers", "send fewer of them");
 	struct head_text *name = &head->fields[head->field_count].name;
@@ -186,12 +187,12 @@ static enum head_result on_name(struct head *head, uint8_t byte)
 		return HEAD_MORE;
 	}
 	if (is_white(byte))
-		return refuse(head, 400, "white space stands between a header's name and its colon",
+		return refuse(head, 400, "there is white space between a header's name and its colon",
 			      "as in Host: localhost");
 	if (is_control(byte))
 		return refuse_control(head);
 	if (!is_token(byte))
-		return refuse(head, 400, "the name of a header holds what none may hold", "as in Host: localhost");
+		return refuse(head, 400, "a header's name contains an invalid character", "as in Host: localhost");
 	keep(head, &field->name, (uint8_t)(byte >= 'A' && byte <= 'Z' ? byte + ('a' - 'A') : byte));
 	return HEAD_MORE;
 }
@@ -311,15 +312,14 @@ static enum head_result judge(struct head *head)
 	head->state = STATE_OVER;
 	head->method = method_of(head);
 	if (!is_path(head))
-		return refuse(head, 400, "the target of the request is no path",
+		return refuse(head, 400, "the target of the request is not a path",
 			      "as in GET /healthz HTTP/1.1, without encoded control characters");
 	const unsigned hosts = find(head, "host", &host);
 	if (hosts > 1 || (head->http_11 && !hosts))
 		return refuse(head, 400, "a request has one Host", "as in Host: localhost");
 	for (size_t i = 0; i < sizeof once / sizeof *once; i++)
 		if (find(head, once[i], &host) > 1)
-			return refuse(head, 400, "a header stands there twice that there may be one of",
-				      "send it once");
+			return refuse(head, 400, "a header is repeated that may occur only once", "send it once");
 	if (!judge_body(head))
 		return refuse(head, 400, "the request does not say in one way how long it is", one_length);
 	head->close = !head->http_11 || head_lists(head, "connection", "close");
@@ -376,7 +376,7 @@ enum head_result head_take(struct head *head, const uint8_t *bytes, size_t lengt
 	while (at < length && result == HEAD_MORE) {
 		result = head->read++ < HEAD_BYTES
 				 ? take_byte(head, bytes[at++])
-				 : refuse(head, 431, "the head of the request is too long", "it may have 8 KiB");
+				 : refuse(head, 431, "the request's header is too long", "it may have 8 KiB");
 	}
 	*taken = at;
 	return result;

@@ -38,15 +38,15 @@ static const char *read_handshake(struct handshake *out, const struct head *head
 {
 	char version[8], offered[OFFERED_BYTES];
 	if (!head->http_11 || head->has_body || !head_lists(head, "connection", "upgrade"))
-		return "this is no request for a WebSocket";
+		return "this is not a request for a WebSocket";
 	if (!head_copy(head, "sec-websocket-version", version, sizeof version) || strcmp(version, "13") != 0)
-		return "this version of WebSocket is not spoken here";
+		return "this version of WebSocket is not supported";
 	if (!head_copy(head, "sec-websocket-key", out->key, sizeof out->key) || !is_key(out->key))
 		return "Sec-WebSocket-Key is not a key";
 	if (!head_copy(head, "sec-websocket-protocol", offered, sizeof offered))
-		return "this subprotocol is not spoken here";
+		return "this subprotocol is not supported";
 	out->subprotocol = choose_subprotocol(offered, listener);
-	return offered[0] && !out->subprotocol ? "this subprotocol is not spoken here" : NULL;
+	return offered[0] && !out->subprotocol ? "this subprotocol is not supported" : NULL;
 }
 
 static void refuse(struct net_arrival *arrival, const char *wrong)
@@ -94,7 +94,7 @@ void net_upgrade(struct net_arrival *arrival, const struct head *head)
 	void *user = NULL;
 	const char *wrong = read_handshake(&handshake, head, listener);
 	if (wrong || !listener->handler->upgrade) {
-		refuse(arrival, wrong ? wrong : "no WebSocket is spoken here");
+		refuse(arrival, wrong ? wrong : "there is no WebSocket here");
 		return;
 	}
 	net_http_read_request(arrival, head, &request);

@@ -153,11 +153,11 @@ const char *net_presence_fault(const struct net_presence *presence)
 {
 	const bool server = !strcmp(presence->role, "server"), node = !strcmp(presence->role, "node");
 	if (!presence->said)
-		return "it has not said yet what it is";
+		return "it has not described itself yet";
 	if (presence->next)
-		return "it speaks another version of this announcement: one of the two programs is older";
+		return "its announcement has another version: one of the two programs is older";
 	if (presence->damaged || !(presence->said & 1u << KEY_TXTVERS))
-		return "what it says of itself is damaged";
+		return "its announcement is damaged";
 	if (!server && !node)
 		return "it is neither a server nor a node";
 	if (!presence->id[0] || !presence->version[0])

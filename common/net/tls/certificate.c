@@ -82,7 +82,7 @@ enum status net_credentials_read(struct net_credentials *out, const char *chain_
 		status = error_set(error, STATUS_INVALID_PARAMS,
 				   "there is no key (PEM, without a password) in this text");
 	else if (X509_check_private_key(out->leaf, out->key) != 1)
-		status = error_set(error, STATUS_INVALID_PARAMS, "the key is not that of the certificate");
+		status = error_set(error, STATUS_INVALID_PARAMS, "the key does not belong to the certificate");
 	else
 		status = try_out(out, error);
 done:

@@ -92,5 +92,5 @@ void node_announcer_update(struct node_announcer *announcer, const struct node_a
 	announcer->port = announce->port;
 	print(&presence, announce, &printed);
 	if (net_announcer_update(announcer->announcer, &printed.service, &error))
-		log_warning("node", "what this node announces is not brought up to date: %s", error.message);
+		log_warning("node", "this node's announcement cannot be updated: %s", error.message);
 }

@@ -115,8 +115,7 @@ static enum status unique_names(const cJSON *object, struct error *error)
 	for (const cJSON *a = object->child; a; a = a->next)
 		for (const cJSON *b = a->next; b; b = b->next)
 			if (!strcmp(a->string, b->string))
-				return error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice",
-						 a->string);
+				return error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" is repeated", a->string);
 	return STATUS_OK;
 }
 
@@ -151,7 +150,7 @@ static enum status oracle_parse(cJSON **result, const char *text, size_t length)
 	while (end < text + length && strchr(" \t\r\n", *end))
 		end++;
 	if (end != text + length) {
-		status = error_set(error, STATUS_PARSE_ERROR, "something follows the value at offset %zu",
+		status = error_set(error, STATUS_PARSE_ERROR, "there is something after the value at offset %zu",
 				   (size_t)(end - text));
 		goto done;
 	}

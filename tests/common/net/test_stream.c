@@ -259,7 +259,7 @@ static void hostile_lengths(void **state)
 		run_ms(fixture, 60000);
 		assert_int_equal(fixture->closed, 1);
 		assert_int_equal(fixture->messages, 0);
-		assert_string_equal(fixture->why, "the peer sent lengths that no message has");
+		assert_string_equal(fixture->why, "the peer sent impossible message lengths");
 		tear_down(state);
 		set_up(state);
 	}

@@ -309,7 +309,7 @@ static void one_report_is_told_as_one_change(void **state)
 	for (size_t i = 0; i < world.cluster->recent_count; i++)
 		if (!strcmp(json_get_string(world.cluster->recent[i], "kind", ""), "link.degraded")) {
 			assert_string_equal(json_get_string(world.cluster->recent[i], "summary", ""),
-					    "its links to 1 and 6 others are worse than they should be: a round trip "
+					    "its links to 1 and 6 others are slower than they should be: a round trip "
 					    "takes 40 ms, and by Ethernet should take under 10");
 			told++;
 		}
@@ -554,7 +554,7 @@ static void how_fast_devices_copy_is_told_as_far_as_it_can_be(void **state)
 	for (size_t i = 0; i < sizeof cannot_be / sizeof *cannot_be; i++) {
 		report_pair(&world, SPEED("3e11", "true", NOON)); // what was believed is not kept, either
 		report_pair(&world, cannot_be[i]);
-		expect_pair(&world, "peer", 0, "what its node tells cannot be");
+		expect_pair(&world, "peer", 0, "its node reports impossible figures");
 	}
 	// Of devices that are not the node's, or not there, nothing is taken.
 	report_pair(&world, "[{\"device_id\":\"dev_z\",\"peers\":[{\"hardware_key\":\"uuid:b\",\"bytes_per_s\":1,"
@@ -588,7 +588,7 @@ static void the_figure_is_of_the_way_that_copies_go(void **state)
 	expect_pair(&world, "staged", 2e10, "");
 	assert_int_equal(cluster_peer_pairs(world.cluster).count, 0);
 	cluster_copied(world.cluster, "dev_a", "dev_b", true);
-	expect_pair(&world, "peer", 0, "it was measured while copies went by way of the host's memory");
+	expect_pair(&world, "peer", 0, "it was measured while copies went through host memory");
 	assert_int_equal(cluster_peer_pairs(world.cluster).count, 1);
 	close_world(&world);
 	open_world(&world, *state); // no copy has shown anything since: what was measured is what is known
@@ -597,7 +597,7 @@ static void the_figure_is_of_the_way_that_copies_go(void **state)
 	assert_false(cluster_copies(cluster_find_device(world.cluster, "dev_a"),
 				    cluster_find_device(world.cluster, "dev_b")));
 	cluster_copied(world.cluster, "dev_a", "dev_b", true);
-	expect_pair(&world, "peer", 0, "it was measured while copies went by way of the host's memory");
+	expect_pair(&world, "peer", 0, "it was measured while copies went through host memory");
 	close_world(&world);
 }
 

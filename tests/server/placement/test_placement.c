@@ -283,7 +283,7 @@ static void what_is_said(void **unused)
 	devices[1].draining = true;
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_string_equal(placement.whys[0].text,
-			    "no device can be used: dev_1 is draining, and can be once that is ended");
+			    "no device can be used: dev_1 is draining, and can be used after that ends");
 	assert_int_equal(placement.remedies[0].device, 1);
 	assert_string_equal(placement.remedies[0].text,
 			    "with dev_1 back in service it would fit: exogpu devices return dev_1");
@@ -291,7 +291,7 @@ static void what_is_said(void **unused)
 	devices[0].draining = true;
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_string_equal(placement.whys[0].text,
-			    "no device can be used: dev_0 and 1 other are draining, and can be once that is ended");
+			    "no device can be used: dev_0 and 1 other are draining, and can be used after that ends");
 
 	// One that is too small beside others that are draining: the first that would do, else all of them, if they
 	// would.
@@ -801,8 +801,8 @@ static void who_takes_activations(void **unused)
 static void heat_counts(void **unused)
 {
 	double before_s = 0;
-	static const char *const words[] = {"", "is almost as warm as it may be, and counts with 90 %",
-					    "holds its clock down now, and counts with 60 %",
+	static const char *const words[] = {"", "is almost too hot, and counts with 90 %",
+					    "has reduced its clock, and counts with 60 %",
 					    "is too hot now, and counts with 30 %"};
 	(void)unused;
 	make_model(8, 100000000);

@@ -51,7 +51,7 @@ export function encodeFrame(head: string, body: Uint8Array = new Uint8Array(0)):
 
 /** A binary frame. Throws FrameError. */
 export function decodeFrame(frame: Uint8Array): Frame {
-  if (frame.length < 4) throw new FrameError("short", "a binary frame begins with the length of its head, 4 bytes");
+  if (frame.length < 4) throw new FrameError("short", "a binary frame begins with the length of its header, 4 bytes");
   const headBytes = new DataView(frame.buffer, frame.byteOffset, 4).getUint32(0, true);
   if (headBytes > HEAD_BYTES_MAX)
     throw new FrameError("head_too_big", `the head has ${headBytes} bytes, at most ${HEAD_BYTES_MAX} are taken`);

@@ -360,7 +360,7 @@ static void test_hostile(void **state)
 	assert_true(give_bytes(heard, packet));
 	assert_int_equal(heard->count, LIMIT_HEARD_OF_SOURCE);
 	assert_int_equal(heard->left_out, LIMIT_HEARD_RECORDS - 1 - LIMIT_HEARD_OF_SOURCE);
-	assert_string_equal(net_presence_fault(&heard->services[0].presence), "it has not said yet what it is");
+	assert_string_equal(net_presence_fault(&heard->services[0].presence), "it has not described itself yet");
 	free(packet);
 	free(heard);
 }
@@ -374,16 +374,16 @@ static void test_texts(void **state)
 		{{"txtvers=1", "id=node_1", "ver=0.1.0", "role=node"}, NULL},
 		{{"TXTVERS=1", "ID=node_1", "Ver=0.1.0", "role=node", "gpus=3", "more=1", "flag", "="}, NULL},
 		{{"txtvers=1", "id=node_1", "id=node_2", "ver=1", "role=node"}, NULL}, // the first counts
-		{{"id=node_1", "ver=0.1.0", "role=node"}, "what it says of itself is damaged"},
-		{{"txtvers=2", "id=node_1", "ver=0.1.0", "role=node"}, "it speaks another version"},
+		{{"id=node_1", "ver=0.1.0", "role=node"}, "its announcement is damaged"},
+		{{"txtvers=2", "id=node_1", "ver=0.1.0", "role=node"}, "its announcement has another version"},
 		{{"txtvers=1", "id=node_1", "ver=0.1.0", "role=king"}, "it is neither a server nor a node"},
 		{{"txtvers=1", "ver=0.1.0", "role=node"}, "it does not say who it is"},
 		{{"txtvers=1", "id=clu_1", "ver=0.1.0", "role=server"}, "it does not say of which cluster"},
 		{{"txtvers=1", "id=node_1", "ver=1", "role=node", "cluster=clu_1"}, "it does not say of which cluster"},
-		{{"txtvers=1", "id=\x1b[2J", "ver=0.1.0", "role=node"}, "what it says of itself is damaged"},
-		{{"txtvers=1", "id=a b", "ver=0.1.0", "role=node"}, "what it says of itself is damaged"},
-		{{"txtvers=1", "id=node_1", "ver=1", "role=node", "gpus=-1"}, "what it says of itself is damaged"},
-		{{"txtvers=1", "id=node_1", "ver=1", "role=node", "gpus=99999999999"}, "what it says of itself is"},
+		{{"txtvers=1", "id=\x1b[2J", "ver=0.1.0", "role=node"}, "its announcement is damaged"},
+		{{"txtvers=1", "id=a b", "ver=0.1.0", "role=node"}, "its announcement is damaged"},
+		{{"txtvers=1", "id=node_1", "ver=1", "role=node", "gpus=-1"}, "its announcement is damaged"},
+		{{"txtvers=1", "id=node_1", "ver=1", "role=node", "gpus=99999999999"}, "its announcement is"},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
