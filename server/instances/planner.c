@@ -147,7 +147,7 @@ static void excuse(struct request *request)
 	request->error = (struct error){0};
 	request->status = error_set(
 		&request->error, STATUS_UNAVAILABLE,
-		"there is no place for the model yet: devices of this machine are still being looked for");
+		"there is no place for the model yet: devices of this machine are still being searched for");
 	error_hint(&request->error, "try again in a few seconds; server.info says whether they are (discovering)");
 }
 

@@ -161,7 +161,7 @@ describe("compute on this machine", () => {
 					["sum_f32", [buffer(x), buffer(x), { u32: n }]], ["saxpy_f32", [buffer(y), buffer(x), { f32: 1 }, { u32: 17 }]]];
 				for (const [kernel, args] of wrong) await bench.client.refused("compute.launch", bench.params(kernel, args), "invalid_params");
 				for (const [value, said] of [[{ u32: -1 }, /args\[2\]\.u32 must be at least 0/], [{ u32: 2 ** 32 }, /args\[2\]\.u32 must be at most 4294967295/],
-					[{ u32: n, f32: 1 }, /args\[2\] has "u32", which is not known/]])
+					[{ u32: n, f32: 1 }, /args\[2\] has the unknown member "u32"/]])
 					assert.match((await bench.client.refused("compute.launch", bench.params("fill_f32", [buffer(x), { f32: 1 }, value]), "invalid_params")).said, said);
 				await bench.client.refused("compute.launch", bench.params("none", [buffer(x), { f32: 1 }, { u32: n }]), "not_found");
 				assert.ok((await bench.get(x, n)).every((value) => value === 0));

@@ -177,7 +177,7 @@ describe("events", () => {
 		await node.devices([]);
 		const { code, stdout, stderr } = await run(["log", "--limit", "5", "--data", server.data]);
 		assert.equal(code, 0, stderr);
-		assert.match(stdout, /warning +bench +node: a disk is \?\[31mslow\n +and 2 before it/);
+		assert.match(stdout, /warning +bench +node: a disk is \?\[31mslow\n +and 2 earlier ones/);
 		const { lines } = JSON.parse((await run(["log", "--json", "--data", server.data])).stdout);
 		assert.equal(lines.findLast((one) => one.node_id).node_name, nodeRecord().name);
 		assert.equal((await run(["log", "--limit", "501", "--data", server.data])).code, 2);

@@ -148,7 +148,7 @@ describe("tokens that wait", () => {
 			await eventually(there, `${endpoint} waits`);
 		};
 		await waits("embeddings", { input: Array(4).fill(list(200)) }, () => worker.embeds.size === 4);
-		await refused("embeddings", { input: list(201) }, /inputs of 800 tokens wait already; with these 201 they would be more than 1000/);
+		await refused("embeddings", { input: list(201) }, /inputs with 800 tokens already wait; with these 201 they would exceed 1000/);
 		await waits("embeddings", { input: "text counts nothing" }, () => worker.embeds.size === 5);
 		await waits("embeddings", { input: list(200) }, () => worker.embeds.size === 6);
 		await refused("completions", { prompt: list(1) }, /prompts of 1000 tokens wait for this model already/);

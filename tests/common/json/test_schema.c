@@ -88,15 +88,15 @@ static void the_error_names_the_place(void **state)
 	assert_string_equal(error.message, "$.list[1].n must be at most 5");
 	error = (struct error){0};
 	check("{\"properties\":{\"a\":{}},\"additionalProperties\":false}", "{\"b\":1}", &error);
-	assert_string_equal(error.message, "$ has \"b\", which is not known");
+	assert_string_equal(error.message, "$ has the unknown member \"b\"");
 	// Of several alternatives the one whose member is there.
 	static const char arms[] = "{\"anyOf\":["
 				   "{\"properties\":{\"a\":{}},\"required\":[\"a\"],\"additionalProperties\":false},"
 				   "{\"properties\":{\"b\":{\"minimum\":0}},\"required\":[\"b\"],"
 				   "\"additionalProperties\":false}]}";
 	static const char *const told[][2] = {{"{\"b\":-1}", "$.b must be at least 0"},
-					      {"{\"b\":1,\"c\":1}", "$ has \"c\", which is not known"},
-					      {"{\"b\":1,\"a\":1}", "$ has \"b\", which is not known"},
+					      {"{\"b\":1,\"c\":1}", "$ has the unknown member \"c\""},
+					      {"{\"b\":1,\"a\":1}", "$ has the unknown member \"b\""},
 					      {"{\"c\":1}", "$ lacks \"a\""}};
 	for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
 		error = (struct error){0};

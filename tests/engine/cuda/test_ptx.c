@@ -88,7 +88,7 @@ static void test_refused(void **state)
 		"ELF",
 		"0x7f, and PTX is text");
 	refused(".version 7.0\n\x01", "line 2: byte 13 is 0x01");
-	refused(".version seven", "a number");
+	refused(".version seven", "a version number");
 	refused(".version 7.0", ".target must follow");
 	refused(".version 7.0 .target", "needs a name");
 	refused(".version 7.0 .target sm_80,", "needs a name");

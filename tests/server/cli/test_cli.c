@@ -151,7 +151,7 @@ static void mistakes(void **state)
 		 "--memory-limit: \"4Gib/s\" is not a size"},
 		{{"alloc"}, 2, "", "DEVICE is missing"},
 		{{"alloc", "cpu"}, 2, "", "SIZE is missing"},
-		{{"alloc", "cpu", "lots"}, 2, "", "\"lots\" is not a size\n  as in 512MiB"},
+		{{"alloc", "cpu", "lots"}, 2, "", "\"lots\" is not a size\n  for example 512MiB"},
 		{{"alloc", "cpu", "1GiB", "2GiB"}, 2, "", "one argument too many"},
 		{{"alloc", "free"}, 2, "", "ID is missing"},
 		{{"alloc", "list", "x"}, 2, "", "one argument too many"},

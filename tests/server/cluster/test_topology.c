@@ -310,7 +310,7 @@ static void one_report_is_told_as_one_change(void **state)
 		if (!strcmp(json_get_string(world.cluster->recent[i], "kind", ""), "link.degraded")) {
 			assert_string_equal(json_get_string(world.cluster->recent[i], "summary", ""),
 					    "its links to 1 and 6 others are slower than they should be: a round trip "
-					    "takes 40 ms, and by Ethernet should take under 10");
+					    "takes 40 ms; over Ethernet it should take less than 10");
 			told++;
 		}
 	assert_int_equal(told, 1);

@@ -70,7 +70,7 @@ static void test_shares(void **state)
 		const unsigned left = all - taken, own = fill(token * 64, &error);
 		assert_int_equal(own, left * 3 / 4);
 		assert_int_equal(error.status, STATUS_RATE_LIMITED);
-		assert_non_null(strstr(error.message, "of this token wait to be read already"));
+		assert_non_null(strstr(error.message, "of this token already wait to be read"));
 		assert_non_null(strstr(error.hint, "try again"));
 		taken += own;
 	}
