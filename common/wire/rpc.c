@@ -8,13 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { KEPT_BYTES = 4096 }; // of a head, that are kept to be used again
+
 struct rpc_call {
 	struct rpc_call *next;
 	const struct contract_method *method;
-	int64_t id, sent_ms, due_ms; // due_ms 0: never
+	int64_t id, sent_ms, due_ms; // due_ms 0: never; then nobody asks when it was sent
 	rpc_done *done;
 	void *context;
 };
+
+static const struct error none;
 
 static const struct contract_method *find_method(const struct rpc *rpc, const char *name)
 {
@@ -30,6 +34,7 @@ void rpc_init(struct rpc *rpc, const struct rpc_params *params)
 {
 	*rpc = (struct rpc){.params = *params};
 	rpc->last = &rpc->first;
+	buffer_init(&rpc->head, LIMIT_HEAD_BYTES);
 	for (size_t i = 0; i < params->method_count; i++)
 		assert(served(rpc, find_method(rpc, params->methods[i].name)));
 }
@@ -44,18 +49,31 @@ static enum status send_head(struct rpc *rpc, enum status status, struct buffer 
 	return status;
 }
 
-static enum status send_call(struct rpc *rpc, const struct json *id, const char *method, struct json *params,
-			     const struct rpc_body *body)
+static enum status send_call(struct rpc *rpc, int64_t id, const struct rpc_ask *ask)
 {
-	struct buffer head;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	const enum status status = message_print_call(&head, id, method, params);
-	return send_head(rpc, status, &head, body);
+	struct buffer head = rpc->head; // taken, since what sends may call again
+	enum status status;
+	buffer_init(&rpc->head, LIMIT_HEAD_BYTES);
+	buffer_clear(&head);
+	if (ask->numbers) {
+		status = message_print_call_of(&head, id, ask->method, ask->numbers, ask->number_count);
+	} else {
+		struct json *number = id ? json_new_integer(id) : NULL;
+		status = message_print_call(&head, number, ask->method, ask->params);
+		json_destroy(&number);
+	}
+	if (!status)
+		status = rpc->closed ? STATUS_UNAVAILABLE : rpc->params.send(rpc->params.arg, &head, ask->body);
+	if (rpc->closed || rpc->head.data || head.capacity > KEPT_BYTES)
+		buffer_finish(&head);
+	else
+		rpc->head = head;
+	return status;
 }
 
 enum status rpc_notify(struct rpc *rpc, const char *method, struct json *params)
 {
-	return send_call(rpc, NULL, method, params, NULL);
+	return send_call(rpc, 0, &(struct rpc_ask){.method = method, .params = params});
 }
 
 static struct rpc_call **find(struct rpc *rpc, int64_t id)
@@ -83,11 +101,14 @@ static void end(struct rpc_call *call, enum status status, const struct json *re
 	free(call);
 }
 
-static void keep(struct rpc *rpc, struct rpc_call *call, int64_t id, const struct rpc_ask *ask)
+enum status rpc_expect(struct rpc *rpc, const struct rpc_ask *ask)
 {
-	const int64_t now_ms = rpc->params.now_ms();
+	const int64_t now_ms = ask->patience_ms ? rpc->params.now_ms() : 0;
+	struct rpc_call *call = !rpc->closed && rpc->waiting < rpc->params.most_calls ? malloc(sizeof(*call)) : NULL;
+	if (!call)
+		return STATUS_UNAVAILABLE;
 	*call = (struct rpc_call){.method = find_method(rpc, ask->method),
-				  .id = id,
+				  .id = ++rpc->last_id,
 				  .sent_ms = now_ms,
 				  .due_ms = ask->patience_ms ? now_ms + ask->patience_ms : 0,
 				  .done = ask->done,
@@ -95,30 +116,41 @@ static void keep(struct rpc *rpc, struct rpc_call *call, int64_t id, const struc
 	*rpc->last = call;
 	rpc->last = &call->next;
 	rpc->waiting++;
+	return STATUS_OK;
 }
 
 enum status rpc_call(struct rpc *rpc, const struct rpc_ask *ask)
 {
-	struct json *params = ask->params;
-	struct rpc_call *call = ask->done && !rpc->closed && rpc->waiting < rpc->params.most_calls
-					? calloc(1, sizeof(*call))
-					: NULL;
-	if (ask->done && !call) {
+	if (ask->done && rpc_expect(rpc, ask)) {
+		struct json *params = ask->params;
 		json_destroy(&params);
 		return STATUS_UNAVAILABLE;
 	}
-	const int64_t id = ++rpc->last_id;
-	if (call)
-		keep(rpc, call, id, ask);
-	struct json *number = json_new_integer(id);
-	const enum status status = send_call(rpc, number, ask->method, params, ask->body);
-	json_destroy(&number);
-	struct rpc_call **at = status && call ? find(rpc, id) : NULL;
+	const int64_t id = ask->done ? rpc->last_id : ++rpc->last_id;
+	const enum status status = send_call(rpc, id, ask);
+	struct rpc_call **at = status && ask->done ? find(rpc, id) : NULL;
 	if (at && !*at) // told already: what sends may close
 		return STATUS_OK;
 	if (at)
 		free(take_out(rpc, at));
 	return status;
+}
+
+bool rpc_settle(struct rpc *rpc, int64_t id)
+{
+	struct rpc_call **at = find(rpc, id);
+	if (!*at)
+		return false;
+	end(take_out(rpc, at), STATUS_OK, NULL, &none);
+	return true;
+}
+
+void *rpc_find(const struct rpc *rpc, int64_t id, const char *method)
+{
+	const struct rpc_call *call = rpc->first;
+	while (call && ((id && call->id != id) || (method && strcmp(call->method->name, method) != 0)))
+		call = call->next;
+	return call ? call->context : NULL;
 }
 
 static void check_result(const struct rpc *rpc, const char *name, const struct json *result)
@@ -191,30 +223,48 @@ static enum status serve(struct rpc *rpc, const struct message *message, struct 
 		   : error_set(error, STATUS_METHOD_NOT_FOUND, "%s is not served", method->name);
 }
 
+bool rpc_read_id(const struct message *message, int64_t *id)
+{
+	return json_type(message->id) == JSON_NUMBER && !json_integer(message->id, id) && *id > 0;
+}
+
+static enum rpc_heard take_error(struct rpc_call *call, const struct message *message)
+{
+	struct error error;
+	message_read_error(message, &error);
+	end(call, error.status, NULL, &error);
+	return RPC_ANSWERED;
+}
+
+static enum rpc_heard take_breach(struct rpc *rpc, struct rpc_call *call, const struct error *fault)
+{
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "%s's answer breaks the contract: %s", rpc->params.peer, fault->message);
+	end(call, STATUS_UNAVAILABLE, NULL, &error);
+	return RPC_BROKEN;
+}
+
 static enum rpc_heard take_answer(struct rpc *rpc, const struct message *message, struct error *fault)
 {
-	int64_t id;
-	struct error error = {0};
-	struct rpc_call **at = json_integer(message->id, &id) ? NULL : find(rpc, id);
+	int64_t id = INT64_MAX;
+	struct rpc_call **at = rpc_read_id(message, &id) ? find(rpc, id) : NULL;
 	if (!at && rpc->params.in_order && message->kind == MESSAGE_ERROR)
 		at = &rpc->first;
+	if (at && !*at && id <= rpc->stale_id) {
+		error_set(fault, STATUS_NOT_FOUND, "%s answers what has ended", rpc->params.peer);
+		return RPC_STALE;
+	}
 	if (!at || !*at) {
 		error_set(fault, STATUS_NOT_FOUND, "%s answers what nobody waits for", rpc->params.peer);
 		return RPC_UNASKED;
 	}
-	struct rpc_call *call = take_out(rpc, at);
-	if (message->kind == MESSAGE_ERROR) {
-		message_read_error(message, &error);
-		end(call, error.status, NULL, &error);
-		return RPC_ANSWERED;
-	}
-	if (call->method && contract_check_result(rpc->params.contract, call->method, message->result, fault)) {
-		error_set(&error, STATUS_UNAVAILABLE, "%s's answer breaks the contract: %s", rpc->params.peer,
-			  fault->message);
-		end(call, STATUS_UNAVAILABLE, NULL, &error);
-		return RPC_BROKEN;
-	}
-	end(call, STATUS_OK, message->result, &error);
+	if (message->kind == MESSAGE_ERROR)
+		return take_error(take_out(rpc, at), message);
+	const struct contract_method *method = (*at)->method;
+	const bool broken = method && contract_check_result(rpc->params.contract, method, message->result, fault);
+	if (broken)
+		return rpc->params.breach_ends ? RPC_BROKEN : take_breach(rpc, take_out(rpc, at), fault);
+	end(take_out(rpc, at), STATUS_OK, message->result, &none);
 	return RPC_ANSWERED;
 }
 
@@ -299,14 +349,19 @@ void rpc_postpone(struct rpc *rpc, int64_t ms)
 			call->due_ms += ms;
 }
 
+void rpc_end_calls(struct rpc *rpc, const struct error *error)
+{
+	rpc->stale_id = rpc->last_id;
+	while (rpc->first && rpc->first->id <= rpc->stale_id)
+		end(take_out(rpc, &rpc->first), error->status, NULL, error);
+}
+
 void rpc_close(struct rpc *rpc, const struct error *error)
 {
 	rpc->closed = true;
-	while (rpc->first) {
-		struct rpc_call *call = take_out(rpc, &rpc->first);
-		if (error)
-			end(call, error->status, NULL, error);
-		else
-			free(call);
-	}
+	while (rpc->first && error)
+		end(take_out(rpc, &rpc->first), error->status, NULL, error);
+	while (rpc->first)
+		free(take_out(rpc, &rpc->first));
+	buffer_finish(&rpc->head);
 }

@@ -37,7 +37,8 @@ struct rpc_params {
 	size_t method_count;
 	size_t most_calls;   // of ours, that wait for their answers
 	bool answers_faults; // what is no message is answered with an error
-	bool in_order;       // an error without an id is the answer to the oldest call
+	bool breach_ends; // an answer that breaks the contract leaves its call waiting, as who sent it is ended for it
+	bool in_order;    // an error without an id is the answer to the oldest call
 	// Send a head and, unless it is NULL, a body. An error makes the call fail.
 	enum status (*send)(void *arg, const struct buffer *head, const struct rpc_body *body);
 	// Whether this method may be called now; NULL: each may always.
@@ -51,18 +52,24 @@ struct rpc {
 	struct rpc_params params;
 	struct rpc_call *first, **last; // that wait, oldest first
 	size_t waiting;
-	int64_t last_id;
+	struct buffer head;        // that was printed last, to be used again; not what is being sent
+	int64_t last_id, stale_id; // stale_id: of the last that rpc_end_calls has ended
 	bool closed;
 };
 
 // `methods` is not copied; each of them must be in the contract, with the direction `serves`.
 void rpc_init(struct rpc *rpc, const struct rpc_params *params);
-// Ends every call of ours with `error`; NULL: without a word to who waits. From here on nothing is sent.
+// Ends every call of ours that waits with `error`, as when the other end has forgotten them; others may follow.
+void rpc_end_calls(struct rpc *rpc, const struct error *error);
+// Ends every call of ours with `error`; NULL: without a word to who waits. From here on nothing is sent. It frees all
+// that the rpc has.
 void rpc_close(struct rpc *rpc, const struct error *error);
 
 struct rpc_ask {
 	const char *method;  // one of the contract
-	struct json *params; // taken, also on failure
+	struct json *params; // taken, also on failure; or, where they are integers only and no tree is worth making,
+	const struct message_number *numbers; // (number_count)
+	size_t number_count;
 	int64_t patience_ms; // STATUS_TIMEOUT if there is no answer by then; 0: it may take as long as the end is open
 	rpc_done *done;      // NULL: nobody waits, so the call is not kept, and its answer is RPC_UNASKED
 	void *context;
@@ -71,6 +78,15 @@ struct rpc_ask {
 // Errors, and then `done` is not called: STATUS_UNAVAILABLE (most_calls wait, the end is closed, no memory), those of
 // `send`, STATUS_LIMIT_EXCEEDED (longer than a message may be).
 enum status rpc_call(struct rpc *rpc, const struct rpc_ask *ask);
+// Keep a call that goes by another way than `send`; its id is rpc->last_id. Its answer may come either way.
+enum status rpc_expect(struct rpc *rpc, const struct rpc_ask *ask);
+// It has come by another way: `done` is told STATUS_OK, without a result. False: no such call waits.
+bool rpc_settle(struct rpc *rpc, int64_t id);
+// The context of a call that waits: that of this id, and method unless it is NULL; id 0: the oldest of this method.
+// NULL: there is none.
+void *rpc_find(const struct rpc *rpc, int64_t id, const char *method);
+// The id of an answer, if it can be one of ours.
+bool rpc_read_id(const struct message *message, int64_t *id);
 // `params` is taken.
 enum status rpc_notify(struct rpc *rpc, const char *method, struct json *params);
 // Answer a call of the other end with `result` (taken) or, unless it is NULL, with the error. Nothing is sent if `id`
@@ -87,7 +103,8 @@ enum rpc_heard {
 	RPC_REFUSED,  // a call or notification that was answered with an error
 	RPC_ANSWERED, // an answer that was waited for
 	RPC_UNASKED,  // an answer that nobody waits for: a second one, a late one, one to no call
-	RPC_BROKEN,   // an answer that breaks the contract: its call has failed
+	RPC_STALE,    // an answer to a call that rpc_end_calls has ended
+	RPC_BROKEN,   // an answer that breaks the contract: its call has failed, unless breach_ends
 	RPC_GARBAGE,  // no message
 };
 // A message that came, as a text or a binary frame. `error` says why, of all but RPC_SERVED and RPC_ANSWERED.

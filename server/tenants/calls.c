@@ -1,12 +1,13 @@
-/* Calls to workers: kept until their device is open, sent in order, answered once. See inside.h. */
+/* Calls to workers: kept until their device is open, sent in order, answered once. See inside.h. What is sent and not
+ * answered waits in the worker's rpc; a read that is asked for by a note (sharing.c) waits there, too. */
+#include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/wire/message.h"
 #include "server/tenants/inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void worker_queue_init(struct worker_queue *queue)
+static void queue_init(struct worker_queue *queue)
 {
 	*queue = (struct worker_queue){.last = &queue->first};
 }
@@ -63,41 +64,42 @@ void call_answer(const struct worker_call *call, enum status status, struct json
 
 // ---- sending ----
 
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
+{
+	struct worker *worker = arg;
+	const enum status status = stream_send(worker, &(struct net_parts){.head = head->data,
+									   .head_bytes = head->length,
+									   .body = body->bytes,
+									   .body_bytes = body->length,
+									   .holder = body->holder});
+	worker->refused = status;
+	return status;
+}
+
 static enum status send_now(struct worker *worker, struct worker_call *call, const struct worker_send_params *params,
 			    struct error *error)
 {
-	struct buffer *text = &worker->tenants->text;
-	enum status status;
-	call->id = ++worker->next_call;
-	buffer_clear(text);
-	if (params->numbers) {
-		status = message_print_call_of(text, call->id, params->method, params->numbers, params->number_count);
-	} else {
-		struct json *id = json_new_integer(call->id);
-		status = message_print_call(text, id, params->method, params->params);
-		json_destroy(&id);
-	}
-	if (status)
+	worker->refused = false;
+	enum status status = rpc_call(&worker->rpc,
+				      &(struct rpc_ask){.method = params->method,
+							.params = params->params,
+							.numbers = params->numbers,
+							.number_count = params->number_count,
+							.done = worker_call_over,
+							.context = call,
+							.body = &(struct rpc_body){.bytes = params->body,
+										   .length = params->body_bytes,
+										   .holder = params->holder}});
+	call->id = worker->rpc.last_id;
+	if (!status)
+		return STATUS_OK;
+	if (!worker->refused)
 		return error_set(error, status, "the call is longer than a message may be");
-	status = stream_send(worker, &(struct net_parts){.head = text->data,
-							 .head_bytes = text->length,
-							 .body = params->body,
-							 .body_bytes = params->body_bytes,
-							 .holder = params->holder});
-	if (status) {
-		if (worker->instance && status == STATUS_LIMIT_EXCEEDED)
-			status = STATUS_RATE_LIMITED; // who asks a model is told by this to come again
-		error_set(error, status, "the worker has more to do than fits its queue");
-		error_hint(error, "wait for answers before sending more");
-		return status;
-	}
-	push(&worker->sent, call);
-	return STATUS_OK;
-}
-
-void worker_call_sent(struct worker *worker, struct worker_call *call)
-{
-	push(&worker->sent, call);
+	if (worker->instance && status == STATUS_LIMIT_EXCEEDED)
+		status = STATUS_RATE_LIMITED; // who asks a model is told by this to come again
+	error_set(error, status, "the worker has more to do than fits its queue");
+	error_hint(error, "wait for answers before sending more");
+	return status;
 }
 
 // Keep a call, with its body, until its device is open.
@@ -135,7 +137,8 @@ static enum status keep(struct worker *worker, struct worker_call *call, const s
 enum status worker_send(struct worker *worker, struct worker_call *call, const struct worker_send_params *params,
 			struct error *error)
 {
-	call->method = contract_find(worker->tenants->params.contract, params->method);
+	call->worker = worker;
+	call->method = params->method;
 	if (!params->waits || worker->devices[call->device].state == DEVICE_OPEN)
 		return send_now(worker, call, params, error);
 	enum status status = keep(worker, call, params, error);
@@ -149,7 +152,7 @@ void worker_release(struct worker *worker, unsigned place, const struct error *e
 	struct worker_queue queue = worker->waiting;
 	if (!queue.first)
 		return;
-	worker_queue_init(&worker->waiting);
+	queue_init(&worker->waiting);
 	for (struct worker_call *call = queue.first, *next; call; call = next) {
 		struct error fault = {0};
 		next = call->next;
@@ -158,7 +161,7 @@ void worker_release(struct worker *worker, unsigned place, const struct error *e
 			continue;
 		}
 		worker->waiting_bytes -= call->waiting_bytes + call->params_bytes;
-		const struct worker_send_params params = {.method = call->method->name,
+		const struct worker_send_params params = {.method = call->method,
 							  .params = call->params,
 							  .holder = call->holder,
 							  .body = call->body,
@@ -187,13 +190,102 @@ static void fail_queue(struct worker_queue *queue, const struct error *error)
 		call->done(call, error->status, NULL, NULL, error);
 		worker_call_destroy(&call);
 	}
-	worker_queue_init(queue);
+	queue_init(queue);
 }
 
 void worker_fail_calls(struct worker *worker, const struct error *error)
 {
-	fail_queue(&worker->sent, error);
+	worker->failing = true;
+	rpc_end_calls(&worker->rpc, error);
+	worker->failing = false;
 	fail_queue(&worker->waiting, error);
+}
+
+// What a worker may say went wrong. Its text goes to its own tenant only.
+static enum status told_status(enum status status)
+{
+	switch (status) {
+	case STATUS_OK:
+	case STATUS_INVALID_PARAMS:
+	case STATUS_NOT_FOUND:
+	case STATUS_OUT_OF_MEMORY:
+	case STATUS_LIMIT_EXCEEDED:
+	case STATUS_TIMEOUT:
+	case STATUS_CONFLICT:
+	case STATUS_DEVICE_LOST:
+	case STATUS_RATE_LIMITED:
+	case STATUS_UNAVAILABLE:
+		return status;
+	case STATUS_PENDING:
+	case STATUS_PARSE_ERROR:
+	case STATUS_INVALID_REQUEST:
+	case STATUS_METHOD_NOT_FOUND:
+	case STATUS_INTERNAL:
+	case STATUS_UNAUTHENTICATED:
+	case STATUS_FORBIDDEN:
+	case STATUS_COUNT:
+		return STATUS_INTERNAL;
+	}
+	return STATUS_INTERNAL;
+}
+
+void worker_call_over(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct worker_call *call = context;
+	struct worker *worker = call->worker;
+	if (worker->failing) {
+		call->done(call, status, NULL, NULL, error);
+		worker_call_destroy(&call);
+		return;
+	}
+	struct error fault;
+	if (status != told_status(status)) {
+		fault = *error;
+		status = fault.status = told_status(status);
+		error = &fault;
+	}
+	if (call->noted)
+		worker->stream->sharing.noted--;
+	worker->asks++; // whoever is answered may end it
+	call->done(call, status, result, status ? NULL : call->place ? call->place : worker->body, error);
+	worker_call_destroy(&call);
+	if (status == STATUS_TIMEOUT && !worker->ended)
+		worker_lose(worker, "a kernel outlasted its time limit");
+	else if (status == STATUS_DEVICE_LOST && !worker->ended)
+		worker_lose(worker, "the device reported a fault that only a new process clears");
+	else if (!worker->ended)
+		worker_relax(worker);
+	worker->asks--;
+	worker_let_go(worker);
+}
+
+static enum status tell(void *arg, const struct message *message, struct error *error)
+{
+	struct worker *worker = arg;
+	if (!worker->instance)
+		return error_set(error, STATUS_METHOD_NOT_FOUND, "it says what none of a session does");
+	instance_worker_notice(worker->instance, message);
+	return STATUS_OK;
+}
+
+void worker_calls_init(struct worker *worker, int64_t last_id)
+{
+	static const struct rpc_method methods[] = {
+		{"memory.moved", worker_moved}, {"generate.delta", tell}, {"generate.end", tell},
+		{"instance.progress", tell},    {"instance.state", tell},
+	};
+	queue_init(&worker->waiting);
+	rpc_init(&worker->rpc, &(struct rpc_params){.contract = worker->tenants->params.contract,
+						    .serves = "worker-to-server",
+						    .peer = "the worker",
+						    .methods = methods,
+						    .method_count = sizeof methods / sizeof *methods,
+						    .most_calls = SIZE_MAX, // worker_hold, and the line's queue
+						    .breach_ends = true,
+						    .send = send_message,
+						    .now_ms = clock_steady_ms,
+						    .arg = worker});
+	worker->rpc.last_id = worker->rpc.stale_id = last_id;
 }
 
 // ---- holding back ----
@@ -214,7 +306,7 @@ static void hold(const struct worker *worker, struct tenant_conn *conn)
 void worker_hold(struct worker *worker, struct tenant_conn *conn)
 {
 	size_t bytes = backlog(worker);
-	bool full = bytes > LIMIT_STREAM_FULL_BYTES || worker->sent.count >= LIMIT_WORKER_CALLS / 2;
+	bool full = bytes > LIMIT_STREAM_FULL_BYTES || worker->rpc.waiting >= LIMIT_WORKER_CALLS / 2;
 	if (full && conn && conn->tenant == worker->tenant)
 		hold(worker, conn);
 	// Each connection may have sent a body before it is held, and many of them are more than the queue has room
@@ -230,7 +322,7 @@ void worker_hold(struct worker *worker, struct tenant_conn *conn)
 void worker_relax(struct worker *worker)
 {
 	if (!worker->ended &&
-	    (backlog(worker) > LIMIT_STREAM_FULL_BYTES / 2 || worker->sent.count >= LIMIT_WORKER_CALLS / 4))
+	    (backlog(worker) > LIMIT_STREAM_FULL_BYTES / 2 || worker->rpc.waiting >= LIMIT_WORKER_CALLS / 4))
 		return;
 	for (struct tenant_conn *conn = worker->tenant->conns, *next; conn; conn = next) {
 		next = conn->next;

@@ -3,7 +3,7 @@
 #include "common/net/parts.h"
 #include "common/net/shared.h"
 #include "common/net/stream.h"
-#include "common/wire/message.h"
+#include "common/wire/rpc.h"
 #include "server/tenants/tenants.h"
 
 enum { TENANT_ID_BYTES = 32, WORKER_KEY_BYTES = 65, ITEM_SLOTS = 8192 };
@@ -36,9 +36,10 @@ struct holding {
 
 // A call to a worker: waiting until its device is open, or sent and not answered.
 struct worker_call {
-	struct worker_call *next;
-	int64_t id;
-	const struct contract_method *method;
+	struct worker_call *next; // while it waits
+	struct worker *worker;
+	int64_t id; // once it is sent
+	const char *method;
 	// The answer that is expected: `counts` says that it names `bytes`; its body has body_bytes.
 	bool counts;
 	uint64_t bytes;
@@ -89,17 +90,19 @@ struct worker {
 	bool left;              // it is to outlive this server: its node is not told that it ends
 	struct error fault;     // why its process is gone, while its line may still tell what it said before
 	struct json *opens;     // an instance's: tenant.open's params, until what ends on its node has ended; else NULL
-	int64_t stale_call;     // what it answers to this or an earlier one says nothing any more
 	struct arrival *stream; // NULL before link.hello
 	struct net_timer start_limit;
 	uint8_t key_sha256[TENANT_SHA256_BYTES];
 	int64_t asked_ms;
 	struct worker_device devices[LIMIT_WORKER_DEVICES];
 	unsigned device_count;
-	unsigned asks; // of the node, under way, and callers who use it; the struct lives until they are done
-	struct worker_queue waiting, sent;
+	unsigned asks;          // of the node, under way, and callers who use it; the struct lives until they are done
+	struct rpc rpc;         // what is sent and not answered
+	struct net_frame *body; // of the message that is being taken; NULL: it has none
+	bool failing;           // its calls are being ended; one by one, by nothing that it has answered
+	bool refused;           // its line did not take the last call
+	struct worker_queue waiting;
 	size_t waiting_bytes;
-	int64_t next_call;
 	uint32_t next_handle;
 	struct item *items, **last_item;
 	bool held; // its stream is not read, because a connection of the tenant is full
@@ -272,7 +275,7 @@ bool worker_knows_key(const struct worker *worker, const char *key);
 void instance_worker_away(struct instance_worker *instance, const char *why);
 void instance_worker_back(struct instance_worker *instance);
 void instance_worker_ready(struct instance_worker *instance);
-void instance_worker_notice(struct instance_worker *instance, const struct message *message); // may end it
+void instance_worker_notice(struct instance_worker *instance, const struct message *message); // checked; may end it
 void instance_worker_ended(struct instance_worker *instance, const struct error *fault);
 
 // ---- calls (calls.c) ----
@@ -291,14 +294,15 @@ struct worker_send_params {
 // Send or keep a call, which is taken on STATUS_OK. Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status worker_send(struct worker *worker, struct worker_call *call, const struct worker_send_params *params,
 			struct error *error);
-// It is sent, by whatever way: to be answered.
-void worker_call_sent(struct worker *worker, struct worker_call *call);
+// An rpc_done: a call that was sent is over.
+void worker_call_over(void *context, enum status status, const struct json *result, const struct error *error);
 struct worker_call *worker_call_create(const struct tenant_call *client,
 				       void (*done)(struct worker_call *call, enum status status,
 						    const struct json *result, struct net_frame *body,
 						    const struct error *error));
 void worker_call_destroy(struct worker_call **call);
-void worker_queue_init(struct worker_queue *queue);
+// Of a worker whose tenants are set. last_id: of the last call to it before; 0: there was none.
+void worker_calls_init(struct worker *worker, int64_t last_id);
 // Send what waited for this place, or answer it with an error.
 void worker_release(struct worker *worker, unsigned place, const struct error *error);
 // Answer every call with this error.
@@ -308,6 +312,9 @@ void worker_hold(struct worker *worker, struct tenant_conn *conn);
 void worker_relax(struct worker *worker);
 // Answer the client of a call.
 void call_answer(const struct worker_call *call, enum status status, struct json *result, const struct error *error);
+
+// What a worker says by itself: an rpc_serve, its argument is the worker.
+enum status worker_moved(void *worker, const struct message *message, struct error *error);
 
 // Send a notification to one connection, or to all of a tenant. `params` is taken.
 void tenant_notify(struct tenant *tenant, struct tenant_conn *only, const char *method, struct json *params);

@@ -142,21 +142,7 @@ void instance_worker_ended(struct instance_worker *instance, const struct error 
 
 void instance_worker_notice(struct instance_worker *instance, const struct message *message)
 {
-	struct worker *worker = instance->worker;
-	struct error error = {0};
-	const struct contract *contract = worker->tenants->params.contract;
-	const struct contract_method *method = contract_find(contract, message->method);
-	enum status status;
-	if (!method || !method->notification || !method->direction ||
-	    strcmp(method->direction, "worker-to-server") != 0 || !strcmp(method->name, "link.hello"))
-		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "no worker tells \"%.64s\" here", message->method);
-	else
-		status = contract_check_params(contract, method, message->params, &error);
-	if (status) {
-		arrival_broken(worker->stream, error.message);
-		return;
-	}
-	instance->params.notice(instance->params.context, method->name, message->params);
+	instance->params.notice(instance->params.context, message->method, message->params);
 }
 
 // ---- calls ----
@@ -220,10 +206,8 @@ enum status instance_worker_call(struct instance_worker *instance, const char *m
 void instance_worker_recall(struct instance_worker *instance, const char *why)
 {
 	struct error fault = {0};
-	struct worker *worker = instance->worker;
 	error_set(&fault, STATUS_DEVICE_LOST, "%s", why);
-	worker->stale_call = worker->next_call;
-	worker_fail_calls(worker, &fault);
+	worker_fail_calls(instance->worker, &fault);
 }
 
 void instance_worker_hand_over(struct instance_worker *instance, void *context)

@@ -40,12 +40,9 @@ enum status worker_restore(struct worker **out, struct tenant *tenant, const str
 				  .opened = true,
 				  .away = true,
 				  .restored = true,
-				  .asked_ms = clock_steady_ms(),
-				  .next_call = (int64_t)(left->epoch << CALLS_OF_EPOCH_BITS),
-				  .stale_call = (int64_t)(left->epoch << CALLS_OF_EPOCH_BITS)};
+				  .asked_ms = clock_steady_ms()};
 	worker->last_item = &worker->items;
-	worker_queue_init(&worker->waiting);
-	worker_queue_init(&worker->sent);
+	worker_calls_init(worker, (int64_t)(left->epoch << CALLS_OF_EPOCH_BITS));
 	memcpy(worker->key_sha256, left->key_sha256, sizeof worker->key_sha256);
 	snprintf(worker->worker_id, sizeof worker->worker_id, "%s", left->worker_id);
 	snprintf(worker->node_id, sizeof worker->node_id, "%s", params->node_id);

@@ -94,14 +94,16 @@ bool sharing_ask(struct worker *worker, struct worker_call *call, const struct n
 	struct arrival *arrival = worker->stream;
 	struct sharing *sharing = arrival ? &arrival->sharing : NULL;
 	// The worker takes notes first, whatever the stream brings.
-	if (!sharing || !sharing->memory || !call->place || worker->sent.count > sharing->noted)
+	if (!sharing || !sharing->memory || !call->place || worker->rpc.waiting > sharing->noted)
+		return false;
+	call->worker = worker;
+	if (rpc_expect(&worker->rpc,
+		       &(struct rpc_ask){.method = "memory.read", .done = worker_call_over, .context = call}))
 		return false;
 	struct net_shared_note note = *read;
-	note.call = (uint64_t)(call->id = ++worker->next_call);
-	call->method = contract_find(worker->tenants->params.contract, "memory.read");
+	note.call = (uint64_t)(call->id = worker->rpc.last_id);
 	call->noted = true;
 	sharing->noted++;
-	worker_call_sent(worker, call);
 	// Where its queue is full it has enough to read, and looks for notes before it does.
 	if (net_shared_put(sharing->memory, &note))
 		stream_send(worker, &(struct net_parts){.head = (const uint8_t *)""});

@@ -6,7 +6,6 @@
  * node is faster, the line is read to its end, since what the worker has answered last may still lie there. In between
  * calls are taken as if the worker still lived, and answered with its end. */
 #include "common/base/log.h"
-#include "common/wire/message.h"
 #include "server/tenants/inside.h"
 
 #include <openssl/crypto.h>
@@ -137,123 +136,43 @@ static void say_hello(struct arrival *arrival, const struct message *message)
 	worker_advance(worker);
 }
 
-// Whether a result is what was asked for: the contract's, of the length that it must have.
-static enum status check_answer(const struct worker *worker, const struct worker_call *call,
-				const struct message *message, const struct net_frame *body, struct error *error)
+// Whether a message is one that may come, and an answer as long as it must be; the rest is the contract's.
+static enum status check_message(const struct worker *worker, const struct message *message,
+				 const struct net_frame *body, struct error *error)
 {
-	size_t body_bytes = body ? net_frame_bytes(body) : 0,
-	       wanted = message->kind == MESSAGE_RESULT && !call->place ? call->body_bytes : 0;
+	int64_t id;
+	const size_t body_bytes = body ? net_frame_bytes(body) : 0;
+	if (message->kind == MESSAGE_REQUEST || (message->kind == MESSAGE_NOTIFICATION && body))
+		return error_set(error, STATUS_INVALID_REQUEST, "nothing was asked that this answers");
+	const struct worker_call *call = message->kind != MESSAGE_NOTIFICATION && rpc_read_id(message, &id)
+						 ? rpc_find(&worker->rpc, id, NULL)
+						 : NULL;
+	if (!call)
+		return STATUS_OK;
+	const size_t wanted = message->kind == MESSAGE_RESULT && !call->place ? call->body_bytes : 0;
 	if (body_bytes != wanted)
 		return error_set(error, STATUS_INVALID_PARAMS, "a body of %zu bytes came where %zu were due",
 				 body_bytes, wanted);
-	if (message->kind == MESSAGE_ERROR)
-		return STATUS_OK;
-	enum status status = contract_check_result(worker->tenants->params.contract, call->method, message->result,
-						   error);
-	if (!status && call->counts && json_get_integer(message->result, "bytes", -1) != (int64_t)call->bytes)
-		status = error_set(error, STATUS_INVALID_PARAMS, "it names another number of bytes");
-	return status;
+	if (call->counts && message->kind == MESSAGE_RESULT &&
+	    json_get_integer(message->result, "bytes", -1) != (int64_t)call->bytes)
+		return error_set(error, STATUS_INVALID_PARAMS, "it names another number of bytes");
+	return STATUS_OK;
 }
 
-// What a worker may say went wrong. Its text goes to its own tenant only.
-static void read_fault(const struct message *message, struct error *error)
+enum status worker_moved(void *arg, const struct message *message, struct error *error)
 {
-	message_read_error(message, error);
-	switch (error->status) {
-	case STATUS_INVALID_PARAMS:
-	case STATUS_NOT_FOUND:
-	case STATUS_OUT_OF_MEMORY:
-	case STATUS_LIMIT_EXCEEDED:
-	case STATUS_TIMEOUT:
-	case STATUS_CONFLICT:
-	case STATUS_DEVICE_LOST:
-	case STATUS_RATE_LIMITED:
-	case STATUS_UNAVAILABLE:
-		return;
-	case STATUS_OK:
-	case STATUS_PENDING:
-	case STATUS_PARSE_ERROR:
-	case STATUS_INVALID_REQUEST:
-	case STATUS_METHOD_NOT_FOUND:
-	case STATUS_INTERNAL:
-	case STATUS_UNAUTHENTICATED:
-	case STATUS_FORBIDDEN:
-	case STATUS_COUNT:
-		error->status = STATUS_INTERNAL;
-	}
-}
-
-// The call of this id among those sent; nearly always the oldest. NULL: there is none.
-static struct worker_call **sent_call(struct worker *worker, int64_t id)
-{
-	struct worker_call **at = &worker->sent.first;
-	while (*at && (*at)->id != id)
-		at = &(*at)->next;
-	return *at ? at : NULL;
-}
-
-static struct worker_call **answered_call(struct worker *worker, const struct json *id)
-{
-	int64_t number;
-	return json_type(id) == JSON_NUMBER && !json_integer(id, &number) ? sent_call(worker, number) : NULL;
-}
-
-// A call is over: out of those sent, and to whoever waits for it.
-static void take_answer(struct worker *worker, struct worker_call **at, const struct json *result,
-			struct net_frame *body, const struct error *error)
-{
-	struct worker_call *call = *at;
-	const enum status status = error->status;
-	*at = call->next;
-	if (!call->next)
-		worker->sent.last = at;
-	worker->sent.count--;
-	if (call->noted)
-		worker->stream->sharing.noted--;
-	bool late = status == STATUS_TIMEOUT;
-	worker->asks++; // whoever is answered may end it
-	call->done(call, status, status ? NULL : result, status ? NULL : body, error);
-	worker_call_destroy(&call);
-	if (late && !worker->ended)
-		worker_lose(worker, "a kernel outlasted its time limit");
-	else if (status == STATUS_DEVICE_LOST && !worker->ended)
-		worker_lose(worker, "the device reported a fault that only a new process clears");
-	else if (!worker->ended)
-		worker_relax(worker);
-	worker->asks--;
-	worker_let_go(worker);
-}
-
-// Whether it answers what was asked before its node was cut off, and is over.
-static bool is_stale(const struct worker *worker, const struct json *id)
-{
-	int64_t number;
-	return worker->instance && json_type(id) == JSON_NUMBER && !json_integer(id, &number) && number > 0 &&
-	       number <= worker->stale_call;
-}
-
-// What a session's worker says by itself.
-static void take_notice(struct worker *worker, const struct message *message)
-{
-	const struct contract *contract = worker->tenants->params.contract;
-	const struct contract_method *moved = contract_find(contract, "memory.moved"),
-				     *receive = contract_find(contract, "memory.receive"),
-				     *copy = contract_find(contract, "memory.copy");
+	struct worker *worker = arg;
 	const int64_t id = json_get_integer(message->params, "call", 0); // of a copy inside the worker
-	struct worker_call *call = worker->sent.first;
-	struct error error = {0};
-	while (call && (id ? call->id != id || call->method != copy : call->method != receive))
-		call = call->next;
-	if (strcmp(message->method, moved->name) != 0)
-		arrival_broken(worker->stream, "it says what none of a session does");
-	else if (contract_check_params(contract, moved, message->params, &error))
-		arrival_broken(worker->stream, error.message);
-	else if (!call)
-		arrival_broken(worker->stream, "it tells of a copy that is not under way");
-	else if (id)
+	struct worker_call *call = rpc_find(&worker->rpc, id, id ? "memory.copy" : "memory.receive");
+	if (worker->instance)
+		return error_set(error, STATUS_METHOD_NOT_FOUND, "it says what none of a model does");
+	if (!call)
+		return error_set(error, STATUS_NOT_FOUND, "it tells of a copy that is not under way");
+	if (id)
 		copy_moved(call, message->params);
 	else
 		relays_moved(worker->tenant, worker, message->params);
+	return STATUS_OK;
 }
 
 // The reads that the worker says by notes to be done. A look that finds none though there was to be one is one too
@@ -261,17 +180,17 @@ static void take_notice(struct worker *worker, const struct message *message)
 static bool take_notes(struct worker *worker)
 {
 	enum { LOOKS = 2 * NET_SHARED_NOTES };
-	static const struct error none;
 	unsigned looks = 0;
 	struct net_shared *memory = net_shared_ref(worker->stream->sharing.memory);
 	struct net_shared_note note;
 	worker->asks++;
 	do {
 		while (worker->stream && net_shared_get(memory, &note)) {
-			struct worker_call **at = sent_call(worker, (int64_t)note.call);
+			const int64_t id = (int64_t)note.call;
+			const struct worker_call *call = id > 0 ? rpc_find(&worker->rpc, id, NULL) : NULL;
 			worker->stream->notes++;
-			if (at && (*at)->noted)
-				take_answer(worker, at, NULL, (*at)->place, &none);
+			if (call && call->noted)
+				rpc_settle(&worker->rpc, id);
 			else
 				arrival_broken(worker->stream, "nothing was asked that its note answers");
 		}
@@ -307,34 +226,21 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 		message_finish(&message);
 		return;
 	}
-	if (!status && worker->instance && message.kind == MESSAGE_NOTIFICATION && !parts->holder) {
-		instance_worker_notice(worker->instance, &message);
-		message_finish(&message);
-		return;
-	}
-	if (!status && message.kind == MESSAGE_NOTIFICATION && !parts->holder) {
-		take_notice(worker, &message);
-		message_finish(&message);
-		return;
-	}
-	bool answer = message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR;
-	struct worker_call **at = !status && answer ? answered_call(worker, message.id) : NULL;
-	if (!status && !at && answer && is_stale(worker, message.id)) {
-		message_finish(&message);
-		return;
-	}
-	if (!status && !at)
-		status = error_set(&error, STATUS_INVALID_REQUEST, "nothing was asked that this answers");
+	worker->asks++; // whoever is told may end it
 	if (!status)
-		status = check_answer(worker, *at, &message, parts->holder, &error);
-	if (status) {
-		arrival_broken(arrival, error.message);
-	} else {
-		if (message.kind == MESSAGE_ERROR)
-			read_fault(&message, &error);
-		take_answer(worker, at, message.result, (*at)->place ? (*at)->place : parts->holder, &error);
+		status = check_message(worker, &message, parts->holder, &error);
+	if (!status) {
+		worker->body = parts->holder;
+		const enum rpc_heard heard = rpc_take(&worker->rpc, &message, &error);
+		worker->body = NULL;
+		if (heard != RPC_SERVED && heard != RPC_ANSWERED && !(heard == RPC_STALE && worker->instance))
+			status = STATUS_INVALID_REQUEST;
 	}
+	if (status && worker->stream == arrival)
+		arrival_broken(arrival, error.message);
 	message_finish(&message);
+	worker->asks--;
+	worker_let_go(worker);
 }
 
 void arrival_broken(struct arrival *arrival, const char *why)

@@ -28,8 +28,10 @@ struct worker *worker_by_id(const struct tenancy *tenants, const char *worker_id
 
 void worker_let_go(struct worker *worker)
 {
-	if (worker->ended && !worker->asks)
-		free(worker);
+	if (!worker->ended || worker->asks)
+		return;
+	rpc_close(&worker->rpc, NULL);
+	free(worker);
 }
 
 // ---- ending ----
@@ -209,7 +211,6 @@ void worker_away(struct worker *worker, const char *why)
 	}
 	error_set(&fault, STATUS_DEVICE_LOST, "%s", why);
 	worker->away = true;
-	worker->stale_call = worker->next_call;
 	stream_drop(worker);
 	net_timer_start(worker->tenants->params.loop, &worker->start_limit, LIMIT_AWAY_MS, stayed_away, worker);
 	worker->asks++; // whoever is told may end it
@@ -440,8 +441,7 @@ enum status worker_start(struct worker **out, struct tenant *tenant, const struc
 	worker->tenant = tenant;
 	worker->asked_ms = clock_steady_ms();
 	worker->last_item = &worker->items;
-	worker_queue_init(&worker->waiting);
-	worker_queue_init(&worker->sent);
+	worker_calls_init(worker, 0);
 	snprintf(worker->node_id, sizeof worker->node_id, "%s", params->node_id);
 	snprintf(worker->backend, sizeof worker->backend, "%s", params->backend);
 	enum status status = make_names(worker);

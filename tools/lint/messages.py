@@ -11,7 +11,7 @@ REMAIN = {
     "engine/node/workers/handed.c", "engine/node/links/hops_ways.c",
     "engine/node/models/models_pieces.c", "engine/node/links/relay.c",
     "engine/worker/answer.c", "engine/worker/instance/instance.c",
-    "engine/worker/instance/ring_message.c", "server/tenants/calls.c",
+    "engine/worker/instance/ring_message.c",
     "server/tenants/hop.c", "server/tenants/tenants.c",
 }
 

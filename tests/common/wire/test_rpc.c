@@ -1,5 +1,6 @@
 /* One end of a connection: calls that are answered, refused, late, cut off and too many, answers that nobody asked for
  * or that break the contract, and what the other end asks. The clock is the test's. */
+#include "common/base/limits.h"
 #include "common/wire/rpc.h"
 
 // cmocka.h needs these before it.
@@ -12,6 +13,7 @@
 // clang-format on
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_CALLS = 3 };
@@ -214,6 +216,118 @@ static void late_calls_end(void **state)
 	assert_int_equal(never.told, 0); // closed without a word
 }
 
+// For an owner that ends the other end: what is late is told, and waits on.
+static void late_calls_may_wait_on(void **state)
+{
+	struct end end;
+	struct waiting soon, later;
+	int64_t waited_ms;
+	(void)state;
+	begin(&end);
+	assert_int_equal(call(&end, &later, 500), STATUS_OK);
+	assert_int_equal(call(&end, &soon, 100), STATUS_OK);
+	assert_null(rpc_late(&end.rpc, &waited_ms));
+	now_ms += 100;
+	assert_string_equal(rpc_late(&end.rpc, &waited_ms), "device.verify");
+	assert_int_equal(waited_ms, 100);
+	rpc_postpone(&end.rpc, 50);
+	assert_null(rpc_late(&end.rpc, &waited_ms));
+	now_ms += 50;
+	assert_non_null(rpc_late(&end.rpc, &waited_ms));
+	assert_int_equal(waited_ms, 150);
+	assert_int_equal(soon.told, 0);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}"), RPC_ANSWERED);
+	assert_null(rpc_late(&end.rpc, &waited_ms));
+	finish(&end);
+}
+
+static void calls_by_another_way_are_settled_once(void **state)
+{
+	struct end end;
+	struct waiting sent, other = {0};
+	const struct rpc_ask ask = {.method = "device.verify", .done = done, .context = &other};
+	(void)state;
+	begin(&end);
+	assert_int_equal(call(&end, &sent, 0), STATUS_OK);
+	assert_int_equal(rpc_expect(&end.rpc, &ask), STATUS_OK);
+	assert_int_equal(end.sendings, 1);
+	assert_int_equal(end.rpc.last_id, 2);
+	assert_ptr_equal(rpc_find(&end.rpc, 2, NULL), &other);
+	assert_ptr_equal(rpc_find(&end.rpc, 2, "device.verify"), &other);
+	assert_null(rpc_find(&end.rpc, 2, "worker.ping"));
+	assert_ptr_equal(rpc_find(&end.rpc, 0, "device.verify"), &sent); // the oldest
+	assert_false(rpc_settle(&end.rpc, 3));
+	assert_true(rpc_settle(&end.rpc, 2));
+	assert_int_equal(other.told, 1);
+	assert_int_equal(other.status, STATUS_OK);
+	assert_false(rpc_settle(&end.rpc, 2));
+	assert_int_equal(sent.told, 0);
+	finish(&end);
+}
+
+static void what_was_ended_is_stale_and_no_more(void **state)
+{
+	struct end end;
+	struct waiting before, after;
+	(void)state;
+	begin(&end);
+	assert_int_equal(call(&end, &before, 0), STATUS_OK);
+	before.calls_again = &end;
+	rpc_end_calls(&end.rpc, &(struct error){.status = STATUS_DEVICE_LOST, .message = "it was away"});
+	assert_int_equal(before.told, 1);
+	assert_string_equal(before.words, "it was away");
+	assert_int_equal(end.rpc.waiting, 0);
+	assert_int_equal(call(&end, &after, 0), STATUS_OK);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}"), RPC_STALE);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}"), RPC_ANSWERED);
+	assert_int_equal(after.told, 1);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}"), RPC_UNASKED);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":-1,\"result\":{}}"), RPC_UNASKED);
+	finish(&end);
+}
+
+static void how_an_end_may_differ(void **state)
+{
+	struct end end;
+	struct waiting first, second;
+	(void)state;
+	begin(&end);
+	end.rpc.params.breach_ends = end.rpc.params.in_order = true;
+	assert_int_equal(call(&end, &first, 0), STATUS_OK);
+	assert_int_equal(call(&end, &second, 0), STATUS_OK);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"more\":1}}"), RPC_BROKEN);
+	assert_int_equal(second.told, 0);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700}}"), RPC_ANSWERED);
+	assert_int_equal(first.told, 1);
+	assert_int_equal(first.status, STATUS_PARSE_ERROR);
+	const struct contract *contract = end.rpc.params.contract;
+	end.rpc.params.contract = NULL; // nothing is checked, and nothing served
+	assert_int_equal(call(&end, &first, 0), STATUS_OK);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"more\":1}}"), RPC_ANSWERED);
+	assert_int_equal(first.status, STATUS_OK);
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"method\":\"node.burst\"}"), RPC_REFUSED);
+	end.rpc.params.contract = contract;
+	finish(&end);
+}
+
+// A result that is too long for a message becomes an error, so that nobody waits for it for ever.
+static void an_answer_that_is_too_long_is_an_error(void **state)
+{
+	struct end end;
+	(void)state;
+	begin(&end);
+	char *text = calloc(1, LIMIT_HEAD_BYTES + 2);
+	assert_non_null(text);
+	memset(text, 'x', LIMIT_HEAD_BYTES + 1);
+	struct json *result = json_new_object(), *id = json_new_integer(7);
+	json_set_string(result, "text", text);
+	rpc_answer(&end.rpc, NULL, id, result, NULL);
+	assert_non_null(strstr(end.sent, "\"id\":7,\"error\""));
+	json_destroy(&id);
+	free(text);
+	finish(&end);
+}
+
 static void no_more_wait_than_may(void **state)
 {
 	struct end end;
@@ -345,6 +459,11 @@ int main(void)
 		cmocka_unit_test(calls_are_answered_once),
 		cmocka_unit_test(hostile_answers_fail_the_call),
 		cmocka_unit_test(late_calls_end),
+		cmocka_unit_test(late_calls_may_wait_on),
+		cmocka_unit_test(calls_by_another_way_are_settled_once),
+		cmocka_unit_test(what_was_ended_is_stale_and_no_more),
+		cmocka_unit_test(how_an_end_may_differ),
+		cmocka_unit_test(an_answer_that_is_too_long_is_an_error),
 		cmocka_unit_test(no_more_wait_than_may),
 		cmocka_unit_test(what_cannot_be_sent_fails_at_once),
 		cmocka_unit_test(what_is_asked_is_served),

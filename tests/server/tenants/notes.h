@@ -177,8 +177,7 @@ static inline int set_up(void **state)
 	worker->tenant = &world.tenant;
 	worker->last_item = &worker->items;
 	worker->opens = json_new_object(); // no node is told of its end
-	worker_queue_init(&worker->waiting);
-	worker_queue_init(&worker->sent);
+	worker_calls_init(worker, 0);
 	snprintf(worker->worker_id, sizeof worker->worker_id, "wrk_1");
 	snprintf(worker->key, sizeof worker->key, "%s", key);
 	world.line = (struct line){.send = line_send,

@@ -57,7 +57,7 @@ static void asked_and_answered(void **state)
 		ring();
 		for (size_t i = 0; i < CALLS; i++)
 			assert_true(world.told[i] == STATUS_OK && world.with_body[i]);
-		assert_int_equal(world.worker->sent.count, 0);
+		assert_int_equal(world.worker->rpc.waiting, 0);
 		assert_false(net_shared_in_use(world.arrival->sharing.memory));
 	}
 	assert_int_equal(world.bells, 1); // the worker never slept
