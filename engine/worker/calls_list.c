@@ -427,6 +427,83 @@ static struct rule refused[] = {
 	QUIET(name_to_handle_at),
 };
 
+// On neither list, which refuses them where what is allowed is listed: so that the log can name them.
+#define NAME(name) {SYS_##name, #name}
+static const struct {
+	int number;
+	const char *name;
+} others[] = {
+	NAME(io_setup),
+	NAME(io_destroy),
+	NAME(io_submit),
+	NAME(io_cancel),
+	NAME(io_getevents),
+	NAME(getxattr),
+	NAME(lgetxattr),
+	NAME(fgetxattr),
+	NAME(listxattr),
+	NAME(llistxattr),
+	NAME(flistxattr),
+	NAME(inotify_rm_watch),
+	NAME(ioprio_get),
+	NAME(linkat),
+	NAME(truncate),
+	NAME(chdir),
+	NAME(fchdir),
+	NAME(sendfile),
+	NAME(vmsplice),
+	NAME(splice),
+	NAME(tee),
+	NAME(sync),
+	NAME(fsync),
+	NAME(fdatasync),
+	NAME(sync_file_range),
+	NAME(timer_getoverrun),
+	NAME(sched_rr_get_interval),
+	NAME(getpriority),
+	NAME(setregid),
+	NAME(setreuid),
+	NAME(setfsuid),
+	NAME(setfsgid),
+	NAME(getpgid),
+	NAME(getsid),
+	NAME(setsid),
+	NAME(setrlimit),
+	NAME(umask),
+	NAME(shmdt),
+	NAME(readahead),
+	NAME(mlockall),
+	NAME(remap_file_pages),
+	NAME(recvmmsg),
+	NAME(syncfs),
+	NAME(sendmmsg),
+	NAME(sched_getattr),
+	NAME(renameat2),
+	NAME(copy_file_range),
+	NAME(preadv2),
+	NAME(pwritev2),
+	NAME(pkey_mprotect),
+	NAME(pkey_alloc),
+	NAME(pkey_free),
+#ifdef SYS_link
+	NAME(link),
+	NAME(rmdir),
+	NAME(creat),
+	NAME(ustat),
+	NAME(sysfs),
+#endif
+	{437, "openat2"},
+	{441, "epoll_pwait2"},
+	{443, "quotactl_fd"},
+	{444, "landlock_create_ruleset"},
+	{445, "landlock_add_rule"},
+	{446, "landlock_restrict_self"},
+	{447, "memfd_secret"},
+	{450, "set_mempolicy_home_node"},
+	{451, "cachestat"},
+	{462, "mseal"},
+};
+
 enum { ALLOWED = sizeof(allowed) / sizeof(allowed[0]), REFUSED = sizeof(refused) / sizeof(refused[0]) };
 
 static int compare(const void *first, const void *second)
@@ -457,5 +534,8 @@ const char *worker_call_name(int number)
 	for (size_t i = 0; i < ALLOWED; i++)
 		if (allowed[i].number == number)
 			return allowed[i].name;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (others[i].number == number)
+			return others[i].name;
 	return NULL;
 }

@@ -262,7 +262,8 @@ describe("memory on this machine", () => {
 			await later.close();
 		});
 
-		test("a worker that is stopped is found out, and only its session waits", async () => {
+		// Milliseconds from the moment at which a session's worker stops to the session's next allocation.
+		async function hangs() {
 			const [one, two] = [await tenant(machine), await tenant(machine)];
 			const [mine, pid] = await withWorker(machine.server, () => allocate(one, machine.cpu, MiB));
 			const theirs = await allocate(two, machine.cpu, MiB);
@@ -278,10 +279,16 @@ describe("memory on this machine", () => {
 			assert.ok(!alive(pid));
 			await allocate(one, machine.cpu, MiB);
 			const ms = performance.now() - stopped;
-			console.log(`from the hang to the next allocation: ${ms.toFixed(0)} ms`); // 3 s are wanted; a busy machine has more
-			assert.ok(ms < (slow > 2 ? 20000 : 4500), `${ms} ms`);
+			console.log(`from the hang to the next allocation: ${ms.toFixed(0)} ms`);
 			await one.close();
 			await two.close();
+			return ms;
+		}
+
+		test("a worker that is stopped is found out within 3 s, and only its session waits", async () => {
+			let best = Infinity;
+			for (let tries = 0; tries < 3 && best > 3000; tries++) best = Math.min(best, await hangs()); // a busy machine adds to it
+			assert.ok(best <= (slow > 2 ? 20000 : 3000), `${best} ms, the best of three`);
 		});
 
 		test("a worker that is stopped for less, or computes for long, goes on", async () => {

@@ -1,5 +1,7 @@
-/* What comes with a message of a worker's: one other end of a filter, and nothing that stays open unseen. */
+/* What comes with a message of a worker's: one other end of a filter, and nothing that stays open unseen; and the names
+ * of calls that are refused. */
 #include "engine/node/workers/refusals.h"
+#include "engine/worker/worker.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -8,6 +10,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 // cmocka.h needs the four above it.
 #include <cmocka.h>
@@ -64,8 +67,33 @@ static void strangers_are_closed(void **state)
 	close(sockets[1]);
 }
 
+// Numbers of this architecture, of calls on the list of what is allowed, of what is refused, and on neither.
+static void a_refused_call_has_a_name(void **state)
+{
+	static const struct {
+		int number;
+		const char *name;
+	} calls[] = {
+		{SYS_read, "read"},         {SYS_ptrace, "ptrace"},           {SYS_execve, "execve"},
+		{SYS_truncate, "truncate"}, {SYS_fsync, "fsync"},             {SYS_sendfile, "sendfile"},
+		{SYS_linkat, "linkat"},     {SYS_setfsuid, "setfsuid"},       {425, "io_uring_setup"},
+		{438, "pidfd_getfd"},       {446, "landlock_restrict_self"}, {452, "fchmodat2"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		const char *name = worker_call_name(calls[i].number);
+		assert_non_null(name);
+		assert_string_equal(name, calls[i].name);
+	}
+	unsigned nameless = 0;
+	for (int number = 0; number <= 452; number++)
+		nameless += !worker_call_name(number);
+	assert_in_range(nameless, 0, 150); // those that Linux has no more, and numbers that nothing has
+	assert_null(worker_call_name(100000));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(strangers_are_closed)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(strangers_are_closed), cmocka_unit_test(a_refused_call_has_a_name)};
 	return cmocka_run_group_tests_name("node/refusals", tests, NULL, NULL);
 }
