@@ -20,6 +20,8 @@ enum {
 	SWEEP_MS = 250,
 	LATE_A_SWEEP = 256,
 	SWEEP_ON_MS = 10, // more are late than one sweep ends
+	TAKEN_DOWN_A_TURN = 32,
+	TAKE_ON_MS = 1, // more are over than one turn takes down
 };
 
 static struct net_arrival *of_guest(struct guest *guest)
@@ -91,11 +93,12 @@ static void destroy(struct net_arrival *arrival)
 	free(arrival);
 }
 
-// A connection that has sent everything is closed with a goodbye, any other at once.
+// A connection that has sent everything is closed with a goodbye, any other at once; a few a turn, the first to end
+// first.
 static void take_down(void *arg)
 {
 	struct net_listener *listener = arg;
-	while (listener->ending) {
+	for (int i = 0; i < TAKEN_DOWN_A_TURN && listener->ending; i++) {
 		struct net_arrival *arrival = listener->ending;
 		listener->ending = arrival->next_ending;
 		leave_session(arrival);
@@ -106,6 +109,8 @@ static void take_down(void *arg)
 		arrival->ending = false;
 		net_arrival_leave(arrival);
 	}
+	if (listener->ending)
+		net_timer_start(listener->loop, &listener->takes_down, TAKE_ON_MS, take_down, listener);
 }
 
 void net_arrival_finish(struct net_arrival *arrival)
@@ -115,8 +120,11 @@ void net_arrival_finish(struct net_arrival *arrival)
 		return;
 	arrival->ending = true;
 	net_watch_want_read(arrival->watch, false);
-	arrival->next_ending = listener->ending;
-	listener->ending = arrival;
+	arrival->next_ending = NULL;
+	if (!listener->ending)
+		listener->last_ending = &listener->ending;
+	*listener->last_ending = arrival;
+	listener->last_ending = &arrival->next_ending;
 	if (!listener->takes_down.running)
 		net_timer_start(listener->loop, &listener->takes_down, 0, take_down, listener);
 }

@@ -1,5 +1,6 @@
 /* Connections before libwebsockets has them: who goes without a word is told gone, who speaks is served however late,
- * and those who still say nothing end with the listener. The clients are plain sockets of this thread. */
+ * and those who still say nothing end with the listener; of many that are late at once a few are taken down a turn. The
+ * clients are plain sockets of this thread. */
 #include "common/net/ws.h"
 
 // cmocka.h needs these before it.
@@ -16,11 +17,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CLIENTS = 40, GOING = 30, PATIENCE_MS = 60000 };
+enum { CLIENTS = 40, GOING = 30, SLOW = 200, OVER_A_TURN = 32, PATIENCE_MS = 60000 };
 
 struct seen {
 	struct net_loop *loop;
 	unsigned arrived, left, served, wanted;
+	unsigned over, over_now, most_over; // POSTs: all, in this turn, in any turn
 	bool late;
 };
 
@@ -108,8 +110,71 @@ static void silent_ones_come_and_go(void **state)
 		close(clients[i]);
 }
 
+static bool on_post(void *context, const struct net_request *request, void **user, struct net_response *response)
+{
+	(void)request, (void)response;
+	*user = context;
+	return true;
+}
+
+static void on_next_turn(void *arg)
+{
+	struct seen *seen = arg;
+	seen->over_now = 0;
+	if (seen->over == SLOW)
+		net_loop_stop(seen->loop);
+}
+
+static void on_over(void *user)
+{
+	struct seen *seen = user;
+	seen->over++;
+	if (!seen->over_now++)
+		assert_int_equal(net_loop_post(seen->loop, on_next_turn, seen), STATUS_OK);
+	if (seen->over_now > seen->most_over)
+		seen->most_over = seen->over_now;
+}
+
+static bool on_any(void *context, const char *peer)
+{
+	(void)context, (void)peer;
+	return true;
+}
+
+// Bodies that do not come are late in one moment: what that costs is spread over turns, between which others are served.
+static void many_that_are_late_go_a_few_a_turn(void **state)
+{
+	(void)state;
+	static const char request[] = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n";
+	static const struct net_handler handler = {.arrived = on_any, .post = on_post, .over = on_over};
+	struct seen seen = {0};
+	struct net_listener *listener;
+	struct net_timer timer = {0};
+	int clients[SLOW];
+	assert_int_equal(net_loop_create(&seen.loop, NULL), STATUS_OK);
+	const struct net_listener_params params = {.address = "127.0.0.1", .handler = &handler, .context = &seen};
+	assert_int_equal(net_listener_create(&listener, seen.loop, &params, NULL), STATUS_OK);
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)net_listener_port(listener)),
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	for (int i = 0; i < SLOW; i++) {
+		clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(connect(clients[i], (struct sockaddr *)&address, sizeof address), 0);
+		assert_int_equal(send(clients[i], request, sizeof request - 1, 0), sizeof request - 1);
+	}
+	net_timer_start(seen.loop, &timer, PATIENCE_MS, on_late, &seen);
+	net_loop_run(seen.loop);
+	net_timer_stop(seen.loop, &timer);
+	assert_int_equal(seen.over, SLOW);
+	assert_in_range(seen.most_over, 1, OVER_A_TURN);
+	net_listener_destroy(&listener);
+	net_loop_destroy(&seen.loop);
+	for (int i = 0; i < SLOW; i++)
+		close(clients[i]);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(silent_ones_come_and_go)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(silent_ones_come_and_go), cmocka_unit_test(many_that_are_late_go_a_few_a_turn)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
