@@ -428,7 +428,10 @@ static struct rule refused[] = {
 };
 
 // On neither list, which refuses them where what is allowed is listed: so that the log can name them.
-#define NAME(name) {SYS_##name, #name}
+#define NAME(name) \
+	{ \
+		SYS_##name, #name \
+	}
 static const struct {
 	int number;
 	const char *name;

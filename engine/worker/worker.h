@@ -25,6 +25,6 @@ int worker_main(int argc, char **argv);
 // value: EPERM for one that is neither's. Thread: any.
 int worker_give_cache(int file);
 
-// The name of a system call (calls_list.c), for whoever is told that one was refused; NULL: a newer one than we know, or
-// one that Linux has no more. Thread: any, of a process that is no worker.
+// The name of a system call (calls_list.c), for whoever is told that one was refused; NULL: a newer one than we know,
+// or one that Linux has no more. Thread: any, of a process that is no worker.
 const char *worker_call_name(int number);

@@ -64,12 +64,12 @@ struct net_listener {
 	const struct net_header *headers;
 	const char *subprotocols[SUBPROTOCOLS_MOST + 1]; // NULL at the end
 	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1];
-	int port, spare_fd;          // spare_fd: given up for a moment to refuse a connection when no other is left
-	unsigned open, most;         // connections now, and how many there may be
+	int port, spare_fd;  // spare_fd: given up for a moment to refuse a connection when no other is left
+	unsigned open, most; // connections now, and how many there may be
 	struct net_arrival *ending, **last_ending; // those that are about to be taken down
-	struct net_timer takes_down; // them
-	unsigned in_line;            // whose first bytes are there and were not looked at yet
-	bool over;                   // it listens no more: its handler's context may be gone
+	struct net_timer takes_down;               // them
+	unsigned in_line;                          // whose first bytes are there and were not looked at yet
+	bool over;                                 // it listens no more: its handler's context may be gone
 	int stall_ms, ping_s, silence_s;
 	struct door *door;      // NULL: it listens no more
 	struct net_timer sweep; // for those who are late

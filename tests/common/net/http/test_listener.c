@@ -141,7 +141,8 @@ static bool on_any(void *context, const char *peer)
 	return true;
 }
 
-// Bodies that do not come are late in one moment: what that costs is spread over turns, between which others are served.
+// Bodies that do not come are late in one moment: what that costs is spread over turns, between which others are
+// served.
 static void many_that_are_late_go_a_few_a_turn(void **state)
 {
 	(void)state;
@@ -175,6 +176,7 @@ static void many_that_are_late_go_a_few_a_turn(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(silent_ones_come_and_go), cmocka_unit_test(many_that_are_late_go_a_few_a_turn)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(silent_ones_come_and_go),
+					   cmocka_unit_test(many_that_are_late_go_a_few_a_turn)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,10 +74,18 @@ static void a_refused_call_has_a_name(void **state)
 		int number;
 		const char *name;
 	} calls[] = {
-		{SYS_read, "read"},         {SYS_ptrace, "ptrace"},           {SYS_execve, "execve"},
-		{SYS_truncate, "truncate"}, {SYS_fsync, "fsync"},             {SYS_sendfile, "sendfile"},
-		{SYS_linkat, "linkat"},     {SYS_setfsuid, "setfsuid"},       {425, "io_uring_setup"},
-		{438, "pidfd_getfd"},       {446, "landlock_restrict_self"}, {452, "fchmodat2"},
+		{SYS_read, "read"},
+		{SYS_ptrace, "ptrace"},
+		{SYS_execve, "execve"},
+		{SYS_truncate, "truncate"},
+		{SYS_fsync, "fsync"},
+		{SYS_sendfile, "sendfile"},
+		{SYS_linkat, "linkat"},
+		{SYS_setfsuid, "setfsuid"},
+		{425, "io_uring_setup"},
+		{438, "pidfd_getfd"},
+		{446, "landlock_restrict_self"},
+		{452, "fchmodat2"},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
@@ -94,6 +102,7 @@ static void a_refused_call_has_a_name(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(strangers_are_closed), cmocka_unit_test(a_refused_call_has_a_name)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(strangers_are_closed),
+					   cmocka_unit_test(a_refused_call_has_a_name)};
 	return cmocka_run_group_tests_name("node/refusals", tests, NULL, NULL);
 }
