@@ -97,6 +97,12 @@ static bool is_removed(struct deciding *at)
 	return at->seen->removed && take(at, in_vain ? ACTION_REMOVE : ACTION_FAIL, "%s", at->seen->removed);
 }
 
+// Nobody has been promised anything yet, and whoever asked for it is told why.
+static bool cannot_be_loaded(struct deciding *at)
+{
+	return at->seen->news == NEWS_LOST && take(at, ACTION_FAIL, "%s", at->seen->news_text);
+}
+
 static bool is_stood_in_for(struct deciding *at)
 {
 	return at->seen->cause == CAUSE_IN_VAIN && !at->seen->placed_anew && at->seen->stood_in_for &&
@@ -368,7 +374,12 @@ static bool is_well(struct deciding *at)
 
 // ---- the table ----
 
-enum { IN_RUNNING = 1 << INSTANCE_RUNNING, IN_PAUSED = 1 << INSTANCE_PAUSED, IN_LOADING = 1 << INSTANCE_LOADING };
+enum {
+	IN_STARTING = 1 << INSTANCE_STARTING,
+	IN_RUNNING = 1 << INSTANCE_RUNNING,
+	IN_PAUSED = 1 << INSTANCE_PAUSED,
+	IN_LOADING = 1 << INSTANCE_LOADING
+};
 
 // The first rule that applies decides.
 static const struct rule {
@@ -376,6 +387,7 @@ static const struct rule {
 	unsigned states;
 	bool (*decides)(struct deciding *at); // false: it does not apply
 } rules[] = {
+	{"it cannot be loaded", IN_STARTING | IN_LOADING, cannot_be_loaded},
 	{"the model was removed", IN_PAUSED, is_removed},
 	{"another stands in for it", IN_PAUSED, is_stood_in_for},
 	{"its worker dies often", IN_RUNNING | IN_PAUSED, dies_often},
@@ -405,7 +417,7 @@ static const struct rule {
 	{"evicted layers go back", IN_RUNNING, goes_back},
 	{"a faster place", IN_RUNNING, goes_faster},
 	{"all is well", IN_RUNNING, is_well},
-	{"it is being loaded", IN_LOADING, is_loaded},
+	{"it is being loaded", IN_STARTING | IN_LOADING, is_loaded},
 };
 
 // Requests are told in time, whatever else the instance waits for.
@@ -433,6 +445,11 @@ void instance_decide(struct decision *out, const struct decide_wanted *wanted, c
 	}
 	*out = (struct decision){.rule = "its state is not decided here", .until_ms = now_ms + DECIDE_WORK_MS};
 	snprintf(out->reason, sizeof out->reason, "it is %s", instance_state_name(seen->instance_state));
+}
+
+const char *decide_rule_name(unsigned index)
+{
+	return index < sizeof rules / sizeof *rules ? rules[index].name : NULL;
 }
 
 const char *decide_action_name(enum decide_action action)

@@ -8,8 +8,8 @@
  * add what is seen to `struct decide_seen` and one rule to the table. Facts are gathered in instances_see.c, actions
  * are carried out in instances_recover.c. Nothing here reads a clock, allocates, or knows the rest of the server.
  *
- * The decision is for instances that run or are paused, and are listed. One that is starting or loading only waits for
- * its workers: the first that fails is its end. Thread: any. */
+ * The decision is for instances that are listed. Which other instances give way to one is not decided here but with its
+ * placement (giveway.c), nor is when a model is loaded because somebody asks for it (demand.c). Thread: any. */
 #pragma once
 #include "server/instances/states.h"
 
@@ -178,3 +178,4 @@ int64_t decide_rejoin_ms(const struct decide_wanted *wanted);
 // When the attempt after `attempts` is due.
 int64_t decide_due_ms(unsigned attempts, int64_t now_ms);
 const char *decide_action_name(enum decide_action action);
+const char *decide_rule_name(unsigned index); // in their order; NULL: there are no more

@@ -248,10 +248,7 @@ void instance_parts_ready(struct instance *instance)
 
 void instance_parts_failed(struct instance *instance, const struct error *fault, int part)
 {
-	if (instance->state == INSTANCE_STARTING || instance->state == INSTANCE_LOADING)
-		instance_set_failed(instance, fault);
-	else
-		recover_lost(instance, fault, part);
+	recover_lost(instance, fault, part);
 }
 
 void instance_parts_broken(struct instance *instance)

@@ -356,7 +356,7 @@ void recover_spill(struct instance *instance, const struct placing_giver *giver)
 // Decide and do, until there is something to wait for. `soon`: in the turn after this one.
 void recover_decide(struct instance *instance);
 void recover_soon(struct instance *instance);
-// A part of one that was ready is lost, or one that is being placed anew has failed.
+// A part is lost, or what it was to do has failed.
 void recover_lost(struct instance *instance, const struct error *fault, int part);
 void recover_broken(struct instance *instance);                               // a connection between its parts is
 void recover_away(struct instance *instance, unsigned part, const char *why); // the node of a part is cut off

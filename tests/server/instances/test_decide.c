@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CASES = 100000, NOW_MS = 1000000 };
+enum { CASES = 100000, NOW_MS = 1000000, RULES_MOST = 64 };
 
 // ---- a table ----
 
@@ -86,6 +86,20 @@ static void test_loss(void **context)
 	assert_true(decide(&plain, &seen).avoids);
 	seen.all_kept_failed = true; // not the device is to blame, maybe, but what was kept
 	assert_false(decide(&plain, &seen).avoids);
+}
+
+static void test_loading(void **context)
+{
+	struct decide_seen seen = running();
+	(void)context;
+	for (int i = INSTANCE_STARTING; i <= INSTANCE_LOADING; i++) {
+		seen.instance_state = (enum instance_state)i;
+		seen.news = NEWS_NONE;
+		expect(&plain, &seen, ACTION_WAIT, "being loaded");
+		seen.news = NEWS_LOST;
+		seen.news_text = "3 GiB are missing";
+		expect(&plain, &seen, ACTION_FAIL, "3 GiB are missing");
+	}
 }
 
 static void test_cut_off(void **context)
@@ -410,15 +424,15 @@ static const char *find_fault(const struct decide_wanted *wanted, const struct d
 	const int64_t until_ms = is->until_ms - NOW_MS;
 	if (!is->rule || !is->reason[0])
 		return "no reason is given";
-	if (!runs && !pauses && is->action != ACTION_WAIT && seen->instance_state != INSTANCE_LOADING)
-		return "its state is not decided here";
-	if (seen->instance_state == INSTANCE_LOADING && is->action != ACTION_WAIT && is->action != ACTION_PAUSE)
-		return "one that loads is only paused";
+	if (seen->instance_state >= INSTANCE_STOPPING && is->action != ACTION_WAIT)
+		return "it is over";
+	if (!runs && !pauses && is->action != ACTION_WAIT && is->action != ACTION_PAUSE && is->action != ACTION_FAIL)
+		return "one that loads is only paused, or fails";
 	if (is->action == ACTION_WAIT && (until_ms < 0 || until_ms > DECIDE_WORK_MS + 400000))
 		return "it waits without end, or for the past";
 	if (is->action == ACTION_WAIT && pauses && seen->requests_until_ms && is->until_ms > seen->requests_until_ms)
 		return "it sleeps longer than requests wait";
-	if (is->action == ACTION_FAIL && !(pauses && seen->removed) &&
+	if (is->action == ACTION_FAIL && !(pauses && seen->removed) && !(!runs && !pauses && seen->news == NEWS_LOST) &&
 	    !(seen->worker_died && seen->deaths >= seen->deaths_most))
 		return "it fails without having died often";
 	if (is->action == ACTION_REMOVE && !(pauses && seen->cause == CAUSE_IN_VAIN))
@@ -487,7 +501,7 @@ static const char *find_any(const struct decide_wanted *wanted, const struct dec
 
 static void test_generated(void **context)
 {
-	unsigned actions[ACTION_LOOK_ROOM + 1] = {0};
+	unsigned actions[ACTION_LOOK_ROOM + 1] = {0}, rules[RULES_MOST] = {0};
 	(void)context;
 	for (int i = 0; i < CASES; i++) {
 		struct decide_wanted wanted;
@@ -498,6 +512,8 @@ static void test_generated(void **context)
 		instance_decide(&first, &wanted, &seen, NOW_MS);
 		instance_decide(&again, &wanted, &seen, NOW_MS);
 		actions[first.action]++;
+		for (unsigned j = 0; j < RULES_MOST && decide_rule_name(j); j++)
+			rules[j] += decide_rule_name(j) == first.rule;
 		const char *fault = find_any(&wanted, &seen, &first);
 		if (first.action != again.action || strcmp(first.reason, again.reason) != 0)
 			fault = "the same question gets two answers";
@@ -513,6 +529,9 @@ static void test_generated(void **context)
 	for (int i = 0; i <= ACTION_LOOK_ROOM; i++)
 		if (!actions[i])
 			fail_msg("no case led to the action \"%s\"", decide_action_name((enum decide_action)i));
+	for (unsigned i = 0; decide_rule_name(i); i++)
+		if (!rules[i])
+			fail_msg("no case is decided by the rule \"%s\"", decide_rule_name(i));
 }
 
 // ---- planted faults: each is found ----
@@ -630,10 +649,11 @@ static void test_planted(void **context)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),   cmocka_unit_test(test_restart),
-		cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),     cmocka_unit_test(test_drain),
-		cmocka_unit_test(test_wishes),   cmocka_unit_test(test_back),      cmocka_unit_test(test_times),
-		cmocka_unit_test(test_in_vain),  cmocka_unit_test(test_generated), cmocka_unit_test(test_planted),
+		cmocka_unit_test(test_loading), cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),
+		cmocka_unit_test(test_restart), cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_drain),   cmocka_unit_test(test_wishes),   cmocka_unit_test(test_back),
+		cmocka_unit_test(test_times),   cmocka_unit_test(test_in_vain),  cmocka_unit_test(test_generated),
+		cmocka_unit_test(test_planted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
