@@ -3,6 +3,8 @@
  *   generate_model PATH SHAPE FORMAT [--seed N] [--layers N] [--context N] [--output FORMAT] [--tied] [--untied]
  *   generate_model --list                    the shapes
  *
+ * FORMAT is one of a tensor's, or Q4_K_M: Q4_K with Q6_K where llama.cpp has it.
+ *
  * As in tests/tools/model_file.h, but for the numbers: a pool of blocks of each scale is encoded once, and a row is a
  * piece of it from a random block on. So weights are of a normal distribution and properly encoded, and most of the
  * time goes into copying. The same arguments give the same file. One thread. */
@@ -339,7 +341,9 @@ int main(int argc, char **argv)
 			continue;
 		file.name = shapes[i].name;
 		file.seed = 1;
-		file.format = format_parse(argv[3]);
+		file.medium = !strcmp(argv[3], "Q4_K_M");
+		file.output_format = file.medium ? FORMAT_Q6_K : FORMAT_UNKNOWN;
+		file.format = file.medium ? FORMAT_Q4_K : format_parse(argv[3]);
 		if (!file.format || !read_options(&file, argc - 4, argv + 4))
 			return usage();
 		return generate(&file, argv[1]);

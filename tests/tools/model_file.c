@@ -117,6 +117,16 @@ static void add(struct planning *planning, const struct model_file_tensor *tenso
 		added->seed = mix(added->seed ^ (uint8_t)*c);
 }
 
+// llama.cpp's rule for its Q4_K_M: the first and the last eighth of the layers, and of the others every third.
+static bool takes_more_bits(const struct model_file *file, const char *name)
+{
+	unsigned layer;
+	const unsigned eighth = file->layers / 8;
+	if (sscanf(name, "blk.%u.", &layer) != 1 || (!strstr(name, ".attn_v.") && !strstr(name, ".ffn_down")))
+		return false;
+	return layer < eighth || layer >= 7 * file->layers / 8 || (layer - eighth) % 3 == 2;
+}
+
 static void add_experts(struct planning *planning, const char *name, uint64_t rows, uint64_t columns, double scale,
 			enum tensor_format format, uint32_t experts)
 {
@@ -124,7 +134,8 @@ static void add_experts(struct planning *planning, const char *name, uint64_t ro
 	if (!format)
 		format = file->mixed
 				 ? (enum tensor_format)(FORMAT_F32 + planning->matrices++ % (FORMAT_COUNT - FORMAT_F32))
-				 : file->format;
+			 : file->medium && takes_more_bits(file, name) ? FORMAT_Q6_K
+								       : file->format;
 	if (!format_row_bytes(format, columns))
 		format = FORMAT_Q8_0;
 	if (!format_row_bytes(format, columns))
