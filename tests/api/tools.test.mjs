@@ -14,7 +14,7 @@ const Ajv = createRequire(import.meta.url)("ajv/dist/2020").default;
 
 // Small templates that hold what tells each syntax.
 const turns = (call, more = "") => `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ '<' + m.role + '>' }}{% if m.content %}{{ m.content }}{% endif %}` +
-	`{% for c in m.tool_calls or [] %}${call}{% endfor %}{{ '\n' }}{% endfor %}${more}{{ '<assistant>' }}`;
+	`{% for c in m.tool_calls or [] %}${call}{% endfor %}{{ '\n' }}{% endfor %}{{ '<assistant>' }}${more}`;
 const object = (name) => `{"name": "{{ c.function.name }}", "${name}": {{ c.function.arguments | tojson }}}`;
 const templates = {
 	hermes: { template: turns(`<tool_call>\n${object("arguments")}\n</tool_call>`), marks: [] },
@@ -107,4 +107,120 @@ describe("tools", () => {
 			assert.deepEqual(message.tool_calls.map((one) => one.function.name), ["set-alarm"]);
 			message.tool_calls.forEach(assertCall);
 		});
+
+	// Of the vocabulary of modelFile: 300 tokens, then the marks.
+	const mark = (model, text) => 300 + templates[model].marks.indexOf(text);
+	const gather = async (stream, seen = () => {}) => {
+		const said = { content: "", reasoning: "", calls: [], reason: null, usage: null };
+		for await (const { choices: [choice], usage } of stream) {
+			said.usage = usage ?? said.usage;
+			said.content += choice?.delta.content ?? "";
+			said.reasoning += choice?.delta.reasoning_content ?? "";
+			said.reason = choice?.finish_reason ?? said.reason;
+			for (const piece of choice?.delta.tool_calls ?? []) {
+				said.calls[piece.index] ??= { id: piece.id, type: piece.type, function: { name: piece.function.name, arguments: "" } };
+				said.calls[piece.index].function.arguments += piece.function.arguments ?? "";
+			}
+			await seen(said);
+		}
+		return said;
+	};
+
+	test("an offered tool: what the model says is free until a call begins, and then keeps to its schema", async () => {
+		for (const [model, begins] of [["hermes-tokens", "<tool_call>"], ["mistral", "[TOOL_CALLS]"], ["mistral-args", "[TOOL_CALLS]"], ["deepseek", "<｜tool▁calls▁begin｜>"]]) {
+			let called = 0, spoke = 0;
+			for (let seed = 0; seed < 6; seed++) {
+				const logit_bias = { [mark(model, begins)]: 3 };
+				const said = await gather(await ask(model, { seed, logit_bias, stream: true, max_tokens: 300 }));
+				const whole = said.reason === "length" ? said.calls.slice(0, -1) : said.calls;
+				whole.forEach(assertCall);
+				called += whole.length;
+				spoke += said.content.length > 0;
+				if (said.reason !== "length") assert.ok(!said.content.includes(begins), said.content);
+				if (said.reason !== "length") assert.equal(said.reason, said.calls.length ? "tool_calls" : "stop");
+			}
+			assert.ok(called >= 3 && spoke >= 1, `${model}: ${called} calls`);
+		}
+	});
+	test("without a call it is a plain answer; with tool_choice none nothing is read as one", async () => {
+		const logit_bias = { [mark("hermes-tokens", "<tool_call>")]: -100 };
+		const { choices: [{ message, finish_reason }] } = await ask("hermes-tokens", { logit_bias, max_tokens: 20 });
+		assert.deepEqual([message.tool_calls, finish_reason], [undefined, "length"]);
+		assert.ok(message.content.length);
+		const none = await ask("hermes", { tool_choice: "none", response_format: { type: "regex", regex: "<tool_call>\\{\"name\": \"set-alarm\", \"arguments\": \\{\\}\\}</tool_call>" } });
+		assert.match(none.choices[0].message.content, /^<tool_call>.*<\/tool_call>$/);
+		const plain = await openai.chat.completions.create({ model: "hermes", messages: [{ role: "user", content: "abc" }], max_tokens: 5 });
+		assert.ok(none.usage.prompt_tokens === plain.usage.prompt_tokens, "the model is not told of the tools");
+	});
+	test("what a model thinks is apart from what it says, and counted; a demanded call and a form begin behind it", async () => {
+		const logit_bias = { [mark("thinker", "</think>")]: 2.5 };
+		const more = { logit_bias, max_tokens: 400, tools: undefined };
+		const ends = [];
+		for (let seed = 0; seed < 5; seed++) {
+			const [{ choices: [{ message }], usage }, said] = await Promise.all([ask("thinker", { ...more, seed }),
+				ask("thinker", { ...more, seed, stream: true, stream_options: { include_usage: true } }).then(gather)]);
+			assert.deepEqual([said.content, said.reasoning], [message.content ?? "", message.reasoning_content ?? ""]);
+			assert.deepEqual(said.usage, usage);
+			const { reasoning_tokens } = usage.completion_tokens_details;
+			assert.ok(reasoning_tokens > 0 && reasoning_tokens <= usage.completion_tokens, JSON.stringify(usage));
+			ends.push(reasoning_tokens);
+			const demanded = await gather(await ask("thinker", { ...more, tools, tool_choice: "required", seed, stream: true }));
+			if (demanded.reason !== "length") {
+				demanded.calls.forEach(assertCall);
+				assert.equal(demanded.content, "");
+			}
+			const form = await ask("thinker", { ...more, seed, response_format: { type: "regex", regex: "[0-9]{3}" } });
+			if (form.choices[0].finish_reason === "stop") assert.match(form.choices[0].message.content, /^[0-9]{3}$/);
+		}
+		assert.ok(ends.some((count) => count < 400), `${ends}`);
+		const off = await ask("thinker", { ...more, reasoning_effort: "none", max_tokens: 30 });
+		assert.deepEqual([off.choices[0].message.reasoning_content, off.usage.completion_tokens_details.reasoning_tokens], [undefined, 0]);
+	});
+	test("calls and what tools answered are sent back, in the template's own way or as text", async () => {
+		const call = { id: "abc123def", type: "function", function: { name: "get_weather", arguments: "{\"city\": \"Oslo\", \"days\": 2}" } };
+		const messages = [{ role: "system", content: "Be brief." }, { role: "user", content: "abc" }, { role: "assistant", content: null, tool_calls: [call] },
+			{ role: "tool", tool_call_id: call.id, content: "cold" }, { role: "assistant", reasoning_content: "hm", content: "It is cold.", tool_calls: [] }, { role: "user", content: "so" }];
+		for (const model of Object.keys(templates)) {
+			const { usage } = await ask(model, { messages: messages.slice(model === "toolless" ? 1 : 0), max_tokens: 1 });
+			assert.ok(usage.prompt_tokens > 60, `${model}: ${usage.prompt_tokens}`);
+		}
+	});
+	test("an answer goes on in its call where its instance is moved to", async () => {
+		const long = { type: "function", function: { name: "long", parameters: { type: "object", required: ["list"], additionalProperties: false,
+			properties: { list: { type: "array", items: { type: "integer", minimum: 100, maximum: 999 }, minItems: 120, maxItems: 120 } } } } };
+		const more = { tools: [long], tool_choice: "required", parallel_tool_calls: false, temperature: 0, max_tokens: 900 };
+		let killed = false;
+		const said = await gather(await ask("hermes", { ...more, stream: true }), async ({ calls }) => {
+			if (killed || (calls[0]?.function.arguments.length ?? 0) < 60) return;
+			killed = true;
+			const { instance_id } = (await admin.call("instance.list")).instances.find((one) => one.model_name === "hermes");
+			await admin.call("instance.move", { instance_id, format: "Q8_0" });
+		});
+		assert.ok(killed);
+		assert.deepEqual([said.calls.length, said.calls[0].function.name, said.content, said.reason], [1, "long", "", "tool_calls"]);
+		const { list } = JSON.parse(said.calls[0].function.arguments); // what was delivered is not repeated, or this is no list of 120
+		assert.ok(list.length === 120 && list.every((one) => Number.isInteger(one) && one >= 100 && one <= 999));
+	});
+	test("what cannot be kept is refused where it is demanded, and left out where it is offered", async () => {
+		const tool = (more, strict) => [{ type: "function", function: { name: "f", strict, parameters: { type: "object", properties: { a: { type: "string", pattern: "(?=x)y" } }, ...more } } }];
+		const refused = (more, param, why) => assert.rejects(ask("hermes", more), (error) => {
+			assert.deepEqual([error.status, error.param], [400, param], error.message);
+			assert.match(error.message, why);
+			return true;
+		});
+		await refused({ tools: tool(), tool_choice: "required" }, "tools", /pattern/);
+		await refused({ tools: tool({}, true) }, "tools", /pattern/);
+		assert.equal((await ask("hermes", { tools: tool(), max_tokens: 3 })).usage.completion_tokens, 3);
+		await refused({ tool_choice: { type: "function", function: { name: "none" } } }, "tool_choice", /none/);
+		await refused({ tools: undefined, tool_choice: "required" }, "tool_choice", /no tools/);
+		await refused({ tool_choice: "sometimes" }, "tool_choice", /must be/);
+		await refused({ tool_choice: "required", response_format: { type: "json_object" } }, "tool_choice", /response_format/);
+		await refused({ parallel_tool_calls: "yes" }, "parallel_tool_calls", /true or false/);
+		await refused({ reasoning_effort: "much" }, "reasoning_effort", /must be/);
+		for (const [wrong, why] of [["x", /list/], [[{ type: "web_search" }], /type function/], [[{ type: "function", function: { name: "a b" } }], /name/],
+			[[...tools, tools[0]], /twice/], [[{ type: "function", function: { name: "f", parameters: [] } }], /object/], [[{ type: "function", function: { name: "f", strict: 1 } }], /strict/]])
+			await refused({ tools: wrong }, "tools", why);
+		for (const message of [{ role: "tool", content: "x" }, { role: "assistant", content: null }, { role: "assistant", tool_calls: [{ id: "a", type: "function" }] }])
+			await refused({ messages: [{ role: "user", content: "x" }, message] }, "messages", /./);
+	});
 });
