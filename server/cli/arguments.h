@@ -14,7 +14,7 @@ struct cli_arguments {
 	bool no_wait;
 	const char *context, *sequences, *objective, *strategy, *chat_template, *gives_way; // place
 	bool preview;
-	const char *system, *max_tokens, *seed, *form;                         // run
+	const char *system, *max_tokens, *seed, *form, *tools;                 // run
 	const char *temperature, *top_k, *top_p, *min_p, *repetition_penalty;  // run, place
 	const char *label;                                                     // alloc
 	const char *actor, *action, *device, *outcome, *text, *limit, *before; // audit list

@@ -38,19 +38,20 @@ static void push_message(struct json *messages, const char *role, const char *te
 	json_push(messages, message);
 }
 
-static enum status read_file(const char *path, struct buffer *out, struct error *error)
+// `what` it is, for errors.
+static enum status read_file(const char *what, const char *path, struct buffer *out, struct error *error)
 {
 	char piece[8192];
 	ssize_t got;
 	const int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return error_errno(error, STATUS_INVALID_PARAMS, errno, "the form %.200s cannot be opened", path);
+		return error_errno(error, STATUS_INVALID_PARAMS, errno, "%s %.200s cannot be opened", what, path);
 	enum status status = STATUS_OK;
 	while (!status && ((got = read(fd, piece, sizeof piece)) > 0 || (got < 0 && errno == EINTR)))
 		if (got > 0 && buffer_append(out, piece, (size_t)got))
-			status = error_set(error, STATUS_LIMIT_EXCEEDED, "the form %.200s has more than 256 KiB", path);
+			status = error_set(error, STATUS_LIMIT_EXCEEDED, "%s %.200s has more than 256 KiB", what, path);
 	if (!status && got < 0)
-		status = error_errno(error, STATUS_INVALID_PARAMS, errno, "the form %.200s cannot be read", path);
+		status = error_errno(error, STATUS_INVALID_PARAMS, errno, "%s %.200s cannot be read", what, path);
 	close(fd);
 	return status;
 }
@@ -67,7 +68,7 @@ static enum status put_form(const char *form, struct json *request, struct error
 	if (!strcmp(form, "json"))
 		return STATUS_OK;
 	buffer_init(&text, FORM_BYTES);
-	status = read_file(form, &text, error);
+	status = read_file("the form", form, &text, error);
 	if (!status && ending && !strcmp(ending, ".gbnf")) {
 		json_set_string(format, "type", "grammar");
 		json_set_string(format, "grammar", buffer_text(&text));
@@ -79,6 +80,26 @@ static enum status put_form(const char *form, struct json *request, struct error
 		json_set(named, "schema", schema);
 		json_set(format, "json_schema", named);
 	}
+	buffer_finish(&text);
+	return status;
+}
+
+// --tools: a list of functions, as the API takes them.
+static enum status put_tools(const char *path, struct json *request, struct error *error)
+{
+	struct buffer text;
+	struct json *tools = NULL;
+	struct error fault = {0};
+	buffer_init(&text, FORM_BYTES);
+	enum status status = read_file("the tools", path, &text, error);
+	if (!status && json_parse(&tools, buffer_text(&text), text.length, &fault)) {
+		error_hint(error, "a list of {\"type\": \"function\", \"function\": {\"name\", \"description\", "
+				  "\"parameters\"}}, as OpenAI's API takes them");
+		status = error_set(error, STATUS_INVALID_PARAMS, "the tools %.200s are no JSON: %.100s", path,
+				   fault.message);
+	}
+	if (!status)
+		json_set(request, "tools", tools);
 	buffer_finish(&text);
 	return status;
 }
@@ -101,14 +122,17 @@ static enum status make_request(const struct cli_arguments *arguments, const str
 		json_set_string(request, "prompt", prompt);
 		json_set_integer(request, "max_tokens", 256);
 	}
-	if (!chat && arguments->system) {
-		error_set(error, STATUS_INVALID_PARAMS, "this model only completes text and has no --system");
+	if (!chat && (arguments->system || arguments->tools)) {
+		error_set(error, STATUS_INVALID_PARAMS, "this model only completes text and has no --%s",
+			  arguments->system ? "system" : "tools");
 		error_hint(error, "its file has no known chat template; choose one with exogpu place --chat-template");
 		return STATUS_INVALID_PARAMS;
 	}
 	enum status status = place_number(request, "max_tokens", arguments->max_tokens, error);
 	if (!status && arguments->form)
 		status = put_form(arguments->form, request, error);
+	if (!status && arguments->tools)
+		status = put_tools(arguments->tools, request, error);
 	if (!status)
 		status = place_sampling(arguments, request, error);
 	if (!status)
@@ -134,7 +158,7 @@ static enum status read_fault(const struct json *json, int http, struct error *e
 }
 
 // What a model says is text from elsewhere: it may move on, and not steer the terminal.
-static void print_answer(const char *text, bool terminal)
+static void print_text(FILE *to, const char *text, bool terminal)
 {
 	for (; *text; text++) {
 		unsigned char byte = (unsigned char)*text;
@@ -144,15 +168,86 @@ static void print_answer(const char *text, bool terminal)
 			text++;
 			control = true;
 		}
-		putchar(terminal && control ? '?' : *text);
+		putc(terminal && control ? '?' : *text, to);
 	}
-	fflush(stdout);
+	fflush(to);
 }
 
-struct heard {
-	bool whole; // the mark of the end has come
-	bool cut;   // the answer ended because it may have no more tokens
+// Thoughts are for whoever watches, not for what reads the answer: dim, on a terminal's standard error.
+static void print_thought(const char *text)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	fputs("\033[2m", stderr);
+	print_text(stderr, text, true);
+	fputs("\033[0m", stderr);
+}
+
+enum { CALLS_MOST = 64 };
+
+// Of a stream: calls come in pieces.
+struct heard_call {
+	char name[65];
+	struct buffer arguments;
 };
+
+struct heard {
+	bool whole;   // the mark of the end has come
+	bool cut;     // the answer ended because it may have no more tokens
+	bool thought; // is what came last
+	bool spoke;   // there is text
+	struct heard_call calls[CALLS_MOST];
+	size_t call_count;
+};
+
+static void take_calls(const struct json *delta, struct heard *heard)
+{
+	for (const struct json *one = json_first(json_get(delta, "tool_calls")); one; one = json_next(one)) {
+		const int64_t index = json_get_integer(one, "index", -1);
+		const struct json *function = json_get(one, "function");
+		if (index < 0 || index >= CALLS_MOST || index > (int64_t)heard->call_count)
+			continue;
+		struct heard_call *call = &heard->calls[index];
+		if (index == (int64_t)heard->call_count) {
+			heard->call_count++;
+			buffer_init(&call->arguments, LIMIT_BODY_BYTES);
+			snprintf(call->name, sizeof call->name, "%s", json_get_string(function, "name", ""));
+		}
+		buffer_append_text(&call->arguments, json_get_string(function, "arguments", ""));
+	}
+}
+
+// A line each: NAME {ARGUMENTS}.
+static void finish_calls(struct heard *heard, bool terminal, bool print)
+{
+	for (size_t i = 0; i < heard->call_count; i++) {
+		struct heard_call *call = &heard->calls[i];
+		if (print) {
+			print_text(stdout, call->name, terminal);
+			putchar(' ');
+			print_text(stdout, buffer_text(&call->arguments), terminal);
+			putchar('\n');
+		}
+		buffer_finish(&call->arguments);
+	}
+}
+
+// An answer begins on a line of its own, below the thoughts.
+static void print_delta(const struct json *delta, bool terminal, struct heard *heard)
+{
+	const char *thought = json_get_string(delta, "reasoning_content", ""),
+		   *text = json_get_string(delta, "content", "");
+	if (thought[0]) {
+		print_thought(thought);
+		heard->thought = true;
+	}
+	if (text[0] && heard->thought && isatty(STDERR_FILENO))
+		fputs("\n\n", stderr);
+	heard->spoke |= text[0] != 0;
+	heard->thought &= !text[0];
+	print_text(stdout, text, terminal);
+	take_calls(delta, heard);
+}
 
 static enum status take_event(const char *data, bool terminal, struct heard *heard, struct error *error)
 {
@@ -166,8 +261,8 @@ static enum status take_event(const char *data, bool terminal, struct heard *hea
 	if (!status && json_get(json, "error"))
 		status = read_fault(json, 503, error);
 	if (!status) {
-		const char *text = json_get_string(json_get(choice, "delta"), "content", NULL);
-		print_answer(text ? text : json_get_string(choice, "text", ""), terminal);
+		print_delta(json_get(choice, "delta"), terminal, heard);
+		print_text(stdout, json_get_string(choice, "text", ""), terminal);
 		heard->cut |= !strcmp(json_get_string(choice, "finish_reason", ""), "length");
 	}
 	json_destroy(&json);
@@ -204,8 +299,10 @@ static enum status follow(struct http_stream *stream, bool raw, struct error *er
 		status = read_fault(NULL, http, error);
 	if (!status && !heard.whole)
 		status = error_set(error, STATUS_UNAVAILABLE, "the answer broke off; try again");
-	if (!raw && http == 200)
+	const bool only_calls = heard.call_count && !heard.spoke;
+	if (!raw && http == 200 && !only_calls)
 		putchar('\n');
+	finish_calls(&heard, terminal, !status);
 	fflush(stdout);
 	if (!status && heard.cut)
 		command_print_text(stderr,
@@ -345,6 +442,10 @@ static const struct flag flags[] = {
 	 "the answer is a JSON object, an instance of the JSON Schema in FILE, or a text of the grammar in "
 	 "FILE.gbnf",
 	 offsetof(struct cli_arguments, form)},
+	{"tools", "FILE",
+	 "a JSON list of functions that the model may call, as OpenAI's API takes them; its calls are "
+	 "printed, a line each",
+	 offsetof(struct cli_arguments, tools)},
 	PLACE_SAMPLING_FLAGS,
 	{"seed", "N", "the same seed gives the same answer", offsetof(struct cli_arguments, seed)},
 	{0},

@@ -1,7 +1,7 @@
 /* One answer of a model, as it is generated: the server's /v1, which other programs use as well. */
 import { readToken } from "../lib/prefs";
 import { EventReader } from "../net/sse";
-import { type Sampling, type Turn, usualTokens } from "../state/chat";
+import { type Delta, type Sampling, type Turn, toolsFault, usualTokens } from "../state/chat";
 import type { Refusal } from "./tried";
 
 export interface Answer {
@@ -19,8 +19,17 @@ export interface Ask {
   readonly turns: readonly Turn[];
   readonly sampling: Sampling;
   readonly signal: AbortSignal;
+  /** A JSON list of functions that the model may call; "": none. */
+  readonly tools: string;
   /** A piece of the answer. */
-  readonly onText: (text: string) => void;
+  readonly onDelta: (delta: Delta) => void;
+}
+
+function messageOf(turn: Turn): object {
+  if (turn.role === "tool") return { role: "tool", tool_call_id: turn.callId, content: turn.text };
+  if (!turn.calls?.length) return { role: turn.role, content: turn.text };
+  const calls = turn.calls.map(({ id, name, args }) => ({ id, type: "function", function: { name, arguments: args } }));
+  return { role: "assistant", content: turn.text || null, tool_calls: calls };
 }
 
 function requestOf(ask: Ask): object {
@@ -41,14 +50,18 @@ function requestOf(ask: Ask): object {
   };
   const messages = [
     ...(ask.system.trim() ? [{ role: "system", content: ask.system }] : []),
-    ...ask.turns.map((turn) => ({ role: turn.role, content: turn.text })),
+    ...ask.turns.map(messageOf),
   ];
-  if (ask.chat) return { ...settings, messages, max_completion_tokens: sampling.maxTokens };
-  return { ...settings, prompt: messages.map((one) => one.content).join(""), max_tokens: sampling.maxTokens ?? usualTokens(false) };
+  const tools = ask.tools.trim() ? { tools: JSON.parse(ask.tools) as unknown } : {};
+  if (ask.chat) return { ...settings, ...tools, messages, max_completion_tokens: sampling.maxTokens };
+  const texts = [ask.system.trim() ? ask.system : "", ...ask.turns.map((turn) => turn.text)];
+  return { ...settings, prompt: texts.join(""), max_tokens: sampling.maxTokens ?? usualTokens(false) };
 }
 
 /** Null once it has ended by itself or was stopped; else what went wrong. */
 export async function ask(what: Ask): Promise<Answer | Refusal> {
+  const fault = what.chat ? toolsFault(what.tools) : null;
+  if (fault) return { what: fault, hint: "Correct the tools in the settings." };
   try {
     const response = await fetch(what.chat ? "/v1/chat/completions" : "/v1/completions", {
       method: "POST",
@@ -66,7 +79,7 @@ export async function ask(what: Ask): Promise<Answer | Refusal> {
 
 interface Chunk {
   error?: { message?: string };
-  choices?: { delta?: { content?: string }; text?: string; finish_reason?: string | null }[];
+  choices?: { delta?: Delta; text?: string; finish_reason?: string | null }[];
   usage?: { prompt_tokens?: number; completion_tokens?: number } | null;
 }
 
@@ -87,8 +100,7 @@ async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answ
       const chunk = JSON.parse(data) as Chunk;
       if (chunk.error) return { what: chunk.error.message ?? "the model failed", hint: null };
       const choice = chunk.choices?.[0];
-      const text = choice?.delta?.content ?? choice?.text;
-      if (text) what.onText(text);
+      if (choice) what.onDelta(choice.delta ?? { content: choice.text ?? "" });
       if (choice?.finish_reason) answer = { ...answer, reason: choice.finish_reason };
       if (chunk.usage)
         answer = {

@@ -11,9 +11,22 @@ export interface Figures {
   readonly reason: string | null;
 }
 
+/** A tool that the model calls. */
+export interface Call {
+  readonly id: string;
+  readonly name: string;
+  /** JSON, as the model wrote it. */
+  readonly args: string;
+}
+
 export interface Turn {
-  readonly role: "user" | "assistant";
+  /** tool: what a tool answers to the call `callId`. */
+  readonly role: "user" | "assistant" | "tool";
   readonly text: string;
+  /** Of an answer: what the model thought before it. */
+  readonly thought?: string;
+  readonly calls?: readonly Call[];
+  readonly callId?: string;
   /** Of an answer: who gave it, and how fast. */
   readonly model?: string;
   readonly figures?: Figures;
@@ -23,6 +36,8 @@ export interface Conversation {
   readonly id: string;
   readonly at: number;
   readonly system: string;
+  /** A JSON list of functions that the model may call, as the API takes them; absent or "": none. */
+  readonly tools?: string;
   readonly turns: readonly Turn[];
 }
 
@@ -95,6 +110,59 @@ export function speedOf({ tokens, restMs }: Figures): number | null {
   return tokens === null || tokens < 2 || restMs < ONE_PIECE_MS ? null : ((tokens - 1) / restMs) * 1000;
 }
 
+// ---- an answer, as it comes ----
+
+export interface Said {
+  readonly text: string;
+  readonly thought: string;
+  readonly calls: readonly Call[];
+}
+
+export const nothingSaid: Said = { text: "", thought: "", calls: [] };
+
+/** A delta of /v1/chat/completions, or the text of a completion. */
+export interface Delta {
+  content?: string | null;
+  reasoning_content?: string | null;
+  tool_calls?: { index: number; id?: string; function?: { name?: string; arguments?: string } }[];
+}
+
+export function hear(said: Said, delta: Delta): Said {
+  const calls = [...said.calls];
+  for (const piece of delta.tool_calls ?? []) {
+    const { id, name, args } = calls[piece.index] ?? { id: "", name: "", args: "" };
+    calls[piece.index] = { id: piece.id ?? id, name: piece.function?.name ?? name, args: args + (piece.function?.arguments ?? "") };
+  }
+  return { text: said.text + (delta.content ?? ""), thought: said.thought + (delta.reasoning_content ?? ""), calls };
+}
+
+/** Arguments as they are read best: set out in lines once they are whole. */
+export function argsText(args: string): string {
+  try {
+    return JSON.stringify(JSON.parse(args), null, 2);
+  } catch {
+    return args;
+  }
+}
+
+/** The calls of the last answer that no tool has answered yet. */
+export function openCalls(turns: readonly Turn[]): readonly Call[] {
+  const last = turns.map((turn) => turn.role).lastIndexOf("assistant");
+  const answered = new Set(turns.slice(last + 1).map((turn) => turn.callId));
+  if (turns.slice(last + 1).some((turn) => turn.role === "user")) return [];
+  return (turns[last]?.calls ?? []).filter((call) => !answered.has(call.id));
+}
+
+/** What is wrong with a list of tools; null: nothing, or there is none. The server looks at the rest. */
+export function toolsFault(text: string): string | null {
+  if (text.trim() === "") return null;
+  try {
+    return Array.isArray(JSON.parse(text)) ? null : "Tools must be a JSON list.";
+  } catch (error) {
+    return `Not JSON: ${error instanceof Error ? error.message : ""}`;
+  }
+}
+
 /** What a conversation is called: its first question. */
 export function titleOf(one: Conversation): string {
   const first = one.turns.find((turn) => turn.role === "user")?.text.trim().split("\n")[0] ?? "";
@@ -132,18 +200,23 @@ const STORE = "exogpu.chats";
 const MOST = 50;
 const MOST_BYTES = 2 * 1024 * 1024;
 
+const isCall = (one: unknown): one is Call =>
+  typeof one === "object" && one !== null && [(one as Call).id, (one as Call).name, (one as Call).args].every((text) => typeof text === "string");
+
 const isTurn = (one: unknown): one is Turn =>
   typeof one === "object" &&
   one !== null &&
-  ((one as Turn).role === "user" || (one as Turn).role === "assistant") &&
-  typeof (one as Turn).text === "string";
+  ["user", "assistant", "tool"].includes((one as Turn).role) &&
+  typeof (one as Turn).text === "string" &&
+  ["undefined", "string"].includes(typeof (one as Turn).thought) &&
+  ["undefined", "string"].includes(typeof (one as Turn).callId) &&
+  ((one as Turn).calls === undefined || (Array.isArray((one as Turn).calls) && ((one as Turn).calls as unknown[]).every(isCall)));
 
 function isConversation(one: unknown): one is Conversation {
   if (typeof one !== "object" || one === null) return false;
-  const { id, at, system, turns } = one as Conversation;
-  return (
-    typeof id === "string" && typeof at === "number" && typeof system === "string" && Array.isArray(turns) && turns.every(isTurn)
-  );
+  const { id, at, system, tools, turns } = one as Conversation;
+  const texts = [id, system, tools ?? ""].every((text) => typeof text === "string");
+  return texts && typeof at === "number" && Array.isArray(turns) && turns.every(isTurn);
 }
 
 /** The newest first; whatever is not as it was written is left out. */

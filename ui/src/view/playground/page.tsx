@@ -5,7 +5,19 @@ import { isRefused } from "../../command/models";
 import type { Refusal } from "../../command/tried";
 import type { Instance, Model } from "../../lib/api.gen";
 import { playgroundHref } from "../../lib/route";
-import { type Conversation, type Sampling, type Turn, keepConversations, readConversations, usualSampling } from "../../state/chat";
+import {
+  type Call,
+  type Conversation,
+  type Said,
+  type Sampling,
+  type Turn,
+  hear,
+  keepConversations,
+  nothingSaid,
+  openCalls,
+  readConversations,
+  usualSampling,
+} from "../../state/chat";
 import { mayAsk, mayManage, notLoaded, readyInstances } from "../../state/models";
 import { useApp } from "../app-context";
 import { Icon, MarkIcon, RefusalNote } from "../parts";
@@ -14,7 +26,7 @@ import { Composer } from "./composer";
 import { History } from "./history";
 import { LoadModel } from "./load";
 import { Settings } from "./settings";
-import { TurnView } from "./turn";
+import { CallAnswer, TurnView } from "./turn";
 
 export function PlaygroundPage({ id }: { id: string }) {
   const { state } = useApp();
@@ -93,7 +105,7 @@ function Talk({ instances, instance, models, model }: Choice) {
   const { open } = talks;
   const [sampling, setSampling] = useState<Sampling>(usualSampling);
   const [running, setRunning] = useState<AbortController | null>(null);
-  const [partial, setPartial] = useState<{ text: string; firstMs: number | null } | null>(null);
+  const [partial, setPartial] = useState<{ said: Said; firstMs: number | null } | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const end = useRef<HTMLDivElement>(null);
   const follow = useRef(true);
@@ -107,12 +119,12 @@ function Talk({ instances, instance, models, model }: Choice) {
     const control = new AbortController();
     const asked = { ...open, at: Date.now(), turns };
     const began = performance.now();
-    let text = "";
+    let said = nothingSaid;
     let firstMs: number | null = null;
     talks.put(asked);
     setRefusal(null);
     setRunning(control);
-    setPartial({ text, firstMs });
+    setPartial({ said, firstMs });
     follow.current = true;
     let drawn = false;
     const outcome = await ask({
@@ -120,16 +132,18 @@ function Talk({ instances, instance, models, model }: Choice) {
       chat: instance.chat,
       system: open.system,
       turns,
+      tools: open.tools ?? "",
       sampling,
       signal: control.signal,
-      onText: (piece) => {
+      onDelta: (delta) => {
+        said = hear(said, delta);
+        if (said.text === "" && said.thought === "" && said.calls.length === 0) return;
         firstMs ??= performance.now() - began;
-        text += piece;
         if (drawn) return;
         drawn = true;
         requestAnimationFrame(() => {
           drawn = false;
-          setPartial((now) => now && { text, firstMs });
+          setPartial((now) => now && { said, firstMs });
         });
       },
     });
@@ -137,16 +151,25 @@ function Talk({ instances, instance, models, model }: Choice) {
     setRunning(null);
     setPartial(null);
     if (isRefused(outcome)) setRefusal(outcome);
-    if (text === "" && isRefused(outcome)) return;
+    if (firstMs === null && isRefused(outcome)) return;
     const told = isRefused(outcome) ? { tokens: null, promptTokens: null, reason: "error" } : outcome;
     const figures = { firstMs: firstMs ?? 0, restMs, tokens: told.tokens, promptTokens: told.promptTokens, reason: told.reason };
-    talks.put({ ...asked, turns: [...turns, { role: "assistant", text, model: instance.model_name, figures }] });
+    const { text, thought, calls } = said;
+    const more = { ...(thought ? { thought } : {}), ...(calls.length ? { calls } : {}) };
+    talks.put({ ...asked, turns: [...turns, { role: "assistant", text, ...more, model: instance.model_name, figures }] });
   };
   const busy = running !== null;
   const again = (): void => {
     const turns = open.turns;
     const last = turns.map((turn) => turn.role).lastIndexOf("user");
     if (last >= 0) void send(turns.slice(0, last + 1));
+  };
+  const waiting = busy ? [] : openCalls(open.turns);
+  // The model goes on once each of its calls has an answer.
+  const answer = (call: Call, text: string): void => {
+    const turns: readonly Turn[] = [...open.turns, { role: "tool", text, callId: call.id }];
+    if (openCalls(turns).length) talks.put({ ...open, at: Date.now(), turns });
+    else void send(turns);
   };
   return (
     <div class="talk-grid">
@@ -164,7 +187,10 @@ function Talk({ instances, instance, models, model }: Choice) {
           {open.turns.map((turn, i) => (
             <TurnView key={i} turn={turn} />
           ))}
-          {partial && <TurnView turn={{ role: "assistant", text: partial.text }} writing />}
+          {partial && <TurnView turn={{ role: "assistant", ...partial.said }} writing />}
+          {waiting.map((call) => (
+            <CallAnswer key={call.id} call={call} send={(text) => answer(call, text)} />
+          ))}
           <RefusalNote refusal={refusal} />
           {model && !partial && <LoadModel key={model.model_id} model={model} />}
           <div ref={end} />
@@ -184,6 +210,8 @@ function Talk({ instances, instance, models, model }: Choice) {
           used={instance?.sampling ?? null}
           system={open.system}
           setSystem={(system) => talks.put({ ...open, system })}
+          tools={open.tools ?? ""}
+          setTools={(tools) => talks.put({ ...open, tools })}
           sampling={sampling}
           setSampling={setSampling}
         />

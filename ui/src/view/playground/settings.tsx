@@ -1,7 +1,7 @@
 /* How the model is asked: what it is told first, and how tokens are drawn. */
 import { useState } from "preact/hooks";
 import type { SamplingUsed } from "../../lib/api.gen";
-import { type Sampling, sourceOf, stopsOf, stopsText, usualSampling, usualTokens } from "../../state/chat";
+import { type Sampling, sourceOf, stopsOf, stopsText, toolsFault, usualSampling, usualTokens } from "../../state/chat";
 import { Panel } from "../parts";
 
 type Numeric = Exclude<keyof Sampling, "seed" | "stops">;
@@ -51,6 +51,8 @@ export function Settings({
   used,
   system,
   setSystem,
+  tools,
+  setTools,
   sampling,
   setSampling,
 }: {
@@ -59,6 +61,8 @@ export function Settings({
   used: SamplingUsed | null;
   system: string;
   setSystem: (text: string) => void;
+  tools: string;
+  setTools: (text: string) => void;
   sampling: Sampling;
   setSampling: (sampling: Sampling) => void;
 }) {
@@ -94,6 +98,13 @@ export function Settings({
           <label class="in">
             <span class="label">System prompt</span>
             <Lines rows={3} value={system} placeholder="Instructions that come before the conversation" commit={setSystem} />
+          </label>
+        )}
+        {chat && (
+          <label class="in" title="A JSON list of functions that the model may call, as OpenAI's API takes them">
+            <span class="label">Tools</span>
+            <Lines rows={2} value={tools} placeholder={'[{"type": "function", "function": {"name": ...}}]'} commit={setTools} />
+            {toolsFault(tools) && <span class="small crit">{toolsFault(tools)}</span>}
           </label>
         )}
         {knobs.map(({ name, label, title, min, max, step }) => (
