@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
-import { eventually, patience, startServer, temporary } from "./server.mjs";
+import { eventually, patience, run, startServer, temporary } from "./server.mjs";
 
 const Ajv = createRequire(import.meta.url)("ajv/dist/2020").default;
 
@@ -200,6 +200,17 @@ describe("tools", () => {
 		assert.deepEqual([said.calls.length, said.calls[0].function.name, said.content, said.reason], [1, "long", "", "tool_calls"]);
 		const { list } = JSON.parse(said.calls[0].function.arguments); // what was delivered is not repeated, or this is no list of 120
 		assert.ok(list.length === 120 && list.every((one) => Number.isInteger(one) && one >= 100 && one <= 999));
+	});
+	test("exogpu run: thoughts are not the answer; tools come from a file", async () => {
+		const said = (model, ...more) => run(["run", model, "abc", "--seed", "3", "--max-tokens", "20", "--data", server.data, ...more]);
+		const { code, stdout, stderr } = await said("thinker");
+		assert.deepEqual([code, stdout], [0, "\n"], stderr); // it has thought all the time
+		const path = join(temporary(), "tools.json");
+		writeFileSync(path, JSON.stringify(tools));
+		assert.equal((await said("hermes", "--tools", path)).code, 0);
+		writeFileSync(path, "[");
+		assert.match((await said("hermes", "--tools", path)).stderr, /no JSON/);
+		assert.match((await said("hermes", "--tools", `${path}.none`)).stderr, /cannot be opened/);
 	});
 	test("what cannot be kept is refused where it is demanded, and left out where it is offered", async () => {
 		const tool = (more, strict) => [{ type: "function", function: { name: "f", strict, parameters: { type: "object", properties: { a: { type: "string", pattern: "(?=x)y" } }, ...more } } }];
