@@ -2,9 +2,10 @@
  *
  * A few pieces are read at once; while as many are under way, or what was read waits for the node to take it, the
  * connection is not read. */
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/net/parts.h"
-#include "common/wire/message.h"
+#include "common/wire/rpc.h"
 #include "server/library/shards.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@ struct piece {
 struct shards_link {
 	struct shards *shards;
 	struct net_conn *conn; // NULL before it is open
+	struct rpc rpc;
 	char node_id[STORE_ID_BYTES];
 	struct piece *pieces;
 	unsigned piece_count;
@@ -55,51 +57,30 @@ static void piece_free(struct piece *piece)
 	free(piece);
 }
 
-static void answer(struct shards_link *link, const struct json *id, const struct error *error)
-{
-	struct buffer text;
-	buffer_init(&text, LIMIT_HEAD_BYTES);
-	if (!message_print_error(&text, id, error))
-		net_conn_send_text(link->conn, buffer_text(&text), text.length);
-	buffer_finish(&text);
-}
-
 static void read_done(void *context, const struct error *error, struct net_frame *frame, const char *sha256)
 {
-	struct buffer text;
 	struct piece *piece = context;
 	struct shards_link *link = piece->link;
+	struct json *result = error ? NULL : json_new_object();
 	piece->read = NULL;
-	buffer_init(&text, LIMIT_HEAD_BYTES);
-	if (error) {
-		answer(link, piece->id, error);
-	} else {
-		struct json *result = json_new_object();
+	if (result)
 		json_set_string(result, "sha256", sha256);
-		enum status status = message_print_result(&text, piece->id, result);
-		if (!status && piece->digest)
-			net_conn_send_text(link->conn, buffer_text(&text), text.length);
-		else if (!status)
-			net_conn_send_parts(link->conn, &(struct net_parts){.head = text.data,
-									    .head_bytes = text.length,
-									    .body = net_frame_data(frame),
-									    .body_bytes = net_frame_bytes(frame),
-									    .holder = frame});
-	}
-	buffer_finish(&text);
+	if (error || piece->digest)
+		rpc_answer(&link->rpc, "model.read", piece->id, result, error);
+	else
+		rpc_answer_body(&link->rpc, "model.read", piece->id, result,
+				&(struct rpc_body){.bytes = net_frame_data(frame),
+						   .length = net_frame_bytes(frame),
+						   .holder = frame});
 	piece_free(piece);
 	hold(link);
 }
 
-static enum status start(struct shards_link *link, const struct message *message, struct error *error)
+static enum status read_piece(void *arg, const struct message *message, struct error *error)
 {
-	const struct contract *contract = shards_contract(link->shards);
-	const struct contract_method *method = contract_find(contract, "model.read");
-	if (message->kind != MESSAGE_REQUEST || strcmp(message->method, method->name) != 0)
-		return error_set(error, STATUS_METHOD_NOT_FOUND, "here model.read is served, and nothing else");
-	enum status status = contract_check_params(contract, method, message->params, error);
-	if (status)
-		return status;
+	struct shards_link *link = arg;
+	if (!message->id)
+		return STATUS_OK; // nobody waits for it
 	struct piece *piece = calloc(1, sizeof(*piece));
 	if (!piece)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
@@ -116,10 +97,26 @@ static enum status start(struct shards_link *link, const struct message *message
 						  .bytes = (size_t)json_get_integer(message->params, "bytes", 0),
 						  .done = read_done,
 						  .context = piece};
-	status = shards_read_start(&piece->read, link->shards, &params, error);
+	const enum status status = shards_read_start(&piece->read, link->shards, &params, error);
 	if (status)
 		piece_free(piece);
-	return status;
+	return status ? status : STATUS_PENDING;
+}
+
+static const struct rpc_method methods[] = {{"model.read", read_piece}};
+
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
+{
+	const struct shards_link *link = arg;
+	if (!link->conn)
+		return STATUS_UNAVAILABLE;
+	if (!body)
+		return net_conn_send_text(link->conn, buffer_text(head), head->length);
+	return net_conn_send_parts(link->conn, &(struct net_parts){.head = head->data,
+								   .head_bytes = head->length,
+								   .body = body->bytes,
+								   .body_bytes = body->length,
+								   .holder = body->holder});
 }
 
 struct shards_link *shards_link_create(struct shards *shards, const char *node_id)
@@ -129,6 +126,15 @@ struct shards_link *shards_link_create(struct shards *shards, const char *node_i
 		return NULL;
 	link->shards = shards;
 	snprintf(link->node_id, sizeof link->node_id, "%s", node_id);
+	rpc_init(&link->rpc, &(struct rpc_params){.contract = shards_contract(shards),
+						  .serves = "node-to-server",
+						  .peer = "the node",
+						  .methods = methods,
+						  .method_count = sizeof methods / sizeof *methods,
+						  .answers_faults = true,
+						  .send = send_message,
+						  .now_ms = clock_steady_ms,
+						  .arg = link});
 	return link;
 }
 
@@ -141,17 +147,10 @@ void shards_link_opened(void *user, struct net_conn *conn)
 
 void shards_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
-	struct message message;
-	struct error error = {0};
 	struct shards_link *link = user;
+	struct error error = {0};
 	(void)conn;
-	enum status status = binary ? message_decode(&message, bytes, length, &error)
-				    : message_decode_text(&message, (const char *)bytes, length, &error);
-	if (!status)
-		status = start(link, &message, &error);
-	if (status)
-		answer(link, message.id, &error);
-	message_finish(&message);
+	rpc_receive(&link->rpc, bytes, length, binary, &error); // what is wrong with a call is its answer
 	hold(link);
 }
 
@@ -167,5 +166,6 @@ void shards_link_closed(void *user, struct net_conn *conn, int code)
 	(void)conn, (void)code;
 	while (link->pieces)
 		piece_free(link->pieces);
+	rpc_close(&link->rpc, NULL);
 	free(link);
 }

@@ -188,6 +188,7 @@ static void begin(bool large)
 				     .key = "k",
 				     .wanted = {.gaps = gaps, .gap_count = GAPS},
 				     .begun = true};
+	node_models_calls_init(&world.fetch);
 	world.jobs = NULL;
 	world.last_job = &world.jobs;
 	world.ends = 0;
@@ -306,6 +307,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	if (!world.fetch.over)
 		node_models_cancel_pieces(&world.fetch);
+	rpc_close(&world.fetch.rpc, NULL);
 	world.fetch.over = true;
 	while (world.jobs)
 		job_done(STATUS_OK);

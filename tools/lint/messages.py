@@ -1,6 +1,7 @@
 """Calls between processes go through common/wire/rpc.h, which keeps those that wait: there is no second table of them.
 
-REMAIN are the files that still print calls themselves (docs/notes/rpc.md); one that does so no more is to go from it.
+REMAIN are the files that print notifications themselves, and why (docs/notes/rpc.md); one that does so no more is to go
+from it.
 """
 import re
 
@@ -8,11 +9,14 @@ from tree import error, line_of
 
 PRINTS = re.compile(r"(?<!\w)message_print_call(?:_of)?\s*\(")
 REMAIN = {
-    "engine/node/workers/handed.c", "engine/node/links/hops_ways.c",
-    "engine/node/models/models_pieces.c", "engine/node/links/relay.c",
+    # The one message that a byte stream begins with.
+    "engine/node/links/hops_ways.c", "engine/node/links/relay.c", "engine/node/workers/handed.c", "server/tenants/hop.c",
+    # What a worker tells its server, in turn with bodies that go out piece by piece.
     "engine/worker/answer.c", "engine/worker/instance/instance.c",
+    # What workers of one model say to each other: no calls.
     "engine/worker/instance/ring_message.c",
-    "server/tenants/hop.c", "server/tenants/tenants.c",
+    # One notification to many connections, printed once.
+    "server/tenants/tenants.c",
 }
 
 

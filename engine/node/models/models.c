@@ -202,6 +202,7 @@ static void conn_closed(void *user, struct net_conn *conn, int code)
 	char why[128];
 	fetch->conn = NULL;
 	fetch->dialled = false;
+	rpc_close(&fetch->rpc, NULL);
 	snprintf(why, sizeof(why), conn ? "the connection for the model ended (%d)" : NET_NOTHING_ANSWERS, code);
 	if (fetch->ended)
 		release(fetch);
@@ -223,6 +224,7 @@ static void dial(struct fetch *fetch)
 					 .handler = &conn_handler,
 					 .user = fetch};
 	fetch->dialled = true;
+	node_models_calls_init(fetch);
 	enum status status = uplink_dial(fetch->all->params.uplink, &params, &error);
 	if (!status || !fetch->dialled)
 		return;

@@ -1,6 +1,7 @@
 /* The cache of model files as the files that make it up see it: models.c has fetches from their beginning to their end,
  * and the thread; models_pieces.c what is fetched; models_give.c what other nodes are given. Not for others. */
 #pragma once
+#include "common/wire/rpc.h"
 #include "engine/node/links/links_models.h"
 #include "engine/node/models/models.h"
 #include "engine/node/models/models_disk.h"
@@ -21,7 +22,7 @@ struct model {
 // A piece that was asked for, until it is written.
 struct piece {
 	struct fetch *fetch;
-	int64_t id; // of the call; 0: none; < 0: it was answered
+	enum { PIECE_FREE, PIECE_ASKED, PIECE_ANSWERED } state; // its place is free again when it is written
 	struct model_span at;
 	bool digest;                        // the server is asked for no more than that
 	uint8_t sha256[MODEL_SHA256_BYTES]; // once the server has told it
@@ -55,17 +56,19 @@ struct fetch {
 	uint64_t total, fetched;    // bytes
 	_Atomic uint64_t here;
 	atomic_bool given_up;
-	struct net_conn *conn; // NULL before it is open
-	bool dialled;          // and not closed yet
-	bool begun, over;      // has its model; nothing more is asked for
-	bool ended;            // answered: waits for its connection to close, and is in no list
+	struct net_conn *conn;         // NULL before it is open
+	struct rpc rpc;                // of it
+	const struct net_parts *parts; // of the answer that is being taken
+	bool dialled;                  // and not closed yet
+	bool begun, over;              // has its model; nothing more is asked for
+	bool ended;                    // answered: waits for its connection to close, and is in no list
 	unsigned jobs;
 	struct job last; // JOB_CLOSE; its kind says that it is under way
 	struct piece pieces[MODEL_PIECES_AT_ONCE];
 	struct model_peers *peers; // NULL: none
 	uint64_t peer_bytes;       // of `fetched`
 	size_t next_gap;
-	int64_t last_id, moved_ms;
+	int64_t moved_ms;
 	uint64_t told; // bytes
 	struct net_timer tick;
 	struct error error;
@@ -93,6 +96,7 @@ void node_models_finish(struct fetch *fetch); // nothing more is asked for
 void node_models_fail(struct fetch *fetch, const struct error *error);
 
 // models_pieces.c
+void node_models_calls_init(struct fetch *fetch); // before its connection is dialled
 void node_models_ask_more(struct fetch *fetch);
 void node_models_take_answer(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
 void node_models_piece_written(struct fetch *fetch, const struct job *job);

@@ -6,7 +6,6 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/net/parts.h"
-#include "common/wire/message.h"
 #include "engine/node/models/models_inside.h"
 
 #include <inttypes.h>
@@ -20,27 +19,23 @@ static void fail(struct fetch *fetch, enum status status, const char *message)
 	node_models_fail(fetch, &error);
 }
 
+static void told(void *context, enum status status, const struct json *result, const struct error *error);
+
 static void ask(struct piece *piece, bool digest)
 {
-	struct buffer head;
 	struct fetch *fetch = piece->fetch;
 	struct json *params = json_new_object();
-	piece->id = ++fetch->last_id;
+	piece->state = PIECE_ASKED;
 	piece->digest = digest;
-	struct json *id = json_new_integer(piece->id);
-	buffer_init(&head, LIMIT_HEAD_BYTES);
 	json_set_string(params, "model_id", fetch->model->id);
 	json_set_string(params, "key", fetch->key);
 	json_set_integer(params, "offset", (int64_t)piece->at.offset);
 	json_set_integer(params, "bytes", (int64_t)piece->at.bytes);
 	if (digest)
 		json_set_bool(params, "digest", true);
-	enum status status = message_print_call(&head, id, "model.read", params);
-	if (!status)
-		status = net_conn_send_parts(fetch->conn,
-					     &(struct net_parts){.head = head.data, .head_bytes = head.length});
-	json_destroy(&id);
-	buffer_finish(&head);
+	const enum status status = rpc_call(
+		&fetch->rpc,
+		&(struct rpc_ask){.method = "model.read", .params = params, .done = told, .context = piece});
 	if (status)
 		fail(fetch, status, "the server cannot be reached for the model");
 }
@@ -50,11 +45,11 @@ void node_models_ask_more(struct fetch *fetch)
 	bool waits = false;
 	for (int i = 0; i < MODEL_PIECES_AT_ONCE && !fetch->over; i++) {
 		struct piece *piece = &fetch->pieces[i];
-		if (!piece->id && fetch->next_gap < fetch->wanted.gap_count) {
+		if (!piece->state && fetch->next_gap < fetch->wanted.gap_count) {
 			*piece = (struct piece){.fetch = fetch, .at = fetch->wanted.gaps[fetch->next_gap++]};
 			ask(piece, model_peers_have(fetch->peers, &piece->at));
 		}
-		waits = waits || piece->id;
+		waits = waits || piece->state;
 	}
 	if (!waits && !fetch->over)
 		node_models_finish(fetch);
@@ -102,36 +97,17 @@ static bool read_sha256(uint8_t *sha256, const char *text)
 	return !text[2 * MODEL_SHA256_BYTES];
 }
 
-// The piece that an answer is of, with its digest. Errors: STATUS_INVALID_REQUEST, and what the server says.
-static enum status read_answer(struct fetch *fetch, const struct message *message, const struct net_parts *parts,
-			       struct piece **out, struct error *error)
+// What an answer says and brings. Errors: STATUS_INVALID_REQUEST.
+static enum status read_answer(struct piece *piece, const struct json *result, struct error *error)
 {
-	const struct contract *contract = fetch->all->params.contract;
-	struct piece *piece = fetch->pieces;
-	int64_t id = 0;
-	if (!message->id || json_integer(message->id, &id) || id <= 0)
-		return error_set(error, STATUS_INVALID_REQUEST, "the server sent what nobody asked for");
-	if (message->kind == MESSAGE_ERROR) {
-		message_read_error(message, error);
-		return error->status;
-	}
-	while (piece < fetch->pieces + MODEL_PIECES_AT_ONCE && piece->id != id)
-		piece++;
-	if (piece == fetch->pieces + MODEL_PIECES_AT_ONCE || message->kind != MESSAGE_RESULT)
-		return error_set(error, STATUS_INVALID_REQUEST, "the server sent what nobody asked for");
-	enum status status = contract_check_result(contract, contract_find(contract, "model.read"), message->result,
-						   error);
-	if (status)
-		return status;
+	const size_t came = piece->fetch->parts->body_bytes;
 	const uint64_t bytes = piece->digest ? 0 : piece->at.bytes;
-	if (parts->body_bytes != bytes || !read_sha256(piece->sha256, json_get_string(message->result, "sha256", "")))
-		return error_set(error, STATUS_INVALID_REQUEST,
-				 "the server sent %zu bytes of the model where %" PRIu64
-				 " were asked for, or no SHA-256 of them",
-				 parts->body_bytes, bytes);
-	piece->id = -id; // its place is free again when it is written
-	*out = piece;
-	return STATUS_OK;
+	if (came == bytes && read_sha256(piece->sha256, json_get_string(result, "sha256", "")))
+		return STATUS_OK;
+	return error_set(error, STATUS_INVALID_REQUEST,
+			 "the server sent %zu bytes of the model where %" PRIu64
+			 " were asked for, or no SHA-256 of them",
+			 came, bytes);
 }
 
 static void answered(struct piece *piece, struct net_frame *bytes)
@@ -143,28 +119,55 @@ static void answered(struct piece *piece, struct net_frame *bytes)
 		ask(piece, false);
 }
 
+static void told(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct piece *piece = context;
+	struct fetch *fetch = piece->fetch;
+	struct error fault = {0};
+	if (status || read_answer(piece, result, &fault)) {
+		node_models_fail(fetch, status ? error : &fault);
+		return;
+	}
+	piece->state = PIECE_ANSWERED;
+	answered(piece, fetch->parts->holder);
+}
+
 void node_models_take_answer(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct fetch *fetch = user;
 	struct net_parts parts = {.head = bytes, .head_bytes = length};
-	struct message message = {0};
 	struct error error = {0};
-	struct piece *piece = NULL;
 	if (fetch->over)
 		return;
 	enum status status = binary ? net_conn_take_parts(conn, bytes, length, &parts) : STATUS_OK;
-	if (!status)
-		status = message_decode_text(&message, (const char *)parts.head, parts.head_bytes, &error);
-	if (!status)
-		status = read_answer(fetch, &message, &parts, &piece, &error);
-	if (!status) {
-		answered(piece, parts.holder);
-	} else {
+	fetch->parts = &parts;
+	if (!status && rpc_receive(&fetch->rpc, parts.head, parts.head_bytes, false, &error) != RPC_ANSWERED)
+		status = STATUS_INVALID_REQUEST;
+	fetch->parts = NULL;
+	if (status) {
 		error_set(&error, status, "the received part of the model cannot be used: %s", status_text(status));
 		node_models_fail(fetch, &error);
 	}
-	message_finish(&message);
 	net_frame_unref(&parts.holder);
+}
+
+static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
+{
+	const struct fetch *fetch = arg;
+	(void)body; // none has one
+	return net_conn_send_parts(fetch->conn, &(struct net_parts){.head = head->data, .head_bytes = head->length});
+}
+
+void node_models_calls_init(struct fetch *fetch)
+{
+	rpc_init(&fetch->rpc, &(struct rpc_params){.contract = fetch->all->params.contract,
+						   .serves = "server-to-node",
+						   .peer = "the server",
+						   .most_calls = MODEL_PIECES_AT_ONCE,
+						   .breach_ends = true,
+						   .send = send_message,
+						   .now_ms = clock_steady_ms,
+						   .arg = fetch});
 }
 
 // ---- the end of a piece ----
@@ -173,7 +176,7 @@ void node_models_piece_written(struct fetch *fetch, const struct job *job)
 {
 	struct piece *piece = fetch->pieces;
 	while (piece < fetch->pieces + MODEL_PIECES_AT_ONCE &&
-	       !(piece->id < 0 && piece->at.offset == job->piece.at.offset))
+	       !(piece->state == PIECE_ANSWERED && piece->at.offset == job->piece.at.offset))
 		piece++;
 	if (job->from_peer && job->error.status == STATUS_INVALID_REQUEST) {
 		model_peers_wrong(fetch->peers, piece->peer.source, &piece->at);
@@ -181,7 +184,7 @@ void node_models_piece_written(struct fetch *fetch, const struct job *job)
 			ask(piece, false);
 		return;
 	}
-	piece->id = 0;
+	piece->state = PIECE_FREE;
 	if (job->error.status) {
 		node_models_fail(fetch, &job->error);
 		return;
