@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -335,30 +336,43 @@ static void stopping_commits_what_waits(void **state)
 	store_destroy(&store);
 }
 
+static void a_batch_is_bounded(void **state)
+{
+	struct support *support = *state;
+	struct store *store = open_store(support);
+	struct store_batch *large = new_batch();
+	for (int i = 0; i < LIMIT_STORE_BATCH_ROWS; i++)
+		assert_int_equal(store_put_setting(large, "large", "value"), STATUS_OK);
+	assert_int_equal(store_put_setting(large, "one", "more"), STATUS_LIMIT_EXCEEDED);
+	assert_int_equal(store_commit(store, &large, told, NULL), STATUS_LIMIT_EXCEEDED); // not whole: not stored
+	assert_null(large);
+	store_destroy(&store);
+}
+
+// Another connection holds the lock of the database, so that the store thread ends no batch meanwhile.
 static void the_queue_is_bounded(void **state)
 {
 	struct support *support = *state;
 	struct store *store = open_store(support);
+	static struct store_batch *batches[LIMIT_STORE_QUEUE + 1];
+	char path[SUPPORT_PATH_BYTES + 64];
+	sqlite3 *db;
 	memset(&outcomes, 0, sizeof outcomes);
-	struct store_batch *large = new_batch();
-	enum status status = STATUS_OK;
-	for (int i = 0; i < LIMIT_STORE_BATCH_ROWS; i++) // keeps the store thread busy meanwhile
-		store_put_setting(large, "large", "value");
-	assert_int_equal(store_put_setting(large, "one", "more"), STATUS_LIMIT_EXCEEDED);
-	assert_int_equal(store_commit(store, &large, told, NULL), STATUS_LIMIT_EXCEEDED); // not whole: not stored
-	assert_null(large);
-	int taken = 0;
-	for (int i = 0; i < 4 * LIMIT_STORE_QUEUE && !status; i++) {
-		struct store_batch *batch = new_batch();
-		for (int row = 0; row < 8; row++)
-			store_put_setting(batch, "key", "value");
-		status = store_commit(store, &batch, told, (void *)(intptr_t)taken);
-		assert_null(batch);
-		taken += !status;
+	for (size_t i = 0; i <= LIMIT_STORE_QUEUE; i++) {
+		batches[i] = new_batch();
+		assert_int_equal(store_put_setting(batches[i], "key", "value"), STATUS_OK);
 	}
-	support_run_until(support->loop, &outcomes.told, taken);
-	assert_int_equal(outcomes.told, taken);
-	assert_int_equal(status, STATUS_LIMIT_EXCEEDED);
+	assert_int_equal(sqlite3_open(support_path(support, "state.db", path), &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+	for (intptr_t i = 0; i < LIMIT_STORE_QUEUE; i++)
+		assert_int_equal(store_commit(store, &batches[i], told, (void *)i), STATUS_OK);
+	assert_int_equal(store_commit(store, &batches[LIMIT_STORE_QUEUE], told, NULL), STATUS_LIMIT_EXCEEDED);
+	assert_null(batches[LIMIT_STORE_QUEUE]);
+	assert_int_equal(outcomes.told, 0);
+	assert_int_equal(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	support_run_until(support->loop, &outcomes.told, LIMIT_STORE_QUEUE);
+	assert_int_equal(outcomes.told, LIMIT_STORE_QUEUE);
 	assert_int_equal(outcomes.refused, 0);
 	store_destroy(&store);
 }
@@ -515,6 +529,7 @@ int main(void)
 		TEST(newest_changes_are_kept),
 		TEST(a_refused_batch_fails_alone_and_order_holds),
 		TEST(stopping_commits_what_waits),
+		TEST(a_batch_is_bounded),
 		TEST(the_queue_is_bounded),
 		TEST(a_full_disk_refuses_and_recovers),
 		TEST(a_disk_without_space_refuses_and_recovers),
