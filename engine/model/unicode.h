@@ -1,7 +1,7 @@
 /* What pre-tokenizers need to know of characters: reading UTF-8, classes of characters, and NFC.
  *
- * The data is unicode_table.h, which tools/dev/unicode.mjs writes. Characters that Unicode got later are of the class
- * CHARACTER_OTHER. Thread: any; pure functions. */
+ * The data is unicode_table.h, which tools/dev/unicode.mjs writes; why it is no library's: docs/notes/unicode.md.
+ * Characters that Unicode got later are of the class CHARACTER_OTHER. Thread: any; pure functions. */
 #pragma once
 #include "common/base/buffer.h"
 
