@@ -35,13 +35,16 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	const struct model_shape *shape = &stage->shape;
 	if (!cuda->cuFuncSetAttribute)
 		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
-	if (shape->experts)
-		return error_set(error, STATUS_UNAVAILABLE, "CUDA computes no models with experts");
+	if (shape->experts && shape->post_norm)
+		return error_set(error, STATUS_UNAVAILABLE, "CUDA computes no experts with a norm behind them");
 	if (!stage_tiles_fit(shape)) {
 		error_hint(error, "choose a device of another back end: the CPU and Vulkan take every even width");
 		return error_set(error, STATUS_UNAVAILABLE,
-				 "CUDA computes models whose widths are multiples of 4; this one's are %u, %u and %u",
-				 shape->embedding, shape->feed_forward, shape->heads * shape->head_size);
+				 "CUDA computes models whose widths are multiples of 4, and those of experts multiples "
+				 "of 16; this one's are "
+				 "%u, %u, %u and %u",
+				 shape->embedding, shape->feed_forward, shape->heads * shape->head_size,
+				 shape->expert_width);
 	}
 	CUresult result = CUDA_SUCCESS;
 	stage->shared_bytes = (uint32_t)cuda_read(cuda, device->device, CUDA_MAX_SHARED_BYTES, &result);

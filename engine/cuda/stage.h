@@ -5,6 +5,8 @@
  *	stage_weights.c   weights: from the file through pinned memory into tiles (kernels/stage_layout.h)
  *	stage_launch.c    its kernels: loading, launches, waiting
  *	stage_step.c      a step: which kernels, in which order
+ *	stage_product.c   its products
+ *	stage_experts.c   its experts
  *	stage_joined.c    slices of one stage: what they share, and how they add up
  *	stage_wide.c      products of many rows on Hopper
  *	stage_decode.c    a step of one row there, by one kernel
@@ -25,6 +27,9 @@ enum stage_kernel {
 	STAGE_ARGMAX,
 	STAGE_REPACK,
 	STAGE_REDUCE,
+	STAGE_ROUTE,
+	STAGE_ORDER,
+	STAGE_MIX,
 	STAGE_TURN_ROWS,
 	STAGE_ATTEND_1,
 	STAGE_ATTEND_2,
@@ -46,6 +51,7 @@ enum stage_file {
 	STAGE_FILE_PROMPT,
 	STAGE_FILE_REDUCE,
 	STAGE_FILE_DECODE,
+	STAGE_FILE_EXPERTS,
 	STAGE_FILE_GEMM,                                // + format
 	STAGE_FILE_WIDE = STAGE_FILE_GEMM + TILE_COUNT, // + format
 	STAGE_FILES = STAGE_FILE_WIDE + TILE_COUNT
@@ -54,6 +60,8 @@ enum stage_file {
 struct cuda_layer {
 	CUdeviceptr attention_norm, ffn_norm, attention_post_norm, ffn_post_norm, q_norm, k_norm; // f32; 0: none
 	struct stage_matrix q, k, v, attention_output, gate, up, down;
+	struct stage_matrix router, shared_gate;
+	struct stage_matrix expert_gate, expert_up, expert_down; // with the rows of all
 };
 
 // What one step tells the device, in one copy: tokens (rows), positions (rows), tables (rows), outputs (outputs), then
@@ -78,6 +86,17 @@ struct cuda_slice {
 	struct reduce_params reduce;
 	volatile uint32_t *failed; // of the host
 	bool loading;              // kernels are loaded where they would be launched
+};
+
+// What a mixture of experts takes. A slot is a row together with one of its experts; slots lie by expert.
+struct cuda_experts {
+	uint32_t rows;                    // that go through at a time
+	CUdeviceptr scores, shared_score; // (batch rows, experts); (batch rows)
+	CUdeviceptr chosen, weights;      // (batch rows, experts_used)
+	CUdeviceptr places;               // (rows, experts_used): the slot of each
+	CUdeviceptr slot_rows;            // (slots): the row of each
+	CUdeviceptr groups;               // struct gemm_group
+	CUdeviceptr gate_up, out;         // (slots, 2 * expert_width); (slots, embedding)
 };
 
 struct backend_stage {
@@ -106,14 +125,15 @@ struct backend_stage {
 	CUdeviceptr told; // struct cuda_step's arrays
 	uint32_t *told_host;
 	uint64_t told_words;
-	CUdeviceptr x;                        // (rows, embedding)
-	CUdeviceptr qkv;                      // (rows, q, k and v)
-	CUdeviceptr attended;                 // (rows, heads * head_size)
-	CUdeviceptr post;                     // (rows, embedding): what is normed before it is added to x
-	CUdeviceptr up;                       // (rows, feed_forward): silu(gate) * up
-	CUdeviceptr gate_up;                  // (rows, 2 * feed_forward)
-	CUdeviceptr prepared, factors;        // (rows, planes, widest); (rows)
-	CUdeviceptr partial, ready;           // of products and attention that are split
+	CUdeviceptr x;                 // (rows, embedding)
+	CUdeviceptr qkv;               // (rows, q, k and v)
+	CUdeviceptr attended;          // (rows, heads * head_size)
+	CUdeviceptr post;              // (rows, embedding): what is normed, or weighed, before it is added to x
+	CUdeviceptr up;                // (rows, feed_forward): silu(gate) * up
+	CUdeviceptr gate_up;           // (rows, 2 * feed_forward)
+	CUdeviceptr prepared, factors; // (rows, planes, widest); (rows)
+	CUdeviceptr partial, ready;    // of products and attention that are split
+	struct cuda_experts experts;
 	CUdeviceptr logits, hidden;           // (outputs, vocabulary); (outputs, embedding)
 	uint32_t *argmax;                     // (outputs), of the host
 	struct cuda_slice slice;              // of a stage in slices
@@ -192,6 +212,15 @@ enum status stage_decode_begin(struct backend_stage *stage, struct error *error)
 // All layers of one row, stage->x, in place, and, if `predicts`, the logits. attention: of the first layer.
 enum status stage_decode(struct backend_stage *stage, const struct attention_params *attention, bool predicts,
 			 struct error *error);
+
+// ---- stage_experts.c ----
+
+// x += what the experts of a layer give for the norm of x. The part for all rows, if there is one, waits in
+// stage->post, and is added, too.
+enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
+			  struct error *error);
+// Groups that so many slots may make, at most.
+uint32_t stage_expert_groups(const struct backend_stage *stage, uint32_t slots, uint32_t group_rows);
 
 // ---- stage_step.c ----
 

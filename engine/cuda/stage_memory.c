@@ -96,6 +96,12 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 	uint64_t rows = params->batch_rows, outputs = params->predicts ? params->batch_outputs : 0, total = 0;
 	uint32_t attended = shape->heads * shape->head_size, ffn = params->layer_count ? shape->feed_forward : 0;
 	uint32_t widest = tile_padded(most(most(attended, ffn), shape->embedding));
+	struct cuda_experts *experts = &stage->experts;
+	experts->rows = params->batch_rows < STAGE_EXPERT_ROWS ? params->batch_rows : STAGE_EXPERT_ROWS;
+	const uint64_t slots = params->layer_count ? (uint64_t)experts->rows * shape->experts_used : 0;
+	const uint64_t of_experts = slots ? rows * shape->experts : 0, planes = stage->halves + 2u * stage->pairs;
+	const uint64_t blocks = (rows + 2 * WIDE_ROWS - 1) / (2 * WIDE_ROWS) * (2 * WIDE_ROWS) * widest;
+	const uint64_t by_slot = slots * tile_padded(most(shape->embedding, shape->expert_width));
 	const struct {
 		CUdeviceptr *out;
 		uint64_t bytes;
@@ -103,13 +109,22 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 		{&stage->x, rows * shape->embedding * 4},
 		{&stage->qkv, rows * (attended + 2 * shape->kv_heads * shape->head_size) * 4},
 		{&stage->attended, rows * attended * 4},
-		{&stage->post, shape->post_norm ? rows * shape->embedding * 4 : 0},
+		{&stage->post, shape->post_norm || (slots && ffn) ? rows * shape->embedding * 4 : 0},
 		{&stage->up, (rows < GEMV_ROWS ? rows : GEMV_ROWS) * ffn * 4},
 		{&stage->gate_up, rows * 2 * ffn * 4},
 		// in blocks: whole ones, and the rows of a block of results
-		{&stage->prepared, (rows + 2 * WIDE_ROWS - 1) / (2 * WIDE_ROWS) * (2 * WIDE_ROWS) * widest *
-					   (stage->halves + 2u * stage->pairs) * 2},
-		{&stage->factors, rows * 4},
+		{&stage->prepared, (blocks > by_slot ? blocks : by_slot) * planes * 2},
+		{&stage->factors, (rows > slots ? rows : slots) * 4},
+		{&experts->scores, of_experts * 4},
+		{&experts->shared_score, shape->shared_gate ? rows * 4 : 0},
+		{&experts->chosen, slots ? rows * shape->experts_used * 4 : 0},
+		{&experts->weights, slots ? rows * shape->experts_used * 4 : 0},
+		{&experts->places, slots * 4},
+		{&experts->slot_rows, slots * 4},
+		{&experts->groups,
+		 slots ? stage_expert_groups(stage, (uint32_t)slots, 32) * sizeof(struct gemm_group) : 0},
+		{&experts->gate_up, slots * 2 * shape->expert_width * 4},
+		{&experts->out, slots * shape->embedding * 4},
 		{&stage->partial, STAGE_PARTIAL_BYTES},
 		{&stage->ready, (STAGE_READY + 2) * 4},
 		{&stage->logits, outputs * shape->vocabulary * 4},

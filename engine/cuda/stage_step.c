@@ -2,27 +2,21 @@
  *
  *     few rows    [norm, q, k, v] [turn, put into pages, attend] [attention output, add] [norm, gate, up] [down, add]
  *     many rows   the same, with the rounding of each product's input, and turning, as kernels of their own
+ *     experts     instead of the last two: [norm, scores] [choose] [order] [gate, up by expert] [down by expert] [add]
  *     one row     on Hopper and later, where all matrices are of one format that it knows: all layers and the output
  *                 matrix as one kernel (stage_decode.c)
  *
- * Which way a product goes depends on the number of rows alone, so the same batch gives the same bits. */
+ * Products: stage_product.c; experts: stage_experts.c. */
 #include "common/base/log.h"
-#include "engine/cuda/stage.h"
+#include "engine/cuda/stage_product.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-	GEMM_ROWS_NARROW = 32,
-	GEMM_ROWS_WIDE = 128,
-	GEMM_TILES = 8, // rows of tiles of a block
 	EMBED_BLOCK = 256,
-	PREPARE_BLOCK = 512,
 	ARGMAX_BLOCK = 256,
-	ARGMAX_BLOCKS = 64,   // of a row
-	LONG_TILES = 100,     // of a multiprocessor
-	ROUNDED_OF_TILE = 64, // columns that are rounded in the time of a tile
-	UNIT_COST = 2,        // of a unit of few rows, in tiles
+	ARGMAX_BLOCKS = 64, // of a row
 };
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -33,223 +27,6 @@ static uint32_t least(uint32_t a, uint32_t b)
 static uint32_t parts_of(uint32_t n, uint32_t size)
 {
 	return (n + size - 1) / size;
-}
-
-// ---- products ----
-
-struct product {
-	const struct stage_matrix *matrices[3];
-	uint32_t count;
-	CUdeviceptr x, norm; // norm: 0 for none
-	bool gated;          // the input is silu of a row's first half, times its second
-	CUdeviceptr from;    // which rows of x; 0: the first ones
-	CUdeviceptr plain;   // what prepare gives unrounded; 0: nowhere
-	CUdeviceptr y;
-	uint32_t rows, columns, y_stride;
-	enum gemv_mode mode; // STORE or ADD
-};
-
-static bool takes_pairs(unsigned format)
-{
-	return format == TILE_F32 || format == TILE_BF16;
-}
-
-static void kinds_of(const struct product *product, unsigned *halves, unsigned *pairs)
-{
-	*halves = *pairs = 0;
-	for (uint32_t i = 0; i < product->count; i++)
-		*(takes_pairs(product->matrices[i]->format) ? pairs : halves) = 1;
-}
-
-// As stage_gemv.cu divides it.
-static uint32_t gemv_shared(const struct gemv_params *params, unsigned slots)
-{
-	uint32_t integers = params->integers ? 2 * params->padded + 64 : 0;
-	uint32_t halves = params->halves ? params->padded * 2 + 32 : 0,
-		 pairs = params->pairs ? params->padded * 4 + 32 : 0;
-	uint32_t row = integers + halves + pairs + params->padded / 32 * 2 * 4;
-	uint32_t sums = 2u * (params->mode == GEMV_GATED ? 2 : 1) * GEMV_WARPS * TILE_ROWS * params->rows;
-	return GEMV_WARPS * slots * params->slot_bytes + params->rows * row +
-	       (sums + 2 * GEMV_ROWS + 2 * GEMV_WARPS) * 4;
-}
-
-// False if it has to go the way of many rows.
-static bool gemv_plan(const struct backend_stage *stage, const struct product *product, bool gated,
-		      struct gemv_params *params, struct stage_launch *launch)
-{
-	// About 64 KiB of a block, as in stage_gemv.cu.
-	static const unsigned slots[TILE_COUNT] = {2, 2, 4, 4, 4, 4, 2, 2, 2};
-	uint32_t column_tiles = UINT32_MAX;
-	unsigned format = product->matrices[0]->format;
-	*params = (struct gemv_params){
-		.x = product->x,
-		.norm = product->norm,
-		.y = product->y,
-		.matrix_count = product->count,
-		.rows = product->rows,
-		.columns = product->columns,
-		.padded = tile_padded(product->columns),
-		.y_stride = product->y_stride,
-		.mode = gated ? GEMV_GATED : product->mode,
-		.epsilon = stage->shape.norm_epsilon,
-	};
-	if (product->rows > GEMV_ROWS || product->gated || product->from)
-		return false;
-	for (uint32_t i = 0; i < product->count; i++) {
-		const struct stage_matrix *matrix = product->matrices[i];
-		uint32_t bytes = tile_bytes(matrix->format);
-		params->matrices[i] = *matrix;
-		params->units += gated && i ? 0 : matrix->row_tiles;
-		params->slot_bytes = params->slot_bytes > bytes ? params->slot_bytes : bytes;
-		*(takes_pairs(matrix->format)  ? &params->pairs
-		  : matrix->format == TILE_F16 ? &params->halves
-					       : &params->integers) = 1;
-		column_tiles = least(column_tiles, matrix->column_tiles);
-		format = matrix->format == format ? format : TILE_NONE;
-	}
-	// How many warps share a unit: so that the busiest has the least to do.
-	uint32_t best = UINT32_MAX, parts = gated ? 2 : 1, blocks = least(stage->units, params->units);
-	// A long way goes twice as many warps to a multiprocessor, though each block has to round the row for itself;
-	// after a short one the next kernel's are there already.
-	if (params->rows == 1 && (uint64_t)params->units * column_tiles * parts / stage->units >
-					 LONG_TILES + params->padded / ROUNDED_OF_TILE)
-		blocks = least(2 * stage->units, params->units);
-	for (uint32_t warps = GEMV_WARPS; warps > 1; warps /= 2) {
-		uint32_t cost = parts_of(params->units, blocks * (GEMV_WARPS / warps)) *
-				(parts * parts_of(column_tiles, warps) + UNIT_COST);
-		if (cost < best)
-			params->warps_of_unit = warps;
-		best = least(best, cost);
-	}
-	*launch = (struct stage_launch){.kernel = STAGE_GEMV + format,
-					.grid = {blocks, 1, 1},
-					.block = GEMV_THREADS,
-					.shared_bytes = gemv_shared(params, slots[format])};
-	return launch->shared_bytes + 1024 <= stage->shared_bytes;
-}
-
-static uint32_t gemm_shared(unsigned format, uint32_t width)
-{
-	uint32_t columns = tile_columns(format), stages = format == TILE_F32 ? 2 : 3;
-	uint32_t chunk = tile_bytes(format) * (columns < GEMM_DEPTH ? GEMM_DEPTH / columns : 1);
-	uint32_t chunks = columns > GEMM_DEPTH ? 2 : stages;
-	return stages * width * GEMM_DEPTH * 2 * (takes_pairs(format) ? 2 : 1) + chunks * chunk * GEMM_TILES;
-}
-
-static enum status gemm(struct backend_stage *stage, const struct product *product, const struct stage_matrix *matrix,
-			unsigned halves, unsigned pairs, struct error *error)
-{
-	bool wide = product->rows > 2 * GEMM_ROWS_NARROW &&
-		    gemm_shared(matrix->format, GEMM_ROWS_WIDE) + 1024 <= stage->shared_bytes;
-	uint32_t width = wide ? GEMM_ROWS_WIDE : GEMM_ROWS_NARROW, columns = tile_columns(matrix->format);
-	uint32_t across = parts_of(matrix->row_tiles, GEMM_TILES), down = parts_of(product->rows, width);
-	uint32_t chunks = matrix->column_tiles / (columns < GEMM_DEPTH ? GEMM_DEPTH / columns : 1);
-	uint64_t part_bytes = (uint64_t)product->rows * matrix->row_tiles * TILE_ROWS * sizeof(float);
-	uint32_t splits = 1;
-	while (across * down * splits < stage->units && splits * 4 <= chunks &&
-	       2 * splits * part_bytes <= STAGE_PARTIAL_BYTES)
-		splits *= 2;
-	const struct gemm_params params = {
-		.matrix = *matrix,
-		.x = stage->prepared,
-		.factors = stage->factors,
-		.y = product->y,
-		.partial = stage->partial,
-		.ready = stage->ready,
-		.rows = product->rows,
-		.padded = tile_padded(product->columns),
-		.planes = halves + 2 * pairs,
-		.plane = takes_pairs(matrix->format) ? halves : 0,
-		.y_stride = product->y_stride,
-		.mode = product->mode,
-		.splits = splits,
-	};
-	const struct stage_launch launch = {.kernel = (wide ? STAGE_GEMM_128 : STAGE_GEMM_32) + matrix->format,
-					    .grid = {across, down, splits},
-					    .block = GEMM_THREADS,
-					    .shared_bytes = gemm_shared(matrix->format, width),
-					    .params = &params};
-	return stage_launch(stage, &launch, error);
-}
-
-// Whether it goes by Hopper's own products.
-static bool goes_wide(const struct backend_stage *stage, const struct product *product)
-{
-	for (uint32_t i = 0; i < product->count; i++)
-		if (!stage_wide_fits(stage, product->matrices[i]->format, product->rows))
-			return false;
-	return true;
-}
-
-static enum status prepare(struct backend_stage *stage, const struct product *product, bool blocks, struct error *error)
-{
-	unsigned halves, pairs;
-	kinds_of(product, &halves, &pairs);
-	const struct prepare_params params = {
-		.x = product->gated ? product->x + product->columns * 4ull : product->x,
-		.gate = product->gated ? product->x : 0,
-		.norm = product->norm,
-		.from = product->from,
-		.out = stage->prepared,
-		.factors = stage->factors,
-		.plain = product->plain,
-		.rows = product->rows,
-		.x_stride = product->gated ? 2 * product->columns : product->columns,
-		.columns = product->columns,
-		.padded = tile_padded(product->columns),
-		.planes = halves + 2 * pairs,
-		.halves = halves,
-		.pairs = pairs,
-		.gelu = stage->shape.gate == GATE_GELU,
-		.blocks = blocks,
-		.epsilon = stage->shape.norm_epsilon,
-	};
-	const struct stage_launch launch = {
-		.kernel = STAGE_PREPARE, .grid = {product->rows, 1, 1}, .block = PREPARE_BLOCK, .params = &params};
-	return stage_launch(stage, &launch, error);
-}
-
-// Matrices of one format that follow each other are one product.
-static enum status wide(struct backend_stage *stage, const struct product *product, struct error *error)
-{
-	enum status status = prepare(stage, product, true, error);
-	for (uint32_t i = 0, count; !status && i < product->count; i += count) {
-		struct stage_wide part = {.y = product->y,
-					  .rows = product->rows,
-					  .columns = product->columns,
-					  .y_stride = product->y_stride,
-					  .mode = product->mode};
-		for (count = 0; i + count < product->count; count++) {
-			part.matrices[count] = product->matrices[i + count];
-			if (part.matrices[count]->format != part.matrices[0]->format)
-				break;
-		}
-		part.count = count;
-		status = stage_wide_multiply(stage, &part, error);
-	}
-	return status;
-}
-
-static enum status many_rows(struct backend_stage *stage, const struct product *product, struct error *error)
-{
-	unsigned halves, pairs;
-	if (goes_wide(stage, product))
-		return wide(stage, product, error);
-	enum status status = prepare(stage, product, false, error);
-	kinds_of(product, &halves, &pairs);
-	for (uint32_t i = 0; !status && i < product->count; i++)
-		status = gemm(stage, product, product->matrices[i], halves, pairs, error);
-	return status;
-}
-
-static enum status multiply(struct backend_stage *stage, const struct product *product, struct error *error)
-{
-	struct gemv_params params;
-	struct stage_launch launch;
-	if (!gemv_plan(stage, product, false, &params, &launch))
-		return many_rows(stage, product, error);
-	launch.params = &params;
-	return stage_launch(stage, &launch, error);
 }
 
 // ---- layers ----
@@ -406,36 +183,37 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 				struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
-	bool apart = stage->params.slices || shape->post_norm, silu = shape->gate == GATE_SILU;
-	struct product in = {.matrices = {&layer->gate, &layer->up},
-			     .count = 2,
-			     .x = stage->x,
-			     .norm = layer->ffn_norm,
-			     .y = stage->up,
-			     .rows = rows,
-			     .columns = shape->embedding,
-			     .y_stride = shape->feed_forward};
-	struct product out = {.matrices = {&layer->down},
-			      .count = 1,
-			      .x = stage->up,
-			      .y = result_of(stage, 0),
-			      .rows = rows,
-			      .columns = shape->feed_forward,
-			      .y_stride = shape->embedding,
-			      .mode = apart ? GEMV_STORE : GEMV_ADD};
+	bool apart = stage->params.slices || shape->post_norm || shape->experts;
+	const bool silu = shape->gate == GATE_SILU;
+	struct stage_product in = {.matrices = {&layer->gate, &layer->up},
+				   .count = 2,
+				   .x = stage->x,
+				   .norm = layer->ffn_norm,
+				   .y = stage->up,
+				   .rows = rows,
+				   .columns = shape->embedding,
+				   .y_stride = shape->feed_forward};
+	struct stage_product out = {.matrices = {&layer->down},
+				    .count = 1,
+				    .x = stage->up,
+				    .y = shape->experts ? stage->post : result_of(stage, 0),
+				    .rows = rows,
+				    .columns = shape->feed_forward,
+				    .y_stride = shape->embedding,
+				    .mode = apart ? GEMV_STORE : GEMV_ADD};
 	struct gemv_params params;
 	struct stage_launch launch;
 	enum status status;
-	if (silu && gemv_plan(stage, &in, true, &params, &launch)) {
+	if (silu && stage_gemv_plan(stage, &in, true, &params, &launch)) {
 		launch.params = &params;
 		status = stage_launch(stage, &launch, error);
-		return status ? status : multiply(stage, &out, error);
+		return status ? status : stage_product_multiply(stage, &out, error);
 	}
-	if (silu && goes_wide(stage, &in) && layer->gate.format == layer->up.format) {
+	if (silu && stage_goes_wide(stage, &in) && layer->gate.format == layer->up.format) {
 		in.mode = GEMV_GATED;
 		in.y = out.x = stage->gate_up;
-		status = wide(stage, &in, error);
-		return status ? status : many_rows(stage, &out, error);
+		status = stage_product_wide(stage, &in, error);
+		return status ? status : stage_product_many(stage, &out, error);
 	}
 	// Side by side, as one matrix of twice the rows would be: the second into its own half.
 	struct stage_matrix up = layer->up;
@@ -443,10 +221,10 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 	in.matrices[1] = &up;
 	in.y = stage->gate_up;
 	in.y_stride = 2 * shape->feed_forward;
-	status = many_rows(stage, &in, error);
+	status = stage_product_many(stage, &in, error);
 	out.x = stage->gate_up;
 	out.gated = true;
-	return status ? status : many_rows(stage, &out, error);
+	return status ? status : stage_product_many(stage, &out, error);
 }
 
 // The first half of a layer: x += output(attention(norm x)).
@@ -457,29 +235,29 @@ static enum status attention(struct backend_stage *stage, const struct cuda_step
 	const struct cuda_layer *layer = &stage->layers[index];
 	uint32_t attended = shape->heads * shape->head_size;
 	bool apart = stage->params.slices || shape->post_norm;
-	const struct product qkv = {.matrices = {&layer->q, &layer->k, &layer->v},
-				    .count = 3,
-				    .x = stage->x,
-				    .norm = layer->attention_norm,
-				    .y = stage->qkv,
-				    .rows = step->rows,
-				    .columns = shape->embedding,
-				    .y_stride = attended + 2 * shape->kv_heads * shape->head_size};
-	const struct product out = {.matrices = {&layer->attention_output},
-				    .count = 1,
-				    .x = stage->attended,
-				    .y = result_of(stage, 1),
-				    .rows = step->rows,
-				    .columns = attended,
-				    .y_stride = shape->embedding,
-				    .mode = apart ? GEMV_STORE : GEMV_ADD};
-	enum status status = multiply(stage, &qkv, error);
+	const struct stage_product qkv = {.matrices = {&layer->q, &layer->k, &layer->v},
+					  .count = 3,
+					  .x = stage->x,
+					  .norm = layer->attention_norm,
+					  .y = stage->qkv,
+					  .rows = step->rows,
+					  .columns = shape->embedding,
+					  .y_stride = attended + 2 * shape->kv_heads * shape->head_size};
+	const struct stage_product out = {.matrices = {&layer->attention_output},
+					  .count = 1,
+					  .x = stage->attended,
+					  .y = result_of(stage, 1),
+					  .rows = step->rows,
+					  .columns = attended,
+					  .y_stride = shape->embedding,
+					  .mode = apart ? GEMV_STORE : GEMV_ADD};
+	enum status status = stage_product_multiply(stage, &qkv, error);
 	if (!status)
 		status = whole_norms(stage, layer, step->rows, error);
 	if (!status)
 		status = attend(stage, step, index, !single, error);
 	if (!status)
-		status = multiply(stage, &out, error);
+		status = stage_product_multiply(stage, &out, error);
 	return status ? status : add_post(stage, layer->attention_post_norm, step->rows, error);
 }
 
@@ -520,23 +298,23 @@ static enum status predict(struct backend_stage *stage, const struct cuda_step *
 			   struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
-	const struct product product = {.matrices = {&stage->output},
-					.count = 1,
-					.x = stage->x,
-					.norm = stage->output_norm,
-					.from = all ? 0 : step->outputs,
-					.plain = hidden ? stage->hidden : 0,
-					.y = stage->logits,
-					.rows = step->output_count,
-					.columns = shape->embedding,
-					.y_stride = shape->vocabulary};
+	const struct stage_product product = {.matrices = {&stage->output},
+					      .count = 1,
+					      .x = stage->x,
+					      .norm = stage->output_norm,
+					      .from = all ? 0 : step->outputs,
+					      .plain = hidden ? stage->hidden : 0,
+					      .y = stage->logits,
+					      .rows = step->output_count,
+					      .columns = shape->embedding,
+					      .y_stride = shape->vocabulary};
 	struct gemv_params gemv;
 	struct stage_launch launch;
 	enum status status = STATUS_OK;
-	if (hidden && gemv_plan(stage, &product, false, &gemv, &launch))
-		status = prepare(stage, &product, false, error);
+	if (hidden && stage_gemv_plan(stage, &product, false, &gemv, &launch))
+		status = stage_product_prepare(stage, &product, false, error);
 	if (!status && !there)
-		status = multiply(stage, &product, error);
+		status = stage_product_multiply(stage, &product, error);
 	return status ? status : argmax(stage, step, error);
 }
 
@@ -637,7 +415,10 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 		status = attention(stage, step, layer, plan->single, error);
 		reduction = STAGE_ADD_ATTENTION;
 	} else if (piece) {
-		status = feed_forward(stage, &stage->layers[layer], step->rows, error);
+		if (stage->shape.feed_forward)
+			status = feed_forward(stage, &stage->layers[layer], step->rows, error);
+		if (!status && stage->shape.experts)
+			status = stage_experts(stage, &stage->layers[layer], step->rows, error);
 		if (!status)
 			status = add_post(stage, stage->layers[layer].ffn_post_norm, step->rows, error);
 		reduction = STAGE_ADD_FFN;

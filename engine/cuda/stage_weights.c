@@ -314,27 +314,32 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 		{ROLE_FFN_GATE, offsetof(struct cuda_layer, gate)},
 		{ROLE_FFN_UP, offsetof(struct cuda_layer, up)},
 		{ROLE_FFN_DOWN, offsetof(struct cuda_layer, down)},
+		{ROLE_ROUTER, offsetof(struct cuda_layer, router)},
+		{ROLE_EXPERT_GATE, offsetof(struct cuda_layer, expert_gate)},
+		{ROLE_EXPERT_UP, offsetof(struct cuda_layer, expert_up)},
+		{ROLE_EXPERT_DOWN, offsetof(struct cuda_layer, expert_down)},
+		{ROLE_SHARED_GATE, offsetof(struct cuda_layer, shared_gate)},
 	};
 	const struct {
 		enum model_role role;
-		bool there;
 		size_t offset;
 	} vectors[] = {
-		{ROLE_ATTENTION_NORM, !shape->bare_input, offsetof(struct cuda_layer, attention_norm)},
-		{ROLE_FFN_NORM, !shape->bare_input, offsetof(struct cuda_layer, ffn_norm)},
-		{ROLE_ATTENTION_POST_NORM, shape->post_norm, offsetof(struct cuda_layer, attention_post_norm)},
-		{ROLE_FFN_POST_NORM, shape->post_norm, offsetof(struct cuda_layer, ffn_post_norm)},
-		{ROLE_Q_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, q.bias)},
-		{ROLE_K_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, k.bias)},
-		{ROLE_V_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, v.bias)},
-		{ROLE_Q_NORM, shape->qk_norm != QK_NORM_NONE, offsetof(struct cuda_layer, q_norm)},
-		{ROLE_K_NORM, shape->qk_norm != QK_NORM_NONE, offsetof(struct cuda_layer, k_norm)},
+		{ROLE_ATTENTION_NORM, offsetof(struct cuda_layer, attention_norm)},
+		{ROLE_FFN_NORM, offsetof(struct cuda_layer, ffn_norm)},
+		{ROLE_ATTENTION_POST_NORM, offsetof(struct cuda_layer, attention_post_norm)},
+		{ROLE_FFN_POST_NORM, offsetof(struct cuda_layer, ffn_post_norm)},
+		{ROLE_Q_BIAS, offsetof(struct cuda_layer, q.bias)},
+		{ROLE_K_BIAS, offsetof(struct cuda_layer, k.bias)},
+		{ROLE_V_BIAS, offsetof(struct cuda_layer, v.bias)},
+		{ROLE_Q_NORM, offsetof(struct cuda_layer, q_norm)},
+		{ROLE_K_NORM, offsetof(struct cuda_layer, k_norm)},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(matrices) / sizeof(matrices[0]); i++)
-		status = load_layer_matrix(loading, matrices[i].role, layer, matrices[i].offset, error);
+		if (model_has_role(shape, matrices[i].role))
+			status = load_layer_matrix(loading, matrices[i].role, layer, matrices[i].offset, error);
 	for (size_t i = 0; !status && i < sizeof(vectors) / sizeof(vectors[0]); i++)
-		if (vectors[i].there)
+		if (model_has_role(shape, vectors[i].role))
 			status = load_layer_vector(loading, vectors[i].role, layer, vectors[i].offset, error);
 	for (uint32_t i = 0; i < loading->count; i++) {
 		struct cuda_layer *to = place(loading, i, layer, 0);

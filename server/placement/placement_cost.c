@@ -116,9 +116,8 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 {
 	const struct placement_device *one = &wanted->devices[device];
 	if (!one->unusable && one->backend == PLACE_CUDA && !stage_tiles_fit(wanted->shape))
-		return "CUDA computes models whose widths are multiples of 4, and not all of this one's are";
-	if (!one->unusable && wanted->shape->experts && one->backend == PLACE_CUDA)
-		return "CUDA computes no models with experts";
+		return "CUDA computes models whose widths are multiples of 4 (of experts, of 16), and not all of this "
+		       "one's are";
 	return one->unusable;
 }
 

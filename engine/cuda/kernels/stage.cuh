@@ -207,6 +207,13 @@ INLINE float load_fresh_1(const float *from)
 	return out;
 }
 
+INLINE unsigned load_fresh_word(const unsigned *from)
+{
+	unsigned out;
+	asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(out) : "l"(from));
+	return out;
+}
+
 // ---- activations as integers ----
 
 INLINE unsigned from_lane_bits(unsigned value, unsigned lane_xor)

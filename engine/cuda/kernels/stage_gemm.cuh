@@ -41,9 +41,20 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 	enum { MT = WIDTH == 32 ? 1 : 2, NT = WIDTH == 32 ? 4 : 8, ACROSS = WIDTH == 32 ? 1 : 2 };
 	enum { PLANE_BYTES = WIDTH * STEP_BYTES, STAGE_BYTES = PLANE_BYTES * S::PLANES, CHUNK_BYTES = S::CHUNK * ROW_TILES };
 	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32;
-	unsigned tile0 = BLOCK_X * ROW_TILES, row0 = BLOCK_Y * WIDTH, split = BLOCK_Z;
+	unsigned tile0 = BLOCK_X * ROW_TILES, row0 = BLOCK_Y * WIDTH, rows_end = p.rows, split = BLOCK_Z;
 	unsigned mine = warp / ACROSS * MT, across = warp % ACROSS * NT * 8;
 	const stage_matrix &m = p.matrix;
+	const unsigned char *tiles = m.tiles;
+	let_next_begin();
+	if (p.groups) { // which weights depends on the kernels before
+		wait_for_previous();
+		const gemm_group *group = p.groups + BLOCK_Y;
+		row0 = load_fresh_word(&group->first);
+		rows_end = load_fresh_word(&group->last);
+		tiles += (u64)load_fresh_word(&group->expert) * m.row_tiles * m.column_tiles * S::BYTES;
+		if (row0 >= rows_end)
+			return;
+	}
 	unsigned chunks = m.column_tiles / S::TILES;
 	unsigned first = split * chunks / p.splits, last = (split + 1) * chunks / p.splits;
 	unsigned steps = (last - first) * S::STEPS;
@@ -62,7 +73,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 		for (unsigned i = THREAD_X; i < CHUNK_BYTES / 16; i += GEMM_THREADS) {
 			unsigned tile = i / (S::CHUNK / 16), at = i % (S::CHUNK / 16) * 16;
 			bool there = tile0 + tile < m.row_tiles;
-			const unsigned char *from = m.tiles +
+			const unsigned char *from = tiles +
 						    (u64)(there ? tile0 + tile : 0) * m.column_tiles * S::BYTES +
 						    (u64)(first + chunk) * S::CHUNK + at;
 			copy_16_if(to + i * 16, from, there);
@@ -72,7 +83,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 		unsigned to = places + step % S::STAGES * STAGE_BYTES, column = first * S::STEPS + step;
 		for (unsigned i = THREAD_X; i < STAGE_BYTES / 16; i += GEMM_THREADS) {
 			unsigned plane = i / (PLANE_BYTES / 16), row = i % (PLANE_BYTES / 16) / 8, piece = i % 8;
-			bool there = row0 + row < p.rows;
+			bool there = row0 + row < rows_end;
 			const unsigned short *from = p.x +
 						     ((u64)(there ? row0 + row : 0) * p.planes + p.plane + plane) * p.padded +
 						     column * GEMM_DEPTH + piece * 8;
@@ -80,8 +91,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 		}
 	};
 
-	let_next_begin();
-	// Weights depend on no kernel before.
+	// Weights of a matrix depend on no kernel before.
 	for (unsigned step = 0; step < S::STAGES - 1; step++)
 		if (step < steps && step % S::STEPS == 0)
 			fetch_weights(step / S::STEPS);
@@ -148,7 +158,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 				for (int e = 0; e < 4; e++) {
 					unsigned at = (tile0 + mine + i) * TILE_ROWS + lane / 4 + e / 2 * 8;
 					unsigned row = row0 + across + nt * 8 + lane % 4 * 2 + e % 2;
-					if (at < padded_rows && row < p.rows)
+					if (at < padded_rows && row < rows_end)
 						p.partial[((u64)split * p.rows + row) * padded_rows + at] = sum[i][nt][e];
 				}
 		asm volatile("membar.gl;" ::: "memory");
@@ -179,7 +189,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 					for (int e = 0; e < 4; e++) {
 						unsigned at = (tile0 + mine + i) * TILE_ROWS + lane / 4 + e / 2 * 8;
 						unsigned row = row0 + across + nt * 8 + lane % 4 * 2 + e % 2;
-						if (at < padded_rows && row < p.rows)
+						if (at < padded_rows && row < rows_end)
 							sum[i][nt][e] += load_fresh_1(part + (u64)row * padded_rows + at);
 					}
 		}
@@ -192,7 +202,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 			for (int e = 0; e < 4; e++) {
 				unsigned at = (tile0 + mine + i) * TILE_ROWS + lane / 4 + e / 2 * 8;
 				unsigned row = row0 + across + nt * 8 + lane % 4 * 2 + e % 2;
-				if (at >= m.rows || row >= p.rows)
+				if (at >= m.rows || row >= rows_end)
 					continue;
 				float value = sum[i][nt][e];
 				value *= p.factors[row];

@@ -150,14 +150,47 @@ struct prepare_params {
 	float epsilon;
 };
 
+// Rows of one expert, which a block multiplies: none if first == last.
+struct gemm_group {
+	unsigned expert, first, last;
+};
+
 struct gemm_params {
-	struct stage_matrix matrix;
-	ON_DEVICE(const unsigned short) x; // prepare's
+	struct stage_matrix matrix;                // of experts: the first one's; the others' tiles lie behind
+	ON_DEVICE(const struct gemm_group) groups; // by BLOCK_Y; NULL: rows of one matrix
+	ON_DEVICE(const unsigned short) x;         // prepare's
 	ON_DEVICE(const float) factors;
 	ON_DEVICE(float) y;        // (rows, y_stride)
 	ON_DEVICE(float) partial;  // (splits, rows, y rows) if there are several
 	ON_DEVICE(unsigned) ready; // (tiles): zero before and after
 	unsigned rows, padded, planes, plane, y_stride, mode, splits;
+};
+
+// ---- experts; a slot is a row together with one of its experts ----
+
+struct route_params {
+	ON_DEVICE(const float) scores; // (rows, experts)
+	ON_DEVICE(unsigned) chosen;    // (rows, used)
+	ON_DEVICE(float) weights;      // (rows, used)
+	unsigned experts, used, share; // share: weights are parts of the softmax of all scores
+};
+
+struct order_params {
+	ON_DEVICE(const unsigned) chosen;    // (slots): row by row
+	ON_DEVICE(unsigned) places;          // (slots): of each of those the slot, by expert
+	ON_DEVICE(unsigned) slot_rows;       // (slots): rows
+	ON_DEVICE(struct gemm_group) groups; // (group_count)
+	unsigned first_row, slots, used, experts, group_rows, group_count;
+};
+
+struct mix_params {
+	ON_DEVICE(const float) out;          // (slots, columns)
+	ON_DEVICE(const float) weights;      // (rows, used)
+	ON_DEVICE(const unsigned) places;    // (rows, used)
+	ON_DEVICE(const float) shared;       // (rows, columns): the part for all rows, or NULL
+	ON_DEVICE(const float) shared_score; // (rows): it is multiplied by the sigmoid; or NULL
+	ON_DEVICE(float) x;                  // (rows, columns)
+	unsigned columns, used;
 };
 
 struct wide_params {

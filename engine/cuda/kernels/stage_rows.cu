@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTA
 	unsigned row = BLOCK_X;
 	let_next_begin();
 	wait_for_previous();
-	u64 from = (u64)(p.from ? p.from[row] : row) * p.x_stride;
+	u64 from = (u64)(p.from ? load_fresh_word(p.from + row) : row) * p.x_stride;
 	float squares = 0, most = 0;
 #pragma unroll 4
 	for (unsigned k = THREAD_X * 4; k < p.columns; k += PREPARE_BLOCK * 4) {

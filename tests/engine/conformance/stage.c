@@ -107,8 +107,7 @@ bool staged_fits(struct staged *staged)
 	const struct model_shape *shape = staged->shape;
 	struct stage_params params = staged_params(staged);
 	struct stage *stage = NULL;
-	if (strcmp(staged->c->backend, "cuda") != 0 ||
-	    !((shape->embedding | shape->feed_forward | shape->heads * shape->head_size) % 4))
+	if (strcmp(staged->c->backend, "cuda") != 0 || stage_tiles_fit(shape))
 		return true;
 	REFUSED(STATUS_UNAVAILABLE, stage_create(&stage, staged->c->device, &params, &error));
 	return false;

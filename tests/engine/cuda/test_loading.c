@@ -25,7 +25,8 @@ static const struct model_shape large = {.family = FAMILY_QWEN2,
 					 .rope_size = 128,
 					 .rope_magnitude = 1,
 					 .qkv_bias = true};
-static struct model_shape small; // but for fewer columns
+static struct model_shape small;   // but for fewer columns
+static struct model_shape mixture; // the same with experts, and a part for all rows
 static float rope[CONTEXT * 128];
 static uint8_t *pool; // all weights are of it
 static uint64_t pool_bytes;
@@ -61,6 +62,11 @@ static struct model_tensor tensor_of(const struct asked *asked, enum model_role 
 		[ROLE_FFN_GATE] = {ffn, embedding},
 		[ROLE_FFN_UP] = {ffn, embedding},
 		[ROLE_FFN_DOWN] = {embedding, ffn},
+		[ROLE_ROUTER] = {shape->experts, embedding},
+		[ROLE_EXPERT_GATE] = {shape->experts * shape->expert_width, embedding},
+		[ROLE_EXPERT_UP] = {shape->experts * shape->expert_width, embedding},
+		[ROLE_EXPERT_DOWN] = {shape->experts * embedding, shape->expert_width},
+		[ROLE_SHARED_GATE] = {1, embedding},
 	};
 	struct model_tensor tensor = {.format = sizes[role].rows == 1 ? FORMAT_F32 : asked->format,
 				      .rows = sizes[role].rows,
@@ -133,12 +139,16 @@ __attribute__((no_sanitize("thread"))) static void expect_part(struct arrived *a
 
 static void expect(struct arrived *arrived, const struct asked *asked, unsigned slice, unsigned slices)
 {
-	static const enum model_role by_rows[] = {ROLE_Q, ROLE_K, ROLE_V, ROLE_FFN_GATE, ROLE_FFN_UP},
+	static const enum model_role by_rows[] = {ROLE_Q,           ROLE_K,          ROLE_V,           ROLE_FFN_GATE,
+						  ROLE_FFN_UP,      ROLE_ROUTER,     ROLE_EXPERT_GATE, ROLE_EXPERT_UP,
+						  ROLE_EXPERT_DOWN, ROLE_SHARED_GATE},
 				     by_columns[] = {ROLE_ATTENTION_OUTPUT, ROLE_FFN_DOWN},
 				     of_first[] = {ROLE_TOKEN_EMBEDDING, ROLE_OUTPUT};
 	*arrived = (struct arrived){0};
 	for (uint32_t layer = 0; layer < LAYERS; layer++) {
 		for (size_t i = 0; i < sizeof(by_rows) / sizeof(by_rows[0]); i++) {
+			if (!model_has_role(asked->shape, by_rows[i]))
+				continue;
 			const struct model_tensor tensor = tensor_of(asked, by_rows[i], layer);
 			const uint32_t rows = tensor.rows / slices;
 			expect_part(arrived, &tensor, slice * rows, rows, 0, 1);
@@ -209,21 +219,18 @@ static void test_parts(void **state)
 	check_loading(&small, FORMAT_F16, 2);
 	check_loading(&small, FORMAT_Q4_0, 2);
 	check_loading(&small, FORMAT_Q4_K, 2);
+	check_loading(&mixture, FORMAT_Q4_K, 1);
+	check_loading(&mixture, FORMAT_F16, 1);
 }
 
-// Widths that fill no tiles: what placements count with is what is taken.
-static void test_estimate(void **state)
+static void check_estimate(const struct model_shape *shape)
 {
-	struct model_shape odd = large;
+	const struct model_shape odd = *shape;
 	struct asked asked = {.shape = &odd, .format = FORMAT_F16};
 	struct exogpu_device *devices[1] = {NULL};
 	struct stage *stage = NULL;
 	struct stage_memory taken, estimated;
 	struct model_sizes sizes = {0};
-	(void)state;
-	odd.embedding = 1028;
-	odd.feed_forward = 2820;
-	odd.head_size = odd.rope_size = 100;
 	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++)
 		if (model_has_role(&odd, role))
 			*(role == ROLE_TOKEN_EMBEDDING ? &sizes.embedding_bytes
@@ -255,6 +262,21 @@ static void test_estimate(void **state)
 	check_books();
 }
 
+// Widths that fill no tiles: what placements count with is what is taken.
+static void test_estimate(void **state)
+{
+	struct model_shape odd = large;
+	(void)state;
+	odd.embedding = 1028;
+	odd.feed_forward = 2820;
+	odd.head_size = odd.rope_size = 100;
+	check_estimate(&odd);
+	odd = mixture;
+	odd.embedding = 1040;
+	odd.expert_width = 176;
+	check_estimate(&odd);
+}
+
 // ---- a device that hangs ----
 
 static enum status step(struct stage *stage, struct error *error)
@@ -270,6 +292,24 @@ static enum status step(struct stage *stage, struct error *error)
 					  .output_count = 1,
 					  .logits = logits};
 	return stage_step(stage, &batch, error);
+}
+
+// What a step of experts asks of the driver is in order: launched one by one, and as a graph.
+static void test_experts(void **state)
+{
+	struct asked asked = {.shape = &mixture, .format = FORMAT_Q4_K};
+	struct exogpu_device *devices[1] = {NULL};
+	struct stage *stage = NULL;
+	(void)state;
+	strike.begin(-1, CUDA_SUCCESS, false);
+	open_all(devices, 1);
+	HERE_OK(make(&stage, &asked, devices, 1, &error));
+	for (int i = 0; i < 3; i++)
+		HERE_OK(step(stage, &error));
+	stage_destroy(&stage);
+	close_all(devices, 1);
+	strike.end();
+	check_books();
 }
 
 static void hang(struct exogpu_device **devices, uint32_t count)
@@ -358,9 +398,9 @@ static void test_graphless(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_estimate),
-					   cmocka_unit_test(test_hangs_loading), cmocka_unit_test(test_hangs_sliced),
-					   cmocka_unit_test(test_graphless)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts),        cmocka_unit_test(test_estimate),
+					   cmocka_unit_test(test_experts),      cmocka_unit_test(test_hangs_loading),
+					   cmocka_unit_test(test_hangs_sliced), cmocka_unit_test(test_graphless)};
 	strike_load(NULL);
 	strikes->capability = 80;
 	strikes->countdown = -1;
@@ -368,6 +408,12 @@ int main(void)
 		return 77;
 	small = large;
 	small.feed_forward = 1024;
+	mixture = small;
+	mixture.feed_forward = 512;
+	mixture.experts = 8;
+	mixture.experts_used = 3;
+	mixture.expert_width = 256;
+	mixture.shared_gate = true;
 	pool_bytes = 4ull * large.feed_forward * large.embedding + (1 << 20);
 	pool = malloc(pool_bytes);
 	if (!pool)

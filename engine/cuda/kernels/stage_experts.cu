@@ -1,0 +1,125 @@
+// A mixture of experts, beside its products: each row chooses its experts, rows are put in order by expert, and each row
+// adds up what its experts give. A slot is a row together with one of its experts.
+#include "stage.cuh"
+
+enum { ROUTE_BLOCK = 32, ORDER_BLOCK = 256, MIX_BLOCK = 256, EXPERTS_MOST = 1024, NO_EXPERT = 0x7fffffff };
+
+INLINE unsigned count_one(unsigned *counter) // in shared memory; what it was before
+{
+	unsigned old;
+	asm volatile("atom.shared.add.u32 %0, [%1], 1;" : "=r"(old) : "r"(shared_place(counter)) : "memory");
+	return old;
+}
+
+// The largest scores' experts, the lowest number of equals first, and what each one's result is multiplied by. A warp
+// for each row.
+extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT route_params p)
+{
+	__shared__ float scores[EXPERTS_MOST];
+	const unsigned lane = THREAD_X;
+	const float *from = p.scores + (u64)BLOCK_X * p.experts;
+	float largest = 0, total = 0, all = 0;
+	let_next_begin();
+	wait_for_previous();
+	for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK)
+		scores[e] = load_fresh_1(from + e);
+	warp_barrier();
+	for (unsigned k = 0; k < p.used; k++) {
+		float best = 0;
+		unsigned place = NO_EXPERT;
+		for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK) {
+			// What has been taken is no number, as is a score that is none; those are taken last.
+			float value = scores[e];
+			if (value > best || (place == NO_EXPERT && value == value)) {
+				best = value;
+				place = e;
+			}
+		}
+		for (unsigned half = 16; half; half /= 2) {
+			float other = from_lane(best, half);
+			unsigned at = __builtin_bit_cast(unsigned, from_lane(__builtin_bit_cast(float, place), half));
+			if (at != NO_EXPERT && (place == NO_EXPERT || other > best || (other == best && at < place))) {
+				best = other;
+				place = at;
+			}
+		}
+		bool none = place == NO_EXPERT; // of a row whose scores are no numbers
+		if (!k) {
+			largest = best;
+			for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK)
+				all += exp_of(scores[e] - largest);
+			all = warp_sum(all);
+		}
+		float weight = none ? scores[0] : exp_of(best - largest);
+		total += weight;
+		warp_barrier();
+		if (!lane) {
+			if (!none)
+				scores[place] = __builtin_bit_cast(float, 0x7fc00000u);
+			p.chosen[(u64)BLOCK_X * p.used + k] = none ? k : place;
+			p.weights[(u64)BLOCK_X * p.used + k] = weight;
+		}
+		warp_barrier();
+	}
+	if (lane)
+		return;
+	for (unsigned k = 0; k < p.used; k++)
+		p.weights[(u64)BLOCK_X * p.used + k] = quotient(p.weights[(u64)BLOCK_X * p.used + k], p.share ? all : total);
+}
+
+// Slots by expert: where each row's are, of which row each is, and groups of slots of one expert, as products take them.
+// One block. In which order the slots of an expert lie does not matter: no result depends on it.
+extern "C" __global__ void __launch_bounds__(ORDER_BLOCK) order(const CONSTANT order_params p)
+{
+	__shared__ unsigned counts[EXPERTS_MOST], starts[EXPERTS_MOST];
+	let_next_begin();
+	wait_for_previous();
+	for (unsigned e = THREAD_X; e < p.experts; e += ORDER_BLOCK)
+		counts[e] = 0;
+	block_barrier();
+	for (unsigned i = THREAD_X; i < p.slots; i += ORDER_BLOCK)
+		count_one(counts + load_fresh_word(p.chosen + i));
+	block_barrier();
+	if (!THREAD_X) {
+		unsigned slot = 0, group = 0;
+		for (unsigned e = 0; e < p.experts; e++) {
+			unsigned end = slot + counts[e];
+			starts[e] = slot;
+			for (; slot < end; slot += p.group_rows, group++) {
+				gemm_group *to = p.groups + group;
+				to->expert = e;
+				to->first = slot;
+				to->last = end - slot < p.group_rows ? end : slot + p.group_rows;
+			}
+			slot = end;
+		}
+		for (; group < p.group_count; group++) {
+			p.groups[group].first = 0;
+			p.groups[group].last = 0;
+		}
+	}
+	block_barrier();
+	for (unsigned i = THREAD_X; i < p.slots; i += ORDER_BLOCK) {
+		unsigned slot = count_one(starts + load_fresh_word(p.chosen + i));
+		p.places[i] = slot;
+		p.slot_rows[slot] = p.first_row + i / p.used;
+	}
+}
+
+// x += the sum of what a row's experts give, each times its weight, and of the part for all rows. A block for each row.
+extern "C" __global__ void __launch_bounds__(MIX_BLOCK) mix(const CONSTANT mix_params p)
+{
+	const u64 row = BLOCK_X;
+	let_next_begin();
+	wait_for_previous();
+	float by = p.shared_score ? quotient(1, 1 + exp_of(-load_fresh_1(p.shared_score + row))) : 1;
+	for (unsigned c = THREAD_X; c < p.columns; c += MIX_BLOCK) {
+		float sum = p.shared ? by * load_fresh_1(p.shared + row * p.columns + c) : 0;
+		for (unsigned k = 0; k < p.used; k++) {
+			unsigned slot = load_fresh_word(p.places + row * p.used + k);
+			sum = FUSED(load_fresh_1(p.weights + row * p.used + k), load_fresh_1(p.out + (u64)slot * p.columns + c), sum);
+		}
+		float *x = p.x + row * p.columns + c;
+		*x = load_fresh_1(x) + sum;
+	}
+}

@@ -1,0 +1,38 @@
+/* A product of a stage: rows of activations with one to three matrices. Thread: that of the device. */
+#pragma once
+#include "engine/cuda/stage.h"
+
+enum { GEMM_ROWS_NARROW = 32, GEMM_ROWS_WIDE = 128 }; // of activations, of a block
+
+struct stage_product {
+	const struct stage_matrix *matrices[3];
+	uint32_t count;
+	CUdeviceptr x, norm; // norm: 0 for none
+	bool gated;          // the input is silu of a row's first half, times its second
+	CUdeviceptr from;    // which rows of x; 0: the first ones
+	CUdeviceptr plain;   // what prepare gives unrounded; 0: nowhere
+	CUdeviceptr y;
+	uint32_t rows, columns, y_stride;
+	enum gemv_mode mode; // STORE or ADD
+	// Of experts: the matrices have those of all, and rows lie by expert, in groups (struct gemm_group) of up to
+	// group_rows each.
+	CUdeviceptr groups;
+	uint32_t group_count, group_rows, experts;
+};
+
+// By whichever way is best for so many rows; without groups.
+enum status stage_product_multiply(struct backend_stage *stage, const struct stage_product *product,
+				   struct error *error);
+// By the way of many rows; with groups, too.
+enum status stage_product_many(struct backend_stage *stage, const struct stage_product *product, struct error *error);
+// How it goes by stage_gemv.cu; gated: silu of the first matrix' result, times the second's. False if it does not.
+bool stage_gemv_plan(const struct backend_stage *stage, const struct stage_product *product, bool gated,
+		     struct gemv_params *params, struct stage_launch *launch);
+// Whether it goes by Hopper's own products, and by them.
+bool stage_goes_wide(const struct backend_stage *stage, const struct stage_product *product);
+enum status stage_product_wide(struct backend_stage *stage, const struct stage_product *product, struct error *error);
+// Rounds the input of a product of many rows. blocks: as stage_wide.cuh takes it.
+enum status stage_product_prepare(struct backend_stage *stage, const struct stage_product *product, bool blocks,
+				  struct error *error);
+// Whether stage_gemm.cuh may take GEMM_ROWS_WIDE rows at once.
+bool stage_gemm_wide_fits(const struct backend_stage *stage, unsigned format);
