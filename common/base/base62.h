@@ -1,8 +1,8 @@
-/* Base62: what tokens and tickets are written in. 0-9, A-Z, a-z, the most significant digit first; a text of them can
- * be selected with a double click and needs no escape anywhere.
- *
- * A text that a person copies ends with six digits of the CRC-32 (IEEE) of what stands before them, so that a slip of
- * typing is told without asking anybody. Thread: any. */
+/* Base62, the alphabet of tokens and tickets: 0-9, A-Z, a-z, the most significant
+ * digit first. A base62 text can be selected with a double click and needs no
+ * escaping. A text that a person copies ends with six digits: the CRC-32 (IEEE) of
+ * everything before them. So a typing mistake is detected without asking a server.
+ * Thread: any. */
 #pragma once
 #include "common/base/status.h"
 

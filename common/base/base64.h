@@ -1,7 +1,7 @@
-/* Base64 with padding, in one spelling only (RFC 4648, section 4).
- *
- * What is decoded is refused unless encoding it again gives the same text: no spaces, no missing padding, no bits that
- * stand for nothing. Pure. Thread: any. */
+/* Base64 with padding, in canonical form only (RFC 4648, section 4).
+ * The decoder refuses any text that the encoder would not produce:
+ * spaces, missing padding, non-zero bits after the end. Pure. Thread:
+ * any. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Numbers as bytes, the lowest first, wherever they lie. Pure. Thread: any. */
+/* Unaligned little-endian integers in byte buffers. Pure. Thread: any. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* See clock.h. Dates are computed (proleptic Gregorian), not asked of the C library: no locale, no time zone, no lock.
- */
+/* See clock.h. Dates are computed here (proleptic Gregorian calendar) and not by the C library: this needs no locale,
+ * no time zone and no lock. */
 #include "common/base/clock.h"
 
 #include <stdio.h>

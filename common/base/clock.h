@@ -1,7 +1,7 @@
-/* Time: a steady clock to measure with, the wall clock to tell a person.
- *
- * Wall times are int64_t milliseconds since 1970 UTC inside the program and RFC 3339 UTC with milliseconds outside.
- * Thread: any. */
+/* Time: a steady clock for measuring, and the wall clock for showing
+ * to people. Wall times are int64_t milliseconds since 1970 UTC inside
+ * the program, and RFC 3339 UTC with milliseconds outside. Thread:
+ * any. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,8 +1,8 @@
-/* The arguments of a command: --name VALUE, --name=VALUE, --switch, -h, and operands in a fixed order.
- *
- * serve, node and the client commands all read theirs here, so that one mistake has one wording wherever it is made. A
- * command lists its flags with the members that they fill; values stay texts, owned by argv, and each command reads its
- * own. Pure, but for flags_print. Thread: any. */
+/* Parses the arguments of a command: --name VALUE, --name=VALUE, --switch, -h, and operands in a
+ * fixed order. serve, node and the client commands all use it, so the same mistake gets the same
+ * message everywhere. A command lists its flags with the members that they fill. Values stay
+ * texts, owned by argv; each command parses its own values. Pure, except flags_print. Thread:
+ * any. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,5 +1,5 @@
-/* A hash for tables whose keys somebody else may choose: SipHash-2-4 with a random key of the process, so that nobody
- * can have many of them meet in one place. Thread: any. */
+/* A hash for tables whose keys an attacker may choose: SipHash-2-4 with a random key for each process, so nobody
+ * outside can construct many keys that collide. Thread: any. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* Every bound on what grows or comes from outside, in one place.
- *
- * A buffer, queue or table declares its maximum here and nowhere else. Those that a client can meet are shown by
- * server.info under the names in LIMIT_LIST; docs/configuration.md says why each is what it is. */
+/* Every limit on what grows or comes from outside, in one place: each buffer, queue and
+ * table takes its maximum from here. server.info shows the limits that a client can
+ * meet, under the names in LIMIT_LIST. docs/configuration.md gives the reason for each
+ * value. */
 #pragma once
 
 //        name in C                    name in server.info            value

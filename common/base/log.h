@@ -1,7 +1,7 @@
-/* The log: one line an event, to standard error, and to whoever listens.
- *
- * A line is `time level area: text`, and never holds a secret, a token or a tenant's own text. Thread: any; a line is
- * written with one write(). log_listen's callback runs on the thread that logs and must not log or block. */
+/* The log: one line for each event, to standard error and to registered listeners. A line is `time level
+ * area: text`. It never contains a secret, a token or a session's own text. Thread: any; a line is
+ * written with one write(). The callback of log_listen runs on the thread that logs; it must not log or
+ * block. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,7 +1,7 @@
-/* The known word that a mistyped one is nearest to, for "did you mean".
- *
- * Letters to insert, drop, replace or swap with a neighbour are counted; a third of the word's may be wrong. The words
- * belong to the caller and outlive the search. Bounded: words over 24 bytes are not compared. Pure. Thread: any. */
+/* Finds the known word that is nearest to a mistyped one, for "did you mean". The distance counts letters
+ * that were inserted, dropped, replaced or swapped with a neighbour; up to a third of the word may be
+ * wrong. The words belong to the caller. Bounded: words longer than 24 bytes are not compared. Pure.
+ * Thread: any. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-/* See paths.h. A relative path is made absolute here, since children of the server may run in another directory. */
+/* See paths.h. A relative path is made absolute, because child processes may run in another directory. */
 #include "common/base/paths.h"
 
 #include <errno.h>

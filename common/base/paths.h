@@ -1,8 +1,8 @@
-/* Where the program keeps its data, and the names of what lies there.
- *
- * The data directory is the one that --data names, else $EXOGPU_DATA, else $XDG_DATA_HOME/exogpu, else
- * ~/.local/share/exogpu. Server, node and the client commands must agree on it, so it is found here and nowhere else.
- * Nothing here touches the disk. Thread: any, while nobody changes the environment. */
+/* The data directory and the names of the files in it. The data directory is the one
+ * of --data, else $EXOGPU_DATA, else $XDG_DATA_HOME/exogpu, else
+ * ~/.local/share/exogpu. Server, node and client commands must agree on it, so only
+ * this file decides. Nothing here touches the disk. Thread: any, as long as nobody
+ * changes the environment. */
 #pragma once
 #include "common/base/status.h"
 

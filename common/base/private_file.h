@@ -1,6 +1,6 @@
-/* Files that hold secrets: keys and tokens. Each is its user's own, of mode 0600 from its first moment on, and replaced
- * as a whole: written beside its place and renamed, so that a reader finds the old one or the new one, never a part.
- * Thread: any; these wait for the disk. */
+/* Files with secrets: keys and tokens. Each file has mode 0600 from the start and is replaced as a whole: written to a
+ * temporary file and renamed. A reader sees the old or the new file, never a part. Thread: any; these functions wait
+ * for the disk. */
 #pragma once
 #include "common/base/buffer.h"
 

@@ -1,4 +1,4 @@
-/* This process and its children, as the system sees them. Thread: any. */
+/* Facts of the operating system about this process and its children. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 

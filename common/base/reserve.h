@@ -1,4 +1,4 @@
-/* How much of a machine's memory is left to everything else on it, whatever asks. */
+/* How much of a machine's memory is left free for all other programs. */
 #pragma once
 #include <stdint.h>
 

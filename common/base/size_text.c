@@ -1,4 +1,4 @@
-/* See size_text.h. Decimals by unit, so that a size says about as much in each. */
+/* See size_text.h. The number of decimals depends on the unit, so that all sizes have a similar precision. */
 #include "common/base/size_text.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Sizes of memory and files, as sentences say them. Pure. Thread: any. */
+/* Formats sizes of memory and files for sentences. Pure. Thread: any. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* The list in status.h, as tables; and the filling of struct error. */
+/* The list in status.h as tables, and the functions that fill a struct error. */
 #include "common/base/status.h"
 
 #include <stdio.h>

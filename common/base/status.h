@@ -1,9 +1,9 @@
-/* The result type of the whole program, and the text that tells a person about a failure.
- *
- * Every fallible function returns enum status; STATUS_OK is 0. One list gives the code, its stable word on the
- * wire (api.md: `reason`), the text used when nothing better is known, and its HTTP and JSON-RPC codes.
- * Where the fault is known, a struct error is filled once, with what went wrong and what to do about it; callers
- * further out pass it on and do not overwrite it. Thread: any; a struct error belongs to its caller. */
+/* The result type of the whole program, and the error text for a person. Every function that can
+ * fail returns enum status; STATUS_OK is 0. One list gives each code, its stable word on the
+ * wire (`reason`), its default text, and its HTTP and JSON-RPC codes. Where an error is
+ * detected, a struct error is filled once: what went wrong and what to do about it. Callers
+ * further out pass it on and do not overwrite it. Thread: any; a struct error belongs to its
+ * caller. */
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>

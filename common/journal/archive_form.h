@@ -1,5 +1,5 @@
-/* What the writer and the reader of archives share: the form that archive.h draws, and its bounds. Not included from
- * elsewhere. */
+/* The binary form of archives (drawn in archive.h) and its limits, shared by the writer and the reader. Only they
+ * include this file. */
 #pragma once
 #include "common/journal/archive.h"
 

@@ -1,11 +1,11 @@
-/* Reading some entries of an archive without those before them.
- *
- * A first pass goes over the heads of all records and keeps where every ARCHIVE_BLOCK-th stands; then a block is one
- * read. Nothing here is believed: lengths and kinds are bounded as they are read, on the first pass and again in the
- * block, and whether an entry is the log's is for the caller to say, who has the hash of its leaf from somewhere else.
- * Memory: 8 bytes for a block, and the largest block that was read, ARCHIVE_BLOCK_BYTES at most. Thread: its owner's;
- * blocks on the disk.
- */
+/* Reads entries from the middle of an archive without reading those before them.
+ * A first pass reads the headers of all records and stores the position of every
+ * ARCHIVE_BLOCK-th; after that, each block is one read. Nothing is trusted:
+ * lengths and kinds are checked in the first pass and again in the block. The
+ * caller must check that an entry belongs to the log, by the hash of its leaf
+ * from another source. Memory: 8 bytes for each block, and the largest block
+ * that was read, at most ARCHIVE_BLOCK_BYTES. Thread: its owner's; blocks on the
+ * disk. */
 #pragma once
 #include "common/journal/archive.h"
 

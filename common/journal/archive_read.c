@@ -1,4 +1,5 @@
-/* See archive.h: reading. One pass: the sum grows while the records go to the verifier, and is compared at the end. */
+/* See archive.h: reading, in one pass. The checksum grows while records go to the verifier, and is compared at the
+ * end. */
 #include "common/base/buffer.h"
 #include "common/journal/archive_form.h"
 

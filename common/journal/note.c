@@ -1,7 +1,7 @@
-/* See note.h.
- *
- * A note is read by a cursor that takes exactly what may stand next and nothing else, so that what is accepted is byte
- * for byte what would have been written. */
+/* See note.h. A cursor parses a note and accepts
+ * exactly what may come next. So an accepted note
+ * is byte for byte what this file would have
+ * written. */
 #include "common/journal/note.h"
 
 #include "common/base/base64.h"

@@ -1,8 +1,8 @@
-/* Pruning: the entries of an archived segment go, and the hashes of their leaves stay, so that the log still verifies.
- *
- * Somebody who can write an archive could do the same unasked. So the log says itself what was pruned: the server
- * adds an entry `audit.prune` before it replaces the archive, and a verifier takes a leaf without its entry for a
- * modification unless such an entry, which is signed with the rest of the log, names it. Pure. Thread: any. */
+/* Pruning removes the entries of an archived segment and keeps the hashes of their leaves, so the
+ * log still verifies. Anyone who can write an archive could do the same. So the log records each
+ * pruning: the server adds an entry `audit.prune` before it replaces the archive. A verifier treats
+ * a leaf without its entry as a modification unless such a signed entry names it. Pure. Thread:
+ * any. */
 #pragma once
 #include "common/journal/entry.h"
 

@@ -1,8 +1,8 @@
-/* See tree.h.
- *
- * OpenSSL's context is made once for each thread and used again, since finding the algorithm costs more than hashing
- * an entry. Hashing can fail only where that first allocation does, and then the program ends: whoever hashes is about
- * to write down what happened, and must not go on without. */
+/* See tree.h. Each thread creates OpenSSL's context once and reuses it,
+ * because finding the algorithm costs more than hashing an entry. Hashing
+ * can fail only if that first allocation fails. Then the program ends: the
+ * caller is about to record what happened and must not continue without a
+ * record. */
 #include "common/journal/tree.h"
 
 #include <openssl/evp.h>

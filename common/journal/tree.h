@@ -1,8 +1,8 @@
-/* The Merkle tree of RFC 6962 (section 2.1): a leaf is SHA-256(0 || bytes), a node SHA-256(1 || left || right).
- *
- * Only what grows is kept in memory: the roots of the complete subtrees that the leaves so far fall into, the largest
- * first. A proof needs inner nodes of the past; whoever keeps them (server/store: those of complete subtrees) gives
- * them by callback. What a proof says is checked without trusting whoever made it. Pure. Thread: any. */
+/* The Merkle tree of RFC 6962 (section 2.1): a leaf is SHA-256(0 || bytes), a node SHA-256(1 ||
+ * left || right). Only the roots of complete subtrees are kept in memory, the largest first. A
+ * proof needs inner nodes of the past; their owner (server/store keeps those of complete
+ * subtrees) supplies them by callback. Proofs are checked without trusting their source. Pure.
+ * Thread: any. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,10 +1,10 @@
-/* See verify.h.
- *
- * The tree grows with what is read, and is compared wherever somebody said what it must be: a signed head, the
- * certificate of the next key, an outsider's memory. Once it is known not to be the log's (`lost`), nothing more is
- * compared with it, so that one change is one finding; a segment that says where the tree stood begins it anew.
- * Signatures that are wrong are looked at again at the end, when all keys are known: one by a key of another range is
- * told from one by nobody. */
+/* See verify.h. The tree grows with the entries that are read. It is compared wherever
+ * its root is known: at a signed head, at the certificate of the next key, at a
+ * remembered head. Once the tree is known to differ from the log's (`lost`), it is not
+ * compared any more, so that one change is one finding; a segment that says where the
+ * tree stood starts it again. Wrong signatures are checked again at the end, when all
+ * keys are known: then a signature by a key of another range differs from one by an
+ * unknown key. */
 #include "common/base/clock.h"
 #include "common/journal/pruning.h"
 #include "common/journal/verify_inside.h"

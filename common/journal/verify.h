@@ -1,9 +1,9 @@
-/* Verifying an audit log: whether what is there is what was written, all of it, and by whose key.
- *
- * Whoever reads it (server/store from the database, archive.h from archives) feeds it in the order of the log: each
- * segment, its entries, its checkpoints. What others remember of the log (a witness' copy of a checkpoint, the last one
- * that a person or a browser saw) is given before, and compared when the tree has that size: that is what finds a log
- * that was cut, replaced by an older copy, or written anew as a whole. Pure; holds one tree, not the log. Thread: its
+/* Verifies an audit log: is it complete and unchanged, and who signed it? The
+ * reader (server/store for the database, archive.h for archives) feeds it in the
+ * order of the log: each segment, its entries, its checkpoints. Heads that others
+ * remember (a witness, a person, a browser) are given before and compared when the
+ * tree has that size. They reveal a log that was cut, replaced by an older copy,
+ * or written again as a whole. Pure; holds one tree, not the log. Thread: its
  * owner's. */
 #pragma once
 #include "common/journal/entry.h"

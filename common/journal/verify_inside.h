@@ -1,4 +1,4 @@
-/* The state of a verifier, which reading (verify.c) and judging (verify_judge.c) share. Not included from elsewhere. */
+/* The state of a verifier, shared by verify.c (reading) and verify_judge.c (judging). Only they include this file. */
 #pragma once
 #include "common/journal/verify.h"
 

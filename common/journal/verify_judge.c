@@ -1,4 +1,4 @@
-/* See verify.h: what is only known at the end, when all of the log was read. */
+/* See verify.h: findings that are known only after the whole log was read. */
 #include "common/journal/verify_inside.h"
 
 #include <inttypes.h>

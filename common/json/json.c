@@ -1,5 +1,5 @@
-/* See json.h. cJSON holds the tree, but text is read and printed here: cJSON's parser takes much that is no JSON and
- * has no bounds, and it prints some integers with an exponent. */
+/* See json.h. cJSON holds the tree, but this file parses and prints: cJSON's parser accepts texts that are not JSON,
+ * has no limits, and prints some integers with an exponent. */
 #include "common/json/json.h"
 
 #include "common/base/limits.h"

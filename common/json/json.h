@@ -1,11 +1,11 @@
-/* JSON as the rest of the program sees it; json.c is the only includer of cJSON.
- *
- * Parsing is strict: UTF-8, one value and nothing behind it, no duplicate keys, no NUL in strings, nesting at most
- * LIMIT_NESTING. Numbers are doubles; integers are exact to 2^53, beyond that they travel as decimal strings, and
- * json_integer reads both. Printing writes an integral number without exponent or fraction.
- * Ownership: a parsed or built tree belongs to the caller and is freed by json_destroy; json_set and json_push take
- * their value. Building never fails half way: once memory is short the result is NULL or misses a member, and
- * json_print of NULL is an error. Thread: one at a time per tree. */
+/* JSON for the rest of the program; only json.c includes cJSON. Parsing is strict: UTF-8, one
+ * value and nothing after it, no duplicate keys, no NUL in strings, nesting at most
+ * LIMIT_NESTING. Numbers are doubles. Integers are exact to 2^53; larger ones travel as decimal
+ * strings, and json_integer reads both. Printing writes integers without exponent or fraction.
+ * Ownership: a parsed or built tree belongs to the caller, who frees it with json_destroy;
+ * json_set and json_push take their value. Building never fails half way: if memory is short, the
+ * result is NULL or lacks a member, and json_print of NULL is an error. Thread: one at a time for
+ * each tree. */
 #pragma once
 #include "common/base/buffer.h"
 

@@ -1,6 +1,6 @@
-/* See schema.h. The schema is walked as it stands, with no compiled form but for each $ref, which would be searched for
- * in the whole document: it has what it names beside it. Recursion is bounded by the value's nesting and by a limit on
- * chains of $ref. Where in the value the check is, is a chain of names and numbers, which is printed when it fails. */
+/* See schema.h. The check walks the schema's JSON directly. Only a $ref is resolved ahead, because finding it needs
+ * the whole document. The value's nesting and a limit on chains of $ref bound the recursion. The position in the value
+ * is a chain of names and numbers, printed when a check fails. */
 #include "common/json/schema.h"
 
 #include <math.h>

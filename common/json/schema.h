@@ -1,8 +1,8 @@
-/* The subset of JSON Schema that the contract is written in, checked against a value.
- *
- * Known keywords: type (one or a list), properties, required, additionalProperties, items, enum, const, minimum,
- * maximum, minLength, maxLength (in code points), minItems, maxItems, anyOf, $ref. The rest are annotations; the lint
- * refuses constraints outside this list. Thread: any; once it is linked, a schema is only read. */
+/* Checks a value against the subset of JSON Schema that the contract uses. Known keywords:
+ * type (one or a list), properties, required, additionalProperties, items, enum, const,
+ * minimum, maximum, minLength, maxLength (in code points), minItems, maxItems, anyOf, $ref.
+ * Others are annotations; the lint refuses other constraints. Thread: any; a linked schema is
+ * only read. */
 #pragma once
 #include "common/json/json.h"
 

@@ -1,5 +1,5 @@
-/* Addresses as they are counted: an IPv4 address, or the /64 that an IPv6 address is in, which is what one customer of
- * a provider is given, or more. Pure. */
+/* Addresses as limits count them: an IPv4 address, or the /64 prefix of an IPv6 address, because a provider gives each
+ * customer a /64 or more. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

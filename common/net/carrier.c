@@ -1,5 +1,6 @@
-/* What a WebSocket's bytes go by: libwebsockets where it dialled, the arrival where it was accepted. The latter's other
- * end is watched here, too: pinged when it was silent for long, given up when it was for longer. Thread: the loop's. */
+/* What carries a WebSocket's bytes: libwebsockets for dialled connections, an arrival for accepted ones. For the
+ * latter, this file also watches the other end: it pings after some silence and closes after a longer one. Thread: the
+ * loop's. */
 #include "common/base/clock.h"
 #include "common/net/conn.h"
 

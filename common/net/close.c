@@ -1,5 +1,5 @@
-/* Control frames and the end of a connection, where it is read here: pings are answered between two fragments, and a
- * close is said, waited for and answered. Where libwebsockets reads, it sees to them itself. Thread: the loop's. */
+/* Control frames and the end of an accepted WebSocket: answers pings between two fragments, and sends, awaits and
+ * answers close frames. For dialled connections libwebsockets does this. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/net/conn.h"
 

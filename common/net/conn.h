@@ -1,7 +1,7 @@
-/* A WebSocket connection as the files that make it up see it: ws.c and upgrade.c open and end it, carrier.c stands
- * between it and what has its socket (libwebsockets where it dialled, else an arrival), send.c has its queue, records.c
- * what TLS makes of it, read.c what comes, close.c control frames and its end, keys.c those of TLS. Not for others.
- * Thread: the loop's. */
+/* A WebSocket connection, as its own files see it: ws.c and upgrade.c open and end it; carrier.c connects it to the
+ * owner of its socket (libwebsockets if dialled, else an arrival); send.c queues; records.c gathers TLS records;
+ * read.c receives; close.c handles control frames and the end; keys.c renews TLS keys. Not for others. Thread: the
+ * loop's. */
 #pragma once
 #include "common/net/frame.h"
 #include "common/net/http/arrival.h"

@@ -1,9 +1,9 @@
-/* Messages to send, shared by reference; see ws.h and frame.h.
- *
- * A large frame is expensive to the system, not to us: fresh memory is mapped page by page at its first use and
- * unmapped at its end, which costs more than copying what is in it. So a few large ones are kept when they are let go,
- * KEEP_BYTES in all, and given out again. Small ones are malloc's.
- * Thread: the loop's, of which a process has one. */
+/* Messages to send, shared by reference; see ws.h and frame.h. A large frame
+ * is expensive for the system: fresh memory is mapped page by page at its
+ * first use and unmapped at its end, which costs more than copying its
+ * content. So a few large frames are kept after use, KEEP_BYTES in all, and
+ * used again. Small ones come from malloc. Thread: the loop's, of which a
+ * process has one. */
 #include "common/net/frame.h"
 
 #include <stdlib.h>

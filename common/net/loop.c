@@ -1,10 +1,10 @@
-/* See loop.h. libwebsockets polls its own sockets; everything else that the program waits for stands in one epoll
- * instance, which is itself a file in that poll: adding and removing a watch then touches nothing of libwebsockets, and
- * a watch may be destroyed in its own callback. Timers are a sorted list behind one of its timers, of which there are
- * few. Watches that have more to do than fits a turn (net_watch_again) stand in lines, of each of which one is served
- * between two polls: however many they are, nobody else waits for more than one of each. Results of other threads wait
- * in a list under a lock; lws_cancel_service, the one call that it allows from other threads, wakes the loop. Thread:
- * the loop's, but for net_loop_post and net_loop_stop. */
+/* See loop.h. libwebsockets polls its own sockets. Everything else is in one epoll instance, which is itself a file in
+ * that poll. So adding and removing a watch does not touch libwebsockets, and a watch may be destroyed in its own
+ * callback. There are few timers, in a sorted list behind one timer of libwebsockets. Watches with more work than fits
+ * a turn (net_watch_again) wait in queues; between two polls, one watch of each queue is served, so nobody waits for
+ * more than one of each. Results of other threads wait in a list under a lock. lws_cancel_service wakes the loop; it
+ * is the only call that libwebsockets allows from other threads. Thread: the loop's, except net_loop_post and
+ * net_loop_stop. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"

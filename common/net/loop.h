@@ -1,8 +1,8 @@
-/* The event loop: one thread that sleeps until a socket, a timer or another thread has something for it.
- *
- * Both the server and the node stand on it. It is libwebsockets' loop with built-in poll; nothing outside common/net
- * sees that library. Everything here is called on the loop's own thread, but for net_loop_post and net_loop_stop.
- * Nothing that runs on it may block: no fsync, no DNS, no long computation. */
+/* The event loop: one thread that sleeps until a socket, a timer or another thread has work. Server
+ * and node both use it. It is libwebsockets' loop with its built-in poll; nothing outside
+ * common/net sees that library. Call everything here on the loop's own thread, except net_loop_post
+ * and net_loop_stop. Nothing that runs on the loop may block: no fsync, no DNS, no long
+ * computation. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,5 +1,5 @@
-/* What the files of common/net share: the loop's inside. Not for others: this shows libwebsockets. Thread: the loop's.
- */
+/* The inside of the loop, for the files of common/net only, because it exposes libwebsockets. Thread: the
+ * loop's. */
 #pragma once
 #include "common/net/ws.h"
 

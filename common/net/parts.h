@@ -1,6 +1,6 @@
-/* Messages with bodies as binary WebSocket frames: the bytes are those of common/wire/message.h, u32 little-endian
- * length of the head, head, body. So a message passes between a stream (stream.h) and a WebSocket as it is, and its
- * body is not copied where it lies in a frame of its own. Thread: the loop's. */
+/* Messages with bodies as binary WebSocket frames, in the form of common/wire/message.h: u32 little-endian length of
+ * the header, header, body. So a message passes unchanged between a stream (stream.h) and a WebSocket, and a body in a
+ * frame of its own is not copied. Thread: the loop's. */
 #pragma once
 #include "common/net/ws.h"
 

@@ -1,12 +1,12 @@
-/* Messages between nodes; see peer.h. How a connection comes about is in peer_open.c.
- *
- * Receiving: what begins a message is decrypted into `stage`, a record at a time, from which total, head and the
- * beginning of the body are taken; what the body still lacks is decrypted straight into its frame. OpenSSL reads no
- * further than the record that it was asked for, so that what the system still has is seen by the loop. A connection
- * reads READ_TURN_BYTES a turn at most, so that a busy one does not starve the others.
- * Sending: at once where nothing waits, the lengths, the head and the beginning of the body as one record. What the
- * socket does not take is a list of pieces; small messages that join it are put together, and so share records.
- * A socket that cannot be written to any more is shut down, and the loop finds its end. Thread: the loop's. */
+/* Messages between nodes; see peer.h. peer_open.c opens connections. Receiving: the beginning of a
+ * message is decrypted into `stage`, one record at a time; total, header and the beginning of the
+ * body are taken from there, and the rest of the body is decrypted directly into its frame. OpenSSL
+ * reads no further than the record that it was asked for, so the loop sees what the system still has.
+ * A connection reads at most READ_TURN_BYTES a turn, so that a busy one does not starve others.
+ * Sending: at once if nothing waits, with lengths, header and the beginning of the body in one
+ * record. What the socket does not take waits in a list; small messages that join it are combined and
+ * share records. A socket that cannot be written to is shut down, and the loop finds its end. Thread:
+ * the loop's. */
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"

@@ -1,5 +1,5 @@
-/* A connection between nodes as the files that make it up see it: peer.c has the messages, peer_open.c how it comes
- * about. Not for others. Thread: the loop's. */
+/* A connection between nodes, as its own files see it: peer.c handles messages, peer_open.c opens connections. Not for
+ * others. Thread: the loop's. */
 #pragma once
 #include "common/net/peer.h"
 #include "common/net/tls/certificate.h"

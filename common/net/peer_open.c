@@ -1,8 +1,8 @@
-/* How connections between nodes come about: whom they trust, listening, dialling, the handshake; see peer.h.
- *
- * One SSL_CTX serves both ends. OpenSSL verifies the chain, in a store that holds the cluster's authority alone, for
- * the purpose of the end that it is of; an end that shows no certificate is refused. There are no tickets and no
- * sessions: every connection shows its certificates. Thread: the loop's. */
+/* Opens connections between nodes: trust, listening, dialling, handshake; see peer.h. One
+ * SSL_CTX serves both ends. OpenSSL verifies the chain against a store with only the cluster's
+ * authority, for the purpose of the end in question. An end without a certificate is refused.
+ * There are no tickets and no sessions: every connection shows its certificates. Thread: the
+ * loop's. */
 #include "common/base/clock.h"
 #include "common/net/conn.h"
 #include "common/net/loop_lws.h"

@@ -1,15 +1,15 @@
-/* What a connection receives.
+/* What a connection receives. This file reads accepted connections after the handshake.
+ * libwebsockets receives for dialled ones, because it may have read beyond the handshake. If the
+ * server is known to be silent until spoken to (net_dial_params.speaks_first), this file reads
+ * here, too (receive.h says why), and libwebsockets only watches for silence, pings and closes.
+ * Either way a message may have the connection's limit, which is small until the peer is
+ * trusted.
  *
- * What a listener has accepted is read here once the handshake is done. What was dialled is received by libwebsockets,
- * as it may have read more than the handshake, unless the server was to be silent until then
- * (net_dial_params.speaks_first): then it is told to leave it alone (receive.h says why), and still watches over the
- * peer's silence, sends its pings and closes. Either way a message is put together up to the connection's limit, which
- * is small until the peer is trusted.
- *
- * Turns. A connection is read and served for READ_TURN_US, to the end of the frame at which that is over; what was read
- * and not taken yet waits in `rest`. Who has more to do than that is busy, and for a while takes his turns in the line
- * of the loop, where one is served between two looks at all the others (net_watch_again). So a client that asks now and
- * then waits for one turn of one busy connection, be there twenty of them. Thread: the loop's. */
+ * Turns. A connection is read and served for READ_TURN_US, to the end of the current frame;
+ * bytes that are read but not processed wait in `rest`. A connection with more work is busy: for
+ * a while it takes its turns in a queue of the loop, from which one is served between two rounds
+ * over all others (net_watch_again). So a client that asks rarely waits for one turn of one busy
+ * connection, even if there are twenty. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/net/conn.h"
 

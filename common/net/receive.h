@@ -1,10 +1,10 @@
-/* The receiving side of a WebSocket, as RFC 6455 has it: frames, masked or not, in pieces as they come.
- *
- * libwebsockets takes the masks off byte by byte, which is two thirds of what a server spends on bulk. So what
- * was accepted, and what dialled and speaks first, is read here: a message that lies whole in what was read is
- * unmasked where it lies, a larger one is received straight into the frame that it will be passed on in.
- * Nothing here knows of sockets: the owner reads, and says what came. What breaks the protocol is told as the code to
- * close with: 1002, or 1009 for a message over `limit`. Thread: its owner's. */
+/* The receiving side of a WebSocket (RFC 6455): frames, masked or not, in pieces as they arrive.
+ * libwebsockets unmasks byte by byte, which is two thirds of a server's cost for bulk data. So
+ * accepted connections, and dialled ones that speak first, are read here. A message that lies
+ * whole in the input is unmasked in place; a larger one is received directly into the frame that
+ * will be passed on. This code knows no sockets: the owner reads and passes the bytes. A protocol
+ * error gives the code to close with: 1002, or 1009 for a message over `limit`. Thread: its
+ * owner's. */
 #pragma once
 #include "common/net/frame.h"
 

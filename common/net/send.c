@@ -1,9 +1,9 @@
-/* What a connection sends: a bounded ring of shared frames.
- *
- * They are written when the socket can take them, large ones in fragments, or at once where nothing waits before them:
- * one system call instead of a turn through the poll. What the socket does not take of a frame goes to what carries the
- * connection (carrier.c), which sends it before anything else: pings and pongs go between fragments
- * (docs/performance.md). Thread: the loop's. */
+/* What a connection sends: a bounded ring of shared frames. They are written
+ * when the socket can take them, large ones in fragments; if nothing waits, they
+ * are written at once, which saves a turn through the poll. The part of a frame
+ * that the socket does not take goes to the carrier (carrier.c), which sends it
+ * first. Pings and pongs go between fragments (docs/performance.md). Thread: the
+ * loop's. */
 #include "common/net/conn.h"
 
 #include <assert.h>

@@ -1,13 +1,13 @@
-/* Messages over a Unix stream socket; see stream.h.
- *
- * Receiving: what begins a message is read into `stage`, 2 KiB, from which total, head and the beginning of the
- * body are taken. What the body still lacks is read straight into its frame, with `stage` behind it in the same system
- * call, so that neither a run of small messages nor the seam between two large ones costs a call of its own. A stream
- * reads READ_TURN_BYTES a turn of the loop at most, so that a busy one does not starve the others.
- * Sending: at once where nothing waits; what the socket does not take is a list of pieces, each of which holds the
- * frame that its bytes lie in. A socket that cannot be written to any more is not the end yet: what the peer said
- * before it went is read first, and then `closed` is called.
- * Thread: the loop's. A stream owns its socket; one that is destroyed in a callback goes when that returns. */
+/* Messages over a Unix stream socket; see stream.h. Receiving: the beginning of a message
+ * is read into `stage` (2 KiB); total, header and the beginning of the body are taken from
+ * there. The rest of the body is read directly into its frame, with `stage` behind it in
+ * the same system call, so that neither many small messages nor the border between two
+ * large ones cost an extra call. A stream reads at most READ_TURN_BYTES a turn, so that a
+ * busy one does not starve others. Sending: at once if nothing waits; otherwise in a list
+ * whose items hold the frames that their bytes lie in. When a socket cannot be written to
+ * any more, the peer's last messages are read first, and then `closed` is called. Thread:
+ * the loop's. A stream owns its socket; one that is destroyed in a callback is freed when
+ * that returns. */
 #include "common/net/stream.h"
 
 #include "common/base/bytes.h"

@@ -1,5 +1,5 @@
-/* The Unix socket that workers dial; see stream.h. Whoever connects must be this user or root: the socket's mode says
- * so too, but not on every file system. Thread: the loop's. Owns its socket and the socket's file. */
+/* The Unix socket that workers dial; see stream.h. A client must be this user or root; the socket's mode also says so,
+ * but not every file system respects it. Thread: the loop's. Owns the socket and its file. */
 #include "common/base/log.h"
 #include "common/net/loop_lws.h"
 #include "common/net/stream.h"

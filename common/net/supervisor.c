@@ -1,4 +1,4 @@
-/* See supervisor.h. A sign of life goes out twice in the time that the manager allows between two. */
+/* See supervisor.h. The watchdog is notified twice as often as the service manager requires. */
 #include "common/net/supervisor.h"
 
 #include "common/base/log.h"

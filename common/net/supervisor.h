@@ -1,9 +1,9 @@
-/* The service manager that started this process, where there is one: it is told when the process is ready, when it
- * stops, and, as often as it asks for, that the event loop still turns.
- *
- * The protocol is systemd's: datagrams of text to the Unix socket that NOTIFY_SOCKET names, the watchdog's limit in
- * WATCHDOG_USEC. Both are taken out of the environment, so that no child speaks for this process. Without them all of
- * this does nothing. Thread: the loop's. */
+/* Talks to the service manager that started this process, if there is one: says when
+ * the process is ready, when it stops, and regularly that the event loop still turns.
+ * The protocol is systemd's: text datagrams to the Unix socket in NOTIFY_SOCKET, with
+ * the watchdog's limit in WATCHDOG_USEC. Both are removed from the environment, so
+ * that no child speaks for this process. Without them nothing is sent. Thread: the
+ * loop's. */
 #pragma once
 #include "common/net/loop.h"
 

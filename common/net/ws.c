@@ -1,6 +1,6 @@
-/* WebSocket connections of both ends, between their handlers and what carries them; see ws.h, and conn.h for what else
- * they are made of. Of one that dialled libwebsockets does the handshake and keeps the socket; every event of it comes
- * here. What was accepted is an arrival's (upgrade.c, socket.c). Thread: the loop's. */
+/* WebSocket connections of both ends, between their handlers and their carriers; see ws.h, and conn.h for their other
+ * files. For dialled ones libwebsockets does the handshake and keeps the socket; its events arrive here. Accepted ones
+ * are arrivals (upgrade.c, socket.c). Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/conn.h"

@@ -1,10 +1,10 @@
-/* WebSocket and HTTP over the loop, for both ends.
- *
- * A listener accepts on an address or a Unix socket and hands HTTP requests and WebSocket messages to its handler. GET
- * and HEAD are answered at once; a POST may be answered later, and in pieces, with a bounded queue for each. A
- * client dials and keeps nothing: reconnecting is its owner's business. Messages arrive whole, bounded by
- * LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES (before login by LIMIT_LOGIN_BYTES); the sender's side is a bounded queue.
- * Thread: the loop's. A struct net_conn is valid until its `closed` callback returns. */
+/* WebSocket and HTTP over the loop, for both ends. A listener accepts on an address or a Unix
+ * socket and passes HTTP requests and WebSocket messages to its handler. GET and HEAD are
+ * answered at once; a POST may be answered later and in pieces, each with a bounded queue. A
+ * client dials and keeps nothing: its owner reconnects. Messages arrive whole, at most
+ * LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES (before login LIMIT_LOGIN_BYTES). Sending uses a
+ * bounded queue. Thread: the loop's. A struct net_conn is valid until its `closed` callback
+ * returns. */
 #pragma once
 #include "common/base/buffer.h"
 #include "common/base/limits.h"

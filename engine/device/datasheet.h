@@ -1,7 +1,7 @@
-/* What makers say that a device can do at best, for the devices that we know: a measured figure stands beside it.
- *
- * Looked up by the device's name as its API tells it. A device that is not in the table is unknown, never estimated.
- * Plain data. Thread: any. */
+/* The best figures in makers' data sheets, for known devices, to compare
+ * measurements with. A device is found by the name that its API reports. A
+ * device that is not in the table is unknown, never estimated. Plain data.
+ * Thread: any. */
 #pragma once
 
 struct datasheet {

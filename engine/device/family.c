@@ -1,6 +1,6 @@
-/* See family.h. The ranges are those that the makers' open drivers and the PCI id list give to each generation; an id
- * outside them is left unnamed. Arm's device id is the GPU_ID register, whose upper four bits are the architecture's
- * major version; Qualcomm's begins with the series. */
+/* See family.h. The ranges come from the makers' open drivers and the PCI id list; an id outside them has no name.
+ * Arm's device id is the GPU_ID register, whose upper four bits are the architecture's major version; Qualcomm's
+ * begins with the series. */
 #include "engine/device/family.h"
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Names of makers and of architecture families, from the numbers that hardware gives.
- *
- * What is not known has no name: NULL, never a guess. Thread: any. */
+/* Names of makers and architecture families, from hardware
+ * ids. An unknown id has no name: NULL, never a guess. Thread:
+ * any. */
 #pragma once
 #include <stdint.h>
 

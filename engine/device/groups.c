@@ -1,5 +1,5 @@
-/* See groups.h. Room is the limit less what is used, where cached files, which can be dropped, do not count as used:
- * the kernel drops those that were read more than once, too (a model that is being loaded), before it runs short. */
+/* See groups.h. Free memory is the limit less what is used. Cached files do not count as used, even those that were
+ * read more than once (a model that is being loaded), because the kernel drops them before it runs short. */
 #include "engine/device/groups.h"
 
 #include "engine/device/host.h"

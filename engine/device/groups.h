@@ -1,7 +1,7 @@
-/* The limits that control groups put on this process: of memory and of processor time, version 2 and 1.
- *
- * The groups are those of /proc/self/cgroup and all above them, as far as they can be seen: inside a container often
- * only its own, at the top. Thread: any. */
+/* The limits of control groups (version 1 and 2) on this process: memory and
+ * processor time. Reads the groups of /proc/self/cgroup and all their parents, as far
+ * as they are visible: in a container often only its own, shown at the top. Thread:
+ * any. */
 #pragma once
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
-/* What this machine says about its processor and memory: /proc, /sys and the kernel's hwcaps.
- *
- * Used by the CPU back end for its one device and by the node for its record. Reads small files, computes nothing.
- * Thread: any. */
+/* The processor and memory of this machine, from /proc, /sys and the
+ * kernel's hwcaps. The CPU back end uses it for its one device, and the
+ * node for its record. Reads small files, computes nothing. Thread:
+ * any. */
 #pragma once
 #include "engine/device/info.h"
 

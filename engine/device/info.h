@@ -1,10 +1,10 @@
-/* What one back end says about one device, and about the libraries that it needs.
- *
- * A worker fills these and sends them as ProbedDevice and Library of schema/node.json; the node reads them back. Both
- * directions stand in info.c, so that the two ends cannot drift apart. Everything is held in place (no pointers), so a
- * device_info can be copied, kept and compared with plain assignment.
- * Absent is "" for texts and -1 for counts; it is null on the wire and never a made-up value.
- * Thread: any; plain data. */
+/* What one back end reports about one device, and about the libraries that it
+ * needs. A worker sends this as ProbedDevice and Library of schema/node.json, and
+ * the node parses it. info.c has both directions, so that the two ends cannot
+ * differ. Everything is in place (no pointers), so a device_info can be copied,
+ * kept and compared by plain assignment. A missing value is "" for texts and -1
+ * for counts; it is null on the wire, never an invented value. Thread: any; plain
+ * data. */
 #pragma once
 #include "common/json/json.h"
 

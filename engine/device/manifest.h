@@ -1,7 +1,7 @@
-/* The driver manifests that the Vulkan loader reads, and what is wrong with them.
- *
- * The loader passes over a driver that it cannot load without a word; a person wants to know. The node also watches
- * these folders, for a driver that is installed while it runs. Thread: any. */
+/* The driver manifests that the Vulkan loader reads, and what is wrong with them. The
+ * loader silently skips a driver that it cannot load, but a person needs to know. The
+ * node also watches these folders, for drivers that are installed while it runs. Thread:
+ * any. */
 #pragma once
 #include "engine/device/info.h"
 

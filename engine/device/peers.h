@@ -1,11 +1,11 @@
-/* How fast this node's devices copy to those of it that their driver calls their peers: what was measured of each
- * direction, and which are to be measured next.
- *
- * A figure is of a direction: the record of the device that is copied from has it, under the hardware key of the other.
- * It holds while the driver and what the device is are unchanged; a person who has the device verified again has it
- * measured again, and until then it stands. Of devices that are no peers nothing is measured: their copies go through
- * the host's memory, which every device shares and where a figure of a quiet machine promises nothing.
- * Thread: the node's loop. */
+/* How fast this node's devices copy to those that their driver calls
+ * peers: the figure of each direction, and which to measure next. The
+ * record of the source device has the figure, under the hardware key of
+ * the target. A figure is valid until the driver or the device changes, or
+ * until a person has the device verified again. Devices that are not peers
+ * are not measured: their copies use host memory, which every device
+ * shares, so a figure of a quiet machine promises nothing. Thread: the
+ * node's loop. */
 #pragma once
 #include "engine/device/table.h"
 

@@ -1,9 +1,9 @@
-/* What a node remembers: who it is, and the devices that it has seen, in DATA/node/registry.json.
- *
- * Devices are known again by their hardware key, so that ids, history and measurements outlive restarts; what was
- * verified before is verified again. Written whole: a temporary file, fsync, rename, fsync of the folder; a crash
- * leaves the old one or the new one. A file that does not parse is set aside, not deleted and not fatal. Thread:
- * reading before the loop runs; writing blocks (fsync), so not on the loop. */
+/* What a node remembers in DATA/node/registry.json: its identity and the devices that it has seen.
+ * Devices are recognised by their hardware key, so ids, history and measurements survive restarts;
+ * verification is repeated. The file is replaced as a whole (temporary file, fsync, rename, fsync of the
+ * folder), so a crash leaves the old one or the new one. A file that does not parse is set aside,
+ * neither deleted nor fatal. Thread: reading before the loop runs; writing blocks (fsync), so not on the
+ * loop. */
 #pragma once
 #include "engine/device/table.h"
 

@@ -1,7 +1,7 @@
-/* A device's record as the server gets it: ReportedDevice of schema/node.json.
- *
- * The API in use speaks for the device; what it does not tell, another may (compute units, memory budget). Where a
- * better API has failed and a lesser one works, support is partial and the reason says which and why. */
+/* A device's record for the server: ReportedDevice of schema/node.json. The API in use
+ * describes the device; another API may add what it lacks (compute units, memory budget). If a
+ * better API has failed and a lesser one works, support is partial and the reason says which
+ * and why. */
 #include "common/base/clock.h"
 #include "engine/device/table.h"
 

@@ -1,7 +1,7 @@
-/* The lowest versions of drivers and loaders, in one table, each with its reason.
- *
- * A version is compared number by number; text around the numbers ("Mesa 22.3.6 (LLVM 15.0.6)") is skipped up to the
- * first digit. Thread: any. */
+/* The lowest versions of drivers and loaders, in one table with reasons.
+ * Versions are compared number by number; text before the first digit and
+ * after the version ("Mesa 22.3.6 (LLVM 15.0.6)") is skipped. Thread:
+ * any. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,9 +1,9 @@
-/* The devices of this node: what every API says about each, merged, with verification and measurements.
- *
- * A record is one piece of hardware; it has a slot for each API that sees it. Workers' findings come in one back end at
- * a time, in any order; a record found before (in the registry, or by another API) is recognised by identity.h's rules
- * and keeps its id. A record is never removed: hardware that is gone is kept with present: false.
- * Thread: the node's loop. The table owns its records; pointers to them stay valid as long as the table. */
+/* The devices of this node: the findings of every API, merged, with verification and measurements. A
+ * record is one piece of hardware with a slot for each API that sees it. Findings arrive one back end at
+ * a time, in any order. A known record (from the registry or another API) is recognised by the rules of
+ * identity.h and keeps its id. Records are never removed: hardware that is gone stays with present:
+ * false. Thread: the node's loop. The table owns its records; pointers to them are valid as long as the
+ * table. */
 #pragma once
 #include "engine/device/identity.h"
 

@@ -1,6 +1,6 @@
-/* The CPU as a device: use, memory, temperature, power, clock and throttling of all its packages together.
- *
- * Thread: the sampler's. */
+/* The CPU as a device: utilisation, memory, temperature, power,
+ * clock and throttling of all its packages together. Thread: the
+ * sampler's. */
 #pragma once
 #include "engine/telemetry/host.h"
 #include "engine/telemetry/sample.h"

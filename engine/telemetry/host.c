@@ -1,8 +1,8 @@
-/* /proc/stat, /proc/meminfo and the memory limits of the control groups above this process: see host.h.
- *
- * A group's limit counts with what is left of it: its use less cached files, which the kernel drops before it runs
- * short; those that were read more than once, too (a model that is being loaded), as engine/device/groups.c has it.
- * Groups nest, and each limit on the way up holds. */
+/* Reads /proc/stat, /proc/meminfo and the memory limits of this process's control groups; see
+ * host.h. The free memory under a group's limit is the limit less its use without cached
+ * files, which the kernel drops first, even those that were read more than once (a model that
+ * is being loaded), as in engine/device/groups.c. Groups nest, and every limit on the way up
+ * applies. */
 #include "engine/telemetry/host.h"
 
 #include "engine/telemetry/sensor.h"

@@ -1,7 +1,7 @@
-/* Processor time and memory of this machine, read once a round for the node and for its CPU device.
- *
- * Memory is what this process can have: the machine's as /proc/meminfo tells, or a control group's limit (version 1 or
- * 2, its own or one above) where that is smaller. Thread: the sampler's. */
+/* Processor time and memory of this machine, read once a round for the node and its CPU
+ * device. Memory is what this process can have: the machine's by /proc/meminfo, or a
+ * smaller limit of a control group (version 1 or 2, its own or a parent's). Thread: the
+ * sampler's. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,9 +1,9 @@
-/* Load, disks, network and battery of this machine: see node.h.
- *
- * Disks are whole ones that hold data: no partitions (their disk counts them), no loop, ram, zram, optical drives, nor
- * device-mapper and RAID (the disks beneath count them). The network is what passes through hardware, so that a packet
- * to a container is not counted again on its bridge; where no interface has hardware (inside a container) it is all but
- * the loopback. A sum that went back, because a disk or interface left, is absent once. Owns its open files. */
+/* Load, disks, network and battery of this machine: see node.h. Disks are whole disks with data:
+ * partitions, loop, ram, zram, optical drives, device-mapper and RAID are left out, because other disks
+ * count them or they hold none. The network is the hardware's traffic, so that a packet to a container is
+ * not counted again on its bridge; without hardware interfaces (in a container) it is everything except
+ * loopback. A total that decreased, because a disk or interface left, gives no reading once. Owns its open
+ * files. */
 #include "engine/telemetry/node.h"
 
 #include "common/base/clock.h"

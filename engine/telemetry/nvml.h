@@ -1,8 +1,8 @@
-/* Readings of one NVIDIA GPU, on a thread of its own.
- *
- * NVML's calls mostly take microseconds, but some block (PCIe traffic 20 ms, a card that falls off its bus for good),
- * so nobody waits for them: a reading is asked for, and when it is there `wake` is called on the GPU's thread and
- * nvml_gpu_take gives it out. Thread: create, request, take and destroy on one thread, the sampler's. */
+/* Readings of one NVIDIA GPU, on its own thread. NVML's calls mostly take microseconds, but some
+ * block (PCIe traffic for 20 ms, a card that falls off its bus for ever), so nobody waits for
+ * them. A reading is requested; when it is there, `wake` is called on the GPU's thread, and
+ * nvml_gpu_take returns it. Thread: create, request, take and destroy on one thread, the
+ * sampler's. */
 #pragma once
 #include "engine/telemetry/sample.h"
 

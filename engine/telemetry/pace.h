@@ -1,9 +1,9 @@
-/* When to read a device again (T1): temperature and power every 0.5 s while it works; everything every 1 s while it
- * works or somebody watches, every 5 s when idle and unwatched; the first time at once, the second after 1 s, so that
- * rates are there soon.
- *
- * Pure: time is given, so a test needs no clock. What falls due within 50 ms is taken in the same round, which keeps
- * the devices of a machine in step and their readings in one message. Thread: its owner's. */
+/* When to read a device again: temperature and power every 0.5 s while it works; everything
+ * every 1 s while it works or somebody watches, and every 5 s when it is idle and unwatched.
+ * The first reading is at once and the second after 1 s, so that rates are soon available.
+ * Pure: the caller gives the time, so tests need no clock. Readings that are due within 50 ms
+ * share a round, which keeps the devices of a machine in step and in one message. Thread: its
+ * owner's. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

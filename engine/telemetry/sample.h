@@ -1,7 +1,7 @@
-/* A device's readings while they are gathered: what is plausible, what follows from them, and their JSON.
- *
- * Sources set readings only through sample_set, which drops what no hardware can mean, so that a garbled sensor is an
- * absent one everywhere. Thread: any, one at a time per sample. */
+/* A device's readings while they are gathered: plausibility checks, derived values, and
+ * JSON. Sources set readings only through sample_set, which drops impossible values, so
+ * a garbled sensor is a missing one everywhere. Thread: any, one at a time for each
+ * sample. */
 #pragma once
 #include "engine/telemetry/pace.h"
 #include "engine/telemetry/telemetry.h"

@@ -1,5 +1,5 @@
-/* Reading kernel files: see sensor.h. Every call is a pread from offset 0, which makes sysfs and /proc write the file
- * anew, so a reading costs one system call and no path walk. */
+/* See sensor.h. Every call is a pread from offset 0, which makes sysfs and /proc write the file again. So a reading
+ * costs one system call and no path walk. */
 #include "engine/telemetry/sensor.h"
 
 #include <dirent.h>

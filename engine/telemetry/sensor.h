@@ -1,8 +1,8 @@
-/* Small text files that the kernel fills with readings (sysfs, hwmon, /proc), kept open and read again from the start.
- *
- * A file that is not there, cannot be read or holds something else than was asked for is simply no reading; nothing
- * here reports an error. A kept file whose device went away says so once through `gone`, so that its owner looks for
- * it again. Thread: its owner's. */
+/* Small text files with readings from the kernel (sysfs, hwmon, /proc), kept open and
+ * read again from the start. A file that is missing, unreadable or of unexpected
+ * content gives no reading; nothing here reports an error. If a kept file's device
+ * has gone, `gone` is set once, so that its owner looks for it again. Thread: its
+ * owner's. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

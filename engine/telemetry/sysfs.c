@@ -1,11 +1,11 @@
-/* AMD (amdgpu) and Intel (i915, xe) GPUs under /sys/bus/pci/devices/ADDRESS: see sysfs.h.
- *
- * A driver's files are recognised by being there, and hwmon's sensors by label, since numbers differ between cards and
- * kernels. The files stay open; they are looked for again when one says that its device went, and when a card comes
- * back. A card that the kernel has put to sleep is left asleep: reading its sensors would wake it.
- *
- * Not read, on purpose: amdgpu's pcie_bw (each read blocks for a second) and per-process use (needs a scan of all
- * of /proc). Owns its open files. */
+/* AMD (amdgpu) and Intel (i915, xe) GPUs under /sys/bus/pci/devices/ADDRESS;
+ * see sysfs.h. A driver is recognised by its files, and hwmon's sensors by
+ * their labels, because numbers differ between cards and kernels. The files
+ * stay open and are looked for again when one reports that its device has gone,
+ * and when a card returns. A sleeping card is not read, because reading would
+ * wake it. Not read on purpose: amdgpu's pcie_bw (each read blocks for a
+ * second) and use by process (needs a scan of all of /proc). Owns its open
+ * files. */
 #include "engine/telemetry/sysfs.h"
 
 #include "engine/telemetry/sensor.h"

@@ -1,10 +1,10 @@
-/* Readings of this machine and its devices.
- *
- * A sampler reads what the hardware tells: NVML for NVIDIA, sysfs and hwmon for AMD and Intel, /proc, hwmon, thermal
- * zones and RAPL for the CPU. A reading that is not there has its valid bit off; it is never 0 in its place.
- * NVML runs on a thread for each GPU, because one of its calls blocks for 20 ms; all else is read on the sampler's own
- * thread, so that nothing blocks the node's loop. Readings are handed over through a callback on the sampler's thread.
- * docs/telemetry.md tells each reading's source, unit, pace and when it is absent. */
+/* Readings of this machine and its devices. A sampler reads NVML for NVIDIA, sysfs and
+ * hwmon for AMD and Intel, and /proc, hwmon, thermal zones and RAPL for the CPU. A missing
+ * reading has its valid bit off; it is never 0. NVML runs on one thread for each GPU,
+ * because one of its calls blocks for 20 ms; everything else is read on the sampler's
+ * thread, so nothing blocks the node's loop. A callback on the sampler's thread receives
+ * the readings. docs/telemetry.md lists each reading's source, unit, pace, and when it is
+ * missing. */
 #pragma once
 #include "common/json/json.h"
 

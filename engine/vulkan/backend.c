@@ -1,7 +1,7 @@
-/* The Vulkan back end: any GPU whose maker has a Vulkan 1.1 driver, and software devices such as llvmpipe.
- *
- * loader.c finds the library, enumerate.c says what devices there are, manifest.c which drivers cannot be loaded;
- * device.h names the files behind an open device. */
+/* The Vulkan back end: any GPU with a Vulkan 1.1 driver, and software devices
+ * such as llvmpipe. loader.c finds the library, enumerate.c lists devices,
+ * manifest.c finds drivers that cannot be loaded; device.h lists the files of an
+ * open device. */
 #include "engine/vulkan/device.h"
 #include "engine/vulkan/enumerate.h"
 #include "engine/vulkan/stage.h"

@@ -1,10 +1,10 @@
-/* The kernels that are built in, on a Vulkan device: shaders from the binary, and how their work is split.
- *
- * Each shader is compiled twice: one takes the addresses of its buffers as constants, so that no size is too large for
- * it; the other, for devices that have none and for processors, which are faster with it, takes descriptors and the
- * places of its elements behind them (shaders/common.glsl). Shaders count in 32 bits: what is larger goes in pieces of
- * at most vulkan_span bytes, which also fits what a descriptor may reach.
- * Pipelines are made when first needed, from the cache (cache.c). */
+/* The built-in kernels on a Vulkan device: shaders from the binary, and how their work is split.
+ * Each shader is compiled twice. One version takes the addresses of its buffers as constants, so
+ * that no size is too large. The other takes descriptors and offsets behind them
+ * (shaders/common.glsl); it is for devices without addresses and for processors, where it is
+ * faster. Shaders count in 32 bits: larger work is split into pieces of at most vulkan_span
+ * bytes, which also fits a descriptor. Pipelines are made when first needed, from the cache
+ * (cache.c). */
 #include "common/base/embedded.h"
 #include "engine/vulkan/device.h"
 

@@ -1,8 +1,8 @@
-/* Compiled kernels on disk, between processes: the driver's pipeline cache in a file (engine/device/cache.h).
- *
- * Drivers check the header of their data and trust the rest, so nothing reaches them that is not whole and of this very
- * device, driver and instruction set. What does not fit is as good as none, and written anew by who may write. Who may
- * write also makes every pipeline that is built in, so that tenants, who may not, find them all. */
+/* Compiled kernels on disk, shared by processes: the driver's pipeline cache in a file
+ * (engine/device/cache.h). Drivers check their data's header and trust the rest. So they only get data that is
+ * complete and of this device, driver and instruction set. Anything else is ignored, and written again by
+ * processes that may write. These also make every built-in pipeline, so that sessions' workers, which may not
+ * write, find them all. */
 #include "engine/device/cache.h"
 
 #include "engine/vulkan/device.h"

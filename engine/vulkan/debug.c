@@ -1,7 +1,7 @@
-/* Vulkan's validation layer, for backend_open.debug: what it says is logged and counted, and tests ask for none.
- *
- * Its messages come on the thread that makes the call which they are about, so plain fields are enough. Where the layer
- * is not installed nothing is checked, and the log says so once. */
+/* Vulkan's validation layer, for backend_open.debug: its messages are logged and counted, and
+ * tests require none. A message arrives on the thread of the call that it is about, so plain
+ * fields are enough. If the layer is not installed, nothing is checked and the log says so
+ * once. */
 #include "common/base/log.h"
 #include "engine/vulkan/loader.h"
 

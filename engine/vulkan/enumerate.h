@@ -1,4 +1,4 @@
-/* What Vulkan tells about each device, as a device_info. Thread: its owner's. */
+/* What Vulkan reports about each device, as a device_info. Thread: its owner's. */
 #pragma once
 #include "engine/vulkan/loader.h"
 

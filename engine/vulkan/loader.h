@@ -1,10 +1,10 @@
-/* The Vulkan loader, found at run time: nothing links against it, and a machine without it still runs.
- *
- * One table names every function that is used, once; a missing one is reported by name, unless it belongs to a feature
- * that not every device has (OPTIONAL: then it is NULL). `struct vulkan` is an instance with its functions;
- * `struct vulkan_device_functions` are those of one device, without the loader's dispatch between.
- * With `debug` the instance has the validation layer, where it is installed, and what it says is counted and logged.
- * Thread: its owner's. */
+/* The Vulkan loader, found at run time: nothing links against it, and a machine without
+ * it still works. One table names every function once. A missing one is reported by
+ * name, unless it belongs to an optional feature (OPTIONAL: then it is NULL). `struct
+ * vulkan` is an instance with its functions; `struct vulkan_device_functions` are those
+ * of one device, without the loader's dispatch. With `debug` the instance uses the
+ * validation layer, if installed, and its messages are counted and logged. Thread: its
+ * owner's. */
 #pragma once
 #define VK_NO_PROTOTYPES
 #include "engine/device/info.h"

@@ -1,12 +1,12 @@
-/* Memory of a Vulkan device: few large blocks of each type of memory, and buffers that lie in them.
- *
- * A driver allows few allocations and takes its time for each (about 20 ms/GiB on an H200), so a block is 64 MiB, and
- * each further one of its type twice as large as the last, up to 256 MiB; a request of more than half a block gets an
- * allocation for itself. An empty block is given back, but for one of each type. When a heap is full, empty blocks are
- * given back and smaller ones are tried, down to what the request needs.
- * What a heap holds is bounded here, by its size and, with VK_EXT_memory_budget, by what the driver says is left:
- * llvmpipe would hand out more than there is. A single allocation above maxMemoryAllocationSize is left to the driver:
- * NVIDIA's says 4 GiB and gives 64. Memory that is imported is a block of its own, and of no heap. */
+/* Memory of a Vulkan device: a few large blocks of each memory type, with buffers inside them. A
+ * driver allows few allocations and is slow at each (about 20 ms/GiB on an H200). So a block has 64
+ * MiB, and each further one of its type twice the last size, up to 256 MiB; a request of more than
+ * half a block gets its own allocation. An empty block is freed, except one of each type. When a heap
+ * is full, empty blocks are freed and smaller ones tried, down to the request's size. We bound each
+ * heap by its size and, with VK_EXT_memory_budget, by the driver's remaining budget, because llvmpipe
+ * would hand out more than there is. A single allocation above maxMemoryAllocationSize is left to the
+ * driver: NVIDIA's says 4 GiB and gives 64. Imported memory is a block of its own and belongs to no
+ * heap. */
 #include "engine/vulkan/device.h"
 
 #include <stdlib.h>

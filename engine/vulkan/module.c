@@ -1,8 +1,8 @@
-/* Users' kernels on a Vulkan device: SPIR-V that spirv.c let through, compiled by the driver, one pipeline a kernel.
- *
- * Buffers are storage buffers of one descriptor set, whole and with robust access where the device has it; constants
- * are pushed. The driver compiles what tenants send, and that may crash it: a worker process is what is lost then.
- * Nothing of a tenant's goes to the pipeline cache. The built-in kernels' module has nothing to it. */
+/* Users' kernels on a Vulkan device: SPIR-V that spirv.c accepted, compiled by the driver, one pipeline for
+ * each kernel. Buffers are storage buffers of one descriptor set, whole and with robust access if the
+ * device has it; constants are pushed. A user's code may crash the driver's compiler; then only a worker
+ * process is lost. No user's code goes into the pipeline cache. The module of the built-in kernels is
+ * empty. */
 #include "engine/vulkan/device.h"
 
 #include <stdlib.h>

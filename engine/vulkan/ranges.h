@@ -1,9 +1,9 @@
-/* Which parts of a run of bytes are free: the arithmetic of the allocator, without any memory behind it.
- *
- * Free ranges lie in one array in order of offset; neighbours are merged, so no two touch. Taking looks for the range
- * that the bytes leave the least of (best fit, the first of equals). Their number is at most one more than that of the
- * parts taken, and room for that is made when a part is taken: giving back cannot fail.
- * Thread: its owner's. */
+/* The free parts of a run of bytes: the allocator's arithmetic, without memory
+ * behind it. Free ranges are one array in order of offset; neighbours are merged, so
+ * no two touch. Taking uses the range that leaves the least (best fit, the first of
+ * equals). There is at most one more free range than there are taken parts, and room
+ * for it is reserved when a part is taken, so freeing cannot fail. Thread: its
+ * owner's. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,10 +1,10 @@
-/* See spirv.h. One pass over the instructions notes where each id of types, constants, variables and functions is
- * defined and how it is decorated; then variables are sorted into buffers and constants, and kernels get their sizes.
- * Some drivers take for granted that functions end, and that kernels are functions: both is checked.
- *
- * A word's position is a number of words from the beginning of the module. Chains of types are followed with a bound on
- * their depth, arrays with a bound on what they add up to. Numbers of SPIR-V (its specification, section 3) stand in
- * one enum and two tables. */
+/* See spirv.h. One pass over the instructions records where each id of types, constants,
+ * variables and functions is defined and how it is decorated. Then variables are sorted
+ * into buffers and constants, and kernels get their sizes. Some drivers assume that
+ * functions end and that kernels are functions, so both are checked. A position counts
+ * words from the beginning of the module. Depth of type chains and total size of arrays are
+ * bounded. SPIR-V's numbers (section 3 of its specification) are in one enum and two
+ * tables. */
 #include "engine/vulkan/spirv.h"
 
 #include "common/base/bytes.h"

@@ -1,13 +1,13 @@
-/* What a SPIR-V module says about itself: kernels, the buffers and constants they take, what it asks of a device.
- *
- * A pure function over bytes from outside: nothing is trusted but the length. What it lets through has well-formed
- * instructions, one kind of resource (storage buffers of set 0, each alone at its binding), one block of push
- * constants of 4- and 8-byte scalars, and asks for nothing that the device was not opened with. It is no full
- * validator: what passes and is still wrong reaches the driver's compiler, in the tenant's own worker process.
- *
- * All kernels of a module take the same: every buffer that the module declares, in rising order of binding, then the
- * push constants' scalars in order.
- * Thread: any; plain data. */
+/* What a SPIR-V module declares: kernels, the buffers and constants they take,
+ * and what it requires of a device. A pure function over hostile bytes: only
+ * the length is trusted. An accepted module has well-formed instructions, one
+ * kind of resource (storage buffers of set 0, each alone at its binding), one
+ * block of push constants with 4- and 8-byte scalars, and requires only what
+ * the device was opened with. It is not a full validator: errors that it does
+ * not find reach the driver's compiler, in the session's own worker. All
+ * kernels of a module take the same arguments: every declared buffer in rising
+ * order of binding, then the push constants' scalars in order. Thread: any;
+ * plain data. */
 #pragma once
 #include "common/base/status.h"
 #include "engine/include/exogpu/types.h"

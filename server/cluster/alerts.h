@@ -1,7 +1,7 @@
-/* Alerts: what somebody should look at. Raised once, cleared once, each a row of state.db and an event.
- *
- * Whoever finds the reason raises the alert with the change that tells it, in one transaction; the event goes out when
- * that is on disk. At most one stands of a kind and subject. Today there is one kind. Thread: the loop's. */
+/* Alerts: things that a person should look at. Each is raised once and cleared once, as a row of state.db and an
+ * event. The code that finds the reason raises the alert in the same transaction as the change; the event
+ * follows the commit. There is at most one alert of a kind and subject. Today there is one kind. Thread: the
+ * loop's. */
 #pragma once
 #include "server/cluster/events.h"
 #include "server/store/store.h"

@@ -1,9 +1,9 @@
-/* The state of the cluster: nodes, their devices, and what is known of them now.
- *
- * One direction: a node reports (or a person asks), the change is worked out here, the store commits it, and only then
- * is it applied to this state and pushed as an event, in the order of the commits. Telemetry does not pass through the
- * store: the newest readings and ten minutes of samples stand in memory, minute averages go to history.db.
- * Thread: the loop's. */
+/* The state of the cluster: nodes, their devices, and their current readings. Changes
+ * flow in one direction: a node reports (or a person asks), the change is worked out
+ * here, the store commits it, and then it is applied to this state and sent as an event,
+ * in the order of the commits. Telemetry bypasses the store: the newest readings and ten
+ * minutes of samples are in memory, minute averages go to history.db. Thread: the
+ * loop's. */
 #pragma once
 #include "common/net/peer.h"
 #include "server/cluster/events.h"

@@ -1,5 +1,5 @@
-/* See discovery.h. Verdicts depend on the cluster too, so all that is heard is judged anew every few seconds, and told
- * when anything but its times is different. */
+/* See discovery.h. Verdicts also depend on the cluster, so everything heard is judged again every few seconds, and
+ * published if anything but its times has changed. */
 #include "server/cluster/discovery.h"
 
 #include "common/base/clock.h"

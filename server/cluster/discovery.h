@@ -1,10 +1,10 @@
-/* Discovery on the networks of this machine: this server is announced there, and whoever announces itself as exogpu is
- * heard, judged and shown, with the reason if it does not belong to this cluster.
- *
- * It listens where other machines can reach this server, so not on loopback: nobody there could join, and a server that
- * is for its own machine alone keeps silent on the network. What is heard is a hint and changes nothing in the cluster:
- * a node comes by itself, and proves who it is. Changes are told on the topic `topology`, together and every few
- * seconds at most. Thread: the loop's. */
+/* Discovery on the networks of this machine: announces this server, and hears, judges
+ * and shows everyone who announces itself as exogpu, with the reason if it does not
+ * belong to this cluster. It runs only if other machines can reach this server, so
+ * not on loopback: nobody there could join. What is heard is a hint and changes
+ * nothing in the cluster: a node connects by itself and proves who it is. Changes are
+ * published on the topic `topology`, together and every few seconds at most. Thread:
+ * the loop's. */
 #pragma once
 #include "server/cluster/cluster.h"
 

@@ -1,5 +1,5 @@
-/* See events.h. The ring is an array of shared frames, oldest first, bounded in number and bytes. Subscribers stand in
- * one dense array, so that a broadcast walks memory in order. */
+/* See events.h. The ring is an array of shared frames, oldest first, bounded in number and bytes. Subscribers are in
+ * one dense array, so that a broadcast reads memory in order. */
 #include "server/cluster/events.h"
 
 #include "common/base/clock.h"

@@ -1,9 +1,9 @@
-/* The event stream: what happened, to everyone who asked for it, in one order.
- *
- * One epoch for each start of the server and one seq for all topics. An event is serialised once, however many receive
- * it. What must not be missed stands in a bounded ring and is replayed to a client that comes back with `since`;
- * telemetry, readings of links (topology, with a key) and log are not kept: for those the newest counts.
- * Thread: the loop's. */
+/* The event stream: what happened, for all subscribers, in one order. There is one epoch
+ * for each start of the server and one seq for all topics. An event is serialised once,
+ * however many receive it. Events that must not be missed stay in a bounded ring and are
+ * replayed to a client that returns with `since`. Telemetry, readings of links
+ * (topology, with a key) and log are not kept: only the newest counts. Thread: the
+ * loop's. */
 #pragma once
 #include "common/net/ws.h"
 #include "common/wire/contract.h"

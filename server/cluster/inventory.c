@@ -1,9 +1,9 @@
-/* Changes of the inventory: nodes that come and go, devices that they report, what a person asks of a device.
- *
- * Each follows the one direction: work out the change, give it to the store, and when it is on disk apply it and push
- * it. A proposal (struct proposal) carries what is to be applied; its node and devices do not go away, even when they
- * are removed (membership.c): shells of them stay. A failed commit changes nothing here: the node reports again when it
- * connects again or sees something new. Thread: the loop's. */
+/* Changes of the inventory: nodes that come and go, devices that they report, and what a person
+ * asks of a device. Each change is worked out, given to the store, and applied and published when
+ * it is on disk. A proposal (struct proposal) carries what is to be applied. Its node and devices
+ * stay valid even if they are removed (membership.c), as empty shells. A failed commit changes
+ * nothing here: the node reports again when it reconnects or sees something new. Thread: the
+ * loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/cluster/state.h"

@@ -1,4 +1,4 @@
-/* See log_lines.h. A ring of LogLine objects, as log.list answers with them, and of each node when its latest came. */
+/* See log_lines.h. A ring of LogLine objects, the form of log.list, and for each node the time of its latest line. */
 #include "server/cluster/log_lines.h"
 
 #include "common/base/clock.h"

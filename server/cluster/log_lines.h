@@ -1,8 +1,8 @@
-/* The log's newest lines: the server's own, and what its nodes warn of, as events of the topic `log` and as a list.
- *
- * What a node says is bounded whatever it does: LIMIT_NODE_LINES_PER_MIN of its lines a minute are taken, those over
- * that are counted in the next one that is, and control characters become '?'. LIMIT_LOG_LINES are kept, the oldest
- * go first. Thread: the loop's. */
+/* The newest log lines, of the server and of warnings from its nodes, as events of the
+ * topic `log` and as a list. A node's lines are bounded: LIMIT_NODE_LINES_PER_MIN a
+ * minute are taken, the next line counts the dropped ones, and control characters
+ * become '?'. LIMIT_LOG_LINES are kept; the oldest are dropped first. Thread: the
+ * loop's. */
 #pragma once
 #include "common/base/log.h"
 #include "common/json/json.h"

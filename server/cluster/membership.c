@@ -1,7 +1,7 @@
-/* Who belongs to the cluster: nodes that are let in, nodes that are removed, and those that still wait.
- *
- * Whether somebody may join, and what proves who it is, is decided elsewhere (server/security, server/api/join.c); the
- * caller's batch holds that, and what is added here is stored with it or not at all. Thread: the loop's. */
+/* The members of the cluster: nodes that were let in, nodes that were removed, and nodes that still wait.
+ * Other code decides who may join and checks the proof (server/security, server/api/join.c). The caller's
+ * batch holds that decision; what is added here is stored in the same batch or not at all. Thread: the
+ * loop's. */
 #include "common/base/clock.h"
 #include "server/cluster/state.h"
 #include "server/cluster/topology.h"

@@ -1,11 +1,11 @@
-/* Devices of one machine that copy to each other directly.
- *
- * Which could, their driver says when they are found. Which do, and how fast, their node measures (PeerSpeed of its
- * devices' records); between two measurements copies show it: one that had to go by way of the host's memory puts that
- * direction among the staged ones, one that goes directly takes it out again, as does the node when it connects anew.
- * The newest of these counts. What copies show is not stored: it is of the processes that copy, not of the hardware.
- *
- * A person is told when the way changes, once, whichever showed it, with what it was and is. Thread: the loop's. */
+/* Devices of one machine that copy to each other directly. The driver says which
+ * pairs could. Their node measures which do, and how fast (PeerSpeed of its
+ * devices' records). Between two measurements, copies show it: one that had to go
+ * through host memory marks its direction as staged; one that goes directly, or a
+ * reconnect of the node, clears the mark. The newest of these counts. What copies
+ * show is not stored, because it depends on processes and not on hardware. Each
+ * change of path is published once, with the speed before and after. Thread: the
+ * loop's. */
 #include "common/base/clock.h"
 #include "server/cluster/state.h"
 

@@ -1,6 +1,6 @@
-/* Whether the devices of the server's own machine have been looked for: its own node says when every back end has
- * answered and every device is verified, or has failed. A driver that hangs, or a node that never comes, holds nobody
- * up for longer than LIMIT_DISCOVERY_MS: what is there by then is what there is. Thread: the loop's. */
+/* Tells whether the devices of the server's own machine have been found: its node says when every back end has
+ * answered and every device is verified or has failed. A hanging driver or a missing node delays this by
+ * LIMIT_DISCOVERY_MS at most; then whatever is there counts. Thread: the loop's. */
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "server/cluster/state.h"

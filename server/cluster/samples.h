@@ -1,7 +1,7 @@
-/* The readings of a device in the last ten minutes, and the average of the current minute.
- *
- * A ring of samples that starts small and grows to ten minutes at two a second. Values are floats, NaN where nothing
- * was reported; the columns are the store's. Thread: the loop's. */
+/* The readings of a device in the last ten minutes, and the average of the current
+ * minute: a ring of samples that grows as needed, up to ten minutes at two a second.
+ * Values are floats, NaN if not reported; the columns are the store's. Thread: the
+ * loop's. */
 #pragma once
 #include "server/store/store.h"
 

@@ -1,4 +1,4 @@
-/* The state itself: loading, finding, and how a node, a device and the whole look to a client. See cluster.h. */
+/* The cluster's state: loading it, finding records, and the JSON of nodes, devices and the snapshot. See cluster.h. */
 #include "server/cluster/state.h"
 
 #include "common/base/clock.h"

@@ -1,5 +1,5 @@
-/* Readings as they come in: the newest kept, samples and minutes counted, the activity of a device judged, and all of
- * it pushed as one event for each report. Thread: the loop's. */
+/* Incoming readings: keeps the newest, adds to samples and minutes, judges the device's activity, and sends one event
+ * for each report. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/cluster/state.h"

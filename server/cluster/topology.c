@@ -1,8 +1,8 @@
-/* See topology.h and topology_inside.h: what is kept of each direction, and what a placement asks.
- *
- * A direction is `heard` once its node has told of it on the connection that it has now; before that, when an end of it
- * is offline, and when its node is silent about it for TOLD_MS, it is stale: shown as it last was, and no way for work.
- * While any direction is heard a tick looks once a second at what is to be judged, pushed and stored. */
+/* See topology.h and topology_inside.h: the readings of each direction, and the questions of a placement. A
+ * direction is `heard` once its node has reported it on the current connection. It is stale before that,
+ * while an end is offline, and while its node does not report it for TOLD_MS: then it is shown with its last
+ * figures and not used for work. While any direction is heard, a tick runs once a second to judge, publish
+ * and store. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/cluster/topology_inside.h"

@@ -1,10 +1,10 @@
-/* The links between nodes, and of each node to the server: as they were last measured, and what is made of it.
- *
- * Nodes tell (node.links) what they measure in their direction. Here each reading is kept, judged against what its
- * class should do, stored (the latest, and minute averages in history.db for 30 days) and pushed. Nodes are told who
- * the others are (node.peers). A link that has become worse than its class, or is so no more, is a change of state: an
- * event of the cluster, once. After a restart the last readings stand there as stale, with their time.
- * Thread: the loop's. */
+/* The links between nodes, and of each node to the server: their latest measurements and what
+ * follows from them. Nodes report (node.links) what they measure in their direction. Each
+ * reading is kept, judged by the link's class, stored (the latest, and minute averages in
+ * history.db for 30 days) and published. Nodes are told about each other (node.peers). A link
+ * that becomes worse than its class, or recovers, is a change of state: one event of the
+ * cluster. After a restart the last readings are stale and show their time. Thread: the
+ * loop's. */
 #pragma once
 #include "server/cluster/cluster.h"
 

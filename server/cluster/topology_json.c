@@ -1,9 +1,9 @@
-/* How links look to a client, and what is pushed of them when.
- *
- * What is pushed is bounded whatever the size of the cluster: one event a second, of at most LIMIT_LINKS_TOLD links.
- * Links that changed state come first, then those whose figures moved by more than NEAR, then the others, each of these
- * every SMALL_MS at most; where there are more than fit they take turns. Readings are not kept for replay: who comes
- * back is told how everything stands (topology_send_all). */
+/* The JSON of links, and when it is published. Publishing is bounded for any size of
+ * cluster: one event a second with at most LIMIT_LINKS_TOLD links. Links that changed
+ * state come first, then those whose figures moved by more than NEAR, then the
+ * others, each at most every SMALL_MS; if there are too many, they take turns.
+ * Readings are not kept for replay: a client that returns gets the whole state
+ * (topology_send_all). */
 #include "common/base/clock.h"
 #include "server/cluster/topology_inside.h"
 

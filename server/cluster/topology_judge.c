@@ -1,12 +1,12 @@
-/* What a link of a class should do, and when it is said to be worse.
- *
- * A reading counts once a second at most. After BAD of them in a row that are worse than the class a link is degraded,
- * after GOOD in a row that are not it is well again; after BAD reports in a row that it is down, that is told too. What
- * was not measured is not judged, nor is what stays in one machine: where that is slow the machine is busy, which other
- * readings show. A way is no better than the worse of its two ends, each of which reads the class of its own interface:
- * a node on a wire that talks to one on Wi-Fi has a Wi-Fi link. What a wire is called is more than what messages on it
- * can have: of its bits a second USABLE are asked for, which a gigabit wire gives (0.94 of it is payload) even where a
- * burst is too short for all. */
+/* Judges a link by its class. One reading a second counts. After BAD readings in a row below
+ * the class's figures a link is degraded, after GOOD readings above them it is well again;
+ * after BAD reports in a row that it is down, that is published too. Links without a
+ * measurement are not judged, nor are those inside one machine: a slow one only means that the
+ * machine is busy, which other readings show. A path is as good as the worse of its two ends,
+ * each of which knows the class of its own interface: a wired node that talks to a node on
+ * Wi-Fi has a Wi-Fi link. A wire's nominal rate includes overhead, so only the share USABLE is
+ * required. A gigabit link reaches that (0.94 of it is payload) even if a burst is too short
+ * for the full rate. */
 #include "common/base/clock.h"
 #include "server/cluster/topology_inside.h"
 

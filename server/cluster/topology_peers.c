@@ -1,10 +1,10 @@
-/* node.peers: every node that takes direct links is told of the others that do, whenever that changes.
- *
- * Changes are gathered for a moment, as nodes come together when a server starts; a list that a node has already on the
- * connection that it has now is not sent again. The first address is the one that the server sees a node at: it is the
- * one that is known to be reached; of the server's own node it is the one that the other has come to itself, and what
- * follows are those that the server listens at. Link-local and loopback addresses mean something on one machine only.
- */
+/* node.peers: tells every node that takes direct links about the others, whenever this list
+ * changes. Changes are gathered for a moment, because nodes arrive together when a server starts; a
+ * node that already has the list on its current connection does not get it again. The first address
+ * is the one at which the server sees a node, because it is known to work. For the server's own
+ * node it is the one at which the other node reached the server, followed by the addresses that the
+ * server listens at. Link-local and loopback addresses are left out: they are valid on one machine
+ * only. */
 #include "common/base/log.h"
 #include "server/cluster/topology_inside.h"
 

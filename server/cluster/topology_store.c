@@ -1,7 +1,7 @@
-/* What of the links is on disk: how each direction was measured last (state.db), and minute averages (history.db).
- *
- * A reading is worth no transaction. What is new is stored together, every half minute and at the end; a minute's
- * averages go when the minute is over. Thread: the loop's. */
+/* Links on disk: the latest measurement of each direction (state.db) and minute averages
+ * (history.db). New readings are stored together, every half minute and at the end, because one
+ * reading is not worth a transaction; a minute's averages are stored when the minute is over. Thread:
+ * the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/cluster/topology_inside.h"

@@ -1,8 +1,8 @@
-/* The cluster as one machine: what it has, how far apart it is, and which way limits it most.
- *
- * Of online nodes and what of their devices can be used. Devices that share a pool of memory count it once. A way
- * limits the more the longer HOP_BYTES take over it: about what a batch of activations has, so that both its delay and
- * its rate count. */
+/* The cluster as one machine: what it has, how large its distances are, and which
+ * path limits it most. Counts online nodes and their usable devices; devices that
+ * share a pool of memory count it once. A path limits more the longer HOP_BYTES
+ * take on it. That is the size of a batch of activations, so delay and rate both
+ * count. */
 #include "server/cluster/topology_inside.h"
 
 #include <stdio.h>

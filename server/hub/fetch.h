@@ -1,10 +1,10 @@
-/* The thread that fetches: downloads of model files, and searches at hubs.
- *
- * A download finds out what it is to fetch (of a repository a file is picked, of Ollama's manifest the model's layer),
- * asks for what the authors recommend of drawing tokens,
- * takes the file over several connections at once into FILE.part, goes on after whatever breaks, and ends when every
- * byte is there; hashing and looking into it is reading.h's. What is there survives a stop and a kill.
- * Thread: the loop's for every function here; the callbacks come there too. */
+/* The thread that fetches: downloads of model files, and searches at hubs. A download
+ * finds its file (it picks one of a repository, or the model's layer of Ollama's
+ * manifest), asks for the authors' sampling defaults, and fetches the file over
+ * several connections into FILE.part. It continues after any interruption and ends
+ * when every byte is there; reading.h hashes and inspects the file. Partial downloads
+ * survive a stop and a kill. Thread: the loop's, for every function and callback
+ * here. */
 #pragma once
 #include "server/hub/models_fit.h"
 #include "server/hub/outbox.h"

@@ -1,6 +1,6 @@
-/* See fetch_inside.h: how tokens of a model should be drawn, as its authors say beside its file: generation_config.json
- * of a repository of Hugging Face, the layer of parameters of one of Ollama's. Asked for while the file is fetched;
- * that there is none, or nothing that can be read, is no fault of the model. */
+/* See fetch_inside.h: the sampling defaults that a model's authors publish beside its file, in generation_config.json
+ * (Hugging Face) or in the parameters layer (Ollama). They are requested during the download. If there are none, or
+ * they cannot be read, the model is still good. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/hub/fetch_inside.h"

@@ -1,4 +1,4 @@
-/* See fetch_inside.h: from a source to the URL of a file, by asking the hub what there is. */
+/* See fetch_inside.h: turns a source into the URL of a file, by asking the hub. */
 #include "server/hub/fetch_inside.h"
 #include "server/hub/hub.h"
 

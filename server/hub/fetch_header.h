@@ -1,5 +1,5 @@
-/* Reads the headers of a file server's answer, bounded whatever comes, and checks the address that it names.
- * Pure. Thread: any. */
+/* Parses the headers of a file server's answer, with bounds, and checks the address that a redirect names. Pure.
+ * Thread: any. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,9 +1,9 @@
-/* See fetch_inside.h: one download, from its URL to its last byte.
- *
- * The first answer says what the file is: its length, its ETag or SHA-256, and whether the server gives ranges. Then
- * every idle connection takes the first range that is neither there nor on its way. What breaks is asked for again
- * after a while that doubles; what says that the file is another one by now starts it anew. As soon as the header is
- * there it is looked into: a model that is not computed here is not fetched to its end. */
+/* See fetch_inside.h: one download, from its URL to its last byte. The first answer describes the
+ * file: its length, its ETag or SHA-256, and whether the server supports ranges. Then every idle
+ * connection takes the first range that is neither there nor in flight. Failed ranges are requested
+ * again after a delay that doubles. If the server shows that the file has changed, the download starts
+ * again. The file is inspected as soon as its header is there: an unsupported model is not fetched to
+ * its end. */
 #include "common/base/clock.h"
 #include "server/hub/fetch_inside.h"
 #include "server/library/reading.h"

@@ -1,8 +1,8 @@
-/* A file that is being downloaded: FILE.part with its full length, and FILE.journal, which says what of it is there.
- *
- * The journal is written beside its place and renamed, after the bytes that it speaks of are on disk: what it says
- * holds after a kill and after a power cut. It names what the file is (length, SHA-256 or ETag), and what is there of
- * another one is not gone on with. Thread: the fetcher's. */
+/* A partial download: FILE.part with its full length, and FILE.journal, which lists the ranges
+ * that are there. The journal is written to a temporary file and renamed, after the bytes that it
+ * lists are on disk, so it is right after a kill and after a power cut. It identifies the file
+ * (length, SHA-256 or ETag); a download of another file does not continue from it. Thread: the
+ * fetcher's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/base/status.h"

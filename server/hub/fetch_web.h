@@ -1,11 +1,11 @@
-/* HTTP requests by libcurl, many at a time.
- *
- * A question is a GET. Redirects are followed here, one by one, so that each step is looked at: at most
- * LIMIT_FETCH_REDIRECTS; never from https to http; an access token goes to the origin that it was given for and to no
- * other; and an address that a redirect led to must be public, unless it is a host that the operator named or that the
- * question itself went to. The address is looked at when the connection is made, so a name that resolves to another one
- * meanwhile changes nothing; where a proxy is set in the environment, the proxy sees to that.
- * Thread: the fetcher's. Owns the connections. */
+/* HTTP requests by libcurl, many at a time. A request is a GET. Redirects are
+ * followed here one by one, so that each step is checked: at most
+ * LIMIT_FETCH_REDIRECTS; never from https to http; an access token goes only to the
+ * origin that it was given for; the address of a redirect must be public, unless the
+ * operator named its host or the request itself went to it. The address is checked
+ * when the connection is made, so a name that later resolves to another address gains
+ * nothing. If the environment sets a proxy, the proxy must check addresses. Thread:
+ * the fetcher's. Owns the connections. */
 #pragma once
 #include "server/hub/fetch_header.h"
 

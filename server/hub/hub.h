@@ -1,7 +1,7 @@
-/* Hubs: makes the questions for Hugging Face and Ollama, and reads their answers about models.
- *
- * Answers are hostile until they are read: every list is bounded, every name goes through source.h. Pure. Thread: any.
- */
+/* Hubs: builds the requests for Hugging Face and Ollama, and
+ * parses their answers about models. Answers are hostile input:
+ * every list is bounded, every name goes through source.h. Pure.
+ * Thread: any. */
 #pragma once
 #include "common/json/json.h"
 #include "server/hub/models_fit.h"

@@ -1,5 +1,5 @@
-/* How large a model may be that goes somewhere now, before anything is known of it but its size: what the placement
- * (placement.h) would find free, on one device and on all of them. Pure. Thread: any. */
+/* How large a model may be to fit somewhere now, if only its size is known: what a placement (placement.h) would find
+ * free, on one device and on all together. Pure. Thread: any. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* The outbox carries results from the threads of this folder to the loop.
- *
- * One list under one lock, and an eventfd that the loop watches: nothing is lost, however long the loop takes, and what
- * was not delivered when the outbox goes is freed. Each item is embedded in its owner, whose `deliver` frees it. */
+/* The outbox carries results from the threads of this folder to the loop: one list under one lock, and an
+ * eventfd that the loop watches. Nothing is lost, however long the loop takes; results that were not
+ * delivered when the outbox is destroyed are freed. Each item is embedded in its owner, whose `deliver` frees
+ * it. */
 #pragma once
 #include "common/net/loop.h"
 

@@ -1,11 +1,11 @@
-/* How tokens are drawn where a request does not say: the request's word, then the instance's, then that of the model's
- * authors, then one default.
- *
- * Authors say it in the model file (general.sampling.*, as llama.cpp's converter writes it), in generation_config.json
- * beside it or in its repository (as Hugging Face has it; its max_new_tokens and do_sample are not read), or in the
- * parameters of Ollama's library (whose repeat_penalty is repetition_penalty; its stop texts are not read). What lies
- * outside the range that a request may ask for counts as not said. Everything here is pure but for sampling_add_beside.
- * Thread: any. */
+/* Sampling defaults: a parameter comes from the request, else from the instance, else
+ * from the model's authors, else it has one fixed default. Authors give it in the model
+ * file (general.sampling.*, as llama.cpp's converter writes it), in
+ * generation_config.json beside it or in its repository (Hugging Face; max_new_tokens
+ * and do_sample are not read), or in the parameters of Ollama's library (repeat_penalty
+ * is repetition_penalty; stop texts are not read). A value outside the range of a
+ * request counts as missing. Everything here is pure except sampling_add_beside. Thread:
+ * any. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/model/gguf.h"

@@ -1,5 +1,5 @@
-/* See search.h. Both hubs are asked for names; then each of the first few for its files, all at the same time and all
- * within LIMIT_SEARCH_MS. A hub that does not answer costs only its own results. */
+/* See search.h. Both hubs are asked for names, then for the files of each of the first few, all at the same time and
+ * all within LIMIT_SEARCH_MS. If a hub does not answer, only its own results are missing. */
 #include "server/hub/search.h"
 
 #include "common/base/clock.h"

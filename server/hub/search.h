@@ -1,4 +1,4 @@
-/* Searches of both hubs at once. Thread: the loop's, but for searches_drop. */
+/* Searches both hubs at once. Thread: the loop's, except searches_drop. */
 #pragma once
 #include "common/json/json.h"
 #include "server/hub/fetch.h"

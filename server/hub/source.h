@@ -1,7 +1,7 @@
-/* Where a model comes from, as people write it: a path, a URL, hf:owner/repo/file.gguf, hf:owner/repo, ollama:name:tag.
- *
- * Reading one decides what is asked of whom later, so it is strict: names have the letters that the hubs allow, paths
- * of files have no empty or dotted part, a URL has no user in it. Pure. Thread: any. */
+/* Where a model comes from, as people write it: a path, a URL, hf:owner/repo/file.gguf,
+ * hf:owner/repo, ollama:name:tag. The source decides which server is asked for what, so parsing is
+ * strict: names use the hubs' letters, paths have no empty or dotted part, a URL has no user in it.
+ * Pure. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 

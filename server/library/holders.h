@@ -1,6 +1,6 @@
-/* Which node has had which ranges of which model: what it was asked to fetch, and answered that it has. So another node
- * that needs them can be told whom to ask. It need not be true any more, as whoever asks finds out. The latest
- * LIMIT_MODEL_HOLDERS are kept, in memory. Thread: the loop's. */
+/* Which nodes have which ranges of which model: those that a node was asked to fetch and reported as present. Another
+ * node that needs them is told whom to ask. The record may be outdated, which the asking node then finds out. The
+ * latest LIMIT_MODEL_HOLDERS are kept, in memory. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 

@@ -1,6 +1,6 @@
-/* See merge.h. Of a piece its tensors are kept by name, size, type and place; of the first its metadata as they lie in
- * the file, but for the keys split.*. Data goes from file to file by the system (copy_file_range), where it can without
- * being copied at all. */
+/* See merge.h. Of each file, the tensors' names, sizes, types and places are kept; of the first also its metadata as
+ * bytes, without the keys split.*. The system copies data from file to file (copy_file_range), where possible without
+ * moving bytes. */
 #include "server/library/merge.h"
 
 #include "common/base/buffer.h"

@@ -1,8 +1,8 @@
-/* One model file of the pieces of a split one (`-00001-of-00003.gguf`, as llama.cpp's gguf-split writes them): the
- * first piece has the metadata, each some of the tensors, with keys that say which piece of how many it is.
- *
- * Pieces are looked into one after the other, then written as one file: the metadata without those keys, all tensors in
- * the order of the pieces. What was not split before comes out byte by byte as it was. Thread: any that may wait for
+/* Joins the files of a split model (`-00001-of-00003.gguf`, as llama.cpp's gguf-split
+ * writes them) into one. The first file has the metadata, each has some of the tensors,
+ * and keys give its number and their count. The files are inspected one after the other,
+ * then written as one file: the metadata without these keys, and all tensors in the order
+ * of the files. The result is byte by byte what was split. Thread: any that may wait for
  * the disk. */
 #pragma once
 #include "engine/model/gguf.h"

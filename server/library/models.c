@@ -1,5 +1,5 @@
-/* See models.h and models_inside.h. A record that is being added for the first time is in the list from the start, so
- * that its name and source are taken, and is seen by others once it is on disk. */
+/* See models.h and models_inside.h. A new record is in the list from the start, so that its name and source are taken;
+ * others see it once it is on disk. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/paths.h"

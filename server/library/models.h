@@ -1,10 +1,10 @@
-/* The models that this cluster knows: files, where they come from, and what is in them.
- *
- * A model is a row of state.db and a file: one that was given by its path stays where it is, one that was fetched lies
- * in DATA/models/ID.gguf. Fetching, hashing and reading of files happen on the fetcher's threads; what they find comes
- * back to the loop. A download that a stop of the server cut off goes on at the next start. Every change is committed
- * with its audit entry before it is told, and then published on the topic placement. Thread: the loop's. Owns the
- * records; a pointer to one is good until its removal, which a hold puts off. */
+/* The models that this cluster knows: files, their sources, and their content. A model is a
+ * row of state.db and a file. A file that was added by its path stays where it is; a fetched
+ * one is DATA/models/ID.gguf. The fetcher's threads fetch, hash and read files and send
+ * results to the loop. A download that a stop of the server interrupted continues at the next
+ * start. Every change is committed with its audit entry, then published on the topic
+ * placement. Thread: the loop's. Owns the records; a pointer to one is valid until its
+ * removal, which a hold delays. */
 #pragma once
 #include "engine/model/model.h"
 #include "server/cluster/cluster.h"

@@ -1,6 +1,6 @@
-/* See reading.h. A file is read, never mapped: one that is cut short meanwhile, or a disk that fails, is an error of
- * read() and no signal that ends the server. Only the header is held in memory, at the beginning of a reserved range as
- * long as the file, so that what looks into it finds every offset inside. */
+/* See reading.h. A file is read, never mapped: if it becomes shorter meanwhile or the disk fails, read() returns an
+ * error and no signal ends the server. Only the header is in memory, at the beginning of a reserved range as long as
+ * the file, so that every offset is inside the range. */
 #include "server/library/reading.h"
 
 #include "common/base/clock.h"

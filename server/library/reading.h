@@ -1,7 +1,7 @@
-/* The thread that reads model files: it hashes what was downloaded, looks into it, and puts it in its place.
- *
- * One file after the other, in the order of asking. Requests come from the loop; answers and progress go back to it by
- * the outbox. Thread: the loop's, for every function here. */
+/* The thread that reads model files: it hashes a downloaded file, inspects it, and moves it
+ * to its place, one file after the other in the order of requests. Requests come from the
+ * loop; answers and progress return by the outbox. Thread: the loop's, for every function
+ * here. */
 #pragma once
 #include "engine/model/model.h"
 #include "server/hub/outbox.h"

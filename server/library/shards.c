@@ -1,5 +1,5 @@
-/* See shards.h. Files and pieces belong to the loop; a piece, or the opening of a file, is lent to a thread from the
- * moment it stands in the line until the outbox delivers it, and an open file lives as long as anything of it does. */
+/* See shards.h. Files and pieces belong to the loop. A piece, or the opening of a file, is lent to a thread from the
+ * moment it is queued until the outbox delivers it. An open file lives as long as one of its pieces. */
 #include "server/library/shards.h"
 
 #include "common/base/limits.h"

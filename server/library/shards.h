@@ -1,12 +1,12 @@
-/* The bytes of model files that nodes elsewhere need: which they are for each part of an instance, and reading them.
- *
- * A part needs the file's beginning, up to the tensors, and of these its layers' and, if it is the first or the last,
- * the token embedding, or the output norm and matrix. A node fetches them by ranges (model.fetch; model.read on a
- * connection of subprotocol exogpu.model.v1, which is shards_link.c): only of files that are open here, under a key
- * that the node was given with its model.fetch, and never past the file's end. Each answer carries the SHA-256 of its
- * bytes, or is that alone, where another node gives the bytes. A file that changes while it is open is told as such,
- * and nothing of it is handed out any more. Opening, reading and hashing are done by LIMIT_SHARD_THREADS threads.
- * Thread: the loop's, but for these. */
+/* The byte ranges of model files for other nodes: which ones each shard of an instance needs, and
+ * reading them. A shard needs the file's beginning up to the tensors, the tensors of its layers,
+ * and, if it is first or last, the token embedding or the output norm and matrix. A node fetches
+ * ranges (model.fetch; model.read on a connection of subprotocol exogpu.model.v1, see
+ * shards_link.c) only of files that are open here, with the key of its model.fetch, and never
+ * beyond the file's end. Each answer carries the SHA-256 of its bytes, or only that if another
+ * node supplies the bytes. If a file changes while it is open, that is reported and nothing more
+ * of it is served. LIMIT_SHARD_THREADS threads open, read and hash. Thread: the loop's, except
+ * these. */
 #pragma once
 #include "common/net/ws.h"
 #include "common/wire/contract.h"

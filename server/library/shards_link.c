@@ -1,7 +1,7 @@
-/* The connection on which a node reads model files: model.read, and nothing else. See shards.h.
- *
- * A few pieces are read at once; while as many are under way, or what was read waits for the node to take it, the
- * connection is not read. */
+/* The connection on which a node reads model files: it serves model.read only.
+ * See shards.h. A few pieces are read at once. While that many are in flight, or
+ * the node does not take what was read, the connection is not read
+ * (back-pressure). */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/net/parts.h"

@@ -1,10 +1,10 @@
-/* See audit.h.
- *
- * What is counted stands in groups, one for each actor, session and address, in a table by the session (by the address
- * where there is none); a group has at most GROUP_TALLIES different things and then one that stands for the others, so
- * that nobody's inventiveness fills the table or the log. Every LIMIT_TALLY_MS all groups are taken out and written, a
- * few hundred entries to a transaction; what could not be written goes back into the table and is written later, with
- * what came meanwhile. A time is when the first of them was counted. */
+/* See audit.h. Counted events are in groups, one for each actor, session and address,
+ * in a table by session (or by address without one). A group has at most GROUP_TALLIES
+ * different events and then one for all others, so that nobody can fill the table or
+ * the log with variety. Every LIMIT_TALLY_MS all groups are written, a few hundred
+ * entries in a transaction. What could not be written returns to the table and is
+ * written later, with newer counts. An entry's time is that of the first event it
+ * counts. */
 #include "server/security/audit.h"
 
 #include "common/base/limits.h"

@@ -1,7 +1,7 @@
-/* Every action that the audit log tells of: its name, when its entry is on disk, what it tells. One table, from which
- * docs/audit.md's is made (tests/server/security/test_audit_actions.c holds them together), and against which every
- * entry is held: one that is not in it, or that is written later than it promises, ends a debug build, and is told once
- * by the log of a release build, which writes it nevertheless. Thread: any. */
+/* Every action of the audit log: its name, when its entry is on disk, and what it describes. The table of
+ * docs/audit.md is made from this one (tests/server/security/test_audit_actions.c compares them), and every entry is
+ * checked against it. An entry that is missing here, or is written later than promised, ends a debug build; a release
+ * build logs that once and writes the entry. Thread: any. */
 #pragma once
 #include "common/base/buffer.h"
 #include "common/base/status.h"

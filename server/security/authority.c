@@ -1,5 +1,5 @@
-/* See authority.h. The certificates of nodes stand in memory, so that each connection costs a look through them and no
- * query, and one that was revoked is refused at once. They are known by the SHA-256 of the whole certificate. */
+/* See authority.h. The certificates of nodes are in memory, so a connection needs no query, and a revoked one is
+ * refused at once. They are found by the SHA-256 of the whole certificate. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/security/authority_inside.h"

@@ -1,9 +1,9 @@
-/* The authority's own pair and the server's, in DATA/tls.
- *
- * The authority's is made once and must not be lost: every node trusts it and nothing else, so a half of it that is
- * missing or damaged ends the start with advice instead of a new one. Its key is written before its certificate: a key
- * alone is what a start leaves that was cut short, and nobody has met it yet. The server's pair stands on nothing but
- * the authority and is made anew whenever it does not fit. An entry in the audit log comes before each is used. */
+/* The authority's own pair and the server's, in DATA/tls. The authority's is made once and must not
+ * be lost, because every node trusts it alone: if half of it is missing or damaged, the start fails
+ * with advice instead of making a new one. Its key is written before its certificate, so a start that
+ * is interrupted leaves a key that nobody has met yet. The server's pair depends only on the
+ * authority and is made again whenever it does not fit. Each pair has an audit entry before it is
+ * used. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/paths.h"

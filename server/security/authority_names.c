@@ -1,6 +1,6 @@
-/* What this machine is called: its host name, with .local as multicast DNS has it, the addresses of its interfaces, and
- * what the operator says. Link-local IPv6 addresses are left out: they mean nothing without an interface's name, which
- * a certificate cannot hold. Thread: the loop's. */
+/* The names of this machine: its host name, also with .local for multicast DNS, the addresses of its interfaces, and
+ * those that the operator adds. Link-local IPv6 addresses are left out: they need an interface's name, which a
+ * certificate cannot hold. Thread: the loop's. */
 #include "server/security/authority_inside.h"
 
 #include <arpa/inet.h>

@@ -1,8 +1,8 @@
-/* The operator's own certificate: --tls-cert and --tls-key.
- *
- * At start a pair that cannot be used is an error. Later the files are looked at every few seconds; when one has
- * changed and then stayed the same for a look (they are replaced one after the other), the pair is read. One that
- * cannot be used is logged, and the one before stays. Connections that are open keep what they began with. */
+/* The operator's own certificate: --tls-cert and --tls-key. At the start an unusable pair
+ * is an error. Later the files are checked every few seconds. The pair is read once a
+ * change is followed by a check without change, because the files are replaced one after
+ * the other. An unusable pair is logged and the old one stays. Open connections keep what
+ * they began with. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/security/authority_inside.h"

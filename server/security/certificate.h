@@ -1,7 +1,7 @@
-/* Certificates and keys: made, signed, read and described.
- *
- * Everything that is made here is EC P-256 with SHA-256, of X.509 version 3. What is read comes from files of the
- * operator's or from nodes, and is bounded by its caller. No files, no state; OpenSSL's queue of errors is left empty.
+/* Certificates and keys: made, signed, parsed and described.
+ * Everything made here is EC P-256 with SHA-256 and X.509 version 3.
+ * Input comes from the operator's files or from nodes, and its caller
+ * bounds it. No files, no state; OpenSSL's error queue is left empty.
  * Thread: any. */
 #pragma once
 #include "common/base/buffer.h"

@@ -1,10 +1,10 @@
-/* Nodes that ask to join without a ticket: who waits for a person, and the meeting that gives both sides six digits.
- *
- * A request is one connection's; it ends with it, with a decision, or after LIMIT_JOIN_MS. The meeting is that of
- * common/net/tls/pairing.h, of which this is the server's side: the nonce must open the commitment at its first try, or
- * the request has ended. How many may wait, together and from one address, and how many may ask in LIMIT_JOIN_MS is
- * bounded: each new request is one chance in a million for somebody who stands between, so that he gets few.
- * Pure: no socket, no disk; the time is the caller's. Thread: the loop's. */
+/* Nodes that ask to join without a ticket: those that wait for a person, and the exchange that gives
+ * both sides six digits. A request belongs to one connection. It ends with it, with a decision, or after
+ * LIMIT_JOIN_MS. This is the server's side of common/net/tls/pairing.h: the nonce must match the
+ * commitment at the first try, or the request ends. The number of waiting nodes (in all and of one
+ * address) and of requests in LIMIT_JOIN_MS is bounded, because each request gives an attacker in
+ * between one chance in a million. Pure: no socket, no disk; the caller gives the time. Thread: the
+ * loop's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/json/json.h"

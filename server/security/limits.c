@@ -1,5 +1,5 @@
-/* See limits.h. Addresses stand in a table of fixed size, by a hash that nobody outside can foresee. One without
- * connections is kept for what it did until its place is needed. */
+/* See limits.h. Addresses are in a table of fixed size, by a hash that nobody outside can foresee. An address without
+ * connections is remembered until its place is needed. */
 #include "server/security/limits.h"
 
 #include "common/base/clock.h"

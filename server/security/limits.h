@@ -1,9 +1,9 @@
-/* Limits that the operator may set, and the addresses that connections come from.
- *
- * common/base/limits.h has every bound; those in LIMIT_CONFIGURABLE_LIST can be set with `serve --limit name=value`. An
- * address is an IPv4 address or an IPv6 /64. A failed log-in makes that address wait longer for the answer to its next
- * failed ones (delay, never a ban, and a good token never waits: a shared address must not lock its others out).
- * Thread: the loop's. */
+/* Limits that the operator may set, and the addresses of connections.
+ * common/base/limits.h has every limit; those in LIMIT_CONFIGURABLE_LIST can be set with
+ * `serve --limit name=value`. An address is an IPv4 address or an IPv6 /64. A failed
+ * login delays the answers to that address's next failed ones. It never bans, and a valid
+ * token never waits, because a shared address must not lock others out. Thread: the
+ * loop's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/json/json.h"

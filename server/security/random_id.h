@@ -1,4 +1,4 @@
-/* Names that nobody can guess or has used before. Thread: any. */
+/* Random names that nobody can guess and that were never used before. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 

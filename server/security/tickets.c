@@ -1,5 +1,5 @@
-/* See tickets.h. A ticket is entered in memory once it is on disk; a use is counted in memory first, so that two nodes
- * that come at once cannot both take the last one, and given back if its batch fails. */
+/* See tickets.h. A ticket is added to memory once it is on disk. A use is counted in memory first, so that two nodes
+ * cannot both take the last one, and returned if its batch fails. */
 #include "server/security/tickets.h"
 
 #include "common/base/limits.h"

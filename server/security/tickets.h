@@ -1,8 +1,8 @@
-/* Tickets: how a node that nobody has met is let in without asking a person.
- *
- * A ticket's text is exojoin_<id 10>_<secret 43>_<authority 43>_<crc32 6>, base62: who holds it may join, and knows by
- * the SHA-256 of the cluster's authority which server to trust. It has a number of uses and an end (an hour unless
- * said, 30 days at most); only a hash of the secret is kept. Thread: the loop's. */
+/* Tickets let an unknown node join without asking a person. Their text is exojoin_<id
+ * 10>_<secret 43>_<authority 43>_<crc32 6> in base62. Its holder may join, and recognises the
+ * right server by the SHA-256 of the cluster's authority. A ticket has a number of uses and an
+ * expiry (an hour by default, 30 days at most). Only a hash of the secret is stored. Thread: the
+ * loop's. */
 #pragma once
 #include "server/security/audit.h"
 

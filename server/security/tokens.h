@@ -1,9 +1,9 @@
-/* Tokens: who may do what.
- *
- * A token's text is exo_<id 10>_<secret 43>_<crc32 6>, base62; the secret is 256 random bits, and only its SHA-256 is
- * kept. All tokens stand in memory, so that a look-up is a hash and a constant-time comparison, and revoking denies in
- * the same turn of the loop. What a token may have of calls, sessions and memory holds for it together with those made
- * with it, so that nobody gets more by making tokens. Thread: the loop's. The secret is wiped from memory after use and
+/* Tokens: who may do what. A token's text is exo_<id 10>_<secret 43>_<crc32 6> in
+ * base62; the secret is 256 random bits, and only its SHA-256 is stored. All tokens
+ * are in memory, so that a look-up is a hash and a constant-time comparison, and
+ * revocation works in the same turn of the loop. A token's limits on calls,
+ * sessions and memory include the tokens made with it, so making tokens gives
+ * nobody more. Thread: the loop's. The secret is wiped from memory after use and
  * never logged. */
 #pragma once
 #include "server/security/audit.h"

@@ -1,4 +1,4 @@
-/* See tokens.h: making tokens. A token passes on no more than it holds, and no more places than its share. */
+/* See tokens.h: making tokens. A token passes on at most its own rights, and at most its share of places. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/security/tokens_inside.h"

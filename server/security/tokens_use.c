@@ -1,4 +1,4 @@
-/* See tokens.h: what one token may do. */
+/* See tokens.h: checks of a single token. */
 #include "common/base/clock.h"
 #include "server/security/tokens_inside.h"
 

@@ -1,4 +1,4 @@
-/* The audit log, for the rest of the server: what store.h says of it, on the loop thread. */
+/* The audit log's part of store.h, on the loop thread. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "server/store/database.h"

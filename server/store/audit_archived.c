@@ -1,8 +1,8 @@
-/* See audit_listing.h: entries that were archived.
- *
- * An archive is a file that anybody may have written. So an entry is listed only if its bytes are those of the leaf
- * that the database keeps of it; where they are not, or the archive is not there, the page tells a gap. That the
- * database's own hashes are those that were signed is what a verification is for. */
+/* See audit_listing.h: archived entries. Anybody may have written an
+ * archive. So an entry is listed only if its bytes match the hash of its
+ * leaf in the database; otherwise, or if the archive is missing, the page
+ * has a gap. Only a verification proves that the database's hashes are the
+ * signed ones. */
 #include "common/base/clock.h"
 #include "common/journal/archive_index.h"
 #include "server/store/audit_listing.h"

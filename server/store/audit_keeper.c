@@ -1,4 +1,4 @@
-/* The two threads beside the store's: see audit_reader.h. Here are their turns, verification, and archives. */
+/* The two threads beside the store's (see audit_reader.h): their turns, verification, and archives. */
 #include "common/base/base64.h"
 #include "common/base/clock.h"
 #include "common/base/limits.h"

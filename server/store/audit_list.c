@@ -1,4 +1,4 @@
-/* Lists of the audit log's entries, and proofs. On the thread of questions; see audit_reader.h. */
+/* Lists of audit entries, and proofs. Runs on the question thread; see audit_reader.h. */
 #include "common/base/base64.h"
 #include "common/base/clock.h"
 #include "common/base/limits.h"

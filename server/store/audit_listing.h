@@ -1,8 +1,8 @@
-/* A page of the audit log's list, as it is put together: audit_list.c from the rows that are here, audit_archived.c
- * from archives. On the thread of questions.
- *
- * Whatever stops a page (it is full, its time is over), `next` says where the following one goes on; nothing is told
- * twice and nothing left out between two of them, also while entries move from the database into an archive. */
+/* A page of the audit log's list, built by audit_list.c from rows and by
+ * audit_archived.c from archives. Runs on the question thread. Whatever ends a page (it
+ * is full, its time is over), `next` says where the following one begins. No entry is
+ * listed twice or missed between two pages, even while entries move from the database
+ * into an archive. */
 #pragma once
 #include "server/store/audit_reader.h"
 

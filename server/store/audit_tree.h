@@ -1,9 +1,9 @@
-/* The audit log's tree, as state.db keeps it.
- *
- * Of complete subtrees with 256 leaves and more there is a row for each in audit_nodes. Smaller ones are hashed from
- * their leaves when they are asked for: those of entries that are here stand beside them, those of archived ones in
- * audit_leaves. So an entry costs its leaf and 0.4 bytes, one inserted row in 128 entries, and a proof reads two
- * rows of leaves and a few nodes. Thread: that of its connection. Inside server/store only. */
+/* The audit log's tree in state.db. Each complete subtree of 256 leaves and more has a
+ * row in audit_nodes. Smaller ones are hashed from their leaves when needed: leaves of
+ * present entries are beside them, those of archived ones in audit_leaves. So an entry
+ * costs its leaf and 0.4 bytes, one inserted row in 128 entries, and a proof reads two
+ * rows of leaves and a few nodes. Thread: that of its connection. Inside server/store
+ * only. */
 #pragma once
 #include "common/journal/tree.h"
 

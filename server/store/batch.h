@@ -1,9 +1,9 @@
-/* A batch: statements with their values, copied, waiting to be run in one transaction.
- *
- * The statements that change state.db are a fixed list, prepared once by the store thread. A batch is filled on the
- * loop thread, then belongs to the store until its outcome was delivered. Rows that grant something are bound to the
- * audit log as they are run (bound.h): the batch's entries name them, and where there are too many, or no entry, others
- * are added to the batch. Inside server/store only. */
+/* A batch: statements with copies of their values, to be run in one transaction. The
+ * statements that change state.db are a fixed list, prepared once by the store thread. A batch
+ * is filled on the loop thread, then belongs to the store until its outcome is delivered. Rows
+ * that grant something are bound to the audit log when they are run (bound.h): the batch's
+ * entries name them; if there are too many, or no entry, entries are added. Inside
+ * server/store only. */
 #pragma once
 #include "server/store/journal.h"
 

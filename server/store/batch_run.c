@@ -1,4 +1,4 @@
-/* See batch.h: the SQL of every change to state.db, and a batch when its turn comes. */
+/* See batch.h: the SQL of every change to state.db, and running a batch. */
 #include "server/store/batch.h"
 #include "server/store/database.h"
 

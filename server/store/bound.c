@@ -1,5 +1,5 @@
-/* See bound.h: the table, and the text of an entry. Open addressing by the subject; a row that is gone stays as a mark
- * until the table grows. What a change replaced stands in a list until it is known that the change holds. */
+/* See bound.h: the table, and the text of an entry. Open addressing by subject; a removed row leaves a mark until the
+ * table grows. Values that a change replaced are kept in a list until the change is certain. */
 #include "server/store/bound.h"
 
 #include "common/base/keyed_hash.h"

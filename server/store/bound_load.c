@@ -1,8 +1,8 @@
-/* See bound.h and journal.h: what the log binds, as it grows, and as a start finds it.
- *
- * A start must not believe the database's rows, nor that an entry which it reads is the newest about its row. So it
- * goes from the newest entry back along `bound_before`, each entry hashed and its leaf proved to be in the tree whose
- * root was signed. A tile of 256 leaves is proved once: a proof for one of its leaves is made of all the others. */
+/* See bound.h and journal.h: what the log binds, as it grows and at a start. A start must not trust
+ * the database's rows, nor believe that an entry is the newest about its row. So it follows
+ * `bound_before` from the newest entry back; each entry is hashed and its leaf proved to be in the
+ * signed tree. A tile of 256 leaves is proved once, because a proof for one of its leaves includes all
+ * the others. */
 #include "server/store/batch.h"
 #include "server/store/database.h"
 

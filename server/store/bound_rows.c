@@ -1,7 +1,7 @@
-/* See bound.h: which columns of which tables grant something, and the rows of a database against the log.
- *
- * Left out on purpose: settings, links, layer_times, changes and history (they show or estimate, and open nothing),
- * when something was seen or used last, and what a node or a model file says of itself. */
+/* See bound.h: which columns of which tables grant something, and the comparison of a database's
+ * rows with the log. Left out on purpose: settings, links, layer_times, changes and history (they
+ * show or estimate, and open nothing), times of last use, and what a node or a model file says about
+ * itself. */
 #include "server/store/bound.h"
 #include "server/store/database.h"
 

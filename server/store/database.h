@@ -1,9 +1,9 @@
-/* Opening SQLite the one way that this program opens it.
- *
- * Every connection is WAL, without checkpoints (the writer asks for them, and a reader makes none when it closes), with
- * foreign keys, no trust in the schema, defensive mode and tight limits; the file is made with mode 0600 before SQLite
- * sees it. Migrations are the embedded files PREFIX/0001_*.sql, 0002_… in order: those that are pending run in one
- * transaction that also sets user_version. Thread: any; a connection belongs to one thread at a time. Inside
+/* Opens SQLite in the one way that this program uses. Every connection is in WAL mode
+ * without automatic checkpoints (the writer makes them; a reader makes none when it closes),
+ * with foreign keys, an untrusted schema, defensive mode and tight limits. The file is
+ * created with mode 0600 before SQLite opens it. Migrations are the embedded files
+ * PREFIX/0001_*.sql, 0002_… in order: pending ones run in one transaction that also sets
+ * user_version. Thread: any; a connection belongs to one thread at a time. Inside
  * server/store only. */
 #pragma once
 #include "common/base/status.h"

@@ -1,7 +1,7 @@
-/* history.db: minute averages, which may be thrown away.
- *
- * Two connections: the writer's (add, prune) and the reader's (read, check), each used by its own thread only. A
- * damaged file, or one of a newer version, is set aside and begun anew. Inside server/store only. */
+/* history.db: minute averages, which may be lost. Two connections, each used by its own
+ * thread only: the writer's (add, prune) and the reader's (read, check). A damaged file,
+ * or one of a newer version, is set aside and a new one started. Inside server/store
+ * only. */
 #pragma once
 #include "server/store/store.h"
 

@@ -1,5 +1,5 @@
-/* See holders.h. The bytes are those of SQLite's file format: a connection keeps a shared lock on SHARED_FIRST of the
- * database as long as it is in WAL mode, and one on the last byte of the locks in the -shm file. */
+/* See holders.h. The byte ranges are those of SQLite's file format: in WAL mode a connection keeps a shared lock on
+ * SHARED_FIRST of the database, and one on the last lock byte of the -shm file. */
 #include "server/store/holders.h"
 
 #include "common/base/log.h"

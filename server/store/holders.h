@@ -1,8 +1,8 @@
-/* Who else has a database open, and whether that can harm it with the SQLite that is here.
- *
- * SQLite from 3.7.0 to 3.51.2, but for 3.44.6 and 3.50.7 and later ones of those two, may corrupt a WAL database that
- * two connections write or checkpoint at the same moment. This program has one connection that does
- * (server/store/inside.h), so only another program can be the second. Inside server/store only. */
+/* Which other programs have a database open, and whether that is dangerous with the installed SQLite.
+ * SQLite from 3.7.0 to 3.51.2 (except 3.44.6, 3.50.7 and later ones of these series) may corrupt a WAL
+ * database that two connections write or checkpoint at the same moment. This program has one such
+ * connection (server/store/inside.h), so only another program can be the second. Inside server/store
+ * only. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
-/* The private keys of the audit log: one for the newest segment, in DIRECTORY/audit/key-<segment>, 32 bytes.
- *
- * A key is on disk before anything refers to it, and is overwritten and removed when the next one has taken over; a
- * file system or a disk that keeps old blocks may still hold it (docs/security.md). Thread: the store's, which may
- * wait for the disk. Inside server/store only. */
+/* The private keys of the audit log: one for the newest segment, in
+ * DIRECTORY/audit/key-<segment>, 32 bytes. A key is on disk before anything refers to it, and is
+ * overwritten and removed when the next one has taken over. A file system or disk that keeps old
+ * blocks may still hold it (docs/security.md). Thread: the store's, which may wait for the disk.
+ * Inside server/store only. */
 #pragma once
 #include "common/journal/note.h"
 

@@ -1,9 +1,9 @@
-/* Reading the whole audit log for whoever checks it: the database's part from the database, the rest from archives.
- *
- * Everything that is fed to the verifier comes from one moment of the database (one read transaction). Beside what the
- * verifier checks, the hashes that proofs are made from (audit_nodes, audit_leaves) must be those of the entries, and
- * no entry may stand where there can be none. Archives are taken by their names' numbers, whatever the database calls
- * them. Thread: any, with a connection of its own. Inside server/store only. */
+/* Reads the whole audit log for a check: the database's part from the database, the rest from
+ * archives. All input of the verifier comes from one moment of the database (one read transaction).
+ * In addition to the verifier's checks, the hashes for proofs (audit_nodes, audit_leaves) must match
+ * the entries, and no entry may be where none can be. Archives are found by the numbers in their
+ * names, whatever the database calls them. Thread: any, with its own connection. Inside server/store
+ * only. */
 #pragma once
 #include "server/store/store.h"
 

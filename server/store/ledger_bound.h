@@ -1,7 +1,7 @@
-/* What the entries that a ledger reads bind, and whether the rows of the same database are that.
- *
- * The newest segment begins with all rows that are bound, so what older segments say is forgotten when it begins; a log
- * whose older entries were archived or pruned is no worse off. Inside server/store only. */
+/* What the entries of a ledger bind, and whether the rows of the same database match. The
+ * newest segment begins with all bound rows, so earlier segments are forgotten when it begins,
+ * and a log whose older entries were archived or pruned is no worse off. Inside server/store
+ * only. */
 #pragma once
 #include "common/journal/verify.h"
 #include "server/store/bound.h"

@@ -1,4 +1,4 @@
-/* Reading state.db back, at start: its own read-only connection, on the loop thread. */
+/* Reads state.db at the start, on the loop thread with its own read-only connection. */
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "server/store/database.h"

@@ -1,7 +1,7 @@
-/* The reader thread: history queries, and the check of history.db at start.
- *
- * The check walks the whole file, which takes some 10 s of 2.4 GB, and must delay neither the start nor a query nor the
- * stop: it goes a device at a time, and between two of them what waits is answered and others get the disk. */
+/* The reader thread: history queries, and the check of history.db at the start. The check reads
+ * the whole file, about 10 s for 2.4 GB, and must not delay the start, a query or the stop. So
+ * it checks one device at a time; in between, waiting queries are answered and others get the
+ * disk. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"

@@ -1,10 +1,10 @@
-/* The audit log's segments, on the store thread: when one ends, what follows its archive, and in what pieces.
- *
- * The key goes first, in one short commit, so that an attacker who comes later can sign nothing that is older. The
- * archive is written beside the work by the keeper (audit_keeper.c); only when it stands, synced and verified, is it
- * written down here, and then the rows go, some thousand in a commit, each such commit keeping their hashes. A crash at
- * any point leaves either the old state or the new one of a step, and a start finds what is still to do in the
- * database: segments without an archive, rows of segments that have one, keys of segments that are not the newest. */
+/* The audit log's segments, on the store thread: when one ends, and the steps after its archive. The
+ * key is replaced first, in one short commit, so that a later attacker cannot sign anything older. The
+ * keeper writes the archive (audit_keeper.c). When it exists, synced and verified, a commit records
+ * that; then the rows are deleted, some thousand in a commit, each keeping their hashes. A crash
+ * leaves the old or the new state of a step. A start finds the remaining work in the database:
+ * segments without an archive, rows of segments that have one, keys of segments that are not the
+ * newest. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"

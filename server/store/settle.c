@@ -1,11 +1,11 @@
-/* Settling rows of state.db that the log does not have so: they go, and a signed entry says who wanted that.
- *
- * A row is never taken as it stands. Of what it held before somebody wrote into it the log has a hash, so nobody can
- * tell a row that was put back from one that was made up; whoever can have a row accepted can make one good. So
- * settling only ever takes away what is refused already, with what hangs on it, and what is wanted again is made anew
- * by the ways that there are for it. The whole is one transaction, in which the log's segment ends as well, so that no
- * copy of the database from before starts any more. A listing does the same, and takes it back: it shows all that would
- * go. Thread: as store_create, which starts none then. */
+/* Settles rows of state.db that do not match the log: they are removed, and a signed entry says who
+ * wanted that. A row is never accepted. The log only has a hash of its earlier content, so a
+ * restored row and an invented one look alike, and whoever could have rows accepted could make valid
+ * ones. So settling only removes what is already refused, with what depends on it; anything still
+ * wanted must be created again in the normal way. All of it is one transaction, which also ends the
+ * log's segment, so that no earlier copy of the database starts any more. A listing does the same
+ * and rolls back, so it shows exactly what would go. Thread: as store_create, which then starts
+ * none. */
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "server/store/database.h"

@@ -1,4 +1,4 @@
-/* See store.h and inside.h: starting, stopping, and the queues between the threads. */
+/* See store.h and inside.h: starting, stopping, and the queues between threads. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"

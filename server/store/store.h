@@ -1,11 +1,11 @@
-/* SQLite: all SQL of the program stands in this folder, and all writing is done by one thread.
- *
- * state.db holds what must not be lost (inventory, tokens, changes); history.db holds minute averages and may be thrown
- * away. Both are WAL; state.db is FULL and STRICT with foreign keys on. The store thread takes waiting batches, commits
- * several of them in one transaction, and posts each batch's outcome to the loop: what is answered is on disk. A reader
- * thread answers history queries on its own read-only connection.
- * Thread: every function here is called on the loop thread; callbacks run there too. Nothing here blocks but
- * store_create, store_destroy and the store_load_ calls, which are for starting and stopping. */
+/* SQLite: all SQL of the program is in this folder, and one thread does all writing. state.db
+ * holds what must not be lost (inventory, tokens, changes); history.db holds minute averages and
+ * may be lost. Both use WAL; state.db is FULL and STRICT with foreign keys. The store thread
+ * takes waiting batches, commits several in one transaction, and posts each outcome to the loop:
+ * so whatever is answered is on disk. A reader thread answers history queries on its own
+ * read-only connection. Thread: call every function on the loop thread; callbacks run there too.
+ * Only store_create, store_destroy and the store_load_ calls block; they are for starting and
+ * stopping. */
 #pragma once
 #include "common/journal/entry.h"
 #include "common/journal/verify.h"

@@ -1,10 +1,10 @@
-/* The store thread: the only writer and the only checkpointer of both databases.
- *
- * It takes all batches that wait (while one commit runs the next group gathers, so no time is spent waiting for
- * company), runs each inside a SAVEPOINT, so that a batch that is refused fails alone, and commits once. A commit that
- * fails as a whole is tried again batch by batch, so that a full disk refuses only what does not fit. Minute averages
- * come after the batches, old minutes are deleted in slices when nothing waits, and the -wal files are emptied into
- * their databases at 1,000 pages without waiting for readers, and wholly after a second of silence. */
+/* The store thread: the only writer and checkpointer of both databases. It takes all waiting
+ * batches (the next group gathers while one commit runs), runs each inside a SAVEPOINT, so
+ * that a refused batch fails alone, and commits once. If the commit fails, it tries batch by
+ * batch, so that a full disk refuses only what does not fit. Then come minute averages. Old
+ * minutes are deleted in slices when nothing waits. The -wal files are emptied into their
+ * databases at 1,000 pages without waiting for readers, and completely after a second without
+ * work. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"

@@ -1,10 +1,10 @@
-/* A connection that a listener has accepted, from its first moment to its last: the sockets around the policy of
- * door.h.
- *
- * It is served from when its first bytes are there, by TLS when the whole of the client's first message is, one between
- * two looks at all others (NET_LINE_NEW): a handshake of TLS is what costs most of all that strangers can ask for. Who
- * is late is ended, a few at a time. One that is over is taken down a moment later, when nothing of it is at work.
- * Thread: the loop's. */
+/* An accepted connection, from its first moment to its last: the sockets around the
+ * policy of door.h. A plain connection is served when its first bytes arrive, a TLS
+ * connection when the whole first message of the client has arrived. One is served
+ * between two rounds over all others (NET_LINE_NEW), because a TLS handshake is the most
+ * expensive thing that a stranger can ask for. Late connections are ended, a few at a
+ * time. An ended one is freed a moment later, when none of its code is running. Thread:
+ * the loop's. */
 #include "common/net/http/arrival.h"
 
 #include "common/base/clock.h"

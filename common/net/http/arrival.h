@@ -1,6 +1,6 @@
-/* A connection that a listener has accepted, as the files that serve it see it: arrival.c has its places and its time
- * (door.h), socket.c its bytes, http.c its requests, exchange.c those with a body, upgrade.c makes a WebSocket of it.
- * None of this is libwebsockets', which dials for us and nothing else (docs/notes/http.md). Not for others. Thread: the
+/* An accepted connection, as its own files see it: arrival.c has its place and its deadlines (door.h), socket.c
+ * its bytes, http.c its requests, exchange.c those with a body; upgrade.c turns it into a WebSocket.
+ * libwebsockets has no part in this; it only dials for us (docs/notes/http.md). Not for others. Thread: the
  * loop's. */
 #pragma once
 #include "common/net/http/door.h"

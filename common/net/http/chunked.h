@@ -1,9 +1,9 @@
-/* The body of a request that comes in chunks (RFC 9112, 7.1), taken apart byte by byte as it arrives.
- *
- * What a body consists of goes into a buffer, whose limit bounds it. What is put around that is bounded as well: a
- * line, and all lines together in proportion to the body, so that nobody is kept busy with extensions and trailers,
- * which are passed over. Lines end with CR LF and nothing else: what two readers could take for different ends must not
- * pass. Thread: any; one at a time. */
+/* Decodes a chunked request body (RFC 9112, 7.1) byte by byte as it arrives. The
+ * content goes into a buffer, whose limit bounds it. Everything around the content is
+ * bounded too: each line, and all lines together in proportion to the body, so that
+ * extensions and trailers, which are ignored, keep nobody busy. Lines end with CR LF
+ * only, because two parsers could disagree about any other end. Thread: any; one at a
+ * time. */
 #pragma once
 #include "common/base/buffer.h"
 #include "common/base/status.h"

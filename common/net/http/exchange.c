@@ -1,10 +1,10 @@
-/* POST: the headers, the body, and an answer that may take its time and come in pieces. See ws.h.
- *
- * The handler is asked as soon as the headers are there, so that nothing is kept of a body that nobody takes; a refusal
- * is sent at once, and the connection goes with it, so that nobody holds one by a body that is slow to come. Headers
- * and pieces of an answer wait in one bounded buffer, and go when the socket has room. A client that waits to be told
- * to go on is told once the handler has taken its request, and gets the refusal at once otherwise. Thread: the loop's.
- */
+/* POST: header, body, and an answer that may take time and come in pieces. See
+ * ws.h. The handler is asked as soon as the header is complete, so no unwanted
+ * body is stored. A refusal is sent at once and ends the connection, so nobody
+ * holds one with a slow body. Headers and pieces of an answer wait in one
+ * bounded buffer until the socket has room. A client that waits for 100 Continue
+ * gets it once the handler has accepted the request, or the refusal. Thread: the
+ * loop's. */
 #include "common/net/http/arrival.h"
 #include "common/net/http/chunked.h"
 

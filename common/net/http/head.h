@@ -1,11 +1,11 @@
-/* The head of an HTTP/1.1 request (RFC 9112), read strictly, byte by byte as it comes.
- *
- * Two programs that read one head in two ways may take one request for two. So whatever has more than one reading is
- * refused, and the connection with it: a line that ends with anything but CR LF, a folded line, white space around a
- * name, a control character anywhere, two ways to say how long the body is, or one that is no plain number, two of a
- * header that there may be one of, a target that is no path. One empty line before the request is passed over.
- * Nothing is allocated; the bounds are HEAD_BYTES for all of it and HEAD_FIELDS for its headers. Pure. Thread: any;
- * one at a time. */
+/* Parses the header of an HTTP/1.1 request (RFC 9112) strictly, byte by byte as it arrives.
+ * If two programs parse one header differently, they see one request as two (request
+ * smuggling). So everything ambiguous is refused and ends the connection: a line that does
+ * not end with CR LF, a folded line, white space around a name, a control character, two
+ * lengths of a body or one that is not a plain number, a repeated header that must be
+ * unique, a target that is not a path. One empty line before the request is skipped.
+ * Nothing is allocated; HEAD_BYTES and HEAD_FIELDS are the limits. Pure. Thread: any; one
+ * at a time. */
 #pragma once
 #include "common/base/limits.h"
 

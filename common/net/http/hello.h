@@ -1,4 +1,4 @@
-/* How much of a client's first message of TLS there is, so that it is looked into when it is whole. Pure. */
+/* Tells how much of a client's first TLS message has arrived, so that it is parsed only when complete. Pure. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
-/* HTTP requests of a connection that was accepted: read by head.c, answered by the handler, in their order.
- *
- * GET, HEAD and OPTIONS are served here, POST in exchange.c; any other request with a body is refused and its
- * connection closed, so that nothing of the body is taken for a request. What comes behind a request waits until that
- * one's answer is sent, at most BEHIND_BYTES of it before no more is read: the client is held back by its socket. One
- * that sends many at once has a few of them served a turn. Thread: the loop's. */
+/* HTTP requests of an accepted connection: parsed by head.c and answered by the handler, in
+ * order. This file serves GET, HEAD and OPTIONS; exchange.c serves POST. Any other request with a
+ * body is refused and its connection closed, so that no part of the body passes for a request.
+ * Bytes after a request wait until its answer is sent; after BEHIND_BYTES no more is read, so
+ * back-pressure reaches the client. A few pipelined requests are served in a turn. Thread: the
+ * loop's. */
 #include "common/net/http/arrival.h"
 #include "common/net/tls/certificate.h"
 

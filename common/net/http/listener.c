@@ -1,6 +1,6 @@
-/* Listening sockets. We bind and accept ourselves: errors of binding are then ours to explain, port 0 is possible, and
- * a connection over the limit is refused before it costs anything. Who stays and for how long is arrival.c's. Thread:
- * the loop's. */
+/* Listening sockets. We bind and accept ourselves: so we can explain bind errors, support port 0, and refuse a
+ * connection over the limit before it costs anything. arrival.c decides who stays, and for how long. Thread: the
+ * loop's. */
 #include "common/base/log.h"
 #include "common/net/http/arrival.h"
 #include "common/net/tls/tls_lws.h"

@@ -1,6 +1,6 @@
-/* See places.h. Addresses stand in a table of as many rows as there are places, which is searched from its beginning to
- * the last row that was ever used: a thousand rows of 40 bytes are a few microseconds, and nothing is to be hashed in a
- * way that others could foresee. */
+/* See places.h. The addresses are a table with one row for each place, searched from the beginning to the last
+ * used row. A thousand rows of 40 bytes take a few microseconds, and there is no hash that an attacker could
+ * foresee. */
 #include "common/net/http/places.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* A fixed number of places that strangers share by address.
- *
- * Whoever comes gets one. When all are taken, the address that has the most of them gives one up: the one that has
- * stood longest where it stands. So an address, however much it tries, makes room with its own, and somebody behind
- * the same address who is quick has a place for as long as it needs one. Pure: it knows no clock, only an order.
- * Thread: its owner's. */
+/* A fixed number of places that strangers share by address. Every
+ * newcomer gets one. If all are taken, the address with the most places
+ * loses its oldest one. So an address that opens many connections only
+ * displaces its own, and a quick client behind the same address keeps its
+ * place long enough. Pure: it knows no clock, only an order. Thread: its
+ * owner's. */
 #pragma once
 #include "common/base/status.h"
 #include "common/net/address.h"

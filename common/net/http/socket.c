@@ -1,8 +1,8 @@
-/* The socket of a connection that was accepted: its bytes, plain or by TLS, and which of the other files gets them.
- *
- * A record of TLS is read whole, so that nothing is left inside OpenSSL, where no poll would see it. What a socket does
- * not take is kept, and goes before anything else. A handshake goes on only when it is its turn (NET_LINE_HANDSHAKE),
- * or those who have the first message of many answered could send the rest of all at once. Thread: the loop's. */
+/* The socket of an accepted connection: its bytes, plain or TLS, and which file receives them. A TLS
+ * record is read whole, so that nothing stays inside OpenSSL, where no poll would see it. Bytes that the
+ * socket does not take are kept and sent first. A handshake continues only in its turn
+ * (NET_LINE_HANDSHAKE); otherwise many clients could send the expensive rest of their handshakes at once.
+ * Thread: the loop's. */
 #include "common/net/http/arrival.h"
 
 #include <errno.h>

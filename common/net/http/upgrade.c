@@ -1,4 +1,4 @@
-/* The handshake of a WebSocket (RFC 6455, 4.2) at the end that accepts. Thread: the loop's. */
+/* The server's side of the WebSocket handshake (RFC 6455, 4.2). Thread: the loop's. */
 #include "common/net/conn.h"
 
 #include <openssl/evp.h>

@@ -1,8 +1,8 @@
-/* Announcing a service on the local networks: DNS-SD over multicast DNS, on every interface, by IPv4 and IPv6.
- *
- * Sockets are multicast.h's, packets dnssd.h's; when what is said stands here. What is announced is a hint and never
- * trusted: whoever hears it still wants a certificate. Where multicast is not to be had the program runs on without,
- * and says so once. Thread: the loop's. */
+/* Announces a service on the local networks: DNS-SD over multicast DNS, on every
+ * interface, IPv4 and IPv6. multicast.h has the sockets, dnssd.h the packets; this file
+ * decides when to send. Announcements are hints and never trusted: whoever hears one still
+ * requires a certificate. Without multicast the program runs on and says so once. Thread:
+ * the loop's. */
 #pragma once
 #include "common/net/loop.h"
 #include "common/net/mdns/dnssd.h"

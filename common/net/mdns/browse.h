@@ -1,10 +1,10 @@
-/* Listening for services on the local networks: DNS-SD over multicast DNS, by IPv4 and IPv6, on every interface.
- *
- * Sockets are multicast.h's, what was heard and what to ask heard.h's; here is when. Who is there is asked at once, on
- * each interface that comes, and after 1, 2, 4 ... 60 s, with what is known already; and once a second at most what is
- * missing or about to end. Only answers to the group count, from port 5353, and so many a second; a router lets none of
- * them through, so whoever sent one is on the same network (RFC 6762, 11). Nothing that is heard is proven.
- * Thread: the loop's. */
+/* Listens for services on the local networks: DNS-SD over multicast DNS, IPv4 and IPv6, on every
+ * interface. multicast.h has the sockets, heard.h what was heard and what to ask; this file
+ * decides when. It asks at once on each new interface, then after 1, 2, 4 ... 60 s, listing what
+ * is known; and at most once a second for what is missing or about to expire. Only answers to the
+ * group from port 5353 count, and a limited number each second. No router forwards them, so the
+ * sender is on the same network (RFC 6762, 11). Nothing that is heard is proven. Thread: the
+ * loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/mdns/heard.h"

@@ -1,4 +1,4 @@
-/* See dnssd.h. Names are put together here, label by label, because an instance's name may hold any byte. */
+/* See dnssd.h. Names are built here, label by label, because an instance's name may contain any byte. */
 #include "common/net/mdns/dnssd.h"
 
 #include <ldns/ldns.h>

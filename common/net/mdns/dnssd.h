@@ -1,6 +1,6 @@
-/* The packets of DNS-SD over multicast DNS (RFC 6762, 6763), for one service that is offered here: what is announced,
- * and what a query is answered. The encoding is ldns's; a packet from the network is bounded and may hold anything.
- * Pure. Thread: any. */
+/* Packets of DNS-SD over multicast DNS (RFC 6762, 6763) for one service that this machine offers: announcements and
+ * answers to queries. ldns encodes them. Packets from the network are bounded and may contain anything. Pure. Thread:
+ * any. */
 #pragma once
 #include "common/base/status.h"
 

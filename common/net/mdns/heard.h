@@ -1,10 +1,10 @@
-/* What is heard of one kind of service on the local networks: a table that packets are put into, pointer (PTR) to
- * service (SRV) to texts (TXT) to addresses (A, AAAA), and questions that follow from it.
- *
- * Times to live and goodbyes hold; of each service stands there on which interface, and from which address, it was
- * heard. Whatever comes is bounded: services (LIMIT_HEARD, and LIMIT_HEARD_OF_SOURCE of them first heard from one
- * address), addresses and interfaces of each, records of a packet. What does not fit is left out, the old stays.
- * A packet may hold anything. Pure: no socket; the time is the caller's, on the steady clock. Thread: its owner's. */
+/* What was heard of one kind of service on the local networks: a table that packets are put into,
+ * from pointer (PTR) to service (SRV) to texts (TXT) to addresses (A, AAAA), and the questions that
+ * follow from it. It respects times to live and goodbyes, and stores the interface and address on
+ * which each service was heard. Everything is bounded: services (LIMIT_HEARD, and
+ * LIMIT_HEARD_OF_SOURCE first heard from one address), addresses and interfaces of each, records of a
+ * packet. What does not fit is dropped. Pure: no socket, and the caller gives the steady time.
+ * Thread: its owner's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/net/mdns/presence.h"

@@ -1,9 +1,9 @@
-/* The sockets of multicast DNS: port 5353 by IPv4 and IPv6, on every interface that can do multicast, also those that
- * come later (noticed within 5 s).
- *
- * The port is shared with whoever else has it, as a system's own responder. Where a packet came in and has to go out is
- * told by the kernel with each (PKTINFO). Loopback is left out: nobody else is there. A socket that could not be opened
- * is tried again with each look at the interfaces. Thread: the loop's. */
+/* The sockets of multicast DNS: port 5353, IPv4 and IPv6, on every interface that
+ * supports multicast, including new ones (noticed within 5 s). The port is shared with
+ * other programs, such as the system's own responder. With each packet the kernel says on
+ * which interface it came or must leave (PKTINFO). Loopback is left out. A socket that
+ * could not be opened is tried again with each check of the interfaces. Thread: the
+ * loop's. */
 #pragma once
 #include "common/net/loop.h"
 #include "common/net/mdns/dnssd.h"

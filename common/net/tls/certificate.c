@@ -1,5 +1,5 @@
-/* See certificate.h. Names are taken from subjectAltName alone, never from the subject; one with a zero byte inside is
- * no name. */
+/* See certificate.h. Names come from subjectAltName only, never from the subject; a name that contains a zero byte
+ * does not count. */
 #include "common/net/tls/certificate.h"
 
 #include <arpa/inet.h>

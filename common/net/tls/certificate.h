@@ -1,6 +1,6 @@
-/* Certificates and keys as OpenSSL has them: read from PEM, described, and matched with whom they are for.
- *
- * Shared by both ends of TLS (tls.c, tls_dial.c). Thread: any; what is returned belongs to the caller. */
+/* OpenSSL certificates and keys: parsed from PEM, described, and matched with the party that they
+ * are for. Both ends of TLS use it (tls.c, tls_dial.c). Thread: any; results belong to the
+ * caller. */
 #pragma once
 #include "common/net/tls/tls.h"
 

@@ -1,5 +1,5 @@
-/* The keys of a TLS connection that lives long or carries much are changed (TLS 1.3's KeyUpdate), ours and, as we ask
- * for it, the peer's: after an hour or 64 GiB, seen as bytes come and go. Thread: the loop's. */
+/* Renews the keys of long or busy TLS connections with TLS 1.3's KeyUpdate, ours and (on our request) the peer's:
+ * after an hour or 64 GiB, checked as bytes pass. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/conn.h"

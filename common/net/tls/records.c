@@ -1,4 +1,4 @@
-/* A BIO of OpenSSL that keeps what is written to it while a frame is made of it. Thread: the loop's. */
+/* An OpenSSL BIO that keeps what is written to it while a frame is being built. Thread: the loop's. */
 #include "common/net/tls/records.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
-/* The records of TLS that a frame takes leave in one system call, not in one each: what OpenSSL writes is gathered, and
- * sent at the end. It stands in place of the BIO of the socket that OpenSSL writes to; whoever else writes through it,
- * libwebsockets for one, writes to the socket as before, behind what is left of what was gathered. Thread: the loop's.
- */
+/* Sends all TLS records of a frame with one system call: OpenSSL's output is gathered and sent at the end.
+ * It replaces the BIO of the socket that OpenSSL writes to. Others that write through it, such as
+ * libwebsockets, write to the socket as before, after what is left of the gathered bytes. Thread: the
+ * loop's. */
 #pragma once
 #include <openssl/ssl.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
-/* TLS of listeners; see tls.h.
- *
- * The SSL_CTX of each is made here, and socket.c runs the handshakes. The identity is looked up for each handshake, so
- * replacing it is an assignment. OpenSSL's own verdict on a client's certificate stands. Sessions are kept by clients
- * alone, in tickets; one that showed a certificate shows it again each time. No early data, and HTTP/1.1 alone. Thread:
+/* TLS for listeners; see tls.h. This file creates the SSL_CTX of each listener;
+ * socket.c runs the handshakes. The identity is looked up for each handshake, so
+ * replacing it is an assignment. OpenSSL's own verdict on a client's certificate
+ * counts. Only clients keep sessions, in tickets; a client that showed a
+ * certificate shows it again each time. No early data, and HTTP/1.1 only. Thread:
  * the loop's. */
 #include "common/base/log.h"
 #include "common/net/tls/tls_lws.h"

@@ -1,11 +1,11 @@
-/* TLS 1.3 for listeners and for those that dial. Never an older version, always an ephemeral key exchange.
- *
- * A listener's net_tls holds what is shown to who connects: a public identity (browsers, API clients) and the cluster's
- * own (nodes and the command line, which ask for NET_TLS_CLUSTER_NAME); both may be replaced while it listens, and new
- * handshakes use the new ones. A client certificate is asked for, naming only the cluster's authority, and never
- * required; one that does not verify ends the handshake. Session tickets
- * are encrypted with keys that are replaced every day, and a connection that lives long changes its keys every hour or
- * 64 GiB. Thread: the loop's. */
+/* TLS 1.3 for listeners and dialled connections: never an older version, always an ephemeral
+ * key exchange. A listener's net_tls has two identities: a public one (browsers, API clients)
+ * and the cluster's own (nodes and the command line, which ask for NET_TLS_CLUSTER_NAME).
+ * Both may be replaced while it listens; new handshakes use the new ones. A client
+ * certificate is requested, with only the cluster's authority named, but never required; one
+ * that does not verify ends the handshake. Session tickets are encrypted with keys that
+ * change every day. A long connection changes its keys every hour or 64 GiB. Thread: the
+ * loop's. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,9 +1,9 @@
-/* TLS of connections that dial; see tls.h.
- *
- * One vhost of libwebsockets with one SSL_CTX is behind all of them; what differs, whom each trusts and what it shows,
- * hangs on the connection and is put into its handshake as that begins. The chain is verified here, in a store that
- * holds only what this connection trusts, and so are names. Sessions are never resumed: every connection sees its
- * server's certificate. What goes wrong is put into words where it is found. Thread: the loop's. */
+/* TLS for dialled connections; see tls.h. All of them share one vhost of libwebsockets with
+ * one SSL_CTX. What differs (whom each trusts, what it shows) belongs to the connection and is
+ * set when its handshake begins. The chain and the names are verified here, against a store
+ * with only what this connection trusts. Sessions are never resumed, so every connection sees
+ * its server's certificate. Errors are put into words where they are found. Thread: the
+ * loop's. */
 #include "common/base/buffer.h"
 #include "common/net/tls/tls_lws.h"
 

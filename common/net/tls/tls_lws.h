@@ -1,5 +1,5 @@
-/* TLS as the other files of common/net use it: what a listener's and a dialler's SSL_CTX get, and what hangs on a
- * connection that dialled. Not for others. Thread: the loop's. */
+/* TLS for the other files of common/net: the settings of a listener's and a dialler's SSL_CTX, and the data of a
+ * dialled connection. Not for others. Thread: the loop's. */
 #pragma once
 #include "common/net/loop_lws.h"
 #include "common/net/tls/certificate.h"

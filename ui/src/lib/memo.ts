@@ -1,4 +1,4 @@
-/* Components that are not drawn again when nothing about them changed. */
+/* Components that are drawn again only when their properties change. */
 import { Component, type ComponentChildren } from "preact";
 
 function sameProperties(before: object, after: object): boolean {

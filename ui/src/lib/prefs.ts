@@ -1,4 +1,4 @@
-/* What is kept in the browser: the token, the theme. Storage may be refused (private windows); then nothing is kept. */
+/* What the browser stores: token and theme. If storage is refused (private windows), nothing is stored. */
 
 const TOKEN = "exogpu.token";
 export const THEME = "exogpu.theme";

@@ -1,4 +1,4 @@
-/* Not computing again what was just computed. */
+/* Caches the last result of a computation. */
 
 /** A pure function that remembers its last answer: several views ask the same of one state. */
 export function remember<A extends object, R>(compute: (argument: A) => R): (argument: A) => R {

@@ -1,4 +1,4 @@
-/* The address of a page: what follows # in the URL. A token in it is taken out before anything else sees it. */
+/* The address of a page: the part of the URL after #. A token in it is removed before anything else sees it. */
 import { signal } from "@preact/signals";
 
 export type Route =

@@ -1,4 +1,4 @@
-/* Calls that wait for their answer: ids, time limits, errors. Knows nothing of sockets. */
+/* Calls that wait for their answer: ids, time limits, errors. Independent of sockets. */
 import type { ErrorData, Methods } from "../lib/api.gen";
 import type { Json } from "./codec";
 

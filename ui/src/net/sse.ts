@@ -1,4 +1,4 @@
-/* Server-sent events, as they come in pieces: text in, the data of whole events out. Pure but for what it keeps. */
+/* Parses server-sent events: text in, the data of complete events out. Pure, apart from its buffer. */
 
 /** What one event may be long; more is no answer of this server. */
 const EVENT_MAX = 4 * 1024 * 1024;

@@ -1,4 +1,4 @@
-/* What views ask of tokens and certificates: which are good, which end soon. Pure. */
+/* Selectors for tokens and certificates: which are valid, which expire soon. Pure. */
 import type { Certificate, Heard, Token } from "../lib/api.gen";
 
 const DAY_MS = 24 * 3600 * 1000;

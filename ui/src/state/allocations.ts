@@ -1,4 +1,4 @@
-/* Who holds how much memory on what: what views ask of the allocations. Pure. */
+/* Selectors for allocations: who holds how much memory on which device. Pure. */
 import type { Allocation, Login } from "../lib/api.gen";
 import { remember } from "../lib/remember";
 import { byName, memoryTotal } from "./select";

@@ -1,4 +1,4 @@
-/* What views ask of audit entries: which match a filter, and how they are said. Pure. */
+/* Selectors for audit entries: which match a filter, and their texts. Pure. */
 import type { AuditFilter } from "../command/audit";
 import type { AuditEntry, AuditGap } from "../lib/api.gen";
 import { fullTime, memory } from "../lib/format";

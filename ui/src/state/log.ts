@@ -1,4 +1,4 @@
-/* What the page of the log asks of its lines. Pure. */
+/* Selectors for the lines of the log page. Pure. */
 import { type LogLine, LOG_MAX } from "./state";
 
 export const LEVELS = ["error", "warning", "info"] as const;

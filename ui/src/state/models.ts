@@ -1,4 +1,4 @@
-/* What views ask of models and instances: order, words for states, memory of a placement. Pure. */
+/* Selectors for models and instances: order, words for states, memory of a placement. Pure. */
 import type { Instance, Model, ModelArchitecture, Placement, Stage } from "../lib/api.gen";
 import { figure, took } from "../lib/format";
 import { byName } from "./select";

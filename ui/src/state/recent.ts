@@ -1,4 +1,4 @@
-/* The last changes as a person reads them: what happened to several devices of a machine at once is one line. Pure. */
+/* The latest changes for people: several devices of a machine that changed together are one line. Pure. */
 import type { Change } from "../lib/api.gen";
 
 /** A change, and how many more there were of the same kind at the same time. */

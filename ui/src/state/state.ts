@@ -1,4 +1,4 @@
-/* What the dashboard knows: the shape of it, and how it begins. Immutable; reduce.ts makes the next one. */
+/* The dashboard's state: its shape and its initial value. Immutable; reduce.ts makes the next one. */
 import type {
   Alert,
   Allocation,

@@ -1,4 +1,4 @@
-/* A button whose command is asked about first: what it does, and that it is wanted. */
+/* A button that asks for confirmation: it says what its command does. */
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import type { Refusal } from "../command/tried";

@@ -1,4 +1,4 @@
-/* Who may come in: nodes that wait, tokens, tickets for machines, certificates. For admins. */
+/* Access: nodes that wait, tokens, tickets, certificates. For admins. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Access, isRefusal, readAccess } from "../../command/access";
 import type { Refusal } from "../../command/tried";

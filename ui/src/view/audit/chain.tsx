@@ -1,5 +1,5 @@
-/* Whether the log is whole: the signed head, what this browser remembers, who else has signed, a check of all of it,
- * and a copy of it. */
+/* Whether the log is complete: the signed head, the head that this browser remembers, the witnesses, a check of
+ * everything, and an export. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
   type AuditFilter,

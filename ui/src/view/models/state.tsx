@@ -1,4 +1,4 @@
-/* How a loaded model stands: its mark and its word. */
+/* The state of a loaded model: its mark and its word. */
 import type { Instance } from "../../lib/api.gen";
 import { count } from "../../lib/format";
 import { type Mark, MarkIcon } from "../parts";

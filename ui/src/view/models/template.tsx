@@ -1,4 +1,4 @@
-/* By which rules conversations with a model are written: the file's, or others that are named. */
+/* Chooses a model's chat template: the file's own, or a named one. */
 import type { ChatTemplate, ModelArchitecture } from "../../lib/api.gen";
 
 // A record, so that none is left out.
