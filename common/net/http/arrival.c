@@ -155,6 +155,9 @@ void net_arrival_progress(struct net_arrival *arrival, size_t bytes)
 void net_arrival_know(struct net_arrival *arrival, uint64_t holder)
 {
 	struct net_listener *listener = arrival->listener;
+	const int room = SEND_ROOM_BYTES;
+	if (!arrival->gone && holder && !arrival->guest.known)
+		setsockopt(net_arrival_fd(arrival), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 	if (!arrival->gone && listener->door)
 		net_arrival_end(of_guest(door_know(listener->door, &arrival->guest, holder)));
 }

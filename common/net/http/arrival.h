@@ -10,8 +10,11 @@
 #include <openssl/ssl.h>
 
 enum {
-	BEHIND_BYTES = 8192,      // of requests behind one that is being answered, before no more is read
-	BEHIND_MOST_BYTES = 32768 // with what was read last
+	STRANGER_ROOM_BYTES =
+		64 * 1024, // that the system keeps of what is sent to a stranger and not taken; it doubles both
+	SEND_ROOM_BYTES = 256 * 1024, // to others
+	BEHIND_BYTES = 8192,          // of requests behind one that is being answered, before no more is read
+	BEHIND_MOST_BYTES = 32768     // with what was read last
 };
 
 enum session_kind { SESSION_HTTP = 1, SESSION_POST, SESSION_WS };

@@ -20,8 +20,7 @@
 enum {
 	BACKLOG = 4096, // or what the system allows: one that finds no room comes again after a second
 	ACCEPTS_A_TURN = 8,
-	MOST_IN_LINE = 64,            // that have said something and wait for us; the system keeps the others, in order
-	SEND_ROOM_BYTES = 256 * 1024, // any file of the dashboard at once
+	MOST_IN_LINE = 64, // that have said something and wait for us; the system keeps the others, in order
 };
 
 static const char too_many[] = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\nretry-after: 1\r\n"
@@ -65,7 +64,7 @@ static void accept_ready(void *arg, int fd)
 		int accepted = net_accept(fd, &listener->spare_fd, listener->context ? "" : full);
 		if (accepted < 0)
 			return;
-		int one = 1, room = SEND_ROOM_BYTES;
+		int one = 1, room = listener->socket_path[0] ? SEND_ROOM_BYTES : STRANGER_ROOM_BYTES;
 		bool crowded;
 		setsockopt(accepted, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 		if (!listener->socket_path[0]) {

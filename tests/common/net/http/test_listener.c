@@ -174,9 +174,73 @@ static void many_that_are_late_go_a_few_a_turn(void **state)
 		close(clients[i]);
 }
 
+static void on_asked(void *context, const struct net_request *request, struct net_response *response)
+{
+	struct seen *seen = context;
+	response->holder = strcmp(request->path, "/known") ? 0 : 7;
+	response->status = 404;
+	seen->served++;
+}
+
+// How much the system keeps for this connection at the listener's end, which is a socket of this process, too.
+static int send_room(int client)
+{
+	struct sockaddr_in own, peer;
+	socklen_t length = sizeof own;
+	assert_int_equal(getsockname(client, (struct sockaddr *)&own, &length), 0);
+	for (int fd = 3; fd < 1024; fd++) {
+		int room = 0;
+		length = sizeof peer;
+		if (getpeername(fd, (struct sockaddr *)&peer, &length) || peer.sin_port != own.sin_port)
+			continue;
+		length = sizeof room;
+		assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &length), 0);
+		return room;
+	}
+	fail_msg("the listener has not accepted it");
+	return 0;
+}
+
+// A stranger who asks and does not read makes the system keep little; whoever is known has more.
+static void a_stranger_has_little_room(void **state)
+{
+	(void)state;
+	static const char *const requests[] = {"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+					       "GET /known HTTP/1.1\r\nHost: localhost\r\n\r\n"};
+	static const struct net_handler handler = {.arrived = on_any, .http = on_asked};
+	struct seen seen = {0};
+	struct net_listener *listener;
+	char answer[1024];
+	int rooms[2];
+	assert_int_equal(net_loop_create(&seen.loop, NULL), STATUS_OK);
+	const struct net_listener_params params = {.address = "127.0.0.1", .handler = &handler, .context = &seen};
+	assert_int_equal(net_listener_create(&listener, seen.loop, &params, NULL), STATUS_OK);
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)net_listener_port(listener)),
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(client, (struct sockaddr *)&address, sizeof address), 0);
+	for (int i = 0; i < 2; i++) {
+		struct net_timer timer = {0};
+		assert_true(send(client, requests[i], strlen(requests[i]), 0) > 0);
+		for (int tries = 0; recv(client, answer, sizeof answer, MSG_DONTWAIT) <= 0 && tries < 1000; tries++) {
+			net_timer_start(seen.loop, &timer, 5, on_late, &seen);
+			net_loop_run(seen.loop);
+		}
+		rooms[i] = send_room(client);
+	}
+	assert_int_equal(seen.served, 2);
+	assert_in_range(rooms[0], 1, 2 * 64 * 1024); // Linux doubles what it is told
+	assert_true(rooms[1] > rooms[0]);
+	net_listener_destroy(&listener);
+	net_loop_destroy(&seen.loop);
+	close(client);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(silent_ones_come_and_go),
-					   cmocka_unit_test(many_that_are_late_go_a_few_a_turn)};
+					   cmocka_unit_test(many_that_are_late_go_a_few_a_turn),
+					   cmocka_unit_test(a_stranger_has_little_room)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
