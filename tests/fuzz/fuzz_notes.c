@@ -261,7 +261,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		require(run.lies || world.worker);
 		for (size_t i = 0; i < CALLS; i++)
 			require(world.told[i] || !run.reads[i] || world.with_body[i]);
-		require(!world.worker || world.worker->sent.count <= CALLS);
+		require(!world.worker || world.worker->rpc.waiting <= CALLS);
 	}
 	tear_down(NULL);
 	return 0;
