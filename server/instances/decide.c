@@ -281,6 +281,14 @@ static bool is_due_later(struct deciding *at)
 
 // ---- rules of one that runs ----
 
+static bool makes_room(struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	at->out->cause = CAUSE_EVICTED;
+	return seen->evicted_for && take(at, seen->unloads ? ACTION_UNLOAD : ACTION_SPILL,
+					 "it is idle, and %.128s needs its memory", seen->evicted_for);
+}
+
 static bool leaves_draining(struct deciding *at)
 {
 	const struct decide_seen *seen = at->seen;
@@ -412,6 +420,7 @@ static const struct rule {
 	{"a search is due", IN_PAUSED, is_due},
 	{"a search is due later", IN_PAUSED, is_due_later},
 	// Running.
+	{"another model needs room", IN_RUNNING, makes_room},
 	{"a device is draining", IN_RUNNING, leaves_draining},
 	{"another format is wanted", IN_RUNNING, takes_format},
 	{"evicted layers go back", IN_RUNNING, goes_back},
@@ -456,7 +465,8 @@ const char *decide_action_name(enum decide_action action)
 {
 	static const char *const names[] = {
 		[ACTION_WAIT] = "wait",         [ACTION_FAIL] = "fail",
-		[ACTION_REMOVE] = "remove",     [ACTION_END_REQUESTS] = "end requests",
+		[ACTION_REMOVE] = "remove",     [ACTION_SPILL] = "spill",
+		[ACTION_UNLOAD] = "unload",     [ACTION_END_REQUESTS] = "end requests",
 		[ACTION_PAUSE] = "pause",       [ACTION_SPARE] = "spare",
 		[ACTION_RELEASE] = "release",   [ACTION_MEND] = "mend",
 		[ACTION_SEARCH] = "search",     [ACTION_PLACE] = "place",

@@ -128,11 +128,13 @@ struct decide_seen {
 	const char *search_text; // where to, or why there is no place
 	int64_t due_ms;          // no search begins before
 	// While it runs:
-	bool devices_changed; // since a faster place was searched for, and they have been the same for a second
-	bool room;            // for its evicted layers, when that was looked at
-	int64_t room_due_ms;  // when to look again
-	bool room_untried;    // no search has begun since room was seen
-	bool others_wait;     // another instance waits for a place, and has not looked since there is this room
+	bool devices_changed;    // since a faster place was searched for, and they have been the same for a second
+	bool room;               // for its evicted layers, when that was looked at
+	int64_t room_due_ms;     // when to look again
+	bool room_untried;       // no search has begun since room was seen
+	bool others_wait;        // another instance waits for a place, and has not looked since there is this room
+	const char *evicted_for; // the model that needs its memory while it is idle; NULL: none does
+	bool unloads;            // it gives all of it
 	const char *held_format;
 };
 
@@ -140,6 +142,8 @@ enum decide_action {
 	ACTION_WAIT,         // until `until_ms`, or until something else is seen
 	ACTION_FAIL,         // for good
 	ACTION_REMOVE,       // it is not wanted any more
+	ACTION_SPILL,        // it makes room for another: more of its layers go to the host's memory
+	ACTION_UNLOAD,       // the same: it has no place until that one is up, or has failed
 	ACTION_END_REQUESTS, // tell those that wait to try again later
 	ACTION_PAUSE,        // with `cause`
 	ACTION_SPARE,        // end what is lost; what is left waits until the rest has a place

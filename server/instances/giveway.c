@@ -11,8 +11,6 @@
  * memory, a smaller format or processors, it is searched for again as if the first, the first two ... of those that may
  * give way did. Before anything happens each of them is looked at once more: one that has been used since stays, and
  * the search begins anew. */
-#include "common/base/clock.h"
-#include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 #include "server/placement/placement_inside.h"
 
@@ -20,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGE_BYTES = 32 };
 static const double share_of_all = 0.25, share_of_last = 0.5; // of the time of a search, when it is begun anew
 
 static const char *const kinds[] = {[GIVEWAY_SPILL] = "spill", [GIVEWAY_UNLOAD] = "unload", [GIVEWAY_NEVER] = "never"};
@@ -46,15 +43,15 @@ int64_t giveway_idle_ms(const struct instance *instance)
 	return ms > 0 ? ms : 0;
 }
 
-static const char *age(int64_t ms, char text[AGE_BYTES])
+const char *giveway_age(int64_t ms, char text[GIVEWAY_AGE_BYTES])
 {
 	const long long s = ms / 1000;
 	if (s < 120)
-		snprintf(text, AGE_BYTES, "%lld s", s);
+		snprintf(text, GIVEWAY_AGE_BYTES, "%lld s", s);
 	else if (s < 120 * 60)
-		snprintf(text, AGE_BYTES, "%lld min", s / 60);
+		snprintf(text, GIVEWAY_AGE_BYTES, "%lld min", s / 60);
 	else
-		snprintf(text, AGE_BYTES, "%lld h", s / 3600);
+		snprintf(text, GIVEWAY_AGE_BYTES, "%lld h", s / 3600);
 	return text;
 }
 
@@ -186,7 +183,7 @@ static void line_up(struct placing *placing, const struct instance *instance)
 void giveway_gather(struct placing *placing, const struct instances *instances)
 {
 	const int64_t least_ms = instances->params.give_way_ms;
-	char text[AGE_BYTES];
+	char text[GIVEWAY_AGE_BYTES];
 	for (const struct instance *one = instances->first; one && least_ms >= 0; one = one->next) {
 		const int64_t idle_ms = giveway_idle_ms(one);
 		if (one->state != INSTANCE_RUNNING || one->model == placing->model ||
@@ -197,7 +194,7 @@ void giveway_gather(struct placing *placing, const struct instances *instances)
 		else if (!placing->later[0])
 			snprintf(placing->later, sizeof placing->later,
 				 "%.64s holds memory, too, and may give way once nobody has used it for %s",
-				 one->model_name, age(least_ms, text));
+				 one->model_name, giveway_age(least_ms, text));
 	}
 }
 
@@ -378,11 +375,11 @@ static void say(struct placement *placement, const struct placing_giver *givers,
 	memcpy(whys, placement->whys, sizeof whys);
 	placement->why_count = 0;
 	for (unsigned i = 0; i < count; i++) {
-		char idle[AGE_BYTES];
+		char idle[GIVEWAY_AGE_BYTES];
 		const struct placing_giver *giver = &givers[i];
 		if (!giver->gives_way)
 			continue;
-		age(giver->idle_ms, idle);
+		giveway_age(giver->idle_ms, idle);
 		if (giver->ends)
 			why_add(placement, -1,
 				"there is room for it once %s gives way, idle for %s: it is unloaded, and its next "
@@ -437,182 +434,4 @@ enum status giveway_find(struct placing *placing, struct error *error)
 	if (!placing->placement.feasible && placing->later[0])
 		why_add(&placing->placement, -1, "%s", placing->later);
 	return STATUS_OK;
-}
-
-// ---- they do ----
-
-static struct instance *find(const struct instances *instances, const struct placing_giver *giver)
-{
-	struct instance *one = instances_listed(instances, giver->instance_id);
-	return one && one->epoch == giver->epoch && one->used_ms == giver->used_ms && giveway_idle_ms(one) >= 0 ? one
-														: NULL;
-}
-
-// With how it is now: `device` is where it lay.
-static void keep_and_tell(struct instance *instance, const struct placing_giver *giver,
-			  const struct cluster_device *device, const char *model_name)
-{
-	struct buffer text;
-	struct json *detail = json_new_object();
-	buffer_init(&text, LIMIT_AUDIT_DETAIL_BYTES);
-	json_set_string(detail, "model", instance->model_name);
-	json_set_string(detail, "to", model_name);
-	json_set_string(detail, "how", giver->ends ? "unloaded" : "spilled");
-	json_set_integer(detail, "idle_s", giver->idle_ms / 1000);
-	json_print(detail, &text);
-	instance_keep_told(instance, &(struct audit_tally){.by = &audit_server,
-							   .action = "instance.gave_way",
-							   .target = instance->instance_id,
-							   .node_id = cluster_device_node_id(device),
-							   .device_id = cluster_device_id(device),
-							   .detail = text.failed ? NULL : buffer_text(&text)});
-	buffer_finish(&text);
-	json_destroy(&detail);
-}
-
-// It is in the list of that one, and shown as paused. The first that gave way is the first to come back.
-static void displace(struct instance *instance, struct instance *to)
-{
-	struct instance **at = &to->displaced;
-	char why[INSTANCE_REASON_BYTES];
-	snprintf(why, sizeof why, "%.448s: it is loaded again if that one does not come up",
-		 instance->recovery.gave_way);
-	instance_change(instance, &(struct instance_change){.to = INSTANCE_PAUSED, .reason = why});
-	while (*at)
-		at = &(*at)->next;
-	instance->next = NULL;
-	*at = instance;
-}
-
-static void act(struct instance *instance, const struct placing_giver *giver, struct instance *to)
-{
-	const char *model_name = to->model_name;
-	const struct cluster_device *device = instance->stages[0].device;
-	char idle[AGE_BYTES];
-	struct error fault = {0};
-	age(giver->idle_ms, idle);
-	log_info("models", "instance %s of %s, idle for %s, gives way to %s: it is %s", instance->instance_id,
-		 instance->model_name, idle, model_name, giver->ends ? "unloaded" : "spilled to the host's memory");
-	instance_changes(instance);
-	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way, "idle for %s, it gave way to %.100s",
-		 idle, model_name);
-	if (!giver->ends) {
-		recover_spill(instance, giver);
-		keep_and_tell(instance, giver, device, model_name);
-		return;
-	}
-	error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it gave way to %.128s", model_name);
-	instance_displace(instance, &fault);
-	snprintf(instance->gave_way_to, sizeof instance->gave_way_to, "%s", to->instance_id);
-	instance->gave_way_ms = clock_wall_ms();
-	displace(instance, to);
-	keep_and_tell(instance, giver, device, model_name);
-	instance_publish(instance);
-}
-
-bool giveway_any(const struct placing *placing)
-{
-	for (unsigned i = 0; i < placing->giver_count; i++)
-		if (placing->givers[i].gives_way)
-			return true;
-	return false;
-}
-
-bool giveway_take(struct instance *to, const struct placing *placing)
-{
-	for (unsigned i = 0; i < placing->giver_count; i++)
-		if (placing->givers[i].gives_way && !find(to->all, &placing->givers[i]))
-			return false;
-	for (unsigned i = 0; i < placing->giver_count; i++)
-		if (placing->givers[i].gives_way)
-			act(find(to->all, &placing->givers[i]), &placing->givers[i], to);
-	return true;
-}
-
-// ---- and what is taken back ----
-
-// The first of those that were unloaded for it; NULL: there are no more.
-static struct instance *take_displaced(struct instance *instance)
-{
-	struct instance *one = instance->displaced;
-	if (one)
-		instance->displaced = one->next;
-	return one;
-}
-
-void giveway_settle(struct instance *instance)
-{
-	for (struct instance *one; (one = take_displaced(instance));) {
-		instance_forget(one);
-		instance_publish_removed(one);
-		instance_free(one);
-	}
-}
-
-struct instance *giveway_take_out(struct instance *instance, const char *id)
-{
-	struct instance **at = &instance->displaced, *one;
-	while ((one = *at) && strcmp(one->instance_id, id) != 0)
-		at = &one->next;
-	if (one)
-		*at = one->next;
-	return one;
-}
-
-// It is listed by itself once more, and waits for a place.
-static void come_back(struct instance *instance)
-{
-	char why[INSTANCE_REASON_BYTES];
-	struct instances *all = instance->all;
-	struct instance **at = &all->first;
-	while (*at)
-		at = &(*at)->next;
-	*at = instance;
-	instance->next = NULL;
-	all->count++;
-	instance->gave_way_to[0] = 0;
-	snprintf(why, sizeof why, "%.448s, which did not come up", instance->recovery.gave_way);
-	log_info("models", "instance %s of %s is not loaded again yet: %s", instance->instance_id, instance->model_name,
-		 why);
-	recover_restored(instance, CAUSE_IN_VAIN, why);
-	instance_publish(instance);
-}
-
-void giveway_return(struct instance *instance)
-{
-	for (struct instance *one; (one = take_displaced(instance));) {
-		if (instance->all->ending)
-			instance_free(one); // the next server has its row, and the other one's if that is wanted still
-		else
-			come_back(one);
-	}
-}
-
-struct instance *giveway_stand_in(const struct instance *instance)
-{
-	struct instance *one = instance->all->first;
-	while (one && (one == instance || strcmp(one->model_id, instance->model_id) != 0 ||
-		       one->state == INSTANCE_FAILED || one->stands_in || one->created_ms < instance->gave_way_ms))
-		one = one->next;
-	return one;
-}
-
-// The other instance is not wanted any more, or came up (as one did that gave way itself since), and its end or this
-// one's was not stored: then it is one like any other.
-void giveway_restore(struct instances *instances)
-{
-	for (struct instance **at = &instances->first, *one; (one = *at);) {
-		struct instance *to = instances->first;
-		while (to && (to == one || to->state == INSTANCE_FAILED || to->gave_way_to[0] ||
-			      strcmp(to->instance_id, one->gave_way_to) != 0))
-			to = to->next;
-		if (!one->gave_way_to[0] || one->state == INSTANCE_FAILED || !to) {
-			one->gave_way_to[0] = 0;
-			at = &one->next;
-			continue;
-		}
-		*at = one->next;
-		instances->count--;
-		displace(one, to);
-	}
 }

@@ -24,7 +24,8 @@
  *   instances_keep.c     what it keeps of what it has loaded, when it is placed anew
  *   instances_offer.c    faster places
  *   demand.c             models that are loaded because somebody asks
- *   giveway.c            idle ones that make room for others
+ *   giveway.c            which idle ones make room for others
+ *   giveway_take.c       what those do then
  *   nowhere.c            models for which there was no room
  *   parts.c            its workers
  *   requests.c         what is asked of instances */

@@ -438,8 +438,6 @@ void recover_spill(struct instance *instance, const struct placing_giver *giver)
 	} else {
 		recover_set_workers(instance, WORKERS_BUSY);
 	}
-	instance_publish(instance);
-	recover_soon(instance);
 }
 
 // ---- nothing changes ----
@@ -479,6 +477,10 @@ void instance_act(struct instance *instance, const struct decision *decision)
 		break;
 	case ACTION_REMOVE:
 		act_remove(instance, decision);
+		break;
+	case ACTION_SPILL:
+	case ACTION_UNLOAD:
+		giveway_act(instance);
 		break;
 	case ACTION_END_REQUESTS:
 		end_requests(instance);

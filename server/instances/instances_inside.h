@@ -158,7 +158,11 @@ struct recovery {
 		struct error fault; // its message in words
 		int part;           // -1: none in particular
 		bool died;
-	} news;                  // that no action has dealt with yet
+	} news; // that no action has dealt with yet
+	struct {
+		const struct placing_giver *giver; // NULL: no other one needs its memory
+		struct instance *to;
+	} evicted;               // while giveway_take has it give way
 	int64_t devices_back_ms; // after a start of the server: since when none of its devices is on its way; 0: one is
 	struct searched search;
 	int64_t due_ms;                // no search begins before; steady
@@ -419,7 +423,13 @@ void giveway_gather(struct placing *placing, const struct instances *instances);
 // placement_find, of what is free; where that is too little, of what idle instances hold besides. Thread: the
 // planner's. Errors: placement_find's.
 enum status giveway_find(struct placing *placing, struct error *error);
+enum { GIVEWAY_AGE_BYTES = 32 };
+const char *giveway_age(int64_t ms, char text[GIVEWAY_AGE_BYTES]); // "70 s"; returns text
+
+// giveway_take.c
 bool giveway_any(const struct placing *placing); // any has to; then the first of its whys says so
+// What it does to give way: its layers are spilled, or it is unloaded (ACTION_SPILL, ACTION_UNLOAD).
+void giveway_act(struct instance *instance);
 // Evict the instances that must make room for `to`. False: one of them is in use again, or gone, and nothing has
 // happened.
 bool giveway_take(struct instance *to, const struct placing *placing);

@@ -45,7 +45,7 @@ static void decide_again(void *arg)
 
 static bool is_over(enum decide_action action)
 {
-	return action == ACTION_FAIL || action == ACTION_REMOVE;
+	return action == ACTION_FAIL || action == ACTION_REMOVE || action == ACTION_UNLOAD;
 }
 
 void recover_decide(struct instance *instance)
@@ -65,7 +65,7 @@ void recover_decide(struct instance *instance)
 			instance_publish(instance);
 		instance_act(instance, &decision);
 	}
-	if (is_over(decision.action)) // and it may be gone
+	if (is_over(decision.action)) // and it may be gone, or in no list
 		return;
 	if (decision.action != ACTION_WAIT)
 		log_error("models", "instance %s of %s goes around in circles: %s: %s. Please report this",

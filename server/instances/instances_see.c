@@ -145,6 +145,10 @@ void instance_see(struct snapshot *snapshot, struct instance *instance)
 				     .failed_there = recovery->failed_on[0] != 0,
 				     .due_ms = recovery->due_ms,
 				     .held_format = format_info(instance->format)->name};
+	if (recovery->evicted.giver) {
+		seen->evicted_for = recovery->evicted.to->model_name;
+		seen->unloads = recovery->evicted.giver->ends;
+	}
 	see_workers(seen, instance, now_ms);
 	see_search(snapshot, instance);
 	if (instance->state == INSTANCE_PAUSED && !instance->model &&

@@ -73,7 +73,7 @@ struct instance {
 	bool died, some_kept;
 	int64_t deaths_ms[LIMIT_DEATHS];
 	int failed_on; // -1: none
-	bool devices_changed, room, room_untried;
+	bool devices_changed, room, room_untried, evicted;
 	int64_t room_due_ms;
 	struct {
 		enum decide_search state;
@@ -268,6 +268,19 @@ static void act_lost(struct world *world, struct instance *instance, const struc
 		later(world, instance);
 }
 
+// Where it is, with more of its layers in the host's memory.
+static void act_spill(struct world *world, struct instance *instance)
+{
+	instance->evicted = false;
+	instance->wanted.whole = true;
+	drop_search(instance);
+	instance->epoch++;
+	for (unsigned i = 0; i < instance->worker_count; i++)
+		instance->workers[i].epoch = instance->epoch;
+	set_workers(world, instance, WORKERS_BUSY);
+	instance->busy_until_ms = world->now_ms + 100 + (int64_t)draw(world, 3000);
+}
+
 static void act_search(struct world *world, struct instance *instance, const struct decision *decision)
 {
 	const bool none = decision->purpose == PURPOSE_PLACE;
@@ -330,6 +343,11 @@ static void act(struct world *world, struct instance *instance, const struct dec
 		end_workers(world, instance, false);
 		set_workers(world, instance, WORKERS_NONE);
 		drop_search(instance);
+		break;
+	case ACTION_UNLOAD: // it would be in no list: what comes of that begins with unload_in_vain()
+	case ACTION_SPILL:
+		begin_pause(world, instance, CAUSE_EVICTED, decision->reason);
+		act_spill(world, instance);
 		break;
 	case ACTION_REMOVE:
 		broken(world, "no instance is removed", instance, decision->reason);
@@ -446,6 +464,7 @@ static void see(const struct world *world, struct instance *instance, struct dec
 		.room = instance->room,
 		.room_due_ms = instance->room_due_ms,
 		.room_untried = instance->room_untried,
+		.evicted_for = instance->evicted ? "another" : NULL,
 		.held_format = "F16"};
 	for (int i = 0; i < LIMIT_DEATHS; i++)
 		seen->deaths += instance->deaths_ms[i] && world->now_ms - instance->deaths_ms[i] < LIMIT_DEATHS_MS;

@@ -316,6 +316,19 @@ static void test_in_vain(void **context)
 	expect(&plain, &seen, ACTION_REMOVE, "removed");
 }
 
+static void test_makes_room(void **context)
+{
+	struct decide_seen seen = running();
+	(void)context;
+	seen.evicted_for = "other";
+	seen.draining = "GPU 1"; // whatever else there is to do
+	seen.search = SEARCH_FOUND;
+	seen.purpose = PURPOSE_FASTER;
+	expect(&plain, &seen, ACTION_SPILL, "it is idle, and other needs its memory");
+	seen.unloads = true;
+	expect(&plain, &seen, ACTION_UNLOAD, "it is idle, and other needs its memory");
+}
+
 static void test_times(void **context)
 {
 	struct decide_seen seen = paused();
@@ -396,6 +409,8 @@ static void generate(struct decide_wanted *wanted, struct decide_seen *seen)
 				     .same_place = flip(),
 				     .whole_there = flip(),
 				     .lags = flip(),
+				     .evicted_for = draw(8) ? NULL : "OTHER",
+				     .unloads = flip(),
 				     .stood_in_for = !draw(4),
 				     .faster_there = flip(),
 				     .search_text = "SEARCH",
@@ -435,6 +450,8 @@ static const char *find_fault(const struct decide_wanted *wanted, const struct d
 	if (is->action == ACTION_FAIL && !(pauses && seen->removed) && !(!runs && !pauses && seen->news == NEWS_LOST) &&
 	    !(seen->worker_died && seen->deaths >= seen->deaths_most))
 		return "it fails without having died often";
+	if ((is->action == ACTION_SPILL || is->action == ACTION_UNLOAD) && !(runs && seen->evicted_for))
+		return "it gives way to nobody";
 	if (is->action == ACTION_REMOVE && !(pauses && seen->cause == CAUSE_IN_VAIN))
 		return "somebody's instance is removed";
 	if (is->action == ACTION_PLACE && (seen->search != SEARCH_FOUND || seen->stale))
@@ -649,11 +666,11 @@ static void test_planted(void **context)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_loading), cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),
-		cmocka_unit_test(test_restart), cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),
-		cmocka_unit_test(test_drain),   cmocka_unit_test(test_wishes),   cmocka_unit_test(test_back),
-		cmocka_unit_test(test_times),   cmocka_unit_test(test_in_vain),  cmocka_unit_test(test_generated),
-		cmocka_unit_test(test_planted),
+		cmocka_unit_test(test_loading),   cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),
+		cmocka_unit_test(test_restart),   cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_drain),     cmocka_unit_test(test_wishes),   cmocka_unit_test(test_back),
+		cmocka_unit_test(test_times),     cmocka_unit_test(test_in_vain),  cmocka_unit_test(test_makes_room),
+		cmocka_unit_test(test_generated), cmocka_unit_test(test_planted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

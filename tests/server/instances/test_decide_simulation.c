@@ -297,7 +297,7 @@ static void fault(struct world *world)
 {
 	struct instance *one = &world->instances[draw(world, INSTANCES)];
 	const int device = (int)draw(world, DEVICES);
-	switch (draw(world, 9)) {
+	switch (draw(world, 10)) {
 	case 0:
 	case 1:
 		if (works(one) && one->workers_are != WORKERS_AWAY && one->news == NEWS_NONE)
@@ -319,6 +319,11 @@ static void fault(struct world *world)
 		break;
 	case 6:
 		wish(world, one);
+		break;
+	case 9:
+		one->evicted = one->state == INSTANCE_RUNNING;
+		if (one->evicted)
+			decide(world, one);
 		break;
 	case 8:
 		if (one->state == INSTANCE_RUNNING)

@@ -1,0 +1,208 @@
+/* What idle instances do when they give way to another (giveway.c says which), and what becomes of those that were
+ * unloaded: they wait behind the other one, are forgotten once it is ready, and come back where it does not come up.
+ * Thread: the loop's. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "server/instances/instances_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- they do ----
+
+static struct instance *find(const struct instances *instances, const struct placing_giver *giver)
+{
+	struct instance *one = instances_listed(instances, giver->instance_id);
+	return one && one->epoch == giver->epoch && one->used_ms == giver->used_ms && giveway_idle_ms(one) >= 0 ? one
+														: NULL;
+}
+
+// With how it is now: `device` is where it lay. One that is unloaded is paused from now on, in the same transaction.
+static void keep_and_tell(struct instance *instance, const struct cluster_device *device, const char *why)
+{
+	struct buffer text;
+	struct json *detail = json_new_object();
+	const struct placing_giver *giver = instance->recovery.evicted.giver;
+	buffer_init(&text, LIMIT_AUDIT_DETAIL_BYTES);
+	json_set_string(detail, "model", instance->model_name);
+	json_set_string(detail, "to", instance->recovery.evicted.to->model_name);
+	json_set_string(detail, "how", giver->ends ? "unloaded" : "spilled");
+	json_set_integer(detail, "idle_s", giver->idle_ms / 1000);
+	json_print(detail, &text);
+	const struct audit_tally entry = {.by = &audit_server,
+					  .action = "instance.gave_way",
+					  .target = instance->instance_id,
+					  .node_id = cluster_device_node_id(device),
+					  .device_id = cluster_device_id(device),
+					  .detail = text.failed ? NULL : buffer_text(&text)};
+	if (giver->ends)
+		instance_change(instance, &(struct instance_change){.to = INSTANCE_PAUSED,
+								    .reason = why,
+								    .row = INSTANCE_ROW_WRITTEN,
+								    .entry = &entry});
+	else
+		instance_keep_told(instance, &entry);
+	buffer_finish(&text);
+	json_destroy(&detail);
+}
+
+// It is in the list of that one. The first that gave way is the first to come back.
+static void line_up_behind(struct instance *instance, struct instance *to)
+{
+	struct instance **at = &to->displaced;
+	while (*at)
+		at = &(*at)->next;
+	instance->next = NULL;
+	*at = instance;
+}
+
+static void say_displaced(const struct instance *instance, char why[INSTANCE_REASON_BYTES])
+{
+	snprintf(why, INSTANCE_REASON_BYTES, "%.448s: it is loaded again if that one does not come up",
+		 instance->recovery.gave_way);
+}
+
+void giveway_act(struct instance *instance)
+{
+	char why[INSTANCE_REASON_BYTES], idle[GIVEWAY_AGE_BYTES];
+	struct error fault = {0};
+	const struct placing_giver *giver = instance->recovery.evicted.giver;
+	struct instance *to = instance->recovery.evicted.to;
+	const struct cluster_device *device = instance->stages[0].device;
+	giveway_age(giver->idle_ms, idle);
+	log_info("models", "instance %s of %s, idle for %s, gives way to %s: it is %s", instance->instance_id,
+		 instance->model_name, idle, to->model_name, giver->ends ? "unloaded" : "spilled to the host's memory");
+	instance_changes(instance);
+	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way, "idle for %s, it gave way to %.100s",
+		 idle, to->model_name);
+	if (giver->ends) {
+		error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it gave way to %.128s", to->model_name);
+		instance_displace(instance, &fault);
+		snprintf(instance->gave_way_to, sizeof instance->gave_way_to, "%s", to->instance_id);
+		instance->gave_way_ms = clock_wall_ms();
+		line_up_behind(instance, to);
+	} else {
+		recover_spill(instance, giver);
+	}
+	say_displaced(instance, why);
+	keep_and_tell(instance, device, why);
+	instance_publish(instance);
+	instance->recovery.evicted.giver = NULL;
+}
+
+bool giveway_any(const struct placing *placing)
+{
+	for (unsigned i = 0; i < placing->giver_count; i++)
+		if (placing->givers[i].gives_way)
+			return true;
+	return false;
+}
+
+bool giveway_take(struct instance *to, const struct placing *placing)
+{
+	for (unsigned i = 0; i < placing->giver_count; i++)
+		if (placing->givers[i].gives_way && !find(to->all, &placing->givers[i]))
+			return false;
+	for (unsigned i = 0; i < placing->giver_count; i++) {
+		const struct placing_giver *giver = &placing->givers[i];
+		struct instance *one = giver->gives_way ? find(to->all, giver) : NULL;
+		if (!one)
+			continue;
+		one->recovery.evicted.giver = giver;
+		one->recovery.evicted.to = to;
+		recover_decide(one); // which is to give way, and nothing else
+	}
+	return true;
+}
+
+// ---- and what is taken back ----
+
+// The first of those that were unloaded for it; NULL: there are no more.
+static struct instance *take_displaced(struct instance *instance)
+{
+	struct instance *one = instance->displaced;
+	if (one)
+		instance->displaced = one->next;
+	return one;
+}
+
+void giveway_settle(struct instance *instance)
+{
+	for (struct instance *one; (one = take_displaced(instance));) {
+		instance_forget(one);
+		instance_publish_removed(one);
+		instance_free(one);
+	}
+}
+
+struct instance *giveway_take_out(struct instance *instance, const char *id)
+{
+	struct instance **at = &instance->displaced, *one;
+	while ((one = *at) && strcmp(one->instance_id, id) != 0)
+		at = &one->next;
+	if (one)
+		*at = one->next;
+	return one;
+}
+
+// It is listed by itself once more, and waits for a place.
+static void come_back(struct instance *instance)
+{
+	char why[INSTANCE_REASON_BYTES];
+	struct instances *all = instance->all;
+	struct instance **at = &all->first;
+	while (*at)
+		at = &(*at)->next;
+	*at = instance;
+	instance->next = NULL;
+	all->count++;
+	instance->gave_way_to[0] = 0;
+	snprintf(why, sizeof why, "%.448s, which did not come up", instance->recovery.gave_way);
+	log_info("models", "instance %s of %s is not loaded again yet: %s", instance->instance_id, instance->model_name,
+		 why);
+	recover_restored(instance, CAUSE_IN_VAIN, why);
+	instance_publish(instance);
+}
+
+void giveway_return(struct instance *instance)
+{
+	for (struct instance *one; (one = take_displaced(instance));) {
+		if (instance->all->ending)
+			instance_free(one); // the next server has its row, and the other one's if that is wanted still
+		else
+			come_back(one);
+	}
+}
+
+struct instance *giveway_stand_in(const struct instance *instance)
+{
+	struct instance *one = instance->all->first;
+	while (one && (one == instance || strcmp(one->model_id, instance->model_id) != 0 ||
+		       one->state == INSTANCE_FAILED || one->stands_in || one->created_ms < instance->gave_way_ms))
+		one = one->next;
+	return one;
+}
+
+// The other instance is not wanted any more, or came up (as one did that gave way itself since), and its end or this
+// one's was not stored: then it is one like any other.
+void giveway_restore(struct instances *instances)
+{
+	char why[INSTANCE_REASON_BYTES];
+	for (struct instance **at = &instances->first, *one; (one = *at);) {
+		struct instance *to = instances->first;
+		while (to && (to == one || to->state == INSTANCE_FAILED || to->gave_way_to[0] ||
+			      strcmp(to->instance_id, one->gave_way_to) != 0))
+			to = to->next;
+		if (!one->gave_way_to[0] || one->state == INSTANCE_FAILED || !to) {
+			one->gave_way_to[0] = 0;
+			at = &one->next;
+			continue;
+		}
+		*at = one->next;
+		instances->count--;
+		say_displaced(one, why);
+		instance_change(one, &(struct instance_change){.to = INSTANCE_PAUSED, .reason = why});
+		line_up_behind(one, to);
+	}
+}
