@@ -107,27 +107,26 @@ static void tell_image(const struct cuda *cuda, int capability, const struct dev
 	struct kernels_built built;
 	const struct cuda_image *image;
 	struct error error = {0};
+	char text[256];
 	kernels_built_read(&built);
 	if (info->support == SUPPORT_UNSUPPORTED)
 		return;
 	if (cuda_image_choose(&image, &built, capability, cuda->version, &error))
 		log_warning("cuda", "%s: %s; %s", info->model, error.message, error.hint);
-	else if (image->ptx)
-		log_info("cuda",
-			 "%s: this binary has no machine code for it, and its driver compiles %s, which is slower; "
-			 "build "
-			 "on this machine, or with -DEXOGPU_CUDA_IMAGES=all",
-			 info->model, image->folder);
+	else if (cuda_image_slower(image, &built, capability, text, sizeof(text)))
+		log_info("cuda", "%s: %s", info->model, text);
 }
 
 // The result of the first call that failed, of those that tell which device it is and what it has.
+// *capability: 90 for 9.0.
 static CUresult describe(const struct cuda *cuda, CUdevice device, int index, const char *driver_version,
-			 struct device_info *info)
+			 struct device_info *info, int *capability)
 {
 	size_t bytes = 0;
 	CUresult failed = CUDA_SUCCESS;
 	int major = cuda_read(cuda, device, CUDA_CAPABILITY_MAJOR, &failed),
 	    minor = cuda_read(cuda, device, CUDA_CAPABILITY_MINOR, &failed);
+	*capability = 10 * major + minor;
 	info->backend = BACKEND_CUDA;
 	info->index = index;
 	if (cuda->cuDeviceGetName(info->model, (int)sizeof(info->model), device))
@@ -201,19 +200,17 @@ enum status cuda_enumerate(struct found *found, struct error *error)
 	const size_t before = found->device_count;
 	for (int i = 0; !status && i < count; i++) {
 		CUdevice device;
+		int capability;
 		struct device_info *info = found_add_device(found);
 		if (!info)
 			break;
 		result = cuda->cuDeviceGet(&device, i);
 		if (!result)
-			result = describe(cuda, device, i, driver_version, info);
+			result = describe(cuda, device, i, driver_version, info, &capability);
 		if (result)
 			leave_out(cuda, found, i, result, &fault);
 		else
-			tell_image(cuda,
-				   10 * cuda_attribute(cuda, device, CUDA_CAPABILITY_MAJOR) +
-					   cuda_attribute(cuda, device, CUDA_CAPABILITY_MINOR),
-				   info);
+			tell_image(cuda, capability, info);
 	}
 	if (!status && fault.status && found->device_count == before)
 		status = error_set(error, fault.status, "%s", fault.message);
@@ -225,6 +222,7 @@ enum status cuda_enumerate(struct found *found, struct error *error)
 
 enum status cuda_find(const struct cuda *cuda, const char *hardware_key, struct cuda_place *place, struct error *error)
 {
+	int capability;
 	CUresult failed = CUDA_SUCCESS, result = cuda->cuDeviceGetCount(&place->count);
 	if (result)
 		return cuda_failed(cuda, error, "cuDeviceGetCount", result);
@@ -233,7 +231,7 @@ enum status cuda_find(const struct cuda *cuda, const char *hardware_key, struct 
 		place->ordinal = i;
 		result = cuda->cuDeviceGet(&place->device, i);
 		if (!result)
-			result = describe(cuda, place->device, i, "", &place->info);
+			result = describe(cuda, place->device, i, "", &place->info, &capability);
 		failed = result ? result : failed;
 		if (result || strcmp(place->info.hardware_key, hardware_key))
 			continue;

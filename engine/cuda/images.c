@@ -1,6 +1,7 @@
 /* See images.h. */
 #include "engine/cuda/images.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,4 +110,26 @@ enum status cuda_image_choose(const struct cuda_image **image, const struct kern
 		  capability % 10, buffer_text(&text));
 	buffer_finish(&text);
 	return STATUS_UNAVAILABLE;
+}
+
+bool cuda_image_slower(const struct cuda_image *image, const struct kernels_built *built, int capability, char *text,
+		       size_t size)
+{
+	const struct cuda_image *best;
+	if (!image->ptx)
+		return false;
+	cuda_image_choose(&best, built, capability, INT_MAX, NULL);
+	if (best && !best->ptx)
+		snprintf(text, size,
+			 "its driver is too old for the machine code of this binary and compiles %s, which is slower; "
+			 "install "
+			 "an NVIDIA driver of version %d or newer",
+			 image->folder, driver_of(least_driver(built, best->folder)));
+	else
+		snprintf(text, size,
+			 "this binary has no machine code for it, and its driver compiles %s, which is slower; build "
+			 "on this "
+			 "machine, or with -DEXOGPU_CUDA_IMAGES=all",
+			 image->folder);
+	return true;
 }

@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct cuda_image {
 	const char *folder; // "sm_90a"
@@ -21,3 +22,7 @@ struct cuda_image {
 // STATUS_UNAVAILABLE (the binary has no CUDA kernels, none for this GPU, or the driver is too old for those).
 enum status cuda_image_choose(const struct cuda_image **image, const struct kernels_built *built, int capability,
 			      int driver, struct error *error);
+// Where the driver has to compile `image`, which that gave: why, and what to do about it, as a sentence for the log.
+// False where it is machine code.
+bool cuda_image_slower(const struct cuda_image *image, const struct kernels_built *built, int capability, char *text,
+		       size_t size);

@@ -147,6 +147,24 @@ class Compiling(Folder):
                 self.assertEqual(made.setdefault(name, data), data, f"{name} in {which}")
                 self.assertNotIn(str(self.folder).encode(), data, "it does not say where it was made")
 
+    def test_two_builds_have_equal_files(self):
+        """By the build's own commands, in two folders, without what an earlier one kept: as they are embedded."""
+        made = {}
+        for which in ("one", "another"):
+            folder = self.folder / which
+            folder.mkdir()
+            ended = configure(folder, "-GNinja", "-DNVCC=", "-DEXOGPU_CUDA_IMAGES=sm_80;compute_80",
+                              EXOGPU_NVRTC=str(self.compiler))
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertIn("CUDA kernels: sm_80 compute_80, by NVRTC", ended.stdout)
+            files = [f"kernels/cuda/sm_80/{name}.cubin.gz" for name in ("verify", "stage_reduce")]
+            files += ["kernels/cuda/compute_80/verify.ptx.gz"] if shutil.which("clang") else []
+            ended = run("cmake", "--build", folder / "build", "--target", *files, EXOGPU_KERNEL_CACHE="")
+            self.assertEqual(ended.returncode, 0, ended.stdout)
+            for file in files:
+                data = (folder / "build" / file).read_bytes()
+                self.assertEqual(made.setdefault(file, data), data, f"{file} in {which}")
+
     def test_what_the_compiler_says_is_told(self):
         source = self.folder / "wrong.cu"
         source.write_text('extern "C" __global__ void wrong() { missing(); }\n')

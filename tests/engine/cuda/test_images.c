@@ -114,6 +114,26 @@ static void test_none(void **state)
 	assert_string_equal(error.message, "this binary was built without CUDA kernels");
 }
 
+static void test_slower(void **state)
+{
+	struct kernels_built built = {.compiler = "NVRTC 12.8.93", .images = RELEASE};
+	const struct cuda_image *image;
+	char text[256] = "";
+	(void)state;
+	assert_int_equal(cuda_image_choose(&image, &built, 90, 13000, NULL), STATUS_OK);
+	assert_false(cuda_image_slower(image, &built, 90, text, sizeof(text)));
+	assert_int_equal(cuda_image_choose(&image, &built, 90, 11080, NULL), STATUS_OK);
+	assert_true(cuda_image_slower(image, &built, 90, text, sizeof(text)));
+	assert_string_equal(text,
+			    "its driver is too old for the machine code of this binary and compiles compute_80, which "
+			    "is slower; install an NVIDIA driver of version 525 or newer");
+	assert_int_equal(cuda_image_choose(&image, &built, 121, 13000, NULL), STATUS_OK);
+	assert_true(cuda_image_slower(image, &built, 121, text, sizeof(text)));
+	assert_string_equal(text,
+			    "this binary has no machine code for it, and its driver compiles compute_90, which is "
+			    "slower; build on this machine, or with -DEXOGPU_CUDA_IMAGES=all");
+}
+
 // 7.5 of "\n.version 7.5\n", as 75.
 static int ptx_version(const char *text)
 {
@@ -186,6 +206,6 @@ static void test_embedded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice), cmocka_unit_test(test_none),
-					   cmocka_unit_test(test_embedded)};
+					   cmocka_unit_test(test_slower), cmocka_unit_test(test_embedded)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
