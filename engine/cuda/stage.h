@@ -176,7 +176,7 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 // Load a kernel before its first launch, as it has to be before a capture.
 enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error);
 void stage_unload(struct backend_stage *stage);
-// Whether kernels are launched before the one before has ended: those of .hopper files.
+// Whether kernels are launched before the one before has ended: those of images that overlap (images.h).
 bool cuda_stage_overlaps(const struct backend_device *device);
 bool cuda_stage_wide(const struct backend_device *device); // whether those of stage_wide_*.cu run on it
 // struct stage_slots' compile: every file of kernels that this device would load, into the cache.

@@ -12,7 +12,7 @@ tests=(conformance_test_cuda cuda_test_images cuda_test_module cuda_test_lost cu
 make_builds() { # FOLDER COMPILER...
 	local folder=$1 images=${EXOGPU_CUDA_IMAGES:-sm_90a} compiler program
 	shift
-	export EXOGPU_KERNEL_CACHE=$PWD/build/kernel-cache EXOGPU_NVRTC=${EXOGPU_NVRTC:-$PWD/build/nvrtc}
+	export CMAKE_GENERATOR=Ninja EXOGPU_KERNEL_CACHE=$PWD/build/kernel-cache EXOGPU_NVRTC=${EXOGPU_NVRTC:-$PWD/build/nvrtc}
 	rm -rf "$folder"
 	mkdir -p "$folder/lib"
 	for compiler; do # in one folder: but for the kernels they are the same

@@ -13,7 +13,8 @@ fetch_nvrtc() {
 	case $status in
 	0) ;;
 	77)
-		sed 's/^/  | /' "$log_dir/nvrtc.log" >&2
+		tail -n 1 "$log_dir/nvrtc.log" | sed 's/^/  | /' >&2
+		echo "  | the CUDA kernels are compiled by nvcc or clang instead; docs/engine.md says what that costs" >&2
 		export PIP_NO_INDEX=1
 		;;
 	*) fail "$(cat "$log_dir/nvrtc.log")" ;;
