@@ -34,17 +34,17 @@ make_builds() { # FOLDER COMPILER...
 	ls -l "$folder.tar.gz"
 }
 
-# Only what is missing: others may be newer than those carried.
+# Only what is missing, and what that needs in turn: others may be newer here than those carried.
 add_libraries() {
-	local name
-	ldd ./exogpu-* ./unit_* | awk '/not found/ { print $1 }' | sort -u | while read -r name; do
-		cp "lib/$name" /usr/local/lib/
-	done
-	ldconfig
-	if ldd ./exogpu-* ./unit_* | grep 'not found'; then # what those need in turn
-		cp -n lib/* /usr/local/lib/
+	local missing round
+	for round in 1 2 3 4 5; do
+		missing=$(ldd ./exogpu-* ./unit_* | awk '/not found/ { print $1 }' | sort -u)
+		[ -n "$missing" ] || return 0
+		(cd lib && cp $missing /usr/local/lib/)
 		ldconfig
-	fi
+	done
+	echo "still missing after $round rounds: $missing" >&2
+	return 1
 }
 
 run_builds() { # ROUNDS
