@@ -195,7 +195,7 @@ static enum status check_failed(const struct instances *all, const struct model_
 				   "exogpu place %.100s",
 				   model->name);
 		else
-			error_hint(error, "questions load it again after %d s; an admin can now: exogpu place %.100s",
+			error_hint(error, "requests load it again after %d s; an admin can now: exogpu place %.100s",
 				   AGAIN_MS / 1000, model->name);
 		return STATUS_UNAVAILABLE;
 	}

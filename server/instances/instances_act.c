@@ -62,7 +62,7 @@ static void end_requests(struct instance *instance)
 	struct error fault = {0};
 	error_set(&fault, STATUS_UNAVAILABLE, "the model %.64s is paused for %d s: %.280s", instance->model_name,
 		  (int)(instance->all->params.pause_ms / 1000), instance->state_reason);
-	error_hint(&fault, "try again later: it goes on by itself once there is room for it");
+	error_hint(&fault, "try again later: it continues by itself once there is room for it");
 	instance->recovery.requests_until_ms = 0;
 	generations_give_up(instance, &fault);
 	instance_publish(instance);
@@ -149,7 +149,7 @@ static void begin_anew(struct instance *instance, const struct placing *placing)
 	struct error error = {0};
 	json_destroy(&instance->recovery.remedies);
 	if (parts_at_work(instance->parts))
-		keep_spare(instance, "the instance is placed anew");
+		keep_spare(instance, "the instance is placed again");
 	const enum status status = keep_begin(instance, placing, &error);
 	recover_set_workers(instance, status ? WORKERS_NONE : WORKERS_BUSY);
 	generations_pause(instance);
@@ -323,14 +323,15 @@ static void act_lost(struct instance *instance, const struct decision *decision)
 	if (stage && fault->status == STATUS_OUT_OF_MEMORY)
 		gather_refused(instance, stage);
 	if (kept)
-		log_warning("models",
-			    "instance %s of %s: with what parts had loaded it does not work; all is loaded anew",
-			    instance->instance_id, instance->model_name);
+		log_warning(
+			"models",
+			"instance %s of %s: it does not work with the parts that were kept; everything is loaded again",
+			instance->instance_id, instance->model_name);
 	recover_drop_search(instance);
-	if (decision->action == ACTION_SPARE && keep_spare(instance, "the instance is placed anew"))
+	if (decision->action == ACTION_SPARE && keep_spare(instance, "the instance is placed again"))
 		recover_set_workers(instance, WORKERS_SPARED);
 	else
-		let_go(instance, "the instance is placed anew");
+		let_go(instance, "the instance is placed again");
 	if (recovery->news.died)
 		generations_blame(instance);
 	recovery->news.kind = NEWS_NONE;

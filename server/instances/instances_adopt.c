@@ -192,7 +192,7 @@ bool instance_find_left(struct instance *instance)
 	enum status status = STATUS_OK;
 	if (!count || !read_stages(instance, json_get(left, "stages")) || !read_figures(instance, left))
 		status = error_set(&error, STATUS_PARSE_ERROR,
-				   "what is stored of them fits neither the model nor the devices");
+				   "their stored record fits neither the model nor the devices");
 	if (!status)
 		status = instance_hold(instance, true);
 	if (!status)
@@ -202,7 +202,7 @@ bool instance_find_left(struct instance *instance)
 	instance_hold(instance, false);
 	instance->stage_count = 0;
 	instance->load_ms = -1;
-	log_warning("models", "the workers of instance %s are not taken up again: %s", instance->instance_id,
+	log_warning("models", "the workers of instance %s cannot be adopted: %s", instance->instance_id,
 		    error.message[0] ? error.message : status_text(status));
 	return false;
 }

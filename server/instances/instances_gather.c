@@ -375,7 +375,8 @@ static enum status read_pins(struct placing *placing, const struct json *pins, c
 		int64_t first = json_get_integer(pin, "first_layer", 0),
 			count = json_get_integer(pin, "layer_count", 0);
 		if (first > UINT32_MAX || count > UINT32_MAX)
-			return error_set(error, STATUS_INVALID_PARAMS, "a pin names layers that no model has");
+			return error_set(error, STATUS_INVALID_PARAMS,
+					 "a pin names layers that the model does not have");
 		placing->pins[placing->wanted.pin_count++] = (struct placement_pin){
 			.device = at, .first_layer = (uint32_t)first, .layer_count = (uint32_t)count};
 	}

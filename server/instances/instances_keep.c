@@ -263,7 +263,7 @@ static bool is_taken(struct keeping *keeping, struct placement *out, bool free_f
 		"%u of %u parts keep what they have loaded, and the others' layers go where there is room for them",
 		keeping->best_kept, keeping->best_parts);
 	if (free_found && free_s < kept->value_s)
-		why_add(out, -1, "with all of it loaded anew a token would take %.0f %% of the time",
+		why_add(out, -1, "if everything were loaded again, a token would take %.0f %% of the time",
 			100 * free_s / kept->value_s);
 	return true;
 }
@@ -338,7 +338,7 @@ enum status keep_begin(struct instance *instance, const struct placing *placing,
 	if (!status)
 		status = instance_hold(instance, true);
 	if (status) {
-		parts_destroy(&instance->parts, "it could not be placed anew");
+		parts_destroy(&instance->parts, "it could not be placed again");
 		instance_hold(instance, false);
 	}
 	return status;

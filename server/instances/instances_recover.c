@@ -161,7 +161,7 @@ void recover_done(struct instance *instance)
 	struct recovery *recovery = &instance->recovery;
 	if (instance_is_anew(instance) && recovery->cause != CAUSE_IN_VAIN)
 		*(recovery->cause >= CAUSE_MOVE ? &instance->moves : &instance->recoveries) += 1;
-	log_info("models", "instance %s of %s goes on after %lld ms", instance->instance_id, instance->model_name,
+	log_info("models", "instance %s of %s continues after %lld ms", instance->instance_id, instance->model_name,
 		 (long long)(now(instance) - recovery->paused_ms));
 	recovery->requests_until_ms = 0;
 	recovery->missing_count = recovery->attempts = 0;

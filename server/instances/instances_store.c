@@ -131,7 +131,7 @@ static enum status put_removed(struct store_batch *batch, const struct instance 
 
 static void not_stored(const struct instance *instance, enum status status)
 {
-	log_warning("models", "what has become of instance %s could not be stored: %s", instance->instance_id,
+	log_warning("models", "the state of instance %s could not be stored: %s", instance->instance_id,
 		    status_text(status));
 }
 
@@ -334,11 +334,10 @@ static void restore_row(void *context, const struct store_instance *row)
 		status = put(restoring->batch, instance, NULL, store_change_instance);
 	if (status) { // the row stays until somebody has seen this
 		char why[INSTANCE_REASON_BYTES];
-		snprintf(
-			why, sizeof why,
-			"it cannot be brought back: what is stored of it was written by another version of exogpu than "
-			"%s (%.120s); stop it, and place the model again",
-			EXOGPU_VERSION, error.message[0] ? error.message : status_text(status));
+		snprintf(why, sizeof why,
+			 "it cannot be restored: its record was written by another version of exogpu than "
+			 "%s (%.120s); stop it, and place the model again",
+			 EXOGPU_VERSION, error.message[0] ? error.message : status_text(status));
 		instance_change(instance, &(struct instance_change){.to = INSTANCE_FAILED, .reason = why});
 		log_warning("models", "instance %s of %s: %s", instance->instance_id, instance->model_name,
 			    instance->state_reason);

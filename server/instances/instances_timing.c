@@ -234,7 +234,7 @@ static void explain(const struct times *times, struct buffer *text)
 	else if (longest->ms * times->stage_count * 100 > compute_ms * EVEN_PERCENT)
 		explain_stage(times, longest, false, longest->ms, text);
 	else
-		buffer_append_text(text, "its parts take about equally long: none of them slows the others down");
+		buffer_append_text(text, "its parts take about equally long");
 }
 
 // ---- as the API shows it ----

@@ -95,15 +95,15 @@ static void too_late(void *arg)
 	unsigned part = 0;
 	while (part + 1 < parts->count && parts->part[part].step == PART_LOADED)
 		part++;
-	error_set(&fault, STATUS_TIMEOUT, "nothing was heard of it for %lld s", (long long)parts->limit_ms / 1000);
+	error_set(&fault, STATUS_TIMEOUT, "it was silent for %lld s", (long long)parts->limit_ms / 1000);
 	if (parts->step == PARTS_CONNECTING)
-		parts_fail_at(parts, parts_unconnected(parts), "its way to the next part was not there in time",
+		parts_fail_at(parts, parts_unconnected(parts), "its connection to the next part was not ready in time",
 			      &fault);
 	else if (parts->step == PARTS_CHECKING)
 		parts_fail_at(parts, parts->count - 1, "the reference token did not come back", &fault);
 	else
 		parts_fail_at(parts, part,
-			      parts->adopting                           ? "taking it up"
+			      parts->adopting                           ? "adopting it"
 			      : parts->part[part].step == PART_FETCHING ? "fetching"
 									: "loading",
 			      &fault);
@@ -157,7 +157,7 @@ static void loaded(void *context, enum status status, const struct json *result,
 		return; // its end is told in a moment
 	if (!status && json_count(json_get(result, "memory")) != part->stage_count) {
 		struct error wrong = {0};
-		status = error_set(&wrong, STATUS_INTERNAL, "its worker told of another number of stages");
+		status = error_set(&wrong, STATUS_INTERNAL, "its worker reported a wrong number of stages");
 		parts_fail_at(parts, part->index, "loading", &wrong);
 	} else if (status) {
 		parts_fail_at(parts, part->index, "loading", error);
@@ -563,7 +563,7 @@ enum status parts_create(struct parts **out, struct instance *instance, struct p
 	if (parts && before && *before)
 		parts_take_kept(parts, *before);
 	if (before)
-		parts_destroy(before, "the instance is placed anew");
+		parts_destroy(before, "the instance is placed again");
 	if (!parts)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	for (unsigned i = 0; i < parts->count; i++)

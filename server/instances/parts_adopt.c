@@ -40,7 +40,7 @@ enum status parts_restore(struct parts **out, struct instance *instance, const s
 							       &left[i], error);
 	}
 	if (status)
-		parts_destroy(&parts, "it is not taken up");
+		parts_destroy(&parts, "it is not adopted");
 	*out = parts;
 	return status;
 }
@@ -63,7 +63,7 @@ void parts_describe(const struct parts *parts, unsigned part, struct instance_wo
 // What was tried with those that had loaded before.
 static const char *what_failed(const struct parts *parts)
 {
-	return parts->adopting ? "it cannot be taken up" : "what it has loaded cannot be kept";
+	return parts->adopting ? "it cannot be adopted" : "what it has loaded cannot be kept";
 }
 
 static bool same_memory(const struct part *part, const struct json *result)
@@ -91,7 +91,8 @@ static void adopted(void *context, enum status status, const struct json *result
 	if (status == STATUS_DEVICE_LOST || parts->step != PARTS_LOADING || part->step != PART_ADOPTING)
 		return; // it ends, or one is away once more: then all are asked again
 	if (!status && !same_memory(part, result))
-		status = error_set(&fault, STATUS_CONFLICT, "its worker has loaded something else than is known of it");
+		status = error_set(&fault, STATUS_CONFLICT,
+				   "its worker has loaded something else than its stored record says");
 	if (status)
 		parts_fail_at(parts, part->index, what_failed(parts), &fault);
 	else

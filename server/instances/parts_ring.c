@@ -75,7 +75,7 @@ static enum status compare(const struct instance *instance, const struct json *r
 		return STATUS_OK;
 	if (!json_get(result, name)) // two began at once, and neither knew what to ask for
 		return STATUS_OK;
-	error_hint(error, "one of the two was wrong; a server that starts anew forgets the first");
+	error_hint(error, "one of the two was wrong; restarting the server forgets the first");
 	return error_set(error, STATUS_INTERNAL,
 			 "the reference token gives token %u a logit of %.4g, where it first gave %.4g", known->token,
 			 logit, known->logit);
@@ -277,7 +277,7 @@ static void connect_again(struct part *part, const char *why)
 		return;
 	}
 	error_set(&error, STATUS_UNAVAILABLE, "%s", why);
-	parts_fail_at(parts, part->index, "its way to the next part breaks again and again", &error);
+	parts_fail_at(parts, part->index, "its connection to the next part keeps breaking", &error);
 }
 
 bool parts_hop_ended(struct parts *parts, const char *node_id, const struct json *params)
@@ -290,7 +290,7 @@ bool parts_hop_ended(struct parts *parts, const char *node_id, const struct json
 			continue;
 		if (parts->failed)
 			return true;
-		log_info("models", "instance %s: the way from part %u to the next is broken: %s",
+		log_info("models", "instance %s: the connection from part %u to the next is broken: %s",
 			 parts->instance->instance_id, i + 1, json_get_string(params, "message", ""));
 		if (parts->step == PARTS_READY)
 			instance_parts_broken(parts->instance);

@@ -26,7 +26,7 @@ struct request {
 	struct outbox_item item; // first member
 	struct request *next;
 	struct planner *planner;
-	struct placing_request asked; // params and excluded: its own, below; done NULL: nobody waits for it any more
+	struct placing_request asked; // params and excluded: its own, below; done NULL: nobody waits for it any longer
 	struct json *params;
 	struct placing_excluded excluded;
 	unsigned tries;
@@ -223,7 +223,7 @@ static void deliver(struct outbox_item *item, bool tell)
 	} else {
 		if (request->tries >= TRIES)
 			request->status = error_set(&request->error, STATUS_UNAVAILABLE,
-						    "devices come and go faster than a placement is found");
+						    "devices come and go faster than a placement can be found");
 		finish(request);
 	}
 	begin(planner);
@@ -235,14 +235,14 @@ static enum status check_limits(const struct planner *planner, const struct plac
 	if (atomic_load(&planner->stop))
 		return error_set(error, STATUS_UNAVAILABLE, "the server is ending");
 	if (planner->counts[asked->kind] >= LIMIT_PLACINGS)
-		return error_set(error, STATUS_LIMIT_EXCEEDED, "%d placements are being searched for already",
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "%d placements are already being searched",
 				 LIMIT_PLACINGS);
 	for (const struct request *one = planner->first; one; one = one->next)
 		own += one->asked.asker == asked->asker;
 	if (asked->kind != PLACING_PREVIEW || own < LIMIT_PREVIEWS)
 		return STATUS_OK;
 	error_hint(error, "wait for their answers, or search for a shorter time: timeout_s");
-	return error_set(error, STATUS_LIMIT_EXCEEDED, "%u previews of this token are being searched for already", own);
+	return error_set(error, STATUS_LIMIT_EXCEEDED, "%u previews of this token are already being searched", own);
 }
 
 static bool makes_room(const struct placing_request *running, const struct placing_request *newer)
@@ -309,7 +309,7 @@ void placing_leave(const struct instances *instances, const void *connection)
 			continue;
 		}
 		*at = request->next;
-		request->status = error_set(&request->error, STATUS_UNAVAILABLE, "nobody waits for it any more");
+		request->status = error_set(&request->error, STATUS_UNAVAILABLE, "nobody waits for it any longer");
 		finish(request);
 	}
 }

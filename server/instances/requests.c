@@ -1,8 +1,8 @@
 /* See requests.h. Requests stand in the list of their instance until their worker has said the last word.
  *
- * What was asked is kept with what has been delivered of it, tokens and bytes of text: when the instance is placed anew
- * its requests are started again from these, in the order in which they came, and go on behind the last token that
- * their client has seen. So that what is drawn then is what would have been drawn, each has a seed from the start.
+ * What was asked is kept with what has been delivered of it, tokens and bytes of text: when the instance is placed
+ * again its requests are started again from these, in the order in which they came, and go on behind the last token
+ * that their client has seen. So that what is drawn then is what would have been drawn, each has a seed from the start.
  *
  * A worker may have died of one of them. Those that it had and that got no token since are suspects: they are sent one
  * at a time, so that the next worker that is lost tells which it was, and that one ends. */
@@ -98,7 +98,7 @@ static enum status explain(const struct instances *all, const struct model_recor
 		if (!strcmp(one->model_id, model->model_id) && one->state == INSTANCE_PAUSED) {
 			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is paused: %.200s", model->name,
 				  one->state_reason);
-			error_hint(error, "try again later: it goes on by itself once there is room for it");
+			error_hint(error, "try again later: it continues by itself once there is room for it");
 			return STATUS_UNAVAILABLE;
 		}
 		if (one->model == model && (one->state == INSTANCE_STARTING || one->state == INSTANCE_LOADING)) {
@@ -118,7 +118,8 @@ static enum status explain(const struct instances *all, const struct model_recor
 			  failed->state_reason);
 	else
 		error_set(error, STATUS_UNAVAILABLE, "the model %.128s is not loaded", model->name);
-	error_hint(error, "an admin can load it: exogpu place %.100s; with exogpu serve --load-on-demand questions do",
+	error_hint(error,
+		   "an admin can load it: exogpu place %.100s; with exogpu serve --load-on-demand requests load it",
 		   model->name);
 	return STATUS_UNAVAILABLE;
 }
@@ -132,7 +133,7 @@ static enum status check_line(const struct instance *instance, const struct toke
 	for (const struct generation *one = instance->generations; one; one = one->next)
 		own += one->token == token && one->ended;
 	if (instance->generation_count >= LIMIT_REQUESTS_OF_INSTANCE)
-		error_set(error, STATUS_RATE_LIMITED, "%u requests wait for this model already",
+		error_set(error, STATUS_RATE_LIMITED, "%u requests already wait for this model",
 			  instance->generation_count);
 	else if (own >= LINE_SHARE * (LIMIT_REQUESTS_OF_INSTANCE - instance->generation_count))
 		error_set(error, STATUS_RATE_LIMITED,
@@ -175,7 +176,7 @@ static enum status choose(struct instance **out, struct instances *all, const st
 	const struct model_record *model = models_find(all->params.models, name);
 	if (!model) {
 		error_set(error, STATUS_NOT_FOUND, "there is no model %.128s", name);
-		error_hint(error, "GET /v1/models lists those there are");
+		error_hint(error, "GET /v1/models lists the models");
 		return STATUS_NOT_FOUND;
 	}
 	for (struct instance *one = all->first; one; one = one->next) {

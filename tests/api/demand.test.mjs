@@ -222,7 +222,7 @@ describe("serve --load-on-demand", () => {
 		assert.match((await chat("words", "a")).json().error.message, /could not be loaded: .*no worker to give/);
 		const tried = opened, { status, json } = await chat("words", "b");
 		assert.deepEqual([status, tried > 0, opened], [503, true, tried]);
-		assert.match(json().error.message, /could not be loaded: .*no worker to give; questions load it again after 60 s; .*exogpu place words/);
+		assert.match(json().error.message, /could not be loaded: .*no worker to give; requests load it again after 60 s; .*exogpu place words/);
 		node.open = undefined;
 		assert.equal((await chat("words", "c", made.admin)).json().choices?.[0].message.content, "c");
 		assert.equal((await chat("words", "d")).json().choices?.[0].message.content, "d");

@@ -453,7 +453,7 @@ describe("instances", () => {
 		assert.equal(answer.status, 503);
 		assert.match((await answer.json()).error.message, /is paused for 1 s: it waits for a place/);
 		assert.equal((await first()).state, "paused");
-		assert.equal((await ask()).status, 503); // at once: nobody waits for it any more
+		assert.equal((await ask()).status, 503); // at once: nobody waits for it any longer
 		await owner.call("device.drain", { device_id: "dev_cpu", drain: false });
 		await eventually(async () => (await first()).state === "running", "it goes on", 60000 * slow);
 		assert.equal((await (await ask()).json()).choices[0].text, "one two");
