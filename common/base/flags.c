@@ -124,7 +124,7 @@ static size_t line_length(const char *text)
 	return fits ? fits : length;
 }
 
-// What is wider than the column of names has a line of its own.
+// A name wider than its column gets a line of its own.
 static void print_flag(const struct flag *flag, FILE *out)
 {
 	char left[40];

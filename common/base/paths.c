@@ -33,7 +33,7 @@ enum status paths_join(const char *directory, const char *name, char *path, size
 	return STATUS_OK;
 }
 
-// Where there is no HOME, as in some services, the user database knows.
+// Without HOME, as in some services, the user database has the home directory.
 static enum status home_directory(char *home, size_t size, struct error *error)
 {
 	char entry[ENTRY_BYTES];

@@ -57,6 +57,6 @@ enum status error_set(struct error *error, enum status status, const char *forma
 	__attribute__((format(printf, 3, 4)));
 // Say what to do about it. Only the first hint stays.
 void error_hint(struct error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// As error_set, with the text of errno value `number` at the end.
+// Like error_set, with the text of errno value `number` at the end.
 enum status error_errno(struct error *error, enum status status, int number, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));

@@ -222,7 +222,7 @@ enum status archive_writer_finish(struct archive_writer **writer, char *path, si
 
 // Names.
 
-// As it is written, and no other way to write these numbers.
+// Only the canonical spelling of these numbers is accepted.
 static bool parse_name(const char *name, uint64_t *first, uint64_t *last)
 {
 	char again[96];

@@ -88,7 +88,7 @@ static bool read_form(const uint8_t *bytes, enum archive_record *kind, size_t *l
 	return told && told <= archive_largest(*kind) && (*kind != ARCHIVE_LEAF || told == TREE_HASH_BYTES);
 }
 
-// Where the first record stands. 0: it is no archive of these entries.
+// The position of the first record. 0: this is not an archive of these entries.
 static enum status find_records(struct archive_index *index, uint64_t *at, struct error *error)
 {
 	uint8_t begin[ARCHIVE_BEGIN_BYTES + 16];

@@ -313,7 +313,7 @@ static size_t signature_at(enum note_algorithm algorithm)
 	return algorithm == NOTE_COSIGNATURE ? ID_BYTES + TIME_BYTES : ID_BYTES;
 }
 
-// Where the text ends, before the empty line: 0 if the note has none. signatures: where they begin.
+// The end of the text, before the empty line; 0 if there is none. signatures: where they begin.
 static size_t text_end(const char *note, const char **signatures)
 {
 	if (strnlen(note, NOTE_BYTES + 1) > NOTE_BYTES)
@@ -395,7 +395,7 @@ static bool verify(const struct buffer *message, const struct note_key *key, con
 	return good;
 }
 
-// One line of this key's name and id.
+// Checks one signature line against this key, its name and its id.
 static bool check_line(const struct signature_line *line, const struct note_key *key, const char *note,
 		       size_t text_bytes, int64_t *at_s)
 {

@@ -61,7 +61,7 @@ enum status checkpoint_parse(struct checkpoint *checkpoint, const char *note, st
 // Whether the note carries a good signature of this key. *at_s (may be NULL): the time of a cosignature.
 bool note_check(const char *note, const struct note_key *key, int64_t *at_s);
 
-// What passes a log from one segment's key to the next: signed by the old key, before that is destroyed.
+// Passes a log from one segment's key to the next: signed by the old key before it is destroyed.
 //
 //     exogpu-audit-3f9c0b1e22d4a786/segment
 //     7                                  the new segment's number

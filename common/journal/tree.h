@@ -31,7 +31,7 @@ void tree_hash_leaf(const void *bytes, size_t length, struct tree_hash *leaf);
 // Add a leaf. `made` (may be NULL) is told every subtree that is complete with it, the leaf itself (level 0) first.
 void tree_append(struct tree *tree, const struct tree_hash *leaf,
 		 void (*made)(void *context, const struct tree_node *node), void *context);
-// Of an empty tree: SHA-256 of nothing.
+// The root of an empty tree: SHA-256 of nothing.
 void tree_root(const struct tree *tree, struct tree_hash *root);
 unsigned tree_peaks(uint64_t size); // how many peaks a tree of that size has
 

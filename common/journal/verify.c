@@ -182,7 +182,7 @@ static void keep_unproven(struct journal_verifier *verifier, const char *note, u
 
 // Memories.
 
-// Those of the tree's size.
+// Compares the tree with the remembered heads of its size.
 static void compare_memories(struct journal_verifier *verifier)
 {
 	struct tree_hash root;
@@ -270,7 +270,7 @@ static void begin(struct journal_verifier *verifier, const struct journal_segmen
 	lose(verifier, segment->first);
 }
 
-// Where the entries read so far end, and where the segment begins.
+// The end of the entries read so far, and the beginning of the segment.
 static void join_segment(struct journal_verifier *verifier, const struct journal_segment *segment)
 {
 	const struct known_segment *last = verifier->segment_count ? &verifier->segments[verifier->segment_count - 1]
@@ -430,7 +430,7 @@ static void take_refusal(struct journal_verifier *verifier, const struct journal
 		refusal->held = refusal->shown = 0;
 }
 
-// What the entry's bytes say is what they should.
+// Checks that the entry's bytes match its fields.
 static bool check_bytes(struct journal_verifier *verifier, uint64_t seq, const uint8_t *bytes, size_t length)
 {
 	char texts[ENTRY_BYTES];

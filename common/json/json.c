@@ -226,7 +226,7 @@ static char *put_nul(const struct reading *in, char *to)
 	return put_utf8(to, REPLACEMENT);
 }
 
-// What stands between the quotes, from `at` to `end`, into `to`, where it takes no more room than there.
+// Decodes the string between the quotes, from `at` to `end`, into `to`. The result is never longer than the input.
 static enum status unescape(const struct reading *in, const char *at, const char *end, char *to)
 {
 	static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
@@ -354,7 +354,7 @@ static enum status read_value(struct reading *in, cJSON **out)
 	return c == '-' || (c >= '0' && c <= '9') ? read_number(in, item) : refuse(in, "not JSON", in->at);
 }
 
-// One member or item, put behind the others, also when it fails.
+// Parses one member or item and appends it, even if it fails.
 static enum status read_member(struct reading *in, cJSON *parent, cJSON **last)
 {
 	enum status status = STATUS_OK;

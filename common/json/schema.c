@@ -33,7 +33,7 @@ static const struct json *follow(const struct json *document, const char *pointe
 	return *pointer ? NULL : document;
 }
 
-// Where a $ref leads; NULL: nowhere.
+// The target of a $ref; NULL: there is none.
 static const struct json *target(const struct json *document, const struct json *other, const char *ref)
 {
 	const char *hash = strchr(ref, '#');

@@ -61,7 +61,7 @@ void net_on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, siz
 	}
 }
 
-// What a ping carries is the time when it went. libwebsockets sends others.
+// Our pings carry the time when they were sent. Those of libwebsockets do not.
 void net_on_pong(struct net_conn *conn, const uint8_t *bytes, size_t length)
 {
 	if (!conn->ping_ns || length != sizeof conn->ping_ns || memcmp(bytes, &conn->ping_ns, length) != 0)

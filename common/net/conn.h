@@ -16,7 +16,7 @@ struct queued {
 	uint64_t key;
 };
 
-// What sending a broadcast touches stands first, in one line of cache.
+// The fields that a broadcast needs come first, in one cache line.
 struct net_conn {
 	struct net_session session;
 	struct lws *wsi; // of one that dialled; else NULL

@@ -18,7 +18,7 @@ enum {
 static struct net_frame *kept; // the latest first: its bytes may be in the cache still
 static size_t kept_bytes;
 
-// One that fits, and is not so much larger that a small message would hold on to the room of a large one.
+// Finds a kept frame that fits and is not so large that a small message would block the room of a large one.
 static struct net_frame *take_kept(size_t capacity)
 {
 	for (struct net_frame **at = &kept; *at; at = &(*at)->next_kept) {

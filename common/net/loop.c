@@ -75,7 +75,7 @@ static void free_dead(struct net_loop *loop)
 	}
 }
 
-// One that waits for nothing is taken out, unless a hang-up ends it: that would be reported without end.
+// Removes a watch that waits for nothing, unless a hang-up ends it: epoll would report that again and again.
 static void arm(struct net_watch *watch)
 {
 	bool read = watch->want_read && !watch->again,

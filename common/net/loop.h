@@ -53,7 +53,7 @@ void net_watch_want_read(struct net_watch *watch, bool wanted);
 // Call `readable` once more after others had their turn, be there something new to read or not: for one that stops
 // before it is done. Whoever stands in a line is served one by one, the first of each line in turn, and those who stand
 // in none before them.
-// Those who have more to do; connections that begin; handshakes of TLS that go on.
+// The queues: watches with more work; new connections; TLS handshakes in progress.
 enum net_line { NET_LINE_BUSY, NET_LINE_NEW, NET_LINE_HANDSHAKE, NET_LINES };
 void net_watch_again(struct net_watch *watch, enum net_line line);
 // Stand in the place of `other`, which stands in a line and leaves it.

@@ -21,7 +21,7 @@ struct net_conn **net_loop_conns(struct net_loop *loop);
 struct net_arrival **net_loop_arrivals(struct net_loop *loop);
 // At its end: those of which libwebsockets tells nothing, since they were not open yet. Their handlers are not called.
 void net_forget_all(struct net_loop *loop);
-// What those that dial by TLS share (tls_dial.c); NULL until one did.
+// Shared by all connections that dial by TLS (tls_dial.c); NULL before the first one.
 struct net_dialler;
 struct net_dialler **net_loop_dialler(struct net_loop *loop);
 // Every event of what dialled ends here (ws.c).

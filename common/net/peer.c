@@ -191,7 +191,7 @@ static bool take_stage(struct net_peer *peer)
 	return true;
 }
 
-// One record, into the body where only that is lacking. Returns what SSL_read does.
+// Reads one record, directly into the body if only that is missing. Returns the result of SSL_read.
 static int receive(struct net_peer *peer)
 {
 	bool direct = peer->begun && peer->body && peer->head.length == peer->head_bytes;

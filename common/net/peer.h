@@ -88,7 +88,7 @@ int64_t net_peer_silence_ms(const struct net_peer *peer);
 // Change the keys of both directions now. It is done by itself every hour and 64 GiB.
 void net_peer_update_keys(struct net_peer *peer);
 
-// What the system knows of the connection.
+// The system's figures of the connection.
 struct net_peer_path {
 	char local[NET_ADDRESS_BYTES], remote[NET_ADDRESS_BYTES];
 	int64_t segments, segments_again; // with data, that this end sent, and sent again; < 0: not told

@@ -153,7 +153,7 @@ bool net_peer_shake(struct net_peer *peer)
 	return false;
 }
 
-// What a refusal of these costs is speed.
+// If these are refused, only speed is lost.
 static void set_options(int fd)
 {
 	const int on = 1, ahead = NOT_SENT_BYTES;

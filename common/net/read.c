@@ -56,7 +56,7 @@ static ssize_t read_plain(int fd, uint8_t *to, size_t room, uint8_t *behind, siz
 	return got > 0 ? got : -1;
 }
 
-// One record, for which there is always room: nothing may be left inside OpenSSL, where no poll would see it.
+// Reads one record; there is always room. Nothing may stay inside OpenSSL, where no poll would see it.
 static ssize_t read_record(SSL *ssl, uint8_t *to, size_t room)
 {
 	size_t got = 0;
@@ -207,7 +207,7 @@ void net_read_begin(struct net_conn *conn)
 	lws_rx_flow_control(conn->wsi, 0);
 }
 
-// What libwebsockets has received.
+// Takes bytes that libwebsockets has received.
 int net_read_received(struct net_conn *conn, const uint8_t *bytes, size_t length)
 {
 	if (conn->closing)

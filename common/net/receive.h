@@ -51,9 +51,9 @@ void net_receiver_finish(struct net_receiver *receiver);
 // Bytes have come; they are changed in place. *taken: how many of them, all unless there was enough; may be NULL where
 // there never is. Returns 0, or the code to close with: then nothing more is to be taken.
 int net_receiver_take(struct net_receiver *receiver, uint8_t *bytes, size_t length, size_t *taken);
-// Where the rest of a large payload may be received, and how much; 0: nowhere. 0 also out of memory.
+// The place and length for receiving the rest of a large payload directly; 0: none, or out of memory.
 size_t net_receiver_room(struct net_receiver *receiver, uint8_t **to);
-// So much was received there.
+// Tells that this many bytes were received there.
 void net_receiver_filled(struct net_receiver *receiver, size_t length);
 // Put a piece that is unmasked already where the message is put together; `ahead` bytes of it are known to follow.
 enum status net_receiver_collect(struct net_receiver *receiver, const uint8_t *bytes, size_t length, size_t ahead);

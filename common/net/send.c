@@ -211,7 +211,7 @@ static size_t fragment_parts(struct iovec parts[2], struct net_frame *frame, siz
 	return count;
 }
 
-// Where the system can take such parts as they are it does; else they are put together first.
+// Sends the parts with one system call if possible; otherwise joins them first.
 static enum put_result send_gathered(struct net_conn *conn, struct outgoing *out, const struct iovec *payload,
 				     size_t count)
 {
@@ -262,7 +262,7 @@ int net_send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_
 	return result == PUT_BROKEN ? -1 : result != PUT_NOTHING;
 }
 
-// Where nothing waits before the frame; false: it is to be queued.
+// Sends the frame at once if nothing waits before it; false: the caller must queue it.
 static bool send_directly(struct net_conn *conn, struct net_frame *frame)
 {
 	if (conn->fd < 0 || conn->held || conn->queue_count || frame->length > DIRECT_FRAME_BYTES || net_blocked(conn))

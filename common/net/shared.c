@@ -30,7 +30,7 @@ enum {
 	SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE,
 };
 
-// As it lies in the memory: the other end may change all of it at any time.
+// The layout in shared memory. The other end may change all of it at any time.
 struct lane {
 	_Atomic uint32_t count, waits;
 	alignas(64) _Atomic uint64_t notes[NET_SHARED_NOTES][NOTE_WORDS];
@@ -110,7 +110,7 @@ struct net_shared *net_shared_ref(struct net_shared *shared)
 	return shared;
 }
 
-// Of the size that it must have, and without a hole.
+// Checks that the memory has its required size and no hole.
 static bool is_whole(int fd)
 {
 	struct stat file;

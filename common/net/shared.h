@@ -31,10 +31,10 @@
 #include "common/base/limits.h"
 #include "common/net/ws.h"
 
-// Of less than this it is not worth while.
+// Smaller transfers do not use shared memory.
 #define NET_SHARED_LEAST_BYTES (32 * 1024)
 #define NET_SHARED_NOTES 64 // under way at once, each way
-// Of all of it: the blocks, and a page for each lane.
+// The whole size: the blocks, and a page for each lane.
 #define NET_SHARED_ALL_BYTES (LIMIT_SHARED_BYTES + 2 * 4096)
 
 struct net_shared;
@@ -43,7 +43,7 @@ struct net_shared;
 // none now).
 enum status net_shared_create(struct net_shared **out, int *fd, struct error *error);
 struct net_shared *net_shared_ref(struct net_shared *shared); // net_shared_destroy lets it go
-// Where these bytes lie; NULL: not within this memory.
+// The address of these bytes; NULL: outside this memory.
 uint8_t *net_shared_at(struct net_shared *shared, uint64_t at, size_t bytes);
 
 // The server's end; the descriptor is taken. Errors: STATUS_INVALID_PARAMS (it is no such memory), STATUS_UNAVAILABLE.

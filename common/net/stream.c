@@ -189,7 +189,7 @@ static bool take_stage(struct net_stream *stream, const char **why)
 	return true;
 }
 
-// What came beside the bytes: the first descriptor is kept, and all others are closed.
+// Takes the descriptors that came with the bytes: keeps the first and closes all others.
 static void keep_fd(struct net_stream *stream, struct msghdr *message)
 {
 	for (struct cmsghdr *one = CMSG_FIRSTHDR(message); one; one = CMSG_NXTHDR(message, one)) {
@@ -214,7 +214,7 @@ int net_stream_take_fd(struct net_stream *stream)
 	return fd;
 }
 
-// One system call: the rest of the body, where only that is lacking, and the stage behind it. *all: what there was.
+// One system call: reads the rest of the body, if only that is missing, then the stage. *all: everything was read.
 static ssize_t receive(struct net_stream *stream, bool *all)
 {
 	struct iovec parts[2];

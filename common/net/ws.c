@@ -188,7 +188,7 @@ static int add_bearer(struct net_conn *conn, unsigned char **at, size_t room)
 	return 0;
 }
 
-// One that dialled did not open. `why` is libwebsockets' own, if it has one.
+// A dialled connection failed to open. `why` is libwebsockets' reason, if it gives one.
 static void tell_failed(struct lws *wsi, struct net_conn *conn, const char *why)
 {
 	char text[96];
@@ -206,7 +206,7 @@ static void tell_failed(struct lws *wsi, struct net_conn *conn, const char *why)
 	conn->handler->failed(conn->user, failure, fault[0] ? fault : NET_NOTHING_ANSWERS);
 }
 
-// One that dialled and did not open, or is gone.
+// A dialled connection failed to open, or has closed.
 static void client_gone(struct lws *wsi, struct net_conn *conn)
 {
 	lws_set_opaque_user_data(wsi, NULL);

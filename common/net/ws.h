@@ -16,7 +16,7 @@
 struct net_conn;
 struct net_listener;
 
-// What a request said, copied; valid during the callback. Absent headers are "".
+// A copy of a request, valid during the callback. Absent headers are "".
 struct net_request {
 	char path[256], host[256], origin[256], authorization[256], peer[64], if_none_match[80];
 	char subprotocol[64];   // as it was offered
@@ -57,7 +57,7 @@ void net_exchange_begin(struct net_exchange *exchange, const struct net_response
 // Errors: STATUS_LIMIT_EXCEEDED (LIMIT_ANSWER_QUEUE_BYTES wait), STATUS_OUT_OF_MEMORY; then nothing was sent.
 enum status net_exchange_send(struct net_exchange *exchange, const void *bytes, size_t length);
 void net_exchange_end(struct net_exchange *exchange);
-// What the socket has not taken yet.
+// Bytes that the socket has not taken yet.
 size_t net_exchange_queued(const struct net_exchange *exchange);
 // Close the connection in the middle of an answer, so that nobody takes it for whole. `over` follows, later.
 void net_exchange_drop(struct net_exchange *exchange);

@@ -54,7 +54,7 @@ struct library_info {
 
 enum { INFO_DEVICES = 256, INFO_LIBRARIES = 32 };
 
-// What one back end found. Create with found_create: it is too large for a stack.
+// The findings of one back end. Create with found_create: it is too large for a stack.
 struct found {
 	struct device_info devices[INFO_DEVICES];
 	size_t device_count;

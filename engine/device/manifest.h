@@ -13,7 +13,7 @@ struct manifest_paths {
 	bool files; // VK_DRIVER_FILES or VK_ICD_FILENAMES name them one by one
 };
 
-// Where the loader looks, by its rules: VK_DRIVER_FILES (VK_ICD_FILENAMES), else the XDG folders, /etc and /usr.
+// The places where the loader looks: VK_DRIVER_FILES (VK_ICD_FILENAMES), else the XDG folders, /etc and /usr.
 void manifest_find_paths(struct manifest_paths *paths);
 // Add a `broken` library for each manifest whose driver cannot be loaded into this process.
 void manifest_report(struct found *found);

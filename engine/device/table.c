@@ -85,7 +85,7 @@ static bool described_alike(const struct device_info *a, const struct device_inf
 	       a->memory_bytes == b->memory_bytes && a->support == b->support;
 }
 
-// What cannot be used needs no verification to know it.
+// An API that cannot be used needs no verification.
 static void begin_verification(struct device_api *api)
 {
 	api->verification = (struct verification){.state = VERIFICATION_PENDING, .duration_ms = -1};

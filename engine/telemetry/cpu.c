@@ -89,7 +89,7 @@ static bool visit_hwmon(void *context, const char *name)
 	return true;
 }
 
-// Where the kernel begins to slow the CPU down: the zone's passive trip point, else its hot one.
+// The temperature at which the kernel slows the CPU down: the zone's passive trip point, else its hot one.
 static double zone_slowdown(const char *folder)
 {
 	double passive = 0, hot = 0;
@@ -144,7 +144,7 @@ static bool visit_rapl(void *context, const char *name)
 	return true;
 }
 
-// One processor of each package tells the package's count.
+// One processor of each package reports the package's count.
 static bool visit_processor(void *context, const char *name)
 {
 	struct cpu_reader *cpu = context;

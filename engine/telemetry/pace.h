@@ -20,7 +20,7 @@ struct pace {       // all zero at first
 	int64_t full_ms, fast_ms; // when the last were due, steady clock
 };
 
-// What is due at `now_ms`; it counts as taken.
+// The readings due at `now_ms`; they count as taken.
 enum pace_round pace_take(struct pace *pace, bool watched, int64_t now_ms);
 // When something falls due next; 0 before the first round.
 int64_t pace_next(const struct pace *pace, bool watched);

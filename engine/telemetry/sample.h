@@ -12,7 +12,7 @@ void sample_clear(struct telemetry_sample *sample);
 void sample_set(struct telemetry_sample *sample, enum telemetry_reading reading, double value);
 void sample_unset(struct telemetry_sample *sample, enum telemetry_reading reading);
 bool sample_has(const struct telemetry_sample *sample, enum telemetry_reading reading);
-// What a round reads anew becomes absent: temperatures and power in PACE_FAST, all but the processes in PACE_FULL.
+// Clears what a round reads again: temperatures and power in PACE_FAST, all but processes in PACE_FULL.
 void sample_begin(struct telemetry_sample *sample, enum pace_round round);
 // Add a throttle reason once; `word` is static. The list becomes known.
 void sample_throttle(struct telemetry_sample *sample, const char *word);

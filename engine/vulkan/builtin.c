@@ -24,7 +24,7 @@ enum {
 
 static const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
 
-// What a shader is told, as shaders/common.glsl says.
+// A shader's parameters, in the layout of shaders/common.glsl.
 struct push {
 	uint64_t slots[VULKAN_PLACES];
 	uint32_t words[VULKAN_WORDS];
@@ -314,7 +314,7 @@ static uint32_t tiles(uint64_t elements, uint64_t tile)
 	return (uint32_t)((elements + tile - 1) / tile);
 }
 
-// One part of the product: rows [row, row + part->m), and so on.
+// One part of the product: rows [row, row + part->m), and so on for the other dimensions.
 static enum status launch_part(struct backend_stream *stream, const struct matmul *whole, const struct matmul *part,
 			       uint64_t row, uint64_t column, uint64_t depth, struct error *error)
 {

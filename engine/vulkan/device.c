@@ -172,7 +172,7 @@ static bool imports_pages(const struct backend_device *device)
 	return host.minImportedHostPointerAlignment && host.minImportedHostPointerAlignment <= EXOGPU_IMPORT_BYTES;
 }
 
-// What users' modules may ask for, from what is enabled.
+// The capabilities that users' modules may require, from those that are enabled.
 static void allow(struct backend_device *device, const struct features *features,
 		  const VkPhysicalDeviceSubgroupProperties *subgroup)
 {

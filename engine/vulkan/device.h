@@ -176,12 +176,12 @@ struct backend_device {
 	size_t cache_bytes; // that were read from it
 };
 
-// As the slot `open`; `without`: bits of enum vulkan_without.
+// Like the slot `open`; `without`: bits of enum vulkan_without.
 enum status vulkan_device_open(struct backend_device **out, const struct backend_open *params, unsigned without,
 			       struct error *error);
 void vulkan_device_close(struct backend_device **device);
 void vulkan_device_describe(const struct backend_device *device, struct exogpu_device_limits *limits);
-// As vulkan_failed, and remembers a loss.
+// Like vulkan_failed, and remembers a lost device.
 enum status vulkan_device_failed(struct backend_device *device, struct error *error, const char *call, VkResult result);
 
 // ---- memory.c ----

@@ -78,7 +78,7 @@
 	X(vkCmdWriteTimestamp) \
 	X(vkGetQueryPoolResults)
 
-// Of Vulkan 1.2, or of an extension, where their names end in KHR.
+// Functions of Vulkan 1.2, or of an extension, with names that end in KHR.
 #define VULKAN_OPTIONAL_DEVICE_FUNCTIONS(X) \
 	X(vkGetSemaphoreCounterValue) \
 	X(vkWaitSemaphores) \

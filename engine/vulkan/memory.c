@@ -54,7 +54,7 @@ void vulkan_memory_sort(struct backend_device *device)
 	}
 }
 
-// What may still be allocated from a heap, as the driver says, if it does.
+// The remaining budget of a heap, if the driver reports it.
 static uint64_t heap_left(const struct backend_device *device, uint32_t heap)
 {
 	uint64_t size = device->memory.memoryHeaps[heap].size, used = device->heap_used[heap];
@@ -274,7 +274,7 @@ static enum status map(struct backend_device *device, struct backend_buffer *buf
 	return STATUS_OK;
 }
 
-// Of the types that take a buffer, the best that this memory can be imported as.
+// The best memory type for importing this memory, among those that take a buffer.
 static enum status import(struct backend_device *device, struct backend_buffer *buffer, void *memory,
 			  const VkMemoryRequirements *needs, struct error *error)
 {

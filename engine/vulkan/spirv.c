@@ -148,7 +148,7 @@ static uint32_t length_of(const struct reader *r, uint32_t at)
 	return word(r, at) >> 16;
 }
 
-// Where an id is defined, if as `op`; 0 if not.
+// The position where an id is defined as `op`; 0: it is not.
 static uint32_t find(const struct reader *r, uint32_t id, uint32_t op)
 {
 	uint32_t at = id < r->bound ? r->ids[id].at : 0;
@@ -412,7 +412,7 @@ static uint64_t type_bytes(const struct reader *r, uint32_t id, unsigned depth)
 	return each && count <= r->limits->shared_bytes / each ? each * count : 0;
 }
 
-// Where a member of the structure lies; UINT32_MAX if that is not told.
+// The offset of a member of the structure; UINT32_MAX if not given.
 static uint32_t member_offset(const struct reader *r, uint32_t structure, uint32_t member)
 {
 	for (uint32_t at = HEADER_WORDS; at < r->words && op_of(r, at) != OP_FUNCTION; at += length_of(r, at))
@@ -528,7 +528,7 @@ static enum status add_push(struct reader *r, uint32_t type)
 	return STATUS_OK;
 }
 
-// What was defined before or behind it, as it is used here.
+// Checks uses of ids that are defined before or after this point.
 static enum status take_use(struct reader *r, uint32_t at, uint32_t end, bool in_functions)
 {
 	if (op_of(r, at) == OP_FUNCTION_CALL && (end - at < 4 || !find(r, word(r, at + 3), OP_FUNCTION)))

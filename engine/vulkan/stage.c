@@ -35,7 +35,7 @@ static uint32_t least(uint64_t a, uint64_t b)
 
 // ---- sizes ----
 
-// Where things lie in `step` when a part has so many rows; returns how many words they are.
+// Sets the offsets in `step` for a part with so many rows; returns the total number of words.
 static uint64_t place_step(struct backend_stage *stage, uint32_t rows, struct stage_places *places)
 {
 	uint64_t at = 0;

@@ -67,7 +67,7 @@ struct stage_pipeline {
 	VkPipeline pipeline;
 };
 
-// What set 0 of an operation holds; NULL: it does not use that one.
+// Descriptor set 0 of an operation; NULL: it does not use that one.
 struct stage_set {
 	const struct backend_buffer *from, *to, *also, *lists; // lists: instead of `step`
 	VkDescriptorSet set;
@@ -105,7 +105,7 @@ struct stage_tile {
 	uint32_t pages; // where the run's begin in the list
 };
 
-// What a part's commands depend on.
+// The shape of a part, on which its commands depend.
 struct stage_shape {
 	uint32_t rows, outputs;
 	uint32_t tiles, tile, splits; // of attention
@@ -119,7 +119,7 @@ struct stage_program {
 	uint32_t segment_count;
 };
 
-// Where what a part needs begins in `step`, in words.
+// The offsets of a part's inputs in `step`, in words.
 struct stage_places {
 	uint32_t tokens, slots, outputs, tiles, rope, input, pages, words;
 };

@@ -336,7 +336,7 @@ static bool of_layer(enum model_role role)
 	return role >= ROLE_ATTENTION_NORM;
 }
 
-// Where each vector lies; returns how many floats they are.
+// Sets the place of each vector; returns the total number of floats.
 static uint64_t place_vectors(struct backend_stage *stage)
 {
 	uint64_t at = 0;

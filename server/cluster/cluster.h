@@ -110,7 +110,7 @@ enum status cluster_ask(const struct cluster *cluster, const char *node_id, cons
 			cluster_answer *answer, void *context);
 
 struct cluster_device *cluster_find_device(const struct cluster *cluster, const char *device_id);
-// As schema/api.json describes them. The caller owns the result.
+// JSON as schema/api.json describes it. The caller owns the result.
 struct json *cluster_device_json(const struct cluster *cluster, const struct cluster_device *device);
 struct json *cluster_snapshot(const struct cluster *cluster);  // but for allocations, which server/tenants has
 struct json *cluster_telemetry(const struct cluster *cluster); // the newest readings of all

@@ -20,7 +20,7 @@ struct discovery_params {
 	bool (*waits)(void *context, const char *node_id); // whether this node waits to be let in
 	void *context;
 };
-// That there is no multicast here is no error. Errors: STATUS_OUT_OF_MEMORY.
+// Missing multicast is not an error. Errors: STATUS_OUT_OF_MEMORY.
 enum status discovery_create(struct discovery **out, const struct discovery_params *params, struct error *error);
 void discovery_destroy(struct discovery **discovery); // says goodbye
 // Announce this server, at this port. Errors: net_announcer_create's.

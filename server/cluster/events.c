@@ -25,7 +25,7 @@ struct kept {
 	const struct event_view *view;
 };
 
-// What a broadcast needs of a subscriber, side by side.
+// The fields that a broadcast needs of a subscriber, side by side.
 struct listed {
 	uint32_t topics;
 	struct net_conn *conn;
@@ -205,7 +205,7 @@ void events_publish(struct events *events, enum event_topic topic, uint64_t key,
 	net_frame_unref(&frame);
 }
 
-// As that subscriber sees it. NULL if memory is short.
+// The event as this subscriber may see it. NULL: out of memory.
 static struct net_frame *seen_by(struct events *events, const struct event_head *head, const struct event_view *view,
 				 const struct json *data, const char *reader)
 {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// One device's part of a report that is being stored.
+// One device of a report that is being stored.
 struct device_change {
 	struct cluster_device *device; // NULL: new
 	char device_id[STORE_ID_BYTES], hardware_key[STORE_NAME_BYTES];
@@ -84,7 +84,7 @@ static void push_all_devices(struct cluster *cluster, struct cluster_node *node,
 			cluster_push_change(cluster, node, cluster->devices[i], &change, at_ms);
 }
 
-// What copies have shown says nothing of those to come; what was measured does.
+// Forgets what copies have shown, because it says nothing about future ones; measurements stay.
 static void forget_copies(struct cluster *cluster, const struct cluster_node *node)
 {
 	for (size_t i = 0; i < cluster->device_count; i++)
@@ -249,7 +249,7 @@ static const char *verification_of(const struct json *record, const char *field)
 	return json_get_string(json_get(record, "verification"), field, "");
 }
 
-// What is worth telling about the step from `old` (NULL: new) to `next`. False: nothing differs.
+// Describes the change from `old` (NULL: new) to `next`. False: nothing differs.
 static bool describe_change(const struct json *old, const struct json *next, struct change *change)
 {
 	if (old && json_equal(old, next))

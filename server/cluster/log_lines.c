@@ -11,7 +11,7 @@
 
 enum { MINUTE_MS = 60 * 1000, ID_BYTES = 65, TEXT_BYTES = 513, LOST_MOST = INT32_MAX };
 
-// Of a node.
+// The times of one node's latest lines.
 struct said_lines {
 	char node_id[ID_BYTES];
 	int64_t came_ms[LIMIT_NODE_LINES_PER_MIN]; // steady clock, of the latest that were taken; 0: none
@@ -89,7 +89,7 @@ static int64_t latest_ms(const struct said_lines *said)
 	return said->came_ms[(said->next + LIMIT_NODE_LINES_PER_MIN - 1) % LIMIT_NODE_LINES_PER_MIN];
 }
 
-// Where there are too many, the node that has been silent for longest is forgotten.
+// If there are too many, the node that was silent the longest is forgotten.
 static struct said_lines *said_of(struct log_lines *lines, const char *node_id)
 {
 	struct said_lines *silent = lines->said;

@@ -174,7 +174,7 @@ static void tell(struct cluster *cluster, struct cluster_device *from, const str
 	cluster_push_change(cluster, from->node, from, &change, now_ms);
 }
 
-// Of a direction that nothing has shown the way of, nothing is told.
+// A direction of unknown path is not reported.
 static void judge(struct cluster *cluster, struct cluster_device *from, const struct cluster_device *to)
 {
 	double bytes_per_s;

@@ -41,7 +41,7 @@ static bool make_room(void *array, size_t count, size_t *capacity)
 	return true;
 }
 
-// One of that id that was removed comes back.
+// A removed record of this id returns.
 static struct cluster_node *revive_node(struct cluster *cluster, const char *node_id)
 {
 	for (size_t i = 0; i < cluster->gone_node_count; i++) {

@@ -20,7 +20,7 @@ static bool throttled(const struct json *telemetry)
 	return !strcmp(thermal, "throttled") || !strcmp(thermal, "critical");
 }
 
-// What the newest readings call for, as against what the device is taken to be.
+// The state that the newest readings require, compared with the device's current state.
 static enum activity called_for(const struct cluster_device *device, const struct json *telemetry)
 {
 	if (throttled(telemetry))

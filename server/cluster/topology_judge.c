@@ -61,7 +61,7 @@ char *topology_figure(double value, char text[16])
 	return text;
 }
 
-// What is wrong with the newest reading; false: nothing that was measured is.
+// The fault of the newest reading; false: every measured figure is good.
 static bool find_fault(const struct topology_from *from, const struct topology_link *link, char *reason, size_t size)
 {
 	const enum link_class class = topology_class(from, link);

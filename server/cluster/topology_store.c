@@ -60,7 +60,7 @@ static enum status put_link(struct store_batch *batch, const struct topology_fro
 	return store_put_link(batch, &row);
 }
 
-// What cannot be stored now is tried again with what comes then.
+// Readings that cannot be stored now are tried again with later ones.
 void topology_save(struct topology *topology)
 {
 	struct store_batch *batch;

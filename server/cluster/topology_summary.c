@@ -64,7 +64,7 @@ static void add_devices(const struct cluster *cluster, struct json *json)
 	json_set_integer(json, "memory_bytes", memory);
 }
 
-// What is found going over all pairs of online nodes, each in both directions.
+// Results of going over all pairs of online nodes, in both directions.
 struct survey {
 	int64_t nodes, pairs, direct, degraded;
 	double diameter_ms, worst_s;

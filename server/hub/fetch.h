@@ -62,5 +62,5 @@ struct fetch_request {
 bool fetch_part_file(const char *file, unsigned number, char *path, size_t size);
 // Errors: STATUS_OUT_OF_MEMORY.
 enum status fetcher_start(struct fetcher *fetcher, const struct fetch_request *request, struct error *error);
-// Nothing more is told of it. With `forget`, what is there of it is deleted.
+// Ends a download without further callbacks. With `forget`, its partial files are deleted.
 void fetcher_cancel(struct fetcher *fetcher, const char *model_id, const char *file, bool forget);

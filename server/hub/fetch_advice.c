@@ -12,7 +12,7 @@
 
 enum { ADVICE_MS = 30000, AGAIN_MS = 2000, FAILURES_MOST = 3 };
 
-// What Ollama's manifest promised.
+// The digest in Ollama's manifest.
 static bool is_promised(const struct fetch_job *job)
 {
 	unsigned char digest[32];

@@ -94,7 +94,7 @@ static int64_t take_date(const char *text)
 	return at < 0 ? -1 : (int64_t)at;
 }
 
-// Of characters that may be sent back as they are.
+// Checks that a text only has characters that may be sent back unchanged.
 static bool is_visible(const char *text)
 {
 	for (; *text; text++)

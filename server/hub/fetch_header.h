@@ -35,7 +35,7 @@ int64_t fetch_headers_wait_s(const struct fetch_headers *headers);
 bool fetch_origin(const char *url, char origin[FETCH_ORIGIN_BYTES]);
 // The host alone.
 bool fetch_host(const char *url, char host[FETCH_ORIGIN_BYTES]);
-// Where `location` leads from `base`. False: nowhere that we go, or it is too long.
+// Resolves `location` against `base`. False: not an allowed target, or too long.
 bool fetch_resolve(const char *base, const char *location, char url[FETCH_URL_BYTES]);
 // An address that is no part of the public Internet: loopback, private, link-local, shared, multicast, reserved; also
 // inside one of IPv6 that stands for one of IPv4.

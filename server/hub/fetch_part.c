@@ -60,7 +60,7 @@ static bool note(struct fetch_part *part, int64_t first, int64_t end)
 	return true;
 }
 
-// Where the span that holds `at`, of either list, ends; `at` if none does.
+// The end of the span that contains `at`, of either list; `at` if there is none.
 static int64_t covered_until(const struct fetch_span *spans, size_t count, int64_t at)
 {
 	for (size_t i = 0; i < count; i++)
@@ -215,7 +215,7 @@ static enum status check_room(const struct fetch_part *part, int64_t wanted, str
 	return STATUS_LIMIT_EXCEEDED;
 }
 
-// One with a SHA-256 is known by that, whatever name a cache gives it; else by its ETag, if it has one.
+// A file is identified by its SHA-256 if known, whatever a cache calls it; otherwise by its ETag.
 static bool same_file(const struct fetch_identity *a, const struct fetch_identity *b)
 {
 	if (a->bytes < 0 || a->bytes != b->bytes)

@@ -233,7 +233,7 @@ static void set_options(struct web_question *question)
 	}
 }
 
-// What was given may be anywhere; where a redirect led, only the given host and those that the operator named.
+// A given URL may be anywhere. A redirect may lead to private addresses of the given host and operator's hosts only.
 static bool may_be_private(const struct web_question *question)
 {
 	char host[FETCH_ORIGIN_BYTES], given[FETCH_ORIGIN_BYTES];

@@ -12,13 +12,13 @@ static bool counts(const struct placement_device *device)
 	return !device->unusable && !device->software && device->memory_bytes;
 }
 
-// One model uses one of them at most.
+// A model uses at most one of these devices.
 static bool share(const struct placement_device *a, const struct placement_device *b)
 {
 	return a->pool[0] && a->node == b->node && !strcmp(a->pool, b->pool);
 }
 
-// Of several that share memory the one that has most counts, and of equal ones the first.
+// Of devices that share memory, the one with most counts; of equal ones, the first.
 static bool is_outdone(const struct placement_device *devices, unsigned count, unsigned at)
 {
 	for (unsigned i = 0; i < count; i++)

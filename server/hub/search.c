@@ -23,7 +23,7 @@ struct result {
 	enum hub hub;
 };
 
-// One question.
+// One request.
 struct lookup {
 	struct search *search;
 	struct web_question *question;

@@ -62,7 +62,7 @@ static int by_place(const void *left, const void *right)
 	return (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
-// Those of the first piece, in their order.
+// The metadata of the first file, in their order.
 static enum status take_keys(struct merge *merge, const struct gguf *gguf, struct error *error)
 {
 	const size_t count = gguf_key_count(gguf);
@@ -206,7 +206,7 @@ static enum status write_all(int fd, const uint8_t *bytes, size_t length, off_t 
 	return STATUS_OK;
 }
 
-// Where the system does not copy from this file system to that one.
+// Copies by reading and writing, if the system cannot copy between these file systems.
 static ssize_t copy_by_hand(int from, off_t at, int to, off_t place, size_t length, struct error *error)
 {
 	uint8_t bytes[65536];

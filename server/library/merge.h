@@ -9,7 +9,7 @@
 
 struct merge;
 
-// Of `count` pieces. Errors: STATUS_OUT_OF_MEMORY.
+// Prepares to join `count` files. Errors: STATUS_OUT_OF_MEMORY.
 enum status merge_create(struct merge **out, unsigned count, struct error *error);
 void merge_destroy(struct merge **merge);
 // Look into the next piece: reading_look's callback, with the merge as its context. Errors: STATUS_INVALID_PARAMS (it

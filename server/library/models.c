@@ -57,7 +57,7 @@ static void forget(struct models *models, struct model *model)
 
 // ---- telling ----
 
-// One key for all that is told of a model: the newest of it is all that somebody slow needs.
+// One key for all events about a model: a slow client only needs the newest.
 static uint64_t event_key(const char *model_id)
 {
 	uint64_t hash = 14695981039346656037u; // FNV-1a
@@ -466,7 +466,7 @@ enum status models_remove(struct models *models, const struct models_remove *rem
 
 // ---- holding ----
 
-// What is seen of the file now; said if it has changed.
+// Looks at the file again, and reports if it has changed.
 static void look(struct models *models, struct model *model)
 {
 	uint64_t bytes;

@@ -87,7 +87,7 @@ static void hash_stored(struct model_change *change, enum status status, const s
 	models_publish(change->models, model);
 }
 
-// Of a file that is used already; one that cannot be read shows when it is used next.
+// Stores the SHA-256 of a file that is already in use; an unreadable one is noticed at its next use.
 static void hashed(struct models *models, struct model *model, const struct reading_result *result)
 {
 	struct buffer detail;

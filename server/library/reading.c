@@ -276,7 +276,7 @@ enum status reading_judge(const char *path, int fd, uint64_t bytes, uint64_t the
 	return reading_look_into(&look, error);
 }
 
-// What units of systemd with ProtectHome do not see, whoever may read it.
+// Folders that systemd units with ProtectHome cannot see, whatever their permissions.
 static bool is_home(const char *path)
 {
 	return !strncmp(path, "/home/", 6) || !strncmp(path, "/run/user/", 10);

@@ -52,7 +52,7 @@ void reading_stop(struct reading *reading);     // soon; what waits is left
 void reading_destroy(struct reading **reading); // before the outbox
 // Errors: STATUS_OUT_OF_MEMORY.
 enum status reading_ask(struct reading *reading, const struct reading_request *request, struct error *error);
-// Nothing more is told of this model; delete `path` (NULL: nothing) once it is not being read.
+// Ends the callbacks for this model; deletes `path` (NULL: nothing) once it is not being read.
 void reading_forget(struct reading *reading, const char *model_id, const char *path);
 // Read what the file at `path` is now. False: there is no such file.
 bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns);

@@ -172,7 +172,7 @@ static enum status add_tensor(struct needs *needs, const struct looking *at, enu
 	return add(needs, from, from + tensor.bytes);
 }
 
-// What is before the tensors; and those that are part of the model's shape.
+// The part before the tensors, and tensors that belong to the model's shape.
 static enum status add_header(struct needs *needs, const struct looking *at)
 {
 	uint64_t end = gguf_bytes(at->gguf);

@@ -293,7 +293,7 @@ static const char *text_of(const char *text)
 	return text ? text : "";
 }
 
-// As much of a text as fits, up to the end of a character.
+// Copies as much of a text as fits, ending at a whole character.
 static void copy_text(char *out, size_t size, const char *text)
 {
 	size_t length = strnlen(text, size);

@@ -27,7 +27,7 @@ void audit_destroy(struct audit **audit);
 
 enum { AUDIT_ACTOR_BYTES = 80 };
 
-// Who acts. Filled once for a connection; the texts are its own.
+// The actor. Filled once for each connection; the texts belong to it.
 struct audit_actor {
 	char actor[AUDIT_ACTOR_BYTES]; // token:ID, owner:UID, node:ID, server, nobody
 	char name[STORE_NAME_BYTES], session_id[STORE_ID_BYTES], peer[64];

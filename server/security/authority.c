@@ -216,7 +216,7 @@ static bool good(const struct node_certificate *node, const char *node_id)
 	return !node->revoked_ms && !node->ending && !strcmp(node->node_id, node_id);
 }
 
-// Those that a node has too many of once another is valid: the oldest of the good ones.
+// Certificates that a node has too many of once another one is valid: the oldest valid ones.
 static size_t count_surplus(const struct authority *authority, const char *node_id)
 {
 	size_t count = 0;

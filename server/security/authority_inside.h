@@ -23,14 +23,14 @@ struct names {
 	char list[LIMIT_CERTIFICATE_NAMES][256]; // DNS names in lower case, and addresses
 };
 
-// What is shown to who connects. Zero: there is none.
+// The identity shown to clients. Zero: there is none.
 struct identity {
 	X509 *certificate;
 	struct certificate_facts facts;
 	struct buffer chain, key; // PEM
 };
 
-// Of a file: that it is not the one that was read.
+// Identifies a version of a file, to detect that it has changed since it was read.
 struct stamp {
 	int64_t changed_ns, size;
 	uint64_t inode;
@@ -68,7 +68,7 @@ void identity_finish(struct identity *identity);
 // When a certificate is to be renewed: at two thirds of its life.
 int64_t authority_renewal_ms(int64_t not_before_ms, int64_t not_after_ms);
 
-// What became of a certificate, for the audit log: an entry of its own, or one in `batch`.
+// Records what happened to a certificate in the audit log: as a separate entry, or in `batch`.
 enum { AUTHORITY_DETAIL_BYTES = 200 };
 struct told {
 	const char *action, *kind, *node_id; // node_id may be NULL
@@ -98,5 +98,5 @@ bool names_add(struct names *names, const char *name); // false: it is none
 
 // Give what there is to TLS. Does nothing before authority_show.
 enum status authority_present(struct authority *authority, struct error *error);
-// What is done every minute; for tests, too.
+// The work of every minute; also called by tests.
 void authority_check(struct authority *authority);

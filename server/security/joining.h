@@ -14,7 +14,7 @@ struct joining;
 
 enum { JOINING_PEER_BYTES = 64, JOINING_ID_BYTES = 65 };
 
-// One that waits. Read only, but for `owner`.
+// A waiting node. Read only, except `owner`.
 struct joining_request {
 	char node_id[JOINING_ID_BYTES], peer[JOINING_PEER_BYTES];
 	struct json *node; // NodeRecord of schema/node.json

@@ -19,7 +19,7 @@ enum limit_id {
 		LIMIT_IDS
 };
 
-// What holds: the table's values, or the operator's.
+// The current values: the table's, or the operator's.
 struct limit_values {
 	int64_t values[LIMIT_IDS];
 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What a revocation's batch has held is on disk, or it is not and the next one holds it too.
+// The outcome of a revocation's batch. If it failed, the next batch holds the same revocations.
 static void mark_saved(struct tokens *tokens, const struct request *request, bool saved)
 {
 	for (size_t i = 0; i < tokens->count; i++) {
@@ -132,7 +132,7 @@ struct ended {
 	size_t place;
 };
 
-// Who ended first comes first; of those that ended together who was made last.
+// Orders by the time of ending; of those that ended together, the newest comes first.
 static int compare_ended(const void *a, const void *b)
 {
 	const struct ended *one = a, *other = b;

@@ -26,7 +26,7 @@ enum {
 static_assert((int)TABLE_SLOTS > 2 * ((int)LIMIT_TOKENS + (int)LIMIT_TOKENS_ENDED + (int)FORGET_AT_ONCE),
 	      "the table of tokens must stay half empty");
 
-// One tokens_make or tokens_revoke whose outcome the disk still owes.
+// One tokens_make or tokens_revoke that is not on disk yet.
 struct request {
 	struct request *next, **link;
 	struct tokens *tokens;

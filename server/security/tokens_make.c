@@ -109,7 +109,7 @@ static enum status check_room(const struct tokens *tokens, const struct token *p
 	return STATUS_LIMIT_EXCEEDED;
 }
 
-// What tokens_make was asked for, checked against what the parent holds.
+// Checks the parameters of tokens_make against the parent's rights.
 static enum status check_params(const struct tokens *tokens, const struct token_create_params *params, int64_t now_ms,
 				struct error *error)
 {

@@ -153,7 +153,7 @@ enum status store_prove_audit(struct store *store, uint64_t from, uint64_t to, s
 	return ask(store, &job, done, context);
 }
 
-// What is asked of a verification, copied into its job.
+// Copies the parameters of a verification into its job.
 static enum status take_memories(struct audit_job *job, const struct store_audit_memory *memories, size_t count)
 {
 	job->memories = json_new_array();

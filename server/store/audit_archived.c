@@ -75,7 +75,7 @@ static bool is_leaf(struct audit_desk *desk, int64_t seq, const struct archive_p
 	return at < tree->count && !memcmp(&tree->tile[at], &leaf, sizeof leaf);
 }
 
-// One entry, or what stands in its place. False: the page is over.
+// Lists one entry, or the gap in its place. False: the page is full.
 static bool take_part(struct audit_page *page, const struct archived *segment, int64_t seq,
 		      const struct archive_part *part)
 {

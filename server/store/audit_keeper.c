@@ -245,7 +245,7 @@ static void write_kept(void *context, const struct journal_entry *entry)
 	pruner->next++;
 }
 
-// What is written must be the archive's: one that does not verify stays as it is, so that its damage is found.
+// Only a verified archive is pruned: a damaged one stays as it is, so that the damage is found.
 static enum status write_pruned(struct audit_desk *desk, const struct due *due, struct archive_writer *writer,
 				uint64_t *removed, struct error *error)
 {
@@ -362,7 +362,7 @@ static enum status find_due(struct audit_desk *desk, struct due *due, bool *prun
 	return status;
 }
 
-// One archive; false if nothing is due, or it failed.
+// Prunes one archive; false: none is due, or it failed.
 static bool keep_one(struct audit_desk *desk, struct due *due)
 {
 	struct error error = {.status = STATUS_OK};

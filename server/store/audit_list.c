@@ -157,7 +157,7 @@ static int64_t first_here(sqlite3 *db)
 	return first;
 }
 
-// One with a number below 0 is none of the log's.
+// An entry with a negative number does not belong to the log.
 static enum status take_rows(struct audit_page *page, int64_t first, struct error *error)
 {
 	struct list_sql sql;

@@ -99,7 +99,7 @@ struct store_batch {
 // Prepare all; statements already prepared are left. Errors: database_fault's.
 enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error);
 void batch_finalize(sqlite3_stmt *statements[BATCH_STATEMENTS]);
-// One step of a statement that gives no row. Errors: database_fault's.
+// Steps a statement that gives no row. Errors: those of database_fault.
 enum status batch_step(sqlite3 *db, sqlite3_stmt *statement, struct error *error);
 // Run all rows in the transaction that is open; entries of the audit log are numbered by the journal. Errors:
 // database_fault's; the caller rolls back.

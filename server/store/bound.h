@@ -86,7 +86,7 @@ enum status bound_read(const char *text,
 // bound_set for each line.
 enum status bound_take(struct bound *bound, const char *text, uint64_t seq);
 
-// What is wrong with a row. `seq`: the newest entry about it; of BOUND_UNTOLD none.
+// The fault of a row. `seq`: the newest entry about it; BOUND_UNTOLD has none.
 enum bound_fault { BOUND_CHANGED, BOUND_UNTOLD, BOUND_MISSING, BOUND_FAULTS };
 typedef void bound_report(void *context, enum bound_fault fault, const char *subject, uint64_t seq);
 // Compare all rows of the database with what the log says. Errors: database_fault's.

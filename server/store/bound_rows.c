@@ -101,7 +101,7 @@ void bound_columns(sqlite3_stmt *row, enum bound_kind kind, struct bound_value v
 	}
 }
 
-// What the row is, in the words of the log. False: it has no id of ours.
+// The row's name in the log. False: its id is not in our form.
 static bool read_row(sqlite3_stmt *row, enum bound_kind kind, char subject[BOUND_SUBJECT_BYTES],
 		     struct tree_hash *digest)
 {

@@ -17,7 +17,7 @@
 
 enum { BUSY_MS = 5000, SUMS_MOST_PAGES = 65536 };
 
-// What a hostile or damaged file, or a slip in our own SQL, can make SQLite do at most.
+// Limits on what a hostile or damaged file, or a mistake in our own SQL, can make SQLite do.
 static const struct {
 	int id, value;
 } sqlite_limits[] = {

@@ -178,7 +178,7 @@ static enum status end_transaction(struct history_writer *writer, int code, bool
 	return status;
 }
 
-// One step of a statement that gives no row, or one integer. SQLITE_OK, with *value left alone if there was no row.
+// Steps a statement with one integer or no row. Returns SQLITE_OK; without a row *value is unchanged.
 static int step_once(sqlite3_stmt *statement, int64_t *value)
 {
 	int code = sqlite3_step(statement);

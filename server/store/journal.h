@@ -75,7 +75,7 @@ enum status journal_take_tail(struct journal *journal, struct error *error);
 void journal_close(struct journal *journal);
 
 void journal_begin(struct journal *journal); // a transaction: from what was committed
-// What is open now, and going back to it.
+// The state of the open segment, to which journal_undo returns.
 struct journal_state journal_mark(struct journal *journal);
 void journal_undo(struct journal *journal, const struct journal_state *before);
 // A row of state.db is about to hold what has this digest; NULL: it goes. An entry has to say so, unless it held
@@ -85,7 +85,7 @@ enum status journal_bind(struct journal *journal, const char *subject, const str
 // All rows that are bound, to be said again. adopt: after those that stand in the database were taken as they are.
 enum status journal_restate(struct journal *journal, bool adopt, size_t *adopted, struct error *error);
 bool journal_has_bound(const struct journal *journal); // lines that no entry has named
-// As many of these as this entry has room for. NULL: no memory. The caller frees it.
+// As many of these as fit into this entry. NULL: out of memory. The caller frees it.
 char *journal_take_bound(struct journal *journal, const struct journal_entry *entry);
 // At the start: what the newest segment's entries bind. Errors: database_fault's; STATUS_UNAVAILABLE (the log's entries
 // are not those that were signed).

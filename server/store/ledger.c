@@ -97,7 +97,7 @@ static enum status next_checkpoint(struct feed *feed, struct error *error)
 	return code == SQLITE_ROW || code == SQLITE_DONE ? STATUS_OK : fault(feed, code, error);
 }
 
-// Those of the first `size` entries, or fewer.
+// Feeds the checkpoints of the first `size` entries, or of fewer.
 static enum status feed_checkpoints(struct feed *feed, uint64_t size, struct error *error)
 {
 	enum status status = STATUS_OK;

@@ -318,7 +318,7 @@ static enum status remove_rows(struct settlement *all, struct error *error)
 	return status;
 }
 
-// What was to be settled is; and nothing that held before does not now.
+// Checks that everything to be settled is settled, and that every other row still holds.
 static enum status check_left(struct settlement *all, struct error *error)
 {
 	struct settlement left = {.store = all->store};

@@ -158,7 +158,7 @@ static enum status start_threads(struct store *store, struct error *error)
 	return status;
 }
 
-// What a server goes on to do, and whoever only settles rows does not.
+// The rest of the start: done by a server, not by a command that only settles rows.
 static enum status serve(struct store *store, struct error *error)
 {
 	enum status status = store_adopt(store, error);

@@ -31,7 +31,7 @@ struct sums_report {
 	uint32_t first;        // the first of these, counted from 1
 	bool damaged;          // sums_mark_damaged
 };
-// Of a connection by this VFS, since it was opened; all zero for another.
+// Counts of a connection of this VFS since it was opened; all zero for other connections.
 void sums_read(sqlite3 *db, struct sums_report *report);
 // SQLite has found that the database is damaged: said with the report from then on. Nothing for another VFS's
 // connection.

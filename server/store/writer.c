@@ -269,7 +269,7 @@ static void rotate_as_asked(struct store *store)
 	}
 }
 
-// One turn without the lock; false if there was nothing to do.
+// Does one turn of work without the lock; false if there was none.
 static bool work(struct store *store, struct store_batch **group, size_t count, struct store_minutes *minutes)
 {
 	if (count)

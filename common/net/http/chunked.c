@@ -30,7 +30,7 @@ static void size_begin(struct chunked *chunked)
 	chunked->left = chunked->line_bytes = 0;
 }
 
-// What may stand in a line that is passed over: text, and no line end but its own.
+// Bytes that a skipped line may contain: text, and no line end except its own.
 static bool is_text(uint8_t byte)
 {
 	return byte == '\t' || (byte >= ' ' && byte != 0x7f);
@@ -72,7 +72,7 @@ static enum status expect(struct chunked *chunked, uint8_t byte, uint8_t wanted,
 	return STATUS_OK;
 }
 
-// Of everything but data.
+// Parses everything except data.
 static enum status take_byte(struct chunked *chunked, uint8_t byte, struct error *error)
 {
 	enum status status;

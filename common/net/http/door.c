@@ -57,7 +57,7 @@ int64_t door_now(struct door *door, int64_t steady_ms)
 	return steady_ms - door->stood_ms;
 }
 
-// Those who take are given their time as it goes on; all others of a stage have the same, from its beginning.
+// The deadline of TAKING moves with progress; in other stages it is fixed at the beginning.
 static int64_t given_ms(const struct door *door, const struct guest *guest)
 {
 	switch (guest->stage) {
@@ -115,7 +115,7 @@ static struct guest *of_waited(struct place *place)
 	return place ? (struct guest *)((char *)place - offsetof(struct guest, waited)) : NULL;
 }
 
-// One that is known and at a stage of the door's is the newest of its holder's that keep us waiting.
+// A known guest in a timed stage becomes the newest of its holder's guests that keep us waiting.
 static void count_waited(struct door *door, struct guest *guest)
 {
 	struct place *evicted; // there are as many places as connections
@@ -215,7 +215,7 @@ struct guest *door_slowest(struct door *door)
 	return waited && (!stranger || places_taken(door->strangers) < door->share) ? waited : stranger;
 }
 
-// Of those of an address that are known and keep us waiting: how many, and who would have to go.
+// Known guests of an address that keep us waiting: their number, and which would have to go.
 static unsigned waited_of(struct door *door, const struct net_address *address, struct guest **slowest)
 {
 	unsigned count = 0;

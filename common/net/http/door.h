@@ -72,7 +72,7 @@ void door_stage(struct door *door, struct guest *guest, enum door_stage stage, i
 // It waits for us; and whose turn it is of those who do, an address with few before one with many. NULL: no stranger's.
 void door_wait(struct guest *guest, bool waits);
 struct guest *door_next(struct door *door);
-// So much of a body came, or of an answer went.
+// Counts bytes of a body that arrived, or of an answer that was sent.
 void door_progress(struct door *door, struct guest *guest, size_t bytes, int64_t now_ms);
 // It has shown who it is, by a number, or asks on without doing so: 0. Returns as door_arrive does.
 struct guest *door_know(struct door *door, struct guest *guest, uint64_t holder);
@@ -80,7 +80,7 @@ struct guest *door_know(struct door *door, struct guest *guest, uint64_t holder)
 // and keeps us waiting. Of an address it is one of the kind that it has more of. It keeps its places. NULL: nobody.
 struct guest *door_slowest(struct door *door);
 struct guest *door_slowest_of(struct door *door, const struct net_address *address);
-// One whose time is over; NULL: none now.
+// A guest whose deadline has passed; NULL: none.
 struct guest *door_late(struct door *door, int64_t now_ms);
 struct guest *door_any(struct door *door); // for the end: whoever is still there; NULL: nobody
 unsigned door_strangers(const struct door *door);

@@ -189,7 +189,7 @@ static void answered(struct net_exchange *exchange)
 	net_http_answered(arrival, close);
 }
 
-// What waits goes as far as the socket takes it, and as fits a turn. True: all of it has gone.
+// Sends waiting bytes, as many as the socket takes and fit into a turn. True: everything was sent.
 static bool send_out(struct net_exchange *exchange)
 {
 	struct net_arrival *arrival = exchange->session.arrival;

@@ -210,7 +210,7 @@ void net_http_finish(struct net_arrival *arrival, struct net_session *session)
 	free(http);
 }
 
-// As much of the body as the socket takes, or as fits a turn.
+// Sends as much of the body as the socket takes and fits into a turn.
 static void send_pieces(struct net_arrival *arrival, struct http_session *http)
 {
 	const struct net_response *response = &http->response;
@@ -356,7 +356,7 @@ static size_t feed(struct net_arrival *arrival, const uint8_t *bytes, size_t len
 	return length; // whoever leaves is not heard
 }
 
-// What waits is served as far as it may be, and more is read where there is room for it.
+// Serves waiting requests as far as allowed, and reads more if there is room.
 static void go_on(struct net_arrival *arrival)
 {
 	struct buffer *behind = &arrival->behind;

@@ -212,7 +212,7 @@ int net_listener_port(const struct net_listener *listener)
 	return listener->port;
 }
 
-// What its connections point at stays until the loop ends, because they outlive the listening.
+// The data that connections point at stays until the loop ends, because they outlive the listener.
 void net_listener_destroy(struct net_listener **pointer)
 {
 	struct net_listener *listener = *pointer;

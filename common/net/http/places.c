@@ -115,7 +115,7 @@ struct place *places_slowest_of(struct places *places, const struct net_address 
 	return crowd ? first_to_go(crowd) : NULL;
 }
 
-// Of addresses that have as many, the one whose has stood longest.
+// Among addresses with equally many places: the one with the oldest place.
 struct place *places_slowest(struct places *places)
 {
 	struct place *slowest = NULL;

@@ -32,7 +32,7 @@ void places_hold(struct place *place, bool held);
 void places_wait(struct place *place, bool waits);
 // Whose turn it is of those that wait: the first to stand of the address that has the fewest places; NULL: nobody's.
 struct place *places_next(struct places *places);
-// Who would have to go, of all or of one address: NULL if nobody can.
+// The holder that would lose its place, of all or of one address; NULL: nobody can.
 struct place *places_slowest(struct places *places);
 struct place *places_slowest_of(struct places *places, const struct net_address *address);
 // Whether one would have to go before the other; both have places.

@@ -149,7 +149,7 @@ void net_arrival_leave(struct net_arrival *arrival)
 		say_goodbye(arrival);
 }
 
-// What comes of a connection that is leaving is dropped, as bytes, be they those of TLS or not.
+// Drops all bytes, TLS or plain, that a leaving connection still sends.
 static void drop_bytes(struct net_arrival *arrival, int fd)
 {
 	static uint8_t dropped[LEAVING_BYTES]; // the loop's thread alone reads

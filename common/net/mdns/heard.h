@@ -15,14 +15,14 @@ struct heard_address {
 	int64_t until_ms, told_ms;
 };
 
-// Where it was heard.
+// The interface and address where a service was heard.
 struct heard_place {
 	unsigned interface;
 	struct dnssd_address from; // the sender of the packet
 	int64_t heard_ms;          // last
 };
 
-// One record's life.
+// The lifetime of one record.
 struct heard_life {
 	int64_t told_ms, until_ms; // until_ms 0: it has not come
 };
@@ -67,7 +67,7 @@ struct heard_packet {
 bool heard_take(struct heard *heard, const struct heard_packet *packet);
 // Forget what has come to its end. Returns whether something has.
 bool heard_sweep(struct heard *heard, int64_t now_ms);
-// What was heard on an interface that is gone.
+// Forgets everything heard on an interface that is gone.
 bool heard_leave(struct heard *heard, unsigned interface, int64_t now_ms);
 
 // The question to send on an interface: who is there, but for those that are known there, and what of those is missing

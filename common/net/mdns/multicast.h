@@ -33,14 +33,14 @@ struct net_multicast_packet {
 	bool to_group; // false: it was sent to this machine alone
 };
 
-// Nothing may be destroyed inside these.
+// These callbacks must not destroy anything.
 struct net_multicast_events {
 	void (*came)(void *arg, const struct net_multicast_packet *packet);
 	void (*appeared)(void *arg, const struct net_interface *one); // or its addresses changed
 	void (*gone)(void *arg, unsigned index);                      // may be NULL
 };
 
-// That there is no multicast is no error: net_multicast_works says so. Errors: STATUS_OUT_OF_MEMORY.
+// Missing multicast is not an error; net_multicast_works reports it. Errors: STATUS_OUT_OF_MEMORY.
 enum status net_multicast_create(struct net_multicast **out, struct net_loop *loop,
 				 const struct net_multicast_events *events, void *arg, struct error *error);
 void net_multicast_destroy(struct net_multicast **multicast);

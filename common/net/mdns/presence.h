@@ -41,5 +41,5 @@ void net_presence_print(const struct net_presence *presence, const char *name, i
 void net_presence_begin(struct net_presence *presence);
 // The next text of a service that was heard, "key=value"; other keys are passed over.
 void net_presence_read(struct net_presence *presence, const uint8_t *text, size_t length);
-// What is wrong with it, as a sentence; NULL: nothing.
+// The fault of an announcement, as a sentence; NULL: none.
 const char *net_presence_fault(const struct net_presence *presence);

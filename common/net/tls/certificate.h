@@ -6,7 +6,7 @@
 
 #include <openssl/ssl.h>
 
-// What one end shows: its certificate, those between it and its root, its key.
+// The identity of one end: its certificate, intermediate certificates, and its key.
 struct net_credentials {
 	X509 *leaf; // NULL: nothing is shown
 	STACK_OF(X509) * chain;

@@ -11,12 +11,12 @@ struct net_records; // the BIO's, which frees it with `ssl`
 // What `ssl`, whose handshake is over, writes to `fd` goes through it. NULL: there is no memory, and all is as it was.
 struct net_records *net_records_create(SSL *ssl, int fd);
 
-// What is written from here on is kept. Nothing may be left of what was gathered before.
+// Starts gathering. Nothing gathered earlier may be left.
 void net_records_gather(struct net_records *records);
 
-// What was kept is sent. Returns 1 if all of it is, 0 if some is left (net_records_flush), -1 if the socket is broken.
+// Sends what was gathered. Returns 1: all sent, 0: some is left (net_records_flush), -1: the socket is broken.
 int net_records_send(struct net_records *records);
 
-// What is left is sent, once the socket can be written to. Returns as net_records_send does.
+// Sends the rest, once the socket can be written to. Returns as net_records_send does.
 int net_records_flush(struct net_records *records);
 bool net_records_left(const struct net_records *records);

@@ -108,7 +108,7 @@ enum status net_tls_show(struct net_tls *tls, enum net_tls_identity identity, co
 	return STATUS_OK;
 }
 
-// Who does not ask for the cluster gets what the public sees. Where there is only one, everybody gets that.
+// A client that does not ask for the cluster's identity gets the public one. If there is only one, all get it.
 static int choose_identity(SSL *ssl, void *arg)
 {
 	const struct net_tls *tls = arg;

@@ -8,14 +8,14 @@
 #define NET_TLS_SUITES "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 #define NET_TLS_GROUPS "X25519:P-256:P-384"
 
-// What a listener's connections are made with. It is tls's, which frees it. NULL: out of memory, or too many.
+// The context of a listener's connections. Owned and freed by tls. NULL: out of memory, or too many.
 SSL_CTX *net_tls_context(struct net_tls *tls);
 
-// What all connections of a loop that dial by TLS share; made with the first of them.
+// Shared by all connections of a loop that dial by TLS; made with the first of them.
 struct net_dialler;
 void net_dialler_destroy(struct net_dialler **dialler); // after libwebsockets' context
 
-// One connection that dials by TLS: whom it trusts, and what came of it.
+// One connection that dials by TLS: whom it trusts, and the outcome.
 struct net_dialled;
 struct net_dialled_params {
 	struct net_loop *loop;
@@ -29,5 +29,5 @@ void net_dialled_destroy(struct net_dialled **dialled);
 struct lws_vhost *net_dialled_vhost(const struct net_dialled *dialled);
 // The authority, once the handshake is done; NULL before.
 const char *net_dialled_authority(const struct net_dialled *dialled, const uint8_t **sha256);
-// What went wrong, for a person; "" (NET_FAILURE_ABSENT) if TLS has nothing to say.
+// The error, for a person; "" (NET_FAILURE_ABSENT) if TLS gave none.
 const char *net_dialled_fault(const struct net_dialled *dialled, enum net_failure *failure);
