@@ -313,7 +313,8 @@ static bool takes_format(struct deciding *at)
 	const char *format = at->wanted->format;
 	at->out->cause = CAUSE_FORMAT;
 	if (!format)
-		return false;
+		return seen->search != SEARCH_NONE && seen->purpose == PURPOSE_FORMAT &&
+		       take(at, ACTION_DROP, "no other format is wanted any more");
 	if (has_result(seen, PURPOSE_FORMAT) && seen->search == SEARCH_FOUND)
 		return take(at, ACTION_PLACE, "its weights are to be held in %.32s", format);
 	if (has_result(seen, PURPOSE_FORMAT)) {

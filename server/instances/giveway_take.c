@@ -88,7 +88,6 @@ void giveway_act(struct instance *instance)
 	say_displaced(instance, why);
 	keep_and_tell(instance, device, why);
 	instance_publish(instance);
-	instance->recovery.evicted.giver = NULL;
 }
 
 bool giveway_any(const struct placing *placing)
@@ -112,6 +111,7 @@ bool giveway_take(struct instance *to, const struct placing *placing)
 		one->recovery.evicted.giver = giver;
 		one->recovery.evicted.to = to;
 		recover_decide(one); // which is to give way, and nothing else
+		one->recovery.evicted.giver = NULL;
 	}
 	return true;
 }

@@ -250,6 +250,8 @@ static void test_wishes(void **context)
 	expect(&wanted, &seen, ACTION_STAY, "it stays in F16; in Q8_0: no room");
 	seen.search = SEARCH_FOUND;
 	expect(&wanted, &seen, ACTION_PLACE, "its weights are to be held in Q8_0");
+	wanted.format = NULL;
+	expect(&wanted, &seen, ACTION_DROP, "no other format");
 }
 
 static void test_back(void **context)
@@ -467,6 +469,8 @@ static const char *find_fault(const struct decide_wanted *wanted, const struct d
 		return "it searches for what it does not need";
 	if (is->action == ACTION_SEARCH && is->purpose == PURPOSE_FASTER && wanted->pinned)
 		return "one that is pinned looks elsewhere";
+	if (is->action == ACTION_WAIT && runs && (seen->search == SEARCH_FOUND || seen->search == SEARCH_NOWHERE))
+		return "what was found is left lying";
 	if (is->action == ACTION_MEND && seen->workers != WORKERS_BACK && seen->workers != WORKERS_BROKEN)
 		return "nothing is there to be mended";
 	if ((is->action == ACTION_SPARE || is->action == ACTION_RELEASE) && seen->news != NEWS_LOST &&
