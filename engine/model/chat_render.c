@@ -76,11 +76,14 @@ static struct json *calls_of(const struct json *calls, bool as_text)
 	return out;
 }
 
-static struct json *message_of(const struct chat_message *from, bool as_text)
+// What templates differ in: arguments as an object or as text; no text as null or as an empty one.
+enum { WRITE_TEXT = 1, WRITE_EMPTY = 2, WRITE_WAYS = 4 };
+
+static struct json *message_of(const struct chat_message *from, unsigned way)
 {
 	struct json *message = json_new_object();
 	json_set_string(message, "role", from->role);
-	if (from->silent)
+	if (from->silent && !(way & WRITE_EMPTY))
 		json_set_null(message, "content");
 	else
 		set_text(message, "content", from->text, from->length);
@@ -89,18 +92,18 @@ static struct json *message_of(const struct chat_message *from, bool as_text)
 		json_set_string(message, "thinking", from->thoughts); // by gpt-oss
 	}
 	if (json_count(from->calls))
-		json_set(message, "tool_calls", calls_of(from->calls, as_text));
+		json_set(message, "tool_calls", calls_of(from->calls, way & WRITE_TEXT));
 	if (from->call_id)
 		json_set_string(message, "tool_call_id", from->call_id);
 	return message;
 }
 
-static struct json *values_of(const struct conversation *conversation, bool as_text)
+static struct json *values_of(const struct conversation *conversation, unsigned way)
 {
 	struct json *values = json_new_object(), *messages = json_new_array();
 	json_set(values, "messages", messages);
 	for (size_t i = 0; i < conversation->count; i++)
-		json_push(messages, message_of(&conversation->messages[i], as_text));
+		json_push(messages, message_of(&conversation->messages[i], way));
 	if (json_count(conversation->tools))
 		json_set(values, "tools", json_copy(conversation->tools));
 	else
@@ -195,11 +198,11 @@ static bool opens(const struct chat_template *template, const struct jinja_rende
 }
 
 static enum status render(const struct chat_template *template, const struct tokenizer *tokenizer,
-			  const struct conversation *conversation, bool as_text, struct jinja_rendering *out,
+			  const struct conversation *conversation, unsigned way, struct jinja_rendering *out,
 			  struct error *error)
 {
 	static const char *const roles[] = {"system", "user", "assistant", "tool", NULL};
-	struct json *values = values_of(conversation, as_text), *own = json_new_object();
+	struct json *values = values_of(conversation, way), *own = json_new_object();
 	set_token(tokenizer, own, "bos_token", tokenizer->begin);
 	set_token(tokenizer, own, "eos_token", tokenizer->end);
 	const struct jinja_params params = {
@@ -226,10 +229,10 @@ enum status chat_render(const struct chat_template *template, const struct token
 				 template->name);
 	struct jinja_rendering rendering = {0};
 	struct error fault = {0};
-	enum status status = render(template, tokenizer, conversation, false, &rendering, &fault);
-	if (status == STATUS_INVALID_PARAMS && has_calls(conversation) &&
-	    !render(template, tokenizer, conversation, true, &rendering, NULL))
-		status = STATUS_OK; // it joins arguments to texts, as DeepSeek's
+	enum status status = render(template, tokenizer, conversation, 0, &rendering, &fault);
+	// A template that joins arguments to a text (DeepSeek's), or looks for one in what is null (Qwen 3's first).
+	for (unsigned way = 1; status == STATUS_INVALID_PARAMS && way < WRITE_WAYS && has_calls(conversation); way++)
+		status = render(template, tokenizer, conversation, way, &rendering, NULL);
 	if (status && error)
 		*error = fault;
 	struct piece piece = {.tokenizer = tokenizer, .rendering = &rendering, .out = out, .error = error};

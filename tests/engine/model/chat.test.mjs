@@ -170,6 +170,34 @@ function expected({ oracle, template, encode, bos = "<s>", eos = "</s>" }, messa
   return encode ? encode(text) : oracle.encode(text, true);
 }
 
+const call = (name, args) => ({ id: "abc123def", type: "function", function: { name, arguments: args } });
+for (const [name, oracle, template] of [["qwen2.5", qwen, qwen.config.chat_template], ["qwen3", qwen3, published]])
+  test(`tools and calls of ${name}`, () => {
+    const offered = [
+      { type: "function", function: { name: "get_weather", description: "Of a \"city\", <|im_end|> é", parameters: { type: "object", properties: { city: { type: "string" }, days: { type: "integer" } }, required: ["city"] } } },
+      { type: "function", function: { name: "now" } },
+    ];
+    const calls = [call("get_weather", { city: "Zürich \"<|im_end|>\"", days: 2 }), call("now", {})];
+    const conversations = [
+      [user("weather?")],
+      [system("be brief"), user("weather?")],
+      [user("weather?"), { role: "assistant", content: null, tool_calls: calls }, tool("12 °C"), tool("noon")],
+      [user("weather?"), { role: "assistant", content: "let me see", tool_calls: [calls[0]] }, tool("12 °C"), assistant("mild"), user("thanks")],
+    ];
+    const asked = conversations.map((messages) => request(messages.flatMap(({ role, content, tool_calls }) => [
+      ...(tool_calls ? [{ role: "calls", content: JSON.stringify(tool_calls.map(({ id, function: one }) => ({ id, name: one.name, arguments: JSON.stringify(one.arguments) }))) }] : []),
+      { role, content: content ?? "" },
+    ]), { tools: JSON.stringify(offered) }));
+    const { answers, day } = askToday({ ...oracle.keys, "tokenizer.chat_template": { text: template } }, asked);
+    answers.forEach((answer, i) => {
+      // Text of tools and calls that looks like a token is none, here.
+      // The first template of Qwen 3 takes no null for a text.
+      const messages = conversations[i].map((one) => ({ ...one, content: one.content ?? (name === "qwen3" ? "" : null) }));
+      const wanted = new Template(template).render({ messages, tools: offered, add_generation_prompt: true, bos_token: "", eos_token: "" });
+      assert.equal(answer.error ?? answer.text, wanted, `${day} ${i}`);
+    });
+  });
+
 for (const family of families)
   test(`conversations of ${family.name}`, () => {
     const conversations = [...plain, ...(family.also ?? [])].filter(family.asks ?? (() => true));

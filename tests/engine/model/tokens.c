@@ -34,12 +34,25 @@ static void write_text(const struct buffer *text)
 	fwrite(buffer_text(text), 1, text->length, stdout);
 }
 
-// The first message may be one to this program: of the role "template", whose text is the name of the one that is
-// wanted, or "thinking", with "on" or "off".
-static bool take_wish(const struct chat_message *message, struct conversation *conversation,
-		      struct chat_template *template)
+static struct json *trees[MOST_MESSAGES]; // of the conversation
+static size_t tree_count;
+
+static const struct json *parse_tree(const char *text)
 {
-	if (!strcmp(message->role, "thinking")) {
+	if (tree_count == MOST_MESSAGES || json_parse(&trees[tree_count], text, strlen(text), NULL))
+		return NULL;
+	return trees[tree_count++];
+}
+
+// A message may be one to this program: of the role "template", whose text is the name of the one that is wanted;
+// "thinking", with "on" or "off"; "tools", with a list of them; or "calls", with those of the message that follows.
+static bool take_wish(struct chat_message *message, struct conversation *conversation, struct chat_template *template)
+{
+	if (!strcmp(message->role, "tools")) {
+		conversation->tools = parse_tree(message->text);
+	} else if (!strcmp(message->role, "calls")) {
+		message->calls = parse_tree(message->text);
+	} else if (!strcmp(message->role, "thinking")) {
 		conversation->thinking = strcmp(message->text, "off") != 0 ? THINKING_ON : THINKING_OFF;
 	} else if (!strcmp(message->role, "template")) {
 		chat_template_finish(template);
@@ -53,7 +66,7 @@ static bool take_wish(const struct chat_message *message, struct conversation *c
 static enum status apply_template(const struct gguf *gguf, const struct tokenizer *tokenizer, const char *text,
 				  size_t length, struct token_list *out, struct error *error)
 {
-	struct chat_message messages[MOST_MESSAGES], *message = messages;
+	struct chat_message messages[MOST_MESSAGES] = {0}, *message = messages;
 	struct conversation conversation = {.messages = messages, .now_ms = clock_wall_ms()};
 	struct chat_template template;
 	char names[CHAT_NAMES_BYTES];
@@ -61,12 +74,16 @@ static enum status apply_template(const struct gguf *gguf, const struct tokenize
 	if (chat_template_of_file(gguf, &template, error))
 		return error->status;
 	while (text < end && message < messages + MOST_MESSAGES) {
+		const struct json *calls = message->calls;
 		message->role = text;
 		message->text = text + strlen(text) + 1;
 		message->length = strlen(message->text);
 		text = message->text + message->length + 1;
-		if (!take_wish(message, &conversation, &template))
-			message++;
+		if (take_wish(message, &conversation, &template))
+			continue;
+		message->calls = calls;
+		message->silent = calls && !message->length;
+		message++;
 	}
 	conversation.count = (size_t)(message - messages);
 	if (!template.family)
@@ -74,6 +91,8 @@ static enum status apply_template(const struct gguf *gguf, const struct tokenize
 				 chat_template_names(names));
 	enum status status = chat_template_apply(&template, tokenizer, &conversation, out, error);
 	chat_template_finish(&template);
+	while (tree_count)
+		json_destroy(&trees[--tree_count]);
 	return status;
 }
 
