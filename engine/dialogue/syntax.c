@@ -2,6 +2,7 @@
  * and 3, Llama 3.1 to 3.3, Mistral 7B v0.3 to Small 3.2, DeepSeek R1 to V3.1, GLM 4.5, Qwen3-Coder, gpt-oss, Gemma). */
 #include "engine/dialogue/syntax.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // The first that fits is taken, so those that share marks stand from the more to the less special.
@@ -188,9 +189,17 @@ bool call_syntax_write(const struct call_syntax *syntax, const char *name, struc
 {
 	switch (syntax->form) {
 	case CALL_FORM_NONE:
-	case CALL_FORM_PAIRS:
 	case CALL_FORM_CODE:
 		return false;
+	case CALL_FORM_PAIRS:
+		if (syntax->before_name)
+			buffer_printf(before, "%s\n%s%s%s\n", syntax->begin, syntax->before_name, name,
+				      syntax->after_name);
+		else
+			buffer_printf(before, "%s%s\n", syntax->begin, name);
+		buffer_printf(after, "%s%s%s", syntax->pairs_end ? syntax->pairs_end : "",
+			      syntax->pairs_end ? "\n" : "", syntax->end);
+		break;
 	case CALL_FORM_JSON:
 		if (!syntax->bare)
 			buffer_printf(before, "%s\n", syntax->begin);
@@ -213,4 +222,17 @@ bool call_syntax_write(const struct call_syntax *syntax, const char *name, struc
 		break;
 	}
 	return !before->failed && !after->failed;
+}
+
+bool call_syntax_pairs(const struct call_syntax *syntax, struct call_pairs *out)
+{
+	if (syntax->form != CALL_FORM_PAIRS)
+		return false;
+	const char *line = syntax->value_begin ? "" : "\n"; // a value has lines of its own, or marks on both sides
+	snprintf(out->begin, sizeof(out->begin), "%s", syntax->key_begin);
+	snprintf(out->middle, sizeof(out->middle), "%s\n%s", syntax->key_end,
+		 syntax->value_begin ? syntax->value_begin : "");
+	snprintf(out->end, sizeof(out->end), "%s%s\n", line, syntax->value_end);
+	snprintf(out->stop, sizeof(out->stop), "%s%s", line, syntax->value_end);
+	return true;
 }

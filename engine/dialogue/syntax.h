@@ -54,5 +54,12 @@ size_t dialogue_marks(const struct call_syntax *calls, const struct thought_synt
 		      const char *marks[DIALOGUE_MARKS]);
 
 // A call of `name` as the model is taught to write it: what stands before its arguments, and behind them. Not of
-// CALL_FORM_PAIRS and CALL_FORM_CODE, whose arguments are no JSON: false.
+// CALL_FORM_CODE, whose arguments are Python's: false.
 bool call_syntax_write(const struct call_syntax *syntax, const char *name, struct buffer *before, struct buffer *after);
+
+// Of CALL_FORM_PAIRS how an argument is written: begin KEY middle VALUE end. No value that is a text contains `stop`.
+struct call_pairs {
+	char begin[32], middle[32], end[32], stop[32];
+};
+// False: the syntax has none.
+bool call_syntax_pairs(const struct call_syntax *syntax, struct call_pairs *out);

@@ -3,9 +3,16 @@
 #include "common/json/json.h"
 #include "engine/grammar/grammar.h"
 
+// Arguments that are no JSON object but one after the other: begin NAME middle VALUE end. A value that is a text stands
+// as it is; others are JSON. `stop` is what no such text contains; its first byte comes in it once.
+struct grammar_pairs {
+	const char *begin, *middle, *end, *stop;
+};
+
 struct grammar_call {
-	const char *before, *after; // any bytes
-	const struct json *schema;  // NULL: any object of JSON
+	const char *before, *after;        // any bytes
+	const struct json *schema;         // NULL: any object
+	const struct grammar_pairs *pairs; // NULL: the arguments are JSON
 };
 
 struct grammar_calls {

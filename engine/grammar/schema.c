@@ -417,15 +417,15 @@ static void finish(struct schema *schema)
 	free(schema->references);
 }
 
-// The rule of a schema, whose text has about so many bytes.
-static uint32_t read_rule(struct builder *builder, const struct json *root, size_t length)
+// The rule of the schema `at`, which lies in `root`, whose text has about so many bytes.
+static uint32_t read_rule(struct builder *builder, const struct json *root, const struct json *at, size_t length)
 {
 	struct schema schema = {.builder = builder, .root = root};
 	schema.merged_most = SCHEMA_MERGES_LEAST + SCHEMA_MERGED_BYTES / (length + 1);
 	if (schema.merged_most > SCHEMA_MERGES)
 		schema.merged_most = SCHEMA_MERGES;
 	const uint32_t rule = builder_rule(builder, "#", 1);
-	builder_define(builder, rule, schema_value(&schema, root));
+	builder_define(builder, rule, schema_value(&schema, at));
 	for (size_t i = 0; i < schema.reference_count && !builder->status; i++) { // some are added meanwhile
 		const struct reference one = schema.references[i];
 		snprintf(schema.path, sizeof(schema.path), "%s", one.path);
@@ -443,29 +443,32 @@ uint32_t schema_read(struct builder *builder, const char *text, size_t length)
 		builder_fail(builder, STATUS_INVALID_PARAMS, "the schema: %s", error.message);
 		return 0;
 	}
-	const uint32_t rule = read_rule(builder, root, length);
+	const uint32_t rule = read_rule(builder, root, root, length);
 	json_destroy(&root);
 	return rule;
+}
+
+uint32_t schema_part(struct builder *builder, const struct json *root, const struct json *at)
+{
+	struct buffer text;
+	buffer_init(&text, GRAMMAR_TEXT_BYTES);
+	if (json_print(root, &text))
+		builder_fail(builder, STATUS_LIMIT_EXCEEDED, "the schema of a function has more than %d bytes",
+			     GRAMMAR_TEXT_BYTES);
+	const uint32_t rule = read_rule(builder, root, at, text.length);
+	buffer_finish(&text);
+	return expression_rule(builder, rule);
 }
 
 uint32_t schema_arguments(struct builder *builder, const struct json *json)
 {
 	static const char *const nothing[] = {NULL};
-	struct buffer text;
-	if (!json || json_type(json) == JSON_NULL ||
-	    (json_type(json) == JSON_OBJECT && !schema_constrains(json, nothing))) {
-		struct schema schema = {.builder = builder};
-		const uint32_t out = schema_common(&schema, COMMON_OBJECT);
-		finish(&schema);
-		return out;
-	}
-	buffer_init(&text, GRAMMAR_TEXT_BYTES);
-	if (json_print(json, &text))
-		builder_fail(builder, STATUS_LIMIT_EXCEEDED, "the schema of a function has more than %d bytes",
-			     GRAMMAR_TEXT_BYTES);
-	const uint32_t rule = read_rule(builder, json, text.length);
-	buffer_finish(&text);
-	return expression_rule(builder, rule);
+	if (json && (json_type(json) != JSON_OBJECT || schema_constrains(json, nothing)))
+		return schema_part(builder, json, json);
+	struct schema schema = {.builder = builder};
+	const uint32_t out = schema_common(&schema, COMMON_OBJECT);
+	finish(&schema);
+	return out;
 }
 
 uint32_t schema_any_object(struct builder *builder)

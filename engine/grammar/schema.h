@@ -19,3 +19,5 @@ uint32_t schema_read(struct builder *builder, const char *text, size_t length);
 uint32_t schema_any_object(struct builder *builder); // of JSON
 // The arguments of a function: an instance of the schema `json`, or any object where that says nothing; an expression.
 uint32_t schema_arguments(struct builder *builder, const struct json *json);
+// An instance of the schema `at`, whose references are places in `root`; an expression.
+uint32_t schema_part(struct builder *builder, const struct json *root, const struct json *at);

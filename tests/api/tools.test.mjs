@@ -26,16 +26,25 @@ const templates = {
 		marks: ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"] },
 	harmony: { template: turns("<|channel|>commentary to=functions.{{ c.function.name }}<|message|>{{ c.function.arguments | tojson }}<|call|>"),
 		marks: ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>"] },
+	"qwen3-coder": { template: turns("<tool_call>\n<function={{ c.function.name }}>\n{% for k, v in c.function.arguments | items %}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>\n</tool_call>"), marks: [] },
+	glm: { template: turns("<tool_call>{{ c.function.name }}\n{% for k, v in c.function.arguments | items %}<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>"),
+		marks: ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"] },
+	gemma: { template: turns("```tool_code\n{{ c.function.name }}()\n```"), marks: [] },
 	thinker: { template: turns(`<tool_call>\n${object("arguments")}\n</tool_call>`, "{% if enable_thinking is not defined or enable_thinking %}{{ '<think>' }}{% else %}<think>\n\n</think>{% endif %}"), marks: ["<think>", "</think>"] },
 	toolless: { template: "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}{{ '<' + m.role + '>' + m.content + '\n' }}{% endfor %}{{ '<assistant>' }}", marks: [] },
 };
 
+const paired = (model) => ["qwen3-coder", "glm"].includes(model); // whose texts have no quotes, and no bounds
 const parameters = { type: "object", properties: { city: { type: "string", maxLength: 6 }, days: { type: "integer", minimum: 1, maximum: 9 },
 	unit: { $ref: "#/$defs/unit" } }, required: ["city", "days"], additionalProperties: false, $defs: { unit: { enum: ["C", "F"] } } };
 const other = { type: "object", properties: { yes: { type: "boolean" } }, required: ["yes"], additionalProperties: false };
 const tools = [{ type: "function", function: { name: "get_weather", description: "The weather of some days.", parameters } },
 	{ type: "function", function: { name: "set-alarm", parameters: other } }];
 const schemas = { get_weather: parameters, "set-alarm": other };
+const plain = structuredClone(tools);
+delete plain[0].function.parameters.properties.city.maxLength;
+plain[0].function.parameters.properties.deep = { type: "array", items: { type: "boolean" }, maxItems: 2 };
+schemas.paired = plain[0].function.parameters;
 const ajv = new Ajv({ strict: false });
 const validate = Object.fromEntries(Object.entries(schemas).map(([name, schema]) => [name, ajv.compile(schema)]));
 
@@ -43,6 +52,7 @@ function assertCall({ id, type, function: { name, arguments: text } }) {
 	assert.match(id, /^[0-9a-z]{9}$/i);
 	assert.equal(type, "function");
 	assert.ok(validate[name], name);
+	if ("deep" in JSON.parse(text) || (JSON.parse(text).city ?? "").length > 6) name = "paired";
 	assert.ok(validate[name](JSON.parse(text)), `${name} ${text}: ${ajv.errorsText(validate[name].errors)}`);
 }
 
@@ -69,10 +79,10 @@ describe("tools", () => {
 		assertContractKept();
 	});
 
-	const ask = (model, more = {}) => openai.chat.completions.create({ model, messages: [{ role: "user", content: "abc" }], tools,
+	const ask = (model, more = {}) => openai.chat.completions.create({ model, messages: [{ role: "user", content: "abc" }], tools: paired(model) ? plain : tools,
 		max_tokens: 500, temperature: 1, top_k: 0, top_p: 1, min_p: 0, ...more });
 
-	for (const model of Object.keys(templates))
+	for (const model of Object.keys(templates).filter((one) => one !== "gemma"))
 		test(`${model}: a demanded call is made, whole and as it comes`, async () => {
 			let ended = 0;
 			await Promise.all(Array.from({ length: 6 }, async (_, seed) => {
@@ -101,7 +111,7 @@ describe("tools", () => {
 				assert.deepEqual(calls.map((one) => one.function), (message.tool_calls ?? []).map((one) => one.function));
 				assert.equal(content, message.content ?? "");
 			}));
-			assert.ok(ended >= 3, `${ended} of 6 ended`);
+			assert.ok(ended >= (paired(model) ? 1 : 3), `${ended} of 6 ended`);
 			const { choices: [{ message }] } = await ask(model, { tool_choice: { type: "function", function: { name: "set-alarm" } }, parallel_tool_calls: false,
 				...model === "thinker" ? { reasoning_effort: "none" } : {} });
 			assert.deepEqual(message.tool_calls.map((one) => one.function.name), ["set-alarm"]);
@@ -127,7 +137,7 @@ describe("tools", () => {
 	};
 
 	test("an offered tool: what the model says is free until a call begins, and then keeps to its schema", async () => {
-		for (const [model, begins] of [["hermes-tokens", "<tool_call>"], ["mistral", "[TOOL_CALLS]"], ["mistral-args", "[TOOL_CALLS]"], ["deepseek", "<｜tool▁calls▁begin｜>"]]) {
+		for (const [model, begins] of [["hermes-tokens", "<tool_call>"], ["mistral", "[TOOL_CALLS]"], ["mistral-args", "[TOOL_CALLS]"], ["glm", "<tool_call>"], ["deepseek", "<｜tool▁calls▁begin｜>"]]) {
 			let called = 0, spoke = 0;
 			for (let seed = 0; seed < 6; seed++) {
 				const logit_bias = { [mark(model, begins)]: 3 };
@@ -223,6 +233,8 @@ describe("tools", () => {
 		await refused({ tools: tool({}, true) }, "tools", /pattern/);
 		assert.equal((await ask("hermes", { tools: tool(), max_tokens: 3 })).usage.completion_tokens, 3);
 		await refused({ tool_choice: { type: "function", function: { name: "none" } } }, "tool_choice", /none/);
+		await assert.rejects(ask("gemma", { tool_choice: "required" }), (error) => error.param === "tool_choice" && /cannot be demanded/.test(error.message));
+		await assert.rejects(ask("glm", { tools, tool_choice: "required" }), (error) => error.param === "tools" && /maxLength/.test(error.message));
 		await refused({ tools: undefined, tool_choice: "required" }, "tool_choice", /no tools/);
 		await refused({ tool_choice: "sometimes" }, "tool_choice", /must be/);
 		await refused({ tool_choice: "required", response_format: { type: "json_object" } }, "tool_choice", /response_format/);

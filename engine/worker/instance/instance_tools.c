@@ -23,6 +23,9 @@ struct form {
 	struct grammar_call *calls; // (count)
 	size_t count;
 	struct buffer begin, between, end;
+	struct buffer pair[4]; // of a syntax of pairs: the texts of `pairs`
+	struct grammar_pairs pairs;
+	bool paired;
 };
 
 // Append a text, in which control tokens are named as grammars do.
@@ -75,6 +78,22 @@ static bool write_call(struct form *form, const struct json *function, struct wr
 	buffer_finish(&before);
 	buffer_finish(&after);
 	return good && !out->before.failed && !out->after.failed;
+}
+
+static void take_pairs(struct form *form)
+{
+	struct call_pairs pairs;
+	form->paired = call_syntax_pairs(form->syntax, &pairs);
+	if (!form->paired)
+		return;
+	const char *const texts[] = {pairs.begin, pairs.middle, pairs.end};
+	for (size_t i = 0; i < 3; i++)
+		append_marked(form->instance, texts[i], &form->pair[i]);
+	buffer_append_text(&form->pair[3], pairs.stop);
+	form->pairs = (struct grammar_pairs){.begin = buffer_text(&form->pair[0]),
+					     .middle = buffer_text(&form->pair[1]),
+					     .end = buffer_text(&form->pair[2]),
+					     .stop = buffer_text(&form->pair[3])};
 }
 
 static void append_around(struct form *form)
@@ -141,6 +160,8 @@ static void finish(struct form *form)
 	buffer_finish(&form->begin);
 	buffer_finish(&form->between);
 	buffer_finish(&form->end);
+	for (size_t i = 0; i < 4; i++)
+		buffer_finish(&form->pair[i]);
 	free(form->texts);
 	free(form->calls);
 }
@@ -161,7 +182,8 @@ static bool take_calls(struct form *form, const struct json *params, bool *stric
 		struct written *text = &form->texts[form->count];
 		good = write_call(form, function, text);
 		*strict = *strict || json_get_bool(function, "strict", false);
-		form->calls[form->count++] = (struct grammar_call){.before = buffer_text(&text->before),
+		form->calls[form->count++] = (struct grammar_call){.pairs = form->paired ? &form->pairs : NULL,
+								   .before = buffer_text(&text->before),
 								   .after = buffer_text(&text->after),
 								   .schema = json_get(function, "parameters")};
 	}
@@ -193,6 +215,9 @@ enum status instance_take_tools(struct instance *instance, struct order *order, 
 	buffer_init(&form.begin, TEXT_BYTES);
 	buffer_init(&form.between, TEXT_BYTES);
 	buffer_init(&form.end, TEXT_BYTES);
+	for (size_t i = 0; i < 4; i++)
+		buffer_init(&form.pair[i], TEXT_BYTES);
+	take_pairs(&form);
 	const bool written = take_calls(&form, params, &strict);
 	append_around(&form);
 	if (written) {
