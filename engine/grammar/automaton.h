@@ -33,3 +33,6 @@ struct grammar {
 
 // From what was built; `root` is the rule that an answer is. Errors: of grammar_create.
 enum status automaton_create(struct grammar **out, struct builder *builder, uint32_t root);
+
+// The rule that an answer in a grammar is, from the grammar's text; what is wrong is noted in the builder.
+uint32_t grammar_read(struct builder *builder, enum grammar_kind kind, const char *text, size_t length);

@@ -170,7 +170,13 @@ enum status grammar_create_calls(struct grammar **out, const struct grammar_call
 		list_add(&builder, &parts, expression_repeat(&builder, more, 0, calls->most - 1));
 	}
 	list_add(&builder, &parts, expression_text(&builder, calls->end));
-	builder_define(&builder, root, expression_sequence(&builder, &parts));
+	uint32_t whole = expression_sequence(&builder, &parts);
+	if (calls->other) {
+		const uint32_t other = grammar_read(&builder, calls->other, calls->other_text,
+						    strlen(calls->other_text));
+		whole = expression_either(&builder, expression_rule(&builder, other), whole);
+	}
+	builder_define(&builder, root, whole);
 	list_finish(&choices);
 	list_finish(&parts);
 	const enum status status = automaton_create(out, &builder, root);

@@ -21,6 +21,9 @@ struct grammar_calls {
 	const char *begin, *between, *end; // around all of them
 	uint32_t most;                     // so many of them, one after the other; at least one
 	bool blanks;                       // up to two line ends may stand before all
+	// Instead of any call the answer may be a text of this grammar. GRAMMAR_UNKNOWN: it may not.
+	enum grammar_kind other;
+	const char *other_text;
 };
 
 // Errors: of grammar_create.

@@ -5,7 +5,7 @@
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema.h"
 
-static uint32_t read(struct builder *builder, enum grammar_kind kind, const char *text, size_t length)
+uint32_t grammar_read(struct builder *builder, enum grammar_kind kind, const char *text, size_t length)
 {
 	uint32_t rule = 0;
 	switch (kind) {
@@ -38,7 +38,7 @@ enum status grammar_create(struct grammar **out, enum grammar_kind kind, const c
 	if (length && !json_utf8(text, length))
 		return error_set(error, STATUS_INVALID_PARAMS, "the grammar is not UTF-8");
 	builder_init(&builder, error ? error : &fault);
-	const uint32_t root = read(&builder, kind, text, length);
+	const uint32_t root = grammar_read(&builder, kind, text, length);
 	const enum status status = automaton_create(out, &builder, root);
 	builder_finish(&builder);
 	return status;

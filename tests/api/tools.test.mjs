@@ -162,6 +162,20 @@ describe("tools", () => {
 		const plain = await openai.chat.completions.create({ model: "hermes", messages: [{ role: "user", content: "abc" }], max_tokens: 5 });
 		assert.ok(none.usage.prompt_tokens === plain.usage.prompt_tokens, "the model is not told of the tools");
 	});
+	test("with a response_format the answer has the form, or is calls", async () => {
+		const response_format = { type: "regex", regex: "[0-9]{3}" };
+		const seen = new Set();
+		for (const bias of [-100, 100])
+			for (let seed = 0; seed < 3; seed++) {
+				const { choices: [{ message, finish_reason }] } = await ask("hermes-tokens", { seed, response_format, parallel_tool_calls: false,
+					logit_bias: { [mark("hermes-tokens", "<tool_call>")]: bias } });
+				if (finish_reason === "length") continue;
+				seen.add(finish_reason);
+				if (finish_reason === "tool_calls") message.tool_calls.forEach(assertCall);
+				else assert.match(message.content, /^[0-9]{3}$/);
+			}
+		assert.deepEqual([...seen].sort(), ["stop", "tool_calls"]);
+	});
 	test("what a model thinks is apart from what it says, and counted; a demanded call and a form begin behind it", async () => {
 		const logit_bias = { [mark("thinker", "</think>")]: 2.5 };
 		const more = { logit_bias, max_tokens: 400, tools: undefined };

@@ -198,6 +198,7 @@ void instance_fail(struct instance *instance, const struct error *error);
 
 // Thread: the reader's. What the order asks its answer to be, made ready: order->form. Errors: STATUS_INVALID_PARAMS.
 enum status instance_take_form(struct instance *instance, struct order *order, struct error *error);
+enum grammar_kind instance_form_kind(const char *name); // as generate.start has it; GRAMMAR_UNKNOWN: none
 enum status instance_make_vocabulary(struct instance *instance, struct error *error);
 
 // ---- instance_dialogue.c ----

@@ -34,7 +34,7 @@ enum status instance_make_vocabulary(struct instance *instance, struct error *er
 	return STATUS_OK;
 }
 
-static enum grammar_kind kind_named(const char *name)
+enum grammar_kind instance_form_kind(const char *name)
 {
 	static const char *const names[] = {[GRAMMAR_JSON] = "json",
 					    [GRAMMAR_SCHEMA] = "schema",
@@ -57,7 +57,7 @@ enum status instance_take_form(struct instance *instance, struct order *order, s
 	enum status status = instance_make_vocabulary(instance, error);
 	if (status)
 		return status;
-	status = grammar_create(&grammar, kind_named(json_get_string(form, "kind", "")), text, strlen(text), &fault);
+	status = grammar_create(&grammar, instance_form_kind(json_get_string(form, "kind", "")), text, strlen(text), &fault);
 	if (status) {
 		if (fault.hint[0])
 			error_hint(error, "%s", fault.hint);

@@ -1,5 +1,6 @@
 /* The form of calls of tools. A call that is demanded (tool_choice required, or a function's name) is all that the
- * answer may be; of tools that are offered, the form begins with each call. Made on the reader's thread. See instance.h
+ * answer may be; of tools that are offered, the form begins with each call, but where the answer has a form anyway:
+ * then it is that, or calls. Made on the reader's thread. See instance.h
  * and engine/grammar/calls.h. */
 #include "common/base/log.h"
 #include "engine/grammar/calls.h"
@@ -120,13 +121,16 @@ static enum status make(struct form *form, const struct json *params, struct gra
 	// Calls of an offered tool that stand apart each begin a form of their own.
 	const bool apart = form->offered && !syntax->section &&
 			   !(syntax->form == CALL_FORM_LIST && !syntax->after_name);
-	const struct grammar_calls calls = {.calls = form->calls,
-					    .count = form->count,
-					    .begin = buffer_text(&form->begin),
-					    .between = buffer_text(&form->between),
-					    .end = buffer_text(&form->end),
-					    .most = one || apart ? 1 : CALLS_MOST,
-					    .blanks = !form->offered && json_get_bool(params, "talks", false)};
+	const struct grammar_calls calls = {
+		.calls = form->calls,
+		.count = form->count,
+		.begin = buffer_text(&form->begin),
+		.between = buffer_text(&form->between),
+		.end = buffer_text(&form->end),
+		.most = one || apart ? 1 : CALLS_MOST,
+		.blanks = !form->offered && json_get_bool(params, "talks", false),
+		.other = instance_form_kind(json_get_string(json_get(params, "form"), "kind", "")),
+		.other_text = json_get_string(json_get(params, "form"), "text", "")};
 	return grammar_create_calls(out, &calls, error);
 }
 
@@ -203,11 +207,11 @@ enum status instance_take_tools(struct instance *instance, struct order *order, 
 	const struct json *params = order->message.params;
 	const char *mode = json_get_string(json_get(params, "tool_choice"), "mode", "auto");
 	const bool demanded = !strcmp(mode, "required");
-	struct form form = {.instance = instance, .syntax = order->calls, .offered = !demanded};
+	struct form form = {.instance = instance, .syntax = order->calls, .offered = !demanded && !order->form};
 	struct grammar *grammar = NULL;
 	struct error fault = {0};
 	bool strict = demanded;
-	if (!order->calls || order->form) // an answer has one form: response_format's
+	if (!order->calls)
 		return STATUS_OK;
 	enum status status = instance_make_vocabulary(instance, error);
 	if (status)
@@ -239,7 +243,8 @@ enum status instance_take_tools(struct instance *instance, struct order *order, 
 	finish(&form);
 	if (status || !grammar)
 		return status;
-	order->form_begin = demanded ? order->opened ? FORM_BEHIND_THOUGHT : FORM_AT_ONCE
+	matcher_destroy(&order->form); // which is part of this one
+	order->form_begin = !form.offered ? order->opened ? FORM_BEHIND_THOUGHT : FORM_AT_ONCE
 			    : form.syntax->bare || form.syntax->form == CALL_FORM_HEADER ? FORM_AT_ARGUMENTS
 											 : FORM_AT_CALL;
 	status = matcher_create(&order->form, &grammar, instance->vocabulary, true);

@@ -2,6 +2,7 @@
  * text of a few letters; masks beside every token tried by itself; what is refused, and that nothing grows without end.
  */
 #include "common/base/buffer.h"
+#include "engine/grammar/calls.h"
 #include "engine/grammar/grammar.h"
 
 #include <regex.h>
@@ -516,6 +517,141 @@ static void nothing_grows_without_end(void **state)
 	matcher_destroy(&matcher);
 }
 
+// ---- calls ----
+
+static struct matcher *matcher_of_calls(const struct grammar_calls *calls)
+{
+	struct grammar *grammar;
+	struct matcher *matcher;
+	struct error error = {0};
+	if (grammar_create_calls(&grammar, calls, &error))
+		fail_msg("%s", error.message);
+	assert_int_equal(matcher_create(&matcher, &grammar, vocabulary, true), STATUS_OK);
+	return matcher;
+}
+
+static bool takes(struct matcher *matcher, const char *text)
+{
+	matcher_rewind(matcher);
+	return !matcher_take_bytes(matcher, text, strlen(text)) && matcher_complete(matcher);
+}
+
+static struct json *json_of(const char *text)
+{
+	struct json *json = NULL;
+	assert_int_equal(json_parse(&json, text, strlen(text), NULL), STATUS_OK);
+	return json;
+}
+
+static void calls_of_several_schemas(void **state)
+{
+	(void)state;
+	struct json *first = json_of("{\"type\":\"object\","
+				     "\"properties\":{\"a\":{\"$ref\":\"#/$defs/n\"}},\"required\":[\"a\"],"
+				     "\"$defs\":{\"n\":{\"type\":\"integer\"}}}");
+	struct json *second = json_of("{\"type\":\"object\","
+				      "\"properties\":{\"a\":{\"$ref\":\"#/$defs/n\"}},\"required\":[\"a\"],"
+				      "\"$defs\":{\"n\":{\"type\":\"boolean\"}}}");
+	const struct grammar_call list[] = {{.before = "<\xFF", .after = ">", .schema = first},
+					    {.before = "(", .after = ")", .schema = second},
+					    {.before = "[", .after = "]"}};
+	struct grammar_calls calls = {.calls = list, .count = 3, .begin = "B", .between = ", ", .end = "E", .most = 2};
+	struct matcher *matcher = matcher_of_calls(&calls);
+	assert_true(takes(matcher, "B<\xFF{\"a\":1}>E"));
+	assert_true(takes(matcher, "B({\"a\":true}), [{\"x\":[1]}]E"));
+	assert_false(takes(matcher, "B({\"a\":1})E")); // each schema has its own places
+	assert_false(takes(matcher, "B[{}], [{}], [{}]E"));
+	assert_false(takes(matcher, "BE"));
+	assert_false(takes(matcher, "yes"));
+	matcher_destroy(&matcher);
+	calls.other = GRAMMAR_REGEX;
+	calls.other_text = "yes|no";
+	calls.most = 1;
+	calls.blanks = true;
+	matcher = matcher_of_calls(&calls);
+	assert_true(takes(matcher, "yes"));
+	assert_true(takes(matcher, "\n\nB[{}]E"));
+	assert_false(takes(matcher, "yesB[{}]E"));
+	assert_false(takes(matcher, "B[{}], [{}]E"));
+	matcher_destroy(&matcher);
+	json_destroy(&first);
+	json_destroy(&second);
+}
+
+// Every text of a few letters, as the value of a pair: it ends where the mark of its end first stands.
+static void arguments_that_are_pairs(void **state)
+{
+	(void)state;
+	static const char letters[] = "x/>\n<";
+	struct json *schema = json_of("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},"
+				      "\"b\":{\"type\":\"string\",\"enum\":"
+				      "[\"p\",\"q\"]},\"c\":{\"type\":\"integer\"}},\"required\":[\"a\",\"c\"]}");
+	const struct grammar_pairs pairs = {.begin = "<", .middle = "=", .end = "\n</>\n", .stop = "\n</>"};
+	const struct grammar_call call = {.before = "f ", .after = "!", .schema = schema, .pairs = &pairs};
+	const struct grammar_call free_call = {.before = "f ", .after = "!", .pairs = &pairs};
+	struct grammar_calls calls = {.calls = &call, .count = 1, .begin = "", .between = "", .end = "", .most = 1};
+	struct matcher *matcher = matcher_of_calls(&calls);
+	char text[64], value[16];
+	for (uint32_t number = 0; number < 5 * 5 * 5 * 5 * 5 * 5; number++) {
+		uint32_t rest = number;
+		for (int i = 0; i < 6; i++, rest /= 5)
+			value[i] = letters[rest % 5];
+		value[6] = 0;
+		snprintf(text, sizeof(text), "f <a=%s\n</>\n<c=1\n</>\n!", value);
+		if (takes(matcher, text) != !strstr(value, "\n</>"))
+			fail_msg("%s", text);
+	}
+	assert_true(takes(matcher, "f <a=\n</>\n<b=q\n</>\n<c=-5\n</>\n!"));
+	assert_false(takes(matcher, "f <a=\n</>\n<b=r\n</>\n<c=-5\n</>\n!"));
+	assert_false(takes(matcher, "f <a=\n</>\n<b=q\n</>\n!"));
+	assert_false(takes(matcher, "f <c=1\n</>\n<a=\n</>\n!"));
+	matcher_destroy(&matcher);
+	calls.calls = &free_call;
+	matcher = matcher_of_calls(&calls);
+	assert_true(takes(matcher, "f <any_1=\n</\n</>\n<b=\n</>\n!"));
+	assert_true(takes(matcher, "f !"));
+	assert_false(takes(matcher, "f <=\n</>\n!"));
+	matcher_destroy(&matcher);
+	json_destroy(&schema);
+	static const char *const refused[] = {"{\"properties\":{\"a\":{\"type\":\"string\","
+					      "\"maxLength\":3}}}",
+					      "{\"anyOf\":[]}",
+					      "{\"properties\":{\"a\":{\"type\":\"string\",\"enum\":[1]}}}"};
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		struct grammar *grammar;
+		struct error error = {0};
+		struct json *bad = json_of(refused[i]);
+		const struct grammar_call one = {.before = "", .after = "", .schema = bad, .pairs = &pairs};
+		calls.calls = &one;
+		assert_int_equal(grammar_create_calls(&grammar, &calls, &error), STATUS_INVALID_PARAMS);
+		assert_null(grammar);
+		assert_true(error.message[0]);
+		json_destroy(&bad);
+	}
+}
+
+// A matcher that has forgotten where it began begins again all the same.
+static void a_matcher_begins_again(void **state)
+{
+	(void)state;
+	const struct grammar_call call = {.before = "(", .after = ")"};
+	const struct grammar_calls calls = {
+		.calls = &call, .count = 1, .begin = "", .between = "", .end = "", .most = 1};
+	struct matcher *matcher = matcher_of_calls(&calls);
+	for (int round = 0; round < 3; round++) {
+		matcher_rewind(matcher);
+		assert_non_null(matcher_allowed(matcher));
+		assert_int_equal(matcher_take_bytes(matcher, "({\"a\":", 6), STATUS_OK);
+		for (int i = 0; i < 900; i++)
+			assert_int_equal(matcher_take_bytes(matcher, i % 2 ? "{\"b\":" : "[", i % 2 ? 5 : 1),
+					 STATUS_OK);
+		assert_non_null(matcher_allowed(matcher));
+		assert_true(takes(matcher, "({\"a\":[1,2]})"));
+		assert_false(takes(matcher, "({\"a\":[1,2})"));
+	}
+	matcher_destroy(&matcher);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -527,6 +663,9 @@ int main(void)
 		cmocka_unit_test(masks_are_exact),
 		cmocka_unit_test(an_answer_that_ended_goes_on_no_more),
 		cmocka_unit_test(nothing_grows_without_end),
+		cmocka_unit_test(calls_of_several_schemas),
+		cmocka_unit_test(arguments_that_are_pairs),
+		cmocka_unit_test(a_matcher_begins_again),
 	};
 	return cmocka_run_group_tests(tests, make_vocabulary, free_vocabulary);
 }
