@@ -57,7 +57,8 @@ enum status instance_take_form(struct instance *instance, struct order *order, s
 	enum status status = instance_make_vocabulary(instance, error);
 	if (status)
 		return status;
-	status = grammar_create(&grammar, instance_form_kind(json_get_string(form, "kind", "")), text, strlen(text), &fault);
+	status = grammar_create(&grammar, instance_form_kind(json_get_string(form, "kind", "")), text, strlen(text),
+				&fault);
 	if (status) {
 		if (fault.hint[0])
 			error_hint(error, "%s", fault.hint);
