@@ -1,4 +1,4 @@
-/* What an admin can do about who comes in: tokens, tickets, nodes that wait, certificates. */
+/* Commands for access: tokens, tickets, waiting nodes, certificates. */
 import type { Certificate, Methods, Ticket, Token, WaitingNode } from "../lib/api.gen";
 import type { Server } from "../net/socket";
 import { type Refusal, tried } from "./tried";
@@ -28,7 +28,7 @@ export type NewToken = Methods["token.create"]["params"];
 export type MadeToken = Methods["token.create"]["result"];
 export type MadeTicket = Methods["node.ticket"]["result"];
 
-/** What was made, or why not. */
+/** The created object, or the error. */
 export async function createToken(server: Server, params: NewToken): Promise<MadeToken | Refusal> {
   let made: MadeToken | null = null;
   const refusal = await tried(async () => (made = await server.call("token.create", params)));

@@ -1,4 +1,4 @@
-/* What an admin can do with the audit log: read, check, take a copy; and whether it is the one that was here before. */
+/* Commands for the audit log: read, check, export; and compare it with the head that this browser remembers. */
 import type { AuditEntry, AuditGap, AuditReport, Methods } from "../lib/api.gen";
 import { canHash, continues } from "../lib/merkle";
 import { readPin, writePin } from "../lib/prefs";

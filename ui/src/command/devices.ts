@@ -1,4 +1,4 @@
-/* What a person can do to a device. Each answers null, or what went wrong in words. */
+/* Commands for devices. Each returns null, or the error in words. */
 import type { Server } from "../net/socket";
 import { type Refusal, tried } from "./tried";
 

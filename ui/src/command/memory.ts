@@ -1,4 +1,4 @@
-/* What a person can do to memory that is lent. */
+/* Commands for memory that sessions hold. */
 import type { Allocation } from "../lib/api.gen";
 import { CallError } from "../net/calls";
 import type { Server } from "../net/socket";

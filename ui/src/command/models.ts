@@ -1,4 +1,4 @@
-/* What a person can do about models: add, search, preview, load, stop, remove. */
+/* Commands for models: add, search, preview, load, stop, remove. */
 import type { Methods, ModelFound, Placement } from "../lib/api.gen";
 import type { Server } from "../net/socket";
 import { type Refusal, tried } from "./tried";

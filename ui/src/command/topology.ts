@@ -1,4 +1,4 @@
-/* What is asked about links: the summary, their history, and who is heard on the networks. */
+/* Queries about links: the summary, their history, and discovery on the networks. */
 import type { Methods, TopologySummary } from "../lib/api.gen";
 import { CallError } from "../net/calls";
 import type { Server } from "../net/socket";

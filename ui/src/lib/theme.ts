@@ -5,7 +5,7 @@ import { type Theme, readTheme, writeTheme } from "./prefs";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const ofSystem = (): Theme => (dark.matches ? "dark" : "light");
 
-/** What is shown now. Charts read it, so that their colours follow. */
+/** The current theme. Charts read it, so that their colours follow. */
 export const theme = signal<Theme>(readTheme() ?? ofSystem());
 
 function show(next: Theme): void {

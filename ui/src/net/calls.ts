@@ -4,7 +4,7 @@ import type { Json } from "./codec";
 
 export type Reason = ErrorData["reason"] | "disconnected";
 
-/** What a call failed with: the server's own words and what to do about it. */
+/** Error of a call: the server's message and its hint. */
 export class CallError extends Error {
   readonly reason: Reason;
   readonly hint: string | null;

@@ -12,7 +12,7 @@ export const HEAD_BYTES_MAX = 1024 * 1024;
 export const BODY_BYTES_MAX = 16 * 1024 * 1024;
 export const NESTING_MAX = 32;
 
-/** What a frame can be refused for. */
+/** Reasons for refusing a frame. */
 export type FrameFault = "short" | "head_too_big" | "body_too_big" | "not_utf8" | "not_json";
 
 export class FrameError extends Error {

@@ -33,7 +33,7 @@ const SKEW_MS = 30_000;
 /** Asked a little less than the ten minutes of which the server has samples: the clocks may differ. */
 const MARGIN_MS = 5_000;
 
-/** What commands and views may ask of the connection. */
+/** The connection, as commands and views may use it. */
 export interface Server {
   call<M extends keyof Methods>(method: M, params: Methods[M]["params"]): Promise<Methods[M]["result"]>;
   /** Log in with another token; `keep` also for later visits. */

@@ -1,6 +1,6 @@
 /* Parses server-sent events: text in, the data of complete events out. Pure, apart from its buffer. */
 
-/** What one event may be long; more is no answer of this server. */
+/** Maximum length of one event; this server sends no longer ones. */
 const EVENT_MAX = 4 * 1024 * 1024;
 
 export class EventReader {

@@ -19,7 +19,7 @@ export function tokenState(token: Token, at: number): TokenState {
 
 const order: TokenState[] = ["expires soon", "in use", "good", "expired", "revoked"];
 
-/** What wants a look first, then the newest. */
+/** Orders: those that need attention first, then the newest. */
 export const sortedTokens = (tokens: readonly Token[], at: number): Token[] =>
   [...tokens].sort(
     (a, b) =>
@@ -58,7 +58,7 @@ export const fingerprint = (sha256: string): string => (sha256.match(/../g) ?? [
 export const isLoopback = (host: string): boolean =>
   host === "localhost" || host.endsWith(".localhost") || host === "[::1]" || /^127(\.\d+){3}$/.test(host);
 
-/** Where other machines reach the server: as this page does, or, where that is by loopback, where it is heard itself. */
+/** The server's address for other machines: this page's, or on loopback the announced one. */
 export function joinAddress(page: { readonly origin: string; readonly hostname: string }, heard: readonly Heard[] | null): string {
   const self = isLoopback(page.hostname) ? heard?.find((one) => one.verdict === "self" && one.port > 0) : undefined;
   const address = self?.addresses.find((one) => !one.includes(":")) ?? self?.addresses[0];

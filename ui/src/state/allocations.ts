@@ -4,7 +4,7 @@ import { remember } from "../lib/remember";
 import { byName, memoryTotal } from "./select";
 import type { DeviceEntry, State } from "./state";
 
-/** What one session holds on one device. */
+/** The allocations of one session on one device. */
 export interface Holding {
   readonly session: string;
   readonly holder: string;
@@ -43,7 +43,7 @@ function holdingsOf(allocations: readonly Allocation[]): Holding[] {
 
 const sum = (allocations: readonly Allocation[]): number => allocations.reduce((all, one) => all + one.bytes, 0);
 
-/** What a token holds, in all its sessions. */
+/** The memory that a token holds in all its sessions. */
 export function heldBy(allocations: State["allocations"], token: string): { allocations: number; bytes: number; devices: number } {
   const own = Object.values(allocations).filter((one) => one.token_id === token);
   return { allocations: own.length, bytes: sum(own), devices: new Set(own.map((one) => one.device_id)).size };

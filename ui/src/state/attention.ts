@@ -1,4 +1,4 @@
-/* What a person should look at, worst first, each with what to do. Derived from the state; pure. */
+/* Things that need a person's attention, worst first, each with advice. Derived from the state; pure. */
 import { sentence } from "../lib/format";
 import { remember } from "../lib/remember";
 import type { DeviceEntry, State } from "./state";
@@ -91,7 +91,7 @@ export const attention = remember((state: State): readonly Attention[] => {
   return found.sort((a, b) => Number(b.level === "error") - Number(a.level === "error"));
 });
 
-/** So many of one kind are said one by one, more in one. */
+/** Up to this many of one kind are listed one by one, more as one. */
 const EACH = 2;
 
 function ofLinks(state: State): Attention[] {

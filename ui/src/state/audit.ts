@@ -6,7 +6,7 @@ import { fullTime, memory } from "../lib/format";
 const texts = (entry: AuditEntry): string =>
   `${entry.actor} ${entry.actor_name} ${entry.target} ${entry.peer} ${JSON.stringify(entry.detail)}`.toLowerCase();
 
-/** As the server does it, for entries that come by event. */
+/** Filters entries like the server does, for entries that arrive as events. */
 export function matches(entry: AuditEntry, filter: AuditFilter): boolean {
   const { actor, action, device_id, outcome, text, from, to } = filter;
   if (actor && entry.actor !== actor) return false;
@@ -18,7 +18,7 @@ export function matches(entry: AuditEntry, filter: AuditFilter): boolean {
   return !(to && Date.parse(entry.at) >= Date.parse(to));
 }
 
-/** Who did it: a name, and what kind of who. */
+/** The actor: a name, and its kind. */
 export function actorOf(entry: AuditEntry): { name: string; id: string } {
   const [kind = "", id = ""] = entry.actor.split(":");
   switch (kind) {
@@ -55,7 +55,7 @@ export const detailOf = (entry: AuditEntry): string =>
     .flatMap(([name, value]) => (value === null || value === "" ? [] : [said(name, value)]))
     .join(", ");
 
-/** As `exogpu audit export --format csv` writes it. */
+/** CSV in the form of `exogpu audit export --format csv`. */
 export const CSV_HEAD =
   "seq,at,duration_ms,count,actor,actor_name,session_id,peer,action,target,node_id,device_id,outcome,detail,bound\n";
 

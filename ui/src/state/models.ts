@@ -4,7 +4,7 @@ import { figure, took } from "../lib/format";
 import { byName } from "./select";
 import type { State } from "./state";
 
-/** Those that something happens to first, then the newest. */
+/** Orders models: those in progress first, then the newest. */
 export const sortedModels = (models: State["models"]): Model[] =>
   Object.values(models).sort(
     (a, b) =>
@@ -22,7 +22,7 @@ export const sortedInstances = (instances: State["instances"]): Instance[] =>
 export const instancesOf = (state: State, modelId: string): Instance[] =>
   sortedInstances(state.instances).filter((one) => one.model_id === modelId);
 
-/** Those that a request can go to. */
+/** Instances that can take a request. */
 export const readyInstances = (instances: State["instances"]): Instance[] =>
   sortedInstances(instances).filter((one) => one.state === "running");
 
@@ -83,7 +83,7 @@ export const stageBytes = (stage: Stage): number => stage.weights_bytes + stage.
 const sameLayers = (a: Stage, b: Stage): boolean =>
   a.layer_count > 0 && a.first_layer === b.first_layer && a.layer_count === b.layer_count;
 
-/** What computes one after the other: a stage, or the slices of one, which have the same layers, side by side. */
+/** A step of the pipeline: a stage, or its slices, which have the same layers, side by side. */
 export function inTurn(stages: readonly Stage[]): Stage[][] {
   const turns: Stage[][] = [];
   for (const stage of stages) {

@@ -125,7 +125,7 @@ function applyEvent(state: State, event: ServerEvent, now: number): State {
   }
 }
 
-/** One that is cleared does not stand any more. */
+/** Adds an alert, or removes a cleared one. */
 function putAlert(alerts: State["alerts"], alert: Alert): State["alerts"] {
   const others = Object.entries(alerts).filter(([id]) => id !== alert.alert_id);
   return Object.fromEntries(alert.cleared_at === null ? [...others, [alert.alert_id, alert]] : others);

@@ -15,7 +15,7 @@ export const isLive = (state: State): boolean => state.connection.phase === "liv
 export const obstacle = (state: State): string | null =>
   isLive(state) ? null : "Nothing can be changed while the connection is lost.";
 
-/** How old a time that the server wrote is, ms; null for no time. */
+/** Age in ms of a time from the server; null without a time. */
 export function ageOf(state: State, at: string | null | undefined, now: number): number | null {
   if (!at) return null;
   const ms = Date.parse(at);

@@ -66,16 +66,16 @@ export interface State {
   readonly discovering: boolean;
   readonly nodes: Readonly<Record<string, NodeEntry>>;
   readonly devices: Readonly<Record<string, DeviceEntry>>;
-  /** What sessions hold, by id; without labels. */
+  /** Allocations by id; without labels. */
   readonly allocations: Readonly<Record<string, Allocation>>;
   readonly models: Readonly<Record<string, Model>>;
   /** Models that are loaded, being loaded, or failed to. */
   readonly instances: Readonly<Record<string, Instance>>;
   /** Directions of links, by linkKey(). */
   readonly links: Readonly<Record<string, Link>>;
-  /** What somebody should look at, by id; those that stand. */
+  /** Current alerts by id. */
   readonly alerts: Readonly<Record<string, Alert>>;
-  /** Who is heard on the networks; null until somebody was asked or told. */
+  /** Announcements on the networks; null until known. */
   readonly heard: readonly Heard[] | null;
   /** The last inventory changes, newest first. */
   readonly recent: readonly Change[];
@@ -85,7 +85,7 @@ export interface State {
   readonly log: readonly LogLine[];
   /** When anything last came from the server; the page's own clock, ms. */
   readonly heardAt: number | null;
-  /** What to add to the page's clock to get the server's, ms; from the fastest event of the last minute. */
+  /** Difference in ms between the server's clock and the page's; from the fastest event of the last minute. */
   readonly serverAheadMs: number | null;
   /** When that was judged; the page's own clock, ms. */
   readonly aheadJudgedAt: number;

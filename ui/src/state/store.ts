@@ -7,7 +7,7 @@ import { type Action, reduce } from "./reduce";
 import { type State, initialState } from "./state";
 
 export interface Store {
-  /** What views draw. */
+  /** The state that views draw. */
   readonly state: ReadonlySignal<State>;
   /** The newest state, ahead of `state` by up to a frame. */
   current(): State;

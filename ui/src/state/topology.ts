@@ -1,4 +1,4 @@
-/* What views ask of links: pairs of machines, words for them, and where boxes and wires of the drawing lie. Pure. */
+/* Selectors for links: pairs of machines, words for them, and the layout of the drawing. Pure. */
 import type { DevicePeer, Link, LinkClass } from "../lib/api.gen";
 import { type Quantity, figure } from "../lib/format";
 import { byName, deviceName, sortedNodes } from "./select";
@@ -49,7 +49,7 @@ export interface PeerPair {
   readonly back: DevicePeer | null;
 }
 
-/** Those of one machine, and which of their copies do not go directly. */
+/** The device pairs of one machine, and which copies are not direct. */
 export interface Peers {
   readonly node: string;
   readonly pairs: readonly PeerPair[];
@@ -80,18 +80,18 @@ export function peersOf(state: State): Peers[] {
     .filter((one) => one.pairs.length > 0);
 }
 
-/** Of so many pairs all are shown at once. */
+/** Up to this many pairs are all shown at once. */
 export const PAIRS_SHOWN = 6;
 
 /** Pairs summed up: how fast their copies are, and which are not like the others. */
 export interface PeersSum {
   readonly devices: number;
-  /** Of all ways that are measured, bytes/s; null where none is. */
+  /** Of all measured directions, bytes/s; null: none is measured. */
   readonly least: number | null;
   readonly most: number | null;
   /** Ways that are not measured. */
   readonly unmeasured: number;
-  /** Those by way of the host, not measured while others are, or a quarter slower than most. */
+  /** Pairs that use host memory, lack a measurement that others have, or are a quarter slower than most. */
   readonly odd: readonly PeerPair[];
 }
 
@@ -119,7 +119,7 @@ export function pairState({ there, back }: Pair): PairState {
   return both.some((one) => one.state === "up" && one.degraded) ? "degraded" : "up";
 }
 
-/** How many machines' pairs are linked directly now. */
+/** Number of pairs of machines with a direct link now. */
 export const linkedPairs = (pairs: readonly Pair[]): number =>
   pairs.filter((one) => one.b !== SERVER && ["up", "degraded"].includes(pairState(one))).length;
 
@@ -184,7 +184,7 @@ export function bitRate(bytesPerSecond: number): Quantity {
 
 // ---- the drawing: machines in two columns, wires in the gutter between them ----
 
-/** How large things are, px: `edge` of a box but for its devices. */
+/** Sizes in px: `edge` is a box without its devices. */
 export interface Sizes {
   readonly gutter: number;
   readonly edge: number;
@@ -233,7 +233,7 @@ interface Port {
   y: number;
 }
 
-/** Which pairs are drawn: a link of a machine to the server where it has none to the server's own machine. */
+/** The pairs to draw; a machine's link to the server only if it has none to the server's own machine. */
 export function drawnPairs(pairs: readonly Pair[], local: string | null): Pair[] {
   const direct = new Set(
     pairs.filter((one) => one.b !== SERVER && pairState(one) !== "down").flatMap((one) => (one.a === local ? [one.b] : one.b === local ? [one.a] : [])),

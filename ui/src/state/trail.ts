@@ -21,7 +21,7 @@ export type Values = readonly (number | null)[];
 export interface Trail extends Readonly<Record<Line, Values>> {
   /** The newest step: time / STEP_MS. */
   readonly newest: number;
-  /** How many samples the newest step holds. */
+  /** Number of samples in the newest step. */
   readonly samples: number;
 }
 
@@ -65,7 +65,7 @@ export function addSample(trail: Trail, ms: number, sample: Sample): Trail {
   };
 }
 
-/** What telemetry.history answers. */
+/** The answer of telemetry.history. */
 export interface HistoryRows {
   columns: string[];
   rows: (string | number | null)[][];

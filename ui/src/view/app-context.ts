@@ -1,4 +1,4 @@
-/* What every view may reach: the state to draw, the server to ask, the filter that pages share. */
+/* The context of every view: the state to draw, the server to call, the filter that pages share. */
 import { type ReadonlySignal, type Signal, signal, useComputed } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";

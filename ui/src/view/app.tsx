@@ -1,4 +1,4 @@
-/* Which screen is shown: login, waiting for the first snapshot, or a page. */
+/* Chooses the screen: login, waiting for the first snapshot, or a page. */
 import { useSignalEffect } from "@preact/signals";
 import { route } from "../lib/route";
 import { deviceName } from "../state/select";

@@ -18,7 +18,7 @@ export function AskButton({
   word: string;
   /** While it runs. */
   busyWord: string;
-  /** What a screen reader says of the button. */
+  /** The button's text for screen readers. */
   label: string;
   title: string;
   confirm: string;

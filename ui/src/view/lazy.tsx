@@ -6,7 +6,7 @@ import { isLive } from "../state/select";
 import { useApp } from "./app-context";
 
 export interface Lazy<P> {
-  /** What stands in its place until it is there: told whether it cannot be had now. */
+  /** The placeholder until it is loaded; its argument says whether loading failed. */
   View: ComponentType<P & { waiting: (failed: boolean) => ComponentChildren }>;
   /** Fetches it; false when it cannot be had now. */
   load(): Promise<boolean>;

@@ -6,7 +6,7 @@ import { useApp } from "./app-context";
 import { Command } from "./command-line";
 import { MarkIcon } from "./parts";
 
-/** What went wrong, in bold, and what follows from it. Null when nothing did. */
+/** The error in bold, and its consequence. Null without an error. */
 function explain(reason: LoginReason): { what: string; next: string } | null {
   switch (reason.kind) {
     case "none":

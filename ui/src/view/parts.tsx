@@ -113,7 +113,7 @@ export function Age({ at, mark }: { at: string | null; mark?: boolean }) {
   );
 }
 
-/** How long the page has heard nothing; for what is shown while the connection is lost. */
+/** The time since the last message; shown while the connection is lost. */
 export function LostAge() {
   const { state } = useApp();
   const { heardAt } = state.value;

@@ -1,4 +1,4 @@
-/* What surrounds every page: rail, head, bottom bar. Entries appear with the capability that they belong to. */
+/* The frame around every page: rail, header, bottom bar. Entries appear if the token may use them. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { now } from "../lib/clock";
@@ -215,7 +215,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
   );
 }
 
-/** So many pages stand in the bar of a phone; the others behind its last button. */
+/** Number of pages in a phone's bar; the others are behind its last button. */
 const IN_BAR = 4;
 
 function TabBar() {

@@ -47,7 +47,7 @@ interface SparkProps {
   tone: Tone;
 }
 
-/** How far the newest value may move, in parts of the height, before the line is drawn again: what is not seen. */
+/** How far the newest value may move, as a share of the height, before the line is drawn again: too little to see. */
 const UNSEEN = 0.04;
 
 /** Does the line look the same? The newest step is a mean that moves a little with every sample. */

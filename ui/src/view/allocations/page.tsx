@@ -1,4 +1,4 @@
-/* Who holds how much memory on what, since when; and taking it back. */
+/* Allocations: who holds how much memory on which device, since when; and freeing it. */
 import { useEffect, useState } from "preact/hooks";
 import { readLabels } from "../../command/memory";
 import { count, memory } from "../../lib/format";

@@ -1,4 +1,4 @@
-/* What one session holds on a device: a line for the sum where it is more than one allocation, and a line each. */
+/* Allocations of one session on a device: a line for each, and one for the sum if there are several. */
 import { useState } from "preact/hooks";
 import { count, memory } from "../../lib/format";
 import { isMasked, type Holding } from "../../state/allocations";
@@ -6,7 +6,7 @@ import { Age, Figure } from "../parts";
 import { FreeButton } from "./free";
 import { RevokeButton } from "./revoke";
 
-/** So many lines of a session are shown at first. */
+/** Number of lines of a session that are shown at first. */
 const LINES = 20;
 
 export function HoldingRows({

@@ -104,7 +104,7 @@ function Conflicts() {
   );
 }
 
-/** What the browser remembers: the first thing that a person should see when it does not fit. */
+/** The head that the browser remembers: shown first if the log does not continue it. */
 function Memory({ chain }: { chain: Chain }) {
   const { memory, head } = chain;
   const ago = memory.kind === "first" ? "" : `${age(now.value - memory.seenAt)} ago`;
@@ -229,7 +229,7 @@ const WITNESS_TEXT: Record<AuditWitness["state"], string> = {
   unreached: "could not be compared",
 };
 
-/** What those said that keep and sign heads, each by its name. */
+/** The answers of the witnesses, each with its name. */
 function Asked({ witnesses }: { witnesses: readonly AuditWitness[] }) {
   if (witnesses.length === 0)
     return <p class="small quiet">No witness was asked: no node has signed this log since the server started.</p>;

@@ -1,4 +1,4 @@
-/* Which entries are shown: by words, by kind of action, by result, by device; and whether new ones are added. */
+/* The filter of entries: words, kind of action, result, device; and whether new ones are added. */
 import type { AuditFilter } from "../../command/audit";
 import { deviceLabel, sortedDevices } from "../../state/select";
 import { useApp } from "../app-context";

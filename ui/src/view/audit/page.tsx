@@ -16,14 +16,14 @@ import { FilterBar } from "./filter";
 
 const PAGE = 100;
 const TYPED_MS = 250;
-/** So many lines are drawn; older ones are asked for again. */
+/** Maximum number of lines drawn; older ones are requested again. */
 const DRAWN = 1000;
 
 interface Listed {
   readonly entries: readonly AuditEntry[];
-  /** Where older ones go on; null where there is none. */
+  /** Where older entries continue; null: there are none. */
   readonly next: number | null;
-  /** What cannot be shown, of what was asked for. */
+  /** Gaps: requested entries that cannot be shown. */
   readonly gaps: readonly AuditGap[];
 }
 

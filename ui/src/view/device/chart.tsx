@@ -10,7 +10,7 @@ export interface ChartSpec {
   title: string;
   lines: { column: string; name: string }[];
   bottom?: number;
-  /** Where the scale ends when nothing is above; null: by the data. */
+  /** The end of the scale if no value is above it; null: by the data. */
   top: number | null;
   /** Ticks in powers of 1024. */
   binary?: boolean;

@@ -1,4 +1,4 @@
-/* What a device is: identity and capabilities, the APIs that see it, the processes on it. */
+/* Facts of a device: identity and capabilities, the APIs that see it, the processes on it. */
 import { figure, memory, rate, sentence, took } from "../../lib/format";
 import { backendName, deviceName, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";

@@ -1,4 +1,4 @@
-/* Who and what holds memory on this device; the pages of allocations and models have the whole. */
+/* Sessions and models that hold memory on this device; the pages of allocations and models have all details. */
 import { memory } from "../../lib/format";
 import { modelHref } from "../../lib/route";
 import { lentMemory } from "../../state/allocations";
@@ -6,7 +6,7 @@ import { sortedInstances, stageBytes, stageParts } from "../../state/models";
 import { useApp } from "../app-context";
 import { Figure, Panel } from "../parts";
 
-/** So many are named here. */
+/** Number of holders named here. */
 const MOST = 8;
 
 /** Parts of models that lie on this device. */

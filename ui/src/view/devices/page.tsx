@@ -22,7 +22,7 @@ const columns: { column: Column; name: string; class?: string; most: boolean }[]
 /** Kept while the page is away, so that coming back from a device finds it as it was. Null: the usual order. */
 const order = signal<Order | null>(null);
 
-/** So many rows are shown at first: more cost time to draw every second. */
+/** Number of rows shown at first: drawing more every second takes time. */
 const ROWS = 200;
 const whole = signal(false);
 

@@ -19,7 +19,7 @@ export function LogsPage() {
   return useApp().state.value.login?.scopes.includes("admin") ? <Log /> : <NotAdmin />;
 }
 
-/** What the server remembers; null until it has said. Asked again with each connection. */
+/** The server's stored lines; null until they arrive. Requested again with each connection. */
 function useKept(): { kept: readonly LogLine[] | null; refusal: Refusal | null } {
   const { state, server } = useApp();
   const [kept, setKept] = useState<readonly LogLine[] | null>(null);

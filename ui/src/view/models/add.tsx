@@ -1,4 +1,4 @@
-/* Where models come from: a file on the server's machine, a URL, Hugging Face, the Ollama library; or a search. */
+/* Adding models: a file on the server's machine, a URL, Hugging Face, the Ollama library; or a search. */
 import { useRef, useState } from "preact/hooks";
 import { type Found, addModel, isRefused, searchModels } from "../../command/models";
 import type { Refusal } from "../../command/tried";

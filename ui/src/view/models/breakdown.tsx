@@ -1,4 +1,4 @@
-/* Where a token's time goes: what each stage computes and what the ways between them take, one after the other. */
+/* The time of a token: what each stage computes and what each hop takes, one after the other. */
 import type { Instance, InstanceTiming, Placement, PlacementHop, Stage } from "../../lib/api.gen";
 import { figure, sentence } from "../../lib/format";
 import { inTurn } from "../../state/models";
@@ -13,14 +13,14 @@ interface Row {
   readonly kind: "stage" | "hop" | "rest";
   readonly name: string;
   readonly ms: number | null;
-  /** What was predicted for it, where this is measured. */
+  /** The prediction, if this one is measured. */
   readonly predicted?: number | null;
 }
 
-/** One number of decimals for all rows of a token that takes so long. */
+/** The number of decimals for all rows of a token that takes this long. */
 const decimals = (total: number): number => (total < 10 ? 2 : total < 1000 ? 1 : 0);
 
-/** Of slices side by side. */
+/** For slices side by side. */
 const longest = (slices: readonly Stage[]): number | null =>
   slices.reduce<number | null>((most, { seconds_per_token: s }) => (most === null || s === null ? null : Math.max(most, s)), 0);
 
@@ -83,7 +83,7 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
   );
 }
 
-/** Of what a placement predicts; nothing where a part of it is not known. */
+/** The breakdown that a placement predicts; nothing if a part of it is unknown. */
 export function PredictedFall({ placement }: { placement: Placement }) {
   const { state } = useApp();
   const { devices, nodes } = state.value;
@@ -118,7 +118,7 @@ export function PredictedFall({ placement }: { placement: Placement }) {
   return <Waterfall rows={rows} total={Math.max(known, placement.predicted.seconds_per_token * 1000, 1e-6)} />;
 }
 
-/** Of an instance in several parts or stages, as it was in the last second; and which one holds up the others, in words. */
+/** The breakdown of an instance with several shards or stages in the last second, and the bottleneck in words. */
 export function MeasuredFall({ instance }: { instance: Instance }) {
   const { state } = useApp();
   const { timing } = instance;

@@ -33,9 +33,9 @@ export function LayerEditor({
   layers,
   change,
 }: {
-  /** Where the layers are now, in order, together all of them. */
+  /** The current stages in order; together they have all layers. */
   pins: readonly Pin[];
-  /** Where they would be if nobody had moved any; null while that is what is shown. */
+  /** The placement without moved layers; null while that is shown. */
   chosen: readonly Pin[] | null;
   layers: number;
   change: (pins: Pin[]) => void;

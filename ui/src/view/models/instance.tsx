@@ -85,7 +85,7 @@ const isGone = (instance: Instance, stage: Stage): boolean =>
   instance.state === "paused" &&
   instance.missing.some((one) => one.device_id === stage.device_id && one.first_layer === stage.first_layer);
 
-/** What of it is in use on its device already; null: that is not known, as it waits with or without what it had loaded. */
+/** Its memory already in use on its device; null: unknown, because it waits with or without its loaded layers. */
 const holds = (instance: Instance, stage: Stage): number | null => {
   if (instance.state === "running") return stageBytes(stage);
   const devices = instance.progress?.parts.flatMap((part) => part.devices);
@@ -169,7 +169,7 @@ function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Ins
   );
 }
 
-/** How far it is. */
+/** Loading progress. */
 export function Loading({ progress }: { progress: NonNullable<Instance["progress"]> }) {
   const { state } = useApp();
   const each = progress.parts.flatMap((part) => part.devices);

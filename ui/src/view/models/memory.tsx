@@ -55,19 +55,19 @@ export function StageMemory({
   notFree = words.other,
 }: {
   stage: Stage;
-  /** Which of how many that have the same layers; null: it has them alone. */
+  /** Its number among slices with the same layers; null: it has them alone. */
   slice?: string | null;
   layers: number;
-  /** Of the device. */
+  /** The device's memory. */
   total: number;
-  /** Of that, without this stage; null where it is not reported. */
+  /** The free part of it, without this stage; null if not reported. */
   free: number | null;
-  /** What idle models hold of it that give way. */
+  /** The part of it that evictable idle models hold. */
   given?: number;
-  /** How much the device has too little for all that is to go there, bytes; without it, for this stage alone. */
+  /** Bytes missing on the device for everything that should go there; without it, for this stage alone. */
   lacks?: number;
   axis: number;
-  /** What holds the memory that is neither free nor this stage's. */
+  /** The holders of memory that is neither free nor this stage's. */
   notFree?: string;
 }) {
   const { state } = useApp();

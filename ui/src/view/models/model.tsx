@@ -1,4 +1,4 @@
-/* One model: what is in its file, what runs of it, and where it would go. */
+/* One model: its file, its instances, and a preview of its placement. */
 import type { Model } from "../../lib/api.gen";
 import { figure, fullTime, memory } from "../../lib/format";
 import { formatText, instancesOf, mayManage, parameters } from "../../state/models";

@@ -1,4 +1,4 @@
-/* Where a model would go before anything is loaded: wishes, memory, time, reasons. */
+/* The preview of a placement, before anything is loaded: wishes, memory, time, reasons. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type PlaceParams, isRefused, loadModel, previewPlacement } from "../../command/models";
 import type { Refusal } from "../../command/tried";

@@ -1,4 +1,4 @@
-/* What wants attention, worst first: what happened, what still works, what to do. Absent when nothing does. */
+/* The list of things that need attention, worst first: what happened, what still works, what to do. Hidden when empty. */
 import { count } from "../../lib/format";
 import { type Attention, attention } from "../../state/attention";
 import { isLive } from "../../state/select";

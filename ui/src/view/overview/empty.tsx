@@ -72,7 +72,7 @@ export function NoGpu() {
   );
 }
 
-/** As long as there is no model: what to do next, for who may. */
+/** The next step while there is no model, for those who may add one. */
 export function NextSteps() {
   const { models, login } = useApp().state.value;
   if (Object.keys(models).length > 0 || !mayManage(login)) return null;

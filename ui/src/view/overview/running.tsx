@@ -1,4 +1,4 @@
-/* What is loaded: where it is, how fast, and, over several devices, where the time of its tokens goes. */
+/* Loaded models: place, speed, and, on several devices, the time of a token by stage and hop. */
 import type { Instance, InstanceTiming } from "../../lib/api.gen";
 import { count, figure, sentence } from "../../lib/format";
 import { modelHref } from "../../lib/route";

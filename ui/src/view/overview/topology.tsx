@@ -262,7 +262,7 @@ function Sum({ node, devices }: { node: NodeEntry; devices: readonly DeviceEntry
   );
 }
 
-/** What to say of a device in one or two words. */
+/** Describes a device in one or two words. */
 function word({ record, reading }: DeviceEntry): string {
   if (record.support === "unsupported") return "unsupported";
   if (record.verification.state === "pending") return "not yet verified";

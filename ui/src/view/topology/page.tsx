@@ -1,4 +1,4 @@
-/* How far apart the machines are: the drawing, every link in figures, and who is heard on the networks. */
+/* The distances between machines: the drawing, every link in figures, and discovery. */
 import { useEffect, useState } from "preact/hooks";
 import { isRefused } from "../../command/models";
 import { readSummary } from "../../command/topology";
@@ -173,7 +173,7 @@ const marks: Record<ReturnType<typeof pairState>, Mark> = {
   stale: "stale",
 };
 
-/** Of more links than this those that are not as they should be come first, the others when asked for. */
+/** With more links than this, the worst are shown first, the others on request. */
 const LINKS_SHOWN = 20;
 const rank: Record<ReturnType<typeof pairState>, number> = { degraded: 0, down: 1, stale: 2, up: 3 };
 

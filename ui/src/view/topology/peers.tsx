@@ -110,7 +110,7 @@ function Sum({ name, pairs, sum, shown }: { name: string; pairs: number; sum: Pe
   );
 }
 
-/** How fast copies go one way. */
+/** The speed of copies in one direction. */
 export function PeerRate({ peer }: { peer: DevicePeer | null }) {
   if (peer?.bytes_per_s != null) return <Figure {...rate(peer.bytes_per_s)} />;
   return <span class="not-reported">not measured</span>;

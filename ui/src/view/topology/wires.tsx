@@ -42,7 +42,7 @@ export function Wires({
   chosen: string | null;
   choose: (key: string) => void;
   sizes?: Sizes;
-  /** Of a machine's box; without it a line for each device. */
+  /** The content of a machine's box; without it, one line for each device. */
   content?: (node: NodeEntry, devices: readonly DeviceEntry[]) => ComponentChildren;
 }) {
   const { state } = useApp();
