@@ -3,6 +3,7 @@
  * Three bounds stand before the back end's own: the largest buffer of the device, the limit that the device was opened
  * with, and the memory that there is. Some drivers enforce none of them (a software Vulkan device hands out addresses
  * until the machine ends the process), so on a device that is this machine's processor what is free now counts, too. */
+#include "common/base/list.h"
 #include "engine/inside.h"
 
 #include <stdlib.h>
@@ -114,11 +115,7 @@ enum status buffer_create_as(struct exogpu_device *device, struct exogpu_buffer 
 		free(buffer);
 		return status;
 	}
-	buffer->next = device->buffers;
-	buffer->link = &device->buffers;
-	if (buffer->next)
-		buffer->next->link = &buffer->next;
-	device->buffers = buffer;
+	LIST_PUSH(&device->buffers, buffer, link);
 	account(device, buffer, true);
 	*out = buffer;
 	return STATUS_OK;
@@ -154,9 +151,7 @@ void exogpu_buffer_destroy(struct exogpu_buffer **buffer_pointer)
 	if (!device->lost) // else its memory goes when the device is closed
 		device->backend->buffer_destroy(device->handle, &buffer->handle);
 	account(device, buffer, false);
-	*buffer->link = buffer->next;
-	if (buffer->next)
-		buffer->next->link = buffer->link;
+	LIST_REMOVE(buffer, link);
 	free(buffer);
 	*buffer_pointer = NULL;
 }

@@ -4,6 +4,7 @@
  * turned into the back end's form, then what is particular: grid and block of a user's kernel, counts of a built-in
  * one. The built-in kernels that devices are verified and measured with are launched by their names, too, and are not
  * listed. */
+#include "common/base/list.h"
 #include "engine/inside.h"
 
 #include <stdlib.h>
@@ -83,11 +84,7 @@ enum status exogpu_module_load(struct exogpu_device *device, struct exogpu_modul
 		free(module);
 		return status;
 	}
-	module->next = device->modules;
-	module->link = &device->modules;
-	if (module->next)
-		module->next->link = &module->next;
-	device->modules = module;
+	LIST_PUSH(&device->modules, module, link);
 	device->usage.modules++;
 	*out = module;
 	return STATUS_OK;
@@ -102,9 +99,7 @@ void exogpu_module_unload(struct exogpu_module **module_pointer)
 	device_settle(device, module->used_by, false);
 	if (!device->lost)
 		device->backend->module_unload(device->handle, &module->handle);
-	*module->link = module->next;
-	if (module->next)
-		module->next->link = module->link;
+	LIST_REMOVE(module, link);
 	device->usage.modules--;
 	free(module);
 	*module_pointer = NULL;

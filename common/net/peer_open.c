@@ -4,6 +4,7 @@
  * There are no tickets and no sessions: every connection shows its certificates. Thread: the
  * loop's. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/net/conn.h"
 #include "common/net/loop_lws.h"
 #include "common/net/peer_inside.h"
@@ -240,9 +241,7 @@ void net_peer_uncount(struct net_peer *peer)
 	struct net_peer_listener *listener = peer->listener;
 	if (!listener)
 		return;
-	*peer->at = peer->next;
-	if (peer->next)
-		peer->next->at = peer->at;
+	LIST_REMOVE(peer, at);
 	listener->count--;
 	peer->listener = NULL;
 }
@@ -250,11 +249,7 @@ void net_peer_uncount(struct net_peer *peer)
 static void count(struct net_peer_listener *listener, struct net_peer *peer)
 {
 	peer->listener = listener;
-	peer->at = &listener->opening;
-	peer->next = *peer->at;
-	if (peer->next)
-		peer->next->at = &peer->next;
-	*peer->at = peer;
+	LIST_PUSH(&listener->opening, peer, at);
 	listener->count++;
 }
 

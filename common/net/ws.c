@@ -2,6 +2,7 @@
  * files. For dialled ones libwebsockets does the handshake and keeps the socket; its events arrive here. Accepted ones
  * are arrivals (upgrade.c, socket.c). Thread: the loop's. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/net/conn.h"
 
@@ -48,11 +49,7 @@ static struct net_conn *conn_create(struct net_loop *loop, const struct net_hand
 	conn->handler = handler;
 	conn->user = user;
 	conn->rx = (struct net_receiver){.events = &receiver_events, .arg = conn, .limit = LIMIT_LOGIN_BYTES};
-	conn->at = net_loop_conns(loop);
-	conn->next = *conn->at;
-	if (conn->next)
-		conn->next->at = &conn->next;
-	*conn->at = conn;
+	LIST_PUSH(net_loop_conns(loop), conn, at);
 	return conn;
 }
 
@@ -79,9 +76,7 @@ void net_close_all(struct net_loop *loop, int code)
 static void conn_destroy(struct net_conn *conn)
 {
 	tell_closed(conn);
-	*conn->at = conn->next;
-	if (conn->next)
-		conn->next->at = conn->at;
+	LIST_REMOVE(conn, at);
 	if (conn->gone)
 		*conn->gone = true;
 	if (!conn->session.arrival) // else it is the arrival's

@@ -4,6 +4,7 @@
  * Linux promises memory that it does not have and ends a process when the promise is called in. So a buffer is refused
  * unless there is room for all of it: what is available now, less what this device has promised and nobody has touched
  * yet (it is still counted as available), less a reserve for everything else on the machine. */
+#include "common/base/list.h"
 #include "common/base/reserve.h"
 #include "engine/cpu/device.h"
 #include "engine/device/host.h"
@@ -83,15 +84,9 @@ enum status cpu_buffer_create(struct backend_device *device, struct backend_buff
 	}
 	if (!params->imported)
 		madvise(data, params->bytes, MADV_HUGEPAGE); // only faster; refused is as good
-	*buffer = (struct backend_buffer){.next = device->buffers,
-					  .link = &device->buffers,
-					  .data = data,
-					  .bytes = params->bytes,
-					  .resident = params->imported,
-					  .imported = params->imported};
-	if (buffer->next)
-		buffer->next->link = &buffer->next;
-	device->buffers = buffer;
+	*buffer = (struct backend_buffer){
+		.data = data, .bytes = params->bytes, .resident = params->imported, .imported = params->imported};
+	LIST_PUSH(&device->buffers, buffer, link);
 	*out = buffer;
 	return STATUS_OK;
 }
@@ -102,9 +97,7 @@ void cpu_buffer_destroy(struct backend_device *device, struct backend_buffer **b
 	(void)device;
 	if (!buffer)
 		return;
-	*buffer->link = buffer->next;
-	if (buffer->next)
-		buffer->next->link = buffer->link;
+	LIST_REMOVE(buffer, link);
 	if (!buffer->imported)
 		munmap(buffer->data, buffer->bytes);
 	free(buffer);

@@ -6,6 +6,7 @@
  * streams can wait for each other. Streams are named by number there: one that is gone had nothing pending. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/list.h"
 #include "engine/cpu/device.h"
 
 #include <signal.h>
@@ -119,11 +120,7 @@ enum status cpu_stream_create(struct backend_device *device, struct backend_stre
 	pthread_cond_init(&stream->work, NULL);
 	pthread_mutex_lock(&device->lock);
 	stream->number = ++device->last_stream;
-	stream->next = device->streams;
-	stream->link = &device->streams;
-	if (stream->next)
-		stream->next->link = &stream->next;
-	device->streams = stream;
+	LIST_PUSH(&device->streams, stream, link);
 	pthread_mutex_unlock(&device->lock);
 	sigfillset(&all); // signals are the program's
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -151,9 +148,7 @@ void cpu_stream_destroy(struct backend_device *device, struct backend_stream **s
 	if (stream->running)
 		pthread_join(stream->thread, NULL);
 	pthread_mutex_lock(&device->lock);
-	*stream->link = stream->next;
-	if (stream->next)
-		stream->next->link = stream->link;
+	LIST_REMOVE(stream, link);
 	pthread_cond_broadcast(&device->changed); // for who follows it
 	pthread_mutex_unlock(&device->lock);
 	kernel_scratch_finish(&stream->scratch);

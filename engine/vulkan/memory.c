@@ -7,6 +7,7 @@
  * would hand out more than there is. A single allocation above maxMemoryAllocationSize is left to the
  * driver: NVIDIA's says 4 GiB and gives 64. Imported memory is a block of its own and belongs to no
  * heap. */
+#include "common/base/list.h"
 #include "engine/vulkan/device.h"
 
 #include <stdlib.h>
@@ -358,11 +359,7 @@ enum status vulkan_buffer_create(struct backend_device *device, struct backend_b
 	buffer->device = device;
 	buffer->memory = params->memory;
 	buffer->bytes = params->bytes;
-	buffer->next = device->buffers;
-	buffer->link = &device->buffers;
-	if (buffer->next)
-		buffer->next->link = &buffer->next;
-	device->buffers = buffer;
+	LIST_PUSH(&device->buffers, buffer, link);
 	enum status status = make(device, buffer, params->imported, error);
 	if (status)
 		vulkan_buffer_destroy(device, &buffer);
@@ -377,9 +374,7 @@ void vulkan_buffer_destroy(struct backend_device *device, struct backend_buffer 
 		return;
 	device->fn.vkDestroyBuffer(device->device, buffer->buffer, NULL);
 	give_back(device, buffer);
-	*buffer->link = buffer->next;
-	if (buffer->next)
-		buffer->next->link = buffer->link;
+	LIST_REMOVE(buffer, link);
 	free(buffer);
 	*buffer_pointer = NULL;
 }

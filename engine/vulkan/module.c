@@ -3,6 +3,7 @@
  * device has it; constants are pushed. A user's code may crash the driver's compiler; then only a worker
  * process is lost. No user's code goes into the pipeline cache. The module of the built-in kernels is
  * empty. */
+#include "common/base/list.h"
 #include "engine/vulkan/device.h"
 
 #include <stdlib.h>
@@ -114,11 +115,7 @@ enum status vulkan_module_load(struct backend_device *device, struct backend_mod
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a module");
 	module->device = device;
 	module->format = params->format;
-	module->next = device->modules;
-	module->link = &device->modules;
-	if (module->next)
-		module->next->link = &module->next;
-	device->modules = module;
+	LIST_PUSH(&device->modules, module, link);
 	enum status status = params->format == EXOGPU_FORMAT_SPIRV ? load(module, params, error) : STATUS_OK;
 	if (status)
 		vulkan_module_unload(device, &module);
@@ -135,9 +132,7 @@ void vulkan_module_unload(struct backend_device *device, struct backend_module *
 		device->fn.vkDestroyPipeline(device->device, module->kernels[i].pipeline, NULL);
 	device->fn.vkDestroyPipelineLayout(device->device, module->layout, NULL);
 	device->fn.vkDestroyDescriptorSetLayout(device->device, module->set_layout, NULL);
-	*module->link = module->next;
-	if (module->next)
-		module->next->link = module->link;
+	LIST_REMOVE(module, link);
 	free(module->kernels);
 	free(module->spirv);
 	free(module);

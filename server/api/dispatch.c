@@ -1,5 +1,6 @@
 /* A call's way: message, method, login, scope, rate, parameters, handler, answer. See api.h. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/api/call.h"
 
@@ -167,9 +168,7 @@ static void answer_now(void *context)
 	struct error error = late->error;
 	limits_wait_held(&call->client->place, --call->client->late > 0);
 	net_timer_stop(call->api->params.loop, &late->timer);
-	*late->link = late->next;
-	if (late->next)
-		late->next->link = late->link;
+	LIST_REMOVE(late, link);
 	free(late);
 	api_finish(call, error.status, NULL, &error);
 }
@@ -182,11 +181,8 @@ void api_finish_late(struct api_call *call, int64_t delay_ms, const struct error
 		api_finish(call, error->status, NULL, error);
 		return;
 	}
-	*late = (struct late_answer){
-		.next = api->late_answers, .link = &api->late_answers, .call = call, .error = *error};
-	if (late->next)
-		late->next->link = &late->next;
-	api->late_answers = late;
+	*late = (struct late_answer){.call = call, .error = *error};
+	LIST_PUSH(&api->late_answers, late, link);
 	call->client->late++;
 	limits_wait_held(&call->client->place, true);
 	net_timer_start(api->params.loop, &late->timer, delay_ms, answer_now, late);

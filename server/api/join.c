@@ -1,5 +1,6 @@
 /* See join.h: strangers' connections, and joining by ticket. What a person decides is in join_decide.c. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/api/join_inside.h"
 
@@ -116,9 +117,7 @@ void join_closed(void *user, struct net_conn *conn, int code)
 	join->conn = NULL;
 	rpc_close(&join->rpc, NULL);
 	net_timer_stop(join->joins->params.loop, &join->deadline);
-	*join->link = join->next;
-	if (join->next)
-		join->next->link = join->link;
+	LIST_REMOVE(join, link);
 	limits_wait_over(join->joins->params.limits, &join->place);
 	join_end_request(join, join->decided ? NULL : "it disconnected before anybody decided");
 	join_release(join);
@@ -426,11 +425,7 @@ enum status join_create(struct join **out, struct joins *joins, const char *peer
 	struct join *join = calloc(1, sizeof(*join));
 	if (!join)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	*join = (struct join){.joins = joins,
-			      .revoked = revoked,
-			      .next = joins->all,
-			      .link = &joins->all,
-			      .place = {.evicted = on_evicted}};
+	*join = (struct join){.joins = joins, .revoked = revoked, .place = {.evicted = on_evicted}};
 	enum status status = limits_wait(joins->params.limits, &join->place, peer, error);
 	if (status) {
 		free(join);
@@ -447,9 +442,7 @@ enum status join_create(struct join **out, struct joins *joins, const char *peer
 						  .admit = admit,
 						  .now_ms = clock_steady_ms,
 						  .arg = join});
-	if (join->next)
-		join->next->link = &join->next;
-	joins->all = join;
+	LIST_PUSH(&joins->all, join, link);
 	*out = join;
 	return STATUS_OK;
 }

@@ -1,6 +1,7 @@
 /* See node_link.h. A node must register within LIMIT_LOGIN_MS. Everything that it says is checked against the contract
  * before it is looked at (common/wire/rpc.h); a message that breaks it gets an error, and changes nothing. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/net/parts.h"
 #include "server/api/node_link_inside.h"
@@ -181,9 +182,7 @@ void node_link_closed(void *user, struct net_conn *conn, int code)
 	net_timer_stop(link->all->params.loop, &link->look);
 	net_timer_stop(link->all->params.loop, &link->rest);
 	node_contest_end(link);
-	*link->at = link->next;
-	if (link->next)
-		link->next->at = link->at;
+	LIST_REMOVE(link, at);
 	if (link->node_id[0])
 		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link,
 				  code == 1000 || code == 1001 ? "it was stopped" : "its connection broke");
@@ -515,8 +514,7 @@ struct node_link *node_link_create(struct node_links *links, const struct node_l
 		return NULL;
 	*link = (struct node_link){.link = {.ask = ask, .tell = tell, .verify = ask_verify, .superseded = superseded},
 				   .all = links,
-				   .local = params->local,
-				   .next = links->links};
+				   .local = params->local};
 	snprintf(link->proven, sizeof link->proven, "%s", params->local ? "" : params->node_id);
 	snprintf(link->peer, sizeof link->peer, "%s", params->peer);
 	rpc_init(&link->rpc, &(struct rpc_params){.contract = links->params.contract,
@@ -530,10 +528,7 @@ struct node_link *node_link_create(struct node_links *links, const struct node_l
 						  .admit = admit,
 						  .now_ms = clock_steady_ms,
 						  .arg = link});
-	link->at = &links->links;
-	if (link->next)
-		link->next->at = &link->next;
-	links->links = link;
+	LIST_PUSH(&links->links, link, at);
 	return link;
 }
 

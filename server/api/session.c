@@ -1,5 +1,6 @@
 /* Connections and sessions: coming, logging in, going. See call.h. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "server/api/call.h"
 #include "server/security/random_id.h"
 
@@ -78,11 +79,7 @@ enum status api_client_create(struct api_client **out, struct api *api, const st
 		return status;
 	}
 	snprintf(client->actor.peer, sizeof client->actor.peer, "%s", params->peer);
-	client->next = api->clients;
-	client->link = &api->clients;
-	if (client->next)
-		client->next->link = &client->next;
-	api->clients = client;
+	LIST_PUSH(&api->clients, client, link);
 	api->stats.connections++;
 	*out = client;
 	return STATUS_OK;
@@ -269,9 +266,7 @@ void api_client_closed(void *user, struct net_conn *conn, int code)
 	client->conn = NULL;
 	net_timer_stop(api->params.loop, &client->login_deadline);
 	events_unsubscribe(api->params.events, &client->subscriber);
-	*client->link = client->next;
-	if (client->next)
-		client->next->link = client->link;
+	LIST_REMOVE(client, link);
 	api->stats.connections--;
 	if (client->session)
 		session_leave(client->session);

@@ -1,5 +1,6 @@
 /* See openai.h: which request is which, who may, and the life of one. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "server/http/openai_inside.h"
 #include "server/security/random_id.h"
 
@@ -270,9 +271,7 @@ static void answer_destroy(struct answer *answer)
 	answer_embed_finish(answer);
 	if (answer->counted)
 		answer->openai->input_tokens -= answer->input_tokens;
-	*answer->link = answer->next;
-	if (answer->next)
-		answer->next->link = answer->link;
+	LIST_REMOVE(answer, link);
 	said_finish(&answer->said);
 	json_destroy(&answer->tools);
 	buffer_finish(&answer->text);
@@ -295,13 +294,9 @@ static enum status answer_create(struct answer **out, struct openai *openai, int
 	answer->endpoint = endpoints[at].endpoint;
 	answer->created_s = clock_wall_ms() / 1000;
 	answer->logprobs = -1;
-	answer->next = openai->answers;
-	answer->link = &openai->answers;
 	buffer_init(&answer->text, LIMIT_ANSWER_QUEUE_BYTES);
 	said_init(&answer->said, &answer->text, false);
-	if (answer->next)
-		answer->next->link = &answer->next;
-	openai->answers = answer;
+	LIST_PUSH(&openai->answers, answer, link);
 	return STATUS_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/list.h"
 
 #include <curl/curl.h>
 #include <openssl/crypto.h>
@@ -78,9 +79,7 @@ void web_cancel(struct web_question **pointer)
 	*pointer = NULL;
 	if (!question)
 		return;
-	*question->link = question->next;
-	if (question->next)
-		question->next->link = question->link;
+	LIST_REMOVE(question, link);
 	if (question->easy) {
 		curl_multi_remove_handle(question->web->multi, question->easy);
 		curl_easy_cleanup(question->easy);
@@ -271,11 +270,7 @@ enum status web_ask(struct web *web, const struct web_params *params, struct web
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a download");
 	question->web = web;
 	question->params = *params;
-	question->next = web->questions;
-	question->link = &web->questions;
-	if (question->next)
-		question->next->link = &question->next;
-	web->questions = question;
+	LIST_PUSH(&web->questions, question, link);
 	const char *given = params->from ? params->from : params->url;
 	question->token = params->token ? strdup(params->token) : NULL;
 	question->accept = params->accept ? strdup(params->accept) : NULL;

@@ -1,6 +1,7 @@
 /* See models.h and models_inside.h. A new record is in the list from the start, so that its name and source are taken;
  * others see it once it is on disk. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/paths.h"
 #include "server/library/models_inside.h"
@@ -116,11 +117,7 @@ struct model_change *model_change_create(struct models *models, struct model *mo
 	change->model = model;
 	change->becomes = model->record;
 	change->modified_ns = model->modified_ns;
-	change->next = models->changes;
-	change->link = &models->changes;
-	if (change->next)
-		change->next->link = &change->next;
-	models->changes = change;
+	LIST_PUSH(&models->changes, change, link);
 	return change;
 }
 
@@ -137,9 +134,7 @@ void model_change_destroy(struct model_change **pointer)
 	*pointer = NULL;
 	if (!change)
 		return;
-	*change->link = change->next;
-	if (change->next)
-		change->next->link = change->link;
+	LIST_REMOVE(change, link);
 	secret_free(change->access_token);
 	secret_free(change->request);
 	free(change);

@@ -1,4 +1,5 @@
 /* See models_inside.h: who searches, and gets an answer also when the server stops first. */
+#include "common/base/list.h"
 #include "server/hub/search.h"
 #include "server/library/models_inside.h"
 
@@ -14,9 +15,7 @@ struct models_question {
 
 static void answer(struct models_question *question, enum status status, struct json *result, const struct error *error)
 {
-	*question->link = question->next;
-	if (question->next)
-		question->next->link = question->link;
+	LIST_REMOVE(question, link);
 	question->link = NULL;
 	question->models->question_count--;
 	question->done(question->context, status, result, error);
@@ -54,23 +53,15 @@ enum status models_search(struct models *models, const char *text, models_found 
 	struct models_question *question = calloc(1, sizeof *question);
 	if (!question)
 		return error_set(error, STATUS_UNAVAILABLE, "no memory for a search");
-	*question = (struct models_question){.next = models->questions,
-					     .link = &models->questions,
-					     .models = models,
-					     .done = done,
-					     .context = context};
-	if (question->next)
-		question->next->link = &question->next;
-	models->questions = question;
+	*question = (struct models_question){.models = models, .done = done, .context = context};
+	LIST_PUSH(&models->questions, question, link);
 	models->question_count++;
 	struct search_params params = {
 		.text = text, .added = is_added, .owner = models, .done = found, .context = question};
 	models_look_room(models, &params.room);
 	enum status status = search_start(models->fetcher, &params, error);
 	if (status) {
-		models->questions = question->next;
-		if (question->next)
-			question->next->link = &models->questions;
+		LIST_REMOVE(question, link);
 		models->question_count--;
 		free(question);
 		return STATUS_UNAVAILABLE;

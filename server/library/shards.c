@@ -3,6 +3,7 @@
 #include "server/library/shards.h"
 
 #include "common/base/limits.h"
+#include "common/base/list.h"
 #include "server/hub/outbox.h"
 #include "server/library/reading.h"
 
@@ -312,9 +313,7 @@ static void file_release(struct shards_file *file)
 		OPENSSL_cleanse(grant->key, sizeof grant->key);
 		free(grant);
 	}
-	*file->link = file->next;
-	if (file->next)
-		file->next->link = file->link;
+	LIST_REMOVE(file, link);
 	for (unsigned i = 0; i < file->part_count; i++)
 		free(file->needs[i].ranges);
 	free(file->needs);
@@ -346,8 +345,6 @@ enum status shards_open(struct shards_file **out, struct shards *shards, const s
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	}
 	*file = (struct shards_file){.work = {.item = {.deliver = opened}, .run = run_open},
-				     .next = shards->files,
-				     .link = &shards->files,
 				     .shards = shards,
 				     .references = 2,
 				     .path = path,
@@ -359,9 +356,7 @@ enum status shards_open(struct shards_file **out, struct shards *shards, const s
 	snprintf(file->model_id, sizeof file->model_id, "%s", params->model_id);
 	for (unsigned i = 0; i < params->part_count; i++)
 		needs[i].part = params->parts[i];
-	if (file->next)
-		file->next->link = &file->next;
-	shards->files = file;
+	LIST_PUSH(&shards->files, file, link);
 	put(shards, &file->work);
 	*out = file;
 	return STATUS_OK;

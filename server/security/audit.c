@@ -8,6 +8,7 @@
 #include "server/security/audit.h"
 
 #include "common/base/limits.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/security/audit_actions.h"
 
@@ -174,9 +175,7 @@ static void writing_destroy(struct writing **pointer)
 {
 	struct writing *writing = *pointer;
 	*pointer = NULL;
-	*writing->link = writing->next;
-	if (writing->next)
-		writing->next->link = writing->link;
+	LIST_REMOVE(writing, link);
 	free(writing);
 }
 
@@ -221,11 +220,8 @@ enum status audit_write(struct audit *audit, const struct audit_event *event,
 		free(writing);
 		return error_set(error, status, "no memory for an entry of the audit log");
 	}
-	*writing = (struct writing){
-		.next = audit->writings, .link = &audit->writings, .audit = audit, .done = done, .context = context};
-	if (writing->next)
-		writing->next->link = &writing->next;
-	audit->writings = writing;
+	*writing = (struct writing){.audit = audit, .done = done, .context = context};
+	LIST_PUSH(&audit->writings, writing, link);
 	put_event(batch, event); // what fails here fails the batch
 	status = commit(audit, &batch, written, writing, error);
 	if (status)
@@ -424,9 +420,7 @@ static void lot_destroy(struct lot **pointer)
 {
 	struct lot *lot = *pointer;
 	*pointer = NULL;
-	*lot->link = lot->next;
-	if (lot->next)
-		lot->next->link = lot->link;
+	LIST_REMOVE(lot, link);
 	groups_destroy(&lot->groups);
 	free(lot);
 }
@@ -521,10 +515,8 @@ static struct lot *lot_create(struct audit *audit)
 	struct lot *lot = calloc(1, sizeof *lot);
 	if (!lot)
 		return NULL;
-	*lot = (struct lot){.next = audit->lots, .link = &audit->lots, .audit = audit};
-	if (lot->next)
-		lot->next->link = &lot->next;
-	audit->lots = lot;
+	*lot = (struct lot){.audit = audit};
+	LIST_PUSH(&audit->lots, lot, link);
 	return lot;
 }
 

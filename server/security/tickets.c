@@ -3,6 +3,7 @@
 #include "server/security/tickets.h"
 
 #include "common/base/limits.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/ticket_text.h"
 
@@ -45,14 +46,8 @@ static struct request *request_create(struct tickets *tickets, ticket_done *done
 	struct request *request = calloc(1, sizeof(*request));
 	if (!request)
 		return NULL;
-	*request = (struct request){.tickets = tickets,
-				    .done = done,
-				    .context = context,
-				    .next = tickets->requests,
-				    .link = &tickets->requests};
-	if (request->next)
-		request->next->link = &request->next;
-	tickets->requests = request;
+	*request = (struct request){.tickets = tickets, .done = done, .context = context};
+	LIST_PUSH(&tickets->requests, request, link);
 	return request;
 }
 
@@ -62,9 +57,7 @@ static void request_destroy(struct request **pointer)
 	*pointer = NULL;
 	if (!request)
 		return;
-	*request->link = request->next;
-	if (request->next)
-		request->next->link = request->link;
+	LIST_REMOVE(request, link);
 	free(request->made);
 	free(request);
 }

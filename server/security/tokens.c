@@ -1,5 +1,6 @@
 /* See tokens.h and tokens_inside.h. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/security/tokens_inside.h"
 
@@ -154,11 +155,7 @@ struct request *token_request_create(struct tokens *tokens)
 	if (!request)
 		return NULL;
 	request->tokens = tokens;
-	request->link = &tokens->requests;
-	request->next = tokens->requests;
-	if (request->next)
-		request->next->link = &request->next;
-	tokens->requests = request;
+	LIST_PUSH(&tokens->requests, request, link);
 	return request;
 }
 
@@ -166,9 +163,7 @@ void token_request_destroy(struct request **pointer)
 {
 	struct request *request = *pointer;
 	*pointer = NULL;
-	*request->link = request->next;
-	if (request->next)
-		request->next->link = request->link;
+	LIST_REMOVE(request, link);
 	free(request->made);
 	free(request);
 }

@@ -1,6 +1,7 @@
 /* See hop.h. */
 #include "server/tenants/hop.h"
 
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/tenants/inside.h"
 
@@ -33,18 +34,12 @@ enum status hop_relay_create(struct hop **out, struct tenancy *tenants, const st
 	hop = calloc(1, sizeof(*hop));
 	if (!hop)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*hop = (struct hop){.tenants = tenants,
-			    .next = tenants->hops,
-			    .link = &tenants->hops,
-			    .ended = params->ended,
-			    .context = params->context};
+	*hop = (struct hop){.tenants = tenants, .ended = params->ended, .context = params->context};
 	snprintf(hop->hop_id, sizeof hop->hop_id, "%s", params->hop_id);
 	snprintf(hop->key, sizeof hop->key, "%s", params->key);
 	snprintf(hop->node_ids[END_OUT], STORE_ID_BYTES, "%s", params->out_node_id);
 	snprintf(hop->node_ids[END_IN], STORE_ID_BYTES, "%s", params->in_node_id);
-	if (hop->next)
-		hop->next->link = &hop->next;
-	tenants->hops = hop;
+	LIST_PUSH(&tenants->hops, hop, link);
 	tenants->hop_count++;
 	*out = hop;
 	return STATUS_OK;
@@ -64,9 +59,7 @@ void hop_relay_destroy(struct hop **pointer)
 		arrival->hop = NULL;
 		arrival_drop(arrival);
 	}
-	*hop->link = hop->next;
-	if (hop->next)
-		hop->next->link = hop->link;
+	LIST_REMOVE(hop, link);
 	hop->tenants->hop_count--;
 	OPENSSL_cleanse(hop->key, sizeof hop->key);
 	free(hop);

@@ -6,6 +6,7 @@
  * A piece is under way from the read that is sent to the write that is answered. The first failure, or the end of
  * either worker, answers the client; the pieces that are still under way then come in and are dropped, and the last one
  * lets the relay go. A worker that ends answers all of its own, so none is waited for in vain. */
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/cluster/topology.h"
 #include "server/tenants/inside.h"
@@ -61,9 +62,7 @@ static void release(struct relay *relay)
 	if (relay->under_way || relay->client.done)
 		return;
 	relay->tenant->relay_count--;
-	*relay->link = relay->next;
-	if (relay->next)
-		relay->next->link = relay->link;
+	LIST_REMOVE(relay, link);
 	free(relay);
 }
 
@@ -249,8 +248,6 @@ enum status relay_start(const struct relay_params *params, struct error *error)
 	if (!relay)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	*relay = (struct relay){.tenant = tenant,
-				.next = tenant->relays,
-				.link = &tenant->relays,
 				.from = params->from->worker,
 				.to = params->to->worker,
 				.from_handle = params->from->handle,
@@ -259,9 +256,7 @@ enum status relay_start(const struct relay_params *params, struct error *error)
 				.to_offset = params->to_offset,
 				.bytes = params->bytes,
 				.client = *params->call};
-	if (relay->next)
-		relay->next->link = &relay->next;
-	tenant->relays = relay;
+	LIST_PUSH(&tenant->relays, relay, link);
 	tenant->relay_count++;
 	net_timer_start(tenant->tenants->params.loop, &relay->progress, LIMIT_COPY_TELL_MS, tell_progress, relay);
 	begin(relay);

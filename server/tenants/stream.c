@@ -5,6 +5,7 @@
  * line ends by itself, the node is waited for, which knows why the process ended, but it comes by another way; when the
  * node is faster, the line is read to its end, since what the worker has answered last may still lie there. In between
  * calls are taken as if the worker still lived, and answered with its end. */
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/tenants/inside.h"
 
@@ -26,9 +27,7 @@ static void arrival_destroy(struct arrival **pointer)
 		arrival->worker->stream = NULL;
 	else if (!arrival->linked)
 		tenants->not_linked--;
-	*arrival->link = arrival->next;
-	if (arrival->next)
-		arrival->next->link = arrival->link;
+	LIST_REMOVE(arrival, link);
 	if (arrival->line)
 		arrival->line->destroy(&arrival->line);
 	sharing_finish(arrival);
@@ -56,12 +55,9 @@ struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const
 	struct arrival *arrival = has_room(tenants, node_id) ? calloc(1, sizeof(*arrival)) : NULL;
 	if (!arrival)
 		return NULL;
-	*arrival = (struct arrival){
-		.tenants = tenants, .line = line, .next = tenants->arrivals, .link = &tenants->arrivals};
+	*arrival = (struct arrival){.tenants = tenants, .line = line};
 	snprintf(arrival->node_id, sizeof arrival->node_id, "%s", node_id);
-	if (arrival->next)
-		arrival->next->link = &arrival->next;
-	tenants->arrivals = arrival;
+	LIST_PUSH(&tenants->arrivals, arrival, link);
 	tenants->not_linked++;
 	net_timer_start(tenants->params.loop, &arrival->deadline, LIMIT_LOGIN_MS, too_late, arrival);
 	return arrival;

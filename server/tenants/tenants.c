@@ -1,6 +1,7 @@
 /* Tenants as a whole, and their connections. See tenants.h. */
 #include "server/tenants/tenants.h"
 
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/wire/message.h"
 #include "server/tenants/inside.h"
@@ -100,12 +101,9 @@ enum status tenant_create(struct tenant **out, struct tenancy *tenants, const ch
 	*out = tenant;
 	if (!tenant)
 		return STATUS_OUT_OF_MEMORY;
-	*tenant = (struct tenant){
-		.tenants = tenants, .token = token, .next = tenants->tenants, .link = &tenants->tenants};
+	*tenant = (struct tenant){.tenants = tenants, .token = token};
 	snprintf(tenant->session_id, sizeof tenant->session_id, "%s", session_id);
-	if (tenant->next)
-		tenant->next->link = &tenant->next;
-	tenants->tenants = tenant;
+	LIST_PUSH(&tenants->tenants, tenant, link);
 	return STATUS_OK;
 }
 
@@ -125,9 +123,7 @@ void tenant_destroy(struct tenant **pointer)
 	while (tenant->conns)
 		tenant_leave(tenant->conns);
 	tenant_end(tenant, "the session is over");
-	*tenant->link = tenant->next;
-	if (tenant->next)
-		tenant->next->link = tenant->link;
+	LIST_REMOVE(tenant, link);
 	free(tenant->lost);
 	free(tenant);
 }

@@ -5,6 +5,7 @@
  * reason there is. A model takes the place of another: an instance's worker is asked for once the processes of those
  * that are ending on its node are gone, and their memory is free. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "server/security/random_id.h"
 #include "server/tenants/inside.h"
@@ -58,9 +59,7 @@ static void closed(void *context, enum status status, const struct json *result,
 	struct closing *closing = context;
 	struct tenancy *tenants = closing->tenants;
 	(void)status, (void)result, (void)error; // a node that cannot be asked says so to the next, too
-	*closing->link = closing->next;
-	if (closing->next)
-		closing->next->link = closing->link;
+	LIST_REMOVE(closing, link);
 	free(closing);
 	if (tenants)
 		open_waiting(tenants);
@@ -78,11 +77,9 @@ void worker_tell_closed(struct tenancy *tenants, const char *node_id, const char
 		return;
 	}
 	json_destroy(&params);
-	*closing = (struct closing){.next = tenants->closings, .link = &tenants->closings, .tenants = tenants};
+	*closing = (struct closing){.tenants = tenants};
 	snprintf(closing->node_id, sizeof closing->node_id, "%s", node_id);
-	if (closing->next)
-		closing->next->link = &closing->next;
-	tenants->closings = closing;
+	LIST_PUSH(&tenants->closings, closing, link);
 }
 
 void workers_forget_closings(struct tenancy *tenants)

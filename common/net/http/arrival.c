@@ -8,6 +8,7 @@
 #include "common/net/http/arrival.h"
 
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/net/http/hello.h"
 
 #include <errno.h>
@@ -86,9 +87,7 @@ static void destroy(struct net_arrival *arrival)
 	leave_session(arrival);
 	leave_line(arrival);
 	release(arrival);
-	*arrival->link = arrival->next;
-	if (arrival->next)
-		arrival->next->link = arrival->link;
+	LIST_REMOVE(arrival, link);
 	net_arrival_close(arrival);
 	free(arrival);
 }
@@ -263,11 +262,7 @@ bool net_arrival_create(struct net_listener *listener, int fd, bool *crowded)
 	arrival->listener = listener;
 	buffer_init(&arrival->behind, BEHIND_MOST_BYTES);
 	memcpy(arrival->peer, peer, sizeof peer);
-	arrival->link = net_loop_arrivals(listener->loop);
-	arrival->next = *arrival->link;
-	if (arrival->next)
-		arrival->next->link = &arrival->next;
-	*arrival->link = arrival;
+	LIST_PUSH(net_loop_arrivals(listener->loop), arrival, link);
 	listener->open++;
 	net_arrival_end(of_guest(door_arrive(listener->door, &arrival->guest, peer, stage, now_at(listener))));
 	if (!listener->sweep.running)

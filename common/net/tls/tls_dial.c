@@ -5,6 +5,7 @@
  * its server's certificate. Errors are put into words where they are found. Thread: the
  * loop's. */
 #include "common/base/buffer.h"
+#include "common/base/list.h"
 #include "common/net/tls/tls_lws.h"
 
 #include <openssl/err.h>
@@ -360,11 +361,7 @@ enum status net_dialled_create(struct net_dialled **out, const struct net_dialle
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	dialled->dialler = *dialler;
 	dialled->wsi = params->wsi;
-	dialled->at = &dialled->dialler->first;
-	dialled->next = *dialled->at;
-	if (dialled->next)
-		dialled->next->at = &dialled->next;
-	*dialled->at = dialled;
+	LIST_PUSH(&dialled->dialler->first, dialled, at);
 	status = take_trust(dialled, params, error);
 	if (!status && params->tls->chain_pem)
 		status = net_credentials_read(&dialled->shown, params->tls->chain_pem, params->tls->key_pem, error);
@@ -380,9 +377,7 @@ void net_dialled_destroy(struct net_dialled **pointer)
 	if (!dialled)
 		return;
 	*pointer = NULL;
-	*dialled->at = dialled->next;
-	if (dialled->next)
-		dialled->next->at = dialled->at;
+	LIST_REMOVE(dialled, at);
 	if (dialled->ssl)
 		SSL_set_app_data(dialled->ssl, NULL);
 	SSL_free(dialled->ssl);

@@ -3,6 +3,7 @@
  * An out end is read while its hop is open and takes what comes; what its worker sends otherwise waits in the socket,
  * and then the worker does. An in end is never read (but a channel's, so that it is seen to close), and what its worker
  * has not taken yet stays in its stream whatever becomes of the hop, so that a worker always sees whole messages. */
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "engine/node/links/hops_inside.h"
 
@@ -154,9 +155,7 @@ void hop_free(struct hop *hop)
 {
 	if (hop->gone)
 		*hop->gone = true;
-	*hop->link = hop->next;
-	if (hop->next)
-		hop->next->link = hop->link;
+	LIST_REMOVE(hop, link);
 	OPENSSL_cleanse(hop->key, sizeof(hop->key));
 	free(hop);
 }
@@ -311,13 +310,11 @@ static struct hop *create_hop(struct hops *hops, struct uplink_call *call, struc
 		return NULL;
 	}
 	let_go(end, "it was replaced by another");
-	*hop = (struct hop){.all = hops, .end = end, .way = way, .call = call, .next = hops->list, .link = &hops->list};
+	*hop = (struct hop){.all = hops, .end = end, .way = way, .call = call};
 	snprintf(hop->hop_id, sizeof(hop->hop_id), "%s", json_get_string(params, "hop_id", ""));
 	snprintf(hop->key, sizeof(hop->key), "%s", json_get_string(params, "key", ""));
 	snprintf(hop->peer_id, sizeof(hop->peer_id), "%s", peer_id);
-	if (hop->next)
-		hop->next->link = &hop->next;
-	hops->list = hop;
+	LIST_PUSH(&hops->list, hop, link);
 	end->hop = hop;
 	net_timer_start(hops->params.loop, &hop->deadline, CONNECT_MS, too_late, hop);
 	return hop;
@@ -360,13 +357,11 @@ static struct hops_ring *create_ring(struct hops *hops, const char *worker_id)
 	struct hops_ring *ring = calloc(1, sizeof(*ring));
 	if (!ring)
 		return NULL;
-	*ring = (struct hops_ring){.all = hops, .next = hops->rings, .link = &hops->rings, .worker_fd = -1};
+	*ring = (struct hops_ring){.all = hops, .worker_fd = -1};
 	ring->ends[0] = (struct hop_end){.ring = ring};
 	ring->ends[1] = (struct hop_end){.ring = ring, .sends = true};
 	snprintf(ring->worker_id, sizeof(ring->worker_id), "%s", worker_id);
-	if (ring->next)
-		ring->next->link = &ring->next;
-	hops->rings = ring;
+	LIST_PUSH(&hops->rings, ring, link);
 	return ring;
 }
 
@@ -404,9 +399,7 @@ void hops_ring_destroy(struct hops_ring **pointer)
 	net_timer_stop(ring->all->params.loop, &ring->gone);
 	if (ring->worker_fd >= 0)
 		close(ring->worker_fd);
-	*ring->link = ring->next;
-	if (ring->next)
-		ring->next->link = ring->link;
+	LIST_REMOVE(ring, link);
 	free(ring);
 }
 

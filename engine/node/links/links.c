@@ -7,6 +7,7 @@
  * What a peer says is checked against the contract; what breaks it ends the connection. One that ends in the middle of
  * a callback of its own is there until that returns. */
 #include "common/base/clock.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "engine/node/links/links_inside.h"
 
@@ -181,9 +182,7 @@ static void refuse(struct link_conn *conn, const char *why)
 static void conn_free(struct link_conn *conn, const char *why)
 {
 	struct error error = {0};
-	*conn->at = conn->next;
-	if (conn->next)
-		conn->next->at = conn->at;
+	LIST_REMOVE(conn, at);
 	if (!conn->link)
 		conn->links->strangers--;
 	net_timer_stop(conn->links->params.loop, &conn->patience);
@@ -425,11 +424,7 @@ static struct link_conn *conn_create(struct links *links, struct link *link)
 						  .admit = admit,
 						  .now_ms = clock_steady_ms,
 						  .arg = conn});
-	conn->at = &links->conns;
-	conn->next = links->conns;
-	if (conn->next)
-		conn->next->at = &conn->next;
-	links->conns = conn;
+	LIST_PUSH(&links->conns, conn, at);
 	if (!link)
 		links->strangers++;
 	return conn;

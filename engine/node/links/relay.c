@@ -1,6 +1,7 @@
 /* See relay.h. Order of reading: relay_create, opened, the two ways of messages, the ends. */
 #include "engine/node/links/relay.h"
 
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/net/parts.h"
 #include "common/net/stream.h"
@@ -107,9 +108,7 @@ static void close_conn(struct relay *relay, int code, const char *why)
 static void relay_free(struct relay *relay)
 {
 	drop_stream(relay);
-	*relay->link = relay->next;
-	if (relay->next)
-		relay->next->link = relay->link;
+	LIST_REMOVE(relay, link);
 	if (relay->gone)
 		*relay->gone = true;
 	OPENSSL_cleanse(relay->key, sizeof(relay->key));
@@ -350,14 +349,10 @@ enum status relay_create(struct relay **out, struct relays *relays, const struct
 	*out = NULL;
 	if (!relay)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a worker's connection");
-	*relay = (struct relay){
-		.all = relays, .closed = params->closed, .arg = params->arg, .gone = &gone, .link = &relays->list};
+	*relay = (struct relay){.all = relays, .closed = params->closed, .arg = params->arg, .gone = &gone};
 	snprintf(relay->worker_id, sizeof(relay->worker_id), "%s", params->worker_id);
 	snprintf(relay->key, sizeof(relay->key), "%s", params->key);
-	relay->next = relays->list;
-	if (relay->next)
-		relay->next->link = &relay->next;
-	relays->list = relay;
+	LIST_PUSH(&relays->list, relay, link);
 	int worker_end = -1;
 	enum status status = create_stream(relay, &worker_end, error);
 	if (!status)

@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/wire/rpc.h"
 #include "engine/node/workers/process.h"
@@ -42,9 +43,7 @@ struct child {
 
 static void release(struct child *child, int *patience_ms)
 {
-	*child->at = child->next;
-	if (child->next)
-		child->next->at = child->at;
+	LIST_REMOVE(child, at);
 	child->children->count--;
 	net_timer_stop(child->children->loop, &child->deadline);
 	net_watch_destroy(&child->socket);
@@ -293,10 +292,8 @@ void children_call(struct children *children, const struct child_call *call)
 		call->done(call->arg, &(struct child_outcome){.status = STATUS_OUT_OF_MEMORY, .error = &error});
 		return;
 	}
-	*child = (struct child){.children = children, .call = *call, .next = children->list, .at = &children->list};
-	if (child->next)
-		child->next->at = &child->next;
-	children->list = child;
+	*child = (struct child){.children = children, .call = *call};
+	LIST_PUSH(&children->list, child, at);
 	children->count++;
 	buffer_init(&child->in, LIMIT_WORKER_MESSAGE_BYTES);
 	enum status status = start(child);

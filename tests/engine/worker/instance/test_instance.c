@@ -279,7 +279,8 @@ static void a_chat_uses_the_template(void **state)
 	(void)state;
 	struct token_list list = {0};
 	struct error error = {0};
-	const struct chat_message messages[] = {{"system", "be brief", 8}, {"user", "what is rain", 12}};
+	const struct chat_message messages[] = {{.role = "system", .text = "be brief", .length = 8},
+						{.role = "user", .text = "what is rain", .length = 12}};
 	const struct conversation conversation = {.messages = messages, .count = 2};
 	start_with(NULL);
 	load_well(32, 64, 4);
