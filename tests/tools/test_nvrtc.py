@@ -116,6 +116,13 @@ class WithoutNetwork(Folder):
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn("cannot be had", ended.stderr)
 
+    def test_a_compiler_that_is_not_there_is_named(self):
+        for compiler in ("nvcc", "clang"):
+            ended = configure(self.folder, "-DNVCC=", "-DCLANG=", f"-DEXOGPU_CUDA_COMPILER={compiler}",
+                              "-DEXOGPU_CUDA_IMAGES=sm_80", index=self.folder, EXOGPU_NVRTC="")
+            self.assertNotEqual(ended.returncode, 0)
+            self.assertIn(f"EXOGPU_CUDA_COMPILER is {compiler}, which was not found", ended.stderr)
+
     def test_an_image_that_is_not_there_is_named(self):
         ended = configure(self.folder, "-DEXOGPU_CUDA_IMAGES=sm_75", index=self.folder)
         self.assertNotEqual(ended.returncode, 0)
@@ -146,6 +153,16 @@ class Compiling(Folder):
                 self.assertEqual(data[:4], b"\x7fELF")
                 self.assertEqual(made.setdefault(name, data), data, f"{name} in {which}")
                 self.assertNotIn(str(self.folder).encode(), data, "it does not say where it was made")
+
+    def test_auto_is_for_the_gpus_of_this_machine(self):
+        smi = self.folder / "nvidia-smi"
+        for said, images in (("9.0\n9.0\n", "sm_90a"), ("8.9\n8.7\n", "sm_89 sm_86"), ("12.0\n", "sm_120a"),
+                             ("12.1\n10.0\n", "compute_90 sm_100a"), ("7.5\n", "sm_90a compute_80"),
+                             ("No devices were found\n", "sm_90a compute_80")):
+            smi.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+            smi.chmod(0o755)
+            ended = configure(self.folder, f"-DNVIDIA_SMI={smi}", EXOGPU_NVRTC=str(self.compiler))
+            self.assertIn(f"CUDA kernels: {images}, by NVRTC", ended.stdout, said)
 
     def test_two_builds_have_equal_files(self):
         """By the build's own commands, in two folders, without what an earlier one kept: as they are embedded."""
