@@ -164,6 +164,10 @@ enum status grammar_create_calls(struct grammar **out, const struct grammar_call
 	if (calls->blanks)
 		list_add(&builder, &parts, expression_repeat(&builder, expression_text(&builder, "\n"), 0, 2));
 	list_add(&builder, &parts, expression_text(&builder, calls->begin));
+	if (calls->gap)
+		list_add(&builder, &parts, expression_repeat(&builder, text(&builder, calls->gap), 0, 1));
+	if (calls->open)
+		list_add(&builder, &parts, text(&builder, calls->open));
 	list_add(&builder, &parts, one);
 	if (calls->most > 1) {
 		const uint32_t more = expression_pair(&builder, expression_text(&builder, calls->between), one);
@@ -180,6 +184,8 @@ enum status grammar_create_calls(struct grammar **out, const struct grammar_call
 	list_finish(&choices);
 	list_finish(&parts);
 	const enum status status = automaton_create(out, &builder, root);
+	if (calls->refused)
+		*calls->refused = builder.refused;
 	builder_finish(&builder);
 	return status;
 }

@@ -19,11 +19,13 @@ struct grammar_calls {
 	const struct grammar_call *calls; // (count): one of these
 	size_t count;
 	const char *begin, *between, *end; // around all of them
-	uint32_t most;                     // so many of them, one after the other; at least one
-	bool blanks;                       // up to two line ends may stand before all
+	const char *gap, *open; // behind `begin`: a text that may stand there, and one that does; may be NULL
+	uint32_t most;          // so many of them, one after the other; at least one
+	bool blanks;            // up to two line ends may stand before all
 	// Instead of any call the answer may be a text of this grammar. GRAMMAR_UNKNOWN: it may not.
 	enum grammar_kind other;
 	const char *other_text;
+	struct grammar_refusal *refused; // is told which keyword of a schema was refused, if one was; may be NULL
 };
 
 // Errors: of grammar_create.

@@ -50,7 +50,8 @@ struct builder {
 	struct ranges ranges;
 	struct buffer bytes;
 	struct error *error;
-	enum status status; // the first that failed
+	enum status status;             // the first that failed
+	struct grammar_refusal refused; // if that was a keyword; else empty
 };
 
 void builder_init(struct builder *builder, struct error *error);

@@ -35,6 +35,11 @@ enum {
 	GRAMMAR_WORK = 4 * 1024 * 1024, // steps that one token's mask may take, eight for each position: about 30 ms
 };
 
+// A keyword of a JSON Schema that cannot be kept, and where it stands: names and numbers of members, each behind a "/".
+struct grammar_refusal {
+	char keyword[65], path[192];
+};
+
 struct grammar;
 // Errors: STATUS_INVALID_PARAMS (what is wrong, and where), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status grammar_create(struct grammar **out, enum grammar_kind kind, const char *text, size_t length,

@@ -70,8 +70,17 @@ static bool failed(const struct schema *schema)
 	return schema->builder->status;
 }
 
+void schema_note_refused(struct schema *schema, const char *keyword)
+{
+	struct grammar_refusal *refused = &schema->builder->refused;
+	snprintf(refused->keyword, sizeof(refused->keyword), "%s", keyword);
+	snprintf(refused->path, sizeof(refused->path), "%s", schema->path);
+}
+
 uint32_t schema_refuse(struct schema *schema, const char *keyword, const char *why)
 {
+	if (!schema->builder->status)
+		schema_note_refused(schema, keyword);
 	builder_fail(schema->builder, STATUS_INVALID_PARAMS, "the keyword %.64s at #%s %s", keyword, schema->path, why);
 	return 0;
 }

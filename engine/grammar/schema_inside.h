@@ -59,6 +59,8 @@ struct schema {
 
 uint32_t schema_common(struct schema *schema, enum common_rule which); // an expression
 uint32_t schema_value(struct schema *schema, const struct json *json); // an expression
+// Which keyword it was that failed, where the reader is.
+void schema_note_refused(struct schema *schema, const char *keyword);
 // Note that a keyword cannot be kept, where the reader is. Returns 0.
 uint32_t schema_refuse(struct schema *schema, const char *keyword, const char *why);
 // Go to a member of where the reader is, and come back: `before` is what schema_enter returned.

@@ -62,8 +62,10 @@ uint32_t schema_text(struct schema *schema, const struct json *json)
 	if (pattern) {
 		const struct regex regex = {.text = pattern, .length = strlen(pattern), .search = true, .json = true};
 		body = regex_read(builder, &regex);
-		if (builder->status == STATUS_INVALID_PARAMS)
+		if (builder->status == STATUS_INVALID_PARAMS) {
 			error_hint(builder->error, "it is the pattern at #%.150s", schema->path);
+			schema_note_refused(schema, "pattern");
+		}
 	} else if (format) {
 		body = of_format(schema, format);
 	} else {

@@ -245,7 +245,13 @@ describe("tools", () => {
 		});
 		await refused({ tools: tool(), tool_choice: "required" }, "tools", /pattern/);
 		await refused({ tools: tool({}, true) }, "tools", /pattern/);
-		assert.equal((await ask("hermes", { tools: tool(), max_tokens: 3 })).usage.completion_tokens, 3);
+		const logit_bias = { [mark("hermes-tokens", "<tool_call>")]: 100 }, kept = { b: { type: "integer", minimum: 7, maximum: 7 } };
+		const [offered] = tool({});
+		Object.assign(offered.function.parameters, { required: ["b"], additionalProperties: false, not: { required: ["c"] } });
+		Object.assign(offered.function.parameters.properties, kept);
+		const { choices: [{ message }] } = await ask("hermes-tokens", { tools: [offered], logit_bias, max_tokens: 150 });
+		assert.ok(message.tool_calls.length);
+		for (const call of message.tool_calls.slice(0, -1)) assert.equal(JSON.parse(call.function.arguments).b, 7, "what can be kept is");
 		await refused({ tool_choice: { type: "function", function: { name: "none" } } }, "tool_choice", /none/);
 		await assert.rejects(ask("gemma", { tool_choice: "required" }), (error) => error.param === "tool_choice" && /cannot be demanded/.test(error.message));
 		await assert.rejects(ask("glm", { tools, tool_choice: "required" }), (error) => error.param === "tools" && /maxLength/.test(error.message));

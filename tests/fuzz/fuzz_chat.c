@@ -115,7 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const char *const roles[] = {"user", "assistant", "system", "tool", "user", "assistant", "system", "x"};
 	static struct chat_template template;
-	struct chat_message messages[MESSAGES];
+	struct chat_message messages[MESSAGES] = {0};
 	struct conversation conversation = {.messages = messages};
 	if (size < 3)
 		return 0;

@@ -6,14 +6,16 @@
 #include "engine/grammar/calls.h"
 #include "engine/worker/instance/instance.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 4096, CALLS_MOST = 16 };
+enum { TEXT_BYTES = 4096, CALLS_MOST = 16, KEYWORDS_MOST = 32 };
 
 // A tool's call, as text before and behind its arguments.
 struct written {
 	struct buffer before, after;
+	struct json *less; // its schema, without what a mask cannot keep; NULL: nothing was left out
 };
 
 struct form {
@@ -26,7 +28,7 @@ struct form {
 	struct buffer begin, between, end;
 	struct buffer pair[4]; // of a syntax of pairs: the texts of `pairs`
 	struct grammar_pairs pairs;
-	bool paired;
+	bool paired, listed;
 };
 
 // Append a text, in which control tokens are named as grammars do.
@@ -105,8 +107,7 @@ static void append_around(struct form *form)
 		append_marked(form->instance, syntax->section, &form->begin);
 	if (list && !form->offered)
 		append_marked(form->instance, syntax->begin, &form->begin);
-	if (list)
-		buffer_append_text(&form->begin, "[");
+	form->listed = list;
 	if (list)
 		buffer_append_text(&form->end, "]");
 	if (syntax->section_end)
@@ -127,6 +128,8 @@ static enum status make(struct form *form, const struct json *params, struct gra
 		.begin = buffer_text(&form->begin),
 		.between = buffer_text(&form->between),
 		.end = buffer_text(&form->end),
+		.gap = form->listed ? " " : NULL,
+		.open = form->listed ? "[" : NULL,
 		.most = one || apart ? 1 : CALLS_MOST,
 		.blanks = !form->offered && json_get_bool(params, "talks", false),
 		.other = instance_form_kind(json_get_string(json_get(params, "form"), "kind", "")),
@@ -134,24 +137,70 @@ static enum status make(struct form *form, const struct json *params, struct gra
 	return grammar_create_calls(out, &calls, error);
 }
 
-// Of offered tools: what a mask cannot keep is left out of it, and told once.
-static void leave_out(struct form *form, struct instance *instance)
+// A copy without the member `keyword` of what `path` leads to. *removed: there was one.
+static struct json *without(const struct json *json, const char *path, const char *keyword, bool *removed)
 {
-	for (size_t i = 0; i < form->count; i++) {
+	struct json *copy = json_copy(json);
+	const bool is_list = json_type(json) == JSON_ARRAY;
+	char index[24];
+	size_t at = 0;
+	if (!*path) {
+		*removed = json_get(copy, keyword) != NULL;
+		json_remove(copy, keyword);
+		return copy;
+	}
+	if (is_list || json_type(json) == JSON_OBJECT) {
+		json_destroy(&copy);
+		copy = is_list ? json_new_array() : json_new_object();
+	}
+	for (const struct json *one = json_first(json); one; one = json_next(one)) {
+		snprintf(index, sizeof(index), "%zu", at++);
+		const char *name = is_list ? index : json_name(one);
+		const size_t length = strlen(name);
+		const bool leads = !strncmp(path + 1, name, length) && (!path[1 + length] || path[1 + length] == '/');
+		struct json *kept = leads ? without(one, path + 1 + length, keyword, removed) : json_copy(one);
+		if (is_list)
+			json_push(copy, kept);
+		else
+			json_set(copy, name, kept);
+	}
+	return copy;
+}
+
+static void log_unmasked(struct instance *instance, const struct error *fault)
+{
+	if (strcmp(instance->unmasked, fault->message) != 0)
+		log_warning("worker", "left out of the mask of an offered tool: %s", fault->message);
+	memcpy(instance->unmasked, fault->message, sizeof(instance->unmasked));
+}
+
+// Of an offered tool: keywords that a mask cannot keep are left out of it, and told once; if that does not do, all.
+static void leave_out(struct form *form, size_t index, struct instance *instance)
+{
+	struct grammar_call *call = &form->calls[index];
+	for (unsigned tries = 0; call->schema; tries++) {
 		struct error fault = {0};
 		struct grammar *grammar = NULL;
-		const struct grammar_calls calls = {
-			.calls = &form->calls[i], .count = 1, .begin = "", .between = "", .end = "", .most = 1};
-		if (grammar_create_calls(&grammar, &calls, &fault)) {
-			if (strcmp(instance->unmasked, fault.message) != 0)
-				log_warning("worker",
-					    "the arguments of an offered tool are not masked: "
-					    "%s",
-					    fault.message);
-			memcpy(instance->unmasked, fault.message, sizeof(instance->unmasked));
-			form->calls[i].schema = NULL;
-		}
+		struct grammar_refusal refused = {0};
+		const struct grammar_calls calls = {.calls = call,
+						    .count = 1,
+						    .begin = "",
+						    .between = "",
+						    .end = "",
+						    .most = 1,
+						    .refused = &refused};
+		const enum status status = grammar_create_calls(&grammar, &calls, &fault);
 		grammar_destroy(&grammar);
+		if (!status)
+			return;
+		log_unmasked(instance, &fault);
+		bool removed = false;
+		struct json *less = refused.keyword[0] && tries < KEYWORDS_MOST
+					    ? without(call->schema, refused.path, refused.keyword, &removed)
+					    : NULL;
+		json_destroy(&form->texts[index].less);
+		form->texts[index].less = less;
+		call->schema = removed ? less : NULL;
 	}
 }
 
@@ -160,6 +209,7 @@ static void finish(struct form *form)
 	for (size_t i = 0; form->texts && i < form->count; i++) {
 		buffer_finish(&form->texts[i].before);
 		buffer_finish(&form->texts[i].after);
+		json_destroy(&form->texts[i].less);
 	}
 	buffer_finish(&form->begin);
 	buffer_finish(&form->between);
@@ -227,7 +277,8 @@ enum status instance_take_tools(struct instance *instance, struct order *order, 
 	if (written) {
 		status = make(&form, params, &grammar, &fault);
 		if (status && !strict) {
-			leave_out(&form, instance);
+			for (size_t i = 0; i < form.count; i++)
+				leave_out(&form, i, instance);
 			fault = (struct error){0};
 			status = make(&form, params, &grammar, &fault);
 		}
