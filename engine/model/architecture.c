@@ -6,8 +6,8 @@
 #include <string.h>
 
 static const struct architecture architectures[FAMILY_COUNT] = {
-	// Llama 2 and 3, Mistral, TinyLlama, SmolLM
-	[FAMILY_LLAMA] = {.name = "llama"},
+	// Llama 2 and 3, Mistral, TinyLlama, SmolLM; with experts, Mixtral
+	[FAMILY_LLAMA] = {.name = "llama", .keys = KEYS_EXPERTS},
 	// Qwen 2 and 2.5
 	[FAMILY_QWEN2] = {.name = "qwen2", .rope_halves = true, .qkv_bias = true},
 	[FAMILY_QWEN3] = {.name = "qwen3", .rope_halves = true, .qk_norm = QK_NORM_HEADS},
@@ -48,6 +48,26 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			     .qk_norm = QK_NORM_HEADS,
 			     .rope_halves = true,
 			     .needs_experts = true},
+	// Qwen 1.5 and 2 with experts
+	[FAMILY_QWEN2MOE] = {.name = "qwen2moe",
+			     .keys = KEYS_EXPERTS,
+			     .rope_halves = true,
+			     .qkv_bias = true,
+			     .needs_experts = true,
+			     .expert_share = true,
+			     .shared_experts = true,
+			     .shared_gate = true},
+	// Granite 3 with experts, and with a part for all tokens
+	[FAMILY_GRANITEMOE] = {.name = "granitemoe",
+			       .keys = KEYS_SCALES | KEYS_EXPERTS,
+			       .needs_experts = true,
+			       .shared_experts = true},
+	[FAMILY_OLMOE] = {.name = "olmoe",
+			  .keys = KEYS_EXPERTS,
+			  .qk_norm = QK_NORM_WHOLE,
+			  .rope_halves = true,
+			  .needs_experts = true,
+			  .expert_share = true},
 };
 
 const struct architecture *architecture_of(enum model_family family)

@@ -24,6 +24,9 @@ enum model_family {
 	FAMILY_GEMMA2,
 	FAMILY_GEMMA3,
 	FAMILY_QWEN3MOE,
+	FAMILY_QWEN2MOE,
+	FAMILY_GRANITEMOE,
+	FAMILY_OLMOE,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);

@@ -26,7 +26,8 @@ enum status model_read_experts(struct model_opening *opening)
 	struct model_shape *shape = opening->shape;
 	const struct architecture *architecture = opening->architecture;
 	const struct model_range width = {WIDTH_MULTIPLE, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE};
-	uint32_t experts = 0, shared = 0;
+	// Files of before the key was written have the width of both in feed_forward_length.
+	uint32_t experts = 0, shared = architecture->shared_gate ? shape->feed_forward : 0;
 	enum status status = model_read_optional(opening, "expert_count",
 						 (struct model_range){0, LIMIT_MODEL_EXPERTS, 1}, &experts);
 	if (status)

@@ -203,7 +203,7 @@ static void add_layer(struct planning *planning, uint32_t layer, uint32_t head_s
 	add_matrix(planning, NAME("attn_q.weight"), q, file->embedding, 1.4, FORMAT_UNKNOWN);
 	add_matrix(planning, NAME("attn_k.weight"), kv, file->embedding, 1.4, FORMAT_UNKNOWN);
 	add_matrix(planning, NAME("attn_v.weight"), kv, file->embedding, 1, FORMAT_UNKNOWN);
-	if (file->family == FAMILY_QWEN2) {
+	if (file->family == FAMILY_QWEN2 || file->family == FAMILY_QWEN2MOE) {
 		add_vector(planning, NAME("attn_q.bias"), q, KIND_BIAS, 0.5f);
 		add_vector(planning, NAME("attn_k.bias"), kv, KIND_BIAS, 0.5f);
 		add_vector(planning, NAME("attn_v.bias"), kv, KIND_BIAS, 0.2f);

@@ -74,7 +74,7 @@ static void compared_open(struct compared *compared, struct conformance *c, cons
 	close(fd);
 	OK(model_open(&compared->model, compared->gguf, &error));
 	compared->shape = model_shape(compared->model);
-	assert_string_equal(model_family_name(compared->shape->family), name);
+	assert_string_equal(model_family_name(compared->shape->family), strcmp(name, "mixtral") != 0 ? name : "llama");
 	assert_int_equal(compared->shape->vocabulary, VOCABULARY);
 	read_expected(compared);
 	for (unsigned text = 0; text < TEXTS; text++) {
@@ -242,8 +242,9 @@ static bool compare(struct conformance *c, const char *name)
 
 void test_stage_architectures(void **state)
 {
-	static const char *const names[] = {"phi3",  "granite", "smollm3", "olmo2",   "glm4",
-					    "gemma", "gemma2",  "gemma3",  "qwen3moe"};
+	static const char *const names[] = {"phi3",    "granite",    "smollm3", "olmo2",    "glm4",
+					    "gemma",   "gemma2",     "gemma3",  "qwen3moe", "qwen2moe",
+					    "mixtral", "granitemoe", "olmoe"};
 	unsigned wrong = 0;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		wrong += !compare(*state, names[i]);

@@ -116,12 +116,14 @@ void test_stage_experts(void **state)
 			 format_info(format)->name);
 		check_file(*state, &file, what);
 	}
-	struct model_file file = plain(FAMILY_QWEN3MOE, FORMAT_UNKNOWN);
-	file.mixed = true;
-	file.experts = 5;
-	file.experts_used = 2;
-	file.expert_width = 256;
-	check_file(*state, &file, "experts, mixed");
+	for (unsigned shared = 0; shared < 2; shared++) {
+		struct model_file file = plain(shared ? FAMILY_QWEN2MOE : FAMILY_QWEN3MOE, FORMAT_UNKNOWN);
+		file.mixed = true;
+		file.experts = 5;
+		file.experts_used = 2;
+		file.expert_width = 256;
+		check_file(*state, &file, shared ? "experts and a shared part, mixed" : "experts, mixed");
+	}
 }
 
 struct shape {

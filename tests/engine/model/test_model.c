@@ -219,6 +219,12 @@ static void more_experts(struct gguf_writer *writer)
 	gguf_put_u32(writer, "llama.expert_count", 8);
 }
 
+static void more_experts_used(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "llama.expert_count", 8);
+	gguf_put_u32(writer, "llama.expert_used_count", 2);
+}
+
 static void more_window(struct gguf_writer *writer)
 {
 	gguf_put_u32(writer, "llama.attention.sliding_window", 128);
@@ -338,7 +344,8 @@ static void test_features(void **state)
 		enum status status;
 		const char *word;
 	} cases[] = {
-		{more_experts, STATUS_UNAVAILABLE, "experts"},
+		{more_experts, STATUS_INVALID_PARAMS, "llama.expert_used_count"},
+		{more_experts_used, STATUS_INVALID_PARAMS, "no tensor blk.0.ffn_gate_inp.weight"},
 		{more_window, STATUS_UNAVAILABLE, "sliding window"},
 		{more_wide_window, STATUS_OK, ""},
 		{more_longrope, STATUS_UNAVAILABLE, "longrope"},
