@@ -195,12 +195,16 @@ void check_row(const struct expected *expected, enum expected_kind kind, uint32_
 		squares += distance * distance;
 	}
 	double rms = sqrt(squares / columns);
+	char tie[96] = "";
+	if (isfinite(expected->exact.least_gap))
+		snprintf(tie, sizeof(tie), "; the nearest choice of experts is at position %u, by %.3g of their spread",
+			 expected->exact.gap_row, expected->exact.least_gap);
 	if (!(most <= expected->most[kind]))
-		fail_msg("%s: %s %u at position %u is %.7g, not %.7g: off by %.3g, %.3g is allowed", what, names[kind],
-			 worst, row, (double)got[worst], exact[worst], most, expected->most[kind]);
+		fail_msg("%s: %s %u at position %u is %.7g, not %.7g: off by %.3g, %.3g is allowed%s", what,
+			 names[kind], worst, row, (double)got[worst], exact[worst], most, expected->most[kind], tie);
 	if (!(rms <= expected->rms[kind] + 1e-5))
-		fail_msg("%s: %ss at position %u are off by %.3g (root mean square), %.3g is allowed", what,
-			 names[kind], row, rms, expected->rms[kind]);
+		fail_msg("%s: %ss at position %u are off by %.3g (root mean square), %.3g is allowed%s", what,
+			 names[kind], row, rms, expected->rms[kind], tie);
 }
 
 // ---- steps ----

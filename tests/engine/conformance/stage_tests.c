@@ -97,6 +97,25 @@ void test_stage_mixed(void **state)
 	check_file(*state, &file, "Q4_K with a Q6_K output");
 }
 
+// Weights with which no choice of experts is as good as a tie, which each back end would decide by its own rounding: of
+// the text of check_text.
+static void decide_seed(struct conformance *c, struct model_file *file)
+{
+	const double least_gap = 0.004;
+	for (double gap = 0; gap < least_gap; file->seed++) {
+		uint32_t tokens[TEXT];
+		struct staged staged;
+		struct reference_result result;
+		staged_open(&staged, c, file);
+		make_text(tokens, TEXT, staged.shape->vocabulary, 1);
+		reference_run(staged.reference, &(struct reference_run){.tokens = tokens, .count = TEXT}, &result);
+		gap = result.least_gap;
+		reference_result_finish(&result);
+		staged_close(&staged);
+	}
+	file->seed--;
+}
+
 // Experts in every format, and of widths that are no multiple of 32; one alone, and all of them used.
 void test_stage_experts(void **state)
 {
@@ -114,6 +133,7 @@ void test_stage_experts(void **state)
 		file.expert_width = counts[i].width;
 		snprintf(what, sizeof(what), "%u of %u experts in %s", file.experts_used, file.experts,
 			 format_info(format)->name);
+		decide_seed(*state, &file);
 		check_file(*state, &file, what);
 	}
 	for (unsigned shared = 0; shared < 2; shared++) {
@@ -122,6 +142,7 @@ void test_stage_experts(void **state)
 		file.experts = 5;
 		file.experts_used = 2;
 		file.expert_width = 256;
+		decide_seed(*state, &file);
 		check_file(*state, &file, shared ? "experts and a shared part, mixed" : "experts, mixed");
 	}
 }

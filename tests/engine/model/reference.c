@@ -147,6 +147,7 @@ static void turn(const struct model_shape *shape, double *head, uint32_t positio
 // What a layer works on, for all rows.
 struct work {
 	const struct reference_run *run;
+	struct reference_result *result;
 	double *x;         // (count, embedding)
 	double *q;         // (count, heads, head_size)
 	double *k, *v;     // (count, kv_heads, head_size)
@@ -234,8 +235,30 @@ static void add_network(const struct model_shape *shape, struct work *work, cons
 		x[i] += by * work->added[i];
 }
 
+static double spread_of(const double *values, uint32_t count)
+{
+	double mean = 0, squares = 0;
+	for (uint32_t i = 0; i < count; i++)
+		mean += values[i] / count;
+	for (uint32_t i = 0; i < count; i++)
+		squares += (values[i] - mean) * (values[i] - mean);
+	return sqrt(squares / count);
+}
+
+// last: the least score that was chosen; those that were chosen are gone from the scores.
+static void note_gap(const struct model_shape *shape, struct work *work, uint32_t row, double last, double spread)
+{
+	double next = -INFINITY;
+	for (uint32_t e = 0; e < shape->experts; e++)
+		next = fmax(next, work->experts[e]);
+	if (row < work->run->zero_before || !((last - next) / spread < work->result->least_gap))
+		return;
+	work->result->least_gap = (last - next) / spread;
+	work->result->gap_row = row;
+}
+
 // The experts with the largest scores, each by its part of the softmax.
-static void add_experts(const struct model_shape *shape, struct work *work, float *const *w, double *x)
+static void add_experts(const struct model_shape *shape, struct work *work, float *const *w, uint32_t row, double *x)
 {
 	const size_t of_expert = (size_t)shape->expert_width * shape->embedding;
 	double most = -INFINITY, all = 0, chosen = 0, weights[LIMIT_MODEL_EXPERTS_USED];
@@ -245,15 +268,20 @@ static void add_experts(const struct model_shape *shape, struct work *work, floa
 		most = fmax(most, work->experts[e]);
 	for (uint32_t e = 0; e < shape->experts; e++)
 		all += exp(work->experts[e] - most);
+	const double spread = spread_of(work->experts, shape->experts);
+	double last = most;
 	for (uint32_t k = 0; k < shape->experts_used; k++) {
 		uint32_t best = 0;
 		for (uint32_t e = 1; e < shape->experts; e++)
 			best = work->experts[e] > work->experts[best] ? e : best;
+		const double score = work->experts[best];
 		numbers[k] = best;
 		weights[k] = exp(work->experts[best] - most);
 		chosen += weights[k];
 		work->experts[best] = -INFINITY;
+		last = score;
 	}
+	note_gap(shape, work, row, last, spread);
 	for (uint32_t k = 0; k < shape->experts_used; k++) {
 		const size_t at = numbers[k] * of_expert;
 		const float *const matrices[] = {w[ROLE_EXPERT_GATE] + at, w[ROLE_EXPERT_UP] + at,
@@ -263,7 +291,7 @@ static void add_experts(const struct model_shape *shape, struct work *work, floa
 	}
 }
 
-static void feed_forward(const struct reference *reference, uint32_t layer, struct work *work, double *x)
+static void feed_forward(const struct reference *reference, uint32_t layer, struct work *work, uint32_t row, double *x)
 {
 	const struct model_shape *shape = reference->shape;
 	float *const *w = reference->layers[layer];
@@ -278,7 +306,7 @@ static void feed_forward(const struct reference *reference, uint32_t layer, stru
 	if (shape->feed_forward)
 		add_network(shape, work, matrices, shape->feed_forward, by, x);
 	if (shape->experts)
-		add_experts(shape, work, w, x);
+		add_experts(shape, work, w, row, x);
 }
 
 static void run_layer(const struct reference *reference, uint32_t layer, struct work *work)
@@ -296,7 +324,7 @@ static void run_layer(const struct reference *reference, uint32_t layer, struct 
 			 count);
 		for (uint32_t i = 0; i < shape->embedding; i++)
 			x[i] += work->added[i];
-		feed_forward(reference, layer, work, x);
+		feed_forward(reference, layer, work, row, x);
 	}
 }
 
@@ -325,9 +353,11 @@ void reference_run(const struct reference *reference, const struct reference_run
 		.activations = doubles(run->count, shape->embedding),
 		.hidden = doubles(run->count, shape->embedding),
 		.logits = doubles(run->count, shape->vocabulary),
+		.least_gap = INFINITY,
 	};
 	struct work work = {
 		.run = run,
+		.result = result,
 		.x = result->activations,
 		.q = doubles(run->count, q_count),
 		.k = doubles(run->count, kv_count),

@@ -29,6 +29,10 @@ struct reference_result {
 	double *activations; // (count, embedding), after the last layer that was computed
 	double *hidden;      // (count, embedding), after the output norm
 	double *logits;      // (count, vocabulary)
+	// Of experts: how far the last one that was chosen is from the best that was not, at least, in units of how a
+	// row's scores are spread. Where it is next to nothing rounding decides, and a stage may choose the other.
+	double least_gap;
+	uint32_t gap_row;
 };
 void reference_run(const struct reference *reference, const struct reference_run *run, struct reference_result *result);
 void reference_result_finish(struct reference_result *result);
