@@ -30,6 +30,7 @@ make_builds() { # FOLDER COMPILER...
 	ldd "$folder"/exogpu-* "$folder"/unit_* | awk '$2 == "=>" { print $3 }' | sort -u |
 		grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*)\.so' | xargs -I{} cp -L {} "$folder/lib"
 	cp tests/bench/builds.py tests/bench/builds.sh "$folder"
+	cp -r tests/models "$folder"
 	tar -czf "$folder.tar.gz" -C "$folder" .
 	ls -l "$folder.tar.gz"
 }
@@ -51,6 +52,7 @@ run_builds() { # ROUNDS
 	local test builds=() program status
 	cd "$(dirname "$0")"
 	add_libraries
+	export EXOGPU_TEST_MODELS=$PWD/models
 	nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv
 	for program in ./exogpu-*; do
 		"$program" version
