@@ -1,8 +1,9 @@
-/* What tenants.c, tenants_watch.c and tenants_spares.c share. See tenants.h.
+/* What tenants.c, tenants_calls.c, tenants_watch.c and tenants_spares.c share. See tenants.h.
  *
  * A spare is a tenant without an id: it is started, watched and reaped as every other, and becomes an ordinary one when
  * it gets its session. It never has another. */
 #pragma once
+#include "common/base/limits.h"
 #include "common/wire/rpc.h"
 #include "engine/node/workers/handed.h"
 #include "engine/node/workers/process.h"
@@ -13,7 +14,8 @@
 
 enum {
 	TENANT_OPEN_MS = 10000,
-	TENANT_DEVICE_MS = 20000, // as for a device that is verified
+	TENANT_DEVICE_MS = 20000,                // as for a device that is verified
+	TENANT_CALLS = LIMIT_WORKER_DEVICES + 8, // to one worker, that wait
 };
 
 // The ping that a worker has not answered yet; there is one at a time.
@@ -82,6 +84,21 @@ struct tenants {
 
 // ---- tenants.c ----
 
+void tenant_kill_for(struct tenant *tenant, const char *fault);
+// What a worker could not give up, once: it is so for every worker of this machine.
+void tenant_tell_sandbox(struct tenants *tenants, const struct json *result);
+// Whether the device can be used through the worker's back end now.
+enum status tenant_check_device(const struct device_record *record, enum backend_kind kind, struct error *error);
+struct tenant *tenant_add(struct tenants *tenants, const char *worker_id, enum backend_kind backend);
+// Start its process. A failure after which it runs all the same kills it; its end follows.
+enum status tenant_start(struct tenant *tenant, const struct handed *handed, struct error *error);
+// worker.open or worker.instance, for the server's `call`; NULL: worker.open of a spare. As tenant_call.
+enum status tenant_call_open(struct tenant *tenant, struct uplink_call *call, struct error *error);
+void tenant_release(struct tenant *tenant, const struct error *error, int *patience_ms);
+
+// ---- tenants_calls.c ----
+
+void tenant_calls_init(struct tenant *tenant);
 double tenant_elapsed_ms(int64_t began_ns);
 // A call to the worker. One that does not take it is killed, and the end of its process ends the call.
 struct tenant_ask {
@@ -96,18 +113,6 @@ struct tenant_ask {
 enum status tenant_call(struct tenant *tenant, const struct tenant_ask *ask, struct error *error);
 // It is answered: tell the server, if it asked (`result` is taken), and free it.
 void tenant_answer(struct ask *ask, struct json *result, const struct error *error);
-void tenant_kill_for(struct tenant *tenant, const char *fault);
-// What a worker could not give up, once: it is so for every worker of this machine.
-void tenant_tell_sandbox(struct tenants *tenants, const struct json *result);
-// Whether the device can be used through the worker's back end now.
-enum status tenant_check_device(const struct device_record *record, enum backend_kind kind, struct error *error);
-struct tenant *tenant_add(struct tenants *tenants, const char *worker_id, enum backend_kind backend);
-// Start its process. A failure after which it runs all the same kills it; its end follows.
-enum status tenant_start(struct tenant *tenant, const struct handed *handed, struct error *error);
-// worker.open or worker.instance, for the server's `call`; NULL: worker.open of a spare. As tenant_call.
-enum status tenant_call_open(struct tenant *tenant, struct uplink_call *call, struct error *error);
-void tenant_release(struct tenant *tenant, const struct error *error, int *patience_ms);
-
 // Read what has come from it. False once there is nothing more to come.
 bool tenant_take_answers(struct tenant *tenant);
 
