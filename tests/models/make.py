@@ -103,25 +103,34 @@ def is_router(weight, options):
     return weight.dim() == 2 and weight.shape[0] == options.get("num_experts", options.get("num_local_experts"))
 
 
-def least_gap(model, options):
-    """Between the scores of the last expert that is chosen and the first that is not, over all texts: in units of how
-    scores are spread. Where it is next to nothing, rounding decides, and no two programs agree."""
-    gaps, hooks = [1.0], []
+class Undecided(Exception):
+    pass
+
+
+def is_decided(model, options):
+    """Whether every choice of experts in the texts is clear: the last expert that is chosen and the first that is not
+    are apart by this part of how scores are spread. Else rounding decides, and no two programs agree."""
+    least, hooks = 0.002, []
 
     def note(module, inputs):
         scores = torch.nn.functional.linear(inputs[0], module.weight).reshape(-1, module.weight.shape[0])
         best = scores.topk(options["num_experts_per_tok"] + 1, -1).values
-        gaps.append(float((best[:, -2] - best[:, -1]).min() / scores.std()))
+        if len(scores) > 1 and float((best[:, -2] - best[:, -1]).min() / scores.std()) < least:
+            raise Undecided()
 
     for module in model.modules():
         if getattr(module, "weight", None) is not None and is_router(module.weight, options):
             hooks.append(module.register_forward_pre_hook(note))
-    for length in LENGTHS:
-        with torch.inference_mode():
-            model(torch.tensor([text(length)]), use_cache=False)
-    for hook in hooks:
-        hook.remove()
-    return min(gaps)
+    try:
+        for length in reversed(LENGTHS):
+            with torch.inference_mode():
+                model(torch.tensor([text(length)]), use_cache=False)
+    except Undecided:
+        return False
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return True
 
 
 def decided_model(name, options):
@@ -129,7 +138,7 @@ def decided_model(name, options):
     while True:
         model = model_of(name, options, seed)
         round_keys_and_values(model)
-        if least_gap(model, options) > 0.0007:
+        if is_decided(model, options):
             return model
         seed += 1
 
