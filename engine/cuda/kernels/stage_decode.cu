@@ -746,9 +746,11 @@ INLINE void attend(const attention_params &p, unsigned task, unsigned part, cons
 				v[i] = *(const uint2 *)(from + p.kv_heads * STAGE_KV_PAGE * padded);
 			}
 		}
+		// Only the part that ends with this position has its key and value in `own`. A part before it may look past
+		// its own end as far as here, and what is in its shared memory there can be NaN, which times 0 is NaN.
 #pragma unroll
 		for (int i = 0; i < AT_ONCE; i++)
-			if (first + i * groups + group_of == position && offset < padded) {
+			if (first + i * groups + group_of == position && mine.end == length && offset < padded) {
 				k[i] = *(const uint2 *)(own + offset);
 				v[i] = *(const uint2 *)(own + padded + offset);
 			}

@@ -17,7 +17,9 @@ enum {
 	PAGES = 64,
 };
 static const uint32_t lengths[TEXTS] = {1, 33, LONG};
-static const double nats = 0.01; // a stage may round activations to 11 bits before each product
+// A stage may round activations before each product (engine/stage.h). CUDA's products of F16 weights take them as f16, of
+// 11 bits, of which these small models with their spread weights make up to 0.04; the others keep more bits.
+static const double nats = 0.01, nats_rounded = 0.05;
 
 struct compared {
 	struct conformance *c;
@@ -94,7 +96,7 @@ static bool compared_close(struct compared *compared)
 	model_destroy(&compared->model);
 	gguf_destroy(&compared->gguf);
 	free(compared->expected);
-	return compared->worst <= nats;
+	return compared->worst <= (strcmp(compared->c->backend, "cuda") != 0 ? nats : nats_rounded);
 }
 
 // Stages of a context of so many tokens, which a model may turn by.

@@ -281,33 +281,44 @@ void test_stage_chunks(void **state)
 }
 
 // Attention over many pages, by a prompt's chunks and by single tokens.
-void test_stage_long(void **state)
+static void check_long(struct conformance *c, const struct model_file *file, const char *what)
 {
 	enum { LONG = 900 };
-	static const uint32_t around[] = {255, 256, 511, 512, 700, 898};
-	struct model_file file = plain(FAMILY_LLAMA, FORMAT_Q8_0);
+	static const uint32_t around[] = {255, 256, 511, 512, 560, 561, 700, 898};
 	uint32_t tokens[LONG], pages[LONG / STAGE_PAGE_TOKENS + 1];
 	struct staged staged;
 	struct expected expected;
+	staged_open(&staged, c, file);
+	make_text(tokens, LONG, file->vocabulary, 4);
+	for (uint32_t i = 0; i < LONG / STAGE_PAGE_TOKENS + 1; i++)
+		pages[i] = (i * 7 + 5) % STAGE_TEST_PAGES;
+	expect(&expected, &staged, &(struct reference_run){.tokens = tokens, .count = LONG});
+	struct stage *stage = staged_create(&staged);
+	for (uint32_t position = 0; position < LONG; position += 225)
+		step_and_check(&staged, stage, &expected, &(struct stage_job){tokens, position, 225, pages}, what);
+	for (size_t i = 0; i < sizeof(around) / sizeof(*around); i++)
+		step_and_check(&staged, stage, &expected, &(struct stage_job){tokens, around[i], 1, pages}, what);
+	stage_destroy(&stage);
+	expected_finish(&expected);
+	staged_close(&staged);
+}
+
+// Heads of 64 values, and of 8: with so small ones a block has room for more positions than it is given.
+void test_stage_long(void **state)
+{
+	struct model_file file = plain(FAMILY_LLAMA, FORMAT_Q8_0);
 	file.layers = 1;
 	file.embedding = 128;
 	file.feed_forward = 256;
 	file.heads = 2;
 	file.kv_heads = 1;
 	file.context = 1024;
-	staged_open(&staged, *state, &file);
-	make_text(tokens, LONG, file.vocabulary, 4);
-	for (uint32_t i = 0; i < LONG / STAGE_PAGE_TOKENS + 1; i++)
-		pages[i] = (i * 7 + 5) % STAGE_TEST_PAGES;
-	expect(&expected, &staged, &(struct reference_run){.tokens = tokens, .count = LONG});
-	struct stage *stage = staged_create(&staged);
-	for (uint32_t position = 0; position < LONG; position += 225)
-		step_and_check(&staged, stage, &expected, &(struct stage_job){tokens, position, 225, pages}, "long");
-	for (size_t i = 0; i < sizeof(around) / sizeof(*around); i++)
-		step_and_check(&staged, stage, &expected, &(struct stage_job){tokens, around[i], 1, pages}, "long");
-	stage_destroy(&stage);
-	expected_finish(&expected);
-	staged_close(&staged);
+	check_long(*state, &file, "long");
+	file = plain(FAMILY_LLAMA, FORMAT_F16);
+	file.embedding = 32;
+	file.feed_forward = 64;
+	file.context = 1024;
+	check_long(*state, &file, "long, small heads");
 }
 
 // Two sequences that share their first page, a prompt that begins, and one that goes on, in one batch.
