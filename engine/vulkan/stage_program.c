@@ -461,8 +461,10 @@ static double operations(const struct model_shape *shape, const struct stage_lay
 	double weights = 0;
 	for (int role = 0; role < ROLE_COUNT; role++) {
 		const double each = (double)layer->matrices[role].rows * layer->matrices[role].columns;
-		weights += model_role_is_experts((enum model_role)role) ? each * shape->experts_used / shape->experts
-									: each;
+		if (shape->experts && model_role_is_experts((enum model_role)role))
+			weights += each * shape->experts_used / shape->experts;
+		else
+			weights += each;
 	}
 	return 2 * weights * rows;
 }

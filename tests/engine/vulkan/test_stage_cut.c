@@ -16,6 +16,15 @@ static void hear(void *context, enum log_level level, const char *area, const ch
 	messages += level <= LOG_WARNING && !strcmp(area, "vulkan") && !strstr(text, "nothing is validated");
 }
 
+// A step's submissions: with a limit that every layer exceeds, one before the first layer, and one for each layer.
+static uint64_t submitted(const struct conformance *c)
+{
+	uint64_t all = 0;
+	for (const struct backend_stream *stream = c->device->handle->streams; stream; stream = stream->next)
+		all += stream->submitted;
+	return all;
+}
+
 static struct model_file model(void)
 {
 	struct model_file file = model_file_small();
@@ -47,7 +56,11 @@ static void test_cut(void **state)
 		if (buffer->memory == EXOGPU_MEMORY_DEVICE && buffer->bytes > REACH && buffer->bytes != SPLIT_BYTES)
 			fail_msg("a buffer of %llu bytes, %d at most", (unsigned long long)buffer->bytes, REACH);
 	step_and_check(&staged, stage, &expected, &(struct stage_job){text, 0, TEXT - 1, pages}, "a prompt in parts");
+	const uint64_t before = submitted(c);
 	step_and_check(&staged, stage, &expected, &(struct stage_job){text, TEXT - 1, 1, pages}, "one token");
+	if (submitted(c) - before < 1 + file.layers)
+		fail_msg("%llu submissions of a step of %u layers, one for each and one before them expected",
+			 (unsigned long long)(submitted(c) - before), file.layers);
 	stage_destroy(&stage);
 	stage_segment_operations = operations;
 	struct stage_params params = staged_params(&staged);
