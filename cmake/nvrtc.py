@@ -7,14 +7,15 @@ usage: nvrtc.py fetch FOLDER                               puts the library into
        nvrtc.py version | describe                         prints the version; and how much there is to fetch
 
 The wheel and the two files that are taken out of it are pinned below by SHA-256; a file that differs is not used. Ends
-with 77, and says why, where the compiler cannot be had here: no network, no pip, or another processor. OPTIONs are
-those of NVRTC, as --gpu-architecture=sm_90a, -IFOLDER and -DNAME.
+with 77, and says why, where the compiler cannot be had here: no network, no pip, a FOLDER that cannot be written, or
+another processor. OPTIONs are those of NVRTC, as --gpu-architecture=sm_90a, -IFOLDER and -DNAME.
 """
 import ctypes
 import hashlib
 import os
 import pathlib
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -97,23 +98,30 @@ def fetch(folder):
     if all((folder / name).exists() and sha256(folder / name) == digest for name, digest in files.items()):
         return
     print(f"fetching {description(wheel_bytes)} into {folder}", flush=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        scratch = pathlib.Path(scratch)
-        with zipfile.ZipFile(download(scratch, wheel_sha256)) as wheel:
-            for name, digest in files.items():
-                made = pathlib.Path(wheel.extract(f"{INSIDE}/{name}", scratch))
-                found = sha256(made)
-                if found != digest:
-                    refuse(name, digest, found)
-                os.replace(made, folder / name)  # another build may do the same now
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left in the folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            scratch = pathlib.Path(scratch)
+            with zipfile.ZipFile(download(scratch, wheel_sha256)) as wheel:
+                for name, digest in files.items():
+                    made = pathlib.Path(wheel.extract(f"{INSIDE}/{name}", scratch))
+                    found = sha256(made)
+                    if found != digest:
+                        refuse(name, digest, found)
+                    os.replace(made, folder / name)  # another build may do the same now
+    except OSError as error:
+        unavailable(f"{error.filename or folder}: {error.strerror}")
 
 
 class Compiler:
     """A program of NVRTC's: names and results are those of its documentation. Thread: one."""
 
     def __init__(self, folder):
-        self.library = ctypes.CDLL(str(folder / LIBRARY))  # which finds the other beside itself
+        try:
+            self.library = ctypes.CDLL(str(folder / LIBRARY))  # which finds the other beside itself
+        except OSError as error:
+            sys.exit(f"NVRTC cannot be loaded: {error}\nConfigure the build again, which fetches it.")
 
     def check(self, result, call):
         if result:

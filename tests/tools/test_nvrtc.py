@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
 
@@ -80,6 +81,32 @@ class Fetching(Folder):
             (made / name).write_text("changed")
         ended = fetch(made, index=self.folder)
         self.assertEqual(ended.returncode, nvrtc.UNAVAILABLE, "it is fetched again, here from nowhere")
+
+    def test_a_folder_that_cannot_be_written_is_named(self):
+        (self.folder / "file").write_text("")
+        ended = fetch(self.folder / "file" / "made", index=self.wheel("not NVIDIA's"))
+        self.assertEqual(ended.returncode, nvrtc.UNAVAILABLE, ended.stderr)
+        self.assertRegex(ended.stderr, r"^NVRTC \S+ cannot be had: .*/file/made: Not a directory\n$")
+
+    def test_a_fetch_that_is_ended_leaves_nothing(self):
+        made, pip = self.folder / "made", self.folder / "pip"
+        pip.mkdir()
+        (pip / "__init__.py").write_text("")
+        (pip / "__main__.py").write_text(
+            "import pathlib, sys, time\n"
+            "to = pathlib.Path(sys.argv[sys.argv.index('--dest') + 1])\n"
+            "(to / 'a.whl').write_text('a part')\n"
+            "(to.parent.parent / 'began').write_text('')\n"
+            "time.sleep(60)\n")
+        fetching = subprocess.Popen([sys.executable, "-B", SCRIPT, "fetch", made], stdout=subprocess.DEVNULL,
+                                    env=os.environ | {"PYTHONPATH": str(self.folder)})
+        until = time.monotonic() + 30
+        while not (self.folder / "began").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        fetching.terminate()
+        self.assertEqual(fetching.wait(timeout=30), 143)
+        self.assertTrue((self.folder / "began").exists())
+        self.assertEqual(list(made.iterdir()), [])
 
     def test_without_a_network_it_says_why(self):
         ended = fetch(self.folder / "made", index=self.folder)
@@ -156,10 +183,13 @@ class Compiling(Folder):
 
     def test_auto_is_for_the_gpus_of_this_machine(self):
         smi = self.folder / "nvidia-smi"
-        for said, images in (("9.0\n9.0\n", "sm_90a"), ("8.9\n8.7\n", "sm_89 sm_86"), ("12.0\n", "sm_120a"),
-                             ("12.1\n10.0\n", "compute_90 sm_100a"), ("7.5\n", "sm_90a compute_80"),
-                             ("No devices were found\n", "sm_90a compute_80")):
-            smi.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+        mismatch = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.65\n"
+        for said, status, images in (("9.0\n9.0\n", 0, "sm_90a"), ("8.9\n8.7\n", 0, "sm_89 sm_86"),
+                                     ("12.0\n", 0, "sm_120a"), ("12.1\n10.0\n", 0, "compute_90 sm_100a"),
+                                     ("7.5\n", 0, "sm_90a compute_80"),
+                                     ("No devices were found\n", 6, "sm_90a compute_80"),
+                                     (mismatch, 18, "sm_90a compute_80")):
+            smi.write_text(f"#!/bin/sh\nprintf '{said}'\nexit {status}\n")
             smi.chmod(0o755)
             ended = configure(self.folder, f"-DNVIDIA_SMI={smi}", EXOGPU_NVRTC=str(self.compiler))
             self.assertIn(f"CUDA kernels: {images}, by NVRTC", ended.stdout, said)
