@@ -174,7 +174,8 @@ static enum status load_machine_code(struct backend_device *device, const struct
 	CUresult result = load_image(device, module, source->bytes);
 	if (!result)
 		return STATUS_OK;
-	error_hint(error, "install a newer NVIDIA driver; until then this GPU is used through Vulkan");
+	if (result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU)
+		error_hint(error, "install a newer NVIDIA driver; until then this GPU is used through Vulkan");
 	return cuda_failed(device->cuda, error, "cuModuleLoadDataEx", result);
 }
 

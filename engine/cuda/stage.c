@@ -36,7 +36,8 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	if (!cuda->cuFuncSetAttribute)
 		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
 	if (shape->experts && shape->post_norm)
-		return error_set(error, STATUS_UNAVAILABLE, "CUDA computes no experts with a norm behind them");
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "the CUDA back end cannot run a mixture of experts that has a norm after the experts");
 	if (!stage_tiles_fit(shape)) {
 		error_hint(error, "choose a device of another back end: the CPU and Vulkan take every even width");
 		return error_set(error, STATUS_UNAVAILABLE,

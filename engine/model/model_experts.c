@@ -5,7 +5,7 @@
 
 enum { GATING_SOFTMAX = 1, WIDTH_MULTIPLE = 2 };
 
-// How scores become weights is the architecture's to say; a file that says something else is refused.
+// The architecture decides how scores become weights; a file that says otherwise is refused.
 static enum status check_weights(struct model_opening *opening)
 {
 	uint64_t gating = GATING_SOFTMAX;
@@ -26,7 +26,7 @@ enum status model_read_experts(struct model_opening *opening)
 	struct model_shape *shape = opening->shape;
 	const struct architecture *architecture = opening->architecture;
 	const struct model_range width = {WIDTH_MULTIPLE, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE};
-	// Files of before the key was written have the width of both in feed_forward_length.
+	// Older files lack expert_shared_feed_forward_length; there the width is that in feed_forward_length.
 	uint32_t experts = 0, shared = architecture->shared_gate ? shape->feed_forward : 0;
 	enum status status = model_read_optional(opening, "expert_count",
 						 (struct model_range){0, LIMIT_MODEL_EXPERTS, 1}, &experts);

@@ -96,8 +96,9 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 	}
 	uint64_t page = (uint64_t)shape->kv_heads * stage->padded * STAGE_PAGE_TOKENS * 2;
 	if (shape->experts && (shape->bare_input || shape->post_norm))
-		return error_set(error, STATUS_UNAVAILABLE,
-				 "Vulkan computes experts behind a norm, and none behind them");
+		return error_set(
+			error, STATUS_UNAVAILABLE,
+			"the Vulkan back end needs a norm before the experts of a mixture, and none after them");
 	if (device->spirv.shared_bytes < SHARED_BYTES)
 		return error_set(error, STATUS_UNAVAILABLE, "the device's groups share %u bytes; models need %u",
 				 device->spirv.shared_bytes, SHARED_BYTES);

@@ -286,7 +286,8 @@ static enum status load_matrix(struct loader *loader, struct stage_matrix *matri
 		of_row += row_bytes(matrix->format, matrix->groups, plane);
 	const uint64_t units = matrix->rows / unit, fit = (most - STAGE_PLANES * PIECE_BYTES) / (of_row * unit);
 	if (!fit)
-		return error_set(error, STATUS_UNAVAILABLE, "an expert is larger than this device's shaders reach");
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "one expert's matrix is larger than a shader of this device can address");
 	const uint32_t count = (uint32_t)((units + fit - 1) / fit),
 		       each = (uint32_t)((units + count - 1) / count) * unit;
 	matrix->chunks = calloc(count, sizeof(*matrix->chunks));

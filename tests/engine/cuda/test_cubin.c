@@ -9,7 +9,7 @@
 #include <elf.h>
 
 enum { NAMES_BYTES = 48, PARAMETERS = 3, PARAMETER_WORDS = 4, ELEMENTS = 1024 };
-enum { NO_BINARY = CUDA_ERROR_NO_BINARY_FOR_GPU };
+enum { NO_BINARY = CUDA_ERROR_NO_BINARY_FOR_GPU, NO_ROOM = CUDA_ERROR_OUT_OF_MEMORY };
 
 // As ptxas writes it, as far as the stand-in reads it: the sections are nothing, the names, and what fill_f32 takes.
 struct __attribute__((packed)) cubin {
@@ -149,10 +149,22 @@ static void test_refused_by_the_driver(void **state)
 		       "install a newer NVIDIA driver; until then this GPU is used through Vulkan");
 }
 
+// A newer driver would not help.
+static void test_no_room(void **state)
+{
+	struct error error = {0};
+	struct exogpu_device *device = begin(90, "cuModuleLoadDataEx", NO_ROOM);
+	(void)state;
+	assert_int_equal(fill(device, &error), STATUS_OUT_OF_MEMORY);
+	assert_null(strstr(error.hint, "driver"));
+	end(device);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_loaded), cmocka_unit_test(test_another_gpu),
-					   cmocka_unit_test(test_refused_by_the_driver)};
+					   cmocka_unit_test(test_refused_by_the_driver),
+					   cmocka_unit_test(test_no_room)};
 	strike_load(NULL);
 	strikes->capability = 90;
 	strikes->countdown = -1;
