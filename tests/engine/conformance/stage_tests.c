@@ -147,6 +147,46 @@ void test_stage_experts(void **state)
 	}
 }
 
+// More rows than go through the experts at a time. All experts are used, so that no choice decides.
+void test_stage_experts_turns(void **state)
+{
+	enum { ROWS = STAGE_EXPERT_ROWS + 70, OUTPUTS = 5 };
+	static const uint32_t outputs[OUTPUTS] = {0, STAGE_EXPERT_ROWS - 1, STAGE_EXPERT_ROWS, ROWS - 2, ROWS - 1};
+	struct conformance *c = *state;
+	struct model_file file = plain(FAMILY_QWEN2MOE, FORMAT_Q8_0);
+	struct staged staged;
+	struct expected expected;
+	struct stage *stage = NULL;
+	uint32_t tokens[ROWS];
+	file.context = ROWS;
+	file.experts = file.experts_used = 3;
+	file.expert_width = 48;
+	staged_open(&staged, c, &file);
+	make_text(tokens, ROWS, file.vocabulary, 1);
+	expect(&expected, &staged, &(struct reference_run){.tokens = tokens, .count = ROWS});
+	struct stage_params params = staged_params(&staged);
+	params.batch_rows = ROWS;
+	OK(stage_create(&stage, c->device, &params, &error));
+	float *hidden = calloc((size_t)OUTPUTS * file.embedding, sizeof(*hidden));
+	assert_non_null(hidden);
+	const struct stage_run run = {ROWS, 0, in_order};
+	const struct stage_batch batch = {.row_count = ROWS,
+					  .runs = &run,
+					  .run_count = 1,
+					  .tokens = tokens,
+					  .output_rows = outputs,
+					  .output_count = OUTPUTS,
+					  .hidden = hidden};
+	OK(stage_step(stage, &batch, &error));
+	for (size_t i = 0; i < OUTPUTS; i++)
+		check_row(&expected, EXPECTED_HIDDEN, outputs[i], hidden + i * file.embedding,
+			  "experts in several turns");
+	free(hidden);
+	stage_destroy(&stage);
+	expected_finish(&expected);
+	staged_close(&staged);
+}
+
 struct shape {
 	enum model_family family;
 	uint32_t embedding, feed_forward, heads, kv_heads, head_size, vocabulary;
