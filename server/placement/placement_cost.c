@@ -252,7 +252,7 @@ double cost_batch(const struct place_device *device, double rows)
 	return fmin(next + fmax(slope, next / (4 * from)) * (rows - 2 * from), rows);
 }
 
-// More rows read more experts, which what was timed does not say, unless it was this very model.
+// More rows read more experts. A measurement of another model does not say so; one of this model, on any device, does.
 static void add_experts(double batch[1 + PLACEMENT_BATCHES], const struct model_shape *shape,
 			const struct model_sizes *sizes)
 {
@@ -294,7 +294,7 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 	fill_batch(time.batch, time.by && any_batch(time.by) ? time.by->batch : batch);
 	time.here = time.by && time.by->device == device;
 	time.same_size = time.by && same_size(time.by->layer_bytes, bytes);
-	if (!time.here || !time.same_size)
+	if (!time.same_size)
 		add_experts(time.batch, wanted->shape, sizes);
 	if (!time.by)
 		return time;

@@ -397,6 +397,22 @@ static void experts(void **unused)
 	shape.experts = 0;
 	const struct cost_time dense = cost_time(&wanted, &sizes, 0);
 	assert_true(fabs(alone.batch[3] - fmin(dense.batch[3] * eight, 8)) < 1e-9);
+	// Timed, it has what more rows read in its figures, for an equal device, too.
+	shape.experts = 64;
+	make_device(1, PLACE_CPU, 16 * GIB);
+	devices[1].bandwidth = 50e9;
+	want(2);
+	const struct placement_timed timed = {.device = 0,
+					      .format = sizes.main_format,
+					      .layer_bytes = (uint64_t)model_layer_read(&shape, &sizes, 1),
+					      .layer_s = 1e-3,
+					      .output_s = -1,
+					      .prompt_s = -1,
+					      .batch = {1, 1, 2, 4, 4}};
+	wanted.timed = &timed;
+	wanted.timed_count = 1;
+	for (unsigned device = 0; device < 2; device++)
+		assert_true(fabs(cost_time(&wanted, &sizes, device).batch[3] - 2) < 1e-9);
 }
 
 // A prompt's pieces are in all parts at once: the slowest part, or the wire, says how fast it is read.
