@@ -50,7 +50,7 @@ def unavailable(why):
 def refuse(what, wanted, found):
     sys.exit(f"{what} is not the one that cmake/nvrtc.py pins, and is not used:\n  SHA-256 wanted {wanted}\n"
              f"  SHA-256 found  {found}\nWhere your package index has another file on purpose, build without it: "
-             "cmake -DEXOGPU_CUDA_COMPILER=clang")
+             "cmake -DEXOGPU_CUDA_COMPILER=clang, or PIP_NO_INDEX=1 ./dev build")
 
 
 def sha256(path):

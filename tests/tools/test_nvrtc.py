@@ -150,6 +150,13 @@ class WithoutNetwork(Folder):
             self.assertNotEqual(ended.returncode, 0)
             self.assertIn(f"EXOGPU_CUDA_COMPILER is {compiler}, which was not found", ended.stderr)
 
+    def test_without_any_compiler_it_says_why(self):
+        ended = configure(self.folder, "-DNVCC=", "-DCLANG=", "-DEXOGPU_CUDA_IMAGES=sm_80", index=self.folder,
+                          EXOGPU_NVRTC="")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertRegex(ended.stdout, r"CUDA kernels: NVRTC \S+ cannot be had: ")
+        self.assertIn("no compiler for CUDA kernels", ended.stderr)
+
     def test_an_image_that_is_not_there_is_named(self):
         ended = configure(self.folder, "-DEXOGPU_CUDA_IMAGES=sm_75", index=self.folder)
         self.assertNotEqual(ended.returncode, 0)
