@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { PAIRS_MOST = 800 }; // parameters of a function: optional ones are all looked for at once
+
 static uint32_t sequence(struct builder *builder, const uint32_t *parts, size_t count)
 {
 	struct list list = {0};
@@ -90,16 +92,16 @@ static bool is_required(const struct json *schema, const char *name)
 	return one;
 }
 
-static uint32_t pair_of(struct builder *builder, const struct grammar_call *call, const struct json *property)
+static uint32_t pair_of(struct builder *builder, const struct grammar_pairs *pairs, const struct schema_parts *of,
+			const struct json *property)
 {
-	const struct grammar_pairs *pairs = call->pairs;
 	const bool is_text = !strcmp(json_get_string(property, "type", ""), "string");
 	const uint32_t value = is_text ? plain_text(builder, property, pairs->stop)
-				       : schema_part(builder, call->schema, property);
+				       : schema_part(builder, of, property);
 	const uint32_t parts[] = {text(builder, pairs->begin), text(builder, json_name(property)),
 				  text(builder, pairs->middle), value, text(builder, pairs->end)};
 	const uint32_t out = sequence(builder, parts, sizeof(parts) / sizeof(*parts));
-	return is_required(call->schema, json_name(property)) ? out : expression_repeat(builder, out, 0, 1);
+	return is_required(of->root, json_name(property)) ? out : expression_repeat(builder, out, 0, 1);
 }
 
 // Of any names and texts.
@@ -132,8 +134,14 @@ static uint32_t pairs_of(struct builder *builder, const struct grammar_call *cal
 				     "calls",
 				     json_name(one));
 	const struct json *properties = json_get(call->schema, "properties");
+	const size_t count = json_count(properties);
+	if (count > PAIRS_MOST || json_count(json_get(call->schema, "required")) > PAIRS_MOST)
+		builder_fail(builder, STATUS_LIMIT_EXCEEDED, "a function has too many parameters: %d at most",
+			     PAIRS_MOST);
+	const struct schema_parts of = {call->schema, builder->status ? 0 : schema_bytes(builder, call->schema),
+					count + !count};
 	for (const struct json *one = json_first(properties); one && !builder->status; one = json_next(one))
-		list_add(builder, &pairs, pair_of(builder, call, one));
+		list_add(builder, &pairs, pair_of(builder, call->pairs, &of, one));
 	const uint32_t out = expression_sequence(builder, &pairs);
 	list_finish(&pairs);
 	return out;

@@ -426,13 +426,16 @@ static void finish(struct schema *schema)
 	free(schema->references);
 }
 
-// The rule of the schema `at`, which lies in `root`, whose text has about so many bytes.
-static uint32_t read_rule(struct builder *builder, const struct json *root, const struct json *at, size_t length)
+// The rule of the schema `at`, which lies in `root`, whose text has about so many bytes, and which is read in so many
+// parts: together they may merge as much as one that is read at once.
+static uint32_t read_rule(struct builder *builder, const struct json *root, const struct json *at, size_t length,
+			  size_t parts)
 {
 	struct schema schema = {.builder = builder, .root = root};
 	schema.merged_most = SCHEMA_MERGES_LEAST + SCHEMA_MERGED_BYTES / (length + 1);
 	if (schema.merged_most > SCHEMA_MERGES)
 		schema.merged_most = SCHEMA_MERGES;
+	schema.merged_most /= parts;
 	const uint32_t rule = builder_rule(builder, "#", 1);
 	builder_define(builder, rule, schema_value(&schema, at));
 	for (size_t i = 0; i < schema.reference_count && !builder->status; i++) { // some are added meanwhile
@@ -452,28 +455,33 @@ uint32_t schema_read(struct builder *builder, const char *text, size_t length)
 		builder_fail(builder, STATUS_INVALID_PARAMS, "the schema: %s", error.message);
 		return 0;
 	}
-	const uint32_t rule = read_rule(builder, root, root, length);
+	const uint32_t rule = read_rule(builder, root, root, length, 1);
 	json_destroy(&root);
 	return rule;
 }
 
-uint32_t schema_part(struct builder *builder, const struct json *root, const struct json *at)
+size_t schema_bytes(struct builder *builder, const struct json *root)
 {
 	struct buffer text;
 	buffer_init(&text, GRAMMAR_TEXT_BYTES);
 	if (json_print(root, &text))
 		builder_fail(builder, STATUS_LIMIT_EXCEEDED, "the schema of a function has more than %d bytes",
 			     GRAMMAR_TEXT_BYTES);
-	const uint32_t rule = read_rule(builder, root, at, text.length);
+	const size_t bytes = text.length;
 	buffer_finish(&text);
-	return expression_rule(builder, rule);
+	return bytes;
+}
+
+uint32_t schema_part(struct builder *builder, const struct schema_parts *of, const struct json *at)
+{
+	return expression_rule(builder, read_rule(builder, of->root, at, of->bytes, of->count));
 }
 
 uint32_t schema_arguments(struct builder *builder, const struct json *json)
 {
 	static const char *const nothing[] = {NULL};
 	if (json && (json_type(json) != JSON_OBJECT || schema_constrains(json, nothing)))
-		return schema_part(builder, json, json);
+		return schema_part(builder, &(struct schema_parts){json, schema_bytes(builder, json), 1}, json);
 	struct schema schema = {.builder = builder};
 	const uint32_t out = schema_common(&schema, COMMON_OBJECT);
 	finish(&schema);

@@ -19,5 +19,13 @@ uint32_t schema_read(struct builder *builder, const char *text, size_t length);
 uint32_t schema_any_object(struct builder *builder); // of JSON
 // The arguments of a function: an instance of the schema `json`, or any object where that says nothing; an expression.
 uint32_t schema_arguments(struct builder *builder, const struct json *json);
-// An instance of the schema `at`, whose references are places in `root`; an expression.
-uint32_t schema_part(struct builder *builder, const struct json *root, const struct json *at);
+// The length of a schema's text; one that is too long is noted in the builder.
+size_t schema_bytes(struct builder *builder, const struct json *root);
+// A schema that is read in parts, which share the limits of one.
+struct schema_parts {
+	const struct json *root; // references are places in it
+	size_t bytes;            // schema_bytes of it
+	size_t count;            // at least one
+};
+// An instance of the schema `at`, which is one of these parts; an expression.
+uint32_t schema_part(struct builder *builder, const struct schema_parts *of, const struct json *at);

@@ -630,6 +630,32 @@ static void arguments_that_are_pairs(void **state)
 	}
 }
 
+// Each of many parameters is a part of the schema, which is looked through once, not for each of them.
+static void pairs_are_counted(void **state)
+{
+	(void)state;
+	const struct grammar_pairs pairs = {.begin = "<", .middle = "=", .end = "\n</>\n", .stop = "\n</>"};
+	for (unsigned count = 799; count <= 801; count++) {
+		struct buffer text;
+		struct grammar *grammar;
+		struct error error = {0};
+		buffer_init(&text, 1 << 20);
+		buffer_append_text(&text, "{\"properties\":{");
+		for (unsigned i = 0; i < count; i++)
+			buffer_printf(&text, "%s\"p%u\":{\"type\":\"null\"}", i ? "," : "", i);
+		buffer_append_text(&text, "}}");
+		struct json *schema = json_of(buffer_text(&text));
+		const struct grammar_call one = {.before = "", .after = "", .schema = schema, .pairs = &pairs};
+		const struct grammar_calls calls = {
+			.calls = &one, .count = 1, .begin = "", .between = "", .end = "", .most = 1};
+		const enum status status = grammar_create_calls(&grammar, &calls, &error);
+		assert_int_equal(status, count <= 800 ? STATUS_OK : STATUS_LIMIT_EXCEEDED);
+		grammar_destroy(&grammar);
+		json_destroy(&schema);
+		buffer_finish(&text);
+	}
+}
+
 // A matcher that has forgotten where it began begins again all the same.
 static void a_matcher_begins_again(void **state)
 {
@@ -665,6 +691,7 @@ int main(void)
 		cmocka_unit_test(nothing_grows_without_end),
 		cmocka_unit_test(calls_of_several_schemas),
 		cmocka_unit_test(arguments_that_are_pairs),
+		cmocka_unit_test(pairs_are_counted),
 		cmocka_unit_test(a_matcher_begins_again),
 	};
 	return cmocka_run_group_tests(tests, make_vocabulary, free_vocabulary);
