@@ -132,15 +132,16 @@ static struct found find(const struct dialogue *dialogue, const char *const *mar
 	const char *text = dialogue_rest(dialogue);
 	const size_t left = dialogue_left(dialogue);
 	struct found found = {.at = left};
-	for (size_t i = 0; i < count; i++) {
-		const char *at = memmem(text, left, marks[i], strlen(marks[i]));
-		if (at && ((size_t)(at - text) < found.at || !found.mark))
-			found = (struct found){marks[i], (size_t)(at - text)};
-	}
-	for (size_t at = 0; !found.mark && at < left; at++)
-		for (size_t i = 0; i < count && at < found.at; i++)
-			if (match_at(text + at, left - at, marks[i]) == MATCH_PART)
+	for (size_t at = 0; at < left && !found.mark; at++)
+		for (size_t i = 0; i < count; i++) {
+			if (text[at] != marks[i][0])
+				continue;
+			const enum match match = match_at(text + at, left - at, marks[i]);
+			if (match == MATCH_YES && (!found.mark || strlen(marks[i]) > strlen(found.mark)))
+				found = (struct found){marks[i], at};
+			else if (match == MATCH_PART && !found.mark && found.at == left)
 				found.at = at;
+		}
 	return found;
 }
 
@@ -187,7 +188,7 @@ static bool is_harmony(const struct dialogue *dialogue)
 static const char *call_mark(const struct dialogue *dialogue)
 {
 	const struct call_syntax *calls = dialogue->params.calls;
-	if (!calls || dialogue->calls >= DIALOGUE_CALLS)
+	if (!calls || dialogue->begun >= DIALOGUE_CALLS)
 		return NULL;
 	return calls->section ? calls->section : calls->begin;
 }

@@ -10,7 +10,7 @@
 #include "engine/dialogue/syntax.h"
 
 enum {
-	DIALOGUE_CALLS = 64,               // of one answer; what comes after them is text
+	DIALOGUE_CALLS = 64,               // of one answer, broken ones included; what comes after them is text
 	DIALOGUE_BYTES = 16 * 1024 * 1024, // of one call
 };
 

@@ -121,7 +121,7 @@ bool dialogue_in_between(struct dialogue *dialogue)
 		dialogue_take(dialogue, 1);
 		return true;
 	}
-	if (dialogue->calls >= DIALOGUE_CALLS)
+	if (dialogue->begun >= DIALOGUE_CALLS)
 		return go(dialogue, DIALOGUE_IN_TEXT);
 	if (next == '{' && (dialogue->listed || (calls->bare && dialogue->calls))) {
 		forget_call(dialogue);
@@ -159,11 +159,17 @@ bool dialogue_in_tail(struct dialogue *dialogue)
 
 // ---- names ----
 
+// A mark in the first HEADER_BYTES of what is left; NULL: it is not there.
+static const char *find_in_header(const struct dialogue *dialogue, const char *mark)
+{
+	const size_t left = dialogue_left(dialogue);
+	return memmem(dialogue_rest(dialogue), left < HEADER_BYTES ? left : HEADER_BYTES, mark, strlen(mark));
+}
+
 // <|channel|>analysis<|message|>, <|start|>assistant<|channel|>commentary to=functions.NAME json<|message|> and so on.
 bool dialogue_in_header(struct dialogue *dialogue)
 {
-	const char *end = memmem(dialogue_rest(dialogue), dialogue_left(dialogue), message_mark,
-				 sizeof(message_mark) - 1);
+	const char *end = find_in_header(dialogue, message_mark);
 	if (!end && dialogue_left(dialogue) < HEADER_BYTES)
 		return false;
 	if (!end)
@@ -175,7 +181,7 @@ bool dialogue_in_header(struct dialogue *dialogue)
 	forget_call(dialogue);
 	while (name && is_name(name[length]))
 		length++;
-	if (name && dialogue->params.calls && dialogue->calls < DIALOGUE_CALLS && set_name(dialogue, name, length))
+	if (name && dialogue->params.calls && dialogue->begun < DIALOGUE_CALLS && set_name(dialogue, name, length))
 		return go(dialogue, DIALOGUE_IN_ARGUMENTS);
 	const bool thinks = dialogue->params.thoughts && strstr(header, "<|channel|>analysis");
 	if (name)
@@ -193,11 +199,10 @@ static enum match take_behind_name(struct dialogue *dialogue)
 		return calls->after_name ? dialogue_take_mark(dialogue, calls->after_name) : MATCH_YES;
 	if (calls->form == CALL_FORM_LIST) {
 		const enum match id = dialogue_match(dialogue, call_id);
-		const char *arguments = memmem(dialogue_rest(dialogue), dialogue_left(dialogue), calls->after_name,
-					       strlen(calls->after_name));
 		if (dialogue_rest(dialogue)[0] == '{')
 			return MATCH_YES;
-		if (id == MATCH_YES && arguments)
+		const char *arguments = id == MATCH_YES ? find_in_header(dialogue, calls->after_name) : NULL;
+		if (arguments)
 			dialogue_take(dialogue, (size_t)(arguments - dialogue_rest(dialogue)));
 		else if (id != MATCH_NO)
 			return dialogue_left(dialogue) < HEADER_BYTES ? MATCH_PART : MATCH_NO;

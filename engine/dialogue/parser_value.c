@@ -4,7 +4,10 @@
 
 #include <stdlib.h>
 
-enum { CODE_DEPTH = 16 };
+enum {
+	CODE_DEPTH = 16,
+	KEY_BYTES = 1024, // of an argument's name with its marks; the blanks behind it are at most as many
+};
 
 static bool wrong(struct dialogue *dialogue)
 {
@@ -58,16 +61,18 @@ static enum match read_pair(struct dialogue *dialogue, struct pair *pair)
 {
 	const struct call_syntax *calls = dialogue->params.calls;
 	const char *text = dialogue_rest(dialogue), *end = text + dialogue_left(dialogue);
-	const char *close = memmem(text, (size_t)(end - text), calls->key_end, strlen(calls->key_end));
+	const size_t whole = (size_t)(end - text);
+	const char *close = memmem(text, whole < KEY_BYTES ? whole : KEY_BYTES, calls->key_end, strlen(calls->key_end));
 	if (!close)
-		return MATCH_PART;
+		return whole < KEY_BYTES ? MATCH_PART : MATCH_NO;
 	pair->key = text + strlen(calls->key_begin);
 	if (close < pair->key || memchr(pair->key, 0, (size_t)(close - pair->key)))
 		return MATCH_NO;
 	pair->key_length = (size_t)(close - pair->key);
 	const char *value = close + strlen(calls->key_end);
 	if (calls->value_begin) {
-		while (value < end && (*value == '\n' || *value == ' '))
+		const char *most = end - value < KEY_BYTES ? end : value + KEY_BYTES;
+		while (value < most && (*value == '\n' || *value == ' '))
 			value++;
 		const size_t length = strlen(calls->value_begin), left = (size_t)(end - value);
 		if (memcmp(value, calls->value_begin, left < length ? left : length) != 0)

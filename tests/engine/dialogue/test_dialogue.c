@@ -274,6 +274,68 @@ static void test_many(void **state)
 	json_destroy(&tools);
 }
 
+static void count_calls(void *context, const struct dialogue_event *event)
+{
+	*(unsigned *)context += event->kind == DIALOGUE_CALL;
+}
+
+// Calls that break once they have been told count, too.
+static void test_many_broken(void **state)
+{
+	(void)state;
+	struct json *tools = NULL;
+	struct dialogue *dialogue;
+	unsigned calls = 0;
+	static const char call[] = "<tool_call>{\"name\": \"now\", \"arguments\": {]";
+	assert_int_equal(json_parse(&tools, tools_text, strlen(tools_text), NULL), STATUS_OK);
+	assert_int_equal(dialogue_create(&dialogue, &(struct dialogue_params){.calls = call_syntax_generic(),
+									      .tools = tools,
+									      .event = count_calls,
+									      .context = &calls}),
+			 STATUS_OK);
+	for (unsigned i = 0; i < 2 * DIALOGUE_CALLS; i++)
+		assert_int_equal(dialogue_feed(dialogue, call, strlen(call)), STATUS_OK);
+	assert_int_equal(dialogue_end(dialogue, false), STATUS_OK);
+	assert_int_equal(calls, DIALOGUE_CALLS);
+	dialogue_destroy(&dialogue);
+	json_destroy(&tools);
+}
+
+// What goes on without an end is text after a while, so that it is not looked through again with each token.
+static void test_endless(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *calls, *begin;
+		char more;
+	} cases[] = {
+		{"qwen3-coder", "<tool_call>\n<function=now>\n<parameter=", 'a'},
+		{"glm", "<tool_call>now\n<arg_key>", 'a'},
+		{"glm", "<tool_call>now\n<arg_key>a</arg_key>", '\n'},
+		{"harmony", "<|channel|>", 'a'},
+		{"mistral-args", "[TOOL_CALLS]now[CALL_ID]", 'a'},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct buffer text;
+		buffer_init(&text, 1 << 16);
+		buffer_append_text(&text, cases[i].begin);
+		for (unsigned k = 0; k < 4096; k++)
+			buffer_append_byte(&text, (uint8_t)cases[i].more);
+		buffer_append_text(&text, "<|message|>");
+		struct json *tools = NULL;
+		assert_int_equal(json_parse(&tools, tools_text, strlen(tools_text), NULL), STATUS_OK);
+		const bool harmony = !strcmp(cases[i].calls, "harmony"); // which marks nothing with that, and drops it
+		char *told = buffer_copy_text(text.data, text.length - (harmony ? strlen("<|message|>") : 0));
+		const struct transcript transcript = {cases[i].calls, NULL, buffer_text(&text), told, false, false};
+		check(&transcript, tools, 0, 0);
+		check(&transcript, tools, 1, 0);
+		check(&transcript, tools, 777, 0);
+		free(told);
+		json_destroy(&tools);
+		buffer_finish(&text);
+	}
+}
+
 // JSON as it comes, beside the reader of whole texts.
 static void test_scan(void **state)
 {
@@ -376,9 +438,9 @@ static void test_plain(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_texts), cmocka_unit_test(test_json), cmocka_unit_test(test_others),
-		cmocka_unit_test(test_many),  cmocka_unit_test(test_scan), cmocka_unit_test(test_detection),
-		cmocka_unit_test(test_plain),
+		cmocka_unit_test(test_texts), cmocka_unit_test(test_json),        cmocka_unit_test(test_others),
+		cmocka_unit_test(test_many),  cmocka_unit_test(test_scan),        cmocka_unit_test(test_detection),
+		cmocka_unit_test(test_plain), cmocka_unit_test(test_many_broken), cmocka_unit_test(test_endless),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
