@@ -94,6 +94,8 @@ struct request {
 	enum status trouble; // why it cannot go on, of its own
 };
 
+enum { INSTANCE_UNMASKED = 64 };
+
 // A control token that is part of how the model writes calls and thoughts: such are told as text.
 struct mark_token {
 	uint32_t token;
@@ -136,9 +138,10 @@ struct instance {
 	char template_fault[384];   // why the file's own cannot be read; "": it can, or there is none
 	struct instance_ring *ring; // NULL: it is the whole model
 	struct gguf *gguf;
-	struct vocabulary *vocabulary;                    // the reader's: made when the first form is asked for
-	char unmasked[sizeof((struct error){0}.message)]; // the reader's: what was logged last of a tool's schema
-	struct json *told_loaded;                         // what instance.load was answered; NULL: it was not
+	struct vocabulary *vocabulary;        // the reader's: made when the first form is asked for
+	char unmasked[INSTANCE_UNMASKED][24]; // the reader's: keywords of tools' schemas that were logged
+	size_t unmasked_count;                // of these
+	struct json *told_loaded;             // what instance.load was answered; NULL: it was not
 	uint64_t epoch; // whose it is: of the instance's placement, or of the server that took it up
 	struct instance_device devices[LIMIT_INSTANCE_STAGES];
 	struct stage *stages[LIMIT_INSTANCE_STAGES];

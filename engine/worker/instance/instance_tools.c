@@ -1,7 +1,7 @@
 /* The form of calls of tools. A call that is demanded (tool_choice required, or a function's name) is all that the
  * answer may be; of tools that are offered, the form begins with each call, but where the answer has a form anyway:
- * then it is that, or calls. Made on the reader's thread. See instance.h
- * and engine/grammar/calls.h. */
+ * then it is that, or calls. Made on the reader's thread. See instance.h and engine/grammar/calls.h. */
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "engine/grammar/calls.h"
 #include "engine/worker/instance/instance.h"
@@ -10,7 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 4096, CALLS_MOST = 16, KEYWORDS_MOST = 32 };
+enum {
+	TEXT_BYTES = 4096,
+	CALLS_MOST = 16,
+	KEYWORDS_MOST = 32, // that are left out of a schema
+	LEAVE_OUT_MS = 400, // for all of a request: the node's pings wait meanwhile
+};
 
 // A tool's call, as text before and behind its arguments.
 struct written {
@@ -137,49 +142,55 @@ static enum status make(struct form *form, const struct json *params, struct gra
 	return grammar_create_calls(out, &calls, error);
 }
 
-// A copy without the member `keyword` of what `path` leads to. *removed: there was one.
-static struct json *without(const struct json *json, const char *path, const char *keyword, bool *removed)
+// Remove the member `keyword` of what `path` leads to. False: there is none.
+static bool remove_keyword(const struct json *schema, const char *path, const char *keyword)
 {
-	struct json *copy = json_copy(json);
-	const bool is_list = json_type(json) == JSON_ARRAY;
-	char index[24];
+	const struct json *at = schema;
+	while (at && *path) {
+		const bool is_list = json_type(at) == JSON_ARRAY;
+		const struct json *one = json_first(at);
+		size_t index = 0, length = 0;
+		for (; one; one = json_next(one)) {
+			char number[24];
+			snprintf(number, sizeof(number), "%zu", index++);
+			const char *name = is_list ? number : json_name(one);
+			length = strlen(name);
+			if (!strncmp(path + 1, name, length) && (!path[1 + length] || path[1 + length] == '/'))
+				break;
+		}
+		at = one;
+		path += one ? 1 + length : 0;
+	}
+	const bool there = json_get(at, keyword) != NULL;
+	json_remove((struct json *)(uintptr_t)at, keyword);
+	return there;
+}
+
+// What is left out is logged once for each keyword: names and values of a schema are the client's, and are not.
+static void log_unmasked(struct instance *instance, const char *keyword)
+{
 	size_t at = 0;
-	if (!*path) {
-		*removed = json_get(copy, keyword) != NULL;
-		json_remove(copy, keyword);
-		return copy;
-	}
-	if (is_list || json_type(json) == JSON_OBJECT) {
-		json_destroy(&copy);
-		copy = is_list ? json_new_array() : json_new_object();
-	}
-	for (const struct json *one = json_first(json); one; one = json_next(one)) {
-		snprintf(index, sizeof(index), "%zu", at++);
-		const char *name = is_list ? index : json_name(one);
-		const size_t length = strlen(name);
-		const bool leads = !strncmp(path + 1, name, length) && (!path[1 + length] || path[1 + length] == '/');
-		struct json *kept = leads ? without(one, path + 1 + length, keyword, removed) : json_copy(one);
-		if (is_list)
-			json_push(copy, kept);
-		else
-			json_set(copy, name, kept);
-	}
-	return copy;
+	while (at < instance->unmasked_count && strcmp(instance->unmasked[at], keyword) != 0)
+		at++;
+	if (at < instance->unmasked_count || at == INSTANCE_UNMASKED)
+		return;
+	snprintf(instance->unmasked[at], sizeof(instance->unmasked[at]), "%.23s", keyword);
+	instance->unmasked_count++;
+	if (keyword[0])
+		log_warning("worker",
+			    "the JSON Schema of an offered tool has the keyword %s, which is not enforced here; "
+			    "later ones are not logged",
+			    keyword);
+	else
+		log_warning("worker", "the JSON Schema of an offered tool is not enforced: it is too large, or this "
+				      "model's syntax of calls cannot express it; later ones are not logged");
 }
 
-static void log_unmasked(struct instance *instance, const struct error *fault)
-{
-	if (strcmp(instance->unmasked, fault->message) != 0)
-		log_warning("worker", "left out of the mask of an offered tool: %s", fault->message);
-	memcpy(instance->unmasked, fault->message, sizeof(instance->unmasked));
-}
-
-// Of an offered tool: keywords that a mask cannot keep are left out of it, and told once; if that does not do, all.
-static void leave_out(struct form *form, size_t index, struct instance *instance)
+// Of an offered tool: keywords that a mask cannot keep are left out of it; if that does not do, or takes too long, all.
+static void leave_out(struct form *form, size_t index, struct instance *instance, int64_t until_ms)
 {
 	struct grammar_call *call = &form->calls[index];
 	for (unsigned tries = 0; call->schema; tries++) {
-		struct error fault = {0};
 		struct grammar *grammar = NULL;
 		struct grammar_refusal refused = {0};
 		const struct grammar_calls calls = {.calls = call,
@@ -189,18 +200,17 @@ static void leave_out(struct form *form, size_t index, struct instance *instance
 						    .end = "",
 						    .most = 1,
 						    .refused = &refused};
-		const enum status status = grammar_create_calls(&grammar, &calls, &fault);
+		const bool late = tries >= KEYWORDS_MOST || clock_steady_ms() >= until_ms;
+		const enum status status = late ? STATUS_LIMIT_EXCEEDED : grammar_create_calls(&grammar, &calls, NULL);
 		grammar_destroy(&grammar);
 		if (!status)
 			return;
-		log_unmasked(instance, &fault);
-		bool removed = false;
-		struct json *less = refused.keyword[0] && tries < KEYWORDS_MOST
-					    ? without(call->schema, refused.path, refused.keyword, &removed)
-					    : NULL;
-		json_destroy(&form->texts[index].less);
-		form->texts[index].less = less;
-		call->schema = removed ? less : NULL;
+		log_unmasked(instance, refused.keyword);
+		struct json **less = &form->texts[index].less;
+		if (refused.keyword[0] && !*less)
+			*less = json_copy(call->schema);
+		call->schema = refused.keyword[0] && remove_keyword(*less, refused.path, refused.keyword) ? *less
+													  : NULL;
 	}
 }
 
@@ -277,8 +287,9 @@ enum status instance_take_tools(struct instance *instance, struct order *order, 
 	if (written) {
 		status = make(&form, params, &grammar, &fault);
 		if (status && !strict) {
+			const int64_t until_ms = clock_steady_ms() + LEAVE_OUT_MS;
 			for (size_t i = 0; i < form.count; i++)
-				leave_out(&form, i, instance);
+				leave_out(&form, i, instance, until_ms);
 			fault = (struct error){0};
 			status = make(&form, params, &grammar, &fault);
 		}
