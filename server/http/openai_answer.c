@@ -351,9 +351,11 @@ void answer_delta(void *context, const struct json *delta)
 	struct answer *answer = context;
 	const char *text = json_get_string(delta, "text", "");
 	size_t before = answer->choices ? json_count(answer->choices) : 0;
+	enum status status = STATUS_OK;
 	if (json_get(delta, "syntax") && answer->endpoint == ENDPOINT_CHAT)
-		said_begin(&answer->said, json_get(delta, "syntax"), answer->tools);
-	const enum status status = said_more(&answer->said, text);
+		status = said_begin(&answer->said, json_get(delta, "syntax"), answer->tools);
+	if (!status)
+		status = said_more(&answer->said, text);
 	answer->generates |= json_count(json_get(delta, "tokens")) > 0;
 	if (answer->echo && !answer->generates)
 		answer->echoed += characters_of(text);
@@ -379,7 +381,7 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
 		return;
 	}
-	const char *reason = cut ? "length" : answer->said.count ? "tool_calls" : "stop";
+	const char *reason = cut ? "length" : answer->said.whole ? "tool_calls" : "stop";
 	struct json *usage = usage_of(end);
 	if (!answer->streams) {
 		send_whole(answer, reason, usage);

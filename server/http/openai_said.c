@@ -75,6 +75,7 @@ static void take_event(void *context, const struct dialogue_event *event)
 			buffer_append(&said->calls[said->count - 1].arguments, event->text, event->length);
 		break;
 	case DIALOGUE_CALL_END:
+		said->whole++;
 		break;
 	case DIALOGUE_BROKEN:
 		break_call(said, event);
@@ -86,9 +87,14 @@ static void take_event(void *context, const struct dialogue_event *event)
 
 static enum status check(const struct said *said, enum status status)
 {
+	size_t waits = said->text->length + said->thoughts.length;
+	for (size_t i = 0; i < said->count; i++)
+		waits += said->calls[i].arguments.length;
 	if (status)
 		return status;
-	return said->text->failed || said->thoughts.failed ? STATUS_LIMIT_EXCEEDED : said->trouble;
+	if (said->text->failed || said->thoughts.failed || waits > LIMIT_ANSWER_QUEUE_BYTES)
+		return STATUS_LIMIT_EXCEEDED;
+	return said->trouble;
 }
 
 enum status said_begin(struct said *said, const struct json *syntax, const struct json *tools)

@@ -18,6 +18,7 @@ struct said {
 	struct said_call *calls;   // (count)
 	size_t count;
 	size_t told;  // calls that have been told whole
+	size_t whole; // calls that are, or were cut off with the answer; others are broken
 	bool streams; // calls are told before they are whole
 	enum status trouble;
 };

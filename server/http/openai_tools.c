@@ -4,7 +4,11 @@
 
 #include <string.h>
 
-enum { TOOLS_MOST = 256, SCHEMA_BYTES = 256 * 1024 };
+enum {
+	TOOLS_MOST = 256,
+	SCHEMA_BYTES = 256 * 1024,
+	SCHEMA_NESTING = LIMIT_NESTING - 8, // what is asked of a worker has them deeper inside than a body
+};
 
 bool openai_is_function(const char *name)
 {
@@ -31,6 +35,17 @@ static bool has_function(const struct json *tools, const char *name)
 	return one != NULL;
 }
 
+// That values lie no more than so many deep in each other.
+static bool is_flat(const struct json *value, int most)
+{
+	if (json_type(value) != JSON_OBJECT && json_type(value) != JSON_ARRAY)
+		return true;
+	bool flat = most > 0;
+	for (const struct json *one = json_first(value); one && flat; one = json_next(one))
+		flat = is_flat(one, most - 1);
+	return flat;
+}
+
 static enum status read_parameters(struct reading *reading, const struct json *value, struct json *function)
 {
 	struct buffer text;
@@ -38,6 +53,9 @@ static enum status read_parameters(struct reading *reading, const struct json *v
 		return STATUS_OK;
 	if (json_type(value) != JSON_OBJECT)
 		return openai_wrong(reading, "must have functions whose parameters are a JSON Schema: an object");
+	if (!is_flat(value, SCHEMA_NESTING))
+		return error_set(reading->error, STATUS_INVALID_PARAMS,
+				 "tools have parameters that are nested deeper than %d", SCHEMA_NESTING);
 	buffer_init(&text, SCHEMA_BYTES);
 	const enum status status = json_print(value, &text) ? openai_wrong(reading, "have parameters of "
 										    "more than 256 KiB")

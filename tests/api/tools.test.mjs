@@ -236,6 +236,34 @@ describe("tools", () => {
 		assert.match((await said("hermes", "--tools", path)).stderr, /no JSON/);
 		assert.match((await said("hermes", "--tools", `${path}.none`)).stderr, /cannot be opened/);
 	});
+	test("a call that a stop string breaks is text, and no reason to end", async () => {
+		const more = { tool_choice: { type: "function", function: { name: "get_weather" } }, stop: ["ty\""], temperature: 0 };
+		const { choices: [{ message, finish_reason }] } = await ask("hermes", more);
+		assert.deepEqual([message.tool_calls, finish_reason], [undefined, "stop"]);
+		assert.match(message.content, /^<tool_call>[^]*"arguments": *\{[^]*"ci$/);
+		const said = await gather(await ask("hermes", { ...more, stream: true })); // which has been told of the call by then
+		assert.deepEqual([said.calls.length, said.reason], [1, "stop"]);
+	});
+	test("tools that are made to cost much cost no worker", async () => {
+		const lost = async () => (await admin.call("instance.list")).instances.map(({ model_name, state, recoveries }) => [model_name, state, recoveries]);
+		const before = await lost();
+		const tool = (parameters, name = "f") => ({ type: "function", function: { name, parameters } });
+		// Of these the mask is made, and then the prompt may be too long.
+		const cost = (model, tools) => ask(model, { tools, max_tokens: 1 }).catch((error) => assert.match(error.message, /context/));
+		const nested = (depth) => depth > 1 ? { a: nested(depth - 1) } : {};
+		const option = (i) => ({ type: "object", required: ["k"],
+			properties: { ...Object.fromEntries(Array.from({ length: 30 }, (_, k) => [`q${i}_${k}`, { type: "null" }])), k: { const: i } } });
+		const slow = (name) => tool({ type: "object", properties: { p: { oneOf: Array.from({ length: 64 }, (_, i) => option(i)) },
+			...Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`y${i}`, { type: "integer", not: {} }])) } }, name);
+		for (const model of ["hermes", "glm"]) {
+			await ask(model, { tools: [tool(nested(24))], max_tokens: 1 });
+			await assert.rejects(ask(model, { tools: [tool(nested(28))], max_tokens: 1 }), // as deep as a body may be
+				(error) => error.status === 400 && error.param === "tools" && /nested deeper/.test(error.message));
+			await cost(model, [tool({ type: "object", properties: Object.fromEntries(Array.from({ length: 8000 }, (_, i) => [`p${i}`, { type: "null" }])) })]);
+			await cost(model, [slow("f"), slow("g"), slow("h")]);
+		}
+		assert.deepEqual(await lost(), before);
+	});
 	test("what cannot be kept is refused where it is demanded, and left out where it is offered", async () => {
 		const tool = (more, strict) => [{ type: "function", function: { name: "f", strict, parameters: { type: "object", properties: { a: { type: "string", pattern: "(?=x)y" } }, ...more } } }];
 		const refused = (more, param, why) => assert.rejects(ask("hermes", more), (error) => {
