@@ -356,6 +356,7 @@ struct dialogue_place dialogue_place(const struct dialogue *dialogue)
 {
 	return (struct dialogue_place){.calls = dialogue->marked,
 				       .arguments = dialogue->begun,
+				       .whole = dialogue->calls,
 				       .behind = dialogue->dropped + dialogue->held.length - dialogue->place,
 				       .name = dialogue->name};
 }

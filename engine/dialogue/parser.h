@@ -52,6 +52,7 @@ bool dialogue_thinks(const struct dialogue *dialogue); // it is inside a thought
 struct dialogue_place {
 	unsigned calls;     // how many marks of calls have been passed
 	unsigned arguments; // how many calls' arguments have begun
+	unsigned whole;     // how many calls have ended as they should
 	size_t behind;      // bytes that have come since the later of these, or since the end of a thought
 	const char *name;   // of the call whose arguments began last
 };

@@ -220,5 +220,6 @@ enum status request_follow(struct request *request, const struct buffer *text)
 	if (!status && request->later && !request->form && seen > request->calls_seen)
 		begin_form(request, text, &place);
 	request->calls_seen = seen;
+	request->formed |= request->one_call && place.whole; // also where no mask says so
 	return status;
 }

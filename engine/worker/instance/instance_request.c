@@ -214,13 +214,18 @@ static void count_characters(struct request *request, const struct buffer *piece
 		request->characters += (piece->data[i] & 0xC0) != 0x80;
 }
 
-// A token that the form lets in. Where it is whole the answer is over, or free again.
+// A token that the form lets in. Where it is whole the answer is over, or free again. The form of tools that are only
+// offered may have been looser where the token was generated: then this call is free.
 static enum status keep_form(struct request *request, uint32_t token)
 {
 	const enum status status = request->form ? matcher_take(request->form, token) : STATUS_OK;
+	const bool again = request->form == request->later && request->form_begin != FORM_BEHIND_THOUGHT;
+	if (status == STATUS_INVALID_PARAMS && again && !request->job) {
+		request->form = NULL;
+		return STATUS_OK;
+	}
 	if (status || !request->form || !matcher_finished(request->form))
 		return status;
-	const bool again = request->form == request->later && request->form_begin != FORM_BEHIND_THOUGHT;
 	request->formed = !again || request->one_call;
 	if (again && request->job)
 		generator_set_form(request->job, NULL);
