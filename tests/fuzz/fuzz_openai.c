@@ -118,16 +118,22 @@ void __wrap_openai_let_go_of_choices(struct openai *openai, size_t fewer)
 
 // ---- a request ----
 
-// As server/instances/requests.c sends it.
+// As server/instances/requests.c sends it: as the contract has it, and in a message that can be read.
 static void check_call(const struct json *call)
 {
-	struct json *params = json_copy(call);
+	struct json *params = json_copy(call), *message = json_new_object(), *read = NULL;
 	struct error error = {0};
+	struct buffer text;
 	json_set_integer(params, "request", 1);
 	json_set_integer(params, "owner", 1);
 	require(!contract_check_params(world.contract, contract_find(world.contract, "generate.start"), params,
 				       &error));
-	json_destroy(&params);
+	json_set(message, "params", params);
+	buffer_init(&text, LIMIT_BODY_BYTES);
+	require(!json_print(message, &text) && !json_parse(&read, buffer_text(&text), text.length, &error));
+	buffer_finish(&text);
+	json_destroy(&message);
+	json_destroy(&read);
 }
 
 static void read_body(struct answer *answer, const uint8_t *bytes, size_t length, bool *taken)
