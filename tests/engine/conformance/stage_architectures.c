@@ -17,8 +17,8 @@ enum {
 	PAGES = 64,
 };
 static const uint32_t lengths[TEXTS] = {1, 33, LONG};
-// A stage may round activations before each product (engine/stage.h). CUDA's products of F16 weights take them as f16, of
-// 11 bits, of which these small models with their spread weights make up to 0.04; the others keep more bits.
+// A stage may round activations before each product (engine/stage.h). CUDA's products of F16 weights take them as f16,
+// of 11 bits, of which these small models with their spread weights make up to 0.04; the others keep more bits.
 static const double nats = 0.01, nats_rounded = 0.05;
 
 struct compared {
