@@ -208,10 +208,11 @@ static enum status serve(struct rpc *rpc, const struct message *message, struct 
 	const struct rpc_params *params = &rpc->params;
 	const struct contract_method *method = find_method(rpc, message->method);
 	const struct rpc_method *one = NULL;
-	if (!served(rpc, method))
+	const bool known = served(rpc, method);
+	enum status status = params->admit ? params->admit(params->arg, known ? method : NULL, error) : STATUS_OK;
+	if (!status && !known)
 		return error_set(error, STATUS_METHOD_NOT_FOUND, "%s may call no method \"%.64s\" here", params->peer,
 				 message->method);
-	enum status status = params->admit ? params->admit(params->arg, method, error) : STATUS_OK;
 	if (!status)
 		status = contract_check_params(params->contract, method, message->params, error);
 	if (status)

@@ -405,7 +405,7 @@ static enum status admit(void *arg, const struct contract_method *method, struct
 {
 	(void)arg;
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-		if (!strcmp(methods[i].name, method->name))
+		if (method && !strcmp(methods[i].name, method->name))
 			return STATUS_OK;
 	error_set(error, STATUS_UNAUTHENTICATED, "a node that has not joined may only ask to join");
 	error_hint(error, "exogpu node --join HOST:PORT --ticket TICKET");

@@ -80,7 +80,7 @@ static enum status serve(void *arg, const struct message *message, struct error 
 static enum status admit(void *arg, const struct contract_method *method, struct error *error)
 {
 	const struct end *end = arg;
-	return end->stranger && strcmp(method->name, "node.burst") != 0
+	return end->stranger && (!method || strcmp(method->name, "node.burst") != 0)
 		       ? error_set(error, STATUS_UNAUTHENTICATED, "register first")
 		       : STATUS_OK;
 }
