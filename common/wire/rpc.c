@@ -208,9 +208,8 @@ static enum status serve(struct rpc *rpc, const struct message *message, struct 
 	const struct rpc_params *params = &rpc->params;
 	const struct contract_method *method = find_method(rpc, message->method);
 	const struct rpc_method *one = NULL;
-	const bool known = served(rpc, method);
-	enum status status = params->admit ? params->admit(params->arg, known ? method : NULL, error) : STATUS_OK;
-	if (!status && !known)
+	enum status status = params->admit ? params->admit(params->arg, message->method, error) : STATUS_OK;
+	if (!status && !served(rpc, method))
 		return error_set(error, STATUS_METHOD_NOT_FOUND, "%s may call no method \"%.64s\" here", params->peer,
 				 message->method);
 	if (!status)

@@ -41,9 +41,9 @@ struct rpc_params {
 	bool in_order;    // an error without an id is the answer to the oldest call
 	// Send a head and, unless it is NULL, a body. An error makes the call fail.
 	enum status (*send)(void *arg, const struct buffer *head, const struct rpc_body *body);
-	// Whether this method may be called now; `method` is NULL where there is none of that name. NULL: each may
+	// Whether the method of this name, which may be none of the contract's, may be called now. NULL: each may
 	// always.
-	enum status (*admit)(void *arg, const struct contract_method *method, struct error *error);
+	enum status (*admit)(void *arg, const char *method, struct error *error);
 	int64_t (*now_ms)(void); // a steady clock
 	void *arg;
 };

@@ -77,10 +77,10 @@ static enum status serve(void *arg, const struct message *message, struct error 
 								    : end->serve_says;
 }
 
-static enum status admit(void *arg, const struct contract_method *method, struct error *error)
+static enum status admit(void *arg, const char *method, struct error *error)
 {
 	const struct end *end = arg;
-	return end->stranger && (!method || strcmp(method->name, "node.burst") != 0)
+	return end->stranger && strcmp(method, "node.burst") != 0
 		       ? error_set(error, STATUS_UNAUTHENTICATED, "register first")
 		       : STATUS_OK;
 }
@@ -396,6 +396,10 @@ static void what_is_asked_is_served(void **state)
 	assert_int_equal(hear(&end, ended), RPC_REFUSED);
 	assert_int_equal(end.served, 1);
 	assert_int_equal(end.sendings, 0);
+	// What nobody knows is not told apart from what may not be called yet.
+	assert_int_equal(hear(&end, "{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"no.method\"}"), RPC_REFUSED);
+	assert_non_null(strstr(end.sent, "register first"));
+	end.sendings = 0;
 	end.serve_says = STATUS_PENDING;
 	assert_int_equal(hear(&end, burst), RPC_SERVED);
 	assert_int_equal(end.served, 2);
