@@ -18,6 +18,6 @@ struct embedded_file {
 const struct embedded_file *embedded_find(const char *name);
 // The files whose names begin with `prefix`, in order of name: the first at *first, their number is the result.
 size_t embedded_list(const char *prefix, const struct embedded_file **first);
-// What a file whose name ends with .gz holds, in *bytes (*length), with a 0 byte behind it that is not counted; to be
-// freed. Errors, with NULL in *bytes: STATUS_OUT_OF_MEMORY, STATUS_INTERNAL (it is no gzip file).
+// Decompress a file whose name ends with .gz into *bytes (*length), with a 0 byte behind it that is not counted; the
+// caller frees it. Errors, with NULL in *bytes: STATUS_OUT_OF_MEMORY, STATUS_INTERNAL (it is no gzip file).
 enum status embedded_inflate(const struct embedded_file *file, uint8_t **bytes, size_t *length, struct error *error);

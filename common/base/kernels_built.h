@@ -12,5 +12,5 @@ struct kernels_built {
 };
 
 void kernels_built_read(struct kernels_built *built);
-// One line without its end: "NVRTC 12.8.93, for sm_90a and compute_80", and the note behind a semicolon.
+// Append a line without its end: "NVRTC 12.8.93, for sm_90a and compute_80", and the note behind a semicolon.
 void kernels_built_print(const struct kernels_built *built, struct buffer *out);

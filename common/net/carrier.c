@@ -1,4 +1,4 @@
-/* What carries a WebSocket's bytes: libwebsockets for dialled connections, an arrival for accepted ones. For the
+/* The carrier of a WebSocket's bytes: libwebsockets for dialled connections, an arrival for accepted ones. For the
  * latter, this file also watches the other end: it pings after some silence and closes after a longer one. Thread: the
  * loop's. */
 #include "common/base/clock.h"

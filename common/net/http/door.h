@@ -13,10 +13,10 @@
  *   LEAVING      it was refused                     1 s, so that the answer arrives
  *   SERVED       it waits for us, or is a WebSocket none
  *
- * Whoever is known counts by its holder, a token for example. While all connections are taken and strangers hold fewer
- * places than they may, one of those that keep us waiting goes for a newcomer: of the holder that has the most of them
- * the one that has stood longest, connections without a request first. So a holder who is slow on purpose keeps out
- * neither newcomers nor other holders. Who waits for us, and a WebSocket, stays.
+ * A known connection counts by its holder, a token for example. When all places are taken and strangers hold fewer
+ * than they may, a newcomer gets the place of a connection that keeps the server waiting: the oldest one of the holder
+ * that has the most of them, connections without a request first. So a holder who is slow on purpose keeps out neither
+ * newcomers nor other holders. A request that waits for the server, and a WebSocket, keep their places.
  *
  * Time in which the loop itself stood still is nobody's fault and does not count (door_now). Pure: the caller says what
  * time it is. Thread: the loop's. */
@@ -76,8 +76,8 @@ struct guest *door_next(struct door *door);
 void door_progress(struct door *door, struct guest *guest, size_t bytes, int64_t now_ms);
 // It has shown who it is, by a number, or asks on without doing so: 0. Returns as door_arrive does.
 struct guest *door_know(struct door *door, struct guest *guest, uint64_t holder);
-// Who would have to go if room were needed for a newcomer, of all or of one address: a stranger, or one that is known
-// and keeps us waiting. Of an address it is one of the kind that it has more of. It keeps its places. NULL: nobody.
+// The connection that would make room for a newcomer, of all or of one address: a stranger's, or a known one that keeps
+// the server waiting. Of an address it is one of the kind that it has more of. It keeps its places. NULL: none.
 struct guest *door_slowest(struct door *door);
 struct guest *door_slowest_of(struct door *door, const struct net_address *address);
 // A guest whose deadline has passed; NULL: none.

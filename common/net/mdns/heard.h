@@ -1,4 +1,4 @@
-/* What was heard of one kind of service on the local networks: a table that packets are put into,
+/* The table of answers heard about one kind of service on the local networks: packets are put into it,
  * from pointer (PTR) to service (SRV) to texts (TXT) to addresses (A, AAAA), and the questions that
  * follow from it. It respects times to live and goodbyes, and stores the interface and address on
  * which each service was heard. Everything is bounded: services (LIMIT_HEARD, and
