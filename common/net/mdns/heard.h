@@ -1,5 +1,5 @@
-/* The table of answers heard about one kind of service on the local networks: packets are put into it,
- * from pointer (PTR) to service (SRV) to texts (TXT) to addresses (A, AAAA), and the questions that
+/* The table of answers heard about one kind of service on the local networks. Each packet is put into it; it leads from
+ * pointer (PTR) to service (SRV) to texts (TXT) to addresses (A, AAAA), and says which questions
  * follow from it. It respects times to live and goodbyes, and stores the interface and address on
  * which each service was heard. Everything is bounded: services (LIMIT_HEARD, and
  * LIMIT_HEARD_OF_SOURCE first heard from one address), addresses and interfaces of each, records of a
