@@ -61,6 +61,14 @@ def package(name):
     return found[0]
 
 
+def owner(pid):
+    """Whose the files in /proc of a process are: a user's number, or None if the process has ended."""
+    try:
+        return os.stat(f"/proc/{pid}/environ").st_uid
+    except FileNotFoundError:
+        return None
+
+
 class Unpacked(unittest.TestCase):
     """Both packages, unpacked into a folder."""
 
@@ -202,16 +210,18 @@ class Service(Unpacked):
     def test_no_other_process_of_its_user_may_look_into_it(self):
         # The files in /proc of a process that may not be looked into belong to root; of any other, to its user.
         with subprocess.Popen(["sleep", "60"], user=NOBODY) as plain:
-            owners = [os.stat(f"/proc/{plain.pid}/environ").st_uid]
+            owners = [owner(plain.pid)]
             plain.kill()
         os.chmod(self.folder, 0o755)
         process, data, _ = self.serve(user=NOBODY)
         until = time.monotonic() + PATIENCE_S
-        node = []
-        while not node and time.monotonic() < until:
+        mine = []
+        while mine != [0, 0] and time.monotonic() < until:  # the node begins later, and as any other process
             time.sleep(0.1)
-            node = [int(pid) for pid in output("ps", "-o", "pid=", "--ppid", str(process.pid)).split()]
-        owners += [os.stat(f"/proc/{pid}/environ").st_uid for pid in [process.pid] + node]
+            node = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], check=False, text=True,
+                                  stdout=subprocess.PIPE, timeout=PATIENCE_S).stdout.split()  # 1 where there is none
+            mine = [owner(pid) for pid in [process.pid] + node]
+        owners += mine
         self.assertEqual(owners, [NOBODY, 0, 0], "a plain process, the server, its node")
         self.stop(process, data)
 

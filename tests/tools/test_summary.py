@@ -42,6 +42,16 @@ class SummaryTest(unittest.TestCase):
         self.assertEqual(self.run_summary([self.case(output)]), (0, [
             "SKIPPED  debug: a", "         test_y: no lintian", "1 passed, 0 failed, 1 skipped"]))
 
+    def test_failures_of_unittest_are_named_with_their_exception(self):
+        rule = "-" * 70
+        output = ("test_x (m.T.test_x) ... FAIL\n\n" + "=" * 70 + "\nFAIL: test_x (m.T.test_x)\n" + rule +
+                  "\nTraceback (most recent call last):\n  File \"m.py\", line 5, in test_x\n"
+                  "AssertionError: 1 != 2 : why\n\n" + rule + "\nRan 2 tests in 0.1s\n\nFAILED (failures=1)\n")
+        status, lines = self.run_summary([self.case(output, "run", "<failure message=\"exit status 1\"/>")])
+        self.assertEqual((status, lines[-4:]), (1, [
+            "FAILED  debug: a", "         exit status 1", "         test_x: AssertionError: 1 != 2 : why",
+            "1 passed, 1 failed, 0 skipped"]))
+
     def test_skip_by_exit_status(self):
         skip = self.case("skipped: no NVIDIA device", "notrun", "<skipped message=\"SKIP_RETURN_CODE=77\"/>")
         self.assertEqual(self.run_summary([self.case(), skip]), (0, [

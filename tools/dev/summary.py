@@ -28,13 +28,14 @@ CMOCKA_COUNT = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) test\(s\)", r
 NODE_SKIP = re.compile(r"^\s*ok \d+ - (.*?) # SKIP\b *(.*)$|^\s*\ufe63 (.*?)(?: \([\d.]+ms\))? # (.*)$", re.M)
 CMOCKA_SKIP = re.compile(r"^(.*)\n\[  SKIPPED \] (\w+)$", re.M)
 UNITTEST_SKIP = re.compile(r"^(\w+) \(.*\) \.\.\. skipped ['\"](.*)['\"]$", re.M)
+UNITTEST_FAILURE = re.compile(r"^(?:ERROR|FAIL): (\w+) \(.*\)\n(?:.+\n)*?-{70}\nTraceback .*\n(?: .*\n)+(.*)", re.M)
 INNER_FAILURE = re.compile(r"^\s*not ok \d+ - (.*)$|^\[  FAILED  \] (\w+)$"
                            r"|^.*((?:ERROR|WARNING): (?:Address|Leak|Thread|Memory)Sanitizer.*|runtime error: .*)$",
                            re.M)
 NODE_FAILURE = re.compile(r"^( *)not ok \d+ - (.*)\n\1  ---\n((?:.*\n)*?)\1  \.\.\.$", re.M)
 NODE_ERROR = re.compile(r"^( *)error: (?:\|-\n((?:\1  .*\n|\s*\n)*)|(.*))", re.M)
 OUTER_FAILURE = re.compile(r"^'\d+ subtests? failed'$")
-COMPLAINT = re.compile(r"^\s*not ok |^\[  (?:ERROR|FAILED) |\u2716 |Sanitizer: |runtime error: |: error: ")
+COMPLAINT = re.compile(r"^\s*not ok |^(?:ERROR|FAIL): |^\[  (?:ERROR|FAILED) |\u2716 |Sanitizer: |runtime error: |: error: ")
 BY_THE_CLOCK = re.compile(r"^(?:api|cluster|e2e)/")  # they drive running processes, and wait for them
 FOUND = re.compile(r"(?:Address|Leak|Thread|Memory|UndefinedBehavior)Sanitizer|runtime error: ")
 REASON = re.compile(r"^.*\bskip(?:s|ped|ping)?\b.*$", re.M | re.I)
@@ -106,6 +107,9 @@ def inner_failures(output):
         error = NODE_ERROR.search(details)
         if error:
             why[name] = shorten(error.group(2) or error.group(3) or "")
+    for name, details in UNITTEST_FAILURE.findall(output):
+        names.append(name)
+        why[name] = shorten(details)
     for name in [name for name in why if OUTER_FAILURE.match(why[name])]:
         names = [other for other in names if other != name] or names  # what failed inside it is named
     return ["%s: %s" % (name, why[name]) if name in why else name for name in dict.fromkeys(names)][:12]
