@@ -1,7 +1,7 @@
 # engine/cuda/kernels/NAME.cu to the images of EXOGPU_CUDA_IMAGES, each of which is a folder of the binary:
 #   kernels/cuda/sm_90a/NAME.cubin.gz     machine code of one compute capability, by NVRTC, else nvcc
 #   kernels/cuda/compute_80/NAME.ptx.gz   PTX, which the driver compiles, by clang, else nvcc, else NVRTC
-#   kernels/cuda/built.txt                which compiler made them; common/base/kernels_built.h reads it
+#   kernels/cuda/built.txt                which compiler made them; common/files/kernels_built.h reads it
 # A new NAME.cu needs no line here. engine/cuda/images.c chooses the image when a GPU is opened; what each of these
 # compilers gives is told in docs/engine.md.
 set(EXOGPU_CUDA_IMAGES auto CACHE STRING

@@ -1,5 +1,5 @@
 # Files into the binary. As a module it defines the library `embedded`; as a script (cmake -P) it writes the C file that
-# holds them: one .incbin each, and the table that common/base/embedded.c searches, sorted by name.
+# holds them: one .incbin each, and the table that common/files/embedded.c searches, sorted by name.
 #
 #   cmake -DOUT=embedded.c "-DROOTS=schema=DIR;migrations=DIR" -P embed.cmake
 if(CMAKE_SCRIPT_MODE_FILE)
@@ -29,7 +29,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
 		string(APPEND table "\t{\"${name}\", embedded_${index}, ${size}},\n")
 		math(EXPR index "${index} + 1")
 	endforeach()
-	file(WRITE ${OUT} "// Written by cmake/embed.cmake.\n#include \"common/base/embedded.h\"\n"
+	file(WRITE ${OUT} "// Written by cmake/embed.cmake.\n#include \"common/files/embedded.h\"\n"
 		"extern const struct embedded_file embedded_files[];\nextern const size_t embedded_file_count;\n"
 		"${bytes}const struct embedded_file embedded_files[] = {\n${table}};\n"
 		"const size_t embedded_file_count = ${index};\n")

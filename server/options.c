@@ -1,8 +1,8 @@
 /* See options.h. */
 #include "server/options.h"
 
-#include "common/base/flags.h"
-#include "common/base/paths.h"
+#include "common/files/paths.h"
+#include "common/text/flags.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 /* The options of `exogpu serve`. Thread: before any other. */
 #pragma once
-#include "common/base/flags.h"
 #include "common/base/log.h"
+#include "common/text/flags.h"
 #include "server/security/limits.h"
 
 struct options {

@@ -7,7 +7,7 @@
  *     u8 version 2 | u64 seq | i64 at_us | i64 duration_us | u64 count | u64 bound_before | 11 times: u32 length, UTF-8
  *
  * Version 2 also says which rows of state.db the entry binds: what such a row may hold from here on
- * (server/store/bound.h). Entries of version 1 were written before there was that, and are read for good.
+ * (server/store/audit/bound.h). Entries of version 1 were written before there was that, and are read for good.
  *
  * Pure. Thread: any. */
 #pragma once

@@ -4,7 +4,7 @@
  * written. */
 #include "common/journal/note.h"
 
-#include "common/base/base64.h"
+#include "common/text/base64.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

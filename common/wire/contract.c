@@ -4,7 +4,7 @@
  * up; whatever does not fit is given to schema_check, whose word counts and whose texts are told. */
 #include "common/wire/contract.h"
 
-#include "common/base/embedded.h"
+#include "common/files/embedded.h"
 #include "common/json/schema.h"
 
 #include <stdlib.h>

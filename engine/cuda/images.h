@@ -4,8 +4,8 @@
  * or PTX, which the driver compiles. cmake/cuda.cmake builds them; kernels/cuda/built.txt lists those of this binary
  * and what each asks of the driver. Thread: any. */
 #pragma once
-#include "common/base/kernels_built.h"
 #include "common/base/status.h"
+#include "common/files/kernels_built.h"
 
 #include <stdbool.h>
 #include <stddef.h>

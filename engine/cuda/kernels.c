@@ -7,8 +7,8 @@
  *
  * Kernels take their arguments in the order and the types of engine/builtin.h.
  */
-#include "common/base/embedded.h"
-#include "common/base/kernels_built.h"
+#include "common/files/embedded.h"
+#include "common/files/kernels_built.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/images.h"
 #include "engine/device/cache.h"

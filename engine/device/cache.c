@@ -3,7 +3,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/base/paths.h"
+#include "common/files/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Values as text: as Python's str() and repr() have them, and as JSON. See inside.h. */
 #include "engine/jinja/inside.h"
-#include "engine/model/unicode.h"
+#include "engine/text/unicode.h"
 
 #include <math.h>
 #include <stdio.h>

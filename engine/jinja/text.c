@@ -2,7 +2,7 @@
  *
  * A part of a text shares its bytes; what is put together is copied. Positions are bytes unless "character" is said. */
 #include "engine/jinja/inside.h"
-#include "engine/model/unicode.h"
+#include "engine/text/unicode.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * Cyrillic; of other letters they change nothing. */
 #include "engine/jinja/inside.h"
 #include "engine/jinja/letters.h"
-#include "engine/model/unicode.h"
+#include "engine/text/unicode.h"
 
 #include <string.h>
 

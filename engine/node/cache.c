@@ -1,7 +1,7 @@
 /* See cache.h. */
 #include "engine/node/cache.h"
 
-#include "common/base/paths.h"
+#include "common/files/paths.h"
 #include "engine/worker/worker.h"
 
 #include <dirent.h>

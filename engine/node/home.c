@@ -3,8 +3,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/paths.h"
-#include "common/base/ticket_text.h"
+#include "common/files/paths.h"
+#include "common/text/ticket_text.h"
 #include "engine/node/record.h"
 #include "engine/node/uplink/find.h"
 #include "engine/node/uplink/join.h"

@@ -8,10 +8,10 @@
 #include "engine/node/node.h"
 
 #include "common/base/clock.h"
-#include "common/base/kernels_built.h"
 #include "common/base/limits.h"
-#include "common/base/paths.h"
 #include "common/base/process.h"
+#include "common/files/kernels_built.h"
+#include "common/files/paths.h"
 #include "common/net/stream.h"
 #include "common/net/supervisor.h"
 #include "engine/device/peers.h"

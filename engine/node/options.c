@@ -1,10 +1,10 @@
 /* See options.h. */
 #include "engine/node/options.h"
 
-#include "common/base/flags.h"
 #include "common/base/limits.h"
-#include "common/base/paths.h"
-#include "common/base/ticket_text.h"
+#include "common/files/paths.h"
+#include "common/text/flags.h"
+#include "common/text/ticket_text.h"
 #include "engine/backend.h"
 #include "engine/node/workers/spares.h"
 

@@ -1,13 +1,13 @@
 /* See witness.h. */
 #include "engine/node/witness.h"
 
-#include "common/base/base64.h"
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/base/private_file.h"
+#include "common/files/private_file.h"
 #include "common/journal/note.h"
 #include "common/net/tls/tls.h"
+#include "common/text/base64.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
  * faster. Shaders count in 32 bits: larger work is split into pieces of at most vulkan_span
  * bytes, which also fits a descriptor. Pipelines are made when first needed, from the cache
  * (cache.c). */
-#include "common/base/embedded.h"
+#include "common/files/embedded.h"
 #include "engine/vulkan/device.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * Pipelines are made when first needed, from the device's cache. A descriptor set is written once, when it is made, and
  * never changed: recorded commands hold on to it. */
-#include "common/base/embedded.h"
+#include "common/files/embedded.h"
 #include "engine/vulkan/stage.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* audit.*: reading and checking the audit log. Thread: the loop's. */
-#include "common/base/base64.h"
 #include "common/base/clock.h"
+#include "common/text/base64.h"
 #include "server/api/call.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* The flags of the client commands, as common/base/flags.h reads them: those that all have, and the members for those
+/* The flags of the client commands, as common/text/flags.h reads them: those that all have, and the members for those
  * that a command has of its own. Texts are owned by argv. Pure. Thread: any. */
 #pragma once
-#include "common/base/flags.h"
+#include "common/text/flags.h"
 
 struct cli_arguments {
 	const char *data, *url, *ca; // common

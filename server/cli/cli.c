@@ -1,10 +1,10 @@
 /* See cli.h. */
 #include "server/cli/cli.h"
 
-#include "common/base/kernels_built.h"
 #include "common/base/limits.h"
-#include "common/base/nearest.h"
 #include "common/base/process.h"
+#include "common/files/kernels_built.h"
+#include "common/text/nearest.h"
 #include "server/cli/commands/commands.h"
 
 #include <errno.h>

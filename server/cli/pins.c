@@ -1,8 +1,8 @@
 /* See pins.h. A pin is a few lines: the key of its segment, the log's first key, and the signed note. */
 #include "server/cli/pins.h"
 
-#include "common/base/base64.h"
-#include "common/base/private_file.h"
+#include "common/files/private_file.h"
+#include "common/text/base64.h"
 
 #include <errno.h>
 #include <inttypes.h>

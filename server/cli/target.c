@@ -1,7 +1,7 @@
 /* See target.h. */
 #include "server/cli/target.h"
 
-#include "common/base/paths.h"
+#include "common/files/paths.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -2,7 +2,7 @@
 #include "server/cli/trust.h"
 
 #include "common/base/limits.h"
-#include "common/base/paths.h"
+#include "common/files/paths.h"
 #include "server/security/certificate.h"
 
 #include <errno.h>

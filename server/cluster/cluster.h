@@ -17,7 +17,7 @@ struct cluster_device;
 // A node's answer: `result` was checked against the contract; it is NULL unless `status` is STATUS_OK.
 typedef void cluster_answer(void *context, enum status status, const struct json *result, const struct error *error);
 
-// The line to a node that is connected now; its owner (server/api/node_link.c) fills it in.
+// The line to a node that is connected now; its owner (server/api/nodes/node_link.c) fills it in.
 struct cluster_link {
 	// Ask the node; `params` is taken. `answer` (may be NULL) is called once, later: with STATUS_UNAVAILABLE if the
 	// line goes first. Errors, and then `answer` is not called: STATUS_UNAVAILABLE (LIMIT_NODE_CALLS wait),

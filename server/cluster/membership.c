@@ -1,5 +1,5 @@
 /* The members of the cluster: nodes that were let in, nodes that were removed, and nodes that still wait.
- * Other code decides who may join and checks the proof (server/security, server/api/join.c). The caller's
+ * Other code decides who may join and checks the proof (server/security, server/api/nodes/join.c). The caller's
  * batch holds that decision; what is added here is stored in the same batch or not at all. Thread: the
  * loop's. */
 #include "common/base/clock.h"

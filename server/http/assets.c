@@ -2,7 +2,7 @@
  * stands the same compressed. */
 #include "server/http/assets.h"
 
-#include "common/base/embedded.h"
+#include "common/files/embedded.h"
 #include "common/json/json.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* See http.h. */
 #include "server/http/http.h"
 
-#include "common/base/kernels_built.h"
+#include "common/files/kernels_built.h"
 #include "server/http/access.h"
 #include "server/http/assets.h"
 #include "server/http/metrics.h"

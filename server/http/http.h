@@ -5,7 +5,7 @@
  * directory's owner. Thread: the loop's. */
 #pragma once
 #include "server/api/api.h"
-#include "server/api/node_link.h"
+#include "server/api/nodes/node_link.h"
 #include "server/security/authority.h"
 
 struct http;

@@ -1,6 +1,6 @@
 /* What is generated, as OpenAI's answers: whole, or as events of which each has what has come since the last. No field
  * of a delta is null: what there is nothing of is not there. */
-#include "common/base/base64.h"
+#include "common/text/base64.h"
 #include "server/http/openai_inside.h"
 
 #include <math.h>

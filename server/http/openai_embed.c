@@ -1,7 +1,7 @@
 /* POST /v1/embeddings. Several inputs are asked for at once, so that the model computes them in one batch; each waits
  * in its line like any request. No more than AT_ONCE, so that many inputs do not fill the line: where it is full, those
  * that are under way make room. One that fails ends them all. */
-#include "common/base/base64.h"
+#include "common/text/base64.h"
 #include "server/http/openai_inside.h"
 
 #include <stdlib.h>

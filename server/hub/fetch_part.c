@@ -8,7 +8,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/clock.h"
-#include "common/base/size_text.h"
+#include "common/text/size_text.h"
 
 #include <errno.h>
 #include <fcntl.h>

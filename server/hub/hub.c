@@ -2,7 +2,7 @@
 #include "server/hub/hub.h"
 
 #include "common/base/limits.h"
-#include "common/base/size_text.h"
+#include "common/text/size_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

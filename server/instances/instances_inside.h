@@ -1,12 +1,12 @@
 /* The inside of instances, for instances*.c and requests.c. Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
-#include "server/instances/decide.h"
+#include "server/instances/decide/decide.h"
+#include "server/instances/decide/states.h"
 #include "server/instances/instances.h"
-#include "server/instances/layer_times.h"
-#include "server/instances/parts.h"
-#include "server/instances/requests.h"
-#include "server/instances/states.h"
+#include "server/instances/parts/parts.h"
+#include "server/instances/placing/layer_times.h"
+#include "server/instances/requests/requests.h"
 #include "server/placement/placement.h"
 
 enum { GATHER_NAME_BYTES = 208 }; // of a device, in words

@@ -5,7 +5,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/limits.h"
-#include "common/base/size_text.h"
+#include "common/text/size_text.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "common/base/paths.h"
+#include "common/files/paths.h"
 #include "server/library/models_inside.h"
 #include "server/security/random_id.h"
 

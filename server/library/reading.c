@@ -6,7 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "engine/model/chat.h"
+#include "engine/text/chat.h"
 #include "server/hub/fetch.h"
 #include "server/library/merge.h"
 

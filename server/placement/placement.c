@@ -3,7 +3,7 @@
  * A GPU computes prompts many times faster than a processor, which the time of a token does not show, and fewer pages
  * let fewer requests run at once. So processors are taken only where GPUs alone do not hold the model, or are half as
  * fast and slow besides, and fewer pages only where more do not fit or cost a tenth of the speed. */
-#include "common/base/size_text.h"
+#include "common/text/size_text.h"
 #include "server/placement/placement_inside.h"
 
 #include <math.h>

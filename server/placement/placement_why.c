@@ -1,6 +1,6 @@
 /* A placement in words: why these devices, what binds, why not the others, and what was taken for granted. Every figure
  * is worked out by the same functions that the search uses. */
-#include "common/base/size_text.h"
+#include "common/text/size_text.h"
 #include "server/placement/placement_inside.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The file with the first admin token: tokens_ensure_admin_file of tokens.h. Thread: the loop's, while the server
  * starts. */
 #include "common/base/clock.h"
-#include "common/base/private_file.h"
+#include "common/files/private_file.h"
 #include "server/security/tokens.h"
 
 #include <openssl/crypto.h>

@@ -6,8 +6,8 @@
  * used. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/paths.h"
-#include "common/base/private_file.h"
+#include "common/files/paths.h"
+#include "common/files/private_file.h"
 #include "server/security/authority_inside.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 #include "server/security/limits.h"
 
 #include "common/base/clock.h"
-#include "common/base/nearest.h"
 #include "common/net/address.h"
+#include "common/text/nearest.h"
 
 #include <openssl/rand.h>
 #include <stddef.h>

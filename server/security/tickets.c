@@ -5,7 +5,7 @@
 #include "common/base/limits.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "common/base/ticket_text.h"
+#include "common/text/ticket_text.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

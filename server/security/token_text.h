@@ -7,7 +7,7 @@
  * and a slip of typing be told without asking. As a regular expression:
  * exo_[0-9A-Za-z]{10}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6} Thread: any. */
 #pragma once
-#include "common/base/base62.h"
+#include "common/text/base62.h"
 
 enum {
 	TOKEN_ID_DIGITS = 10,

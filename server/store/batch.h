@@ -5,7 +5,7 @@
  * entries name them; if there are too many, or no entry, entries are added. Inside
  * server/store only. */
 #pragma once
-#include "server/store/journal.h"
+#include "server/store/audit/journal.h"
 
 #include <sqlite3.h>
 

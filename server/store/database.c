@@ -1,9 +1,9 @@
 /* See database.h. */
 #include "server/store/database.h"
 
-#include "common/base/embedded.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/files/embedded.h"
 #include "server/store/sums.h"
 
 #include <errno.h>

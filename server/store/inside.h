@@ -7,7 +7,7 @@
  *
  * One lock guards the queues, the outcomes and the figures; no thread holds it while it works on a database. */
 #pragma once
-#include "server/store/audit_reader.h"
+#include "server/store/audit/audit_reader.h"
 #include "server/store/batch.h"
 #include "server/store/history.h"
 

@@ -9,7 +9,7 @@
  * Markdown; with `answers` a line for each schema and answer instead, with a tab between them, for other validators. */
 #include "engine/grammar/grammar.h"
 
-#include "engine/model/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -16,8 +16,8 @@
  * Markdown. */
 #include "engine/include/exogpu/exogpu.h"
 #include "engine/model/convert.h"
-#include "engine/model/tokenizer.h"
 #include "engine/stage.h"
+#include "engine/text/tokenizer.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 //   node tests/bench/same.mjs FOLDER MODEL.gguf... [--device NAME] [--tokens N]
 //
 // FOLDER is where `npm install node-llama-cpp` was done. EXOGPU_BINARY is what is asked (build/exogpu), EXOGPU_TOKENS
-// the program of tests/engine/model/tokens.c, without which ids are not compared. Where two texts part, it is said by how
+// the program of tests/engine/text/tokens.c, without which ids are not compared. Where two texts part, it is said by how
 // much our likeliest token was likelier than our next: rounding parts those that are about as likely. Ends with 1 if ids
 // differ, or texts part where it was by more than TIE.
 import { spawnSync } from "node:child_process";
@@ -24,7 +24,7 @@ const peer = await importPeer(folder);
 const prompts = ["Once upon a time", "Once upon a time, there was a little girl named Lily.", " The dog", "One day", "Tom and Sam went to the park. They saw a big", "\n\nThe end.", "«Ünïcode» 😀 日本"];
 const texts = [...prompts, "", " ", "  two  spaces  ", "a\tb\r\nc", "▁under", "\u0000", "<s>", "</s> <unk>", "<0x41>", "1234567890", "e\u0301é", "👩‍👩‍👧‍👦🏳️‍🌈", "שלום عالم नमस्ते", "\u{10FFFF}", "x".repeat(300), " ".repeat(40), "don't DON'T", "\uFEFFbom"];
 
-// As tests/engine/model/tokens.c takes and gives them; with the token of the beginning, where the file wants it.
+// As tests/engine/text/tokens.c takes and gives them; with the token of the beginning, where the file wants it.
 function ourIds(file, list) {
 	const head = (text) => {
 		const bytes = Buffer.from(text), head = Buffer.alloc(5);

@@ -86,7 +86,7 @@ stage_debug() {
 # One target on every core at a time. What a crash needs to be seen again lies in build/test: the input, as
 # crash-CHECKSUM.
 stage_fuzz() {
-	compgen -G 'tests/fuzz/fuzz_*.c' >/dev/null || return 0
+	compgen -G 'tests/fuzz/*/fuzz_*.c' >/dev/null || return 0
 	finish_build fuzz
 	step fuzz "fuzzing ($fuzz_seconds s each target)" fuzz_all build/fuzz/tests/fuzz_* || exit 1
 }

@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/base/size_text.h"
+#include "common/text/size_text.h"
 
 #include <dirent.h>
 #include <errno.h>

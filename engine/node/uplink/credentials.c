@@ -3,7 +3,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/log.h"
-#include "common/base/private_file.h"
+#include "common/files/private_file.h"
 
 #include <errno.h>
 #include <openssl/err.h>

@@ -4,9 +4,9 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/base/ticket_text.h"
 #include "common/net/tls/pairing.h"
 #include "common/net/ws.h"
+#include "common/text/ticket_text.h"
 #include "common/wire/rpc.h"
 #include "engine/node/uplink/addresses.h"
 

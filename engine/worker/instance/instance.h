@@ -21,9 +21,9 @@
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/dialogue/parser.h"
+#include "engine/generation/generator.h"
 #include "engine/grammar/grammar.h"
-#include "engine/model/chat.h"
-#include "engine/model/generator.h"
+#include "engine/text/chat.h"
 #include "engine/worker/instance/instance_steps.h"
 #include "engine/worker/instance/instance_text.h"
 

@@ -1,5 +1,5 @@
 /* How long layers take on a device: a short run of a stage that has just been loaded, with what lies in its pages set
- * to zero again afterwards. The server keeps the figures, and places by them (server/instances/layer_times.h).
+ * to zero again afterwards. The server keeps the figures, and places by them (server/instances/placing/layer_times.h).
  *
  * A step of one row is what a generated token costs; one of 2, 4, 8, 16 and 32 rows, each of another sequence, what
  * a batch of them does; and one of several of the same sequence what a piece of a prompt does. The mean of a few runs
@@ -7,7 +7,7 @@
  * counted, since it fills caches, and some drivers compile then. Thread: the driver's. */
 #pragma once
 #include "common/json/json.h"
-#include "engine/model/generator.h"
+#include "engine/generation/generator.h"
 #include "engine/stage.h"
 
 enum { PROMPT_ROWS_LEAST = 16 };

@@ -7,7 +7,7 @@
  * A request that goes on from elsewhere (`generated`) has its tokens made into text again, as they were there, so that
  * what waited then waits now; of the text the first `delivered_bytes` are not told again. (They may reach into what
  * waits: its end was told, and only that it had ended was not.) Thread: the driver's. */
-#include "common/base/base64.h"
+#include "common/text/base64.h"
 #include "engine/worker/instance/instance.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* `exogpu audit export`: the log's entries as lines of JSON or CSV, archived ones too, verified on the way. */
 #include "common/base/clock.h"
-#include "common/base/paths.h"
+#include "common/files/paths.h"
 #include "server/cli/commands/audit.h"
 #include "server/store/store.h"
 

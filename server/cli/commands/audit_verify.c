@@ -2,11 +2,11 @@
  *
  * What is compared beside the log itself: the head that this user saw last (pins.h), files of witnesses, and the first
  * key as it was kept somewhere else. The exit status is the verdict. */
-#include "common/base/base64.h"
 #include "common/base/clock.h"
-#include "common/base/paths.h"
-#include "common/base/private_file.h"
+#include "common/files/paths.h"
+#include "common/files/private_file.h"
 #include "common/journal/archive.h"
+#include "common/text/base64.h"
 #include "server/cli/commands/audit.h"
 #include "server/cli/format.h"
 #include "server/store/store.h"

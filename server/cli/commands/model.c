@@ -1,6 +1,6 @@
 /* `exogpu model`: make models known, list, remove and look for them. What the progress of an addition looks like is in
  * model_progress.c. */
-#include "common/base/private_file.h"
+#include "common/files/private_file.h"
 #include "server/cli/commands/commands.h"
 #include "server/cli/commands/model_progress.h"
 #include "server/cli/format.h"

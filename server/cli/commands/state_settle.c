@@ -1,7 +1,7 @@
 /* `exogpu state settle`: rows of state.db that the audit log does not have so are listed, or taken away. Offline: it
  * takes the data directory's lock, as a server does. */
 #include "common/base/log.h"
-#include "common/base/paths.h"
+#include "common/files/paths.h"
 #include "server/cli/commands/commands.h"
 #include "server/data_directory.h"
 #include "server/store/store.h"

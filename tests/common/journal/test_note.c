@@ -1,7 +1,7 @@
 /* Signed notes: a published key and signature, the exact bytes of checkpoints, successions and cosignatures, and that
  * nothing is accepted that is not byte for byte of the form, or not signed by the key that is asked for. */
-#include "common/base/base64.h"
 #include "common/journal/note.h"
+#include "common/text/base64.h"
 
 // cmocka.h needs these before it.
 // clang-format off

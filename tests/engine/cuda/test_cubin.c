@@ -1,7 +1,7 @@
 /* Kernels that are machine code: loaded as they are, without the driver's compiler; and what is told where a GPU, or
  * its driver, cannot have them. By the driver that stands for NVIDIA's (driver/standin.c), and a binary of this test's
  * own, whose only image is one for compute capability 9.0: an ELF file that declares fill_f32, and runs nowhere. */
-#include "common/base/embedded.h"
+#include "common/files/embedded.h"
 #include "engine/include/exogpu/exogpu.h"
 #include "tests/engine/cuda/here.h"
 #include "tests/engine/cuda/struck.h"

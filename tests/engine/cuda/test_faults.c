@@ -4,7 +4,7 @@
  * What fails says so, with the driver's number, or something else served and the results are right. What is not a loss
  * leaves a device, and a stage on it, that does all of it again; after a loss no work reaches the driver. At the end
  * all that was made is destroyed, once, and the device can be opened anew. */
-#include "common/base/embedded.h"
+#include "common/files/embedded.h"
 #include "engine/inside.h"
 #include "engine/stage.h"
 #include "tests/engine/cuda/here.h"

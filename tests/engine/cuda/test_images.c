@@ -1,7 +1,7 @@
 /* Which image of kernels a GPU is given, by its compute capability and its driver, and what is told where there is
  * none; and that every image of this binary is whole: a PTX says which driver it asks for, a cubin for which GPU it is.
  */
-#include "common/base/embedded.h"
+#include "common/files/embedded.h"
 #include "engine/cuda/images.h"
 
 #include <elf.h>

@@ -1,8 +1,8 @@
 /* A node as a witness: what it signs, what it refuses and keeps, and what is on its disk afterwards. The log is one of
  * the verifier's tests, whose attacker holds the newest key. */
-#include "common/base/base64.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/text/base64.h"
 #include "engine/node/witness.h"
 #include "tests/common/journal/sample_log.h"
 

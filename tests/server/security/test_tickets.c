@@ -1,7 +1,7 @@
 /* Tickets over a real store: made, used, used up, revoked, expired, mistyped, and known again after a restart. */
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/base/ticket_text.h"
+#include "common/text/ticket_text.h"
 #include "server/security/tickets.h"
 #include "tests/server/store/support.h"
 

@@ -5,8 +5,8 @@
  * Whatever of the steps not synced is found, and in whatever order: the store opens, the log verifies, what was
  * acknowledged is there, and changes are taken. */
 #include "common/base/log.h"
-#include "common/base/private_file.h"
-#include "tests/server/store/audit_support.h"
+#include "common/files/private_file.h"
+#include "tests/server/store/audit/audit_support.h"
 #include "tests/server/store/disk.h"
 
 enum { BATCHES = 12, EACH = 3, SEGMENT = 13, EVERY = 61, LOOKS = 5000 };

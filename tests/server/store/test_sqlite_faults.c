@@ -6,7 +6,7 @@
  * and what was acknowledged is, the log verifies, and the next change works, in the same process and after a restart.
  */
 #include "common/base/log.h"
-#include "tests/server/store/audit_support.h"
+#include "tests/server/store/audit/audit_support.h"
 #include "tests/server/store/shim.h"
 
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "server/store/database.h"
 #include "server/store/sums.h"
-#include "tests/server/store/audit_support.h"
+#include "tests/server/store/audit/audit_support.h"
 
 #include <fcntl.h>
 

@@ -7,7 +7,7 @@
 #include "common/base/log.h"
 #include "server/store/database.h"
 #include "server/store/holders.h"
-#include "tests/server/store/audit_support.h"
+#include "tests/server/store/audit/audit_support.h"
 #include "tests/server/store/shim.h"
 
 #include <pthread.h>

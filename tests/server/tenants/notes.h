@@ -1,6 +1,6 @@
-/* A session's worker that has come and shares memory, for test_notes.c and tests/fuzz/fuzz_notes.c: who includes this
- * is the worker, down to what lies in the memory; the node, and the socket between, are not there. What must be so for
- * either ends the program if it is not. */
+/* A session's worker that has come and shares memory, for test_notes.c and tests/fuzz/server/fuzz_notes.c: who includes
+ * this is the worker, down to what lies in the memory; the node, and the socket between, are not there. What must be so
+ * for either ends the program if it is not. */
 #pragma once
 #include "common/base/log.h"
 #include "server/tenants/inside.h"

@@ -1,7 +1,7 @@
 /* A model instance's worker from outside: a small model on the processor, driven over its two sockets as the node and
  * the server do. Everything that it says is checked against the contract; every token against the model in double
  * precision. */
-#include "engine/model/chat.h"
+#include "engine/text/chat.h"
 #include "engine/worker/instance/instance_measure.h"
 #include "engine/worker/worker.h"
 #include "tests/engine/model/reference.h"

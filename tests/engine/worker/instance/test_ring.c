@@ -1,7 +1,7 @@
 /* A model in several workers that are a ring, from outside: what they say together is what one alone says. The test is
  * node and server of all of them; one hop may be a wire of its own, that passes messages on, loses them, or says
  * something else. */
-#include "engine/model/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "engine/worker/worker.h"
 #include "tests/engine/model/reference.h"
 #include "tests/engine/worker/worker_test.h"

@@ -1,7 +1,7 @@
 /* `exogpu audit verify` and export on files alone: a data directory whose log has archives, archives by themselves,
  * witnesses' files, the first key; and the exit status of each. */
 #include "common/base/log.h"
-#include "tests/server/store/audit_support.h"
+#include "tests/server/store/audit/audit_support.h"
 
 #include <sys/wait.h>
 

@@ -1,0 +1,98 @@
+/* What generator.c and generator_step.c share: jobs and lanes. See generator.h.
+ *
+ * A job waits, in the order of arrival, or it runs: then it has pages for all of its tokens. `done` of them are in its
+ * pages, and those until `sent` are on their way there, so a job that generates has one token to compute, and a prompt
+ * has many; a job that gave its pages back is a prompt again. Running jobs stand in the order of turns: who has had a
+ * piece of prompt computed goes to the back. A job that has ended while steps of it are under way is `gone`: in no
+ * list, and freed with the last of them. Thread: the generator's. */
+#pragma once
+#include "engine/generation/generator.h"
+#include "engine/generation/generator_lanes.h"
+#include "engine/generation/pages.h"
+#include "engine/generation/samplers.h"
+
+struct generator_job {
+	struct generator *generator;
+	struct generator_job *next; // of those that wait
+	struct generator_request request;
+	struct token_bias *biases;
+	uint64_t arrival;
+	uint32_t *tokens; // (most)
+	uint32_t token_count, prompt_count, most;
+	uint32_t *pages; // (page_count)
+	uint32_t page_count;
+	uint32_t done, sent; // tokens whose keys and values are in the pages; and on their way there
+	uint32_t under_way;  // steps
+	uint32_t published;  // full pages that are
+	uint64_t serial;     // of the last of them
+	uint32_t judged;     // with want_prompt: tokens of the prompt that have been, the first by itself
+	double *sum;         // (embedding), with want_hidden, over the tokens that are done
+	bool running, begun, gone;
+	bool stalled; // it has no page for its next token until a step is back
+	uint32_t cached_tokens;
+	int64_t added_ns, begun_ns, first_ns;
+};
+
+// What a step has of one job.
+struct piece {
+	struct generator_job *job;
+	uint32_t rows, outputs; // its last so many rows give logits or hidden states
+	bool chooses;           // the last of them gives the next token
+};
+
+// A step, from its plan until it is delivered.
+struct lane {
+	bool under_way, check;
+	uint64_t step;
+	int64_t began_ns;
+	struct piece *pieces;   // (batch_sequences), of the runs; a check has none
+	struct stage_run *runs; // (batch_sequences)
+	uint32_t *tokens;       // (batch_rows)
+	uint32_t *output_rows;  // (batch_outputs)
+	uint32_t *zero;         // (page_count)
+	uint32_t run_count, row_count, output_count, zero_count;
+};
+
+struct generator {
+	struct generator_params params;
+	struct pages *pages;
+	struct samplers *samplers;
+	struct generator_job **running; // (batch_sequences)
+	struct generator_job *waiting;
+	uint32_t running_count, waiting_count;
+	uint64_t arrivals;
+	uint32_t prompt_rows; // of a step, at most, unless many generate besides
+	uint32_t alone_rows;  // where a prompt is alone
+	struct generator_state state;
+	struct lane *lanes; // (lane_count)
+	uint32_t lane_count, under_way;
+	uint32_t lanes_now; // of them, that are used
+	struct lanes_choice choice;
+	uint64_t sent_steps, due_step; // the last that was sent; the next that comes back
+	uint32_t check_page;           // of the check that is under way, or NO_PAGE
+	bool halted;
+	// of the step that is computed
+	uint32_t *argmax;             // (batch_outputs)
+	struct token_choice *choices; // (batch_outputs), of those that are not greedy
+	struct sampler_task *tasks;   // (batch_outputs)
+	float *logits;                // (batch_outputs, vocabulary)
+	float *hidden;                // (batch_outputs, embedding)
+	float *activations[2];        // (batch_rows, embedding), of several stages
+};
+
+// ---- generator.c ----
+
+// Let jobs run, as long as there is room, and give each that runs pages for its tokens; the newest give way.
+void generator_admit(struct generator *generator);
+void generator_make_room(struct generator *generator);
+// The newest running job that no step is under way of gives its pages back. False if there is none.
+bool generator_preempt(struct generator *generator);
+// It leaves, and is told. Not used afterwards.
+void generator_end(struct generator_job *job, enum generator_reason reason, const struct error *error);
+// A step of it is over. False if it is gone; then it may have been freed.
+bool generator_landed(struct generator_job *job);
+
+// ---- generator_step.c ----
+
+enum status generator_make_lanes(struct generator *generator);
+void generator_free_lanes(struct generator *generator); // and the jobs in them that are gone

@@ -1,0 +1,554 @@
+/* Steps of a generator, from their plan to what they brought. See generator.h.
+ *
+ *     all layers here   generator_step: plan, compute, deliver
+ *     with lanes        generator_step: plan, send    ...    generator_return: compute, deliver
+ *
+ * What is sent comes back in the same order: `due_step` is the next. So when something else comes a step was lost, and
+ * nothing that was sent after it counts, whatever parts have made of it: all of it is planned again. Thread: the
+ * generator's. */
+#include "common/base/clock.h"
+#include "engine/generation/generator_inside.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	LANE_ROWS_LEAST = 128, // of a prompt's piece, with lanes; fewer would waste a device
+	LANE_PIECES = 4,       // that a prompt has for each lane, if it is long enough: the first and the last wait
+	PIECE_ROWS_LEAST = 16, // however many generate besides
+};
+
+enum status generator_make_lanes(struct generator *generator)
+{
+	const struct generator_params *params = &generator->params;
+	uint32_t count = params->lanes ? params->lanes : 1;
+	generator->lanes = calloc(count, sizeof(*generator->lanes));
+	if (!generator->lanes)
+		return STATUS_OUT_OF_MEMORY;
+	generator->lane_count = generator->lanes_now = count;
+	lanes_init(&generator->choice, count);
+	for (struct lane *lane = generator->lanes; lane < generator->lanes + count; lane++) {
+		lane->pieces = calloc(params->batch_sequences, sizeof(*lane->pieces));
+		lane->runs = calloc(params->batch_sequences, sizeof(*lane->runs));
+		lane->tokens = calloc(params->batch_rows, sizeof(*lane->tokens));
+		lane->output_rows = calloc(params->batch_outputs, sizeof(*lane->output_rows));
+		lane->zero = calloc(params->page_count, sizeof(*lane->zero));
+		if (!lane->pieces || !lane->runs || !lane->tokens || !lane->output_rows || !lane->zero)
+			return STATUS_OUT_OF_MEMORY;
+	}
+	return STATUS_OK;
+}
+
+// What it was to compute is to be planned again; its pages may not have been zeroed.
+static void give_up(struct generator *generator, struct lane *lane)
+{
+	if (lane->check && generator->check_page != NO_PAGE)
+		pages_release(generator->pages, generator->check_page);
+	if (lane->check)
+		generator->check_page = NO_PAGE;
+	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++)
+		if (generator_landed(lane->pieces[i].job))
+			lane->pieces[i].job->sent = lane->pieces[i].job->done;
+	for (uint32_t i = 0; i < lane->zero_count; i++)
+		pages_zero_again(generator->pages, lane->zero[i]);
+	lane->under_way = lane->check = false;
+	generator->under_way--;
+}
+
+static void give_up_all(struct generator *generator)
+{
+	for (uint32_t i = 0; i < generator->lane_count; i++)
+		if (generator->lanes[i].under_way)
+			give_up(generator, &generator->lanes[i]);
+	generator->due_step = generator->sent_steps + 1;
+	lanes_now(&generator->choice, 0, 0); // what is measured ends here
+}
+
+void generator_free_lanes(struct generator *generator)
+{
+	if (generator->pages)
+		give_up_all(generator);
+	for (uint32_t i = 0; i < generator->lane_count; i++) {
+		struct lane *lane = &generator->lanes[i];
+		free(lane->pieces);
+		free(lane->runs);
+		free(lane->tokens);
+		free(lane->output_rows);
+		free(lane->zero);
+	}
+	free(generator->lanes);
+}
+
+enum status generator_set_lanes(struct generator *generator, uint32_t lanes, struct error *error)
+{
+	generator_free_lanes(generator);
+	generator->lanes = NULL;
+	generator->lane_count = 0;
+	generator->params.lanes = lanes;
+	if (generator_make_lanes(generator))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the steps of %u lanes", lanes);
+	return STATUS_OK;
+}
+
+// ---- the plan ----
+
+// Rows of the next piece of a job that give an output, from the first that is wanted to the end. A row judges the token
+// behind its own.
+static uint32_t outputs_of(const struct generator_job *job, uint32_t rows)
+{
+	const uint32_t end = job->sent + rows;
+	if (job->request.want_hidden)
+		return rows;
+	if (job->judged < job->prompt_count && end >= job->judged)
+		return job->sent < job->judged - 1 ? end - (job->judged - 1) : rows;
+	return end == job->token_count;
+}
+
+static void add_run(struct lane *lane, struct generator_job *job, uint32_t rows)
+{
+	const uint32_t outputs = outputs_of(job, rows);
+	const bool chooses = !job->request.want_hidden && job->sent + rows == job->token_count;
+	lane->pieces[lane->run_count] = (struct piece){
+		.job = job, .rows = rows, .outputs = outputs, .chooses = chooses};
+	lane->runs[lane->run_count++] = (struct stage_run){
+		.row_count = rows, .position = job->sent, .pages = job->pages};
+	memcpy(&lane->tokens[lane->row_count], &job->tokens[job->sent], rows * sizeof(uint32_t));
+	for (uint32_t i = rows - outputs; i < rows; i++)
+		lane->output_rows[lane->output_count++] = lane->row_count + i;
+	lane->row_count += rows;
+	job->sent += rows;
+	job->under_way++;
+}
+
+// Who has had a piece of prompt goes behind who has not.
+static void take_turns(struct generator *generator, uint32_t served)
+{
+	for (uint32_t i = 0; i < served && i < generator->running_count; i++) {
+		struct generator_job *job = generator->running[0];
+		memmove(generator->running, generator->running + 1,
+			(generator->running_count - 1) * sizeof(struct generator_job *));
+		generator->running[generator->running_count - 1] = job;
+	}
+}
+
+// Tokens of a job that can be sent now.
+static uint32_t left_of(const struct generator_job *job)
+{
+	return job->stalled ? 0 : job->token_count - job->sent;
+}
+
+// How many rows the step may have in all, once everyone who generates has his.
+static uint32_t rows_of(const struct generator *generator, const struct lane *lane)
+{
+	uint32_t rows = generator->params.batch_rows / generator->lane_count, longest = 0;
+	for (uint32_t i = 0; generator->lane_count > 1 && i < generator->running_count; i++) {
+		const struct generator_job *job = generator->running[i];
+		if (left_of(job) > 1 && job->token_count > longest) // of the whole: its pieces are of one size
+			longest = job->token_count;
+	}
+	if (longest && rows > longest / (LANE_PIECES * generator->lane_count))
+		rows = longest / (LANE_PIECES * generator->lane_count);
+	rows = rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : rows;
+	const uint32_t most = generator->running_count <= 1 ? generator->alone_rows : generator->prompt_rows;
+	rows = rows < most ? rows : most;
+	const uint32_t least = rows < PIECE_ROWS_LEAST ? rows : PIECE_ROWS_LEAST;
+	rows = rows > lane->row_count + least ? rows : lane->row_count + least;
+	return rows < generator->params.batch_rows ? rows : generator->params.batch_rows;
+}
+
+// Of the next piece of a prompt. What is alone is cut where its last whole page ends, where a repetition of it finds
+// its pages: so its last rows are computed together each time, and give the same tokens.
+static uint32_t piece_rows(const struct generator *generator, const struct generator_job *job, uint32_t most)
+{
+	const uint32_t left = left_of(job), pages_end = (job->token_count - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
+	const uint32_t rows = left < most ? left : most;
+	const bool cut = generator->running_count == 1 && !job->request.want_hidden && job->sent < pages_end;
+	return cut && rows > pages_end - job->sent ? pages_end - job->sent : rows;
+}
+
+// As many as serve best where all who run generate; prompts and texts to be embedded go through all lanes.
+static uint32_t lanes_wanted(struct generator *generator)
+{
+	uint32_t generating = generator->running_count;
+	for (uint32_t i = 0; i < generator->running_count; i++) {
+		const struct generator_job *job = generator->running[i];
+		if (job->request.want_hidden || job->token_count - job->done > 1)
+			generating = 0;
+	}
+	return lanes_now(&generator->choice, generating, generator->under_way);
+}
+
+// Lanes share the jobs evenly, and a prompt that is alone goes through them in pieces.
+static void fill_runs(struct generator *generator, struct lane *lane)
+{
+	const struct generator_params *params = &generator->params;
+	uint32_t served = 0, most = (generator->running_count + generator->lanes_now - 1) / generator->lanes_now;
+	for (uint32_t i = 0; i < generator->running_count && lane->run_count < most; i++)
+		if (left_of(generator->running[i]) == 1)
+			add_run(lane, generator->running[i], 1);
+	const uint32_t most_rows = rows_of(generator, lane);
+	for (uint32_t i = 0; i < generator->running_count; i++) {
+		struct generator_job *job = generator->running[i];
+		uint32_t left = left_of(job), rows = most_rows > lane->row_count ? most_rows - lane->row_count : 0;
+		uint32_t outputs = params->batch_outputs - lane->output_count;
+		const bool each = job->request.want_hidden || job->judged < job->prompt_count; // row gives an output
+		if (each && rows > outputs)
+			rows = outputs;
+		if (!rows || (!each && !outputs) || (left > 1 && lane->run_count >= most))
+			break;
+		if (left > 1)
+			add_run(lane, job, piece_rows(generator, job, rows));
+		served = i + 1;
+	}
+	take_turns(generator, served);
+}
+
+static void clear(struct generator *generator, struct lane *lane)
+{
+	const uint32_t *zero = pages_to_zero(generator->pages, &lane->zero_count);
+	memcpy(lane->zero, zero, lane->zero_count * sizeof(*zero));
+	lane->run_count = lane->row_count = lane->output_count = 0;
+	lane->check = false;
+}
+
+// ---- computing ----
+
+// Whether it had begun elsewhere. What it gets may differ by ties from what it would have got there: they are counted.
+static bool went_on(const struct generator_job *job)
+{
+	return job->request.token_count > job->request.prompt_count;
+}
+
+static bool needs_sampler(const struct generator_job *job)
+{
+	return !sampling_is_greedy(&job->request.sampling) || went_on(job) || job->request.want_prompt ||
+	       job->request.form;
+}
+
+static enum status compute(struct generator *generator, const struct lane *lane, const float *input,
+			   struct error *error)
+{
+	bool logits = lane->check, argmax = lane->check, hidden = false;
+	uint32_t stages = generator->params.stage_count;
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++) {
+		const struct piece *piece = &lane->pieces[i];
+		bool greedy = !needs_sampler(piece->job);
+		hidden |= piece->outputs && piece->job->request.want_hidden;
+		argmax |= piece->outputs && !piece->job->request.want_hidden && greedy;
+		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy;
+	}
+	for (uint32_t i = 0; !status && lane->zero_count && i < stages; i++)
+		status = stage_zero(generator->params.stages[i], lane->zero, lane->zero_count, error);
+	for (uint32_t i = 0; !status && lane->row_count && i < stages; i++) {
+		bool last = i + 1 == stages;
+		const struct stage_batch batch = {
+			.row_count = lane->row_count,
+			.runs = lane->runs,
+			.run_count = lane->run_count,
+			.tokens = lane->tokens,
+			.input = i ? generator->activations[(i + 1) % 2] : input,
+			.output = last ? NULL : generator->activations[i % 2],
+			.output_rows = lane->output_rows,
+			.output_count = last ? lane->output_count : 0,
+			.logits = last && logits ? generator->logits : NULL,
+			.argmax = last && argmax ? generator->argmax : NULL,
+			.hidden = last && hidden ? generator->hidden : NULL,
+		};
+		status = stage_step(generator->params.stages[i], &batch, error);
+	}
+	return status;
+}
+
+static void publish_full(struct generator_job *job)
+{
+	while ((job->published + 1) * STAGE_PAGE_TOKENS <= job->done) {
+		job->serial = pages_publish(job->generator->pages, job->pages[job->published], job->serial,
+					    &job->tokens[(size_t)job->published * STAGE_PAGE_TOKENS]);
+		job->published++;
+	}
+}
+
+static struct sampler_input sampler_input_of(const struct generator_job *job, uint32_t output)
+{
+	const struct generator *generator = job->generator;
+	return (struct sampler_input){
+		.sampling = &job->request.sampling,
+		.logits = &generator->logits[(size_t)output * generator->params.shape->vocabulary],
+		.vocabulary = generator->params.shape->vocabulary,
+		.tokens = job->tokens,
+		.token_count = job->token_count,
+		.prompt_count = job->prompt_count,
+		.position = job->token_count,
+		.form = job->request.form,
+	};
+}
+
+// The tokens of all jobs that have one coming, before the first is told: a job's does not depend on another's.
+static void choose(struct generator *generator, const struct lane *lane)
+{
+	uint32_t output = 0, count = 0;
+	for (uint32_t i = 0; i < lane->run_count; i++) {
+		const struct piece *piece = &lane->pieces[i];
+		const struct generator_job *job = piece->job;
+		output += piece->outputs;
+		if (!job->gone && piece->chooses && needs_sampler(job))
+			generator->tasks[count++] = (struct sampler_task){.input = sampler_input_of(job, output - 1),
+									  .choice = &generator->choices[output - 1]};
+	}
+	samplers_choose(generator->samplers, generator->tasks, count);
+}
+
+_Static_assert(STAGE_NO_TOKEN == SAMPLER_NO_TOKEN, "either says that there is none");
+
+// Nothing of it is shared with those to come: should it have been a device's fault, they are computed anew.
+static void end_broken(struct generator_job *job)
+{
+	struct generator *generator = job->generator;
+	const uint64_t owner = job->request.owner;
+	generator_end(job, GENERATOR_BROKEN, NULL);
+	generator_forget(generator, owner);
+}
+
+static void deliver_token(struct generator_job *job, uint32_t output)
+{
+	struct generator *generator = job->generator;
+	struct token_choice choice = {.token = generator->argmax[output]};
+	if (needs_sampler(job))
+		choice = generator->choices[output];
+	if (choice.token == STAGE_NO_TOKEN && job->request.form && matcher_error(job->request.form)->status) {
+		generator_end(job, GENERATOR_FORMLESS, NULL);
+		return;
+	}
+	if (choice.token == STAGE_NO_TOKEN) {
+		end_broken(job);
+		return;
+	}
+	if (went_on(job)) {
+		const struct sampler_input input = sampler_input_of(job, output);
+		generator->state.ties += sampler_is_tie(samplers_scratch(generator->samplers), &input, choice.token);
+	}
+	if (!job->first_ns)
+		job->first_ns = clock_steady_ns();
+	job->tokens[job->token_count++] = choice.token;
+	generator->state.generated_tokens++;
+	if (job->request.token(job->request.context, &choice))
+		generator_end(job, GENERATOR_STOP, NULL);
+	else if (job->token_count >= job->most)
+		generator_end(job, GENERATOR_LENGTH, NULL);
+}
+
+static void deliver_hidden(struct generator_job *job, const struct piece *piece, uint32_t output)
+{
+	uint32_t embedding = job->generator->params.shape->embedding;
+	float *values = &job->generator->hidden[(size_t)output * embedding];
+	double square = 0;
+	// Where the last token counts alone, every piece takes the place of the one before.
+	const bool last = job->generator->params.shape->last_is_all && piece->outputs;
+	if (last)
+		memset(job->sum, 0, embedding * sizeof(double));
+	for (uint32_t row = last ? piece->outputs - 1 : 0; row < piece->outputs; row++)
+		for (uint32_t i = 0; i < embedding; i++)
+			job->sum[i] += (double)values[(size_t)row * embedding + i];
+	if (job->done < job->token_count)
+		return;
+	for (uint32_t i = 0; i < embedding; i++)
+		square += job->sum[i] * job->sum[i];
+	if (!isfinite(square)) {
+		end_broken(job);
+		return;
+	}
+	double length = square > 0 ? sqrt(square) : 1;
+	for (uint32_t i = 0; i < embedding; i++)
+		values[i] = (float)(job->sum[i] / length);
+	job->first_ns = clock_steady_ns();
+	job->request.hidden(job->request.context, values);
+	generator_end(job, GENERATOR_STOP, NULL);
+}
+
+// Tell of the prompt's tokens that this piece judges. False: the model is broken, and the job has ended.
+static bool deliver_judged(struct generator_job *job, const struct piece *piece, uint32_t output)
+{
+	struct sampler_scratch *scratch = samplers_scratch(job->generator->samplers);
+	const uint32_t first = job->done - piece->outputs + 1; // that the first output judges
+	for (uint32_t i = 0; i < piece->outputs && job->judged < job->prompt_count; i++) {
+		struct token_choice choice;
+		const struct sampler_input input = sampler_input_of(job, output + i);
+		if (first + i < job->judged || first + i >= job->prompt_count)
+			continue;
+		sampler_judge(scratch, &input, job->tokens[first + i], &choice);
+		if (choice.token == SAMPLER_NO_TOKEN) {
+			end_broken(job);
+			return false;
+		}
+		job->judged++;
+		job->request.judged(job->request.context, &choice);
+	}
+	return true;
+}
+
+static void deliver(struct generator *generator, const struct lane *lane)
+{
+	uint32_t output = 0;
+	choose(generator, lane);
+	for (uint32_t i = 0; i < lane->run_count; i++) {
+		const struct piece *piece = &lane->pieces[i];
+		struct generator_job *job = piece->job;
+		if (generator_landed(job)) {
+			if (job->done < job->prompt_count)
+				generator->state.prompt_tokens += piece->rows;
+			job->done += piece->rows;
+			publish_full(job);
+			if (job->request.want_hidden)
+				deliver_hidden(job, piece, output);
+			else if (deliver_judged(job, piece, output) && piece->chooses)
+				deliver_token(job, output + piece->outputs - 1);
+		}
+		output += piece->outputs;
+	}
+}
+
+static bool all_finite(const float *values, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!isfinite(values[i]))
+			return false;
+	return true;
+}
+
+static void deliver_check(struct generator *generator, const float *input)
+{
+	const struct model_shape *shape = generator->params.shape;
+	const uint32_t token = generator->argmax[0] < shape->vocabulary ? generator->argmax[0] : 0; // of finite ones
+	const struct generator_checked checked = {.token = token,
+						  .logit = generator->logits[token],
+						  .logits = generator->logits,
+						  .finite = all_finite(input, shape->embedding) &&
+							    all_finite(generator->logits, shape->vocabulary)};
+	pages_release(generator->pages, generator->check_page);
+	generator->check_page = NO_PAGE;
+	generator->params.checked(generator->params.context, &checked);
+}
+
+// The end of a step: what is computed here, of what came from elsewhere, if anything is.
+static enum status finish(struct generator *generator, struct lane *lane, const float *input, struct error *error)
+{
+	enum status status = compute(generator, lane, input, error);
+	if (status) {
+		error_set(error, status, "%s", status_text(status));
+		for (uint32_t i = 0; i < lane->run_count && !lane->check; i++)
+			generator_landed(lane->pieces[i].job);
+		generator_fail(generator, error);
+		return status;
+	}
+	if (lane->check)
+		deliver_check(generator, input);
+	else
+		deliver(generator, lane);
+	const uint64_t ns = (uint64_t)(clock_steady_ns() - lane->began_ns);
+	generator->state.steps += lane->run_count > 0;
+	generator->state.step_ns += ns;
+	generator->state.step_rows = lane->row_count;
+	generator->state.step_runs = lane->run_count;
+	return STATUS_OK;
+}
+
+// ---- calls ----
+
+static enum status send(struct generator *generator, struct lane *lane, struct error *error)
+{
+	lane->under_way = true;
+	lane->step = ++generator->sent_steps;
+	generator->under_way++;
+	const struct generator_sent sent = {.lane = (uint32_t)(lane - generator->lanes),
+					    .step = lane->step,
+					    .zero = lane->zero,
+					    .zero_count = lane->zero_count,
+					    .tokens = lane->tokens,
+					    .runs = lane->runs,
+					    .row_count = lane->row_count,
+					    .run_count = lane->run_count};
+	enum status status = generator->params.send(generator->params.context, &sent, error);
+	if (status)
+		generator_fail(generator, error);
+	return status;
+}
+
+static struct lane *free_lane(const struct generator *generator)
+{
+	if (generator->halted || generator->check_page != NO_PAGE)
+		return NULL;
+	for (uint32_t i = 0; i < generator->lane_count; i++)
+		if (!generator->lanes[i].under_way)
+			return &generator->lanes[i];
+	return NULL;
+}
+
+enum status generator_step(struct generator *generator, bool *idle, struct error *error)
+{
+	enum status status = STATUS_OK;
+	struct lane *lane;
+	bool more = true;
+	while (!status && more && (lane = free_lane(generator))) {
+		lane->began_ns = clock_steady_ns();
+		generator_admit(generator);
+		generator->lanes_now = lanes_wanted(generator);
+		if (generator->under_way >= generator->lanes_now)
+			break;
+		generator_make_room(generator);
+		clear(generator, lane);
+		fill_runs(generator, lane);
+		*idle = !generator->running_count;
+		more = generator->params.lanes && (lane->run_count || lane->zero_count);
+		if (more)
+			status = send(generator, lane, error);
+		else if (lane->run_count || lane->zero_count)
+			status = finish(generator, lane, NULL, error);
+	}
+	if (generator->params.lanes)
+		*idle = !generator->running_count && !generator->under_way;
+	return status;
+}
+
+enum status generator_return(struct generator *generator, const struct generator_returned *returned, bool *taken,
+			     struct error *error)
+{
+	struct lane *lane = returned->lane < generator->lane_count ? &generator->lanes[returned->lane] : NULL;
+	*taken = lane && lane->under_way && lane->step == returned->step && lane->step == generator->due_step &&
+		 lane->row_count == returned->row_count;
+	if (!*taken)
+		return STATUS_OK;
+	generator->due_step++;
+	generator->under_way--;
+	lane->under_way = false;
+	const enum status status = finish(generator, lane, returned->activations, error);
+	if (!lane->check)
+		lanes_back(&generator->choice, lane->row_count, generator->under_way, clock_steady_ns());
+	return status;
+}
+
+void generator_halt(struct generator *generator)
+{
+	give_up_all(generator);
+	generator->halted = true;
+}
+
+enum status generator_check(struct generator *generator, uint32_t token, struct error *error)
+{
+	struct lane *lane = &generator->lanes[0];
+	give_up_all(generator);
+	generator->halted = false;
+	while ((generator->check_page = pages_take(generator->pages, 0)) == NO_PAGE && generator_preempt(generator))
+		;
+	if (generator->check_page == NO_PAGE)
+		return error_set(error, STATUS_INTERNAL, "there is no page for a check");
+	clear(generator, lane);
+	lane->check = true;
+	lane->began_ns = clock_steady_ns();
+	lane->runs[0] = (struct stage_run){.row_count = 1, .position = 0, .pages = &generator->check_page};
+	lane->tokens[0] = token;
+	lane->output_rows[0] = 0;
+	lane->run_count = lane->row_count = lane->output_count = 1;
+	return send(generator, lane, error);
+}

@@ -1,0 +1,225 @@
+/* See tokenizer_words.h. The expressions, as they are published, with \s for Unicode's white space:
+ *
+ *   gpt2    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *   smollm  every \p{N} is a word; what lies between is cut as in gpt2
+ *   llama3  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+
+ *           |\s+(?!\S)|\s+
+ *   qwen2   as llama3 with \p{N}
+ *   tekken  as qwen2 without the contractions, letters being C?A*B+|C?A+B* with C = [^\r\n\p{L}\p{N}],
+ *           A = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], B = [\p{Ll}\p{Lm}\p{Lo}\p{M}], and [\r\n/]* behind the others
+ *
+ * The first alternative that fits wins, and takes as much as it can. */
+#include "engine/text/tokenizer_words.h"
+
+#include "engine/text/unicode.h"
+
+#include <string.h>
+
+static const struct pre_tokenizer pre_tokenizers[] = {
+	{.name = "llama-bpe", .kind = WORDS_LLAMA3, .whole_words = true, .begins = true},
+	{.name = "llama3", .kind = WORDS_LLAMA3, .whole_words = true, .begins = true},
+	{.name = "llama-v3", .kind = WORDS_LLAMA3, .whole_words = true, .begins = true},
+	{.name = "qwen2", .kind = WORDS_QWEN2, .composes = true},
+	{.name = "deepseek-r1-qwen", .kind = WORDS_QWEN2, .composes = true},
+	{.name = "tekken", .kind = WORDS_TEKKEN, .whole_words = true, .begins = true},
+	{.name = "smollm", .kind = WORDS_SMOLLM},
+	{.name = "gpt-2", .kind = WORDS_GPT2},
+};
+
+const struct pre_tokenizer *pre_tokenizer_find(const char *name, size_t length)
+{
+	for (size_t i = 0; i < sizeof pre_tokenizers / sizeof *pre_tokenizers; i++)
+		if (strlen(pre_tokenizers[i].name) == length && !memcmp(pre_tokenizers[i].name, name, length))
+			return &pre_tokenizers[i];
+	return NULL;
+}
+
+const char *pre_tokenizer_names(void)
+{
+	return "llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen, tekken, smollm, gpt-2";
+}
+
+// ---- classes ----
+
+enum { UPPER = 1, LOWER = 2, UNCASED = 4, MARK = 8, NUMBER = 16, SPACE = 32, REST = 64 };
+enum { LETTER = UPPER | LOWER | UNCASED, OTHER = MARK | REST };
+// Those that the words of tekken begin with, and those that they end with.
+enum { HEAD = UPPER | UNCASED | MARK, TAIL = LOWER | UNCASED | MARK };
+
+// The class of the first character of text that is not empty, and its length.
+static unsigned first_class(const char *text, unsigned *bytes)
+{
+	static const uint8_t classes[] = {
+		[CHARACTER_OTHER] = REST,     [CHARACTER_UPPER] = UPPER, [CHARACTER_LOWER] = LOWER,
+		[CHARACTER_LETTER] = UNCASED, [CHARACTER_MARK] = MARK,   [CHARACTER_NUMBER] = NUMBER,
+		[CHARACTER_SPACE] = SPACE,
+	};
+	return classes[unicode_class(utf8_first(text, bytes))];
+}
+
+// How far characters of these classes go, `most` of them at most.
+static size_t run_length(unsigned classes, const char *text, size_t length, size_t most)
+{
+	size_t at = 0;
+	for (size_t i = 0; i < most && at < length; i++) {
+		unsigned bytes;
+		if (!(first_class(text + at, &bytes) & classes))
+			break;
+		at += bytes;
+	}
+	return at;
+}
+
+static bool is_newline(char byte)
+{
+	return byte == '\r' || byte == '\n';
+}
+
+// ---- alternatives; each is the length of what it takes, 0 if it does not fit ----
+
+static size_t contraction(const char *text, size_t length, bool any_case)
+{
+	static const char *const endings[] = {"s", "t", "re", "ve", "m", "ll", "d"};
+	if (text[0] != '\'')
+		return 0;
+	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+		size_t count = strlen(endings[i]), same = 0;
+		while (same < count && same + 1 < length) {
+			char byte = text[same + 1];
+			if (any_case && byte >= 'A' && byte <= 'Z')
+				byte = (char)(byte - 'A' + 'a');
+			if (byte != endings[i][same])
+				break;
+			same++;
+		}
+		if (same == count)
+			return 1 + count;
+	}
+	return 0;
+}
+
+// White space that begins here, with no line's end in it that matters: all of it at the end of the text, else all but
+// its last character, unless it is one.
+static size_t space_length(const char *text, size_t length, size_t spaces)
+{
+	if (spaces == length)
+		return spaces;
+	size_t last = spaces - 1;
+	while (((unsigned char)text[last] & 0xC0) == 0x80)
+		last--;
+	return last ? last : spaces;
+}
+
+static size_t gpt2_word(const char *text, size_t length)
+{
+	size_t taken = contraction(text, length, false);
+	if (taken)
+		return taken;
+	size_t space = text[0] == ' ';
+	if (space < length) {
+		unsigned bytes, class = first_class(text + space, &bytes);
+		unsigned run = class & LETTER ? LETTER : class & OTHER ? OTHER : class;
+		if (class != SPACE)
+			return space + run_length(run, text + space, length - space, SIZE_MAX);
+	}
+	return space_length(text, length, run_length(SPACE, text, length, SIZE_MAX));
+}
+
+static size_t smollm_word(const char *text, size_t length)
+{
+	unsigned bytes;
+	if (first_class(text, &bytes) == NUMBER)
+		return bytes;
+	// Words end where a number begins: also white space, none of which is left to go with it.
+	size_t taken = gpt2_word(text, length);
+	size_t spaces = run_length(SPACE, text, length, SIZE_MAX);
+	if (spaces && spaces < length && first_class(text + spaces, &bytes) == NUMBER)
+		return spaces;
+	return taken;
+}
+
+// What is neither letters nor numbers: with the ends of lines behind it, or slashes; then white space.
+static size_t other_word(const char *text, size_t length, bool slashes)
+{
+	unsigned bytes;
+	size_t space = text[0] == ' ';
+	if (space < length && first_class(text + space, &bytes) & OTHER) {
+		size_t taken = space + run_length(OTHER, text + space, length - space, SIZE_MAX);
+		while (taken < length && (is_newline(text[taken]) || (slashes && text[taken] == '/')))
+			taken++;
+		return taken;
+	}
+	size_t spaces = run_length(SPACE, text, length, SIZE_MAX);
+	for (size_t i = spaces; i > 0; i--)
+		if (is_newline(text[i - 1]))
+			return i;
+	return space_length(text, length, spaces);
+}
+
+static size_t llama3_word(const char *text, size_t length, size_t digits)
+{
+	unsigned first_bytes, bytes;
+	size_t taken = contraction(text, length, true);
+	if (taken)
+		return taken;
+	unsigned class = first_class(text, &first_bytes);
+	size_t prefix = class & (LETTER | NUMBER) || is_newline(text[0]) ? 0 : first_bytes;
+	if (class & LETTER || (prefix && prefix < length && first_class(text + prefix, &bytes) & LETTER))
+		return prefix + run_length(LETTER, text + prefix, length - prefix, SIZE_MAX);
+	if (class == NUMBER)
+		return run_length(NUMBER, text, length, digits);
+	return other_word(text, length, false);
+}
+
+// A*B+: as many as there are of A, and B behind them; where none is, the last of A that is also of B is the end.
+static size_t cased_length(const char *text, size_t length)
+{
+	size_t head = run_length(HEAD, text, length, SIZE_MAX);
+	size_t tail = run_length(TAIL, text + head, length - head, SIZE_MAX);
+	unsigned bytes;
+	if (tail)
+		return head + tail;
+	while (head) {
+		size_t last = head - 1;
+		while (((unsigned char)text[last] & 0xC0) == 0x80)
+			last--;
+		if (first_class(text + last, &bytes) & TAIL)
+			return head;
+		head = last;
+	}
+	return 0;
+}
+
+static size_t tekken_word(const char *text, size_t length)
+{
+	unsigned bytes, class = first_class(text, &bytes);
+	size_t prefix = class & (LETTER | NUMBER) || is_newline(text[0]) ? 0 : bytes;
+	size_t taken = prefix < length ? cased_length(text + prefix, length - prefix) : 0;
+	if (taken)
+		return prefix + taken;
+	taken = prefix ? cased_length(text, length) : 0;
+	if (!taken) { // C?A+, nothing of B being there
+		taken = run_length(HEAD, text + prefix, length - prefix, SIZE_MAX);
+		taken = taken ? prefix + taken : 0;
+	}
+	if (taken)
+		return taken;
+	return class == NUMBER ? bytes : other_word(text, length, true);
+}
+
+size_t word_length(enum word_kind kind, const char *text, size_t length)
+{
+	switch (kind) {
+	case WORDS_GPT2:
+		return gpt2_word(text, length);
+	case WORDS_SMOLLM:
+		return smollm_word(text, length);
+	case WORDS_LLAMA3:
+		return llama3_word(text, length, 3);
+	case WORDS_QWEN2:
+		return llama3_word(text, length, 1);
+	case WORDS_TEKKEN:
+		return tekken_word(text, length);
+	}
+	return length;
+}

@@ -1,0 +1,302 @@
+/* The ring of an instance's parts: hops from each to the next, and the check that they fit together. See parts.h.
+ *
+ * Both ends of a hop are asked at once; each answers when the other is there. A direct link that does not carry it is
+ * replaced by the way through the server, once. */
+#include "common/base/log.h"
+#include "server/cluster/topology.h"
+#include "server/instances/parts/parts_inside.h"
+#include "server/security/random_id.h"
+
+#include <math.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HOP_TRIES = 4 };
+
+static const char *const way_names[] = {[WAY_LOCAL] = "local", [WAY_LINK] = "link", [WAY_SERVER] = "server"};
+
+static struct part *next_of(const struct part *part)
+{
+	struct parts *parts = part->parts;
+	return &parts->part[(part->index + 1) % parts->count];
+}
+
+const char *parts_via(const struct parts *parts, unsigned part)
+{
+	return way_names[parts->part[part].way];
+}
+
+unsigned parts_unconnected(const struct parts *parts)
+{
+	unsigned part = 0;
+	while (part + 1 < parts->count && parts->part[part].ends == 2)
+		part++;
+	return part;
+}
+
+// ---- checking ----
+
+// Of how far logits lie apart: back ends round differently, by far less; another token's is elsewhere
+// altogether.
+static const double reference_tolerance = 0.2;
+
+static struct instance_reference *reference_of(const struct instance *instance)
+{
+	struct instances *all = instance->all;
+	for (size_t i = 0; i < all->reference_count && i < LIMIT_INSTANCES; i++) {
+		struct instance_reference *one = &all->references[i];
+		if (!strcmp(one->model_id, instance->model_id) && one->format == instance->held_format &&
+		    one->context_tokens == instance->context_tokens)
+			return one;
+	}
+	return NULL;
+}
+
+// What it led to when the model first ran in parts, it leads to again. Errors: STATUS_INTERNAL.
+static enum status compare(const struct instance *instance, const struct json *result, struct error *error)
+{
+	struct instances *all = instance->all;
+	const struct instance_reference *known = reference_of(instance);
+	const uint32_t token = (uint32_t)json_get_integer(result, "token", 0);
+	if (!known) {
+		struct instance_reference *one = &all->references[all->reference_count++ % LIMIT_INSTANCES];
+		*one = (struct instance_reference){.format = instance->held_format,
+						   .context_tokens = instance->context_tokens,
+						   .token = token,
+						   .logit = json_get_number(result, "logit", NAN),
+						   .spread = json_get_number(result, "spread", 0)};
+		snprintf(one->model_id, sizeof one->model_id, "%s", instance->model_id);
+		return STATUS_OK;
+	}
+	const char *name = token == known->token ? "logit" : "expected_logit";
+	const double logit = json_get_number(result, name, NAN);
+	if (known->spread <= 0 || fabs(logit - known->logit) <= reference_tolerance * known->spread)
+		return STATUS_OK;
+	if (!json_get(result, name)) // two began at once, and neither knew what to ask for
+		return STATUS_OK;
+	error_hint(error, "one of the two was wrong; restarting the server forgets the first");
+	return error_set(error, STATUS_INTERNAL,
+			 "the reference token gives token %u a logit of %.4g, where it first gave %.4g", known->token,
+			 logit, known->logit);
+}
+
+static void checked(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct parts *parts;
+	unsigned which;
+	struct error fault = error ? *error : (struct error){0};
+	if (!parts_ask_answered(context, &parts, &which) || parts->failed || status == STATUS_DEVICE_LOST)
+		return;
+	if (!status)
+		status = compare(parts->instance, result, &fault);
+	if (status) {
+		parts_fail_at(parts, which, "the parts do not work together", &fault);
+		return;
+	}
+	log_info("models", "instance %s: a reference token went around its %u parts in %.1f ms",
+		 parts->instance->instance_id, parts->count, json_get_number(result, "round_ms", 0));
+	parts_set_ready(parts);
+}
+
+// With what a row of a prompt takes of all parts together, if all have told.
+static struct json *check_params(const struct parts *parts)
+{
+	struct json *params = json_new_object();
+	const struct instance_reference *known = reference_of(parts->instance);
+	double row_s = 0;
+	bool told = true;
+	for (unsigned i = 0; i < parts->count; i++) {
+		row_s += parts->part[i].prompt_row_s;
+		told = told && parts->part[i].prompt_row_s > 0;
+	}
+	if (told)
+		json_set_number(params, "prompt_row_s", row_s);
+	if (known)
+		json_set_integer(params, "expected_token", known->token);
+	return params;
+}
+
+static void check(struct parts *parts)
+{
+	struct error error = {0};
+	struct parts_ask *ask = parts_ask_create(parts, parts->count - 1, &parts->checks);
+	parts->step = PARTS_CHECKING;
+	parts_limit(parts, LIMIT_CHECK_MS);
+	if (!ask)
+		error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	else if (!instance_worker_call(parts->part[parts->count - 1].worker, "instance.check", check_params(parts),
+				       checked, ask, &error))
+		return;
+	if (ask)
+		parts_ask_answered(ask, &(struct parts *){NULL}, &(unsigned){0});
+	parts_fail_at(parts, parts->count - 1, "the parts cannot be checked", &error);
+}
+
+// ---- connecting ----
+
+static void connect_hop(struct part *part, enum hop_way way);
+
+static void relay_ended(void *context)
+{
+	struct part *part = context;
+	part->hop = NULL; // the nodes tell of it: hop.ended
+}
+
+static void answered(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	unsigned which;
+	struct parts *parts;
+	(void)result;
+	if (!parts_ask_answered(context, &parts, &which) || parts->failed)
+		return;
+	struct part *part = &parts->part[which];
+	if (status && part->way == WAY_LINK) {
+		log_info("models", "instance %s: no direct link from %s to %s carries a hop (%s): through the server",
+			 parts->instance->instance_id, part->node_id, next_of(part)->node_id, error->message);
+		connect_hop(part, WAY_SERVER);
+		return;
+	}
+	if (status) {
+		parts_fail_at(parts, which, "it could not be connected to the next part", error);
+		return;
+	}
+	part->ends++;
+	for (unsigned i = 0; i < parts->count; i++)
+		if (parts->part[i].ends < 2)
+			return;
+	check(parts);
+}
+
+static enum status ask_end(struct part *part, const char *end, const char *key, struct error *error)
+{
+	struct parts *parts = part->parts;
+	const bool out = !strcmp(end, "out");
+	const struct part *at = out ? part : next_of(part), *other = out ? next_of(part) : part;
+	struct parts_ask *ask = at->worker ? parts_ask_create(parts, part->index, &part->attempt) : NULL;
+	if (!ask)
+		return error_set(error, STATUS_UNAVAILABLE, "its worker is gone");
+	struct json *params = json_new_object();
+	json_set_string(params, "worker_id", instance_worker_id(at->worker));
+	json_set_string(params, "end", end);
+	json_set_string(params, "hop_id", part->hop_id);
+	json_set_string(params, "key", key);
+	json_set_string(params, "via", way_names[part->way]);
+	if (part->way == WAY_LINK)
+		json_set_string(params, "peer_id", other->node_id);
+	enum status status = cluster_ask(parts->instance->all->params.cluster, at->node_id, "hop.connect", params,
+					 answered, ask);
+	if (!status)
+		return STATUS_OK;
+	parts_ask_answered(ask, &(struct parts *){NULL}, &(unsigned){0});
+	return error_set(error, status, "the node of the other end cannot be asked now");
+}
+
+static void connect_hop(struct part *part, enum hop_way way)
+{
+	struct error error = {0};
+	struct parts *parts = part->parts;
+	char key[PARTS_KEY_BYTES];
+	hop_relay_destroy(&part->hop);
+	part->way = way;
+	part->ends = 0;
+	part->attempt++;
+	parts->checks++; // one that is under way may end by this
+	enum status status = random_id("hop_", part->hop_id, sizeof part->hop_id);
+	if (!status)
+		status = parts_make_key(key);
+	if (status)
+		error_set(&error, status, "the system gives no random numbers");
+	const struct hop_params params = {.hop_id = part->hop_id,
+					  .key = key,
+					  .out_node_id = part->node_id,
+					  .in_node_id = next_of(part)->node_id,
+					  .ended = relay_ended,
+					  .context = part};
+	if (!status && way == WAY_SERVER)
+		status = hop_relay_create(&part->hop, parts->instance->all->params.tenants, &params, &error);
+	if (!status)
+		status = ask_end(part, "in", key, &error);
+	if (!status)
+		status = ask_end(part, "out", key, &error);
+	OPENSSL_cleanse(key, sizeof key);
+	if (status)
+		parts_fail_at(parts, part->index, "it could not be connected to the next part", &error);
+}
+
+static enum hop_way way_of(const struct part *part)
+{
+	struct topology_reading reading;
+	const struct part *next = next_of(part);
+	if (!strcmp(part->node_id, next->node_id))
+		return WAY_LOCAL;
+	topology_find(part->parts->instance->all->params.topology, part->node_id, next->node_id, &reading);
+	return reading.direct ? WAY_LINK : WAY_SERVER;
+}
+
+void parts_connect(struct parts *parts)
+{
+	parts->step = PARTS_CONNECTING;
+	parts->broken = 0;
+	if (!parts->failed) // what was about to be told, that they are ready, is not so any more
+		net_timer_stop(parts->loop, &parts->tell);
+	parts_limit(parts, LIMIT_HOP_CONNECT_MS);
+	for (unsigned i = 0; i < parts->count; i++) // before any is asked, or the first answers would seem to be all
+		parts->part[i].ends = 0;
+	for (unsigned i = 0; i < parts->count && !parts->failed; i++)
+		connect_hop(&parts->part[i], way_of(&parts->part[i]));
+}
+
+void parts_disconnect(struct parts *parts)
+{
+	parts->checks++; // what the ends still say, and the last part, is of no interest
+	for (unsigned i = 0; i < parts->count; i++) {
+		hop_relay_destroy(&parts->part[i].hop);
+		parts->part[i].attempt++;
+	}
+}
+
+void parts_mend(struct parts *parts)
+{
+	if (parts->adopting)
+		parts_adopt(parts);
+	else if (parts->count > 1)
+		parts_connect(parts);
+	else
+		parts_set_ready(parts);
+}
+
+// It broke before all were connected and checked: a few times, within the same limit.
+static void connect_again(struct part *part, const char *why)
+{
+	struct error error = {0};
+	struct parts *parts = part->parts;
+	parts->step = PARTS_CONNECTING;
+	if (++parts->broken <= HOP_TRIES) {
+		connect_hop(part, part->way == WAY_LINK ? WAY_SERVER : part->way);
+		return;
+	}
+	error_set(&error, STATUS_UNAVAILABLE, "%s", why);
+	parts_fail_at(parts, part->index, "its connection to the next part keeps breaking", &error);
+}
+
+bool parts_hop_ended(struct parts *parts, const char *node_id, const struct json *params)
+{
+	const char *hop_id = json_get_string(params, "hop_id", "");
+	for (unsigned i = 0; parts && i < parts->count; i++) {
+		struct part *part = &parts->part[i];
+		if (strcmp(part->hop_id, hop_id) != 0 ||
+		    (strcmp(part->node_id, node_id) != 0 && strcmp(next_of(part)->node_id, node_id) != 0))
+			continue;
+		if (parts->failed)
+			return true;
+		log_info("models", "instance %s: the connection from part %u to the next is broken: %s",
+			 parts->instance->instance_id, i + 1, json_get_string(params, "message", ""));
+		if (parts->step == PARTS_READY)
+			instance_parts_broken(parts->instance);
+		else if (parts->step == PARTS_CONNECTING || parts->step == PARTS_CHECKING)
+			connect_again(part, json_get_string(params, "message", ""));
+		return true;
+	}
+	return false;
+}

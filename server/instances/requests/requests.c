@@ -1,0 +1,743 @@
+/* See requests.h. Requests stand in the list of their instance until their worker has said the last word.
+ *
+ * What was asked is kept with what has been delivered of it, tokens and bytes of text: when the instance is placed
+ * again its requests are started again from these, in the order in which they came, and go on behind the last token
+ * that their client has seen. So that what is drawn then is what would have been drawn, each has a seed from the start.
+ *
+ * A worker may have died of one of them. Those that it had and that got no token since are suspects: they are sent one
+ * at a time, so that the next worker that is lost tells which it was, and that one ends. */
+#include "server/instances/requests/requests.h"
+
+#include "common/base/log.h"
+#include "server/instances/instances_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum {
+	DEVICES_BYTES = 2048, // of their ids, in an entry of the audit log
+	LOSSES_MOST = 2,      // of workers that a request may bring about, or be there at, without getting a token
+	LINE_SHARE = 3,       // a token's requests are at most so many times the places that are left
+};
+
+struct delivered {
+	uint32_t *tokens; // (count)
+	size_t count, capacity;
+	uint64_t text_bytes; // of what was generated
+	uint64_t echo_bytes; // of the prompt told back, which comes before any token
+	uint64_t skip_bytes; // of an echo that is told once more
+	size_t echo_choices; // of the prompt's tokens that were told, before any token
+	size_t skip_choices; // of these, that are told once more
+};
+
+struct generation {
+	struct generation *next, **link; // of its instance
+	struct instance *instance;
+	int64_t number;
+	int64_t old_number; // that a worker which was cut off still has it under; 0: none
+	struct audit_actor by;
+	struct token *token;
+	const char *action;
+	int64_t began_ns;
+	bool embeds, sent, answered; // sent: a worker has it; answered: generate.start, or generate.embed
+	bool told_started;           // `started` was called
+	struct json *call;           // as it was asked, with owner, seed and all of `sampling`
+	struct json *sampling;       // what is drawn by, and from where that is; NULL: of one that embeds
+	size_t given_tokens;         // in it; 0: its prompt is text
+
+	uint64_t prompt_tokens; // as far as is known
+	struct delivered delivered;
+	unsigned losses;    // of workers that had it, since a token of it came
+	size_t losses_seen; // tokens that had come by the last of them
+	// NULL once it was cancelled or has ended:
+	void (*started)(void *context, uint64_t prompt_tokens);
+	void (*delta)(void *context, const struct json *delta);
+	void (*ended)(void *context, enum status status, const struct json *end, const struct error *error);
+	void *context;
+};
+
+// ---- whose instance ----
+
+// The number by which this token's requests share prefixes. Never 0, which shares with nobody.
+static int64_t owner_number(struct instances *all, const struct token *token)
+{
+	if (!token)
+		return 1;
+	for (size_t i = 0; i < all->owner_count; i++)
+		if (all->owners[i] == token)
+			return (int64_t)i + 2;
+	if (all->owner_count == all->owner_capacity) {
+		size_t capacity = all->owner_capacity ? 2 * all->owner_capacity : 16;
+		const struct token **owners = realloc(all->owners, capacity * sizeof(*owners));
+		if (!owners)
+			return 0;
+		all->owners = owners;
+		all->owner_capacity = capacity;
+	}
+	all->owners[all->owner_count++] = token;
+	return (int64_t)all->owner_count + 1;
+}
+
+static bool drains(const struct instance *instance)
+{
+	const char *reason;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		if (!strcmp(cluster_device_state(instance->stages[i].device, &reason), "draining"))
+			return true;
+	return false;
+}
+
+// Why a model that is known does not answer.
+static enum status explain(const struct instances *all, const struct model_record *model, bool draining,
+			   struct error *error)
+{
+	const struct instance *failed = NULL;
+	for (const struct instance *one = all->first; one; one = one->next) {
+		if (!strcmp(one->model_id, model->model_id) && one->state == INSTANCE_PAUSED) {
+			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is paused: %.200s", model->name,
+				  one->state_reason);
+			error_hint(error, "try again later: it continues by itself once there is room for it");
+			return STATUS_UNAVAILABLE;
+		}
+		if (one->model == model && (one->state == INSTANCE_STARTING || one->state == INSTANCE_LOADING)) {
+			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is being loaded", model->name);
+			error_hint(error, "try again in a few seconds");
+			return STATUS_UNAVAILABLE;
+		}
+		if (one->state == INSTANCE_FAILED && !strcmp(one->model_id, model->model_id))
+			failed = one;
+	}
+	if (instances_refuse(all, error))
+		return STATUS_UNAVAILABLE;
+	if (draining)
+		error_set(error, STATUS_UNAVAILABLE, "the device that has the model %.128s is draining", model->name);
+	else if (failed)
+		error_set(error, STATUS_UNAVAILABLE, "the model %.128s is not loaded: %.200s", model->name,
+			  failed->state_reason);
+	else
+		error_set(error, STATUS_UNAVAILABLE, "the model %.128s is not loaded", model->name);
+	error_hint(error,
+		   "an admin can load it: exogpu place %.100s; with exogpu serve --load-on-demand requests load it",
+		   model->name);
+	return STATUS_UNAVAILABLE;
+}
+
+// Of a line that is filling up there is something left for those who come later, however many one token asks for.
+static enum status check_line(const struct instance *instance, const struct token *token, size_t given_tokens,
+			      struct error *error)
+{
+	const int64_t most_tokens = instance->all->params.line_tokens;
+	unsigned own = 0;
+	for (const struct generation *one = instance->generations; one; one = one->next)
+		own += one->token == token && one->ended;
+	if (instance->generation_count >= LIMIT_REQUESTS_OF_INSTANCE)
+		error_set(error, STATUS_RATE_LIMITED, "%u requests already wait for this model",
+			  instance->generation_count);
+	else if (own >= LINE_SHARE * (LIMIT_REQUESTS_OF_INSTANCE - instance->generation_count))
+		error_set(error, STATUS_RATE_LIMITED,
+			  "%u requests of this token wait for this model already: what is left of %d places is for "
+			  "others",
+			  own, LIMIT_REQUESTS_OF_INSTANCE);
+	else if (given_tokens && (int64_t)(instance->line_tokens + given_tokens) > most_tokens)
+		error_set(error, STATUS_RATE_LIMITED,
+			  "prompts of %zu tokens wait for this model already; with these %zu they would be more than "
+			  "%lld",
+			  instance->line_tokens, given_tokens, (long long)most_tokens);
+	else
+		return STATUS_OK;
+	error_hint(error, "try again in a few seconds");
+	return STATUS_RATE_LIMITED;
+}
+
+// A prompt that is longer than the context is refused before it is copied; the worker counts what a text makes.
+static enum status check_length(const struct instance *instance, const struct model_record *model, size_t given_tokens,
+				struct error *error)
+{
+	const uint32_t most = instance->context_tokens ? instance->context_tokens : model->shape.context;
+	const int64_t line = instance->all->params.line_tokens;
+	if (given_tokens <= most && (int64_t)given_tokens <= line)
+		return STATUS_OK;
+	if (given_tokens <= most)
+		return error_set(error, STATUS_LIMIT_EXCEEDED,
+				 "the prompt has %zu tokens; prompts that wait for a model have %lld at most, together",
+				 given_tokens, (long long)line);
+	return error_set(error, STATUS_LIMIT_EXCEEDED, "the prompt has %zu tokens; the context has room for %u",
+			 given_tokens, most);
+}
+
+static enum status choose(struct instance **out, struct instances *all, const struct generation_params *params,
+			  size_t given_tokens, struct error *error)
+{
+	const char *name = params->model;
+	struct instance *best = NULL;
+	bool draining = false, paused = false;
+	const struct model_record *model = models_find(all->params.models, name);
+	if (!model) {
+		error_set(error, STATUS_NOT_FOUND, "there is no model %.128s", name);
+		error_hint(error, "GET /v1/models lists the models");
+		return STATUS_NOT_FOUND;
+	}
+	for (struct instance *one = all->first; one; one = one->next) {
+		const bool waits = one->state == INSTANCE_PAUSED && one->recovery.requests_until_ms;
+		paused |= one->state == INSTANCE_PAUSED && !strcmp(one->model_id, model->model_id);
+		if (one->model != model || (one->state != INSTANCE_RUNNING && !waits))
+			continue;
+		if (!waits && drains(one))
+			draining = true;
+		else if (!best || (waits && best->state == INSTANCE_PAUSED) < (best->state == INSTANCE_PAUSED) ||
+			 (waits == (best->state == INSTANCE_PAUSED) && one->generation_count < best->generation_count))
+			best = one;
+	}
+	enum status status = STATUS_OK;
+	if (!best && params->loads && model->state == MODEL_READY && !draining && !paused)
+		status = demand_line(&best, all, model, params, error);
+	else if (!best)
+		status = explain(all, model, draining, error);
+	*out = best;
+	if (!status)
+		status = check_length(best, model, given_tokens, error);
+	return status ? status : check_line(best, params->token, given_tokens, error);
+}
+
+// ---- the end ----
+
+static void print_detail(const struct generation *generation, const struct json *end, struct buffer *text)
+{
+	const struct instance *instance = generation->instance;
+	char devices[DEVICES_BYTES] = "";
+	struct json *detail = json_new_object();
+	int64_t prompt = json_get_integer(end, "prompt_tokens", (int64_t)generation->prompt_tokens);
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		size_t at = strlen(devices);
+		snprintf(devices + at, sizeof devices - at, "%s%s", i ? " " : "",
+			 cluster_device_id(instance->stages[i].device));
+	}
+	json_set_string(detail, "model", instance->model_name);
+	json_set_string(detail, "instance_id", instance->instance_id);
+	json_set_string(detail, "devices", devices);
+	json_set_integer(detail, "prompt_tokens", prompt);
+	if (!generation->embeds) {
+		json_set_integer(detail, "cached_tokens", json_get_integer(end, "cached_tokens", 0));
+		json_set_integer(detail, "generated_tokens",
+				 json_get_integer(end, "generated_tokens", (int64_t)generation->delivered.count));
+		json_set_string(detail, "reason", json_get_string(end, "reason", NULL));
+	} else if (!generation->ended) {
+		json_set_string(detail, "reason", "cancelled");
+	}
+	json_print(detail, text);
+	json_destroy(&detail);
+}
+
+// Its entry of the audit log. One that cannot be written now is told as soon as that can be.
+static void put_on_record(const struct generation *generation, enum status status, const struct json *end)
+{
+	struct buffer detail;
+	const struct instance *instance = generation->instance;
+	struct audit *audit = instance->all->params.audit;
+	const struct cluster_device *device = instance->stage_count ? instance->stages[0].device : NULL;
+	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
+	print_detail(generation, end, &detail);
+	const char *text = detail.failed ? NULL : buffer_text(&detail);
+	audit_tell(audit, &(struct audit_tally){.by = &generation->by,
+						.action = generation->action,
+						.target = instance->model_name,
+						.node_id = device ? cluster_device_node_id(device) : NULL,
+						.device_id = device ? cluster_device_id(device) : NULL,
+						.outcome = status,
+						.duration_us = (clock_steady_ns() - generation->began_ns) / 1000,
+						.detail = text});
+	buffer_finish(&detail);
+}
+
+static void silence(struct generation *generation)
+{
+	if (generation->ended)
+		generation->instance->generation_count--;
+	generation->started = NULL;
+	generation->delta = NULL;
+	generation->ended = NULL;
+}
+
+static void generation_free(struct generation *generation)
+{
+	silence(generation);
+	generation->instance->line_tokens -= generation->given_tokens;
+	if (generation->instance->used_ms)
+		generation->instance->used_ms = instances_now(generation->instance->all);
+	*generation->link = generation->next;
+	if (generation->next)
+		generation->next->link = generation->link;
+	json_destroy(&generation->call);
+	json_destroy(&generation->sampling);
+	free(generation->delivered.tokens);
+	free(generation);
+}
+
+static bool suspected(const struct generation *generation)
+{
+	return generation->losses && generation->delivered.count == generation->losses_seen;
+}
+
+// The last word. Whoever hears it may start and cancel others.
+static void end(struct generation *generation, enum status status, const struct json *json, const struct error *error)
+{
+	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
+	void *context = generation->context;
+	struct instance *instance = generation->instance;
+	const bool was_next = generation->sent && suspected(generation);
+	put_on_record(generation, status, json);
+	generation_free(generation);
+	if (was_next)
+		generations_resume(instance);
+	if (ended)
+		ended(context, status, status ? NULL : json, error);
+}
+
+void generations_fail(struct instance *instance, const struct error *fault)
+{
+	while (instance->generations) {
+		struct error told = *fault;
+		struct generation *generation = instance->generations;
+		if (told.status == STATUS_DEVICE_LOST)
+			error_hint(&told, "an admin can load the model again: exogpu place %.128s",
+				   instance->model_name);
+		end(generation, fault->status, NULL, &told);
+	}
+}
+
+void generations_move(struct instance *from, struct instance *to)
+{
+	struct generation **last = &from->generations;
+	if (!*last)
+		return;
+	while (*last) {
+		(*last)->instance = to;
+		last = &(*last)->next;
+	}
+	*last = to->generations;
+	if (*last)
+		(*last)->link = last;
+	to->generations = from->generations;
+	to->generations->link = &to->generations;
+	to->generation_count += from->generation_count;
+	to->line_tokens += from->line_tokens;
+	from->generations = NULL;
+	from->generation_count = 0;
+	from->line_tokens = 0;
+	generations_resume(to);
+}
+
+// ---- what the worker says ----
+
+static struct generation *find(const struct instance *instance, int64_t number)
+{
+	struct generation *one = instance->generations;
+	while (one && one->number != number)
+		one = one->next;
+	return one;
+}
+
+// Once for each placement: where weights are damaged every request fails.
+static void say_failed(struct instance *instance, const char *message)
+{
+	if (instance->failed_epoch == instance->epoch)
+		return;
+	instance->failed_epoch = instance->epoch;
+	log_error("models", "instance %s of %s: %s", instance->instance_id, instance->model_name, message);
+}
+
+static void took(struct generation *generation, const struct json *params)
+{
+	struct error error = {0};
+	const char *reason = json_get_string(params, "reason", "");
+	enum status status = STATUS_OK;
+	if (!strcmp(reason, "failed")) {
+		status = error_set(&error, STATUS_INTERNAL, "the request failed: %s",
+				   json_get_string(params, "error", "no reason given"));
+		say_failed(generation->instance, error.message);
+	} else if (!strcmp(reason, "cancelled") && generation->ended) {
+		status = error_set(&error, STATUS_UNAVAILABLE, "the request was ended by its worker");
+	}
+	end(generation, status, params, &error);
+}
+
+// Keep what the client gets; false if there is no memory for it.
+static bool keep(struct delivered *delivered, const struct json *params)
+{
+	const struct json *tokens = json_get(params, "tokens");
+	const size_t count = json_count(tokens), bytes = strlen(json_get_string(params, "text", ""));
+	if (delivered->count + count > delivered->capacity) {
+		size_t capacity = 2 * delivered->capacity + count + 64;
+		uint32_t *grown = realloc(delivered->tokens, capacity * sizeof(*grown));
+		if (!grown)
+			return false;
+		delivered->tokens = grown;
+		delivered->capacity = capacity;
+	}
+	for (const struct json *token = json_first(tokens); token; token = json_next(token)) {
+		int64_t value = 0;
+		json_integer(token, &value);
+		delivered->tokens[delivered->count++] = (uint32_t)value;
+	}
+	const size_t choices = json_count(json_get(params, "choices"));
+	if (delivered->count)
+		delivered->text_bytes += bytes;
+	else
+		delivered->echo_bytes += bytes;
+	if (!delivered->count)
+		delivered->echo_choices += choices;
+	return true;
+}
+
+// Its client is told this, and its worker to stop.
+static void cancel_for(struct generation *generation, const struct error *error)
+{
+	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
+	void *context = generation->context;
+	generation_cancel(&generation);
+	if (ended)
+		ended(context, error->status, NULL, error);
+}
+
+// What comes once more of the prompt, after a start elsewhere, left out: its text and its choices, which come before
+// any token.
+static struct json *without_echo(struct delivered *delivered, const struct json *params)
+{
+	struct json *rest = json_copy(params), *choices = json_new_array();
+	const char *text = json_get_string(params, "text", "");
+	const size_t skip = delivered->skip_bytes < strlen(text) ? (size_t)delivered->skip_bytes : strlen(text);
+	delivered->skip_bytes -= skip;
+	json_set_string(rest, "text", text + skip);
+	for (const struct json *one = json_first(json_get(params, "choices")); one; one = json_next(one))
+		if (delivered->skip_choices)
+			delivered->skip_choices--;
+		else
+			json_push(choices, json_copy(one));
+	if (json_get(params, "choices"))
+		json_set(rest, "choices", choices);
+	else
+		json_destroy(&choices);
+	return rest;
+}
+
+static void deliver(struct generation *generation, const struct json *params)
+{
+	struct delivered *delivered = &generation->delivered;
+	struct json *rest = NULL;
+	const bool was_suspected = suspected(generation);
+	if ((delivered->skip_bytes || delivered->skip_choices) && !delivered->count)
+		params = rest = without_echo(delivered, params);
+	if (!json_first(json_get(params, "tokens")) && !json_first(json_get(params, "choices")) &&
+	    !json_get_string(params, "text", "")[0]) {
+		json_destroy(&rest);
+		return;
+	}
+	const bool kept = keep(delivered, params);
+	if (was_suspected && !suspected(generation))
+		generations_resume(generation->instance);
+	if (!kept) {
+		struct error error = {0};
+		error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+		cancel_for(generation, &error);
+	} else if (generation->delta) {
+		generation->delta(generation->context, params);
+	}
+	json_destroy(&rest);
+}
+
+bool generations_notice(struct instance *instance, const char *method, const struct json *params)
+{
+	int64_t number = json_get_integer(params, "request", 0);
+	struct generation *generation = find(instance, number);
+	const bool ends = !strcmp(method, "generate.end");
+	if (!ends && strcmp(method, "generate.delta") != 0)
+		return false;
+	if (!generation && number <= instance->stale_request)
+		return true;
+	if (!generation || generation->embeds || !generation->answered)
+		return false;
+	// What is kept of a request is bounded by what its context has room for.
+	if (!ends && generation->delivered.count + json_count(json_get(params, "tokens")) > instance->context_tokens)
+		return false;
+	if (ends)
+		took(generation, params);
+	else
+		deliver(generation, params);
+	return true;
+}
+
+static void start_answered(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct generation *generation = context;
+	if (status == STATUS_DEVICE_LOST)
+		return; // its instance is lost, and all of its requests are seen to in a moment
+	if (status || generation->embeds) {
+		if (status == STATUS_UNAVAILABLE && !generation->ended)
+			status = STATUS_OK; // it was cancelled
+		generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
+		if (status == STATUS_INTERNAL)
+			say_failed(generation->instance, error->message);
+		end(generation, status, result, error);
+		return;
+	}
+	generation->answered = true;
+	generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
+	const bool first = !generation->told_started;
+	generation->told_started = true;
+	if (first && generation->started)
+		generation->started(generation->context, generation->prompt_tokens);
+}
+
+// ---- to the worker ----
+
+// What is asked now: from the beginning, or from where the client has got to.
+static struct json *call_of(struct generation *generation)
+{
+	struct json *call = json_copy(generation->call);
+	struct delivered *delivered = &generation->delivered;
+	json_set_integer(call, "request", generation->number);
+	delivered->skip_bytes = delivered->echo_bytes;
+	delivered->skip_choices = delivered->echo_choices;
+	if (!delivered->count)
+		return call;
+	struct json *tokens = json_new_array();
+	for (size_t i = 0; i < delivered->count; i++)
+		json_push(tokens, json_new_integer(delivered->tokens[i]));
+	json_set(call, "generated", tokens);
+	json_set_integer(call, "delivered_bytes", (int64_t)delivered->text_bytes);
+	json_set_bool(call, "echo", false);
+	return call;
+}
+
+static enum status send(struct generation *generation, struct error *error)
+{
+	enum status status = instance_worker_call(parts_generator(generation->instance->parts),
+						  generation->embeds ? "generate.embed" : "generate.start",
+						  call_of(generation), start_answered, generation, error);
+	generation->sent = !status;
+	return status;
+}
+
+void generations_pause(struct instance *instance)
+{
+	for (struct generation *one = instance->generations; one; one = one->next) {
+		one->sent = one->answered = false;
+		one->old_number = 0;
+	}
+}
+
+static void send_cancel(const struct generation *generation, int64_t number)
+{
+	struct json *params = json_new_object();
+	json_set_integer(params, "request", number);
+	instance_worker_call(parts_generator(generation->instance->parts), "generate.cancel", params, NULL, NULL, NULL);
+}
+
+void generations_blame(struct instance *instance)
+{
+	struct generation *one;
+	for (one = instance->generations; one; one = one->next)
+		if (one->sent) {
+			one->losses = suspected(one) ? one->losses + 1 : 1;
+			one->losses_seen = one->delivered.count;
+			one->sent = one->answered = false;
+		}
+	while ((one = instance->generations)) {
+		struct error error = {0};
+		while (one && one->losses < LOSSES_MOST)
+			one = one->next;
+		if (!one)
+			return;
+		error_set(&error, STATUS_DEVICE_LOST,
+			  "the model's worker was lost %u times while it was at this request", one->losses);
+		error_hint(&error, "it is not tried again; a shorter prompt, or another device, may do");
+		end(one, STATUS_DEVICE_LOST, NULL, &error);
+	}
+}
+
+// Who is to be sent next; a suspect only while there is no other that may be its worker's end.
+static struct generation *first_waiting(const struct instance *instance)
+{
+	bool tried = false;
+	for (const struct generation *one = instance->generations; one; one = one->next)
+		tried |= one->sent && suspected(one);
+	struct generation *one = instance->generations;
+	while (one && (one->sent || (tried && suspected(one))))
+		one = one->next;
+	return one;
+}
+
+static bool send_forget(const struct instance *instance, int64_t owner)
+{
+	struct json *params = json_new_object();
+	json_set_integer(params, "owner", owner);
+	return !instance_worker_call(parts_generator(instance->parts), "generate.forget", params, NULL, NULL, NULL);
+}
+
+void generations_resume(struct instance *instance)
+{
+	if (instance->state == INSTANCE_RUNNING && instance->forgets)
+		instance->forgets = !send_forget(instance, 0);
+	for (struct generation *one; instance->state == INSTANCE_RUNNING && (one = first_waiting(instance));) {
+		struct error error = {0};
+		if (one->old_number)
+			send_cancel(one, one->old_number);
+		one->old_number = 0;
+		if (!one->ended)
+			end(one, STATUS_OK, NULL, NULL); // cancelled meanwhile
+		else if (send(one, &error))
+			end(one, error.status, NULL, &error);
+	}
+}
+
+void generations_cut(struct instance *instance)
+{
+	instance->stale_request = instance->all->next_request;
+	for (struct generation *one = instance->generations; one; one = one->next) {
+		if (one->sent && !one->old_number)
+			one->old_number = one->number;
+		one->number = ++instance->all->next_request;
+		one->sent = one->answered = false;
+	}
+}
+
+// ---- what clients want ----
+
+// One that draws must draw the same again elsewhere: its seed and all that it draws by are settled here, once. Returns
+// what it draws by, with where each comes from.
+static struct json *settle_sampling(const struct instance *instance, struct json *call)
+{
+	uint64_t seed;
+	struct json *sampling = json_get(call, "sampling") ? json_copy(json_get(call, "sampling")) : json_new_object();
+	if (!json_get(sampling, "seed") && getrandom(&seed, sizeof seed, 0) == sizeof seed)
+		json_set_integer(sampling, "seed", (int64_t)(seed >> 11)); // of 53 bits, as numbers of JSON are
+	struct json *told = instance_sampling(instance, sampling);
+	json_set(call, "sampling", sampling);
+	return told;
+}
+
+const struct json *generation_sampling(const struct generation *generation)
+{
+	return generation->sampling;
+}
+
+enum status generation_start(struct generation **out, struct instances *all, const struct generation_params *params,
+			     struct error *error)
+{
+	struct instance *instance;
+	struct json *call = params->call;
+	struct generation *generation = NULL;
+	const size_t given_tokens = json_count(json_get(json_get(call, "prompt"), "tokens"));
+	*out = NULL;
+	enum status status = choose(&instance, all, params, given_tokens, error);
+	if (!status)
+		status = audit_check(all->params.audit, error);
+	if (!status && !(generation = calloc(1, sizeof(*generation))))
+		status = error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	if (status) {
+		json_destroy(&call);
+		return status;
+	}
+	json_set_integer(call, "owner", owner_number(all, params->token));
+	struct json *sampling = params->embeds ? NULL : settle_sampling(instance, call);
+	struct generation **last = &instance->generations;
+	while (*last)
+		last = &(*last)->next;
+	*generation = (struct generation){.link = last,
+					  .instance = instance,
+					  .number = ++all->next_request,
+					  .by = *params->by,
+					  .token = params->token,
+					  .action = params->action,
+					  .began_ns = clock_steady_ns(),
+					  .embeds = params->embeds,
+					  .call = call,
+					  .sampling = sampling,
+					  .given_tokens = given_tokens,
+					  .started = params->started,
+					  .delta = params->delta,
+					  .ended = params->ended,
+					  .context = params->context};
+	*last = generation;
+	instance->generation_count++;
+	instance->line_tokens += given_tokens;
+	if (instance->state == INSTANCE_RUNNING && parts_generator(instance->parts)) // else it waits, and is sent later
+		status = send(generation, error);
+	if (status)
+		generation_free(generation);
+	else
+		*out = generation;
+	return status;
+}
+
+void generation_cancel(struct generation **pointer)
+{
+	struct generation *generation = *pointer;
+	if (!generation)
+		return;
+	*pointer = NULL;
+	silence(generation);
+	if (!generation->sent && !generation->old_number)
+		end(generation, STATUS_OK, NULL, NULL);
+	else if (generation->sent && parts_generator(generation->instance->parts))
+		send_cancel(generation, generation->number);
+}
+
+void generations_give_up(struct instance *instance, const struct error *fault)
+{
+	struct generation *one = instance->generations;
+	while (one) {
+		if (one->ended) {
+			cancel_for(one, fault);
+			one = instance->generations; // whoever heard it may have done anything
+		} else {
+			one = one->next;
+		}
+	}
+}
+
+static void end_in(const struct instance *instance, const struct token *token, const struct error *fault)
+{
+	for (struct generation *generation = instance->generations; generation;) {
+		const bool its = generation->token == token && generation->ended;
+		if (its)
+			cancel_for(generation, fault);
+		generation = its ? instance->generations : generation->next; // others may have gone with it
+	}
+}
+
+static void end_where(struct instances *all, const struct token *token, const char *why)
+{
+	struct error fault = {0};
+	error_set(&fault, STATUS_UNAUTHENTICATED, "%s", why);
+	for (struct instance *one = all->first; one; one = one->next)
+		end_in(one, token, &fault);
+	for (struct instance *one = demand_next(all, NULL); one; one = demand_next(all, one))
+		end_in(one, token, &fault);
+}
+
+// What its requests left with instances goes, too. The number is nobody's from now on.
+static void forget(struct instances *all, size_t owner)
+{
+	all->owners[owner] = NULL;
+	for (struct instance *one = all->first; one; one = one->next)
+		one->forgets |= one->state != INSTANCE_RUNNING || !send_forget(one, (int64_t)owner + 2);
+}
+
+void generations_end_token(struct instances *all, const struct token *token, const char *why)
+{
+	end_where(all, token, why);
+	for (size_t i = 0; i < all->owner_count; i++)
+		if (all->owners[i] == token)
+			forget(all, i);
+}
+
+void generations_sweep(struct instances *all)
+{
+	const int64_t now_ms = token_clock_ms();
+	for (size_t i = 0; i < all->owner_count; i++)
+		if (all->owners[i] && token_usable(all->owners[i], now_ms, NULL))
+			generations_end_token(all, all->owners[i], "the token was revoked or has expired");
+}

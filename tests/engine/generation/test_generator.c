@@ -1,0 +1,1124 @@
+/* Many requests on one model: what each gets is what it would get alone, whoever else is there and however few pages
+ * there are; what is shared, with whom, and what is zeroed. The model is a toy (toy.h) for which that can be told. */
+#include "engine/generation/generator_inside.h"
+#include "tests/engine/generation/toy.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+// cmocka.h needs the four above it.
+#include <cmocka.h>
+
+enum { MOST_TOKENS = 2048 };
+
+static struct backend toy_backend;
+static struct exogpu_device *device;
+static struct stage *stages[2];
+static struct generator *generator;
+
+struct client {
+	struct generator_job *job;
+	uint32_t tokens[MOST_TOKENS]; // prompt, then what came
+	size_t prompt_count, count;
+	size_t stop_at; // tokens in all, after which it says that it is enough; 0: never
+	float values[TOY_EMBEDDING];
+	struct token_choice last;
+	int ends;
+	long first_step, last_step; // of the toy
+	enum generator_reason reason;
+	struct generator_figures figures;
+	struct error error;
+};
+
+struct bench {
+	uint32_t pages, rows, sequences, context, stages;
+	uint32_t lanes; // not 0: the first stage is elsewhere
+	bool last;      // the last token's embedding is that of the text
+};
+
+// What is on its way between the stages, in order. The first computes a step when it is taken from here.
+static struct away {
+	struct generator_sent sent;
+	uint32_t tokens[64], zero[PAGES_MOST];
+	struct stage_run runs[16];
+	uint32_t pages[16][MOST_TOKENS / STAGE_PAGE_TOKENS];
+} line[8];
+static size_t line_count, line_most;
+static long checks;
+static struct generator_checked check;
+
+static enum status send_away(void *context, const struct generator_sent *sent, struct error *error)
+{
+	(void)context, (void)error;
+	assert_true(line_count < sizeof(line) / sizeof(line[0]) && sent->row_count <= 64 && sent->run_count <= 16);
+	struct away *away = &line[line_count++];
+	away->sent = *sent;
+	memcpy(away->tokens, sent->tokens, sent->row_count * sizeof(uint32_t));
+	memcpy(away->zero, sent->zero, sent->zero_count * sizeof(uint32_t));
+	for (uint32_t i = 0; i < sent->run_count; i++) {
+		away->runs[i] = sent->runs[i];
+		memcpy(away->pages[i], sent->runs[i].pages,
+		       (sent->runs[i].position + sent->runs[i].row_count + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS *
+			       sizeof(uint32_t));
+	}
+	line_most = line_count > line_most ? line_count : line_most;
+	return STATUS_OK;
+}
+
+static void take_check(void *context, const struct generator_checked *checked)
+{
+	(void)context;
+	check = *checked;
+	checks++;
+}
+
+static void begin(const struct bench *bench)
+{
+	struct error error = {0};
+	static const float rope[1];
+	static struct model_shape shape;
+	memset(&toy, 0, sizeof(toy));
+	shape = toy_shape;
+	shape.last_is_all = bench->last;
+	struct stage_params params = {.shape = &shape,
+				      .layer_count = TOY_LAYERS / bench->stages,
+				      .context_tokens = bench->context,
+				      .page_count = bench->pages,
+				      .batch_rows = bench->rows,
+				      .batch_sequences = bench->sequences,
+				      .batch_outputs = bench->sequences,
+				      .rope = rope,
+				      .tensor = toy_tensor};
+	toy_backend = backend_cpu;
+	toy_backend.stage = &toy_slots;
+	assert_int_equal(device_open_over(&device, &toy_backend, &(struct exogpu_open){.hardware_key = "cpu"}, &error),
+			 STATUS_OK);
+	for (uint32_t i = 0; i < bench->stages; i++) {
+		params.embeds = !i;
+		params.predicts = i + 1 == bench->stages;
+		params.first_layer = i * params.layer_count;
+		if (stage_create(&stages[i], device, &params, &error))
+			fail_msg("%s", error.message);
+	}
+	const struct generator_params made = {.stages = stages,
+					      .stage_count = bench->stages,
+					      .shape = &shape,
+					      .context_tokens = bench->context,
+					      .page_count = bench->pages,
+					      .batch_rows = bench->rows,
+					      .batch_sequences = bench->sequences,
+					      .batch_outputs = bench->sequences};
+	struct generator_params in_two = made;
+	in_two.stages = stages + 1;
+	in_two.stage_count = bench->stages - 1;
+	in_two.lanes = bench->lanes;
+	in_two.send = send_away;
+	in_two.checked = take_check;
+	line_count = line_most = 0;
+	checks = 0;
+	assert_int_equal(generator_create(&generator, bench->lanes ? &in_two : &made, &error), STATUS_OK);
+}
+
+// The oldest step that is away is computed by the first stage; with `back` it comes to the generator. True if it did.
+static bool bring(bool back)
+{
+	static float activations[64 * TOY_EMBEDDING];
+	struct error error = {0};
+	bool taken = false;
+	struct away one = line[0];
+	for (uint32_t i = 0; i < one.sent.run_count; i++)
+		one.runs[i].pages = one.pages[i];
+	memmove(line, line + 1, --line_count * sizeof(line[0]));
+	const struct stage_batch batch = {.row_count = one.sent.row_count,
+					  .runs = one.runs,
+					  .run_count = one.sent.run_count,
+					  .tokens = one.tokens,
+					  .output = activations};
+	assert_int_equal(stage_zero(stages[0], one.zero, one.sent.zero_count, &error), STATUS_OK);
+	if (one.sent.row_count)
+		assert_int_equal(stage_step(stages[0], &batch, &error), STATUS_OK);
+	const struct generator_returned returned = {.lane = one.sent.lane,
+						    .step = one.sent.step,
+						    .row_count = one.sent.row_count,
+						    .activations = activations};
+	if (back && generator_return(generator, &returned, &taken, &error))
+		fail_msg("%s", error.message);
+	return taken;
+}
+
+static void finish(void)
+{
+	assert_int_equal(toy.foreign, 0);
+	generator_destroy(&generator);
+	stage_destroy(&stages[1]);
+	stage_destroy(&stages[0]);
+	exogpu_device_close(&device, NULL);
+}
+
+static bool took(void *context, const struct token_choice *choice)
+{
+	struct client *client = context;
+	assert_true(client->count < MOST_TOKENS);
+	client->tokens[client->count++] = choice->token;
+	client->last = *choice;
+	client->first_step = client->first_step ? client->first_step : toy.steps;
+	return client->count == client->stop_at;
+}
+
+static void hidden(void *context, const float *values)
+{
+	memcpy(((struct client *)context)->values, values, sizeof(((struct client *)context)->values));
+}
+
+static void ended(void *context, enum generator_reason reason, const struct generator_figures *figures,
+		  const struct error *error)
+{
+	struct client *client = context;
+	client->ends++;
+	client->reason = reason;
+	client->figures = *figures;
+	client->last_step = toy.steps;
+	if (error)
+		client->error = *error;
+	client->job = NULL;
+}
+
+static struct generator_request request_of(struct client *client, uint64_t owner, uint32_t max_tokens)
+{
+	return (struct generator_request){.owner = owner,
+					  .tokens = client->tokens,
+					  .token_count = client->count,
+					  .prompt_count = client->prompt_count,
+					  .max_tokens = max_tokens,
+					  .sampling = {.temperature = 0, .top_p = 1, .repetition_penalty = 1},
+					  .token = took,
+					  .hidden = hidden,
+					  .ended = ended,
+					  .context = client};
+}
+
+// A prompt of `count` tokens of `person`; `seed` tells it from others.
+static void prompt(struct client *client, uint32_t person, size_t count, uint32_t seed)
+{
+	*client = (struct client){.prompt_count = count, .count = count};
+	for (size_t i = 0; i < count; i++)
+		client->tokens[i] = person * VOICES + (uint32_t)(toy_hash(seed, (uint32_t)i) >> 7) % VOICES;
+}
+
+static void add(struct client *client, uint64_t owner, uint32_t max_tokens)
+{
+	struct error error = {0};
+	struct generator_request request = request_of(client, owner, max_tokens);
+	if (generator_add(generator, &client->job, &request, &error))
+		fail_msg("%s", error.message);
+}
+
+static void step(bool *idle)
+{
+	struct error error = {0};
+	if (generator_step(generator, idle, &error))
+		fail_msg("%s", error.message);
+}
+
+static void run(void)
+{
+	bool idle = false;
+	for (long i = 0; !idle && i < 1000000; i++) {
+		step(&idle);
+		if (line_count)
+			assert_true(bring(true));
+	}
+	assert_true(idle);
+}
+
+static void check_greedy(const struct client *client)
+{
+	for (size_t i = client->prompt_count; i < client->count; i++) {
+		uint32_t wanted = toy_next(client->tokens, i);
+		if (client->tokens[i] != wanted)
+			fail_msg("token %zu is %u, alone it is %u", i, client->tokens[i], wanted);
+	}
+}
+
+static struct generator_state state_now(void)
+{
+	struct generator_state state;
+	generator_state(generator, &state);
+	return state;
+}
+
+// Pages of the first stage that hold anything.
+static unsigned pages_written(const struct bench *bench)
+{
+	unsigned count = 0;
+	for (uint32_t i = 0; i < bench->pages; i++) {
+		bool written = false;
+		for (uint32_t j = 0; j < STAGE_PAGE_TOKENS; j++)
+			written |= toy.first->pages[i][j] != 0;
+		count += written;
+	}
+	return count;
+}
+
+static void alone(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 16, .sequences = 2, .context = 256, .stages = 1};
+	static struct client client;
+	for (size_t length = 1; length < 140; length += 23) {
+		begin(&bench);
+		prompt(&client, 1, length, 1);
+		add(&client, 0, 50);
+		run();
+		assert_int_equal(client.ends, 1);
+		assert_int_equal(client.reason, GENERATOR_LENGTH);
+		assert_int_equal(client.count, length + 50);
+		check_greedy(&client);
+		assert_int_equal(client.figures.prompt_tokens, length);
+		assert_int_equal(client.figures.generated_tokens, 50);
+		assert_int_equal(client.figures.cached_tokens, 0);
+		assert_true(client.figures.queued_ns >= 0 && client.figures.prompt_ns > 0);
+		assert_true(client.figures.generate_ns > 0);
+		assert_int_equal(toy.rows, length + 49); // the last token needs no computing
+		assert_int_equal(pages_written(&bench), 0);
+		finish();
+	}
+}
+
+static void ends_at_a_stop_and_at_the_context(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 16, .sequences = 2, .context = 100, .stages = 1};
+	static struct client stopped, long_one, small;
+	begin(&bench);
+	prompt(&stopped, 1, 10, 1);
+	prompt(&long_one, 2, 99, 2);
+	prompt(&small, 3, 10, 3);
+	stopped.stop_at = 17;
+	add(&stopped, 1, 1000);
+	add(&long_one, 2, 1000);
+	add(&small, 3, 1000);
+	run();
+	assert_int_equal(stopped.reason, GENERATOR_STOP);
+	assert_int_equal(stopped.count, 17);
+	assert_int_equal(long_one.reason, GENERATOR_LENGTH);
+	assert_int_equal(long_one.count, 100);
+	assert_int_equal(small.count, 100);
+	check_greedy(&small);
+	finish();
+}
+
+static void wrong_requests_are_refused(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 3, .rows = 16, .sequences = 2, .context = 200, .stages = 1};
+	static struct client client;
+	struct error error = {0};
+	struct generator_job *job;
+	begin(&bench);
+	prompt(&client, 1, 200, 1);
+	struct generator_request request = request_of(&client, 1, 10);
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_LIMIT_EXCEEDED);
+	assert_non_null(strstr(error.message, "200 tokens"));
+	error = (struct error){0};
+	request.token_count = request.prompt_count = 96;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_LIMIT_EXCEEDED);
+	assert_non_null(strstr(error.message, "memory for 96"));
+	error = (struct error){0};
+	request.token_count = request.prompt_count = 0;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_INVALID_PARAMS);
+	error = (struct error){0};
+	client.tokens[5] = TOY_VOCABULARY;
+	request.token_count = request.prompt_count = 10;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_INVALID_PARAMS);
+	error = (struct error){0};
+	client.tokens[5] = 5;
+	const struct token_bias bias = {.token = TOY_VOCABULARY, .bias = 1};
+	request.sampling.biases = &bias;
+	request.sampling.bias_count = 1;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_INVALID_PARAMS);
+	bool idle = false;
+	step(&idle);
+	assert_true(idle);
+	assert_int_equal(toy.steps, 0);
+	finish();
+}
+
+static void two_hundred_on_few_pages(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 200 };
+	const struct bench bench = {.pages = 20, .rows = 48, .sequences = 12, .context = 512, .stages = 2};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	begin(&bench);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], i % PEOPLE, 1 + i * 7 % 150, i);
+		add(&clients[i], i % PEOPLE, 1 + i * 13 % 200);
+	}
+	run();
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[i].ends, 1);
+		assert_int_equal(clients[i].reason, GENERATOR_LENGTH);
+		assert_int_equal(clients[i].count, clients[i].prompt_count + 1 + i * 13 % 200);
+		check_greedy(&clients[i]);
+	}
+	struct generator_state now = state_now();
+	print_message("%u preemptions, %lu steps\n", now.preemptions, (unsigned long)now.steps);
+	assert_true(now.preemptions > 0);
+	assert_int_equal(now.pages_used, 0);
+	assert_int_equal(now.running + now.waiting, 0);
+	assert_true(toy.most_rows <= bench.rows);
+	finish();
+	free(clients);
+}
+
+// Removed at any time, in any state; those that stay get what they would.
+static void some_leave(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 100 };
+	const struct bench bench = {.pages = 16, .rows = 20, .sequences = 6, .context = 512, .stages = 1};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	uint64_t random = 5;
+	bool idle = false;
+	begin(&bench);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], i % PEOPLE, 1 + i * 11 % 120, i % 10);
+		add(&clients[i], i % 3 ? i % PEOPLE : 0, 1 + i * 17 % 100);
+	}
+	while (!idle) {
+		random = toy_hash(random, 7);
+		struct client *client = &clients[(random >> 9) % CLIENTS];
+		if ((random & 3) == 0 && client->job && client < clients + CLIENTS / 2) {
+			struct generator_job *job = client->job;
+			generator_remove(&job);
+			assert_null(job);
+			assert_int_equal(client->reason, GENERATOR_REMOVED);
+		}
+		step(&idle);
+	}
+	int removed = 0;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[i].ends, 1);
+		removed += clients[i].reason == GENERATOR_REMOVED;
+		check_greedy(&clients[i]);
+	}
+	print_message("%d of %d were removed\n", removed, CLIENTS);
+	assert_true(removed > 10);
+	assert_int_equal(state_now().pages_used, 0);
+	assert_int_equal(pages_written(&bench), state_now().pages_cached);
+	finish();
+	free(clients);
+}
+
+static void pages_are_free_at_once(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 16, .sequences = 2, .context = 256, .stages = 1};
+	static struct client client;
+	bool idle;
+	begin(&bench);
+	prompt(&client, 1, 40, 1);
+	add(&client, 0, 10);
+	step(&idle);
+	assert_int_equal(state_now().pages_used, 2);
+	generator_remove(&client.job);
+	assert_int_equal(state_now().pages_used, 0);
+	assert_int_equal(state_now().pages_cached, 0);
+	assert_int_equal(pages_written(&bench), 1); // zeroed by the next step, before anything else
+	step(&idle);
+	assert_true(idle);
+	assert_int_equal(pages_written(&bench), 0);
+	finish();
+}
+
+static void prefixes_are_shared_by_their_owner(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 32, .rows = 64, .sequences = 4, .context = 512, .stages = 1};
+	static struct client first, second, stranger, nobody, longer;
+	begin(&bench);
+	prompt(&first, 1, 100, 1);
+	add(&first, 1, 20);
+	run();
+	assert_int_equal(first.figures.cached_tokens, 0);
+	assert_int_equal(state_now().pages_cached, 3); // 119 tokens were computed
+	long rows = toy.rows;
+	second = stranger = nobody = longer = (struct client){0};
+	prompt(&second, 1, 100, 1);
+	add(&second, 1, 20);
+	run();
+	assert_int_equal(second.figures.cached_tokens, 96);
+	assert_int_equal(toy.rows - rows, 4 + 19);
+	check_greedy(&second);
+	// Another one's and nobody's are computed anew.
+	prompt(&stranger, 1, 100, 1);
+	add(&stranger, 2, 20);
+	prompt(&nobody, 1, 100, 1);
+	add(&nobody, 0, 20);
+	run();
+	assert_int_equal(stranger.figures.cached_tokens, 0);
+	assert_int_equal(nobody.figures.cached_tokens, 0);
+	assert_int_equal(state_now().pages_cached, 6);
+	// A conversation goes on: the answer is a prefix, too.
+	longer = first;
+	longer.prompt_count = longer.count;
+	for (int i = 0; i < 50; i++)
+		longer.tokens[longer.prompt_count++] = VOICES + 3;
+	longer.count = longer.prompt_count;
+	longer.ends = 0;
+	add(&longer, 1, 20);
+	run();
+	assert_int_equal(longer.figures.cached_tokens, 96);
+	check_greedy(&longer);
+	finish();
+}
+
+// While the first is at work still, and with the whole prompt in full pages: a token is left to compute.
+static void running_requests_share(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 16, .rows = 256, .sequences = 4, .context = 512, .stages = 1};
+	static struct client first, second;
+	bool idle;
+	begin(&bench);
+	prompt(&first, 1, 128, 1);
+	add(&first, 1, 100);
+	step(&idle);
+	step(&idle); // its last page by itself
+	prompt(&second, 1, 128, 1);
+	add(&second, 1, 100);
+	step(&idle);
+	assert_int_equal(state_now().pages_used, 5 + 1); // the last page of the prompt is computed twice
+	run();
+	assert_int_equal(second.figures.cached_tokens, 96);
+	check_greedy(&first);
+	check_greedy(&second);
+	finish();
+}
+
+// What is kept makes room, the longest unused first.
+static void the_kept_make_room(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 64, .sequences = 4, .context = 256, .stages = 1};
+	static struct client clients[5];
+	begin(&bench);
+	for (uint32_t i = 0; i < 3; i++) {
+		prompt(&clients[i], i + 1, 70, i);
+		add(&clients[i], i + 1, 2);
+		run();
+	}
+	assert_int_equal(state_now().pages_cached, 6);
+	prompt(&clients[3], 1, 70, 0);
+	add(&clients[3], 1, 2);
+	run();
+	assert_int_equal(clients[3].figures.cached_tokens, 64);
+	prompt(&clients[4], 4, 150, 9); // 5 pages: 2 are free, those of the second and the end of the third go
+	add(&clients[4], 4, 2);
+	run();
+	check_greedy(&clients[4]);
+	prompt(&clients[3], 1, 70, 0);
+	add(&clients[3], 1, 2);
+	run();
+	assert_int_equal(clients[3].figures.cached_tokens, 64);
+	prompt(&clients[1], 2, 70, 1);
+	add(&clients[1], 2, 2);
+	run();
+	assert_int_equal(clients[1].figures.cached_tokens, 0);
+	finish();
+}
+
+static void a_long_prompt_holds_nobody_up(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 64, .rows = 16, .sequences = 4, .context = 2000, .stages = 1};
+	static struct client talker, long_one, late;
+	bool idle;
+	begin(&bench);
+	prompt(&talker, 1, 4, 1);
+	add(&talker, 1, 200);
+	step(&idle);
+	prompt(&long_one, 2, 1000, 2);
+	add(&long_one, 2, 1);
+	for (int i = 0; i < 10; i++) {
+		size_t before = talker.count;
+		step(&idle);
+		assert_int_equal(talker.count, before + 1);
+	}
+	prompt(&late, 3, 20, 3);
+	add(&late, 3, 1);
+	long since = toy.steps;
+	run();
+	print_message("the late one had its token after %ld steps, the long one after %ld\n", late.first_step - since,
+		      long_one.first_step - since);
+	assert_true(late.first_step - since <= 4);
+	assert_true(long_one.first_step > late.first_step);
+	check_greedy(&long_one);
+	finish();
+}
+
+// Alone, what lies behind the last whole page is computed by itself, whether the pages before it are there or not.
+static void a_repetition_is_computed_alike(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 16, .rows = 256, .sequences = 4, .context = 512, .stages = 1};
+	static struct client client;
+	begin(&bench);
+	for (int turn = 0; turn < 2; turn++) {
+		toy.steps = 0;
+		toy.most_rows = 0;
+		prompt(&client, 1, 100, 1);
+		add(&client, 1, 1);
+		run();
+		assert_int_equal(toy.steps, turn ? 1 : 2);
+		assert_int_equal(toy.most_rows, turn ? 4 : 96);
+		check_greedy(&client);
+	}
+	finish();
+}
+
+// Pieces of a prompt are as long as was set, however many generate besides, and each of these gets a token of every
+// step. Alone it is in the same pieces every time.
+static void pieces_are_as_long_as_set(void **state)
+{
+	(void)state;
+	enum { TALKERS = 30 };
+	const struct bench bench = {.pages = 200, .rows = 128, .sequences = 40, .context = 1024, .stages = 1};
+	static struct client talkers[TALKERS], long_one;
+	bool idle;
+	for (uint32_t rows = 8; rows <= 64; rows *= 8) { // 8 is all that there is to have
+		begin(&bench);
+		generator_set_prompt_rows(generator, rows, 4 * rows);
+		prompt(&long_one, 7, 641, 2);
+		add(&long_one, 0, 1);
+		run();
+		const uint32_t alone_rows = 4 * rows < bench.rows ? 4 * rows : bench.rows;
+		assert_int_equal(toy.steps, 640 / alone_rows + 1); // what lies behind the last whole page
+		assert_int_equal(toy.most_rows, alone_rows);
+		toy.most_rows = 0;
+		for (uint32_t i = 0; i < TALKERS; i++) {
+			prompt(&talkers[i], i % PEOPLE, 1, i);
+			add(&talkers[i], 0, 400);
+		}
+		step(&idle);
+		prompt(&long_one, 7, 640, 2);
+		add(&long_one, 0, 1);
+		const uint32_t least = rows < 16 ? rows : 16, piece = rows > TALKERS + least ? rows - TALKERS : least;
+		for (uint32_t i = 0; long_one.ends == 0; i++) {
+			const size_t before = talkers[0].count;
+			step(&idle);
+			assert_true(i < (640 + piece - 1) / piece);
+			assert_int_equal(talkers[0].count, before + 1);
+			assert_int_equal(talkers[TALKERS - 1].count, before + 1);
+			assert_true(toy.most_rows <= TALKERS + piece);
+		}
+		run();
+		check_greedy(&long_one);
+		check_greedy(&talkers[3]);
+		finish();
+	}
+}
+
+// Who asks for much at once has the others wait for no more than what runs already.
+static void owners_take_turns(void **state)
+{
+	(void)state;
+	enum { GREEDY = 60 };
+	const struct bench bench = {.pages = 64, .rows = 64, .sequences = 4, .context = 256, .stages = 1};
+	static struct client greedy[GREEDY], second, third;
+	int before = 0;
+	begin(&bench);
+	for (uint32_t i = 0; i < GREEDY; i++) {
+		prompt(&greedy[i], 1, 8, i);
+		add(&greedy[i], 1, 10);
+	}
+	bool idle = false;
+	step(&idle);
+	prompt(&second, 2, 8, 1);
+	add(&second, 2, 10);
+	prompt(&third, 3, 8, 1);
+	add(&third, 3, 10);
+	while (!second.ends || !third.ends)
+		step(&idle);
+	for (uint32_t i = 0; i < GREEDY; i++)
+		before += greedy[i].ends;
+	print_message("%d of %d of the greedy one had ended\n", before, GREEDY);
+	assert_true(before <= 8);
+	run();
+	for (uint32_t i = 1; i < GREEDY; i++) // his own go in their order
+		assert_true(greedy[i].first_step >= greedy[i - 1].first_step);
+	finish();
+}
+
+// What an owner's requests left is found no more, and zero; others' stays.
+static void what_is_forgotten_is_zero(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 32, .rows = 64, .sequences = 4, .context = 512, .stages = 1};
+	static struct client first, other, again;
+	bool idle;
+	begin(&bench);
+	prompt(&first, 1, 100, 1);
+	add(&first, 1, 20);
+	prompt(&other, 2, 100, 2);
+	add(&other, 2, 20);
+	run();
+	assert_int_equal(pages_written(&bench), 6);
+	generator_forget(generator, 1);
+	assert_int_equal(state_now().pages_cached, 3);
+	step(&idle);
+	assert_true(idle);
+	assert_int_equal(pages_written(&bench), 3);
+	prompt(&again, 2, 100, 2);
+	add(&again, 2, 20);
+	step(&idle);
+	generator_forget(generator, 0); // while it is at work, on pages that it shares
+	run();
+	check_greedy(&again);
+	assert_int_equal(again.figures.cached_tokens, 96);
+	prompt(&again, 1, 100, 1);
+	add(&again, 1, 20);
+	run();
+	assert_int_equal(again.figures.cached_tokens, 0);
+	check_greedy(&again);
+	generator_forget(generator, 0);
+	step(&idle);
+	assert_int_equal(pages_written(&bench), 0);
+	assert_int_equal(state_now().pages_used + state_now().pages_cached, 0);
+	finish();
+}
+
+static void embed(bool last)
+{
+	const struct bench bench = {.pages = 8, .rows = 64, .sequences = 3, .context = 128, .stages = 2, .last = last};
+	static struct client client, other;
+	double wanted[TOY_EMBEDDING] = {0}, square = 0;
+	begin(&bench);
+	prompt(&client, 1, 100, 1);
+	prompt(&other, 1, 60, 2);
+	struct error error = {0};
+	struct generator_request request = request_of(&client, 1, 0);
+	request.want_hidden = true;
+	assert_int_equal(generator_add(generator, &client.job, &request, &error), STATUS_OK);
+	add(&other, 1, 30);
+	run();
+	for (size_t i = last ? 99 : 0; i < 100; i++)
+		for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
+			wanted[j] += client.tokens[i] % (j + 2) + 1;
+	for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
+		square += wanted[j] * wanted[j];
+	for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
+		if (!(fabs((double)client.values[j] - wanted[j] / sqrt(square)) < 1e-6))
+			fail_msg("value %u is %g, not %g", j, (double)client.values[j], wanted[j] / sqrt(square));
+	assert_int_equal(client.reason, GENERATOR_STOP);
+	assert_int_equal(client.count, 100);
+	check_greedy(&other);
+	finish();
+}
+
+static void embeddings(void **state)
+{
+	(void)state;
+	embed(false);
+}
+
+static void embeddings_of_the_last_token(void **state)
+{
+	(void)state;
+	embed(true);
+}
+
+static void a_seed_goes_on_elsewhere(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 32, .rows = 64, .sequences = 4, .context = 512, .stages = 1};
+	static struct client whole, rest, other;
+	struct error error = {0};
+	begin(&bench);
+	prompt(&whole, 1, 30, 1);
+	struct generator_request request = request_of(&whole, 1, 60);
+	request.sampling.temperature = 1;
+	request.sampling.seed = 12345;
+	assert_int_equal(generator_add(generator, &whole.job, &request, &error), STATUS_OK);
+	prompt(&other, 1, 30, 1);
+	request.context = &other;
+	request.sampling.seed = 12346;
+	assert_int_equal(generator_add(generator, &other.job, &request, &error), STATUS_OK);
+	run();
+	assert_int_equal(whole.count, 90);
+	assert_memory_not_equal(whole.tokens + 30, other.tokens + 30, 60 * sizeof(uint32_t));
+	rest = whole;
+	rest.count = 57; // as delivered until then
+	rest.ends = 0;
+	request = request_of(&rest, 1, 60);
+	request.sampling.temperature = 1;
+	request.sampling.seed = 12345;
+	assert_int_equal(generator_add(generator, &rest.job, &request, &error), STATUS_OK);
+	run();
+	assert_int_equal(rest.count, 90);
+	assert_memory_equal(rest.tokens, whole.tokens, 90 * sizeof(uint32_t));
+	assert_int_equal(rest.figures.generated_tokens, 60);
+	rest.ends = 0; // and one that had all
+	request = request_of(&rest, 1, 60);
+	assert_int_equal(generator_add(generator, &rest.job, &request, &error), STATUS_OK);
+	run();
+	assert_int_equal(rest.count, 90);
+	assert_int_equal(rest.reason, GENERATOR_LENGTH);
+	finish();
+}
+
+static void logprobs_and_the_greedy_agree(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 32, .rows = 64, .sequences = 4, .context = 512, .stages = 1};
+	static struct client plain, told;
+	struct error error = {0};
+	begin(&bench);
+	prompt(&plain, 1, 30, 1);
+	add(&plain, 1, 60);
+	prompt(&told, 1, 30, 1);
+	struct generator_request request = request_of(&told, 1, 60);
+	request.sampling.logprobs = true;
+	request.sampling.top_logprobs = 3;
+	assert_int_equal(generator_add(generator, &told.job, &request, &error), STATUS_OK);
+	run();
+	assert_memory_equal(plain.tokens, told.tokens, 90 * sizeof(uint32_t));
+	assert_int_equal(told.last.top_count, 3);
+	assert_int_equal(told.last.top[0].token, told.last.token);
+	assert_true(told.last.top[0].logprob == told.last.logprob && told.last.logprob < 0);
+	assert_true(told.last.top[1].logprob < told.last.logprob);
+	finish();
+}
+
+// ---- the prompt, judged ----
+
+// What the toy itself gives token `at` of these.
+static double toy_logprob(const uint32_t *tokens, size_t at)
+{
+	uint64_t hash = 0;
+	double sum = 0, own = 0;
+	for (size_t i = 0; i < at; i++)
+		hash = toy_hash(hash, tokens[i]);
+	for (uint32_t i = 0; i < TOY_VOCABULARY; i++) {
+		const double logit = i / VOICES != tokens[at - 1] / VOICES   ? -1000
+				     : i == toy_answer(hash, tokens[at - 1]) ? 5
+									     : (double)(toy_hash(hash, i) % 1000) / 250;
+		sum += exp(logit);
+		own = i == tokens[at] ? logit : own;
+	}
+	return own - log(sum);
+}
+
+static struct {
+	const struct client *client;
+	size_t count; // tokens of the prompt, the first by itself
+} judged[6];
+
+static void judge(void *context, const struct token_choice *choice)
+{
+	struct client *client = context;
+	size_t i = 0;
+	while (judged[i].client != client)
+		i++;
+	const size_t at = judged[i].count++;
+	assert_int_equal(client->count, client->prompt_count); // before the first token
+	assert_true(at < client->prompt_count);
+	assert_int_equal(choice->token, client->tokens[at]);
+	assert_int_equal(choice->top_count, 2);
+	if (fabs((double)choice->logprob - toy_logprob(client->tokens, at)) > 1e-4)
+		fail_msg("token %zu is given %g, not %g", at, (double)choice->logprob, toy_logprob(client->tokens, at));
+}
+
+static void add_judged(struct client *client, size_t index, uint32_t max_tokens)
+{
+	struct error error = {0};
+	struct generator_request request = request_of(client, 1, max_tokens);
+	request.want_prompt = true;
+	request.judged = judge;
+	request.sampling.logprobs = true;
+	request.sampling.top_logprobs = 2;
+	judged[index].client = client;
+	judged[index].count = 1;
+	if (generator_add(generator, &client->job, &request, &error))
+		fail_msg("%s", error.message);
+}
+
+// Of every length, beside others that generate, with pages for all and with so few that some give way; here and in
+// lanes.
+static void prompts_are_judged(void **state)
+{
+	(void)state;
+	const struct bench benches[] = {
+		{.pages = 64, .rows = 16, .sequences = 2, .context = 256, .stages = 1},
+		{.pages = 64, .rows = 64, .sequences = 8, .context = 256, .stages = 2},
+		{.pages = 10, .rows = 32, .sequences = 4, .context = 256, .stages = 1},
+		{.pages = 64, .rows = 64, .sequences = 8, .context = 256, .stages = 2, .lanes = 3},
+		{.pages = 10, .rows = 64, .sequences = 4, .context = 256, .stages = 2, .lanes = 2},
+	};
+	static const size_t lengths[6] = {1, 2, 31, 33, 97, 140};
+	static struct client clients[6], others[2];
+	uint32_t preemptions = 0;
+	for (size_t b = 0; b < sizeof(benches) / sizeof(benches[0]); b++) {
+		begin(&benches[b]);
+		if (benches[b].lanes) {
+			struct error error = {0};
+			assert_int_equal(generator_check(generator, 1, &error), STATUS_OK);
+			assert_true(bring(true));
+		}
+		for (size_t i = 0; i < 2; i++) {
+			prompt(&others[i], 2, 40, (uint32_t)i + 9);
+			add(&others[i], 2, 100);
+		}
+		for (size_t i = 0; i < 6; i++) {
+			prompt(&clients[i], 1, lengths[i], 1); // each begins as the others do
+			add_judged(&clients[i], i, 60);
+		}
+		run();
+		for (size_t i = 0; i < 6; i++) {
+			assert_int_equal(judged[i].count, lengths[i]);
+			assert_int_equal(clients[i].count, lengths[i] + 60);
+			assert_int_equal(clients[i].figures.cached_tokens, 0);
+			check_greedy(&clients[i]);
+		}
+		for (size_t i = 0; i < 2; i++)
+			check_greedy(&others[i]);
+		preemptions += state_now().preemptions;
+		finish();
+	}
+	assert_true(preemptions > 0);
+}
+
+static void a_broken_device_ends_all(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 10 };
+	const struct bench bench = {.pages = 16, .rows = 16, .sequences = 4, .context = 256, .stages = 1};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	struct error error = {0};
+	bool idle = false;
+	begin(&bench);
+	toy.fail_after = 7;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], i % PEOPLE, 20, i);
+		add(&clients[i], 0, 50);
+	}
+	enum status status = STATUS_OK;
+	while (!status)
+		status = generator_step(generator, &idle, &error);
+	assert_int_equal(status, STATUS_DEVICE_LOST);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[i].ends, 1);
+		assert_int_equal(clients[i].reason, GENERATOR_FAILED);
+		assert_string_equal(clients[i].error.message, "the toy broke");
+	}
+	finish();
+	free(clients);
+}
+
+// The first stage is elsewhere: as many steps are under way as there are lanes, and everyone gets what he would alone.
+static void two_hundred_over_lanes(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 200 };
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	for (uint32_t lanes = 1; lanes <= 4; lanes++) {
+		const struct bench bench = {
+			.pages = 20, .rows = 48, .sequences = 12, .context = 512, .stages = 2, .lanes = lanes};
+		begin(&bench);
+		for (uint32_t i = 0; i < CLIENTS; i++) {
+			prompt(&clients[i], i % PEOPLE, 1 + i * 7 % 150, i);
+			add(&clients[i], i % PEOPLE, 1 + i * 13 % 200);
+		}
+		run();
+		for (uint32_t i = 0; i < CLIENTS; i++) {
+			assert_int_equal(clients[i].ends, 1);
+			assert_int_equal(clients[i].reason, GENERATOR_LENGTH);
+			assert_int_equal(clients[i].count, clients[i].prompt_count + 1 + i * 13 % 200);
+			check_greedy(&clients[i]);
+		}
+		print_message("%u lanes: %u preemptions, %zu steps at once\n", lanes, state_now().preemptions,
+			      line_most);
+		assert_int_equal(line_most, lanes);
+		assert_int_equal(state_now().pages_used, 0);
+		finish();
+	}
+	free(clients);
+}
+
+// A prompt that is alone goes through all lanes at once, in pieces.
+static void a_prompt_in_pieces(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 64, .rows = 64, .sequences = 4, .context = 2000, .stages = 2, .lanes = 3};
+	static struct client client;
+	begin(&bench);
+	prompt(&client, 1, 1000, 1);
+	add(&client, 1, 20);
+	run();
+	assert_int_equal(line_most, 3);
+	check_greedy(&client);
+	finish();
+}
+
+// While all generate as many lanes are used as have been found to be best; a prompt that comes gets them all.
+static void as_many_lanes_as_serve_best(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 4 };
+	const struct bench bench = {.pages = 64, .rows = 64, .sequences = 8, .context = 2000, .stages = 2, .lanes = 3};
+	static struct client clients[CLIENTS], late;
+	bool idle = false;
+	begin(&bench);
+	generator->choice.of[CLIENTS - 1].known = true; // one lane, and no time to try others
+	generator->choice.spent[2].tried_ns = INT64_MAX / 1000;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], 1, 20, i);
+		add(&clients[i], 0, 200);
+	}
+	step(&idle);
+	while (line_count != 1 || line[0].sent.row_count != CLIENTS || !clients[CLIENTS - 1].first_step) {
+		assert_true(bring(true));
+		step(&idle);
+	}
+	line_most = 0;
+	for (int i = 0; i < 50; i++) {
+		assert_true(bring(true));
+		step(&idle);
+		assert_int_equal(line[0].sent.row_count, CLIENTS);
+	}
+	assert_int_equal(line_most, 1);
+	prompt(&late, 2, 1000, 9);
+	add(&late, 0, 5);
+	step(&idle);
+	assert_int_equal(line_count, 3);
+	run();
+	for (uint32_t i = 0; i < CLIENTS; i++)
+		check_greedy(&clients[i]);
+	check_greedy(&late);
+	finish();
+}
+
+// A job that has left holds its pages until its steps are back: who waits for these waits until then.
+static void pages_under_way_are_not_free(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 6, .rows = 64, .sequences = 4, .context = 192, .stages = 2, .lanes = 4};
+	static struct client first, second;
+	bool idle = false;
+	begin(&bench);
+	prompt(&first, 1, 100, 1);
+	add(&first, 0, 10);
+	step(&idle);
+	prompt(&second, 2, 100, 2);
+	add(&second, 0, 10);
+	generator_remove(&first.job);
+	assert_int_equal(first.ends, 1);
+	step(&idle);
+	assert_false(idle);
+	assert_int_equal(state_now().running, 0);
+	assert_int_equal(state_now().waiting, 1);
+	assert_int_equal(state_now().pages_used, 4);
+	run();
+	assert_int_equal(second.ends, 1);
+	check_greedy(&second);
+	assert_int_equal(state_now().pages_used, 0);
+	finish();
+}
+
+// Steps are lost, clients leave, and what is lost is computed again: at any time, in any state.
+static void steps_are_lost(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 100 };
+	const struct bench bench = {.pages = 16, .rows = 20, .sequences = 6, .context = 512, .stages = 2, .lanes = 3};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	struct error error = {0};
+	uint64_t random = 5;
+	bool idle = false;
+	long lost = 0, dropped = 0;
+	begin(&bench);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], i % PEOPLE, 1 + i * 11 % 120, i % 10);
+		add(&clients[i], i % 3 ? i % PEOPLE : 0, 1 + i * 17 % 100);
+	}
+	while (!idle) {
+		random = toy_hash(random, 7);
+		struct client *client = &clients[(random >> 9) % CLIENTS];
+		if ((random & 3) == 0 && client->job && client < clients + CLIENTS / 2) {
+			struct generator_job *job = client->job;
+			generator_remove(&job);
+			assert_int_equal(client->ends, 1); // told at once
+		}
+		step(&idle);
+		if (line_count && (random >> 20) % 30 == 0) {
+			// Lost before the first stage or behind it. What comes behind is not taken, until all is
+			// repaired.
+			if ((random >> 30) & 1)
+				bring(false);
+			else
+				memmove(line, line + 1, --line_count * sizeof(line[0]));
+			lost++;
+			while (line_count) {
+				assert_false(bring(true));
+				dropped++;
+			}
+			step(&idle); // into the void
+			line_count = 0;
+			assert_int_equal(generator_check(generator, 3, &error), STATUS_OK);
+			step(&idle);
+			assert_int_equal(line_count, 1); // nothing else until it is back
+			long before = checks;
+			assert_true(bring(true));
+			assert_int_equal(checks, before + 1);
+			assert_true(check.finite && check.token == toy_next((const uint32_t[]){3}, 1));
+		} else if (line_count) {
+			assert_true(bring(true));
+		}
+	}
+	int removed = 0;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[i].ends, 1);
+		removed += clients[i].reason == GENERATOR_REMOVED;
+		check_greedy(&clients[i]);
+	}
+	print_message("%ld steps were lost, %ld dropped behind them; %d clients removed\n", lost, dropped, removed);
+	assert_true(lost > 5 && dropped > 5 && removed > 10);
+	assert_int_equal(state_now().pages_used, 0);
+	finish();
+	free(clients);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(alone),
+		cmocka_unit_test(ends_at_a_stop_and_at_the_context),
+		cmocka_unit_test(wrong_requests_are_refused),
+		cmocka_unit_test(two_hundred_on_few_pages),
+		cmocka_unit_test(some_leave),
+		cmocka_unit_test(pages_are_free_at_once),
+		cmocka_unit_test(prefixes_are_shared_by_their_owner),
+		cmocka_unit_test(running_requests_share),
+		cmocka_unit_test(the_kept_make_room),
+		cmocka_unit_test(a_long_prompt_holds_nobody_up),
+		cmocka_unit_test(a_repetition_is_computed_alike),
+		cmocka_unit_test(pieces_are_as_long_as_set),
+		cmocka_unit_test(owners_take_turns),
+		cmocka_unit_test(what_is_forgotten_is_zero),
+		cmocka_unit_test(embeddings),
+		cmocka_unit_test(embeddings_of_the_last_token),
+		cmocka_unit_test(a_seed_goes_on_elsewhere),
+		cmocka_unit_test(logprobs_and_the_greedy_agree),
+		cmocka_unit_test(prompts_are_judged),
+		cmocka_unit_test(a_broken_device_ends_all),
+		cmocka_unit_test(two_hundred_over_lanes),
+		cmocka_unit_test(a_prompt_in_pieces),
+		cmocka_unit_test(as_many_lanes_as_serve_best),
+		cmocka_unit_test(pages_under_way_are_not_free),
+		cmocka_unit_test(steps_are_lost),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

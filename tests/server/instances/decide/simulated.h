@@ -1,0 +1,472 @@
+/* A small simulated cluster for test_decide_simulation.c: devices, instances with the facts that `struct recovery` has,
+ * a stub for the planner, and a doer that is a model of instances_act.c. */
+#include "common/base/limits.h"
+#include "server/instances/decide/decide.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	DEVICES = 4,
+	INSTANCES = 3,
+	PARTS = 3,
+	CAPACITY = 10, // of each device, in units of memory
+	SEEDS = 300,
+	PLANTED_SEEDS = 200,
+	FAULTS_MS = 120000, // faults stop then
+	QUIET_MS = 60000,   // and then all is well again by then
+	LEASE_MS = 8000,    // after which the workers of a node that is cut off are lost
+	PAUSE_MS = 60000,
+	DRAIN_MS = 3000, // after which an instance has left a device that drains, if there is another place
+	SEARCH_MS = 200,
+	GOES_ON_MS = 10000 // of a pause without faults: a search, what loading takes here, and some more
+};
+
+enum planted {
+	PLANTED_NOTHING,
+	PLANTED_OLD_WORKERS_STAY,
+	PLANTED_SLEEP,
+	PLANTED_LIE,
+	PLANTED_REQUESTS_FORGOTTEN,
+	PLANTED_NO_SEARCH,
+	PLANTED_FAILS_EARLY,
+	PLANTED_NO_DRAIN,
+	PLANTED_NO_MEND,
+	PLANTED_COUNT
+};
+
+struct device {
+	char name[16];
+	bool online, draining;
+	int64_t back_ms, cut_ms; // when it comes back; since when it is away
+};
+
+struct place {
+	unsigned count;
+	int device[PARTS], units[PARTS];
+};
+
+struct worker {
+	int device, units;
+	bool alive;
+	uint64_t epoch;
+};
+
+struct instance {
+	enum instance_state state;
+	struct decide_wanted wanted;
+	int units, pin; // pin: the only device that it is to be on; -1: any
+	struct worker workers[PARTS];
+	unsigned worker_count;
+	uint64_t epoch, paused_epoch;
+	enum decide_cause cause;
+	char why[64];
+	int64_t paused_ms, requests_until_ms, due_ms, search_began_ms, workers_ms, busy_until_ms, devices_back_ms,
+		look_ms;
+	int64_t requests_since_ms; // the check's own: of the oldest progress that counts
+	bool requests_wait;
+	unsigned attempts, missing[DEVICES], missing_count;
+	enum decide_workers workers_are;
+	enum decide_news news;
+	int news_part;
+	bool died, some_kept;
+	int64_t deaths_ms[LIMIT_DEATHS];
+	int failed_on; // -1: none
+	bool devices_changed, room, room_untried, evicted;
+	int64_t room_due_ms;
+	struct {
+		enum decide_search state;
+		enum decide_purpose purpose;
+		bool without_pins, avoided, feasible;
+		uint64_t epoch;
+		struct place place;
+		int64_t done_ms;
+	} search;
+	int64_t timer_ms, idle_since_ms, draining_since_ms;
+	const char *rule;
+	struct decision decision;
+};
+
+struct world {
+	uint64_t random;
+	int64_t now_ms;
+	bool faults;
+	struct device devices[DEVICES];
+	struct instance instances[INSTANCES];
+	enum planted planted;
+	const char *broken; // the invariant that does not hold; NULL: all do
+	char detail[256];
+	uint64_t steps;
+};
+
+static uint64_t draw(struct world *world, uint64_t below)
+{
+	world->random ^= world->random << 13;
+	world->random ^= world->random >> 7;
+	world->random ^= world->random << 17;
+	return world->random % below;
+}
+
+static void broken(struct world *world, const char *invariant, const struct instance *instance, const char *detail)
+{
+	if (world->broken)
+		return;
+	world->broken = invariant;
+	snprintf(world->detail, sizeof world->detail, "at %lld ms, instance %d, by the rule \"%s\": %.150s",
+		 (long long)world->now_ms, instance ? (int)(instance - world->instances) : -1,
+		 instance && instance->rule ? instance->rule : "", detail);
+}
+
+// ---- memory and the stub of the planner ----
+
+static int used_units(const struct world *world, int device, const struct instance *but)
+{
+	int units = 0;
+	for (int i = 0; i < INSTANCES; i++)
+		for (unsigned j = 0; j < world->instances[i].worker_count && &world->instances[i] != but; j++)
+			if (world->instances[i].workers[j].device == device && world->instances[i].workers[j].alive)
+				units += world->instances[i].workers[j].units;
+	return units;
+}
+
+// Whole devices first, so that little is left over in many places.
+static bool plan(const struct world *world, const struct instance *instance, bool pins, int avoid, struct place *place)
+{
+	int left = instance->units;
+	bool taken[DEVICES] = {false};
+	*place = (struct place){0};
+	while (left && place->count < PARTS) {
+		int best = -1, most = 0;
+		for (int i = 0; i < DEVICES; i++) {
+			const int available = CAPACITY - used_units(world, i, instance);
+			if (taken[i] || !world->devices[i].online || world->devices[i].draining || i == avoid ||
+			    (pins && instance->pin >= 0 && instance->pin != i) || available <= most)
+				continue;
+			best = i;
+			most = available;
+		}
+		if (best < 0)
+			return false;
+		taken[best] = true;
+		place->device[place->count] = best;
+		place->units[place->count] = left < most ? left : most;
+		left -= place->units[place->count++];
+	}
+	return !left;
+}
+
+// ---- the doer ----
+
+static void set_state(struct world *world, struct instance *instance, enum instance_state to)
+{
+	if (!instance_state_may(instance->state, to))
+		broken(world, "only transitions of the table", instance, instance_state_name(to));
+	instance->state = to;
+}
+
+static void set_workers(struct world *world, struct instance *instance, enum decide_workers workers)
+{
+	instance->workers_are = workers;
+	instance->workers_ms = world->now_ms;
+}
+
+static void end_workers(struct world *world, struct instance *instance, bool lost_only)
+{
+	for (unsigned i = 0; i < instance->worker_count; i++)
+		if (!lost_only || !world->devices[instance->workers[i].device].online)
+			instance->workers[i].alive = false;
+}
+
+static void begin_pause(struct world *world, struct instance *instance, enum decide_cause cause, const char *why)
+{
+	if (instance->state != INSTANCE_PAUSED)
+		set_state(world, instance, INSTANCE_PAUSED);
+	snprintf(instance->why, sizeof instance->why, "%.60s", why);
+	instance->cause = cause;
+	instance->paused_ms = instance->due_ms = world->now_ms;
+	instance->paused_epoch = instance->epoch;
+	instance->requests_until_ms = world->now_ms + PAUSE_MS;
+	instance->requests_wait = true;
+	instance->requests_since_ms = world->now_ms;
+	instance->attempts = 0;
+	instance->search_began_ms = 0;
+	instance->failed_on = -1;
+	instance->some_kept = false;
+}
+
+static void later(struct world *world, struct instance *instance)
+{
+	instance->due_ms = decide_due_ms(instance->attempts++, world->now_ms);
+}
+
+static void drop_search(struct instance *instance)
+{
+	memset(&instance->search, 0, sizeof instance->search);
+}
+
+static bool keeps(const struct instance *instance, const struct place *place, unsigned part)
+{
+	for (unsigned i = 0; i < instance->worker_count; i++)
+		if (instance->workers[i].alive && instance->workers[i].device == place->device[part] &&
+		    instance->workers[i].units == place->units[part])
+			return true;
+	return false;
+}
+
+// All workers of before end or are kept, then the new ones begin, if there is room still.
+static void begin_place(struct world *world, struct instance *instance)
+{
+	const struct place place = instance->search.place;
+	bool room = true;
+	drop_search(instance);
+	instance->epoch++;
+	instance->some_kept = false;
+	for (unsigned i = 0; i < place.count; i++) {
+		instance->some_kept |= keeps(instance, &place, i);
+		room &= world->devices[place.device[i]].online &&
+			CAPACITY - used_units(world, place.device[i], instance) >= place.units[i];
+	}
+	end_workers(world, instance, false);
+	if (!room) { // since it was searched for
+		set_workers(world, instance, WORKERS_NONE);
+		later(world, instance);
+		return;
+	}
+	instance->worker_count = place.count;
+	for (unsigned i = 0; i < place.count; i++)
+		instance->workers[i] = (struct worker){
+			.device = place.device[i], .units = place.units[i], .alive = true, .epoch = instance->epoch};
+	set_workers(world, instance, WORKERS_BUSY);
+	instance->busy_until_ms = world->now_ms + 100 + (int64_t)draw(world, 3000);
+}
+
+static void act_lost(struct world *world, struct instance *instance, const struct decision *decision)
+{
+	const bool anew = instance->epoch != instance->paused_epoch;
+	if (instance->news != NEWS_LOST) { // what was spared ends
+		if (world->planted != PLANTED_OLD_WORKERS_STAY)
+			end_workers(world, instance, false);
+		set_workers(world, instance, WORKERS_NONE);
+		return;
+	}
+	instance->failed_on = decision->avoids && instance->news_part >= 0
+				      ? instance->workers[instance->news_part].device
+				      : -1;
+	if (decision->action == ACTION_SPARE && !anew && instance->worker_count > 1) {
+		end_workers(world, instance, true);
+		set_workers(world, instance, WORKERS_SPARED);
+	} else {
+		if (world->planted != PLANTED_OLD_WORKERS_STAY)
+			end_workers(world, instance, false);
+		set_workers(world, instance, WORKERS_NONE);
+	}
+	instance->some_kept = false;
+	instance->news = NEWS_NONE;
+	drop_search(instance);
+	if (decision->counts)
+		later(world, instance);
+}
+
+// Where it is, with more of its layers in the host's memory.
+static void act_spill(struct world *world, struct instance *instance)
+{
+	instance->evicted = false;
+	instance->wanted.whole = true;
+	drop_search(instance);
+	instance->epoch++;
+	for (unsigned i = 0; i < instance->worker_count; i++)
+		instance->workers[i].epoch = instance->epoch;
+	set_workers(world, instance, WORKERS_BUSY);
+	instance->busy_until_ms = world->now_ms + 100 + (int64_t)draw(world, 3000);
+}
+
+static void act_search(struct world *world, struct instance *instance, const struct decision *decision)
+{
+	const bool none = decision->purpose == PURPOSE_PLACE;
+	if (none) {
+		instance->search_began_ms = world->now_ms;
+		if (!decision->avoids)
+			instance->failed_on = -1;
+	}
+	if (!draw(world, 30)) { // the planner has too many of them
+		if (none)
+			later(world, instance);
+		else
+			instance->due_ms = world->now_ms + DECIDE_LOOK_MS;
+		return;
+	}
+	instance->search.state = SEARCH_RUNS;
+	instance->search.purpose = decision->purpose;
+	instance->search.without_pins = decision->without_pins;
+	instance->search.avoided = decision->avoids;
+	instance->search.epoch = instance->epoch;
+	instance->search.done_ms = world->now_ms + 1 + (int64_t)draw(world, SEARCH_MS);
+	instance->search.feasible = plan(world, instance, !decision->without_pins && decision->purpose != PURPOSE_LEAVE,
+					 decision->avoids ? instance->failed_on : -1, &instance->search.place);
+	if (decision->purpose == PURPOSE_FASTER)
+		instance->devices_changed = false;
+	if (decision->purpose == PURPOSE_WHOLE)
+		instance->room_untried = false;
+}
+
+static void act_place(struct world *world, struct instance *instance, const struct decision *decision)
+{
+	if (instance->state == INSTANCE_RUNNING) {
+		begin_pause(world, instance, decision->cause, decision->reason);
+		if (decision->cause == CAUSE_DRAIN)
+			instance->attempts = 1;
+		if (decision->cause == CAUSE_FORMAT)
+			instance->wanted.format = NULL;
+		instance->wanted.moves = false;
+	}
+	begin_place(world, instance);
+}
+
+static void act_stay(struct world *world, struct instance *instance)
+{
+	if (instance->search.purpose == PURPOSE_FORMAT)
+		instance->wanted.format = NULL;
+	if (instance->search.purpose == PURPOSE_FASTER)
+		instance->wanted.moves = false;
+	drop_search(instance);
+	instance->due_ms = world->now_ms + DECIDE_LOOK_MS;
+}
+
+static void act(struct world *world, struct instance *instance, const struct decision *decision)
+{
+	switch (decision->action) {
+	case ACTION_WAIT:
+		break;
+	case ACTION_FAIL:
+		set_state(world, instance, INSTANCE_FAILED);
+		end_workers(world, instance, false);
+		set_workers(world, instance, WORKERS_NONE);
+		drop_search(instance);
+		break;
+	case ACTION_UNLOAD: // it would be in no list: what comes of that begins with unload_in_vain()
+	case ACTION_SPILL:
+		begin_pause(world, instance, CAUSE_EVICTED, decision->reason);
+		act_spill(world, instance);
+		break;
+	case ACTION_REMOVE:
+		broken(world, "no instance is removed", instance, decision->reason);
+		break;
+	case ACTION_END_REQUESTS:
+		instance->requests_until_ms = 0;
+		instance->requests_wait = false;
+		break;
+	case ACTION_PAUSE:
+		if (instance->state != INSTANCE_PAUSED)
+			begin_pause(world, instance, decision->cause, decision->reason);
+		if (instance->news == NEWS_CUT_OFF) {
+			instance->news = NEWS_NONE;
+			instance->due_ms = world->now_ms;
+			set_workers(world, instance, WORKERS_AWAY);
+		}
+		break;
+	case ACTION_SPARE:
+	case ACTION_RELEASE:
+		act_lost(world, instance, decision);
+		break;
+	case ACTION_MEND:
+		drop_search(instance);
+		set_workers(world, instance, WORKERS_BUSY);
+		instance->busy_until_ms = world->now_ms + 1 + (int64_t)draw(world, 500);
+		break;
+	case ACTION_SEARCH:
+		act_search(world, instance, decision);
+		break;
+	case ACTION_PLACE:
+		act_place(world, instance, decision);
+		break;
+	case ACTION_NO_PLACE:
+		drop_search(instance);
+		later(world, instance);
+		break;
+	case ACTION_DROP:
+		drop_search(instance);
+		break;
+	case ACTION_STAY:
+		act_stay(world, instance);
+		break;
+	case ACTION_STAY_LATER:
+		drop_search(instance);
+		instance->room_due_ms = world->now_ms + 2 * DECIDE_ROOM_MS;
+		break;
+	case ACTION_WHOLE:
+		instance->wanted.whole = false;
+		drop_search(instance);
+		break;
+	case ACTION_LOOK_ROOM:
+		instance->room = draw(world, 2);
+		instance->room_untried = true;
+		instance->room_due_ms = world->now_ms + DECIDE_ROOM_MS;
+		break;
+	}
+}
+
+// ---- what is seen ----
+
+static void see_devices(const struct world *world, struct instance *instance, struct decide_seen *seen)
+{
+	for (unsigned i = 0; i < instance->worker_count && instance->state == INSTANCE_RUNNING; i++)
+		if (world->devices[instance->workers[i].device].draining)
+			seen->draining = world->devices[instance->workers[i].device].name;
+	for (unsigned i = 0; i < instance->missing_count && instance->state == INSTANCE_PAUSED; i++)
+		if (!world->devices[instance->missing[i]].online)
+			seen->coming = world->devices[instance->missing[i]].name;
+	seen->several_missing = seen->several_nodes = instance->missing_count > 1;
+	instance->devices_back_ms = seen->coming                ? 0
+				    : instance->devices_back_ms ? instance->devices_back_ms
+								: world->now_ms;
+	seen->devices_back_ms = instance->devices_back_ms;
+	if (world->planted == PLANTED_NO_DRAIN)
+		seen->draining = NULL;
+	if (world->planted == PLANTED_LIE && seen->coming)
+		for (int i = 0; i < DEVICES; i++)
+			seen->coming = world->devices[i].online ? world->devices[i].name : seen->coming;
+}
+
+static void see(const struct world *world, struct instance *instance, struct decide_seen *seen)
+{
+	*seen = (struct decide_seen){
+		.instance_state = instance->state,
+		.cause = instance->state == INSTANCE_PAUSED ? instance->cause : CAUSE_NONE,
+		.why = instance->why,
+		.paused_ms = instance->paused_ms,
+		.attempts = instance->attempts,
+		.placed_anew = instance->epoch != instance->paused_epoch,
+		.searched = instance->search_began_ms != 0,
+		.requests_until_ms = world->planted == PLANTED_REQUESTS_FORGOTTEN ? 0 : instance->requests_until_ms,
+		.workers = instance->workers_are,
+		.several = instance->worker_count > 1,
+		.all_kept_failed = instance->epoch != instance->paused_epoch && instance->some_kept,
+		.workers_ms = instance->workers_ms,
+		.load_ms = 1500,
+		.news = instance->news,
+		.news_text = instance->news == NEWS_CUT_OFF ? "a device is cut off" : "a worker is lost",
+		.news_of_part = instance->news_part >= 0,
+		.part_has_no_worker = instance->news_part >= 0,
+		.worker_died = instance->died,
+		.deaths_most = world->planted == PLANTED_FAILS_EARLY ? 1 : LIMIT_DEATHS,
+		.search = instance->search.state,
+		.purpose = instance->search.purpose,
+		.stale = instance->search.epoch != instance->epoch,
+		.without_pins = instance->search.without_pins,
+		.avoided = instance->search.avoided,
+		.failed_there = instance->failed_on >= 0,
+		.whole_there = instance->search.place.count < PARTS,
+		.faster_there = instance->epoch % 3 == 0,
+		.search_text = "the stub says so",
+		.due_ms = instance->due_ms,
+		.devices_changed = instance->devices_changed,
+		.room = instance->room,
+		.room_due_ms = instance->room_due_ms,
+		.room_untried = instance->room_untried,
+		.evicted_for = instance->evicted ? "another" : NULL,
+		.held_format = "F16"};
+	for (int i = 0; i < LIMIT_DEATHS; i++)
+		seen->deaths += instance->deaths_ms[i] && world->now_ms - instance->deaths_ms[i] < LIMIT_DEATHS_MS;
+	see_devices(world, instance, seen);
+}
