@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIB = 1024 * 1024, SHARE_OF_OTHERS = 8, ATTEMPTS = 4, TOKEN_BYTES = 4 };
+enum { MIB = 1024 * 1024, SHARE_OF_OTHERS = 8, SHARED_BEYOND = 4, ATTEMPTS = 4, TOKEN_BYTES = 4 };
 
 static const double fewer_pages_gain = 0.9, processors_gain = 0.5, first_share = 0.7;
 static const double search_share = 0.8;    // of the time, where remedies are looked for in the rest
@@ -20,7 +20,8 @@ uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences)
 {
 	uint32_t one = (context_tokens + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;
 	uint32_t share = (one + SHARE_OF_OTHERS - 1) / SHARE_OF_OTHERS;
-	return one + (sequences - 1) * share;
+	uint32_t beyond = sequences > PLACEMENT_SHARERS ? sequences - PLACEMENT_SHARERS : 0;
+	return one + (sequences - beyond - 1) * share + beyond * ((share + SHARED_BEYOND - 1) / SHARED_BEYOND);
 }
 
 uint64_t placement_reserve(uint64_t memory_bytes, bool host, double headroom)

@@ -22,7 +22,8 @@ enum {
 	PLACEMENT_REMEDIES = 6,
 	PLACEMENT_TEXT_BYTES = 320,
 	PLACEMENT_BATCH_ROWS = 512, // of a step
-	PLACEMENT_BATCHES = 5,      // that are timed: of 2, 4, 8, 16, 32 rows
+	PLACEMENT_SHARERS = 32,     // requests at once, of which each but the first has room for an eighth of a context
+	PLACEMENT_BATCHES = 7,      // that are timed: of 2, 4, 8, 16, 32, 64, 128 rows
 };
 
 enum placement_backend { PLACE_UNKNOWN, PLACE_CUDA, PLACE_VULKAN, PLACE_CPU };
@@ -163,12 +164,13 @@ struct placement {
 // device at all), STATUS_OUT_OF_MEMORY (to search in). That nothing holds it is no error: then it is not feasible.
 enum status placement_find(struct placement *out, const struct placement_wanted *wanted, struct error *error);
 
-// Pages for `sequences`: the context of one, and an eighth of it for each of the others.
+// Pages for `sequences`: the context of one, an eighth of it for each further one up to PLACEMENT_SHARERS, and a
+// quarter of that eighth for each beyond.
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences);
 // The context of one request, and how many run at once, where they are 0: what memory holds beside the weights where
 // the model will probably go. A context is the model's own or half of it, and so on, until it takes an eighth of that,
-// and at most 32,768; each request that runs takes an eighth of a context, all together a quarter of that, 8 to 32
-// requests. Of `wanted` shape, sizes, devices and pins are read.
+// and at most 32,768. Requests at once: as many as have room in a quarter of that, from 8 to PLACEMENT_SHARERS, and up
+// to 128 where all GPUs are CUDA's. Of `wanted` shape, sizes, devices and pins are read.
 void placement_usual(const struct placement_wanted *wanted, uint32_t *context_tokens, uint32_t *sequences);
 // The bytes of a device's memory that stay free for drivers and others; of the host's memory also for the worker itself
 // and whatever else runs there. `headroom`: the share that somebody asked for; < 0: nobody did.

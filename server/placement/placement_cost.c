@@ -12,27 +12,32 @@
 #include <math.h>
 #include <string.h>
 
-// Of the bandwidth, what decoding reaches, and how many times as long as one sequence a batch of 8 and of 32 takes: by
-// the tables of docs/performance.md, for an H200 (CUDA; its reading 4.36 TB/s) and a Sapphire Rapids (CPU). Vulkan has
-// not been measured there: it is taken for somewhat slower than CUDA.
+// Of the bandwidth, what decoding reaches, and how many times as long as one sequence a batch of 8, 32 and 128 takes:
+// by the tables of docs/performance.md, for an H200 (CUDA; its reading 4.36 TB/s) and a Sapphire Rapids (CPU). Vulkan
+// has not been measured there: it is taken for somewhat slower than CUDA.
+enum { BATCHES_ALWAYS = 5 }; // every device is timed with up to 32 rows
 enum { WIDE, EIGHT_BITS, FOUR_BITS, FOUR_BITS_K, WIDTHS };
 struct fitted {
-	double reached[WIDTHS], of_8[WIDTHS], of_32[WIDTHS], layer_overhead_s;
+	double reached[WIDTHS], of_8[WIDTHS], of_32[WIDTHS], of_128[WIDTHS]; // < 0: as steep as before
+	double layer_overhead_s;
 	double assumed_bandwidth; // bytes a second, where it was not measured
 };
 static const struct fitted fitted_cuda = {.reached = {1.0, 0.93, 0.77, 0.6},
 					  .of_8 = {1.35, 1.7, 2.05, 2.05},
 					  .of_32 = {2.55, 4.1, 5.65, 5.65},
+					  .of_128 = {2.6, 4.15, 6.5, 6.5},
 					  .layer_overhead_s = 25e-6,
 					  .assumed_bandwidth = 300e9};
 static const struct fitted fitted_vulkan = {.reached = {0.8, 0.75, 0.6, 0.5},
 					    .of_8 = {1.7, 2.05, 2.4, 2.4},
 					    .of_32 = {4.1, 5.65, 7.2, 7.2},
+					    .of_128 = {-1, -1, -1, -1},
 					    .layer_overhead_s = 60e-6,
 					    .assumed_bandwidth = 50e9};
 static const struct fitted fitted_cpu = {.reached = {0.92, 0.91, 0.8, 0.77},
 					 .of_8 = {1.9, 1.9, 3.3, 3.2},
 					 .of_32 = {4.2, 7.0, 13, 12.5},
+					 .of_128 = {-1, -1, -1, -1},
 					 .layer_overhead_s = 5e-6,
 					 .assumed_bandwidth = 20e9};
 
@@ -218,7 +223,8 @@ static double rounded(double factor)
 }
 
 // Through what was timed, from one row on; where the last does not follow, as steep as it was. More rows take no less
-// time, and no longer than one after another.
+// time, and no longer than one after another. Beyond 32 rows, which are timed everywhere, each takes half at least of
+// what one of those did: no step takes any number of rows in the time of one.
 static void fill_batch(double full[1 + PLACEMENT_BATCHES], const double known[PLACEMENT_BATCHES])
 {
 	unsigned last = 0;
@@ -234,12 +240,14 @@ static void fill_batch(double full[1 + PLACEMENT_BATCHES], const double known[PL
 			full[k] = full[last] + slope * ((1u << k) - from);
 		last = i;
 	}
-	for (unsigned i = last + 1; i <= PLACEMENT_BATCHES; i++)
-		full[i] = fmin(full[last] + slope * ((1u << i) - (1u << last)), 1u << i);
+	for (unsigned i = last + 1; i <= PLACEMENT_BATCHES; i++) {
+		const double rows = 1u << i,
+			     least = i > BATCHES_ALWAYS ? full[BATCHES_ALWAYS] / (2 << BATCHES_ALWAYS) : 0;
+		full[i] = fmin(full[i - 1] + fmax(slope, least) * rows / 2, rows);
+	}
 }
 
-// Beyond the most that are timed each row takes half at least of what one of those did: no step takes any number of
-// rows in the time of one.
+// Beyond the most that are timed it goes on as fill_batch does.
 double cost_batch(const struct place_device *device, double rows)
 {
 	unsigned i = 0;
@@ -280,7 +288,8 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 		.layer_s = estimate.layer_s, .output_s = estimate.output_s, .prompt_s = -1, .known = of->bandwidth > 0};
 	const struct fitted *fitted = fitted_of(of->backend);
 	const int width = width_of(sizes->main_format);
-	const double batch[PLACEMENT_BATCHES] = {-1, -1, fitted->of_8[width], -1, fitted->of_32[width]};
+	const double batch[PLACEMENT_BATCHES] = {
+		-1, -1, fitted->of_8[width], -1, fitted->of_32[width], -1, fitted->of_128[width]};
 	double least = INFINITY;
 	for (unsigned i = 0; i < wanted->timed_count && bytes > 0; i++) {
 		const struct placement_timed *timed = &wanted->timed[i];

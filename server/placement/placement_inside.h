@@ -24,7 +24,7 @@ struct place_device {
 	int pool;       // number; devices of the same exclude each other
 	int twin;       // the device before it that is its equal; NOBODY
 	double layer_s, output_s;
-	double batch[1 + PLACEMENT_BATCHES]; // of 1, 2, 4, 8, 16, 32 rows: times one row's; not falling
+	double batch[1 + PLACEMENT_BATCHES]; // of 1, 2, 4, 8, 16, 32, 64, 128 rows: times one row's; not falling
 	double prompt_s;                     // of a row of a prompt, through a layer; < 0: not known
 	bool known;                          // they rest on something that was measured
 	double host_layer_s;                 // a layer whose weights lie in host memory

@@ -7,8 +7,9 @@
 enum {
 	CONTEXT_MOST = 32768, // more only for who asks: a context is memory that others do not get
 	CONTEXT_LEAST = 2048,
-	SEQUENCES_MOST = 32, // batches are timed up to so many rows
+	SEQUENCES_MOST = 2 << (PLACEMENT_BATCHES - 1), // batches are timed up to so many rows
 	SEQUENCES_OF_CONTEXT = 8,
+	SHARE_BEYOND = 4,  // of the share of one of the first, the share of each beyond PLACEMENT_SHARERS
 	CONTEXT_SHARE = 8, // of what the weights leave, a context takes at most one part of so many
 	PAGES_SHARE = 4,   // and all pages
 	WORKSPACE_SHARE = 16,
@@ -80,6 +81,31 @@ static uint64_t bytes_of(const struct placement_wanted *wanted, uint32_t context
 	return placement_pages(context_tokens, 1) * stage_page_bytes(wanted->shape) * wanted->shape->layers;
 }
 
+// CUDA's kernels compute a step of 128 rows in little more time than one of 32. The other back ends do not: there more
+// requests at once are slower ones.
+static bool takes_many(const struct placement_wanted *wanted)
+{
+	bool any = false, others = false;
+	for (unsigned i = 0; i < wanted->device_count; i++) {
+		const bool cuda = wanted->devices[i].backend == PLACE_CUDA;
+		any |= cuda && counts(wanted, i, true);
+		others |= !cuda && counts(wanted, i, true);
+	}
+	return any && !others;
+}
+
+// How many requests fit into so much memory beside the first of a whole context.
+static uint32_t fitting(uint64_t room, uint64_t share, uint32_t most)
+{
+	const uint64_t first = (PLACEMENT_SHARERS - SEQUENCES_OF_CONTEXT) * share, beyond = share / SHARE_BEYOND;
+	uint64_t count = SEQUENCES_OF_CONTEXT;
+	if (room < first)
+		count += room / share;
+	else
+		count = PLACEMENT_SHARERS + (beyond ? (room - first) / beyond : most);
+	return count < most ? (uint32_t)count : most;
+}
+
 void placement_usual(const struct placement_wanted *wanted, uint32_t *context_tokens, uint32_t *sequences)
 {
 	const uint64_t left = left_by_weights(wanted);
@@ -94,7 +120,5 @@ void placement_usual(const struct placement_wanted *wanted, uint32_t *context_to
 		return;
 	const uint64_t one = bytes_of(wanted, context), share = one / SEQUENCES_OF_CONTEXT,
 		       room = left / PAGES_SHARE > one ? left / PAGES_SHARE - one : 0;
-	const uint64_t more = share ? room / share : SEQUENCES_MOST;
-	*sequences = more < SEQUENCES_MOST - SEQUENCES_OF_CONTEXT ? SEQUENCES_OF_CONTEXT + (uint32_t)more
-								  : SEQUENCES_MOST;
+	*sequences = fitting(room, share, takes_many(wanted) ? SEQUENCES_MOST : PLACEMENT_SHARERS);
 }

@@ -294,13 +294,14 @@ enum status store_put_link(struct store_batch *batch, const struct store_link *l
 enum status store_put_layer_time(struct store_batch *batch, const struct store_layer_time *time)
 {
 	const struct batch_value values[] = {
-		text_value(time->device_id),      text_value(time->format),          integer_value(time->layer_bytes),
-		measured_value(time->layer_s),    integer_value(time->output_bytes), measured_value(time->output_s),
-		measured_value(time->prompt_s),   measured_value(time->batch[0]),    measured_value(time->batch[1]),
-		measured_value(time->batch[2]),   measured_value(time->batch[3]),    measured_value(time->batch[4]),
-		integer_value(time->measured_ms), measured_value(time->spread),
+		text_value(time->device_id),    text_value(time->format),          integer_value(time->layer_bytes),
+		measured_value(time->layer_s),  integer_value(time->output_bytes), measured_value(time->output_s),
+		measured_value(time->prompt_s), measured_value(time->batch[0]),    measured_value(time->batch[1]),
+		measured_value(time->batch[2]), measured_value(time->batch[3]),    measured_value(time->batch[4]),
+		measured_value(time->batch[5]), measured_value(time->batch[6]),    integer_value(time->measured_ms),
+		measured_value(time->spread),
 	};
-	return add_row(batch, BATCH_PUT_LAYER_TIME, values, 14);
+	return add_row(batch, BATCH_PUT_LAYER_TIME, values, 16);
 }
 
 enum status store_remove_node(struct store_batch *batch, const char *node_id)

@@ -66,8 +66,8 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_REMOVE_LINKS] = "DELETE FROM links WHERE from_node_id = ?1 OR to_node_id = ?1",
 	[BATCH_PUT_LAYER_TIME] = "INSERT OR REPLACE INTO layer_times (device_id, format, layer_bytes, layer_s, "
 				 "output_bytes, output_s, prompt_s, batch_2, batch_4, batch_8, batch_16, batch_32, "
-				 "measured_ms, spread) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "
-				 "?14)",
+				 "batch_64, batch_128, measured_ms, spread) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, "
+				 "?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
 	[BATCH_REMOVE_LAYER_TIMES] =
 		"DELETE FROM layer_times WHERE device_id IN (SELECT device_id FROM devices WHERE node_id = ?1)",
 	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",

@@ -421,7 +421,7 @@ enum status store_load_links(struct store *store, void (*row)(void *context, con
 
 static void layer_time_row(sqlite3_stmt *row, const struct load *load)
 {
-	const struct store_layer_time time = {
+	struct store_layer_time time = {
 		.device_id = text(row, 0),
 		.format = text(row, 1),
 		.layer_bytes = sqlite3_column_int64(row, 2),
@@ -429,10 +429,11 @@ static void layer_time_row(sqlite3_stmt *row, const struct load *load)
 		.output_bytes = sqlite3_column_int64(row, 4),
 		.output_s = measured(row, 5),
 		.prompt_s = measured(row, 6),
-		.batch = {measured(row, 7), measured(row, 8), measured(row, 9), measured(row, 10), measured(row, 11)},
-		.measured_ms = sqlite3_column_int64(row, 12),
-		.spread = measured(row, 13),
+		.measured_ms = sqlite3_column_int64(row, 7 + STORE_BATCHES),
+		.spread = measured(row, 8 + STORE_BATCHES),
 	};
+	for (int i = 0; i < STORE_BATCHES; i++)
+		time.batch[i] = measured(row, 7 + i);
 	load->call.layer_time(load->context, &time);
 }
 
@@ -441,7 +442,7 @@ enum status store_load_layer_times(struct store *store, void (*row)(void *contex
 {
 	const struct load load = {
 		.sql = "SELECT device_id, format, layer_bytes, layer_s, output_bytes, output_s, prompt_s, "
-		       "batch_2, batch_4, batch_8, batch_16, batch_32, measured_ms, "
+		       "batch_2, batch_4, batch_8, batch_16, batch_32, batch_64, batch_128, measured_ms, "
 		       "spread FROM layer_times ORDER BY measured_ms",
 		.row = layer_time_row,
 		.call.layer_time = row,

@@ -144,12 +144,12 @@ struct store_alert {
 enum status store_load_alerts(struct store *store, void (*row)(void *context, const struct store_alert *alert),
 			      void *context, struct error *error); // those that stand, oldest first
 
-enum { STORE_BATCHES = 5 };
+enum { STORE_BATCHES = 7 };
 struct store_layer_time { // how long a layer took on a device, by its format and size
 	const char *device_id, *format;
 	int64_t layer_bytes, output_bytes;
 	double layer_s, output_s, prompt_s; // output_s, prompt_s < 0: not measured
-	double batch[STORE_BATCHES];        // of 2, 4, 8, 16, 32 rows: times one row's; < 0: not measured
+	double batch[STORE_BATCHES];        // of 2, 4, 8, 16, 32, 64, 128 rows: times one row's; < 0: not measured
 	double spread;                      // how many times the least of the runs their mean was; < 0: not known
 	int64_t measured_ms;
 };

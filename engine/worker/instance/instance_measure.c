@@ -9,7 +9,8 @@
 enum {
 	PROMPT_PAGES = 4,
 	MOST_ROWS = PROMPT_PAGES * STAGE_PAGE_TOKENS, // of a piece of a prompt
-	BATCHES = 5,                                  // of 2, 4, 8, 16, 32 rows
+	BATCHES = 7,                                  // of 2, 4, 8, 16, 32, 64, 128 rows
+	BATCHES_ALWAYS = 5,                           // more only where as many sequences may run
 	BATCH_MOST = 2 << (BATCHES - 1),
 	MOST_PAGES = BATCH_MOST, // each sequence of a batch has one
 	MEASURE_RUNS = 32,
@@ -99,6 +100,8 @@ static enum status run_batches(const struct measuring *measuring, struct json *o
 	enum status status = STATUS_OK;
 	for (int i = 0; !status && i < BATCHES && seconds <= most_batch_s; i++) {
 		struct measured measured = {.rows = 2u << i, .sequences = 2u << i, .most_ns = BATCH_NS};
+		if (i >= BATCHES_ALWAYS && measured.rows / 2 >= params->batch_sequences)
+			break;
 		while (measured.sequences > params->page_count || measured.sequences > params->batch_sequences)
 			measured.sequences /= 2;
 		if (measured.rows > params->batch_rows || !measured.sequences ||

@@ -582,7 +582,7 @@ static const struct flag flags[] = {
 	 offsetof(struct cli_arguments, device)},
 	{"context", "N", "tokens of one request at most (default: the model's, or as memory allows)",
 	 offsetof(struct cli_arguments, context)},
-	{"sequences", "N", "requests that run at once (default: as memory allows, 8 to 32)",
+	{"sequences", "N", "requests that run at once (default: as memory allows, 8 to 32; to 128 on CUDA GPUs)",
 	 offsetof(struct cli_arguments, sequences)},
 	{"objective", "WHAT", "latency (default): the time per token of one request; throughput: all requests together",
 	 offsetof(struct cli_arguments, objective)},

@@ -15,7 +15,7 @@ struct layer_time {
 	uint64_t layer_bytes, output_bytes;
 	double layer_s, output_s;    // of one row; output_s < 0: not measured
 	double prompt_s;             // of a row in a piece of a prompt; < 0: not measured
-	double batch[STORE_BATCHES]; // of 2, 4, 8, 16, 32 rows: times one row's; < 0: not measured
+	double batch[STORE_BATCHES]; // of 2, 4, 8, 16, 32, 64, 128 rows: times one row's; < 0: not measured
 	double spread;               // how many times the least of the runs their mean was; < 0: not known
 	int64_t measured_ms;         // wall clock
 };

@@ -408,7 +408,7 @@ static void experts(void **unused)
 					      .layer_s = 1e-3,
 					      .output_s = -1,
 					      .prompt_s = -1,
-					      .batch = {1, 1, 2, 4, 4}};
+					      .batch = {1, 1, 2, 4, 4, -1, -1}};
 	wanted.timed = &timed;
 	wanted.timed_count = 1;
 	for (unsigned device = 0; device < 2; device++)
@@ -514,13 +514,15 @@ static void batches_that_were_timed(void **unused)
 			double times;
 		} at[4];
 	} cases[] = {
-		{{1.2, 1.5, 2, 4, 6}, {{2, 1.2}, {3, 1.35}, {12, 3}, {64, 10}}},
-		{{-1, -1, 4.5, -1, -1}, {{3, 2}, {8, 4.5}, {9, 5}, {32, 16.5}}}, // as it was stored before: one slope
-		{{1.189, -1, -1, -1, -1}, {{2, 1.189}, {4, 1.567}, {8, 2.324}, {32, 6.86}}}, // on a slow device
-		{{1.5, 1.2, 5, 90, -1}, {{2, 1.5}, {4, 1.5}, {8, 5}, {16, 16}}},             // disturbed
-		{{1, 1, 1, 1, 1}, {{32, 1}, {64, 1.5}, {256, 4.5}, {2, 1}}},                 // flat
-		{{2, 4, 4, 4, 32}, {{24, 18}, {32, 32}, {64, 64}, {256, 256}}},              // steep at its end
-		{{1, 4, -1, -1, -1}, {{2, 1}, {4, 4}, {16, 16}, {32, 32}}}, // and where it ends earlier
+		{{1.2, 1.5, 2, 4, 6, -1, -1}, {{2, 1.2}, {3, 1.35}, {12, 3}, {64, 10}}},
+		{{-1, -1, 4.5, -1, -1, -1, -1},
+		 {{3, 2}, {8, 4.5}, {9, 5}, {32, 16.5}}}, // as it was stored before: one slope
+		{{1.189, -1, -1, -1, -1, -1, -1}, {{2, 1.189}, {4, 1.567}, {8, 2.324}, {32, 6.86}}}, // on a slow device
+		{{1.5, 1.2, 5, 90, -1, -1, -1}, {{2, 1.5}, {4, 1.5}, {8, 5}, {16, 16}}},             // disturbed
+		{{1, 1, 1, 1, 1, -1, -1}, {{32, 1}, {64, 1.5}, {256, 4.5}, {2, 1}}},                 // flat
+		{{2, 4, 4, 4, 32, -1, -1}, {{24, 18}, {32, 32}, {64, 64}, {256, 256}}},              // steep at its end
+		{{1, 2, 3, 4, 5, 6, 12}, {{64, 6}, {96, 9}, {128, 12}, {256, 24}}},                  // of many rows
+		{{1, 4, -1, -1, -1, -1, -1}, {{2, 1}, {4, 4}, {16, 16}, {32, 32}}}, // and where it ends earlier
 	};
 	make_model(8, 100000000);
 	make_device(0, PLACE_CPU, 16 * GIB);
@@ -547,7 +549,7 @@ static void layers_that_were_timed(void **unused)
 					.output_bytes = 131000000,
 					.layer_s = 4e-3,
 					.output_s = 5e-3,
-					.batch = {-1, -1, 4.5, -1, -1},
+					.batch = {-1, -1, 4.5, -1, -1, -1, -1},
 					.age_s = 7200};
 	make_model(8, 100000000);
 	make_device(0, PLACE_CPU, 4 * GIB);

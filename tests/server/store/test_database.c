@@ -215,7 +215,7 @@ static void times_of_layers_keep_their_slope(void **state)
 	assert_int_equal(store_create(&store, &params, &error), STATUS_OK);
 	struct store_layer_time time = {0};
 	assert_int_equal(store_load_layer_times(store, take_time, &time, &error), STATUS_OK); // the newest comes last
-	const double known[STORE_BATCHES] = {-1, -1, 2.75, -1, -1};
+	const double known[STORE_BATCHES] = {-1, -1, 2.75, -1, -1, -1, -1};
 	assert_memory_equal(time.batch, known, sizeof known);
 	assert_true(time.layer_s == 0.5 && time.output_s == -1 && time.prompt_s == -1 && time.spread == -1);
 	time = (struct store_layer_time){.device_id = "dev_3",
@@ -225,7 +225,7 @@ static void times_of_layers_keep_their_slope(void **state)
 					 .layer_s = 3,
 					 .output_s = 4,
 					 .prompt_s = 5,
-					 .batch = {6, 7, 8, 9, -1},
+					 .batch = {6, 7, 8, 9, -1, 10, 11},
 					 .spread = 1.5,
 					 .measured_ms = 11};
 	const struct store_layer_time put = time;

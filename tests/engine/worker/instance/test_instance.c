@@ -529,7 +529,7 @@ static void batches_are_timed(void **state)
 	(void)state;
 	static const struct {
 		unsigned pages, rows, sequences, batches;
-	} cases[] = {{64, 64, 64, 5}, {64, 64, 4, 5}, {3, 64, 8, 5}, {1, 16, 1, 4}, {64, 1, 1, 0}};
+	} cases[] = {{64, 64, 64, 6}, {64, 64, 32, 5}, {64, 64, 4, 5}, {3, 64, 8, 5}, {1, 16, 1, 4}, {64, 1, 1, 0}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		start_with(NULL);
 		load_well(cases[i].pages, cases[i].rows, cases[i].sequences);
