@@ -270,6 +270,12 @@ static enum status create_audit(struct app *app, struct error *error)
 	return status;
 }
 
+static bool works(void *context, const struct cluster_device *device)
+{
+	const struct app *app = context;
+	return tenancy_works_on(app->tenants, device) || instances_work_on(app->instances, device);
+}
+
 static enum status create_state(struct app *app, struct error *error)
 {
 	char token[TOKEN_TEXT_BYTES];
@@ -358,6 +364,7 @@ static enum status create_state(struct app *app, struct error *error)
 						  .take_better = app->options.take_better};
 		status = instances_create(&app->instances, &params, error);
 		models_watch_room(app->models, instances_look_room, app->instances);
+		cluster_ask_work(app->cluster, works, app);
 	}
 	return status;
 }
@@ -562,6 +569,8 @@ static void destroy(struct app *app)
 	joins_destroy(&app->joins);
 	tickets_destroy(&app->tickets);
 	api_destroy(&app->api);
+	if (app->cluster)
+		cluster_ask_work(app->cluster, NULL, NULL);
 	instances_destroy(&app->instances);
 	tenancy_destroy(&app->tenants);
 	models_destroy(&app->models);

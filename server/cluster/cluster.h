@@ -105,6 +105,18 @@ void cluster_discover(struct cluster *cluster);
 void cluster_discovered(struct cluster *cluster);
 bool cluster_discovering(const struct cluster *cluster);
 void cluster_on_discovered(struct cluster *cluster, void (*discovered)(void *context), void *context);
+// Tell people what has become of a model: an event of the topic inventory, kept with the last ones. Everybody who may
+// see devices gets it, so it gives no reason. `device`: that holds its first layers.
+struct cluster_news {
+	const char *model, *kind, *level, *summary; // as Change of schema/api.json has them; model: its name
+};
+void cluster_note_model(struct cluster *cluster, const struct cluster_device *device, const struct cluster_news *news);
+
+// Asks with each reading of a device that is in use whether exogpu works there: a session's call, a request of a model,
+// or a model that loads, now or in the last seconds. Without anyone to ask, all use counts as exogpu's.
+enum { CLUSTER_WORK_MS = 3000 }; // work that ended less than this ago counts, so that short calls are seen
+typedef bool cluster_works(void *context, const struct cluster_device *device);
+void cluster_ask_work(struct cluster *cluster, cluster_works *works, void *context);
 // Ask a node, as cluster_link.ask. Errors also: STATUS_UNAVAILABLE (it is offline).
 enum status cluster_ask(const struct cluster *cluster, const char *node_id, const char *method, struct json *params,
 			cluster_answer *answer, void *context);

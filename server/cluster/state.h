@@ -26,7 +26,8 @@ struct cluster_node {
 	bool leaving;                  // its removal is being stored: nothing of it is stored any more
 };
 
-enum activity { ACTIVITY_IDLE, ACTIVITY_COMPUTING, ACTIVITY_THROTTLED };
+// ACTIVITY_OTHER: it is in use, and nothing of exogpu works there.
+enum activity { ACTIVITY_IDLE, ACTIVITY_OTHER, ACTIVITY_COMPUTING, ACTIVITY_THROTTLED };
 
 struct cluster_device {
 	char device_id[STORE_ID_BYTES];
@@ -64,6 +65,8 @@ struct cluster {
 	struct topology *topology; // NULL until it was made; topology.h
 	bool discovering;          // ready.c
 	struct net_timer discovery_limit;
+	cluster_works *works; // NULL: nobody knows
+	void *works_context;
 	void (*discovered)(void *context); // may be NULL
 	void *discovered_context;
 };

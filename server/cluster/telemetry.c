@@ -20,23 +20,43 @@ static bool throttled(const struct json *telemetry)
 	return !strcmp(thermal, "throttled") || !strcmp(thermal, "critical");
 }
 
-// The state that the newest readings require, compared with the device's current state.
-static enum activity called_for(const struct cluster_device *device, const struct json *telemetry)
+// A processor also serves the work of its machine's other devices, and computes what software renderers are given.
+static bool works(const struct cluster *cluster, const struct cluster_device *device)
 {
-	if (throttled(telemetry))
+	if (!cluster->works || cluster->works(cluster->works_context, device))
+		return true;
+	if (strcmp(json_get_string(device->record, "kind", ""), "cpu") != 0)
+		return false;
+	for (size_t i = 0; i < cluster->device_count; i++)
+		if (cluster->devices[i]->node == device->node &&
+		    cluster->works(cluster->works_context, cluster->devices[i]))
+			return true;
+	return false;
+}
+
+// The state that the newest readings require, compared with the device's current state.
+static enum activity called_for(const struct cluster *cluster, const struct cluster_device *device)
+{
+	if (throttled(device->telemetry))
 		return ACTIVITY_THROTTLED;
-	double use = json_get_number(telemetry, "utilization_percent", -1);
-	if (use >= COMPUTING_PERCENT)
-		return ACTIVITY_COMPUTING;
-	if (use < IDLE_PERCENT || device->activity == ACTIVITY_THROTTLED)
+	double use = json_get_number(device->telemetry, "utilization_percent", -1);
+	if (use < IDLE_PERCENT)
 		return ACTIVITY_IDLE;
-	return device->activity; // between the two: as it was
+	bool in_use = device->activity == ACTIVITY_COMPUTING || device->activity == ACTIVITY_OTHER;
+	if (use < COMPUTING_PERCENT && !in_use) // between the two: as it was
+		return ACTIVITY_IDLE;
+	return works(cluster, device) ? ACTIVITY_COMPUTING : ACTIVITY_OTHER;
 }
 
 static void judge_activity(struct cluster *cluster, struct cluster_device *device, int64_t now_ms)
 {
-	static const char *const words[] = {"is idle", "is computing", "reduces its clock because of heat or power"};
-	enum activity next = called_for(device, device->telemetry);
+	static const char *const words[] = {
+		[ACTIVITY_IDLE] = "is idle",
+		[ACTIVITY_OTHER] = "is in use, but not by exogpu",
+		[ACTIVITY_COMPUTING] = "is computing",
+		[ACTIVITY_THROTTLED] = "reduces its clock because of heat or power",
+	};
+	enum activity next = called_for(cluster, device);
 	if (next == device->activity) {
 		device->activity_since_ms = 0;
 		return;
@@ -45,9 +65,8 @@ static void judge_activity(struct cluster *cluster, struct cluster_device *devic
 		device->activity_since_ms = now_ms;
 		device->activity_next = next;
 	}
-	int64_t patience = next == ACTIVITY_THROTTLED   ? 0
-			   : next == ACTIVITY_COMPUTING ? COMPUTING_AFTER_MS
-							: IDLE_AFTER_MS;
+	bool begins = next == ACTIVITY_COMPUTING || (next == ACTIVITY_OTHER && device->activity == ACTIVITY_IDLE);
+	int64_t patience = next == ACTIVITY_THROTTLED ? 0 : begins ? COMPUTING_AFTER_MS : IDLE_AFTER_MS;
 	if (now_ms - device->activity_since_ms < patience)
 		return;
 	bool notable = next == ACTIVITY_THROTTLED || device->activity == ACTIVITY_THROTTLED;

@@ -541,6 +541,33 @@ unsigned instances_ready(const struct instances *instances, const struct model_r
 	return count;
 }
 
+static bool works(const struct instance *instance)
+{
+	const int64_t idle_ms = giveway_idle_ms(instance);
+	switch (instance->state) {
+	case INSTANCE_STARTING:
+	case INSTANCE_LOADING:
+		return true;
+	case INSTANCE_RUNNING:
+		return instance->generations || (idle_ms >= 0 && idle_ms < CLUSTER_WORK_MS);
+	case INSTANCE_PAUSED:
+		return instance->parts != NULL; // it is loaded anew
+	case INSTANCE_STOPPING:
+	case INSTANCE_FAILED:
+		return false;
+	}
+	return false;
+}
+
+bool instances_work_on(const struct instances *instances, const struct cluster_device *device)
+{
+	for (const struct instance *one = instances->first; one; one = one->next)
+		for (unsigned i = 0; i < one->stage_count; i++)
+			if ((one->stages[i].device == device || one->stages[i].host == device) && works(one))
+				return true;
+	return false;
+}
+
 int64_t instances_line_tokens(const struct instances *instances)
 {
 	return instances->params.line_tokens;

@@ -88,6 +88,8 @@ const struct instance *instances_find(const struct instances *instances, const c
 struct json *instances_list_json(const struct instances *instances);
 const char *instance_id(const struct instance *instance);
 const char *instance_state(const struct instance *instance);
+// Whether an instance computes or loads on the device, now or in the last seconds.
+bool instances_work_on(const struct instances *instances, const struct cluster_device *device);
 int64_t instances_line_tokens(const struct instances *instances); // as configured
 // How many of a model's instances answer requests.
 unsigned instances_ready(const struct instances *instances, const struct model_record *model);

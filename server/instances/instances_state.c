@@ -32,6 +32,37 @@ static void store(struct instance *instance, const struct instance_change *chang
 	}
 }
 
+// People see on the Overview what has become of a model.
+static void tell(const struct instance *instance, enum instance_state from)
+{
+	struct cluster_news news = {.model = instance->model_name, .level = "info"};
+	switch (instance->state) {
+	case INSTANCE_STARTING:
+	case INSTANCE_LOADING:
+		return;
+	case INSTANCE_RUNNING:
+		news.kind = "model.loaded";
+		news.summary = from == INSTANCE_PAUSED ? "answers again" : "is loaded";
+		break;
+	case INSTANCE_PAUSED:
+		news.kind = "model.paused";
+		news.level = "attention";
+		news.summary = "is paused";
+		break;
+	case INSTANCE_STOPPING:
+		news.kind = "model.unloaded";
+		news.summary = "is unloaded";
+		break;
+	case INSTANCE_FAILED:
+		news.kind = "model.failed";
+		news.level = "error";
+		news.summary = "has failed";
+		break;
+	}
+	if (instance->stage_count && !instance->all->ending) // what is loaded comes back with the next server
+		cluster_note_model(instance->all->params.cluster, instance->stages[0].device, &news);
+}
+
 bool instance_change(struct instance *instance, const struct instance_change *change)
 {
 	const enum instance_state from = instance->state;
@@ -47,5 +78,6 @@ bool instance_change(struct instance *instance, const struct instance_change *ch
 	if (change->reason)
 		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", change->reason);
 	store(instance, change);
+	tell(instance, from);
 	return true;
 }

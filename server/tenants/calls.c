@@ -139,6 +139,7 @@ enum status worker_send(struct worker *worker, struct worker_call *call, const s
 {
 	call->worker = worker;
 	call->method = params->method;
+	worker->worked_ms = clock_steady_ms();
 	if (!params->waits || worker->devices[call->device].state == DEVICE_OPEN)
 		return send_now(worker, call, params, error);
 	enum status status = keep(worker, call, params, error);
@@ -246,6 +247,7 @@ void worker_call_over(void *context, enum status status, const struct json *resu
 	}
 	if (call->noted)
 		worker->stream->sharing.noted--;
+	worker->worked_ms = clock_steady_ms();
 	worker->asks++; // whoever is answered may end it
 	call->done(call, status, result, status ? NULL : call->place ? call->place : worker->body, error);
 	worker_call_destroy(&call);

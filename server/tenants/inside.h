@@ -103,6 +103,7 @@ struct worker {
 	bool refused;           // its line did not take the last call
 	struct worker_queue waiting;
 	size_t waiting_bytes;
+	int64_t worked_ms; // when it was called or answered last; steady
 	uint32_t next_handle;
 	struct item *items, **last_item;
 	bool held; // its stream is not read, because a connection of the tenant is full

@@ -1,6 +1,7 @@
 /* Tenants as a whole, and their connections. See tenants.h. */
 #include "server/tenants/tenants.h"
 
+#include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/wire/message.h"
@@ -160,6 +161,19 @@ static void set_full(struct tenant_conn *conn, bool full)
 	tenant->full_conns += full ? 1 : -1u;
 	for (struct worker *worker = tenant->workers; worker; worker = worker->next)
 		stream_hold(worker);
+}
+
+bool tenancy_works_on(const struct tenancy *tenants, const struct cluster_device *device)
+{
+	const int64_t recent_ms = clock_steady_ms() - CLUSTER_WORK_MS;
+	for (const struct tenant *tenant = tenants->tenants; tenant; tenant = tenant->next)
+		for (const struct worker *worker = tenant->workers; worker; worker = worker->next) {
+			const bool busy = worker->rpc.waiting || worker->waiting.count || worker->worked_ms > recent_ms;
+			for (unsigned i = 0; busy && !worker->instance && i < worker->device_count; i++)
+				if (worker->devices[i].device == device)
+					return true;
+		}
+	return false;
 }
 
 void tenant_leave(struct tenant_conn *conn)

@@ -178,6 +178,9 @@ const char *instance_worker_id(const struct instance_worker *instance); // as it
 // It broke the contract: end it. `ended` is called.
 void instance_worker_fail(struct instance_worker *instance, const char *why);
 
+// Whether a session has called a worker that has this device open, now or in the last seconds.
+bool tenancy_works_on(const struct tenancy *tenants, const struct cluster_device *device);
+
 // A node has registered on a new connection, with these workers of earlier ones (an array of ids; NULL: none): those
 // that nobody wants any more are ended, those that it has not are lost, of the others it says link.hello again.
 void tenancy_node_back(struct tenancy *tenants, const char *node_id, const struct json *workers);

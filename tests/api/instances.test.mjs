@@ -132,6 +132,10 @@ describe("instances", () => {
 		await admin.call("instance.delete", { instance_id });
 		await node.endOf(worker);
 		assert.deepEqual(await list(), []);
+		const { recent } = await admin.call("cluster.snapshot"); // people read of both among the last events, newest first
+		assert.deepEqual(recent.slice(0, 2).map((one) => [one.kind, one.level, one.name, one.summary, one.node_id, one.device_id]),
+			[["model.unloaded", "info", model.name, "is unloaded"], ["model.loaded", "info", model.name, "is loaded"]]
+				.map((one) => [...one, "nod_test", null]));
 		await admin.event((one) => one.data.removed_instances?.includes(instance_id));
 		await admin.refused("instance.delete", { instance_id }, "not_found");
 		const { allocation_id } = await admin.call("memory.allocate", { device_id: "dev_gpu", bytes: 2 ** 30 / 16 * 15 }); // the rest is the machine's own

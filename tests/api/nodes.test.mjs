@@ -114,6 +114,20 @@ describe("a node and its devices", () => {
 		node.telemetry([deviceReadings()]);
 	});
 
+	test("a device that only other programs use is idle, and says so", async () => {
+		const from = admin.events.length;
+		const uses = setInterval(() => node.telemetry([deviceReadings({ utilization_percent: 90 })]), 200);
+		try {
+			const { data } = await admin.event(({ topic, data }) => topic === "inventory" && /not by exogpu/.test(data.change?.summary) &&
+				data.change.device_id === "dev_gpu", "it is in use", from);
+			assert.equal(data.device.state, "idle", "nothing of exogpu works on it");
+			assert.match(data.device.state_reason, /^in use, but no model or session of exogpu works on it$/);
+		} finally {
+			clearInterval(uses);
+			node.telemetry([deviceReadings()]);
+		}
+	});
+
 	test("an admin verifies and drains", async () => {
 		const asked = admin.call("device.verify", { device_id: "dev_gpu" });
 		const request = await node.until(() => node.requests.find((one) => one.method === "device.verify"), "device.verify");
@@ -274,6 +288,25 @@ describe("a node and its devices", () => {
 });
 
 describe("a restart", () => {
+	test("a device was seen for as long as its node, whose last readings told of it", async () => {
+		const first = await startServer();
+		const admin = await Client.login(first);
+		await admin.call("events.subscribe", { topics: ["inventory", "telemetry"] });
+		const node = await FakeNode.connect(first, nodeRecord());
+		await node.devices([deviceRecord()]);
+		await admin.event(({ data }) => data.change?.kind === "device.verified");
+		await new Promise((resolve) => setTimeout(resolve, 1100));
+		node.telemetry([deviceReadings()], nodeReadings());
+		await admin.event(({ topic }) => topic === "telemetry");
+		node.socket.terminate();
+		await admin.event(({ data }) => data.change?.kind === "node.offline");
+		await first.stop("SIGTERM");
+		const second = await startServer({ data: first.data });
+		const { nodes, devices } = await snapshot(await Client.login(second));
+		assert.deepEqual(devices.map((one) => one.last_seen_at), [nodes[0].last_seen_at]);
+		await second.finish();
+	});
+
 	for (const signal of ["SIGTERM", "SIGKILL"])
 		test(`after ${signal} tokens and devices are known as before`, async () => {
 			const first = await startServer({ args: ["--name", "The Cluster"] });

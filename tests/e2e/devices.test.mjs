@@ -55,6 +55,18 @@ suite("this machine's devices", () => {
 				10000 * slow,
 			);
 			await eventually(async () => parseInt(await use.textContent()) >= 50, "the load shows", 10000 * slow);
+			// what others compute is not exogpu's work; what a session computes is
+			await cell.getByText("used by others").waitFor({ timeout: 10000 * slow });
+			await region("Cluster").getByText("used by others").waitFor();
+			assert.equal(await region("Cluster").getByText("computing").count(), 0, "no model is loaded and no session computes");
+			const args = [{ zeros: 64 }, { zeros: 64 }, { zeros: 64 }, { u32: 8 }, { u32: 8 }, { u32: 8 }];
+			const product = { device_id: cpu.device_id, kernel: "matmul_f32", args };
+			const calls = setInterval(() => void client.call("compute.run", product).catch(() => {}), 300);
+			try {
+				await cell.getByText("computing").waitFor({ timeout: 20000 * slow });
+			} finally {
+				clearInterval(calls);
+			}
 		} finally {
 			loads.forEach((one) => one.stop());
 		}

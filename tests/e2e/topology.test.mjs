@@ -80,6 +80,12 @@ suite("topology", () => {
 		await panel.getByText("from laptop to rack").waitFor();
 		await panel.getByText("Minute averages").waitFor();
 		await region("The cluster as one machine").getByText("1 of 1 pair linked directly").waitFor();
+		const wires = region("Machines and links");
+		await wires.getByRole("button", { name: /^laptop to rack: Ethernet, 0\.50 ms/, pressed: true }).waitFor(); // told with its ends
+		const stroke = (where) => wires.locator(where).evaluate((one) => getComputedStyle(one).stroke);
+		assert.notEqual(await stroke(".wire.chosen:not(.busy) path:last-child"), await stroke(".wires-key svg.busy"),
+			"a chosen wire does not look like one that carries activations");
+		assert.ok(await panel.getByRole("button", { name: "1 h", pressed: true }).isVisible(), "its history begins with the last hour");
 	});
 
 	test("a link that is worse than its kind is marked, with the reason", async () => {

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { tokenState, sortedTokens, madeWith, certificateState, fingerprint, joinAddress } = await load("state/access.ts");
-const { matches, actorOf, csvLine, CSV_HEAD, detailOf, gapText, joinGaps, touchesAccess } = await load("state/audit.ts");
+const { tokenEnd, tokenState, sortedTokens, madeWith, certificateState, fingerprint, joinAddress } = await load("state/access.ts");
+const { confirmedText, matches, actorOf, csvLine, CSV_HEAD, detailOf, gapText, joinGaps, touchesAccess } = await load("state/audit.ts");
 const DAY = 24 * 3600 * 1000;
 const at = Date.parse("2026-11-21T12:00:00Z");
 const time = (days) => new Date(at + days * DAY).toISOString();
@@ -93,4 +93,20 @@ test("gaps are told, and those that adjoin are one", () => {
   assert.deepEqual(joinGaps([gap(5, 9, "pruned", 12), gap(0, 4, "pruned", 13)]).length, 2);
   assert.equal(gapText(gap(0, 39, "pruned", 57)), "Entries 0 to 39 were pruned, as entry 57 tells.");
   assert.equal(gapText(gap(7, 7, "pruned")), "Entry 7 was pruned.");
+});
+
+test("a token ends with the one that makes it", () => {
+  const at = Date.parse("2026-11-20T00:00:00.000Z");
+  const day = 24 * 3600;
+  assert.deepEqual(tokenEnd(at, 30 * day, null), { end: at + 30 * day * 1000, cut: false });
+  assert.deepEqual(tokenEnd(at, 30 * day, "2026-12-25T00:00:00.000Z"), { end: at + 30 * day * 1000, cut: false });
+  assert.deepEqual(tokenEnd(at, 30 * day, "2026-11-27T00:00:00.000Z"), { end: at + 7 * day * 1000, cut: true });
+});
+
+test("what witnesses have confirmed is told only of those that were asked and agree", () => {
+  const report = (witnessed, ...states) => ({ entries: 40, witnessed, witnesses: states.map((state) => ({ node_id: state, name: state, state, size: null, reason: null })) });
+  assert.equal(confirmedText(report(0)), "no witness was asked");
+  assert.equal(confirmedText(report(0, "offline", "silent")), "no witness has confirmed any of them in this check");
+  assert.equal(confirmedText(report(38, "agrees", "offline")), "the first 38 confirmed by witnesses");
+  assert.equal(confirmedText(report(40, "agrees", "agrees")), "all confirmed by witnesses");
 });

@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
-import { GIB, allocation, device, deviceReading, snapshot } from "./records.mjs";
+import { allocation, device, deviceReading, GIB, instance, snapshot, stage } from "./records.mjs";
 
 const { reduce } = await load("state/reduce.ts");
 const { initialState } = await load("state/state.ts");
-const { lentMemory, mayFree, mayList, memoryParts } = await load("state/allocations.ts");
+const { heldByModels, lentMemory, mayFree, mayList, memoryParts } = await load("state/allocations.ts");
 
 const begin = (allocations) => reduce(initialState, { type: "snapshot", snapshot: snapshot({ allocations }) });
 const event = (seq, allocations, freed) => ({
@@ -61,10 +61,23 @@ test("memory that is lent and not touched does not count as used twice", () => {
     reading: deviceReading("d1", { memory_used_bytes: used, memory_total_bytes: 10 * GIB }),
     trail: null,
   });
-  assert.deepEqual(memoryParts(entry(6 * GIB), 4 * GIB), { lent: 4 * GIB, other: 2 * GIB, free: 4 * GIB, total: 10 * GIB });
-  assert.deepEqual(memoryParts(entry(1 * GIB), 4 * GIB), { lent: 4 * GIB, other: 0, free: 6 * GIB, total: 10 * GIB });
-  assert.deepEqual(memoryParts(entry(null), 4 * GIB), { lent: 4 * GIB, other: null, free: null, total: 10 * GIB });
-  assert.deepEqual(memoryParts(undefined, 4), { lent: 4, other: null, free: null, total: null });
+  assert.deepEqual(memoryParts(entry(6 * GIB), 4 * GIB), { lent: 4 * GIB, models: 0, other: 2 * GIB, free: 4 * GIB, total: 10 * GIB });
+  assert.deepEqual(memoryParts(entry(1 * GIB), 4 * GIB), { lent: 4 * GIB, models: 0, other: 0, free: 6 * GIB, total: 10 * GIB });
+  assert.deepEqual(memoryParts(entry(null), 4 * GIB), { lent: 4 * GIB, models: 0, other: null, free: null, total: 10 * GIB });
+  assert.deepEqual(memoryParts(undefined, 4), { lent: 4, models: 0, other: null, free: null, total: null });
+});
+
+test("what models hold is theirs, and not other use", () => {
+  const loading = { loaded_bytes: 3, total_bytes: 9, parts: [{ node_id: "n1", loaded_bytes: 3, total_bytes: 9, devices: [{ device_id: "d1", loaded_bytes: 3, total_bytes: 9 }] }] };
+  const own = stage("d1", { weights_bytes: 2 * GIB, kv_bytes: GIB, workspace_bytes: 0 });
+  const instances = {
+    a: instance("a", { stages: [own, { ...own, device_id: "d2" }] }),
+    b: instance("b", { state: "starting", progress: loading }),
+    c: instance("c", { state: "failed" }),
+  };
+  assert.equal(heldByModels(instances, "d1"), 3 * GIB + 3);
+  const entry = { record: device("d1", { memory_bytes: 10 * GIB }), reading: deviceReading("d1", { memory_used_bytes: 6 * GIB, memory_total_bytes: 10 * GIB }), trail: null };
+  assert.deepEqual(memoryParts(entry, GIB, 3 * GIB), { lent: GIB, models: 3 * GIB, other: 2 * GIB, free: 4 * GIB, total: 10 * GIB });
 });
 
 test("who may see labels, and who may take memory back", () => {

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { load } from "./load.mjs";
-import { GIB, change, device, deviceReading, instance, link, node, nodeReading, snapshot } from "./records.mjs";
+import { GIB, change, device, deviceReading, instance, link, model, node, nodeReading, snapshot } from "./records.mjs";
 
 const select = await load("state/select.ts");
-const { attention } = await load("state/attention.ts");
+const { attention, worstLevel } = await load("state/attention.ts");
 const { reduce } = await load("state/reduce.ts");
 const { initialState } = await load("state/state.ts");
-const { happenings } = await load("state/recent.ts");
+const { changeHref, happenings } = await load("state/recent.ts");
 const { sortBy } = await load("view/devices/sort.ts");
 
 const NOW = Date.parse("2026-11-20T14:31:53.000Z");
@@ -26,6 +26,41 @@ test("vitals count, sum what is reported and say how many report", () => {
   assert.deepEqual(sums.power, { watts: 300, reporting: 1 });
   assert.deepEqual(sums.cpu, { percent: 20, reporting: 1, nodes: 1 });
   assert.deepEqual(sums.memory, { kind: "gpu", used: 40 * GIB, total: 100 * GIB, pools: 1, reporting: 1 });
+});
+
+test("a device that other programs use is not computing", () => {
+  const reason = "in use, but no model or session of exogpu works on it";
+  const all = state({ devices: [device("d1", { state_reason: reason }), device("d2"), device("d3", { state: "computing" })] });
+  assert.deepEqual(select.vitals(all).states, [["computing", 1], ["used by others", 1], ["idle", 1]]);
+  assert.deepEqual(select.shownState(all.devices.d1.record), { mark: "idle", word: "used by others" });
+  assert.deepEqual(select.shownState(all.devices.d1.record, true), { mark: "stale", word: "stale" });
+  assert.deepEqual(select.shownState(device("d", { state: "offline", state_reason: "its node is offline" }), true), { mark: "offline", word: "offline" });
+});
+
+test("a machine that asks to join is no machine yet", () => {
+  const nodes = [node("n1"), node("n2"), node("n3", { state: "offline" }), node("n4", { state: "pending" })];
+  assert.equal(select.machinesText(state({ nodes })), "3 machines, 1 asks to join");
+  assert.equal(select.machinesText(state()), "1 machine");
+  assert.equal(select.members(state({ nodes })).length, 3);
+});
+
+test("what is said of an offline node's devices is true before and after a start of the server", () => {
+  const off = (more) => attention(state({ nodes: [node("n1", { state: "offline" })], ...more }))[0].text;
+  assert.match(off(), /Its devices show their last readings\./);
+  const none = off({ telemetry: { nodes: [], devices: [] } });
+  assert.match(none, /Its devices have no readings, because the server has started since\./);
+  assert.doesNotMatch(none, /last readings/);
+  assert.match(off({ devices: [] }), /No device of it is known\./);
+});
+
+test("a badge is as red as the worst that it stands for, and alerts count", () => {
+  const throttled = [device("d1", { state: "throttled", state_reason: "too hot" })];
+  assert.equal(worstLevel(attention(state())), null);
+  assert.equal(worstLevel(attention(state({ devices: throttled }))), "attention");
+  const forked = { alert_id: "a1", kind: "audit_forked", severity: "critical", subject: { type: "node", id: "n1", name: "n1" }, message: "node n1 holds another audit log", hint: "compare both", raised_at: "2026-11-20T14:31:52.000Z", cleared_at: null, acknowledged_at: null, acknowledged_by: null };
+  const found = attention(state({ devices: throttled, alerts: [forked] }));
+  assert.equal(worstLevel(found), "error");
+  assert.deepEqual([found[0].title, found[0].href, found[0].level], ["Node n1 holds another audit log", "#/audit", "error"]);
 });
 
 test("nothing reported is null, not 0", () => {
@@ -229,6 +264,14 @@ test("node memory is used of total, or null", () => {
   assert.deepEqual(select.nodeMemory(nodeReading("n1")), { used: 16 * GIB, total: 64 * GIB });
   assert.equal(select.nodeMemory(nodeReading("n1", { memory_available_bytes: null })), null);
   assert.equal(select.nodeMemory(null), null);
+});
+
+test("an event leads to what it is about", () => {
+  const all = state({ models: [model("m7", { name: "tiny" })] });
+  assert.equal(changeHref(all, change({ device_id: "d1" })), "#/devices/d1");
+  assert.equal(changeHref(all, change({ kind: "node.online", device_id: null })), "#/nodes/n1");
+  assert.equal(changeHref(all, change({ kind: "model.loaded", device_id: null, name: "tiny" })), "#/models/m7");
+  assert.equal(changeHref(all, change({ kind: "model.unloaded", device_id: null, name: "gone" })), "#/nodes/n1");
 });
 
 test("what happens to several devices at once is one line", () => {

@@ -114,3 +114,40 @@ test("a boundary moves between its neighbours, and every layer stays with somebo
   assert.deepEqual(layout(moveBoundary(pins, 2, 99)), [[0, 10], [10, 11], [21, 1]]);
   assert.deepEqual(layout(pins), [[0, 10], [10, 5], [15, 7]], "what was given stays as it was");
 });
+
+test("a wire is told with its ends", () => {
+  const pair = topology.pairsOf(stateWith([link("n1", "n2", { rtt_ms: 0.4, throughput_bytes_per_s: 1e8, sent_bytes_per_s: 0 }), link("n2", "n1", { rtt_ms: 0.4, throughput_bytes_per_s: 1e8, sent_bytes_per_s: 0 })]))[0];
+  const name = (id) => ({ n1: "rack", n2: "atelier" })[id];
+  assert.equal(topology.linkText(pair, name), "rack to atelier: Ethernet, 0.40 ms, 800 Mbit/s");
+  const down = { ...pair, there: { ...pair.there, state: "down", rtt_ms: null }, back: null };
+  assert.match(topology.linkText(down, name), /^rack to atelier: no link, round trip not measured yet/);
+});
+
+// The straight pieces of a path of M, H and V: [horizontal, where, from, to].
+function pieces(path) {
+  let [x, y] = [0, 0];
+  const found = [];
+  for (const [, what, a, b] of path.matchAll(/([MHV])([\d.]+)(?: ([\d.]+))?/g)) {
+    if (what === "H") found.push([true, y, Math.min(x, +a), Math.max(x, +a)]);
+    if (what === "V") found.push([false, x, Math.min(y, +a), Math.max(y, +a)]);
+    [x, y] = what === "M" ? [+a, +b] : what === "H" ? [+a, y] : [x, +a];
+  }
+  return found;
+}
+
+test("no two wires of up to four machines lie on each other", () => {
+  for (const devices of [[1, 1, 1, 1], [4, 1, 1, 1], [1, 4, 2, 1], [2, 2, 2, 2], [1, 3, 1, 3]]) {
+    const nodes = devices.map((_, i) => node(`n${i}`, { name: `m${i}`, local: i === 0 }));
+    const links = nodes.flatMap((a) => nodes.filter((b) => a !== b).map((b) => link(a.node_id, b.node_id)));
+    const pairs = topology.pairsOf(reduce(initialState, { type: "snapshot", snapshot: snapshot({ nodes, links }) }));
+    const machines = nodes.map(({ node_id: id, local }, i) => ({ id, local, devices: devices[i] }));
+    for (const sizes of [topology.lineSizes, topology.chipSizes]) {
+      const { wires } = topology.draw(machines, pairs, sizes);
+      assert.equal(wires.length, 6);
+      wires.forEach((a, i) => wires.slice(i + 1).forEach((b) => {
+        for (const p of pieces(a.path)) for (const q of pieces(b.path))
+          assert.ok(p[0] !== q[0] || Math.abs(p[1] - q[1]) >= 4 || p[3] <= q[2] || q[3] <= p[2], `${devices}: ${a.path} on ${b.path}`);
+      }));
+    }
+  }
+});

@@ -61,6 +61,17 @@ test("a history fills in what came before the live values", () => {
   assert.equal(trailOf({ columns: [], rows: [] }, live), live);
 });
 
+test("minutes from before a start of the server are a line, not islands", () => {
+  const minute = 60_000;
+  const M = Math.floor(T / minute) * minute;
+  const at = (ms) => new Date(M + ms).toISOString();
+  const rows = [[at(0), 10], [at(minute), 20], [at(2 * minute), 30], [at(3 * minute + 5000), 40], [at(3 * minute + 10_000), 50]];
+  const trail = trailOf({ columns: ["at", "utilization_percent"], rows }, emptyTrail);
+  const use = trail.use.slice(trail.use.findIndex((value) => value !== null));
+  assert.deepEqual(use, [...new Array(12).fill(10), ...new Array(12).fill(20), ...new Array(12).fill(30), null, 40, 50]);
+  assert.equal(sparkPaths(trail.use, 0, 100).trace.split("M").length - 1, 1);
+});
+
 test("a sparkline breaks where nothing was read, and bridges a missed sample", () => {
   const values = new Array(STEPS).fill(null);
   assert.deepEqual(sparkPaths(values, 0, 100), { trace: "", area: "" });

@@ -4,9 +4,10 @@ import { CallError } from "../net/calls";
 import type { Server } from "../net/socket";
 import type { Refusal } from "./tried";
 
-export type Range = "10min" | "24h" | "30d";
+export type Range = "10min" | "1h" | "24h" | "30d";
 export const spans: Record<Range, { ms: number; stepS: number; name: string }> = {
   "10min": { ms: 600_000, stepS: 0, name: "10 min" },
+  "1h": { ms: 3_600_000, stepS: 60, name: "1 h" },
   "24h": { ms: 86_400_000, stepS: 60, name: "24 h" },
   "30d": { ms: 30 * 86_400_000, stepS: 1_500, name: "30 d" },
 };

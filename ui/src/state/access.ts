@@ -17,6 +17,13 @@ export function tokenState(token: Token, at: number): TokenState {
   return token.sessions > 0 ? "in use" : "good";
 }
 
+/** When a token ends that lasts `seconds` from `at` (ms): never after the one that makes it, which ends at `maker`. */
+export function tokenEnd(at: number, seconds: number, maker: string | null): { readonly end: number; readonly cut: boolean } {
+  const end = at + seconds * 1000;
+  const most = maker === null ? Infinity : Date.parse(maker);
+  return most < end ? { end: most, cut: true } : { end, cut: false };
+}
+
 const order: TokenState[] = ["expires soon", "in use", "good", "expired", "revoked"];
 
 /** Orders: those that need attention first, then the newest. */

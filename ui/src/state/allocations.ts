@@ -1,6 +1,7 @@
 /* Selectors for allocations: who holds how much memory on which device. Pure. */
 import type { Allocation, Login } from "../lib/api.gen";
 import { remember } from "../lib/remember";
+import { stageBytes } from "./models";
 import { byName, memoryTotal } from "./select";
 import type { DeviceEntry, State } from "./state";
 
@@ -62,20 +63,34 @@ export const lentMemory = remember((allocations: State["allocations"]): Readonly
   );
 });
 
-/** A device's memory in three parts. What is lent may not be touched yet, and then does not count as used; so the rest
+/** The bytes that loaded models hold of a device; of those that load, what has been loaded. */
+export function heldByModels(instances: State["instances"], device: string): number {
+  let bytes = 0;
+  for (const { state, stages, progress } of Object.values(instances)) {
+    if (state === "running") {
+      for (const stage of stages) bytes += stage.device_id === device ? stageBytes(stage) : 0;
+    } else if (progress)
+      for (const part of progress.parts) for (const one of part.devices) bytes += one.device_id === device ? one.loaded_bytes : 0;
+  }
+  return bytes;
+}
+
+/** A device's memory in parts. What is lent may not be touched yet, and then does not count as used; so the rest
  * of what is used is told only where it is more than what is lent. Null where the hardware does not tell. */
 export interface Parts {
   readonly lent: number;
+  /** Of loaded models. */
+  readonly models: number;
   readonly other: number | null;
   readonly free: number | null;
   readonly total: number | null;
 }
 
-export function memoryParts(entry: DeviceEntry | undefined, lent: number): Parts {
+export function memoryParts(entry: DeviceEntry | undefined, lent: number, models = 0): Parts {
   const total = entry ? memoryTotal(entry) : null;
   const used = entry?.reading?.memory_used_bytes ?? null;
-  const other = used === null ? null : Math.max(0, used - lent);
-  return { lent, other, total, free: total === null || other === null ? null : Math.max(0, total - lent - other) };
+  const other = used === null ? null : Math.max(0, used - lent - models);
+  return { lent, models, other, total, free: total === null || other === null ? null : Math.max(0, total - lent - models - other) };
 }
 
 /** May this login free what others hold? */

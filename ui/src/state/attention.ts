@@ -35,7 +35,7 @@ export const attention = remember((state: State): readonly Attention[] => {
         since: record.last_seen_at,
         title: `${record.name} is offline`,
         text:
-          `${sentence(record.state_reason)} Its devices keep their last readings. ` +
+          `${sentence(record.state_reason)} ${lastReadings(state, record.node_id)} ` +
           "It reconnects by itself once it runs again.",
       });
     else if (record.state === "pending" && waiting.length > EACH) {
@@ -87,9 +87,33 @@ export const attention = remember((state: State): readonly Attention[] => {
         href: modelHref(model_id),
         open: "Open the model",
       });
-  found.push(...ofLinks(state));
+  found.push(...ofLinks(state), ...ofAlerts(state));
   return found.sort((a, b) => Number(b.level === "error") - Number(a.level === "error"));
 });
+
+function lastReadings(state: State, node: string): string {
+  const devices = Object.values(state.devices).filter((one) => one.record.node_id === node);
+  if (devices.length === 0) return "No device of it is known.";
+  return devices.some((one) => one.reading !== null)
+    ? "Its devices show their last readings."
+    : "Its devices have no readings, because the server has started since.";
+}
+
+/** The level of a badge that stands for all of them; null where there is nothing. */
+export function worstLevel(found: readonly Attention[]): Attention["level"] | null {
+  return found.some((one) => one.level === "error") ? "error" : (found[0]?.level ?? null);
+}
+
+const ofAlerts = (state: State): Attention[] =>
+  Object.values(state.alerts).map(({ alert_id, severity, message, hint, raised_at }) => ({
+    key: alert_id,
+    level: severity === "critical" ? "error" : "attention",
+    title: sentence(message).replace(/\.$/, ""),
+    text: sentence(hint),
+    href: "#/audit",
+    open: "Open Audit",
+    since: raised_at,
+  }));
 
 /** Up to this many of one kind are listed one by one, more as one. */
 const EACH = 2;

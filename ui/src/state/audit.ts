@@ -1,10 +1,17 @@
 /* Selectors for audit entries: which match a filter, and their texts. Pure. */
 import type { AuditFilter } from "../command/audit";
-import type { AuditEntry, AuditGap } from "../lib/api.gen";
-import { fullTime, memory } from "../lib/format";
+import type { AuditEntry, AuditGap, AuditReport } from "../lib/api.gen";
+import { figure, fullTime, memory } from "../lib/format";
 
 const texts = (entry: AuditEntry): string =>
   `${entry.actor} ${entry.actor_name} ${entry.target} ${entry.peer} ${JSON.stringify(entry.detail)}`.toLowerCase();
+
+/** How much of the log witnesses have confirmed in a check, in words. */
+export function confirmedText({ witnesses, witnessed, entries }: AuditReport): string {
+  if (witnesses.length === 0) return "no witness was asked";
+  if (!witnesses.some((one) => one.state === "agrees")) return "no witness has confirmed any of them in this check";
+  return witnessed >= entries ? "all confirmed by witnesses" : `the first ${figure(witnessed)} confirmed by witnesses`;
+}
 
 /** Filters entries like the server does, for entries that arrive as events. */
 export function matches(entry: AuditEntry, filter: AuditFilter): boolean {

@@ -1,5 +1,14 @@
 /* The latest changes for people: several devices of a machine that changed together are one line. Pure. */
 import type { Change } from "../lib/api.gen";
+import { deviceHref, modelHref, nodeHref } from "../lib/route";
+import type { State } from "./state";
+
+/** The page about it: its device's, its model's, else its machine's. */
+export function changeHref({ models }: State, change: Change): string {
+  if (change.device_id) return deviceHref(change.device_id);
+  const model = change.kind.startsWith("model.") ? Object.values(models).find((one) => one.name === change.name) : undefined;
+  return model ? modelHref(model.model_id) : nodeHref(change.node_id);
+}
 
 /** A change, and how many more there were of the same kind at the same time. */
 export interface Happening {

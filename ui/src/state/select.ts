@@ -2,6 +2,7 @@
  *
  * Times: `now` is the page's own clock, ms; what a record says is on the server's, serverTime() goes between. */
 import type { Backend, Device, NodeTelemetry } from "../lib/api.gen";
+import { count } from "../lib/format";
 import { remember } from "../lib/remember";
 import type { DeviceEntry, NodeEntry, State } from "./state";
 import { BRIDGED_STEPS, type Line, STEP_MS, STEPS, type Trail } from "./trail";
@@ -34,6 +35,17 @@ export function isNodeStale(state: State, entry: NodeEntry, now: number): boolea
   if (!isLive(state) || entry.record.state === "offline") return true;
   const age = ageOf(state, entry.reading?.at, now);
   return age !== null && age > STALE_MS;
+}
+
+export interface ShownState {
+  readonly mark: Device["state"] | "stale";
+  readonly word: string;
+}
+
+/** A device's state as it is shown. One that is idle for a reason is in use by something else than exogpu. */
+export function shownState({ state, state_reason }: Device, stale = false): ShownState {
+  if (stale && state !== "offline") return { mark: "stale", word: "stale" };
+  return { mark: state, word: state === "idle" && state_reason !== null ? "used by others" : state };
 }
 
 /** The time of the last reading of a device, else when it was last seen. */
@@ -132,22 +144,23 @@ export interface MemoryVital {
 export interface Vitals {
   devices: number;
   online: number;
-  states: [Device["state"], number][];
+  /** How many devices are in which state, in words. */
+  states: [string, number][];
   memory: MemoryVital;
   power: { watts: number | null; reporting: number };
   /** Mean over the nodes that report, weighted by their threads. */
   cpu: { percent: number | null; reporting: number; nodes: number };
 }
 
-const stateOrder: Device["state"][] = ["computing", "idle", "throttled", "draining", "unsupported", "offline"];
+const stateOrder = ["computing", "used by others", "idle", "throttled", "draining", "unsupported", "offline"];
 
 export function vitals(state: State): Vitals {
   const entries = Object.values(state.devices);
   const states = stateOrder
-    .map((name): [Device["state"], number] => [name, entries.filter((one) => one.record.state === name).length])
+    .map((word): [string, number] => [word, entries.filter((one) => shownState(one.record).word === word).length])
     .filter(([, n]) => n > 0);
   const powered = entries.filter((one) => one.reading?.power_watts != null && one.record.state !== "offline");
-  const nodes = Object.values(state.nodes).filter((one) => one.record.state !== "pending");
+  const nodes = members(state);
   const busy = nodes.filter((one) => one.reading?.cpu_percent != null && one.record.state !== "offline");
   const weight = (one: NodeEntry): number => one.record.cpu_threads ?? 1;
   const threads = busy.reduce((sum, one) => sum + weight(one), 0);
@@ -216,6 +229,17 @@ export function sortedNodes(state: State): NodeEntry[] {
   return Object.values(state.nodes).sort(
     (a, b) => Number(b.record.local) - Number(a.record.local) || byName(a.record.name, b.record.name),
   );
+}
+
+/** The machines that belong to the cluster; those that ask to join are none yet. */
+export const members = (state: State): NodeEntry[] => Object.values(state.nodes).filter((one) => one.record.state !== "pending");
+
+/** "3 machines, 1 asks to join" */
+export function machinesText(state: State): string {
+  const here = members(state).length;
+  const asking = Object.keys(state.nodes).length - here;
+  const text = count(here, "machine");
+  return asking === 0 ? text : `${text}, ${asking} ${asking === 1 ? "asks" : "ask"} to join`;
 }
 
 const names = new Intl.Collator("en", { numeric: true });

@@ -163,6 +163,21 @@ export const classWord = (of: LinkClass): string => classWords[of];
 
 export const wireless = (of: LinkClass): boolean => of === "wifi" || of === "cellular";
 
+/** A link in one sentence, for whoever does not see the drawing: "atelier to den: Ethernet, 0.40 ms, 940 Mbit/s". */
+export function linkText(pair: Pair, name: (id: string) => string): string {
+  const state = pairState(pair);
+  const rtt = pairRtt(pair);
+  const throughput = pairThroughput(pair);
+  const said = [
+    state === "down" ? "no link" : classWord(pairClass(pair)),
+    state === "degraded" || state === "stale" ? state : null,
+    rtt === null ? "round trip not measured yet" : `${latency(rtt).value} ms`,
+    throughput === null ? null : `${bitRate(throughput).value} ${bitRate(throughput).unit}`,
+    pairTraffic(pair) > 0 ? "carries activations now" : null,
+  ];
+  return `${name(pair.a)} to ${name(pair.b)}: ${said.filter(Boolean).join(", ")}`;
+}
+
 /** 0.412 → 0.41 ms, 12.63 → 12.6 ms, 181 → 181 ms */
 export const latency = (ms: number): Quantity => ({
   value: figure(ms, ms < 1 ? 2 : ms < 100 ? 1 : 0),
@@ -197,6 +212,8 @@ const GAP = 20;
 const LABEL = 44;
 /** Ends that are this near lie on one line, which is still inside both boxes. */
 const STRAIGHT = 12;
+/** Wires that are not at least this far from each other look like one. */
+const APART = 8;
 /** More devices than this are one line. */
 export const ROWS_MAX = 8;
 
@@ -255,6 +272,7 @@ export function draw(machines: readonly Machine[], pairs: readonly Pair[], sizes
   const boxes = placeBoxes(machines, sizes, (id) => ports.get(id)!.length);
   const boxOf = new Map(boxes.map((box) => [box.id, box]));
   for (const box of boxes) spreadPorts(box, ports.get(box.id)!, boxOf);
+  keepApart(boxes.filter((one) => one.left).flatMap((one) => ports.get(one.id)!), boxes.filter((one) => !one.left).flatMap((one) => ports.get(one.id)!));
   const portY = (id: string, pair: Pair): number => ports.get(id)!.find((one) => one.pair === pair)!.y;
   const across = wired.filter((pair) => boxOf.get(ends(pair)[0])!.left !== boxOf.get(ends(pair)[1])!.left);
   const sameSide = (pair: Pair): boolean => !across.includes(pair);
@@ -312,6 +330,15 @@ function spreadPorts(box: Box, ports: Port[], boxOf: Map<string, Box>): void {
   const side = (id: string): number => (boxOf.get(id)!.left === box.left ? Math.sign(middle(id) - middle(box.id)) : 0);
   ports.sort((x, y) => side(x.other) - side(y.other) || middle(x.other) - middle(y.other) || x.pair.key.localeCompare(y.pair.key));
   ports.forEach((port, i) => (port.y = Math.round(box.y + (box.height * (i + 1)) / (ports.length + 1))));
+}
+
+/** Two wires whose ends lie at one height on opposite sides would run into each other: the right one's end is moved. */
+function keepApart(left: readonly Port[], right: readonly Port[]): void {
+  for (const port of right) {
+    const meets = (y: number): boolean => left.some((one) => one.pair !== port.pair && Math.abs(one.y - y) < APART);
+    const free = [0, APART, -APART, 2 * APART, -2 * APART].find((by) => !meets(port.y + by));
+    port.y += free ?? 0;
+  }
 }
 
 function bracket(pair: Pair, left: boolean, y1: number, y2: number, gutter: number): Wire {

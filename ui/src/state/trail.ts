@@ -4,6 +4,7 @@ import type { DeviceTelemetry } from "../lib/api.gen";
 
 export const STEP_MS = 5000;
 export const STEPS = 120;
+const MINUTE_MS = 60_000;
 /** Up to so many empty steps are bridged when drawn: an idle, unwatched device is read every 5 s. */
 export const BRIDGED_STEPS = 2;
 
@@ -77,14 +78,18 @@ export function trailOf(history: HistoryRows, live: Trail): Trail {
   if (at < 0) return live;
   const columns = lines.map((line) => [line, history.columns.indexOf(columnOf[line])] as const);
   let trail = emptyTrail;
-  for (const row of history.rows) {
+  const times = history.rows.map((row) => Date.parse(String(row[at])));
+  history.rows.forEach((row, i) => {
     const sample: Sample = { use: null, memory: null, power: null, heat: null };
     for (const [line, column] of columns) {
       const value = row[column];
       sample[line] = typeof value === "number" ? value : null;
     }
-    trail = addSample(trail, Date.parse(String(row[at])), sample);
-  }
+    // What was read before the server started is kept as means of whole minutes: each stands for all of its steps.
+    const ms = times[i]!;
+    const steps = ms % MINUTE_MS === 0 && (times[i + 1] ?? Infinity) - ms >= MINUTE_MS ? MINUTE_MS / STEP_MS : 1;
+    for (let step = 0; step < steps; step++) trail = addSample(trail, ms + step * STEP_MS, sample);
+  });
   return merge(trail, live);
 }
 

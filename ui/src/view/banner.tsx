@@ -1,17 +1,9 @@
 /* The banner of a lost connection: since when, what still holds, when the next attempt is. */
 import { now } from "../lib/clock";
 import { age, clockTime, figure } from "../lib/format";
-import type { LostCause } from "../state/state";
+import { lostText } from "../state/lost";
 import { useApp } from "./app-context";
 import { MarkIcon } from "./parts";
-
-const causes: Record<LostCause, string> = {
-  gone: "",
-  shutdown: "The server said that it shuts down. ",
-  slow: "The server closed it because this page was too slow to read. ",
-  rate: "The server closed it because too many calls came from here. ",
-  too_big: "The server closed it because a message was too big. ",
-};
 
 export function LostBanner() {
   const { state, server } = useApp();
@@ -25,13 +17,7 @@ export function LostBanner() {
       <MarkIcon mark="offline" />
       <div>
         <b>No connection to the server for {age(now.value - since)}</b>
-        <p>
-          {causes[cause]}
-          {loaded
-            ? `What you see is from ${clockTime(since)}. What runs there does not need this page and goes on; ` +
-              "nothing can be changed from here until it is back."
-            : "Nothing has come from it yet. Is it running, and is this its address?"}
-        </p>
+        <p>{lostText(cause, loaded ? clockTime(since) : null)}</p>
       </div>
       <div class="acts" aria-hidden="false">
         <span class="small quiet again" aria-live="off">

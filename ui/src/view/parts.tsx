@@ -4,7 +4,7 @@ import type { Refusal } from "../command/tried";
 import type { Device } from "../lib/api.gen";
 import { now } from "../lib/clock";
 import { age, fullTime, memoryOf, sentence } from "../lib/format";
-import { ageOf } from "../state/select";
+import { ageOf, shownState } from "../state/select";
 import { useApp } from "./app-context";
 
 export type Mark = Device["state"] | "stale" | "ok" | "info";
@@ -28,6 +28,17 @@ export const StateMark = ({ state, bare }: { state: Mark; bare?: boolean }) => (
     <span class={bare ? "sr" : undefined}>{state}</span>
   </span>
 );
+
+/** A device's state, by shownState(). */
+export function DeviceMark({ record, stale, bare }: { record: Device; stale?: boolean; bare?: boolean }) {
+  const { mark, word } = shownState(record, stale);
+  return (
+    <span class="state" data-state={mark} title={record.state_reason ?? undefined}>
+      <MarkIcon mark={mark} />
+      <span class={bare ? "sr" : undefined}>{word}</span>
+    </span>
+  );
+}
 
 /** A device's name where it may be cut off: before the number that tells it from others, never that. */
 export function Named({ text }: { text: string }) {

@@ -5,7 +5,7 @@ import { now } from "../lib/clock";
 import { age, day } from "../lib/format";
 import { route } from "../lib/route";
 import { switchTheme, theme } from "../lib/theme";
-import { attention } from "../state/attention";
+import { attention, worstLevel } from "../state/attention";
 import { readyInstances } from "../state/models";
 import { isLive } from "../state/select";
 import { useApp } from "./app-context";
@@ -34,7 +34,8 @@ function Rail() {
   const { state, help } = useApp();
   const { server, devices, allocations, instances } = state.value;
   const running = readyInstances(instances).length;
-  const wanting = attention(state.value).length;
+  const found = attention(state.value);
+  const worst = worstLevel(found);
   return (
     <nav class="rail" aria-label="Pages">
       <a class="brand" href="#/overview">
@@ -55,10 +56,10 @@ function Rail() {
             {page === "allocations" && Object.keys(allocations).length > 0 && (
               <span class="count">{Object.keys(allocations).length}</span>
             )}
-            {page === "overview" && wanting > 0 && (
-              <span class="count warm">
-                <MarkIcon mark="throttled" />
-                {wanting}
+            {page === "overview" && worst && (
+              <span class={`count ${worst === "error" ? "crit" : "warm"}`}>
+                <MarkIcon mark={worst === "error" ? "offline" : "throttled"} />
+                {found.length}
                 <span class="sr"> need attention</span>
               </span>
             )}

@@ -3,8 +3,10 @@ import { useRef, useState } from "preact/hooks";
 import { type MadeToken, type NewToken, createToken, isRefusal } from "../../command/access";
 import type { Refusal } from "../../command/tried";
 import type { Scope, Token } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
 import { fullTime } from "../../lib/format";
-import { obstacle } from "../../state/select";
+import { tokenEnd } from "../../state/access";
+import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { MarkIcon, RefusalNote } from "../parts";
@@ -56,7 +58,9 @@ export function CreateToken({ tokens, changed }: { tokens: readonly Token[]; cha
 }
 
 function Form({ names, close }: { names: readonly string[]; close: () => void }) {
-  const { server } = useApp();
+  const { server, state } = useApp();
+  const [lasting, setLasting] = useState(30 * DAY_S);
+  const { end, cut } = tokenEnd(serverTime(state.value, now.value), lasting, state.value.login?.expires_at ?? null);
   const [made, setMade] = useState<MadeToken | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const [busy, setBusy] = useState(false);
@@ -119,9 +123,9 @@ function Form({ names, close }: { names: readonly string[]; close: () => void })
       <div class="fields">
         <div class="in">
           <label for="token-lasts">Lasts</label>
-          <select id="token-lasts" name="lasts">
+          <select id="token-lasts" name="lasts" onChange={(event) => setLasting(Number(event.currentTarget.value))}>
             {lasts.map(([word, seconds]) => (
-              <option key={seconds} value={seconds} selected={seconds === 30 * DAY_S}>
+              <option key={seconds} value={seconds} selected={seconds === lasting}>
                 {word}
               </option>
             ))}
@@ -140,6 +144,11 @@ function Form({ names, close }: { names: readonly string[]; close: () => void })
           <input id="token-sessions" name="sessions" type="number" min="1" max="10000" step="1" placeholder="no limit" />
         </div>
       </div>
+      {cut && (
+        <p class="small warm-note" role="status">
+          <MarkIcon mark="throttled" class="warm" /> It ends on {fullTime(end)}, with the token that you are logged in with: no token outlasts the one that made it.
+        </p>
+      )}
       {chosen.includes("admin") && (
         <p class="small warm-note">
           <MarkIcon mark="throttled" class="warm" /> Who holds it may do everything, and let others in.

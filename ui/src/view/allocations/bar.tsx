@@ -1,4 +1,4 @@
-/* A device's memory in parts: lent, other use, free; each with its texture, and its figure below. */
+/* A device's memory in parts: lent, of models, other use, free; each with its texture, and its figure below. */
 import { memory, memoryOf } from "../../lib/format";
 import type { Parts } from "../../state/allocations";
 import { Figure } from "../parts";
@@ -7,23 +7,25 @@ const share = (part: number | null, total: number): number => (part === null ? 0
 
 /** `axis`: how many bytes the whole width stands for, so that a small card looks small. */
 export function PartsBar({ parts, axis }: { parts: Parts; axis: number }) {
-  const { lent, other, total } = parts;
+  const { lent, models, other, total } = parts;
   if (total === null || total <= 0) return <div class="partbar unknown" />;
   return (
     <div class="partbar" style={{ "--cap": Math.max(2, (total / axis) * 100) }} aria-hidden="true">
       <i class="p-lent" style={{ "--v": share(lent, total) }} />
+      <i class="p-models" style={{ "--v": share(models, total) }} />
       <i class="p-other" style={{ "--v": share(other, total) }} />
     </div>
   );
 }
 
 export function PartsFigures({ parts }: { parts: Parts }) {
-  const { lent, other, free, total } = parts;
+  const { lent, models, other, free, total } = parts;
   const unit = total === null ? memory(lent).unit : memoryOf(lent, total).unit;
   const value = (bytes: number): string => (total === null ? memory(bytes).value : memoryOf(bytes, total).used);
   return (
     <dl class="part-figures">
       <Part name="lent" class="p-lent" {...memory(lent)} />
+      {models > 0 && <Part name="models" class="p-models" value={value(models)} unit={unit} />}
       <Part name="other use" class="p-other" value={other === null ? null : value(other)} unit={unit} />
       <Part name="free" class="p-free" value={free === null ? null : value(free)} unit={unit} />
       <Part name="in all" value={total === null ? null : value(total)} unit={unit} />

@@ -2,14 +2,14 @@
 import { useEffect, useState } from "preact/hooks";
 import { readLabels } from "../../command/memory";
 import { count, memory } from "../../lib/format";
-import { type Lent, lentMemory, mayFree, mayList, memoryParts } from "../../state/allocations";
+import { type Lent, heldByModels, lentMemory, mayFree, mayList, memoryParts } from "../../state/allocations";
 import { deviceHref } from "../../lib/route";
 import { deviceName, isLive, isStale, memoryAxis, memoryTotal, sortedDevices } from "../../state/select";
 import { now } from "../../lib/clock";
 import type { DeviceEntry, State } from "../../state/state";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
-import { Figure, StateMark } from "../parts";
+import { DeviceMark, Figure } from "../parts";
 import { Page } from "../shell";
 import { PartsBar, PartsFigures } from "./bar";
 import { HoldingRows } from "./rows";
@@ -98,7 +98,7 @@ function DevicePanel({
   const entry = state.value.devices[lent.device];
   const name = deviceName(state.value, lent.device);
   const node = entry && state.value.nodes[entry.record.node_id];
-  const parts = memoryParts(entry, lent.bytes);
+  const parts = memoryParts(entry, lent.bytes, heldByModels(state.value.instances, lent.device));
   const stale = entry ? isStale(state.value, entry, now.value) : true;
   return (
     <section class={`panel lent-device ${stale ? "stale" : ""}`} aria-label={name}>
@@ -106,7 +106,7 @@ function DevicePanel({
         <h2 class="clip">
           <a href={deviceHref(lent.device)}>{name}</a>
         </h2>
-        {entry && <StateMark state={stale && entry.record.state !== "offline" ? "stale" : entry.record.state} />}
+        {entry && <DeviceMark record={entry.record} stale={stale} />}
         <span class="aside">{node ? `on ${node.record.name}` : ""}</span>
       </div>
       <div class="lent-parts">

@@ -16,7 +16,7 @@ import type { AuditGap, AuditReport, AuditWitness } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { age, count, figure, fullTime, sentence, took } from "../../lib/format";
 import { nodeHref } from "../../lib/route";
-import { gapText, joinGaps } from "../../state/audit";
+import { confirmedText, gapText, joinGaps } from "../../state/audit";
 import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
 import { Age, Fact, MarkIcon, RefusalNote } from "../parts";
@@ -210,8 +210,7 @@ function Report({ report }: { report: AuditReport }) {
       )}
       <Asked witnesses={report.witnesses} />
       <p class="small quiet">
-        {count(report.segments, "segment")}, {figure(report.signed_entries)} of {figure(report.entries)} entries signed,{" "}
-        {figure(report.witnessed)} covered by witnesses
+        {count(report.segments, "segment")}, {figure(report.signed_entries)} of {figure(report.entries)} entries signed, {confirmedText(report)}
         {report.pruned > 0 && `, of ${figure(report.pruned)} only the hash is kept`}. {sentence(report.limits)}
       </p>
     </div>

@@ -10,7 +10,7 @@ import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
 import { Chart, type ChartSpec, hasData } from "./chart";
 
-const ranges = Object.keys(spans) as Range[];
+const ranges: readonly Range[] = ["10min", "24h", "30d"];
 
 function specsOf(entry: DeviceEntry): ChartSpec[] {
   const { record, reading } = entry;

@@ -4,7 +4,7 @@ import { sentence } from "../../lib/format";
 import { deviceName, isStale } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
-import { Age, MarkIcon, Panel, StateMark } from "../parts";
+import { Age, DeviceMark, MarkIcon, Panel } from "../parts";
 import { EventList } from "../overview/events";
 import { describe } from "../overview/cells";
 import { LibraryList } from "../node/libraries";
@@ -95,13 +95,13 @@ function Head({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
         <p class="dev-marks">
           {stale && record.state !== "offline" ? (
             <>
-              <StateMark state="stale" />
+              <DeviceMark record={record} stale />
               <span class="faint small">
                 <Age at={reading?.at ?? record.last_seen_at} />
               </span>
             </>
           ) : (
-            <StateMark state={record.state} />
+            <DeviceMark record={record} />
           )}
           <span class="verdict">
             <MarkIcon mark={supportMark[record.support]} />

@@ -6,7 +6,7 @@ import { deviceHref, nodeHref } from "../../lib/route";
 import { lastHeard, memoryTotal, onHostMemory } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
-import { Age, Figure, MemoryBar, MemoryFigure, Named, NotReported, StateMark } from "../parts";
+import { Age, DeviceMark, Figure, MemoryBar, MemoryFigure, Named, NotReported } from "../parts";
 import { describe } from "../overview/cells";
 import { Spark, type Tone, ceilingOf } from "../spark";
 
@@ -48,7 +48,7 @@ export const DeviceRow = memo(
           </a>
         </td>
         <td class="c-state">
-          <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} />
+          <DeviceMark record={record} stale={stale} />
           {stale && (
             <span class="small faint">
               <Age at={lastHeard(entry)} />

@@ -8,6 +8,7 @@ import { useApp } from "../app-context";
 import {
   Age,
   Chips,
+  DeviceMark,
   Fact,
   type Mark,
   MarkIcon,
@@ -15,7 +16,6 @@ import {
   MemoryFigure,
   NotReported,
   Panel,
-  StateMark,
 } from "../parts";
 import { One } from "../device/readings";
 import { EventList } from "../overview/events";
@@ -105,7 +105,7 @@ export function NodePage({ id }: { id: string }) {
                     <span class="small faint">
                       {backendName[one.record.backend]}, {one.record.support}
                     </span>
-                    <StateMark state={stale && one.record.state !== "offline" ? "stale" : one.record.state} />
+                    <DeviceMark record={one.record} stale={stale} />
                   </li>
                 ))}
               </ul>

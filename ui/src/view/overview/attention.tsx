@@ -1,6 +1,6 @@
 /* The list of things that need attention, worst first: what happened, what still works, what to do. Hidden when empty. */
 import { count } from "../../lib/format";
-import { type Attention, attention } from "../../state/attention";
+import { type Attention, attention, worstLevel } from "../../state/attention";
 import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
 import { Age, MarkIcon } from "../parts";
@@ -11,7 +11,7 @@ export function AttentionPanel() {
   const { state } = useApp();
   const found = attention(state.value);
   if (found.length === 0) return null;
-  const worst = found[0]!.level;
+  const worst = worstLevel(found)!;
   return (
     <section class={`panel alert ${worst} ${isLive(state.value) ? "" : "stale"}`} aria-label="Needs attention">
       <div class="panel-head">

@@ -8,7 +8,7 @@ import { backendName, deviceName, isSoftware, isSystem, memoryTotal } from "../.
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
 import { useApp } from "../app-context";
-import { Age, Figure, MarkIcon, MemoryFigure, Named, NotReported, Panel, StateMark } from "../parts";
+import { Age, DeviceMark, Figure, MarkIcon, MemoryFigure, Named, NotReported, Panel } from "../parts";
 import { Spark, type Tone, ceilingOf } from "../spark";
 
 /** More than this are better read in the table. */
@@ -91,7 +91,7 @@ const Cell = memo(({ entry, name, stale, where }: { entry: DeviceEntry; name: st
         <b title={name}>
           <Named text={name} />
         </b>
-        {stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : <StateMark state={record.state} />}
+        {stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : <DeviceMark record={record} />}
       </span>
       <p class="where">
         {where ? `${where} · ` : ""}

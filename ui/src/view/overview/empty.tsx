@@ -52,21 +52,24 @@ export function NoGpu() {
       <div class="panel-body">
         <p class="quiet">
           {soft ? "Only a software renderer answers as a GPU. " : ""}Everything runs on the CPU, which works, but
-          slower.
-          {helpful.length > 0 &&
-            " A missing library matters only for a card that needs it. This is what was looked for:"}
+          slower. A GPU whose driver is installed shows here within 5 seconds.
         </p>
-        {helpful.map(({ record }) => (
-          <div key={record.node_id}>
-            {nodes.length > 1 && (
-              <a class="label" href={nodeHref(record.node_id)}>
-                {record.name}
-              </a>
-            )}
-            <LibraryList libraries={record.libraries} />
-          </div>
-        ))}
-        <p class="small faint">Checked again by itself: a GPU whose driver is there shows within 5 seconds.</p>
+        {helpful.length > 0 && (
+          <details>
+            <summary class="small">What was looked for</summary>
+            <p class="small quiet">A missing library matters only for a card that needs it.</p>
+            {helpful.map(({ record }) => (
+              <div key={record.node_id}>
+                {nodes.length > 1 && (
+                  <a class="label" href={nodeHref(record.node_id)}>
+                    {record.name}
+                  </a>
+                )}
+                <LibraryList libraries={record.libraries} />
+              </div>
+            ))}
+          </details>
+        )}
       </div>
     </Panel>
   );

@@ -1,9 +1,8 @@
-/* The last changes of nodes and devices, newest first. */
+/* The last changes of nodes, devices and models, newest first. */
 import type { Change } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { fullTime, shortTime } from "../../lib/format";
-import { deviceHref, nodeHref } from "../../lib/route";
-import { happenings } from "../../state/recent";
+import { changeHref, happenings } from "../../state/recent";
 import { deviceLabel } from "../../state/select";
 import { useApp } from "../app-context";
 import { type Mark, MarkIcon, Panel } from "../parts";
@@ -13,6 +12,7 @@ function markOf(change: Change): { mark: Mark; tone: string } {
   if (change.level === "attention") return { mark: "throttled", tone: "warm" };
   switch (change.kind) {
     case "device.verified":
+    case "model.loaded":
     case "node.online":
     case "node.joined":
     case "link.up":
@@ -23,6 +23,7 @@ function markOf(change: Change): { mark: Mark; tone: string } {
     case "node.removed":
     case "device.failed":
     case "link.down":
+    case "model.failed":
       return { mark: "offline", tone: "" };
     case "device.state":
       return { mark: "idle", tone: "" };
@@ -30,6 +31,8 @@ function markOf(change: Change): { mark: Mark; tone: string } {
     case "node.waiting":
     case "node.changed":
     case "link.degraded":
+    case "model.paused":
+    case "model.unloaded":
     case "device.added":
     case "device.changed":
       return { mark: "info", tone: "" };
@@ -48,13 +51,13 @@ export function EventList({ changes, most }: { changes: readonly Change[]; most:
           const { mark, tone } = markOf(change);
           const ms = Date.parse(change.at);
           return (
-            <li key={`${change.at} ${change.kind} ${change.device_id ?? change.node_id}`}>
+            <li key={`${change.at} ${change.kind} ${change.device_id ?? change.node_id} ${change.name}`}>
               <time dateTime={change.at} title={fullTime(ms)}>
                 {shortTime(ms, now.peek())}
               </time>
               <MarkIcon mark={mark} class={tone} />
               <span>
-                <a href={change.device_id ? deviceHref(change.device_id) : nodeHref(change.node_id)}>
+                <a href={changeHref(all, change)}>
                   <b>{name(change)}</b>
                 </a>{" "}
                 {change.summary}
@@ -75,7 +78,7 @@ export function EventsPanel() {
   return (
     <Panel title="Last events" class="ev-panel">
       {recent.length === 0 ? (
-        <p class="panel-body quiet">Nothing yet. Devices that come, go, are checked or change their state show here.</p>
+        <p class="panel-body quiet">Nothing yet. Devices that come, go, are checked or change their state show here, and models that are loaded, paused or unloaded.</p>
       ) : (
         <EventList changes={recent} most={SHOWN} />
       )}

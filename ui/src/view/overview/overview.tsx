@@ -46,8 +46,8 @@ export function Overview() {
             </div>
             <aside class="stack">
               <AttentionPanel />
-              {!devices.some((one) => isRealGpu(one.record)) && <NoGpu />}
               <EventsPanel />
+              {!devices.some((one) => isRealGpu(one.record)) && <NoGpu />}
             </aside>
           </div>
         )}

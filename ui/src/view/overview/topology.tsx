@@ -4,6 +4,7 @@ import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
 import {
   deviceName,
+  machinesText,
   memoryAxis,
   memoryTotal,
   isNodeStale,
@@ -18,7 +19,7 @@ import { now } from "../../lib/clock";
 import { chipSizes, linkedPairs, pairsOf } from "../../state/topology";
 import { WIRES_MAX, Wires } from "../topology/wires";
 import { useApp } from "../app-context";
-import { Age, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Named, Panel, StateMark } from "../parts";
+import { Age, DeviceMark, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Named, Panel, StateMark } from "../parts";
 
 /** With more devices than this each is one line. */
 const DENSE = 16;
@@ -48,7 +49,7 @@ export function Topology({
   const pairs = pairsOf(state.value);
   const wired = detail === "full" && shown.length === all && nodes.length > 1 && nodes.length <= WIRES_MAX && pairs.length > 0;
   const links = linkedPairs(pairs);
-  const aside = [count(nodes.length, "machine"), count(all, "device"), nodes.length > 1 && count(links, "direct link")];
+  const aside = [machinesText(state.value), count(all, "device"), nodes.length > 1 && count(links, "direct link")];
   return (
     <Panel
       title={<a href="#/topology">Topology</a>}
@@ -195,7 +196,7 @@ const Chip = memo(({ entry, name, stale, axis }: { entry: DeviceEntry; name: str
     <a class={`t-dev ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <span class="line">
         <span class="name clip">
-          <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
+          <DeviceMark record={record} stale={stale} bare />
           <span class="clip" title={name}>
             <Named text={name} />
           </span>
@@ -225,7 +226,7 @@ const Line = memo(({ entry, name, stale, axis }: { entry: DeviceEntry; name: str
   const used = reading?.memory_used_bytes ?? null;
   return (
     <a class={`t-row ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
-      <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
+      <DeviceMark record={record} stale={stale} bare />
       <span class="clip" title={name}>
         <Named text={name} />
       </span>

@@ -1,7 +1,7 @@
 /* One line, five answers: devices, memory, power, CPU, attention. */
 import type { ComponentChildren } from "preact";
 import { count, figure, memory, memoryOf } from "../../lib/format";
-import { attention } from "../../state/attention";
+import { attention, worstLevel } from "../../state/attention";
 import { readyInstances, tokensPerSecond } from "../../state/models";
 import { type Vitals as Figures, isLive, isSystem, sortedNodes, sumTrails, vitals } from "../../state/select";
 import type { State } from "../../state/state";
@@ -207,7 +207,7 @@ function TokensVital({ state, live }: { state: State; live: boolean }) {
 
 function AttentionVital({ state, live }: { state: State; live: boolean }) {
   const found = attention(state);
-  const errors = found.filter((one) => one.level === "error").length;
+  const errors = worstLevel(found) === "error";
   const first = found[0];
   return (
     <Vital class="p-att" label="Attention" sub={!live ? <LostAge /> : first ? first.title : "nothing to do"}>

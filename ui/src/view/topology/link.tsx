@@ -1,4 +1,4 @@
-/* One pair of machines: both directions in figures, and how they were over 24 h or 30 d. */
+/* One pair of machines: both directions in figures, and how they were over an hour, a day or 30 days. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Range, type Series, spans } from "../../command/history";
@@ -141,7 +141,7 @@ function LinkState({ link }: { link: Link }) {
 
 function LinkHistory({ pair, name }: { pair: Pair; name: (id: string) => string }) {
   const { state, server } = useApp();
-  const [range, setRange] = useState<LinkRange>("24h");
+  const [range, setRange] = useState<LinkRange>("1h");
   const [back, setBack] = useState(false);
   const [loaded, setLoaded] = useState<{ key: string; series: Series; to: number } | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
@@ -185,7 +185,7 @@ function LinkHistory({ pair, name }: { pair: Pair; name: (id: string) => string 
           </select>
         )}
         <span class="seg" role="group" aria-label="Span">
-          {(["24h", "30d"] as const).map((one) => (
+          {(["1h", "24h", "30d"] as const).map((one) => (
             <button key={one} type="button" aria-pressed={range === one} onClick={() => setRange(one)}>
               {spans[one].name}
             </button>

@@ -4,7 +4,7 @@ import { isRefused } from "../../command/models";
 import { readSummary } from "../../command/topology";
 import type { TopologySummary } from "../../lib/api.gen";
 import { count, figure, memory, sentence } from "../../lib/format";
-import { isLive } from "../../state/select";
+import { isLive, machinesText, members } from "../../state/select";
 import {
   type Pair,
   SERVER,
@@ -62,11 +62,11 @@ export function TopologyPage() {
   return (
     <Page title="Topology">
       <div class="stack">
-        {summary && nodes > 1 && <Summary summary={summary} />}
+        {summary && members(state.value).length > 1 && <Summary summary={summary} />}
         <Panel
           title="Machines and links"
           class="wires-panel"
-          aside={[count(nodes, "machine"), nodes > 1 && count(linkedPairs(pairs), "direct link")].filter(Boolean).join(", ")}
+          aside={[machinesText(state.value), nodes > 1 && count(linkedPairs(pairs), "direct link")].filter(Boolean).join(", ")}
         >
           {nodes > WIRES_MAX ? (
             <Matrix pairs={pairs} chosen={chosen} choose={choose} />
@@ -78,7 +78,7 @@ export function TopologyPage() {
             )
           )}
           {pairs.length > 0 && nodes <= WIRES_MAX && <WiresKey />}
-          {nodes < 2 && <Alone none={nodes === 0} />}
+          {members(state.value).length < 2 && <Alone none={members(state.value).length === 0} />}
         </Panel>
         {pair && <LinkPanel key={pair.key} pair={pair} close={() => setChosen(null)} />}
         {pairs.length > 0 && <Links pairs={pairs} chosen={chosen} choose={choose} />}

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { count, memory } from "../../lib/format";
 import { deviceHref, nodeHref } from "../../lib/route";
 import { deviceName, isStale, memoryTotal, sortedDevices, sortedNodes } from "../../state/select";
-import type { DeviceEntry, NodeEntry } from "../../state/state";
+import type { DeviceEntry, NodeEntry, State } from "../../state/state";
 import {
   type Pair,
   type Sizes,
@@ -16,6 +16,7 @@ import {
   latency,
   lineSizes,
   linkKey,
+  linkText,
   pairClass,
   pairRtt,
   pairState,
@@ -26,7 +27,7 @@ import {
 } from "../../state/topology";
 import { now } from "../../lib/clock";
 import { useApp } from "../app-context";
-import { Figure, Icon, MarkIcon, Named, StateMark } from "../parts";
+import { DeviceMark, Figure, Icon, MarkIcon, Named } from "../parts";
 
 const dashOf = (pair: Pair): string =>
   pairClass(pair) === "relay" || pair.b === "server" ? "relay" : wireless(pairClass(pair)) ? "wireless" : "wired";
@@ -89,6 +90,7 @@ export function Wires({
           class={`wire-label ${pairState(pair)} ${pairTraffic(pair) > 0 ? "busy" : ""} ${label.end ? "end" : ""} ${chosen === pair.key ? "chosen" : ""}`}
           style={{ "--x": `${label.x}px`, "--y": `${label.y}px`, "--w": `${label.width}px` }}
           aria-pressed={chosen === pair.key}
+          aria-label={linkText(pair, (id) => endName(all, id))}
           onClick={() => choose(pair.key)}
         >
           <WireLabel pair={pair} />
@@ -107,18 +109,19 @@ export function Wires({
   );
 }
 
+const endName = (state: State, id: string): string => (id === SERVER ? "the server" : (state.nodes[id]?.record.name ?? id));
+
 function WireLabel({ pair }: { pair: Pair }) {
-  const { nodes } = useApp().state.value;
+  const all = useApp().state.value;
   const state = pairState(pair);
   const rtt = pairRtt(pair);
   const throughput = pairThroughput(pair);
-  const name = (id: string): string => (id === SERVER ? "the server" : (nodes[id]?.record.name ?? id));
   return (
     <>
       <span class="wire-ends">
-        <span class="clip">{name(pair.a)}</span>
+        <span class="clip">{endName(all, pair.a)}</span>
         <span class="faint"> to </span>
-        <span class="clip">{name(pair.b)}</span>
+        <span class="clip">{endName(all, pair.b)}</span>
       </span>
       <span class="wire-class clip">
         {state !== "up" && <MarkIcon mark={state === "degraded" ? "throttled" : state === "down" ? "offline" : "stale"} class="mini" />}
@@ -164,7 +167,7 @@ function Machine({ node, devices }: { node: NodeEntry; devices: readonly DeviceE
                 key={entry.record.device_id}
                 href={deviceHref(entry.record.device_id)}
               >
-                <StateMark state={stale && entry.record.state !== "offline" ? "stale" : entry.record.state} bare />
+                <DeviceMark record={entry.record} stale={stale} bare />
                 <span class="clip" title={deviceName(state.value, entry.record.device_id)}>
                   <Named text={deviceName(state.value, entry.record.device_id)} />
                 </span>
