@@ -91,8 +91,18 @@ suite("paused", () => {
 			await page.getByText(/it waits for a place/i).first().waitFor();
 			await page.getByText(`Layers 0 to ${model.architecture.layers - 1} were on one, ${NAME}; no device has room for them yet`).waitFor();
 		});
+		const talk = await browser.page();
+		await openDashboard(talk, server, "#/playground");
+		await talk.getByRole("heading", { name: "words (paused)" }).waitFor(); // no other model takes its place
+		await talk.getByRole("status").getByText(new RegExp(`^${NAME.replace(/[()]/g, "\\$&")} of one is draining\\. It waits for a place`)).waitFor();
+		await talk.getByPlaceholder("Message, answered once words goes on").waitFor();
+		await picture(talk, "playground-paused");
 		await drain("dev_2", false);
 		await drain("dev_1", false);
+		await talk.getByRole("heading", { name: "words", exact: true }).waitFor({ timeout: LONG });
+		await talk.getByPlaceholder("Message", { exact: true }).waitFor();
+		assert.equal(await talk.locator(".moves").count(), 0);
+		await talk.context().close();
 		await is("it goes on", (one) => one.state === "running" && one.recoveries === 1);
 	});
 

@@ -81,6 +81,12 @@ export function deviceLabel(state: State, id: string): string {
   return twice ? `${nodes[record.node_id]?.record.name ?? record.node_id}, ${deviceName(state, id)}` : deviceName(state, id);
 }
 
+/** "Fast GPU of atelier"; on a single machine only its name. */
+export function devicePlace(state: State, id: string): string {
+  const node = state.nodes[state.devices[id]?.record.node_id ?? ""]?.record.name;
+  return members(state).length > 1 && node ? `${deviceName(state, id)} of ${node}` : deviceName(state, id);
+}
+
 export const isGpu = (device: Device): boolean => device.kind !== "cpu";
 /** The CPU as such, the host memory with it. */
 export const isSystem = (device: Device): boolean => device.backend === "cpu";

@@ -2,6 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { drainDevice, verifyDevice } from "../../command/devices";
 import type { Refusal } from "../../command/tried";
+import { drainText } from "../../state/drain";
 import { isLive } from "../../state/select";
 import type { DeviceEntry, State } from "../../state/state";
 import { useApp } from "../app-context";
@@ -73,11 +74,9 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
       <dialog ref={dialog} aria-labelledby="drain-title">
         <div class="dialog-body">
           <h2 id="drain-title">Drain {name}?</h2>
-          <p>
-            It gets no new work. Models loaded on it move to other devices with room, and their answers continue; a model without
-            another place stays and takes no new requests. What sessions hold on it stays until they free it. The device stays
-            drained, also after a restart, until you return it to service.
-          </p>
+          {drainText(state.value, id).map((text) => (
+            <p key={text}>{text}</p>
+          ))}
           <div class="dialog-acts">
             <button class="btn" type="button" onClick={() => dialog.current?.close()}>
               Cancel

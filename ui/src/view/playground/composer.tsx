@@ -5,6 +5,7 @@ const LINES_PX = 200;
 
 export function Composer({
   ready,
+  waits,
   busy,
   canAgain,
   send,
@@ -12,6 +13,8 @@ export function Composer({
   again,
 }: {
   ready: boolean;
+  /** A model that is paused: what is sent is answered once it goes on. Null where it answers now. */
+  waits: string | null;
   busy: boolean;
   canAgain: boolean;
   send: (text: string) => void;
@@ -44,7 +47,7 @@ export function Composer({
         rows={1}
         value={text}
         aria-label="Message"
-        placeholder={ready ? "Message" : "Load a model first"}
+        placeholder={!ready ? "Load a model first" : waits ? `Message, answered once ${waits} goes on` : "Message"}
         disabled={!ready}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {

@@ -17,7 +17,7 @@ export function LoadModel({ model }: { model: Model }) {
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const all = instancesOf(state.value, model.model_id);
   const coming = all.find((one) => one.state === "starting");
-  const held = all.find((one) => one.state === "paused" || one.state === "failed");
+  const held = all.find((one) => one.state === "failed");
   const why = obstacle(state.value);
   const load = async (): Promise<void> => {
     setAsking(true);
@@ -36,16 +36,15 @@ export function LoadModel({ model }: { model: Model }) {
     <div class="begin">
       <Icon name="playground" />
       <p>
-        {model.name} is {held?.state === "paused" ? "paused" : "not loaded"}.
+        {model.name} is not loaded.
       </p>
       {held && (
         <p class="small trouble">
-          <MarkIcon mark={held.state === "paused" ? "throttled" : "offline"} class="mini" />{" "}
-          {sentence(held.state_reason ?? (held.state === "paused" ? "it waits for free memory" : "it has failed"))}
+          <MarkIcon mark="offline" class="mini" /> {sentence(held.state_reason ?? "it has failed")}
         </p>
       )}
       {!mayManage(state.value.login) && <p class="small">Only an admin can load models.</p>}
-      {held?.state !== "paused" && mayManage(state.value.login) && (
+      {mayManage(state.value.login) && (
         <button class="btn primary" type="button" disabled={why !== null || asking} title={why ?? undefined} onClick={() => void load()}>
           {asking ? "Loading" : "Load"}
         </button>

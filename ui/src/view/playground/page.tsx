@@ -3,8 +3,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask } from "../../command/chat";
 import { isRefused } from "../../command/models";
 import type { Refusal } from "../../command/tried";
-import type { Instance, Model } from "../../lib/api.gen";
-import { playgroundHref } from "../../lib/route";
+import type { Instance } from "../../lib/api.gen";
+import { modelHref, playgroundHref } from "../../lib/route";
 import {
   type Call,
   type Conversation,
@@ -18,8 +18,10 @@ import {
   readConversations,
   usualSampling,
 } from "../../state/chat";
-import { mayAsk, mayManage, notLoaded, readyInstances } from "../../state/models";
+import { mayAsk } from "../../state/models";
+import { type Choice, type Held, choiceOf, choiceWord, hold, isMoving, moveText } from "../../state/talk";
 import { useApp } from "../app-context";
+import { Loading } from "../models/instance";
 import { Icon, MarkIcon, RefusalNote } from "../parts";
 import { Page } from "../shell";
 import { Composer } from "./composer";
@@ -31,22 +33,15 @@ import { CallAnswer, TurnView } from "./turn";
 export function PlaygroundPage({ id }: { id: string }) {
   const { state } = useApp();
   const all = state.value;
-  const ready = readyInstances(all.instances);
-  // An instance that is chosen stands for its model: where it does not answer, or is gone, no other model takes its place.
-  const named = useRef({ id, model: id });
-  const there = all.instances[id];
-  if (there) named.current = { id, model: there.model_id };
-  const model = named.current.id === id ? named.current.model : id;
-  const waiting = notLoaded(all);
-  const wanted = waiting.find((one) => one.model_id === model);
-  const others = mayManage(all.login) ? waiting : wanted ? [wanted] : [];
-  const chosen = wanted
-    ? null
-    : (ready.find((one) => one.instance_id === id) ?? ready.find((one) => one.model_id === model) ?? ready[0] ?? null);
+  const held = useRef<Held | null>(null);
+  held.current = hold(all, id, held.current);
+  const choice = choiceOf(all, held.current);
+  // What is shown first is held on to as well: it may move while one talks to it.
+  if (!held.current && choice.instance) held.current = hold(all, choice.instance.instance_id, null);
   if (!mayAsk(all.login)) return <NotAllowed />;
   return (
     <Page title="Playground">
-      <Talk instances={ready} instance={chosen} models={others} model={chosen ? null : (wanted ?? others[0] ?? null)} />
+      <Talk {...choice} />
     </Page>
   );
 }
@@ -92,15 +87,8 @@ function useConversations() {
   return { all, open, put, show: setOpen, remove, removeAll, begin: () => setOpen(fresh()) };
 }
 
-/** With whom: an instance that answers, or a model that is to be loaded first. */
-interface Choice {
-  readonly instances: readonly Instance[];
-  readonly instance: Instance | null;
-  readonly models: readonly Model[];
-  readonly model: Model | null;
-}
-
 function Talk({ instances, instance, models, model }: Choice) {
+  const { state } = useApp();
   const talks = useConversations();
   const { open } = talks;
   const [sampling, setSampling] = useState<Sampling>(usualSampling);
@@ -159,6 +147,7 @@ function Talk({ instances, instance, models, model }: Choice) {
     talks.put({ ...asked, turns: [...turns, { role: "assistant", text, ...more, model: instance.model_name, figures }] });
   };
   const busy = running !== null;
+  const moves = instance && moveText(state.value, instance);
   const again = (): void => {
     const turns = open.turns;
     const last = turns.map((turn) => turn.role).lastIndexOf("user");
@@ -183,7 +172,7 @@ function Talk({ instances, instance, models, model }: Choice) {
           </span>
         </div>
         <div class="turns" aria-live="polite" aria-busy={busy}>
-          {open.turns.length === 0 && !partial && !model && <Begin instance={instance} />}
+          {open.turns.length === 0 && !partial && !model && !moves && <Begin instance={instance} />}
           {open.turns.map((turn, i) => (
             <TurnView key={i} turn={turn} />
           ))}
@@ -192,11 +181,13 @@ function Talk({ instances, instance, models, model }: Choice) {
             <CallAnswer key={call.id} call={call} send={(text) => answer(call, text)} />
           ))}
           <RefusalNote refusal={refusal} />
+          {instance && moves && <Moves instance={instance} text={moves} />}
           {model && !partial && <LoadModel key={model.model_id} model={model} />}
           <div ref={end} />
         </div>
         <Composer
           ready={instance !== null}
+          waits={instance?.state === "paused" ? instance.model_name : null}
           busy={busy}
           canAgain={open.turns.some((turn) => turn.role === "user")}
           send={(text) => void send([...open.turns, { role: "user", text }])}
@@ -221,13 +212,32 @@ function Talk({ instances, instance, models, model }: Choice) {
   );
 }
 
+/** Its model moves, or waits for a place: what happens, in the place where the answer comes. */
+function Moves({ instance, text }: { instance: Instance; text: string }) {
+  return (
+    <div class="moves" role="status">
+      <MarkIcon mark={isMoving(instance) ? "draining" : "throttled"} class="mini" />
+      <p class="small">
+        {text}
+        {instance.remedies.length > 0 && (
+          <>
+            {" "}
+            <a class="link" href={modelHref(instance.model_id)}>What would make room for it</a>
+          </>
+        )}
+      </p>
+      {instance.progress && <Loading progress={instance.progress} />}
+    </div>
+  );
+}
+
 function Choose({ instances, instance, models, model }: Choice) {
   if (!instance && !model) return <h2>No model is loaded</h2>;
   if (instances.length + models.length === 1)
     return (
       <h2 class="clip">
-        <MarkIcon mark={!instance ? "stale" : instance.running > 0 ? "computing" : "idle"} class="mini" />{" "}
-        {instance?.model_name ?? model?.name}
+        <MarkIcon mark={!instance ? "stale" : instance.state === "paused" ? "throttled" : instance.running > 0 ? "computing" : "idle"} class="mini" />{" "}
+        {instance ? choiceWord(instance) : model?.name}
       </h2>
     );
   return (
@@ -238,7 +248,7 @@ function Choose({ instances, instance, models, model }: Choice) {
     >
       {instances.map((one) => (
         <option key={one.instance_id} value={one.instance_id}>
-          {one.model_name}
+          {choiceWord(one)}
         </option>
       ))}
       {models.map((one) => (
