@@ -65,7 +65,7 @@ static const struct flag flags[] = {
 	 "(default 3 of a GPU's and 6 of the host's, 64 MiB to 1 GiB)",
 	 offsetof(struct words, headroom)},
 	{"give-way-after", "SECONDS",
-	 "after how long without a request a model gives way to another that needs its memory: "
+	 "after how long without a request a model may be evicted for another that needs its memory: "
 	 "0 to 86400, or never (default 60)",
 	 offsetof(struct words, give_way_after)},
 	{"take-better", NULL, "move running models automatically when a new device makes them faster",

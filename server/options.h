@@ -17,7 +17,7 @@ struct options {
 	const char *hub_url, *ollama_url; // NULL: everybody's
 	double placement_timeout_s;
 	double headroom;   // 0 to 0.9: the part of each device's memory that models leave free; < 0: nothing was said
-	double give_way_s; // that an instance is idle before it gives way to another; < 0: none does
+	double give_way_s; // that an instance is idle before it may be evicted for another; < 0: none may
 	bool take_better;
 	bool load_on_demand; // for any token that may ask
 	struct limit_values limits;

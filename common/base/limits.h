@@ -218,7 +218,7 @@ enum {
 	LIMIT_DISCOVERY_WAIT_MS = 5000,              // that placements wait for that
 	LIMIT_PLACINGS = LIMIT_INSTANCES,            // placements that are searched for, or wait for it, of each kind
 	LIMIT_PREVIEWS = 8,                          // of them, of one token
-	LIMIT_GIVERS = 8,                            // idle instances that may give way to one that is placed
+	LIMIT_CANDIDATES = 8,                        // idle instances that may be evicted for one that is placed
 	LIMIT_LAYER_TIMES = 512,                     // measured times of layers that placements look at
 	LIMIT_LOAD_STALL_MS = 300000,                // an instance that loads and says nothing for so long has failed
 	LIMIT_REQUESTS_OF_INSTANCE = 384,            // running and waiting; fewer than calls that may wait in a worker

@@ -4,31 +4,27 @@
  *                   running -> a part is lost, or its device is to be left (paused) -> placed anew, or mended (running)
  *                   not running yet -> any part fails (failed) -> deleted
  *
- *   instances.c        its life, and all of them
- *   instances_start.c  from what is asked for until it is placed and stored
- *   planner.c          the thread that placements are searched for on
- *   instances_gather.c what there is to place on
- *   placement.c        where it goes: a pure function
- *   instances_place.c  placements, as the API shows them
- *   instances_json.c   instances, the same
- *   states.c           which state may follow which
- *   instances_state.c  the only place that sets the state; the clock
- *   instances_store.c  instances in state.db, and back
- *   instances_adopt.c  workers that outlive the server
- *   instances_times.c  how long its layers take, as it was measured
- *   instances_timing.c where the time of a token goes
- *   decide.c             what one that runs or is paused does next: a pure function, a table of rules
- *   instances_see.c      the facts that it is told
- *   instances_act.c      the actions that it names
- *   instances_recover.c  what happens to one that runs or is paused, which leads to the next decision
- *   instances_keep.c     what it keeps of what it has loaded, when it is placed anew
- *   instances_offer.c    faster places
- *   demand.c             models that are loaded because somebody asks
- *   giveway.c            which idle ones make room for others
- *   giveway_take.c       what those do then
- *   nowhere.c            models for which there was no room
- *   parts.c            its workers
- *   requests.c         what is asked of instances */
+ *   instances.c            its life, and all of them
+ *   instances_start.c      from what is asked for until it is placed and stored
+ *   instances_see.c        the facts that decisions are made of
+ *   instances_act.c        the actions that decisions name
+ *   instances_recover.c    what happens to one that runs or is paused, which leads to the next decision
+ *   instances_state.c      the only place that sets the state; the clock
+ *   instances_store.c      instances in state.db, and back
+ *   instances_adopt.c      workers that outlive the server
+ *   instances_offer.c      faster places
+ *   instances_json.c       instances as the API shows them
+ *   instances_timing.c     where the time of a token goes
+ *
+ *   decide/                pure functions, each with a table of rules and of tests:
+ *     decide.c             what one that is listed does next
+ *     states.c             which state may follow which
+ *     start.c              what becomes of one that is to be created, once a place was searched for
+ *     question.c           what becomes of a request to a model
+ *     evict.c              which idle ones make room for another
+ *   placing/               what there is to place on, the planner's thread, evictions, measured times of layers
+ *   requests/              requests, and models that are loaded for them
+ *   parts/                 its workers */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
@@ -123,7 +119,7 @@ static void let_go(struct instance *instance, const char *why)
 	instance->tokens_per_s = -1;
 	json_destroy(&instance->timing);
 	json_destroy(&instance->offer);
-	giveway_return(instance);
+	evict_return(instance);
 }
 
 void instance_set_failed(struct instance *instance, const struct error *fault)
@@ -227,7 +223,7 @@ void instance_parts_ready(struct instance *instance)
 		instance_changes(instance);
 	instance_hold(instance, true);
 	instance->ready_ms = clock_wall_ms();
-	if (!instance->used_ms) // one that gave way, or has come back, has not been used
+	if (!instance->used_ms) // one that was evicted, or has come back, has not been used
 		instance->used_ms = instances_now(instance->all);
 	instance->load_ms = parts_load_ms(instance->parts);
 	if (loaded)
@@ -236,7 +232,7 @@ void instance_parts_ready(struct instance *instance)
 	instance->state_reason[0] = 0;
 	if (paused)
 		recover_done(instance);
-	giveway_settle(instance);
+	evict_settle(instance);
 	if (paused && loaded)
 		recover_goes_on(instance);
 	else
@@ -329,15 +325,15 @@ static void begin_placement(struct instance *instance)
 	instance->began_loading_ms = instances_now(instance->all);
 }
 
-void instance_take_spilled(struct instance *instance, const struct placing_giver *giver)
+void instance_take_spilled(struct instance *instance, const struct evict_candidate *candidate)
 {
 	begin_placement(instance);
 	json_destroy(&instance->offer);
 	instance->step = STEP_SPILLED;
 	for (unsigned i = 0; i < instance->stage_count; i++) {
 		struct instance_stage *stage = &instance->stages[i];
-		stage->host_layers = giver->stages[i].host_layers;
-		stage->memory = giver->stages[i].memory;
+		stage->host_layers = candidate->stages[i].host_layers;
+		stage->memory = candidate->stages[i].memory;
 		stage->seconds_per_token = -1;
 	}
 }
@@ -391,7 +387,7 @@ static bool stop_away(struct instances *instances, const char *id)
 {
 	struct instance *away = NULL;
 	for (struct instance *one = instances->first; one && !away; one = one->next)
-		away = giveway_take_out(one, id);
+		away = evict_take_out(one, id);
 	if (!away)
 		return false;
 	instance_publish_removed(away);

@@ -30,7 +30,7 @@ struct instances_params {
 	double placement_timeout_s; // of a search, where nothing else is asked for
 	double headroom;            // the part of each device's memory that stays free; < 0: placement_reserve's
 	int64_t pause_ms;           // that requests wait for an instance that has no place
-	int64_t give_way_ms;        // for which an instance is idle before it gives way to another; < 0: none does
+	int64_t give_way_ms;        // that an instance is idle before it may be evicted for another; < 0: none may
 	int64_t line_tokens;        // that prompts which wait for a model are given as, together; and all embeddings
 	bool take_better;           // instances move by themselves where a device comes that makes them faster
 	int64_t (*now_ms)(void *now_context); // the clock, in milliseconds; NULL: clock_steady_ms. A test has its own

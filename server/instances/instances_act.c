@@ -40,7 +40,7 @@ static void begin_pause(struct instance *instance, enum decide_cause cause, cons
 {
 	struct recovery *recovery = &instance->recovery;
 	recover_set_reason(instance, why);
-	if (instance->state != INSTANCE_PAUSED) // it is, where it gave way to one that did not come up
+	if (instance->state != INSTANCE_PAUSED) // it is, where it was evicted for one that did not come up
 		instance_change(instance, &(struct instance_change){.to = INSTANCE_PAUSED});
 	instance->tokens_per_s = -1;
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
@@ -173,10 +173,11 @@ static void act_place(struct instance *instance, const struct decision *decision
 	instance->recovery.search.placing = NULL;
 	recover_drop_search(instance);
 	if (instance->state == INSTANCE_PAUSED) {
-		if (giveway_take(instance, placing)) {
+		if (evict_may_begin(instance->all, placing)) {
+			evict_begin(instance, placing);
 			recover_set_reason(instance, decision->reason);
 			begin_anew(instance, placing);
-		} else { // one that was to give way is in use again
+		} else { // one that was to be evicted is in use again
 			later(instance);
 		}
 	} else {
@@ -280,7 +281,7 @@ static void act_search(struct instance *instance, const struct decision *decisio
 	prepare_search(instance, decision);
 	struct placing_excluded excluded = {.ending = instance,
 					    .why = "the instance failed there just now",
-					    .gives_way = decision->gives_way,
+					    .evicts = decision->evicts,
 					    .keeps = none || purpose == PURPOSE_LEAVE};
 	if (decision->avoids)
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->failed_on);
@@ -394,7 +395,7 @@ void recover_restored(struct instance *instance, enum decide_cause cause, const 
 static void act_remove(struct instance *instance, const struct decision *decision)
 {
 	struct error fault = {0};
-	struct instance *other = giveway_stand_in(instance);
+	struct instance *other = evict_stand_in(instance);
 	error_set(&fault, other ? STATUS_CONFLICT : STATUS_NOT_FOUND, "%s", decision->reason);
 	log_warning("models",
 		    "instance %s of %s, which was unloaded for a model that did not come up, is not loaded again: %s",
@@ -419,7 +420,7 @@ void recover_say_gave_way(const struct instance *instance, char why[INSTANCE_REA
 						: "it goes back once there is room for it");
 }
 
-void recover_spill(struct instance *instance, const struct placing_giver *giver)
+void recover_spill(struct instance *instance, const struct evict_candidate *candidate)
 {
 	char why[INSTANCE_REASON_BYTES];
 	struct error error = {0};
@@ -427,9 +428,9 @@ void recover_spill(struct instance *instance, const struct placing_giver *giver)
 	recover_say_gave_way(instance, why);
 	begin_pause(instance, CAUSE_EVICTED, why);
 	instance->room_ms = instance->return_wait_ms = 0;
-	let_go(instance, "it gives way");
+	let_go(instance, "it is evicted");
 	generations_pause(instance);
-	instance_take_spilled(instance, giver);
+	instance_take_spilled(instance, candidate);
 	enum status status = instance_hold(instance, true);
 	if (!status)
 		status = parts_create(&instance->parts, instance, NULL, &error);
@@ -481,7 +482,7 @@ void instance_act(struct instance *instance, const struct decision *decision)
 		break;
 	case ACTION_SPILL:
 	case ACTION_UNLOAD:
-		giveway_act(instance);
+		evict_act(instance);
 		break;
 	case ACTION_END_REQUESTS:
 		end_requests(instance);

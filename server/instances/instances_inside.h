@@ -2,82 +2,17 @@
 #pragma once
 #include "common/base/limits.h"
 #include "server/instances/decide/decide.h"
+#include "server/instances/decide/evict.h"
+#include "server/instances/decide/question.h"
 #include "server/instances/decide/states.h"
 #include "server/instances/instances.h"
 #include "server/instances/parts/parts.h"
 #include "server/instances/placing/layer_times.h"
+#include "server/instances/placing/placing.h"
 #include "server/instances/requests/requests.h"
-#include "server/placement/placement.h"
 
 enum { GATHER_NAME_BYTES = 208 }; // of a device, in words
-enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = DECIDE_REASON_BYTES };
-
-// Copies of what the cluster says of a device, so that another thread may read them.
-struct placing_texts {
-	char device_id[STORE_ID_BYTES], name[160], pool[129],
-		unusable[160]; // name: where there are several nodes, with its own
-};
-
-// The kinds of eviction of an instance.
-enum giveway_kind { GIVEWAY_SPILL, GIVEWAY_UNLOAD, GIVEWAY_NEVER };
-
-// An idle instance that may give way to what is placed (giveway.c): what it holds, and what becomes of it.
-struct placing_giver {
-	char instance_id[INSTANCE_ID_BYTES], model_name[72];
-	uint64_t epoch;
-	int64_t idle_ms, used_ms; // steady: since when
-	enum giveway_kind kind;
-	// For spilling, as in its own placement:
-	struct model_shape shape;
-	struct model_sizes sizes;
-	uint32_t context_tokens, sequences, page_count;
-	struct placement_stage stages[PLACEMENT_STAGES]; // (stage_count)
-	int hosts[PLACEMENT_STAGES];                     // the device whose memory its host has; -1: it cannot spill
-	unsigned stage_count;
-	uint64_t gives[PLACEMENT_DEVICES]; // at most, of the memory of each device
-	// For an instance that is evicted:
-	bool gives_way, ends; // ends: it is unloaded; else its stages are as they are to be
-};
-
-// The layers that an instance has loaded and may keep when it is placed again (instances_keep.c).
-struct placing_kept {
-	struct {
-		int device;    // its place in the list; -1: its layers are lost
-		int at_device; // where these lay, if that can be used; else -1
-		uint32_t first_layer, layer_count;
-		uint64_t bytes; // held of its memory, of one that is kept
-		unsigned part;
-	} stages[PLACEMENT_STAGES]; // (stage_count)
-	unsigned stage_count;       // 0: there is nothing to keep
-	unsigned part_count, kept_parts;
-	uint32_t page_count;
-	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
-};
-
-// The parameters of placement.preview and instance.create, in one block: free() releases it.
-struct placing {
-	const struct model_record *model;
-	char model_id[MODEL_ID_BYTES];
-	struct model_shape shape;
-	struct model_sizes sizes;
-	struct placing_texts texts[PLACEMENT_DEVICES];
-	char node_ids[PLACEMENT_NODES][STORE_ID_BYTES], node_names[PLACEMENT_NODES][72];
-	struct placement_device devices[PLACEMENT_DEVICES];
-	const struct cluster_device *where[PLACEMENT_DEVICES]; // the same ones
-	struct placement_link links[PLACEMENT_NODES * PLACEMENT_NODES];
-	bool copies[PLACEMENT_DEVICES * PLACEMENT_DEVICES]; // (device_count, device_count)
-	struct placement_pin pins[PLACEMENT_STAGES];
-	struct placement_timed timed[PLACEMENT_TIMED];
-	struct placement_wanted wanted;
-	struct placement placement;
-	struct placing_giver givers[LIMIT_GIVERS]; // (giver_count), idle for the longest first
-	unsigned giver_count;
-	uint64_t lacking[PLACEMENT_DEVICES]; // that more is taken than there is
-	uint64_t given[PLACEMENT_DEVICES];   // by those that give way
-	char later[160];                     // why another does not give way yet; ""
-	struct placing_kept kept;
-	bool lags; // readings of a device still show what an instance held there that has ended
-};
+enum { INSTANCE_REASON_BYTES = DECIDE_REASON_BYTES };
 
 // The devices that must not be used and the memory that is about to be free, for an instance that is placed again.
 struct placing_excluded {
@@ -85,7 +20,7 @@ struct placing_excluded {
 	unsigned count;
 	const char *why;               // static, in words: "it is lost"
 	const struct instance *ending; // what its stages hold counts as free; may be NULL. Cancel when it goes
-	bool gives_way;                // idle instances do, as to one that is begun
+	bool evicts;                   // idle instances may be evicted, as for one that is created
 	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
 };
 
@@ -145,7 +80,7 @@ struct recovery {
 	int64_t requests_until_ms; // that requests wait; steady; 0: they do not any more
 	unsigned kept, of_parts;   // parts that keep what they have in the newest placement; of all
 	bool load_failed;          // of all of it, since it was paused: requests wait no longer for the next one
-	char gave_way[INSTANCE_REASON_BYTES];     // how: "it gave way to ..."; until it is whole again; ""
+	char gave_way[INSTANCE_REASON_BYTES];     // how: "it was evicted for ..."; until it is whole again; ""
 	struct json *remedies;                    // array of text: what would give it a place; NULL: nothing is known
 	char failed_on[STORE_ID_BYTES];           // the device on which it failed the last time; ""
 	struct refused refused[PLACEMENT_STAGES]; // by devices that it was placed on anew, the newest
@@ -160,9 +95,9 @@ struct recovery {
 		bool died;
 	} news; // that no action has dealt with yet
 	struct {
-		const struct placing_giver *giver; // NULL: no other one needs its memory
+		const struct evict_candidate *candidate; // NULL: no other one needs its memory
 		struct instance *to;
-	} evicted;               // while giveway_take has it give way
+	} evicted;               // while evict_begin evicts it
 	int64_t devices_back_ms; // after a start of the server: since when none of its devices is on its way; 0: one is
 	struct searched search;
 	int64_t due_ms;                // no search begins before; steady
@@ -206,7 +141,7 @@ struct instance {
 	bool devices_settled;                      // they were the same at the two last looks
 	int64_t offer_ms;                          // when was looked last; steady
 	bool move_wanted;                          // it is to be taken if there is one
-	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
+	int64_t return_ms;                         // when room for its evicted layers was looked for; steady
 	int64_t return_tried_ms;                   // when a place was searched for because there was; steady
 	int64_t return_wait_ms;                    // until it is looked for again; longer where that was in vain
 	uint64_t others_held;                      // what all others held then: less is worth another look
@@ -302,7 +237,7 @@ void instance_publish_shown(const struct instance *instance);
 void instance_publish_removed(struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
 // The next placement is where it is, with as many layers in the host's memory as these stages have.
-void instance_take_spilled(struct instance *instance, const struct placing_giver *giver);
+void instance_take_spilled(struct instance *instance, const struct evict_candidate *candidate);
 // Hold what the stages take, instead of what is held now; or nothing. Errors: STATUS_OUT_OF_MEMORY.
 enum status instance_hold(struct instance *instance, bool any);
 // Take in the times that a worker measured for this stage: an item of `times` in the answer to instance.load; may be
@@ -315,7 +250,7 @@ void instance_set_failed(struct instance *instance, const struct error *fault); 
 void instance_remove(struct instance *instance, const struct error *fault);
 // Remove the failed instances of this model: another try takes their place.
 void instances_drop_failed(struct instances *instances, const char *model_id);
-// The one of this id that is listed by itself; NULL: none, or it gave way, or comes back.
+// The one of this id that is listed by itself; NULL: none, or it was evicted, or comes back.
 struct instance *instances_listed(const struct instances *instances, const char *id);
 // Handle what its parts report. `part` is -1 if the report concerns no single part.
 void instance_parts_moved(struct instance *instance); // in fetching or loading
@@ -345,16 +280,16 @@ bool instance_is_draining(const struct instance_stage *stage); // its device is
 void instance_act(struct instance *instance, const struct decision *decision);
 void recover_set_reason(struct instance *instance, const char *why);              // state_reason, not published
 void recover_set_workers(struct instance *instance, enum decide_workers workers); // they are so from now on
-// In words, how it gave way and what follows from that.
+// In words, how it was evicted and what follows from that.
 void recover_say_gave_way(const struct instance *instance, char why[INSTANCE_REASON_BYTES]);
 void recover_drop_search(struct instance *instance);
 // It is in no list any more, and has no place: what it lay on is missing.
 void recover_leave(struct instance *instance);
 // It has no place, and what it lay on is missing: CAUSE_RESTART or CAUSE_IN_VAIN.
 void recover_restored(struct instance *instance, enum decide_cause cause, const char *why);
-// It is ready, and stays where it is, with its layers as `giver` says; recovery.gave_way is told while it is loaded,
-// and then. It is not stored yet then.
-void recover_spill(struct instance *instance, const struct placing_giver *giver);
+// It is ready, and stays where it is, with its layers as `candidate` says; recovery.gave_way is told while it is
+// loaded, and then. It is not stored yet then.
+void recover_spill(struct instance *instance, const struct evict_candidate *candidate);
 
 // instances_recover.c: what happens to an instance, and its next decision
 // Decide and do, until there is something to wait for. `soon`: in the turn after this one.
@@ -414,36 +349,30 @@ void offer_look_room(struct instance *instance);
 void offer_take(struct instance *instance, const struct placing *placing);
 void offer_take_format(struct instance *instance); // what is wanted of it is with the other format from now on
 
-// giveway.c
-enum giveway_kind giveway_kind(const struct instance *instance);
-const char *giveway_name(enum giveway_kind kind);         // as the API has it
-int64_t giveway_idle_ms(const struct instance *instance); // since it was used; < 0: it is in use, or not ready
+// evict_gather.c
+enum evict_kind evict_kind_of(const struct instance *instance);
+int64_t evict_idle_ms(const struct instance *instance); // since it was used; < 0: it is in use, or not ready
 // Collect the instances that may be evicted for the gathered placement.
-void giveway_gather(struct placing *placing, const struct instances *instances);
-// placement_find, of what is free; where that is too little, of what idle instances hold besides. Thread: the
-// planner's. Errors: placement_find's.
-enum status giveway_find(struct placing *placing, struct error *error);
-enum { GIVEWAY_AGE_BYTES = 32 };
-const char *giveway_age(int64_t ms, char text[GIVEWAY_AGE_BYTES]); // "70 s"; returns text
+void evict_gather(struct placing *placing, const struct instances *instances);
 
-// giveway_take.c
-bool giveway_any(const struct placing *placing); // any has to; then the first of its whys says so
-// What it does to give way: its layers are spilled, or it is unloaded (ACTION_SPILL, ACTION_UNLOAD).
-void giveway_act(struct instance *instance);
-// Evict the instances that must make room for `to`. False: one of them is in use again, or gone, and nothing has
-// happened.
-bool giveway_take(struct instance *to, const struct placing *placing);
+// evict_act.c
+bool evict_any(const struct placing *placing); // any has to; then the first of its whys says so
+// How it is evicted: its layers are spilled, or it is unloaded (ACTION_SPILL, ACTION_UNLOAD).
+void evict_act(struct instance *instance);
+// Whether those that must make room are still idle, and as they were when the place was searched for.
+bool evict_may_begin(const struct instances *all, const struct placing *placing);
+void evict_begin(struct instance *to, const struct placing *placing); // evict them, for `to`
 // It is ready: those that were unloaded for it are not wanted any more.
-void giveway_settle(struct instance *instance);
+void evict_settle(struct instance *instance);
 // The one of this id that was unloaded for it, taken out; NULL: none.
-struct instance *giveway_take_out(struct instance *instance, const char *id);
+struct instance *evict_take_out(struct instance *instance, const char *id);
 // It is over. If it never was ready, those that were unloaded for it are loaded again, once there is room for them.
-void giveway_return(struct instance *instance);
+void evict_return(struct instance *instance);
 // Of one that was unloaded in vain: an instance of its model that was begun since, which stands in for no other one.
 // NULL: none.
-struct instance *giveway_stand_in(const struct instance *instance);
+struct instance *evict_stand_in(const struct instance *instance);
 // At the start of the server: those that were unloaded for one of the others wait for that one.
-void giveway_restore(struct instances *instances);
+void evict_restore(struct instances *instances);
 
 // instances_gather.c
 bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
@@ -464,14 +393,15 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 // used any more.
 bool placing_stands(struct placing *placing, const struct instances *instances);
 
-// Devices alone, with their memory and who may give way. The result is to be freed. Errors: STATUS_OUT_OF_MEMORY.
+// Devices alone, with their memory and the instances that may be evicted. The result is to be freed. Errors:
+// STATUS_OUT_OF_MEMORY.
 enum status placing_gather_memory(struct placing **out, const struct instances *instances,
 				  const struct model_record *model);
 
 // instances_keep.c
 // Find the layers that `ending` has and may keep, on the devices that are gathered.
 void keep_gather(struct placing *placing, const struct instance *ending);
-// giveway_find, or what keeps all that can be kept, where that is not much slower. Thread: the planner's. Errors:
+// evict_find, or what keeps all that can be kept, where that is not much slower. Thread: the planner's. Errors:
 // placement_find's.
 enum status keep_find(struct placing *placing, struct error *error);
 // Spare the layers that it keeps, and count the rest of its memory as free. False: there is nothing to keep, and
@@ -483,8 +413,10 @@ enum status keep_begin(struct instance *instance, const struct placing *placing,
 // nowhere.c
 // A question's model was looked for a place for, and there was none: `error` is what questions are told.
 void nowhere_keep(struct instances *all, const struct placing *placing, const struct error *error);
-// STATUS_OK: it may be looked for. Else what was found, and nothing has changed since.
-enum status nowhere_check(struct instances *all, const struct model_record *model, struct error *error);
+// What was found of the model, as the next decision sees it; and whether there is more memory by now.
+void nowhere_see(struct question_seen *seen, const struct instances *all, const char *model_id);
+enum question_room nowhere_look(const struct instances *all, const struct model_record *model);
+void nowhere_forget(struct instances *all, const char *model_id); // accepts a model of which nothing is known
 void nowhere_destroy(struct instances *all);
 
 // planner.c
@@ -553,14 +485,23 @@ void generations_cut(struct instance *instance);
 void generations_give_up(struct instance *instance, const struct error *fault);
 // Answer all with this; the worker is gone.
 void generations_fail(struct instance *instance, const struct error *fault);
+unsigned generations_of(const struct instance *instance, const struct token *token); // how many run or wait
 // None has been sent: they wait for `to` from now on, before those that do already.
 void generations_move(struct instance *from, struct instance *to);
 
+// requests_choose.c
+// The instance that a request joins, or the line where it waits until there is one. given_tokens: of its prompt; 0: the
+// prompt is text. Errors: STATUS_NOT_FOUND (no such model), question_decide's, question_admit's, demand_begin's.
+enum status requests_choose(struct instance **out, struct instances *all, const struct generation_params *params,
+			    size_t given_tokens, struct error *error);
+
 // demand.c
-// Where a question to a model that has no instance waits: one that is being loaded, by an earlier question maybe; where
-// there is none it is begun, by who asks. Errors: STATUS_UNAVAILABLE, STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
-enum status demand_line(struct instance **out, struct instances *all, const struct model_record *model,
-			const struct generation_params *params, struct error *error);
+// The line of requests that have this model loaded, while there is no instance yet; NULL: there is none.
+struct instance *demand_find(const struct instances *all, const char *model_id);
+// Have the model loaded, by who asks: *out is the line where the request waits. Errors: audit_write's,
+// STATUS_OUT_OF_MEMORY.
+enum status demand_begin(struct instance **out, struct instances *all, const struct model_record *model,
+			 const struct generation_params *params, struct error *error);
 // The lines of demands, one after the other; of NULL the first. NULL: there are no more.
 struct instance *demand_next(const struct instances *all, const struct instance *line);
 // Whether `context` is a demand that wants none of its own any more: another instance of the model has come up.

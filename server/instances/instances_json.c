@@ -116,7 +116,7 @@ struct json *instance_sampling(const struct instance *instance, struct json *req
 struct json *instance_json_now(const struct instance *instance)
 {
 	char at[CLOCK_TEXT_BYTES];
-	const int64_t idle_ms = giveway_idle_ms(instance);
+	const int64_t idle_ms = evict_idle_ms(instance);
 	struct json *json = json_new_object(), *stages = json_new_array();
 	for (unsigned i = 0; i < instance->stage_count; i++)
 		json_push(stages,
@@ -133,7 +133,7 @@ struct json *instance_json_now(const struct instance *instance)
 	json_set_string(json, "format", format_info(instance->format)->name);
 	json_set_integer(json, "context_tokens", instance->context_tokens);
 	json_set_integer(json, "sequences", instance->sequences);
-	json_set_string(json, "gives_way", giveway_name(giveway_kind(instance)));
+	json_set_string(json, "gives_way", evict_name(evict_kind_of(instance)));
 	json_set_string(json, "idle_since", idle_ms < 0 ? NULL : clock_format(clock_wall_ms() - idle_ms, at));
 	json_set_string(json, "short_of_memory", step_name(instance->step));
 	json_set(json, "progress", progress_json(instance));

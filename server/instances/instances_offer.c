@@ -6,8 +6,8 @@
  * is an offer. Both figures are predictions by the same costs, and where it runs now its layers have been timed. One
  * that was pinned stays where it was put. Taking an offer is what a loss is (instances_recover.c), but that nothing is
  * lost: requests pause, workers end, others begin, requests go on. A step down to a smaller format of its weights, for
- * want of memory or for less heat, and back, is the same with another wish. So is the way back of layers that gave way
- * to another model (giveway.c), once there is room for them. Thread: the loop's. */
+ * want of memory or for less heat, and back, is the same with another wish. So is the way back of evicted layers
+ * to another model (evict.c), once there is room for them. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
@@ -189,7 +189,7 @@ void offer_wait(struct instance *instance, const char *why)
 {
 	const int64_t ms = 2 * (instance->return_wait_ms ? instance->return_wait_ms : DECIDE_ROOM_MS);
 	instance->return_wait_ms = ms < DECIDE_ROOM_MOST_MS ? ms : DECIDE_ROOM_MOST_MS;
-	log_info("models", "instance %s of %s, which gave way, stays as it is for %lld s more: %s",
+	log_info("models", "instance %s of %s, which was evicted, stays as it is for %lld s more: %s",
 		 instance->instance_id, instance->model_name, (long long)instance->return_wait_ms / 1000, why);
 }
 
@@ -208,7 +208,7 @@ const char *offer_not_whole(const struct placing *placing)
 	return "";
 }
 
-// What it gave way with is free: its layers in the host's memory have room on its devices.
+// There is room for its evicted layers: its layers in the host's memory have room on its devices.
 static bool has_room(const struct instance *instance)
 {
 	struct placing *placing;
@@ -261,7 +261,7 @@ enum status instances_move(struct instances *instances, const char *id, const ch
 {
 	struct instance *one = instances_listed(instances, id);
 	const struct instance *away = one ? NULL : instances_find(instances, id);
-	if (away) // it gave way, or is coming back
+	if (away) // it was evicted, or is coming back
 		return error_set(error, STATUS_CONFLICT, "the instance is not loaded: %.320s", away->state_reason);
 	if (!one) {
 		error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);

@@ -146,7 +146,7 @@ void recover_wish(struct instance *instance)
 
 // ---- it runs, or is over ----
 
-// Whole again, what it gave way to is over. If it should be, and is not, or only elsewhere since it failed on a device,
+// Whole again, its eviction is over. If it should be, and is not, or only elsewhere since it failed on a device,
 // the next attempt waits longer.
 static void went_back(struct instance *instance)
 {

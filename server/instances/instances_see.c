@@ -111,7 +111,7 @@ static void see_search(struct snapshot *snapshot, const struct instance *instanc
 			 placing->placement.stage_count > 1 ? " and others" : "");
 		seen->search_text = snapshot->text;
 	} else {
-		seen->search_text = giveway_any(placing) ? placing->placement.whys[0].text : instance->recovery.why;
+		seen->search_text = evict_any(placing) ? placing->placement.whys[0].text : instance->recovery.why;
 	}
 }
 
@@ -145,9 +145,9 @@ void instance_see(struct snapshot *snapshot, struct instance *instance)
 				     .failed_there = recovery->failed_on[0] != 0,
 				     .due_ms = recovery->due_ms,
 				     .held_format = format_info(instance->format)->name};
-	if (recovery->evicted.giver) {
+	if (recovery->evicted.candidate) {
 		seen->evicted_for = recovery->evicted.to->model_name;
-		seen->unloads = recovery->evicted.giver->ends;
+		seen->unloads = recovery->evicted.candidate->unloads;
 	}
 	see_workers(seen, instance, now_ms);
 	see_search(snapshot, instance);
@@ -159,7 +159,7 @@ void instance_see(struct snapshot *snapshot, struct instance *instance)
 	if (instance->state == INSTANCE_PAUSED &&
 	    (recovery->cause == CAUSE_RESTART || recovery->cause == CAUSE_IN_VAIN))
 		see_missing(snapshot, instance, now_ms);
-	seen->stood_in_for = seen->cause == CAUSE_IN_VAIN && giveway_stand_in(instance);
+	seen->stood_in_for = seen->cause == CAUSE_IN_VAIN && evict_stand_in(instance);
 	if (instance->state != INSTANCE_RUNNING)
 		return;
 	see_devices(snapshot, instance, now_ms);

@@ -1,12 +1,13 @@
-/* Beginning instances: asked for, placed, launched, stored, and then whoever asked is told.
+/* Creating instances: asked for, placed, launched, stored, and then whoever asked is told.
  *
- *     search_place -> placed_to_start -> start_placed: prepare, who gives way does, launch -> stored -> over
+ *     search_place -> placed_to_start: start_decide -> start_placed: prepare, evict, launch -> stored -> over
  *          ^               |
- *          +---------------+ memory does not show as free yet, or who was to give way is in use again
+ *          +---------------+ search again, at once or later
  *
  * Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/instances/decide/start.h"
 #include "server/instances/instances_inside.h"
 #include "server/security/random_id.h"
 
@@ -14,15 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { START_TRIES = 3, LAGS_AGAIN_MS = 1000 };
-
 struct starting {
 	struct starting *next, **link; // of instances->starting
 	struct instances *instances;
 	struct json *params;
 	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
-	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
-	bool lags;                           // it waits for readings that show what has been freed
+	unsigned tries;                      // searches after which an instance to be evicted was in use again
+	bool waits;                          // for readings that show what has been freed
 	struct net_timer again;              // of one that waits for memory
 	instances_started *done;
 	void *context;
@@ -50,7 +49,8 @@ static enum status refuse(const struct placing *placing, struct error *error)
 	return STATUS_OUT_OF_MEMORY;
 }
 
-// An instance that holds its model and nothing else, in no list yet: what can be refused is, before anybody gives way.
+// An instance that holds its model and nothing else, in no list yet: whatever can fail does before another one is
+// evicted.
 static enum status prepare(const struct starting *starting, const struct placing *placing, struct instance **out,
 			   struct error *error)
 {
@@ -115,39 +115,37 @@ static void stored(void *context, enum status status, const struct error *error)
 	over(starting, status, status ? NULL : instance, &fault);
 }
 
+static void see(struct start_seen *seen, const struct starting *starting, enum status search,
+		const struct placing *placing)
+{
+	const struct instances *all = starting->instances;
+	*seen = (struct start_seen){
+		.search = search, .unneeded = demand_met(all, starting->context), .tries = starting->tries + 1};
+	if (search)
+		return;
+	seen->fits = placing->placement.feasible;
+	seen->whole = placing->placement.step == STEP_NONE;
+	seen->lags = placing->lags;
+	seen->evicts_used = !evict_may_begin(all, placing);
+	for (const struct instance *one = all->first; one; one = one->next)
+		seen->instances += one->state != INSTANCE_FAILED || strcmp(one->model_id, placing->model_id) != 0;
+}
+
 static enum status start_placed(struct starting *starting, const struct placing *placing, struct instance **out,
 				struct error *error)
 {
-	struct instances *instances = starting->instances;
-	const bool whole = placing->placement.feasible && placing->placement.step == STEP_NONE;
-	if (demand_met(instances, starting->context))
-		return error_set(error, STATUS_CONFLICT, "another instance was started in the meantime");
-	starting->lags = placing->lags && !whole;
-	if (starting->lags)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "the memory does not show as free yet");
-	if (!placing->placement.feasible) {
-		const enum status refused = refuse(placing, error);
-		demand_refused(instances, starting->context, placing, error);
-		return refused;
-	}
 	struct instance *instance = NULL;
 	enum status status = prepare(starting, placing, &instance, error);
 	if (status)
 		return status;
-	instances_drop_failed(instances, placing->model->model_id);
-	if (instances->count >= LIMIT_INSTANCES) {
-		status = error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
-		error_hint(error, "stop one: exogpu stop ID");
-	} else if (!giveway_take(instance, placing)) {
-		status = error_set(error, STATUS_PENDING, "a model that was to give way is in use again");
-	} else {
-		status = launch(instance, error);
-	}
+	instances_drop_failed(starting->instances, placing->model->model_id);
+	evict_begin(instance, placing);
+	status = launch(instance, error);
 	if (status) {
 		instance_discard(instance);
 		return status;
 	}
-	if (giveway_any(placing))
+	if (evict_any(placing))
 		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", placing->placement.whys[0].text);
 	instance_publish(instance);
 	*out = instance;
@@ -172,13 +170,25 @@ static void search_again(void *arg)
 		over(starting, status, NULL, &fault);
 }
 
-// Readings of a device's memory may not show yet that what was there has ended.
-static bool waits_for_room(struct starting *starting, enum status status)
+static void keep_started(struct starting *starting, struct instance *instance)
 {
-	if (status != STATUS_OUT_OF_MEMORY || !starting->lags)
-		return false;
-	net_timer_start(starting->instances->params.loop, &starting->again, LAGS_AGAIN_MS, search_again, starting);
-	return true;
+	struct error fault = {0};
+	snprintf(starting->instance_id, sizeof starting->instance_id, "%s", instance->instance_id);
+	const enum status status = instance_keep_new(instance, stored, starting);
+	if (!status)
+		return;
+	error_set(&fault, status, "too many changes wait for the disk");
+	instance_remove(instance, &fault);
+	over(starting, status, NULL, &fault);
+}
+
+static enum status refuse_with(const struct start_decision *decision, struct error *error)
+{
+	if (decision->reason)
+		error_set(error, decision->status, "%s", decision->reason);
+	if (decision->hint)
+		error_hint(error, "%s", decision->hint);
+	return decision->status;
 }
 
 static void placed_to_start(void *context, enum status status, struct placing *placing, const struct error *error)
@@ -186,26 +196,31 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 	struct starting *starting = context;
 	struct error fault = error ? *error : (struct error){0};
 	struct instance *instance = NULL;
-	starting->lags = false;
-	if (!status)
+	struct start_seen seen;
+	struct start_decision decision;
+	starting->waits = false;
+	see(&seen, starting, status, placing);
+	start_decide(&decision, &seen);
+	if (decision.action == START_LATER) {
+		starting->waits = true;
+		net_timer_start(starting->instances->params.loop, &starting->again, START_AGAIN_MS, search_again,
+				starting);
+	} else if (decision.action == START_AGAIN) {
+		starting->tries++;
+		status = search_place(starting, &fault);
+	} else if (decision.action == START_NOWHERE) {
+		status = refuse(placing, &fault);
+		demand_refused(starting->instances, starting->context, placing, &fault);
+	} else if (decision.action == START_LAUNCH) {
 		status = start_placed(starting, placing, &instance, &fault);
+	} else {
+		status = refuse_with(&decision, &fault);
+	}
 	free(placing);
-	if (waits_for_room(starting, status))
-		return;
-	if (status == STATUS_PENDING) {
-		if (++starting->tries < START_TRIES && !search_place(starting, &fault))
-			return;
-		status = STATUS_UNAVAILABLE;
-	}
-	if (!status) {
-		snprintf(starting->instance_id, sizeof starting->instance_id, "%s", instance->instance_id);
-		status = instance_keep_new(instance, stored, starting);
-		if (!status)
-			return;
-		error_set(&fault, status, "too many changes wait for the disk");
-		instance_remove(instance, &fault);
-	}
-	over(starting, status, NULL, &fault);
+	if (instance)
+		keep_started(starting, instance);
+	else if (status)
+		over(starting, status, NULL, &fault);
 }
 
 // `like` is copied.
@@ -224,9 +239,8 @@ static enum status start(struct instances *instances, const struct starting *lik
 		starting->next->link = &starting->next;
 	instances->starting = starting;
 	enum status status = search_place(starting, error);
-	if (status) {
+	if (status)
 		starting_destroy(starting);
-	}
 	return status;
 }
 
@@ -242,7 +256,7 @@ void starts_shut_down(struct instances *all, const struct error *fault)
 {
 	for (struct starting *one = all->starting, *next; one; one = next) {
 		next = one->next;
-		if (one->lags)
+		if (one->waits)
 			over(one, fault->status, NULL, fault);
 	}
 }

@@ -10,8 +10,8 @@
  * before anything is placed. When one was used last is stored by a stop of the server; after a kill it counts as used
  * when it is ready.
  *
- * One that gave way keeps its row: unloaded, with the instance it was unloaded for, until that one is ready
- * (giveway.c). Where that one is not wanted any more, a start of the server takes it for any other. Thread: the loop's.
+ * One that was evicted keeps its row: unloaded, with the instance it was unloaded for, until that one is ready
+ * (evict.c). Where that one is not wanted any more, a start of the server takes it for any other. Thread: the loop's.
  */
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -39,7 +39,7 @@ static void push_stage(struct json *stages, const char *device_id, uint32_t firs
 static int64_t idle_ms(const struct instance *instance)
 {
 	const int64_t ms = instance->gave_way_to[0] ? instances_now(instance->all) - instance->used_ms
-						    : giveway_idle_ms(instance);
+						    : evict_idle_ms(instance);
 	return ms > 0 ? ms : 0;
 }
 
@@ -262,7 +262,7 @@ static void read_used(struct instance *instance, int64_t used_ms)
 	instance->used_ms = at_ms ? at_ms : 1;
 }
 
-// What can be read of it: no more is decided by this than who gives way first.
+// What can be read of it: no more is decided by this than which is evicted first.
 static void read_last(struct instance *instance, const struct json *last)
 {
 	const int64_t used_ms = json_get_integer(last, "used_ms", 0);
@@ -358,7 +358,7 @@ enum status instances_restore(struct instances *instances, struct error *error)
 		status = store_commit_wait(instances->params.store, &restoring.batch, error);
 	store_batch_destroy(&restoring.batch);
 	if (!status)
-		giveway_restore(instances);
+		evict_restore(instances);
 	for (struct instance *one = instances->first; one && !status; one = one->next)
 		if (one->state != INSTANCE_FAILED)
 			recover_restored(one, CAUSE_RESTART, "the server was restarted");

@@ -88,7 +88,7 @@ describe("a server that is killed right after a change is seen", () => {
 		await join();
 	});
 
-	test("gave way to another", async () => {
+	test("was evicted for another", async () => {
 		await prepare();
 		const it = await start({ args: ["--give-way-after", "0"] });
 		await it.admin.call("events.subscribe", { topics: ["placement"] });
@@ -96,7 +96,7 @@ describe("a server that is killed right after a change is seen", () => {
 		it.opens(() => null); // it loads for ever
 		await it.create("second");
 		await eventually(() => it.admin.events.some((event) => instancesOf(event).some((one) => one.instance_id === instance_id &&
-			/gave way to second/.test(one.state_reason))), "an event shows it", LONG);
+			/evicted for second/.test(one.state_reason))), "an event shows it", LONG);
 		await it.server.stop("SIGKILL");
 		const next = await startServer({ data: it.server.data });
 		const { entries } = await (await Client.login(next)).call("audit.list", { action: "instance.gave_way", limit: 50 });

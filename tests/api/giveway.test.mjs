@@ -1,4 +1,4 @@
-// Idle models give way to one that has no room beside them: which, how, and how it is told; and what is known of a model
+// Idle models are evicted for one that has no room beside them: which, how, and how it is told; and what is known of a model
 // that fits nowhere is not found out anew by each question.
 import assert from "node:assert/strict";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -27,14 +27,14 @@ describe("models that questions load", () => {
 		assert.deepEqual(await it.ask("first"), { status: 200, said: "one two" });
 		const { feasible, why: [{ text }], devices: [device] } = await it.preview("third");
 		assert.ok(feasible && device.given_bytes > 0, JSON.stringify(device));
-		assert.match(text, /there is room for it once second gives way, idle for \d+ s: it is unloaded/);
+		assert.match(text, /there is room for it once second is evicted, idle for \d+ s: it is unloaded/);
 		assert.equal(await it.has(), "first second", "looking changes nothing");
 		const left = (await it.instances()).find((one) => one.model_name === "second").instance_id;
 		assert.deepEqual(await it.ask("third"), { status: 200, said: "one two" });
 		assert.equal(await it.has(), "first third");
 		const [entry] = await eventually(async () => { const all = await it.entries("instance.gave_way"); return all.length && all; }, "it is on record", long);
 		assert.deepEqual([entry.target, entry.actor, entry.detail.model, entry.detail.to, entry.detail.how], [left, "server", "second", "third", "unloaded"]);
-		assert.match(it.server.output.stderr, /of second, idle for \d+ s, gives way to third: it is unloaded/);
+		assert.match(it.server.output.stderr, /of second, idle for \d+ s, is evicted for third: it is unloaded/);
 		assert.deepEqual(await it.ask("second"), { status: 200, said: "one two" });
 		assert.equal(await it.has(), "second third");
 	});
@@ -48,7 +48,7 @@ describe("models that questions load", () => {
 		assert.ok((await it.instances()).every((one) => one.idle_since === null));
 		const { status, said } = await it.ask("third");
 		assert.equal(status, 503);
-		assert.match(said, /third could not be loaded: third fits nowhere: .*(first|second) holds memory, too, and may give way once nobody has used it/);
+		assert.match(said, /third could not be loaded: third fits nowhere: .*(first|second) holds memory, too, and may be evicted once nobody has used it/);
 		assert.equal(await it.has(), "first second");
 		await it.stored();
 		const begun = (await it.entries("instance.create")).length;
@@ -92,7 +92,7 @@ describe("models that somebody placed", () => {
 		const first = await it.place("first");
 		assert.deepEqual(first.stages.map((one) => [one.device_id, one.host_layers]), [["dev_tight", 0]]);
 		const { why: [{ text }], devices, stages } = await it.preview("second");
-		assert.match(text, /once first gives way, idle for \d+ s: \d+ more of its layers go to the host's memory/);
+		assert.match(text, /once first is evicted, idle for \d+ s: \d+ more of its layers go to the host's memory/);
 		assert.deepEqual(stages.map((one) => [one.device_id, one.host_layers]), [["dev_tight", 0]]);
 		assert.ok(devices.find((one) => one.device_id === "dev_tight").given_bytes > 0);
 		assert.equal((await it.ask("second")).status, 200);
@@ -105,7 +105,7 @@ describe("models that somebody placed", () => {
 		const [{ device_id, host_layers, layer_count, host_bytes }] = spilled.stages;
 		assert.equal(device_id, "dev_tight");
 		assert.ok(host_layers > 0 && host_layers < layer_count && host_bytes > 0, JSON.stringify(spilled.stages));
-		assert.match(spilled.state_reason, /it gave way to second: more of its layers are in the host's memory/);
+		assert.match(spilled.state_reason, /it was evicted for second: more of its layers are in the host's memory/);
 		const [{ detail }] = await eventually(async () => { const all = await it.entries("instance.gave_way"); return all.length && all; }, "it is on record", long);
 		assert.deepEqual([detail.model, detail.to, detail.how], ["first", "second", "spilled"]);
 		assert.deepEqual(await it.ask("first"), { status: 200, said: "one two" });
@@ -117,7 +117,7 @@ describe("models that somebody placed", () => {
 		assert.deepEqual([back.instance_id, back.short_of_memory, back.state_reason, back.moves], [first.instance_id, null, null, 2]);
 		await it.finish();
 	});
-	test("give way to one that has lost its device, too", async () => {
+	test("are evicted for one that has lost its device, too", async () => {
 		const it = await start({ args: ["--give-way-after", "0"] });
 		const record = { ...tight(it.memory), device_id: "dev_other", hardware_key: "uuid:other", name: "Other", memory_pool: "uuid:other" };
 		const other = await WorkerNode.start(it.server, { Worker: Holding, devices: [record], record: nodeRecord({ node_id: "node_other", name: "other" }) });
@@ -137,7 +137,7 @@ describe("models that somebody placed", () => {
 		const first = await it.place("first", pin("dev_tight"));
 		assert.equal((await it.ask("second")).status, 200);
 		const find = async (id) => (await it.instances()).find((one) => one.instance_id === id);
-		const spilled = await eventually(async () => { const one = await find(first.instance_id); return one.state === "running" && one.stages[0].host_layers > 0 && one; }, "it gave way", long);
+		const spilled = await eventually(async () => { const one = await find(first.instance_id); return one.state === "running" && one.stages[0].host_layers > 0 && one; }, "it was evicted", long);
 		assert.equal(spilled.short_of_memory, "spilled");
 		// Keys and values of a million tokens have room on one device, which is drained, and then their worker ends.
 		writeFileSync(join(folder, "wide.gguf"), modelFile({ seed: 4, megabytes: 8, context: 1 << 20 }));
@@ -166,7 +166,7 @@ describe("models that somebody placed", () => {
 		rmSync(gone);
 		const { message } = await it.admin.refused("instance.create", { model_id: it.ids.gone }, "conflict");
 		assert.match(message, /gone cannot be used/);
-		assert.deepEqual((await it.instances()).map((one) => [one.instance_id, one.state]), [[first.instance_id, "running"]], "nobody gave way to it");
+		assert.deepEqual((await it.instances()).map((one) => [one.instance_id, one.state]), [[first.instance_id, "running"]], "nothing was evicted for it");
 		await it.stored();
 		assert.deepEqual(await it.entries("instance.gave_way"), []);
 
@@ -198,13 +198,13 @@ describe("models that somebody placed", () => {
 		const paused = (why) => it.is(first.instance_id, "it is paused", (one) => one.state === "paused" && why.test(one.state_reason));
 		it.opens(() => null); // it loads for ever
 		let { instance_id } = await it.admin.call("instance.create", { model_id: it.ids.second });
-		const waits = await paused(/^idle for \d+ s, it gave way to second: it is loaded again if that one does not come up$/);
+		const waits = await paused(/^idle for \d+ s, it was evicted for second: it is loaded again if that one does not come up$/);
 		assert.deepEqual([waits.stages, waits.ready_at, waits.idle_since, waits.progress], [[], null, null, null]);
 		assert.deepEqual(waits.missing.map((one) => one.device_id), ["dev_tight"]);
 		await told(({ instances }) => instances.some((one) => one.instance_id === first.instance_id && one.state === "paused"));
 		assert.deepEqual((await it.admin.call("cluster.snapshot")).instances.map((one) => one.model_name), ["second", "first"]);
 		assert.match((await run(["instances", "--data", it.server.data])).stdout, /first[^\n]*paused/);
-		assert.match((await it.admin.refused("instance.move", { instance_id: first.instance_id }, "conflict")).message, /is not loaded: idle for \d+ s, it gave way to second/);
+		assert.match((await it.admin.refused("instance.move", { instance_id: first.instance_id }, "conflict")).message, /is not loaded: idle for \d+ s, it was evicted for second/);
 		await it.admin.call("instance.delete", { instance_id: first.instance_id });
 		assert.equal(await it.has(), "second");
 		await told(({ removed_instances }) => removed_instances.includes(first.instance_id));
@@ -216,7 +216,7 @@ describe("models that somebody placed", () => {
 		({ instance_id } = await it.admin.call("instance.create", { model_id: it.ids.second }));
 		it.node.telemetry([deviceReadings({ device_id: "dev_tight", memory_used_bytes: it.memory, memory_total_bytes: it.memory })]);
 		await it.admin.call("instance.delete", { instance_id });
-		await paused(/it gave way to second, which did not come up/);
+		await paused(/it was evicted for second, which did not come up/);
 		await it.admin.call("instance.delete", { instance_id: first.instance_id });
 		assert.equal(await it.has(), "");
 
@@ -232,9 +232,9 @@ describe("models that somebody placed", () => {
 		await it.place("first", { gives_way: "unload" });
 		const { status, said } = await it.ask("second");
 		assert.equal(status, 503);
-		assert.match(said, /first holds memory, too, and may give way once nobody has used it for 60 s/);
+		assert.match(said, /first holds memory, too, and may be evicted once nobody has used it for 60 s/);
 		const { why } = await it.preview("second");
-		assert.match(why.at(-1).text, /may give way once nobody has used it for 60 s/);
+		assert.match(why.at(-1).text, /may be evicted once nobody has used it for 60 s/);
 		assert.equal(await it.has(), "first");
 		await it.finish();
 		const refused = await run(["serve", "--give-way-after", "soon", "--data", temporary()]);

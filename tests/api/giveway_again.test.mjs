@@ -1,4 +1,4 @@
-// Those that gave way come back: all of them, also after a restart of the server, and where it does not work at once.
+// Those that were evicted come back: all of them, also after a restart of the server, and where it does not work at once.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -22,17 +22,17 @@ const again = async (it, signal, options) => {
 	return start({ ...options, data: it.server.data });
 };
 
-describe("those that gave way", { timeout: 900000 * slow }, () => {
+describe("those that were evicted", { timeout: 900000 * slow }, () => {
 	for (const signal of ["SIGTERM", "SIGKILL"]) {
 		test(`to the host's memory go back after ${signal} and a start of the server`, async () => {
 			const options = { models: 1.75, beside: [cpu], ...idle }, was = await start(options);
 			const { instance_id } = await was.place("first");
 			const second = await was.place("second");
-			await was.is(instance_id, "it gave way", (one) => one.state === "running" && one.short_of_memory === "spilled");
+			await was.is(instance_id, "it was evicted", (one) => one.state === "running" && one.short_of_memory === "spilled");
 			await was.admin.call("instance.delete", { instance_id: second.instance_id });
 			const it = await again(was, signal, { ...options, models: 0.75 }); // something else has taken much of the device meanwhile
 			const spilled = await it.is(instance_id, "it is spilled once more", (one) => one.state === "running" && one.short_of_memory === "spilled");
-			assert.match(spilled.state_reason, /it gave way to second: more of its layers are in the host's memory/);
+			assert.match(spilled.state_reason, /it was evicted for second: more of its layers are in the host's memory/);
 			await it.node.devices([tight(2 * it.memory), cpu]);
 			const back = await it.is(instance_id, "it is whole", whole);
 			assert.deepEqual([back.short_of_memory, back.state_reason], [null, null]);
@@ -45,7 +45,7 @@ describe("those that gave way", { timeout: 900000 * slow }, () => {
 			const second = await was.create("second");
 			assert.equal(await was.has(), "first second");
 			const it = await again(was, signal, idle);
-			const waits = /^idle for \d+ s, it gave way to second: it is loaded again if that one does not come up$/;
+			const waits = /^idle for \d+ s, it was evicted for second: it is loaded again if that one does not come up$/;
 			await it.is(instance_id, "it waits for what becomes of second", (one) => one.state === "paused" && waits.test(one.state_reason));
 			await it.admin.call("instance.delete", { instance_id: second });
 			const { gives_way } = await it.is(instance_id, "it is loaded again", whole);
@@ -69,7 +69,7 @@ describe("those that gave way", { timeout: 900000 * slow }, () => {
 		const second = await was.create("second");
 		was.node.telemetry([deviceReadings({ device_id: "dev_tight", memory_used_bytes: was.memory, memory_total_bytes: was.memory })]);
 		await was.admin.call("instance.delete", { instance_id: second });
-		await was.is(instance_id, "it waits", (one) => one.state === "paused" && /it gave way to second, which did not come up/.test(one.state_reason));
+		await was.is(instance_id, "it waits", (one) => one.state === "paused" && /it was evicted for second, which did not come up/.test(one.state_reason));
 		const it = await again(was, "SIGTERM", idle);
 		await it.is(instance_id, "it is loaded again", whole);
 		await it.finish();
@@ -109,7 +109,7 @@ describe("those that gave way", { timeout: 900000 * slow }, () => {
 		it.opens(() => null);
 		await it.create("second");
 		it.node.socket.close();
-		await it.is(instance_id, "it waits", (one) => one.state === "paused" && /gave way to second, which did not come up: it waits for Tight/.test(one.state_reason));
+		await it.is(instance_id, "it waits", (one) => one.state === "paused" && /evicted for second, which did not come up: it waits for Tight/.test(one.state_reason));
 		await it.log(/of first is not loaded again yet: /);
 		it.node = await it.join();
 		const back = await it.is(instance_id, "it is loaded again", whole);
@@ -120,7 +120,7 @@ describe("those that gave way", { timeout: 900000 * slow }, () => {
 		const it = await start({ models: 1.75, beside: [cpu], ...idle });
 		const { instance_id } = await it.place("first");
 		const second = await it.place("second");
-		await it.is(instance_id, "it gave way", (one) => one.state === "running" && one.short_of_memory === "spilled");
+		await it.is(instance_id, "it was evicted", (one) => one.state === "running" && one.short_of_memory === "spilled");
 		let refused = 0;
 		it.node.open = (message) => {
 			if (++refused === 2) it.node.open = undefined;
@@ -129,9 +129,9 @@ describe("those that gave way", { timeout: 900000 * slow }, () => {
 		await it.admin.call("instance.delete", { instance_id: second.instance_id });
 		const elsewhere = await it.is(instance_id, "it is on the processor", (one) => one.state === "running" && one.stages[0].device_id === "dev_cpu");
 		assert.equal(refused, 2);
-		assert.match(elsewhere.state_reason, /it gave way to second: it goes back once there is room for it/);
+		assert.match(elsewhere.state_reason, /it was evicted for second: it goes back once there is room for it/);
 		await it.is(instance_id, "it is whole", whole);
-		await it.log(/of first, which gave way, stays as it is for \d+ s more: it was to go back, and could not be loaded so/);
+		await it.log(/of first, which was evicted, stays as it is for \d+ s more: it was to go back, and could not be loaded so/);
 		await it.finish();
 	});
 });

@@ -1,4 +1,4 @@
-// A server, a device with room for little more than a model, and models that have to give way to each other there.
+// A server, a device with room for little more than a model, and models that are evicted for each other there.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -48,7 +48,7 @@ static bool comes_back_since(const struct deciding *at, int64_t ms)
 static bool search(struct deciding *at, enum decide_purpose purpose, const char *reason)
 {
 	at->out->purpose = purpose;
-	at->out->gives_way = purpose == PURPOSE_PLACE && !comes_back_since(at, DECIDE_MODEST_MS);
+	at->out->evicts = purpose == PURPOSE_PLACE && !comes_back_since(at, DECIDE_MODEST_MS);
 	return take(at, ACTION_SEARCH, "%s", reason);
 }
 

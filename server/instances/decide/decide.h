@@ -8,8 +8,9 @@
  * add what is seen to `struct decide_seen` and one rule to the table. Facts are gathered in instances_see.c, actions
  * are carried out in instances_recover.c. Nothing here reads a clock, allocates, or knows the rest of the server.
  *
- * The decision is for instances that are listed. Which other instances give way to one is not decided here but with its
- * placement (giveway.c), nor is when a model is loaded because somebody asks for it (demand.c). Thread: any. */
+ * The decision is for instances that are listed. Beside it, each with a table of its own: which idle instances are
+ * evicted for a placement (evict.h), what becomes of a request to a model (question.h), and what becomes of an instance
+ * that is to be created (start.h). Thread: any. */
 #pragma once
 #include "server/instances/decide/states.h"
 
@@ -78,7 +79,7 @@ struct decide_wanted {
 	bool pinned;        // to devices
 	bool moves;         // somebody asked for a faster place
 	bool takes_faster;  // it moves to a faster place without being asked
-	bool whole;         // it gave way, and its evicted layers are to come back
+	bool whole;         // it was evicted, and its layers are to come back
 	const char *format; // that its weights are to be held in from now on; NULL: as they are
 	int64_t pause_ms;   // that requests wait for it while it has no place
 };
@@ -134,7 +135,7 @@ struct decide_seen {
 	bool room_untried;       // no search has begun since room was seen
 	bool others_wait;        // another instance waits for a place, and has not looked since there is this room
 	const char *evicted_for; // the model that needs its memory while it is idle; NULL: none does
-	bool unloads;            // it gives all of it
+	bool unloads;            // it is unloaded
 	const char *held_format;
 };
 
@@ -155,7 +156,7 @@ enum decide_action {
 	ACTION_DROP,         // what was found is of no use any more
 	ACTION_STAY,         // nothing that was found is taken; what was wished for is over
 	ACTION_STAY_LATER,   // evicted layers stay where they are, and are looked after less often
-	ACTION_WHOLE,        // it is whole where it is: having given way is over
+	ACTION_WHOLE,        // it is whole where it is: the eviction is over
 	ACTION_LOOK_ROOM     // for evicted layers
 };
 
@@ -168,8 +169,8 @@ struct decision {
 	enum decide_cause cause;
 	enum decide_purpose purpose;
 	bool without_pins, avoids;
-	bool counts;    // as an attempt that has failed: the next one waits for longer
-	bool gives_way; // of a search: idle instances may be evicted for it
+	bool counts; // as an attempt that has failed: the next one waits for longer
+	bool evicts; // of a search: idle instances may be evicted for it
 };
 
 void instance_decide(struct decision *out, const struct decide_wanted *wanted, const struct decide_seen *seen,

@@ -9,8 +9,8 @@ enum instance_state {
 	INSTANCE_RUNNING,  // all parts are ready: it answers requests
 	INSTANCE_PAUSED,   // something of it is lost or in the wrong place: it is mended or placed again, and requests
 			   // wait
-	INSTANCE_STOPPING, // its workers end; what follows is its removal, or that it waits for the one that it gave
-			   // way to
+	INSTANCE_STOPPING, // its workers end; what follows is its removal, or that it waits for the one it was
+			   // evicted for
 	INSTANCE_FAILED    // for good: it is listed with the reason until somebody removes it
 };
 

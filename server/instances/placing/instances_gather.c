@@ -473,7 +473,7 @@ enum status placing_gather_memory(struct placing **out, const struct instances *
 		return STATUS_OUT_OF_MEMORY;
 	placing->model = model;
 	gather_devices(placing, instances, NULL);
-	giveway_gather(placing, instances);
+	evict_gather(placing, instances);
 	return STATUS_OK;
 }
 
@@ -556,8 +556,8 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		gather_times(placing, instances->layer_times);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 		read_usual(placing, params, excluded ? excluded->ending : NULL);
-		if (!excluded || excluded->gives_way)
-			giveway_gather(placing, instances);
+		if (!excluded || excluded->evicts)
+			evict_gather(placing, instances);
 		if (excluded && excluded->keeps)
 			keep_gather(placing, excluded->ending);
 	}

@@ -279,13 +279,13 @@ enum status keep_find(struct placing *placing, struct error *error)
 			find_beside(keeping, placing);
 		else
 			find_kept(keeping, placing);
-		if (!any && keeping->best.feasible) // nobody has to give way
+		if (!any && keeping->best.feasible) // nothing has to be evicted
 			found = !placement_find(out, &placing->wanted, &none) && out->feasible;
 		any |= keeping->best.feasible;
 		taken = is_taken(keeping, out, found);
 	}
 	free(keeping);
-	return any ? STATUS_OK : giveway_find(placing, error);
+	return any ? STATUS_OK : evict_find(placing, error);
 }
 
 // ---- its memory ----

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 60000 }; // after a load has failed, for whom is no admin
-
 struct demand {
 	struct demand *next;
 	struct audit_actor by;
@@ -130,7 +128,7 @@ static void written(void *context, enum status status, const struct error *error
 	struct error fault = error ? *error : (struct error){0};
 	struct json *params = json_new_object();
 	json_set_string(params, "model_id", demand->line.model_id);
-	json_set_string(params, "gives_way", giveway_name(GIVEWAY_UNLOAD)); // the next question loads it again
+	json_set_string(params, "gives_way", evict_name(EVICT_UNLOAD)); // the next question loads it again
 	if (!status)
 		status = instances_refuse(demand->line.all, &fault);
 	if (!status && other(demand))
@@ -142,7 +140,7 @@ static void written(void *context, enum status status, const struct error *error
 		fail(demand, status, &fault);
 }
 
-static enum status begin(struct demand **out, struct instances *all, const struct model_record *model,
+enum status demand_begin(struct instance **out, struct instances *all, const struct model_record *model,
 			 const struct generation_params *params, struct error *error)
 {
 	char detail[64];
@@ -161,69 +159,17 @@ static enum status begin(struct demand **out, struct instances *all, const struc
 		free(demand);
 		return status;
 	}
-	all->demands = *out = demand;
+	all->demands = demand;
+	*out = &demand->line;
 	return STATUS_OK;
 }
 
-// Asked for with more than the model: pins, a context, a template.
-static bool is_particular(const struct instance *instance)
-{
-	const struct json *one = json_first(instance->wanted);
-	while (one && (json_type(one) == JSON_NULL || !strcmp(json_name(one), "model_id") ||
-		       !strcmp(json_name(one), "gives_way")))
-		one = json_next(one);
-	return one != NULL;
-}
-
-// Begun again, a load takes the place of those that failed. A question is no reason to give up what somebody placed in
-// a way of its own; and clients ask again at once, so that what has just failed is not begun by each of their
-// questions.
-static enum status check_failed(const struct instances *all, const struct model_record *model,
-				const struct token *token, struct error *error)
-{
-	const bool patient = token && !token_allows(token, SCOPE_ADMIN);
-	for (const struct instance *one = all->first; one; one = one->next) {
-		const bool just = one->failed_ms && instances_now(all) - one->failed_ms < AGAIN_MS;
-		if (one->state != INSTANCE_FAILED || strcmp(one->model_id, model->model_id) != 0 ||
-		    (!is_particular(one) && !(just && patient)))
-			continue;
-		error_set(error, STATUS_UNAVAILABLE, "the model %.100s could not be loaded: %.240s", model->name,
-			  one->state_reason);
-		if (is_particular(one))
-			error_hint(error,
-				   "it was placed by an admin, who can see it, and place it again: exogpu instances, "
-				   "exogpu place %.100s",
-				   model->name);
-		else
-			error_hint(error, "requests load it again after %d s; an admin can now: exogpu place %.100s",
-				   AGAIN_MS / 1000, model->name);
-		return STATUS_UNAVAILABLE;
-	}
-	return STATUS_OK;
-}
-
-enum status demand_line(struct instance **out, struct instances *all, const struct model_record *model,
-			const struct generation_params *params, struct error *error)
+struct instance *demand_find(const struct instances *all, const char *model_id)
 {
 	struct demand *demand = all->demands;
-	enum status status = instances_refuse(all, error);
-	*out = NULL;
-	for (struct instance *one = all->first; one && !*out; one = one->next)
-		if (one->model == model && (one->state == INSTANCE_STARTING || one->state == INSTANCE_LOADING))
-			*out = one;
-	if (status || *out)
-		return status;
-	while (demand && strcmp(demand->line.model_id, model->model_id) != 0)
+	while (demand && strcmp(demand->line.model_id, model_id) != 0)
 		demand = demand->next;
-	if (!demand)
-		status = check_failed(all, model, params->token, error);
-	if (!demand && !status)
-		status = nowhere_check(all, model, error);
-	if (!demand && !status)
-		status = begin(&demand, all, model, params, error);
-	if (!status)
-		*out = &demand->line;
-	return status;
+	return demand ? &demand->line : NULL;
 }
 
 struct instance *demand_next(const struct instances *all, const struct instance *line)

@@ -1,14 +1,13 @@
-/* Models that questions asked for and that fit nowhere: what was found is told to those who ask again, and no place is
- * searched for, until there is more memory than there was: free, or held by what would give way by now. What was not
- * proven, since time was up, is told for AGAIN_MS. A placement that an admin asks for is searched for in any case.
- * Thread: the loop's. */
+/* Models that requests asked for and that fit nowhere: what was found, and how much memory there was. How long requests
+ * are told of it is decided in question.c; an instance that an admin creates is placed in any case. Thread: the loop's.
+ */
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 60000, LEAST_BYTES = 1 << 20, PART_MISSING = 64 };
+enum { LEAST_BYTES = 1 << 20, PART_MISSING = 64 };
 
 struct nowhere_device {
 	char device_id[STORE_ID_BYTES];
@@ -29,23 +28,20 @@ struct nowhere {
 static uint64_t room_of(const struct placing *placing, unsigned device)
 {
 	uint64_t bytes = placing->devices[device].free_bytes;
-	for (unsigned i = 0; i < placing->giver_count; i++)
-		bytes += placing->givers[i].gives[device];
+	for (unsigned i = 0; i < placing->candidate_count; i++)
+		bytes += placing->candidates[i].frees[device];
 	return bytes > placing->lacking[device] ? bytes - placing->lacking[device] : 0;
 }
 
-// It goes. False: there is none.
-static bool forget(struct instances *all, const char *model_id)
+void nowhere_forget(struct instances *all, const char *model_id)
 {
 	struct nowhere **at = &all->nowhere, *one;
 	while (*at && strcmp((*at)->model_id, model_id) != 0)
 		at = &(*at)->next;
 	one = *at;
-	if (!one)
-		return false;
-	*at = one->next;
+	if (one)
+		*at = one->next;
 	free(one);
-	return true;
 }
 
 void nowhere_keep(struct instances *all, const struct placing *placing, const struct error *error)
@@ -55,7 +51,7 @@ void nowhere_keep(struct instances *all, const struct placing *placing, const st
 	unsigned count = 0;
 	if (!one)
 		return;
-	forget(all, placing->model_id);
+	nowhere_forget(all, placing->model_id);
 	*one = (struct nowhere){.next = all->nowhere,
 				.error = *error,
 				.proven = placing->placement.proof == PROOF_INFEASIBLE,
@@ -73,7 +69,7 @@ void nowhere_keep(struct instances *all, const struct placing *placing, const st
 	all->nowhere = one;
 	for (struct nowhere *at = one; at; at = at->next)
 		if (++count == LIMIT_INSTANCES && at->next)
-			forget(all, at->next->model_id);
+			nowhere_forget(all, at->next->model_id);
 }
 
 // More of the device than when it was looked at.
@@ -85,31 +81,40 @@ static bool has_more(const struct nowhere *one, const struct placing *placing, u
 	return true;
 }
 
-enum status nowhere_check(struct instances *all, const struct model_record *model, struct error *error)
+static const struct nowhere *find(const struct instances *all, const char *model_id)
 {
 	const struct nowhere *one = all->nowhere;
-	struct placing *placing;
-	while (one && strcmp(one->model_id, model->model_id) != 0)
+	while (one && strcmp(one->model_id, model_id) != 0)
 		one = one->next;
+	return one;
+}
+
+void nowhere_see(struct question_seen *seen, const struct instances *all, const char *model_id)
+{
+	const struct nowhere *one = find(all, model_id);
 	if (!one)
-		return STATUS_OK;
-	bool stands = (one->proven || instances_now(all) - one->found_ms < AGAIN_MS) &&
-		      !placing_gather_memory(&placing, all, model);
-	if (stands) {
-		for (unsigned i = 0; i < placing->wanted.device_count; i++)
-			stands &= placing->devices[i].unusable || !has_more(one, placing, i);
-		free(placing);
-	}
-	if (stands) {
-		*error = one->error;
-		return error->status;
-	}
-	forget(all, model->model_id);
-	return STATUS_OK;
+		return;
+	seen->nowhere = &one->error;
+	seen->nowhere_proven = one->proven;
+	seen->nowhere_ms = one->found_ms;
+}
+
+enum question_room nowhere_look(const struct instances *all, const struct model_record *model)
+{
+	const struct nowhere *one = find(all, model->model_id);
+	struct placing *placing;
+	enum question_room room = ROOM_SAME;
+	if (!one || placing_gather_memory(&placing, all, model))
+		return ROOM_MORE;
+	for (unsigned i = 0; i < placing->wanted.device_count; i++)
+		if (!placing->devices[i].unusable && has_more(one, placing, i))
+			room = ROOM_MORE;
+	free(placing);
+	return room;
 }
 
 void nowhere_destroy(struct instances *all)
 {
 	while (all->nowhere)
-		forget(all, all->nowhere->model_id);
+		nowhere_forget(all, all->nowhere->model_id);
 }

@@ -19,7 +19,6 @@
 enum {
 	DEVICES_BYTES = 2048, // of their ids, in an entry of the audit log
 	LOSSES_MOST = 2,      // of workers that a request may bring about, or be there at, without getting a token
-	LINE_SHARE = 3,       // a token's requests are at most so many times the places that are left
 };
 
 struct delivered {
@@ -78,127 +77,6 @@ static int64_t owner_number(struct instances *all, const struct token *token)
 	}
 	all->owners[all->owner_count++] = token;
 	return (int64_t)all->owner_count + 1;
-}
-
-static bool drains(const struct instance *instance)
-{
-	const char *reason;
-	for (unsigned i = 0; i < instance->stage_count; i++)
-		if (!strcmp(cluster_device_state(instance->stages[i].device, &reason), "draining"))
-			return true;
-	return false;
-}
-
-// Why a model that is known does not answer.
-static enum status explain(const struct instances *all, const struct model_record *model, bool draining,
-			   struct error *error)
-{
-	const struct instance *failed = NULL;
-	for (const struct instance *one = all->first; one; one = one->next) {
-		if (!strcmp(one->model_id, model->model_id) && one->state == INSTANCE_PAUSED) {
-			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is paused: %.200s", model->name,
-				  one->state_reason);
-			error_hint(error, "try again later: it continues by itself once there is room for it");
-			return STATUS_UNAVAILABLE;
-		}
-		if (one->model == model && (one->state == INSTANCE_STARTING || one->state == INSTANCE_LOADING)) {
-			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is being loaded", model->name);
-			error_hint(error, "try again in a few seconds");
-			return STATUS_UNAVAILABLE;
-		}
-		if (one->state == INSTANCE_FAILED && !strcmp(one->model_id, model->model_id))
-			failed = one;
-	}
-	if (instances_refuse(all, error))
-		return STATUS_UNAVAILABLE;
-	if (draining)
-		error_set(error, STATUS_UNAVAILABLE, "the device that has the model %.128s is draining", model->name);
-	else if (failed)
-		error_set(error, STATUS_UNAVAILABLE, "the model %.128s is not loaded: %.200s", model->name,
-			  failed->state_reason);
-	else
-		error_set(error, STATUS_UNAVAILABLE, "the model %.128s is not loaded", model->name);
-	error_hint(error,
-		   "an admin can load it: exogpu place %.100s; with exogpu serve --load-on-demand requests load it",
-		   model->name);
-	return STATUS_UNAVAILABLE;
-}
-
-// Of a line that is filling up there is something left for those who come later, however many one token asks for.
-static enum status check_line(const struct instance *instance, const struct token *token, size_t given_tokens,
-			      struct error *error)
-{
-	const int64_t most_tokens = instance->all->params.line_tokens;
-	unsigned own = 0;
-	for (const struct generation *one = instance->generations; one; one = one->next)
-		own += one->token == token && one->ended;
-	if (instance->generation_count >= LIMIT_REQUESTS_OF_INSTANCE)
-		error_set(error, STATUS_RATE_LIMITED, "%u requests already wait for this model",
-			  instance->generation_count);
-	else if (own >= LINE_SHARE * (LIMIT_REQUESTS_OF_INSTANCE - instance->generation_count))
-		error_set(error, STATUS_RATE_LIMITED,
-			  "%u requests of this token wait for this model already: what is left of %d places is for "
-			  "others",
-			  own, LIMIT_REQUESTS_OF_INSTANCE);
-	else if (given_tokens && (int64_t)(instance->line_tokens + given_tokens) > most_tokens)
-		error_set(error, STATUS_RATE_LIMITED,
-			  "prompts of %zu tokens wait for this model already; with these %zu they would be more than "
-			  "%lld",
-			  instance->line_tokens, given_tokens, (long long)most_tokens);
-	else
-		return STATUS_OK;
-	error_hint(error, "try again in a few seconds");
-	return STATUS_RATE_LIMITED;
-}
-
-// A prompt that is longer than the context is refused before it is copied; the worker counts what a text makes.
-static enum status check_length(const struct instance *instance, const struct model_record *model, size_t given_tokens,
-				struct error *error)
-{
-	const uint32_t most = instance->context_tokens ? instance->context_tokens : model->shape.context;
-	const int64_t line = instance->all->params.line_tokens;
-	if (given_tokens <= most && (int64_t)given_tokens <= line)
-		return STATUS_OK;
-	if (given_tokens <= most)
-		return error_set(error, STATUS_LIMIT_EXCEEDED,
-				 "the prompt has %zu tokens; prompts that wait for a model have %lld at most, together",
-				 given_tokens, (long long)line);
-	return error_set(error, STATUS_LIMIT_EXCEEDED, "the prompt has %zu tokens; the context has room for %u",
-			 given_tokens, most);
-}
-
-static enum status choose(struct instance **out, struct instances *all, const struct generation_params *params,
-			  size_t given_tokens, struct error *error)
-{
-	const char *name = params->model;
-	struct instance *best = NULL;
-	bool draining = false, paused = false;
-	const struct model_record *model = models_find(all->params.models, name);
-	if (!model) {
-		error_set(error, STATUS_NOT_FOUND, "there is no model %.128s", name);
-		error_hint(error, "GET /v1/models lists the models");
-		return STATUS_NOT_FOUND;
-	}
-	for (struct instance *one = all->first; one; one = one->next) {
-		const bool waits = one->state == INSTANCE_PAUSED && one->recovery.requests_until_ms;
-		paused |= one->state == INSTANCE_PAUSED && !strcmp(one->model_id, model->model_id);
-		if (one->model != model || (one->state != INSTANCE_RUNNING && !waits))
-			continue;
-		if (!waits && drains(one))
-			draining = true;
-		else if (!best || (waits && best->state == INSTANCE_PAUSED) < (best->state == INSTANCE_PAUSED) ||
-			 (waits == (best->state == INSTANCE_PAUSED) && one->generation_count < best->generation_count))
-			best = one;
-	}
-	enum status status = STATUS_OK;
-	if (!best && params->loads && model->state == MODEL_READY && !draining && !paused)
-		status = demand_line(&best, all, model, params, error);
-	else if (!best)
-		status = explain(all, model, draining, error);
-	*out = best;
-	if (!status)
-		status = check_length(best, model, given_tokens, error);
-	return status ? status : check_line(best, params->token, given_tokens, error);
 }
 
 // ---- the end ----
@@ -305,6 +183,14 @@ void generations_fail(struct instance *instance, const struct error *fault)
 				   instance->model_name);
 		end(generation, fault->status, NULL, &told);
 	}
+}
+
+unsigned generations_of(const struct instance *instance, const struct token *token)
+{
+	unsigned count = 0;
+	for (const struct generation *one = instance->generations; one; one = one->next)
+		count += one->token == token && one->ended;
+	return count;
 }
 
 void generations_move(struct instance *from, struct instance *to)
@@ -631,7 +517,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 	struct generation *generation = NULL;
 	const size_t given_tokens = json_count(json_get(json_get(call, "prompt"), "tokens"));
 	*out = NULL;
-	enum status status = choose(&instance, all, params, given_tokens, error);
+	enum status status = requests_choose(&instance, all, params, given_tokens, error);
 	if (!status)
 		status = audit_check(all->params.audit, error);
 	if (!status && !(generation = calloc(1, sizeof(*generation))))

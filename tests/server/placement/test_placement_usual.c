@@ -138,7 +138,7 @@ static void test_which_memory(void **state)
 	small[2].unusable = "it is draining";
 	small[3].software = true;
 	check(small, 4, 4096, 19);
-	// Nothing is free, but idle models may give way: by what there is, 20 GiB less a sixteenth.
+	// Nothing is free, but idle models may be evicted: by what there is, 20 GiB less a sixteenth.
 	struct placement_device full = device(PLACE_CUDA, 10, "");
 	full.free_bytes = 0;
 	check(&full, 1, 8192, 27);

@@ -286,13 +286,13 @@ static void test_in_vain(void **context)
 	struct decide_seen seen = paused();
 	(void)context;
 	seen.cause = CAUSE_IN_VAIN;
-	seen.why = "it gave way to other, which did not come up";
+	seen.why = "it was evicted for other, which did not come up";
 	seen.searched = false;
 	seen.coming = "GPU 0";
 	expect(&plain, &seen, ACTION_WAIT, "which did not come up: it waits for GPU 0");
 	seen.coming = NULL;
 	expect(&plain, &seen, ACTION_SEARCH, "no place");
-	assert_false(decide(&plain, &seen).gives_way);
+	assert_false(decide(&plain, &seen).evicts);
 	seen.searched = true;
 	seen.search = SEARCH_FOUND;
 	seen.purpose = PURPOSE_PLACE;
@@ -310,7 +310,7 @@ static void test_in_vain(void **context)
 	seen.search = SEARCH_NONE;
 	seen.paused_ms = NOW_MS - DECIDE_MODEST_MS;
 	expect(&plain, &seen, ACTION_SEARCH, "no place");
-	assert_true(decide(&plain, &seen).gives_way);
+	assert_true(decide(&plain, &seen).evicts);
 	seen.stood_in_for = true;
 	expect(&plain, &seen, ACTION_REMOVE, "begun meanwhile");
 	seen.stood_in_for = false;
@@ -453,7 +453,7 @@ static const char *find_fault(const struct decide_wanted *wanted, const struct d
 	    !(seen->worker_died && seen->deaths >= seen->deaths_most))
 		return "it fails without having died often";
 	if ((is->action == ACTION_SPILL || is->action == ACTION_UNLOAD) && !(runs && seen->evicted_for))
-		return "it gives way to nobody";
+		return "nothing is evicted for it";
 	if (is->action == ACTION_REMOVE && !(pauses && seen->cause == CAUSE_IN_VAIN))
 		return "somebody's instance is removed";
 	if (is->action == ACTION_PLACE && (seen->search != SEARCH_FOUND || seen->stale))

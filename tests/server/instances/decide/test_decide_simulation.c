@@ -280,7 +280,7 @@ static void unload_in_vain(struct world *world, struct instance *one)
 		one->missing[j] = (unsigned)one->workers[j].device;
 	drop_search(one);
 	end_workers(world, one, false);
-	begin_pause(world, one, CAUSE_IN_VAIN, "it gave way in vain");
+	begin_pause(world, one, CAUSE_IN_VAIN, "it was evicted in vain");
 	set_workers(world, one, WORKERS_NONE);
 	decide(world, one);
 }

@@ -92,9 +92,9 @@ static void waits_by_its_clock(void **context)
 	placing->model = &other;
 	for (int minute = 0; minute < 20; minute++) {
 		now_ms = 5 + minute * MINUTE_MS;
-		assert_int_equal(giveway_idle_ms(&instance), minute * MINUTE_MS);
+		assert_int_equal(evict_idle_ms(&instance), minute * MINUTE_MS);
 		placing->later[0] = 0;
-		giveway_gather(placing, &all);
+		evict_gather(placing, &all);
 		assert_int_equal(placing->later[0] != 0, minute < 10);
 	}
 	json_destroy(&instance.wanted);

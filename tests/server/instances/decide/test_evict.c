@@ -1,5 +1,5 @@
-/* Who gives way: random machines, instances that may, and a model that wants a place. What is found has room where it
- * goes, with what was said of each; nobody gives way in vain, and none more than it may. */
+/* Which instances are evicted: random machines, candidates, and a model that wants a place. What is found has room
+ * where it goes, with what was said of each; no candidate is evicted in vain, and none frees more than it may. */
 #include "server/instances/instances_inside.h"
 
 // clang-format off
@@ -25,7 +25,7 @@ static uint64_t draw(uint64_t below)
 }
 
 static struct placing *placing;
-static struct placing_giver before[LIMIT_GIVERS];
+static struct evict_candidate before[LIMIT_CANDIDATES];
 
 static void make_model(struct model_shape *shape, struct model_sizes *sizes)
 {
@@ -54,22 +54,22 @@ static uint64_t on_device(const struct stage_memory *memory)
 	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
 }
 
-static struct stage_memory estimate(const struct placing_giver *giver, const struct placement_stage *stage)
+static struct stage_memory estimate(const struct evict_candidate *candidate, const struct placement_stage *stage)
 {
 	struct stage_memory memory;
-	const struct stage_params params = {.shape = &giver->shape,
+	const struct stage_params params = {.shape = &candidate->shape,
 					    .first_layer = stage->first_layer,
 					    .layer_count = stage->layer_count,
 					    .embeds = stage->embeds,
 					    .predicts = stage->predicts,
-					    .context_tokens = giver->context_tokens,
-					    .page_count = giver->page_count,
+					    .context_tokens = candidate->context_tokens,
+					    .page_count = candidate->page_count,
 					    .batch_rows = PLACEMENT_BATCH_ROWS,
-					    .batch_sequences = giver->sequences,
-					    .batch_outputs = giver->sequences,
+					    .batch_sequences = candidate->sequences,
+					    .batch_outputs = candidate->sequences,
 					    .host_layers = stage->host_layers,
 					    .tiled = placing->devices[stage->device].backend == PLACE_CUDA};
-	stage_estimate(&params, &giver->sizes, &memory);
+	stage_estimate(&params, &candidate->sizes, &memory);
 	return memory;
 }
 
@@ -79,34 +79,34 @@ static unsigned host(void)
 }
 
 // One that lies whole on a device; what it takes is taken from what is free there.
-static void make_giver(unsigned at)
+static void make_candidate(unsigned at)
 {
-	struct placing_giver *giver = &placing->givers[at];
-	*giver = (struct placing_giver){.kind = draw(2) ? GIVEWAY_UNLOAD : GIVEWAY_SPILL,
-					.used_ms = at + 1,
-					.idle_ms = 1000 - at,
-					.context_tokens = 2048,
-					.sequences = 1,
-					.page_count = placement_pages(2048, 1),
-					.stage_count = 1};
-	snprintf(giver->instance_id, sizeof giver->instance_id, "ins_%u", at);
-	snprintf(giver->model_name, sizeof giver->model_name, "model%u", at);
-	make_model(&giver->shape, &giver->sizes);
-	struct placement_stage *stage = &giver->stages[0];
+	struct evict_candidate *candidate = &placing->candidates[at];
+	*candidate = (struct evict_candidate){.kind = draw(2) ? EVICT_UNLOAD : EVICT_SPILL,
+					      .used_ms = at + 1,
+					      .idle_ms = 1000 - at,
+					      .context_tokens = 2048,
+					      .sequences = 1,
+					      .page_count = placement_pages(2048, 1),
+					      .stage_count = 1};
+	snprintf(candidate->instance_id, sizeof candidate->instance_id, "ins_%u", at);
+	snprintf(candidate->model_name, sizeof candidate->model_name, "model%u", at);
+	make_model(&candidate->shape, &candidate->sizes);
+	struct placement_stage *stage = &candidate->stages[0];
 	*stage = (struct placement_stage){.device = (unsigned)draw(placing->wanted.device_count),
-					  .layer_count = giver->shape.layers,
+					  .layer_count = candidate->shape.layers,
 					  .embeds = true,
 					  .predicts = true};
-	stage->memory = estimate(giver, stage);
-	giver->hosts[0] = stage->device == host() ? -1 : (int)host();
+	stage->memory = estimate(candidate, stage);
+	candidate->hosts[0] = stage->device == host() ? -1 : (int)host();
 	placing->devices[stage->device].memory_bytes += on_device(&stage->memory);
-	if (giver->kind == GIVEWAY_UNLOAD) {
-		giver->gives[stage->device] = on_device(&stage->memory);
-	} else if (giver->hosts[0] >= 0) {
+	if (candidate->kind == EVICT_UNLOAD) {
+		candidate->frees[stage->device] = on_device(&stage->memory);
+	} else if (candidate->hosts[0] >= 0) {
 		struct placement_stage all = *stage;
 		all.host_layers = all.layer_count;
-		const struct stage_memory spilled = estimate(giver, &all);
-		giver->gives[stage->device] = on_device(&stage->memory) - on_device(&spilled);
+		const struct stage_memory spilled = estimate(candidate, &all);
+		candidate->frees[stage->device] = on_device(&stage->memory) - on_device(&spilled);
 	}
 }
 
@@ -141,14 +141,14 @@ static void make_case(void)
 						    .timeout_s = 100,
 						    .context_tokens = 2048,
 						    .sequences = 1 + (uint32_t)draw(4)};
-	placing->giver_count = (unsigned)draw(LIMIT_GIVERS + 1);
-	for (unsigned i = 0; i < placing->giver_count; i++)
-		make_giver(i);
-	memcpy(before, placing->givers, sizeof before);
+	placing->candidate_count = (unsigned)draw(LIMIT_CANDIDATES + 1);
+	for (unsigned i = 0; i < placing->candidate_count; i++)
+		make_candidate(i);
+	memcpy(before, placing->candidates, sizeof before);
 }
 
-// What is left of a device with all that was said, but that giver `but` stays as it was. Its own pool: nobody shares
-// it.
+// What is left of a device with all that was said, but that candidate `but` stays as it was. Its own pool: nobody
+// shares it.
 static int64_t left(unsigned device, int but)
 {
 	int64_t bytes = (int64_t)placing->devices[device].free_bytes - (int64_t)placing->lacking[device];
@@ -157,14 +157,15 @@ static int64_t left(unsigned device, int but)
 		bytes -= stage->device == device ? (int64_t)on_device(&stage->memory) : 0;
 		bytes -= device == host() ? (int64_t)stage->memory.host_bytes : 0;
 	}
-	for (unsigned i = 0; i < placing->giver_count; i++) {
-		const struct placing_giver *giver = &placing->givers[i];
-		const struct placement_stage *was = &before[i].stages[0], *is = &giver->stages[0];
-		if (!giver->gives_way || (int)i == but)
+	for (unsigned i = 0; i < placing->candidate_count; i++) {
+		const struct evict_candidate *candidate = &placing->candidates[i];
+		const struct placement_stage *was = &before[i].stages[0], *is = &candidate->stages[0];
+		if (!candidate->evicted || (int)i == but)
 			continue;
 		if (was->device == device)
-			bytes += (int64_t)on_device(&was->memory) - (giver->ends ? 0 : (int64_t)on_device(&is->memory));
-		if (device == host() && !giver->ends)
+			bytes += (int64_t)on_device(&was->memory) -
+				 (candidate->unloads ? 0 : (int64_t)on_device(&is->memory));
+		if (device == host() && !candidate->unloads)
 			bytes -= (int64_t)(is->memory.host_bytes - was->memory.host_bytes);
 	}
 	return bytes;
@@ -173,10 +174,10 @@ static int64_t left(unsigned device, int but)
 // With so many of its layers in the host's memory, and not with one fewer, or it would make no difference.
 static void check_spilled(unsigned at)
 {
-	const struct placing_giver *giver = &placing->givers[at];
-	const struct placement_stage *was = &before[at].stages[0], *is = &giver->stages[0];
+	const struct evict_candidate *candidate = &placing->candidates[at];
+	const struct placement_stage *was = &before[at].stages[0], *is = &candidate->stages[0];
 	assert_true(is->host_layers > was->host_layers && is->host_layers <= is->layer_count);
-	const struct stage_memory expected = estimate(giver, is);
+	const struct stage_memory expected = estimate(candidate, is);
 	assert_int_equal(on_device(&is->memory), on_device(&expected));
 	assert_int_equal(is->memory.host_bytes, expected.host_bytes);
 	assert_int_not_equal(is->device, host());
@@ -186,12 +187,13 @@ static void check_spilled(unsigned at)
 static unsigned check(const struct placement *alone)
 {
 	const struct placement *placement = &placing->placement;
-	unsigned giving = 0;
-	for (unsigned i = 0; i < placing->giver_count; i++)
-		giving += placing->givers[i].gives_way;
+	unsigned evicted_count = 0;
+	for (unsigned i = 0; i < placing->candidate_count; i++)
+		evicted_count += placing->candidates[i].evicted;
 	for (unsigned i = 0; i < placement->stage_count; i++)
 		assert_true(left(placement->stages[i].device, -1) >= 0);
-	if (!giving) { // the search counts layers by the largest one: what is found for more room may fit into less
+	if (!evicted_count) { // the search counts layers by the largest one: what is found for more room may fit into
+			      // less
 		assert_true(placement->feasible >= alone->feasible);
 		for (unsigned i = 0; i < placing->wanted.device_count; i++)
 			assert_int_equal(placing->given[i], 0);
@@ -199,21 +201,21 @@ static unsigned check(const struct placement *alone)
 	}
 	assert_true(placement->feasible);
 	assert_true(!alone->feasible || (alone->step != STEP_NONE && placement->step == STEP_NONE));
-	assert_non_null(strstr(placement->whys[0].text, "gives way, idle for"));
-	for (unsigned i = 0; i < placing->giver_count; i++) {
-		const struct placing_giver *giver = &placing->givers[i];
+	assert_non_null(strstr(placement->whys[0].text, "is evicted, idle for"));
+	for (unsigned i = 0; i < placing->candidate_count; i++) {
+		const struct evict_candidate *candidate = &placing->candidates[i];
 		bool needed = false;
 		for (unsigned j = 0; j < placement->stage_count; j++)
 			needed |= left(placement->stages[j].device, (int)i) < 0 ||
 				  (placement->stages[j].memory.host_bytes && left(host(), (int)i) < 0);
-		if (!giver->gives_way)
+		if (!candidate->evicted)
 			continue;
 		assert_true(needed);
-		assert_true(!giver->ends || giver->kind == GIVEWAY_UNLOAD);
-		if (!giver->ends)
+		assert_true(!candidate->unloads || candidate->kind == EVICT_UNLOAD);
+		if (!candidate->unloads)
 			check_spilled(i);
 	}
-	return giving;
+	return evicted_count;
 }
 
 static void test_random(void **context)
@@ -230,17 +232,17 @@ static void test_random(void **context)
 		struct placement_device devices[GPUS + 1];
 		memcpy(devices, placing->devices, sizeof devices);
 		assert_int_equal(placement_find(alone, &placing->wanted, &error), STATUS_OK);
-		assert_int_equal(giveway_find(placing, &error), STATUS_OK);
+		assert_int_equal(evict_find(placing, &error), STATUS_OK);
 		assert_memory_equal(devices, placing->devices, sizeof devices);
 		const unsigned count = check(alone);
 		given += count > 0;
 		several += count > 1;
-		for (unsigned j = 0; j < placing->giver_count; j++) {
-			unloaded += placing->givers[j].gives_way && placing->givers[j].ends;
-			spilled += placing->givers[j].gives_way && !placing->givers[j].ends;
+		for (unsigned j = 0; j < placing->candidate_count; j++) {
+			unloaded += placing->candidates[j].evicted && placing->candidates[j].unloads;
+			spilled += placing->candidates[j].evicted && !placing->candidates[j].unloads;
 		}
 	}
-	print_message("%d cases: in %u somebody gives way, in %u several; %u spilled, %u unloaded\n", CASES, given,
+	print_message("%d cases: in %u some are evicted, in %u several; %u spilled, %u unloaded\n", CASES, given,
 		      several, spilled, unloaded);
 	assert_true(given > CASES / 10 && several > CASES / 50 && spilled > CASES / 50 && unloaded > CASES / 50);
 	free(placing);
@@ -259,7 +261,7 @@ static void test_order(void **context)
 	} while (placing->wanted.device_count < 2);
 	placing->wanted.device_count = 2;
 	placing->wanted.sequences = 1;
-	placing->giver_count = 0;
+	placing->candidate_count = 0;
 	memset(placing->lacking, 0, sizeof placing->lacking);
 	placing->devices[0].backend = PLACE_CUDA;
 	placing->devices[1].backend = PLACE_CPU;
@@ -271,28 +273,28 @@ static void test_order(void **context)
 	assert_true(alone->feasible);
 	const uint64_t needed = on_device(&alone->stages[0].memory);
 	placing->devices[0].free_bytes = needed / 2;
-	placing->giver_count = 3;
+	placing->candidate_count = 3;
 	for (unsigned i = 0; i < 3; i++) {
-		make_giver(i);
-		struct placing_giver *giver = &placing->givers[i];
-		giver->kind = GIVEWAY_UNLOAD;
-		giver->hosts[0] = -1;
-		giver->stages[0].device = 0;
-		memset(giver->gives, 0, sizeof giver->gives);
-		giver->gives[0] = i ? needed : needed / 4; // the oldest gives too little
+		make_candidate(i);
+		struct evict_candidate *candidate = &placing->candidates[i];
+		candidate->kind = EVICT_UNLOAD;
+		candidate->hosts[0] = -1;
+		candidate->stages[0].device = 0;
+		memset(candidate->frees, 0, sizeof candidate->frees);
+		candidate->frees[0] = i ? needed : needed / 4; // the oldest frees too little
 	}
-	assert_int_equal(giveway_find(placing, &error), STATUS_OK);
+	assert_int_equal(evict_find(placing, &error), STATUS_OK);
 	assert_true(placing->placement.feasible);
-	assert_false(placing->givers[0].gives_way);
-	assert_true(placing->givers[1].gives_way && placing->givers[1].ends);
-	assert_false(placing->givers[2].gives_way);
+	assert_false(placing->candidates[0].evicted);
+	assert_true(placing->candidates[1].evicted && placing->candidates[1].unloads);
+	assert_false(placing->candidates[2].evicted);
 	assert_int_equal(placing->given[0], needed);
 	free(alone);
 	free(placing);
 }
 
-// At a start of the server: whoever gave way is behind one that is listed by itself, whatever the order of the rows,
-// and also where one gave way to another that gave way to a third, since the end of the first was not stored.
+// At a start of the server: what was evicted is behind one that is listed by itself, whatever the order of the rows,
+// and also where one was evicted for another that was evicted for a third, since the end of the first was not stored.
 static void test_restore(void **context)
 {
 	static const char *const ids[] = {"ins_a", "ins_b", "ins_c"}, *const to[] = {"ins_b", "ins_c", ""};
@@ -313,7 +315,7 @@ static void test_restore(void **context)
 			last = &one->next;
 		}
 		all->count = 3;
-		giveway_restore(all);
+		evict_restore(all);
 		for (unsigned j = 0; j < 3; j++)
 			assert_ptr_equal(instances_find(all, ids[j]), &rows[j]);
 		assert_ptr_equal(rows[2].displaced, &rows[1]);

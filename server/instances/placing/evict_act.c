@@ -1,6 +1,5 @@
-/* What idle instances do when they give way to another (giveway.c says which), and what becomes of those that were
- * unloaded: they wait behind the other one, are forgotten once it is ready, and come back where it does not come up.
- * Thread: the loop's. */
+/* Evicting idle instances (evict.h says which), and what becomes of those that were unloaded: they wait behind the
+ * other one, are forgotten once it is ready, and come back where it does not come up. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
@@ -11,11 +10,12 @@
 
 // ---- they do ----
 
-static struct instance *find(const struct instances *instances, const struct placing_giver *giver)
+static struct instance *find(const struct instances *instances, const struct evict_candidate *candidate)
 {
-	struct instance *one = instances_listed(instances, giver->instance_id);
-	return one && one->epoch == giver->epoch && one->used_ms == giver->used_ms && giveway_idle_ms(one) >= 0 ? one
-														: NULL;
+	struct instance *one = instances_listed(instances, candidate->instance_id);
+	return one && one->epoch == candidate->epoch && one->used_ms == candidate->used_ms && evict_idle_ms(one) >= 0
+		       ? one
+		       : NULL;
 }
 
 // With how it is now: `device` is where it lay. One that is unloaded is paused from now on, in the same transaction.
@@ -23,12 +23,12 @@ static void keep_and_tell(struct instance *instance, const struct cluster_device
 {
 	struct buffer text;
 	struct json *detail = json_new_object();
-	const struct placing_giver *giver = instance->recovery.evicted.giver;
+	const struct evict_candidate *candidate = instance->recovery.evicted.candidate;
 	buffer_init(&text, LIMIT_AUDIT_DETAIL_BYTES);
 	json_set_string(detail, "model", instance->model_name);
 	json_set_string(detail, "to", instance->recovery.evicted.to->model_name);
-	json_set_string(detail, "how", giver->ends ? "unloaded" : "spilled");
-	json_set_integer(detail, "idle_s", giver->idle_ms / 1000);
+	json_set_string(detail, "how", candidate->unloads ? "unloaded" : "spilled");
+	json_set_integer(detail, "idle_s", candidate->idle_ms / 1000);
 	json_print(detail, &text);
 	const struct audit_tally entry = {.by = &audit_server,
 					  .action = "instance.gave_way",
@@ -36,7 +36,7 @@ static void keep_and_tell(struct instance *instance, const struct cluster_device
 					  .node_id = cluster_device_node_id(device),
 					  .device_id = cluster_device_id(device),
 					  .detail = text.failed ? NULL : buffer_text(&text)};
-	if (giver->ends)
+	if (candidate->unloads)
 		instance_change(instance, &(struct instance_change){.to = INSTANCE_PAUSED,
 								    .reason = why,
 								    .row = INSTANCE_ROW_WRITTEN,
@@ -47,7 +47,7 @@ static void keep_and_tell(struct instance *instance, const struct cluster_device
 	json_destroy(&detail);
 }
 
-// It is in the list of that one. The first that gave way is the first to come back.
+// It is in the list of that one. The first that was evicted is the first to come back.
 static void line_up_behind(struct instance *instance, struct instance *to)
 {
 	struct instance **at = &to->displaced;
@@ -63,57 +63,63 @@ static void say_displaced(const struct instance *instance, char why[INSTANCE_REA
 		 instance->recovery.gave_way);
 }
 
-void giveway_act(struct instance *instance)
+void evict_act(struct instance *instance)
 {
-	char why[INSTANCE_REASON_BYTES], idle[GIVEWAY_AGE_BYTES];
+	char why[INSTANCE_REASON_BYTES], idle[EVICT_AGE_BYTES];
 	struct error fault = {0};
-	const struct placing_giver *giver = instance->recovery.evicted.giver;
+	const struct evict_candidate *candidate = instance->recovery.evicted.candidate;
 	struct instance *to = instance->recovery.evicted.to;
 	const struct cluster_device *device = instance->stages[0].device;
-	giveway_age(giver->idle_ms, idle);
-	log_info("models", "instance %s of %s, idle for %s, gives way to %s: it is %s", instance->instance_id,
-		 instance->model_name, idle, to->model_name, giver->ends ? "unloaded" : "spilled to the host's memory");
+	evict_age(candidate->idle_ms, idle);
+	log_info("models", "instance %s of %s, idle for %s, is evicted for %s: it is %s", instance->instance_id,
+		 instance->model_name, idle, to->model_name,
+		 candidate->unloads ? "unloaded" : "spilled to the host's memory");
 	instance_changes(instance);
-	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way, "idle for %s, it gave way to %.100s",
-		 idle, to->model_name);
-	if (giver->ends) {
-		error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it gave way to %.128s", to->model_name);
+	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way,
+		 "idle for %s, it was evicted for %.100s", idle, to->model_name);
+	if (candidate->unloads) {
+		error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it was evicted for %.128s",
+			  to->model_name);
 		instance_displace(instance, &fault);
 		snprintf(instance->gave_way_to, sizeof instance->gave_way_to, "%s", to->instance_id);
 		instance->gave_way_ms = clock_wall_ms();
 		line_up_behind(instance, to);
 	} else {
-		recover_spill(instance, giver);
+		recover_spill(instance, candidate);
 	}
 	say_displaced(instance, why);
 	keep_and_tell(instance, device, why);
 	instance_publish(instance);
 }
 
-bool giveway_any(const struct placing *placing)
+bool evict_any(const struct placing *placing)
 {
-	for (unsigned i = 0; i < placing->giver_count; i++)
-		if (placing->givers[i].gives_way)
+	for (unsigned i = 0; i < placing->candidate_count; i++)
+		if (placing->candidates[i].evicted)
 			return true;
 	return false;
 }
 
-bool giveway_take(struct instance *to, const struct placing *placing)
+bool evict_may_begin(const struct instances *all, const struct placing *placing)
 {
-	for (unsigned i = 0; i < placing->giver_count; i++)
-		if (placing->givers[i].gives_way && !find(to->all, &placing->givers[i]))
+	for (unsigned i = 0; i < placing->candidate_count; i++)
+		if (placing->candidates[i].evicted && !find(all, &placing->candidates[i]))
 			return false;
-	for (unsigned i = 0; i < placing->giver_count; i++) {
-		const struct placing_giver *giver = &placing->givers[i];
-		struct instance *one = giver->gives_way ? find(to->all, giver) : NULL;
+	return true;
+}
+
+void evict_begin(struct instance *to, const struct placing *placing)
+{
+	for (unsigned i = 0; i < placing->candidate_count; i++) {
+		const struct evict_candidate *candidate = &placing->candidates[i];
+		struct instance *one = candidate->evicted ? find(to->all, candidate) : NULL;
 		if (!one)
 			continue;
-		one->recovery.evicted.giver = giver;
+		one->recovery.evicted.candidate = candidate;
 		one->recovery.evicted.to = to;
-		recover_decide(one); // which is to give way, and nothing else
-		one->recovery.evicted.giver = NULL;
+		recover_decide(one); // which is to be evicted, and nothing else
+		one->recovery.evicted.candidate = NULL;
 	}
-	return true;
 }
 
 // ---- and what is taken back ----
@@ -127,7 +133,7 @@ static struct instance *take_displaced(struct instance *instance)
 	return one;
 }
 
-void giveway_settle(struct instance *instance)
+void evict_settle(struct instance *instance)
 {
 	for (struct instance *one; (one = take_displaced(instance));) {
 		instance_forget(one);
@@ -136,7 +142,7 @@ void giveway_settle(struct instance *instance)
 	}
 }
 
-struct instance *giveway_take_out(struct instance *instance, const char *id)
+struct instance *evict_take_out(struct instance *instance, const char *id)
 {
 	struct instance **at = &instance->displaced, *one;
 	while ((one = *at) && strcmp(one->instance_id, id) != 0)
@@ -165,7 +171,7 @@ static void come_back(struct instance *instance)
 	instance_publish(instance);
 }
 
-void giveway_return(struct instance *instance)
+void evict_return(struct instance *instance)
 {
 	for (struct instance *one; (one = take_displaced(instance));) {
 		if (instance->all->ending)
@@ -175,7 +181,7 @@ void giveway_return(struct instance *instance)
 	}
 }
 
-struct instance *giveway_stand_in(const struct instance *instance)
+struct instance *evict_stand_in(const struct instance *instance)
 {
 	struct instance *one = instance->all->first;
 	while (one && (one == instance || strcmp(one->model_id, instance->model_id) != 0 ||
@@ -184,9 +190,9 @@ struct instance *giveway_stand_in(const struct instance *instance)
 	return one;
 }
 
-// The other instance is not wanted any more, or came up (as one did that gave way itself since), and its end or this
+// The other instance is not wanted any more, or came up (as one did that was evicted itself since), and its end or this
 // one's was not stored: then it is one like any other.
-void giveway_restore(struct instances *instances)
+void evict_restore(struct instances *instances)
 {
 	char why[INSTANCE_REASON_BYTES];
 	for (struct instance **at = &instances->first, *one; (one = *at);) {

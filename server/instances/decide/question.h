@@ -1,0 +1,76 @@
+/* What becomes of a request to a model: a pure function of the instances of the model and of what is known of loading
+ * it.
+ *
+ * The rules are a table in question.c, the first that applies decides, as in decide.h. Facts are gathered, and the
+ * decision is carried out, in requests/requests_choose.c. Nothing here reads a clock or allocates. Thread: any. */
+#pragma once
+#include "common/base/status.h"
+#include "server/instances/decide/states.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+// After a load has failed, or a search for a place has ended without a proof: how long requests are told of that,
+// before one of them has it tried again.
+enum { QUESTION_AGAIN_MS = 60000 };
+
+// An instance of the model.
+struct question_instance {
+	enum instance_state instance_state;
+	const char *reason;     // state_reason
+	bool holds_model;       // as its file is now; false: it has failed, or the file was removed
+	bool requests_wait;     // paused: for it
+	bool draining;          // a device that it is on is
+	bool particular;        // created with more than the model: pins, a context, a template
+	int64_t failed_ms;      // 0: it has not, or not since the server began
+	unsigned request_count; // running and waiting
+};
+
+// Whether there is more memory than when no place was found for the model: free, or held by what may be evicted.
+enum question_room { ROOM_NOT_LOOKED, ROOM_SAME, ROOM_MORE };
+
+struct question_seen {
+	const char *model_name;
+	const struct question_instance *instances; // (count), oldest first
+	unsigned count;
+	bool ending; // the server is
+	bool loads;  // requests may have models loaded
+	bool ready;  // the model's file can be loaded
+	bool admin;  // who asks
+	bool begun;  // an earlier request has the model loaded, and there is no instance yet
+	// What was found when a place for the model was searched for and there was none; NULL: nothing is known.
+	const struct error *nowhere;
+	bool nowhere_proven;
+	int64_t nowhere_ms;
+	enum question_room room;
+};
+
+enum question_action {
+	QUESTION_JOINS, // the request joins `instance`
+	QUESTION_WAITS, // with the earlier request that has the model loaded
+	QUESTION_LOADS, // it has the model loaded
+	QUESTION_LOOKS, // `room` is to be found out; then decide again
+	QUESTION_REFUSED
+};
+
+struct question_decision {
+	enum question_action action;
+	const char *rule;  // by its name in the table
+	unsigned instance; // of QUESTION_JOINS: its number in the list
+};
+
+// `error` is filled for QUESTION_REFUSED: STATUS_UNAVAILABLE, or what `nowhere` has.
+void question_decide(struct question_decision *out, const struct question_seen *seen, int64_t now_ms,
+		     struct error *error);
+const char *question_rule_name(unsigned index); // in their order; NULL: there are no more
+
+// The line of an instance, as one more request sees it.
+struct question_line {
+	unsigned request_count, own_count; // of all; of the same token
+	size_t line_tokens, given_tokens;  // of prompts that are given as tokens: of those that wait; of this one
+	int64_t line_tokens_most;
+	uint32_t context_tokens; // that the model has room for
+};
+// Whether the request may join. Errors: STATUS_RATE_LIMITED (the line is full, or the token has its share of it),
+// STATUS_LIMIT_EXCEEDED (the prompt is too long).
+enum status question_admit(const struct question_line *line, struct error *error);
