@@ -539,7 +539,7 @@ unsigned instances_ready(const struct instances *instances, const struct model_r
 
 static bool works(const struct instance *instance)
 {
-	const int64_t idle_ms = giveway_idle_ms(instance);
+	const int64_t idle_ms = evict_idle_ms(instance);
 	switch (instance->state) {
 	case INSTANCE_STARTING:
 	case INSTANCE_LOADING:
