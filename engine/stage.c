@@ -42,6 +42,16 @@ static enum status check_params(const struct stage_params *params, struct error 
 	return wrong ? error_set(error, STATUS_INVALID_PARAMS, "%s", wrong) : STATUS_OK;
 }
 
+static enum status check_states(const struct backend *backend, const struct stage_params *params, struct error *error)
+{
+	if (!model_is_recurrent(params->shape) || backend->stage->states)
+		return STATUS_OK;
+	error_hint(error, "choose a CPU device");
+	return error_set(error, STATUS_UNAVAILABLE,
+			 "back end %s does not compute the layers with a gated delta rule that a model of %s has",
+			 backend_kind_name(backend->kind), model_family_name(params->shape->family));
+}
+
 static enum status told(struct exogpu_device *device, enum status status)
 {
 	if (status == STATUS_DEVICE_LOST || status == STATUS_TIMEOUT)
@@ -124,6 +134,8 @@ enum status stage_create_sliced(struct stage **out, struct exogpu_device *const 
 	enum status status = check_devices(devices, count, error);
 	if (!status)
 		status = check_params(params, error);
+	if (!status)
+		status = check_states(devices[0]->backend, params, error);
 	if (status)
 		return status;
 	struct stage *stage = calloc(1, sizeof(*stage));
@@ -210,6 +222,24 @@ static const char *check_runs(const struct stage_params *params, const struct st
 	return rows == batch->row_count ? NULL : "the runs are not as long as the batch";
 }
 
+// Each run of a model with states goes on from one, and leaves one where no other run reads or writes.
+static const char *check_states_of(const struct stage_params *params, const struct stage_batch *batch)
+{
+	const uint32_t slots = stage_state_count(params->shape, params->batch_sequences);
+	for (uint32_t i = 0; slots && i < batch->run_count; i++) {
+		const struct stage_run *run = &batch->runs[i];
+		if (run->state_from > slots || !run->state_to || run->state_to > slots)
+			return "there is no such state";
+		if (!run->position != !run->state_from)
+			return "a run goes on without its state, or begins with one";
+		for (uint32_t j = 0; j < batch->run_count; j++)
+			if (j != i &&
+			    (batch->runs[j].state_to == run->state_to || batch->runs[j].state_from == run->state_to))
+				return "two runs have one state";
+	}
+	return NULL;
+}
+
 static const char *check_batch(const struct stage_params *params, const struct stage_batch *batch)
 {
 	if (!batch->row_count || batch->row_count > params->batch_rows || !batch->run_count ||
@@ -226,7 +256,8 @@ static const char *check_batch(const struct stage_params *params, const struct s
 		if (batch->output_rows[i] >= batch->row_count ||
 		    (i && batch->output_rows[i] <= batch->output_rows[i - 1]))
 			return "rows of outputs are not ascending, or outside the batch";
-	return check_runs(params, batch);
+	const char *wrong = check_runs(params, batch);
+	return wrong ? wrong : check_states_of(params, batch);
 }
 
 // A loss in one slice ends them all: none goes on without the others.
@@ -282,8 +313,10 @@ uint64_t stage_spent_ns(const struct stage *stage)
 enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
 {
 	enum status status = usable(stage, error);
+	const uint32_t most = stage->params.page_count +
+			      stage_state_count(stage->params.shape, stage->params.batch_sequences);
 	for (uint32_t i = 0; !status && i < count; i++)
-		if (pages[i] >= stage->params.page_count)
+		if (pages[i] >= most)
 			status = error_set(error, STATUS_INVALID_PARAMS, "there is no page %u", pages[i]);
 	for (uint32_t i = 0; !status && count && i < stage->slices; i++)
 		status = told(stage->devices[i], stage->slots->zero(stage->handles[i], pages, count, error));
@@ -300,6 +333,19 @@ enum status stage_compile(struct exogpu_device *device, struct error *error)
 uint64_t stage_page_bytes(const struct model_shape *shape)
 {
 	return 2ull * shape->kv_heads * shape->head_size * sizeof(uint16_t) * STAGE_PAGE_TOKENS;
+}
+
+uint64_t stage_state_bytes(const struct model_shape *shape)
+{
+	const struct model_delta *delta = &shape->delta;
+	const uint64_t matrices = (uint64_t)delta->heads * delta->key_size * delta->value_size;
+	return delta->heads ? sizeof(float) * (matrices + (delta->kernel - 1ull) * model_delta_channels(delta)) : 0;
+}
+
+uint32_t stage_state_count(const struct model_shape *shape, uint32_t batch_sequences)
+{
+	enum { SPARE = 2 }; // for a check of the devices, and for one request more that has ended
+	return model_is_recurrent(shape) ? 2 * batch_sequences + SPARE : 0;
 }
 
 bool stage_tiles_fit(const struct model_shape *shape)
@@ -355,12 +401,18 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 				  slices;
 	widest += slices > 1 || shape->post_norm ? shape->embedding : 0; // what is added up
 	const uint64_t expert_rows = params->batch_rows < STAGE_EXPERT_ROWS ? params->batch_rows : STAGE_EXPERT_ROWS;
+	const uint32_t with_state = model_delta_layers(shape, params->first_layer, params->layer_count);
+	if (with_state)
+		widest += 2ull * model_delta_channels(&shape->delta) +
+			  2ull * shape->delta.heads * shape->delta.value_size;
 	const uint64_t slot = shape->embedding + 2ull * shape->expert_width;
 	*memory = (struct stage_memory){
 		.weights_bytes = layer * (params->layer_count - params->host_layers) +
 				 (params->embeds && first ? embedding : 0) +
 				 (params->predicts && first ? padded(sizes->output_bytes, params, false) : 0),
-		.kv_bytes = stage_page_bytes(&pages) / slices * params->page_count * params->layer_count,
+		.kv_bytes = stage_page_bytes(&pages) / slices * params->page_count *
+				    (params->layer_count - with_state) +
+			    stage_state_bytes(shape) * stage_state_count(shape, params->batch_sequences) * with_state,
 		.workspace_bytes = widest * params->batch_rows * 8 + slot * expert_rows * shape->experts_used * 8 +
 				   (params->predicts && first ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
 				   4 * model_rope_numbers(shape, params->context_tokens),

@@ -14,6 +14,12 @@
  * lie in pages of STAGE_PAGE_TOKENS positions each; which page holds which positions of which sequence is the caller's
  * business, who may let sequences share full pages that nobody writes any more.
  *
+ * A layer with a gated delta rule (struct model_delta) has no keys and values; it has a state for each request, which
+ * every token changes. States lie in `stage_state_count` slots of the stage, numbered from 1 on, each with the states
+ * of all such layers. A run says which slot holds the state before its first row, and in which its last row leaves
+ * one: another, where the state before is kept for somebody who goes on from there, or the same. Each row is computed
+ * by itself, so pieces of a prompt give what the whole gives.
+ *
  * Numbers: weights are used as their format says, exactly. Activations between operations are f32; a back end may round
  * an operation's input to what its multiplier takes, but to no less than 11 significant bits (f16, int16 by blocks of
  * 32, or a pair of bf16; never to 8-bit integers), and sums in f32 or wider. In products of many rows it may round what
@@ -61,7 +67,7 @@ struct stage_params {
 };
 
 struct stage_memory {
-	uint64_t weights_bytes, kv_bytes, workspace_bytes; // on the device
+	uint64_t weights_bytes, kv_bytes, workspace_bytes; // on the device; kv: keys, values and states
 	uint64_t host_bytes;                               // weights of host_layers
 };
 
@@ -90,6 +96,9 @@ struct stage_run {
 	uint32_t row_count;    // > 0; the runs' rows follow each other in the batch
 	uint32_t position;     // of the first row
 	const uint32_t *pages; // at least (position + row_count) / STAGE_PAGE_TOKENS, rounded up
+	// Of a model with states, else 0: slots (from 1 on) of the state before `position`, 0 if that is 0, and of the
+	// state after the last row. No other run of the batch may write to either.
+	uint32_t state_from, state_to;
 };
 
 struct stage_batch {
@@ -114,7 +123,7 @@ struct stage_batch {
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error);
 // How long all its steps have taken together, in nanoseconds. Thread: that of the steps.
 uint64_t stage_spent_ns(const struct stage *stage);
-// Set pages to zero, before somebody else's tokens come into them.
+// Set pages to zero, before somebody else's tokens come into them. The number of a state is page_count + slot - 1.
 enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
 
 // Compile what stages on this device need, and keep it where the next process finds it (exogpu_open.cache_directory): a
@@ -128,6 +137,12 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 bool stage_tiles_fit(const struct model_shape *shape);
 // Of one page, in one layer: keys and values.
 uint64_t stage_page_bytes(const struct model_shape *shape);
+// Of one slot, in one layer with a state: f32, the last kernel - 1 rows (channels) that its convolution took, then of
+// each head the matrix (key_size, value_size).
+uint64_t stage_state_bytes(const struct model_shape *shape);
+// Slots of a stage for so many sequences: of each the state that it has, and one that is kept for those who go on from
+// there. 0: the model has no states.
+uint32_t stage_state_count(const struct model_shape *shape, uint32_t batch_sequences);
 
 // ---- what a back end fills: struct backend's `stage`, NULL if it computes no models ----
 
@@ -153,4 +168,5 @@ struct stage_slots {
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
 	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile
+	bool states; // it computes layers with a gated delta rule
 };

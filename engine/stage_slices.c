@@ -23,6 +23,12 @@ enum status slice_shape(const struct model_shape *whole, uint32_t slices, struct
 		return error_set(error, STATUS_UNAVAILABLE, "a model (%s) with experts cannot be cut into slices",
 				 model_family_name(whole->family));
 	}
+	if (model_is_recurrent(whole)) {
+		error_hint(error, "take stages one behind another");
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "a model (%s) with layers of a gated delta rule cannot be cut into slices",
+				 model_family_name(whole->family));
+	}
 	if (!model_can_slice(whole)) {
 		error_hint(error, "take stages one behind another");
 		return error_set(error, STATUS_UNAVAILABLE,
@@ -69,6 +75,15 @@ static enum cut cut_of(enum model_role role)
 	case ROLE_EXPERT_UP:
 	case ROLE_EXPERT_DOWN:
 	case ROLE_SHARED_GATE:
+	case ROLE_DELTA_QKV: // nor one with states
+	case ROLE_DELTA_GATE:
+	case ROLE_DELTA_BETA:
+	case ROLE_DELTA_ALPHA:
+	case ROLE_DELTA_CONV:
+	case ROLE_DELTA_DECAY:
+	case ROLE_DELTA_BIAS:
+	case ROLE_DELTA_NORM:
+	case ROLE_DELTA_OUTPUT:
 	case ROLE_COUNT:
 		return CUT_NONE;
 	}

@@ -194,10 +194,19 @@ static enum status load_layer(struct backend_stage *stage, struct stage_layer *l
 		{ROLE_EXPERT_UP, NULL, NULL, &layer->expert_up},
 		{ROLE_EXPERT_DOWN, NULL, NULL, &layer->expert_down},
 		{ROLE_SHARED_GATE, NULL, &layer->shared_gate, NULL},
+		{ROLE_DELTA_QKV, NULL, &layer->delta.qkv, NULL},
+		{ROLE_DELTA_GATE, NULL, &layer->delta.gate, NULL},
+		{ROLE_DELTA_BETA, NULL, &layer->delta.beta, NULL},
+		{ROLE_DELTA_ALPHA, NULL, &layer->delta.alpha, NULL},
+		{ROLE_DELTA_CONV, &layer->delta.conv, NULL, NULL},
+		{ROLE_DELTA_DECAY, &layer->delta.decay, NULL, NULL},
+		{ROLE_DELTA_BIAS, &layer->delta.bias, NULL, NULL},
+		{ROLE_DELTA_NORM, &layer->delta.norm, NULL, NULL},
+		{ROLE_DELTA_OUTPUT, NULL, &layer->delta.output, NULL},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(parts) / sizeof(parts[0]); i++) {
-		if (!model_has_role(stage->shape, parts[i].role))
+		if (!model_layer_has_role(stage->shape, number, parts[i].role))
 			continue;
 		if (parts[i].experts)
 			status = load_experts(stage, parts[i].experts, parts[i].role, number, error);
@@ -235,7 +244,7 @@ struct workspace_part {
 	void *pointer; // to a pointer
 	uint64_t count;
 };
-enum { EXPERT_PARTS = 12, WORKSPACE_PARTS = 16 };
+enum { EXPERT_PARTS = 12, DELTA_PARTS = 7, WORKSPACE_PARTS = 16 };
 
 // Of a mixture of experts; without, nothing.
 static void list_experts(struct backend_stage *stage, struct workspace_part parts[EXPERT_PARTS])
@@ -267,6 +276,24 @@ static void list_experts(struct backend_stage *stage, struct workspace_part part
 	memcpy(parts, all, sizeof(all));
 }
 
+// Of layers with a state; without, nothing.
+static void list_delta(struct backend_stage *stage, struct workspace_part parts[DELTA_PARTS])
+{
+	const struct model_delta *sizes = &stage->shape->delta;
+	struct stage_delta *delta = &stage->delta;
+	const uint64_t rows = stage->params.batch_rows, values = (uint64_t)sizes->heads * sizes->value_size;
+	const struct workspace_part all[DELTA_PARTS] = {
+		{&delta->channels, rows * model_delta_channels(sizes)},
+		{&delta->mixed, rows * model_delta_channels(sizes)},
+		{&delta->gate, rows * values},
+		{&delta->beta, rows * sizes->heads},
+		{&delta->alpha, rows * sizes->heads},
+		{&delta->out, rows * stage_padded((uint32_t)values)},
+		{&delta->run_rows, sizes->heads ? stage->params.batch_sequences : 0},
+	};
+	memcpy(parts, all, sizeof(all));
+}
+
 static enum status make_workspace(struct backend_stage *stage, struct error *error)
 {
 	const struct stage_params *params = &stage->params;
@@ -274,7 +301,9 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	uint64_t rows = params->batch_rows, kv_size = (uint64_t)shape->kv_heads * shape->head_size;
 	uint64_t embedding = stage_padded(shape->embedding), heads = stage_padded(shape->heads * shape->head_size);
 	uint64_t widest = heads > embedding ? heads : embedding, feed_forward = stage_padded(shape->feed_forward);
+	const uint64_t values = stage_padded(shape->delta.heads * shape->delta.value_size);
 	widest = widest > feed_forward ? widest : feed_forward;
+	widest = widest > values ? widest : values;
 	uint64_t cut = STAGE_CHUNKS * (rows < STAGE_ATTENTION_PIECES ? rows : STAGE_ATTENTION_PIECES);
 	uint64_t partials = rows > cut ? rows : cut, group_floats = sizeof(struct stage_group) / sizeof(float);
 	uint64_t tile_runs = stage->kernels->make_tiles
@@ -284,7 +313,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->x, params->slice ? 0 : rows * embedding},
 		{&stage->summand, params->slices || shape->post_norm || shape->shared_gate ? rows * embedding : 0},
 		{&stage->normed, rows * embedding},
-		{&stage->q, rows * heads},
+		{&stage->q, rows * stage_padded(shape->heads * model_query_rows(shape))},
 		{&stage->attended, rows * heads},
 		{&stage->k, rows * kv_size},
 		{&stage->v, rows * kv_size},
@@ -297,9 +326,10 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->row_positions, rows},
 		{&stage->row_runs, rows},
 		{&stage->row_groups, rows + 1},
-		[WORKSPACE_PARTS + EXPERT_PARTS - 1] = {NULL, 0},
+		[WORKSPACE_PARTS + EXPERT_PARTS + DELTA_PARTS - 1] = {NULL, 0},
 	};
 	list_experts(stage, parts + WORKSPACE_PARTS);
+	list_delta(stage, parts + WORKSPACE_PARTS + EXPERT_PARTS);
 	struct backend_buffer_params buffer = {.memory = EXOGPU_MEMORY_DEVICE};
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		buffer.bytes += aligned(parts[i].count * sizeof(float));
@@ -316,11 +346,26 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 
 static enum status make_memory(struct backend_stage *stage, struct error *error)
 {
+	const struct stage_params *params = &stage->params;
+	const uint32_t with_state = model_delta_layers(stage->shape, params->first_layer, params->layer_count);
 	struct backend_buffer_params kv = {
-		.bytes = stage_page_bytes(stage->shape) * stage->params.page_count * stage->params.layer_count,
+		.bytes = stage_page_bytes(stage->shape) * params->page_count * (params->layer_count - with_state),
 		.memory = EXOGPU_MEMORY_DEVICE,
 	};
+	const struct backend_buffer_params states = {
+		.bytes = stage_state_bytes(stage->shape) * stage_state_count(stage->shape, params->batch_sequences) *
+			 with_state,
+		.memory = EXOGPU_MEMORY_DEVICE,
+	};
+	uint32_t kv_index = 0, delta_index = 0;
+	for (uint32_t i = 0; i < params->layer_count; i++) {
+		const bool delta = stage->shape->layer_kinds[params->first_layer + i] & LAYER_DELTA;
+		stage->layers[i].kv_index = delta ? 0 : kv_index++;
+		stage->layers[i].delta.index = delta ? delta_index++ : 0;
+	}
 	enum status status = kv.bytes ? cpu_buffer_create(stage->device, &stage->kv, &kv, error) : STATUS_OK;
+	if (!status && states.bytes)
+		status = cpu_buffer_create(stage->device, &stage->states, &states, error);
 	return status ? status : make_workspace(stage, error);
 }
 
@@ -338,6 +383,7 @@ static void cpu_stage_destroy(struct backend_device *device, struct backend_stag
 		cpu_buffer_destroy(device, &stage->arena.buffers[i]);
 	free(stage->arena.buffers);
 	cpu_buffer_destroy(device, &stage->kv);
+	cpu_buffer_destroy(device, &stage->states);
 	cpu_buffer_destroy(device, &stage->workspace);
 	free(stage->layers);
 	free(stage);
@@ -366,7 +412,7 @@ static void cpu_stage_memory(const struct backend_stage *stage, struct stage_mem
 {
 	*memory = (struct stage_memory){
 		.weights_bytes = stage->arena.used,
-		.kv_bytes = stage->kv ? stage->kv->bytes : 0,
+		.kv_bytes = (stage->kv ? stage->kv->bytes : 0) + (stage->states ? stage->states->bytes : 0),
 		.workspace_bytes = stage->workspace->bytes,
 	};
 }
@@ -374,12 +420,19 @@ static void cpu_stage_memory(const struct backend_stage *stage, struct stage_mem
 static enum status cpu_stage_zero(struct backend_stage *stage, const uint32_t *pages, uint32_t count,
 				  struct error *error)
 {
-	uint64_t page_bytes = stage_page_bytes(stage->shape);
+	const struct stage_params *params = &stage->params;
+	const uint64_t page_bytes = stage_page_bytes(stage->shape);
+	const uint32_t with_state = model_delta_layers(stage->shape, params->first_layer, params->layer_count);
+	const uint64_t state_bytes = stage_state_bytes(stage->shape) * with_state;
 	(void)error;
-	for (uint32_t layer = 0; layer < stage->params.layer_count; layer++)
-		for (uint32_t i = 0; i < count; i++)
-			memset(stage->kv->data + ((uint64_t)layer * stage->params.page_count + pages[i]) * page_bytes,
-			       0, page_bytes);
+	for (uint32_t i = 0; i < count; i++) {
+		const bool is_state = pages[i] >= params->page_count;
+		if (is_state && state_bytes)
+			memset(stage->states->data + (pages[i] - params->page_count) * state_bytes, 0, state_bytes);
+		for (uint32_t layer = 0; layer < params->layer_count - with_state && !is_state; layer++)
+			memset(stage->kv->data + ((uint64_t)layer * params->page_count + pages[i]) * page_bytes, 0,
+			       page_bytes);
+	}
 	return STATUS_OK;
 }
 
@@ -401,4 +454,5 @@ const struct stage_slots cpu_stage = {
 	.zero = cpu_stage_zero,
 	.join = cpu_stage_join,
 	.step_joined = cpu_stage_step_joined,
+	.states = true,
 };

@@ -14,6 +14,14 @@
 // Attention of a row is cut into so many chunks at most, and only if rows and heads make fewer pieces than this.
 enum { STAGE_CHUNKS = 8, STAGE_ATTENTION_PIECES = 64 };
 
+// Of a layer with a state.
+struct stage_delta_layer {
+	struct panels qkv, gate, beta, alpha, output;
+	float *conv;                // (channels, kernel)
+	float *decay, *bias, *norm; // (heads), (heads), (value_size)
+	uint32_t index;             // among such layers of the stage
+};
+
 struct stage_layer {
 	struct panels q, k, v, attention_output, gate, up, down;
 	struct panels router, shared_gate;
@@ -23,6 +31,8 @@ struct stage_layer {
 	float *attention_post_norm, *ffn_post_norm;
 	float *q_bias, *k_bias, *v_bias; // (heads * head_size), (kv_heads * head_size)
 	float *q_norm, *k_norm;          // (head_size), or as q and k
+	uint32_t kv_index;               // among the stage's layers that have keys and values
+	struct stage_delta_layer delta;  // of a layer with a state
 };
 
 // Memory for what is loaded: buffers that are filled one after another.
@@ -54,6 +64,15 @@ struct stage_experts {
 	struct stage_job *jobs;       // (experts)
 };
 
+// Of layers with a state, in the workspace. See stage_delta.c.
+struct stage_delta {
+	float *channels, *mixed; // (batch_rows, channels): what goes into the convolution, and what comes out
+	float *gate;             // (batch_rows, heads * value_size)
+	float *beta, *alpha;     // (batch_rows, heads)
+	float *out;              // (batch_rows, heads * value_size in whole groups)
+	uint32_t *run_rows;      // (batch_sequences): first rows of the batch's runs
+};
+
 struct backend_stage {
 	struct backend_device *device;
 	struct stage_params params;
@@ -64,20 +83,23 @@ struct backend_stage {
 	float *output_norm;
 	struct stage_arena arena;
 	struct backend_buffer *kv, *workspace;
+	struct backend_buffer *states; // f32 state[slot][layer with one]: (stage_state_bytes); NULL: there are none
 	// In the workspace. What is multiplied (normed, attended, gate) has rows of whole groups of 32, zeros behind
 	// what the model has; so have q and up. The others' rows follow each other.
-	float *x, *normed;   // (batch_rows, embedding); x: of slices, the first one's
-	float *summand;      // (batch_rows, embedding), of a slice, with post_norm or shared_gate: what is added to x
-	float *q, *attended; // (batch_rows, heads * head_size)
-	float *k, *v;        // (batch_rows, kv_heads * head_size)
-	float *gate, *up;    // (batch_rows, feed_forward)
-	float *logits;       // (batch_outputs, vocabulary)
-	float *partial;      // attention's: (batch_rows, chunks, heads, head_size + 2)
+	float *x, *normed; // (batch_rows, embedding); x: of slices, the first one's
+	float *summand;    // (batch_rows, embedding), of a slice, with post_norm or shared_gate: what is added to x
+	float *q;          // (batch_rows, heads * model_query_rows)
+	float *attended;   // (batch_rows, heads * head_size)
+	float *k, *v;      // (batch_rows, kv_heads * head_size)
+	float *gate, *up;  // (batch_rows, feed_forward)
+	float *logits;     // (batch_outputs, vocabulary)
+	float *partial;    // attention's: (batch_rows, chunks, heads, head_size + 2)
 	struct stage_group *groups; // (batch_rows, of the widest row)
 	uint8_t *tiles;             // (batch_rows in whole tiles, of the widest row): stage_amx.h
 	uint32_t *row_positions;    // (batch_rows)
 	uint32_t *row_runs;         // (batch_rows): the run that a row belongs to
 	struct stage_experts experts;
+	struct stage_delta delta;
 	uint32_t *row_groups; // (batch_rows + 1): first rows of those whose attention is one piece, and the end
 };
 
@@ -97,6 +119,25 @@ struct step {
 	uint32_t row_groups;           // the same
 	const float *weights;          // of the norm that is computed; NULL: none
 };
+// A product of many rows, or several of one input, by all threads (stage_step.c).
+enum { PRODUCTS = 4 };
+struct products {
+	const struct backend_stage *stage;
+	struct product of[PRODUCTS];
+	unsigned count;
+};
+void cpu_multiply(struct step *step, struct products *products);
+// to = from, scaled to a mean square of 1, times weights. May be in place.
+void cpu_rms_norm(float *to, const float *from, const float *weights, size_t n, float epsilon);
+// The input of a product: row `row` of `rows`, n values in whole groups, as the kernels take it.
+void cpu_prepare(const struct backend_stage *stage, uint64_t row, uint32_t rows, const float *values, size_t n);
+// The tiles of a product of so many rows; NULL: it takes groups.
+uint8_t *cpu_tiles(const struct backend_stage *stage, uint32_t rows);
+
+// The gated delta rule of a layer with a state: of the norm's rows, which are there, to `sum` (batch_rows, embedding),
+// which it is added to, or, unless `add`, put into (stage_delta.c).
+void cpu_delta_compute(struct step *step, float *sum, bool add);
+
 // What the experts give to all rows, added to `sum` (batch_rows, embedding) or, unless `add`, put there. The norm's
 // rows and their scores are there; of a shared part with a score of its own, so is what it gives (summand). See
 // stage_experts.c.

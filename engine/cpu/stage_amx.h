@@ -361,5 +361,6 @@ const struct stage_kernels stage_kernels_amx = {
 	.multiply = multiply_amx,
 	.attend = attend,
 	.silu = silu,
+	.delta = delta,
 	.gelu = gelu,
 };

@@ -58,6 +58,17 @@ struct attention {
 	struct attention_query queries[ATTENTION_QUERIES];
 };
 
+// One token's turn of a head with a gated delta rule: state = decay * state; state += key * beta * (values - what the
+// state gives for the key); out = what the state then gives for the query.
+struct delta_row {
+	float *state;             // (key_size, value_size)
+	const float *query, *key; // (key_size)
+	const float *values;      // (value_size)
+	float decay, beta;
+	uint32_t key_size, value_size;
+	float *out; // (value_size)
+};
+
 struct product_row {
 	uint8_t *tiles; // of all: TILE_ROW_BYTES for each 16 rows and TILE_GROUPS groups that are begun
 	uint32_t row, rows;
@@ -75,6 +86,7 @@ struct stage_kernels {
 	void (*attend)(const struct attention *attention);
 	// gate[i] = silu(gate[i]) * up[i]; n is a multiple of 16
 	void (*silu)(float *gate, const float *up, size_t n);
+	void (*delta)(const struct delta_row *row);
 	void (*gelu)(float *gate, const float *up, size_t n); // the same of GELU's approximation by tanh
 };
 

@@ -473,6 +473,30 @@ INLINE floats exponential(floats x)
 	return sum * (floats)((exponent + 127) << 23);
 }
 
+static void delta(const struct delta_row *row)
+{
+	const uint32_t keys = row->key_size, values = row->value_size;
+	const float decay = row->decay;
+	float *restrict state = row->state, *restrict out = row->out, change[LIMIT_MODEL_HEAD_SIZE] = {0};
+	for (uint32_t i = 0; i < keys; i++, state += values) {
+		const float key = row->key[i];
+		for (uint32_t j = 0; j < values; j++)
+			change[j] += state[j] * key;
+	}
+	for (uint32_t j = 0; j < values; j++) {
+		change[j] = (row->values[j] - decay * change[j]) * row->beta;
+		out[j] = 0;
+	}
+	state = row->state;
+	for (uint32_t i = 0; i < keys; i++, state += values) {
+		const float key = row->key[i], query = row->query[i];
+		for (uint32_t j = 0; j < values; j++) {
+			state[j] = decay * state[j] + key * change[j];
+			out[j] += state[j] * query;
+		}
+	}
+}
+
 static void silu(float *gate, const float *up, size_t n)
 {
 	for (size_t i = 0; i < n; i += WIDTH) {
@@ -699,5 +723,6 @@ const struct stage_kernels KERNELS = {
 	.multiply = multiply,
 	.attend = attend,
 	.silu = silu,
+	.delta = delta,
 	.gelu = gelu,
 };

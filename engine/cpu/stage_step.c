@@ -11,13 +11,6 @@
 
 // ---- products with matrices ----
 
-enum { PRODUCTS = 3 };
-struct products {
-	const struct backend_stage *stage;
-	struct product of[PRODUCTS]; // of one input
-	unsigned count;
-};
-
 // With tiles the more panels a piece has the less often activations are read; many threads need pieces for all.
 static uint32_t piece_panels(const struct products *products, const struct product *product)
 {
@@ -44,7 +37,7 @@ static void product_piece(void *context, uint64_t index)
 	products->stage->kernels->multiply(product, first, left < most ? left : most);
 }
 
-static void multiply(struct step *step, struct products *products)
+void cpu_multiply(struct step *step, struct products *products)
 {
 	uint32_t pieces = 0;
 	products->stage = step->stage;
@@ -73,8 +66,7 @@ static void gate_piece(void *context, uint64_t index)
 
 // ---- rows ----
 
-// to = from, scaled to a mean square of 1, times weights. May be in place.
-static void rms_norm(float *to, const float *from, const float *weights, size_t n, float epsilon)
+void cpu_rms_norm(float *to, const float *from, const float *weights, size_t n, float epsilon)
 {
 	enum { LANES = 16 };
 	double sums[LANES] = {0}, squares = 0;
@@ -87,16 +79,15 @@ static void rms_norm(float *to, const float *from, const float *weights, size_t 
 		to[i] = from[i] * scale * weights[i];
 }
 
-static bool has_tiles(const struct backend_stage *stage, uint32_t rows)
+uint8_t *cpu_tiles(const struct backend_stage *stage, uint32_t rows)
 {
-	return stage->kernels->make_tiles && rows >= TILES_LEAST;
+	return stage->kernels->make_tiles && rows >= TILES_LEAST ? stage->tiles : NULL;
 }
 
-// The input of a product: row `row` of `rows`, n values in whole groups, as the kernels take it.
-static void prepare(const struct backend_stage *stage, uint64_t row, uint32_t rows, const float *values, size_t n)
+void cpu_prepare(const struct backend_stage *stage, uint64_t row, uint32_t rows, const float *values, size_t n)
 {
 	uint32_t groups = (uint32_t)(n / PANEL_GROUP);
-	if (has_tiles(stage, rows))
+	if (cpu_tiles(stage, rows))
 		stage->kernels->make_tiles(&(struct product_row){
 			.tiles = stage->tiles, .row = (uint32_t)row, .rows = rows, .values = values, .groups = groups});
 	else
@@ -110,10 +101,10 @@ static void norm_piece(void *context, uint64_t row)
 	size_t n = stage->shape->embedding, padded = stage_padded(stage->shape->embedding);
 	float *to = stage->normed + row * padded;
 	if (step->weights)
-		rms_norm(to, stage->x + row * n, step->weights, n, stage->shape->norm_epsilon);
+		cpu_rms_norm(to, stage->x + row * n, step->weights, n, stage->shape->norm_epsilon);
 	else
 		memcpy(to, stage->x + row * n, n * sizeof(*to));
-	prepare(stage, row, step->batch->row_count, to, padded);
+	cpu_prepare(stage, row, step->batch->row_count, to, padded);
 }
 
 static void norm_rows(struct step *step, const float *weights)
@@ -129,7 +120,7 @@ static void post_norm_piece(void *context, uint64_t row)
 	struct backend_stage *stage = step->stage;
 	size_t n = stage->shape->embedding;
 	float *sum = stage->summand + row * n, *x = stage->x + row * n;
-	rms_norm(sum, sum, step->weights, n, stage->shape->norm_epsilon);
+	cpu_rms_norm(sum, sum, step->weights, n, stage->shape->norm_epsilon);
 	for (size_t i = 0; i < n; i++)
 		x[i] += sum[i];
 }
@@ -146,7 +137,7 @@ static void attended_groups_piece(void *context, uint64_t row)
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
 	size_t n = stage_padded(stage->shape->heads * stage->shape->head_size);
-	prepare(stage, row, step->batch->row_count, stage->attended + row * n, n);
+	cpu_prepare(stage, row, step->batch->row_count, stage->attended + row * n, n);
 }
 
 static void gate_groups_piece(void *context, uint64_t row)
@@ -154,7 +145,7 @@ static void gate_groups_piece(void *context, uint64_t row)
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
 	size_t n = stage_padded(stage->shape->feed_forward);
-	prepare(stage, row, step->batch->row_count, stage->gate + row * n, n);
+	cpu_prepare(stage, row, step->batch->row_count, stage->gate + row * n, n);
 }
 
 // The bits of the layer that is computed.
@@ -178,6 +169,12 @@ static void turn(const struct step *step, float *head, uint32_t position)
 	}
 }
 
+// Of a row of queries.
+static size_t q_stride(const struct model_shape *shape)
+{
+	return stage_padded(shape->heads * model_query_rows(shape));
+}
+
 static void add_bias(float *row, const float *bias, size_t n)
 {
 	for (size_t i = 0; bias && i < n; i++)
@@ -190,7 +187,7 @@ static uint8_t *layer_pages(const struct step *step)
 {
 	const struct backend_stage *stage = step->stage;
 	return stage->kv->data +
-	       (uint64_t)step->layer_index * stage->params.page_count * stage_page_bytes(stage->shape);
+	       (uint64_t)step->layer->kv_index * stage->params.page_count * stage_page_bytes(stage->shape);
 }
 
 static uint64_t head_bytes(const struct model_shape *shape)
@@ -224,20 +221,21 @@ static void place_piece(void *context, uint64_t index)
 	const struct stage_layer *layer = step->layer;
 	uint32_t row = (uint32_t)index, size = shape->head_size;
 	size_t kv_size = (size_t)shape->kv_heads * size;
-	float *q = stage->q + row * (size_t)stage_padded(shape->heads * size), *k = stage->k + row * kv_size;
+	const uint32_t query = model_query_rows(shape);
+	float *q = stage->q + row * q_stride(shape), *k = stage->k + row * kv_size;
 	float *v = stage->v + row * kv_size;
 	add_bias(q, layer->q_bias, (size_t)shape->heads * size);
 	add_bias(k, layer->k_bias, kv_size);
 	add_bias(v, layer->v_bias, kv_size);
 	if (shape->qk_norm == QK_NORM_WHOLE) {
-		rms_norm(q, q, layer->q_norm, (size_t)shape->heads * size, shape->norm_epsilon);
-		rms_norm(k, k, layer->k_norm, kv_size, shape->norm_epsilon);
+		cpu_rms_norm(q, q, layer->q_norm, (size_t)shape->heads * size, shape->norm_epsilon);
+		cpu_rms_norm(k, k, layer->k_norm, kv_size, shape->norm_epsilon);
 	}
 	for (uint32_t head = 0; head < shape->heads + shape->kv_heads; head++) {
 		bool is_q = head < shape->heads;
-		float *values = is_q ? q + (size_t)head * size : k + (size_t)(head - shape->heads) * size;
+		float *values = is_q ? q + (size_t)head * query : k + (size_t)(head - shape->heads) * size;
 		if (shape->qk_norm == QK_NORM_HEADS)
-			rms_norm(values, values, is_q ? layer->q_norm : layer->k_norm, size, shape->norm_epsilon);
+			cpu_rms_norm(values, values, is_q ? layer->q_norm : layer->k_norm, size, shape->norm_epsilon);
 		turn(step, values, stage->row_positions[row]);
 	}
 	keep(step, row, k, v);
@@ -307,7 +305,7 @@ static void attention_piece(void *context, uint64_t index)
 		for (uint32_t i = 0; i < share; i++) {
 			uint32_t head = kv_head * share + i;
 			attention.queries[attention.count++] = (struct attention_query){
-				.q = stage->q + row * (size_t)stage_padded(shape->heads * size) + (size_t)head * size,
+				.q = stage->q + row * q_stride(shape) + (size_t)head * model_query_rows(shape),
 				.begin = end > window ? end - window : 0,
 				.end = end < first + step->chunk_tokens ? end : first + step->chunk_tokens,
 				.out = partial + (size_t)head * size,
@@ -320,6 +318,16 @@ static void attention_piece(void *context, uint64_t index)
 			attention.count = 0;
 		}
 	}
+}
+
+// A head's result times the sigmoid of its gate, which lies behind its query.
+static void gate_head(const struct backend_stage *stage, uint32_t row, uint32_t head, float *out)
+{
+	const struct model_shape *shape = stage->shape;
+	const float *gate = stage->q + row * q_stride(shape) + (size_t)head * model_query_rows(shape) +
+			    shape->head_size;
+	for (uint32_t i = 0; i < shape->head_size; i++)
+		out[i] /= 1 + expf(-gate[i]);
 }
 
 static void gather_piece(void *context, uint64_t index)
@@ -345,6 +353,8 @@ static void gather_piece(void *context, uint64_t index)
 		}
 		for (uint32_t i = 0; i < size; i++)
 			out[i] /= total;
+		if (stage->shape->gated_attention)
+			gate_head(stage, row, head, out);
 	}
 	attended_groups_piece(context, index);
 }
@@ -369,11 +379,11 @@ static void compute_attention(struct step *step)
 		.panels = &layer->q,
 		.values = stage->normed,
 		.groups = stage->groups,
-		.tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
+		.tiles = cpu_tiles(stage, rows),
 		.value_stride = stage_padded(shape->embedding),
 		.rows = rows,
 		.output = stage->q,
-		.output_stride = heads,
+		.output_stride = q_stride(shape),
 	};
 	struct products products = {.of = {product, product, product}, .count = 3};
 	products.of[1].panels = &layer->k;
@@ -382,21 +392,33 @@ static void compute_attention(struct step *step)
 	products.of[2].output = stage->v;
 	products.of[1].output_stride = products.of[2].output_stride = kv_size;
 	norm_rows(step, layer->attention_norm);
-	multiply(step, &products);
+	cpu_multiply(step, &products);
 	team_run(step->team, place_piece, step, rows);
 	team_run(step->team, attention_piece, step, step->row_groups * shape->kv_heads * step->chunks);
 	team_run(step->team, gather_piece, step, rows);
-	multiply(step, &(struct products){.of = {{.panels = &layer->attention_output,
-						  .values = stage->attended,
-						  .groups = stage->groups,
-						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
-						  .value_stride = heads,
-						  .rows = rows,
-						  .output = sum_of(stage),
-						  .output_stride = shape->embedding,
-						  .add = sum_of(stage) == stage->x}},
-					  .count = 1});
+	cpu_multiply(step, &(struct products){.of = {{.panels = &layer->attention_output,
+						      .values = stage->attended,
+						      .groups = stage->groups,
+						      .tiles = cpu_tiles(stage, rows),
+						      .value_stride = heads,
+						      .rows = rows,
+						      .output = sum_of(stage),
+						      .output_stride = shape->embedding,
+						      .add = sum_of(stage) == stage->x}},
+					      .count = 1});
 	post_norm(step, layer->attention_post_norm);
+}
+
+// The first half of a layer.
+static void compute_mixer(struct step *step)
+{
+	float *sum = sum_of(step->stage);
+	if (!(kinds_of(step) & LAYER_DELTA)) {
+		compute_attention(step);
+		return;
+	}
+	norm_rows(step, step->layer->attention_norm);
+	cpu_delta_compute(step, sum, sum == step->stage->x);
 }
 
 // The part of the feed-forward network that all rows go through.
@@ -409,7 +431,7 @@ static void compute_dense(struct step *step, float *sum)
 		.panels = &step->layer->gate,
 		.values = stage->normed,
 		.groups = stage->groups,
-		.tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
+		.tiles = cpu_tiles(stage, rows),
 		.value_stride = stage_padded(shape->embedding),
 		.rows = rows,
 		.output = stage->gate,
@@ -420,16 +442,16 @@ static void compute_dense(struct step *step, float *sum)
 	products.of[1].output = stage->up;
 	team_run(step->team, gate_piece, &products, product_pieces(&products, &product));
 	team_run(step->team, gate_groups_piece, step, rows);
-	multiply(step, &(struct products){.of = {{.panels = &step->layer->down,
-						  .values = stage->gate,
-						  .groups = stage->groups,
-						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
-						  .value_stride = stage_padded(shape->feed_forward),
-						  .rows = rows,
-						  .output = sum,
-						  .output_stride = shape->embedding,
-						  .add = sum == stage->x}},
-					  .count = 1});
+	cpu_multiply(step, &(struct products){.of = {{.panels = &step->layer->down,
+						      .values = stage->gate,
+						      .groups = stage->groups,
+						      .tiles = cpu_tiles(stage, rows),
+						      .value_stride = stage_padded(shape->feed_forward),
+						      .rows = rows,
+						      .output = sum,
+						      .output_stride = shape->embedding,
+						      .add = sum == stage->x}},
+					      .count = 1});
 }
 
 // What experts are chosen by, and what the shared part is multiplied by.
@@ -441,7 +463,7 @@ static void score_experts(struct step *step)
 		.panels = &step->layer->router,
 		.values = stage->normed,
 		.groups = stage->groups,
-		.tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
+		.tiles = cpu_tiles(stage, rows),
 		.value_stride = stage_padded(stage->shape->embedding),
 		.rows = rows,
 		.output = stage->experts.scores,
@@ -451,7 +473,7 @@ static void score_experts(struct step *step)
 	products.of[1].panels = &step->layer->shared_gate;
 	products.of[1].output = stage->experts.shared_score;
 	products.of[1].output_stride = 1;
-	multiply(step, &products);
+	cpu_multiply(step, &products);
 }
 
 static void compute_ffn(struct step *step)
@@ -530,10 +552,11 @@ static void output_norm_piece(void *context, uint64_t index)
 	struct backend_stage *stage = step->stage;
 	size_t n = stage->shape->embedding, padded = stage_padded(stage->shape->embedding);
 	float *to = stage->normed + index * padded, *hidden = step->batch->hidden;
-	rms_norm(to, stage->x + step->batch->output_rows[index] * n, stage->output_norm, n, stage->shape->norm_epsilon);
+	cpu_rms_norm(to, stage->x + step->batch->output_rows[index] * n, stage->output_norm, n,
+		     stage->shape->norm_epsilon);
 	if (hidden)
 		memcpy(hidden + index * n, to, n * sizeof(*to));
-	prepare(stage, index, step->batch->output_count, to, padded);
+	cpu_prepare(stage, index, step->batch->output_count, to, padded);
 }
 
 static void predict(struct step *step)
@@ -545,15 +568,15 @@ static void predict(struct step *step)
 	team_run(step->team, output_norm_piece, step, rows);
 	if ((!batch->logits && !batch->argmax) || !batch->output_count)
 		return;
-	multiply(step, &(struct products){.of = {{.panels = &stage->output,
-						  .values = stage->normed,
-						  .groups = stage->groups,
-						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
-						  .value_stride = stage_padded(shape->embedding),
-						  .rows = rows,
-						  .output = batch->logits ? batch->logits : stage->logits,
-						  .output_stride = shape->vocabulary}},
-					  .count = 1});
+	cpu_multiply(step, &(struct products){.of = {{.panels = &stage->output,
+						      .values = stage->normed,
+						      .groups = stage->groups,
+						      .tiles = cpu_tiles(stage, rows),
+						      .value_stride = stage_padded(shape->embedding),
+						      .rows = rows,
+						      .output = batch->logits ? batch->logits : stage->logits,
+						      .output_stride = shape->vocabulary}},
+					      .count = 1});
 	if (batch->argmax)
 		team_run(step->team, largest_piece, step, batch->output_count);
 }
@@ -577,7 +600,7 @@ static void lead(struct team *team, void *context)
 	for (uint32_t i = 0; i < stage->params.layer_count; i++) {
 		step->layer = &stage->layers[i];
 		step->layer_index = i;
-		compute_attention(step);
+		compute_mixer(step);
 		compute_ffn(step);
 	}
 	end(step);
@@ -640,7 +663,7 @@ enum status cpu_stage_step_joined(struct backend_stage *const *slices, uint32_t 
 			steps[i].layer = &slices[i]->layers[layer];
 			steps[i].layer_index = layer;
 		}
-		each(steps, count, compute_attention);
+		each(steps, count, compute_mixer);
 		add_up(steps, count);
 		each(steps, count, compute_ffn);
 		add_up(steps, count);

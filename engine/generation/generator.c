@@ -30,6 +30,7 @@ enum status generator_create(struct generator **out, const struct generator_para
 	    !generator->choices || !generator->tasks ||
 	    (params->stage_count > 1 && (!generator->activations[0] || !generator->activations[1])) ||
 	    generator_make_lanes(generator) || pages_create(&generator->pages, params->page_count) ||
+	    recurrent_create(&generator->states, stage_state_count(params->shape, params->batch_sequences)) ||
 	    samplers_create(&generator->samplers, params->shape->vocabulary, params->batch_sequences))
 		goto failed;
 	return STATUS_OK;
@@ -54,6 +55,8 @@ static void release_pages(struct generator_job *job)
 		pages_release(job->generator->pages, job->pages[--job->page_count]);
 	job->done = job->sent = job->published = 0;
 	job->serial = FIRST_SERIAL;
+	generator_release_states(job);
+	job->kept_serial = 0;
 }
 
 void generator_destroy(struct generator **generator_pointer)
@@ -70,6 +73,7 @@ void generator_destroy(struct generator **generator_pointer)
 		job_free(job);
 	}
 	pages_destroy(&generator->pages);
+	recurrent_destroy(&generator->states);
 	samplers_destroy(&generator->samplers);
 	free(generator->running);
 	free(generator->argmax);
@@ -264,11 +268,12 @@ void generator_set_prompt_rows(struct generator *generator, uint32_t rows, uint3
 void generator_forget(struct generator *generator, uint64_t owner)
 {
 	pages_forget(generator->pages, owner);
+	recurrent_forget(generator->states, owner);
 }
 
 // ---- who runs ----
 
-// Its first pages, as far as they are known. At least one token is left to compute.
+// Its first pages, as far as they are known, and there is a state to go on from. At least one token is left to compute.
 static void share_prefix(struct generator_job *job)
 {
 	struct pages *pages = job->generator->pages;
@@ -283,6 +288,10 @@ static void share_prefix(struct generator_job *job)
 		job->serial = pages_serial(pages, page);
 		job->pages[job->page_count++] = page;
 	}
+	const uint32_t kept = generator_find_state(job, job->page_count);
+	while (job->page_count > kept)
+		pages_release(pages, job->pages[--job->page_count]);
+	job->serial = kept ? pages_serial(pages, job->pages[kept - 1]) : FIRST_SERIAL;
 	job->published = job->page_count;
 	job->done = job->sent = job->page_count * STAGE_PAGE_TOKENS;
 }
@@ -294,7 +303,7 @@ static bool reserve_pages(struct generator_job *job)
 	struct generator *generator = job->generator;
 	share_prefix(job);
 	uint32_t need = pages_for(job->token_count), spare = generator->running_count;
-	if (pages_room(generator->pages) < need - job->page_count + spare) {
+	if (pages_room(generator->pages) < need - job->page_count + spare || !generator_take_state(job)) {
 		release_pages(job);
 		return false;
 	}
@@ -357,6 +366,13 @@ static void give_way(struct generator_job *job)
 		memset(job->sum, 0, generator->params.shape->embedding * sizeof(double));
 	put_waiting(generator, job);
 	generator->state.preemptions++;
+}
+
+void generator_rewind(struct generator *generator)
+{
+	for (uint32_t i = generator->running_count; model_is_recurrent(generator->params.shape) && i-- > 0;)
+		if (generator->running[i]->state && !generator->running[i]->under_way)
+			give_way(generator->running[i]);
 }
 
 // Of those that no step is under way of; NULL if there is none.

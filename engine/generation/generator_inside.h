@@ -9,6 +9,7 @@
 #include "engine/generation/generator.h"
 #include "engine/generation/generator_lanes.h"
 #include "engine/generation/pages.h"
+#include "engine/generation/recurrent.h"
 #include "engine/generation/samplers.h"
 
 struct generator_job {
@@ -25,8 +26,15 @@ struct generator_job {
 	uint32_t under_way;  // steps
 	uint32_t published;  // full pages that are
 	uint64_t serial;     // of the last of them
-	uint32_t judged;     // with want_prompt: tokens of the prompt that have been, the first by itself
-	double *sum;         // (embedding), with want_hidden, over the tokens that are done
+	// Of a model with states: slots.
+	uint32_t state;               // of the state before the next token to be sent; 0: it is the first
+	uint32_t next_state;          // where the next step leaves one; 0: in the same
+	bool state_is_kept;           // it is one that somebody left, and is not written to
+	uint32_t left_state, left_at; // one that is to be kept for the page that ends at this position; 0: none
+	uint64_t kept_serial;         // of the page whose state was kept last, if that was of the answer
+	uint32_t cuts[2];             // positions in the prompt where a state is to be left; 0: none
+	uint32_t judged;              // with want_prompt: tokens of the prompt that have been, the first by itself
+	double *sum;                  // (embedding), with want_hidden, over the tokens that are done
 	bool running, begun, gone;
 	bool stalled; // it has no page for its next token until a step is back
 	uint32_t cached_tokens;
@@ -49,13 +57,14 @@ struct lane {
 	struct stage_run *runs; // (batch_sequences)
 	uint32_t *tokens;       // (batch_rows)
 	uint32_t *output_rows;  // (batch_outputs)
-	uint32_t *zero;         // (page_count)
+	uint32_t *zero;         // (page_count and states)
 	uint32_t run_count, row_count, output_count, zero_count;
 };
 
 struct generator {
 	struct generator_params params;
 	struct pages *pages;
+	struct recurrent *states;
 	struct samplers *samplers;
 	struct generator_job **running; // (batch_sequences)
 	struct generator_job *waiting;
@@ -70,6 +79,7 @@ struct generator {
 	struct lanes_choice choice;
 	uint64_t sent_steps, due_step; // the last that was sent; the next that comes back
 	uint32_t check_page;           // of the check that is under way, or NO_PAGE
+	uint32_t check_state;          // the same, of a model with states; else 0
 	bool halted;
 	// of the step that is computed
 	uint32_t *argmax;             // (batch_outputs)
@@ -91,6 +101,26 @@ bool generator_preempt(struct generator *generator);
 void generator_end(struct generator_job *job, enum generator_reason reason, const struct error *error);
 // A step of it is over. False if it is gone; then it may have been freed.
 bool generator_landed(struct generator_job *job);
+
+// Jobs that run but for whom a step may have been lost, which has changed their states: they wait, and go on from what
+// is kept. Nothing, of a model without states.
+void generator_rewind(struct generator *generator);
+
+// ---- generator_states.c; of a model without states they do nothing ----
+
+// How many of the job's `most` first pages, which it holds, it can go on from: with a state, which it then has.
+uint32_t generator_find_state(struct generator_job *job, uint32_t most);
+// It begins to run: a slot to write to. False if there is none.
+bool generator_take_state(struct generator_job *job);
+void generator_release_states(struct generator_job *job);
+// Before the plan of a step: slots for those who leave a state as it is.
+void generator_plan_states(struct generator *generator);
+// A run of the job is planned, from `sent` on: its slots.
+void generator_run_states(struct generator_job *job, struct stage_run *run);
+// A page of the job has been published: `published` and `serial` are its.
+void generator_published_page(struct generator_job *job);
+// How many of the next rows come before the next state that is to be left.
+uint32_t generator_cut_rows(const struct generator_job *job, uint32_t rows);
 
 // ---- generator_step.c ----
 

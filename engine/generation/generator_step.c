@@ -33,25 +33,37 @@ enum status generator_make_lanes(struct generator *generator)
 		lane->runs = calloc(params->batch_sequences, sizeof(*lane->runs));
 		lane->tokens = calloc(params->batch_rows, sizeof(*lane->tokens));
 		lane->output_rows = calloc(params->batch_outputs, sizeof(*lane->output_rows));
-		lane->zero = calloc(params->page_count, sizeof(*lane->zero));
+		lane->zero = calloc(params->page_count + stage_state_count(params->shape, params->batch_sequences),
+				    sizeof(*lane->zero));
 		if (!lane->pieces || !lane->runs || !lane->tokens || !lane->output_rows || !lane->zero)
 			return STATUS_OUT_OF_MEMORY;
 	}
 	return STATUS_OK;
 }
 
+static void release_check(struct generator *generator)
+{
+	if (generator->check_page != NO_PAGE)
+		pages_release(generator->pages, generator->check_page);
+	if (generator->check_state)
+		recurrent_release(generator->states, generator->check_state);
+	generator->check_page = NO_PAGE;
+	generator->check_state = 0;
+}
+
 // What it was to compute is to be planned again; its pages may not have been zeroed.
 static void give_up(struct generator *generator, struct lane *lane)
 {
-	if (lane->check && generator->check_page != NO_PAGE)
-		pages_release(generator->pages, generator->check_page);
 	if (lane->check)
-		generator->check_page = NO_PAGE;
+		release_check(generator);
 	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++)
 		if (generator_landed(lane->pieces[i].job))
 			lane->pieces[i].job->sent = lane->pieces[i].job->done;
 	for (uint32_t i = 0; i < lane->zero_count; i++)
-		pages_zero_again(generator->pages, lane->zero[i]);
+		if (lane->zero[i] < generator->params.page_count)
+			pages_zero_again(generator->pages, lane->zero[i]);
+		else
+			recurrent_zero_again(generator->states, lane->zero[i] - generator->params.page_count + 1);
 	lane->under_way = lane->check = false;
 	generator->under_way--;
 }
@@ -61,6 +73,7 @@ static void give_up_all(struct generator *generator)
 	for (uint32_t i = 0; i < generator->lane_count; i++)
 		if (generator->lanes[i].under_way)
 			give_up(generator, &generator->lanes[i]);
+	generator_rewind(generator);
 	generator->due_step = generator->sent_steps + 1;
 	lanes_now(&generator->choice, 0, 0); // what is measured ends here
 }
@@ -111,8 +124,8 @@ static void add_run(struct lane *lane, struct generator_job *job, uint32_t rows)
 	const bool chooses = !job->request.want_hidden && job->sent + rows == job->token_count;
 	lane->pieces[lane->run_count] = (struct piece){
 		.job = job, .rows = rows, .outputs = outputs, .chooses = chooses};
-	lane->runs[lane->run_count++] = (struct stage_run){
-		.row_count = rows, .position = job->sent, .pages = job->pages};
+	lane->runs[lane->run_count] = (struct stage_run){.row_count = rows, .position = job->sent, .pages = job->pages};
+	generator_run_states(job, &lane->runs[lane->run_count++]);
 	memcpy(&lane->tokens[lane->row_count], &job->tokens[job->sent], rows * sizeof(uint32_t));
 	for (uint32_t i = rows - outputs; i < rows; i++)
 		lane->output_rows[lane->output_count++] = lane->row_count + i;
@@ -164,7 +177,7 @@ static uint32_t piece_rows(const struct generator *generator, const struct gener
 	const uint32_t left = left_of(job), pages_end = (job->token_count - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
 	const uint32_t rows = left < most ? left : most;
 	const bool cut = generator->running_count == 1 && !job->request.want_hidden && job->sent < pages_end;
-	return cut && rows > pages_end - job->sent ? pages_end - job->sent : rows;
+	return generator_cut_rows(job, cut && rows > pages_end - job->sent ? pages_end - job->sent : rows);
 }
 
 // As many as serve best where all who run generate; prompts and texts to be embedded go through all lanes.
@@ -208,6 +221,10 @@ static void clear(struct generator *generator, struct lane *lane)
 {
 	const uint32_t *zero = pages_to_zero(generator->pages, &lane->zero_count);
 	memcpy(lane->zero, zero, lane->zero_count * sizeof(*zero));
+	uint32_t count;
+	const uint32_t *slots = recurrent_to_zero(generator->states, &count);
+	for (uint32_t i = 0; i < count; i++)
+		lane->zero[lane->zero_count++] = generator->params.page_count + slots[i] - 1;
 	lane->run_count = lane->row_count = lane->output_count = 0;
 	lane->check = false;
 }
@@ -267,6 +284,7 @@ static void publish_full(struct generator_job *job)
 		job->serial = pages_publish(job->generator->pages, job->pages[job->published], job->serial,
 					    &job->tokens[(size_t)job->published * STAGE_PAGE_TOKENS]);
 		job->published++;
+		generator_published_page(job);
 	}
 }
 
@@ -426,8 +444,7 @@ static void deliver_check(struct generator *generator, const float *input)
 						  .logits = generator->logits,
 						  .finite = all_finite(input, shape->embedding) &&
 							    all_finite(generator->logits, shape->vocabulary)};
-	pages_release(generator->pages, generator->check_page);
-	generator->check_page = NO_PAGE;
+	release_check(generator);
 	generator->params.checked(generator->params.context, &checked);
 }
 
@@ -497,6 +514,7 @@ enum status generator_step(struct generator *generator, bool *idle, struct error
 		if (generator->under_way >= generator->lanes_now)
 			break;
 		generator_make_room(generator);
+		generator_plan_states(generator);
 		clear(generator, lane);
 		fill_runs(generator, lane);
 		*idle = !generator->running_count;
@@ -543,10 +561,12 @@ enum status generator_check(struct generator *generator, uint32_t token, struct 
 		;
 	if (generator->check_page == NO_PAGE)
 		return error_set(error, STATUS_INTERNAL, "there is no page for a check");
+	generator->check_state = recurrent_take(generator->states, 0);
 	clear(generator, lane);
 	lane->check = true;
 	lane->began_ns = clock_steady_ns();
-	lane->runs[0] = (struct stage_run){.row_count = 1, .position = 0, .pages = &generator->check_page};
+	lane->runs[0] = (struct stage_run){
+		.row_count = 1, .pages = &generator->check_page, .state_to = generator->check_state};
 	lane->tokens[0] = token;
 	lane->output_rows[0] = 0;
 	lane->run_count = lane->row_count = lane->output_count = 1;

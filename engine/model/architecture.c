@@ -68,6 +68,14 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			  .rope_halves = true,
 			  .needs_experts = true,
 			  .expert_share = true},
+	// Qwen 3.5
+	[FAMILY_QWEN35] = {.name = "qwen35",
+			   .keys = KEYS_FURTHER,
+			   .qk_norm = QK_NORM_HEADS,
+			   .rope_halves = true,
+			   .recurrent = true,
+			   .gated_attention = true,
+			   .whole_every = 4},
 };
 
 const struct architecture *architecture_of(enum model_family family)
@@ -99,6 +107,30 @@ void architecture_list(char *out, size_t bytes)
 	}
 }
 
+static bool is_attention(enum model_role role)
+{
+	return role >= ROLE_Q && role <= ROLE_ATTENTION_POST_NORM;
+}
+
+static bool is_delta(enum model_role role)
+{
+	return role >= ROLE_DELTA_QKV && role <= ROLE_DELTA_OUTPUT;
+}
+
+bool model_layer_has_role(const struct model_shape *shape, uint32_t layer, enum model_role role)
+{
+	const bool delta = shape->layer_kinds[layer] & LAYER_DELTA;
+	return model_has_role(shape, role) && !(delta ? is_attention(role) : is_delta(role));
+}
+
+uint32_t model_delta_layers(const struct model_shape *shape, uint32_t first, uint32_t count)
+{
+	uint32_t layers = 0;
+	for (uint32_t i = first; i < first + count && i < shape->layers; i++)
+		layers += (shape->layer_kinds[i] & LAYER_DELTA) != 0;
+	return layers;
+}
+
 bool model_has_role(const struct model_shape *shape, enum model_role role)
 {
 	switch (role) {
@@ -126,6 +158,16 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 		return shape->experts;
 	case ROLE_SHARED_GATE:
 		return shape->shared_gate;
+	case ROLE_DELTA_QKV:
+	case ROLE_DELTA_GATE:
+	case ROLE_DELTA_BETA:
+	case ROLE_DELTA_ALPHA:
+	case ROLE_DELTA_CONV:
+	case ROLE_DELTA_DECAY:
+	case ROLE_DELTA_BIAS:
+	case ROLE_DELTA_NORM:
+	case ROLE_DELTA_OUTPUT:
+		return model_is_recurrent(shape);
 	case ROLE_TOKEN_EMBEDDING:
 	case ROLE_OUTPUT_NORM:
 	case ROLE_OUTPUT:
@@ -144,7 +186,8 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 bool model_can_slice(const struct model_shape *shape)
 {
 	const struct architecture *architecture = architecture_of(shape->family);
-	return !shape->post_norm && shape->qk_norm != QK_NORM_WHOLE && !shape->experts &&
+	return !shape->post_norm && shape->qk_norm != QK_NORM_WHOLE && !shape->experts && !model_is_recurrent(shape) &&
+	       !shape->gated_attention &&
 	       (!architecture || (!architecture->post_norm && architecture->qk_norm != QK_NORM_WHOLE));
 }
 
@@ -163,14 +206,16 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 	shape->post_norm = architecture->post_norm;
 	shape->expert_share = architecture->expert_share;
 	shape->shared_gate = architecture->shared_gate && shape->feed_forward;
+	shape->gated_attention = architecture->gated_attention;
 	shape->rope_local = shape->window && architecture->local_base > 0;
 	if (architecture->root_scale)
 		shape->embedding_scale = sqrtf((float)shape->embedding);
 	if (architecture->wide_layers == shape->layers)
 		shape->attention_scale = 1 / sqrtf((float)shape->embedding / (float)shape->heads);
 	for (uint32_t layer = 0; layer < shape->layers; layer++) {
-		bool slides = shape->window && !each(layer, architecture->whole_every);
+		bool whole = each(layer, architecture->whole_every), slides = shape->window && !whole;
 		shape->layer_kinds[layer] = (uint8_t)((slides ? LAYER_SLIDES : 0) |
+						      (architecture->recurrent && !whole ? LAYER_DELTA : 0) |
 						      (slides && shape->rope_local ? LAYER_LOCAL : 0) |
 						      (each(layer, architecture->unturned_every) ? LAYER_UNTURNED : 0));
 	}
@@ -201,6 +246,28 @@ static bool expert_tensor(const struct model_shape *shape, enum model_role role,
 	return out->name;
 }
 
+// Where layers with a state have a role's tensor; false: it is none of theirs.
+static bool delta_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
+{
+	const struct model_delta *delta = &shape->delta;
+	const uint32_t width = shape->embedding, values = delta->heads * delta->value_size;
+	const struct wanted_tensor all[ROLE_COUNT] = {
+		[ROLE_DELTA_QKV] = {"attn_qkv.weight", model_delta_channels(delta), width},
+		[ROLE_DELTA_GATE] = {"attn_gate.weight", values, width},
+		[ROLE_DELTA_BETA] = {"ssm_beta.weight", delta->heads, width},
+		[ROLE_DELTA_ALPHA] = {"ssm_alpha.weight", delta->heads, width},
+		[ROLE_DELTA_CONV] = {"ssm_conv1d.weight", model_delta_channels(delta), delta->kernel, true,
+				     .kept = true},
+		[ROLE_DELTA_DECAY] = {"ssm_a", 1, delta->heads, true},
+		[ROLE_DELTA_BIAS] = {"ssm_dt.bias", 1, delta->heads, true},
+		[ROLE_DELTA_NORM] = {"ssm_norm.weight", 1, delta->value_size, true},
+		[ROLE_DELTA_OUTPUT] = {"ssm_out.weight", width, values},
+		[ROLE_FFN_NORM] = {"post_attention_norm.weight", 1, width, true},
+	};
+	*out = all[role];
+	return out->name;
+}
+
 bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
 {
 	const struct architecture *architecture = &architectures[shape->family];
@@ -212,7 +279,7 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 		[ROLE_OUTPUT_NORM] = {"output_norm.weight", 1, width, true},
 		[ROLE_OUTPUT] = {shape->tied ? "token_embd.weight" : "output.weight", shape->vocabulary, width},
 		[ROLE_ATTENTION_NORM] = {"attn_norm.weight", 1, width, true},
-		[ROLE_Q] = {"attn_q.weight", q, width},
+		[ROLE_Q] = {"attn_q.weight", shape->heads * model_query_rows(shape), width},
 		[ROLE_K] = {"attn_k.weight", kv, width},
 		[ROLE_V] = {"attn_v.weight", kv, width},
 		[ROLE_Q_BIAS] = {"attn_q.bias", 1, q, true},
@@ -231,6 +298,8 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 	if (!model_has_role(shape, role))
 		return false;
 	if (shape->experts && expert_tensor(shape, role, out))
+		return true;
+	if (model_is_recurrent(shape) && delta_tensor(shape, role, out))
 		return true;
 	*out = all[role];
 	if (architecture->fused_qkv && role >= ROLE_Q && role <= ROLE_V)

@@ -10,7 +10,14 @@
  *         q, k = turned by their positions              rope_halves; not in every `unturned_every`th layer; by a base
  *                                                       of their own (local_base) in layers that slide
  *         a = attention(q, k, v)                        its scale; its cap; `window` positions in layers that slide
+ *         a = a * sigmoid(gate)                         gated_attention: the gate is part of Wq h
  *         x = x + residual scale * post(Wo a)           post: a norm, with post_norm
+ *     or, in layers of a gated delta rule (whole_every with `recurrent`: all others):
+ *         c = Wqkv h; u = silu(convolution of c and the rows before it, each channel by itself)
+ *         q, k, v = parts of u; q, k = q / |q| / sqrt(key size), k / |k|            of each head
+ *         g = exp(decay * softplus(Walpha h + bias)); b = sigmoid(Wbeta h)
+ *         S = g S; S = S + k b (v - S' k)'; a = S' q                                S: the head's state
+ *         x = x + Wdelta (norm(a) * silu(Wgate h))                                  norm: of each head
  *         h = norm(x)
  *         x = x + residual scale * post(Wdown (gate(Wgate h) * Wup h))    gate: SiLU or GELU; fused_gate_up
  *     or, of a mixture of experts:
@@ -32,6 +39,7 @@ enum architecture_keys {
 	KEYS_LOGIT_CAP = 4,     // final_logit_softcapping
 	KEYS_WINDOW = 8,        // attention.sliding_window
 	KEYS_EXPERTS = 16,      // expert_count and what belongs to it
+	KEYS_FURTHER = 32,      // nextn_predict_layers: the last so many blocks of the file, which are left out
 };
 
 struct architecture {
@@ -46,6 +54,8 @@ struct architecture {
 	bool root_scale;                  // embeddings are multiplied by the root of their width
 	uint32_t unturned_every;          // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
 	uint32_t whole_every;             // the same of layers that attend to all: the others slide; 0: all slide
+	bool recurrent;                   // the others have a gated delta rule; the file says how many are
+	bool gated_attention;             // model.h
 	double local_base;                // of positions in layers that slide; 0: as the others
 	bool needs_window, needs_caps;    // the file must say them: readers differ in what they take for granted
 	bool needs_experts;               // the file must say how many; else it may be dense

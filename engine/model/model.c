@@ -131,7 +131,7 @@ static enum status refuse_features(struct model_opening *opening)
 		{"logit_scale", 1, KEYS_SCALES, "scaled logits"},
 		{"residual_scale", 1, KEYS_SCALES, "a scaled residual"},
 		{"embedding_scale", 1, KEYS_SCALES, "scaled embeddings"},
-		{"nextn_predict_layers", 0, 0, "layers that predict further tokens"},
+		{"nextn_predict_layers", 0, KEYS_FURTHER, "layers that predict further tokens"},
 		{"rope.scaling.yarn_ext_factor", 1, 0, "YaRN with an extrapolation factor"},
 		{"rope.scaling.yarn_log_multiplier", 0, 0, "YaRN with a log multiplier"},
 	};
@@ -342,6 +342,8 @@ static enum status read_shape(struct model_opening *opening)
 	if (!status)
 		status = read_heads(opening);
 	if (!status)
+		status = model_read_delta(opening);
+	if (!status)
 		status = read_pooling(opening);
 	if (status)
 		return status;
@@ -445,7 +447,8 @@ static enum status find_tensors(struct model_opening *opening, struct model *mod
 	for (uint32_t layer = 0; layer < model->shape.layers && !status; layer++)
 		for (enum model_role role = ROLE_ATTENTION_NORM; role < ROLE_COUNT && !status; role++) {
 			char name[GGUF_NAME_BYTES];
-			if (!architecture_tensor(&model->shape, role, &wanted))
+			if (!model_layer_has_role(&model->shape, layer, role) ||
+			    !architecture_tensor(&model->shape, role, &wanted))
 				continue;
 			snprintf(name, sizeof(name), "blk.%" PRIu32 ".%s", layer, wanted.name);
 			status = find_tensor(opening, name, &wanted, &model->layers[layer][role]);
@@ -453,10 +456,21 @@ static enum status find_tensors(struct model_opening *opening, struct model *mod
 	return status;
 }
 
+// Of a block behind the layers: one that guesses further tokens (model_delta.c).
+static bool is_further(const struct model_opening *opening, const char *name)
+{
+	unsigned long layer;
+	char *end;
+	if (!(opening->architecture->keys & KEYS_FURTHER) || strncmp(name, "blk.", 4) != 0)
+		return false;
+	layer = strtoul(name + 4, &end, 10);
+	return *end == '.' && layer >= opening->shape->layers && layer < opening->blocks;
+}
+
 static enum status refuse_others(struct model_opening *opening)
 {
 	for (size_t i = 0; i < gguf_tensor_count(opening->gguf); i++) {
-		if (opening->used[i])
+		if (opening->used[i] || is_further(opening, gguf_tensor(opening->gguf, i)->name))
 			continue;
 		char what[2 * GGUF_NAME_BYTES];
 		snprintf(what, sizeof(what), "tensor %s, which %s models do not have",

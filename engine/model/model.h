@@ -27,6 +27,7 @@ enum model_family {
 	FAMILY_QWEN2MOE,
 	FAMILY_GRANITEMOE,
 	FAMILY_OLMOE,
+	FAMILY_QWEN35,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
@@ -39,6 +40,18 @@ enum model_layer {
 	LAYER_SLIDES = 1,   // attends to the last `window` positions only, its own included
 	LAYER_UNTURNED = 2, // no rotary positions
 	LAYER_LOCAL = 4,    // turns by the second table of positions
+	LAYER_DELTA = 8,    // a gated delta rule with a state in the place of attention (struct model_delta)
+};
+
+// Gated DeltaNet (Yang et al., "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024): what layers with
+// LAYER_DELTA compute. Such a layer has no keys and values of earlier tokens; it has a state of a fixed size for each
+// request: for each head a matrix (key_size, value_size), and the last kernel - 1 rows that its convolution took.
+// Head i takes the queries and keys of key head i % key_heads.
+enum { MODEL_KERNEL_MOST = 16 };
+struct model_delta {
+	uint32_t key_heads, heads;     // heads is a multiple of key_heads
+	uint32_t key_size, value_size; // of a head
+	uint32_t kernel;               // rows of the convolution, the row's own included
 };
 
 // Limits on shapes, so that nothing overflows: layers 512, embedding, feed_forward and expert_width 65536 (even; a
@@ -84,6 +97,10 @@ struct model_shape {
 	// score of its own.
 	uint32_t experts, experts_used, expert_width; // experts 0: none
 	bool expert_share, shared_gate;
+	struct model_delta delta; // of layers with LAYER_DELTA; zeros: there are none
+	// Of each head q has 2 * head_size rows: the query, and a gate. What the head gives is multiplied by the gate's
+	// sigmoid.
+	bool gated_attention;
 	bool last_is_all; // an embedding of a text is that of its last token, not the mean
 };
 
@@ -94,7 +111,7 @@ enum model_role {
 	ROLE_OUTPUT,          // (vocabulary, embedding); the token embedding's, if tied
 	// of each layer
 	ROLE_ATTENTION_NORM, // (embedding), unless bare_input
-	ROLE_Q,              // (heads * head_size, embedding)
+	ROLE_Q,              // (heads * head_size, embedding); twice the rows with gated_attention
 	ROLE_K,              // (kv_heads * head_size, embedding)
 	ROLE_V,
 	ROLE_Q_BIAS, // (heads * head_size), with qkv_bias
@@ -114,6 +131,17 @@ enum model_role {
 	ROLE_EXPERT_UP,
 	ROLE_EXPERT_DOWN, // (experts * embedding, expert_width)
 	ROLE_SHARED_GATE, // (1, embedding), with shared_gate: a matrix of one row
+	// of each layer with LAYER_DELTA, in the place of those of attention. Channels: of the queries of all key
+	// heads, their keys, and the values of all heads.
+	ROLE_DELTA_QKV,    // (channels, embedding)
+	ROLE_DELTA_GATE,   // (heads * value_size, embedding)
+	ROLE_DELTA_BETA,   // (heads, embedding)
+	ROLE_DELTA_ALPHA,  // (heads, embedding)
+	ROLE_DELTA_CONV,   // (channels, kernel), F32, the oldest row first
+	ROLE_DELTA_DECAY,  // (heads): negative
+	ROLE_DELTA_BIAS,   // (heads), added to alpha
+	ROLE_DELTA_NORM,   // (value_size)
+	ROLE_DELTA_OUTPUT, // (embedding, heads * value_size)
 	ROLE_COUNT
 };
 
@@ -163,8 +191,27 @@ static inline bool model_is_plain(const struct model_shape *shape)
 	return plain;
 }
 
-// Whether a layer, or what comes before and after all of them, has a tensor of this role.
+// Whether any layer, or what comes before and after all of them, has a tensor of this role.
 bool model_has_role(const struct model_shape *shape, enum model_role role);
+// Whether this layer has one.
+bool model_layer_has_role(const struct model_shape *shape, uint32_t layer, enum model_role role);
+// Whether any layer has a state.
+static inline bool model_is_recurrent(const struct model_shape *shape)
+{
+	return shape->delta.heads;
+}
+// How many of the layers from `first` on have a state; the others have keys and values.
+uint32_t model_delta_layers(const struct model_shape *shape, uint32_t first, uint32_t count);
+// Columns that the convolution takes.
+static inline uint32_t model_delta_channels(const struct model_delta *delta)
+{
+	return 2 * delta->key_heads * delta->key_size + delta->heads * delta->value_size;
+}
+// Rows of the queries' matrix for each head.
+static inline uint32_t model_query_rows(const struct model_shape *shape)
+{
+	return shape->gated_attention ? 2 * shape->head_size : shape->head_size;
+}
 // How many values a vector has; 0 of a matrix, or if the model has none of this role.
 uint32_t model_vector_length(const struct model_shape *shape, enum model_role role);
 // Whether a stage of it can be cut into slices: no norm goes over what the slices would share, and there are no

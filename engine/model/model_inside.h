@@ -10,7 +10,8 @@ struct model_opening {
 	struct model_shape *shape;
 	const struct architecture *architecture; // NULL until it is known
 	char key[GGUF_NAME_BYTES + MODEL_WORD_BYTES];
-	bool *used; // (tensors of the file)
+	bool *used;      // (tensors of the file)
+	uint32_t blocks; // of the file: the layers, and those that guess further tokens
 	struct error *error;
 };
 
@@ -35,6 +36,10 @@ enum status model_read_optional(struct model_opening *opening, const char *name,
 // Experts, if there are any, once the width of the feed-forward network is known (model_experts.c). Errors:
 // STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (the architecture has none; another way of choosing them).
 enum status model_read_experts(struct model_opening *opening);
+
+// Sizes of a gated delta rule, of an architecture that has one, and how many blocks of the file are layers, once heads
+// are known (model_delta.c). Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (layers in another order).
+enum status model_read_delta(struct model_opening *opening);
 
 // Everything about positions. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (a scaling that is not known).
 enum status model_read_rope(struct model_opening *opening);

@@ -2,6 +2,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "engine/model/architecture.h"
+#include "engine/stage.h"
 #include "server/library/models_inside.h"
 
 #include <math.h>
@@ -42,6 +43,7 @@ struct counted {
 	uint64_t *large;
 };
 enum { COUNTS = 17, COUNTS_ALWAYS = 13 }; // those of experts were not kept always
+enum { DELTA_COUNTS = 5 };                // kept, and not shown
 
 static void list_counts(struct model_record *record, struct counted counts[COUNTS])
 {
@@ -69,9 +71,23 @@ static void list_counts(struct model_record *record, struct counted counts[COUNT
 	memcpy(counts, all, sizeof all);
 }
 
+static void list_delta(struct model_shape *shape, struct counted counts[DELTA_COUNTS])
+{
+	struct model_delta *delta = &shape->delta;
+	const struct counted all[DELTA_COUNTS] = {
+		{.name = "delta_key_heads", .small = &delta->key_heads},
+		{.name = "delta_heads", .small = &delta->heads},
+		{.name = "delta_key_size", .small = &delta->key_size},
+		{.name = "delta_value_size", .small = &delta->value_size},
+		{.name = "delta_kernel", .small = &delta->kernel},
+	};
+	memcpy(counts, all, sizeof all);
+}
+
 static uint64_t kv_bytes_per_token(const struct model_shape *shape)
 {
-	return 2ull * shape->layers * shape->kv_heads * shape->head_size * sizeof(uint16_t);
+	const uint32_t layers = shape->layers - model_delta_layers(shape, 0, shape->layers);
+	return 2ull * layers * shape->kv_heads * shape->head_size * sizeof(uint16_t);
 }
 
 struct json *model_architecture_json(const struct model_record *record)
@@ -87,6 +103,8 @@ struct json *model_architecture_json(const struct model_record *record)
 	json_set_string(json, "file_format",
 			record->file_format[0] ? record->file_format : format_info(record->sizes.main_format)->name);
 	set_count(json, "kv_bytes_per_token", kv_bytes_per_token(&record->shape));
+	set_count(json, "state_bytes",
+		  stage_state_bytes(&record->shape) * model_delta_layers(&record->shape, 0, record->shape.layers));
 	json_set_bool(json, "tied", record->shape.tied);
 	json_set_string(json, "chat_template", record->chat_template[0] ? record->chat_template : NULL);
 	json_set(json, "sampling", sampling_json(&record->sampling));
@@ -95,7 +113,12 @@ struct json *model_architecture_json(const struct model_record *record)
 
 struct json *model_kept_json(const struct model_record *record)
 {
+	struct model_shape shape = record->shape;
+	struct counted delta[DELTA_COUNTS];
 	struct json *json = model_architecture_json(record), *formats = json_new_object();
+	list_delta(&shape, delta);
+	for (size_t i = 0; i < DELTA_COUNTS; i++)
+		set_count(json, delta[i].name, *delta[i].small);
 	for (int format = FORMAT_UNKNOWN + 1; format < FORMAT_COUNT; format++)
 		if (record->sizes.format_bytes[format])
 			set_count(formats, format_info((enum tensor_format)format)->name,
@@ -121,14 +144,24 @@ static bool read_counts(const struct json *json, const struct counted *counts, s
 	return true;
 }
 
+// Within what model_open takes.
+static bool fits(const struct model_delta *delta)
+{
+	return delta->key_heads <= LIMIT_MODEL_HEADS && delta->heads <= LIMIT_MODEL_HEADS &&
+	       delta->key_size <= LIMIT_MODEL_HEAD_SIZE && delta->value_size <= LIMIT_MODEL_HEAD_SIZE &&
+	       delta->kernel <= MODEL_KERNEL_MOST && (!delta->heads || delta->kernel);
+}
+
 static bool read_kept(const struct json *json, struct model_record *record)
 {
-	struct counted counts[COUNTS];
+	struct counted counts[COUNTS], delta[DELTA_COUNTS];
 	struct model_shape *shape = &record->shape;
 	struct model_sizes *sizes = &record->sizes;
 	list_counts(record, counts);
+	list_delta(shape, delta);
 	if (!read_counts(json, counts, COUNTS_ALWAYS, -1) ||
 	    !read_counts(json, counts + COUNTS_ALWAYS, COUNTS - COUNTS_ALWAYS, 0) ||
+	    !read_counts(json, delta, DELTA_COUNTS, 0) || !fits(&shape->delta) ||
 	    shape->experts > LIMIT_MODEL_EXPERTS || shape->experts_used > shape->experts)
 		return false;
 	const struct json *formats = json_get(json, "format_bytes");
@@ -140,7 +173,8 @@ static bool read_kept(const struct json *json, struct model_record *record)
 		sizes->format_bytes[format] = (uint64_t)bytes;
 	}
 	shape->family = model_family_parse(json_get_string(json, "family", ""));
-	if (!shape->family || shape->layers > LIMIT_MODEL_LAYERS)
+	if (!shape->family || shape->layers > LIMIT_MODEL_LAYERS ||
+	    architecture_of(shape->family)->recurrent != model_is_recurrent(shape))
 		return false;
 	architecture_shape(architecture_of(shape->family), shape);
 	// What is not kept, by what a stage may need at most.

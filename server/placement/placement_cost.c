@@ -123,6 +123,9 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 	if (!one->unusable && one->backend == PLACE_CUDA && !stage_tiles_fit(wanted->shape))
 		return "CUDA computes models whose widths are multiples of 4 (of experts, of 16), and not all of this "
 		       "one's are";
+	if (!one->unusable && one->backend != PLACE_CPU && model_is_recurrent(wanted->shape))
+		return "only CPU devices compute the layers with a gated delta rule (recurrent states) that this model "
+		       "has";
 	return one->unusable;
 }
 
@@ -527,7 +530,7 @@ static void find_twins(struct problem *problem)
 void problem_init(struct problem *problem, const struct problem_params *params)
 {
 	const struct placement_wanted *wanted = params->wanted;
-	const struct placement_stage none = {0}, one = {.layer_count = 1};
+	const struct placement_stage none = {0}, whole = {.layer_count = wanted->shape->layers};
 	memset(problem, 0, sizeof *problem);
 	problem->wanted = wanted;
 	problem->sizes = *params->sizes;
@@ -536,8 +539,9 @@ void problem_init(struct problem *problem, const struct problem_params *params)
 	problem->most = problem->layers < PLACEMENT_STAGES ? problem->layers : PLACEMENT_STAGES;
 	problem->hop_bytes = 4ull * wanted->shape->embedding; // f32
 	const struct stage_memory without = cost_memory(wanted, params->sizes, params->pages, &none),
-				  with = cost_memory(wanted, params->sizes, params->pages, &one);
-	problem->layer_bytes = cost_on_device(&with) - cost_on_device(&without);
+				  with = cost_memory(wanted, params->sizes, params->pages, &whole);
+	// The mean: layers with a state in the place of keys and values take other memory than those beside them.
+	problem->layer_bytes = (cost_on_device(&with) - cost_on_device(&without)) / problem->layers;
 	for (unsigned i = 0; i < wanted->device_count; i++)
 		if (can_be_used(params, i))
 			add_device(problem, i);

@@ -78,7 +78,10 @@ static uint64_t left_by_weights(const struct placement_wanted *wanted)
 
 static uint64_t bytes_of(const struct placement_wanted *wanted, uint32_t context_tokens)
 {
-	return placement_pages(context_tokens, 1) * stage_page_bytes(wanted->shape) * wanted->shape->layers;
+	const struct model_shape *shape = wanted->shape;
+	const uint32_t with_state = model_delta_layers(shape, 0, shape->layers);
+	return placement_pages(context_tokens, 1) * stage_page_bytes(shape) * (shape->layers - with_state) +
+	       stage_state_bytes(shape) * stage_state_count(shape, 1) * with_state;
 }
 
 // CUDA's kernels compute a step of 128 rows in little more time than one of 32. The other back ends do not: there more

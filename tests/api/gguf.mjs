@@ -58,6 +58,18 @@ export const packings = {
 	} },
 };
 
+// Of qwen35: 2 heads of keys and 4 of values, of 16 each, and a convolution of 4 rows; attention in every fourth layer, its heads of 16 with gates.
+const recurrentKeys = [["ssm.group_count", 2], ["ssm.time_step_rank", 4], ["ssm.state_size", 16], ["ssm.inner_size", 64], ["ssm.conv_kernel", 4],
+	["full_attention_interval", 4]].map(([name, value]) => key(`qwen35.${name}`, "u32", value));
+
+function recurrentLayer(layer, width, inner) {
+	const mixer = (layer + 1) % 4
+		? [["attn_qkv", width, 128], ["attn_gate", width, 64], ["ssm_beta", width, 4], ["ssm_alpha", width, 4], ["ssm_conv1d", 4, 128], ["ssm_a", 4],
+			["ssm_dt.bias", 4], ["ssm_norm", 16], ["ssm_out", 64, width]]
+		: [["attn_q", width, 128], ["attn_k", width, 64], ["attn_v", width, 64], ["attn_q_norm", 16], ["attn_k_norm", 16], ["attn_output", 64, width]];
+	return [["attn_norm", width], ...mixer, ["post_attention_norm", width], ["ffn_gate", width, inner], ["ffn_up", width, inner], ["ffn_down", inner, width]];
+}
+
 // About `megabytes` large; other seeds make other bytes. `type`: that the last tensor says it has; `text`: of so many bytes
 // in its header; `marks`: texts of control tokens; `sampling`: its general.sampling.*; `packing`: one of those above; `damage`: {tensor, at, bytes}, other bytes of its weights from there on.
 export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage, parts, marks = [] } = {}) {
@@ -72,15 +84,17 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		key("tokenizer.ggml.tokens", "array of string", [...words, ...marks]),
 		key("tokenizer.ggml.scores", "array of f32", [...words, ...marks].map((_, i) => (i < 259 ? 0 : 259 - i))),
 		key("tokenizer.ggml.token_type", "array of i32", [...kinds, ...marks.map(() => 3)]),
+		...(architecture === "qwen35" ? recurrentKeys : []),
 		...(template ? [key("tokenizer.chat_template", "string", template)] : []),
 		...Object.entries(sampling).map(([name, value]) => key(`general.sampling.${name}`, Number.isInteger(value) ? "u32" : "f32", value)),
 		...(long ? [key("general.description", "string", "x".repeat(long))] : []),
 	];
 	const tensors = [["token_embd.weight", width, vocabulary], ["output_norm.weight", width], ["output.weight", width, vocabulary]];
 	for (let i = 0; i < layers; i++)
-		for (const [name, ...size] of [["attn_norm", width], ["attn_q", width, width], ["attn_k", width, width], ["attn_v", width, width],
-			["attn_output", width, width], ["ffn_norm", width], ["ffn_gate", width, inner], ["ffn_up", width, inner], ["ffn_down", inner, width]])
-			tensors.push([`blk.${i}.${name}.weight`, ...size]);
+		for (const [name, ...size] of architecture === "qwen35" ? recurrentLayer(i, width, inner) : [["attn_norm", width], ["attn_q", width, width],
+			["attn_k", width, width], ["attn_v", width, width], ["attn_output", width, width], ["ffn_norm", width], ["ffn_gate", width, inner],
+			["ffn_up", width, inner], ["ffn_down", inner, width]])
+			tensors.push([`blk.${i}.${name}${/^ssm_(a|dt\.bias)$/.test(name) ? "" : ".weight"}`, ...size]);
 	let offset = 0;
 	const offsets = [], packed = [], places = new Map(), isPacked = ([name]) => Boolean(packing) && /ffn_(up|gate)/.test(name);
 	tensors.sort((one, other) => isPacked(one) - isPacked(other)); // behind the others, which are the same then
@@ -102,6 +116,8 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
 		data.writeFloatLE((state / 2 ** 32 - 0.5) / 10, i);
 	}
+	for (const [name, at] of places) // how fast a state fades
+		if (name.endsWith(".ssm_a")) for (let i = 0; i < 4; i++) data.writeFloatLE(-0.02 * (i + 1), at + 4 * i);
 	let state = seed;
 	const draw = () => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) >>> 16;
 	for (const [at, blocks] of packed) // scales from 2^-9 to 2^-8

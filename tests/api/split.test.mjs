@@ -86,7 +86,7 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		nodes = ["alpha", "beta", "gamma"].map((name, i) => new RemoteNode({ server, admin, proxy: proxies[i] }, { name }));
 		for (const node of nodes) await node.start((await admin.call("node.ticket", {})).ticket);
 		const path = join(temporary(), "words.gguf");
-		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS, context: 4096 }));
+		writeFileSync(path, modelFile({ architecture: process.env.EXOGPU_TEST_ARCHITECTURE ?? "llama", megabytes: 0.19 * LAYERS, context: 4096 }));
 		await admin.call("model.add", { source: path });
 		model = await eventually(async () => {
 			const [one] = (await admin.call("model.list")).models;

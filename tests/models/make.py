@@ -34,6 +34,11 @@ SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_at
 THETA = {"rope_type": "default", "rope_theta": 10000.0}
 EXPERTS = dict(num_experts=8, num_experts_per_tok=3, num_hidden_layers=2)
 GEMMA = dict(head_dim=16, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True)
+# Layers of a gated delta rule, and every fourth of attention; with positions in three sections that text turns alike.
+DELTA = dict(num_hidden_layers=5, head_dim=16, linear_conv_kernel_dim=4, linear_key_head_dim=16,
+             linear_value_head_dim=24, linear_num_key_heads=2, linear_num_value_heads=4, rope_parameters={
+                 "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                 "mrope_section": [2, 1, 1]})
 
 MODELS = {
     "phi3": ("Phi3", dict(original_max_position_embeddings=256, sliding_window=40, rope_parameters={
@@ -64,6 +69,7 @@ MODELS = {
                                             shared_intermediate_size=48, embedding_multiplier=6.0,
                                             residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=1.7,
                                             rope_parameters=THETA)),
+    "qwen35": ("Qwen3_5Text", dict(DELTA)),
     "olmoe": ("Olmoe", dict(EXPERTS, intermediate_size=32, norm_topk_prob=False, rope_parameters=THETA)),
 }
 
@@ -93,10 +99,16 @@ def model_of(name, options, seed):
             size = 2 if "embed_tokens" in key or "lm_head" in key else 3 if is_router(weight, options) else 1.2
             weight.data = (torch.randn_like(weight) * size / weight.shape[-1]**0.5).half().float()
         elif "norm" in key:
-            weight.data = torch.randn_like(weight) * 0.3 + (0 if name.startswith("Gemma") else 1)
+            weight.data = torch.randn_like(weight) * 0.3 + (0 if is_centred(name, key) else 1)
+        elif key.endswith("A_log"):  # what is forgotten soon beside what is kept for hundreds of tokens
+            weight.data = torch.randn_like(weight) * 1.5 - 2
         else:
             weight.data = torch.randn_like(weight) * 0.3
     return model
+
+
+def is_centred(name, key):
+    return name.startswith("Gemma") or name.startswith("Qwen3_5") and "linear_attn" not in key
 
 
 def is_router(weight, options):
@@ -149,7 +161,9 @@ def convert(model, folder, out):
     vocabulary = {f"t{i}": i for i in range(VOCABULARY)}
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
     with torch.inference_mode():
-        converter = get_model_class(config["architectures"][0])(folder, gguf.LlamaFileType.MOSTLY_F16, out)
+        kind = get_model_class(config["architectures"][0])
+        kind.no_mtp = True  # of Qwen 3.5: no layers that guess further tokens
+        converter = kind(folder, gguf.LlamaFileType.MOSTLY_F16, out)
         converter.set_vocab = lambda: None
         converter.write()
 

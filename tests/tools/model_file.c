@@ -56,6 +56,16 @@ static void put_scaling(struct gguf_writer *writer, const struct model_file *fil
 	put_count(writer, file, "rope.scaling.original_context_length", file->context / 4);
 }
 
+static struct model_delta delta_of(const struct model_file *file, uint32_t head_size)
+{
+	const struct model_delta usual = {.key_heads = file->kv_heads,
+					  .heads = file->heads,
+					  .key_size = head_size,
+					  .value_size = head_size,
+					  .kernel = 4};
+	return file->delta.heads ? file->delta : usual;
+}
+
 static void put_keys(struct gguf_writer *writer, const struct model_file *file, uint32_t head_size)
 {
 	gguf_put_text(writer, "general.architecture", model_family_name(file->family));
@@ -77,6 +87,14 @@ static void put_keys(struct gguf_writer *writer, const struct model_file *file, 
 	if (head_size * file->heads != file->embedding) {
 		put_count(writer, file, "attention.key_length", head_size);
 		put_count(writer, file, "attention.value_length", head_size);
+	}
+	if (architecture_of(file->family)->recurrent) {
+		const struct model_delta delta = delta_of(file, head_size);
+		put_count(writer, file, "ssm.group_count", delta.key_heads);
+		put_count(writer, file, "ssm.time_step_rank", delta.heads);
+		put_count(writer, file, "ssm.state_size", delta.key_size);
+		put_count(writer, file, "ssm.inner_size", delta.heads * delta.value_size);
+		put_count(writer, file, "ssm.conv_kernel", delta.kernel);
 	}
 	put_real(writer, file, "attention.layer_norm_rms_epsilon", file->norm_epsilon > 0 ? file->norm_epsilon : 1e-5f);
 	put_count(writer, file, "rope.dimension_count", file->rope_size ? file->rope_size : head_size);
@@ -190,30 +208,67 @@ static void add_mixture(struct planning *planning, uint32_t layer, double residu
 #undef NAME
 }
 
+// What stands in the place of attention in layers with a state.
+static void add_delta(struct planning *planning, uint32_t layer, uint32_t head_size)
+{
+	const struct model_file *file = planning->file;
+	const struct model_delta delta = delta_of(file, head_size);
+	const uint64_t values = (uint64_t)delta.heads * delta.value_size, channels = model_delta_channels(&delta);
+	char name[GGUF_NAME_BYTES];
+#define NAME(text) (snprintf(name, sizeof(name), "blk.%" PRIu32 "." text, layer), name)
+	add_matrix(planning, NAME("attn_qkv.weight"), channels, file->embedding, 1, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("attn_gate.weight"), values, file->embedding, 1, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("ssm_beta.weight"), delta.heads, file->embedding, 1, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("ssm_alpha.weight"), delta.heads, file->embedding, 1, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("ssm_conv1d.weight"), channels, delta.kernel, 1, FORMAT_F32);
+	add_vector(planning, NAME("ssm_a"), delta.heads, KIND_DECAY, 1.5f);
+	add_vector(planning, NAME("ssm_dt.bias"), delta.heads, KIND_BIAS, 0.3f);
+	add_vector(planning, NAME("ssm_norm.weight"), delta.value_size, KIND_NORM, 0.3f);
+	add_matrix(planning, NAME("ssm_out.weight"), file->embedding, values, 1 / sqrt(2.0 * file->layers),
+		   FORMAT_UNKNOWN);
+#undef NAME
+}
+
+static void add_attention(struct planning *planning, uint32_t layer, uint32_t head_size)
+{
+	const struct model_file *file = planning->file;
+	const bool gated = architecture_of(file->family)->gated_attention;
+	const uint64_t q = (uint64_t)file->heads * head_size, kv = (uint64_t)file->kv_heads * head_size;
+	char name[GGUF_NAME_BYTES];
+#define NAME(text) (snprintf(name, sizeof(name), "blk.%" PRIu32 "." text, layer), name)
+	add_matrix(planning, NAME("attn_q.weight"), gated ? 2 * q : q, file->embedding, 1.4, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("attn_k.weight"), kv, file->embedding, 1.4, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("attn_v.weight"), kv, file->embedding, 1, FORMAT_UNKNOWN);
+	if (architecture_of(file->family)->qkv_bias) {
+		add_vector(planning, NAME("attn_q.bias"), q, KIND_BIAS, 0.5f);
+		add_vector(planning, NAME("attn_k.bias"), kv, KIND_BIAS, 0.5f);
+		add_vector(planning, NAME("attn_v.bias"), kv, KIND_BIAS, 0.2f);
+	}
+	if (architecture_of(file->family)->qk_norm == QK_NORM_HEADS) {
+		add_vector(planning, NAME("attn_q_norm.weight"), head_size, KIND_NORM, 0.3f);
+		add_vector(planning, NAME("attn_k_norm.weight"), head_size, KIND_NORM, 0.3f);
+	}
+	add_matrix(planning, NAME("attn_output.weight"), file->embedding, q, 1 / sqrt(2.0 * file->layers),
+		   FORMAT_UNKNOWN);
+#undef NAME
+}
+
 static void add_layer(struct planning *planning, uint32_t layer, uint32_t head_size)
 {
 	const struct model_file *file = planning->file;
-	uint64_t q = (uint64_t)file->heads * head_size, kv = (uint64_t)file->kv_heads * head_size;
+	const struct architecture *architecture = architecture_of(file->family);
 	double residual = 1 / sqrt(2.0 * file->layers);
 	// silu(gate) * up gets as large as the outlier; what comes down is as large as else.
 	double loud = file->outlier > 0 && !layer ? sqrt((double)file->outlier) / 3 : 1;
 	char name[GGUF_NAME_BYTES];
 #define NAME(text) (snprintf(name, sizeof(name), "blk.%" PRIu32 "." text, layer), name)
 	add_vector(planning, NAME("attn_norm.weight"), file->embedding, KIND_NORM, 0.1f);
-	add_matrix(planning, NAME("attn_q.weight"), q, file->embedding, 1.4, FORMAT_UNKNOWN);
-	add_matrix(planning, NAME("attn_k.weight"), kv, file->embedding, 1.4, FORMAT_UNKNOWN);
-	add_matrix(planning, NAME("attn_v.weight"), kv, file->embedding, 1, FORMAT_UNKNOWN);
-	if (file->family == FAMILY_QWEN2 || file->family == FAMILY_QWEN2MOE) {
-		add_vector(planning, NAME("attn_q.bias"), q, KIND_BIAS, 0.5f);
-		add_vector(planning, NAME("attn_k.bias"), kv, KIND_BIAS, 0.5f);
-		add_vector(planning, NAME("attn_v.bias"), kv, KIND_BIAS, 0.2f);
-	}
-	if (file->family == FAMILY_QWEN3 || file->family == FAMILY_QWEN3MOE) {
-		add_vector(planning, NAME("attn_q_norm.weight"), head_size, KIND_NORM, 0.3f);
-		add_vector(planning, NAME("attn_k_norm.weight"), head_size, KIND_NORM, 0.3f);
-	}
-	add_matrix(planning, NAME("attn_output.weight"), file->embedding, q, residual, FORMAT_UNKNOWN);
-	add_vector(planning, NAME("ffn_norm.weight"), file->embedding, KIND_NORM, 0.1f);
+	if (architecture->recurrent && (layer + 1) % architecture->whole_every)
+		add_delta(planning, layer, head_size);
+	else
+		add_attention(planning, layer, head_size);
+	add_vector(planning, architecture->recurrent ? NAME("post_attention_norm.weight") : NAME("ffn_norm.weight"),
+		   file->embedding, KIND_NORM, 0.1f);
 	if (file->experts) {
 		add_mixture(planning, layer, residual);
 		return;
@@ -284,6 +339,9 @@ void model_file_numbers(const struct model_file_tensor *tensor, uint64_t first, 
 			break;
 		case KIND_BIAS:
 			values[i] = value;
+			break;
+		case KIND_DECAY: // what is forgotten soon beside what is kept for hundreds of tokens
+			values[i] = -expf(value - 2);
 			break;
 		case KIND_FACTORS: // high frequencies stay, low ones are divided by 8
 			values[i] = 1 + 7 * (float)(first + i) / (float)tensor->columns;

@@ -19,6 +19,7 @@ struct model_file {
 	uint32_t heads, kv_heads;
 	uint32_t head_size;                           // 0: embedding / heads
 	uint32_t experts, experts_used, expert_width; // of architectures that have them; feed_forward: what all share
+	struct model_delta delta; // of qwen35; zeros: heads and sizes as of attention, the keys' heads as its keys'
 	uint32_t vocabulary, context;
 	enum tensor_format format; // of matrices; one that a matrix' columns do not fit becomes Q8_0, or F16
 	enum tensor_format embedding_format, output_format; // FORMAT_UNKNOWN: as the others
@@ -57,7 +58,7 @@ void model_file_close(struct model_file_open *open);
 
 // ---- for writers of large files: what there is, without the data ----
 
-enum model_file_kind { KIND_MATRIX, KIND_NORM, KIND_BIAS, KIND_FACTORS };
+enum model_file_kind { KIND_MATRIX, KIND_NORM, KIND_BIAS, KIND_FACTORS, KIND_DECAY };
 struct model_file_tensor {
 	char name[GGUF_NAME_BYTES + 1];
 	enum model_file_kind kind;

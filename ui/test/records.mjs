@@ -174,6 +174,7 @@ export const architecture = (more = {}) => ({
   expert_width: 0,
   expert_bytes: 0,
   kv_bytes_per_token: 22528,
+  state_bytes: 0,
   tied: false,
   chat_template: "zephyr",
   sampling: { temperature: null, top_k: null, top_p: null, min_p: null, repetition_penalty: null },

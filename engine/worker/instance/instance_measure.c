@@ -52,7 +52,9 @@ static enum status run_once(const struct measuring *measuring, const struct meas
 	const struct stage_params *params = measuring->params;
 	struct stage_run runs[BATCH_MOST];
 	for (uint32_t i = 0; i < measured->sequences; i++)
-		runs[i] = (struct stage_run){.row_count = each, .pages = &measuring->pages[i]};
+		runs[i] = (struct stage_run){.row_count = each,
+					     .pages = &measuring->pages[i],
+					     .state_to = model_is_recurrent(params->shape) ? i + 1 : 0};
 	const struct stage_batch batch = {.row_count = measured->rows,
 					  .runs = runs,
 					  .run_count = measured->sequences,
@@ -146,6 +148,10 @@ static enum status measure(const struct measuring *measuring, struct json *out, 
 	const struct measured one = {.rows = 1, .sequences = 1, .most_ns = MEASURE_NS},
 			      with_output = {.rows = 1, .sequences = 1, .predict = true, .most_ns = MEASURE_NS};
 	struct json *batches = json_new_array();
+	uint32_t states[BATCH_MOST], state_count = stage_state_count(params->shape, params->batch_sequences);
+	state_count = state_count < BATCH_MOST ? state_count : BATCH_MOST;
+	for (uint32_t i = 0; i < state_count; i++)
+		states[i] = params->page_count + i;
 	double one_s = 0, with_output_s = 0, spread = 0;
 	enum status status = run_some(measuring, &one, &one_s, &spread, error);
 	if (!status && params->predicts)
@@ -158,6 +164,8 @@ static enum status measure(const struct measuring *measuring, struct json *out, 
 	if (!status)
 		status = stage_zero(measuring->stage, measuring->pages,
 				    params->page_count < MOST_PAGES ? params->page_count : MOST_PAGES, error);
+	if (!status)
+		status = stage_zero(measuring->stage, states, state_count, error);
 	json_set_number(out, "layers_s", one_s);
 	json_set(out, "output_s", params->predicts ? json_new_number(fmax(with_output_s - one_s, 0)) : json_new_null());
 	json_set(out, "batch_s", batches);

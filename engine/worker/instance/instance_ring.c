@@ -95,6 +95,7 @@ enum status instance_ring_rows(struct ring_part *part, struct stage_params *stag
 	part->page_count = stage->page_count;
 	part->batch_rows = stage->batch_rows;
 	part->sequences = stage->batch_sequences;
+	part->state_count = stage_state_count(stage->shape, stage->batch_sequences);
 	uint32_t rows = ring_rows(part);
 	if (!rows)
 		return error_set(error, STATUS_INVALID_PARAMS,

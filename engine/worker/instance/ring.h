@@ -6,8 +6,8 @@
  * schema/node.json. The body of a ring.step, little-endian:
  *
  *     u32 kind (enum ring_kind), zero_count, run_count, row_count
- *     u32 zero[zero_count]                         pages to be zeroed before
- *     run_count times: u32 row_count, position
+ *     u32 zero[zero_count]                         pages and states to be zeroed before
+ *     run_count times: u32 row_count, position, state_from, state_to (engine/stage.h)
  *     for each run: u32 pages[(position + row_count) / 32, rounded up]
  *     then  RING_TOKENS  u32 token[row_count]
  *           RING_F32     f32 value[row_count][embedding]
@@ -25,7 +25,7 @@
 #include "common/wire/contract.h"
 #include "engine/stage.h"
 
-enum { RING_PROTOCOL = 2, RING_PARTS = 64, RING_ID_BYTES = 64, RING_TEXT_BYTES = 512 };
+enum { RING_PROTOCOL = 3, RING_PARTS = 64, RING_ID_BYTES = 64, RING_TEXT_BYTES = 512 };
 enum ring_kind { RING_UNKNOWN, RING_TOKENS, RING_F32, RING_F16 };
 
 // What a part was loaded with, as far as others must agree.
@@ -36,6 +36,7 @@ struct ring_part {
 	uint32_t first_layer, next_layer; // the first of its own; the first of the next part's, 0 of the last one
 	enum ring_kind activations;       // between parts
 	uint32_t embedding, vocabulary, context_tokens, page_count, batch_rows, sequences;
+	uint32_t state_count; // stage_state_count's: by the model and `sequences`
 };
 
 // What a step says of a part that it has been at. Times are differences of that part's clock.

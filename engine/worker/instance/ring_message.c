@@ -12,6 +12,7 @@
 
 enum {
 	FIXED_BYTES = 16,  // of a body: its four counts
+	RUN_BYTES = 16,    // of a run, without its pages
 	LENGTHS_BYTES = 8, // of a message, before its head: of what follows, and of the head
 	HEAD_BYTES = 512,  // about what a step's head is long
 	EXPONENT_LEAST = -100,
@@ -40,8 +41,8 @@ static uint64_t row_bytes(enum ring_kind kind, uint32_t embedding)
 
 uint32_t ring_rows(const struct ring_part *part)
 {
-	uint64_t fixed = FIXED_BYTES + 4ull * part->page_count +
-			 part->sequences * (8 + 4 * pages_for(part->context_tokens));
+	uint64_t fixed = FIXED_BYTES + 4ull * part->page_count + 4ull * part->state_count +
+			 part->sequences * (RUN_BYTES + 4 * pages_for(part->context_tokens));
 	uint64_t rows = fixed < LIMIT_BODY_BYTES
 				? (LIMIT_BODY_BYTES - fixed) / row_bytes(part->activations, part->embedding)
 				: 0;
@@ -152,7 +153,8 @@ static void write_rows(struct buffer *out, const struct ring_part *part, const s
 enum status ring_write_step(struct buffer *out, const struct ring_part *part, const struct ring_step *step)
 {
 	enum ring_kind kind = step->tokens ? RING_TOKENS : part->activations;
-	buffer_reserve(out, HEAD_BYTES + FIXED_BYTES + 4 * (size_t)step->zero_count + 8 * (size_t)step->run_count +
+	buffer_reserve(out, HEAD_BYTES + FIXED_BYTES + 4 * (size_t)step->zero_count +
+				    RUN_BYTES * (size_t)step->run_count +
 				    row_bytes(kind, part->embedding) * step->row_count);
 	buffer_append(out, "\0\0\0\0\0\0\0", LENGTHS_BYTES); // which are known in the end
 	buffer_printf(out,
@@ -180,6 +182,8 @@ enum status ring_write_step(struct buffer *out, const struct ring_part *part, co
 	for (uint32_t i = 0; i < step->run_count; i++) {
 		buffer_append_u32le(out, step->runs[i].row_count);
 		buffer_append_u32le(out, step->runs[i].position);
+		buffer_append_u32le(out, step->runs[i].state_from);
+		buffer_append_u32le(out, step->runs[i].state_to);
 	}
 	for (uint32_t i = 0; i < step->run_count; i++)
 		buffer_append(out, step->runs[i].pages,
@@ -223,14 +227,17 @@ static const char *read_runs(const struct ring_part *part, struct body *body, st
 	struct stage_run *runs = carve(memory, step->run_count * sizeof(*runs));
 	uint64_t rows = 0, pages = 0;
 	for (uint32_t i = 0; i < step->run_count; i++) {
-		uint32_t pair[2];
-		if (!take(body, pair, sizeof(pair)))
+		uint32_t told[4];
+		if (!take(body, told, sizeof(told)))
 			return "it ends within its runs";
-		if (!pair[0] || pair[1] >= part->context_tokens || pair[0] > part->context_tokens - pair[1])
+		if (!told[0] || told[1] >= part->context_tokens || told[0] > part->context_tokens - told[1])
 			return "a position lies outside the context";
-		runs[i] = (struct stage_run){.row_count = pair[0], .position = pair[1]};
-		rows += pair[0];
-		pages += pages_for((uint64_t)pair[0] + pair[1]);
+		if (told[2] > part->state_count || told[3] > part->state_count)
+			return "there is no such state";
+		runs[i] = (struct stage_run){
+			.row_count = told[0], .position = told[1], .state_from = told[2], .state_to = told[3]};
+		rows += told[0];
+		pages += pages_for((uint64_t)told[0] + told[1]);
 	}
 	if (rows != step->row_count)
 		return "its runs are not as long as its rows";
@@ -302,7 +309,7 @@ static const char *read_body(const struct ring_part *part, const struct message 
 	step->row_count = counts[3];
 	if (counts[0] != (uint32_t)(part->index ? part->activations : RING_TOKENS))
 		return "it is of another kind than this part takes";
-	if (step->zero_count > part->page_count || step->run_count > part->sequences ||
+	if (step->zero_count > part->page_count + part->state_count || step->run_count > part->sequences ||
 	    step->row_count > part->batch_rows)
 		return "it has more rows, runs or pages than this part was made for";
 	// What is read of it is no longer than it is, but for f16 and runs.
@@ -315,7 +322,7 @@ static const char *read_body(const struct ring_part *part, const struct message 
 	uint32_t *zero = carve(&memory, step->zero_count * sizeof(uint32_t));
 	take(&body, zero, step->zero_count * sizeof(uint32_t));
 	for (uint32_t i = 0; i < step->zero_count; i++)
-		if (zero[i] >= part->page_count)
+		if (zero[i] >= part->page_count + part->state_count)
 			return "there is no such page";
 	step->zero = zero;
 	const char *wrong = read_runs(part, &body, step, &memory);

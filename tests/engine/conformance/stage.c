@@ -223,7 +223,8 @@ void step(const struct staged *staged, struct stage *stage, const struct stage_j
 	struct stage_run runs[STAGE_TEST_SEQUENCES];
 	uint32_t tokens[STAGE_TEST_ROWS], rows[STAGE_TEST_ROWS], row_count = 0;
 	for (uint32_t job = 0; job < count; job++) {
-		runs[job] = (struct stage_run){jobs[job].count, jobs[job].position, jobs[job].pages};
+		runs[job] = (struct stage_run){
+			.row_count = jobs[job].count, .position = jobs[job].position, .pages = jobs[job].pages};
 		for (uint32_t i = 0; i < jobs[job].count; i++, row_count++) {
 			rows[row_count] = row_count;
 			tokens[row_count] = jobs[job].tokens[jobs[job].position + i];

@@ -176,7 +176,12 @@ static void compute(struct compared *compared, const struct piece *pieces, uint3
 		// Pages of a text are every third, so that none lies beside its next.
 		for (uint32_t page = 0; page < PAGES; page++)
 			pages[piece->text][page] = (page * TEXTS + piece->text) % PAGES;
-		runs[i] = (struct stage_run){piece->count, piece->position, pages[piece->text]};
+		runs[i] = (struct stage_run){
+			.row_count = piece->count, .position = piece->position, .pages = pages[piece->text]};
+		if (model_is_recurrent(compared->shape)) {
+			runs[i].state_from = piece->position ? piece->text + 1 : 0;
+			runs[i].state_to = piece->text + 1;
+		}
 		for (uint32_t k = 0; k < piece->count; k++, used++) {
 			tokens[used] = compared->tokens[piece->text][piece->position + k];
 			rows[used] = used;
@@ -247,7 +252,7 @@ void test_stage_architectures(void **state)
 {
 	static const char *const names[] = {"phi3",    "granite",    "smollm3", "olmo2",    "glm4",
 					    "gemma",   "gemma2",     "gemma3",  "qwen3moe", "qwen2moe",
-					    "mixtral", "granitemoe", "olmoe"};
+					    "mixtral", "granitemoe", "olmoe",   "qwen35"};
 	unsigned wrong = 0;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		wrong += !compare(*state, names[i]);

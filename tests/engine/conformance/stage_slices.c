@@ -29,7 +29,7 @@ static struct model_file file_of(enum model_family family, enum tensor_format fo
 // One row of which nothing is wanted: the slices that predict nothing do the same as where something is.
 static void step_without_outputs(struct stage *stage, const uint32_t *tokens)
 {
-	const struct stage_run run = {1, 0, pages};
+	const struct stage_run run = {.row_count = 1, .position = 0, .pages = pages};
 	OK(stage_step(stage, &(struct stage_batch){.row_count = 1, .runs = &run, .run_count = 1, .tokens = tokens},
 		      &error));
 }
@@ -140,7 +140,7 @@ void test_stage_slices_ranges(void **state)
 	uint32_t tokens[TEXT], rows[TEXT];
 	struct staged staged;
 	struct expected expected;
-	struct stage_run run = {TEXT, 0, pages};
+	struct stage_run run = {.row_count = TEXT, .position = 0, .pages = pages};
 	float *between = calloc(TEXT, file.embedding * sizeof(*between));
 	float *logits = calloc(TEXT, file.vocabulary * sizeof(*logits));
 	assert_true(between && logits);

@@ -169,7 +169,7 @@ void test_stage_experts_turns(void **state)
 	OK(stage_create(&stage, c->device, &params, &error));
 	float *hidden = calloc((size_t)OUTPUTS * file.embedding, sizeof(*hidden));
 	assert_non_null(hidden);
-	const struct stage_run run = {ROWS, 0, in_order};
+	const struct stage_run run = {.row_count = ROWS, .position = 0, .pages = in_order};
 	const struct stage_batch batch = {.row_count = ROWS,
 					  .runs = &run,
 					  .run_count = 1,
@@ -440,7 +440,7 @@ static void check_ranges(struct staged *staged, const uint32_t *ends, uint32_t c
 {
 	uint32_t tokens[TEXT], rows[TEXT], width = staged->shape->embedding, vocabulary = staged->shape->vocabulary;
 	struct expected expected;
-	struct stage_run run = {TEXT, 0, out_of_order};
+	struct stage_run run = {.row_count = TEXT, .position = 0, .pages = out_of_order};
 	float *between = calloc(2 * TEXT, width * sizeof(*between)),
 	      *logits = calloc(TEXT, vocabulary * sizeof(*logits));
 	assert_true(between && logits);
@@ -557,7 +557,7 @@ void test_stage_outputs(void **state)
 	make_text(tokens, TEXT, file.vocabulary, 11);
 	expect(&expected, &staged, &(struct reference_run){.tokens = tokens, .count = TEXT});
 	struct stage *stage = staged_create(&staged);
-	const struct stage_run run = {TEXT, 0, in_order};
+	const struct stage_run run = {.row_count = TEXT, .position = 0, .pages = in_order};
 	for (unsigned wanted = 0; wanted < 8; wanted++) {
 		struct stage_batch batch = {
 			.row_count = TEXT,
@@ -847,8 +847,10 @@ void test_stage_refusals(void **state)
 		refuse_params(&staged, spoils[i]);
 	struct stage *stage = staged_create(&staged);
 	const uint32_t tokens[4] = {1, 2, 3, 4}, unknown[4] = {1, 2, 3, 320}, row[] = {4}, pages[] = {STAGE_TEST_PAGES};
-	const struct stage_run good = {4, 0, in_order}, short_run = {3, 0, in_order}, far = {4, 253, in_order},
-			       no_page = {4, 0, pages};
+	const struct stage_run good = {.row_count = 4, .position = 0, .pages = in_order},
+			       short_run = {.row_count = 3, .position = 0, .pages = in_order},
+			       far = {.row_count = 4, .position = 253, .pages = in_order},
+			       no_page = {.row_count = 4, .position = 0, .pages = pages};
 	const struct stage_batch batches[] = {
 		{.row_count = 4, .runs = &good, .run_count = 1},
 		{.row_count = 4, .runs = &good, .run_count = 1, .tokens = unknown},

@@ -334,7 +334,7 @@ static enum status step(uint32_t number, uint32_t sequences, uint32_t rows, uint
 	struct stage_run runs[2];
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; i < sequences; i++) {
-		runs[i] = (struct stage_run){rows, position, pages[i]};
+		runs[i] = (struct stage_run){.row_count = rows, .position = position, .pages = pages[i]};
 		outputs[i] = (i + 1) * rows - 1;
 	}
 	for (uint32_t i = 0; i < sequences * rows; i++)

@@ -283,7 +283,7 @@ static enum status step(struct stage *stage, struct error *error)
 {
 	static const uint32_t pages[] = {0}, tokens[] = {7}, last[] = {0};
 	static float logits[VOCABULARY];
-	const struct stage_run run = {1, 3, pages};
+	const struct stage_run run = {.row_count = 1, .position = 3, .pages = pages};
 	const struct stage_batch batch = {.row_count = 1,
 					  .runs = &run,
 					  .run_count = 1,

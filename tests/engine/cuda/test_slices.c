@@ -55,7 +55,8 @@ static void compute(struct run *run, struct stage *stage)
 	for (uint32_t step = 0; step < STEPS; step++) {
 		uint32_t rows = step ? 1 : TEXT, sequences = step % 3 == 2 ? 1 : SEQUENCES;
 		for (uint32_t i = 0; i < sequences; i++) {
-			runs[i] = (struct stage_run){rows, step ? TEXT + step - 1 : 0, pages[i]};
+			runs[i] = (struct stage_run){
+				.row_count = rows, .position = step ? TEXT + step - 1 : 0, .pages = pages[i]};
 			outputs[i] = (i + 1) * rows - 1;
 		}
 		for (uint32_t i = 0; i < sequences * rows; i++)

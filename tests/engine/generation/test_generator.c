@@ -17,6 +17,7 @@ static struct backend toy_backend;
 static struct exogpu_device *device;
 static struct stage *stages[2];
 static struct generator *generator;
+static bool recurrent; // the toy has states
 
 struct client {
 	struct generator_job *job;
@@ -82,6 +83,10 @@ static void begin(const struct bench *bench)
 	memset(&toy, 0, sizeof(toy));
 	shape = toy_shape;
 	shape.last_is_all = bench->last;
+	if (recurrent) {
+		shape.delta = (struct model_delta){1, 1, 2, 2, 2};
+		memset(shape.layer_kinds, LAYER_DELTA, TOY_LAYERS - 1);
+	}
 	struct stage_params params = {.shape = &shape,
 				      .layer_count = TOY_LAYERS / bench->stages,
 				      .context_tokens = bench->context,
@@ -1061,10 +1066,13 @@ static void steps_are_lost(void **state)
 			else
 				memmove(line, line + 1, --line_count * sizeof(line[0]));
 			lost++;
+			// What a step behind it makes of a state that the lost one would have set goes nowhere.
+			const long foreign = toy.foreign;
 			while (line_count) {
 				assert_false(bring(true));
 				dropped++;
 			}
+			toy.foreign = recurrent ? foreign : toy.foreign;
 			step(&idle); // into the void
 			line_count = 0;
 			assert_int_equal(generator_check(generator, 3, &error), STATUS_OK);
@@ -1089,6 +1097,45 @@ static void steps_are_lost(void **state)
 	assert_int_equal(state_now().pages_used, 0);
 	finish();
 	free(clients);
+}
+
+// What can be gone on from, with states: the last whole page of a prompt, where a prompt parts from one before it, and
+// the last whole page of an answer.
+static void states_are_kept(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 64, .rows = 48, .sequences = 4, .context = 512, .stages = 2};
+	static struct client first, second, third, more;
+	if (!recurrent)
+		return;
+	begin(&bench);
+	prompt(&first, 1, 150, 1);
+	add(&first, 5, 100);
+	run();
+	assert_int_equal(first.figures.cached_tokens, 0);
+	for (int i = 0; i < 2; i++) { // begin alike for 2 pages and a half, where nothing was left
+		struct client *client = i ? &third : &second;
+		prompt(client, 1, 150, 2 + (uint32_t)i);
+		memcpy(client->tokens, first.tokens, 80 * sizeof(uint32_t));
+		add(client, 5, 10);
+		run();
+		assert_int_equal(client->figures.cached_tokens, i ? 64 : 0);
+		check_greedy(client);
+	}
+	more = first; // the whole conversation, and a word more
+	more.prompt_count = ++more.count;
+	more.tokens[more.count - 1] = first.tokens[0];
+	add(&more, 5, 10);
+	run();
+	assert_int_equal(first.count, 250);
+	assert_int_equal(more.figures.cached_tokens, 224); // not 249: the last token was not computed
+	check_greedy(&more);
+	generator_forget(generator, 5);
+	more.count = more.prompt_count;
+	add(&more, 5, 10);
+	run();
+	assert_int_equal(more.figures.cached_tokens, 0);
+	finish();
 }
 
 int main(void)
@@ -1119,6 +1166,9 @@ int main(void)
 		cmocka_unit_test(as_many_lanes_as_serve_best),
 		cmocka_unit_test(pages_under_way_are_not_free),
 		cmocka_unit_test(steps_are_lost),
+		cmocka_unit_test(states_are_kept),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	const int failed = cmocka_run_group_tests_name("of keys and values", tests, NULL, NULL);
+	recurrent = true;
+	return failed + cmocka_run_group_tests_name("with states", tests, NULL, NULL);
 }

@@ -16,16 +16,21 @@ enum {
 	TOY_VOCABULARY = VOICES * PEOPLE,
 	TOY_EMBEDDING = 32,
 	TOY_LAYERS = 4,
-	PAGES_MOST = 1024
+	PAGES_MOST = 1024,
+	STATES_MOST = 128
 };
 
 struct backend_stage {
 	struct stage_params params;
 	uint32_t pages[PAGES_MOST][STAGE_PAGE_TOKENS]; // token + 1
+	struct toy_state {
+		uint64_t hash;
+		uint32_t person; // whose it is + 1
+	} states[STATES_MOST];
 };
 
 static struct {
-	long steps, rows, zeroed, foreign; // foreign: written over another person's tokens
+	long steps, rows, zeroed, foreign; // foreign: written over another person's tokens or state
 	long fail_after;                   // steps; 0: never
 	uint32_t most_rows;
 	struct backend_stage *first;
@@ -67,7 +72,8 @@ static enum status toy_create(struct backend_device *device, struct backend_stag
 {
 	(void)device;
 	*out = calloc(1, sizeof(**out));
-	if (!*out || params->page_count > PAGES_MOST)
+	if (!*out || params->page_count > PAGES_MOST ||
+	    stage_state_count(params->shape, params->batch_sequences) > STATES_MOST)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a toy");
 	(*out)->params = *params;
 	if (params->embeds)
@@ -95,6 +101,20 @@ static void toy_write(struct backend_stage *stage, const struct stage_run *run, 
 	page[position % STAGE_PAGE_TOKENS] = token + 1;
 }
 
+// With states, what comes next is a hash of the state that the run goes on from, and not of its pages.
+static struct toy_state toy_begin(struct backend_stage *stage, const struct stage_run *run, uint32_t token)
+{
+	struct toy_state state = {.person = token / VOICES + 1};
+	if (!model_is_recurrent(stage->params.shape))
+		return state;
+	if (run->state_from)
+		state = stage->states[run->state_from - 1];
+	toy.foreign += state.person != token / VOICES + 1;
+	const struct toy_state *to = &stage->states[run->state_to - 1];
+	toy.foreign += to->person && to->person != state.person;
+	return state;
+}
+
 static void toy_output(const struct stage_batch *batch, uint32_t output, uint64_t hash, uint32_t token)
 {
 	uint32_t next = toy_answer(hash, token);
@@ -119,20 +139,29 @@ static enum status toy_step(struct backend_stage *stage, const struct stage_batc
 	toy.most_rows = batch->row_count > toy.most_rows ? batch->row_count : toy.most_rows;
 	for (uint32_t i = 0; i < batch->run_count; i++) {
 		const struct stage_run *run = &batch->runs[i];
+		const bool recurrent = model_is_recurrent(stage->params.shape);
+		struct toy_state state = {0};
 		for (uint32_t j = 0; j < run->row_count; j++, row++) {
 			uint64_t hash = 0;
 			uint32_t token = stage->params.embeds ? batch->tokens[row]
 							      : (uint32_t)batch->input[(size_t)row * TOY_EMBEDDING];
 			toy_write(stage, run, run->position + j, token);
+			if (!j)
+				state = toy_begin(stage, run, token);
+			state.hash = toy_hash(state.hash, token);
 			for (uint32_t at = 0; at <= run->position + j; at++)
 				hash = toy_hash(
 					hash,
 					stage->pages[run->pages[at / STAGE_PAGE_TOKENS]][at % STAGE_PAGE_TOKENS] - 1);
+			if (recurrent)
+				hash = state.hash;
 			if (batch->output)
 				batch->output[(size_t)row * TOY_EMBEDDING] = (float)token;
 			if (output < batch->output_count && batch->output_rows[output] == row)
 				toy_output(batch, output++, hash, token);
 		}
+		if (recurrent)
+			stage->states[run->state_to - 1] = state;
 	}
 	return STATUS_OK;
 }
@@ -142,12 +171,21 @@ static enum status toy_zero(struct backend_stage *stage, const uint32_t *pages, 
 	(void)error;
 	toy.zeroed += count;
 	for (uint32_t i = 0; i < count; i++)
-		memset(stage->pages[pages[i]], 0, sizeof(stage->pages[0]));
+		if (pages[i] < stage->params.page_count)
+			memset(stage->pages[pages[i]], 0, sizeof(stage->pages[0]));
+		else
+			stage->states[pages[i] - stage->params.page_count] = (struct toy_state){0};
 	return STATUS_OK;
 }
 
 static const struct stage_slots toy_slots = {
-	.create = toy_create, .destroy = toy_destroy, .memory = toy_memory, .step = toy_step, .zero = toy_zero};
+	.create = toy_create,
+	.destroy = toy_destroy,
+	.memory = toy_memory,
+	.step = toy_step,
+	.zero = toy_zero,
+	.states = true,
+};
 
 static inline enum status toy_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
 				     struct error *error)

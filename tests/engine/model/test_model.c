@@ -422,6 +422,88 @@ static void test_experts(void **state)
 	model_file_close(&open);
 }
 
+static struct model_file recurrent(void)
+{
+	struct model_file file = model_file_small();
+	file.family = FAMILY_QWEN35;
+	file.layers = 5;
+	file.format = FORMAT_F16;
+	return file;
+}
+
+static void more_blocks(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "qwen35.nextn_predict_layers", 1);
+}
+
+static void more_often(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "qwen35.full_attention_interval", 2);
+}
+
+static void more_guesses(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "qwen35.nextn_predict_layers", 5);
+}
+
+// Three of four layers have a state in the place of keys and values.
+static void test_recurrent(void **state)
+{
+	(void)state;
+	struct model_file file = recurrent();
+	struct model_file_open open;
+	struct model_tensor tensor;
+	model_file_open(&open, &file);
+	const struct model_shape *shape = model_shape(open.model);
+	assert_true(model_is_recurrent(shape) && shape->gated_attention && !model_can_slice(shape));
+	assert_int_equal(model_delta_layers(shape, 0, 5), 4);
+	assert_int_equal(model_delta_layers(shape, 2, 2), 1);
+	for (uint32_t layer = 0; layer < 5; layer++) {
+		assert_int_equal(model_tensor(open.model, ROLE_Q, layer, &tensor), layer == 3);
+		assert_int_equal(model_tensor(open.model, ROLE_DELTA_CONV, layer, &tensor), layer != 3);
+	}
+	assert_true(model_tensor(open.model, ROLE_Q, 3, &tensor));
+	assert_int_equal(tensor.rows, 2 * 64); // queries and their gates
+	model_file_close(&open);
+	file.more = more_blocks; // the last block guesses further tokens: it is no layer
+	model_file_open(&open, &file);
+	assert_int_equal(model_shape(open.model)->layers, 4);
+	model_file_close(&open);
+}
+
+static void test_recurrent_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		struct model_delta delta;
+		void (*more)(struct gguf_writer *writer);
+		enum status status;
+		const char *word;
+	} cases[] = {
+		{{2, 4, 16, 24, 4}, NULL, STATUS_OK, ""},
+		{{2, 4, 16, 24, 4}, more_often, STATUS_UNAVAILABLE, "full_attention_interval"},
+		{{2, 4, 16, 24, 4}, more_guesses, STATUS_INVALID_PARAMS, "nextn_predict_layers is 5"},
+		{{3, 4, 16, 24, 4}, NULL, STATUS_INVALID_PARAMS, "do not fit each other"},
+		{{2, 4, 514, 24, 4}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.state_size is 514"},
+		{{2, 4, 16, 514, 4}, NULL, STATUS_INVALID_PARAMS, "do not fit each other"},
+		{{2, 4, 16, 24, 17}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.conv_kernel is 17"},
+		{{2, 4, 16, 24, 1}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.conv_kernel is 1"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct model_file file = recurrent();
+		struct error error = {0};
+		size_t length;
+		file.delta = cases[i].delta;
+		file.more = cases[i].more;
+		uint8_t *bytes = model_file_make(&file, &length);
+		enum status status = try_file(bytes, length, &error);
+		if (status != cases[i].status || !strstr(error.message, cases[i].word))
+			fail_msg("case %zu: %s (%s), not %s with \"%s\"", i, status_word(status), error.message,
+				 status_word(cases[i].status), cases[i].word);
+		free(bytes);
+	}
+}
+
 static void more_sigmoid(struct gguf_writer *writer)
 {
 	gguf_put_u32(writer, "qwen3moe.expert_gating_func", 2);
@@ -633,6 +715,8 @@ int main(void)
 		cmocka_unit_test(test_features),
 		cmocka_unit_test(test_experts),
 		cmocka_unit_test(test_experts_refused),
+		cmocka_unit_test(test_recurrent),
+		cmocka_unit_test(test_recurrent_refused),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),
 		cmocka_unit_test(test_names),

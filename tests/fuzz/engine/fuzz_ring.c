@@ -40,9 +40,10 @@ static void check_step(const struct ring_part *part, const struct ring_step *ste
 	require(step->row_count <= part->batch_rows && step->run_count <= part->sequences);
 	require(step->part_count == part->index && step->stage_count <= LIMIT_INSTANCE_STAGES);
 	for (uint32_t i = 0; i < step->zero_count; i++)
-		require(step->zero[i] < part->page_count);
+		require(step->zero[i] < part->page_count + part->state_count);
 	for (uint32_t i = 0; i < step->run_count; i++) {
 		const struct stage_run *run = &step->runs[i];
+		require(run->state_from <= part->state_count && run->state_to <= part->state_count);
 		require(run->row_count && run->position + run->row_count <= part->context_tokens);
 		for (uint32_t j = 0; j < (run->position + run->row_count + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;
 		     j++)
@@ -88,7 +89,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				       .context_tokens = 256,
 				       .page_count = 40,
 				       .batch_rows = 16,
-				       .sequences = 4};
+				       .sequences = 4,
+				       .state_count = data[0] & 8 ? 10 : 0};
 	char head[256];
 	struct buffer frame;
 	buffer_init(&frame, LIMIT_WORKER_MESSAGE_BYTES);

@@ -348,6 +348,35 @@ static void widths_of_cuda(void **unused)
 	assert_true(placement.feasible);
 }
 
+// Layers with a state: processors only, and why; their memory counts, and that of keys and values in the others.
+static void recurrent_layers(void **unused)
+{
+	(void)unused;
+	struct error error = {0};
+	make_model(4, 100000000);
+	make_device(0, PLACE_CPU, 16 * GIB);
+	make_device(1, PLACE_CUDA, 16 * GIB);
+	make_device(2, PLACE_VULKAN, 16 * GIB);
+	want(3);
+	const uint32_t pages = placement_pages(wanted.context_tokens, wanted.sequences);
+	const uint64_t without = takes(1, 2, pages);
+	shape.delta = (struct model_delta){16, 32, 128, 128, 4};
+	shape.layer_kinds[0] = shape.layer_kinds[1] = shape.layer_kinds[2] = LAYER_DELTA;
+	const uint64_t states = stage_state_bytes(&shape) * stage_state_count(&shape, wanted.sequences);
+	assert_int_equal(stage_state_bytes(&shape), 4 * (32 * 128 * 128 + 3 * 8192));
+	assert_true(takes(1, 2, pages) >= without + 2 * (states - stage_page_bytes(&shape) * pages));
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible && placement.stage_count == 1);
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_true(placement.stages[0].memory.kv_bytes == 3 * states + stage_page_bytes(&shape) * pages);
+	assert_true(says("only CPU devices compute the layers with a gated delta rule"));
+	assert_false(says("does not fit the usable GPUs"));
+	wanted.pins = (const struct placement_pin[]){{.device = 1}};
+	wanted.pin_count = 1;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "only CPU devices"));
+}
+
 // What CUDA fills up with zeros counts: 2180 columns take as much as 2304.
 static void padding_of_cuda(void **unused)
 {
@@ -923,6 +952,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_fewest_devices),
 		cmocka_unit_test(widths_of_cuda),
+		cmocka_unit_test(recurrent_layers),
 		cmocka_unit_test(padding_of_cuda),
 		cmocka_unit_test(back_ends_in_their_order),
 		cmocka_unit_test(when_memory_is_short),

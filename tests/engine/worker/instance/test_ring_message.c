@@ -27,7 +27,8 @@ static struct ring_part part_of(uint32_t embedding, enum ring_kind kind)
 				  .context_tokens = 4096,
 				  .page_count = 256,
 				  .batch_rows = 512,
-				  .sequences = 4};
+				  .sequences = 4,
+				  .state_count = 10};
 }
 
 static struct ring_message *there_and_back(const struct ring_part *part, const struct ring_step *step, size_t *bytes)
@@ -51,7 +52,8 @@ static void rows_as_they_are_and_in_f16(void **state)
 	static const double sizes[ROWS] = {1, 1e-30, 1e30, 1e-38, 3e38, 0, 65504, 1e-7, 1e4, 1, 1, 1e-42};
 	static float values[ROWS * WIDTH];
 	uint32_t pages[] = {7};
-	const struct stage_run run = {.row_count = ROWS, .position = 3, .pages = pages};
+	const struct stage_run run = {
+		.row_count = ROWS, .position = 3, .pages = pages, .state_from = 2, .state_to = 10};
 	size_t bytes;
 	srand(1);
 	for (int i = 0; i < ROWS * WIDTH; i++)
@@ -82,6 +84,7 @@ static void rows_as_they_are_and_in_f16(void **state)
 		assert_memory_equal(&got->parts[0], &step.parts[0], sizeof(step.parts[0]));
 		assert_true(got->stage_count == 2 && got->stages_ns[0] == 2 && got->stages_ns[1] == 3);
 		assert_true(got->zero_count == 1 && got->zero[0] == 7 && got->runs[0].position == 3);
+		assert_true(got->runs[0].state_from == 2 && got->runs[0].state_to == 10);
 		double worst = 0;
 		for (int row = 0; row < ROWS; row++) {
 			double most = 0;
@@ -134,6 +137,27 @@ static void a_step_of_the_past(void **state)
 		assert_int_equal(message->said, steps[i].said);
 		assert_true(message->said == RING_BROKEN ||
 			    (!message->step.row_count && !message->step.runs && !message->step.tokens));
+		ring_message_destroy(&message);
+		buffer_finish(&out);
+	}
+}
+
+static void a_state_that_there_is_not(void **state)
+{
+	(void)state;
+	struct ring_part part = part_of(64, RING_F32);
+	uint32_t tokens[] = {1, 2};
+	for (uint32_t slot = 10; slot <= 11; slot++) {
+		struct buffer out;
+		const struct stage_run run = {.row_count = 2, .pages = (uint32_t[]){0}, .state_to = slot};
+		const struct ring_step step = {
+			.epoch = 1, .run_count = 1, .runs = &run, .row_count = 2, .tokens = tokens};
+		part.index = 0; // it takes tokens
+		buffer_init(&out, LIMIT_WORKER_MESSAGE_BYTES);
+		assert_int_equal(ring_write_step(&out, &part, &step), STATUS_OK);
+		struct ring_message *message = ring_read(&part, contract, out.data + 4, out.length - 4);
+		assert_non_null(message);
+		assert_int_equal(message->said, slot > part.state_count ? RING_BROKEN : RING_STEP);
 		ring_message_destroy(&message);
 		buffer_finish(&out);
 	}
@@ -193,6 +217,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rows_as_they_are_and_in_f16),
 		cmocka_unit_test(a_step_of_the_past),
+		cmocka_unit_test(a_state_that_there_is_not),
 		cmocka_unit_test(the_most_rows_fit),
 	};
 	return cmocka_run_group_tests(tests, load, drop);
