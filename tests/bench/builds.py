@@ -2,7 +2,7 @@
 """Builds of exogpu beside each other, by turns, through HTTP: what compilers of CUDA kernels make of one model.
 
   tests/bench/builds.py MODEL.gguf NAME=BINARY [NAME=BINARY ...] [--rounds N] [--device TEXT] [--at-once LIST]
-                        [--prompts LIST] [--tokens N]
+                        [--prompts LIST] [--tokens N] [--defaults]
 
 Each round starts the server of each build in turn, with a data directory of its own that is new: nothing is kept of
 compiled kernels. Prints a table in Markdown, of each figure the median of all rounds and the rounds:
@@ -12,6 +12,9 @@ compiled kernels. Prints a table in Markdown, of each figure the median of all r
   first answer, s  from the first request until its only token
   N at once        tokens/s of all together, prompts of 16 tokens, from the first request to the last token
   prompt of N      tokens/s: its tokens, by the time to its first token
+
+With --defaults the model is placed as somebody does who says nothing of contexts and of requests at once; else with as
+much of both as the figures need.
 
 Wants Python's standard library and nothing else, so that it runs on a machine that has only a GPU."""
 import argparse
@@ -76,8 +79,8 @@ class Build:
             while file.read(1 << 24):
                 pass
         began = time.monotonic()
-        self.command("place", self.name, "--device", device["device_id"], "--sequences", str(self.sequences), "--context",
-                     str(self.context))
+        sizes = ["--sequences", str(self.sequences), "--context", str(self.context)] if self.sequences else []
+        self.command("place", self.name, "--device", device["device_id"], *sizes)
         self.wait("loading", self.running)
         self.seconds["loaded, s"] = time.monotonic() - began
         self.seconds["first answer, s"] = self.ask(SHORT, 1)
@@ -147,6 +150,7 @@ def main():
     parser.add_argument("--at-once", type=numbers, default=[1, 8, 32, 128])
     parser.add_argument("--prompts", type=numbers, default=[512, 2048])
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--defaults", action="store_true")
     options = parser.parse_args()
     model = os.path.abspath(options.model)
     builds = dict(one.split("=", 1) for one in options.builds)
@@ -154,7 +158,8 @@ def main():
     rounds = {name: [] for name in builds}
     for which in range(options.rounds):
         for name in list(builds)[which % len(builds):] + list(builds)[:which % len(builds)]:
-            build = Build(os.path.abspath(builds[name]), model, options.device, max(options.at_once), context)
+            sequences = 0 if options.defaults else max(options.at_once)
+            build = Build(os.path.abspath(builds[name]), model, options.device, sequences, context)
             rounds[name].append(measure(build, options))
     columns = list(rounds[next(iter(builds))][0])
     print(f"| {os.path.basename(model)} | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
