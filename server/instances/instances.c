@@ -282,8 +282,9 @@ static void told_state(struct instance *instance, const struct json *params)
 	instance->generated_tokens = generated;
 	instance->told_ms = now_ms;
 	if (json_type(json_get(params, "timing")) == JSON_OBJECT) {
+		struct json *timing = instance_timing_json(instance, json_get(params, "timing"));
 		json_destroy(&instance->timing);
-		instance->timing = instance_timing_json(instance, json_get(params, "timing"));
+		instance->timing = timing;
 	}
 	instance_publish(instance);
 }

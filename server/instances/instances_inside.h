@@ -1,6 +1,7 @@
 /* The inside of instances, for instances*.c and requests.c. Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
+#include "server/instances/decide/bottleneck.h"
 #include "server/instances/decide/decide.h"
 #include "server/instances/decide/evict.h"
 #include "server/instances/decide/question.h"
@@ -133,7 +134,8 @@ struct instance {
 	char chat_template[33]; // "": none is known, or not yet
 	struct recovery recovery;
 	struct json *timing; // InstanceTiming, as its worker told it last; NULL: not known
-	struct json *hops;   // of PlacementHop, as it was placed
+	struct bottleneck_shown bottleneck;
+	struct json *hops; // of PlacementHop, as it was placed
 	// Faster places (instances_offer.c).
 	double predicted_s, predicted_rate, way_s; // a token; by the objective, tokens a second; of the first, hops
 	struct json *offer;                        // InstanceOffer; NULL: there is none
@@ -467,7 +469,7 @@ struct json *instance_sampling(const struct instance *instance, struct json *req
 
 // instances_timing.c
 // InstanceTiming of what the last part tells (RingTiming), with what it means in words.
-struct json *instance_timing_json(const struct instance *instance, const struct json *told);
+struct json *instance_timing_json(struct instance *instance, const struct json *told);
 
 // requests.c
 // Handle generate.delta and generate.end. False: the message breaks the contract.

@@ -214,7 +214,7 @@ static void explain_stage(const struct times *times, const struct stage_time *ti
 		      percent_of(times, ms));
 }
 
-static void explain(const struct times *times, struct buffer *text)
+static struct bottleneck called_for(const struct times *times)
 {
 	const struct stage_time *longest = &times->stages[0];
 	double compute_ms = 0, waited_ms = 0;
@@ -228,13 +228,59 @@ static void explain(const struct times *times, struct buffer *text)
 		line = times->waited_ms[i] > times->waited_ms[line] ? i : line;
 	}
 	if (times->count > 1 && times->hops_ms > longest->ms && times->hops_ms > waited_ms)
-		explain_hops(times, text);
-	else if (waited_ms > longest->ms)
-		explain_stage(times, &times->stages[times->first_stage[line]], true, times->waited_ms[line], text);
-	else if (longest->ms * times->stage_count * 100 > compute_ms * EVEN_PERCENT)
-		explain_stage(times, longest, false, longest->ms, text);
-	else
+		return (struct bottleneck){.kind = BOTTLENECK_HOPS};
+	if (waited_ms > longest->ms)
+		return (struct bottleneck){BOTTLENECK_WAIT, times->stages[times->first_stage[line]].stage};
+	if (longest->ms * times->stage_count * 100 > compute_ms * EVEN_PERCENT)
+		return (struct bottleneck){BOTTLENECK_STAGE, longest->stage};
+	return (struct bottleneck){.kind = BOTTLENECK_NONE};
+}
+
+// The part that a stage belongs to, and its times; false: there is none any more.
+static bool find_stage(const struct times *times, unsigned stage, unsigned *part, const struct stage_time **time)
+{
+	for (*part = 0; *part < times->count; ++*part)
+		for (unsigned i = times->first_stage[*part]; i < times->first_stage[*part + 1]; i++)
+			if (times->stages[i].stage == stage) {
+				*time = &times->stages[i];
+				return true;
+			}
+	return false;
+}
+
+// What is shown, in words and as it is told (`slowest`): both are about the same.
+static struct json *explain(const struct times *times, struct bottleneck_shown *shown, struct buffer *text)
+{
+	unsigned part = 0;
+	const struct stage_time *time = NULL;
+	struct json *json = json_new_object();
+	struct bottleneck is = bottleneck_settle(shown, called_for(times));
+	const bool of_stage = is.kind == BOTTLENECK_STAGE || is.kind == BOTTLENECK_WAIT;
+	if (of_stage && !find_stage(times, is.stage, &part, &time))
+		is = (struct bottleneck){.kind = BOTTLENECK_NONE};
+	switch (is.kind) {
+	case BOTTLENECK_NONE:
 		buffer_append_text(text, "its parts take about equally long");
+		break;
+	case BOTTLENECK_STAGE:
+		explain_stage(times, time, false, time->ms, text);
+		break;
+	case BOTTLENECK_WAIT:
+		explain_stage(times, time, true, times->waited_ms[part], text);
+		break;
+	case BOTTLENECK_HOPS:
+		explain_hops(times, text);
+		break;
+	}
+	json_set_string(json, "kind", bottleneck_name(is.kind));
+	json_set_null(json, "device_id");
+	json_set_null(json, "first_layer");
+	if (time) {
+		const struct instance_stage *stage = &times->instance->stages[time->stage];
+		json_set_string(json, "device_id", cluster_device_id(stage->device));
+		json_set_integer(json, "first_layer", stage->first_layer);
+	}
+	return json;
 }
 
 // ---- as the API shows it ----
@@ -281,7 +327,7 @@ static struct json *hop_json(const struct times *times, unsigned at, double step
 	return json;
 }
 
-struct json *instance_timing_json(const struct instance *instance, const struct json *told)
+struct json *instance_timing_json(struct instance *instance, const struct json *told)
 {
 	struct buffer text;
 	struct times times = {.instance = instance};
@@ -304,8 +350,9 @@ struct json *instance_timing_json(const struct instance *instance, const struct 
 	json_set_number(json, "hops_ms", times.hops_ms);
 	set_per_token(json, bytes, steps, tokens);
 	buffer_init(&text, 512);
-	if (times.count)
-		explain(&times, &text);
+	if (!instance->timing) // of another placement
+		instance->bottleneck = (struct bottleneck_shown){0};
+	json_set(json, "slowest", explain(&times, &instance->bottleneck, &text));
 	json_set_string(json, "bottleneck", buffer_text(&text));
 	buffer_finish(&text);
 	return json;

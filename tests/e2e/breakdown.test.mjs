@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { modelFile } from "../api/gguf.mjs";
 import { startCluster } from "../api/remote.mjs";
 import { eventually, slow, temporary } from "../api/server.mjs";
-import { openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 const LAYERS = 12, LONG = 60000 * slow;
 
@@ -66,10 +66,22 @@ suite("breakdown", () => {
 				await see(page, /The time of a single hop is an estimate/);
 				const { timing } = await told();
 				assert.ok(timing.bottleneck.length > 20, timing.bottleneck);
+				// amber is what the words are about, and nothing where nothing holds the others up
+				await eventually(async () => {
+					const { kind } = (await told()).timing.slowest;
+					return (await page.locator(".fall.slowest").count()) === (kind === "none" ? 0 : 1);
+				}, "colours follow the words");
 				await picture(page, `breakdown-${name}`);
 			} finally {
 				await stop();
 			}
+			await see(page, /^Idle\. This is how it was when it last worked, .* ago\.$/);
+			assert.equal(await page.locator(".fall.slowest, .measured-fall .mini").count(), 0, "an idle model has no amber bar");
+			await picture(page, `breakdown-idle-${name}`);
+			await goTo(page, "#/overview");
+			await see(page, /^Idle\. This is how it was when it last worked, .* ago\.$/);
+			assert.equal(await page.locator(".run-time .slowest, .run-time .warm").count(), 0);
+			await picture(page, `running-idle-${name}`);
 			await page.context().close();
 		}
 	});

@@ -298,3 +298,17 @@ export const link = (from, to, more = {}) => ({
   degraded_reason: null,
   ...more,
 });
+
+export const timing = (more = {}) => ({
+  step_ms: 16,
+  parts: [
+    { node_id: "n1", waited_ms: 0, compute_ms: 7.1, stages: [{ device_id: "d1", first_layer: 0, compute_ms: 7.1 }] },
+    { node_id: "n2", waited_ms: 0, compute_ms: 7.2, stages: [{ device_id: "d2", first_layer: 11, compute_ms: 7.2 }] },
+  ],
+  hops: [],
+  hops_ms: 1.7,
+  sent_bytes_per_token: null,
+  bottleneck: "its parts take about equally long",
+  slowest: { kind: "none", device_id: null, first_layer: null },
+  ...more,
+});

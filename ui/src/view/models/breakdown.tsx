@@ -3,16 +3,19 @@ import type { Instance, InstanceTiming, Placement, PlacementHop, Stage } from ".
 import { figure, sentence } from "../../lib/format";
 import { inTurn } from "../../state/models";
 import { deviceLabel } from "../../state/select";
+import { holdsUp, isHeldUp } from "../../state/timing";
 import type { State } from "../../state/state";
 import { classWord } from "../../state/topology";
 import { useApp } from "../app-context";
-import { MarkIcon, Named } from "../parts";
+import { Age, MarkIcon, Named } from "../parts";
 
 interface Row {
   readonly key: string;
   readonly kind: "stage" | "hop" | "rest";
   readonly name: string;
   readonly ms: number | null;
+  /** It holds the others up. */
+  readonly slow?: boolean;
   /** The prediction, if this one is measured. */
   readonly predicted?: number | null;
 }
@@ -25,7 +28,6 @@ const longest = (slices: readonly Stage[]): number | null =>
   slices.reduce<number | null>((most, { seconds_per_token: s }) => (most === null || s === null ? null : Math.max(most, s)), 0);
 
 function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number; aside?: string }) {
-  const slowest = rows.reduce<Row | null>((most, row) => (row.kind !== "rest" && (row.ms ?? 0) > (most?.ms ?? 0) ? row : most), null);
   const compare = rows.some((row) => row.predicted != null);
   const text = (ms: number | null): string => (ms === null ? "not known" : figure(ms, decimals(total)));
   let at = 0;
@@ -46,9 +48,9 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
           const from = at;
           at += row.ms ?? 0;
           return (
-            <div key={row.key} class={`fall ${row.kind} ${row === slowest && rows.length > 1 ? "slowest" : ""}`}>
+            <div key={row.key} class={`fall ${row.kind} ${row.slow ? "slowest" : ""}`}>
               <dt title={row.name}>
-                {row === slowest && rows.length > 1 && <MarkIcon mark="throttled" class="mini" />}
+                {row.slow && <MarkIcon mark="throttled" class="mini" />}
                 <span class="clip">
                   <Named text={row.name} />
                 </span>
@@ -115,7 +117,9 @@ export function PredictedFall({ placement }: { placement: Placement }) {
     });
   }
   const known = rows.reduce((sum, row) => sum + (row.ms ?? 0), 0);
-  return <Waterfall rows={rows} total={Math.max(known, placement.predicted.seconds_per_token * 1000, 1e-6)} />;
+  const most = rows.reduce((at, row, i) => ((row.ms ?? 0) > (rows[at]?.ms ?? 0) ? i : at), 0);
+  const marked = rows.map((row, i) => ({ ...row, slow: i === most && (row.ms ?? 0) > 0 }));
+  return <Waterfall rows={marked} total={Math.max(known, placement.predicted.seconds_per_token * 1000, 1e-6)} />;
 }
 
 /** The breakdown of an instance with several shards or stages in the last second, and the bottleneck in words. */
@@ -127,10 +131,17 @@ export function MeasuredFall({ instance }: { instance: Instance }) {
   if (rows.length < 2) return null;
   return (
     <div class="panel-body measured-fall">
-      <p class="bottleneck-text">
-        <MarkIcon mark="throttled" class="mini" />
-        <b>{sentence(timing.bottleneck)}</b>
-      </p>
+      {instance.running > 0 ? (
+        <p class="bottleneck-text">
+          {isHeldUp(instance) && <MarkIcon mark="throttled" class="mini" />}
+          <b>{sentence(timing.bottleneck)}</b>
+        </p>
+      ) : (
+        <p class="bottleneck-text quiet">
+          Idle. This is how it was when it last worked{instance.idle_since ? ", " : ""}
+          <Age at={instance.idle_since} />.
+        </p>
+      )}
       <Waterfall rows={rows} total={Math.max(timing.step_ms, 1e-6)} aside={`${instance.running > 0 ? "in the last second" : "when it last worked"}; outlined: as predicted`} />
       {timing.hops.length > 0 && (
         <p class="small faint">
@@ -159,6 +170,7 @@ function measuredRows(instance: Instance, timing: InstanceTiming, state: State):
     return seconds == null ? null : seconds * 1000;
   };
   const longWait = 0.02 * timing.step_ms;
+  const longestHop = Math.max(...timing.hops.map((one) => one.ms));
   timing.parts.forEach((part, i) => {
     if (part.waited_ms > longWait)
       rows.push({ key: `wait ${i}`, kind: "rest", name: `waiting for ${nameOf(part.node_id)}`, ms: part.waited_ms });
@@ -171,6 +183,7 @@ function measuredRows(instance: Instance, timing: InstanceTiming, state: State):
             ? `${i + 1}  ${deviceLabel(state, stage.device_id)}`
             : `${i + 1}  ${nameOf(part.node_id)}`,
         ms: stage.compute_ms,
+        slow: holdsUp(instance, stage),
         predicted: predictedStage(stage.device_id, stage.first_layer),
       });
     const rest = part.compute_ms - part.stages.reduce((sum, one) => sum + one.compute_ms, 0);
@@ -183,6 +196,7 @@ function measuredRows(instance: Instance, timing: InstanceTiming, state: State):
         kind: "hop",
         name: `${i + 1 === timing.parts.length ? "back to" : "to"} ${nameOf(hop.to_node_id)}, ${hop.via === "link" ? classWord(hop.class) : ways[hop.via]}`,
         ms: hop.ms,
+        slow: hop.ms === longestHop && holdsUp(instance, "hops"),
         predicted: predictedHop(hop.from_node_id, hop.to_node_id),
       });
   });

@@ -2,11 +2,12 @@
 import type { Instance, InstanceTiming } from "../../lib/api.gen";
 import { count, figure, sentence } from "../../lib/format";
 import { modelHref } from "../../lib/route";
-import { sortedInstances } from "../../state/models";
+import { offerText, sortedInstances } from "../../state/models";
 import { deviceLabel, deviceName } from "../../state/select";
+import { holdsUp } from "../../state/timing";
 import { useApp } from "../app-context";
 import { InstanceState } from "../models/state";
-import { Figure, MarkIcon, Panel } from "../parts";
+import { Age, Figure, MarkIcon, Panel } from "../parts";
 
 const SHOWN = 4;
 
@@ -61,50 +62,63 @@ function Row({ instance }: { instance: Instance }) {
         )}
         <InstanceState instance={instance} />
       </span>
-      {instance.state === "running" && timing && timing.hops.length > 0 && <Time timing={timing} />}
+      {instance.state === "running" && timing && timing.hops.length > 0 && <Time instance={instance} timing={timing} />}
     </li>
   );
 }
 
-type TimedStage = InstanceTiming["parts"][number]["stages"][number];
-const sameStage = (a: TimedStage, b: TimedStage): boolean => a.device_id === b.device_id && a.first_layer === b.first_layer;
-
-/** One step from its beginning to its end; the slowest stage apart, and the words for it. */
-function Time({ timing }: { timing: InstanceTiming }) {
+/** One step from its beginning to its end; what holds it up apart, and the words for it. */
+function Time({ instance, timing }: { instance: Instance; timing: InstanceTiming }) {
   const { state } = useApp();
+  const idle = instance.running === 0;
   const stages = timing.parts.flatMap((part) =>
     part.stages.map((one) => ({
       ...one,
       name: part.stages.length > 1 ? deviceName(state.value, one.device_id) : (state.value.nodes[part.node_id]?.record.name ?? one.device_id),
     })),
   );
-  const slowest = stages.reduce((most, one) => (one.compute_ms > most.compute_ms ? one : most), stages[0]!);
   const share = (ms: number) => ({ "--v": (ms / Math.max(timing.step_ms, 1e-6)) * 100 });
+  const mark = <MarkIcon mark="throttled" class="mini" />;
+  const hops = holdsUp(instance, "hops");
   return (
-    <div class="run-time">
+    <div class={`run-time ${idle ? "idle" : ""}`}>
       <span class="time-bar" aria-hidden="true">
         {timing.parts.map((part, i) => [
           <i key={`wait ${i}`} class="rest" style={share(part.waited_ms)} />,
           ...part.stages.map((one) => (
-            <i key={`${one.device_id} ${one.first_layer}`} class={sameStage(one, slowest) ? "slowest" : "stage"} style={share(one.compute_ms)} />
+            <i key={`${one.device_id} ${one.first_layer}`} class={holdsUp(instance, one) ? "slowest" : "stage"} style={share(one.compute_ms)} />
           )),
-          <i key={`hop ${i}`} class="hop" style={share(timing.hops[i]?.ms ?? 0)} />,
+          <i key={`hop ${i}`} class={hops ? "hop slowest" : "hop"} style={share(timing.hops[i]?.ms ?? 0)} />,
         ])}
       </span>
       <span class="figs small">
         {stages.map((one) => (
-          <span key={`${one.device_id} ${one.first_layer}`} class={one === slowest ? "warm" : ""}>
-            {one === slowest && <MarkIcon mark="throttled" class="mini" />} {one.name} <b>{figure(one.compute_ms, 1)}</b> ms
+          <span key={`${one.device_id} ${one.first_layer}`} class={holdsUp(instance, one) ? "warm" : ""}>
+            {holdsUp(instance, one) && mark} {one.name} <b>{figure(one.compute_ms, 1)}</b> ms
           </span>
         ))}
-        <span>
-          links <b>{figure(timing.hops_ms, 1)}</b> ms
+        <span class={hops ? "warm" : ""}>
+          {hops && mark} links <b>{figure(timing.hops_ms, 1)}</b> ms
         </span>
         <span>
           total <b>{figure(timing.step_ms, 1)}</b> ms
         </span>
       </span>
-      <p class="small quiet">{sentence(timing.bottleneck)}</p>
+      {idle ? (
+        <p class="small quiet">
+          Idle. This is how it was when it last worked{instance.idle_since ? ", " : ""}
+          <Age at={instance.idle_since} />.
+        </p>
+      ) : (
+        <p class="small quiet">{sentence(timing.bottleneck)}</p>
+      )}
+      {instance.offer && (
+        <p class="small">
+          <a class="btn small-btn" href={modelHref(instance.model_id)}>
+            {offerText(state.value, instance.offer)}
+          </a>
+        </p>
+      )}
     </div>
   );
 }

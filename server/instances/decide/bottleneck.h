@@ -1,0 +1,29 @@
+/* What holds the tokens of an instance up. It is decided once, for words and colours alike, and stays for a while, so
+ * that it can be read: another one is shown when several reports in a row have called for it. Pure. Thread: any. */
+#pragma once
+#include <stdbool.h>
+
+enum { BOTTLENECK_REPORTS = 5 }; // in a row that another one needs; a report comes each second
+
+enum bottleneck_kind {
+	BOTTLENECK_NONE,  // its parts take about equally long
+	BOTTLENECK_STAGE, // a stage computes for longer than the others
+	BOTTLENECK_WAIT,  // steps wait for a stage, which has more to do than the others
+	BOTTLENECK_HOPS   // what passes between the parts
+};
+
+struct bottleneck {
+	enum bottleneck_kind kind;
+	unsigned stage; // of the instance; 0 where it is not about one
+};
+
+// Of one instance in one placement; all zero before the first report.
+struct bottleneck_shown {
+	struct bottleneck now, next; // next: what reports call for instead
+	unsigned times;              // how many in a row did
+	bool known;
+};
+
+// Take what a report calls for; gives what is shown.
+struct bottleneck bottleneck_settle(struct bottleneck_shown *shown, struct bottleneck called_for);
+const char *bottleneck_name(enum bottleneck_kind kind); // in the API
