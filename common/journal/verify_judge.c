@@ -191,26 +191,27 @@ enum journal_verdict journal_verdict_of(const struct journal_report *report)
 void journal_limits_print(const struct journal_report *report, struct buffer *text)
 {
 	uint64_t rest = report->witnessed > report->newest_first ? report->witnessed : report->newest_first;
-	buffer_printf(text,
-		      "Somebody who can write the log's files and has its current key could have changed, left out or "
-		      "added entries from %" PRIu64 " on, ",
-		      rest);
+	buffer_printf(
+		text,
+		"Without being noticed, somebody who can write the log's files and has its current key could have "
+		"changed, removed or added entries from %" PRIu64 " on",
+		rest);
 	if (report->witnessed)
 		buffer_printf(text,
-			      "and cut off what follows the first %" PRIu64
-			      ", which somebody else remembers; not more.",
+			      ", or removed all that follow the first %" PRIu64
+			      ". Those are confirmed by what somebody else keeps.",
 			      report->witnessed);
 	else
-		buffer_append_text(text, "and put an older copy in the place of the whole, since no head was compared "
-					 "that somebody else remembers.");
+		buffer_append_text(text, ", or replaced the log by an older copy of it: nothing that somebody else "
+					 "keeps was compared with it.");
 	if (!report->witnessed && !report->first_key_given)
-		buffer_append_text(text, " Even another log could stand here, since its first key was not compared "
-					 "with a copy that is kept elsewhere either.");
+		buffer_append_text(text, " It could even be a different log: its first key was not compared with a "
+					 "copy that is kept elsewhere.");
 	if (report->pruned)
 		buffer_printf(text,
 			      " Of %" PRIu64
 			      " entries only the hashes are kept, and %s; what they said cannot be read here any more.",
 			      report->pruned,
-			      report->bare ? "not all of them by the log's own leave"
+			      report->bare ? "for some of them no entry of the log says why"
 					   : "signed entries of the log tell when and by which rule");
 }

@@ -326,8 +326,8 @@ static void say_none_usable(struct placement *out, const struct placement_wanted
 		why_add(out, -1, "no device can be used");
 		return;
 	}
-	why_add(out, -1, "no device can be used: %s%s%.0u%s draining, and can be used after that ends", first->name,
-		draining > 1 ? " and " : "", draining - 1,
+	why_add(out, -1, "no device can be used: %s%s%.0u%s draining", first->name, draining > 1 ? " and " : "",
+		draining - 1,
 		draining == 1   ? " is"
 		: draining == 2 ? " other are"
 				: " others are");

@@ -78,7 +78,7 @@ suite("allocations", () => {
 		const device = panel(page, cpu.name);
 		await device.getByRole("button", { name: /^Free: 64 MiB of alice/ }).click();
 		const dialog = page.getByRole("dialog");
-		await dialog.getByText("What is in it is lost").waitFor();
+		await dialog.getByText("Its content is lost").waitFor();
 		await dialog.getByRole("button", { name: "Cancel" }).click();
 		assert.equal((await admin.call("memory.list")).allocations.length, 1, "asking frees nothing");
 		await device.getByRole("button", { name: /^Free: 64 MiB of alice/ }).click();

@@ -615,8 +615,9 @@ static void test_pruned(void **state)
 		{play_prune, false, JOURNAL_HOLDS, 19, 0,
 		 " Of 19 entries only the hashes are kept, and signed entries"},
 		{play_prune, true, JOURNAL_HOLDS, 19, 0, " Of 19 entries only the hashes are kept, and signed entries"},
-		{play_empty_archive, false, JOURNAL_MODIFIED, 19, 19, " not all of them by the log's own leave"},
-		{play_empty_archive, true, JOURNAL_ARCHIVE_MISSING, 19, 19, " not all of them by the log's own leave"},
+		{play_empty_archive, false, JOURNAL_MODIFIED, 19, 19, " for some of them no entry of the log says why"},
+		{play_empty_archive, true, JOURNAL_ARCHIVE_MISSING, 19, 19,
+		 " for some of them no entry of the log says why"},
 	};
 	static struct sample_log log;
 	(void)state;
@@ -749,21 +750,22 @@ static void expect_limits(const struct note_key *first_key, bool witness, const 
 	journal_verifier_destroy(&verifier);
 }
 
-#define WHO "Somebody who can write the log's files and has its current key could have changed, left out or added "
-#define OLDER \
-	"and put an older copy in the place of the whole, since no head was compared that somebody else remembers."
+#define WHO \
+	"Without being noticed, somebody who can write the log's files and has its current key could have changed, " \
+	"removed or " \
+	"added entries from "
+#define OLDER "or replaced the log by an older copy of it: nothing that somebody else keeps was compared with it."
 
 static void test_limits(void **state)
 {
 	(void)state;
 	expect_limits(NULL, false,
-		      WHO "entries from 40 on, " OLDER
-			  " Even another log could stand here, since its first key was not "
-			  "compared with a copy that is kept elsewhere either.");
-	expect_limits(&good.segments[0].signer.key, false, WHO "entries from 40 on, " OLDER);
+		      WHO "40 on, " OLDER " It could even be a different log: its first key was not compared with a "
+			  "copy that is kept elsewhere.");
+	expect_limits(&good.segments[0].signer.key, false, WHO "40 on, " OLDER);
 	expect_limits(NULL, true,
-		      WHO "entries from 60 on, and cut off what follows the first 60, which somebody else remembers; "
-			  "not more.");
+		      WHO "60 on, or removed all that follow the first 60. Those are confirmed by what somebody else "
+			  "keeps.");
 }
 
 // Whatever is fed in whatever order, nothing breaks, and more findings than are kept are counted.

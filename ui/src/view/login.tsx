@@ -92,7 +92,7 @@ export function Login({ reason }: { reason: LoginReason }) {
         <label class="check">
           <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />
           <span>
-            Keep on this device <span class="faint">until logged out; else for this tab only</span>
+            Keep on this device <span class="faint">until you log out; otherwise only this tab stays logged in</span>
           </span>
         </label>
         <button class="btn primary" type="submit">

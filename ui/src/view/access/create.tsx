@@ -151,7 +151,7 @@ function Form({ names, close }: { names: readonly string[]; close: () => void })
       )}
       {chosen.includes("admin") && (
         <p class="small warm-note">
-          <MarkIcon mark="throttled" class="warm" /> Who holds it may do everything, and let others in.
+          <MarkIcon mark="throttled" class="warm" /> Whoever has this token may do everything: also make tokens and let machines in.
         </p>
       )}
       <RefusalNote refusal={refusal} />

@@ -141,7 +141,7 @@ function TicketRow({ ticket, changed }: { ticket: Ticket; changed: () => void })
           return refusal;
         }}
       >
-        <p>Nobody joins with it any more. Machines that did stay.</p>
+        <p>No machine can join with it any more. Machines that joined with it stay.</p>
       </AskButton>
     </li>
   );

@@ -30,7 +30,7 @@ export function FreeButton({
       why={why}
       run={() => freeAllocations(server, allocations.map((one) => one.allocation_id))}
     >
-      <p>What is in it is lost, and whoever holds it is told so. The token stays valid: it may allocate again at once.</p>
+      <p>Its content is lost, and its holder is told so. The token stays valid: it may allocate again at once.</p>
     </AskButton>
   );
 }

@@ -93,7 +93,7 @@ export function ApiTable({ entry }: { entry: DeviceEntry }) {
   const { apis } = entry.record;
   return (
     <Panel title="Seen by" aside={apis.length > 1 ? "the first is used" : undefined}>
-      {apis.length === 0 && <p class="panel-body quiet">No API sees it now.</p>}
+      {apis.length === 0 && <p class="panel-body quiet">No driver reports it now.</p>}
       <ul class="apis">
         {apis.map(({ backend, api_version: api, driver_version: driver, verification }) => (
           <li key={backend}>

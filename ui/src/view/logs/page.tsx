@@ -141,7 +141,7 @@ function Nothing({ filtered }: { filtered: boolean }) {
       <p>
         {filtered
           ? `No line of the last ${logLines} fits this filter.`
-          : "What the server says shows here as it is written, and with --log-level debug more of it."}
+          : "Lines of the server's log show here as they are written. With --log-level debug there are more."}
       </p>
     </div>
   );

@@ -14,7 +14,7 @@ interface Row {
   readonly kind: "stage" | "hop" | "rest";
   readonly name: string;
   readonly ms: number | null;
-  /** It holds the others up. */
+  /** The others wait for it. */
   readonly slow?: boolean;
   /** The prediction, if this one is measured. */
   readonly predicted?: number | null;

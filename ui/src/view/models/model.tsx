@@ -83,7 +83,7 @@ function Facts({ model }: { model: Model }) {
               {figure(of.context_tokens)} tokens; each takes <Figure {...memory(of.kv_bytes_per_token)} />
             </Fact>
             <Fact name="Chat template">
-              {of.chat_template ?? <span class="quiet">none that is known: it completes text and cannot chat</span>}
+              {of.chat_template ?? <span class="quiet">not known: the model completes text but cannot chat</span>}
             </Fact>
           </>
         )}

@@ -409,7 +409,7 @@ function Scores({ placement }: { placement: Placement }) {
           {all ? "Show fewer" : `Show all ${rows.length}`}
         </button>
       )}
-      <p class="small faint">Only orders the first guess; the search decides.</p>
+      <p class="small faint">It only decides where the search begins.</p>
     </section>
   );
 }

@@ -151,7 +151,7 @@ function Summary({ summary }: { summary: TopologySummary }) {
         {bottleneck ? (
           <p class="small">{sentence(bottleneck.text)}</p>
         ) : (
-          <p class="small quiet">No link limits the others{isLive(state.value) ? " now" : ""}.</p>
+          <p class="small quiet">No link slows the others down{isLive(state.value) ? " now" : ""}.</p>
         )}
         {summary.degraded > 0 && (
           <p class="small warm">

@@ -1,0 +1,42 @@
+// Sentences of the page and of the server that readers did not understand: they were said otherwise, and stay away.
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import test from "node:test";
+import { fileURLToPath } from "node:url";
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
+const riddles = [
+  "nothing wants it",
+  "Nobody can be heard",
+  "nobody is listened for",
+  "wants a token",
+  "Tokens at most",
+  "read of prompts",
+  "Even another log",
+  "which somebody else remembers",
+  "remembered by others",
+  "M weights",
+  "holds the others up",
+  "goes on to its end there",
+  "keep their last readings",
+  "can be used after that ends",
+  "Nobody joins with it any more",
+  "until logged out; else",
+  "orders the first guess",
+];
+
+/** Without the line breaks of the source inside of a text. */
+const flat = (text) => text.replace(/"\s*\n\s*"/g, "").replace(/\s+/g, " ");
+
+test("no text of the page or the server is one of the riddles", () => {
+  let files = 0;
+  for (const [folder, ending] of [["ui/src", /\.tsx?$/], ["server", /\.c$/], ["common", /\.c$/]])
+    for (const name of readdirSync(join(root, folder), { recursive: true })) {
+      if (!ending.test(name)) continue;
+      files++;
+      const text = flat(readFileSync(join(root, folder, name), "utf8"));
+      for (const riddle of riddles) assert.ok(!text.includes(riddle), `${folder}/${name} says "${riddle}"`);
+    }
+  assert.ok(files > 200, `${files} files were read`);
+});
