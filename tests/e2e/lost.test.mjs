@@ -201,10 +201,10 @@ suite("losing the other side", () => {
 		const page = await browser.page({ expected });
 		await openDashboard(page, server);
 		assert.equal((await server.stop()).code, 0);
-		await page
-			.getByRole("alert", { name: "Connection lost" })
-			.getByText("The server said that it shuts down.")
-			.waitFor();
+		const banner = page.getByRole("alert", { name: "Connection lost" });
+		await banner.getByText("The server has shut down.").waitFor();
+		await banner.getByText("Answers and sessions have ended with it.").waitFor();
+		assert.equal(await banner.getByText(/goes? on/).count(), 0, "its models do not go on");
 		await start(`127.0.0.1:${server.port}`);
 		await live(page).waitFor({ timeout: 20000 * slow });
 		await page.context().close();
