@@ -54,7 +54,7 @@ static const struct audit_action actions[] = {
 	 "a row that was refused, or was missing, is gone for good, since `exogpu state settle` said so"},
 
 	{"device.verify", AUDIT_BEFORE, true, "a device is verified again"},
-	{"instance.create", AUDIT_BEFORE, true, "a model is loaded, or one that gave way in vain again"},
+	{"instance.create", AUDIT_BEFORE, true, "a model is loaded, or one that was evicted in vain again"},
 	{"instance.move", AUDIT_BEFORE, true, "an instance is to go to a better place, or into another format"},
 	{"node.refuse", AUDIT_BEFORE, true, "a node that waited was turned away"},
 	{"certificate.renew", AUDIT_BEFORE, false, "the server takes its next certificate"},
