@@ -1,6 +1,7 @@
 /* See parts.h.
  *
- *   parts.c        each part for itself: planned, fetched, opened, loaded; and the end of all
+ *   parts.c        each part for itself: opened, loaded; and the end of all
+ *   parts_fetch.c  what parts on other machines need of the model
  *   parts_ring.c   connecting and checking
  *   parts_keep.c   those that a placement before this one had
  *   parts_adopt.c  those that a server before this one had */
@@ -12,8 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { ENDED_MS = 500 }; // how long the word that a worker has ended is waited for, where a way to it has failed
 
 // ---- questions to nodes and workers ----
 
@@ -53,20 +52,20 @@ static void told_failed(void *arg)
 	instance_parts_failed(parts->instance, &fault, parts->faulty);
 }
 
-// Told in a turn of its own: whoever hears it destroys the parts. Where they have worked, and all workers seem to be
-// there, the end of one is the likeliest reason, and its word may come a little later: it is waited for.
+// Told in a turn of its own: whoever hears it destroys the parts.
 void parts_fail(struct parts *parts, int part, const struct error *fault)
 {
 	const bool ended = part < 0 || !parts->part[part].worker;
 	if (parts->failed && (!parts->doubtful || !ended))
 		return;
-	parts->doubtful = parts->proven && parts->count > 1 && !ended;
+	const int64_t doubt_ms = silence_doubt_ms(parts->proven, parts->count, ended);
+	parts->doubtful = doubt_ms > 0;
 	parts->failed = true;
 	parts->faulty = part;
 	parts->fault = *fault;
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_stop(parts->loop, &parts->keep_limit);
-	net_timer_start(parts->loop, &parts->tell, parts->doubtful ? ENDED_MS : 0, told_failed, parts);
+	net_timer_start(parts->loop, &parts->tell, doubt_ms, told_failed, parts);
 }
 
 // The same, with what it was about in front.
@@ -92,27 +91,28 @@ static void too_late(void *arg)
 {
 	struct error fault = {0};
 	struct parts *parts = arg;
-	unsigned part = 0;
-	while (part + 1 < parts->count && parts->part[part].step == PART_LOADED)
-		part++;
+	enum part_step steps[PLACEMENT_STAGES];
+	for (unsigned i = 0; i < parts->count; i++)
+		steps[i] = parts->part[i].step;
+	const struct silence_seen seen = {.step = parts->step,
+					  .parts = steps,
+					  .count = parts->count,
+					  .unconnected = parts_unconnected(parts),
+					  .adopting = parts->adopting};
+	const struct silence silence = silence_blame(&seen);
 	error_set(&fault, STATUS_TIMEOUT, "it was silent for %lld s", (long long)parts->limit_ms / 1000);
-	if (parts->step == PARTS_CONNECTING)
-		parts_fail_at(parts, parts_unconnected(parts), "its connection to the next part was not ready in time",
-			      &fault);
-	else if (parts->step == PARTS_CHECKING)
-		parts_fail_at(parts, parts->count - 1, "the reference token did not come back", &fault);
-	else
-		parts_fail_at(parts, part,
-			      parts->adopting                           ? "adopting it"
-			      : parts->part[part].step == PART_FETCHING ? "fetching"
-									: "loading",
-			      &fault);
+	parts_fail_at(parts, silence.part, silence.what, &fault);
 }
 
 void parts_limit(struct parts *parts, int64_t ms)
 {
 	parts->limit_ms = ms;
 	net_timer_start(parts->loop, &parts->limit, ms, too_late, parts);
+}
+
+void parts_limit_step(struct parts *parts)
+{
+	parts_limit(parts, silence_limit_ms(parts->step));
 }
 
 // ---- loading ----
@@ -145,7 +145,7 @@ void parts_take_loaded(struct part *part, const struct json *result)
 		snprintf(instance->chat_template, sizeof instance->chat_template, "%s", chat_template);
 	}
 	if (!parts->adopting) // else all have until the same moment
-		parts_limit(parts, LIMIT_LOAD_STALL_MS);
+		parts_limit_step(parts);
 	parts_advance(parts);
 }
 
@@ -221,7 +221,7 @@ static void worker_ready(void *context)
 	if (parts->failed)
 		return;
 	part->step = PART_LOADING;
-	parts_limit(parts, LIMIT_LOAD_STALL_MS);
+	parts_limit_step(parts);
 	if (instance_worker_call(part->worker, "instance.load", parts_load_params(parts, part), loaded, part, &error))
 		parts_fail_at(parts, part->index, "loading", &error);
 	else
@@ -279,7 +279,7 @@ static void told(void *context, const char *method, const struct json *params)
 		const uint64_t before = part->loaded_bytes;
 		part->loaded_bytes = (uint64_t)json_get_integer(params, "loaded_bytes", 0);
 		part->load_bytes = (uint64_t)json_get_integer(params, "total_bytes", 0);
-		parts_limit(parts, LIMIT_LOAD_STALL_MS);
+		parts_limit_step(parts);
 		if (part->loaded_bytes > before)
 			recover_moved(parts->instance);
 		instance_parts_moved(parts->instance);
@@ -309,7 +309,7 @@ struct instance_worker_params parts_worker_params(struct part *part, const struc
 					       .context = part};
 }
 
-static void open_worker(struct part *part)
+void parts_open_worker(struct part *part)
 {
 	struct error error = {0};
 	struct parts *parts = part->parts;
@@ -317,167 +317,9 @@ static void open_worker(struct part *part)
 	const struct cluster_device *devices[PLACEMENT_STAGES];
 	const struct instance_worker_params params = parts_worker_params(part, devices);
 	part->step = PART_STARTING;
-	parts_limit(parts, LIMIT_LOAD_STALL_MS);
+	parts_limit_step(parts);
 	if (instance_worker_create(&part->worker, instance->all->params.tenants, &params, &error))
 		parts_fail_at(parts, part->index, "no worker", &error);
-}
-
-// ---- fetching ----
-
-// What its node had already is loaded, and not fetched: it counts once.
-static void take_fetched(struct part *part, uint64_t fetched, uint64_t reused)
-{
-	fetched = fetched < part->needs_bytes ? fetched : part->needs_bytes; // whatever a node says
-	reused = reused < fetched ? reused : fetched;
-	part->fetch_bytes = part->needs_bytes - reused;
-	part->fetched_bytes = fetched - reused;
-}
-
-static uint64_t at_hand(const struct part *part)
-{
-	return part->needs_bytes - part->fetch_bytes + part->fetched_bytes;
-}
-
-static bool fetches(const struct parts *parts)
-{
-	for (unsigned i = 0; i < parts->count; i++)
-		if (parts->part[i].step <= PART_FETCHING)
-			return true;
-	return false;
-}
-
-// Its node may be asked for this by others from now on; those that gave it something else, not any more.
-static void note_holders(const struct part *part, const struct json *result)
-{
-	const struct instance *instance = part->parts->instance;
-	struct holders *holders = shards_holders(instance->all->shards);
-	const struct json *wrong = json_first(json_get(result, "wrong_peers"));
-	for (; wrong; wrong = json_next(wrong)) {
-		log_warning("models", "node %.64s gave node %s wrong bytes of %s: they were fetched from the server",
-			    json_string(wrong, ""), part->node_id, instance->model_name);
-		holders_remove(holders, instance->model_id, json_string(wrong, ""));
-	}
-	holders_add(holders, instance->model_id, part->node_id, shards_ranges_json(part->parts->file, part->index));
-}
-
-static void fetched(void *context, enum status status, const struct json *result, const struct error *error)
-{
-	unsigned which;
-	struct parts *parts;
-	if (!parts_ask_answered(context, &parts, &which) || parts->failed)
-		return;
-	struct part *part = &parts->part[which];
-	if (status) {
-		parts_fail_at(parts, which, "its node could not fetch its part of the model", error);
-		return;
-	}
-	log_info("models", "instance %s: node %s has %llu bytes of %s, %lld of them from before, %lld from other nodes",
-		 parts->instance->instance_id, part->node_id, (unsigned long long)part->needs_bytes,
-		 parts->instance->model_name, (long long)json_get_integer(result, "reused_bytes", 0),
-		 (long long)json_get_integer(result, "peer_bytes", 0));
-	note_holders(part, result);
-	take_fetched(part, part->needs_bytes, (uint64_t)json_get_integer(result, "reused_bytes", 0));
-	open_worker(part);
-	if (!fetches(parts))
-		shards_close(&parts->file);
-}
-
-static void fetch(struct part *part)
-{
-	struct error error = {0};
-	struct parts *parts = part->parts;
-	const struct instance *instance = parts->instance;
-	char key[PARTS_KEY_BYTES];
-	struct parts_ask *ask = parts_ask_create(parts, part->index, NULL);
-	part->needs_bytes = part->fetch_bytes = shards_part_bytes(parts->file, part->index);
-	part->step = PART_FETCHING;
-	enum status status = ask ? parts_make_key(key) : STATUS_OUT_OF_MEMORY;
-	if (!status)
-		status = shards_allow(parts->file, part->node_id, key);
-	if (!status) {
-		struct json *params = json_new_object();
-		json_set_string(params, "model_id", instance->model_id);
-		json_set_string(params, "key", key);
-		json_set_integer(params, "bytes", (int64_t)shards_file_bytes(parts->file));
-		struct json *ranges = shards_ranges_json(parts->file, part->index),
-			    *peers = holders_json(shards_holders(instance->all->shards), instance->model_id,
-						  part->node_id, ranges);
-		if (peers)
-			json_set(params, "peers", peers);
-		json_set(params, "ranges", ranges);
-		status = cluster_ask(instance->all->params.cluster, part->node_id, "model.fetch", params, fetched, ask);
-	}
-	OPENSSL_cleanse(key, sizeof key);
-	if (!status) {
-		parts_limit(parts, LIMIT_LOAD_STALL_MS);
-		instance_parts_moved(parts->instance);
-		return;
-	}
-	if (ask)
-		parts_ask_answered(ask, &(struct parts *){NULL}, &(unsigned){0});
-	error_set(&error, status, "its node cannot be asked now");
-	parts_fail_at(parts, part->index, "fetching", &error);
-}
-
-static void planned(void *context, const struct error *error)
-{
-	struct parts *parts = context;
-	for (unsigned i = 0; i < parts->count && !parts->failed; i++) {
-		struct part *part = &parts->part[i];
-		if (error && !part->local)
-			parts_fail_at(parts, i, "what it needs of the model", error);
-		else if (part->step == PART_PLANNED)
-			fetch(part);
-	}
-}
-
-static enum status plan(struct parts *parts, struct error *error)
-{
-	struct shards_part needs[PLACEMENT_STAGES];
-	const struct instance *instance = parts->instance;
-	for (unsigned i = 0; i < parts->count; i++) {
-		const struct part *part = &parts->part[i];
-		const struct instance_stage *first = &instance->stages[part->first_stage],
-					    *last = first + part->stage_count - 1;
-		needs[i] = (struct shards_part){.first_layer = first->first_layer,
-						.layer_count = last->first_layer + last->layer_count -
-							       first->first_layer,
-						.embeds = first->embeds,
-						.predicts = last->predicts};
-	}
-	const struct shards_open_params params = {.model_id = instance->model_id,
-						  .path = instance->model->path,
-						  .parts = needs,
-						  .part_count = parts->count,
-						  .done = planned,
-						  .context = parts};
-	return shards_open(&parts->file, instance->all->shards, &params, error);
-}
-
-bool parts_fetching(struct parts *parts, const char *node_id, const struct json *params)
-{
-	const uint64_t fetched = (uint64_t)json_get_integer(params, "fetched_bytes", 0),
-		       reused = (uint64_t)json_get_integer(params, "reused_bytes", 0),
-		       total = (uint64_t)json_get_integer(params, "total_bytes", 0);
-	bool mine = false, more = false;
-	for (unsigned i = 0; parts && i < parts->count; i++) {
-		struct part *part = &parts->part[i];
-		if (part->step != PART_FETCHING || strcmp(part->node_id, node_id) != 0)
-			continue;
-		mine = true;
-		if (part->needs_bytes != total) // another of its node, which has one after the other
-			continue;
-		const uint64_t before = at_hand(part);
-		take_fetched(part, fetched, reused);
-		more |= at_hand(part) > before;
-	}
-	if (mine && !parts->failed) {
-		parts_limit(parts, LIMIT_LOAD_STALL_MS);
-		if (more)
-			recover_moved(parts->instance);
-		instance_parts_moved(parts->instance);
-	}
-	return mine;
 }
 
 // ---- all of them ----
@@ -569,10 +411,10 @@ enum status parts_create(struct parts **out, struct instance *instance, struct p
 	for (unsigned i = 0; i < parts->count; i++)
 		elsewhere |= !parts->part[i].local && !parts->part[i].worker;
 	if (elsewhere)
-		status = plan(parts, error);
+		status = parts_plan(parts, error);
 	for (unsigned i = 0; i < parts->count && !status; i++) // a failure of these is told later
 		if (parts->part[i].local && !parts->part[i].worker)
-			open_worker(&parts->part[i]);
+			parts_open_worker(&parts->part[i]);
 	if (!status)
 		parts_adopt_kept(parts);
 	if (status) {

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_LEAST_MS = 2000 };
-
 enum status parts_restore(struct parts **out, struct instance *instance, const struct instance_worker_left *left,
 			  unsigned count, struct error *error)
 {
@@ -99,13 +97,10 @@ static void adopted(void *context, enum status status, const struct json *result
 		parts_take_loaded(part, result);
 }
 
-// A step of before may have to end first. But what loading takes is long enough, or half of what requests still wait.
 static int64_t answer_ms(const struct instance *instance)
 {
-	const int64_t left_ms = instance->all->params.pause_ms -
-				(instances_now(instance->all) - instance->recovery.paused_ms),
-		      load_ms = (int64_t)instance->load_ms, ms = left_ms / 2 > load_ms ? left_ms / 2 : load_ms;
-	return ms < ANSWER_LEAST_MS ? ANSWER_LEAST_MS : ms > LIMIT_CHECK_MS ? LIMIT_CHECK_MS : ms;
+	const int64_t paused_ms = instances_now(instance->all) - instance->recovery.paused_ms;
+	return silence_adopt_limit_ms(instance->all->params.pause_ms - paused_ms, instance->load_ms);
 }
 
 static struct json *adopt_params(const struct part *part)

@@ -1,15 +1,12 @@
 /* The inside of parts*.c. Thread: the loop's. */
 #pragma once
+#include "server/instances/decide/silence.h"
 #include "server/instances/instances_inside.h"
 #include "server/library/shards.h"
 #include "server/tenants/hop.h"
 
 enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32 };
 
-// PART_ADOPTING: it has loaded, for a server before this one or an earlier placement.
-enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_ADOPTING, PART_LOADED };
-// PARTS_AWAY: they were ready, and the node of one of them is cut off.
-enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY, PARTS_AWAY };
 enum hop_way { WAY_LOCAL, WAY_LINK, WAY_SERVER };
 
 // A part, and the hop from it to the next.
@@ -76,7 +73,9 @@ struct parts_ask *parts_ask_create(struct parts *parts, unsigned which, const un
 bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *which);
 void parts_fail(struct parts *parts, int part, const struct error *fault);
 void parts_fail_at(struct parts *parts, unsigned part, const char *what, const struct error *error);
-void parts_limit(struct parts *parts, int64_t ms); // from now on, for the step
+void parts_limit(struct parts *parts, int64_t ms); // of silence, from now on
+void parts_limit_step(struct parts *parts);        // the same, as the step has it
+void parts_open_worker(struct part *part);
 void parts_advance(struct parts *parts);
 void parts_set_ready(struct parts *parts);
 enum status parts_make_key(char key[PARTS_KEY_BYTES]);
@@ -87,6 +86,10 @@ void parts_divide(struct parts *parts);
 struct instance_worker_params parts_worker_params(struct part *part, const struct cluster_device **devices);
 // Read the answer to instance.load or instance.adopt: (part->stage_count) memory sizes.
 void parts_take_loaded(struct part *part, const struct json *result);
+
+// parts_fetch.c
+// Find out what the parts need of the model; then those that have no worker fetch it. Errors: shards_open's.
+enum status parts_plan(struct parts *parts, struct error *error);
 
 // parts_adopt.c
 void parts_adopt(struct parts *parts); // all of which are there

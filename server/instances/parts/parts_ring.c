@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HOP_TRIES = 4 };
-
 static const char *const way_names[] = {[WAY_LOCAL] = "local", [WAY_LINK] = "link", [WAY_SERVER] = "server"};
 
 static struct part *next_of(const struct part *part)
@@ -122,7 +120,7 @@ static void check(struct parts *parts)
 	struct error error = {0};
 	struct parts_ask *ask = parts_ask_create(parts, parts->count - 1, &parts->checks);
 	parts->step = PARTS_CHECKING;
-	parts_limit(parts, LIMIT_CHECK_MS);
+	parts_limit_step(parts);
 	if (!ask)
 		error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	else if (!instance_worker_call(parts->part[parts->count - 1].worker, "instance.check", check_params(parts),
@@ -240,7 +238,7 @@ void parts_connect(struct parts *parts)
 	parts->broken = 0;
 	if (!parts->failed) // what was about to be told, that they are ready, is not so any more
 		net_timer_stop(parts->loop, &parts->tell);
-	parts_limit(parts, LIMIT_HOP_CONNECT_MS);
+	parts_limit_step(parts);
 	for (unsigned i = 0; i < parts->count; i++) // before any is asked, or the first answers would seem to be all
 		parts->part[i].ends = 0;
 	for (unsigned i = 0; i < parts->count && !parts->failed; i++)
@@ -272,7 +270,7 @@ static void connect_again(struct part *part, const char *why)
 	struct error error = {0};
 	struct parts *parts = part->parts;
 	parts->step = PARTS_CONNECTING;
-	if (++parts->broken <= HOP_TRIES) {
+	if (++parts->broken <= SILENCE_BROKEN_MOST) {
 		connect_hop(part, part->way == WAY_LINK ? WAY_SERVER : part->way);
 		return;
 	}
