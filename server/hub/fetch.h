@@ -6,8 +6,8 @@
  * survive a stop and a kill. Thread: the loop's, for every function and callback
  * here. */
 #pragma once
+#include "common/work/outbox.h"
 #include "server/hub/models_fit.h"
-#include "server/hub/outbox.h"
 #include "server/hub/sampling.h"
 #include "server/hub/source.h"
 

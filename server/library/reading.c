@@ -23,8 +23,8 @@
 
 enum { READ_BYTES = 1024 * 1024, PROGRESS_MS = 250, FIRST_HEADER_BYTES = 16 * 1024 * 1024 };
 
-struct job {
-	struct job *next;
+struct reading_job {
+	struct reading_job *next;
 	char model_id[READING_ID_BYTES];
 	char *path, *place; // place: NULL if the file stays
 	char sha256[65];
@@ -43,12 +43,12 @@ struct reading {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	// Under lock.
-	struct job *first, *last, *current;
+	struct reading_job *first, *last, *current;
 };
 
-static void job_destroy(struct job **pointer)
+static void job_destroy(struct reading_job **pointer)
 {
-	struct job *job = *pointer;
+	struct reading_job *job = *pointer;
 	*pointer = NULL;
 	if (!job)
 		return;
@@ -79,7 +79,7 @@ static void deliver(struct outbox_item *item, bool tell)
 	free(said);
 }
 
-static struct said *said_create(struct reading *reading, const struct job *job)
+static struct said *said_create(struct reading *reading, const struct reading_job *job)
 {
 	struct said *said = calloc(1, sizeof *said);
 	if (!said)
@@ -91,7 +91,7 @@ static struct said *said_create(struct reading *reading, const struct job *job)
 	return said;
 }
 
-static void tell_progress(struct reading *reading, const struct job *job, uint64_t done, uint64_t total)
+static void tell_progress(struct reading *reading, const struct reading_job *job, uint64_t done, uint64_t total)
 {
 	struct said *said = said_create(reading, job);
 	if (!said)
@@ -117,13 +117,13 @@ static enum status read_error(const char *path, ssize_t length, struct error *er
 }
 
 // A digest that nobody waits for gives way.
-static bool others_wait(struct reading *reading, const struct job *job)
+static bool others_wait(struct reading *reading, const struct reading_job *job)
 {
 	if (!job->hash_only)
 		return false;
 	pthread_mutex_lock(&reading->lock);
 	bool wait = false;
-	for (const struct job *one = reading->first; one; one = one->next)
+	for (const struct reading_job *one = reading->first; one; one = one->next)
 		wait |= !one->hash_only;
 	pthread_mutex_unlock(&reading->lock);
 	return wait;
@@ -136,7 +136,7 @@ struct file {
 	int64_t modified_ns;
 };
 
-static enum status hash_file(struct reading *reading, struct job *job, const struct file *file, char sha256[65],
+static enum status hash_file(struct reading *reading, struct reading_job *job, const struct file *file, char sha256[65],
 			     struct error *error)
 {
 	uint64_t at = 0;
@@ -346,12 +346,12 @@ static enum status compare(const char *promised, const char *sha256, struct erro
 
 struct putting {
 	struct reading *reading;
-	struct job *job;
+	struct reading_job *job;
 	int64_t told_ms;
 	bool read; // the part that is looked into could be read
 };
 
-static enum status part_path(const struct job *job, unsigned number, char path[READING_PATH_BYTES + 8],
+static enum status part_path(const struct reading_job *job, unsigned number, char path[READING_PATH_BYTES + 8],
 			     struct error *error)
 {
 	bool fits = job->part_sha256s ? fetch_part_file(job->place, number, path, READING_PATH_BYTES)
@@ -390,7 +390,7 @@ static enum status read_part(struct putting *putting, struct merge *merge, unsig
 {
 	struct file file = {.fd = -1};
 	char path[READING_PATH_BYTES + 8], sha256[65];
-	struct job *job = putting->job;
+	struct reading_job *job = putting->job;
 	enum status status = part_path(job, number, path, error);
 	putting->read = false;
 	if (!status)
@@ -425,7 +425,7 @@ static enum status say_part(unsigned number, unsigned count, struct error *error
 }
 
 // All parts as one file, at `to`. *mismatch: they are not what they should be.
-static enum status put_together(struct reading *reading, struct job *job, const char *to, bool *mismatch,
+static enum status put_together(struct reading *reading, struct reading_job *job, const char *to, bool *mismatch,
 				struct error *error)
 {
 	struct stat found;
@@ -461,7 +461,7 @@ static enum status put_together(struct reading *reading, struct job *job, const 
 	return status;
 }
 
-static void read_parts(struct reading *reading, struct job *job, struct reading_result *result)
+static void read_parts(struct reading *reading, struct reading_job *job, struct reading_result *result)
 {
 	struct file file = {.fd = -1};
 	char to[READING_PATH_BYTES + 8];
@@ -495,7 +495,7 @@ static void read_parts(struct reading *reading, struct job *job, struct reading_
 	result->modified_ns = file.modified_ns;
 }
 
-static void read_file(struct reading *reading, struct job *job, struct reading_result *result)
+static void read_file(struct reading *reading, struct reading_job *job, struct reading_result *result)
 {
 	struct file file = {.fd = -1};
 	struct error *error = &result->error;
@@ -530,7 +530,7 @@ static void read_file(struct reading *reading, struct job *job, struct reading_r
 	result->modified_ns = file.modified_ns;
 }
 
-static void run(struct reading *reading, struct job *job)
+static void run(struct reading *reading, struct reading_job *job)
 {
 	job->again = false;
 	struct said *said = said_create(reading, job);
@@ -548,7 +548,7 @@ static void run(struct reading *reading, struct job *job)
 		outbox_post(reading->params.outbox, &said->item);
 }
 
-static void push(struct reading *reading, struct job *job)
+static void push(struct reading *reading, struct reading_job *job)
 {
 	job->next = NULL;
 	if (reading->last)
@@ -564,7 +564,7 @@ static void *thread_main(void *argument)
 	struct reading *reading = argument;
 	pthread_mutex_lock(&reading->lock);
 	while (!atomic_load(&reading->stop)) {
-		struct job *job = reading->first;
+		struct reading_job *job = reading->first;
 		if (!job) {
 			pthread_cond_wait(&reading->work, &reading->lock);
 			continue;
@@ -623,7 +623,7 @@ void reading_destroy(struct reading **pointer)
 	reading_stop(reading);
 	if (reading->started)
 		pthread_join(reading->thread, NULL);
-	for (struct job *job = reading->first, *next; job; job = next) {
+	for (struct reading_job *job = reading->first, *next; job; job = next) {
 		next = job->next;
 		if (job->delete_only)
 			unlink(job->path);
@@ -634,9 +634,9 @@ void reading_destroy(struct reading **pointer)
 	free(reading);
 }
 
-static struct job *job_create(const char *model_id, const char *path)
+static struct reading_job *job_create(const char *model_id, const char *path)
 {
-	struct job *job = calloc(1, sizeof *job);
+	struct reading_job *job = calloc(1, sizeof *job);
 	if (job)
 		job->path = strdup(path);
 	if (job && !job->path)
@@ -650,7 +650,7 @@ static struct job *job_create(const char *model_id, const char *path)
 
 enum status reading_ask(struct reading *reading, const struct reading_request *request, struct error *error)
 {
-	struct job *job = job_create(request->model_id, request->path);
+	struct reading_job *job = job_create(request->model_id, request->path);
 	if (job && request->place)
 		job->place = strdup(request->place);
 	if (job && request->part_sha256s)
@@ -674,13 +674,13 @@ enum status reading_ask(struct reading *reading, const struct reading_request *r
 
 void reading_forget(struct reading *reading, const char *model_id, const char *path)
 {
-	struct job *removal = path ? job_create(model_id, path) : NULL;
+	struct reading_job *removal = path ? job_create(model_id, path) : NULL;
 	pthread_mutex_lock(&reading->lock);
 	if (reading->current && !reading->current->delete_only && !strcmp(reading->current->model_id, model_id))
 		atomic_store(&reading->forget_current, true);
-	struct job *all = reading->first;
+	struct reading_job *all = reading->first;
 	reading->first = reading->last = NULL;
-	for (struct job *job = all, *next; job; job = next) {
+	for (struct reading_job *job = all, *next; job; job = next) {
 		next = job->next;
 		job->next = NULL;
 		if (job->delete_only || strcmp(job->model_id, model_id) != 0)

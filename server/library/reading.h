@@ -3,8 +3,8 @@
  * loop; answers and progress return by the outbox. Thread: the loop's, for every function
  * here. */
 #pragma once
+#include "common/work/outbox.h"
 #include "engine/model/model.h"
-#include "server/hub/outbox.h"
 #include "server/hub/sampling.h"
 
 struct reading;

@@ -1,10 +1,10 @@
 /* See shards.h. Files and pieces belong to the loop. A piece, or the opening of a file, is lent to a thread from the
- * moment it is queued until the outbox delivers it. An open file lives as long as one of its pieces. */
+ * moment it is queued until it is delivered. An open file lives as long as one of its pieces. */
 #include "server/library/shards.h"
 
 #include "common/base/limits.h"
 #include "common/base/list.h"
-#include "server/hub/outbox.h"
+#include "common/work/jobs.h"
 #include "server/library/reading.h"
 
 #include <errno.h>
@@ -34,16 +34,9 @@ struct grant {
 	char node_id[STORE_ID_BYTES], key[KEY_BYTES];
 };
 
-// Something that a thread does.
-struct work {
-	struct outbox_item item; // first
-	struct work *next;
-	void (*run)(struct work *work);
-	struct error error;
-};
-
 struct shards_file {
-	struct work work; // first: its opening
+	struct job job;     // first: its opening
+	struct error error; // of that
 	struct shards_file *next, **link;
 	struct shards *shards;
 	unsigned references; // of its owner, of its opening, of pieces
@@ -61,7 +54,8 @@ struct shards_file {
 };
 
 struct shards_read {
-	struct work work; // first
+	struct job job; // first
+	struct error error;
 	struct shards_file *file;
 	uint64_t offset;
 	struct net_frame *frame;
@@ -72,50 +66,10 @@ struct shards_read {
 
 struct shards {
 	struct shards_params params;
-	struct outbox *outbox;
+	struct jobs *jobs;
 	struct shards_file *files;
 	struct holders *holders;
-	pthread_t threads[LIMIT_SHARD_THREADS];
-	unsigned thread_count;
-	pthread_mutex_t lock;
-	pthread_cond_t some;
-	struct work *first, **last; // under lock
-	bool stop;                  // under lock
 };
-
-// ---- the threads ----
-
-static void *serve(void *argument)
-{
-	struct shards *shards = argument;
-	pthread_mutex_lock(&shards->lock);
-	while (!shards->stop) {
-		struct work *work = shards->first;
-		if (!work) {
-			pthread_cond_wait(&shards->some, &shards->lock);
-			continue;
-		}
-		shards->first = work->next;
-		if (!work->next)
-			shards->last = &shards->first;
-		pthread_mutex_unlock(&shards->lock);
-		work->run(work);
-		outbox_post(shards->outbox, &work->item);
-		pthread_mutex_lock(&shards->lock);
-	}
-	pthread_mutex_unlock(&shards->lock);
-	return NULL;
-}
-
-static void put(struct shards *shards, struct work *work)
-{
-	work->next = NULL;
-	pthread_mutex_lock(&shards->lock);
-	*shards->last = work;
-	shards->last = &work->next;
-	pthread_cond_signal(&shards->some);
-	pthread_mutex_unlock(&shards->lock);
-}
 
 // ---- what a part needs; on a thread ----
 
@@ -237,17 +191,17 @@ static int64_t modified(const struct stat *found)
 	return (int64_t)found->st_mtim.tv_sec * 1000000000 + found->st_mtim.tv_nsec;
 }
 
-static void run_open(struct work *work)
+static void run_open(struct job *job)
 {
 	struct stat found;
-	struct shards_file *file = (struct shards_file *)work;
+	struct shards_file *file = (struct shards_file *)job;
 	file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (file->fd < 0 || fstat(file->fd, &found)) {
-		error_errno(&work->error, STATUS_UNAVAILABLE, errno, "%s cannot be opened", file->path);
+		error_errno(&file->error, STATUS_UNAVAILABLE, errno, "%s cannot be opened", file->path);
 		return;
 	}
 	if (!S_ISREG(found.st_mode) || !found.st_size) {
-		error_set(&work->error, STATUS_CONFLICT, "%s is no longer a model file", file->path);
+		error_set(&file->error, STATUS_CONFLICT, "%s is no longer a model file", file->path);
 		return;
 	}
 	file->bytes = (uint64_t)found.st_size;
@@ -258,7 +212,7 @@ static void run_open(struct work *work)
 					     .there = file->bytes,
 					     .look = look,
 					     .context = file};
-	reading_look_into(&look_at, &work->error);
+	reading_look_into(&look_at, &file->error);
 }
 
 // ---- reading; on a thread ----
@@ -286,16 +240,16 @@ static enum status read_all(const struct shards_file *file, uint64_t offset, uin
 	return STATUS_OK;
 }
 
-static void run_read(struct work *work)
+static void run_read(struct job *job)
 {
 	unsigned char digest[32];
-	struct shards_read *read = (struct shards_read *)work;
+	struct shards_read *read = (struct shards_read *)job;
 	uint8_t *bytes = net_frame_data(read->frame);
 	const size_t length = net_frame_bytes(read->frame);
-	if (read_all(read->file, read->offset, bytes, length, &work->error))
+	if (read_all(read->file, read->offset, bytes, length, &read->error))
 		return;
 	if (EVP_Digest(bytes, length, digest, NULL, EVP_sha256(), NULL) != 1) {
-		error_set(&work->error, STATUS_INTERNAL, "SHA-256 is not available");
+		error_set(&read->error, STATUS_INTERNAL, "SHA-256 is not available");
 		return;
 	}
 	for (size_t i = 0; i < sizeof digest; i++)
@@ -327,7 +281,7 @@ static void opened(struct outbox_item *item, bool tell)
 {
 	struct shards_file *file = (struct shards_file *)item;
 	if (tell && !file->closed)
-		file->done(file->context, file->work.error.status ? &file->work.error : NULL);
+		file->done(file->context, file->error.status ? &file->error : NULL);
 	file_release(file);
 }
 
@@ -344,7 +298,7 @@ enum status shards_open(struct shards_file **out, struct shards *shards, const s
 		free(path);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	}
-	*file = (struct shards_file){.work = {.item = {.deliver = opened}, .run = run_open},
+	*file = (struct shards_file){.job = {.item = {.deliver = opened}, .run = run_open},
 				     .shards = shards,
 				     .references = 2,
 				     .path = path,
@@ -357,7 +311,7 @@ enum status shards_open(struct shards_file **out, struct shards *shards, const s
 	for (unsigned i = 0; i < params->part_count; i++)
 		needs[i].part = params->parts[i];
 	LIST_PUSH(&shards->files, file, link);
-	put(shards, &file->work);
+	jobs_put(shards->jobs, &file->job);
 	*out = file;
 	return STATUS_OK;
 }
@@ -427,9 +381,9 @@ static struct shards_file *allowed(const struct shards *shards, const struct sha
 static void piece_read(struct outbox_item *item, bool tell)
 {
 	struct shards_read *read = (struct shards_read *)item;
-	const bool failed = read->work.error.status != STATUS_OK;
+	const bool failed = read->error.status != STATUS_OK;
 	if (tell && read->done)
-		read->done(read->context, failed ? &read->work.error : NULL, read->frame, read->sha256);
+		read->done(read->context, failed ? &read->error : NULL, read->frame, read->sha256);
 	net_frame_unref(&read->frame);
 	file_release(read->file);
 	free(read);
@@ -454,14 +408,14 @@ enum status shards_read_start(struct shards_read **out, struct shards *shards, c
 		free(read);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	}
-	*read = (struct shards_read){.work = {.item = {.deliver = piece_read}, .run = run_read},
+	*read = (struct shards_read){.job = {.item = {.deliver = piece_read}, .run = run_read},
 				     .file = file,
 				     .offset = params->offset,
 				     .frame = frame,
 				     .done = params->done,
 				     .context = params->context};
 	file->references++;
-	put(shards, &read->work);
+	jobs_put(shards->jobs, &read->job);
 	*out = read;
 	return STATUS_OK;
 }
@@ -491,16 +445,9 @@ enum status shards_create(struct shards **out, const struct shards_params *param
 	if (!shards)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	shards->params = *params;
-	shards->last = &shards->first;
-	pthread_mutex_init(&shards->lock, NULL);
-	pthread_cond_init(&shards->some, NULL);
 	shards->holders = holders_create();
-	enum status status = shards->holders ? outbox_create(&shards->outbox, params->loop, error)
+	enum status status = shards->holders ? jobs_create(&shards->jobs, params->loop, LIMIT_SHARD_THREADS, error)
 					     : error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	while (!status && shards->thread_count < LIMIT_SHARD_THREADS) {
-		status = outbox_start_thread(&shards->threads[shards->thread_count], serve, shards, error);
-		shards->thread_count += !status;
-	}
 	if (status)
 		shards_destroy(out);
 	return status;
@@ -512,20 +459,7 @@ void shards_destroy(struct shards **pointer)
 	if (!shards)
 		return;
 	*pointer = NULL;
-	pthread_mutex_lock(&shards->lock);
-	shards->stop = true;
-	pthread_cond_broadcast(&shards->some);
-	pthread_mutex_unlock(&shards->lock);
-	for (unsigned i = 0; i < shards->thread_count; i++)
-		pthread_join(shards->threads[i], NULL);
-	while (shards->first) { // what no thread has begun
-		struct work *work = shards->first;
-		shards->first = work->next;
-		work->item.deliver(&work->item, false);
-	}
-	outbox_destroy(&shards->outbox);
+	jobs_destroy(&shards->jobs);
 	holders_destroy(&shards->holders);
-	pthread_cond_destroy(&shards->some);
-	pthread_mutex_destroy(&shards->lock);
 	free(shards);
 }

@@ -2,8 +2,8 @@
  *
  * A fetch is: what is there is checked (a job of the thread), then a connection is made, over which PIECES calls of
  * model.read are under way until each has been written (a job each), then it is noted what is there (a job). A fetch
- * that fails takes the same last step. One model is fetched by one call at a time; others of it wait for that. The
- * thread's jobs come back by an eventfd. What a struct model has on disk is the thread's while a job of it is there. */
+ * that fails takes the same last step. One model is fetched by one call at a time; others of it wait for that. What a
+ * struct model has on disk is the thread's while a job of it is there. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,8 +23,9 @@ enum { TICK_MS = 250, STALL_MS = 60000, CLOSE_DONE = 1000 };
 
 // ---- the thread ----
 
-static void run(struct job *job)
+static void run(struct job *item)
 {
+	struct disk_job *job = (struct disk_job *)item;
 	struct model_disk *disk = &job->model->disk;
 	switch (job->kind) {
 	case JOB_OPEN:
@@ -48,43 +48,18 @@ static void run(struct job *job)
 	}
 }
 
-static void *disk_thread(void *arg)
-{
-	struct node_models *models = arg;
-	pthread_mutex_lock(&models->lock);
-	while (!models->stop) {
-		struct job *job = models->waiting;
-		if (!job) {
-			pthread_cond_wait(&models->wake, &models->lock);
-			continue;
-		}
-		models->waiting = job->next;
-		if (!models->waiting)
-			models->last = &models->waiting;
-		pthread_mutex_unlock(&models->lock);
-		run(job);
-		pthread_mutex_lock(&models->lock);
-		job->next = models->done;
-		models->done = job;
-		eventfd_write(models->event, 1);
-	}
-	pthread_mutex_unlock(&models->lock);
-	return NULL;
-}
+static void deliver(struct outbox_item *item, bool tell);
 
-void node_models_put_job(struct node_models *models, struct job *job)
+void node_models_put_job(struct node_models *models, struct disk_job *job)
 {
-	job->next = NULL;
+	job->job = (struct job){.item = {.deliver = deliver}, .run = run};
+	job->models = models;
 	if (job->fetch)
 		job->fetch->jobs++;
-	pthread_mutex_lock(&models->lock);
-	*models->last = job;
-	models->last = &job->next;
-	pthread_cond_signal(&models->wake);
-	pthread_mutex_unlock(&models->lock);
+	jobs_put(models->jobs, &job->job);
 }
 
-static void job_free(struct job *job)
+static void job_free(struct disk_job *job)
 {
 	net_frame_unref(&job->bytes);
 	if (!job->embedded)
@@ -127,6 +102,8 @@ static void answer(struct fetch *fetch)
 }
 
 // Answer it; it goes when its connection has. Those that wait for its model are begun from the loop.
+static void next_may_begin(void *arg);
+
 static void end(struct fetch *fetch)
 {
 	struct node_models *models = fetch->all;
@@ -143,7 +120,7 @@ static void end(struct fetch *fetch)
 	fetch->ended = true;
 	if (!fetch->dialled)
 		release(fetch);
-	eventfd_write(models->event, 1);
+	net_timer_start(models->params.loop, &models->next, 0, next_may_begin, models);
 }
 
 // Once nothing is under way any more: the last step, which is the thread's.
@@ -151,7 +128,7 @@ static void look_whether_over(struct fetch *fetch)
 {
 	if (!fetch->over || fetch->jobs || fetch->last.kind)
 		return;
-	fetch->last = (struct job){.kind = JOB_CLOSE, .model = fetch->model, .fetch = fetch, .embedded = true};
+	fetch->last = (struct disk_job){.kind = JOB_CLOSE, .model = fetch->model, .fetch = fetch, .embedded = true};
 	if (fetch->begun)
 		node_models_put_job(fetch->all, &fetch->last);
 	else
@@ -253,7 +230,7 @@ static void tick(void *arg)
 		fail(fetch, STATUS_TIMEOUT, "no data of the model arrived for 60 s");
 }
 
-static void checked(struct fetch *fetch, const struct job *job)
+static void checked(struct fetch *fetch, const struct disk_job *job)
 {
 	fetch->moved_ms = clock_steady_ms();
 	if (job->error.status)
@@ -271,12 +248,12 @@ static void begin_next(struct node_models *models)
 		next = fetch->next;
 		if (fetch->begun || fetch->over || fetch->model->busy)
 			continue;
-		struct job *job = malloc(sizeof(*job));
+		struct disk_job *job = malloc(sizeof(*job));
 		if (!job) {
 			fail(fetch, STATUS_OUT_OF_MEMORY, "no memory to fetch a model");
 			continue;
 		}
-		*job = (struct job){.kind = JOB_OPEN, .model = fetch->model, .fetch = fetch};
+		*job = (struct disk_job){.kind = JOB_OPEN, .model = fetch->model, .fetch = fetch};
 		fetch->begun = true;
 		fetch->model->busy = fetch;
 		net_timer_start(models->params.loop, &fetch->tick, TICK_MS, tick, fetch);
@@ -284,14 +261,14 @@ static void begin_next(struct node_models *models)
 	}
 }
 
-static void answer_forget(struct job *job)
+static void answer_forget(struct disk_job *job)
 {
 	struct json *result = json_new_object();
 	json_set_integer(result, "freed_bytes", (int64_t)job->freed);
 	uplink_answer(&job->call, result, NULL);
 }
 
-static void take_back(struct job *job)
+static void take_back(struct disk_job *job)
 {
 	struct fetch *fetch = job->fetch;
 	if (fetch)
@@ -322,28 +299,30 @@ static void take_back(struct job *job)
 	job_free(job);
 }
 
-static void jobs_returned(void *arg, int fd)
+static void next_may_begin(void *arg)
 {
-	struct node_models *models = arg;
-	struct job *list = NULL;
-	eventfd_t count;
-	(void)eventfd_read(fd, &count);
-	pthread_mutex_lock(&models->lock);
-	struct job *done = models->done;
-	models->done = NULL;
-	pthread_mutex_unlock(&models->lock);
-	while (done) { // the first first
-		struct job *job = done;
-		done = job->next;
-		job->next = list;
-		list = job;
-	}
-	while (list) {
-		struct job *job = list;
-		list = job->next;
+	begin_next(arg);
+}
+
+// The node stops: nobody hears of the job any more, but whoever asked is answered.
+static void drop(struct disk_job *job)
+{
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "the node stops");
+	if (job->call)
+		uplink_answer(&job->call, NULL, &error);
+	if (job->request)
+		link_request_answer(&job->request, NULL, &error);
+	job_free(job);
+}
+
+static void deliver(struct outbox_item *item, bool tell)
+{
+	struct disk_job *job = (struct disk_job *)item;
+	if (tell)
 		take_back(job);
-	}
-	begin_next(models);
+	else
+		drop(job);
 }
 
 // ---- the calls of the server ----
@@ -447,7 +426,7 @@ void node_models_forget(struct node_models *models, struct uplink_call *call)
 {
 	struct error error = {0};
 	struct model *model = need(models, json_get_string(call->params, "model_id", ""), &error);
-	struct job *job = model ? malloc(sizeof(*job)) : NULL;
+	struct disk_job *job = model ? malloc(sizeof(*job)) : NULL;
 	if (!job) {
 		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory to forget a model");
 		uplink_answer(&call, NULL, &error);
@@ -459,7 +438,7 @@ void node_models_forget(struct node_models *models, struct uplink_call *call)
 			fail(fetch, STATUS_CONFLICT, "the model was removed");
 	}
 	model->fetched = false;
-	*job = (struct job){.kind = JOB_FORGET, .model = model, .call = call};
+	*job = (struct disk_job){.kind = JOB_FORGET, .model = model, .call = call};
 	node_models_put_job(models, job);
 }
 
@@ -493,8 +472,6 @@ void node_models_lost(struct node_models *models)
 
 // ---- all of it ----
 
-static const struct net_watch_events returned_events = {.readable = jobs_returned};
-
 enum status node_models_create(struct node_models **out, const struct node_models_params *params, struct error *error)
 {
 	struct node_models *models = calloc(1, sizeof(*models));
@@ -502,49 +479,14 @@ enum status node_models_create(struct node_models **out, const struct node_model
 	if (!models)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the cache of models");
 	models->params = *params;
-	models->last = &models->waiting;
 	snprintf(models->folder, sizeof(models->folder), "%s", params->folder);
-	models->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	enum status status = STATUS_OK;
-	if (models->event < 0)
-		status = error_errno(error, STATUS_UNAVAILABLE, errno, "the cache of models");
-	if (!status)
-		status = net_watch_create(&models->returned, params->loop, models->event, &returned_events, models,
-					  error);
+	const enum status status = jobs_create(&models->jobs, params->loop, 1, error);
 	if (status) {
-		if (models->event >= 0)
-			close(models->event);
 		free(models);
 		return status;
 	}
-	pthread_mutex_init(&models->lock, NULL);
-	pthread_cond_init(&models->wake, NULL);
-	int failure = pthread_create(&models->thread, NULL, disk_thread, models);
-	if (failure) {
-		net_watch_destroy(&models->returned);
-		pthread_cond_destroy(&models->wake);
-		pthread_mutex_destroy(&models->lock);
-		free(models);
-		return error_errno(error, STATUS_UNAVAILABLE, failure, "starting the cache of models");
-	}
 	*out = models;
 	return STATUS_OK;
-}
-
-// What the thread did not come to, or what did not come back.
-static void drop_jobs(struct job *job)
-{
-	struct error error = {0};
-	error_set(&error, STATUS_UNAVAILABLE, "the node stops");
-	while (job) {
-		struct job *next = job->next;
-		if (job->call)
-			uplink_answer(&job->call, NULL, &error);
-		if (job->request)
-			link_request_answer(&job->request, NULL, &error);
-		job_free(job);
-		job = next;
-	}
 }
 
 void node_models_destroy(struct node_models **pointer)
@@ -557,13 +499,8 @@ void node_models_destroy(struct node_models **pointer)
 	error_set(&error, STATUS_UNAVAILABLE, "the node stops");
 	for (struct fetch *fetch = models->fetches; fetch; fetch = fetch->next)
 		atomic_store(&fetch->given_up, true);
-	pthread_mutex_lock(&models->lock);
-	models->stop = true;
-	pthread_cond_signal(&models->wake);
-	pthread_mutex_unlock(&models->lock);
-	pthread_join(models->thread, NULL);
-	drop_jobs(models->waiting);
-	drop_jobs(models->done);
+	jobs_destroy(&models->jobs);
+	net_timer_stop(models->params.loop, &models->next);
 	while (models->fetches) {
 		struct fetch *fetch = models->fetches;
 		models->fetches = fetch->next;
@@ -577,8 +514,5 @@ void node_models_destroy(struct node_models **pointer)
 		model_disk_finish(&model->disk);
 		free(model);
 	}
-	net_watch_destroy(&models->returned); // closes the eventfd
-	pthread_cond_destroy(&models->wake);
-	pthread_mutex_destroy(&models->lock);
 	free(models);
 }

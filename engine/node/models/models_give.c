@@ -9,7 +9,7 @@ void node_models_give(struct node_models *models, struct link_request *request)
 {
 	struct error error = {0};
 	struct model *model = node_models_find(models, request->model_id);
-	struct job *job = model ? malloc(sizeof(*job)) : NULL;
+	struct disk_job *job = model ? malloc(sizeof(*job)) : NULL;
 	struct net_frame *bytes = job ? net_frame_alloc(request->bytes) : NULL;
 	if (!bytes) {
 		free(job);
@@ -18,15 +18,15 @@ void node_models_give(struct node_models *models, struct link_request *request)
 		link_request_answer(&request, NULL, &error);
 		return;
 	}
-	*job = (struct job){.kind = JOB_GIVE,
-			    .model = model,
-			    .request = request,
-			    .piece = {.at = {request->offset, request->bytes}},
-			    .bytes = bytes};
+	*job = (struct disk_job){.kind = JOB_GIVE,
+				 .model = model,
+				 .request = request,
+				 .piece = {.at = {request->offset, request->bytes}},
+				 .bytes = bytes};
 	node_models_put_job(models, job);
 }
 
-void node_models_gave(struct job *job)
+void node_models_gave(struct disk_job *job)
 {
 	link_request_answer(&job->request, job->bytes, job->error.status ? &job->error : NULL);
 }

@@ -2,12 +2,11 @@
  * and the thread; models_pieces.c what is fetched; models_give.c what other nodes are given. Not for others. */
 #pragma once
 #include "common/wire/rpc.h"
+#include "common/work/jobs.h"
 #include "engine/node/links/links_models.h"
 #include "engine/node/models/models.h"
 #include "engine/node/models/models_disk.h"
 #include "engine/node/models/models_peers.h"
-
-#include <pthread.h>
 
 enum { MODEL_PIECES_AT_ONCE = 4 };
 
@@ -31,8 +30,9 @@ struct piece {
 
 enum job_kind { JOB_UNKNOWN, JOB_OPEN, JOB_PUT, JOB_CLOSE, JOB_FORGET, JOB_GIVE };
 
-struct job {
-	struct job *next;
+struct disk_job {
+	struct job job; // first member
+	struct node_models *models;
 	enum job_kind kind;
 	struct model *model;
 	struct fetch *fetch; // NULL: model.forget, or another node's request
@@ -63,7 +63,7 @@ struct fetch {
 	bool begun, over;              // has its model; nothing more is asked for
 	bool ended;                    // answered: waits for its connection to close, and is in no list
 	unsigned jobs;
-	struct job last; // JOB_CLOSE; its kind says that it is under way
+	struct disk_job last; // JOB_CLOSE; its kind says that it is under way
 	struct piece pieces[MODEL_PIECES_AT_ONCE];
 	struct model_peers *peers; // NULL: none
 	uint64_t peer_bytes;       // of `fetched`
@@ -79,19 +79,13 @@ struct node_models {
 	char folder[4096];
 	struct model *models;
 	struct fetch *fetches; // in the order in which they came
-	struct net_watch *returned;
-	int event; // owned by the watch
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	struct job *waiting, **last; // under lock
-	struct job *done;            // under lock; the latest first
-	bool stop;                   // under lock
+	struct jobs *jobs;
+	struct net_timer next; // a fetch has ended: another one may begin
 };
 
 // models.c
 struct model *node_models_find(const struct node_models *models, const char *id);
-void node_models_put_job(struct node_models *models, struct job *job);
+void node_models_put_job(struct node_models *models, struct disk_job *job);
 void node_models_finish(struct fetch *fetch); // nothing more is asked for
 void node_models_fail(struct fetch *fetch, const struct error *error);
 
@@ -99,8 +93,8 @@ void node_models_fail(struct fetch *fetch, const struct error *error);
 void node_models_calls_init(struct fetch *fetch); // before its connection is dialled
 void node_models_ask_more(struct fetch *fetch);
 void node_models_take_answer(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
-void node_models_piece_written(struct fetch *fetch, const struct job *job);
+void node_models_piece_written(struct fetch *fetch, const struct disk_job *job);
 void node_models_cancel_pieces(struct fetch *fetch);
 
 // models_give.c
-void node_models_gave(struct job *job);
+void node_models_gave(struct disk_job *job);

@@ -58,17 +58,17 @@ void node_models_ask_more(struct fetch *fetch)
 static void write_piece(struct piece *piece, struct net_frame *bytes, bool from_peer)
 {
 	struct fetch *fetch = piece->fetch;
-	struct job *job = malloc(sizeof(*job));
+	struct disk_job *job = malloc(sizeof(*job));
 	if (!job) {
 		fail(fetch, STATUS_OUT_OF_MEMORY, "no memory to write a piece of the model");
 		return;
 	}
-	*job = (struct job){.kind = JOB_PUT,
-			    .model = fetch->model,
-			    .fetch = fetch,
-			    .piece = {.at = piece->at, .checked = true},
-			    .bytes = net_frame_ref(bytes),
-			    .from_peer = from_peer};
+	*job = (struct disk_job){.kind = JOB_PUT,
+				 .model = fetch->model,
+				 .fetch = fetch,
+				 .piece = {.at = piece->at, .checked = true},
+				 .bytes = net_frame_ref(bytes),
+				 .from_peer = from_peer};
 	memcpy(job->piece.sha256, piece->sha256, sizeof(piece->sha256));
 	node_models_put_job(fetch->all, job);
 }
@@ -172,7 +172,7 @@ void node_models_calls_init(struct fetch *fetch)
 
 // ---- the end of a piece ----
 
-void node_models_piece_written(struct fetch *fetch, const struct job *job)
+void node_models_piece_written(struct fetch *fetch, const struct disk_job *job)
 {
 	struct piece *piece = fetch->pieces;
 	while (piece < fetch->pieces + MODEL_PIECES_AT_ONCE &&

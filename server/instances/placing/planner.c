@@ -13,7 +13,7 @@
  * took is known by then. While a search runs devices and models may go: what was found is compared with what is there,
  * and searched for again if it names something that is not. Owns the requests that wait and the thread. */
 #include "common/base/limits.h"
-#include "server/hub/outbox.h"
+#include "common/work/jobs.h"
 #include "server/instances/instances_inside.h"
 
 #include <stdatomic.h>
@@ -23,7 +23,7 @@
 enum { TRIES = 3 };
 
 struct request {
-	struct outbox_item item; // first member
+	struct job job; // first member
 	struct request *next;
 	struct planner *planner;
 	struct placing_request asked; // params and excluded: its own, below; done NULL: nobody waits for it any longer
@@ -40,7 +40,7 @@ struct request {
 
 struct planner {
 	const struct instances *instances;
-	struct outbox *outbox;
+	struct jobs *jobs;
 	struct request *first, *running; // of the loop: those that wait, the most urgent and oldest first; the one that
 					 // is looked at
 	unsigned counts[PLACING_KINDS];  // of all of them
@@ -48,12 +48,7 @@ struct planner {
 	// Devices of this machine are still being looked for: what is asked for waits a little.
 	struct net_timer hold;
 	bool held_enough;
-	pthread_t thread;
-	bool started;
-	atomic_bool stop;
-	pthread_mutex_t lock;
-	pthread_cond_t work;
-	struct request *given; // under lock: for the thread
+	bool stopped;
 };
 
 static void request_destroy(struct request **pointer)
@@ -67,22 +62,10 @@ static void request_destroy(struct request **pointer)
 	free(request);
 }
 
-static void *planner_main(void *argument)
+static void search(struct job *job)
 {
-	struct planner *planner = argument;
-	for (;;) {
-		pthread_mutex_lock(&planner->lock);
-		while (!planner->given && !atomic_load(&planner->stop))
-			pthread_cond_wait(&planner->work, &planner->lock);
-		struct request *request = planner->given;
-		planner->given = NULL;
-		pthread_mutex_unlock(&planner->lock);
-		if (!request)
-			return NULL;
-		struct placing *placing = request->placing;
-		request->status = keep_find(placing, &request->error);
-		outbox_post(planner->outbox, &request->item);
-	}
+	struct request *request = (struct request *)job;
+	request->status = keep_find(request->placing, &request->error);
 }
 
 // The next one, out of the line: of previews the oldest of somebody else than the last, if there is one.
@@ -160,15 +143,10 @@ static void begin(struct planner *planner)
 	planner->running = request;
 	request->status = placing_gather(&request->placing, planner->instances, request->asked.params,
 					 request->asked.excluded, &request->error);
-	if (request->status) {
-		outbox_post(planner->outbox, &request->item);
-		return;
-	}
-	request->placing->wanted.stop = &request->stop;
-	pthread_mutex_lock(&planner->lock);
-	planner->given = request;
-	pthread_cond_signal(&planner->work);
-	pthread_mutex_unlock(&planner->lock);
+	request->job.run = request->status ? NULL : search;
+	if (!request->status)
+		request->placing->wanted.stop = &request->stop;
+	jobs_put(planner->jobs, &request->job);
 }
 
 // Into the line, behind those that are as urgent; `again`: before them.
@@ -232,7 +210,7 @@ static void deliver(struct outbox_item *item, bool tell)
 static enum status check_limits(const struct planner *planner, const struct placing_request *asked, struct error *error)
 {
 	unsigned own = planner->running && planner->running->asked.asker == asked->asker;
-	if (atomic_load(&planner->stop))
+	if (planner->stopped)
 		return error_set(error, STATUS_UNAVAILABLE, "the server is ending");
 	if (planner->counts[asked->kind] >= LIMIT_PLACINGS)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "%d placements are already being searched",
@@ -260,7 +238,7 @@ enum status placing_start(const struct instances *instances, const struct placin
 	struct request *request = calloc(1, sizeof *request);
 	if (!request)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*request = (struct request){.item = {.deliver = deliver}, .planner = planner, .asked = *asked};
+	*request = (struct request){.job = {.item = {.deliver = deliver}}, .planner = planner, .asked = *asked};
 	request->asked.params = request->params = json_copy(asked->params);
 	if (asked->excluded) {
 		request->excluded = *asked->excluded;
@@ -323,12 +301,7 @@ enum status planner_create(struct planner **out, const struct instances *instanc
 	if (!planner)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	planner->instances = instances;
-	pthread_mutex_init(&planner->lock, NULL);
-	pthread_cond_init(&planner->work, NULL);
-	enum status status = outbox_create(&planner->outbox, instances->params.loop, error);
-	if (!status)
-		status = outbox_start_thread(&planner->thread, planner_main, planner, error);
-	planner->started = !status;
+	const enum status status = jobs_create(&planner->jobs, instances->params.loop, 1, error);
 	if (status)
 		planner_destroy(out);
 	return status;
@@ -338,13 +311,10 @@ void planner_shut_down(struct planner *planner)
 {
 	struct error error = {0};
 	error_set(&error, STATUS_UNAVAILABLE, "the server is ending");
-	if (!planner || atomic_load(&planner->stop))
+	if (!planner || planner->stopped)
 		return;
 	net_timer_stop(planner->instances->params.loop, &planner->hold);
-	pthread_mutex_lock(&planner->lock);
-	atomic_store(&planner->stop, true);
-	pthread_cond_signal(&planner->work);
-	pthread_mutex_unlock(&planner->lock);
+	planner->stopped = true;
 	if (planner->running) {
 		struct placing_request *asked = &planner->running->asked;
 		placing_done *done = asked->done;
@@ -368,10 +338,6 @@ void planner_destroy(struct planner **pointer)
 		return;
 	*pointer = NULL;
 	planner_shut_down(planner);
-	if (planner->started)
-		pthread_join(planner->thread, NULL);
-	outbox_destroy(&planner->outbox);
-	pthread_cond_destroy(&planner->work);
-	pthread_mutex_destroy(&planner->lock);
+	jobs_destroy(&planner->jobs);
 	free(planner);
 }

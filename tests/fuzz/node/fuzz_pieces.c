@@ -28,7 +28,7 @@ static struct {
 	struct node_models models;
 	struct fetch fetch;
 	struct model model;
-	struct job *jobs, **last_job;
+	struct outbox_item *jobs, **last_job;
 	int64_t last_id[1 + PEERS]; // that the server, and each node, was asked with
 	struct {
 		struct link *link; // NULL: it is answered
@@ -54,7 +54,7 @@ static void require(bool condition)
 enum status __wrap_net_conn_send_parts(struct net_conn *conn, const struct net_parts *parts);
 enum status __wrap_net_conn_take_parts(struct net_conn *conn, const uint8_t *bytes, size_t length,
 				       struct net_parts *parts);
-void __wrap_node_models_put_job(struct node_models *models, struct job *job);
+void __wrap_node_models_put_job(struct node_models *models, struct disk_job *job);
 void __wrap_node_models_fail(struct fetch *fetch, const struct error *error);
 void __wrap_node_models_finish(struct fetch *fetch);
 enum status __wrap_link_call(struct link *link, const struct link_call *call);
@@ -133,15 +133,15 @@ static void end_calls(const struct link *link)
 			answer_call(i, NULL, &error);
 }
 
-void __wrap_node_models_put_job(struct node_models *models, struct job *job)
+void __wrap_node_models_put_job(struct node_models *models, struct disk_job *job)
 {
 	require(models == &world.models && job->kind == JOB_PUT && job->fetch == &world.fetch);
 	const size_t gap = gap_of(job->piece.at.offset, job->piece.at.bytes);
 	require(!world.written[gap] && job->piece.at.bytes == gaps[gap].bytes && job->piece.checked);
 	require(net_frame_bytes(job->bytes) == gaps[gap].bytes);
-	job->next = NULL;
-	*world.last_job = job;
-	world.last_job = &job->next;
+	job->job.item.next = NULL;
+	*world.last_job = &job->job.item;
+	world.last_job = &job->job.item.next;
 }
 
 void __wrap_node_models_finish(struct fetch *fetch)
@@ -202,10 +202,10 @@ static void begin(bool large)
 
 static void job_done(enum status status)
 {
-	struct job *job = world.jobs;
+	struct disk_job *job = (struct disk_job *)world.jobs;
 	if (!job)
 		return;
-	world.jobs = job->next;
+	world.jobs = job->job.item.next;
 	if (!world.jobs)
 		world.last_job = &world.jobs;
 	if (status)

@@ -1,5 +1,5 @@
-/* The outbox carries results from the threads of this folder to the loop: one list under one lock, and an
- * eventfd that the loop watches. Nothing is lost, however long the loop takes; results that were not
+/* The outbox carries results from threads to the loop: one list under one lock, and an eventfd that the loop
+ * watches. Nothing is lost, however long the loop takes; results that were not
  * delivered when the outbox is destroyed are freed. Each item is embedded in its owner, whose `deliver` frees
  * it. */
 #pragma once

@@ -1,5 +1,5 @@
 /* See outbox.h. */
-#include "server/hub/outbox.h"
+#include "common/work/outbox.h"
 
 #include "common/base/log.h"
 
@@ -44,7 +44,7 @@ enum status outbox_create(struct outbox **out, struct net_loop *loop, struct err
 	struct outbox *outbox = calloc(1, sizeof *outbox);
 	*out = NULL;
 	if (!outbox)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the models");
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the results of threads");
 	pthread_mutex_init(&outbox->lock, NULL);
 	outbox->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	enum status status = outbox->wake < 0 ? error_errno(error, STATUS_UNAVAILABLE, errno, "no file descriptor")
@@ -85,7 +85,7 @@ void outbox_post(struct outbox *outbox, struct outbox_item *item)
 	outbox->last = item;
 	pthread_mutex_unlock(&outbox->lock);
 	if (first && write(outbox->wake, &one, sizeof one) < 0 && errno != EAGAIN)
-		log_error("models", "cannot wake the loop: %s", strerror(errno));
+		log_error("net", "cannot wake the loop: %s", strerror(errno));
 }
 
 enum status outbox_start_thread(pthread_t *thread, void *(*main)(void *), void *argument, struct error *error)
