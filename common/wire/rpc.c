@@ -1,6 +1,7 @@
 /* See rpc.h. */
 #include "common/wire/rpc.h"
 
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 
@@ -33,6 +34,8 @@ static bool served(const struct rpc *rpc, const struct contract_method *method)
 void rpc_init(struct rpc *rpc, const struct rpc_params *params)
 {
 	*rpc = (struct rpc){.params = *params};
+	if (!params->now_ms)
+		rpc->params.now_ms = clock_steady_ms;
 	rpc->last = &rpc->first;
 	buffer_init(&rpc->head, LIMIT_HEAD_BYTES);
 	for (size_t i = 0; i < params->method_count; i++)

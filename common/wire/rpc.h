@@ -44,7 +44,7 @@ struct rpc_params {
 	// Whether the method of this name, which may be none of the contract's, may be called now. NULL: each may
 	// always.
 	enum status (*admit)(void *arg, const char *method, struct error *error);
-	int64_t (*now_ms)(void); // a steady clock
+	int64_t (*now_ms)(void); // a steady clock; NULL: clock_steady_ms
 	void *arg;
 };
 

@@ -1,7 +1,6 @@
 /* See node_end.h. */
 #include "engine/worker/node_end.h"
 
-#include "common/base/clock.h"
 #include "common/base/limits.h"
 
 #include <errno.h>
@@ -131,7 +130,6 @@ void node_end_init(struct node_end *end, const struct node_end_params *params)
 						 .method_count = params->method_count,
 						 .answers_faults = true,
 						 .send = send_message,
-						 .now_ms = clock_steady_ms,
 						 .arg = end});
 }
 

@@ -3,7 +3,6 @@
 #include "server/cli/client.h"
 
 #include "common/base/bytes.h"
-#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/ws.h"
 #include "common/wire/rpc.h"
@@ -331,7 +330,6 @@ enum status client_open(struct client **out, const struct target *target, struct
 						    .most_calls = CLIENT_WINDOW,
 						    .in_order = true,
 						    .send = send_message,
-						    .now_ms = clock_steady_ms,
 						    .arg = client});
 	log_set_level(LOG_ERROR);
 	enum status status = net_loop_create(&client->loop, error);

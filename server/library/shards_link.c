@@ -2,7 +2,6 @@
  * See shards.h. A few pieces are read at once. While that many are in flight, or
  * the node does not take what was read, the connection is not read
  * (back-pressure). */
-#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/net/parts.h"
 #include "common/wire/rpc.h"
@@ -133,7 +132,6 @@ struct shards_link *shards_link_create(struct shards *shards, const char *node_i
 						  .method_count = sizeof methods / sizeof *methods,
 						  .answers_faults = true,
 						  .send = send_message,
-						  .now_ms = clock_steady_ms,
 						  .arg = link});
 	return link;
 }

@@ -285,7 +285,6 @@ void worker_calls_init(struct worker *worker, int64_t last_id)
 						    .most_calls = SIZE_MAX, // worker_hold, and the line's queue
 						    .breach_ends = true,
 						    .send = send_message,
-						    .now_ms = clock_steady_ms,
 						    .arg = worker});
 	worker->rpc.last_id = worker->rpc.stale_id = last_id;
 }

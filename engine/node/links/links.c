@@ -1,4 +1,5 @@
-/* Who is connected to whom; see links.h. The parts: links_hops.c, links_measure.c, links_models.c, links_route.c.
+/* Who is connected to whom; see links.h. The parts: links_peers.c, links_hops.c, links_measure.c, links_models.c,
+ * links_route.c.
  *
  * A struct link is another node that the server has told of; it is up while it has a connection. Connections
  * (link_conn) are dialled by the end with the lower id, or come to the other; each is a link's only once the handshake
@@ -17,7 +18,6 @@
 
 enum {
 	PROTOCOL = 1,
-	REDIAL_FIRST_MS = 500,
 	REDIAL_LAST_MS = 30000,
 	SECOND_MS = 1000,
 	REPORT_MS = 5000,
@@ -26,16 +26,6 @@ enum {
 	CALLS = 1024, // to another node, that wait
 };
 static const char node_uri[] = "exogpu:node:";
-
-static void dial(void *arg);
-
-struct link *links_find(struct links *links, const char *peer_id)
-{
-	struct link *link = links->first;
-	while (link && strcmp(link->peer_id, peer_id) != 0)
-		link = link->next;
-	return link;
-}
 
 // ---- what is sent ----
 
@@ -128,14 +118,14 @@ void links_changed(struct links *links)
 
 // ---- up and down ----
 
-static void say_down(struct link *link, const char *why)
+void link_say_down(struct link *link, const char *why)
 {
 	snprintf(link->reason, sizeof link->reason, "%s", why);
 }
 
 static void redial_later(struct link *link)
 {
-	net_timer_start(link->links->params.loop, &link->redial, link->redial_ms, dial, link);
+	net_timer_start(link->links->params.loop, &link->redial, link->redial_ms, link_dial, link);
 	link->redial_ms = 2 * link->redial_ms < REDIAL_LAST_MS ? 2 * link->redial_ms : REDIAL_LAST_MS;
 }
 
@@ -151,11 +141,11 @@ static void try_next(struct link *link, const char *why)
 			log_warning("node", "no direct link to %.128s: %s", link->name, reason);
 		else
 			log_debug("node", "no direct link to %.128s: %s", link->name, reason);
-		say_down(link, reason);
+		link_say_down(link, reason);
 	}
 	link->address = link->address_count ? (link->address + 1) % link->address_count : 0;
 	if (++link->tried < link->address_count) {
-		net_timer_start(link->links->params.loop, &link->redial, 0, dial, link);
+		net_timer_start(link->links->params.loop, &link->redial, 0, link_dial, link);
 		return;
 	}
 	if (link->redial_ms < REDIAL_LAST_MS)
@@ -179,7 +169,7 @@ static void refuse(struct link_conn *conn, const char *why)
 }
 
 // The calls that wait by it are told `why`.
-static void conn_free(struct link_conn *conn, const char *why)
+void link_conn_free(struct link_conn *conn, const char *why)
 {
 	struct error error = {0};
 	LIST_REMOVE(conn, at);
@@ -197,7 +187,7 @@ static void is_down(struct link *link, struct link_conn *was, const char *why)
 {
 	link->conn = NULL;
 	link_hops_down(link, why);
-	conn_free(was, why);
+	link_conn_free(was, why);
 }
 
 void link_conn_end(struct link_conn *conn, const char *why)
@@ -215,7 +205,7 @@ void link_conn_end(struct link_conn *conn, const char *why)
 			  reason);
 	if (!link || conn != link->conn) {
 		const bool was_tried = link && conn == link->trying;
-		conn_free(conn, reason);
+		link_conn_free(conn, reason);
 		if (was_tried) {
 			link->trying = NULL;
 			try_next(link, reason);
@@ -224,10 +214,10 @@ void link_conn_end(struct link_conn *conn, const char *why)
 	}
 	log_info("node", "the direct link to %.128s is down: %s", link->name, reason);
 	link->up = false;
-	say_down(link, reason);
+	link_say_down(link, reason);
 	is_down(link, conn, reason);
 	links_changed(link->links);
-	link->redial_ms = REDIAL_FIRST_MS;
+	link->redial_ms = LINK_REDIAL_FIRST_MS;
 	if (link->dials)
 		redial_later(link);
 }
@@ -252,7 +242,7 @@ static void conn_greeted(struct link_conn *conn, struct link *link)
 	link->conn = conn;
 	link->up = true;
 	link->tried = 0;
-	link->redial_ms = REDIAL_FIRST_MS;
+	link->redial_ms = LINK_REDIAL_FIRST_MS;
 	link->reason[0] = 0;
 	net_peer_trust(conn->peer);
 	net_peer_path(conn->peer, &link->path);
@@ -422,7 +412,6 @@ static struct link_conn *conn_create(struct links *links, struct link *link)
 						  .most_calls = CALLS,
 						  .send = send_message,
 						  .admit = admit,
-						  .now_ms = clock_steady_ms,
 						  .arg = conn});
 	LIST_PUSH(&links->conns, conn, at);
 	if (!link)
@@ -441,7 +430,7 @@ static void *accepted(void *context, struct net_peer *peer)
 	return conn;
 }
 
-static void dial(void *arg)
+void link_dial(void *arg)
 {
 	struct link *link = arg;
 	struct error error = {0};
@@ -458,111 +447,11 @@ static void dial(void *arg)
 						    .user = conn};
 	if (!conn || net_peer_dial(&conn->peer, links->params.loop, &params, &error)) {
 		if (conn)
-			conn_free(conn, "it could not be dialled");
+			link_conn_free(conn, "it could not be dialled");
 		try_next(link, error.message[0] ? error.message : "out of memory");
 		return;
 	}
 	link->trying = conn;
-}
-
-// ---- the list ----
-
-// True: they are others than before.
-static bool take_addresses(struct link *link, const struct json *peer)
-{
-	char was[sizeof link->addresses];
-	const size_t was_count = link->address_count;
-	const int was_port = link->port;
-	memcpy(was, link->addresses, sizeof was);
-	memset(link->addresses, 0, sizeof link->addresses);
-	link->address_count = 0;
-	link->port = (int)json_get_integer(peer, "port", 0);
-	const struct json *address = json_first(json_get(peer, "addresses"));
-	for (; address && link->address_count < LIMIT_LINK_ADDRESSES; address = json_next(address)) {
-		const char *text = json_string(address, "");
-		if (strlen(text) >= NET_ADDRESS_BYTES)
-			continue;
-		snprintf(link->addresses[link->address_count++], NET_ADDRESS_BYTES, "%s", text);
-	}
-	if (was_port == link->port && was_count == link->address_count &&
-	    !memcmp(was, link->addresses, sizeof link->addresses))
-		return false;
-	link->address = 0;
-	return true;
-}
-
-static void link_init(struct link *link, struct links *links, const char *peer_id)
-{
-	link->links = links;
-	snprintf(link->peer_id, sizeof link->peer_id, "%s", peer_id);
-	link->route.class = "unknown";
-	link_measures_up(link);
-}
-
-static struct link *add(struct links *links, const char *peer_id)
-{
-	struct link *link = calloc(1, sizeof(*link));
-	if (!link) {
-		log_error("node", "no memory for the link to another node");
-		return NULL;
-	}
-	link_init(link, links, peer_id);
-	link->dials = strcmp(links->node_id, peer_id) < 0;
-	link->next_channel = link->dials ? 0 : 1;
-	say_down(link, link->dials ? "not dialled yet" : "waiting for the other node to dial");
-	link->next = links->first;
-	links->first = link;
-	return link;
-}
-
-static void drop(struct links *links, struct link *link, const char *why)
-{
-	struct link **at = &links->first;
-	while (*at != link)
-		at = &(*at)->next;
-	*at = link->next;
-	net_timer_stop(links->params.loop, &link->redial);
-	link->conn = NULL;
-	link_hops_down(link, why);
-	for (struct link_conn *conn = links->conns, *next; conn; conn = next) {
-		next = conn->next;
-		if (conn->link == link)
-			conn_free(conn, why);
-	}
-	free(link);
-}
-
-static void take_peer(struct links *links, const struct json *peer)
-{
-	const char *peer_id = json_get_string(peer, "node_id", "");
-	if (!strcmp(peer_id, links->node_id))
-		return;
-	struct link *link = links_find(links, peer_id);
-	if (!link && !(link = add(links, peer_id)))
-		return;
-	link->wanted = true;
-	snprintf(link->name, sizeof link->name, "%s", json_get_string(peer, "name", peer_id));
-	if (!take_addresses(link, peer) || !link->dials || link->conn)
-		return;
-	link->redial_ms = REDIAL_FIRST_MS;
-	link->tried = 0;
-	if (!link->trying)
-		net_timer_start(links->params.loop, &link->redial, 0, dial, link);
-}
-
-void links_set_peers(struct links *links, const struct json *params)
-{
-	const struct json *peers = json_get(params, "peers");
-	for (struct link *link = links->first; link; link = link->next)
-		link->wanted = false;
-	for (const struct json *peer = json_first(peers); peer; peer = json_next(peer))
-		take_peer(links, peer);
-	for (struct link *link = links->first, *next; link; link = next) {
-		next = link->next;
-		if (!link->wanted)
-			drop(links, link, "the other node is not in the cluster any more");
-	}
-	links_changed(links);
 }
 
 // ---- time, beginning and end ----
@@ -654,9 +543,9 @@ void links_destroy(struct links **pointer)
 	links_hops_finish(links);
 	links_models_finish(links);
 	while (links->first)
-		drop(links, links->first, "the node stops");
+		links_drop(links, links->first, "the node stops");
 	while (links->conns)
-		conn_free(links->conns, "the node stops");
+		link_conn_free(links->conns, "the node stops");
 	net_timer_stop(links->params.loop, &links->report);
 	net_timer_stop(links->params.loop, &links->turn);
 	net_peer_listener_destroy(&links->listener);

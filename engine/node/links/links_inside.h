@@ -1,6 +1,6 @@
-/* Direct links as the files that make them up see them: links.c has who is connected to whom, links_hops.c the hops,
- * links_measure.c what is measured, links_models.c model files, links_route.c what a route's interface is. Not for
- * others. Thread: the loop's. */
+/* Direct links as the files that make them up see them: links.c has who is connected to whom, links_peers.c whom the
+ * server tells of, links_hops.c the hops, links_measure.c what is measured, links_models.c model files, links_route.c
+ * what a route's interface is. Not for others. Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/net/peer.h"
@@ -9,6 +9,7 @@
 #include "engine/node/links/links_route.h"
 
 enum {
+	LINK_REDIAL_FIRST_MS = 500,
 	LINK_ID_BYTES = 65, // 64 and a 0, as the contract has ids and keys
 	LINK_REASON_BYTES = 256,
 	LINK_LOSS_SECONDS = 60, // that loss is counted over
@@ -128,8 +129,15 @@ struct links {
 	int64_t burst_ns; // steady clock, when a piece of a burst of any link went or came last; 0: never
 };
 
+// links_peers.c
+struct link *links_find(struct links *links, const char *peer_id); // NULL: there is none
+void link_init(struct link *link, struct links *links, const char *peer_id);
+void links_drop(struct links *links, struct link *link, const char *why); // and its connections
+
 // links.c
-struct link *links_find(struct links *links, const char *peer_id);
+void link_dial(void *link);
+void link_say_down(struct link *link, const char *why);                       // in words, until it is up
+void link_conn_free(struct link_conn *conn, const char *why);                 // what waits for an answer of it fails
 void link_conn_end(struct link_conn *conn, const char *why);                  // conn is not valid afterwards
 void link_notify(struct link *link, const char *method, struct json *params); // params are taken
 struct link_answer {

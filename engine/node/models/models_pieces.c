@@ -166,7 +166,6 @@ void node_models_calls_init(struct fetch *fetch)
 						   .most_calls = MODEL_PIECES_AT_ONCE,
 						   .breach_ends = true,
 						   .send = send_message,
-						   .now_ms = clock_steady_ms,
 						   .arg = fetch});
 }
 

@@ -307,7 +307,6 @@ static void opened(void *user, struct net_conn *conn)
 						  .method_count = sizeof methods / sizeof *methods,
 						  .most_calls = 1,
 						  .send = send_message,
-						  .now_ms = clock_steady_ms,
 						  .arg = join});
 	net_conn_trust(conn); // it is as large as a grant at most, and checked against the contract
 	if (!net_conn_authority(conn, &sha256) || !sha256 || pairing_nonce(join->nonce)) {

@@ -454,7 +454,6 @@ static void opened(void *user, struct net_conn *conn)
 						    .method_count = uplink->params.method_count + 1,
 						    .most_calls = CALLS,
 						    .send = send_message,
-						    .now_ms = clock_steady_ms,
 						    .arg = uplink});
 	uplink->record_due = uplink->devices_due = true;
 	send_due(uplink);

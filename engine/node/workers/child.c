@@ -1,7 +1,6 @@
 /* See child.h. An answer is delivered as soon as it is there; the process then has CHILD_END_MS to end. */
 #include "engine/node/workers/child.h"
 
-#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
@@ -208,7 +207,6 @@ static enum status ask(struct child *child)
 						   .peer = "the worker",
 						   .most_calls = 1,
 						   .send = send_message,
-						   .now_ms = clock_steady_ms,
 						   .arg = child});
 	return rpc_call(
 		&child->rpc,

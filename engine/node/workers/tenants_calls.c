@@ -150,6 +150,5 @@ void tenant_calls_init(struct tenant *tenant)
 						    .method_count = sizeof(methods) / sizeof(methods[0]),
 						    .most_calls = TENANT_CALLS,
 						    .send = send_message,
-						    .now_ms = clock_steady_ms,
 						    .arg = tenant});
 }

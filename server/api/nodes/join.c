@@ -440,7 +440,6 @@ enum status join_create(struct join **out, struct joins *joins, const char *peer
 						  .answers_faults = true,
 						  .send = send,
 						  .admit = admit,
-						  .now_ms = clock_steady_ms,
 						  .arg = join});
 	LIST_PUSH(&joins->all, join, link);
 	*out = join;

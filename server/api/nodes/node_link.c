@@ -526,7 +526,6 @@ struct node_link *node_link_create(struct node_links *links, const struct node_l
 						  .answers_faults = true,
 						  .send = send,
 						  .admit = admit,
-						  .now_ms = clock_steady_ms,
 						  .arg = link});
 	LIST_PUSH(&links->links, link, at);
 	return link;

@@ -10,6 +10,7 @@
 
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
+#include "server/instances/requests/delivered.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,16 +20,6 @@
 enum {
 	DEVICES_BYTES = 2048, // of their ids, in an entry of the audit log
 	LOSSES_MOST = 2,      // of workers that a request may bring about, or be there at, without getting a token
-};
-
-struct delivered {
-	uint32_t *tokens; // (count)
-	size_t count, capacity;
-	uint64_t text_bytes; // of what was generated
-	uint64_t echo_bytes; // of the prompt told back, which comes before any token
-	uint64_t skip_bytes; // of an echo that is told once more
-	size_t echo_choices; // of the prompt's tokens that were told, before any token
-	size_t skip_choices; // of these, that are told once more
 };
 
 struct generation {
@@ -149,7 +140,7 @@ static void generation_free(struct generation *generation)
 		generation->next->link = generation->link;
 	json_destroy(&generation->call);
 	json_destroy(&generation->sampling);
-	free(generation->delivered.tokens);
+	delivered_finish(&generation->delivered);
 	free(generation);
 }
 
@@ -249,34 +240,6 @@ static void took(struct generation *generation, const struct json *params)
 	end(generation, status, params, &error);
 }
 
-// Keep what the client gets; false if there is no memory for it.
-static bool keep(struct delivered *delivered, const struct json *params)
-{
-	const struct json *tokens = json_get(params, "tokens");
-	const size_t count = json_count(tokens), bytes = strlen(json_get_string(params, "text", ""));
-	if (delivered->count + count > delivered->capacity) {
-		size_t capacity = 2 * delivered->capacity + count + 64;
-		uint32_t *grown = realloc(delivered->tokens, capacity * sizeof(*grown));
-		if (!grown)
-			return false;
-		delivered->tokens = grown;
-		delivered->capacity = capacity;
-	}
-	for (const struct json *token = json_first(tokens); token; token = json_next(token)) {
-		int64_t value = 0;
-		json_integer(token, &value);
-		delivered->tokens[delivered->count++] = (uint32_t)value;
-	}
-	const size_t choices = json_count(json_get(params, "choices"));
-	if (delivered->count)
-		delivered->text_bytes += bytes;
-	else
-		delivered->echo_bytes += bytes;
-	if (!delivered->count)
-		delivered->echo_choices += choices;
-	return true;
-}
-
 // Its client is told this, and its worker to stop.
 static void cancel_for(struct generation *generation, const struct error *error)
 {
@@ -287,40 +250,18 @@ static void cancel_for(struct generation *generation, const struct error *error)
 		ended(context, error->status, NULL, error);
 }
 
-// What comes once more of the prompt, after a start elsewhere, left out: its text and its choices, which come before
-// any token.
-static struct json *without_echo(struct delivered *delivered, const struct json *params)
-{
-	struct json *rest = json_copy(params), *choices = json_new_array();
-	const char *text = json_get_string(params, "text", "");
-	const size_t skip = delivered->skip_bytes < strlen(text) ? (size_t)delivered->skip_bytes : strlen(text);
-	delivered->skip_bytes -= skip;
-	json_set_string(rest, "text", text + skip);
-	for (const struct json *one = json_first(json_get(params, "choices")); one; one = json_next(one))
-		if (delivered->skip_choices)
-			delivered->skip_choices--;
-		else
-			json_push(choices, json_copy(one));
-	if (json_get(params, "choices"))
-		json_set(rest, "choices", choices);
-	else
-		json_destroy(&choices);
-	return rest;
-}
-
 static void deliver(struct generation *generation, const struct json *params)
 {
 	struct delivered *delivered = &generation->delivered;
-	struct json *rest = NULL;
 	const bool was_suspected = suspected(generation);
-	if ((delivered->skip_bytes || delivered->skip_choices) && !delivered->count)
-		params = rest = without_echo(delivered, params);
+	struct json *rest = delivered_rest(delivered, params);
+	params = rest ? rest : params;
 	if (!json_first(json_get(params, "tokens")) && !json_first(json_get(params, "choices")) &&
 	    !json_get_string(params, "text", "")[0]) {
 		json_destroy(&rest);
 		return;
 	}
-	const bool kept = keep(delivered, params);
+	const bool kept = delivered_keep(delivered, params);
 	if (was_suspected && !suspected(generation))
 		generations_resume(generation->instance);
 	if (!kept) {
@@ -382,18 +323,8 @@ static void start_answered(void *context, enum status status, const struct json 
 static struct json *call_of(struct generation *generation)
 {
 	struct json *call = json_copy(generation->call);
-	struct delivered *delivered = &generation->delivered;
 	json_set_integer(call, "request", generation->number);
-	delivered->skip_bytes = delivered->echo_bytes;
-	delivered->skip_choices = delivered->echo_choices;
-	if (!delivered->count)
-		return call;
-	struct json *tokens = json_new_array();
-	for (size_t i = 0; i < delivered->count; i++)
-		json_push(tokens, json_new_integer(delivered->tokens[i]));
-	json_set(call, "generated", tokens);
-	json_set_integer(call, "delivered_bytes", (int64_t)delivered->text_bytes);
-	json_set_bool(call, "echo", false);
+	delivered_resume(&generation->delivered, call);
 	return call;
 }
 
