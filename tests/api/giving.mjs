@@ -29,7 +29,8 @@ export class Holding extends ModelWorker {
 }
 
 // A server with a device that has room for `models` of them; with `data`, the next one after another that knows them.
-export async function start({ models = 1.5, args = [], beside = [], data } = {}) {
+// `load`: a function that gives what the first worker answers instance.load with; where that is null, it loads for ever.
+export async function start({ models = 1.5, args = [], beside = [], data, load } = {}) {
 	const server = await startServer({ data, args: ["--headroom", "0", "--load-on-demand", ...args] }), admin = await Client.login(server);
 	const bytes = stage ? stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes : 1 << 30, memory = Math.floor(models * bytes);
 	const ready = async () => (await admin.call("model.list")).models.every((one) => one.state === "ready");
@@ -87,7 +88,7 @@ export async function start({ models = 1.5, args = [], beside = [], data } = {})
 			assertContractKept();
 		},
 	};
-	it.node = await it.join();
+	it.node = await it.join(undefined, load === undefined ? {} : { prepare: (node) => it.opens(load, node) });
 	if (!data)
 		for (const name of names) await admin.call("model.add", { source: join(folder, `${name}.gguf`) });
 	await eventually(ready, "the models are ready", long);

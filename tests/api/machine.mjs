@@ -21,9 +21,9 @@ export async function startMachine(options = {}) {
 	return { server, admin, devices: usable, cpu: by("cpu"), vulkan: by("vulkan"), cuda: by("cuda") };
 }
 
-export async function tenant({ server, admin }, params = {}) {
+export async function tenant({ server, admin }, params = {}, options = {}) {
 	const made = await admin.call("token.create", { name: "tenant", scopes: ["observe", "allocate", "compute"], ...params });
-	const client = await Client.login(server, made.token);
+	const client = await Client.login(server, made.token, options);
 	return Object.assign(client, { token_id: made.token_id });
 }
 

@@ -143,9 +143,11 @@ export class RelayedWorker extends FakeWorker {
 // A registered node with these devices. `open` and `close`, where given, take the place of what it does with tenant.open
 // and tenant.close.
 export class WorkerNode extends FakeNode {
-	static async start(server, { devices: has = devices, record = nodeRecord(), Worker = FakeWorker } = {}) {
+	// `prepare`: done with the node before the server knows of its devices, and may ask for workers on them.
+	static async start(server, { devices: has = devices, record = nodeRecord(), Worker = FakeWorker, prepare = () => {} } = {}) {
 		const node = await this.connect(server, record);
 		Object.assign(node, { server, Worker, workers: [], ended: [], connects: [] });
+		prepare(node);
 		await node.devices(has);
 		return node;
 	}

@@ -85,7 +85,7 @@ try() { # TEST
 declare -A good
 found=0 bad=0
 for name in "${names[@]}"; do
-	patch=$root/tests/faults/$name.patch test=$(field "$patch" test) case=$(field "$patch" case) status=0 said=""
+	patch=$root/tests/faults/$name.patch test=$(field "$patch" test) case=$(field "$patch" case) status=0 said="" cases=""
 	if [ -z "${good[$test]:-}" ]; then
 		try "$test" || status=$?
 		good[$test]=$status
@@ -98,17 +98,18 @@ for name in "${names[@]}"; do
 		git apply "$patch"
 		status=0
 		try "$test" || status=$?
+		cases=$(sed -nE 's/^\[  FAILED  \] ([a-z_0-9]+)$/\1/p' "$log" | sort -u | paste -sd ' ')
 		git checkout -q --force
 		case $status in
 		0) said="NOT FOUND by $test" ;;
 		2) said="not tried: it does not compile" ;;
-		1) [ -z "$case" ] || grep -qF "$case" <(grep -E 'FAILED|not ok' "$log") ||
+		1) [[ -z $case || " $cases " == *" $case "* ]] ||
 			said="NOT FOUND by $case of $test, but by another case" ;;
 		esac
 	fi
 	if [ -z "$said" ]; then
 		found=$((found + 1))
-		say "$name" "found by $test${case:+, $case}"
+		say "$name" "found by $test${cases:+: $cases}"
 	else
 		bad=$((bad + 1))
 		say "$name" "$said"
