@@ -44,7 +44,7 @@ describe("those that were evicted", { timeout: 900000 * slow }, () => {
 			was.opens(() => null); // it loads for ever
 			const second = await was.create("second");
 			assert.equal(await was.has(), "first second");
-			const it = await again(was, signal, { ...idle, load: () => null }); // and so it does in the next server's life
+			const it = await again(was, signal, { ...idle, stuck: "second" });
 			const waits = /^idle for \d+ s, it was evicted for second: it is loaded again if that one does not come up$/;
 			await it.is(instance_id, "it waits for what becomes of second", (one) => one.state === "paused" && waits.test(one.state_reason));
 			await it.admin.call("instance.delete", { instance_id: second });

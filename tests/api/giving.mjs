@@ -29,8 +29,8 @@ export class Holding extends ModelWorker {
 }
 
 // A server with a device that has room for `models` of them; with `data`, the next one after another that knows them.
-// `load`: a function that gives what the first worker answers instance.load with; where that is null, it loads for ever.
-export async function start({ models = 1.5, args = [], beside = [], data, load } = {}) {
+// `stuck`: a model that loads for ever on the first node.
+export async function start({ models = 1.5, args = [], beside = [], data, stuck } = {}) {
 	const server = await startServer({ data, args: ["--headroom", "0", "--load-on-demand", ...args] }), admin = await Client.login(server);
 	const bytes = stage ? stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes : 1 << 30, memory = Math.floor(models * bytes);
 	const ready = async () => (await admin.call("model.list")).models.every((one) => one.state === "ready");
@@ -88,7 +88,15 @@ export async function start({ models = 1.5, args = [], beside = [], data, load }
 			assertContractKept();
 		},
 	};
-	it.node = await it.join(undefined, load === undefined ? {} : { prepare: (node) => it.opens(load, node) });
+	const prepare = (node) => {
+		const open = node.open = (message) => {
+			node.open = undefined;
+			node.receiveRequest(message);
+			node.open = open;
+			if (node.worker().opened.model_path?.endsWith(`${stuck}.gguf`)) node.worker().answers["instance.load"] = () => null;
+		};
+	};
+	it.node = await it.join(undefined, stuck ? { prepare } : {});
 	if (!data)
 		for (const name of names) await admin.call("model.add", { source: join(folder, `${name}.gguf`) });
 	await eventually(ready, "the models are ready", long);
