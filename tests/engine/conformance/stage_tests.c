@@ -16,8 +16,9 @@ static const bool watched = true;
 static const bool watched = false;
 #endif
 
-// A processor takes a thousand times as long as a GPU. There each format is tried with one family and one shape, in turn,
-// and not with all of them, which run the same kernels; but for EXOGPU_TEST_ALL=1. The thread sanitizer sees no more either.
+// A processor takes a thousand times as long as a GPU. There each format is tried with one family and one shape, in
+// turn, and not with all of them, which run the same kernels; but for EXOGPU_TEST_ALL=1. The thread sanitizer sees no
+// more either.
 static bool in_turn(const struct conformance *c)
 {
 	return (c->software || watched) && !getenv("EXOGPU_TEST_ALL");

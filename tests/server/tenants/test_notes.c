@@ -186,8 +186,8 @@ static void the_memory_is_its_to_spoil(void **state)
 	ended(CALLS);
 }
 
-// In the place of net_shared_wait (tests/CMakeLists.txt): where `comes_and_goes` is set it tells each time of a note that
-// is gone when it is looked for, as a worker may make it by counting to and fro.
+// In the place of net_shared_wait (tests/CMakeLists.txt): where `comes_and_goes` is set it tells each time of a note
+// that is gone when it is looked for, as a worker may make it by counting to and fro.
 static bool comes_and_goes;
 static unsigned looks;
 
