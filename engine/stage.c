@@ -46,7 +46,7 @@ static enum status check_states(const struct backend *backend, const struct stag
 {
 	if (!model_is_recurrent(params->shape) || backend->stage->states)
 		return STATUS_OK;
-	error_hint(error, "choose a CPU device");
+	error_hint(error, "choose a device of another back end: the CPU and Vulkan compute them");
 	return error_set(error, STATUS_UNAVAILABLE,
 			 "back end %s does not compute the layers with a gated delta rule that a model of %s has",
 			 backend_kind_name(backend->kind), model_family_name(params->shape->family));

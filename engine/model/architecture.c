@@ -76,6 +76,17 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			   .recurrent = true,
 			   .gated_attention = true,
 			   .whole_every = 4},
+	// Qwen 3.5 with experts
+	[FAMILY_QWEN35MOE] = {.name = "qwen35moe",
+			      .keys = KEYS_FURTHER | KEYS_EXPERTS,
+			      .qk_norm = QK_NORM_HEADS,
+			      .rope_halves = true,
+			      .recurrent = true,
+			      .gated_attention = true,
+			      .whole_every = 4,
+			      .needs_experts = true,
+			      .shared_experts = true,
+			      .shared_gate = true},
 };
 
 const struct architecture *architecture_of(enum model_family family)
@@ -316,5 +327,5 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 uint32_t model_vector_length(const struct model_shape *shape, enum model_role role)
 {
 	struct wanted_tensor wanted;
-	return role && architecture_tensor(shape, role, &wanted) && wanted.vector ? wanted.columns : 0;
+	return role && architecture_tensor(shape, role, &wanted) && wanted.vector ? wanted.rows * wanted.columns : 0;
 }

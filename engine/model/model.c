@@ -336,7 +336,9 @@ static enum status read_shape(struct model_opening *opening)
 	if (!status)
 		status = model_read_count(opening, "embedding_length", width, &shape->embedding);
 	if (!status)
-		status = model_read_count(opening, "feed_forward_length", width, &shape->feed_forward);
+		status = opening->architecture->needs_experts // which may have no other width than theirs
+				 ? model_read_optional(opening, "feed_forward_length", width, &shape->feed_forward)
+				 : model_read_count(opening, "feed_forward_length", width, &shape->feed_forward);
 	if (!status)
 		status = model_read_experts(opening);
 	if (!status)

@@ -28,6 +28,7 @@ enum model_family {
 	FAMILY_GRANITEMOE,
 	FAMILY_OLMOE,
 	FAMILY_QWEN35,
+	FAMILY_QWEN35MOE,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);

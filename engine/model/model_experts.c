@@ -44,7 +44,10 @@ enum status model_read_experts(struct model_opening *opening)
 	shape->expert_width = shape->feed_forward;
 	status = model_read_count(opening, "expert_used_count", (struct model_range){1, most, 1}, &shape->experts_used);
 	if (!status)
-		status = model_read_optional(opening, "expert_feed_forward_length", width, &shape->expert_width);
+		status = shape->feed_forward
+				 ? model_read_optional(opening, "expert_feed_forward_length", width,
+						       &shape->expert_width)
+				 : model_read_count(opening, "expert_feed_forward_length", width, &shape->expert_width);
 	if (!status)
 		status = model_read_optional(opening, "expert_shared_feed_forward_length",
 					     (struct model_range){0, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE}, &shared);

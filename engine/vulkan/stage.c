@@ -48,7 +48,8 @@ static uint64_t place_step(struct backend_stage *stage, uint32_t rows, struct st
 		{&places->outputs, rows},
 		{&places->tiles, stage->outputs},
 		{&places->rope, (uint64_t)stage->tiles * sizeof(struct stage_tile) / 4},
-		{&places->input, model_rope_numbers(&stage->shape, rows)},
+		{&places->runs, model_rope_numbers(&stage->shape, rows)},
+		{&places->input, model_is_recurrent(&stage->shape) ? 4ull * stage->params.batch_sequences : 0},
 		{&places->pages, stage->params.embeds ? 0 : (uint64_t)rows * stage->shape.embedding},
 		{&places->words, stage->page_list},
 	};
@@ -68,6 +69,10 @@ static uint64_t widest(const struct model_shape *shape)
 			       (shape->expert_width > shape->embedding ? shape->expert_width : shape->embedding);
 	most = slots > most ? slots : most;
 	most = shape->experts > most ? shape->experts : most;
+	const uint64_t queries = (uint64_t)shape->heads * model_query_rows(shape);
+	most = queries > most ? queries : most;
+	const uint64_t channels = model_is_recurrent(shape) ? model_delta_channels(&shape->delta) : 0;
+	most = channels > most ? channels : most;
 	return (most + 31ull * (shape->experts_used + 1)) & ~31ull;
 }
 
@@ -102,6 +107,13 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 	if (device->spirv.shared_bytes < SHARED_BYTES)
 		return error_set(error, STATUS_UNAVAILABLE, "the device's groups share %u bytes; models need %u",
 				 device->spirv.shared_bytes, SHARED_BYTES);
+	const uint64_t states = stage_state_bytes(shape) * stage_state_count(shape, params->batch_sequences);
+	if (states > range) {
+		error_hint(error, "run fewer requests at once");
+		return error_set(error, STATUS_OUT_OF_MEMORY,
+				 "a layer's states take %llu bytes; this device's shaders reach %llu in one piece",
+				 (unsigned long long)states, (unsigned long long)range);
+	}
 	if (4 * words > range || page * params->page_count > range || 4ull * shape->vocabulary > range ||
 	    (device->software && pages > LOOP_TURNS)) {
 		error_hint(error, "use a shorter context, or fewer requests at once");
@@ -132,6 +144,9 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	uint64_t attended = (shape->heads * head + 31) & ~31ull;
 	const uint64_t slots = rows * shape->experts_used, width = (shape->expert_width + 31) & ~31ull;
 	struct stage_experts *experts = &stage->experts;
+	struct stage_delta *delta = &stage->delta;
+	const uint64_t channels = model_delta_channels(&shape->delta),
+		       values = (uint64_t)shape->delta.heads * shape->delta.value_size;
 	bool layers = stage->params.layer_count, predicts = stage->params.predicts;
 	uint64_t parts = (uint64_t)SPLIT_QUERIES * (stage->padded + 2) * 4;
 	uint64_t bests = 8ull * stage->outputs * up(shape->vocabulary, STAGE_ARGMAX_RUN);
@@ -142,12 +157,18 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	} wanted[] = {
 		{&stage->x, rows * embedding, EXOGPU_MEMORY_DEVICE},
 		{&stage->h, rows * embedding, EXOGPU_MEMORY_DEVICE},
-		{&stage->q, layers * rows * shape->heads * head, EXOGPU_MEMORY_DEVICE},
+		{&stage->q, layers * rows * shape->heads * model_query_rows(shape), EXOGPU_MEMORY_DEVICE},
 		{&stage->k, layers * rows * shape->kv_heads * head, EXOGPU_MEMORY_DEVICE},
 		{&stage->v, layers * rows * shape->kv_heads * head, EXOGPU_MEMORY_DEVICE},
 		{&stage->a, layers * rows * attended, EXOGPU_MEMORY_DEVICE},
 		{&stage->gate, layers * rows * ffn, EXOGPU_MEMORY_DEVICE},
 		{&stage->f, layers * rows * ffn, EXOGPU_MEMORY_DEVICE},
+		{&delta->channels, layers * rows * channels, EXOGPU_MEMORY_DEVICE},
+		{&delta->mixed, layers * rows * channels, EXOGPU_MEMORY_DEVICE},
+		{&delta->gate, layers * rows * values, EXOGPU_MEMORY_DEVICE},
+		{&delta->out, layers * rows * ((values + 31) & ~31ull), EXOGPU_MEMORY_DEVICE},
+		{&delta->scores.buffer, layers * rows * shape->delta.heads, EXOGPU_MEMORY_DEVICE},
+		{&delta->alpha, layers * rows * shape->delta.heads, EXOGPU_MEMORY_DEVICE},
 		{&experts->scores, layers * rows * shape->experts, EXOGPU_MEMORY_DEVICE},
 		{&experts->shared_scores, layers * shape->shared_gate * rows, EXOGPU_MEMORY_DEVICE},
 		{&experts->lists, layers * (3 * slots + 4ull * (shape->experts + 1)), EXOGPU_MEMORY_DEVICE},
@@ -173,9 +194,16 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 static enum status make_pages(struct backend_stage *stage, struct error *error)
 {
 	uint64_t bytes = 2ull * stage->shape.kv_heads * stage->padded * STAGE_PAGE_TOKENS * stage->params.page_count;
+	const uint64_t states = stage_state_bytes(&stage->shape) *
+				stage_state_count(&stage->shape, stage->params.batch_sequences);
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++) {
 		struct stage_layer *layer = &stage->layers[i];
+		if (stage->shape.layer_kinds[stage->params.first_layer + i] & LAYER_DELTA) {
+			status = make_buffer(stage, &layer->states, states, EXOGPU_MEMORY_DEVICE, error);
+			stage->memory.kv_bytes += states;
+			continue;
+		}
 		status = make_buffer(stage, &layer->keys, bytes, EXOGPU_MEMORY_DEVICE, error);
 		if (!status)
 			status = make_buffer(stage, &layer->values, bytes, EXOGPU_MEMORY_DEVICE, error);
@@ -205,6 +233,8 @@ static enum status make_sets(struct backend_stage *stage, struct error *error)
 		if (!status && i)
 			status = stage_set_pages(stage, layer, error);
 	}
+	if (!status && model_is_recurrent(&stage->shape))
+		status = stage_set_weights(stage, &stage->delta.scores, stage->delta.alpha, error);
 	return status;
 }
 
@@ -246,7 +276,13 @@ static void stage_finish(struct backend_device *device, struct backend_stage **o
 					     &stage->experts.lists,
 					     &stage->experts.gate,
 					     &stage->experts.f,
-					     &stage->experts.out};
+					     &stage->experts.out,
+					     &stage->delta.channels,
+					     &stage->delta.mixed,
+					     &stage->delta.gate,
+					     &stage->delta.out,
+					     &stage->delta.scores.buffer,
+					     &stage->delta.alpha};
 	stage_programs_finish(stage);
 	stage_layouts_finish(stage);
 	stage_weights_finish(stage);
@@ -255,6 +291,7 @@ static void stage_finish(struct backend_device *device, struct backend_stage **o
 	for (uint32_t i = 0; stage->layers && i < stage->params.layer_count; i++) {
 		vulkan_buffer_destroy(device, &stage->layers[i].keys);
 		vulkan_buffer_destroy(device, &stage->layers[i].values);
+		vulkan_buffer_destroy(device, &stage->layers[i].states);
 	}
 	vulkan_stream_destroy(device, &stage->stream);
 	free(stage->runs);
@@ -333,8 +370,12 @@ static void cut(struct backend_stage *stage, const struct stage_batch *batch, st
 		if (part->runs && needs > stage->page_list - pages)
 			break;
 		pages += needs;
-		stage->runs[part->runs++] = (struct stage_run){
-			.row_count = rows, .position = position, .pages = run->pages};
+		stage->runs[part->runs++] = (struct stage_run){.row_count = rows,
+							       .position = position,
+							       .pages = run->pages,
+							       .state_from = part->run_row ? run->state_to
+											   : run->state_from,
+							       .state_to = run->state_to};
 		part->rows += rows;
 		part->run_row += rows;
 		if (part->run_row == run->row_count) {
@@ -382,6 +423,9 @@ static uint32_t write_runs(struct backend_stage *stage, const struct part *part,
 			slots[row + j] = run->pages[position / STAGE_PAGE_TOKENS] * STAGE_PAGE_TOKENS +
 					 position % STAGE_PAGE_TOKENS;
 		}
+		if (model_is_recurrent(&stage->shape))
+			memcpy(step + stage->places.runs + 4ull * i,
+			       (uint32_t[]){row, run->row_count, run->state_from, run->state_to}, 16);
 		uint32_t needs = up((uint64_t)run->position + run->row_count, STAGE_PAGE_TOKENS);
 		memcpy(pages + page, run->pages, needs * sizeof(*pages));
 		for (uint32_t table = 0; table < (stage->shape.rope_local ? 2 : 1); table++)
@@ -409,6 +453,7 @@ static void write_part(struct backend_stage *stage, const struct stage_batch *ba
 	shape->tile = many ? stage->tile_many : stage->tile_few;
 	shape->tiles = write_runs(stage, part, shape->tile);
 	shape->splits = choose_splits(stage, part, shape->tiles);
+	shape->runs = model_is_recurrent(&stage->shape) ? part->runs : 0;
 	if (stage->params.embeds)
 		memcpy(step + stage->places.tokens, batch->tokens + part->first_row, part->rows * sizeof(*step));
 	else
@@ -498,19 +543,44 @@ static enum status zero_some(struct backend_stage *stage, const uint32_t *pages,
 	memcpy(stage->step->pointer + 4ull * stage->places.pages, pages, count * sizeof(*pages));
 	enum status status = vulkan_stream_begin(stage->stream, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, error);
 	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++) {
+		if (stage->layers[i].states)
+			continue;
 		dispatch.pages = stage->layers[i].set;
 		status = stage_dispatch(stage, stage->stream->commands, &dispatch, error);
 	}
 	return status ? status : settle(stage, error);
 }
 
+// A slot of each layer with a state.
+static enum status zero_state(struct backend_stage *stage, uint32_t slot, struct error *error)
+{
+	const uint64_t bytes = stage_state_bytes(&stage->shape);
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++)
+		if (stage->layers[i].states)
+			status = vulkan_fill(stage->stream, stage->layers[i].states, (slot - 1) * bytes, bytes, 0,
+					     error);
+	return status;
+}
+
 static enum status zero(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
 {
-	uint32_t most = least(stage->page_list, stage->device->properties.limits.maxComputeWorkGroupCount[1]);
+	const uint32_t most = least(stage->page_list, stage->device->properties.limits.maxComputeWorkGroupCount[1]);
+	const uint32_t end = stage->params.page_count;
+	bool states = false;
 	enum status status = STATUS_OK;
-	for (uint32_t at = 0; !status && stage->params.layer_count && at < count; at += most)
-		status = zero_some(stage, pages + at, least(most, count - at), error);
-	return status;
+	for (uint32_t at = 0, next; !status && stage->params.layer_count && at < count; at = next) {
+		next = at + 1;
+		if (pages[at] >= end) {
+			status = zero_state(stage, pages[at] - end + 1, error);
+			states = true;
+			continue;
+		}
+		while (next < count && next - at < most && pages[next] < end)
+			next++;
+		status = zero_some(stage, pages + at, next - at, error);
+	}
+	return status || !states ? status : settle(stage, error);
 }
 
 const struct stage_slots vulkan_stage = {
@@ -519,4 +589,5 @@ const struct stage_slots vulkan_stage = {
 	.memory = tell_memory,
 	.step = step,
 	.zero = zero,
+	.states = true,
 };

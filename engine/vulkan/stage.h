@@ -4,6 +4,7 @@
  *   stage_weights.c  matrices: how they are laid out, and brought to the device
  *   stage_program.c  which dispatches a part is, recorded once for each shape of it
  *   stage_experts.c  the same of a mixture of experts
+ *   stage_delta.c    the same of a gated delta rule
  *   stage_pipeline.c shaders, layouts, descriptor sets
  *
  * A step goes in parts of so many rows as the workspace was made for. What a part needs (tokens, positions, pages) is
@@ -53,6 +54,8 @@ enum stage_shader {
 	STAGE_ROUTE,
 	STAGE_ORDER,
 	STAGE_MIX,
+	STAGE_CONVOLVE,
+	STAGE_DELTA,
 	STAGE_SHADERS
 };
 
@@ -92,8 +95,9 @@ struct stage_matrix {
 // A layer, or what comes before the first and after the last.
 struct stage_layer {
 	struct stage_matrix matrices[ROLE_COUNT];
-	uint32_t vectors[ROLE_COUNT]; // where they are in `vectors`, in floats
-	struct backend_buffer *keys, *values;
+	uint32_t vectors[ROLE_COUNT];         // where they are in `vectors`, in floats
+	struct backend_buffer *keys, *values; // of a layer with a state: NULL
+	struct backend_buffer *states;        // f32 (slots, stage_state_bytes), of such a layer
 	VkDescriptorSet set;
 };
 
@@ -109,6 +113,7 @@ struct stage_tile {
 struct stage_shape {
 	uint32_t rows, outputs;
 	uint32_t tiles, tile, splits; // of attention
+	uint32_t runs;                // of a model with states; else 0
 	bool logits, argmax, hidden;
 };
 
@@ -121,7 +126,7 @@ struct stage_program {
 
 // The offsets of a part's inputs in `step`, in words.
 struct stage_places {
-	uint32_t tokens, slots, outputs, tiles, rope, input, pages, words;
+	uint32_t tokens, slots, outputs, tiles, rope, runs, input, pages, words;
 };
 
 // What the experts of a mixture need of a part; a slot is a row together with one of its experts.
@@ -130,6 +135,14 @@ struct stage_experts {
 	struct backend_buffer *lists;                  // which experts: shaders/stage_route.comp
 	struct backend_buffer *gate, *f;               // (slots, expert_width); f is in places
 	struct backend_buffer *out; // (slots, embedding); before that of the part for all rows (rows)
+};
+
+// Of layers with a gated delta rule (stage_delta.c).
+struct stage_delta {
+	struct backend_buffer *channels, *mixed; // (rows, channels): before and behind the convolution
+	struct backend_buffer *gate, *out;       // (rows, heads * value_size); out is in places
+	struct backend_buffer *alpha;            // (rows, heads)
+	struct stage_chunk scores;               // beta, the same; its set has alpha, too
 };
 
 struct backend_stage {
@@ -154,6 +167,7 @@ struct backend_stage {
 	// (rows, ...): x, h, a and f are in places (shaders/stage_common.glsl)
 	struct backend_buffer *x, *h, *q, *k, *v, *a, *gate, *f, *logits, *partial;
 	struct stage_experts experts;
+	struct stage_delta delta;
 	struct backend_buffer *step;                                  // the host writes it, shaders read it
 	struct backend_buffer *told_rows, *told_tokens, *told_logits; // of the host
 

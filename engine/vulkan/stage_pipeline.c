@@ -9,10 +9,14 @@
 #include <string.h>
 
 static const char *const names[STAGE_SHADERS] = {
-	[STAGE_EMBED] = "embed",     [STAGE_MOVE] = "move",     [STAGE_NORM] = "norm", [STAGE_POST] = "post",
-	[STAGE_PRODUCT] = "product", [STAGE_TILE] = "tile",     [STAGE_ROPE] = "rope", [STAGE_ATTENTION] = "attention",
-	[STAGE_COMBINE] = "combine", [STAGE_ARGMAX] = "argmax", [STAGE_ZERO] = "zero", [STAGE_ROUTE] = "route",
-	[STAGE_ORDER] = "order",     [STAGE_MIX] = "mix",
+	[STAGE_EMBED] = "embed",       [STAGE_MOVE] = "move",
+	[STAGE_NORM] = "norm",         [STAGE_POST] = "post",
+	[STAGE_PRODUCT] = "product",   [STAGE_TILE] = "tile",
+	[STAGE_ROPE] = "rope",         [STAGE_ATTENTION] = "attention",
+	[STAGE_COMBINE] = "combine",   [STAGE_ARGMAX] = "argmax",
+	[STAGE_ZERO] = "zero",         [STAGE_ROUTE] = "route",
+	[STAGE_ORDER] = "order",       [STAGE_MIX] = "mix",
+	[STAGE_CONVOLVE] = "convolve", [STAGE_DELTA] = "delta",
 };
 
 // ---- layouts ----
@@ -57,7 +61,7 @@ enum status stage_layouts_make(struct backend_stage *stage, struct error *error)
 	if (device->spirv.buffers < needed)
 		return error_set(error, STATUS_UNAVAILABLE, "the device's shaders take %u buffers; models need %u",
 				 device->spirv.buffers, needed);
-	uint32_t chunks = 0;
+	uint32_t chunks = 1; // what a gated delta rule has instead of one
 	for (uint32_t i = 0; i <= stage->params.layer_count; i++)
 		for (int role = 0; role < ROLE_COUNT; role++)
 			chunks += (i ? &stage->layers[i - 1] : &stage->ends)->matrices[role].chunk_count;
@@ -126,7 +130,8 @@ enum status stage_set_weights(struct backend_stage *stage, struct stage_chunk *c
 
 enum status stage_set_pages(struct backend_stage *stage, struct stage_layer *layer, struct error *error)
 {
-	const struct backend_buffer *buffers[] = {layer->keys, layer->values};
+	const struct backend_buffer *buffers[] = {layer->states ? layer->states : layer->keys,
+						  layer->states ? layer->states : layer->values};
 	return make_set(stage, 2, buffers, &layer->set, error);
 }
 

@@ -152,6 +152,11 @@ static enum status record_norm(const struct stage_recorder *recorder, uint32_t g
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
+enum status stage_record_norm(const struct stage_recorder *recorder, uint32_t gain)
+{
+	return record_norm(recorder, gain, recorder->shape->rows, 0);
+}
+
 // The norm of whole rows: of `from`, added to x, or, of `from` NULL, of `to` in place. `gain`: where in `vectors`.
 static enum status record_post(const struct stage_recorder *recorder, const struct backend_buffer *from,
 			       const struct backend_buffer *to, uint32_t columns, uint32_t gain)
@@ -252,6 +257,7 @@ static enum status record_rope(const struct stage_recorder *recorder, const stru
 	struct {
 		uint32_t heads, kv_heads, size, padded, rope_size, halves, rope_at, slots_at, bias[3], norm[2];
 		float epsilon;
+		uint32_t query_rows;
 	} push = {.heads = shape->heads,
 		  .kv_heads = shape->kv_heads,
 		  .size = shape->head_size,
@@ -262,7 +268,8 @@ static enum status record_rope(const struct stage_recorder *recorder, const stru
 		  .slots_at = stage->places.slots,
 		  .bias = {none, none, none},
 		  .norm = {none, none},
-		  .epsilon = shape->norm_epsilon};
+		  .epsilon = shape->norm_epsilon,
+		  .query_rows = model_query_rows(shape)};
 	if (shape->qkv_bias) {
 		push.bias[0] = layer->vectors[ROLE_Q_BIAS];
 		push.bias[1] = layer->vectors[ROLE_K_BIAS];
@@ -297,12 +304,17 @@ static enum status record_combine(const struct stage_recorder *recorder)
 	struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
 	struct {
-		uint32_t heads, size, padded, splits, to_groups;
-	} push = {shape->heads, shape->head_size, stage->padded, recorder->shape->splits,
-		  groups_of(shape->heads * shape->head_size)};
+		uint32_t heads, size, padded, splits, to_groups, query_rows;
+	} push = {shape->heads,
+		  shape->head_size,
+		  stage->padded,
+		  recorder->shape->splits,
+		  groups_of(shape->heads * shape->head_size),
+		  model_query_rows(shape)};
 	struct stage_dispatch dispatch = {.shader = STAGE_COMBINE,
 					  .from = stage->partial,
 					  .to = stage->a,
+					  .also = stage->q,
 					  .groups = {shape->heads, recorder->shape->rows, 1},
 					  .push = &push,
 					  .push_bytes = sizeof(push)};
@@ -319,6 +331,7 @@ static enum status record_attention(const struct stage_recorder *recorder, const
 		float scale;
 		uint32_t window;
 		float cap;
+		uint32_t query_rows;
 	} push = {stage->places.tiles,
 		  stage->places.pages,
 		  shape->heads,
@@ -328,7 +341,8 @@ static enum status record_attention(const struct stage_recorder *recorder, const
 		  splits,
 		  stage->scale,
 		  model_layer_window(shape, number_of(stage, layer)),
-		  shape->attention_cap};
+		  shape->attention_cap,
+		  model_query_rows(shape)};
 	struct stage_dispatch dispatch = {
 		.shader = STAGE_ATTENTION,
 		.constants = {{attention_lanes(tile, stage->padded), stage->padded, tile, splits > 1}},
@@ -368,8 +382,9 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 		{&matrices[ROLE_FFN_UP], in, stage->f, stage->gate, STAGE_GATE, rows, second_norm, false, false},
 		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE, false, false},
 	};
-	enum status status = STATUS_OK;
-	for (int i = 0; !status && i < 7; i++) {
+	const bool delta = stage->shape.layer_kinds[number_of(stage, layer)] & LAYER_DELTA;
+	enum status status = delta ? stage_record_delta(recorder, layer) : STATUS_OK;
+	for (int i = delta ? 4 : 0; !status && i < 7; i++) {
 		if (paired && i == 5)
 			continue;
 		const bool mixture = i == 4 && stage->shape.experts;

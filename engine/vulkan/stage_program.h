@@ -32,6 +32,14 @@ void stage_record_barrier(const struct stage_recorder *recorder);
 // Whether rows are so few that products read each weight once for each of them.
 bool stage_rows_are_few(const struct backend_stage *stage, uint32_t rows);
 
+// h = norm(x), all rows. No barrier behind it.
+enum status stage_record_norm(const struct stage_recorder *recorder, uint32_t gain);
+
+// ---- stage_delta.c ----
+
+// x += what the gated delta rule of a layer with a state gives for x.
+enum status stage_record_delta(const struct stage_recorder *recorder, const struct stage_layer *layer);
+
 // ---- stage_experts.c ----
 
 // x += what the feed-forward part of a layer with experts gives for its input, which is in h.

@@ -317,12 +317,12 @@ static enum status load_vector(struct loader *loader, uint32_t at, enum model_ro
 	enum status status = take_piece(loader, &piece, error);
 	if (status)
 		return status;
-	uint32_t count = (tensor->columns + GROUP - 1) / GROUP * GROUP;
+	const uint32_t numbers = tensor->rows * tensor->columns, count = (numbers + GROUP - 1) / GROUP * GROUP;
 	memset(piece->pointer, 0, count * sizeof(float));
 	if (placed(role))
 		pack_plain(tensor->data, tensor->columns, count / GROUP, sizeof(float), piece->pointer);
 	else
-		memcpy(piece->pointer, tensor->data, tensor->columns * sizeof(float));
+		memcpy(piece->pointer, tensor->data, numbers * sizeof(float));
 	struct backend_copy copy = {.to = loader->stage->vectors,
 				    .from = piece,
 				    .to_offset = at * sizeof(float),
@@ -359,7 +359,7 @@ static enum status load_role(struct loader *loader, struct stage_layer *layer, e
 			     enum exogpu_memory memory, struct error *error)
 {
 	struct backend_stage *stage = loader->stage;
-	if (!model_has_role(&stage->shape, role))
+	if (of_layer(role) ? !model_layer_has_role(&stage->shape, number, role) : !model_has_role(&stage->shape, role))
 		return STATUS_OK;
 	struct model_tensor tensor;
 	enum status status = stage->params.tensor(stage->params.context, role, number, &tensor, error);

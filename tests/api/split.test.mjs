@@ -2,6 +2,7 @@
 //
 // All nodes are on this machine and join by TLS, each with a directory of its own; pins say which layers go where. The
 // words are nonsense (the weights are random), but the same nonsense each time.
+// EXOGPU_TEST_ARCHITECTURE=qwen35 runs all of it with a model whose layers have states.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, readdirSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -70,6 +70,8 @@ MODELS = {
                                             residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=1.7,
                                             rope_parameters=THETA)),
     "qwen35": ("Qwen3_5Text", dict(DELTA)),
+    "qwen35moe": ("Qwen3_5MoeText", dict({**EXPERTS, **DELTA, "num_hidden_layers": 4}, moe_intermediate_size=32,
+                                         shared_expert_intermediate_size=48)),
     "olmoe": ("Olmoe", dict(EXPERTS, intermediate_size=32, norm_topk_prob=False, rope_parameters=THETA)),
 }
 
@@ -116,19 +118,20 @@ def is_router(weight, options):
 
 
 class Undecided(Exception):
-    pass
+    """With the router whose choice is not clear."""
 
 
-def is_decided(model, options):
-    """Whether every choice of experts in the texts is clear: the last expert that is chosen and the first that is not
-    are apart by this part of how scores are spread. Else rounding decides, and no two programs agree."""
-    least, hooks = 0.002, []
+def undecided(model, options):
+    """The first router of which not every choice of experts in the texts is clear, or None: the last expert that is chosen and the
+    first that is not are apart by this part of how scores are spread. Else rounding decides, and no two programs agree.
+    """
+    least, hooks = 0.002 if options.get("num_hidden_layers", 0) <= 2 else 0.0005, []
 
     def note(module, inputs):
         scores = torch.nn.functional.linear(inputs[0], module.weight).reshape(-1, module.weight.shape[0])
         best = scores.topk(options["num_experts_per_tok"] + 1, -1).values
         if len(scores) > 1 and float((best[:, -2] - best[:, -1]).min() / scores.std()) < least:
-            raise Undecided()
+            raise Undecided(module)
 
     for module in model.modules():
         if getattr(module, "weight", None) is not None and is_router(module.weight, options):
@@ -137,20 +140,25 @@ def is_decided(model, options):
         for length in reversed(LENGTHS):
             with torch.inference_mode():
                 model(torch.tensor([text(length)]), use_cache=False)
-    except Undecided:
-        return False
+    except Undecided as why:
+        return why.args[0]
     finally:
         for hook in hooks:
             hook.remove()
-    return True
+    return None
 
 
 def decided_model(name, options):
+    """Of few layers another seed is tried until all is clear; of more, another router of the layer where it is not."""
     seed = 1
     while True:
         model = model_of(name, options, seed)
         round_keys_and_values(model)
-        if is_decided(model, options):
+        router = undecided(model, options)
+        while router and options["num_hidden_layers"] > 2:
+            router.weight.data = (torch.randn_like(router.weight) * 3 / router.weight.shape[-1]**0.5).half().float()
+            router = undecided(model, options)
+        if not router:
             return model
         seed += 1
 

@@ -23,6 +23,7 @@ PUSH {
 	float scale;
 	uint window; // positions that a query sees, its own included
 	float cap;   // of scores; 0: none
+	uint query_rows; // of a head in q: its size, or twice that, with a gate behind the query
 } push;
 
 const uint FOURS = SIZE / 4, ITEMS = (TILE * FOURS + LANES - 1) / LANES;
@@ -36,7 +37,7 @@ void load_queries(tile t, uint kv, uint per_kv)
 {
 	for (uint i = gl_LocalInvocationID.x; i < TILE * FOURS; i += LANES) {
 		uint which = t.first + i / FOURS, c = i % FOURS * 4;
-		uint at = ((t.row + which / per_kv) * push.heads + kv * per_kv + which % per_kv) * push.size;
+		uint at = ((t.row + which / per_kv) * push.heads + kv * per_kv + which % per_kv) * push.query_rows;
 		vec4 four = vec4(0);
 		if (i / FOURS < t.count)
 			[[unroll]] for (uint j = 0; j < 4; j++)
@@ -79,8 +80,12 @@ void put(tile t, uint kv, uint per_kv, uint item, vec4 sum, float largest, float
 		return;
 	}
 	[[unroll]] for (uint j = 0; j < 4; j++)
-		if (c + j < push.size)
-			to[row * push.to_groups * 32 + place(h * push.size + c + j, push.to_groups)] = sum[j] / weights;
+		if (c + j < push.size) {
+			float value = sum[j] / weights;
+			if (push.query_rows > push.size)
+				value /= 1 + exp(-max(q[(row * push.heads + h) * push.query_rows + push.size + c + j], -80.0));
+			to[row * push.to_groups * 32 + place(h * push.size + c + j, push.to_groups)] = value;
+		}
 }
 
 void main()

@@ -5,7 +5,8 @@
 layout(local_size_x = 64) in;
 FROM { float from[]; }; // (rows, heads, splits, padded + 2)
 TO { float to[]; };
-PUSH { uint heads, size, padded, splits, to_groups; } push; // splits: 64 at most
+ALSO { float q[]; }; // with gates
+PUSH { uint heads, size, padded, splits, to_groups, query_rows; } push; // splits: 64 at most
 
 // Of each part: its largest score, and the sum of its weights against that.
 shared float largest[64], weights[64];
@@ -28,6 +29,8 @@ void main()
 		float sum = 0;
 		for (uint s = 0; s < push.splits; s++)
 			sum += exp(largest[s] - top) * from[at + s * stride + c];
+		if (push.query_rows > push.size)
+			sum /= 1 + exp(-max(q[(row * push.heads + h) * push.query_rows + push.size + c], -80.0));
 		to[row * push.to_groups * 32 + place(h * push.size + c, push.to_groups)] = sum / all;
 	}
 }

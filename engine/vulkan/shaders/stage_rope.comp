@@ -18,6 +18,7 @@ PUSH {
 	uint bias[3]; // of q, k, v: where in `vectors`, or NONE
 	uint norm[2]; // of q and k
 	float epsilon;
+	uint query_rows; // of a head in q: its size, or twice that, with a gate behind the query
 } push;
 
 shared float head[512], sums[64];
@@ -58,7 +59,7 @@ void main()
 	uint lane = gl_LocalInvocationID.x, row = gl_WorkGroupID.y, index = gl_WorkGroupID.x;
 	uint kind = index < push.heads ? 0 : index < push.heads + push.kv_heads ? 1 : 2;
 	uint h = index - (kind == 0 ? 0 : push.heads + (kind - 1) * push.kv_heads);
-	uint at = (row * (kind == 0 ? push.heads : push.kv_heads) + h) * push.size;
+	uint at = kind == 0 ? (row * push.heads + h) * push.query_rows : (row * push.kv_heads + h) * push.size;
 	for (uint i = lane; i < push.padded; i += 64) {
 		float x = 0;
 		if (i < push.size) {

@@ -230,12 +230,37 @@ static void compute_batches(struct compared *compared)
 		compute(compared, (struct piece[]){{1, position, 1}, {0, 0, 1}}, 2);
 }
 
+// CUDA has no layers with a state yet: it says so.
+static bool is_refused(struct compared *compared)
+{
+	struct error error = {0};
+	struct stage *stage;
+	const float rope[1] = {0};
+	const struct stage_params params = {.shape = compared->shape,
+					    .layer_count = compared->shape->layers,
+					    .embeds = true,
+					    .predicts = true,
+					    .context_tokens = 64,
+					    .page_count = PAGES,
+					    .batch_rows = ROWS,
+					    .batch_sequences = TEXTS,
+					    .batch_outputs = ROWS,
+					    .rope = rope,
+					    .tensor = lend,
+					    .context = compared};
+	if (!model_is_recurrent(compared->shape) || strcmp(compared->c->backend, "cuda") != 0)
+		return false;
+	assert_int_equal(stage_create(&stage, compared->c->device, &params, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "gated delta rule"));
+	return true;
+}
+
 static bool compare(struct conformance *c, const char *name)
 {
 	enum { CONTEXT_SHORT = 64, CONTEXT_LONG = 640 };
 	struct compared compared;
 	compared_open(&compared, c, name);
-	for (unsigned stages = 1; stages <= 2; stages++) {
+	for (unsigned stages = is_refused(&compared) ? 3 : 1; stages <= 2; stages++) {
 		make_stages(&compared, CONTEXT_SHORT, stages);
 		compute_text(&compared, 0, UINT32_MAX);
 		compute_text(&compared, 1, stages == 1 ? UINT32_MAX : 8);
@@ -248,11 +273,88 @@ static bool compare(struct conformance *c, const char *name)
 	return compared_close(&compared);
 }
 
+// The last token of the second text, whose page before it is full, from each of these slots to another.
+static void go_on(struct compared *compared, const uint32_t (*slots)[2], uint32_t count, float *logits)
+{
+	static const uint32_t pages[TEXTS][2] = {{1, 4}, {1, 7}, {1, 10}}, rows[TEXTS] = {0, 1, 2};
+	const uint32_t last = lengths[1] - 1, token = compared->tokens[1][last], tokens[TEXTS] = {token, token, token};
+	struct stage_run runs[TEXTS];
+	for (uint32_t i = 0; i < count; i++)
+		runs[i] = (struct stage_run){.row_count = 1,
+					     .position = last,
+					     .pages = pages[i],
+					     .state_from = slots[i][0],
+					     .state_to = slots[i][1]};
+	const struct stage_batch batch = {.row_count = count,
+					  .runs = runs,
+					  .run_count = count,
+					  .tokens = tokens,
+					  .output_rows = rows,
+					  .output_count = count,
+					  .logits = logits};
+	OK(stage_step(compared->stages[0], &batch, &error));
+}
+
+static double apart(const float *some, const float *others)
+{
+	double most = 0;
+	for (uint32_t i = 0; i < VOCABULARY; i++)
+		most = fmax(most, fabs((double)some[i] - (double)others[i]));
+	return most;
+}
+
+// A state that is kept can be gone on from again and again; one that is zero is another; and wrong slots are refused.
+void test_stage_states(void **state)
+{
+	static const uint32_t twice[2][2] = {{1, 2}, {1, 3}}, again[1][2] = {{1, 4}};
+	static float logits[TEXTS * VOCABULARY], first[VOCABULARY];
+	struct compared compared;
+	compared_open(&compared, *state, "qwen35");
+	if (is_refused(&compared)) {
+		assert_true(compared_close(&compared));
+		return;
+	}
+	make_stages(&compared, 64, 1);
+	compute(&compared, &(struct piece){1, 0, lengths[1] - 1}, 1); // leaves its state in slot 2
+	go_on(&compared, (const uint32_t[1][2]){{2, 1}}, 1, first);
+	compare_row(&compared, 1, lengths[1] - 1, first);
+	compute(&compared, &(struct piece){1, 0, lengths[1] - 1}, 1);
+	go_on(&compared, (const uint32_t[2][2]){{2, 1}, {2, 3}}, 2, logits);
+	assert_memory_equal(logits, logits + VOCABULARY, sizeof(first));
+	assert_true(apart(logits, first) < 1e-3);
+	go_on(&compared, (const uint32_t[1][2]){{2, 2}}, 1, logits); // in place
+	assert_true(apart(logits, first) < 1e-3);
+	go_on(&compared, twice, 2, logits);
+	assert_memory_equal(logits, logits + VOCABULARY, sizeof(first));
+	memcpy(first, logits, sizeof(first));
+	OK(stage_zero(compared.stages[0], (const uint32_t[]){PAGES}, 1, &error)); // slot 1
+	go_on(&compared, again, 1, logits);
+	assert_true(apart(logits, first) > 1e-3);
+	struct error error = {0};
+	static const uint32_t page[1] = {0}, token[2] = {0};
+	const uint32_t most = stage_state_count(compared.shape, TEXTS);
+	const struct stage_run runs[][2] = {
+		{{.row_count = 1, .pages = page}},                                 // to none
+		{{.row_count = 1, .pages = page, .state_to = most + 1}},           // to one that there is not
+		{{.row_count = 1, .pages = page, .state_from = 1, .state_to = 1}}, // from one, at the beginning
+		{{.row_count = 1, .position = 1, .pages = page, .state_to = 1}},   // from none, later
+		{{.row_count = 1, .pages = page, .state_to = 1}, {.row_count = 1, .pages = page, .state_to = 1}},
+	};
+	for (uint32_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+		const uint32_t count = runs[i][1].row_count ? 2 : 1;
+		const struct stage_batch batch = {
+			.row_count = count, .runs = runs[i], .run_count = count, .tokens = token};
+		assert_int_equal(stage_step(compared.stages[0], &batch, &error), STATUS_INVALID_PARAMS);
+	}
+	drop_stages(&compared);
+	assert_true(compared_close(&compared));
+}
+
 void test_stage_architectures(void **state)
 {
 	static const char *const names[] = {"phi3",    "granite",    "smollm3", "olmo2",    "glm4",
 					    "gemma",   "gemma2",     "gemma3",  "qwen3moe", "qwen2moe",
-					    "mixtral", "granitemoe", "olmoe",   "qwen35"};
+					    "mixtral", "granitemoe", "olmoe",   "qwen35",   "qwen35moe"};
 	unsigned wrong = 0;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		wrong += !compare(*state, names[i]);

@@ -346,7 +346,7 @@ static void widths_of_cuda(void **unused)
 	assert_true(placement.feasible);
 }
 
-// Layers with a state: processors only, and why; their memory counts, and that of keys and values in the others.
+// Layers with a state: not by CUDA, and why; their memory counts, and that of keys and values in the others.
 static void recurrent_layers(void **unused)
 {
 	(void)unused;
@@ -354,8 +354,7 @@ static void recurrent_layers(void **unused)
 	make_model(4, 100000000);
 	make_device(0, PLACE_CPU, 16 * GIB);
 	make_device(1, PLACE_CUDA, 16 * GIB);
-	make_device(2, PLACE_VULKAN, 16 * GIB);
-	want(3);
+	want(2);
 	const uint32_t pages = placement_pages(wanted.context_tokens, wanted.sequences);
 	const uint64_t without = takes(1, 2, pages);
 	shape.delta = (struct model_delta){16, 32, 128, 128, 4};
@@ -367,12 +366,16 @@ static void recurrent_layers(void **unused)
 	assert_true(placement.feasible && placement.stage_count == 1);
 	assert_int_equal(placement.stages[0].device, 0);
 	assert_true(placement.stages[0].memory.kv_bytes == 3 * states + stage_page_bytes(&shape) * pages);
-	assert_true(says("only CPU devices compute the layers with a gated delta rule"));
+	assert_true(says("CUDA does not compute the layers with a gated delta rule"));
 	assert_false(says("does not fit the usable GPUs"));
+	make_device(2, PLACE_VULKAN, 16 * GIB);
+	want(3);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 2);
 	wanted.pins = (const struct placement_pin[]){{.device = 1}};
 	wanted.pin_count = 1;
 	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
-	assert_non_null(strstr(error.message, "only CPU devices"));
+	assert_non_null(strstr(error.message, "CPU and Vulkan devices do"));
 }
 
 // What CUDA fills up with zeros counts: 2180 columns take as much as 2304.

@@ -1,0 +1,39 @@
+// The convolution of a layer with a gated delta rule: silu of the sum of a channel's last rows, each by a weight of its
+// own. An invocation takes a channel of a run, whose rows follow each other; what came before is in the run's state.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "stage_common.glsl"
+layout(local_size_x = 64) in;
+layout(constant_id = 1) const uint KERNEL = 4; // rows, the row's own included: 16 at most
+FROM { float channels[]; };
+TO { float mixed[]; };
+VECTORS { float vectors[]; };
+STEP { uint step_words[]; };
+layout(std430, set = 2, binding = 0) buffer States { float states[]; };
+PUSH { uint runs_at, channel_count, weights, state_size; } push; // state_size: floats of a slot
+
+void main()
+{
+	uint channel = gl_GlobalInvocationID.x, at = push.runs_at + gl_WorkGroupID.y * 4;
+	if (channel >= push.channel_count)
+		return;
+	uint row = step_words[at], end = row + step_words[at + 1], from = step_words[at + 2], to = step_words[at + 3];
+	float last[KERNEL], weights[KERNEL];
+	[[unroll]] for (uint i = 0; i < KERNEL; i++) {
+		weights[i] = vectors[push.weights + channel * KERNEL + i];
+		last[i] = i == 0 || from == 0
+				  ? 0
+				  : states[(from - 1) * push.state_size + (i - 1) * push.channel_count + channel];
+	}
+	for (; row < end; row++) {
+		float sum = 0;
+		[[unroll]] for (uint i = 0; i + 1 < KERNEL; i++)
+			last[i] = last[i + 1];
+		last[KERNEL - 1] = channels[row * push.channel_count + channel];
+		[[unroll]] for (uint i = 0; i < KERNEL; i++)
+			sum += weights[i] * last[i];
+		mixed[row * push.channel_count + channel] = sum / (1 + exp(-max(sum, -80.0)));
+	}
+	[[unroll]] for (uint i = 0; i + 1 < KERNEL; i++)
+		states[(to - 1) * push.state_size + i * push.channel_count + channel] = last[i + 1];
+}
