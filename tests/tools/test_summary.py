@@ -68,30 +68,6 @@ class SummaryTest(unittest.TestCase):
             "---- debug: a said:", "  | # pass 3", "  | # fail 0",
             "  | WARNING: ThreadSanitizer: data race", "FAILED  debug: a", "         WARNING: ThreadSanitizer: data race", "3 passed, 1 failed, 0 skipped"]))
 
-    def test_a_second_try_counts_and_is_named(self):
-        late = "not ok 1 - x\n# pass 0\n# fail 1\n"
-        tests = [("api/late", late), ("unit", late), ("api/race", late + "WARNING: ThreadSanitizer: data race\n"),
-                 ("e2e/never", late)]
-        line = "<testcase name=\"%s\" status=\"%s\">%s<system-out>%s</system-out></testcase>"
-        with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "tsan.xml"), "w", encoding="utf-8") as file:
-                file.write("<testsuite>%s</testsuite>" % "".join(
-                    line % (name, "fail", "<failure message=\"\"/>", output) for name, output in tests))
-            def run(*arguments):
-                return subprocess.run([sys.executable, "-B", SUMMARY, *arguments], stdout=subprocess.PIPE,
-                                      universal_newlines=True)
-            self.assertEqual(run("--again", os.path.join(folder, "tsan.xml")).stdout, "api/late|e2e/never\n")
-            with open(os.path.join(folder, "tsan-again.xml"), "w", encoding="utf-8") as file:
-                file.write("<testsuite>%s%s</testsuite>" % (
-                    line % ("api/late", "run", "", "# pass 2\n# fail 0\n"),
-                    line % ("e2e/never", "fail", "<failure message=\"\"/>", late)))
-            lines = run(folder).stdout.splitlines()
-        for told in ("SECOND TRY  tsan: api/late", "FAILED  tsan: unit", "FAILED  tsan: api/race",
-                     "FAILED  tsan: e2e/never"):
-            self.assertIn(told, lines)
-        self.assertNotIn("FAILED  tsan: api/late", lines)
-        self.assertEqual(lines[-1], "2 passed, 3 failed, 0 skipped")
-
     def test_a_failure_is_told_by_how_its_message_begins_and_ends(self):
         said = "".join("          line %d\n" % i for i in range(200))
         node = self.case("    not ok 1 - x\n      ---\n      duration_ms: 1\n      error: |-\n        it began\n%s"

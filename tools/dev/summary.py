@@ -3,10 +3,7 @@
 usage: summary.py FOLDER
            shows what every failed test said, names every skipped and every failed one, and ends with one line
            `N passed, N failed, N skipped`;
-           exit status 1 if any failed or if none ran. What NAME-again.xml has of NAME.xml's tests is their second
-           try, and counts instead; those that passed only there are named, with what the first try said.
-       summary.py --again FILE
-           the tests of FILE that failed and may be tried again, separated by |.
+           exit status 1 if any failed or if none ran.
        summary.py --record FILE NAME STATUS SECONDS LOG
            writes FILE as the result of a command that is not run by ctest.
 
@@ -36,8 +33,6 @@ NODE_FAILURE = re.compile(r"^( *)not ok \d+ - (.*)\n\1  ---\n((?:.*\n)*?)\1  \.\
 NODE_ERROR = re.compile(r"^( *)error: (?:\|-\n((?:\1  .*\n|\s*\n)*)|(.*))", re.M)
 OUTER_FAILURE = re.compile(r"^'\d+ subtests? failed'$")
 COMPLAINT = re.compile(r"^\s*not ok |^(?:ERROR|FAIL): |^\[  (?:ERROR|FAILED) |\u2716 |Sanitizer: |runtime error: |: error: ")
-BY_THE_CLOCK = re.compile(r"^(?:api|cluster|e2e)/")  # they drive running processes, and wait for them
-FOUND = re.compile(r"(?:Address|Leak|Thread|Memory|UndefinedBehavior)Sanitizer|runtime error: ")
 REASON = re.compile(r"^.*\bskip(?:s|ped|ping)?\b.*$", re.M | re.I)
 
 
@@ -148,30 +143,12 @@ def telling_lines(output):
     return lines[start:start + SHOWN_LINES]
 
 
-def cases_of(path):
-    return list(ElementTree.parse(path).getroot().iter("testcase")) if os.path.exists(path) else []
-
-
-def again(path):
-    names = [case.get("name") for case in cases_of(path) if read_case(case)[0] == "failed"
-             and BY_THE_CLOCK.search(case.get("name")) and not FOUND.search(output_of(case))]
-    print("|".join(re.escape(name) for name in names))
-    return 0
-
-
 def summarise(folder):
     total = [0, 0, 0]
-    failed, skipped, said, second = [], [], [], []
+    failed, skipped, said = [], [], []
     for path in sorted(glob.glob(os.path.join(folder, "*.xml"))):
         stage = os.path.splitext(os.path.basename(path))[0]
-        if stage.endswith("-again"):
-            continue
-        retried = {case.get("name"): case for case in cases_of(os.path.join(folder, stage + "-again.xml"))}
-        for case in cases_of(path):
-            if case.get("name") in retried:
-                first, case = read_case(case), retried[case.get("name")]
-                if read_case(case)[0] != "failed":
-                    second.append(("%s: %s" % (stage, case.get("name")), first[2]))
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
             outcome, counts, notes = read_case(case)
             total = [a + b for a, b in zip(total, counts)]
             name = stage if stage == case.get("name") else "%s: %s" % (stage, case.get("name"))
@@ -185,7 +162,7 @@ def summarise(folder):
         print("---- %s said:" % name)
         for line in telling_lines(output):
             print("  | " + line)
-    for title, rows in (("SKIPPED", skipped), ("SECOND TRY", second), ("FAILED", failed)):
+    for title, rows in (("SKIPPED", skipped), ("FAILED", failed)):
         for name, notes in rows:
             print("%s  %s" % (title, name))
             for note in notes:
@@ -213,8 +190,6 @@ def record(path, name, status, seconds, log):
 def main(arguments):
     if len(arguments) == 6 and arguments[0] == "--record":
         return record(arguments[1], arguments[2], int(arguments[3]), arguments[4], arguments[5])
-    if len(arguments) == 2 and arguments[0] == "--again":
-        return again(arguments[1])
     if len(arguments) == 1:
         return summarise(arguments[0])
     print(__doc__, file=sys.stderr)

@@ -65,7 +65,14 @@ cmd_test() {
 }
 
 stage_lint() {
+	side_by_side lint_sources lint_itself
+}
+
+lint_sources() {
 	single lint "checking the sources" python3 -B tools/lint/lint.py
+}
+
+lint_itself() {
 	single tools "testing the lint and the summary" python3 -B -m unittest discover -s tests/tools
 }
 
@@ -194,33 +201,20 @@ stage_docker() {
 	single docker "building and testing the container image" bash tests/docker/test.sh $try build/docker
 }
 
-# run_ctest PRESET [CTEST ARGUMENT...]: a failing test is counted and shown by the summary, not here. Tests that watch
-# running processes by the clock may fail for want of a processor: they get a second try, alone, and the summary says
-# so. What a sanitizer has found, and a unit test's failure, stand.
+# run_ctest PRESET [CTEST ARGUMENT...]: results in PRESET.xml; a failing test is counted and shown by the summary, not
+# here. Three jobs more than cores, since most tests wait for an event of another process (docs/notes/tests.md). Output is
+# kept whole: ctest would cut what a passing test said about what it skipped.
 run_ctest() {
-	local preset=$1 arguments=() argument again
+	local preset=$1 arguments=()
 	shift
-	for argument in "$@"; do
-		[ -z "$argument" ] || arguments+=("$argument")
-	done
+	arguments=("$@")
 	[ -z "$pattern" ] || arguments+=(-R "$pattern")
-	ctest_once "$preset" "$preset" "testing ($preset)" "${arguments[@]}"
-	again=$(python3 -B tools/dev/summary.py --again "$results/$preset.xml")
-	[ -z "$again" ] || CTEST_PARALLEL_LEVEL=1 ctest_once "$preset" "$preset-again" "testing ($preset): a second try" \
-		-R "^($again)\$"
-}
-
-# ctest_once PRESET NAME TEXT [CTEST ARGUMENT...]: results in NAME.xml. Three jobs more than cores, since most tests wait
-# for a clock (docs/notes/tests.md). Output is kept whole: ctest would cut what a passing test said about what it skipped.
-ctest_once() {
-	local preset=$1 name=$2 text=$3
-	shift 3
-	rm -f "$results/$name.xml"
-	step_tail=0 step "test-$name" "$text" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
+	rm -f "$results/$preset.xml"
+	step_tail=0 step "test-$preset" "testing ($preset)" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
 		-j "${CTEST_PARALLEL_LEVEL:-$(($(cores) + 3))}" --timeout 600 --output-on-failure --no-tests=ignore \
 		--test-output-size-passed 1000000 --test-output-size-failed 1000000 \
-		--output-junit "$root/$results/$name.xml" "$@" || true
-	[ -f "$results/$name.xml" ] || fail "ctest ended without results; see $log_dir/test-$name.log"
+		--output-junit "$root/$results/$preset.xml" "${arguments[@]}" || true
+	[ -f "$results/$preset.xml" ] || fail "ctest ended without results; see $log_dir/test-$preset.log"
 }
 
 # The sanitizers of older compilers do not know the address space layout of newer kernels, so it is not randomised
@@ -231,6 +225,23 @@ fixed_layout() {
 	else
 		"$@"
 	fi
+}
+
+# side_by_side FUNCTION...: all at once, on their own cores; each function calls single. Their lines come when all have ended.
+side_by_side() {
+	local function pids=()
+	mkdir -p "$log_dir"
+	for function; do
+		(
+			trap - EXIT
+			"$function"
+		) 2>"$log_dir/beside-$function.log" &
+		pids+=($!)
+	done
+	trap 'kill "${pids[@]}" 2>/dev/null; exit 130' INT
+	wait "${pids[@]}"
+	trap - INT
+	for function; do cat "$log_dir/beside-$function.log" >&2; done
 }
 
 # single NAME TEXT COMMAND...: a command that counts as one test, or as those that its own closing lines count.
