@@ -1,5 +1,5 @@
 /* A small simulated cluster for test_decide_simulation.c: devices, instances with the facts that `struct recovery` has,
- * a stub for the planner, and a doer that is a model of instances_act.c. */
+ * a planner that is a stub or the real one (struct planning), and a doer that is a model of instances_act.c. */
 #include "common/base/limits.h"
 #include "server/instances/decide/decide.h"
 
@@ -10,10 +10,10 @@
 enum {
 	DEVICES = 4,
 	INSTANCES = 3,
-	PARTS = 3,
-	CAPACITY = 10, // of each device, in units of memory
-	SEEDS = 300,
-	PLANTED_SEEDS = 200,
+	PARTS = 4,
+	WHOLE_PARTS = 2, // of a placement with all layers on devices, in the eyes of decisions; more are less
+	STUB_PARTS = 3,  // that the stub makes
+	STUB_CAPACITY = 10,
 	FAULTS_MS = 120000, // faults stop then
 	QUIET_MS = 60000,   // and then all is well again by then
 	LEASE_MS = 8000,    // after which the workers of a node that is cut off are lost
@@ -88,7 +88,20 @@ struct instance {
 	struct decision decision;
 };
 
+struct world;
+
+// Where instances go, in units of memory of its own.
+struct planning {
+	int capacity; // of each device
+	// False: there is no place. pins: the instance's pin counts; avoid: a device that is left out, or -1.
+	bool (*plan)(const struct world *world, const struct instance *instance, bool pins, int avoid,
+		     struct place *place);
+	// Whether there is a place for certain; false says nothing.
+	bool (*fits)(const struct world *world, const struct instance *instance);
+};
+
 struct world {
+	const struct planning *planning;
 	uint64_t random;
 	int64_t now_ms;
 	bool faults;
@@ -118,7 +131,7 @@ static void broken(struct world *world, const char *invariant, const struct inst
 		 instance && instance->rule ? instance->rule : "", detail);
 }
 
-// ---- memory and the stub of the planner ----
+// ---- memory ----
 
 static int used_units(const struct world *world, int device, const struct instance *but)
 {
@@ -130,21 +143,29 @@ static int used_units(const struct world *world, int device, const struct instan
 	return units;
 }
 
+static int available(const struct world *world, int device, const struct instance *but)
+{
+	return world->planning->capacity - used_units(world, device, but);
+}
+
+// ---- the stub of the planner ----
+
 // Whole devices first, so that little is left over in many places.
-static bool plan(const struct world *world, const struct instance *instance, bool pins, int avoid, struct place *place)
+static bool stub_plan(const struct world *world, const struct instance *instance, bool pins, int avoid,
+		      struct place *place)
 {
 	int left = instance->units;
 	bool taken[DEVICES] = {false};
 	*place = (struct place){0};
-	while (left && place->count < PARTS) {
+	while (left && place->count < STUB_PARTS) {
 		int best = -1, most = 0;
 		for (int i = 0; i < DEVICES; i++) {
-			const int available = CAPACITY - used_units(world, i, instance);
+			const int room = available(world, i, instance);
 			if (taken[i] || !world->devices[i].online || world->devices[i].draining || i == avoid ||
-			    (pins && instance->pin >= 0 && instance->pin != i) || available <= most)
+			    (pins && instance->pin >= 0 && instance->pin != i) || room <= most)
 				continue;
 			best = i;
-			most = available;
+			most = room;
 		}
 		if (best < 0)
 			return false;
@@ -154,6 +175,27 @@ static bool plan(const struct world *world, const struct instance *instance, boo
 		left -= place->units[place->count++];
 	}
 	return !left;
+}
+
+static bool stub_fits(const struct world *world, const struct instance *instance)
+{
+	struct place place;
+	return stub_plan(world, instance, false, -1, &place);
+}
+
+static const struct planning stub_planning = {STUB_CAPACITY, stub_plan, stub_fits};
+
+// A place that was found has room, on devices that are there.
+static void check_place(struct world *world, const struct instance *instance, const struct place *place)
+{
+	for (unsigned i = 0; i < place->count; i++) {
+		const struct device *device = &world->devices[place->device[i]];
+		int units = 0;
+		for (unsigned j = 0; j < place->count; j++)
+			units += place->device[j] == place->device[i] ? place->units[j] : 0;
+		if (!device->online || device->draining || units > available(world, place->device[i], instance))
+			broken(world, "a place that is found has room", instance, device->name);
+	}
 }
 
 // ---- the doer ----
@@ -225,7 +267,7 @@ static void begin_place(struct world *world, struct instance *instance)
 	for (unsigned i = 0; i < place.count; i++) {
 		instance->some_kept |= keeps(instance, &place, i);
 		room &= world->devices[place.device[i]].online &&
-			CAPACITY - used_units(world, place.device[i], instance) >= place.units[i];
+			available(world, place.device[i], instance) >= place.units[i];
 	}
 	end_workers(world, instance, false);
 	if (!room) { // since it was searched for
@@ -302,8 +344,11 @@ static void act_search(struct world *world, struct instance *instance, const str
 	instance->search.avoided = decision->avoids;
 	instance->search.epoch = instance->epoch;
 	instance->search.done_ms = world->now_ms + 1 + (int64_t)draw(world, SEARCH_MS);
-	instance->search.feasible = plan(world, instance, !decision->without_pins && decision->purpose != PURPOSE_LEAVE,
-					 decision->avoids ? instance->failed_on : -1, &instance->search.place);
+	instance->search.feasible = world->planning->plan(
+		world, instance, !decision->without_pins && decision->purpose != PURPOSE_LEAVE,
+		decision->avoids ? instance->failed_on : -1, &instance->search.place);
+	if (instance->search.feasible)
+		check_place(world, instance, &instance->search.place);
 	if (decision->purpose == PURPOSE_FASTER)
 		instance->devices_changed = false;
 	if (decision->purpose == PURPOSE_WHOLE)
@@ -456,9 +501,9 @@ static void see(const struct world *world, struct instance *instance, struct dec
 		.without_pins = instance->search.without_pins,
 		.avoided = instance->search.avoided,
 		.failed_there = instance->failed_on >= 0,
-		.whole_there = instance->search.place.count < PARTS,
+		.whole_there = instance->search.place.count <= WHOLE_PARTS,
 		.faster_there = instance->epoch % 3 == 0,
-		.search_text = "the stub says so",
+		.search_text = "the planner says so",
 		.due_ms = instance->due_ms,
 		.devices_changed = instance->devices_changed,
 		.room = instance->room,
