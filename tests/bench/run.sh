@@ -20,7 +20,7 @@ trap 'rm -rf "$work"' EXIT
 if [ "${1:-}" = decode ]; then
 	shift
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/decode" tests/bench/decode.c build/libengine.a \
-		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) -ldl -lm -pthread
+		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson zlib) -ldl -lm -pthread
 	if [ $# -gt 0 ]; then
 		"$work/decode" "$@"
 	else
@@ -31,7 +31,7 @@ fi
 if [ "${1:-}" = perplexity ]; then
 	shift
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/perplexity" tests/bench/perplexity.c build/libengine.a \
-		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) -ldl -lm -pthread
+		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson zlib) -ldl -lm -pthread
 	if [ $# -eq 0 ]; then
 		build/debug/tests/generate_model "$work/model.gguf" tinyllama-1.1b F16 --layers 4 >/dev/null
 		set -- cpu "$work/model.gguf"
@@ -47,7 +47,7 @@ fi
 if [ "${1:-}" = grammar ]; then
 	shift
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/grammar" tests/bench/grammar.c build/libengine.a \
-		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) -ldl -lm -pthread
+		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson zlib) -ldl -lm -pthread
 	python3 tests/bench/schemas.py 400 1 >"$work/schemas"
 	[ $# -gt 0 ] || set -- 49152 128000
 	for one in "$@"; do "$work/grammar" "$one" "$work/schemas" 2; done
@@ -56,7 +56,7 @@ fi
 if [ "${1:-}" = ring ]; then
 	shift
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/ring" tests/bench/ring.c build/libcommon.a \
-		build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) -pthread
+		build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson zlib) -pthread
 	[ $# -gt 0 ] || set -- Q4_0 Q8_0 F16
 	for one in "$@"; do
 		layers=${one#*:}
@@ -77,7 +77,7 @@ fi
 if [ "${1:-}" = solver ]; then
 	shift
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/solver" tests/bench/solver.c server/placement/placement*.c \
-		build/libengine.a build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) \
+		build/libengine.a build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson zlib) \
 		-ldl -lm -pthread
 	"$work/solver" "$@"
 	exit
@@ -86,7 +86,7 @@ if [ "${1:-}" = simulation ]; then
 	shift
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/simulation" \
 		tests/server/instances/decide/test_planner_simulation.c server/instances/decide/{decide,states}.c server/placement/placement*.c \
-		build/libengine.a build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs cmocka libcrypto libcjson) \
+		build/libengine.a build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs cmocka libcrypto libcjson zlib) \
 		-ldl -lm -pthread
 	"$work/simulation" "${1:-1}" "${2:-10000}"
 	exit
