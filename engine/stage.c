@@ -387,6 +387,16 @@ static uint64_t padded(uint64_t bytes, const struct stage_params *params, bool l
 	return (uint64_t)((double)bytes * matrix_values(params->shape, slices, layer, true) / values);
 }
 
+// Rows times experts of each that have memory at a time, with the room that devices with tiles leave between experts.
+static uint64_t expert_slots(const struct stage_params *params)
+{
+	const uint64_t rows = params->batch_rows < STAGE_EXPERT_ROWS ? params->batch_rows : STAGE_EXPERT_ROWS;
+	const uint64_t slots = rows * params->shape->experts_used, experts = params->shape->experts;
+	if (!params->tiled || !slots)
+		return slots;
+	return slots + (slots < experts ? slots : experts) * (STAGE_EXPERT_ALIGN - 1) + STAGE_EXPERT_SPARE;
+}
+
 void stage_estimate(const struct stage_params *params, const struct model_sizes *sizes, struct stage_memory *memory)
 {
 	const struct model_shape *shape = params->shape;
@@ -400,12 +410,11 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 			  (2ull * shape->feed_forward + (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
 				  slices;
 	widest += slices > 1 || shape->post_norm ? shape->embedding : 0; // what is added up
-	const uint64_t expert_rows = params->batch_rows < STAGE_EXPERT_ROWS ? params->batch_rows : STAGE_EXPERT_ROWS;
 	const uint32_t with_state = model_delta_layers(shape, params->first_layer, params->layer_count);
 	if (with_state)
 		widest += 2ull * model_delta_channels(&shape->delta) +
 			  2ull * shape->delta.heads * shape->delta.value_size;
-	const uint64_t slot = shape->embedding + 2ull * shape->expert_width;
+	const uint64_t slot = shape->embedding + 2ull * shape->expert_width; // numbers of a row and one of its experts
 	*memory = (struct stage_memory){
 		.weights_bytes = layer * (params->layer_count - params->host_layers) +
 				 (params->embeds && first ? embedding : 0) +
@@ -413,7 +422,7 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 		.kv_bytes = stage_page_bytes(&pages) / slices * params->page_count *
 				    (params->layer_count - with_state) +
 			    stage_state_bytes(shape) * stage_state_count(shape, params->batch_sequences) * with_state,
-		.workspace_bytes = widest * params->batch_rows * 8 + slot * expert_rows * shape->experts_used * 8 +
+		.workspace_bytes = widest * params->batch_rows * 8 + slot * expert_slots(params) * 8 +
 				   (params->predicts && first ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
 				   4 * model_rope_numbers(shape, params->context_tokens),
 		.host_bytes = layer * params->host_layers,

@@ -33,6 +33,9 @@
 
 enum { STAGE_PAGE_TOKENS = 32, STAGE_SLICES = 8 };
 enum { STAGE_EXPERT_ROWS = 512 }; // that go through experts at a time: each takes memory for every expert that it uses
+// Where a device lays rows by expert, those of each expert begin at a multiple of STAGE_EXPERT_ALIGN, and behind the
+// last there is room for STAGE_EXPERT_SPARE more, which a block of a product reads and does not use.
+enum { STAGE_EXPERT_ALIGN = 8, STAGE_EXPERT_SPARE = 64 };
 #define STAGE_NO_TOKEN UINT32_MAX // one of a row's logits is NaN or infinite: weights are damaged
 
 struct stage;

@@ -7,6 +7,7 @@
  *	stage_step.c      a step: which kernels, in which order
  *	stage_product.c   its products
  *	stage_experts.c   its experts
+ *	stage_mixture.c   few rows through them
  *	stage_joined.c    slices of one stage: what they share, and how they add up
  *	stage_wide.c      products of many rows on Hopper
  *	stage_decode.c    a step of one row there, by one kernel
@@ -36,11 +37,16 @@ enum stage_kernel {
 	STAGE_PROMPT_64,
 	STAGE_PROMPT_128,
 	STAGE_PLAIN_KERNELS,
-	STAGE_DECODE = STAGE_PLAIN_KERNELS,      // + format; TILE_NONE: of any
-	STAGE_GEMV = STAGE_DECODE + TILE_COUNT,  // + format; TILE_NONE: of several
-	STAGE_GEMM_32 = STAGE_GEMV + TILE_COUNT, // + format
+	STAGE_DECODE = STAGE_PLAIN_KERNELS,         // + format; TILE_NONE: of any
+	STAGE_GEMV = STAGE_DECODE + TILE_COUNT,     // + format; TILE_NONE: of several
+	STAGE_MIXTURE_IN = STAGE_GEMV + TILE_COUNT, // + format
+	STAGE_MIXTURE_OUT = STAGE_MIXTURE_IN + TILE_COUNT,
+	STAGE_GEMM_32 = STAGE_MIXTURE_OUT + TILE_COUNT,
 	STAGE_GEMM_128 = STAGE_GEMM_32 + TILE_COUNT,
-	STAGE_WIDE_128 = STAGE_GEMM_128 + TILE_COUNT,
+	STAGE_WIDE_16 = STAGE_GEMM_128 + TILE_COUNT,
+	STAGE_WIDE_32 = STAGE_WIDE_16 + TILE_COUNT,
+	STAGE_WIDE_64 = STAGE_WIDE_32 + TILE_COUNT,
+	STAGE_WIDE_128 = STAGE_WIDE_64 + TILE_COUNT,
 	STAGE_WIDE_256 = STAGE_WIDE_128 + TILE_COUNT,
 	STAGE_KERNELS = STAGE_WIDE_256 + TILE_COUNT
 };
@@ -52,6 +58,7 @@ enum stage_file {
 	STAGE_FILE_REDUCE,
 	STAGE_FILE_DECODE,
 	STAGE_FILE_EXPERTS,
+	STAGE_FILE_MIXTURE,
 	STAGE_FILE_GEMM,                                // + format
 	STAGE_FILE_WIDE = STAGE_FILE_GEMM + TILE_COUNT, // + format
 	STAGE_FILES = STAGE_FILE_WIDE + TILE_COUNT
@@ -200,9 +207,16 @@ struct stage_wide {
 	CUdeviceptr y;
 	uint32_t rows, columns, y_stride;
 	enum gemv_mode mode;
+	// Of experts: the matrices have the rows of all; groups (struct gemm_group) of up to `width` rows of x, which
+	// begin at multiples of STAGE_EXPERT_ALIGN, of `together` rows.
+	CUdeviceptr groups;
+	uint32_t group_count, width, experts, together;
 };
-// Whether a matrix of this format, by so many rows, can go that way.
-bool stage_wide_fits(const struct backend_stage *stage, unsigned format, uint32_t rows);
+enum { STAGE_WIDE_NARROW = STAGE_EXPERT_SPARE }; // rows of a block up to which prepare lays them together
+// Whether a matrix of this format can go that way.
+bool stage_wide_fits(const struct backend_stage *stage, unsigned format);
+// Of how many rows a block is, of up to STAGE_WIDE_NARROW.
+uint32_t stage_wide_width(uint32_t rows);
 enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_wide *product, struct error *error);
 
 // ---- stage_decode.c ----
@@ -219,6 +233,8 @@ enum status stage_decode(struct backend_stage *stage, const struct attention_par
 // stage->post, and is added, too.
 enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 			  struct error *error);
+// How many places there are for so many slots where those of each expert begin at a multiple of STAGE_EXPERT_ALIGN.
+uint32_t stage_expert_slots(const struct backend_stage *stage, uint32_t slots);
 // Groups that so many slots may make, at most.
 uint32_t stage_expert_groups(const struct backend_stage *stage, uint32_t slots, uint32_t group_rows);
 

@@ -12,6 +12,11 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+uint32_t stage_expert_slots(const struct backend_stage *stage, uint32_t slots)
+{
+	return slots + least(stage->shape.experts, slots) * (STAGE_EXPERT_ALIGN - 1) + STAGE_EXPERT_SPARE;
+}
+
 uint32_t stage_expert_groups(const struct backend_stage *stage, uint32_t slots, uint32_t group_rows)
 {
 	return least(stage->shape.experts, slots) + slots / group_rows;
@@ -57,6 +62,7 @@ static enum status choose(struct backend_stage *stage, uint32_t rows, struct err
 struct turn {
 	const struct cuda_layer *layer;
 	uint32_t first, rows, slots, group_rows, group_count;
+	uint32_t together; // of Hopper's own products: slots that there is room for; else 0
 };
 
 static enum status order(struct backend_stage *stage, const struct turn *turn, struct error *error)
@@ -71,7 +77,8 @@ static enum status order(struct backend_stage *stage, const struct turn *turn, s
 					    .used = used,
 					    .experts = stage->shape.experts,
 					    .group_rows = turn->group_rows,
-					    .group_count = turn->group_count};
+					    .group_count = turn->group_count,
+					    .align = turn->together ? STAGE_EXPERT_ALIGN : 1};
 	return stage_launch(stage,
 			    &(struct stage_launch){
 				    .kernel = STAGE_ORDER, .grid = {1, 1, 1}, .block = ORDER_BLOCK, .params = &params},
@@ -110,6 +117,42 @@ static enum status multiply(struct backend_stage *stage, const struct turn *turn
 	return status ? status : stage_product_many(stage, &out, error);
 }
 
+// By Hopper's own products.
+static enum status multiply_wide(struct backend_stage *stage, const struct turn *turn, struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	const struct cuda_experts *experts = &stage->experts;
+	const struct stage_product in = {.matrices = {&turn->layer->expert_gate, &turn->layer->expert_up},
+					 .count = 2,
+					 .x = stage->x,
+					 .norm = turn->layer->ffn_norm,
+					 .y = experts->gate_up,
+					 .rows = turn->slots,
+					 .columns = shape->embedding,
+					 .y_stride = shape->expert_width,
+					 .mode = GEMV_GATED,
+					 .groups = experts->groups,
+					 .group_count = turn->group_count,
+					 .group_rows = turn->group_rows,
+					 .experts = shape->experts,
+					 .places = experts->places,
+					 .copies = shape->experts_used,
+					 .first_row = turn->first,
+					 .together = turn->together};
+	struct stage_product out = in;
+	out.matrices[0] = &turn->layer->expert_down;
+	out.count = 1;
+	out.x = experts->gate_up;
+	out.norm = 0;
+	out.copies = 0;
+	out.mode = GEMV_STORE;
+	out.y = experts->out;
+	out.columns = shape->expert_width;
+	out.y_stride = shape->embedding;
+	enum status status = stage_product_wide(stage, &in, error);
+	return status ? status : stage_product_wide(stage, &out, error);
+}
+
 static enum status mix(struct backend_stage *stage, const struct turn *turn, struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
@@ -138,7 +181,13 @@ enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *
 	const bool wide = stage_gemm_wide_fits(stage, layer->expert_gate.format) &&
 			  stage_gemm_wide_fits(stage, layer->expert_up.format) &&
 			  stage_gemm_wide_fits(stage, layer->expert_down.format);
+	const bool hopper = stage_wide_fits(stage, layer->expert_gate.format) &&
+			    stage_wide_fits(stage, layer->expert_down.format) && shape->gate == GATE_SILU &&
+			    layer->expert_gate.format == layer->expert_up.format;
+	struct stage_mixture mixture;
 	enum status status = score(stage, layer, rows, error);
+	if (!status && stage_mixture_plan(stage, layer, rows, &mixture))
+		return stage_mixture_multiply(stage, &mixture, error);
 	if (!status)
 		status = choose(stage, rows, error);
 	for (uint32_t first = 0; !status && first < rows; first += stage->experts.rows) {
@@ -146,10 +195,14 @@ enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *
 		turn.slots = turn.rows * shape->experts_used;
 		turn.group_rows = wide && turn.slots / shape->experts > GEMM_ROWS_NARROW ? GEMM_ROWS_WIDE
 											 : GEMM_ROWS_NARROW;
+		if (hopper) {
+			turn.group_rows = stage_wide_width(2 * turn.slots / shape->experts);
+			turn.together = stage_expert_slots(stage, turn.slots);
+		}
 		turn.group_count = stage_expert_groups(stage, turn.slots, turn.group_rows);
 		status = order(stage, &turn, error);
 		if (!status)
-			status = multiply(stage, &turn, error);
+			status = hopper ? multiply_wide(stage, &turn, error) : multiply(stage, &turn, error);
 		if (!status)
 			status = mix(stage, &turn, error);
 	}

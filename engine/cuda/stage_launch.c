@@ -21,6 +21,7 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_REDUCE] = "stage_reduce",
 	[STAGE_FILE_DECODE] = "stage_decode",
 	[STAGE_FILE_EXPERTS] = "stage_experts",
+	[STAGE_FILE_MIXTURE] = "stage_mixture",
 	[STAGE_FILE_GEMM + TILE_F32] = "stage_gemm_f32",
 	[STAGE_FILE_GEMM + TILE_F16] = "stage_gemm_f16",
 	[STAGE_FILE_GEMM + TILE_BF16] = "stage_gemm_bf16",
@@ -90,13 +91,18 @@ static unsigned place_of(unsigned kernel, char *name, size_t size)
 		snprintf(name, size, "decode_%s", formats[kernel - STAGE_DECODE]);
 		return STAGE_FILE_DECODE;
 	}
-	if (kernel < STAGE_GEMM_32) {
+	if (kernel < STAGE_MIXTURE_IN) {
 		snprintf(name, size, "gemv_%s", formats[kernel - STAGE_GEMV]);
 		return STAGE_FILE_GEMV;
 	}
+	if (kernel < STAGE_GEMM_32) {
+		snprintf(name, size, "mixture_%s_%s", formats[(kernel - STAGE_MIXTURE_IN) % TILE_COUNT],
+			 kernel < STAGE_MIXTURE_OUT ? "in" : "out");
+		return STAGE_FILE_MIXTURE;
+	}
 	unsigned format = (kernel - STAGE_GEMM_32) % TILE_COUNT;
-	if (kernel >= STAGE_WIDE_128) {
-		snprintf(name, size, "wide_%s_%u", formats[format], kernel < STAGE_WIDE_256 ? 128u : 256u);
+	if (kernel >= STAGE_WIDE_16) {
+		snprintf(name, size, "wide_%s_%u", formats[format], 16u << (kernel - STAGE_WIDE_16) / TILE_COUNT);
 		return STAGE_FILE_WIDE + format;
 	}
 	snprintf(name, size, "gemm_%s_%u", formats[format], kernel < STAGE_GEMM_128 ? 32u : 128u);

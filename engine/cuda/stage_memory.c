@@ -98,7 +98,8 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 	uint32_t widest = tile_padded(most(most(attended, ffn), shape->embedding));
 	struct cuda_experts *experts = &stage->experts;
 	experts->rows = params->batch_rows < STAGE_EXPERT_ROWS ? params->batch_rows : STAGE_EXPERT_ROWS;
-	const uint64_t slots = params->layer_count ? (uint64_t)experts->rows * shape->experts_used : 0;
+	const uint32_t chosen = params->layer_count ? experts->rows * shape->experts_used : 0;
+	const uint64_t slots = chosen ? stage_expert_slots(stage, chosen) : 0;
 	const uint64_t of_experts = slots ? rows * shape->experts : 0, planes = stage->halves + 2u * stage->pairs;
 	const uint64_t blocks = (rows + 2 * WIDE_ROWS - 1) / (2 * WIDE_ROWS) * (2 * WIDE_ROWS) * widest;
 	const uint64_t by_slot = slots * tile_padded(most(shape->embedding, shape->expert_width));
@@ -122,7 +123,7 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 		{&experts->places, slots * 4},
 		{&experts->slot_rows, slots * 4},
 		{&experts->groups,
-		 slots ? stage_expert_groups(stage, (uint32_t)slots, 32) * sizeof(struct gemm_group) : 0},
+		 slots ? stage_expert_groups(stage, (uint32_t)slots, 16) * sizeof(struct gemm_group) : 0},
 		{&experts->gate_up, slots * 2 * shape->expert_width * 4},
 		{&experts->out, slots * shape->embedding * 4},
 		{&stage->partial, STAGE_PARTIAL_BYTES},

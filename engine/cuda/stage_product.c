@@ -163,9 +163,9 @@ static enum status gemm(struct backend_stage *stage, const struct stage_product 
 bool stage_goes_wide(const struct backend_stage *stage, const struct stage_product *product)
 {
 	for (uint32_t i = 0; i < product->count; i++)
-		if (product->groups || !stage_wide_fits(stage, product->matrices[i]->format, product->rows))
+		if (!stage_wide_fits(stage, product->matrices[i]->format))
 			return false;
-	return true;
+	return !product->groups || product->together;
 }
 
 enum status stage_product_prepare(struct backend_stage *stage, const struct stage_product *product, bool blocks,
@@ -181,6 +181,10 @@ enum status stage_product_prepare(struct backend_stage *stage, const struct stag
 		.out = stage->prepared,
 		.factors = stage->factors,
 		.plain = product->plain,
+		.places = product->places,
+		.copies = product->copies,
+		.first_row = product->first_row,
+		.together = blocks ? product->together : 0,
 		.rows = product->rows,
 		.x_stride = product->gated ? 2 * product->columns : product->columns,
 		.columns = product->columns,
@@ -200,13 +204,21 @@ enum status stage_product_prepare(struct backend_stage *stage, const struct stag
 // Matrices of one format that follow each other are one product.
 enum status stage_product_wide(struct backend_stage *stage, const struct stage_product *product, struct error *error)
 {
-	enum status status = stage_product_prepare(stage, product, true, error);
+	struct stage_product narrow = *product;
+	if (!product->together && product->rows <= STAGE_WIDE_NARROW)
+		narrow.together = stage_wide_width(product->rows);
+	enum status status = stage_product_prepare(stage, &narrow, true, error);
 	for (uint32_t i = 0, count; !status && i < product->count; i += count) {
 		struct stage_wide part = {.y = product->y,
 					  .rows = product->rows,
 					  .columns = product->columns,
 					  .y_stride = product->y_stride,
-					  .mode = product->mode};
+					  .mode = product->mode,
+					  .groups = product->groups,
+					  .group_count = product->group_count,
+					  .width = product->groups ? product->group_rows : 0,
+					  .experts = product->experts,
+					  .together = narrow.together};
 		for (count = 0; i + count < product->count; count++) {
 			part.matrices[count] = product->matrices[i + count];
 			if (part.matrices[count]->format != part.matrices[0]->format)

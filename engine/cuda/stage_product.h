@@ -18,6 +18,10 @@ struct stage_product {
 	// group_rows each.
 	CUdeviceptr groups;
 	uint32_t group_count, group_rows, experts;
+	// Of experts by Hopper's own products: the slots' places, and if each row has several, how many, and the first
+	// row; and how many slots there are room for.
+	CUdeviceptr places;
+	uint32_t copies, first_row, together;
 };
 
 // By whichever way is best for so many rows; without groups.
@@ -36,3 +40,16 @@ enum status stage_product_prepare(struct backend_stage *stage, const struct stag
 				  struct error *error);
 // Whether stage_gemm.cuh may take GEMM_ROWS_WIDE rows at once.
 bool stage_gemm_wide_fits(const struct backend_stage *stage, unsigned format);
+
+// ---- stage_mixture.c: few rows through their experts ----
+
+struct stage_mixture {
+	struct mixture_params in, out; // gate and up; down
+	struct stage_launch launches[2];
+};
+// How it goes, once there are scores. False if it does not: of more rows than GEMV_ROWS, of many experts, or of gate
+// and up in different formats.
+bool stage_mixture_plan(const struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
+			struct stage_mixture *mixture);
+// x += what the experts give, each times its weight, and the part for all rows.
+enum status stage_mixture_multiply(struct backend_stage *stage, struct stage_mixture *mixture, struct error *error);

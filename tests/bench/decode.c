@@ -1,7 +1,8 @@
 /* How fast a device computes a model, beside what its memory gives: decode, batches and prompts, over stages.
  *
  *   decode BACKEND SHAPE FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]
- *                                        cpu, vulkan, cuda; 1b, 7b, 8b; F16, Q8_0, Q4_0, Q4_K ...; LAYERS 0: all
+ *                                        cpu, vulkan, cuda; 1b, 7b, 8b, 30b-a3b (a mixture of experts); F16, Q8_0,
+ *                                        Q4_0, Q4_K, Q4_K_M ...; LAYERS 0: all
  *
  * The model is one stage with random weights that are made while it is loaded: no file is needed. A decoded token reads
  * every weight but the token embedding once, and the keys and values of its context: the share is that of the bytes
@@ -25,7 +26,7 @@ enum {
 	ROUNDS_MOST = 64,
 	STEPS = 16,
 	MATMUL = 2048,
-	BATCH = 32,
+	BATCH = 128,
 	POOL_BYTES = 64 << 20,
 	LAYERS_MOST = 512,
 	VECTOR_BYTES = 65536 * 4,
@@ -53,8 +54,18 @@ static const struct model_shape shapes[] = {
 	 .kv_heads = 8,
 	 .head_size = 128,
 	 .vocabulary = 128256},
+	{.layers = 48,
+	 .embedding = 2048,
+	 .heads = 32,
+	 .kv_heads = 4,
+	 .head_size = 128,
+	 .experts = 128,
+	 .experts_used = 8,
+	 .expert_width = 768,
+	 .vocabulary = 151936},
 };
-static const char *const shape_names[] = {"1b", "7b", "8b"};
+static const char *const shape_names[] = {"1b", "7b", "8b", "30b-a3b"};
+enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
 struct bench {
 	struct exogpu_device *device, *devices[STAGE_SLICES];
@@ -65,15 +76,15 @@ struct bench {
 	struct exogpu_buffer *data, *sink;
 	uint64_t data_bytes;
 	struct model_shape shape;
-	enum tensor_format format;
+	enum tensor_format format; // FORMAT_UNKNOWN: the mixture Q4_K_M
 	struct stage *stages[STAGE_SLICES];
 	unsigned stage_count;
-	float *activations[2]; // between stages
-	uint8_t *weights;      // what every matrix has, made once, so that loading is timed without it
-	uint64_t weights_room; // bytes of it
+	float *activations[2];               // between stages
+	uint8_t *weights[FORMAT_COUNT];      // what every matrix has, made once, so that loading is timed without it
+	uint64_t weights_room[FORMAT_COUNT]; // bytes of it
 	bool asked[ROLE_COUNT][LAYERS_MOST];
-	uint64_t weights_bytes, embedding_bytes;
-	double multiplies; // of a token's pass through the layers
+	uint64_t weights_bytes, token_bytes; // token_bytes: that one token reads
+	double multiplies;                   // of a token's pass through the layers
 	uint32_t *pages, *tokens, *argmax;
 	struct error error;
 };
@@ -118,24 +129,38 @@ static void fill_random(enum tensor_format format, uint8_t *bytes, uint64_t leng
 		else
 			memcpy(block + scale_at, (const uint8_t[]){0x00, 0x0c}, 2);
 		if (format == FORMAT_Q4_K || format == FORMAT_Q5_K)
-			memcpy(block + 2, (const uint8_t[]){0x00, 0x08}, 2);
+			memcpy(block + 2, (const uint8_t[]){0x80, 0x17}, 2); // 7.5 times d: values around zero
 	}
 }
 
 // Of weights the same POOL_BYTES over and over, in all matrices: they differ enough for what is measured.
 static void fill_weights(enum tensor_format format, uint8_t *bytes, uint64_t length)
 {
-	static uint8_t *pool;
-	static uint64_t pool_bytes;
-	if (!pool) {
-		pool_bytes = POOL_BYTES / format_info(format)->block_bytes * format_info(format)->block_bytes;
-		pool = malloc(pool_bytes);
-		if (!pool)
+	static uint8_t *pools[FORMAT_COUNT];
+	const uint64_t pool_bytes = POOL_BYTES / format_info(format)->block_bytes * format_info(format)->block_bytes;
+	if (!pools[format]) {
+		pools[format] = malloc(pool_bytes);
+		if (!pools[format])
 			exit(1);
-		fill_random(format, pool, pool_bytes);
+		fill_random(format, pools[format], pool_bytes);
 	}
+	const uint8_t *pool = pools[format];
 	for (uint64_t at = 0; at < length; at += pool_bytes)
 		memcpy(bytes + at, pool, length - at < pool_bytes ? length - at : pool_bytes);
+}
+
+// As quantisers make it: v and down of half of the layers, and the output, have more bits.
+static enum tensor_format format_of(const struct bench *bench, enum model_role role, uint32_t layer)
+{
+	const uint32_t layers = bench->shape.layers;
+	const bool more = layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
+	if (role == ROLE_ROUTER)
+		return FORMAT_F32;
+	if (bench->format)
+		return bench->format;
+	if (role == ROLE_OUTPUT || (more && (role == ROLE_V || role == ROLE_FFN_DOWN || role == ROLE_EXPERT_DOWN)))
+		return FORMAT_Q6_K;
+	return FORMAT_Q4_K;
 }
 
 static enum status give_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
@@ -158,29 +183,37 @@ static enum status give_tensor(void *context, enum model_role role, uint32_t lay
 		rows = shape->feed_forward;
 	else if (role == ROLE_FFN_DOWN)
 		rows = shape->embedding, columns = shape->feed_forward;
+	else if (role == ROLE_ROUTER)
+		rows = shape->experts;
+	else if (role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP)
+		rows = shape->experts * shape->expert_width;
+	else if (role == ROLE_EXPERT_DOWN)
+		rows = shape->experts * shape->embedding, columns = shape->expert_width;
 	*out = (struct model_tensor){
-		.format = rows == 1 ? FORMAT_F32 : bench->format, .rows = rows, .columns = columns};
+		.format = rows == 1 ? FORMAT_F32 : format_of(bench, role, layer), .rows = rows, .columns = columns};
+	const enum tensor_format format = out->format;
 	out->bytes = format_row_bytes(out->format, columns) * rows;
 	static uint8_t vector[VECTOR_BYTES];
 	if (rows == 1)
 		fill_random(out->format, vector, out->bytes);
-	else if (out->bytes > bench->weights_room) {
-		free(bench->weights);
-		bench->weights = malloc(out->bytes);
-		if (!bench->weights)
+	else if (out->bytes > bench->weights_room[format]) {
+		free(bench->weights[format]);
+		bench->weights[format] = malloc(out->bytes);
+		if (!bench->weights[format])
 			return STATUS_OUT_OF_MEMORY;
-		bench->weights_room = out->bytes;
-		fill_weights(out->format, bench->weights, out->bytes);
+		bench->weights_room[format] = out->bytes;
+		fill_weights(format, bench->weights[format], out->bytes);
 	}
-	out->data = rows == 1 ? vector : bench->weights;
+	out->data = rows == 1 ? vector : bench->weights[format];
 	if (bench->asked[role][layer]) // by another slice
 		return STATUS_OK;
 	bench->asked[role][layer] = true;
+	const uint32_t used = model_role_is_experts(role) ? shape->experts_used : 1,
+		       experts = model_role_is_experts(role) ? shape->experts : 1;
 	bench->weights_bytes += out->bytes;
-	if (role == ROLE_TOKEN_EMBEDDING)
-		bench->embedding_bytes = out->bytes;
-	else if (role != ROLE_OUTPUT)
-		bench->multiplies += rows == 1 ? 0 : (double)rows * columns;
+	bench->token_bytes += role == ROLE_TOKEN_EMBEDDING ? 0 : out->bytes / experts * used;
+	if (role != ROLE_TOKEN_EMBEDDING && role != ROLE_OUTPUT)
+		bench->multiplies += rows == 1 ? 0 : (double)rows * columns / experts * used;
 	return STATUS_OK;
 }
 
@@ -203,7 +236,7 @@ static void make_stages(struct bench *bench, struct stage_params *params)
 static void load(struct bench *bench)
 {
 	struct model_shape *shape = &bench->shape;
-	shape->family = FAMILY_LLAMA;
+	shape->family = shape->experts ? FAMILY_QWEN3MOE : FAMILY_LLAMA;
 	shape->context = CONTEXT;
 	shape->norm_epsilon = 1e-5f;
 	shape->rope_size = shape->head_size;
@@ -234,8 +267,10 @@ static void load(struct bench *bench)
 		.context = bench,
 	};
 	make_stages(bench, &params);
-	free(bench->weights);
-	bench->weights = NULL;
+	for (size_t i = 0; i < FORMAT_COUNT; i++) {
+		free(bench->weights[i]);
+		bench->weights[i] = NULL;
+	}
 }
 
 // ---- what is measured: seconds of one round ----
@@ -322,9 +357,10 @@ struct figure {
 };
 
 static const struct figure figures[] = {
-	{"decode, context 0", 1, 1, 0, STEPS}, {"decode, context 4096", 1, 1, 4096, STEPS},
-	{"decode of 8", 8, 1, 64, STEPS / 2},  {"decode of 32", 32, 1, 64, STEPS / 4},
-	{"prompt of 512", 1, PROMPT, 0, 1},
+	{"decode, context 0", 1, 1, 0, STEPS},    {"decode, context 4096", 1, 1, 4096, STEPS},
+	{"decode of 8", 8, 1, 64, STEPS / 2},     {"decode of 16", 16, 1, 64, STEPS / 4},
+	{"decode of 32", 32, 1, 64, STEPS / 4},   {"decode of 64", 64, 1, 64, STEPS / 4},
+	{"decode of 128", 128, 1, 64, STEPS / 4}, {"prompt of 512", 1, PROMPT, 0, 1},
 };
 enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
 
@@ -346,14 +382,14 @@ static void measure(struct bench *bench, int rounds)
 	double read = (double)bench->data_bytes / median(reads, rounds);
 	double matmul = 2.0 * MATMUL * MATMUL * MATMUL / median(matmuls, rounds);
 	printf("read %.1f GB/s; f32 product %.0f GFLOPS; a token reads %.0f MB of weights\n\n", read * 1e-9,
-	       matmul * 1e-9, (double)(bench->weights_bytes - bench->embedding_bytes) * 1e-6);
+	       matmul * 1e-9, (double)bench->token_bytes * 1e-6);
 	printf("| | tokens/s | read GB/s | of the ceiling | GFLOPS | of the f32 product "
 	       "|\n|---|---|---|---|---|---|\n");
 	for (size_t i = 0; i < FIGURES; i++) {
 		const struct figure *figure = &figures[i];
 		double s = median(seconds[i], rounds), tokens = figure->sequences * figure->rows;
 		double kv = (double)stage_page_bytes(shape) / STAGE_PAGE_TOKENS * shape->layers * figure->position;
-		double bytes = (double)(bench->weights_bytes - bench->embedding_bytes) + kv * figure->sequences;
+		double bytes = (double)bench->token_bytes + kv * figure->sequences; // of experts, one token's
 		double rate = 2 *
 			      (bench->multiplies * tokens +
 			       (double)shape->vocabulary * shape->embedding * figure->sequences) /
@@ -408,14 +444,16 @@ int main(int count, char **words)
 	static struct bench all;
 	struct bench *bench = &all;
 	int rounds = count > 4 ? (int)strtol(words[4], NULL, 10) : 5, shape = -1;
-	for (int i = 0; count > 3 && i < 3; i++)
+	for (int i = 0; count > 3 && i < SHAPES; i++)
 		shape = strcmp(words[2], shape_names[i]) ? shape : i;
-	bench->format = count > 3 ? format_parse(words[3]) : FORMAT_UNKNOWN;
+	const bool mixture = count > 3 && !strcmp(words[3], "Q4_K_M");
+	bench->format = count > 3 && !mixture ? format_parse(words[3]) : FORMAT_UNKNOWN;
 	bench->device_count = count > 7 ? (unsigned)strtoul(words[7], NULL, 10) : 1;
 	bench->tensor = count > 6 && !strcmp(words[6], "tensor");
-	if (shape < 0 || !bench->format || rounds < 1 || rounds > ROUNDS_MOST || !bench->device_count ||
+	if (shape < 0 || (!bench->format && !mixture) || rounds < 1 || rounds > ROUNDS_MOST || !bench->device_count ||
 	    bench->device_count > STAGE_SLICES) {
-		fprintf(stderr, "usage: decode BACKEND 1b|7b|8b FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]\n");
+		fprintf(stderr,
+			"usage: decode BACKEND 1b|7b|8b|30b-a3b FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]\n");
 		return 2;
 	}
 	bench->shape = shapes[shape];
@@ -428,8 +466,9 @@ int main(int count, char **words)
 	load(bench);
 	const double load_s = now_s() - began_s;
 	printf("### %s, %s %s, %u layers, %s of %u%s, loaded in %.1f s (%.2f GB/s)\n\n", words[1], shape_names[shape],
-	       format_info(bench->format)->name, bench->shape.layers, bench->tensor ? "tensor" : "pipeline",
-	       bench->device_count, stage_slices_linked(bench->stages[0]) ? "" : " by way of the host", load_s,
+	       mixture ? "Q4_K_M" : format_info(bench->format)->name, bench->shape.layers,
+	       bench->tensor ? "tensor" : "pipeline", bench->device_count,
+	       stage_slices_linked(bench->stages[0]) ? "" : " by way of the host", load_s,
 	       (double)bench->weights_bytes / load_s * 1e-9);
 	measure(bench, rounds);
 	for (unsigned i = 0; i < bench->stage_count; i++)

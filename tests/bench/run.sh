@@ -97,6 +97,6 @@ cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/device" tests/ben
 cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -o "$work/transfer" tests/bench/transfer.c \
 	$(pkg-config --cflags --libs libwebsockets libssl libcrypto)
 cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -o "$work/tls" tests/bench/tls.c build/libcommon.a \
-	$(pkg-config --cflags --libs libwebsockets libssl libcrypto libcjson) -pthread
+	$(pkg-config --cflags --libs libwebsockets libssl libcrypto libcjson zlib) -pthread
 cc -std=gnu11 -O2 -D_GNU_SOURCE -shared -fPIC -o "$work/turns.so" tests/bench/turns.c -ldl
 node tests/bench/run.mjs "$work" "$@"

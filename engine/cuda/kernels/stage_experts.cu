@@ -3,12 +3,20 @@
 #include "stage.cuh"
 
 enum { ROUTE_BLOCK = 32, ORDER_BLOCK = 256, MIX_BLOCK = 256, EXPERTS_MOST = 1024, NO_EXPERT = 0x7fffffff };
+enum { ORDER_EACH = EXPERTS_MOST / ORDER_BLOCK };
 
 INLINE unsigned count_one(unsigned *counter) // in shared memory; what it was before
 {
 	unsigned old;
 	asm volatile("atom.shared.add.u32 %0, [%1], 1;" : "=r"(old) : "r"(shared_place(counter)) : "memory");
 	return old;
+}
+
+INLINE unsigned from_lane_below(unsigned value, unsigned distance)
+{
+	unsigned out;
+	asm volatile("shfl.sync.up.b32 %0, %1, %2, 0, 0xffffffff;" : "=r"(out) : "r"(value), "r"(distance));
+	return out;
 }
 
 // The largest scores' experts, the lowest number of equals first, and what each one's result is multiplied by. A warp
@@ -71,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 // One block. In which order the slots of an expert lie does not matter: no result depends on it.
 extern "C" __global__ void __launch_bounds__(ORDER_BLOCK) order(const CONSTANT order_params p)
 {
-	__shared__ unsigned counts[EXPERTS_MOST], starts[EXPERTS_MOST];
+	__shared__ unsigned counts[EXPERTS_MOST], starts[EXPERTS_MOST], sums[ORDER_BLOCK / 32];
 	let_next_begin();
 	wait_for_previous();
 	for (unsigned e = THREAD_X; e < p.experts; e += ORDER_BLOCK)
@@ -80,23 +88,39 @@ extern "C" __global__ void __launch_bounds__(ORDER_BLOCK) order(const CONSTANT o
 	for (unsigned i = THREAD_X; i < p.slots; i += ORDER_BLOCK)
 		count_one(counts + load_fresh_word(p.chosen + i));
 	block_barrier();
-	if (!THREAD_X) {
-		unsigned slot = 0, group = 0;
-		for (unsigned e = 0; e < p.experts; e++) {
-			unsigned end = slot + counts[e];
-			starts[e] = slot;
-			for (; slot < end; slot += p.group_rows, group++) {
-				gemm_group *to = p.groups + group;
-				to->expert = e;
-				to->first = slot;
-				to->last = end - slot < p.group_rows ? end : slot + p.group_rows;
-			}
-			slot = end;
+	// Slots (upper half) and groups (lower half) of this thread's experts, and of all before.
+	const unsigned first = THREAD_X * ORDER_EACH, lane = THREAD_X % 32, warp = THREAD_X / 32;
+	unsigned own = 0, sum, before = 0, all = 0;
+	for (unsigned e = first; e < first + ORDER_EACH && e < p.experts; e++)
+		own += (counts[e] + p.align - 1) / p.align * p.align << 16 | (counts[e] + p.group_rows - 1) / p.group_rows;
+	sum = own;
+	for (unsigned distance = 1; distance < 32; distance *= 2) {
+		unsigned other = from_lane_below(sum, distance);
+		sum += lane >= distance ? other : 0;
+	}
+	if (lane == 31)
+		sums[warp] = sum;
+	block_barrier();
+	for (unsigned i = 0; i < ORDER_BLOCK / 32; i++) {
+		before += i < warp ? sums[i] : 0;
+		all += sums[i];
+	}
+	before += sum - own;
+	unsigned start = before >> 16, group = before & 0xffff;
+	for (unsigned e = first; e < first + ORDER_EACH && e < p.experts; e++) {
+		unsigned end = start + counts[e];
+		starts[e] = start;
+		for (unsigned slot = start; slot < end; slot += p.group_rows, group++) {
+			gemm_group *to = p.groups + group;
+			to->expert = e;
+			to->first = slot;
+			to->last = end - slot < p.group_rows ? end : slot + p.group_rows;
 		}
-		for (; group < p.group_count; group++) {
-			p.groups[group].first = 0;
-			p.groups[group].last = 0;
-		}
+		start += (counts[e] + p.align - 1) / p.align * p.align;
+	}
+	for (unsigned i = (all & 0xffff) + THREAD_X; i < p.group_count; i += ORDER_BLOCK) {
+		p.groups[i].first = 0;
+		p.groups[i].last = 0;
 	}
 	block_barrier();
 	for (unsigned i = THREAD_X; i < p.slots; i += ORDER_BLOCK) {

@@ -141,12 +141,17 @@ struct prepare_params {
 	ON_DEVICE(const float) gate;                      // silu(gate) * x, or gelu; or NULL
 	ON_DEVICE(const float) norm;                      // (columns): the RMS norm, or NULL
 	ON_DEVICE(const unsigned) from;                   // which rows, or NULL: as they are
+	ON_DEVICE(const unsigned) places;                 // of experts: the slot of each row and expert; or NULL
 	ON_DEVICE(unsigned short) out;                    // (rows, planes, padded)
 	ON_DEVICE(float) factors;                         // (rows): what results are multiplied by
 	ON_DEVICE(float) plain;                           // (rows, columns): not rounded; or NULL
 	unsigned rows, x_stride, columns, padded, planes; // planes: halves + 2 * pairs
 	unsigned halves, pairs, gelu;
-	unsigned blocks; // as stage_wide.cuh takes them: (rows / 128, columns / 64, 128, 64) halves, crossed
+	// As stage_wide.cuh takes them, crossed: (rows / 128, columns / 64, 128, 64) halves; or, if `together`,
+	// (columns / 64, together, 64).
+	unsigned blocks, together;
+	// With places: of how many slots each row is, and from which row on; 0: a slot's input lies at its place.
+	unsigned copies, first_row;
 	float epsilon;
 };
 
@@ -181,6 +186,7 @@ struct order_params {
 	ON_DEVICE(unsigned) slot_rows;       // (slots): rows
 	ON_DEVICE(struct gemm_group) groups; // (group_count)
 	unsigned first_row, slots, used, experts, group_rows, group_count;
+	unsigned align; // the slots of an expert begin at a multiple of it
 };
 
 struct mix_params {
@@ -193,14 +199,35 @@ struct mix_params {
 	unsigned columns, used;
 };
 
+enum { MIXTURE_SLOTS = 64, MIXTURE_EXPERTS = 256, MIXTURE_CHOICE_BYTES = 2560 }; // at most; of what a block notes
+
+// Few rows through their experts; a row's slots follow each other. In: gate and up; out: down.
+struct mixture_params {
+	ON_DEVICE(const unsigned char) tiles[2]; // of the first expert; the others' lie behind
+	ON_DEVICE(const float) scores;           // (rows, experts)
+	ON_DEVICE(const float) x;                // in: (rows, columns); out: (slots, columns)
+	ON_DEVICE(const float) norm;             // in: (columns): the input is x's RMS norm; NULL: x itself
+	ON_DEVICE(const float) shared;           // out: (rows, results): the part for all rows, or NULL
+	ON_DEVICE(const float) shared_score;     // out: (rows): it is multiplied by the sigmoid; or NULL
+	ON_DEVICE(float) y;                      // in: (slots, results) =; out: (rows, results) +=
+	unsigned rows, columns, padded, results; // results: of one expert
+	unsigned row_tiles, column_tiles;        // of one expert
+	unsigned experts, used, share;           // as struct route_params
+	unsigned warps_of_unit;
+	float epsilon;
+};
+
 struct wide_params {
 	struct stage_matrix matrices[3];   // of one format; gate and up, if gated
 	ON_DEVICE(const unsigned short) x; // prepare's, in blocks
 	ON_DEVICE(const float) factors;
-	ON_DEVICE(float) y;        // (rows, y_stride)
-	ON_DEVICE(float) partial;  // (splits, rows, y rows) if there are several
-	ON_DEVICE(unsigned) ready; // (blocks): zero before and after
+	ON_DEVICE(float) y;                        // (rows, y_stride)
+	ON_DEVICE(float) partial;                  // (splits, rows, y rows) if there are several
+	ON_DEVICE(unsigned) ready;                 // (blocks): zero before and after
+	ON_DEVICE(const struct gemm_group) groups; // of experts, by BLOCK_X: the matrices are the first one's; or NULL
 	unsigned matrix_count, rows, padded, y_stride, mode, splits;
+	unsigned x_rows;    // of blocks of up to 64 rows: how many rows lie together
+	unsigned part_rows; // results of a row, of all matrices, whole tiles
 };
 
 struct argmax_params {

@@ -120,8 +120,11 @@ INLINE void store_pair(const prepare_params &p, unsigned short *to, float a, flo
 // Where column k of a row lies, of halves in blocks.
 INLINE u64 block_place(const prepare_params &p, unsigned row, unsigned k)
 {
+	unsigned within = ((k % GEMM_DEPTH / 8) ^ (row % 8)) * 8 + k % 8;
+	if (p.together)
+		return ((u64)(k / GEMM_DEPTH) * p.together + row) * GEMM_DEPTH + within;
 	u64 block = (u64)(row / WIDE_ROWS) * (p.padded / GEMM_DEPTH) + k / GEMM_DEPTH;
-	return (block * WIDE_ROWS + row % WIDE_ROWS) * GEMM_DEPTH + ((k % GEMM_DEPTH / 8) ^ (row % 8)) * 8 + k % 8;
+	return (block * WIDE_ROWS + row % WIDE_ROWS) * GEMM_DEPTH + within;
 }
 
 // The input of a product of many rows: as f16 or two bf16, scaled by row.
@@ -131,7 +134,12 @@ extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTA
 	unsigned row = BLOCK_X;
 	let_next_begin();
 	wait_for_previous();
-	u64 from = (u64)(p.from ? load_fresh_word(p.from + row) : row) * p.x_stride;
+	unsigned source = row;
+	if (p.places) {
+		row = load_fresh_word(p.places + BLOCK_X);
+		source = p.copies ? p.first_row + BLOCK_X / p.copies : row;
+	}
+	u64 from = (u64)(p.from ? load_fresh_word(p.from + row) : source) * p.x_stride;
 	float squares = 0, most = 0;
 #pragma unroll 4
 	for (unsigned k = THREAD_X * 4; k < p.columns; k += PREPARE_BLOCK * 4) {

@@ -1,13 +1,22 @@
 // A matrix by many rows of activations with Hopper's own instructions (wgmma: compute capability 9.0 and no other).
 //
-// A block makes 128 rows of results by 128 or 256 rows of activations: two groups of four warps have 64 rows of the
-// matrix each, and one warp of a third group copies. Weights come as their tiles are, activations as prepare lays them:
-// for each 128 rows and 64 columns 16 KiB, in which the 16-byte pieces of a row are crossed as the multiplier expects
-// it. Tiles hold operand A's fragments, so weights become f16 in registers: scale times quant, rounded once. The next
-// step's are made while the multiplier does this one's.
+// Tile: a block makes 128 rows of results by 16, 32, 64, 128 or 256 rows of activations, 64 columns a step. Two groups of
+// four warps have 64 rows of the matrix each; one warp of a third group copies.
+// Pipeline: rings of four steps of activations and two to five chunks of weights in shared memory, filled by
+// cp.async.bulk. Tiles hold operand A's fragments, so weights become f16 in registers: scale times quant, rounded once.
+// The next step's are made while the multiplier does this one's.
+// Activations lie as `prepare` puts them: for each 128 rows and 64 columns 16 KiB, in which the 16-byte pieces of a row
+// are crossed as the multiplier expects it. For blocks of up to 64 rows all rows of 64 columns lie together, so that the
+// rows of an expert, which begin at a multiple of 8, are one copy.
+// Experts: with `groups` a block has the rows of one expert, as `order` lists them.
 //
-// With gate and up the first group has the one and the second the other, and what is stored is silu(gate) * up. Where
-// there are too few blocks the columns are split; the last block of a place adds the parts up, in their order.
+// With gate and up the first group of warps has the one and the second the other, and what is stored is silu(gate) * up.
+// Where there are too few blocks the columns are split; the last block of a place adds the parts up, in their order.
+//
+// Bound: wide blocks by the multiplier (60 % of cuBLAS); blocks of 16 to 64 rows neither by it nor by memory: with 64 rows
+// an 8B model in Q4_K_M takes 7.1 ms on an H100, reading its weights 1.5 and the products 1. Making weights f16 is what
+// remains; it was not profiled. With 64 rows that is 8,972 tokens/s, by blocks of 128 rows 4,472. Figures:
+// docs/notes/performance-gpu.md.
 #pragma once
 #include "stage_gemm.cuh"
 
@@ -17,9 +26,18 @@ enum {
 	WIDE_STRIDE = 128 + 4,           // of results in shared memory
 };
 
-template <int FORMAT> struct wide_shape_of {
+template <int FORMAT, int WIDTH> struct wide_shape_of {
 	typedef shape_of<FORMAT> S;
-	enum { CHUNKS = S::STEPS == 1 ? 4 : S::STEPS == 2 ? 3 : 2, CHUNK_BYTES = S::CHUNK * ROW_TILES };
+	enum {
+		NARROW = WIDTH < 128,
+		CHUNKS_WIDE = S::STEPS == 1 ? 4 : S::STEPS == 2 ? 3 : 2,
+		CHUNKS_NARROW = FORMAT == TILE_F16	  ? 4
+				: FORMAT <= TILE_Q4_0	  ? 5
+				: FORMAT == TILE_Q6_K && WIDTH == 64 ? 2
+							  : 3,
+		CHUNKS = NARROW ? CHUNKS_NARROW : CHUNKS_WIDE,
+		CHUNK_BYTES = S::CHUNK * ROW_TILES,
+	};
 };
 
 // ---- barriers in shared memory ----
@@ -56,6 +74,30 @@ INLINE void copy_bulk(unsigned to, const void *from, unsigned bytes, unsigned ga
 		"+f"(d[i + 6]), "+f"(d[i + 7])
 #define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
 // 64 rows of the matrix by a step of 16 columns; b says where the activations are.
+INLINE void multiply_wide(float (&d)[8], const unsigned (&a)[4], u64 b)
+{
+	asm volatile("{ .reg .pred more; setp.ne.b32 more, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
+		     "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, more, 1, 1, 0; }"
+		     : SUMS_8(0)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+INLINE void multiply_wide(float (&d)[16], const unsigned (&a)[4], u64 b)
+{
+	asm volatile("{ .reg .pred more; setp.ne.b32 more, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, "
+		     "more, 1, 1, 0; }"
+		     : SUMS_8(0), SUMS_8(8)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+INLINE void multiply_wide(float (&d)[32], const unsigned (&a)[4], u64 b)
+{
+	asm volatile("{ .reg .pred more; setp.ne.b32 more, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+		     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, "
+		     "more, 1, 1, 0; }"
+		     : SUMS_32(0)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
 INLINE void multiply_wide(float (&d)[64], const unsigned (&a)[4], u64 b)
 {
 	asm volatile("{ .reg .pred more; setp.ne.b32 more, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
@@ -123,15 +165,19 @@ template <int FORMAT> INLINE void load_f16(unsigned (&out)[2][4], const unsigned
 
 // ---- the block ----
 
-// Its rows of the matrix, in tiles: of one matrix, or half of them of gate and half of up.
+// Its rows of the matrix, in tiles: of one matrix, or half of them of gate and half of up; and of activations.
 struct wide_place {
 	stage_matrix m;
-	unsigned tile0;
+	unsigned tile0, before; // before: tiles of the matrices before
+	unsigned row0, rows_end;
 };
-INLINE wide_place place_of_block(const wide_params &p)
+template <int FORMAT, int WIDTH> INLINE wide_place place_of_block(const wide_params &p)
 {
 	wide_place at;
 	at.tile0 = BLOCK_Y * ROW_TILES;
+	at.before = 0;
+	at.row0 = BLOCK_X * WIDTH;
+	at.rows_end = p.rows;
 	at.m = p.matrices[0];
 	if (p.mode == GEMV_GATED) {
 		at.tile0 /= 2;
@@ -143,6 +189,7 @@ INLINE wide_place place_of_block(const wide_params &p)
 		if (i >= p.matrix_count || at.tile0 < blocks)
 			break;
 		at.tile0 -= blocks;
+		at.before += at.m.row_tiles;
 		at.m = p.matrices[i];
 	}
 	return at;
@@ -154,10 +201,12 @@ struct wide_rings { // in shared memory
 
 // Everything that the block needs, in its order; by one warp.
 template <int FORMAT, int WIDTH>
-INLINE void wide_copies(const wide_params &p, const wide_place &at, const wide_rings &rings, unsigned first, unsigned chunks)
+INLINE void wide_copies(const wide_params &p, const wide_place &at, u64 expert, const wide_rings &rings, unsigned first,
+			unsigned chunks)
 {
 	typedef shape_of<FORMAT> S;
-	typedef wide_shape_of<FORMAT> W;
+	typedef wide_shape_of<FORMAT, WIDTH> W;
+	enum { ROWS = WIDTH < 128 ? WIDTH : 128, COPIES = WIDTH / ROWS, COPY_BYTES = ROWS * STEP_BYTES };
 	unsigned lane = THREAD_X % 32, tile = at.tile0 + lane, fetched = 0, steps = chunks * S::STEPS;
 	stage_matrix m = at.m;
 	if (p.mode == GEMV_GATED && lane >= ROW_TILES / 2) {
@@ -165,7 +214,7 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, const wide_r
 		tile -= ROW_TILES / 2;
 	}
 	tile = tile < m.row_tiles ? tile : m.row_tiles - 1; // what is too much is not stored
-	const unsigned char *from = m.tiles + (u64)tile * m.column_tiles * S::BYTES + (u64)first * S::CHUNK;
+	const unsigned char *from = m.tiles + (expert * m.row_tiles + tile) * m.column_tiles * S::BYTES + (u64)first * S::CHUNK;
 	auto fetch_weights = [&]() {
 		unsigned slot = fetched % W::CHUNKS;
 		if (!lane)
@@ -180,8 +229,10 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, const wide_r
 		fetch_weights();
 	wait_for_previous(); // weights depend on no kernel before
 	unsigned column_steps = p.padded / GEMM_DEPTH;
-	const unsigned char *x = (const unsigned char *)p.x +
-				 ((u64)(BLOCK_X * (WIDTH / 128) + lane) * column_steps + first * S::STEPS) * WIDE_BLOCK_BYTES;
+	const unsigned char *x = (const unsigned char *)p.x;
+	u64 x_step = W::NARROW ? (u64)p.x_rows * STEP_BYTES : WIDE_BLOCK_BYTES;
+	x += W::NARROW ? (u64)at.row0 * STEP_BYTES : (u64)(BLOCK_X * COPIES + lane) * column_steps * WIDE_BLOCK_BYTES;
+	x += first * S::STEPS * x_step;
 	for (unsigned step = 0; step < steps; step++) {
 		unsigned slot = step % WIDE_STAGES;
 		if (step >= WIDE_STAGES)
@@ -189,9 +240,9 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, const wide_r
 		if (!lane)
 			gate_expect(rings.full_x + slot * 8, WIDTH * STEP_BYTES);
 		warp_barrier();
-		if (lane < WIDTH / 128)
-			copy_bulk(rings.x + slot * WIDTH * STEP_BYTES + lane * WIDE_BLOCK_BYTES, x + (u64)step * WIDE_BLOCK_BYTES,
-				  WIDE_BLOCK_BYTES, rings.full_x + slot * 8);
+		if (lane < COPIES)
+			copy_bulk(rings.x + slot * WIDTH * STEP_BYTES + lane * COPY_BYTES, x + step * x_step, COPY_BYTES,
+				  rings.full_x + slot * 8);
 		// The chunk that ended so many steps before is not needed any more.
 		if (step >= WIDE_STAGES && step % S::STEPS == S::STEPS - 1 && fetched < chunks)
 			fetch_weights();
@@ -203,7 +254,7 @@ template <int FORMAT, int WIDTH>
 INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, const unsigned char *weights, unsigned steps)
 {
 	typedef shape_of<FORMAT> S;
-	typedef wide_shape_of<FORMAT> W;
+	typedef wide_shape_of<FORMAT, WIDTH> W;
 	unsigned warp = THREAD_X / 32 - 4, lane = THREAD_X % 32;
 	// What is computed while products are under way makes the compiler wait for each of them.
 	enum { AHEAD = FORMAT == TILE_F16 ? 1 : 0 };
@@ -288,13 +339,13 @@ INLINE void wide_put(const wide_params &p, const stage_matrix &m, unsigned row, 
 // Results, from shared memory (rows of activations, WIDE_STRIDE), by all threads of the two groups.
 template <int WIDTH> INLINE void wide_store(const wide_params &p, const wide_place &at, const float *sums)
 {
-	unsigned thread = THREAD_X - 128, row0 = BLOCK_X * WIDTH, four = thread % 32 * 4;
+	unsigned thread = THREAD_X - 128, row0 = at.row0, four = thread % 32 * 4;
 	bool gated = p.mode == GEMV_GATED;
 	if (gated) {
 		four = thread % 16 * 4;
 		unsigned column = at.tile0 * TILE_ROWS + four;
 #pragma unroll 4
-		for (unsigned row = thread / 16; row < WIDTH && row0 + row < p.rows; row += 16) {
+		for (unsigned row = thread / 16; row < WIDTH && row0 + row < at.rows_end; row += 16) {
 			if (column >= at.m.rows)
 				break;
 			float factor = p.factors[row0 + row];
@@ -308,14 +359,14 @@ template <int WIDTH> INLINE void wide_store(const wide_params &p, const wide_pla
 		}
 		return;
 	}
-	unsigned padded_rows = at.m.row_tiles * TILE_ROWS, column = at.tile0 * TILE_ROWS + four;
+	unsigned column = at.tile0 * TILE_ROWS + four, part_column = at.before * TILE_ROWS + column;
 	if (p.splits > 1) {
 		__shared__ unsigned before;
 		u64 place = (u64)BLOCK_Y * BLOCKS + BLOCK_X;
 #pragma unroll 4
-		for (unsigned row = thread / 32; row < WIDTH && row0 + row < p.rows; row += 8)
-			if (column < padded_rows)
-				*(float4 *)(p.partial + ((u64)BLOCK_Z * p.rows + row0 + row) * padded_rows + column) =
+		for (unsigned row = thread / 32; row < WIDTH && row0 + row < at.rows_end; row += 8)
+			if (column < at.m.row_tiles * TILE_ROWS)
+				*(float4 *)(p.partial + ((u64)BLOCK_Z * p.rows + row0 + row) * p.part_rows + part_column) =
 					*(const float4 *)(sums + row * WIDE_STRIDE + four);
 		asm volatile("membar.gl;" ::: "memory");
 		barrier(1, 256);
@@ -335,14 +386,14 @@ template <int WIDTH> INLINE void wide_store(const wide_params &p, const wide_pla
 		return;
 #pragma unroll 4
 	for (unsigned row = thread / 32; row < WIDTH; row += 8) {
-		if (row0 + row >= p.rows)
+		if (row0 + row >= at.rows_end)
 			break;
 		float4 v = *(const float4 *)(sums + row * WIDE_STRIDE + four);
 		float factor = p.factors[row0 + row];
 		if (p.splits > 1) {
 			v.x = v.y = v.z = v.w = 0;
 			for (unsigned s = 0; s < p.splits; s++) {
-				float4 part = load_fresh(p.partial + ((u64)s * p.rows + row0 + row) * padded_rows + column);
+				float4 part = load_fresh(p.partial + ((u64)s * p.rows + row0 + row) * p.part_rows + part_column);
 				v.x += part.x;
 				v.y += part.y;
 				v.z += part.z;
@@ -360,7 +411,7 @@ template <int WIDTH> INLINE void wide_store(const wide_params &p, const wide_pla
 template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 {
 	typedef shape_of<FORMAT> S;
-	typedef wide_shape_of<FORMAT> W;
+	typedef wide_shape_of<FORMAT, WIDTH> W;
 	__shared__ u64 gates[2 * WIDE_STAGES + W::CHUNKS];
 	// shared: activations (WIDE_STAGES, WIDTH, 64), chunks of weights; in the end results, instead. stage_wide.c adds up
 	// the same.
@@ -368,11 +419,21 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 	unsigned char *rings_at = shared + (begin - shared_place(shared));
 	const wide_rings rings = {begin, begin + WIDE_STAGES * WIDTH * STEP_BYTES, shared_place(gates),
 				  shared_place(gates + WIDE_STAGES), shared_place(gates + 2 * WIDE_STAGES)};
-	const wide_place at = place_of_block(p);
+	wide_place at = place_of_block<FORMAT, WIDTH>(p);
+	u64 expert = 0;
 	// Splits and pairs of steps end together.
 	unsigned two = S::STEPS == 1 ? 2 : 1, chunks = at.m.column_tiles / S::TILES / two;
 	unsigned first = BLOCK_Z * chunks / p.splits * two, last = (BLOCK_Z + 1) * chunks / p.splits * two;
 	let_next_begin();
+	if (W::NARROW && p.groups) { // which weights depends on the kernels before
+		wait_for_previous();
+		const gemm_group *group = p.groups + BLOCK_X;
+		at.row0 = load_fresh_word(&group->first);
+		at.rows_end = load_fresh_word(&group->last);
+		expert = load_fresh_word(&group->expert);
+		if (at.row0 >= at.rows_end)
+			return;
+	}
 	if (!THREAD_X) {
 		for (unsigned i = 0; i < WIDE_STAGES; i++) {
 			gate_init(rings.full_x + i * 8, 1);
@@ -384,11 +445,17 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 	}
 	block_barrier();
 	if (THREAD_X < 128) {
-		asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+		if (W::NARROW)
+			asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+		else
+			asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
 		if (THREAD_X < 32)
-			wide_copies<FORMAT, WIDTH>(p, at, rings, first, last - first);
+			wide_copies<FORMAT, WIDTH>(p, at, expert, rings, first, last - first);
 	} else {
-		asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+		if (W::NARROW)
+			asm volatile("setmaxnreg.inc.sync.aligned.u32 104;");
+		else
+			asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 		float sum[WIDTH / 2];
 		wide_products<FORMAT, WIDTH>(sum, rings, rings_at + WIDE_STAGES * WIDTH * STEP_BYTES, (last - first) * S::STEPS);
 		// Of lane 4 g + j: rows g and g + 8 of a warp's 16, of activations 2 j and the next of each 8.
@@ -405,12 +472,14 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 }
 
 // One format a file, so that a model compiles what it has.
-#define WIDE(name, format) \
-	extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) name##_128(const CONSTANT wide_params p) \
+#define WIDE_ONE(name, format, width, blocks) \
+	extern "C" __global__ void __launch_bounds__(WIDE_THREADS, blocks) name(const CONSTANT wide_params p) \
 	{ \
-		wide<format, 128>(p); \
-	} \
-	extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) name##_256(const CONSTANT wide_params p) \
-	{ \
-		wide<format, 256>(p); \
+		wide<format, width>(p); \
 	}
+#define WIDE(name, format) \
+	WIDE_ONE(name##_16, format, 16, 2) \
+	WIDE_ONE(name##_32, format, 32, 2) \
+	WIDE_ONE(name##_64, format, 64, 2) \
+	WIDE_ONE(name##_128, format, 128, 1) \
+	WIDE_ONE(name##_256, format, 256, 1)

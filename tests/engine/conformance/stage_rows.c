@@ -1,0 +1,112 @@
+/* Tests of stage.h: numbers of rows for which a back end may have kernels of their own, and of choices of experts. */
+#include "tests/engine/conformance/stage.h"
+
+enum { ROWS = 65 };
+
+static const uint32_t pages[] = {9, 30, 4};
+
+// A back end that a processor only imitates is slow: it gets a part of the cases.
+static bool slow(const struct conformance *c)
+{
+	return c->software && strcmp(c->backend, "cpu") != 0 && !getenv("EXOGPU_TEST_ALL");
+}
+
+// The first rows of a text, so many at once, for each of the counts.
+static void check_counts(struct staged *staged, const uint32_t *counts, uint32_t count_count, uint32_t most,
+			 const char *what)
+{
+	uint32_t tokens[ROWS];
+	struct expected expected;
+	make_text(tokens, most, staged->shape->vocabulary, 1);
+	expect(&expected, staged, &(struct reference_run){.tokens = tokens, .count = most});
+	struct stage *stage = staged_create(staged);
+	for (uint32_t i = 0; i < count_count; i++)
+		step_and_check(staged, stage, &expected, &(struct stage_job){tokens, 0, counts[i], pages}, what);
+	stage_destroy(&stage);
+	expected_finish(&expected);
+}
+
+// Rows around 16, 32 and 64, through sums so long that a back end may split them, with a bias.
+void test_stage_narrow(void **state)
+{
+	static const uint32_t counts[] = {16, 33, 9, 15, 17, 31, 32, 63, 64, ROWS};
+	for (enum tensor_format format = FORMAT_F16; format < FORMAT_COUNT; format++) {
+		struct model_file file = {
+			.family = FAMILY_QWEN2,
+			.layers = 1,
+			.embedding = 1024,
+			.feed_forward = 1536,
+			.heads = 8,
+			.kv_heads = 2,
+			.vocabulary = 200,
+			.context = 128,
+			.format = format,
+			.norm_epsilon = 3e-3f,
+			.seed = 3,
+		};
+		struct staged staged;
+		char what[64];
+		if (slow(*state) && format != FORMAT_Q4_K)
+			continue;
+		snprintf(what, sizeof(what), "%s, few rows", format_info(format)->name);
+		staged_open(&staged, *state, &file);
+		check_counts(&staged, counts, slow(*state) ? 2 : sizeof(counts) / sizeof(*counts),
+			     slow(*state) ? 33 : ROWS, what);
+		staged_close(&staged);
+	}
+}
+
+// Weights with which no choice of experts is nearly a tie: each back end would decide that by its own rounding.
+static void avoid_ties(struct conformance *c, struct model_file *file, uint32_t rows)
+{
+	const double least_gap = 0.002;
+	for (double gap = 0; gap < least_gap; file->seed++) {
+		uint32_t tokens[ROWS];
+		struct staged staged;
+		struct reference_result result;
+		staged_open(&staged, c, file);
+		make_text(tokens, rows, staged.shape->vocabulary, 1);
+		reference_run(staged.reference, &(struct reference_run){.tokens = tokens, .count = rows}, &result);
+		gap = result.least_gap;
+		reference_result_finish(&result);
+		staged_close(&staged);
+	}
+	file->seed--;
+}
+
+// So many experts, or so many of a row, that kernels for a few rows and their experts do not take them: 64 slots and
+// 256 experts through CUDA.
+void test_stage_experts_many(void **state)
+{
+	static const struct {
+		uint32_t experts, used, rows;
+	} cases[] = {{12, 10, 20}, {40, 33, 9}, {300, 3, 9}, {256, 8, 9}};
+	static const uint32_t counts[] = {1, 2, 6, 7, 8, 9, 20};
+	static const enum tensor_format formats[] = {FORMAT_Q4_0, FORMAT_F16, FORMAT_Q8_0, FORMAT_F32};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct model_file file = {
+			.family = FAMILY_QWEN3MOE,
+			.layers = 1,
+			.embedding = 64,
+			.feed_forward = 64, // that this architecture does not use
+			.experts = cases[i].experts,
+			.experts_used = cases[i].used,
+			.expert_width = 32,
+			.heads = 2,
+			.kv_heads = 1,
+			.vocabulary = 90,
+			.context = 64,
+			.format = formats[i],
+			.norm_epsilon = 3e-3f,
+			.seed = 11,
+		};
+		struct staged staged;
+		char what[64];
+		snprintf(what, sizeof(what), "%u of %u experts", cases[i].used, cases[i].experts);
+		avoid_ties(*state, &file, cases[i].rows);
+		staged_open(&staged, *state, &file);
+		check_counts(&staged, counts, sizeof(counts) / sizeof(*counts) - (cases[i].rows < 20), cases[i].rows,
+			     what);
+		staged_close(&staged);
+	}
+}
