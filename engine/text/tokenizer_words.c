@@ -5,6 +5,7 @@
  *   llama3  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+
  *           |\s+(?!\S)|\s+
  *   qwen2   as llama3 with \p{N}
+ *   qwen35  as qwen2 with [\p{L}\p{M}]+ for letters and [^\s\p{L}\p{M}\p{N}]+ for others
  *   tekken  as qwen2 without the contractions, letters being C?A*B+|C?A+B* with C = [^\r\n\p{L}\p{N}],
  *           A = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], B = [\p{Ll}\p{Lm}\p{Lo}\p{M}], and [\r\n/]* behind the others
  *
@@ -20,6 +21,7 @@ static const struct pre_tokenizer pre_tokenizers[] = {
 	{.name = "llama3", .kind = WORDS_LLAMA3, .whole_words = true, .begins = true},
 	{.name = "llama-v3", .kind = WORDS_LLAMA3, .whole_words = true, .begins = true},
 	{.name = "qwen2", .kind = WORDS_QWEN2, .composes = true},
+	{.name = "qwen35", .kind = WORDS_QWEN35, .composes = true},
 	{.name = "deepseek-r1-qwen", .kind = WORDS_QWEN2, .composes = true},
 	{.name = "tekken", .kind = WORDS_TEKKEN, .whole_words = true, .begins = true},
 	{.name = "smollm", .kind = WORDS_SMOLLM},
@@ -36,7 +38,7 @@ const struct pre_tokenizer *pre_tokenizer_find(const char *name, size_t length)
 
 const char *pre_tokenizer_names(void)
 {
-	return "llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen, tekken, smollm, gpt-2";
+	return "llama-bpe, llama3, llama-v3, qwen2, qwen35, deepseek-r1-qwen, tekken, smollm, gpt-2";
 }
 
 // ---- classes ----
@@ -139,12 +141,12 @@ static size_t smollm_word(const char *text, size_t length)
 }
 
 // What is neither letters nor numbers: with the ends of lines behind it, or slashes; then white space.
-static size_t other_word(const char *text, size_t length, bool slashes)
+static size_t other_word(unsigned classes, const char *text, size_t length, bool slashes)
 {
 	unsigned bytes;
 	size_t space = text[0] == ' ';
-	if (space < length && first_class(text + space, &bytes) & OTHER) {
-		size_t taken = space + run_length(OTHER, text + space, length - space, SIZE_MAX);
+	if (space < length && first_class(text + space, &bytes) & classes) {
+		size_t taken = space + run_length(classes, text + space, length - space, SIZE_MAX);
 		while (taken < length && (is_newline(text[taken]) || (slashes && text[taken] == '/')))
 			taken++;
 		return taken;
@@ -156,7 +158,8 @@ static size_t other_word(const char *text, size_t length, bool slashes)
 	return space_length(text, length, spaces);
 }
 
-static size_t llama3_word(const char *text, size_t length, size_t digits)
+// letters: classes of characters that words are made of; others: neither those nor numbers.
+static size_t llama3_word(unsigned letters, unsigned others, const char *text, size_t length, size_t digits)
 {
 	unsigned first_bytes, bytes;
 	size_t taken = contraction(text, length, true);
@@ -164,11 +167,11 @@ static size_t llama3_word(const char *text, size_t length, size_t digits)
 		return taken;
 	unsigned class = first_class(text, &first_bytes);
 	size_t prefix = class & (LETTER | NUMBER) || is_newline(text[0]) ? 0 : first_bytes;
-	if (class & LETTER || (prefix && prefix < length && first_class(text + prefix, &bytes) & LETTER))
-		return prefix + run_length(LETTER, text + prefix, length - prefix, SIZE_MAX);
+	if (class & letters || (prefix && prefix < length && first_class(text + prefix, &bytes) & letters))
+		return prefix + run_length(letters, text + prefix, length - prefix, SIZE_MAX);
 	if (class == NUMBER)
 		return run_length(NUMBER, text, length, digits);
-	return other_word(text, length, false);
+	return other_word(others, text, length, false);
 }
 
 // A*B+: as many as there are of A, and B behind them; where none is, the last of A that is also of B is the end.
@@ -204,7 +207,7 @@ static size_t tekken_word(const char *text, size_t length)
 	}
 	if (taken)
 		return taken;
-	return class == NUMBER ? bytes : other_word(text, length, true);
+	return class == NUMBER ? bytes : other_word(OTHER, text, length, true);
 }
 
 size_t word_length(enum word_kind kind, const char *text, size_t length)
@@ -215,9 +218,11 @@ size_t word_length(enum word_kind kind, const char *text, size_t length)
 	case WORDS_SMOLLM:
 		return smollm_word(text, length);
 	case WORDS_LLAMA3:
-		return llama3_word(text, length, 3);
+		return llama3_word(LETTER, OTHER, text, length, 3);
 	case WORDS_QWEN2:
-		return llama3_word(text, length, 1);
+		return llama3_word(LETTER, OTHER, text, length, 1);
+	case WORDS_QWEN35:
+		return llama3_word(LETTER | MARK, REST, text, length, 1);
 	case WORDS_TEKKEN:
 		return tekken_word(text, length);
 	}

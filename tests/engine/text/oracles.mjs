@@ -124,6 +124,15 @@ const everyNumber = { type: "Split", pattern: { Regex: "\\p{N}" }, behavior: "Is
 export const smollmOracle = () =>
   qwenOracle("smollm", { type: "Sequence", pretokenizers: [everyNumber, byteLevel] });
 
+// The expression of Qwen 3.5: marks go with letters. Text is composed first.
+const qwen35 =
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+export const qwen35Oracle = () => {
+  const split = { type: "Split", pattern: { Regex: qwen35 }, behavior: "Isolated", invert: false };
+  const oracle = qwenOracle("qwen35", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] });
+  return { ...oracle, encode: (text, special) => oracle.encode(text.normalize("NFC"), special) };
+};
+
 // The expression of Mistral's Tekken.
 const tekken =
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" +

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { corpus, random } from "./corpus.mjs";
-import { gpt2Oracle, llama2Oracle, llama3Oracle, qwen2Oracle, smollmOracle, tekkenOracle } from "./oracles.mjs";
+import { gpt2Oracle, llama2Oracle, llama3Oracle, qwen2Oracle, qwen35Oracle, smollmOracle, tekkenOracle } from "./oracles.mjs";
 import { ask, mode } from "./tokens.mjs";
 
 // The least file that there is to ask with, for what needs no vocabulary.
@@ -80,6 +80,7 @@ const cases = [
   { name: "llama 2", make: llama2Oracle, back: (text) => text.replaceAll("▁", " "), fits: () => true, count: 700 },
   { name: "llama 3", make: llama3Oracle, special: true, count: 700 },
   { name: "qwen 2.5", make: qwen2Oracle, special: true, back: (text) => text.normalize("NFC"), count: 700 },
+  { name: "qwen 3.5's words", make: qwen35Oracle, back: (text) => text.normalize("NFC"), count: 300 },
   { name: "gpt-2's words", make: gpt2Oracle, count: 300 },
   { name: "smollm's words", make: smollmOracle, count: 300 },
   { name: "tekken's words", make: tekkenOracle, count: 300 },
