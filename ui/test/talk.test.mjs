@@ -7,6 +7,7 @@ import { GIB, allocation, device, instance, model, node, snapshot, stage } from 
 const { reduce } = await load("state/reduce.ts");
 const { initialState } = await load("state/state.ts");
 const { choiceOf, choiceWord, hold, isMoving, moveText } = await load("state/talk.ts");
+const { attention } = await load("state/attention.ts");
 const { drainText } = await load("state/drain.ts");
 
 const nodes = [node("n1", { name: "atelier" }), node("n2", { name: "kitchen-pc", local: false })];
@@ -61,6 +62,14 @@ test("what happens to a model is said in its place", () => {
   assert.equal(say(words(), draining), "Fast GPU of atelier is draining; a place for words on other devices is being looked for.");
   assert.match(say(words({ state_reason: "there is no other place: memory binds" }), draining), /There is no other place: memory binds\. Answers that have begun are finished here; new requests are refused\.$/);
   assert.deepEqual([isMoving(pausedWords("d2")), isMoving(pausedWords(null)), isMoving(words())], [true, false, false]);
+});
+
+test("the Overview says of a model that moves where it goes, and not that it waits for room", () => {
+  const of = (one) => attention(stateWith({ instances: [one], devices: devices({ draining: true, state: "draining" }) }))[0];
+  assert.deepEqual([of(pausedWords("d2")).title, of(pausedWords(null)).title], ["words is moving", "words is paused"]);
+  assert.match(of(pausedWords("d2")).text, /^Fast GPU of atelier is draining; continuing on Small GPU of kitchen-pc\./);
+  assert.doesNotMatch(of(pausedWords("d2")).text, /once it has room/);
+  assert.match(of(pausedWords(null)).text, /continue by themselves once it has room\.$/);
 });
 
 test("a drain is announced as what it is: models move, and what sessions hold stays", () => {

@@ -1,10 +1,12 @@
 /* Things that need a person's attention, worst first, each with advice. Derived from the state; pure. */
+import type { Instance } from "../lib/api.gen";
 import { sentence } from "../lib/format";
 import { remember } from "../lib/remember";
 import type { DeviceEntry, State } from "./state";
 import { deviceHref, modelHref, nodeHref } from "../lib/route";
 import { sortedInstances } from "./models";
 import { deviceLabel, memoryTotal, sortedDevices, sortedNodes } from "./select";
+import { isMoving, moveText } from "./talk";
 import { type Pair, SERVER, pairState, pairTrouble, pairsOf } from "./topology";
 
 /** A memory that is fuller than this needs attention. */
@@ -76,17 +78,7 @@ export const attention = remember((state: State): readonly Attention[] => {
     const one = ofDevice(state, entry);
     if (one) found.push({ ...one, href: deviceHref(entry.record.device_id), open: "Open the device" });
   }
-  for (const { instance_id, model_id, model_name, state: how, state_reason } of sortedInstances(state.instances))
-    if (how === "failed" || how === "paused")
-      found.push({
-        key: instance_id,
-        level: how === "failed" ? "error" : "attention",
-        since: null,
-        title: `${model_name} ${how === "failed" ? "has failed" : "is paused"}`,
-        text: `${sentence(state_reason)}${how === "paused" ? " Its requests wait and continue by themselves once it has room." : ""}`,
-        href: modelHref(model_id),
-        open: "Open the model",
-      });
+  found.push(...sortedInstances(state.instances).flatMap((one) => ofInstance(state, one) ?? []));
   found.push(...ofLinks(state), ...ofAlerts(state));
   return found.sort((a, b) => Number(b.level === "error") - Number(a.level === "error"));
 });
@@ -97,6 +89,16 @@ function lastReadings(state: State, node: string): string {
   return devices.some((one) => one.reading !== null)
     ? "Its devices show their last readings."
     : "Its devices have no readings, because the server has started since.";
+}
+
+function ofInstance(state: State, one: Instance): Attention | null {
+  const { instance_id: key, model_id, model_name, state: how, state_reason } = one;
+  const about = { key, since: null, href: modelHref(model_id), open: "Open the model" };
+  if (how === "failed") return { ...about, level: "error", title: `${model_name} has failed`, text: sentence(state_reason) };
+  if (how !== "paused") return null;
+  if (isMoving(one)) return { ...about, level: "attention", title: `${model_name} is moving`, text: moveText(state, one) ?? "" };
+  const text = `${sentence(state_reason)} Its requests wait and continue by themselves once it has room.`;
+  return { ...about, level: "attention", title: `${model_name} is paused`, text };
 }
 
 /** The level of a badge that stands for all of them; null where there is nothing. */
