@@ -11,7 +11,7 @@ import { modelFile } from "./gguf.mjs";
 import { startMachine } from "./machine.mjs";
 import { eventually, patience, temporary } from "./server.mjs";
 
-const TIE = 2e-3, NEAR = 1e-2, TOKENS = 40, LAYERS = 3;
+const TIE = 2e-3, NEAR = 1e-2, TOKENS = 33, LAYERS = 3;
 const lengths = [5, 31, 32, 33, 48, 64, 100, 150]; // around the ends of pages, of 32 tokens
 
 describe("one model on unlike devices", () => {
@@ -54,14 +54,14 @@ describe("one model on unlike devices", () => {
 		}
 	}
 
-	// The answers to all lengths, each alone, four times; and then some at once.
+	// The answers to all lengths, each alone, three times; and then all at once. Each goes on past the end of a page.
 	async function answers(name, what) {
 		const alone = [];
 		for (const length of lengths) {
 			const texts = [];
-			for (let time = 0; time < 3; time++) texts.push((await ask(name, prompt(length))).text);
+			for (let time = 0; time < 2; time++) texts.push((await ask(name, prompt(length))).text);
 			const whole = await ask(name, prompt(length), { logprobs: 2 });
-			assert.deepEqual([...texts, whole.text], Array(4).fill(texts[0]), `${what}: the same question of ${length} tokens, one time after the other`);
+			assert.deepEqual([...texts, whole.text], Array(3).fill(texts[0]), `${what}: the same question of ${length} tokens, one time after the other`);
 			alone.push(whole);
 		}
 		const together = await Promise.all(lengths.map((length) => ask(name, prompt(length), { logprobs: 2 })));
