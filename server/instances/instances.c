@@ -22,6 +22,7 @@
  *     start.c              what becomes of one that is to be created, once a place was searched for
  *     question.c           what becomes of a request to a model
  *     evict.c              which idle ones make room for another
+ *     search.c             which search for a place begins, stops another, or is begun again
  *     silence.c            how long workers may be silent, and which is blamed then
  *   placing/               what there is to place on, the planner's thread, evictions, measured times of layers
  *   requests/              requests, and models that are loaded for them

@@ -5,6 +5,7 @@
 #include "server/instances/decide/decide.h"
 #include "server/instances/decide/evict.h"
 #include "server/instances/decide/question.h"
+#include "server/instances/decide/search.h"
 #include "server/instances/decide/states.h"
 #include "server/instances/instances.h"
 #include "server/instances/parts/parts.h"
@@ -422,12 +423,6 @@ void nowhere_forget(struct instances *all, const char *model_id); // accepts a m
 void nowhere_destroy(struct instances *all);
 
 // planner.c
-enum placing_kind {
-	PLACING_RECOVERY, // of an instance that waits for a place: before all others
-	PLACING_WORK,     // of one that is created, moved, or looked at
-	PLACING_PREVIEW,  // that changes nothing
-	PLACING_KINDS
-};
 // Gather, search on the planner's thread, and call `done`, later and once, on the loop. `placing` is to be freed; with
 // an error it is NULL. Errors of it: instances_preview's.
 typedef void placing_done(void *context, enum status status, struct placing *placing, const struct error *error);

@@ -20,8 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES = 3 };
-
 struct request {
 	struct job job; // first member
 	struct request *next;
@@ -29,7 +27,7 @@ struct request {
 	struct placing_request asked; // params and excluded: its own, below; done NULL: nobody waits for it any longer
 	struct json *params;
 	struct placing_excluded excluded;
-	unsigned tries;
+	unsigned changes; // results that did not stand any more
 	bool put_back;    // it was stopped before
 	atomic_bool stop; // its search is to end with what it has
 	// What the thread has, between begin() and deliver().
@@ -106,32 +104,15 @@ void planner_go_on(struct planner *planner)
 	begin(planner);
 }
 
-// Whether the next one waits until the devices of this machine are found: what lost its place has been waiting for them
-// by itself, and whatever is asked for after the time is over takes what is there.
 static bool holds(struct planner *planner)
 {
-	if (!planner->first || planner->first->asked.kind == PLACING_RECOVERY || planner->held_enough ||
-	    !cluster_discovering(cluster_of(planner)))
+	if (!planner->first ||
+	    !search_waits(planner->first->asked.kind, cluster_discovering(cluster_of(planner)), planner->held_enough))
 		return false;
 	if (!planner->hold.running)
 		net_timer_start(planner->instances->params.loop, &planner->hold, LIMIT_DISCOVERY_WAIT_MS, held_enough,
 				planner);
 	return true;
-}
-
-// What has no place now may have one in a moment.
-static void excuse(struct request *request)
-{
-	const bool pinned = json_first(json_get(request->params, "pins")) != NULL; // it says more of its own
-	const bool nowhere = request->status ? request->status == STATUS_UNAVAILABLE && !pinned
-					     : !request->placing->placement.feasible;
-	if (!nowhere || request->asked.kind == PLACING_RECOVERY || !cluster_discovering(cluster_of(request->planner)))
-		return;
-	request->error = (struct error){0};
-	request->status = error_set(
-		&request->error, STATUS_UNAVAILABLE,
-		"there is no place for the model yet: devices of this machine are still being searched for");
-	error_hint(&request->error, "try again in a few seconds; server.info says whether they are (discovering)");
 }
 
 // Gather, and hand it to the thread. What cannot be gathered is told in the same way as what was found.
@@ -164,7 +145,6 @@ static void finish(struct request *request)
 {
 	struct planner *planner = request->planner;
 	const struct placing_request *asked = &request->asked;
-	excuse(request);
 	struct placing *placing = request->status ? NULL : request->placing;
 	if (placing && asked->done)
 		request->placing = NULL; // it is the listener's
@@ -182,6 +162,34 @@ static void search_again(struct request *request)
 	line_up(request->planner, request, true);
 }
 
+static enum search_over look_at(struct request *request)
+{
+	const struct instances *all = request->planner->instances;
+	const bool failed = request->status != STATUS_OK;
+	const struct search_over_seen seen = {.kind = request->asked.kind,
+					      .listened_to = request->asked.done != NULL,
+					      .stopped = atomic_load(&request->stop),
+					      .stopped_once = request->put_back,
+					      .failed = failed,
+					      .unavailable = request->status == STATUS_UNAVAILABLE,
+					      .feasible = !failed && request->placing->placement.feasible,
+					      .stands = !failed && request->asked.done &&
+							placing_stands(request->placing, all),
+					      .changes = request->changes,
+					      .pinned = json_first(json_get(request->params, "pins")) != NULL,
+					      .discovering = cluster_discovering(cluster_of(request->planner))};
+	return search_over_decide(&seen);
+}
+
+static void refuse(struct request *request, const char *why, const char *hint)
+{
+	request->error = (struct error){0};
+	request->status = error_set(&request->error, STATUS_UNAVAILABLE, "%s", why);
+	if (hint)
+		error_hint(&request->error, "%s", hint);
+	finish(request);
+}
+
 static void deliver(struct outbox_item *item, bool tell)
 {
 	struct request *request = (struct request *)item;
@@ -191,18 +199,26 @@ static void deliver(struct outbox_item *item, bool tell)
 		return;
 	}
 	planner->running = NULL;
-	if (request->asked.done && request->asked.kind == PLACING_WORK && !request->put_back &&
-	    atomic_load(&request->stop)) {
+	switch (look_at(request)) {
+	case SEARCH_AGAIN_STOPPED:
 		request->put_back = true;
 		search_again(request);
-	} else if (!request->status && request->asked.done && !placing_stands(request->placing, planner->instances) &&
-		   ++request->tries < TRIES) {
+		break;
+	case SEARCH_AGAIN_CHANGED:
+		request->changes++;
 		search_again(request);
-	} else {
-		if (request->tries >= TRIES)
-			request->status = error_set(&request->error, STATUS_UNAVAILABLE,
-						    "devices come and go faster than a placement can be found");
+		break;
+	case SEARCH_TELLS_CHANGES:
+		refuse(request, "devices come and go faster than a placement can be found", NULL);
+		break;
+	case SEARCH_TELLS_DISCOVERING:
+		refuse(request,
+		       "there is no place for the model yet: devices of this machine are still being searched for",
+		       "try again in a few seconds; server.info says whether they are (discovering)");
+		break;
+	case SEARCH_TELLS:
 		finish(request);
+		break;
 	}
 	begin(planner);
 }
@@ -223,12 +239,6 @@ static enum status check_limits(const struct planner *planner, const struct plac
 	return error_set(error, STATUS_LIMIT_EXCEEDED, "%u previews of this token are already being searched", own);
 }
 
-static bool makes_room(const struct placing_request *running, const struct placing_request *newer)
-{
-	return running->kind > newer->kind ||
-	       (newer->kind == PLACING_PREVIEW && running->connection == newer->connection);
-}
-
 enum status placing_start(const struct instances *instances, const struct placing_request *asked, struct error *error)
 {
 	struct planner *planner = instances->planner;
@@ -246,7 +256,8 @@ enum status placing_start(const struct instances *instances, const struct placin
 	}
 	line_up(planner, request, false);
 	planner->counts[asked->kind]++;
-	if (planner->running && makes_room(&planner->running->asked, asked))
+	if (planner->running && search_stops(planner->running->asked.kind, asked->kind,
+					     planner->running->asked.connection == asked->connection))
 		atomic_store(&planner->running->stop, true);
 	begin(planner);
 	return STATUS_OK;
@@ -277,7 +288,7 @@ void placing_leave(const struct instances *instances, const void *connection)
 	struct planner *planner = instances->planner;
 	struct request **at = &planner->first;
 	if (planner->running && planner->running->asked.connection == connection) {
-		planner->running->tries = TRIES; // whatever comes of it
+		planner->running->changes = SEARCH_TRIES; // whatever comes of it
 		atomic_store(&planner->running->stop, true);
 	}
 	while (*at) {
