@@ -12,8 +12,7 @@ enum placing_kind {
 
 enum { SEARCH_TRIES = 3 }; // while devices come and go
 
-// Whether a search waits until the devices of the server's machine are found. `waited`: the longest that it may has
-// been.
+// Whether a search waits until the devices of the server's machine are found. waited: one has, for as long as it may.
 bool search_waits(enum placing_kind kind, bool discovering, bool waited);
 // Whether a newer search stops the one that runs: a more urgent one, or a preview of the same connection.
 bool search_stops(enum placing_kind running, enum placing_kind newer, bool same_connection);
