@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "engine/inside.h"
+#include "engine/stage_encoder.h"
 #include "engine/stage_slices.h"
 
 #include <math.h>
@@ -17,6 +18,7 @@ struct stage {
 	uint32_t slices;
 	bool linked;
 	uint64_t spent_ns;
+	struct stage_encoder *encoder; // its ends, if the model is one
 	struct exogpu_device *devices[STAGE_SLICES];
 	struct backend_stage *handles[STAGE_SLICES];
 };
@@ -146,9 +148,15 @@ enum status stage_create_sliced(struct stage **out, struct exogpu_device *const 
 	stage->params.slice = stage->params.slices = 0;
 	for (uint32_t i = 0; i < count; i++)
 		stage->devices[i] = devices[i];
-	status = count > 1 ? make_slices(stage, error)
-			   : told(devices[0],
-				  stage->slots->create(devices[0]->handle, &stage->handles[0], &stage->params, error));
+	struct stage_params of_back_end = stage->params;
+	if (params->shape->encoder) {
+		status = stage_encoder_create(&stage->encoder, params, error);
+		of_back_end.embeds = of_back_end.predicts = false;
+	}
+	if (!status)
+		status = count > 1 ? make_slices(stage, error)
+				   : told(devices[0], stage->slots->create(devices[0]->handle, &stage->handles[0],
+									   &of_back_end, error));
 	if (status)
 		stage_destroy(&stage);
 	*out = stage;
@@ -171,6 +179,7 @@ void stage_destroy(struct stage **stage_pointer)
 	for (uint32_t i = stage->slices; i-- > 0;)
 		if (stage->handles[i])
 			stage->slots->destroy(stage->devices[i]->handle, &stage->handles[i]);
+	stage_encoder_destroy(&stage->encoder);
 	free(stage);
 	*stage_pointer = NULL;
 }
@@ -179,6 +188,7 @@ void stage_slice_memory(const struct stage *stage, uint32_t slice, struct stage_
 {
 	*memory = (struct stage_memory){0};
 	stage->slots->memory(stage->handles[slice], memory);
+	memory->host_bytes += stage->encoder ? stage_encoder_bytes(stage->encoder) : 0;
 }
 
 void stage_memory(const struct stage *stage, struct stage_memory *memory)
@@ -284,6 +294,21 @@ static void finish_logits(const struct stage *stage, const struct stage_batch *b
 	}
 }
 
+static enum status step_encoder(struct stage *stage, const struct stage_batch *batch, struct error *error)
+{
+	struct stage_batch inner;
+	stage_encoder_begin(stage->encoder, batch, &inner);
+	enum status status = stage->slots->step(stage->handles[0], &inner, error);
+	if (!status)
+		stage_encoder_end(stage->encoder, batch);
+	return status;
+}
+
+float stage_score(const struct stage *stage, const float *hidden)
+{
+	return stage->encoder ? stage_encoder_score(stage->encoder, hidden) : NAN;
+}
+
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error)
 {
 	enum status status = usable(stage, error);
@@ -293,11 +318,13 @@ enum status stage_step(struct stage *stage, const struct stage_batch *batch, str
 	if (status)
 		return status;
 	const int64_t began_ns = clock_steady_ns();
-	if (stage->slices == 1)
+	if (stage->encoder)
+		status = step_encoder(stage, batch, error);
+	else if (stage->slices == 1)
 		status = stage->slots->step(stage->handles[0], batch, error);
 	else
 		status = stage->slots->step_joined(stage->handles, stage->slices, batch, error);
-	if (!status)
+	if (!status && !stage->encoder)
 		finish_logits(stage, batch);
 	stage->spent_ns += (uint64_t)(clock_steady_ns() - began_ns);
 	for (uint32_t i = 0; i < stage->slices; i++)
@@ -403,6 +430,9 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 	uint32_t slices = params->slices ? params->slices : 1;
 	bool first = !params->slice;
 	uint64_t layer = shape->layers ? padded(sizes->layers_bytes / shape->layers / slices, params, true) : 0;
+	// The ends of an encoder are the host's.
+	const bool embeds = params->embeds && first && !shape->encoder,
+		   predicts = params->predicts && first && !shape->encoder;
 	uint64_t embedding = padded(sizes->embedding_bytes, params, false);
 	struct model_shape pages = *shape;
 	pages.head_size = params->tiled ? (uint32_t)whole(shape->head_size, 8) : shape->head_size;
@@ -416,17 +446,19 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 			  2ull * shape->delta.heads * shape->delta.value_size;
 	const uint64_t slot = shape->embedding + 2ull * shape->expert_width; // numbers of a row and one of its experts
 	*memory = (struct stage_memory){
-		.weights_bytes = layer * (params->layer_count - params->host_layers) +
-				 (params->embeds && first ? embedding : 0) +
-				 (params->predicts && first ? padded(sizes->output_bytes, params, false) : 0),
+		.weights_bytes = layer * (params->layer_count - params->host_layers) + (embeds ? embedding : 0) +
+				 (predicts ? padded(sizes->output_bytes, params, false) : 0),
 		.kv_bytes = stage_page_bytes(&pages) / slices * params->page_count *
 				    (params->layer_count - with_state) +
 			    stage_state_bytes(shape) * stage_state_count(shape, params->batch_sequences) * with_state,
 		.workspace_bytes = widest * params->batch_rows * 8 + slot * expert_slots(params) * 8 +
-				   (params->predicts && first ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
+				   (predicts ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
 				   4 * model_rope_numbers(shape, params->context_tokens),
 		.host_bytes = layer * params->host_layers,
 	};
-	if (params->embeds && params->predicts && first && shape->tied)
+	if (shape->encoder)
+		memory->host_bytes += (params->embeds && first ? sizes->embedding_bytes : 0) +
+				      (params->predicts && first ? sizes->output_bytes : 0);
+	if (embeds && predicts && shape->tied)
 		memory->weights_bytes -= embedding;
 }

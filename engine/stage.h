@@ -93,8 +93,8 @@ uint32_t stage_slice_count(const struct stage *stage); // 1: it is whole
 // the host's memory.
 bool stage_slices_linked(const struct stage *stage);
 
-// A run of new tokens of one sequence. Its keys and values before `position` are in its pages already; those of its
-// rows are written there.
+// A run of new tokens of one sequence; of an encoder a whole one, whose tokens attend to all of it. Its keys and values
+// before `position` are in its pages already; those of its rows are written there.
 struct stage_run {
 	uint32_t row_count;    // > 0; the runs' rows follow each other in the batch
 	uint32_t position;     // of the first row
@@ -124,6 +124,8 @@ struct stage_batch {
 // STATUS_TIMEOUT (of CUDA and Vulkan, 30 s: the device counts as lost. On the CPU nothing ends a step but the end of
 // the process, after LIMIT_STEP_MS. A model instance asks for steps of about a second).
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error);
+// Of a reranker's last stage: the score of a pair, of its first row's `hidden` (embedding); else NaN.
+float stage_score(const struct stage *stage, const float *hidden);
 // How long all its steps have taken together, in nanoseconds. Thread: that of the steps.
 uint64_t stage_spent_ns(const struct stage *stage);
 // Set pages to zero, before somebody else's tokens come into them. The number of a state is page_count + slot - 1.

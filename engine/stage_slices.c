@@ -62,6 +62,19 @@ static enum cut cut_of(enum model_role role)
 		return CUT_COLUMNS;
 	case ROLE_UNKNOWN:
 	case ROLE_TOKEN_EMBEDDING:
+	case ROLE_POSITIONS: // no encoder is cut
+	case ROLE_TYPES:
+	case ROLE_EMBEDDING_NORM:
+	case ROLE_EMBEDDING_BIAS:
+	case ROLE_HEAD:
+	case ROLE_HEAD_BIAS:
+	case ROLE_SCORE:
+	case ROLE_SCORE_BIAS:
+	case ROLE_ATTENTION_OUTPUT_BIAS:
+	case ROLE_ATTENTION_POST_BIAS:
+	case ROLE_FFN_UP_BIAS:
+	case ROLE_FFN_DOWN_BIAS:
+	case ROLE_FFN_POST_BIAS:
 	case ROLE_OUTPUT_NORM:
 	case ROLE_OUTPUT:
 	case ROLE_ATTENTION_NORM:

@@ -183,12 +183,17 @@ static enum status load_layer(struct backend_stage *stage, struct stage_layer *l
 		{ROLE_Q_NORM, &layer->q_norm, NULL, NULL},
 		{ROLE_K_NORM, &layer->k_norm, NULL, NULL},
 		{ROLE_ATTENTION_OUTPUT, NULL, &layer->attention_output, NULL},
+		{ROLE_ATTENTION_OUTPUT_BIAS, &layer->output_bias, NULL, NULL},
 		{ROLE_ATTENTION_POST_NORM, &layer->attention_post_norm, NULL, NULL},
+		{ROLE_ATTENTION_POST_BIAS, &layer->attention_end.bias, NULL, NULL},
 		{ROLE_FFN_NORM, &layer->ffn_norm, NULL, NULL},
 		{ROLE_FFN_GATE, NULL, &layer->gate, NULL},
 		{ROLE_FFN_UP, NULL, &layer->up, NULL},
+		{ROLE_FFN_UP_BIAS, &layer->up_bias, NULL, NULL},
 		{ROLE_FFN_DOWN, NULL, &layer->down, NULL},
+		{ROLE_FFN_DOWN_BIAS, &layer->down_bias, NULL, NULL},
 		{ROLE_FFN_POST_NORM, &layer->ffn_post_norm, NULL, NULL},
+		{ROLE_FFN_POST_BIAS, &layer->ffn_end.bias, NULL, NULL},
 		{ROLE_ROUTER, NULL, &layer->router, NULL},
 		{ROLE_EXPERT_GATE, NULL, NULL, &layer->expert_gate},
 		{ROLE_EXPERT_UP, NULL, NULL, &layer->expert_up},
@@ -215,6 +220,8 @@ static enum status load_layer(struct backend_stage *stage, struct stage_layer *l
 		else
 			status = load_vector(stage, parts[i].vector, parts[i].role, number, error);
 	}
+	layer->attention_end.weights = layer->attention_post_norm;
+	layer->ffn_end.weights = layer->ffn_post_norm;
 	return status;
 }
 
@@ -244,7 +251,7 @@ struct workspace_part {
 	void *pointer; // to a pointer
 	uint64_t count;
 };
-enum { EXPERT_PARTS = 12, DELTA_PARTS = 7, WORKSPACE_PARTS = 16 };
+enum { EXPERT_PARTS = 12, DELTA_PARTS = 7, WORKSPACE_PARTS = 17 };
 
 // Of a mixture of experts; without, nothing.
 static void list_experts(struct backend_stage *stage, struct workspace_part parts[EXPERT_PARTS])
@@ -324,6 +331,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->groups, rows * (widest / PANEL_GROUP) * group_floats},
 		{&stage->tiles, tile_runs * TILE_ROW_BYTES / sizeof(float)},
 		{&stage->row_positions, rows},
+		{&stage->row_ends, rows},
 		{&stage->row_runs, rows},
 		{&stage->row_groups, rows + 1},
 		[WORKSPACE_PARTS + EXPERT_PARTS + DELTA_PARTS - 1] = {NULL, 0},

@@ -22,6 +22,11 @@ struct stage_delta_layer {
 	uint32_t index;             // among such layers of the stage
 };
 
+// Of an encoder.
+struct encoder_norm {
+	float *weights, *bias; // (embedding)
+};
+
 struct stage_layer {
 	struct panels q, k, v, attention_output, gate, up, down;
 	struct panels router, shared_gate;
@@ -33,6 +38,9 @@ struct stage_layer {
 	float *q_norm, *k_norm;          // (head_size), or as q and k
 	uint32_t kv_index;               // among the stage's layers that have keys and values
 	struct stage_delta_layer delta;  // of a layer with a state
+	// Of an encoder; biases also NULL where it has none.
+	float *output_bias, *up_bias, *down_bias; // (embedding), (feed_forward), (embedding)
+	struct encoder_norm attention_end, ffn_end;
 };
 
 // Memory for what is loaded: buffers that are filled one after another.
@@ -97,6 +105,7 @@ struct backend_stage {
 	struct stage_group *groups; // (batch_rows, of the widest row)
 	uint8_t *tiles;             // (batch_rows in whole tiles, of the widest row): stage_amx.h
 	uint32_t *row_positions;    // (batch_rows)
+	uint32_t *row_ends;         // (batch_rows): behind the last position that it attends to
 	uint32_t *row_runs;         // (batch_rows): the run that a row belongs to
 	struct stage_experts experts;
 	struct stage_delta delta;
@@ -115,9 +124,11 @@ struct step {
 	struct team *team;
 	const struct stage_layer *layer;
 	uint32_t layer_index;
-	uint32_t chunks, chunk_tokens; // of attention
-	uint32_t row_groups;           // the same
-	const float *weights;          // of the norm that is computed; NULL: none
+	uint32_t chunks, chunk_tokens;  // of attention
+	uint32_t row_groups;            // the same
+	const float *weights;           // of the norm that is computed; NULL: none
+	const struct encoder_norm *end; // of half a layer of an encoder
+	const float *end_bias;          // that is added before
 };
 // A product of many rows, or several of one input, by all threads (stage_step.c).
 enum { PRODUCTS = 4 };
@@ -125,6 +136,7 @@ struct products {
 	const struct backend_stage *stage;
 	struct product of[PRODUCTS];
 	unsigned count;
+	const float *bias; // of a feed-forward network without a gate; NULL: it has one
 };
 void cpu_multiply(struct step *step, struct products *products);
 // to = from, scaled to a mean square of 1, times weights. May be in place.
@@ -142,6 +154,9 @@ void cpu_delta_compute(struct step *step, float *sum, bool add);
 // rows and their scores are there; of a shared part with a score of its own, so is what it gives (summand). See
 // stage_experts.c.
 void cpu_experts_compute(struct step *step, float *sum, bool add);
+
+void cpu_encoder_norm(float *x, const float *bias, const struct encoder_norm *norm, size_t n, float epsilon);
+void cpu_encoder_gelu(float *x, const float *bias, size_t n); // of x + bias, in place
 
 enum status cpu_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
 enum status cpu_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,

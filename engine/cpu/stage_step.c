@@ -59,6 +59,13 @@ static void gate_piece(void *context, uint64_t index)
 	uint32_t count = left < most ? left : most;
 	size_t at = (size_t)first * PANEL_ROWS, n = (size_t)count * PANEL_ROWS;
 	kernels->multiply(gate, first, count);
+	if (products->bias) {
+		const size_t columns = products->stage->shape->feed_forward - at;
+		for (uint32_t row = 0; row < gate->rows; row++)
+			cpu_encoder_gelu(gate->output + row * gate->output_stride + at, products->bias + at,
+					 n < columns ? n : columns);
+		return;
+	}
 	kernels->multiply(up, first, count);
 	for (uint32_t row = 0; row < gate->rows; row++)
 		gated(gate->output + row * gate->output_stride + at, up->output + row * up->output_stride + at, n);
@@ -130,6 +137,23 @@ static void post_norm(struct step *step, const float *weights)
 	step->weights = weights;
 	if (step->stage->shape->post_norm)
 		team_run(step->team, post_norm_piece, step, step->batch->row_count);
+}
+
+static void end_half_piece(void *context, uint64_t row)
+{
+	const struct step *step = context;
+	struct backend_stage *stage = step->stage;
+	size_t n = stage->shape->embedding;
+	cpu_encoder_norm(stage->x + row * n, step->end_bias, step->end, n, stage->shape->norm_epsilon);
+}
+
+// Of an encoder: x = norm(x + bias).
+static void end_half(struct step *step, const float *bias, const struct encoder_norm *norm)
+{
+	step->end = norm;
+	step->end_bias = bias;
+	if (step->stage->shape->encoder)
+		team_run(step->team, end_half_piece, step, step->batch->row_count);
 }
 
 static void attended_groups_piece(void *context, uint64_t row)
@@ -253,7 +277,7 @@ static void choose_chunks(struct step *step)
 	const struct backend_stage *stage = step->stage;
 	uint32_t most = 0;
 	for (uint32_t row = 0; row < step->batch->row_count; row++)
-		most = stage->row_positions[row] >= most ? stage->row_positions[row] + 1 : most;
+		most = stage->row_ends[row] > most ? stage->row_ends[row] : most;
 	step->chunks = 1;
 	step->chunk_tokens = most;
 	if ((uint64_t)step->batch->row_count * stage->shape->kv_heads >= STAGE_ATTENTION_PIECES)
@@ -300,7 +324,7 @@ static void attention_piece(void *context, uint64_t index)
 	};
 	const uint32_t window = model_layer_window(shape, stage->params.first_layer + step->layer_index);
 	for (; row < rows_end; row++) {
-		uint32_t end = stage->row_positions[row] + 1; // a row shorter than others may have sums of nothing
+		uint32_t end = stage->row_ends[row]; // a row shorter than others may have sums of nothing
 		float *partial = partial_at(step, row, chunk);
 		for (uint32_t i = 0; i < share; i++) {
 			uint32_t head = kv_head * share + i;
@@ -407,6 +431,7 @@ static void compute_attention(struct step *step)
 						      .add = sum_of(stage) == stage->x}},
 					      .count = 1});
 	post_norm(step, layer->attention_post_norm);
+	end_half(step, layer->output_bias, &layer->attention_end);
 }
 
 // The first half of a layer.
@@ -440,7 +465,11 @@ static void compute_dense(struct step *step, float *sum)
 	struct products products = {.stage = stage, .of = {product, product}, .count = 2};
 	products.of[1].panels = &step->layer->up;
 	products.of[1].output = stage->up;
-	team_run(step->team, gate_piece, &products, product_pieces(&products, &product));
+	if (shape->gate == GATE_NONE) {
+		products.of[0].panels = &step->layer->up;
+		products.bias = step->layer->up_bias;
+	}
+	team_run(step->team, gate_piece, &products, product_pieces(&products, &products.of[0]));
 	team_run(step->team, gate_groups_piece, step, rows);
 	cpu_multiply(step, &(struct products){.of = {{.panels = &step->layer->down,
 						      .values = stage->gate,
@@ -489,6 +518,7 @@ static void compute_ffn(struct step *step)
 	if (shape->experts)
 		cpu_experts_compute(step, sum, sum == stage->x || (shape->feed_forward && !shape->shared_gate));
 	post_norm(step, step->layer->ffn_post_norm);
+	end_half(step, step->layer->down_bias, &step->layer->ffn_end);
 }
 
 // ---- beginning and end ----
@@ -514,6 +544,8 @@ static void begin(struct step *step)
 		for (uint32_t j = 0; j < batch->runs[i].row_count; j++, row++) {
 			stage->row_runs[row] = i;
 			stage->row_positions[row] = batch->runs[i].position + j;
+			stage->row_ends[row] = batch->runs[i].position +
+					       (stage->shape->encoder ? batch->runs[i].row_count : j + 1);
 			if (j % most == 0)
 				stage->row_groups[step->row_groups++] = row;
 		}

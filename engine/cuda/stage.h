@@ -66,13 +66,14 @@ enum stage_file {
 
 struct cuda_layer {
 	CUdeviceptr attention_norm, ffn_norm, attention_post_norm, ffn_post_norm, q_norm, k_norm; // f32; 0: none
+	CUdeviceptr output_bias, attention_post_bias, up_bias, down_bias, ffn_post_bias;          // of an encoder
 	struct stage_matrix q, k, v, attention_output, gate, up, down;
 	struct stage_matrix router, shared_gate;
 	struct stage_matrix expert_gate, expert_up, expert_down; // with the rows of all
 };
 
-// What one step tells the device, in one copy: tokens (rows), positions (rows), tables (rows), outputs (outputs), then
-// the pages of all runs, rows that are attended one by one, and tiles of those of prompts.
+// What one step tells the device, in one copy: tokens, or of an encoder ends (rows), positions (rows), tables (rows),
+// outputs (outputs), then the pages of all runs, rows that are attended one by one, and tiles of those of prompts.
 struct cuda_step {
 	CUdeviceptr tokens, positions, tables, outputs, pages, singles, tiles;
 	uint32_t rows, output_count, single_count, tile_count;

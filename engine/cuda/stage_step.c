@@ -52,6 +52,7 @@ static struct attention_params attention_of(const struct backend_stage *stage, c
 		.rope = stage->rope + local,
 		.kv = stage->kv + layer * stage->params.page_count * page * sizeof(uint16_t),
 		.positions = step->positions,
+		.ends = shape->encoder ? step->tokens : 0,
 		.tables = step->tables,
 		.pages = step->pages,
 		.tiles = step->tiles,
@@ -145,9 +146,48 @@ static enum status add_post(struct backend_stage *stage, CUdeviceptr norm, uint3
 					  .to = stage->x,
 					  .columns = embedding,
 					  .stride = embedding,
-					  .add = true,
+					  .mode = POST_ADD,
 					  .epsilon = stage->shape.norm_epsilon},
 		    rows, error);
+}
+
+// Of an encoder: x = norm(x + bias).
+static enum status end_half(struct backend_stage *stage, const struct post_params *of, uint32_t rows,
+			    struct error *error)
+{
+	struct post_params params = *of;
+	if (!stage->shape.encoder)
+		return STATUS_OK;
+	params.from = params.to = stage->x;
+	params.columns = params.stride = stage->shape.embedding;
+	params.mode = POST_END;
+	params.epsilon = stage->shape.norm_epsilon;
+	return post(stage, &params, rows, error);
+}
+
+// Of a feed-forward network without a gate: up, and GELU of it with its bias.
+static enum status up_alone(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
+			    struct error *error)
+{
+	const uint32_t columns = stage->shape.feed_forward;
+	const struct stage_product up = {.matrices = {&layer->up},
+					 .count = 1,
+					 .x = stage->x,
+					 .norm = layer->ffn_norm,
+					 .y = stage->gate_up,
+					 .rows = rows,
+					 .columns = stage->shape.embedding,
+					 .y_stride = columns};
+	enum status status = stage_product_multiply(stage, &up, error);
+	return status ? status
+		      : post(stage,
+			     &(struct post_params){.from = stage->gate_up,
+						   .to = stage->gate_up,
+						   .bias = layer->up_bias,
+						   .columns = columns,
+						   .stride = columns,
+						   .mode = POST_GELU},
+			     rows, error);
 }
 
 // Of olmo2: q and k by norms of all their heads.
@@ -204,6 +244,11 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 	struct gemv_params params;
 	struct stage_launch launch;
 	enum status status;
+	if (shape->gate == GATE_NONE) {
+		status = up_alone(stage, layer, rows, error);
+		out.x = stage->gate_up;
+		return status ? status : stage_product_multiply(stage, &out, error);
+	}
 	if (silu && stage_gemv_plan(stage, &in, true, &params, &launch)) {
 		launch.params = &params;
 		status = stage_launch(stage, &launch, error);
@@ -258,7 +303,11 @@ static enum status attention(struct backend_stage *stage, const struct cuda_step
 		status = attend(stage, step, index, !single, error);
 	if (!status)
 		status = stage_product_multiply(stage, &out, error);
-	return status ? status : add_post(stage, layer->attention_post_norm, step->rows, error);
+	if (!status)
+		status = add_post(stage, layer->attention_post_norm, step->rows, error);
+	const struct post_params end = {
+		.norm = layer->attention_post_norm, .bias = layer->output_bias, .shift = layer->attention_post_bias};
+	return status ? status : end_half(stage, &end, step->rows, error);
 }
 
 static enum status embed(struct backend_stage *stage, const struct cuda_step *step, struct error *error)
@@ -325,7 +374,8 @@ static uint32_t tell_prompts(const struct backend_stage *stage, const struct sta
 			     struct cuda_step *step)
 {
 	uint32_t row = 0;
-	bool fits = stage->shape.head_size == 64 || stage->shape.head_size == 128;
+	// The kernel for prompts attends to what is before; rows of encoders attend to all of their text.
+	bool fits = !stage->shape.encoder && (stage->shape.head_size == 64 || stage->shape.head_size == 128);
 	for (uint32_t i = 0; i < batch->run_count; row += batch->runs[i++].row_count)
 		for (uint32_t k = 0; k < batch->runs[i].row_count; k++)
 			if (!fits || batch->runs[i].row_count < PROMPT_LEAST)
@@ -358,6 +408,8 @@ static enum status tell(struct backend_stage *stage, const struct stage_batch *b
 		for (uint32_t k = 0; k < run->row_count; k++, row++) {
 			positions[row] = run->position + k;
 			tables[row] = used;
+			if (stage->shape.encoder)
+				tokens[row] = run->position + run->row_count;
 		}
 		memcpy(pages + used, run->pages, count * sizeof(*pages));
 		used += count;
@@ -421,6 +473,11 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 			status = stage_experts(stage, &stage->layers[layer], step->rows, error);
 		if (!status)
 			status = add_post(stage, stage->layers[layer].ffn_post_norm, step->rows, error);
+		const struct post_params end = {.norm = stage->layers[layer].ffn_post_norm,
+						.bias = stage->layers[layer].down_bias,
+						.shift = stage->layers[layer].ffn_post_bias};
+		if (!status)
+			status = end_half(stage, &end, step->rows, error);
 		reduction = STAGE_ADD_FFN;
 	}
 	return status || !stage->params.slices ? status : stage_reduce(stage, step->rows, reduction, error);

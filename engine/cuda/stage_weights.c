@@ -333,6 +333,11 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 		{ROLE_V_BIAS, offsetof(struct cuda_layer, v.bias)},
 		{ROLE_Q_NORM, offsetof(struct cuda_layer, q_norm)},
 		{ROLE_K_NORM, offsetof(struct cuda_layer, k_norm)},
+		{ROLE_ATTENTION_OUTPUT_BIAS, offsetof(struct cuda_layer, output_bias)},
+		{ROLE_ATTENTION_POST_BIAS, offsetof(struct cuda_layer, attention_post_bias)},
+		{ROLE_FFN_UP_BIAS, offsetof(struct cuda_layer, up_bias)},
+		{ROLE_FFN_DOWN_BIAS, offsetof(struct cuda_layer, down_bias)},
+		{ROLE_FFN_POST_BIAS, offsetof(struct cuda_layer, ffn_post_bias)},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(matrices) / sizeof(matrices[0]); i++)
@@ -354,8 +359,11 @@ static enum status take_vectors(struct backend_stage *stage, struct error *error
 {
 	const struct model_shape *shape = &stage->shape;
 	uint64_t heads = shape->heads + 2ull * shape->kv_heads;
-	uint64_t layer = (shape->post_norm ? 4ull : 2ull) * shape->embedding + heads * shape->head_size +
-			 (shape->qk_norm == QK_NORM_WHOLE ? heads : 2ull) * shape->head_size + 8 * 4;
+	// An encoder has no norms before, two behind, each with a bias, and two biases of products.
+	const uint64_t wide = shape->encoder ? 6 : shape->post_norm ? 4 : 2;
+	uint64_t layer = wide * shape->embedding + (shape->biases ? shape->feed_forward : 0) +
+			 heads * shape->head_size +
+			 (shape->qk_norm == QK_NORM_WHOLE ? heads : 2ull) * shape->head_size + 14 * 4;
 	uint64_t bytes = (layer * stage->params.layer_count + shape->embedding + 4) * sizeof(float);
 	enum status status = stage_take(stage, &stage->vectors, bytes, false, error);
 	stage->vectors_end = stage->vectors + bytes;

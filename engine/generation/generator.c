@@ -20,7 +20,8 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->prompt_rows = generator->alone_rows = params->batch_rows;
 	generator->running = calloc(sequences, sizeof(struct generator_job *));
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
-	generator->logits = calloc(outputs, params->shape->vocabulary * sizeof(float));
+	// An encoder has none but those of a check.
+	generator->logits = calloc(params->shape->encoder ? 1 : outputs, params->shape->vocabulary * sizeof(float));
 	generator->hidden = calloc(outputs, params->shape->embedding * sizeof(float));
 	generator->choices = calloc(outputs, sizeof(struct token_choice));
 	generator->tasks = calloc(outputs, sizeof(struct sampler_task));
@@ -106,11 +107,20 @@ static enum status check(const struct generator *generator, const struct generat
 {
 	uint32_t vocabulary = generator->params.shape->vocabulary, context = generator->params.context_tokens;
 	const struct sampling *sampling = &request->sampling;
+	if (generator->params.shape->encoder && !request->want_hidden) {
+		error_hint(error, "use it for embeddings or for ranking; choose a language model for text");
+		return error_set(error, STATUS_INVALID_PARAMS, "the model is an encoder: it generates no text");
+	}
 	if (!request->token_count || request->prompt_count > request->token_count ||
 	    (!request->max_tokens && !request->want_hidden))
 		return error_set(error, STATUS_INVALID_PARAMS, "the prompt is empty");
 	// Of one that goes on the last token may have been told.
 	size_t count = request->token_count + (!request->want_hidden && request->token_count == request->prompt_count);
+	if (count > context && request->want_hidden) {
+		error_hint(error, "shorten the input, or cut it into parts");
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the input has %zu tokens; the model takes %u at most",
+				 count, context);
+	}
 	if (count > context) {
 		error_hint(error, "shorten the prompt, or start the model with a larger context");
 		return error_set(error, STATUS_LIMIT_EXCEEDED,

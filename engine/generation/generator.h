@@ -94,7 +94,7 @@ struct generator_request {
 	// A token has been chosen. Return true if it is the last (an end of text, or a stop string is complete).
 	bool (*token)(void *context, const struct token_choice *choice);
 	void (*hidden)(void *context,
-		       const float *values); // (embedding), mean over all tokens or the last one's, of length 1
+		       const float *values); // (embedding), as the shape's pooling says, of length 1; or one score
 	// The last call. `error` for GENERATOR_FAILED.
 	void (*ended)(void *context, enum generator_reason reason, const struct generator_figures *figures,
 		      const struct error *error);

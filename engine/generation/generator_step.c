@@ -174,6 +174,8 @@ static uint32_t rows_of(const struct generator *generator, const struct lane *la
 // its pages: so its last rows are computed together each time, and give the same tokens.
 static uint32_t piece_rows(const struct generator *generator, const struct generator_job *job, uint32_t most)
 {
+	if (generator->params.shape->encoder)
+		return left_of(job);
 	const uint32_t left = left_of(job), pages_end = (job->token_count - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
 	const uint32_t rows = left < most ? left : most;
 	const bool cut = generator->running_count == 1 && !job->request.want_hidden && job->sent < pages_end;
@@ -198,7 +200,7 @@ static void fill_runs(struct generator *generator, struct lane *lane)
 	const struct generator_params *params = &generator->params;
 	uint32_t served = 0, most = (generator->running_count + generator->lanes_now - 1) / generator->lanes_now;
 	for (uint32_t i = 0; i < generator->running_count && lane->run_count < most; i++)
-		if (left_of(generator->running[i]) == 1)
+		if (left_of(generator->running[i]) == 1 && lane->output_count < params->batch_outputs)
 			add_run(lane, generator->running[i], 1);
 	const uint32_t most_rows = rows_of(generator, lane);
 	for (uint32_t i = 0; i < generator->running_count; i++) {
@@ -208,6 +210,10 @@ static void fill_runs(struct generator *generator, struct lane *lane)
 		const bool each = job->request.want_hidden || job->judged < job->prompt_count; // row gives an output
 		if (each && rows > outputs)
 			rows = outputs;
+		if (generator->params.shape->encoder) { // a whole text, or nothing of it
+			rows = params->batch_rows - lane->row_count;
+			rows = left <= rows && left <= outputs ? rows : 0;
+		}
 		if (!rows || (!each && !outputs) || (left > 1 && lane->run_count >= most))
 			break;
 		if (left > 1)
@@ -357,29 +363,51 @@ static void deliver_token(struct generator_job *job, uint32_t output)
 		generator_end(job, GENERATOR_LENGTH, NULL);
 }
 
-static void deliver_hidden(struct generator_job *job, const struct piece *piece, uint32_t output)
+// What a piece has of a text's embedding, added up: of all tokens, of the first one, or of the last one so far.
+static void pool_piece(struct generator_job *job, const struct piece *piece, const float *values)
 {
-	uint32_t embedding = job->generator->params.shape->embedding;
-	float *values = &job->generator->hidden[(size_t)output * embedding];
+	const struct model_shape *shape = job->generator->params.shape;
+	uint32_t from = 0, to = piece->outputs;
+	const bool first = shape->pooling == POOLING_FIRST || shape->pooling == POOLING_RANK;
+	if (first)
+		to = job->done == piece->rows ? 1 : 0;
+	if (shape->pooling == POOLING_LAST && piece->outputs) {
+		memset(job->sum, 0, shape->embedding * sizeof(double));
+		from = to - 1;
+	}
+	for (uint32_t row = from; row < to; row++)
+		for (uint32_t i = 0; i < shape->embedding; i++)
+			job->sum[i] += (double)values[(size_t)row * shape->embedding + i];
+}
+
+// To a length of 1; or, of a reranker, to a score, which is the first value. False: it is no number.
+static bool finish_pooled(const struct generator_job *job, float *values)
+{
+	const struct generator_params *params = &job->generator->params;
+	const uint32_t embedding = params->shape->embedding;
 	double square = 0;
-	// Where the last token counts alone, every piece takes the place of the one before.
-	const bool last = job->generator->params.shape->last_is_all && piece->outputs;
-	if (last)
-		memset(job->sum, 0, embedding * sizeof(double));
-	for (uint32_t row = last ? piece->outputs - 1 : 0; row < piece->outputs; row++)
-		for (uint32_t i = 0; i < embedding; i++)
-			job->sum[i] += (double)values[(size_t)row * embedding + i];
-	if (job->done < job->token_count)
-		return;
 	for (uint32_t i = 0; i < embedding; i++)
 		square += job->sum[i] * job->sum[i];
-	if (!isfinite(square)) {
+	const bool ranks = params->shape->pooling == POOLING_RANK;
+	const double length = square > 0 && !ranks ? sqrt(square) : 1;
+	for (uint32_t i = 0; i < embedding; i++)
+		values[i] = (float)(job->sum[i] / length);
+	if (ranks)
+		values[0] = stage_score(params->stages[params->stage_count - 1], values);
+	return isfinite(square) && isfinite(values[0]);
+}
+
+static void deliver_hidden(struct generator_job *job, const struct piece *piece, uint32_t output)
+{
+	const uint32_t embedding = job->generator->params.shape->embedding;
+	float *values = &job->generator->hidden[(size_t)output * embedding];
+	pool_piece(job, piece, values);
+	if (job->done < job->token_count)
+		return;
+	if (!finish_pooled(job, values)) {
 		end_broken(job);
 		return;
 	}
-	double length = square > 0 ? sqrt(square) : 1;
-	for (uint32_t i = 0; i < embedding; i++)
-		values[i] = (float)(job->sum[i] / length);
 	job->first_ns = clock_steady_ns();
 	job->request.hidden(job->request.context, values);
 	generator_end(job, GENERATOR_STOP, NULL);

@@ -87,6 +87,10 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			      .needs_experts = true,
 			      .shared_experts = true,
 			      .shared_gate = true},
+	// BERT, all-MiniLM, bge, e5; RoBERTa and XLM-RoBERTa (bge-m3, bge-reranker)
+	[FAMILY_BERT] = {.name = "bert", .gate = GATE_NONE, .qkv_bias = true, .encoder = true, .biases = true},
+	[FAMILY_NOMIC_BERT] =
+		{.name = "nomic-bert", .rope_halves = true, .fused_qkv = true, .encoder = true, .turned = true},
 };
 
 const struct architecture *architecture_of(enum model_family family)
@@ -105,6 +109,36 @@ enum model_family model_family_parse(const char *name)
 		if (!strcmp(architectures[family].name, name))
 			return family;
 	return FAMILY_UNKNOWN;
+}
+
+enum model_task model_task(const struct model_shape *shape)
+{
+	if (shape->pooling == POOLING_RANK)
+		return TASK_RERANK;
+	return shape->encoder || shape->pooling ? TASK_EMBEDDING : TASK_TEXT;
+}
+
+const char *model_task_name(enum model_task task)
+{
+	static const char *const names[] = {
+		[TASK_TEXT] = "text", [TASK_EMBEDDING] = "embedding", [TASK_RERANK] = "rerank"};
+	return names[task];
+}
+
+static const char *const poolings[] = {
+	[POOLING_MEAN] = "mean", [POOLING_FIRST] = "first", [POOLING_LAST] = "last", [POOLING_RANK] = "rank"};
+
+const char *model_pooling_name(enum model_pooling pooling)
+{
+	return poolings[pooling];
+}
+
+enum model_pooling model_pooling_parse(const char *name)
+{
+	for (enum model_pooling pooling = POOLING_MEAN; pooling <= POOLING_RANK; pooling++)
+		if (!strcmp(poolings[pooling], name))
+			return pooling;
+	return POOLING_UNKNOWN;
 }
 
 void architecture_list(char *out, size_t bytes)
@@ -148,6 +182,25 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_ATTENTION_NORM:
 	case ROLE_FFN_NORM:
 		return !shape->bare_input;
+	case ROLE_POSITIONS:
+		return shape->encoder && !shape->turned;
+	case ROLE_TYPES:
+		return shape->types;
+	case ROLE_EMBEDDING_NORM:
+	case ROLE_EMBEDDING_BIAS:
+	case ROLE_ATTENTION_POST_BIAS:
+	case ROLE_FFN_POST_BIAS:
+		return shape->encoder;
+	case ROLE_HEAD:
+	case ROLE_HEAD_BIAS:
+		return shape->head;
+	case ROLE_SCORE:
+	case ROLE_SCORE_BIAS:
+		return shape->pooling == POOLING_RANK;
+	case ROLE_ATTENTION_OUTPUT_BIAS:
+	case ROLE_FFN_UP_BIAS:
+	case ROLE_FFN_DOWN_BIAS:
+		return shape->biases;
 	case ROLE_Q_BIAS:
 	case ROLE_K_BIAS:
 	case ROLE_V_BIAS:
@@ -157,8 +210,9 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 		return shape->qk_norm != QK_NORM_NONE;
 	case ROLE_ATTENTION_POST_NORM:
 	case ROLE_FFN_POST_NORM:
-		return shape->post_norm;
+		return shape->post_norm || shape->encoder;
 	case ROLE_FFN_GATE:
+		return shape->feed_forward && shape->gate != GATE_NONE;
 	case ROLE_FFN_UP:
 	case ROLE_FFN_DOWN:
 		return shape->feed_forward;
@@ -179,9 +233,10 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_DELTA_NORM:
 	case ROLE_DELTA_OUTPUT:
 		return model_is_recurrent(shape);
-	case ROLE_TOKEN_EMBEDDING:
 	case ROLE_OUTPUT_NORM:
 	case ROLE_OUTPUT:
+		return !shape->encoder;
+	case ROLE_TOKEN_EMBEDDING:
 	case ROLE_Q:
 	case ROLE_K:
 	case ROLE_V:
@@ -197,8 +252,8 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 bool model_can_slice(const struct model_shape *shape)
 {
 	const struct architecture *architecture = architecture_of(shape->family);
-	return !shape->post_norm && shape->qk_norm != QK_NORM_WHOLE && !shape->experts && !model_is_recurrent(shape) &&
-	       !shape->gated_attention &&
+	return !shape->encoder && !shape->post_norm && shape->qk_norm != QK_NORM_WHOLE && !shape->experts &&
+	       !model_is_recurrent(shape) && !shape->gated_attention &&
 	       (!architecture || (!architecture->post_norm && architecture->qk_norm != QK_NORM_WHOLE));
 }
 
@@ -213,7 +268,10 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 	shape->qkv_bias = architecture->qkv_bias;
 	shape->qk_norm = architecture->qk_norm;
 	shape->gate = architecture->gate;
-	shape->bare_input = architecture->bare_input;
+	shape->bare_input = architecture->bare_input || architecture->encoder;
+	shape->encoder = architecture->encoder;
+	shape->turned = architecture->turned;
+	shape->biases = architecture->biases;
 	shape->post_norm = architecture->post_norm;
 	shape->expert_share = architecture->expert_share;
 	shape->shared_gate = architecture->shared_gate && shape->feed_forward;
@@ -279,6 +337,31 @@ static bool delta_tensor(const struct model_shape *shape, enum model_role role, 
 	return out->name;
 }
 
+// Where an encoder has a role's tensor; false: where others have it.
+static bool encoder_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
+{
+	const uint32_t width = shape->embedding;
+	const struct wanted_tensor all[ROLE_COUNT] = {
+		[ROLE_POSITIONS] = {"position_embd.weight", shape->context, width, .kept = true},
+		[ROLE_TYPES] = {"token_types.weight", shape->types, width, .kept = true},
+		[ROLE_EMBEDDING_NORM] = {"token_embd_norm.weight", 1, width, true},
+		[ROLE_EMBEDDING_BIAS] = {"token_embd_norm.bias", 1, width, true},
+		[ROLE_HEAD] = {"cls.weight", width, width, .kept = true},
+		[ROLE_HEAD_BIAS] = {"cls.bias", 1, width, true},
+		[ROLE_SCORE] = {"cls.output.weight", 1, width, .kept = true},
+		[ROLE_SCORE_BIAS] = {"cls.output.bias", 1, 1, true},
+		[ROLE_ATTENTION_OUTPUT_BIAS] = {"attn_output.bias", 1, width, true},
+		[ROLE_ATTENTION_POST_NORM] = {"attn_output_norm.weight", 1, width, true},
+		[ROLE_ATTENTION_POST_BIAS] = {"attn_output_norm.bias", 1, width, true},
+		[ROLE_FFN_UP_BIAS] = {"ffn_up.bias", 1, shape->feed_forward, true},
+		[ROLE_FFN_DOWN_BIAS] = {"ffn_down.bias", 1, width, true},
+		[ROLE_FFN_POST_NORM] = {"layer_output_norm.weight", 1, width, true},
+		[ROLE_FFN_POST_BIAS] = {"layer_output_norm.bias", 1, width, true},
+	};
+	*out = all[role];
+	return out->name;
+}
+
 bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
 {
 	const struct architecture *architecture = &architectures[shape->family];
@@ -311,6 +394,8 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 	if (shape->experts && expert_tensor(shape, role, out))
 		return true;
 	if (model_is_recurrent(shape) && delta_tensor(shape, role, out))
+		return true;
+	if (shape->encoder && encoder_tensor(shape, role, out))
 		return true;
 	*out = all[role];
 	if (architecture->fused_qkv && role >= ROLE_Q && role <= ROLE_V)

@@ -28,6 +28,16 @@
  *                                                       times sigmoid(wshared h) with shared_gate
  *     logits = capped(logit scale * Woutput norm(x))
  *
+ * An encoder is another program (`encoder`), whose ends stand in engine/stage_encoder.h. Its norms take off the mean
+ * and add a bias:
+ *
+ *     x = norm(embedding[token] + type[of the token] + place[its position])    no place with `turned`
+ *     of each layer:
+ *         q, k, v = Wq x, Wk x, Wv x (+ bias)           turned by their positions with `turned`
+ *         x = norm(x + Wo attention(q, k, v) (+ bias))  every token attends to all of its text
+ *         x = norm(x + Wdown (gate(Wgate x) * Wup x))   nomic-bert
+ *         x = norm(x + Wdown gelu(Wup x + bias) + bias) bert
+ *
  * docs/adding-an-architecture.md tells how to add one. Thread: any; constants and pure functions. */
 #pragma once
 #include "engine/model/model.h"
@@ -58,6 +68,7 @@ struct architecture {
 	bool gated_attention;             // model.h
 	double local_base;                // of positions in layers that slide; 0: as the others
 	bool needs_window, needs_caps;    // the file must say them: readers differ in what they take for granted
+	bool encoder, turned, biases;     // model.h
 	bool needs_experts;               // the file must say how many; else it may be dense
 	bool expert_share;                // model.h
 	bool shared_experts, shared_gate; // there may be a part for all tokens; it has a score of its own

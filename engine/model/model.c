@@ -142,10 +142,11 @@ static enum status refuse_features(struct model_opening *opening)
 		if (other && !(opening->architecture->keys & features[i].of))
 			return model_not_computed(opening, features[i].what);
 	}
-	bool causal = true;
+	bool causal = !opening->architecture->encoder;
 	gguf_get_bool(opening->gguf, model_key(opening, "attention.causal"), &causal);
-	if (!causal)
-		return model_not_computed(opening, "attention to later tokens");
+	if (causal == opening->architecture->encoder)
+		return model_not_computed(opening,
+					  causal ? "attention to earlier tokens only" : "attention to later tokens");
 	return STATUS_OK;
 }
 
@@ -308,17 +309,51 @@ static enum status read_heads(struct model_opening *opening)
 	return STATUS_OK;
 }
 
-// How an embedding of a text is made of those of its tokens: 0 and 1, as the file does not care or the mean; 3, the
-// last one's.
 static enum status read_pooling(struct model_opening *opening)
 {
 	uint64_t pooling = 0;
 	gguf_get_count(opening->gguf, model_key(opening, "pooling_type"), &pooling);
-	if (pooling > 1 && pooling != 3)
-		return model_not_computed(opening, pooling == 4 ? "a ranking of texts as its output (a reranker)"
-								: "embeddings other than the mean or the last token's");
-	opening->shape->last_is_all = pooling == 3;
+	if (pooling > POOLING_RANK)
+		return model_not_computed(opening, "embeddings of another kind than the mean, the first or the last "
+						   "token's");
+	if (pooling == POOLING_RANK && !opening->architecture->encoder)
+		return model_not_computed(opening, "a ranking of texts as its output (a reranker)");
+	opening->shape->pooling = (enum model_pooling)pooling;
 	return STATUS_OK;
+}
+
+// What an encoder has besides its layers, as far as the tensors of the file tell.
+static enum status read_encoder(struct model_opening *opening)
+{
+	enum { TYPES_MOST = 16 };
+	struct model_shape *shape = opening->shape;
+	const struct gguf_tensor *types = gguf_find(opening->gguf, "token_types.weight"),
+				 *score = gguf_find(opening->gguf, "cls.output.weight");
+	uint64_t separator = UINT32_MAX;
+	if (!opening->architecture->encoder)
+		return STATUS_OK;
+	if (types && (!types->size[1] || types->size[1] > TYPES_MOST))
+		return error_set(opening->error, STATUS_INVALID_PARAMS,
+				 "token_types.weight has %" PRIu64 " rows, not 1 to %d", types->size[1], TYPES_MOST);
+	shape->types = types ? (uint32_t)types->size[1] : 0;
+	gguf_get_count(opening->gguf, "tokenizer.ggml.seperator_token_id", &separator);
+	shape->separator = separator < UINT32_MAX ? (uint32_t)separator : UINT32_MAX;
+	if (shape->pooling != POOLING_RANK)
+		return STATUS_OK;
+	if (score && score->size[1] != 1)
+		return model_not_computed(opening, "a classifier of several classes (cls.output.weight)");
+	// Every published reranker has this layer. llama.cpp's converter drops the pooler of
+	// BertForSequenceClassification.
+	shape->head = gguf_find(opening->gguf, "cls.weight");
+	if (shape->head)
+		return STATUS_OK;
+	error_set(
+		opening->error, STATUS_UNAVAILABLE,
+		"the reranker lacks the layer before its classifier (cls.weight): its scores would not be the model's");
+	error_hint(opening->error,
+		   "the converter left out the model's pooler; get a file that has it as cls.weight and "
+		   "cls.bias, or a reranker of XLM-RoBERTa (bge-reranker), whose files are whole");
+	return STATUS_UNAVAILABLE;
 }
 
 static enum status read_shape(struct model_opening *opening)
@@ -347,9 +382,12 @@ static enum status read_shape(struct model_opening *opening)
 		status = model_read_delta(opening);
 	if (!status)
 		status = read_pooling(opening);
+	if (!status)
+		status = read_encoder(opening);
 	if (status)
 		return status;
-	const char *key = model_key(opening, "attention.layer_norm_rms_epsilon");
+	const char *key = model_key(opening, opening->architecture->encoder ? "attention.layer_norm_epsilon"
+									    : "attention.layer_norm_rms_epsilon");
 	if (!gguf_get_number(opening->gguf, key, &epsilon) || !(epsilon > 0) || epsilon > 1)
 		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is not there, or no number between 0 and 1",
 				 key);
@@ -435,7 +473,7 @@ static enum status read_vocabulary(struct model_opening *opening)
 				 "(%d is the most)",
 				 said, rows, LIMIT_MODEL_VOCABULARY);
 	opening->shape->vocabulary = (uint32_t)rows;
-	opening->shape->tied = !gguf_find(opening->gguf, "output.weight");
+	opening->shape->tied = !opening->shape->encoder && !gguf_find(opening->gguf, "output.weight");
 	return STATUS_OK;
 }
 
@@ -472,7 +510,9 @@ static bool is_further(const struct model_opening *opening, const char *name)
 static enum status refuse_others(struct model_opening *opening)
 {
 	for (size_t i = 0; i < gguf_tensor_count(opening->gguf); i++) {
-		if (opening->used[i] || is_further(opening, gguf_tensor(opening->gguf, i)->name))
+		// A classifier changes nothing of embeddings.
+		if (opening->used[i] || is_further(opening, gguf_tensor(opening->gguf, i)->name) ||
+		    (opening->shape->encoder && !strncmp(gguf_tensor(opening->gguf, i)->name, "cls.", 4)))
 			continue;
 		char what[2 * GGUF_NAME_BYTES];
 		snprintf(what, sizeof(what), "tensor %s, which %s models do not have",
@@ -501,7 +541,7 @@ enum status model_open(struct model **out, const struct gguf *gguf, struct error
 		status = read_family(&opening);
 	if (!status)
 		status = read_shape(&opening);
-	if (!status)
+	if (!status && (!model->shape.encoder || model->shape.turned))
 		status = model_read_rope(&opening);
 	if (!status)
 		status = read_vocabulary(&opening);
@@ -551,6 +591,8 @@ bool model_tensor(const struct model *model, enum model_role role, uint32_t laye
 static uint64_t bytes_as(const struct model_tensor *tensor, enum tensor_format format, struct model_sizes *sizes)
 {
 	struct model_tensor held;
+	if (!tensor->data)
+		return 0;
 	model_tensor_as(tensor, format, &held);
 	sizes->format_bytes[held.format] += held.bytes;
 	sizes->parameters += (uint64_t)held.rows * held.columns;
@@ -560,10 +602,12 @@ static uint64_t bytes_as(const struct model_tensor *tensor, enum tensor_format f
 void model_sizes_as(const struct model *model, enum tensor_format format, struct model_sizes *sizes)
 {
 	*sizes = (struct model_sizes){.main_format = FORMAT_UNKNOWN};
-	sizes->embedding_bytes = bytes_as(&model->outer[ROLE_TOKEN_EMBEDDING], format, sizes);
-	sizes->output_bytes = bytes_as(&model->outer[ROLE_OUTPUT_NORM], format, sizes);
-	sizes->output_bytes += model->shape.tied ? sizes->embedding_bytes
-						 : bytes_as(&model->outer[ROLE_OUTPUT], format, sizes);
+	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role <= ROLE_OUTPUT; role++)
+		if (role < ROLE_OUTPUT_NORM)
+			sizes->embedding_bytes += bytes_as(&model->outer[role], format, sizes);
+		else if (role != ROLE_OUTPUT || !model->shape.tied)
+			sizes->output_bytes += bytes_as(&model->outer[role], format, sizes);
+	sizes->output_bytes += model->shape.tied ? sizes->embedding_bytes : 0;
 	for (uint32_t layer = 0; layer < model->shape.layers; layer++) {
 		uint64_t bytes = 0;
 		for (enum model_role role = ROLE_ATTENTION_NORM; role < ROLE_COUNT; role++) {

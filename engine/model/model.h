@@ -29,12 +29,24 @@ enum model_family {
 	FAMILY_OLMOE,
 	FAMILY_QWEN35,
 	FAMILY_QWEN35MOE,
+	FAMILY_BERT,
+	FAMILY_NOMIC_BERT,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
 enum model_family model_family_parse(const char *name); // FAMILY_UNKNOWN if there is none of this name
 
-enum model_gate { GATE_SILU, GATE_GELU }; // of the feed-forward network; GELU: with tanh
+// Of the feed-forward network. GATE_GELU: with tanh. GATE_NONE: there is no gate, but GELU (with erf) of up and its
+// bias.
+enum model_gate { GATE_SILU, GATE_GELU, GATE_NONE };
+// How the embedding of a text is made of what the model gives for its tokens. Numbers as in the file.
+enum model_pooling {
+	POOLING_UNKNOWN, // the file does not say: the mean
+	POOLING_MEAN,
+	POOLING_FIRST, // the first token's
+	POOLING_LAST,  // the last token's
+	POOLING_RANK,  // a score for a query and a document, by the classifier behind the first token's
+};
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE };
 // Bits of a layer.
 enum model_layer {
@@ -102,14 +114,31 @@ struct model_shape {
 	// Of each head q has 2 * head_size rows: the query, and a gate. What the head gives is multiplied by the gate's
 	// sigmoid.
 	bool gated_attention;
-	bool last_is_all; // an embedding of a text is that of its last token, not the mean
+	enum model_pooling pooling;
+	// An encoder (bert): it generates no text. Every token attends to all of its text, x = norm(x + what half a
+	// layer gives), and norms take off the mean and add a bias. Embedding and classifier are the host's
+	// (stage_encoder.h): back ends have the layers alone.
+	bool encoder;
+	bool turned;        // positions turn (nomic-bert); else they are a table that is added to embeddings
+	bool biases;        // bert: of attention's output and of the feed-forward network
+	uint32_t types;     // rows of the table of token types; 0: there is none
+	uint32_t separator; // of an encoder: tokens behind the first of these are of the second type, in pairs
+	bool head;          // there is a layer before the classifier's last
 };
 
 enum model_role {
 	ROLE_UNKNOWN,
 	ROLE_TOKEN_EMBEDDING, // (vocabulary, embedding)
-	ROLE_OUTPUT_NORM,     // (embedding)
-	ROLE_OUTPUT,          // (vocabulary, embedding); the token embedding's, if tied
+	ROLE_POSITIONS,       // (context, embedding), of an encoder, unless positions turn
+	ROLE_TYPES,           // (types, embedding), of an encoder
+	ROLE_EMBEDDING_NORM,  // (embedding), of an encoder
+	ROLE_EMBEDDING_BIAS,
+	ROLE_OUTPUT_NORM, // (embedding)
+	ROLE_HEAD,        // (embedding, embedding), of a reranker; may be missing
+	ROLE_HEAD_BIAS,
+	ROLE_SCORE, // (1, embedding), of a reranker
+	ROLE_SCORE_BIAS,
+	ROLE_OUTPUT, // (vocabulary, embedding); the token embedding's, if tied
 	// of each layer
 	ROLE_ATTENTION_NORM, // (embedding), unless bare_input
 	ROLE_Q,              // (heads * head_size, embedding); twice the rows with gated_attention
@@ -118,15 +147,20 @@ enum model_role {
 	ROLE_Q_BIAS, // (heads * head_size), with qkv_bias
 	ROLE_K_BIAS,
 	ROLE_V_BIAS,
-	ROLE_Q_NORM,              // (head_size), with qk_norm; (heads * head_size) of QK_NORM_WHOLE
-	ROLE_K_NORM,              // (head_size); (kv_heads * head_size)
-	ROLE_ATTENTION_OUTPUT,    // (embedding, heads * head_size)
-	ROLE_ATTENTION_POST_NORM, // (embedding), with post_norm
-	ROLE_FFN_NORM,            // (embedding), unless bare_input
-	ROLE_FFN_GATE,            // (feed_forward, embedding), unless there are experts alone
+	ROLE_Q_NORM,                // (head_size), with qk_norm; (heads * head_size) of QK_NORM_WHOLE
+	ROLE_K_NORM,                // (head_size); (kv_heads * head_size)
+	ROLE_ATTENTION_OUTPUT,      // (embedding, heads * head_size)
+	ROLE_ATTENTION_OUTPUT_BIAS, // (embedding), with biases
+	ROLE_ATTENTION_POST_NORM,   // (embedding), with post_norm; of an encoder
+	ROLE_ATTENTION_POST_BIAS,   // (embedding), of an encoder
+	ROLE_FFN_NORM,              // (embedding), unless bare_input
+	ROLE_FFN_GATE,              // (feed_forward, embedding), unless there are experts alone
 	ROLE_FFN_UP,
+	ROLE_FFN_UP_BIAS,   // (feed_forward), with biases
 	ROLE_FFN_DOWN,      // (embedding, feed_forward)
-	ROLE_FFN_POST_NORM, // (embedding), with post_norm
+	ROLE_FFN_DOWN_BIAS, // (embedding), with biases
+	ROLE_FFN_POST_NORM, // (embedding), with post_norm; of an encoder
+	ROLE_FFN_POST_BIAS, // (embedding), of an encoder
 	ROLE_ROUTER,        // (experts, embedding), with experts
 	ROLE_EXPERT_GATE,   // (experts * expert_width, embedding): one expert's rows behind another's
 	ROLE_EXPERT_UP,
@@ -162,6 +196,14 @@ static inline uint64_t model_tensor_pitch(const struct model_tensor *tensor)
 	return tensor->pitch ? tensor->pitch : tensor->bytes / tensor->rows;
 }
 
+// What a model is for, of what its shape says.
+enum model_task { TASK_TEXT, TASK_EMBEDDING, TASK_RERANK };
+enum model_task model_task(const struct model_shape *shape);
+// "text", "embedding", "rerank"; "mean", "first", "last", "rank", and NULL of POOLING_UNKNOWN.
+const char *model_task_name(enum model_task task);
+const char *model_pooling_name(enum model_pooling pooling);
+enum model_pooling model_pooling_parse(const char *name); // POOLING_UNKNOWN if there is none of this name
+
 struct model;
 
 // `gguf` must outlive the model. Errors: STATUS_INVALID_PARAMS (what is missing or does not fit, by name),
@@ -185,8 +227,8 @@ static inline uint32_t model_layer_window(const struct model_shape *shape, uint3
 // Whether more is computed than llama and qwen do: what is made for those alone is not taken then.
 static inline bool model_is_plain(const struct model_shape *shape)
 {
-	bool plain = !shape->bare_input && !shape->post_norm && !shape->gate && shape->qk_norm != QK_NORM_WHOLE &&
-		     !(shape->attention_cap > 0) && !shape->experts;
+	bool plain = !shape->bare_input && !shape->encoder && !shape->post_norm && !shape->gate &&
+		     shape->qk_norm != QK_NORM_WHOLE && !(shape->attention_cap > 0) && !shape->experts;
 	for (uint32_t i = 0; plain && i < shape->layers; i++)
 		plain = !shape->layer_kinds[i];
 	return plain;

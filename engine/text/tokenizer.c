@@ -112,6 +112,11 @@ static int byte_of_character(uint32_t character)
 static uint32_t write_bytes(const struct tokenizer *tokenizer, const struct gguf_text *text, uint8_t *out)
 {
 	uint32_t length = (uint32_t)text->length, written = 0;
+	if (tokenizer->wordpiece) {
+		if (length)
+			memcpy(out, text->bytes, length);
+		return length;
+	}
 	if (tokenizer->pieces) {
 		for (uint32_t i = 0; i < length; i++) {
 			bool space = length - i >= 3 && !memcmp(text->bytes + i, "\xE2\x96\x81", 3);
@@ -255,6 +260,8 @@ static enum status read_ids(struct tokenizer *tokenizer, const struct gguf *gguf
 		status = read_id(tokenizer, gguf, KEY "eos_token_id", &tokenizer->end, error);
 	if (!status)
 		status = read_id(tokenizer, gguf, KEY "unknown_token_id", &tokenizer->unknown, error);
+	if (!status) // as the converters spell it
+		status = read_id(tokenizer, gguf, KEY "seperator_token_id", &tokenizer->separator, error);
 	int32_t turn = NO_TOKEN, message = NO_TOKEN;
 	if (!status)
 		status = read_id(tokenizer, gguf, KEY "eot_token_id", &turn, error);
@@ -278,10 +285,12 @@ static enum status read_ids(struct tokenizer *tokenizer, const struct gguf *gguf
 			    !memcmp(token_text(tokenizer, i), names[k], token->length))
 				token->ends = true;
 	}
-	tokenizer->add_begin = tokenizer->pieces || tokenizer->words->begins;
+	tokenizer->add_begin = tokenizer->pieces || tokenizer->wordpiece || tokenizer->words->begins;
+	tokenizer->add_end = tokenizer->wordpiece;
 	tokenizer->space_prefix = tokenizer->pieces;
 	gguf_get_bool(gguf, KEY "add_bos_token", &tokenizer->add_begin);
 	gguf_get_bool(gguf, KEY "add_eos_token", &tokenizer->add_end);
+	gguf_get_bool(gguf, KEY "add_sep_token", &tokenizer->add_separator);
 	if (tokenizer->pieces)
 		gguf_get_bool(gguf, KEY "add_space_prefix", &tokenizer->space_prefix);
 	return STATUS_OK;
@@ -458,6 +467,14 @@ static enum status read_merges(struct tokenizer *tokenizer, const struct gguf *g
 	return status;
 }
 
+static enum status check_wordpiece(const struct tokenizer *tokenizer, struct error *error)
+{
+	if (tokenizer->unknown != NO_TOKEN)
+		return STATUS_OK;
+	return error_set(error, STATUS_INVALID_PARAMS,
+			 "the vocabulary has no token for what it does not know (" KEY "unknown_token_id)");
+}
+
 // ---- the whole ----
 
 static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *gguf, struct error *error)
@@ -467,13 +484,16 @@ static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *ggu
 	if (!gguf_get_text(gguf, KEY "model", &model))
 		return error_set(error, STATUS_INVALID_PARAMS, "the file has no tokenizer (" KEY "model)");
 	tokenizer->pieces = model.length == 5 && !memcmp(model.bytes, "llama", 5);
-	if (tokenizer->pieces)
+	tokenizer->wordpiece = model.length == 4 && !memcmp(model.bytes, "bert", 4);
+	tokenizer->lowercase = true;
+	gguf_get_bool(gguf, KEY "normalizer.lowercase", &tokenizer->lowercase);
+	if (tokenizer->pieces || tokenizer->wordpiece)
 		return STATUS_OK;
 	enum status status = STATUS_OK;
 	if (model.length != 4 || memcmp(model.bytes, "gpt2", 4)) {
 		status = error_set(error, STATUS_UNAVAILABLE, "the tokenizer \"%s\" is not supported",
 				   shown(&model, word));
-		error_hint(error, "llama and gpt2 are supported");
+		error_hint(error, "llama, gpt2 and bert are supported");
 	} else if (!gguf_get_text(gguf, KEY "pre", &pre)) {
 		status = error_set(error, STATUS_UNAVAILABLE,
 				   "the file does not say how text is cut into words (" KEY "pre)");
@@ -504,7 +524,9 @@ enum status tokenizer_create(struct tokenizer **out, const struct gguf *gguf, st
 	if (!status)
 		status = index_texts(tokenizer, error);
 	if (!status)
-		status = tokenizer->pieces ? rank_pieces(tokenizer, gguf, error) : read_merges(tokenizer, gguf, error);
+		status = tokenizer->pieces      ? rank_pieces(tokenizer, gguf, error)
+			 : tokenizer->wordpiece ? check_wordpiece(tokenizer, error)
+						: read_merges(tokenizer, gguf, error);
 	if (status) {
 		error_set(error, status, "no memory for a vocabulary of %u tokens", tokenizer->count);
 		tokenizer_destroy(&tokenizer);

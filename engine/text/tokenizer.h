@@ -1,9 +1,9 @@
 /* Text to tokens and back, as the model file says.
  *
- * Two kinds: pieces with scores over text in which spaces are U+2581 ("llama": SentencePiece), and byte-level BPE with
+ * Three kinds: pieces with scores over text in which spaces are U+2581 ("llama": SentencePiece); byte-level BPE with
  * merges ("gpt2"), whose text is first cut up by one of the known pre-tokenizers (llama-bpe, qwen2 and the names that
- * mean the same). Any other is refused by name. The ids are those of the published tokenizers, for every text.
- * Thread: any; nothing changes once it is made. */
+ * mean the same); and WordPiece ("bert"). Any other is refused by name. The ids are those of the published tokenizers,
+ * for every text. Thread: any; nothing changes once it is made. */
 #pragma once
 #include "common/base/buffer.h"
 #include "engine/model/gguf.h"
@@ -43,6 +43,11 @@ struct tokenize_params {
 // Errors: STATUS_INVALID_PARAMS (not UTF-8, with the place), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status tokenize(const struct tokenizer *tokenizer, const struct tokenize_params *params, struct token_list *out,
 		     struct error *error);
+
+// Append a query and a document as a reranker takes them: [begin] query [end] [separator] document [end], of which the
+// file says what there is. Errors: those of tokenize.
+enum status tokenize_pair(const struct tokenizer *tokenizer, const char *query, const char *document,
+			  struct token_list *out, struct error *error);
 
 // Tokens to text, as they come. What is handed out never ends inside a UTF-8 sequence: the bytes of one that is not
 // whole wait for the next token; bytes that can be no text become U+FFFD.

@@ -285,6 +285,8 @@ static enum status encode_text(struct encoder *encoder, const char *text, size_t
 	if (!length)
 		return STATUS_OK;
 	encoder->unknown = false;
+	if (tokenizer->wordpiece)
+		return tokenizer_encode_wordpiece(tokenizer, text, length, encoder->out);
 	if (tokenizer->pieces)
 		return encode_pieces(encoder, text, length, prefix && tokenizer->space_prefix);
 	if (!tokenizer->words->composes)
@@ -373,7 +375,8 @@ enum status tokenize(const struct tokenizer *tokenizer, const struct tokenize_pa
 		return error_set(error, STATUS_INVALID_PARAMS, "the text is not UTF-8 at byte %zu", good);
 	enum status status = STATUS_OK;
 	// Not worth the work: no token has more bytes than the longest (of four times as many, before composition).
-	if (out->limit && params->length / tokenizer->longest / 4 > out->limit)
+	// Of words any length may be one token.
+	if (out->limit && !tokenizer->wordpiece && params->length / tokenizer->longest / 4 > out->limit)
 		status = STATUS_LIMIT_EXCEEDED;
 	if (!status)
 		status = encode_all(&encoder, params);
@@ -385,5 +388,33 @@ enum status tokenize(const struct tokenizer *tokenizer, const struct tokenize_pa
 	free(encoder.previous);
 	free(encoder.tokens);
 	free(encoder.heap);
+	return status;
+}
+
+enum status tokenize_pair(const struct tokenizer *tokenizer, const char *query, const char *document,
+			  struct token_list *out, struct error *error)
+{
+	const struct {
+		int32_t token; // NO_TOKEN: the text
+		const char *text;
+	} parts[] = {
+		{tokenizer->add_begin ? tokenizer->begin : NO_TOKEN, NULL},
+		{NO_TOKEN, query},
+		{tokenizer->add_end ? tokenizer->end : NO_TOKEN, NULL},
+		{tokenizer->add_separator ? tokenizer->separator : NO_TOKEN, NULL},
+		{NO_TOKEN, document},
+		{tokenizer->add_end ? tokenizer->end : NO_TOKEN, NULL},
+	};
+	enum status status = STATUS_OK;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && !status; i++) {
+		if (parts[i].text)
+			status = tokenize(
+				tokenizer,
+				&(struct tokenize_params){.text = parts[i].text, .length = strlen(parts[i].text)}, out,
+				error);
+		else if (parts[i].token != NO_TOKEN && token_list_add(out, (uint32_t)parts[i].token))
+			status = error_set(error, STATUS_LIMIT_EXCEEDED, "the pair has more than %zu tokens",
+					   out->limit);
+	}
 	return status;
 }

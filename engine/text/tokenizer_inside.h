@@ -36,6 +36,7 @@ struct slots {
 
 struct tokenizer {
 	bool pieces;                       // with scores, over text with spaces; else bytes and merges
+	bool wordpiece, lowercase;         // BERT's: neither of those; text is put into small letters without accents
 	const struct pre_tokenizer *words; // of bytes and merges
 	uint32_t count;
 	struct token *tokens; // (count)
@@ -49,10 +50,10 @@ struct tokenizer {
 	uint32_t special_count;
 	uint32_t special_first[257]; // where those begin that begin with a byte
 	int32_t byte_tokens[256];
-	int32_t begin, end, unknown;
-	bool add_begin, add_end;
-	bool space_prefix;  // a space is put before text
-	bool cut_at_spaces; // no token goes on with a space behind something else
+	int32_t begin, end, unknown, separator;
+	bool add_begin, add_end, add_separator; // the last between the two texts of a pair, behind the end's
+	bool space_prefix;                      // a space is put before text
+	bool cut_at_spaces;                     // no token goes on with a space behind something else
 };
 
 static inline const uint8_t *token_text(const struct tokenizer *tokenizer, uint32_t token)
@@ -62,6 +63,9 @@ static inline const uint8_t *token_text(const struct tokenizer *tokenizer, uint3
 
 // The token of type TOKEN_NORMAL that stands for these bytes; NO_TOKEN if there is none.
 int32_t tokenizer_lookup(const struct tokenizer *tokenizer, const uint8_t *bytes, size_t length);
+// Append the tokens of a text that has no special ones. Errors: those of token_list_add.
+enum status tokenizer_encode_wordpiece(const struct tokenizer *tokenizer, const char *text, size_t length,
+				       struct token_list *out);
 // The index of the merge of two tokens; NO_TOKEN if there is none.
 int32_t tokenizer_merge(const struct tokenizer *tokenizer, uint32_t left, uint32_t right);
 // The longest special token (control, user-defined, unknown) that the text, which is not empty, begins with; NO_TOKEN

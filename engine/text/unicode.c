@@ -224,14 +224,14 @@ static enum status add_part(struct composer *composer, uint32_t character)
 	return STATUS_OK;
 }
 
-static enum status add_character(struct composer *composer, uint32_t character)
+unsigned unicode_parts(uint32_t character, uint32_t parts[UNICODE_PARTS_MOST])
 {
 	if (character - HANGUL < HANGUL_COUNT) {
-		uint32_t index = character - HANGUL, tail = index % HANGUL_TAILS;
-		enum status status = add_part(composer, HANGUL_LEAD + index / (HANGUL_VOWELS * HANGUL_TAILS));
-		if (!status)
-			status = add_part(composer, HANGUL_VOWEL + index / HANGUL_TAILS % HANGUL_VOWELS);
-		return status || !tail ? status : add_part(composer, HANGUL_TAIL + tail);
+		const uint32_t index = character - HANGUL, tail = index % HANGUL_TAILS;
+		parts[0] = HANGUL_LEAD + index / (HANGUL_VOWELS * HANGUL_TAILS);
+		parts[1] = HANGUL_VOWEL + index / HANGUL_TAILS % HANGUL_VOWELS;
+		parts[2] = HANGUL_TAIL + tail;
+		return tail ? 3 : 2;
 	}
 	size_t low = 0, high = COUNT(decompositions);
 	while (low < high) {
@@ -241,11 +241,21 @@ static enum status add_character(struct composer *composer, uint32_t character)
 		else
 			high = middle;
 	}
+	parts[0] = character;
 	if (low == COUNT(decompositions) || decompositions[low].character != character)
-		return add_part(composer, character);
+		return 1;
+	for (unsigned i = 0; i < decompositions[low].count; i++)
+		parts[i] = decomposition_parts[decompositions[low].offset + i];
+	return decompositions[low].count;
+}
+
+static enum status add_character(struct composer *composer, uint32_t character)
+{
+	uint32_t parts[UNICODE_PARTS_MOST];
+	const unsigned count = unicode_parts(character, parts);
 	enum status status = STATUS_OK;
-	for (unsigned i = 0; i < decompositions[low].count && !status; i++)
-		status = add_part(composer, decomposition_parts[decompositions[low].offset + i]);
+	for (unsigned i = 0; i < count && !status; i++)
+		status = add_part(composer, parts[i]);
 	return status;
 }
 

@@ -31,5 +31,10 @@ uint32_t utf8_first(const char *text, unsigned *bytes);
 // Bytes of the character; fewer than 0x110000, no surrogate. Returns how many: 1 to 4.
 unsigned utf8_write(uint32_t character, uint8_t bytes[4]);
 
+// The characters that it is taken apart into, as far as can be (NFD of one character); itself, if it cannot. Returns
+// how many.
+enum { UNICODE_PARTS_MOST = 4 };
+unsigned unicode_parts(uint32_t character, uint32_t parts[UNICODE_PARTS_MOST]);
+
 // Append the text, which is well-formed, in its composed form (NFC). Errors: those of `out`.
 enum status unicode_compose(const char *text, size_t length, struct buffer *out);

@@ -89,7 +89,9 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 	stage->tile_many = least(TILE_MOST, TILE_FLOATS / stage->padded);
 	stage->tile_few = least(per_kv, stage->tile_many);
 	stage->page_list = least((uint64_t)params->batch_sequences * pages, PAGE_LIST > pages ? PAGE_LIST : pages);
+	const uint32_t longest = shape->encoder ? params->context_tokens : 1;
 	stage->rows = least(params->batch_rows, device->gpu ? STAGE_ROWS : ROWS_SOFTWARE);
+	stage->rows = stage->rows < longest ? longest : stage->rows;
 	for (;; stage->rows /= 2) {
 		stage->outputs = least(params->batch_outputs, stage->rows);
 		while (stage->outputs > 1 && 4ull * stage->outputs * shape->vocabulary > least(logits_bytes, range))
@@ -114,8 +116,8 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 				 "a layer's states take %llu bytes; this device's shaders reach %llu in one piece",
 				 (unsigned long long)states, (unsigned long long)range);
 	}
-	if (4 * words > range || page * params->page_count > range || 4ull * shape->vocabulary > range ||
-	    (device->software && pages > LOOP_TURNS)) {
+	if (stage->rows < longest || 4 * words > range || page * params->page_count > range ||
+	    4ull * shape->vocabulary > range || (device->software && pages > LOOP_TURNS)) {
 		error_hint(error, "use a shorter context, or fewer requests at once");
 		return error_set(error, STATUS_OUT_OF_MEMORY,
 				 "a layer's keys take %llu bytes; this device's shaders reach %llu in one piece",
@@ -366,6 +368,8 @@ static void cut(struct backend_stage *stage, const struct stage_batch *batch, st
 		const struct stage_run *run = &batch->runs[part->run];
 		uint32_t position = run->position + part->run_row;
 		uint32_t rows = least(run->row_count - part->run_row, most - part->rows);
+		if (stage->shape.encoder && rows < run->row_count)
+			break; // a text is not cut: there is room for the longest
 		uint32_t needs = up((uint64_t)position + rows, STAGE_PAGE_TOKENS);
 		if (part->runs && needs > stage->page_list - pages)
 			break;
@@ -415,7 +419,8 @@ static uint32_t write_runs(struct backend_stage *stage, const struct part *part,
 		const struct stage_run *run = &stage->runs[i];
 		uint32_t queries = run->row_count * per_kv;
 		for (uint32_t first = 0; first < queries; first += tile) {
-			struct stage_tile made = {row, run->position, first, least(tile, queries - first), page};
+			const uint32_t all = stage->shape.encoder ? run->position + run->row_count : 0;
+			struct stage_tile made = {row, run->position, first, least(tile, queries - first), page, all};
 			memcpy(step + stage->places.tiles + tiles++ * (sizeof(made) / 4), &made, sizeof(made));
 		}
 		for (uint32_t j = 0; j < run->row_count; j++) {

@@ -44,6 +44,7 @@ enum stage_shader {
 	STAGE_MOVE,
 	STAGE_NORM,
 	STAGE_POST,
+	STAGE_ENCODE,
 	STAGE_PRODUCT,
 	STAGE_TILE,
 	STAGE_ROPE,
@@ -107,6 +108,7 @@ struct stage_tile {
 	uint32_t row, position; // of the run's first row
 	uint32_t first, count;
 	uint32_t pages; // where the run's begin in the list
+	uint32_t end;   // behind the last position that all of them attend to; 0: each attends up to its own
 };
 
 // The shape of a part, on which its commands depend.

@@ -359,6 +359,55 @@ static enum status record_attention(const struct stage_recorder *recorder, const
 	return record_combine(recorder);
 }
 
+// ---- encoders ----
+
+// x = norm(x + what half a layer has as its bias).
+static enum status record_end(const struct stage_recorder *recorder, const struct stage_layer *layer, bool attention)
+{
+	struct backend_stage *stage = recorder->stage;
+	const enum model_role bias = attention ? ROLE_ATTENTION_OUTPUT_BIAS : ROLE_FFN_DOWN_BIAS;
+	struct {
+		uint32_t columns, groups, bias, gain, shift;
+		float epsilon;
+	} push = {stage->shape.embedding,
+		  groups_of(stage->shape.embedding),
+		  model_has_role(&stage->shape, bias) ? layer->vectors[bias] : UINT32_MAX,
+		  layer->vectors[attention ? ROLE_ATTENTION_POST_NORM : ROLE_FFN_POST_NORM],
+		  layer->vectors[attention ? ROLE_ATTENTION_POST_BIAS : ROLE_FFN_POST_BIAS],
+		  stage->shape.norm_epsilon};
+	struct stage_dispatch dispatch = {.shader = STAGE_ENCODE,
+					  .constants = {{0, true}},
+					  .from = stage->x,
+					  .to = stage->x,
+					  .groups = {recorder->shape->rows, 1, 1},
+					  .push = &push,
+					  .push_bytes = sizeof(push)};
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+// Of a feed-forward network without a gate: f = gelu(up x + bias).
+static enum status record_gelu(const struct stage_recorder *recorder, const struct stage_layer *layer)
+{
+	struct backend_stage *stage = recorder->stage;
+	struct {
+		uint32_t columns, groups, bias, gain, shift;
+		float epsilon;
+	} push = {stage->shape.feed_forward,
+		  groups_of(stage->shape.feed_forward),
+		  layer->vectors[ROLE_FFN_UP_BIAS],
+		  0,
+		  0,
+		  0};
+	struct stage_dispatch dispatch = {.shader = STAGE_ENCODE,
+					  .constants = {{0, false}},
+					  .from = stage->gate,
+					  .to = stage->f,
+					  .groups = {recorder->shape->rows, 1, 1},
+					  .push = &push,
+					  .push_bytes = sizeof(push)};
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
 // ---- a layer ----
 
 static enum status record_layer(const struct stage_recorder *recorder, const struct stage_layer *layer)
@@ -371,7 +420,8 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 	const enum stage_epilogue last = post ? STAGE_STORE : STAGE_ADD;
 	int64_t first_norm = few && !bare ? (int64_t)layer->vectors[ROLE_ATTENTION_NORM] : NONE;
 	int64_t second_norm = few && !bare ? (int64_t)layer->vectors[ROLE_FFN_NORM] : NONE;
-	bool paired = matrices[ROLE_FFN_GATE].format == matrices[ROLE_FFN_UP].format;
+	const bool alone = stage->shape.gate == GATE_NONE, encoder = stage->shape.encoder;
+	bool paired = !alone && matrices[ROLE_FFN_GATE].format == matrices[ROLE_FFN_UP].format;
 	const struct stage_product products[] = {
 		{&matrices[ROLE_Q], in, stage->q, NULL, STAGE_STORE, rows, first_norm, false, false},
 		{&matrices[ROLE_K], in, stage->k, NULL, STAGE_STORE, rows, first_norm, false, false},
@@ -379,13 +429,14 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, out, NULL, last, rows, NONE, false, false},
 		{&matrices[ROLE_FFN_GATE], in, paired ? stage->f : stage->gate, NULL, paired ? STAGE_PAIR : STAGE_STORE,
 		 rows, second_norm, false, false},
-		{&matrices[ROLE_FFN_UP], in, stage->f, stage->gate, STAGE_GATE, rows, second_norm, false, false},
+		{&matrices[ROLE_FFN_UP], in, alone ? stage->gate : stage->f, alone ? NULL : stage->gate,
+		 alone ? STAGE_STORE : STAGE_GATE, rows, second_norm, false, false},
 		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE, false, false},
 	};
 	const bool delta = stage->shape.layer_kinds[number_of(stage, layer)] & LAYER_DELTA;
 	enum status status = delta ? stage_record_delta(recorder, layer) : STATUS_OK;
 	for (int i = delta ? 4 : 0; !status && i < 7; i++) {
-		if (paired && i == 5)
+		if ((paired && i == 5) || (alone && i == 4))
 			continue;
 		const bool mixture = i == 4 && stage->shape.experts;
 		if ((!few || mixture) && !bare && (i == 0 || i == 4)) {
@@ -402,6 +453,14 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 		if (!status && post && (i == 3 || i == 6)) {
 			status = record_post(recorder, stage->h, stage->x, stage->shape.embedding,
 					     layer->vectors[i == 3 ? ROLE_ATTENTION_POST_NORM : ROLE_FFN_POST_NORM]);
+			stage_record_barrier(recorder);
+		}
+		if (!status && alone && i == 5) {
+			status = record_gelu(recorder, layer);
+			stage_record_barrier(recorder);
+		}
+		if (!status && encoder && (i == 3 || i == 6)) {
+			status = record_end(recorder, layer, i == 3);
 			stage_record_barrier(recorder);
 		}
 		if (!status && i == 2) {

@@ -24,6 +24,7 @@ static const struct {
 	{"/v1/chat/completions", "infer.chat", ENDPOINT_CHAT},
 	{"/v1/completions", "infer.completions", ENDPOINT_COMPLETIONS},
 	{"/v1/embeddings", "infer.embeddings", ENDPOINT_EMBEDDINGS},
+	{"/v1/rerank", "infer.rerank", ENDPOINT_RERANK},
 };
 enum { ENDPOINTS = sizeof endpoints / sizeof *endpoints };
 
@@ -204,8 +205,10 @@ void answer_fail(struct answer *answer, const struct error *error, const char *p
 void answer_fail_model(struct answer *answer, const struct error *error)
 {
 	static const struct shape too_long = {400, "invalid_request_error", "context_length_exceeded"};
-	static const char *const prompts[] = {
-		[ENDPOINT_CHAT] = "messages", [ENDPOINT_COMPLETIONS] = "prompt", [ENDPOINT_EMBEDDINGS] = "input"};
+	static const char *const prompts[] = {[ENDPOINT_CHAT] = "messages",
+					      [ENDPOINT_COMPLETIONS] = "prompt",
+					      [ENDPOINT_EMBEDDINGS] = "input",
+					      [ENDPOINT_RERANK] = "documents"};
 	const char *prompt = prompts[answer->endpoint];
 	if (strstr(error->message, "a bias is for token"))
 		prompt = "logit_bias";
@@ -215,6 +218,10 @@ void answer_fail_model(struct answer *answer, const struct error *error)
 		prompt = "tools";
 	else if (!strncmp(error->message, "tool_choice:", 12))
 		prompt = "tool_choice";
+	else if (!strncmp(error->message, "dimensions:", 11))
+		prompt = "dimensions";
+	else if (!strncmp(error->message, "the model ", 10) && error->status == STATUS_INVALID_PARAMS)
+		prompt = "model";
 	else if (strstr(error->message, "reasoning_effort is not known"))
 		prompt = "reasoning_effort";
 	else if (strstr(error->message, "enable_thinking is not known"))
@@ -278,12 +285,13 @@ static void answer_destroy(struct answer *answer)
 	answer_drop_choices(answer);
 	json_destroy(&answer->sampling);
 	json_destroy(&answer->inputs);
+	json_destroy(&answer->query);
 	free(answer);
 }
 
 static enum status answer_create(struct answer **out, struct openai *openai, int at, struct error *error)
 {
-	static const char *const prefixes[] = {"chatcmpl-", "cmpl-", "emb-"};
+	static const char *const prefixes[] = {"chatcmpl-", "cmpl-", "emb-", "rank-"};
 	struct answer *answer = calloc(1, sizeof(*answer));
 	*out = answer;
 	if (!answer || random_id(prefixes[at], answer->id, sizeof answer->id)) {
@@ -314,7 +322,7 @@ static enum status check_length(const struct net_request *request, struct error 
 static enum status no_such(const struct net_request *request, struct error *error)
 {
 	error_set(error, STATUS_METHOD_NOT_FOUND, "%.100s is not served here", request->path);
-	error_hint(error, "GET /v1/models; POST /v1/chat/completions, /v1/completions, /v1/embeddings");
+	error_hint(error, "GET /v1/models; POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank");
 	return STATUS_METHOD_NOT_FOUND;
 }
 
@@ -443,12 +451,12 @@ void openai_read_through(struct answer *answer, struct openai_reading *reading)
 	}
 	if (late && !may_ask(answer, &error))
 		status = error.status;
-	if (!status && answer->endpoint == ENDPOINT_EMBEDDINGS)
+	if (!status && answer_embeds(answer))
 		status = count_inputs(answer, &error);
 	if (status) {
 		json_destroy(&call);
 		answer_fail(answer, &error, reading->param);
-	} else if (answer->endpoint == ENDPOINT_EMBEDDINGS) {
+	} else if (answer_embeds(answer)) {
 		answer_embed(answer);
 	} else if (answer_generate(answer, call, &error)) {
 		answer_fail_model(answer, &error);

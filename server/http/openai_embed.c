@@ -1,9 +1,10 @@
-/* POST /v1/embeddings. Several inputs are asked for at once, so that the model computes them in one batch; each waits
- * in its line like any request. No more than AT_ONCE, so that many inputs do not fill the line: where it is full, those
- * that are under way make room. One that fails ends them all. */
+/* POST /v1/embeddings and /v1/rerank. Several inputs are asked for at once, so that the model computes them in one
+ * batch; each waits in its line like any request. No more than AT_ONCE, so that many inputs do not fill the line: where
+ * it is full, those that are under way make room. One that fails ends them all. */
 #include "common/text/base64.h"
 #include "server/http/openai_inside.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,60 @@ static void answer_all(struct answer *answer, size_t count)
 	answer_json(answer, json);
 }
 
+// ---- a ranking ----
+
+static int by_score(const void *a, const void *b)
+{
+	const struct embedding *first = *(const struct embedding *const *)a,
+			       *second = *(const struct embedding *const *)b;
+	const double one = json_number(first->values, 0), other = json_number(second->values, 0);
+	return one > other ? -1 : one < other ? 1 : (first > second) - (first < second);
+}
+
+// The best first. What the model gives is put between 0 and 1, as the field's services have it.
+static struct json *results_of(struct answer *answer, struct embedding **order, size_t count)
+{
+	struct json *results = json_new_array();
+	for (size_t i = 0; i < count; i++)
+		order[i] = &answer->embeddings[i];
+	qsort(order, count, sizeof(struct embedding *), by_score);
+	for (size_t i = 0; i < count && (!answer->top_n || (int64_t)i < answer->top_n); i++) {
+		struct json *one = json_new_object(), *document = json_new_object();
+		json_set_integer(one, "index", order[i] - answer->embeddings);
+		json_set_number(one, "relevance_score", 1 / (1 + exp(-json_number(order[i]->values, 0))));
+		json_set(document, "text", json_copy(order[i]->input));
+		if (answer->returns_documents)
+			json_set(one, "document", document);
+		else
+			json_destroy(&document);
+		json_push(results, one);
+	}
+	return results;
+}
+
+static void answer_ranking(struct answer *answer, size_t count)
+{
+	const struct error no_room = {.status = STATUS_OUT_OF_MEMORY, .message = "the server is out of memory"};
+	struct embedding **order = malloc(count * sizeof(struct embedding *));
+	if (!order) {
+		answer_fail(answer, &no_room, NULL);
+		return;
+	}
+	uint64_t tokens = 0;
+	struct json *json = json_new_object(), *usage = json_new_object();
+	for (size_t i = 0; i < count; i++)
+		tokens += answer->embeddings[i].prompt_tokens;
+	json_set_string(json, "id", answer->id);
+	json_set_string(json, "object", "list");
+	json_set_string(json, "model", answer->model);
+	json_set(json, "results", results_of(answer, order, count));
+	json_set_integer(usage, "prompt_tokens", (int64_t)tokens);
+	json_set_integer(usage, "total_tokens", (int64_t)tokens);
+	json_set(json, "usage", usage);
+	free(order);
+	answer_json(answer, json);
+}
+
 static void fail(struct answer *answer, const struct error *error)
 {
 	for (size_t i = 0; i < json_count(answer->inputs); i++)
@@ -71,8 +126,17 @@ static enum status ask(struct embedding *embedding, struct error *error)
 {
 	struct json *call = json_new_object(), *prompt = json_new_object();
 	const bool text = json_type(embedding->input) == JSON_STRING;
-	json_set(prompt, text ? "text" : "tokens", json_copy(embedding->input));
+	if (embedding->answer->query) {
+		struct json *pair = json_new_array();
+		json_push(pair, json_copy(embedding->answer->query));
+		json_push(pair, json_copy(embedding->input));
+		json_set(prompt, "pair", pair);
+	} else {
+		json_set(prompt, text ? "text" : "tokens", json_copy(embedding->input));
+	}
 	json_set(call, "prompt", prompt);
+	if (embedding->answer->dimensions)
+		json_set_integer(call, "dimensions", embedding->answer->dimensions);
 	struct generation_params params = answer_question(embedding->answer, call);
 	params.embeds = true;
 	params.ended = embedded;
@@ -102,7 +166,7 @@ static void go_on(struct answer *answer)
 		answer_refused(answer, status);
 		fail(answer, &error);
 	} else if (there == count) {
-		answer_all(answer, count);
+		answer->query ? answer_ranking(answer, count) : answer_all(answer, count);
 	}
 }
 
@@ -110,7 +174,7 @@ static void embedded(void *context, enum status status, const struct json *resul
 {
 	struct embedding *embedding = context;
 	struct answer *answer = embedding->answer;
-	const struct json *values = json_get(result, "embedding");
+	const struct json *values = json_get(result, embedding->answer->query ? "score" : "embedding");
 	const struct error no_room = {.status = STATUS_OUT_OF_MEMORY, .message = "the server is out of memory"};
 	embedding->generation = NULL;
 	if (!status)

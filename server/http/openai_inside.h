@@ -4,7 +4,7 @@
 #include "server/http/openai.h"
 #include "server/http/openai_said.h"
 
-enum endpoint { ENDPOINT_UNKNOWN, ENDPOINT_CHAT, ENDPOINT_COMPLETIONS, ENDPOINT_EMBEDDINGS };
+enum endpoint { ENDPOINT_UNKNOWN, ENDPOINT_CHAT, ENDPOINT_COMPLETIONS, ENDPOINT_EMBEDDINGS, ENDPOINT_RERANK };
 
 // A POST, from its headers to the last byte of its answer.
 struct answer {
@@ -35,8 +35,12 @@ struct answer {
 	bool generates; // a token has come
 	uint64_t prompt_tokens;
 	struct json *sampling; // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
-	// Embeddings.
-	struct json *inputs;          // (array), each text or tokens
+	// Embeddings and rankings.
+	struct json *inputs; // (array), each text or tokens; documents, each text
+	struct json *query;  // of a ranking
+	int64_t top_n;       // of its documents, at most; 0: all
+	bool returns_documents;
+	int64_t dimensions;           // of an embedding; 0: all
 	size_t input_tokens;          // that they are given as
 	bool counted;                 // these, by openai.c
 	struct embedding *embeddings; // one for each; NULL: not asked for yet
@@ -125,6 +129,12 @@ void answer_delta(void *context, const struct json *delta);
 void answer_ended(void *context, enum status status, const struct json *end, const struct error *error);
 void answer_drop_choices(struct answer *answer);
 void answer_flush(struct answer *answer); // an event for what has gathered
+
+// Whether several inputs are asked for at once: embeddings, or documents that are ranked.
+static inline bool answer_embeds(const struct answer *answer)
+{
+	return answer->endpoint == ENDPOINT_EMBEDDINGS || answer->endpoint == ENDPOINT_RERANK;
+}
 
 // ---- openai_embed.c ----
 // Ask for the embeddings of all inputs, and answer once they are there.

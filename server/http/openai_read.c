@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHAT = 1, TEXT = 2, EMBED = 4, ANY = 7 };
+enum { CHAT = 1, TEXT = 2, EMBED = 4, RANK = 8, ANY = 15 };
 // How many tokens are generated where it is not said: OpenAI's own number, and one that ends an answer that does not.
 enum { COMPLETION_TOKENS = 16, CHAT_TOKENS = 4096 };
 
@@ -338,6 +338,50 @@ static enum status read_input(struct reading *reading, const struct json *value)
 	return STATUS_OK;
 }
 
+static enum status read_dimensions(struct reading *reading, const struct json *value)
+{
+	int64_t *wanted = &reading->answer->dimensions;
+	return json_integer(value, wanted) || *wanted < 1 || *wanted > LIMIT_MODEL_WIDTH
+		       ? wrong(reading, "must be a whole number from 1 to 65536")
+		       : STATUS_OK;
+}
+
+// ---- a ranking, as Cohere's and Jina's clients send it ----
+
+static enum status read_query(struct reading *reading, const struct json *value)
+{
+	if (json_string(value, "")[0] == 0)
+		return wrong(reading, "must be a text that is not empty");
+	reading->answer->query = json_copy(value);
+	return STATUS_OK;
+}
+
+static enum status read_documents(struct reading *reading, const struct json *value)
+{
+	reading->answer->inputs = json_new_array();
+	if (json_type(value) != JSON_ARRAY || !json_first(value) || json_count(value) > LIMIT_EMBEDDINGS)
+		return wrong(reading, "must be a list of 1 to 256 texts");
+	for (const struct json *one = json_first(value); one; one = json_next(one)) {
+		const struct json *text = json_type(one) == JSON_OBJECT ? json_get(one, "text") : one;
+		if (json_type(text) != JSON_STRING)
+			return wrong(reading, "must be texts, or objects with a text");
+		json_push(reading->answer->inputs, json_copy(text));
+	}
+	return STATUS_OK;
+}
+
+static enum status read_top_n(struct reading *reading, const struct json *value)
+{
+	int64_t *wanted = &reading->answer->top_n;
+	return json_integer(value, wanted) || *wanted < 1 ? wrong(reading, "must be a whole number from 1 on")
+							  : STATUS_OK;
+}
+
+static enum status read_return_documents(struct reading *reading, const struct json *value)
+{
+	return read_bool(reading, value, &reading->answer->returns_documents);
+}
+
 // ---- the whole ----
 
 static const struct parameter {
@@ -350,6 +394,11 @@ static const struct parameter {
 	{"prompt", TEXT, read_prompt},
 	{"input", EMBED, read_input},
 	{"encoding_format", EMBED, read_encoding},
+	{"dimensions", EMBED, read_dimensions},
+	{"query", RANK, read_query},
+	{"documents", RANK, read_documents},
+	{"top_n", RANK, read_top_n},
+	{"return_documents", RANK, read_return_documents},
 	{"stream", CHAT | TEXT, read_stream},
 	{"stream_options", CHAT | TEXT, read_stream_options},
 	{"max_tokens", CHAT | TEXT, read_max_tokens},
@@ -392,13 +441,15 @@ static const struct parameter {
 	{"verbosity", CHAT, NULL},
 	{"web_search_options", CHAT, NULL},
 	{"suffix", TEXT, NULL},
-	{"dimensions", EMBED, NULL},
 };
 enum { PARAMETERS = sizeof parameters / sizeof *parameters };
 
 static int endpoint_bit(enum endpoint endpoint)
 {
-	return endpoint == ENDPOINT_CHAT ? CHAT : endpoint == ENDPOINT_COMPLETIONS ? TEXT : EMBED;
+	return endpoint == ENDPOINT_CHAT          ? CHAT
+	       : endpoint == ENDPOINT_COMPLETIONS ? TEXT
+	       : endpoint == ENDPOINT_RERANK      ? RANK
+						  : EMBED;
 }
 
 // Its name is to blame, and is the body's, which goes; one that is too long to be kept is told in the message alone.
@@ -445,6 +496,10 @@ static enum status check(struct reading *reading)
 	const struct answer *answer = reading->answer;
 	if (!answer->model[0])
 		return missing(reading, "model");
+	if (answer->endpoint == ENDPOINT_RERANK && !answer->query)
+		return missing(reading, "query");
+	if (answer->endpoint == ENDPOINT_RERANK)
+		return answer->inputs ? STATUS_OK : missing(reading, "documents");
 	if (answer->endpoint == ENDPOINT_EMBEDDINGS)
 		return answer->inputs ? STATUS_OK : missing(reading, "input");
 	if (!json_get(reading->call, "prompt"))
@@ -488,11 +543,11 @@ enum status openai_read(struct answer *answer, const struct json *body, struct j
 	enum status status = read_all(&reading);
 	if (!status)
 		status = check(&reading);
-	if (!status && answer->endpoint != ENDPOINT_EMBEDDINGS)
+	if (!status && !answer_embeds(answer))
 		status = fill_in(&reading);
 	*param = reading.param;
 	*call = NULL;
-	if (!status && answer->endpoint != ENDPOINT_EMBEDDINGS) {
+	if (!status && !answer_embeds(answer)) {
 		*call = reading.call;
 		reading.call = NULL;
 	}

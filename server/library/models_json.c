@@ -97,6 +97,8 @@ struct json *model_architecture_json(const struct model_record *record)
 	struct json *json = json_new_object();
 	list_counts(&copy, counts);
 	json_set_string(json, "family", model_family_name(record->shape.family));
+	json_set_string(json, "task", model_task_name(model_task(&record->shape)));
+	json_set_string(json, "pooling", model_pooling_name(record->shape.pooling));
 	for (size_t i = 0; i < COUNTS; i++)
 		set_count(json, counts[i].name, counts[i].small ? *counts[i].small : *counts[i].large);
 	json_set_string(json, "format", format_info(record->sizes.main_format)->name);
@@ -184,6 +186,7 @@ static bool read_kept(const struct json *json, struct model_record *record)
 	shape->norm_epsilon = (float)json_get_number(json, "norm_epsilon", 0);
 	shape->qkv_bias = json_get_bool(json, "qkv_bias", false);
 	shape->tied = json_get_bool(json, "tied", false);
+	shape->pooling = model_pooling_parse(json_get_string(json, "pooling", ""));
 	snprintf(record->file_format, sizeof record->file_format, "%s", json_get_string(json, "file_format", ""));
 	snprintf(record->chat_template, sizeof record->chat_template, "%s", json_get_string(json, "chat_template", ""));
 	sampling_read(json_get(json, "sampling"), &record->sampling);

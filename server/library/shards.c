@@ -152,12 +152,10 @@ static enum status find_needs(struct needs *needs, const struct looking *at)
 {
 	const struct shards_part *part = &needs->part;
 	enum status status = add_header(needs, at);
-	if (!status && part->embeds)
-		status = add_tensor(needs, at, ROLE_TOKEN_EMBEDDING, 0);
-	if (!status && part->predicts)
-		status = add_tensor(needs, at, ROLE_OUTPUT_NORM, 0);
-	if (!status && part->predicts)
-		status = add_tensor(needs, at, ROLE_OUTPUT, 0); // the token embedding, if it is tied
+	// The output is the token embedding, if it is tied.
+	for (int role = ROLE_TOKEN_EMBEDDING; !status && role <= ROLE_OUTPUT; role++)
+		if (role < ROLE_OUTPUT_NORM ? part->embeds : part->predicts)
+			status = add_tensor(needs, at, (enum model_role)role, 0);
 	for (uint32_t layer = part->first_layer; layer < part->first_layer + part->layer_count; layer++)
 		for (int role = ROLE_ATTENTION_NORM; !status && role < ROLE_COUNT; role++)
 			status = add_tensor(needs, at, (enum model_role)role, layer);

@@ -71,6 +71,7 @@ static const struct audit_action actions[] = {
 	{"infer.chat", AUDIT_AT_ONCE, true, "a request to `/v1/chat/completions` is over, with its tokens"},
 	{"infer.completions", AUDIT_AT_ONCE, true, "the same of `/v1/completions`"},
 	{"infer.embeddings", AUDIT_AT_ONCE, true, "the same of `/v1/embeddings`"},
+	{"infer.rerank", AUDIT_AT_ONCE, true, "the same of `/v1/rerank`"},
 	{"certificate.reload", AUDIT_AT_ONCE, false, "the operator's own certificate was read anew"},
 	{"audit.resume", AUDIT_AT_ONCE, false, "the log can be written again, and for how long it could not be"},
 	{"server.stop", AUDIT_AT_ONCE, false, "the server was stopped"},

@@ -154,6 +154,8 @@ export const snapshot = (more = {}) => ({
 
 export const architecture = (more = {}) => ({
   family: "llama",
+  task: "text",
+  pooling: null,
   parameters: 1_100_048_384,
   layers: 22,
   embedding: 2048,

@@ -92,7 +92,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	unsigned head = block / p.head_blocks, group = p.heads / p.kv_heads;
 	unsigned head0 = block % p.head_blocks * ATTENTION_HEADS;
 	unsigned heads = group - head0 < ATTENTION_HEADS ? group - head0 : ATTENTION_HEADS;
-	unsigned position = p.positions[row], length = position + 1;
+	unsigned position = p.positions[row], length = p.ends ? p.ends[row] : position + 1;
 	unsigned seen = length < p.window ? length : p.window;
 	unsigned size = (seen + p.splits - 1) / p.splits;
 	size = size < PART_LEAST ? PART_LEAST : (size + STAGE_KV_PAGE - 1) / STAGE_KV_PAGE * STAGE_KV_PAGE;

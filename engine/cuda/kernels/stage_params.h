@@ -64,12 +64,18 @@ struct embed_params {
 	float scale;
 };
 
-// RMS norms of whole rows: what half a layer gives, added to x; or q or k of all heads, in place.
+// POST_NORM: RMS norms of whole rows, in place: q or k of all heads. POST_ADD: the same of what half a layer gives,
+// added to x. Of encoders: POST_END, x = norm(x + bias), less its mean, with a bias of its own (shift); POST_GELU, with
+// the error function, of what is there, with its bias.
+enum post_mode { POST_NORM, POST_ADD, POST_END, POST_GELU };
+
 struct post_params {
 	ON_DEVICE(const float) from; // (rows, stride)
 	ON_DEVICE(const float) norm; // (columns)
 	ON_DEVICE(float) to;         // (rows, stride): from, or what is added to
-	unsigned columns, stride, add;
+	ON_DEVICE(const float) bias; // (columns), or NULL
+	ON_DEVICE(const float) shift;
+	unsigned columns, stride, mode;
 	float epsilon;
 };
 
@@ -80,6 +86,7 @@ struct attention_params {
 	ON_DEVICE(const float) rope;         // of this layer: (context, rope_size / 2, 2)
 	ON_DEVICE(unsigned short) kv;        // of this layer: (pages, 2, kv_heads, STAGE_KV_PAGE, head_padded)
 	ON_DEVICE(const unsigned) positions; // (rows)
+	ON_DEVICE(const unsigned) ends;      // (rows): behind the last position that a row attends to; NULL: its own
 	ON_DEVICE(const unsigned) tables;    // where a row's pages begin in `pages` (rows)
 	ON_DEVICE(const unsigned) pages;
 	ON_DEVICE(const unsigned) singles; // which rows, if not the first ones; or NULL

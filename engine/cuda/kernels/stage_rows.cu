@@ -55,6 +55,55 @@ extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) embed(const CONSTANT em
 			p.scale * tile_value(tiles + k / columns * bytes, p.table.format, token % TILE_ROWS, k % columns);
 }
 
+// Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: to 1.5e-7.
+INLINE float error_function(float x)
+{
+	float t = quotient(1, 1 + 0.3275911f * absolute(x));
+	float sum = t * (0.254829592f +
+			 t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+	float value = 1 - sum * exp_of(-x * x);
+	return x < 0 ? -value : value;
+}
+
+INLINE float sum_of_block(float mine, float *scratch) // (ROWS_BLOCK / 32)
+{
+	float sum = 0;
+	mine = warp_sum(mine);
+	block_barrier();
+	if (THREAD_X % 32 == 0)
+		scratch[THREAD_X / 32] = mine;
+	block_barrier();
+	for (unsigned i = 0; i < ROWS_BLOCK / 32; i++)
+		sum += scratch[i];
+	return sum;
+}
+
+// What the layers of an encoder have that others do not.
+INLINE void encode(const post_params &p, u64 row, float *scratch)
+{
+	if (p.mode == POST_GELU) {
+		for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK) {
+			float x = load_fresh_1(p.from + row + k) + p.bias[k];
+			p.to[row + k] = 0.5f * x * (1 + error_function(x * 0.70710678f));
+		}
+		return;
+	}
+	float sum = 0, squares = 0;
+	for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK)
+		sum += load_fresh_1(p.from + row + k) + (p.bias ? p.bias[k] : 0);
+	float mean = quotient(sum_of_block(sum, scratch), (float)p.columns);
+	for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK) {
+		float x = load_fresh_1(p.from + row + k) + (p.bias ? p.bias[k] : 0) - mean;
+		squares += x * x;
+	}
+	squares = sum_of_block(squares, scratch);
+	float factor = quotient(1, root_of(quotient(squares, (float)p.columns) + p.epsilon));
+	for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK) {
+		float x = load_fresh_1(p.from + row + k) + (p.bias ? p.bias[k] : 0) - mean;
+		p.to[row + k] = x * factor * p.norm[k] + p.shift[k];
+	}
+}
+
 // One block of each row.
 extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) post(const CONSTANT post_params p)
 {
@@ -63,6 +112,10 @@ extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) post(const CONSTANT pos
 	float squares = 0;
 	let_next_begin();
 	wait_for_previous();
+	if (p.mode >= POST_END) {
+		encode(p, row, scratch);
+		return;
+	}
 	for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK) {
 		float x = load_fresh_1(p.from + row + k);
 		squares += x * x;
@@ -77,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) post(const CONSTANT pos
 	float factor = quotient(1, root_of(squares / (float)p.columns + p.epsilon));
 	for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK) {
 		float x = load_fresh_1(p.from + row + k) * factor * p.norm[k];
-		p.to[row + k] = p.add ? load_fresh_1(p.to + row + k) + x : x;
+		p.to[row + k] = p.mode == POST_ADD ? load_fresh_1(p.to + row + k) + x : x;
 	}
 }
 

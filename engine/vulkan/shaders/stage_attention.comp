@@ -31,7 +31,7 @@ const float LEAST = -1e30;
 shared vec4 query[TILE * FOURS];
 shared float scores[TILE * PAGE];
 
-struct tile { uint row, position, first, count, pages; }; // as struct stage_tile
+struct tile { uint row, position, first, count, pages, end; }; // as struct stage_tile
 
 void load_queries(tile t, uint kv, uint per_kv)
 {
@@ -60,7 +60,7 @@ void score(tile t, uint page, uint position, uint per_kv)
 		}
 		if (push.cap > 0)
 			sum = push.cap - 2 * push.cap / (exp(2 * clamp(sum / push.cap, -40, 40)) + 1);
-		uint own = t.position + (t.first + which) / per_kv, its = position + token;
+		uint own = t.end > 0 ? t.end - 1 : t.position + (t.first + which) / per_kv, its = position + token;
 		scores[i] = its <= own && own - its < push.window ? sum : LEAST;
 	}
 }
@@ -90,9 +90,10 @@ void put(tile t, uint kv, uint per_kv, uint item, vec4 sum, float largest, float
 
 void main()
 {
-	uint at = push.tiles_at + gl_WorkGroupID.x * 5, kv = gl_WorkGroupID.y, per_kv = push.heads / push.kv_heads;
-	tile t = tile(step_words[at], step_words[at + 1], step_words[at + 2], step_words[at + 3], step_words[at + 4]);
-	uint end = t.position + (t.first + t.count - 1) / per_kv + 1, pages = (end + PAGE - 1) / PAGE;
+	uint at = push.tiles_at + gl_WorkGroupID.x * 6, kv = gl_WorkGroupID.y, per_kv = push.heads / push.kv_heads;
+	tile t = tile(step_words[at], step_words[at + 1], step_words[at + 2], step_words[at + 3], step_words[at + 4],
+		      step_words[at + 5]);
+	uint end = t.end > 0 ? t.end : t.position + (t.first + t.count - 1) / per_kv + 1, pages = (end + PAGE - 1) / PAGE;
 	uint first = t.position + t.first / per_kv + 1; // the first query's end
 	uint unseen = first > push.window ? (first - push.window) / PAGE : 0;
 	uint share = (pages - unseen + push.splits - 1) / push.splits, from = unseen + gl_WorkGroupID.z * share;

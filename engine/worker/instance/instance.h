@@ -69,8 +69,9 @@ struct request {
 	struct request *next; // of instance->requests
 	struct instance *instance;
 	struct generator_job *job;
-	uint64_t number; // as the server calls it
-	struct json *id; // of the call, of an embedding
+	uint64_t number;     // as the server calls it
+	struct json *id;     // of the call, of an embedding
+	uint32_t dimensions; // of an embedding: the first so many values are kept; 0: all
 	uint32_t prompt_tokens;
 	struct detokenizer detokenizer;
 	struct instance_text text;

@@ -234,7 +234,10 @@ static enum status take_params(const struct instance *instance, const struct jso
 				 context, (unsigned long long)pages, rows, (unsigned long long)sequences);
 	if (pages * STAGE_PAGE_TOKENS < context)
 		context = (uint32_t)(pages * STAGE_PAGE_TOKENS);
-	uint32_t outputs = rows < OUTPUTS_LEAST ? rows : OUTPUTS_LEAST;
+	// Of a text that goes through an encoder every row is wanted, all at once.
+	if (shape->encoder && context > rows)
+		context = rows;
+	uint32_t outputs = rows < OUTPUTS_LEAST || shape->encoder ? rows : OUTPUTS_LEAST;
 	*out = (struct stage_params){.shape = shape,
 				     .context_tokens = context,
 				     .page_count = (uint32_t)pages,
@@ -347,7 +350,7 @@ static uint64_t total_bytes(const struct loading *loading, const struct ring_par
 	struct model_tensor tensor, held;
 	uint64_t bytes = 0;
 	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++) {
-		bool outer = role <= ROLE_OUTPUT, embeds = role == ROLE_TOKEN_EMBEDDING;
+		bool outer = role <= ROLE_OUTPUT, embeds = role < ROLE_OUTPUT_NORM;
 		bool here = !outer || (embeds ? !part->index : part->index + 1 >= part->count);
 		for (uint32_t layer = outer ? 0 : part->first_layer; here && layer < (outer ? 1 : end); layer++)
 			if (model_tensor(model, role, layer, &tensor)) {

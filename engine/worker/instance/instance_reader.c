@@ -119,20 +119,37 @@ static enum status take_tokens(const struct json *list, struct token_list *out, 
 	return status ? error_set(error, status, "no memory for a prompt") : STATUS_OK;
 }
 
+// A reranker has scores for pairs and nothing else, and no other model has any.
+static enum status check_task(const struct instance *instance, bool pair, struct error *error)
+{
+	const bool ranks = model_shape(instance->model)->pooling == POOLING_RANK;
+	if (pair == ranks)
+		return STATUS_OK;
+	error_hint(error, ranks ? "ask POST /v1/rerank" : "choose a reranker, such as bge-reranker");
+	return error_set(error, STATUS_INVALID_PARAMS,
+			 ranks ? "the model is a reranker: it has no embeddings" : "the model is no reranker");
+}
+
 // The prompt's tokens. Text that stands for special tokens is those in a prompt, which is the model's own language, and
 // text as any other where only its meaning is asked for.
 static enum status take_prompt(struct instance *instance, struct order *order, struct error *error)
 {
 	const struct json *prompt = json_get(order->message.params, "prompt");
 	const struct json *text = json_get(prompt, "text"), *tokens = json_get(prompt, "tokens");
-	const struct json *messages = json_get(prompt, "messages");
+	const struct json *messages = json_get(prompt, "messages"), *pair = json_get(prompt, "pair");
 	if (!instance_loaded(instance))
 		return error_set(error, STATUS_CONFLICT, "no model is loaded yet");
 	if (instance->ring && !instance_ring_is_last(instance))
 		return error_set(error, STATUS_CONFLICT, "this is a part of a model: the last part generates");
-	if ((text != NULL) + (tokens != NULL) + (messages != NULL) != 1)
+	if ((text != NULL) + (tokens != NULL) + (messages != NULL) + (pair != NULL) != 1 ||
+	    (pair && order->kind != ORDER_EMBED))
 		return error_set(error, STATUS_INVALID_PARAMS, "a prompt is text, tokens or messages: one of them");
+	if (order->kind == ORDER_EMBED && check_task(instance, pair != NULL, error))
+		return error->status;
 	order->prompt.limit = LIMIT_PROMPT_TOKENS;
+	if (pair)
+		return tokenize_pair(instance->tokenizer, json_string(json_first(pair), ""),
+				     json_string(json_next(json_first(pair)), ""), &order->prompt, error);
 	if (tokens)
 		return take_tokens(tokens, &order->prompt, error);
 	if (messages)

@@ -537,14 +537,51 @@ static struct json *float_of(float value)
 	return json_new_number(strtod(text, NULL));
 }
 
+// The first `kept` of the values, whose length is 1, and then is again.
+static struct json *list_of(const float *values, uint32_t count, uint32_t kept)
+{
+	struct json *list = json_new_array();
+	double square = 0;
+	for (uint32_t i = 0; i < kept; i++)
+		square += (double)values[i] * (double)values[i];
+	const double by = kept < count && square > 0 ? 1 / sqrt(square) : 1;
+	for (uint32_t i = 0; i < kept; i++)
+		json_push(list, float_of((float)((double)values[i] * by)));
+	return list;
+}
+
+// Of models that were trained for it the first values are an embedding themselves (Kusupati et al., "Matryoshka
+// Representation Learning", arXiv 2205.13147). No file says so: Qwen3-Embedding is known by its architecture and
+// pooling.
+static enum status take_dimensions(struct request *request, const struct json *params, struct error *error)
+{
+	const struct model_shape *shape = model_shape(request->instance->model);
+	const int64_t wanted = json_get_integer(params, "dimensions", 0);
+	const bool cuts = shape->family == FAMILY_QWEN3 && shape->pooling == POOLING_LAST;
+	if (wanted > shape->embedding)
+		return error_set(error, STATUS_INVALID_PARAMS, "dimensions: the model's embeddings have %u",
+				 shape->embedding);
+	if (wanted && wanted < shape->embedding && !cuts) {
+		error_hint(error, "leave dimensions out, or choose Qwen3-Embedding");
+		return error_set(error, STATUS_INVALID_PARAMS,
+				 "dimensions: the model's embeddings have %u, and it was not trained to have fewer",
+				 shape->embedding);
+	}
+	request->dimensions = (uint32_t)wanted;
+	return STATUS_OK;
+}
+
 static void hidden_came(void *context, const float *values)
 {
 	struct request *request = context;
-	struct json *result = json_new_object(), *list = json_new_array();
-	uint32_t count = model_shape(request->instance->model)->embedding;
-	for (uint32_t i = 0; i < count; i++)
-		json_push(list, float_of(values[i]));
-	json_set(result, "embedding", list);
+	struct json *result = json_new_object();
+	const struct model_shape *shape = model_shape(request->instance->model);
+	if (shape->pooling == POOLING_RANK)
+		json_set(result, "score", float_of(values[0]));
+	else
+		json_set(result, "embedding",
+			 list_of(values, shape->embedding,
+				 request->dimensions ? request->dimensions : shape->embedding));
 	json_set_integer(result, "prompt_tokens", request->prompt_tokens);
 	instance_answer(request->instance, request->id, NULL, result);
 }
@@ -569,6 +606,8 @@ void request_embed(struct instance *instance, struct order *order)
 	struct error error = {0};
 	struct request *request = NULL;
 	enum status status = request_make(&request, instance, order, &error);
+	if (!status)
+		status = take_dimensions(request, order->message.params, &error);
 	if (!status) {
 		const struct generator_request wanted = {
 			.owner = (uint64_t)json_get_integer(order->message.params, "owner", 0),

@@ -111,6 +111,7 @@ static const struct table_column list_columns[] = {
 	{.title = "NAME", .narrowest = 12},
 	{.title = "STATE"},
 	{.title = "FORMAT"},
+	{.title = "KIND", .leave_out = 4},
 	{.title = "PARAMETERS", .right = true, .leave_out = 2},
 	{.title = "SIZE", .right = true},
 	{.title = "INSTANCES", .right = true, .leave_out = 3},
@@ -135,6 +136,7 @@ static void add_row(struct table *table, const struct json *model)
 	else
 		table_add(table, tone, "%s", state);
 	table_add(table, TONE_PLAIN, "%s", model_format_text(architecture, held, sizeof held));
+	table_add(table, TONE_PLAIN, "%s", json_get_string(architecture, "task", ""));
 	table_add(table, TONE_PLAIN, "%s", parameters ? format_count((double)parameters, text) : "");
 	table_add(table, TONE_PLAIN, "%s", format_memory(json_get_integer(model, "file_bytes", -1), text));
 	table_add(table, TONE_PLAIN, "%lld", (long long)json_get_integer(model, "instances", 0));

@@ -170,14 +170,21 @@ const char *model_format_text(const struct json *architecture, char *out, size_t
 	return out;
 }
 
+// What follows the family of a model that generates no text.
+static const char *task_text(const struct json *architecture)
+{
+	const char *task = json_get_string(architecture, "task", "");
+	return !strcmp(task, "embedding") ? " for embeddings" : !strcmp(task, "rerank") ? " for ranking" : "";
+}
+
 void model_progress_print(const struct json *model, bool left)
 {
 	char line[600], held[48], size[FORMAT_BYTES], count[FORMAT_BYTES];
 	const char *name = json_get_string(model, "name", ""), *id = json_get_string(model, "model_id", "");
 	const struct json *architecture = json_get(model, "architecture");
 	if (!strcmp(json_get_string(model, "state", ""), "ready"))
-		snprintf(line, sizeof line, "%s is ready: %s, %s parameters, %s, %s (%s)", name,
-			 json_get_string(architecture, "family", ""),
+		snprintf(line, sizeof line, "%s is ready: %s%s, %s parameters, %s, %s (%s)", name,
+			 json_get_string(architecture, "family", ""), task_text(architecture),
 			 format_count((double)json_get_integer(architecture, "parameters", 0), count),
 			 model_format_text(architecture, held, sizeof held),
 			 format_memory(json_get_integer(model, "file_bytes", -1), size), id);

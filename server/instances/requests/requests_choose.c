@@ -47,6 +47,29 @@ static enum status check_line(const struct instance *instance, const struct mode
 	return question_admit(&line, error);
 }
 
+// Models for embedding and ranking generate nothing, and a ranking needs a model for that.
+static enum status check_task(const struct model_record *model, const struct generation_params *params,
+			      struct error *error)
+{
+	const enum model_task task = model_task(&model->shape);
+	const bool pair = json_get(json_get(params->call, "prompt"), "pair") != NULL;
+	const bool fits = params->embeds ? pair == (task == TASK_RERANK) : task == TASK_TEXT;
+	if ((model->state != MODEL_READY && model->state != MODEL_MISSING) || fits)
+		return STATUS_OK;
+	if (pair)
+		error_hint(error, "choose a reranker, such as bge-reranker");
+	else if (task == TASK_RERANK)
+		error_hint(error, "POST /v1/rerank takes a query and documents");
+	else
+		error_hint(error, "POST /v1/embeddings takes its inputs; choose a language model for text");
+	return error_set(error, STATUS_INVALID_PARAMS,
+			 pair ? "the model %.128s is no reranker"
+			 : task == TASK_RERANK
+				 ? "the model %.128s is a reranker: it orders documents, and does nothing else"
+				 : "the model %.128s is for embeddings: it generates no text",
+			 model->name);
+}
+
 enum status requests_choose(struct instance **out, struct instances *all, const struct generation_params *params,
 			    size_t given_tokens, struct error *error)
 {
@@ -61,6 +84,8 @@ enum status requests_choose(struct instance **out, struct instances *all, const 
 		error_hint(error, "GET /v1/models lists the models");
 		return STATUS_NOT_FOUND;
 	}
+	if (check_task(model, params, error))
+		return error->status;
 	struct question_seen seen = {.model_name = model->name,
 				     .instances = seen_instances,
 				     .ending = all->ending,

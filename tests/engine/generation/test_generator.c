@@ -82,7 +82,7 @@ static void begin(const struct bench *bench)
 	static struct model_shape shape;
 	memset(&toy, 0, sizeof(toy));
 	shape = toy_shape;
-	shape.last_is_all = bench->last;
+	shape.pooling = bench->last ? POOLING_LAST : POOLING_MEAN;
 	if (recurrent) {
 		shape.delta = (struct model_delta){1, 1, 2, 2, 2};
 		memset(shape.layer_kinds, LAYER_DELTA, TOY_LAYERS - 1);

@@ -26,10 +26,19 @@ export const instancesOf = (state: State, modelId: string): Instance[] =>
 export const readyInstances = (instances: State["instances"]): Instance[] =>
   sortedInstances(instances).filter((one) => one.state === "running");
 
-/** Models that could be loaded and do not answer now. */
+/** Whether a model answers a conversation: those for embedding or rerank do not. */
+export const talks = (model: Model | undefined): boolean => (model?.architecture?.task ?? "text") === "text";
+
+/** Models that could be loaded for a conversation and do not answer now. */
 export function notLoaded(state: State): Model[] {
   const ready = new Set(readyInstances(state.instances).map((one) => one.model_id));
-  return sortedModels(state.models).filter((one) => one.state === "ready" && !ready.has(one.model_id));
+  return sortedModels(state.models).filter((one) => one.state === "ready" && talks(one) && !ready.has(one.model_id));
+}
+
+/** What a model does that does not talk; null: it talks. */
+export function purpose(of: ModelArchitecture): string | null {
+  if (of.task === "rerank") return "reranker: orders documents by a query (/v1/rerank)";
+  return of.task === "embedding" ? `embedding model: ${figure(of.embedding)} numbers for a text (/v1/embeddings)` : null;
 }
 
 /** "1.1 B", "360 M": numbers of parameters. */

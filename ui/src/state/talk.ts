@@ -1,7 +1,7 @@
 /* With whom the playground talks, and what it says while that model moves. Pure. */
 import type { Instance, Model } from "../lib/api.gen";
 import { sentence } from "../lib/format";
-import { mayManage, notLoaded, sortedInstances } from "./models";
+import { mayManage, notLoaded, sortedInstances, talks } from "./models";
 import { devicePlace } from "./select";
 import type { State } from "./state";
 
@@ -30,7 +30,9 @@ export function hold({ instances }: State, id: string, before: Held | null): Hel
 
 /** One that moves or waits for a place keeps its place here: no other model takes it. */
 export function choiceOf(state: State, held: Held | null): Choice {
-  const instances = sortedInstances(state.instances).filter((one) => one.state === "running" || one.state === "paused");
+  const instances = sortedInstances(state.instances).filter(
+    (one) => (one.state === "running" || one.state === "paused") && talks(state.models[one.model_id]),
+  );
   const talking = new Set(instances.map((one) => one.model_id));
   const waiting = notLoaded(state).filter((one) => !talking.has(one.model_id));
   const of = instances.filter((one) => one.model_id === held?.model);

@@ -107,7 +107,7 @@ export function StageMemory({
           </span>
           {stage.host_bytes > 0 && (
             <span class="warm">
-              <MarkIcon mark="throttled" class="mini" /> {stage.host_layers} layers, {text(stage.host_bytes)} in host memory
+              <MarkIcon mark="throttled" class="mini" /> {stage.host_layers > 0 ? `${stage.host_layers} layers` : "the embedding"}, {text(stage.host_bytes)} in host memory
             </span>
           )}
           {given > 0 && (

@@ -1,7 +1,7 @@
 /* One model: its file, its instances, and a preview of its placement. */
 import type { Model } from "../../lib/api.gen";
 import { figure, fullTime, memory } from "../../lib/format";
-import { formatText, instancesOf, mayManage, parameters } from "../../state/models";
+import { formatText, instancesOf, mayManage, parameters, purpose } from "../../state/models";
 import { useApp } from "../app-context";
 import { Fact, Figure, Panel } from "../parts";
 import { Page } from "../shell";
@@ -82,9 +82,13 @@ function Facts({ model }: { model: Model }) {
             <Fact name="Context">
               {figure(of.context_tokens)} tokens; each takes <Figure {...memory(of.kv_bytes_per_token)} />
             </Fact>
-            <Fact name="Chat template">
-              {of.chat_template ?? <span class="quiet">not known: the model completes text but cannot chat</span>}
-            </Fact>
+            {purpose(of) ? (
+              <Fact name="Purpose">{purpose(of)}</Fact>
+            ) : (
+              <Fact name="Chat template">
+                {of.chat_template ?? <span class="quiet">not known: the model completes text but cannot chat</span>}
+              </Fact>
+            )}
           </>
         )}
       </dl>

@@ -206,7 +206,7 @@ export function Preview({ model }: { model: Model }) {
             </select>
           </label>
         )}
-        <TemplateKnob of={of} value={template} change={setTemplate} />
+        {of.task === "text" && <TemplateKnob of={of} value={template} change={setTemplate} />}
       </div>
       {(refusal ?? failed) && (
         <div class="panel-body">

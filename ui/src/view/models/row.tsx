@@ -1,13 +1,19 @@
 /* A model in the list: what it is, how far it has come, and what can be done with it. */
 import { removeModel } from "../../command/models";
-import type { Model, ModelProgress } from "../../lib/api.gen";
+import type { Model, ModelArchitecture, ModelProgress } from "../../lib/api.gen";
 import { age, count, figure, memory, rate, sentence } from "../../lib/format";
 import { modelHref } from "../../lib/route";
-import { describeModel, mayManage, secondsLeft, shareDone } from "../../state/models";
+import { describeModel, mayManage, purpose, secondsLeft, shareDone } from "../../state/models";
 import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Figure, MarkIcon } from "../parts";
+
+/** What it cannot do, or does instead of talking. */
+function also(of: ModelArchitecture): string {
+  const what = purpose(of) ?? (of.chat_template ? null : "completes only: no known chat template");
+  return what ? `, ${what}` : "";
+}
 
 export function ModelRow({ model }: { model: Model }) {
   const { state } = useApp();
@@ -21,7 +27,7 @@ export function ModelRow({ model }: { model: Model }) {
         </b>
         <span class="small quiet">
           {of
-            ? `${describeModel(of)}, ${count(of.layers, "layer")}, context ${figure(of.context_tokens)}${of.chat_template ? "" : ", completes only: no known chat template"}`
+            ? `${describeModel(of)}, ${count(of.layers, "layer")}, context ${figure(of.context_tokens)}${also(of)}`
             : model.source}
         </span>
         <ModelTrouble model={model} />
