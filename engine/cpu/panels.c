@@ -23,6 +23,10 @@ struct panel_q4_0 {
 	uint16_t d[ROWS];
 	uint32_t n[4][ROWS];
 };
+struct panel_mxfp4 {
+	uint8_t e[ROWS];
+	uint32_t n[4][ROWS];
+};
 struct panel_q4_k {
 	uint16_t d[ROWS], dmin[ROWS];
 	uint32_t scales[3][ROWS];
@@ -45,6 +49,7 @@ struct panel_q6_k {
 
 _Static_assert(sizeof(struct panel_q8_0) == ROWS * sizeof(struct block_q8_0), "Q8_0 grows");
 _Static_assert(sizeof(struct panel_q4_0) == ROWS * sizeof(struct block_q4_0), "Q4_0 grows");
+_Static_assert(sizeof(struct panel_mxfp4) == ROWS * sizeof(struct block_mxfp4), "MXFP4 grows");
 _Static_assert(sizeof(struct panel_q4_k) == ROWS * sizeof(struct block_q4_k), "Q4_K grows");
 _Static_assert(sizeof(struct panel_q5_k) == ROWS * sizeof(struct block_q5_k), "Q5_K grows");
 _Static_assert(sizeof(struct panel_q6_k) == ROWS * sizeof(struct block_q6_k), "Q6_K grows");
@@ -55,6 +60,7 @@ union panel_block {
 	struct panel_bf16 bf16;
 	struct panel_q8_0 q8_0;
 	struct panel_q4_0 q4_0;
+	struct panel_mxfp4 mxfp4;
 	struct panel_q4_k q4_k;
 	struct panel_q5_k q5_k;
 	struct panel_q6_k q6_k;
@@ -105,14 +111,14 @@ static void fold_group(uint32_t n[4][ROWS], uint32_t row, const uint8_t *bytes, 
 	}
 }
 
-static void pack_q4_0(struct panel_q4_0 *to, uint32_t row, const struct block_q4_0 *from)
+// The low halves of 16 bytes, then the high ones.
+static void fold_block(uint32_t n[4][ROWS], uint32_t row, const uint8_t q[16])
 {
-	to->d[row] = from->d;
 	for (unsigned j = 0; j < 2; j++) {
 		uint64_t eight;
-		memcpy(&eight, from->q + 8 * j, sizeof(eight));
-		to->n[j][row] = fold(eight & 0x0f0f0f0f0f0f0f0f);
-		to->n[2 + j][row] = fold(eight >> 4 & 0x0f0f0f0f0f0f0f0f);
+		memcpy(&eight, q + 8 * j, sizeof(eight));
+		n[j][row] = fold(eight & 0x0f0f0f0f0f0f0f0f);
+		n[2 + j][row] = fold(eight >> 4 & 0x0f0f0f0f0f0f0f0f);
 	}
 }
 
@@ -168,6 +174,7 @@ static void pack_block(enum tensor_format format, union panel_block *to, uint32_
 	union {
 		struct block_q8_0 q8_0;
 		struct block_q4_0 q4_0;
+		struct block_mxfp4 mxfp4;
 		struct block_q4_k q4_k;
 		struct block_q5_k q5_k;
 		struct block_q6_k q6_k;
@@ -180,7 +187,12 @@ static void pack_block(enum tensor_format format, union panel_block *to, uint32_
 			memcpy(to->q8_0.q[p][row], block.q8_0.q + 2 * p, 2);
 		return;
 	case FORMAT_Q4_0:
-		pack_q4_0(&to->q4_0, row, &block.q4_0);
+		to->q4_0.d[row] = block.q4_0.d;
+		fold_block(to->q4_0.n, row, block.q4_0.q);
+		return;
+	case FORMAT_MXFP4:
+		to->mxfp4.e[row] = block.mxfp4.e;
+		fold_block(to->mxfp4.n, row, block.mxfp4.q);
 		return;
 	case FORMAT_Q4_K:
 		pack_q4_k(&to->q4_k, row, &block.q4_k);
@@ -296,6 +308,8 @@ static float value_of(enum tensor_format format, const union panel_block *from, 
 		return f16_to_f32(block->q8_0.d[row]) * block->q8_0.q[column / 2][row][column % 2];
 	case FORMAT_Q4_0:
 		return f16_to_f32(block->q4_0.d[row]) * (float)((int)nibble(block->q4_0.n, column, row) - 8);
+	case FORMAT_MXFP4:
+		return e8m0_half(block->mxfp4.e[row]) * e2m1_doubled(nibble(block->mxfp4.n, column, row));
 	case FORMAT_Q4_K:
 		scale = group_scale(&block->q4_k, row, group);
 		return scale.scale * (float)nibble(block->q4_k.n[group], column, row) - scale.min;

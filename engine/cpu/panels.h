@@ -11,6 +11,7 @@
  *     BF16   bf16 values[16 pairs][16][2]
  *     Q8_0   f16 d[16] | i8 q[16 pairs][16][2]
  *     Q4_0   f16 d[16] | u32 n[4][16]
+ *     MXFP4  u8 e[16] | u32 n[4][16]
  *     Q4_K   f16 d[16] | f16 dmin[16] | u32 scales[3][16] | 8 groups of u32 n[4][16]
  *     Q5_K   the same with 8 groups of (u32 high[16] | u32 n[4][16])
  *     Q6_K   f16 d[16] | u32 scales[4][16] | 8 groups of (u32 high[2][16] | u32 n[4][16])

@@ -208,6 +208,11 @@ static enum status load_layer(struct backend_stage *stage, struct stage_layer *l
 		{ROLE_DELTA_BIAS, &layer->delta.bias, NULL, NULL},
 		{ROLE_DELTA_NORM, &layer->delta.norm, NULL, NULL},
 		{ROLE_DELTA_OUTPUT, NULL, &layer->delta.output, NULL},
+		{ROLE_SINKS, &layer->sinks, NULL, NULL},
+		{ROLE_ROUTER_BIAS, &layer->router_bias, NULL, NULL},
+		{ROLE_EXPERT_GATE_BIAS, &layer->expert_gate_bias, NULL, NULL},
+		{ROLE_EXPERT_UP_BIAS, &layer->expert_up_bias, NULL, NULL},
+		{ROLE_EXPERT_DOWN_BIAS, &layer->expert_down_bias, NULL, NULL},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(parts) / sizeof(parts[0]); i++) {

@@ -31,6 +31,8 @@ struct stage_layer {
 	struct panels q, k, v, attention_output, gate, up, down;
 	struct panels router, shared_gate;
 	struct panels *expert_gate, *expert_up, *expert_down; // (experts) each; NULL without
+	// NULL where the model has none: (experts), (experts, expert_width), (experts, embedding)
+	float *router_bias, *expert_gate_bias, *expert_up_bias, *expert_down_bias;
 	// NULL where the model has none
 	float *attention_norm, *ffn_norm; // (embedding)
 	float *attention_post_norm, *ffn_post_norm;
@@ -41,6 +43,7 @@ struct stage_layer {
 	// Of an encoder; biases also NULL where it has none.
 	float *output_bias, *up_bias, *down_bias; // (embedding), (feed_forward), (embedding)
 	struct encoder_norm attention_end, ffn_end;
+	float *sinks; // (heads)
 };
 
 // Memory for what is loaded: buffers that are filled one after another.
@@ -115,6 +118,22 @@ struct backend_stage {
 static inline uint32_t stage_padded(uint32_t columns)
 {
 	return (columns + PANEL_GROUP - 1) / PANEL_GROUP * PANEL_GROUP;
+}
+
+// row += bias (n), if there is one.
+static inline void stage_add_bias(float *row, const float *bias, size_t n)
+{
+	for (size_t i = 0; bias && i < n; i++)
+		row[i] += bias[i];
+}
+
+// Applies the model's gate to rows of gate and up; n is a multiple of 16.
+static inline void stage_gate(const struct backend_stage *stage, float *gate, const float *up, size_t n)
+{
+	void (*const of_gate[])(float *gate, const float *up, size_t n) = {[GATE_SILU] = stage->kernels->silu,
+									   [GATE_GELU] = stage->kernels->gelu,
+									   [GATE_CLAMPED] = stage->kernels->clamped};
+	of_gate[stage->shape->gate](gate, up, n);
 }
 
 // A step under way (stage_step.c).

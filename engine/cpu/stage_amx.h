@@ -58,9 +58,12 @@ INLINE ints unpack_pair(enum tensor_format format, const uint8_t *group, unsigne
 	if (is_plain(format)) {
 		even = column_of(format, group, 2 * p, 0);
 		odd = column_of(format, group, 2 * p + 1, 0);
-	} else if (format == FORMAT_Q4_0 || format == FORMAT_Q4_K) { // of an index the lowest four bits count
+	} else if (format == FORMAT_Q4_0 || format == FORMAT_Q4_K || format == FORMAT_MXFP4) {
 		const floats first = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-		const floats numbers = format == FORMAT_Q4_0 ? first - 8 : first;
+		const floats e2m1 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+		const floats numbers = format == FORMAT_MXFP4  ? e2m1
+				       : format == FORMAT_Q4_0 ? first - 8
+							       : first; // of an index the lowest four bits count
 		ints words = load_words(group + p / 4 * PANEL_ROWS * 4);
 		even = (floats)_mm512_permutexvar_ps((__m512i)(words >> 4 * (p % 4)), (__m512)numbers);
 		odd = (floats)_mm512_permutexvar_ps((__m512i)(words >> (16 + 4 * (p % 4))), (__m512)numbers);
@@ -130,7 +133,7 @@ INLINE void unpack_group(enum tensor_format format, struct unpacking *next)
 			by.scale = next->scales.scale[in_block][0];
 			by.min = next->scales.min[in_block][0];
 		} else if (!is_plain(format)) {
-			by.scale = halves_to_floats(group);
+			by.scale = block_scales(format, group, 0);
 			group += head_bytes(format);
 		}
 		unpack_pairs(format, group, 0, PAIRS, &by, to);
@@ -341,6 +344,7 @@ TILES_FUNCTION(tiles_f16, FORMAT_F16)
 TILES_FUNCTION(tiles_bf16, FORMAT_BF16)
 TILES_FUNCTION(tiles_q8_0, FORMAT_Q8_0)
 TILES_FUNCTION(tiles_q4_0, FORMAT_Q4_0)
+TILES_FUNCTION(tiles_mxfp4, FORMAT_MXFP4)
 TILES_FUNCTION(tiles_q4_k, FORMAT_Q4_K)
 TILES_FUNCTION(tiles_q5_k, FORMAT_Q5_K)
 TILES_FUNCTION(tiles_q6_k, FORMAT_Q6_K)
@@ -349,8 +353,8 @@ static void multiply_amx(const struct product *product, uint32_t first, uint32_t
 {
 	static void (*const of_format[FORMAT_COUNT])(const struct product *product, uint32_t first, uint32_t count) = {
 		[FORMAT_F32] = tiles_f32,   [FORMAT_F16] = tiles_f16,   [FORMAT_BF16] = tiles_bf16,
-		[FORMAT_Q8_0] = tiles_q8_0, [FORMAT_Q4_0] = tiles_q4_0, [FORMAT_Q4_K] = tiles_q4_k,
-		[FORMAT_Q5_K] = tiles_q5_k, [FORMAT_Q6_K] = tiles_q6_k,
+		[FORMAT_Q8_0] = tiles_q8_0, [FORMAT_Q4_0] = tiles_q4_0, [FORMAT_MXFP4] = tiles_mxfp4,
+		[FORMAT_Q4_K] = tiles_q4_k, [FORMAT_Q5_K] = tiles_q5_k, [FORMAT_Q6_K] = tiles_q6_k,
 	};
 	(product->tiles ? of_format[product->panels->format] : multiply)(product, first, count);
 }
@@ -363,4 +367,5 @@ const struct stage_kernels stage_kernels_amx = {
 	.silu = silu,
 	.delta = delta,
 	.gelu = gelu,
+	.clamped = clamped,
 };

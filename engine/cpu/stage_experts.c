@@ -38,10 +38,11 @@ static void choose_piece(void *context, uint64_t row)
 	const struct step *step = context;
 	const struct model_shape *shape = step->stage->shape;
 	const struct stage_experts *experts = &step->stage->experts;
-	const float *scores = experts->scores + row * shape->experts;
+	float *scores = experts->scores + row * shape->experts;
 	uint32_t *chosen = experts->chosen + row * shape->experts_used;
 	float *weights = experts->weights + row * shape->experts_used, total = 0;
 	bool taken[LIMIT_MODEL_EXPERTS] = {false};
+	stage_add_bias(scores, step->layer->router_bias, shape->experts);
 	for (uint32_t k = 0; k < shape->experts_used; k++) {
 		uint32_t best = UINT32_MAX;
 		for (uint32_t e = 0; e < shape->experts; e++)
@@ -159,6 +160,15 @@ static void multiply(const struct backend_stage *stage, const struct product *pr
 		stage->kernels->multiply(product, first + i, count - i < most ? count - i : most);
 }
 
+// The part of an expert's bias from column `at` on; of n columns the last ones may be more than there are.
+static void add_expert_bias(const struct backend_stage *stage, float *values, const float *biases, uint32_t expert,
+			    size_t at, size_t n)
+{
+	const size_t width = stage->shape->expert_width;
+	if (biases)
+		stage_add_bias(values, biases + expert * width + at, width - at < n ? width - at : n);
+}
+
 // Some panels of gate and up, or of down, of one job's expert.
 static void job_piece(void *context, uint64_t index)
 {
@@ -188,10 +198,9 @@ static void job_piece(void *context, uint64_t index)
 	multiply(stage, &up, first, count);
 	for (uint32_t row = 0; row < job->count; row++) {
 		float *from = gate.output + (size_t)row * width + at, *by = up.output + (size_t)row * width + at;
-		if (stage->shape->gate == GATE_GELU)
-			stage->kernels->gelu(from, by, n);
-		else
-			stage->kernels->silu(from, by, n);
+		add_expert_bias(stage, from, layer->expert_gate_bias, job->expert, at, n);
+		add_expert_bias(stage, by, layer->expert_up_bias, job->expert, at, n);
+		stage_gate(stage, from, by, n);
 	}
 }
 
@@ -207,7 +216,12 @@ static void add_piece(void *context, uint64_t index)
 	const float *weights = experts->weights + row * used;
 	const float *shared = stage->shape->shared_gate ? stage->summand + row * n : NULL;
 	const float by = shared ? 1 / (1 + expf(-experts->shared_score[row])) : 0;
+	const float *bias = turn->step->layer->expert_down_bias;
+	const uint32_t *chosen = experts->chosen + row * used;
 	float *to = turn->sum + row * n;
+	for (uint32_t k = 0; bias && k < used; k++)
+		stage_add_bias(experts->values + (size_t)experts->slots[index * used + k] * padded,
+			       bias + (size_t)chosen[k] * n, n);
 	for (uint32_t i = 0; i < n; i++) {
 		float sum = shared ? by * shared[i] : 0;
 		for (uint32_t k = 0; k < used; k++)

@@ -87,7 +87,8 @@ struct stage_kernels {
 	// gate[i] = silu(gate[i]) * up[i]; n is a multiple of 16
 	void (*silu)(float *gate, const float *up, size_t n);
 	void (*delta)(const struct delta_row *row);
-	void (*gelu)(float *gate, const float *up, size_t n); // the same of GELU's approximation by tanh
+	void (*gelu)(float *gate, const float *up, size_t n);    // the same of GELU's approximation by tanh
+	void (*clamped)(float *gate, const float *up, size_t n); // GATE_CLAMPED
 };
 
 // Of a level.

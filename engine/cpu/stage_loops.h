@@ -120,19 +120,42 @@ INLINE unsigned group_bytes(enum tensor_format format)
 // What comes before the groups.
 INLINE unsigned head_bytes(enum tensor_format format)
 {
-	return format == FORMAT_Q6_K ? 288 : is_k(format) ? 256 : 32;
+	return format == FORMAT_Q6_K ? 288 : is_k(format) ? 256 : format == FORMAT_MXFP4 ? 16 : 32;
 }
 
 INLINE unsigned block_bytes(enum tensor_format format)
 {
-	unsigned lane = format == FORMAT_F32    ? 4 * GROUP
-			: is_plain(format)      ? 2 * GROUP
-			: format == FORMAT_Q8_0 ? sizeof(struct block_q8_0)
-			: format == FORMAT_Q4_0 ? sizeof(struct block_q4_0)
-			: format == FORMAT_Q4_K ? sizeof(struct block_q4_k)
-			: format == FORMAT_Q5_K ? sizeof(struct block_q5_k)
-						: sizeof(struct block_q6_k);
+	unsigned lane = format == FORMAT_F32     ? 4 * GROUP
+			: is_plain(format)       ? 2 * GROUP
+			: format == FORMAT_Q8_0  ? sizeof(struct block_q8_0)
+			: format == FORMAT_Q4_0  ? sizeof(struct block_q4_0)
+			: format == FORMAT_MXFP4 ? sizeof(struct block_mxfp4)
+			: format == FORMAT_Q4_K  ? sizeof(struct block_q4_k)
+			: format == FORMAT_Q5_K  ? sizeof(struct block_q5_k)
+						 : sizeof(struct block_q6_k);
 	return lane * PANEL_ROWS;
+}
+
+// Two e2m1 numbers in each lane, one in the low bits of each half, as twice their values. Each half of a word is
+// 0x8000 plus or minus a value before its highest bit is turned over, so that none borrows from the other.
+INLINE ints e2m1_pair(ints n)
+{
+	ints low = n & 0x00030003, fours = n >> 2 & 0x00010001, most = low & low >> 1 & 0x00010001;
+	ints sign = n >> 3 & 0x00010001, value = low;
+	value += (0x00040004 + low + 2 * most) & ((fours << 4) - fours);
+	ints negative = (sign << 4) - sign;
+	return ((int32_t)0x80008000 + (value & ~negative) - (value & negative)) ^ (int32_t)0x80008000;
+}
+
+// The scales of a block's rows, of a format whose blocks are groups.
+INLINE floats block_scales(enum tensor_format format, const uint8_t *block, unsigned part)
+{
+	if (format != FORMAT_MXFP4)
+		return halves_to_floats(block + 2 * WIDTH * part);
+	lane_bytes narrow;
+	memcpy(&narrow, block + WIDTH * part, sizeof(narrow));
+	ints e = __builtin_convertvector(narrow, ints); // as e8m0_half
+	return (floats)choose_ints(e < 2, 0x00200000 * (e + 1), (e - 1) << 23);
 }
 
 // Pair p of a group: two int16 in each lane.
@@ -143,6 +166,8 @@ INLINE ints pair_of(enum tensor_format format, const uint8_t *group, unsigned p,
 	const uint8_t *at = group + part * sizeof(ints);
 	unsigned high_words = format == FORMAT_Q6_K ? 2 : format == FORMAT_Q5_K ? 1 : 0;
 	ints low = load_words(at + (high_words + p / 4) * PANEL_ROWS * 4) >> 4 * (p % 4) & 0x000f000f;
+	if (format == FORMAT_MXFP4)
+		return e2m1_pair(low);
 	if (format == FORMAT_Q5_K)
 		low |= (load_words(at) >> p & 0x00010001) << 4;
 	if (format == FORMAT_Q6_K)
@@ -314,10 +339,10 @@ INLINE void add_simple(enum tensor_format format, const uint8_t *block, const st
 {
 	struct whole_sums all;
 	begin_sums(&all, x, rows, format == FORMAT_Q4_0 ? -8 : 0, 0, 2);
-	sum_group(format, block + 32, x, rows, &all);
+	sum_group(format, block + head_bytes(format), x, rows, &all);
 	UNROLL(4)
 	for (unsigned part = 0; part < PARTS; part++) {
-		floats d = halves_to_floats(block + 2 * WIDTH * part);
+		floats d = block_scales(format, block, part);
 		UNROLL(8)
 		for (unsigned row = 0; row < rows; row++)
 			sums->of[row][part] += end_sums(&all, rows, row, part) * (d * x[row]->scale);
@@ -433,6 +458,7 @@ FORMAT_FUNCTION(multiply_f16, FORMAT_F16)
 FORMAT_FUNCTION(multiply_bf16, FORMAT_BF16)
 FORMAT_FUNCTION(multiply_q8_0, FORMAT_Q8_0)
 FORMAT_FUNCTION(multiply_q4_0, FORMAT_Q4_0)
+FORMAT_FUNCTION(multiply_mxfp4, FORMAT_MXFP4)
 FORMAT_FUNCTION(multiply_q4_k, FORMAT_Q4_K)
 FORMAT_FUNCTION(multiply_q5_k, FORMAT_Q5_K)
 FORMAT_FUNCTION(multiply_q6_k, FORMAT_Q6_K)
@@ -441,8 +467,8 @@ static void multiply(const struct product *product, uint32_t first, uint32_t cou
 {
 	static void (*const of_format[FORMAT_COUNT])(const struct product *product, uint32_t first, uint32_t count) = {
 		[FORMAT_F32] = multiply_f32,   [FORMAT_F16] = multiply_f16,   [FORMAT_BF16] = multiply_bf16,
-		[FORMAT_Q8_0] = multiply_q8_0, [FORMAT_Q4_0] = multiply_q4_0, [FORMAT_Q4_K] = multiply_q4_k,
-		[FORMAT_Q5_K] = multiply_q5_k, [FORMAT_Q6_K] = multiply_q6_k,
+		[FORMAT_Q8_0] = multiply_q8_0, [FORMAT_Q4_0] = multiply_q4_0, [FORMAT_MXFP4] = multiply_mxfp4,
+		[FORMAT_Q4_K] = multiply_q4_k, [FORMAT_Q5_K] = multiply_q5_k, [FORMAT_Q6_K] = multiply_q6_k,
 	};
 	of_format[product->panels->format](product, first, count);
 }
@@ -512,6 +538,19 @@ static void gelu(float *gate, const float *up, size_t n)
 	for (size_t i = 0; i < n; i += WIDTH) {
 		floats x = load_floats(gate + i), u = 1.5957691216f * x * (1 + 0.044715f * x * x);
 		x = x / (1 + exponential(-u)) * load_floats(up + i);
+		memcpy(gate + i, &x, sizeof(x));
+	}
+}
+
+static void clamped(float *gate, const float *up, size_t n)
+{
+	const floats limit = 7 - (floats){0};
+	for (size_t i = 0; i < n; i += WIDTH) {
+		floats x = load_floats(gate + i), u = load_floats(up + i);
+		x = choose(x > limit, limit, x); // what is no number stays so
+		u = choose(u > limit, limit, u);
+		u = choose(u < -limit, -limit, u);
+		x = x / (1 + exponential(-1.702f * x)) * (u + 1);
 		memcpy(gate + i, &x, sizeof(x));
 	}
 }
@@ -725,4 +764,5 @@ const struct stage_kernels KERNELS = {
 	.silu = silu,
 	.delta = delta,
 	.gelu = gelu,
+	.clamped = clamped,
 };

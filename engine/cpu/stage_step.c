@@ -51,8 +51,6 @@ static void gate_piece(void *context, uint64_t index)
 {
 	const struct products *products = context;
 	const struct stage_kernels *kernels = products->stage->kernels;
-	void (*gated)(float *gate, const float *up,
-		      size_t n) = products->stage->shape->gate == GATE_GELU ? kernels->gelu : kernels->silu;
 	const struct product *gate = &products->of[0], *up = &products->of[1];
 	uint32_t most = piece_panels(products, gate), first = (uint32_t)index * most,
 		 left = gate->panels->panel_count - first;
@@ -68,7 +66,8 @@ static void gate_piece(void *context, uint64_t index)
 	}
 	kernels->multiply(up, first, count);
 	for (uint32_t row = 0; row < gate->rows; row++)
-		gated(gate->output + row * gate->output_stride + at, up->output + row * up->output_stride + at, n);
+		stage_gate(products->stage, gate->output + row * gate->output_stride + at,
+			   up->output + row * up->output_stride + at, n);
 }
 
 // ---- rows ----
@@ -199,12 +198,6 @@ static size_t q_stride(const struct model_shape *shape)
 	return stage_padded(shape->heads * model_query_rows(shape));
 }
 
-static void add_bias(float *row, const float *bias, size_t n)
-{
-	for (size_t i = 0; bias && i < n; i++)
-		row[i] += bias[i];
-}
-
 // ---- keys and values ----
 
 static uint8_t *layer_pages(const struct step *step)
@@ -248,9 +241,9 @@ static void place_piece(void *context, uint64_t index)
 	const uint32_t query = model_query_rows(shape);
 	float *q = stage->q + row * q_stride(shape), *k = stage->k + row * kv_size;
 	float *v = stage->v + row * kv_size;
-	add_bias(q, layer->q_bias, (size_t)shape->heads * size);
-	add_bias(k, layer->k_bias, kv_size);
-	add_bias(v, layer->v_bias, kv_size);
+	stage_add_bias(q, layer->q_bias, (size_t)shape->heads * size);
+	stage_add_bias(k, layer->k_bias, kv_size);
+	stage_add_bias(v, layer->v_bias, kv_size);
 	if (shape->qk_norm == QK_NORM_WHOLE) {
 		cpu_rms_norm(q, q, layer->q_norm, (size_t)shape->heads * size, shape->norm_epsilon);
 		cpu_rms_norm(k, k, layer->k_norm, kv_size, shape->norm_epsilon);
@@ -360,13 +353,15 @@ static void gather_piece(void *context, uint64_t index)
 	const struct backend_stage *stage = step->stage;
 	uint32_t heads = stage->shape->heads, size = stage->shape->head_size, row = (uint32_t)(index);
 	float *out = stage->attended + row * (size_t)stage_padded(heads * size);
+	const float *sinks = step->layer->sinks;
 	for (uint32_t head = 0; head < heads; head++, out += size) {
-		float most = -INFINITY, total = 0;
+		float most = sinks ? sinks[head] : -INFINITY, total;
 		for (uint32_t chunk = 0; chunk < step->chunks; chunk++) {
 			float its = partial_at(step, row, chunk)[(size_t)heads * size + head];
 			most = its > most ? its : most;
 		}
 		memset(out, 0, size * sizeof(*out));
+		total = sinks ? expf(sinks[head] - most) : 0;
 		for (uint32_t chunk = 0; chunk < step->chunks; chunk++) {
 			const float *partial = partial_at(step, row, chunk), *sums = partial + (size_t)head * size;
 			float its = partial[(size_t)heads * size + head];
@@ -389,6 +384,13 @@ static void gather_piece(void *context, uint64_t index)
 static float *sum_of(const struct backend_stage *stage)
 {
 	return stage->params.slices || stage->shape->post_norm ? stage->summand : stage->x;
+}
+
+static void output_bias_piece(void *context, uint64_t row)
+{
+	const struct step *step = context;
+	const size_t n = step->stage->shape->embedding;
+	stage_add_bias(sum_of(step->stage) + row * n, step->layer->output_bias, n);
 }
 
 static void compute_attention(struct step *step)
@@ -430,6 +432,8 @@ static void compute_attention(struct step *step)
 						      .output_stride = shape->embedding,
 						      .add = sum_of(stage) == stage->x}},
 					      .count = 1});
+	if (shape->output_bias)
+		team_run(step->team, output_bias_piece, step, rows);
 	post_norm(step, layer->attention_post_norm);
 	end_half(step, layer->output_bias, &layer->attention_end);
 }

@@ -7,6 +7,7 @@ typedef float floats __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t ints __attribute__((vector_size(4 * WIDTH)));
 typedef uint32_t uints __attribute__((vector_size(4 * WIDTH)));
 typedef int16_t shorts __attribute__((vector_size(4 * WIDTH)));
+typedef uint8_t lane_bytes __attribute__((vector_size(WIDTH)));
 typedef int8_t bytes __attribute__((vector_size(2 * WIDTH)));
 typedef int16_t half_words __attribute__((vector_size(2 * WIDTH)));
 

@@ -67,6 +67,7 @@ enum stage_file {
 struct cuda_layer {
 	CUdeviceptr attention_norm, ffn_norm, attention_post_norm, ffn_post_norm, q_norm, k_norm; // f32; 0: none
 	CUdeviceptr output_bias, attention_post_bias, up_bias, down_bias, ffn_post_bias;          // of an encoder
+	CUdeviceptr sinks;
 	struct stage_matrix q, k, v, attention_output, gate, up, down;
 	struct stage_matrix router, shared_gate;
 	struct stage_matrix expert_gate, expert_up, expert_down; // with the rows of all

@@ -183,7 +183,7 @@ enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *
 			  stage_gemm_wide_fits(stage, layer->expert_down.format);
 	const bool hopper = stage_wide_fits(stage, layer->expert_gate.format) &&
 			    stage_wide_fits(stage, layer->expert_down.format) && shape->gate == GATE_SILU &&
-			    layer->expert_gate.format == layer->expert_up.format;
+			    !shape->expert_bias && layer->expert_gate.format == layer->expert_up.format;
 	struct stage_mixture mixture;
 	enum status status = score(stage, layer, rows, error);
 	if (!status && stage_mixture_plan(stage, layer, rows, &mixture))

@@ -27,6 +27,7 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_GEMM + TILE_BF16] = "stage_gemm_bf16",
 	[STAGE_FILE_GEMM + TILE_Q8_0] = "stage_gemm_q8_0",
 	[STAGE_FILE_GEMM + TILE_Q4_0] = "stage_gemm_q4_0",
+	[STAGE_FILE_GEMM + TILE_MXFP4] = "stage_gemm_mxfp4",
 	[STAGE_FILE_GEMM + TILE_Q4_K] = "stage_gemm_q4_k",
 	[STAGE_FILE_GEMM + TILE_Q5_K] = "stage_gemm_q5_k",
 	[STAGE_FILE_GEMM + TILE_Q6_K] = "stage_gemm_q6_k",
@@ -40,7 +41,7 @@ static const char *const files[STAGE_FILES] = {
 
 static const char *const formats[TILE_COUNT] = {
 	[TILE_NONE] = "mixed", [TILE_F32] = "f32",   [TILE_F16] = "f16",   [TILE_BF16] = "bf16", [TILE_Q8_0] = "q8_0",
-	[TILE_Q4_0] = "q4_0",  [TILE_Q4_K] = "q4_k", [TILE_Q5_K] = "q5_k", [TILE_Q6_K] = "q6_k",
+	[TILE_Q4_0] = "q4_0",  [TILE_Q4_K] = "q4_k", [TILE_Q5_K] = "q5_k", [TILE_Q6_K] = "q6_k", [TILE_MXFP4] = "mxfp4",
 };
 
 static const struct {

@@ -16,7 +16,7 @@ static uint32_t parts_of(uint32_t n, uint32_t size)
 // As stage_mixture.cu divides it.
 static uint32_t mixture_shared(const struct mixture_params *params, unsigned format, bool out)
 {
-	static const unsigned slots[TILE_COUNT] = {2, 2, 4, 4, 4, 4, 2, 2, 2}; // of a warp
+	static const unsigned slots[TILE_COUNT] = {2, 2, 4, 4, 4, 4, 0, 2, 2, 2}; // of a warp
 	const uint32_t inputs = out ? params->rows * params->used + 1 : params->rows, padded = params->padded;
 	const uint32_t input = (format == TILE_F16    ? padded * 2 + 32
 				: format >= TILE_Q8_0 ? padded * 2 + 64
@@ -67,7 +67,8 @@ bool stage_mixture_plan(const struct backend_stage *stage, const struct cuda_lay
 {
 	const struct model_shape *shape = &stage->shape;
 	if (rows > GEMV_ROWS || rows * shape->experts_used > MIXTURE_SLOTS || shape->experts > MIXTURE_EXPERTS ||
-	    shape->gate != GATE_SILU || layer->expert_gate.format != layer->expert_up.format)
+	    shape->gate != GATE_SILU || shape->expert_bias || layer->expert_gate.format != layer->expert_up.format ||
+	    layer->expert_gate.format == TILE_MXFP4 || layer->expert_down.format == TILE_MXFP4)
 		return false;
 	mixture->in = (struct mixture_params){
 		.scores = stage->experts.scores,

@@ -71,6 +71,7 @@ static struct attention_params attention_of(const struct backend_stage *stage, c
 		.lanes = lanes,
 		.epsilon = shape->norm_epsilon,
 		.window = model_layer_window(shape, number),
+		.sinks = weights->sinks,
 		.scale = (float)(shape->attention_scale > 0 ? log2_e * (double)shape->attention_scale
 							    : log2_e / sqrt((double)shape->head_size)),
 		.cap = (float)(log2_e * (double)shape->attention_cap),

@@ -14,8 +14,9 @@
 
 _Static_assert((int)TILE_F32 == FORMAT_F32 && (int)TILE_F16 == FORMAT_F16 && (int)TILE_BF16 == FORMAT_BF16 &&
 		       (int)TILE_Q8_0 == FORMAT_Q8_0 && (int)TILE_Q4_0 == FORMAT_Q4_0 &&
-		       (int)TILE_Q4_K == FORMAT_Q4_K && (int)TILE_Q5_K == FORMAT_Q5_K &&
-		       (int)TILE_Q6_K == FORMAT_Q6_K && (int)TILE_COUNT == FORMAT_COUNT,
+		       (int)TILE_MXFP4 == FORMAT_MXFP4 && (int)TILE_Q4_K == FORMAT_Q4_K &&
+		       (int)TILE_Q5_K == FORMAT_Q5_K && (int)TILE_Q6_K == FORMAT_Q6_K &&
+		       (int)TILE_COUNT == FORMAT_COUNT,
 	       "the kernels know the formats by other numbers");
 
 enum {
@@ -262,7 +263,7 @@ static enum status load_vector(struct loading *loading, struct upload *upload, e
 		status = enter(loading, upload, error);
 	if (status)
 		return status;
-	uint64_t bytes = tensor.columns * sizeof(float);
+	uint64_t bytes = (uint64_t)tensor.rows * tensor.columns * sizeof(float);
 	if (bytes > stage->vectors_end - stage->vectors)
 		return error_set(error, STATUS_INVALID_PARAMS, "a norm or bias of layer %u is longer than its shape",
 				 layer);
@@ -338,6 +339,11 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 		{ROLE_FFN_UP_BIAS, offsetof(struct cuda_layer, up_bias)},
 		{ROLE_FFN_DOWN_BIAS, offsetof(struct cuda_layer, down_bias)},
 		{ROLE_FFN_POST_BIAS, offsetof(struct cuda_layer, ffn_post_bias)},
+		{ROLE_SINKS, offsetof(struct cuda_layer, sinks)},
+		{ROLE_ROUTER_BIAS, offsetof(struct cuda_layer, router.bias)},
+		{ROLE_EXPERT_GATE_BIAS, offsetof(struct cuda_layer, expert_gate.bias)},
+		{ROLE_EXPERT_UP_BIAS, offsetof(struct cuda_layer, expert_up.bias)},
+		{ROLE_EXPERT_DOWN_BIAS, offsetof(struct cuda_layer, expert_down.bias)},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(matrices) / sizeof(matrices[0]); i++)
@@ -348,6 +354,8 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 			status = load_layer_vector(loading, vectors[i].role, layer, vectors[i].offset, error);
 	for (uint32_t i = 0; i < loading->count; i++) {
 		struct cuda_layer *to = place(loading, i, layer, 0);
+		if (shape->output_bias)
+			to->attention_output.bias = to->output_bias;
 		to->k.first = to->q.rows;
 		to->v.first = to->q.rows + to->k.rows;
 	}
@@ -358,12 +366,9 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 static enum status take_vectors(struct backend_stage *stage, struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
-	uint64_t heads = shape->heads + 2ull * shape->kv_heads;
-	// An encoder has no norms before, two behind, each with a bias, and two biases of products.
-	const uint64_t wide = shape->encoder ? 6 : shape->post_norm ? 4 : 2;
-	uint64_t layer = wide * shape->embedding + (shape->biases ? shape->feed_forward : 0) +
-			 heads * shape->head_size +
-			 (shape->qk_norm == QK_NORM_WHOLE ? heads : 2ull) * shape->head_size + 14 * 4;
+	uint64_t layer = 0;
+	for (enum model_role role = ROLE_ATTENTION_NORM; role < ROLE_COUNT; role++)
+		layer += (model_vector_length(shape, role) + 3ull) / 4 * 4;
 	uint64_t bytes = (layer * stage->params.layer_count + shape->embedding + 4) * sizeof(float);
 	enum status status = stage_take(stage, &stage->vectors, bytes, false, error);
 	stage->vectors_end = stage->vectors + bytes;

@@ -23,7 +23,7 @@ static uint32_t parts_of(uint32_t n, uint32_t size)
 
 bool stage_wide_fits(const struct backend_stage *stage, unsigned format)
 {
-	return stage->wide && (format == TILE_F16 || format >= TILE_Q8_0);
+	return stage->wide && (format == TILE_F16 || format >= TILE_Q8_0) && format != TILE_MXFP4;
 }
 
 uint32_t stage_wide_width(uint32_t rows)

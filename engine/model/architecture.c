@@ -91,6 +91,19 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 	[FAMILY_BERT] = {.name = "bert", .gate = GATE_NONE, .qkv_bias = true, .encoder = true, .biases = true},
 	[FAMILY_NOMIC_BERT] =
 		{.name = "nomic-bert", .rope_halves = true, .fused_qkv = true, .encoder = true, .turned = true},
+	// gpt-oss 20B and 120B
+	[FAMILY_GPT_OSS] = {.name = "gpt-oss",
+			    .keys = KEYS_WINDOW | KEYS_EXPERTS,
+			    .gate = GATE_CLAMPED,
+			    .rope_halves = true,
+			    .qkv_bias = true,
+			    .output_bias = true,
+			    .sinks = true,
+			    .needs_window = true,
+			    .whole_every = 2,
+			    .exact_yarn = true,
+			    .needs_experts = true,
+			    .expert_bias = true},
 };
 
 const struct architecture *architecture_of(enum model_family family)
@@ -198,6 +211,7 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_SCORE_BIAS:
 		return shape->pooling == POOLING_RANK;
 	case ROLE_ATTENTION_OUTPUT_BIAS:
+		return shape->biases || shape->output_bias;
 	case ROLE_FFN_UP_BIAS:
 	case ROLE_FFN_DOWN_BIAS:
 		return shape->biases;
@@ -233,6 +247,13 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_DELTA_NORM:
 	case ROLE_DELTA_OUTPUT:
 		return model_is_recurrent(shape);
+	case ROLE_SINKS:
+		return shape->sinks;
+	case ROLE_ROUTER_BIAS:
+	case ROLE_EXPERT_GATE_BIAS:
+	case ROLE_EXPERT_UP_BIAS:
+	case ROLE_EXPERT_DOWN_BIAS:
+		return shape->experts && shape->expert_bias;
 	case ROLE_OUTPUT_NORM:
 	case ROLE_OUTPUT:
 		return !shape->encoder;
@@ -266,6 +287,9 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 {
 	shape->rope_halves = architecture->rope_halves;
 	shape->qkv_bias = architecture->qkv_bias;
+	shape->output_bias = architecture->output_bias;
+	shape->sinks = architecture->sinks;
+	shape->expert_bias = architecture->expert_bias;
 	shape->qk_norm = architecture->qk_norm;
 	shape->gate = architecture->gate;
 	shape->bare_input = architecture->bare_input || architecture->encoder;
@@ -310,6 +334,10 @@ static bool expert_tensor(const struct model_shape *shape, enum model_role role,
 		[ROLE_FFN_UP] = {"ffn_up_shexp.weight", shape->feed_forward, width},
 		[ROLE_FFN_DOWN] = {"ffn_down_shexp.weight", width, shape->feed_forward},
 		[ROLE_SHARED_GATE] = {"ffn_gate_inp_shexp.weight", 1, width},
+		[ROLE_ROUTER_BIAS] = {"ffn_gate_inp.bias", 1, experts, true},
+		[ROLE_EXPERT_GATE_BIAS] = {"ffn_gate_exps.bias", experts, each, true},
+		[ROLE_EXPERT_UP_BIAS] = {"ffn_up_exps.bias", experts, each, true},
+		[ROLE_EXPERT_DOWN_BIAS] = {"ffn_down_exps.bias", experts, width, true},
 	};
 	*out = all[role];
 	return out->name;
@@ -388,6 +416,7 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 		[ROLE_FFN_UP] = {"ffn_up.weight", inner, width},
 		[ROLE_FFN_DOWN] = {"ffn_down.weight", width, inner},
 		[ROLE_FFN_POST_NORM] = {"post_ffw_norm.weight", 1, width, true},
+		[ROLE_SINKS] = {"attn_sinks.weight", 1, shape->heads, true},
 	};
 	if (!model_has_role(shape, role))
 		return false;
@@ -398,6 +427,8 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 	if (shape->encoder && encoder_tensor(shape, role, out))
 		return true;
 	*out = all[role];
+	if (role == ROLE_FFN_NORM && shape->family == FAMILY_GPT_OSS) // which has no norm behind attention
+		out->name = "post_attention_norm.weight";
 	if (architecture->fused_qkv && role >= ROLE_Q && role <= ROLE_V)
 		*out = part_of("attn_qkv.weight", out->rows, width,
 			       role == ROLE_Q   ? 0

@@ -9,9 +9,10 @@
  *         q, k = norm(q), norm(k)                       qk_norm: of each head, or of all of them
  *         q, k = turned by their positions              rope_halves; not in every `unturned_every`th layer; by a base
  *                                                       of their own (local_base) in layers that slide
- *         a = attention(q, k, v)                        its scale; its cap; `window` positions in layers that slide
+ *         a = attention(q, k, v)                        its scale; its cap; `window` positions in layers that slide;
+ *                                                       with sinks one more score for each head, without a value
  *         a = a * sigmoid(gate)                         gated_attention: the gate is part of Wq h
- *         x = x + residual scale * post(Wo a)           post: a norm, with post_norm
+ *         x = x + residual scale * post(Wo a (+ bias))  post: a norm, with post_norm; output_bias
  *     or, in layers of a gated delta rule (whole_every with `recurrent`: all others):
  *         c = Wqkv h; u = silu(convolution of c and the rows before it, each channel by itself)
  *         q, k, v = parts of u; q, k = q / |q| / sqrt(key size), k / |k|            of each head
@@ -19,11 +20,12 @@
  *         S = g S; S = S + k b (v - S' k)'; a = S' q                                S: the head's state
  *         x = x + Wdelta (norm(a) * silu(Wgate h))                                  norm: of each head
  *         h = norm(x)
- *         x = x + residual scale * post(Wdown (gate(Wgate h) * Wup h))    gate: SiLU or GELU; fused_gate_up
+ *         x = x + residual scale * post(Wdown (gate(Wgate h) * Wup h))    gate: SiLU, GELU or clamped; fused_gate_up
  *     or, of a mixture of experts:
- *         s = Wrouter h                                 a score for each expert; the experts_used largest are chosen
+ *         s = Wrouter h (+ bias)                        a score for each expert; the experts_used largest are chosen
  *         w = softmax(s of the chosen ones)             expert_share: softmax(s of all)
  *         x = x + residual scale * (sum over the chosen e of w[e] * Wdown[e] (gate(Wgate[e] h) * Wup[e] h))
+ *         with expert_bias a bias is added to Wgate[e] h, to Wup[e] h and to what Wdown[e] gives
  *         with a part for all tokens (shared_experts) x = x + residual scale * that part, as above,
  *                                                       times sigmoid(wshared h) with shared_gate
  *     logits = capped(logit scale * Woutput norm(x))
@@ -59,6 +61,7 @@ struct architecture {
 	enum qk_norm qk_norm;
 	bool rope_halves;          // value i turns with i + rope_size / 2, else 2 i with 2 i + 1
 	bool qkv_bias, maybe_bias; // maybe: where the file has them
+	bool output_bias, sinks;   // model.h
 	bool bare_input, post_norm;
 	bool fused_qkv, fused_gate_up;    // q over k over v, gate over up, in one tensor
 	bool root_scale;                  // embeddings are multiplied by the root of their width
@@ -66,11 +69,12 @@ struct architecture {
 	uint32_t whole_every;             // the same of layers that attend to all: the others slide; 0: all slide
 	bool recurrent;                   // the others have a gated delta rule; the file says how many are
 	bool gated_attention;             // model.h
+	bool exact_yarn;                  // YaRN's bounds are not rounded to whole pairs
 	double local_base;                // of positions in layers that slide; 0: as the others
 	bool needs_window, needs_caps;    // the file must say them: readers differ in what they take for granted
 	bool encoder, turned, biases;     // model.h
 	bool needs_experts;               // the file must say how many; else it may be dense
-	bool expert_share;                // model.h
+	bool expert_share, expert_bias;   // model.h
 	bool shared_experts, shared_gate; // there may be a part for all tokens; it has a score of its own
 	uint32_t wide_layers;             // a model of so many layers divides scores by the root of embedding / heads
 };

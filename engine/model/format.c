@@ -12,6 +12,7 @@
 #include <strings.h>
 
 _Static_assert(sizeof(struct block_q8_0) == 34 && sizeof(struct block_q4_0) == 18, "blocks as in files");
+_Static_assert(sizeof(struct block_mxfp4) == 17, "blocks as in files");
 _Static_assert(sizeof(struct block_q4_k) == 144 && sizeof(struct block_q5_k) == 176, "blocks as in files");
 _Static_assert(sizeof(struct block_q6_k) == 210, "blocks as in files");
 
@@ -23,6 +24,7 @@ static const struct format_info infos[FORMAT_COUNT] = {
 	[FORMAT_BF16] = {"BF16", 1, 2},
 	[FORMAT_Q8_0] = {"Q8_0", 32, sizeof(struct block_q8_0)},
 	[FORMAT_Q4_0] = {"Q4_0", 32, sizeof(struct block_q4_0)},
+	[FORMAT_MXFP4] = {"MXFP4", 32, sizeof(struct block_mxfp4)},
 	[FORMAT_Q4_K] = {"Q4_K", 256, sizeof(struct block_q4_k)},
 	[FORMAT_Q5_K] = {"Q5_K", 256, sizeof(struct block_q5_k)},
 	[FORMAT_Q6_K] = {"Q6_K", 256, sizeof(struct block_q6_k)},
@@ -105,6 +107,19 @@ static uint16_t f32_to_bf16(float value)
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+// ---- MXFP4 ----
+
+int8_t e2m1_doubled(unsigned n)
+{
+	static const int8_t values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+	return values[n];
+}
+
+float e8m0_half(uint8_t e)
+{
+	return f32_of(e < 2 ? 0x00200000u << e : (e - 1u) << 23); // the two smallest are denormal
+}
+
 // ---- decoding; each takes whole blocks ----
 
 static void decode_16(enum tensor_format format, const uint8_t *bytes, float *values, uint64_t count)
@@ -137,6 +152,17 @@ static void decode_q4_0(const uint8_t *bytes, float *values)
 	for (int i = 0; i < 16; i++) {
 		values[i] = d * (float)((block.q[i] & 15) - 8);
 		values[16 + i] = d * (float)((block.q[i] >> 4) - 8);
+	}
+}
+
+static void decode_mxfp4(const uint8_t *bytes, float *values)
+{
+	struct block_mxfp4 block;
+	memcpy(&block, bytes, sizeof(block));
+	float d = e8m0_half(block.e);
+	for (int i = 0; i < 16; i++) {
+		values[i] = d * e2m1_doubled(block.q[i] & 15);
+		values[16 + i] = d * e2m1_doubled(block.q[i] >> 4);
 	}
 }
 
@@ -217,6 +243,9 @@ void format_decode(enum tensor_format format, const uint8_t *bytes, float *value
 	case FORMAT_Q4_0:
 		decode = decode_q4_0;
 		break;
+	case FORMAT_MXFP4:
+		decode = decode_mxfp4;
+		break;
 	case FORMAT_Q4_K:
 		decode = decode_q4_k;
 		break;
@@ -295,6 +324,29 @@ static void encode_q4_0(const float *values, uint8_t *bytes)
 	block.d = f32_to_f16(d);
 	for (int i = 0; i < 16; i++)
 		block.q[i] = (uint8_t)(q4_0_number(values[i] * per_step) | q4_0_number(values[16 + i] * per_step) << 4);
+	memcpy(bytes, &block, sizeof(block));
+}
+
+// The nearest e2m1 number of a doubled value; of two the even one. What is no number becomes 0.
+static unsigned e2m1_number(float doubled)
+{
+	static const float halfway[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10}; // between the numbers
+	float size = fabsf(doubled);
+	unsigned n = 0;
+	while (n < 7 && (n % 2 ? size >= halfway[n] : size > halfway[n]))
+		n++;
+	return n | (doubled < 0 ? 8u : 0u);
+}
+
+// The scale that the standard proposes: the largest value has the largest exponent.
+static void encode_mxfp4(const float *values, uint8_t *bytes)
+{
+	struct block_mxfp4 block;
+	int exponent = (int)(bits_of(largest(values)) >> 23) - 2; // 255 for infinities
+	block.e = (uint8_t)(exponent > 0 ? exponent : 0);
+	float per_step = 1 / e8m0_half(block.e);
+	for (int i = 0; i < 16; i++)
+		block.q[i] = (uint8_t)(e2m1_number(values[i] * per_step) | e2m1_number(values[16 + i] * per_step) << 4);
 	memcpy(bytes, &block, sizeof(block));
 }
 
@@ -459,6 +511,9 @@ void format_encode(enum tensor_format format, const float *values, uint8_t *byte
 		break;
 	case FORMAT_Q4_0:
 		encode = encode_q4_0;
+		break;
+	case FORMAT_MXFP4:
+		encode = encode_mxfp4;
 		break;
 	case FORMAT_Q4_K:
 		encode = encode_q4_k;

@@ -16,6 +16,7 @@ enum tensor_format {
 	FORMAT_BF16,
 	FORMAT_Q8_0,
 	FORMAT_Q4_0,
+	FORMAT_MXFP4,
 	FORMAT_Q4_K,
 	FORMAT_Q5_K,
 	FORMAT_Q6_K,
@@ -30,6 +31,13 @@ struct block_q8_0 {
 // 32 values: d * (n - 8); value i is the low half of q[i], value 16 + i the high half
 struct block_q4_0 {
 	uint16_t d; // f16
+	uint8_t q[16];
+};
+// 32 values (OCP Microscaling Formats MX v1.0): 2^(e - 127) * v[n], where n has the bits of an e2m1 number: v is 0,
+// 0.5, 1, 1.5, 2, 3, 4, 6, and the same negative from n = 8 on. An e of 255 stands for no number in the standard; here
+// it is 2^128 as in llama.cpp, so v times it may be infinite. Halves of q[i] as in block_q4_0.
+struct block_mxfp4 {
+	uint8_t e;
 	uint8_t q[16];
 };
 // 256 values in 8 groups of 32: d * scale[g] * n - dmin * min[g]. Groups 2k and 2k + 1 are the low and the high halves
@@ -74,6 +82,11 @@ uint64_t format_row_bytes(enum tensor_format format, uint64_t columns);
 // published quantisers do (performance notes), the K formats by least squares within a block.
 void format_decode(enum tensor_format format, const uint8_t *bytes, float *values, uint64_t count);
 void format_encode(enum tensor_format format, const float *values, uint8_t *bytes, uint64_t count);
+
+// Twice the value of an e2m1 number, which is whole: 0 to 12, or negative. n: 0 to 15.
+int8_t e2m1_doubled(unsigned n);
+// 2^(e - 128), half the scale of a block of MXFP4: what doubled values are multiplied by.
+float e8m0_half(uint8_t e);
 
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value); // to nearest, ties to even; too large becomes infinite

@@ -249,8 +249,8 @@ static enum tensor_format format_of_type(uint32_t type)
 		uint32_t type;
 		enum tensor_format format;
 	} formats[] = {
-		{0, FORMAT_F32},   {1, FORMAT_F16},   {2, FORMAT_Q4_0},  {8, FORMAT_Q8_0},
-		{12, FORMAT_Q4_K}, {13, FORMAT_Q5_K}, {14, FORMAT_Q6_K}, {30, FORMAT_BF16},
+		{0, FORMAT_F32},   {1, FORMAT_F16},   {2, FORMAT_Q4_0},  {8, FORMAT_Q8_0},   {12, FORMAT_Q4_K},
+		{13, FORMAT_Q5_K}, {14, FORMAT_Q6_K}, {30, FORMAT_BF16}, {39, FORMAT_MXFP4},
 	};
 	for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
 		if (formats[i].type == type)

@@ -46,7 +46,7 @@ bool model_text_is(const struct gguf_text *text, const char *word)
 
 enum status model_not_computed(struct model_opening *opening, const char *what)
 {
-	char works[256];
+	char works[384];
 	architecture_list(works, sizeof(works));
 	if (opening->architecture)
 		error_set(opening->error, STATUS_UNAVAILABLE, "a model (%s) with %s, which is not computed here",
@@ -54,7 +54,8 @@ enum status model_not_computed(struct model_opening *opening, const char *what)
 	else
 		error_set(opening->error, STATUS_UNAVAILABLE, "a model with %s, which is not computed here", what);
 	error_hint(opening->error,
-		   "what works: %s; in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, Q5_K, Q6_K", works);
+		   "what works: %s; in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q4_K, Q5_K, Q6_K",
+		   works);
 	return STATUS_UNAVAILABLE;
 }
 
@@ -410,7 +411,7 @@ static const char *type_name(uint32_t type)
 		[9] = "Q8_1",      [10] = "Q2_K",    [11] = "Q3_K",  [15] = "Q8_K",     [16] = "IQ2_XXS",
 		[17] = "IQ2_XS",   [18] = "IQ3_XXS", [19] = "IQ1_S", [21] = "IQ3_S",    [22] = "IQ2_S",
 		[23] = "IQ4_XS",   [28] = "F64",     [29] = "IQ1_M", [31] = "Q4_0_4_4", [32] = "Q4_0_4_8",
-		[33] = "Q4_0_8_8", [34] = "TQ1_0",   [35] = "TQ2_0", [39] = "MXFP4",
+		[33] = "Q4_0_8_8", [34] = "TQ1_0",   [35] = "TQ2_0",
 	};
 	return type < sizeof(names) / sizeof(*names) ? names[type] : NULL;
 }
@@ -452,7 +453,7 @@ static enum status find_tensor(struct model_opening *opening, const char *name, 
 				     .data = tensor->data + wanted->first_row * row_bytes,
 				     .bytes = wanted->rows * row_bytes,
 				     .packing = tensor->packing,
-				     .kept = wanted->kept};
+				     .kept = wanted->kept || wanted->vector};
 	return STATUS_OK;
 }
 

@@ -31,14 +31,16 @@ enum model_family {
 	FAMILY_QWEN35MOE,
 	FAMILY_BERT,
 	FAMILY_NOMIC_BERT,
+	FAMILY_GPT_OSS,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
 enum model_family model_family_parse(const char *name); // FAMILY_UNKNOWN if there is none of this name
 
 // Of the feed-forward network. GATE_GELU: with tanh. GATE_NONE: there is no gate, but GELU (with erf) of up and its
-// bias.
-enum model_gate { GATE_SILU, GATE_GELU, GATE_NONE };
+// bias. GATE_CLAMPED (gpt-oss): with gate g, 7 at most, and up u, from -7 to 7, it gives (u + 1) * g * sigmoid(1.702
+// g).
+enum model_gate { GATE_SILU, GATE_GELU, GATE_NONE, GATE_CLAMPED };
 // How the embedding of a text is made of what the model gives for its tokens. Numbers as in the file.
 enum model_pooling {
 	POOLING_UNKNOWN, // the file does not say: the mean
@@ -101,6 +103,8 @@ struct model_shape {
 	double rope_frequency[256], rope_frequency_long[256], rope_frequency_local[256];
 	bool rope_local;      // there is a second table
 	bool qkv_bias;        // qwen2
+	bool output_bias;     // gpt-oss: the attention's output has a bias, too
+	bool sinks;           // gpt-oss: each head has a score that takes its part of the softmax, and no value
 	enum qk_norm qk_norm; // RMS norm of q and k before they turn: of each head (qwen3), or of all (olmo2)
 	bool tied;            // the output matrix is the token embedding
 	// A mixture of experts: a router gives each of a token's experts a score, and the experts_used largest are
@@ -124,6 +128,7 @@ struct model_shape {
 	uint32_t types;     // rows of the table of token types; 0: there is none
 	uint32_t separator; // of an encoder: tokens behind the first of these are of the second type, in pairs
 	bool head;          // there is a layer before the classifier's last
+	bool expert_bias;   // gpt-oss: the router's scores and each expert's gate, up and down have biases
 };
 
 enum model_role {
@@ -150,7 +155,7 @@ enum model_role {
 	ROLE_Q_NORM,                // (head_size), with qk_norm; (heads * head_size) of QK_NORM_WHOLE
 	ROLE_K_NORM,                // (head_size); (kv_heads * head_size)
 	ROLE_ATTENTION_OUTPUT,      // (embedding, heads * head_size)
-	ROLE_ATTENTION_OUTPUT_BIAS, // (embedding), with biases
+	ROLE_ATTENTION_OUTPUT_BIAS, // (embedding), with biases or output_bias
 	ROLE_ATTENTION_POST_NORM,   // (embedding), with post_norm; of an encoder
 	ROLE_ATTENTION_POST_BIAS,   // (embedding), of an encoder
 	ROLE_FFN_NORM,              // (embedding), unless bare_input
@@ -164,8 +169,13 @@ enum model_role {
 	ROLE_ROUTER,        // (experts, embedding), with experts
 	ROLE_EXPERT_GATE,   // (experts * expert_width, embedding): one expert's rows behind another's
 	ROLE_EXPERT_UP,
-	ROLE_EXPERT_DOWN, // (experts * embedding, expert_width)
-	ROLE_SHARED_GATE, // (1, embedding), with shared_gate: a matrix of one row
+	ROLE_EXPERT_DOWN,      // (experts * embedding, expert_width)
+	ROLE_SHARED_GATE,      // (1, embedding), with shared_gate: a matrix of one row
+	ROLE_SINKS,            // (heads), with sinks
+	ROLE_ROUTER_BIAS,      // (experts), with expert_bias
+	ROLE_EXPERT_GATE_BIAS, // (experts, expert_width): vectors, too
+	ROLE_EXPERT_UP_BIAS,
+	ROLE_EXPERT_DOWN_BIAS, // (experts, embedding)
 	// of each layer with LAYER_DELTA, in the place of those of attention. Channels: of the queries of all key
 	// heads, their keys, and the values of all heads.
 	ROLE_DELTA_QKV,    // (channels, embedding)
@@ -180,7 +190,8 @@ enum model_role {
 	ROLE_COUNT
 };
 
-// (rows, columns), row-major; vectors have one row and are F32 always. y = W x takes `columns` values and gives `rows`.
+// (rows, columns), row-major; vectors have one row (biases of experts one each) and are F32 always. y = W x takes
+// `columns` values and gives `rows`.
 struct model_tensor {
 	enum tensor_format format;
 	uint32_t rows, columns;
@@ -228,7 +239,8 @@ static inline uint32_t model_layer_window(const struct model_shape *shape, uint3
 static inline bool model_is_plain(const struct model_shape *shape)
 {
 	bool plain = !shape->bare_input && !shape->encoder && !shape->post_norm && !shape->gate &&
-		     shape->qk_norm != QK_NORM_WHOLE && !(shape->attention_cap > 0) && !shape->experts;
+		     shape->qk_norm != QK_NORM_WHOLE && !(shape->attention_cap > 0) && !shape->experts &&
+		     !shape->output_bias && !shape->sinks;
 	for (uint32_t i = 0; plain && i < shape->layers; i++)
 		plain = !shape->layer_kinds[i];
 	return plain;

@@ -42,8 +42,10 @@ static enum status scale_yarn(struct model_opening *opening, double base, double
 		return status;
 	// The pair that turns so many times within the original context.
 	double per_pair = shape->rope_size / (2 * log(base));
-	double first = floor(per_pair * log(original / (fast * 2 * PI)));
-	double last = ceil(per_pair * log(original / (slow * 2 * PI)));
+	double first = per_pair * log(original / (fast * 2 * PI));
+	double last = per_pair * log(original / (slow * 2 * PI));
+	first = opening->architecture->exact_yarn ? first : floor(first);
+	last = opening->architecture->exact_yarn ? last : ceil(last);
 	first = fmax(first, 0);
 	last = fmin(last, shape->rope_size - 1.0);
 	for (uint32_t i = 0; i < shape->rope_size / 2; i++) {

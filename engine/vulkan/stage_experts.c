@@ -82,9 +82,11 @@ static enum status record_shared(const struct stage_recorder *recorder, const st
 					    rows,
 					    STAGE_NO_NORM,
 					    false,
-					    false},
-				   second = {other, stage->h,      stage->f, stage->gate, STAGE_GATE,
-					     rows,  STAGE_NO_NORM, false,    false},
+					    false,
+					    NULL,
+					    NULL},
+				   second = {other,         stage->h, stage->f, stage->gate, STAGE_GATE, rows,
+					     STAGE_NO_NORM, false,    false,    NULL,        NULL},
 				   down = {&layer->matrices[ROLE_FFN_DOWN],
 					   stage->f,
 					   gated ? stage->experts.out : stage->x,
@@ -93,7 +95,9 @@ static enum status record_shared(const struct stage_recorder *recorder, const st
 					   rows,
 					   STAGE_NO_NORM,
 					   false,
-					   false};
+					   false,
+					   NULL,
+					   NULL};
 	enum status status = stage_record_product(recorder, &first);
 	stage_record_barrier(recorder);
 	if (!status && !paired) {
@@ -112,13 +116,16 @@ static enum status record_chosen(const struct stage_recorder *recorder, const st
 	const struct stage_experts *experts = &stage->experts;
 	const struct stage_matrix *gate = &layer->matrices[ROLE_EXPERT_GATE], *other = &layer->matrices[ROLE_EXPERT_UP];
 	const bool paired = gate->format == other->format;
+	const uint32_t *biases = stage->shape.expert_bias ? layer->vectors : NULL;
 	struct stage_product product = {.matrix = gate,
 					.from = stage->h,
 					.to = paired ? experts->f : experts->gate,
 					.epilogue = paired ? STAGE_PAIR : STAGE_STORE,
 					.rows = recorder->shape->rows,
 					.norm = STAGE_NO_NORM,
-					.experts = true};
+					.experts = true,
+					.bias = biases ? &biases[ROLE_EXPERT_GATE_BIAS] : NULL,
+					.second_bias = biases ? &biases[ROLE_EXPERT_UP_BIAS] : NULL};
 	enum status status = stage_record_product(recorder, &product);
 	stage_record_barrier(recorder);
 	if (!status && !paired) {
@@ -126,6 +133,7 @@ static enum status record_chosen(const struct stage_recorder *recorder, const st
 		product.to = experts->f;
 		product.also = experts->gate;
 		product.epilogue = STAGE_GATE;
+		product.bias = product.second_bias;
 		status = stage_record_product(recorder, &product);
 		stage_record_barrier(recorder);
 	}
@@ -134,6 +142,7 @@ static enum status record_chosen(const struct stage_recorder *recorder, const st
 	product.to = experts->out;
 	product.also = NULL;
 	product.epilogue = STAGE_STORE;
+	product.bias = biases ? &biases[ROLE_EXPERT_DOWN_BIAS] : NULL;
 	product.by_slot = true;
 	if (!status)
 		status = stage_record_product(recorder, &product);
@@ -149,8 +158,11 @@ enum status stage_record_experts(const struct stage_recorder *recorder, const st
 					     .to = stage->experts.scores,
 					     .epilogue = STAGE_STORE,
 					     .rows = recorder->shape->rows,
-					     .norm = STAGE_NO_NORM};
+					     .norm = STAGE_NO_NORM,
+					     .bias = stage->shape.expert_bias ? &layer->vectors[ROLE_ROUTER_BIAS]
+									      : NULL};
 	struct stage_product shared = scores;
+	shared.bias = NULL;
 	shared.matrix = &layer->matrices[ROLE_SHARED_GATE];
 	shared.to = stage->experts.shared_scores;
 	enum status status = stage_record_product(recorder, &scores);

@@ -19,8 +19,6 @@ enum {
 };
 double stage_segment_operations = 1e11;
 
-enum { WITH_GELU = 4 };
-
 static uint32_t up(uint64_t count, uint32_t of)
 {
 	return (uint32_t)((count + of - 1) / of);
@@ -68,7 +66,7 @@ static enum status record_chunk(const struct stage_recorder *recorder, const str
 	const uint32_t *most = stage->device->properties.limits.maxComputeWorkGroupCount;
 	uint32_t format = product->matrix->format, epilogue = product->epilogue;
 	uint32_t batch = 1, matrices = epilogue == STAGE_PAIR ? 2 : 1;
-	epilogue += epilogue >= STAGE_GATE && stage->shape.gate == GATE_GELU ? WITH_GELU : 0;
+	epilogue += epilogue >= STAGE_GATE ? 4 * stage->shape.gate : 0; // stage_epilogue.glsl
 	const bool few = stage_rows_are_few(stage, product->rows), experts = product->experts;
 	const uint32_t each = experts ? product->matrix->rows / stage->shape.experts : chunk->rows;
 	const uint32_t slots = product->rows * stage->shape.experts_used;
@@ -80,6 +78,7 @@ static enum status record_chunk(const struct stage_recorder *recorder, const str
 		uint32_t rows, batch_rows, first, columns, to_groups, gain;
 		float width, epsilon;
 		uint32_t used, by_slot, first_expert, experts, slots;
+		uint32_t bias, second_bias;
 	} push = {push_matrix(product->matrix, chunk),
 		  each,
 		  experts ? 1 : product->rows,
@@ -93,7 +92,9 @@ static enum status record_chunk(const struct stage_recorder *recorder, const str
 		  product->by_slot,
 		  chunk->first_row / each,
 		  chunk->rows / each,
-		  slots};
+		  slots,
+		  product->bias ? *product->bias : UINT32_MAX,
+		  product->second_bias ? *product->second_bias : UINT32_MAX};
 	struct stage_dispatch dispatch = {
 		.shader = few ? STAGE_PRODUCT : STAGE_TILE,
 		.from = product->from,
@@ -299,18 +300,25 @@ static uint32_t attention_lanes(uint32_t tile, uint32_t padded)
 	return lanes;
 }
 
-static enum status record_combine(const struct stage_recorder *recorder)
+// Where a layer has the scores of heads that have no value.
+static uint32_t sinks_of(const struct backend_stage *stage, const struct stage_layer *layer)
+{
+	return stage->shape.sinks ? layer->vectors[ROLE_SINKS] : UINT32_MAX;
+}
+
+static enum status record_combine(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
 	struct {
-		uint32_t heads, size, padded, splits, to_groups, query_rows;
+		uint32_t heads, size, padded, splits, to_groups, query_rows, sinks;
 	} push = {shape->heads,
 		  shape->head_size,
 		  stage->padded,
 		  recorder->shape->splits,
 		  groups_of(shape->heads * shape->head_size),
-		  model_query_rows(shape)};
+		  model_query_rows(shape),
+		  sinks_of(stage, layer)};
 	struct stage_dispatch dispatch = {.shader = STAGE_COMBINE,
 					  .from = stage->partial,
 					  .to = stage->a,
@@ -331,7 +339,7 @@ static enum status record_attention(const struct stage_recorder *recorder, const
 		float scale;
 		uint32_t window;
 		float cap;
-		uint32_t query_rows;
+		uint32_t query_rows, sinks;
 	} push = {stage->places.tiles,
 		  stage->places.pages,
 		  shape->heads,
@@ -342,7 +350,8 @@ static enum status record_attention(const struct stage_recorder *recorder, const
 		  stage->scale,
 		  model_layer_window(shape, number_of(stage, layer)),
 		  shape->attention_cap,
-		  model_query_rows(shape)};
+		  model_query_rows(shape),
+		  sinks_of(stage, layer)};
 	struct stage_dispatch dispatch = {
 		.shader = STAGE_ATTENTION,
 		.constants = {{attention_lanes(tile, stage->padded), stage->padded, tile, splits > 1}},
@@ -356,7 +365,7 @@ static enum status record_attention(const struct stage_recorder *recorder, const
 	if (status || splits == 1)
 		return status;
 	stage_record_barrier(recorder);
-	return record_combine(recorder);
+	return record_combine(recorder, layer);
 }
 
 // ---- encoders ----
@@ -422,16 +431,17 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 	int64_t second_norm = few && !bare ? (int64_t)layer->vectors[ROLE_FFN_NORM] : NONE;
 	const bool alone = stage->shape.gate == GATE_NONE, encoder = stage->shape.encoder;
 	bool paired = !alone && matrices[ROLE_FFN_GATE].format == matrices[ROLE_FFN_UP].format;
+	const uint32_t *bias = stage->shape.output_bias ? &layer->vectors[ROLE_ATTENTION_OUTPUT_BIAS] : NULL;
 	const struct stage_product products[] = {
-		{&matrices[ROLE_Q], in, stage->q, NULL, STAGE_STORE, rows, first_norm, false, false},
-		{&matrices[ROLE_K], in, stage->k, NULL, STAGE_STORE, rows, first_norm, false, false},
-		{&matrices[ROLE_V], in, stage->v, NULL, STAGE_STORE, rows, first_norm, false, false},
-		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, out, NULL, last, rows, NONE, false, false},
+		{&matrices[ROLE_Q], in, stage->q, NULL, STAGE_STORE, rows, first_norm, false, false, NULL, NULL},
+		{&matrices[ROLE_K], in, stage->k, NULL, STAGE_STORE, rows, first_norm, false, false, NULL, NULL},
+		{&matrices[ROLE_V], in, stage->v, NULL, STAGE_STORE, rows, first_norm, false, false, NULL, NULL},
+		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, out, NULL, last, rows, NONE, false, false, bias, NULL},
 		{&matrices[ROLE_FFN_GATE], in, paired ? stage->f : stage->gate, NULL, paired ? STAGE_PAIR : STAGE_STORE,
-		 rows, second_norm, false, false},
+		 rows, second_norm, false, false, NULL, NULL},
 		{&matrices[ROLE_FFN_UP], in, alone ? stage->gate : stage->f, alone ? NULL : stage->gate,
-		 alone ? STAGE_STORE : STAGE_GATE, rows, second_norm, false, false},
-		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE, false, false},
+		 alone ? STAGE_STORE : STAGE_GATE, rows, second_norm, false, false, NULL, NULL},
+		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE, false, false, NULL, NULL},
 	};
 	const bool delta = stage->shape.layer_kinds[number_of(stage, layer)] & LAYER_DELTA;
 	enum status status = delta ? stage_record_delta(recorder, layer) : STATUS_OK;

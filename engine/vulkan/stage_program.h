@@ -23,6 +23,8 @@ struct stage_product {
 	// Of experts: the matrix has those of all, and each row is multiplied with those that it chose. What comes out
 	// has a row for each slot; with by_slot so has what goes in.
 	bool experts, by_slot;
+	// Biases, or NULL: of the matrix, and of the other one of a pair. Where they are in `vectors`.
+	const uint32_t *bias, *second_bias;
 };
 
 // A product; no barrier behind it.

@@ -15,9 +15,11 @@ static const int64_t copy_timeout_ns = 30ll * 1000 * 1000 * 1000;
 
 // Bytes of each plane: of a group; of the last one, of a run of 8.
 static const uint32_t plane_bytes[FORMAT_COUNT][STAGE_PLANES] = {
-	[FORMAT_F32] = {128},           [FORMAT_F16] = {64},           [FORMAT_BF16] = {64},
-	[FORMAT_Q8_0] = {32, 0, 2},     [FORMAT_Q4_0] = {16, 0, 2},    [FORMAT_Q4_K] = {16, 0, 0, 16},
-	[FORMAT_Q5_K] = {16, 4, 0, 16}, [FORMAT_Q6_K] = {16, 8, 2, 2},
+	[FORMAT_F32] = {128},           [FORMAT_F16] = {64},
+	[FORMAT_BF16] = {64},           [FORMAT_Q8_0] = {32, 0, 2},
+	[FORMAT_Q4_0] = {16, 0, 2},     [FORMAT_MXFP4] = {16, 0, 1},
+	[FORMAT_Q4_K] = {16, 0, 0, 16}, [FORMAT_Q5_K] = {16, 4, 0, 16},
+	[FORMAT_Q6_K] = {16, 8, 2, 2},
 };
 
 static uint64_t row_bytes(enum tensor_format format, uint32_t groups, int plane)
@@ -74,16 +76,28 @@ static uint32_t join(uint32_t first, uint32_t second)
 	return (first & LOW) | (second & LOW) << 4;
 }
 
+// 16 bytes, of which the low halves are the first 16 columns and the high ones the others.
+static void pack_block(const uint8_t q[16], uint8_t *piece)
+{
+	for (uint32_t w = 0; w < 4; w++) {
+		uint32_t shift = w < 2 ? 0 : 4, at = w % 2 * 8;
+		put_word(piece + 4 * w, join(word_at(q + at) >> shift, word_at(q + at + 4) >> shift));
+	}
+}
+
 static void pack_q4_0(const struct block_q4_0 *row, uint32_t groups, uint8_t *const planes[STAGE_PLANES])
 {
 	for (uint32_t g = 0; g < groups; g++) {
-		uint8_t *piece = planes[0] + (size_t)g * PIECE_BYTES;
-		for (uint32_t w = 0; w < 4; w++) {
-			uint32_t shift = w < 2 ? 0 : 4, at = w % 2 * 8;
-			put_word(piece + 4 * w,
-				 join(word_at(row[g].q + at) >> shift, word_at(row[g].q + at + 4) >> shift));
-		}
+		pack_block(row[g].q, planes[0] + (size_t)g * PIECE_BYTES);
 		memcpy(planes[2] + (size_t)g * 2, &row[g].d, 2);
+	}
+}
+
+static void pack_mxfp4(const struct block_mxfp4 *row, uint32_t groups, uint8_t *const planes[STAGE_PLANES])
+{
+	for (uint32_t g = 0; g < groups; g++) {
+		pack_block(row[g].q, planes[0] + (size_t)g * PIECE_BYTES);
+		planes[2][g] = row[g].e;
 	}
 }
 
@@ -169,6 +183,9 @@ static void pack_row(const struct stage_matrix *matrix, const uint8_t *row, uint
 		break;
 	case FORMAT_Q4_0:
 		pack_q4_0(blocks, matrix->groups, planes);
+		break;
+	case FORMAT_MXFP4:
+		pack_mxfp4(blocks, matrix->groups, planes);
 		break;
 	case FORMAT_Q4_K:
 		pack_q4_k(blocks, matrix->groups, planes);
@@ -310,26 +327,39 @@ static bool placed(enum model_role role)
 	return role == ROLE_ATTENTION_NORM || role == ROLE_FFN_NORM || role == ROLE_OUTPUT_NORM;
 }
 
-static enum status load_vector(struct loader *loader, uint32_t at, enum model_role role,
-			       const struct model_tensor *tensor, struct error *error)
+// `count` values, which fit a piece, to place `at` of the vectors.
+static enum status send_vector(struct loader *loader, uint64_t at, enum model_role role, const uint8_t *values,
+			       uint32_t count, struct error *error)
 {
 	struct backend_buffer *piece;
 	enum status status = take_piece(loader, &piece, error);
 	if (status)
 		return status;
-	const uint32_t numbers = tensor->rows * tensor->columns, count = (numbers + GROUP - 1) / GROUP * GROUP;
-	memset(piece->pointer, 0, count * sizeof(float));
+	const uint32_t whole = (count + GROUP - 1) / GROUP * GROUP;
+	memset(piece->pointer, 0, whole * sizeof(float));
 	if (placed(role))
-		pack_plain(tensor->data, tensor->columns, count / GROUP, sizeof(float), piece->pointer);
+		pack_plain(values, count, whole / GROUP, sizeof(float), piece->pointer);
 	else
-		memcpy(piece->pointer, tensor->data, numbers * sizeof(float));
+		memcpy(piece->pointer, values, count * sizeof(float));
 	struct backend_copy copy = {.to = loader->stage->vectors,
 				    .from = piece,
 				    .to_offset = at * sizeof(float),
-				    .bytes = count * sizeof(float)};
+				    .bytes = whole * sizeof(float)};
 	status = vulkan_copy(loader->stage->stream, &copy, error);
-	loader->loaded_bytes += tensor->bytes;
 	return status ? status : vulkan_mark(loader->stage->stream, &loader->points[loader->turn], error);
+}
+
+// Biases of experts may be more than a piece. Norms, which are placed, are one row of a width that fits.
+static enum status load_vector(struct loader *loader, uint32_t at, enum model_role role,
+			       const struct model_tensor *tensor, struct error *error)
+{
+	const uint64_t count = (uint64_t)tensor->rows * tensor->columns, most = staging_bytes / sizeof(float);
+	enum status status = STATUS_OK;
+	for (uint64_t done = 0; !status && done < count; done += most)
+		status = send_vector(loader, at + done, role, tensor->data + done * sizeof(float),
+				     (uint32_t)(count - done < most ? count - done : most), error);
+	loader->loaded_bytes += tensor->bytes;
+	return status;
 }
 
 static bool of_layer(enum model_role role)

@@ -101,7 +101,7 @@ const char *hub_format_of(const char *file)
 	static const struct {
 		const char *word, *format;
 	} formats[] = {
-		{"Q8_0", "Q8_0"}, {"Q6_K", "Q6_K"}, {"Q5_K", "Q5_K"}, {"Q4_K", "Q4_K"},
+		{"Q8_0", "Q8_0"}, {"Q6_K", "Q6_K"}, {"Q5_K", "Q5_K"}, {"Q4_K", "Q4_K"}, {"MXFP4", "MXFP4"},
 		{"Q4_0", "Q4_0"}, {"BF16", "BF16"}, {"F16", "F16"},   {"F32", "F32"},
 	};
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {

@@ -5,9 +5,9 @@
     tests/models/make.py [NAME...]
 
 For each architecture one model with random weights and every feature of it switched on: transformers makes it,
-llama.cpp's converter turns it into NAME.gguf (F16), and NAME.expected gets the log-probabilities that transformers
-gives in 32-bit floats with the same weights, and keys and values rounded to f16 as a KV cache keeps them, for three
-texts of 1, 33 and 600 tokens: F32, little endian, text by text and token by token, of position p the tokens p % 16,
+llama.cpp's converter turns it into NAME.gguf (F16; the experts of NAME-mxfp4 in MXFP4), and NAME.expected gets the
+log-probabilities that transformers gives in 32-bit floats with the same weights, and keys and values rounded to f16 as
+a KV cache keeps them, for three texts of 1, 33 and 600 tokens: F32, little endian, text by text and token by token, of position p the tokens p % 16,
 p % 16 + 16 and so on. tests/engine/conformance/stage_architectures.c reads both. A text's tokens: s = 1000 + length;
 for each s = (s * 1103515245 + 12345) mod 2^31, and (s >> 16) mod 128.
 """
@@ -17,8 +17,10 @@ import tempfile
 import types
 from pathlib import Path
 
+import safetensors.torch
 import torch
 import transformers
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import gguf
 from conversion import get_model_class
@@ -39,6 +41,9 @@ DELTA = dict(num_hidden_layers=5, head_dim=16, linear_conv_kernel_dim=4, linear_
              linear_value_head_dim=24, linear_num_key_heads=2, linear_num_value_heads=4, rope_parameters={
                  "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
                  "mrope_section": [2, 1, 1]})
+GPT_OSS = dict(EXPERTS, num_local_experts=8, hidden_size=64, intermediate_size=32, head_dim=16, sliding_window=40,
+               rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 16.0, "beta_fast": 32.0,
+                                "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64})
 
 MODELS = {
     "phi3": ("Phi3", dict(original_max_position_embeddings=256, sliding_window=40, rope_parameters={
@@ -73,6 +78,8 @@ MODELS = {
     "qwen35moe": ("Qwen3_5MoeText", dict({**EXPERTS, **DELTA, "num_hidden_layers": 4}, moe_intermediate_size=32,
                                          shared_expert_intermediate_size=48)),
     "olmoe": ("Olmoe", dict(EXPERTS, intermediate_size=32, norm_topk_prob=False, rope_parameters=THETA)),
+    "gpt-oss": ("GptOss", GPT_OSS),
+    "gpt-oss-mxfp4": ("GptOss", GPT_OSS),
 }
 
 
@@ -97,7 +104,10 @@ def model_of(name, options, seed):
     torch.manual_seed(seed)
     model = getattr(transformers, name.removesuffix("Text") + "ForCausalLM")(config).float().eval()
     for key, weight in model.named_parameters():
-        if weight.dim() >= 2:
+        if name == "GptOss" and "gate_up_proj" in key:  # so large that some values are beyond the limit
+            weight.data = torch.randn_like(weight) * 2 / (9 if "bias" in key else weight.shape[1])**0.5
+            weight.data = weight.data.half().float()
+        elif weight.dim() >= 2 and "bias" not in key:
             size = 2 if "embed_tokens" in key or "lm_head" in key else 3 if is_router(weight, options) else 1.2
             weight.data = (torch.randn_like(weight) * size / weight.shape[-1]**0.5).half().float()
         elif "norm" in key:
@@ -128,7 +138,8 @@ def undecided(model, options):
     least, hooks = 0.002 if options.get("num_hidden_layers", 0) <= 2 else 0.0005, []
 
     def note(module, inputs):
-        scores = torch.nn.functional.linear(inputs[0], module.weight).reshape(-1, module.weight.shape[0])
+        scores = torch.nn.functional.linear(inputs[0], module.weight, getattr(module, "bias", None))
+        scores = scores.reshape(-1, module.weight.shape[0])
         best = scores.topk(options["num_experts_per_tok"] + 1, -1).values
         if len(scores) > 1 and float((best[:, -2] - best[:, -1]).min() / scores.std()) < least:
             raise Undecided(module)
@@ -148,11 +159,36 @@ def undecided(model, options):
     return None
 
 
-def decided_model(name, options):
+def to_mxfp4(values):
+    """Blocks and scales of values (..., 32 n) as published gpt-oss weights have them: (..., n, 16) bytes, each with two
+    values of e2m1, the even one in the low half, and (..., n) exponents. From the OCP Microscaling Formats MX v1.0."""
+    levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    groups = values.unflatten(-1, (-1, 32))
+    exponent = torch.floor(torch.log2(groups.abs().amax(-1, keepdim=True))) - 2
+    scaled = groups / 2**exponent
+    numbers = (scaled.abs().unsqueeze(-1) - levels).abs().argmin(-1) + 8 * (scaled < 0)
+    return ((numbers[..., ::2] | numbers[..., 1::2] << 4).to(torch.uint8),
+            (exponent.squeeze(-1) + 127).to(torch.uint8))
+
+
+def round_to_mxfp4(model):
+    """Experts get values of MXFP4, as transformers reads its blocks; returns the blocks by name."""
+    packed = {}
+    for key, weight in model.named_parameters():
+        if key.endswith(("gate_up_proj", "down_proj")):
+            blocks, scales = to_mxfp4(weight.data.transpose(1, 2))
+            packed |= {key + "_blocks": blocks, key + "_scales": scales}
+            weight.data = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+    return packed
+
+
+def decided_model(name, options, as_mxfp4):
     """Of few layers another seed is tried until all is clear; of more, another router of the layer where it is not."""
     seed = 1
     while True:
         model = model_of(name, options, seed)
+        if as_mxfp4:
+            model.packed = round_to_mxfp4(model)
         round_keys_and_values(model)
         router = undecided(model, options)
         while router and options["num_hidden_layers"] > 2:
@@ -166,6 +202,12 @@ def decided_model(name, options):
 def convert(model, folder, out):
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
+    if hasattr(model, "packed"):  # saved as a published model is
+        config["quantization_config"] = {"quant_method": "mxfp4"}
+        (folder / "config.json").write_text(json.dumps(config))
+        tensors = safetensors.torch.load_file(folder / "model.safetensors")
+        tensors = {key: tensor for key, tensor in tensors.items() if key + "_blocks" not in model.packed}
+        safetensors.torch.save_file(tensors | model.packed, folder / "model.safetensors")
     vocabulary = {f"t{i}": i for i in range(VOCABULARY)}
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
     with torch.inference_mode():
@@ -179,7 +221,7 @@ def convert(model, folder, out):
 def main():
     here = Path(__file__).parent
     for name in sys.argv[1:] or MODELS:
-        model = decided_model(*MODELS[name])
+        model = decided_model(*MODELS[name], name.endswith("-mxfp4"))
         with tempfile.TemporaryDirectory() as folder:
             convert(model, Path(folder), here / f"{name}.gguf")
         rows = []

@@ -101,8 +101,8 @@ static uint32_t type_of(enum tensor_format format)
 {
 	static const uint32_t types[FORMAT_COUNT] = {
 		[FORMAT_UNKNOWN] = 23, // IQ4_XS, which we do not read
-		[FORMAT_F32] = 0,      [FORMAT_F16] = 1,   [FORMAT_BF16] = 30, [FORMAT_Q8_0] = 8,
-		[FORMAT_Q4_0] = 2,     [FORMAT_Q4_K] = 12, [FORMAT_Q5_K] = 13, [FORMAT_Q6_K] = 14,
+		[FORMAT_F32] = 0,      [FORMAT_F16] = 1,   [FORMAT_BF16] = 30, [FORMAT_Q8_0] = 8,   [FORMAT_Q4_0] = 2,
+		[FORMAT_Q4_K] = 12,    [FORMAT_Q5_K] = 13, [FORMAT_Q6_K] = 14, [FORMAT_MXFP4] = 39,
 	};
 	return types[format];
 }

@@ -156,6 +156,17 @@ INLINE float larger(float a, float b)
 INLINE float silu(float x) { return quotient(x, 1 + exp_of(-x)); }
 // By tanh; x / 2 (1 + tanh(u)) is x / (1 + e^(-2 u)).
 INLINE float gelu(float x) { return quotient(x, 1 + exp_of(-1.5957691216f * x * (1 + 0.044715f * x * x))); }
+enum { KIND_SILU, KIND_GELU, KIND_NONE, KIND_CLAMPED }; // as enum model_gate
+// What the feed-forward network makes of its gate and of what it multiplies. What is no number stays so.
+INLINE float gated(float gate, float up, unsigned kind)
+{
+	if (kind == KIND_GELU)
+		return gelu(gate) * up;
+	if (kind != KIND_CLAMPED)
+		return silu(gate) * up;
+	float clamped = gate > 7 ? 7 : gate, other = up > 7 ? 7 : up < -7 ? -7 : up;
+	return quotient(clamped, 1 + exp_of(-1.702f * clamped)) * (other + 1);
+}
 // cap * tanh(x / cap), without divisions that branch: it stands in loops that are unrolled.
 INLINE float capped(float x, float cap)
 {
@@ -344,6 +355,23 @@ INLINE fragment fragment_of_nibbles(unsigned word, unsigned high0, unsigned high
 	return a;
 }
 
+// A step of e2m1 numbers: their three lower bits go to the lowest of f16's exponent and the highest of its fraction, the
+// fourth is the sign. So each is 2^-14 times its value, exactly, which e8m0_fragment makes up for.
+INLINE fragment fragment_of_e2m1(unsigned word)
+{
+	fragment a;
+	a.pair[0] = (word << 9 & 0x0e000e00u) | (word << 12 & 0x80008000u);
+	a.pair[1] = (word << 5 & 0x0e000e00u) | (word << 8 & 0x80008000u);
+	a.pair[2] = (word << 1 & 0x0e000e00u) | (word << 4 & 0x80008000u);
+	a.pair[3] = (word >> 3 & 0x0e000e00u) | (word & 0x80008000u);
+	return a;
+}
+// 2^14 times the scale of a block of MXFP4; infinite from 2^114 on.
+INLINE float e8m0_fragment(unsigned e)
+{
+	return __builtin_bit_cast(float, (e < 241 ? e + 14 : 255) << 23);
+}
+
 // Four matrices of 8 by 8 halves, as operand B has them: one row of 16 bytes from each lane.
 INLINE uint4 load_matrices(unsigned from)
 {
@@ -415,6 +443,13 @@ INLINE void load_block(block_of_weights *out, const unsigned char *tile, unsigne
 		out->step[1] = fragment_of_nibbles<8>(run.y, 0, 0, 0, 0);
 		out->upper[0] = low_f16(*(const unsigned short *)scales);
 		out->lower[0] = low_f16(*(const unsigned short *)(scales + 8));
+	} else if (FORMAT == TILE_MXFP4) {
+		uint2 run = *(const uint2 *)(tile + block / 2 * TILE_RUN_BYTES + lane * TILE_LANE_BYTES + block % 2 * 8);
+		const unsigned char *exponents = tile + 1024 + lane / 4 * 8 + block;
+		out->step[0] = fragment_of_e2m1(run.x);
+		out->step[1] = fragment_of_e2m1(run.y);
+		out->upper[0] = e8m0_fragment(exponents[0]);
+		out->lower[0] = e8m0_fragment(exponents[4]);
 	} else if (FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K) {
 		const unsigned char *heads = tile + 2048 + (FORMAT == TILE_Q5_K ? 512 : 0);
 		uint2 run = *(const uint2 *)(tile + block / 2 * TILE_RUN_BYTES + lane * TILE_LANE_BYTES + block % 2 * 8);
@@ -533,7 +568,8 @@ INLINE void multiply_block(float (&sum)[NT][4], const unsigned char *tile, unsig
 				multiply_f16(total, ones, v.x, v.y);
 			}
 		}
-		if (FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0 || FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K)
+		if (FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0 || FORMAT == TILE_MXFP4 || FORMAT == TILE_Q4_K ||
+		    FORMAT == TILE_Q5_K)
 			add_scaled(sum[nt], part, w.upper[0], w.lower[0]);
 		if (FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K)
 			add_scaled(sum[nt], total, w.upper_min, w.lower_min);

@@ -84,6 +84,15 @@ INLINE eight eight_of(const uint4 &four)
 	return out;
 }
 
+// The score of a head without a value joins the softmax: `best` of its scores, `all` of their weights, `value` of values.
+INLINE void add_sink(const attention_params &p, unsigned head, float *best, float *all, float *value)
+{
+	float sink = p.sinks[head] * 1.4426950408889634f, top = larger(*best, sink);
+	*value *= exp2_of(*best - top);
+	*all = FUSED(*all, exp2_of(*best - top), exp2_of(sink - top));
+	*best = top;
+}
+
 template <int CHUNKS> INLINE void attend(const attention_params &p)
 {
 	// shared: q (ATTENTION_HEADS, head_padded), then groups' results (groups, heads, head_padded + 2)
@@ -252,6 +261,8 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 				partial[h * stride + padded + 1] = all;
 			}
 		} else if (at < p.head_size) {
+			if (p.sinks)
+				add_sink(p, head * group + head0 + h, &best, &all, &value);
 			out[h * p.head_size + at] = quotient(value, all);
 		}
 	}
@@ -283,6 +294,8 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 			all += weight * load_fresh_1(from + padded + 1);
 			value += weight * load_fresh_1(from + at);
 		}
+		if (p.sinks)
+			add_sink(p, head * group + head0 + h, &best, &all, &value);
 		out[h * p.head_size + at] = quotient(value, all);
 	}
 	if (!THREAD_X)

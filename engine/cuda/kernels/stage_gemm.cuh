@@ -15,11 +15,12 @@ template <int FORMAT> struct shape_of {
 		WIDE = FORMAT == TILE_F32 || FORMAT == TILE_BF16,
 		PLANES = WIDE ? 2 : 1,
 		STAGES = FORMAT == TILE_F32 ? 2 : 3,
-		COLUMNS = FORMAT <= TILE_BF16 ? 32 : FORMAT == TILE_Q8_0 ? 64 : FORMAT == TILE_Q4_0 ? 128 : 256,
+		COLUMNS = FORMAT <= TILE_BF16 ? 32 : FORMAT == TILE_Q8_0 ? 64 : FORMAT <= TILE_MXFP4 ? 128 : 256,
 		BYTES = FORMAT == TILE_F32	       ? 2048
 			: FORMAT <= TILE_BF16	       ? 1024
 			: FORMAT == TILE_Q8_0 ? 1088
 			: FORMAT == TILE_Q4_0 ? 1152
+			: FORMAT == TILE_MXFP4 ? 1088
 			: FORMAT == TILE_Q4_K ? 2304
 			: FORMAT == TILE_Q5_K ? 2816
 					      : 3360,
@@ -45,13 +46,16 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 	unsigned mine = warp / ACROSS * MT, across = warp % ACROSS * NT * 8;
 	const stage_matrix &m = p.matrix;
 	const unsigned char *tiles = m.tiles;
+	const float *bias = m.bias;
 	let_next_begin();
 	if (p.groups) { // which weights depends on the kernels before
 		wait_for_previous();
 		const gemm_group *group = p.groups + BLOCK_Y;
 		row0 = load_fresh_word(&group->first);
 		rows_end = load_fresh_word(&group->last);
-		tiles += (u64)load_fresh_word(&group->expert) * m.row_tiles * m.column_tiles * S::BYTES;
+		unsigned expert = load_fresh_word(&group->expert);
+		tiles += (u64)expert * m.row_tiles * m.column_tiles * S::BYTES;
+		bias = bias ? bias + (u64)expert * m.rows : bias;
 		if (row0 >= rows_end)
 			return;
 	}
@@ -207,10 +211,9 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 				float value = sum[i][nt][e];
 				value *= p.factors[row];
 				float *y = p.y + (u64)row * p.y_stride + m.first + at;
-				if (p.mode == GEMV_ADD)
-					*y = load_fresh_1(y) + value;
-				else
-					*y = m.bias ? value + m.bias[at] : value;
+				if (bias)
+					value += bias[at];
+				*y = p.mode == GEMV_ADD ? load_fresh_1(y) + value : value;
 			}
 }
 

@@ -175,10 +175,9 @@ INLINE void put(const gemv_params &p, unsigned unit, unsigned row, unsigned colu
 		unsigned other = p.matrices[1].format;
 		second *= unit_of(other) * factors[takes_integers(other) ? column : GEMV_ROWS + column];
 		*y = silu(first) * second;
-	} else if (p.mode == GEMV_ADD) {
-		*y = load_fresh_1(y) + first;
 	} else {
-		*y = m.bias ? first + m.bias[at] : first;
+		first = m.bias ? first + m.bias[at] : first;
+		*y = p.mode == GEMV_ADD ? load_fresh_1(y) + first : first;
 	}
 }
 

@@ -12,6 +12,7 @@
  *     Q8_0           64           two blocks, each two steps of a word for row g, one for g + 8: value p of a pair is
  *                                 byte (R >> 1) + 2 p; scales [g][row / 8][block]
  *     Q4_0          128           two times four steps of a word: value p of pair R is nibble R + 4 p; scales as above
+ *     MXFP4         128           nibbles as Q4_0; exponents, a byte each, as scales
  *     Q4_K          256           nibbles as Q4_0, four times; then each row's head as in the file: d, dmin, scales
  *     Q5_K          256           nibbles; fifth bits: a word of each lane for four steps, that of value p of pair R of
  *                                 step s is bit 8 ((R >> 1) + 2 p) + 2 s + (R & 1); heads
@@ -37,6 +38,7 @@ enum tile_format {
 	TILE_BF16,
 	TILE_Q8_0,
 	TILE_Q4_0,
+	TILE_MXFP4,
 	TILE_Q4_K,
 	TILE_Q5_K,
 	TILE_Q6_K,
@@ -54,6 +56,7 @@ STAGE_BOTH unsigned tile_columns(unsigned format)
 	case TILE_Q8_0:
 		return 64;
 	case TILE_Q4_0:
+	case TILE_MXFP4:
 		return 128;
 	default:
 		return 256;
@@ -69,6 +72,8 @@ STAGE_BOTH unsigned tile_bytes(unsigned format)
 		return 1024 + 64;
 	case TILE_Q4_0:
 		return 1024 + 128;
+	case TILE_MXFP4:
+		return 1024 + 64;
 	case TILE_Q4_K:
 		return 2048 + 256;
 	case TILE_Q5_K:
@@ -83,7 +88,7 @@ STAGE_BOTH unsigned tile_bytes(unsigned format)
 // The least of a matrix that stage_decode.cu multiplies at once: whole tiles, of whole blocks.
 STAGE_BOTH unsigned piece_shift(unsigned format)
 {
-	return format == TILE_F32 ? 5 : format <= TILE_BF16 ? 6 : format <= TILE_Q4_0 ? 7 : 8;
+	return format == TILE_F32 ? 5 : format <= TILE_BF16 ? 6 : format <= TILE_MXFP4 ? 7 : 8;
 }
 STAGE_BOTH unsigned piece_columns(unsigned format)
 {
@@ -113,6 +118,8 @@ STAGE_BOTH unsigned file_block_bytes(unsigned format)
 		return 34;
 	case TILE_Q4_0:
 		return 18;
+	case TILE_MXFP4:
+		return 17;
 	case TILE_Q4_K:
 		return 144;
 	case TILE_Q5_K:
@@ -123,7 +130,7 @@ STAGE_BOTH unsigned file_block_bytes(unsigned format)
 }
 STAGE_BOTH unsigned file_block_values(unsigned format)
 {
-	return format <= TILE_BF16 ? 1 : format <= TILE_Q4_0 ? 32 : 256;
+	return format <= TILE_BF16 ? 1 : format <= TILE_MXFP4 ? 32 : 256;
 }
 
 // Where a value of a tile lies: its lane, step, pair and place in the pair.
@@ -153,8 +160,8 @@ STAGE_BOTH unsigned tile_column(unsigned lane, unsigned step, unsigned pair, uns
 // A quant of a block of the file, as it is there (0 to 15, 31 or 63).
 STAGE_BOTH unsigned file_nibble(unsigned format, const unsigned char *block, unsigned i)
 {
-	if (format == TILE_Q4_0)
-		return block[2 + i % 16] >> i / 16 * 4 & 15;
+	if (format == TILE_Q4_0 || format == TILE_MXFP4)
+		return block[(format == TILE_Q4_0 ? 2 : 1) + i % 16] >> i / 16 * 4 & 15;
 	if (format == TILE_Q6_K)
 		return block[i / 128 * 64 + i % 64] >> i % 128 / 64 * 4 & 15;
 	return block[(format == TILE_Q4_K ? 16 : 48) + i / 64 * 32 + i % 32] >> i % 64 / 32 * 4 & 15;
@@ -243,6 +250,17 @@ STAGE_BOTH unsigned repack_scales(const struct tile_source *source, unsigned row
 	return out;
 }
 
+// Four exponents of MXFP4, in the same order.
+STAGE_BOTH unsigned repack_exponents(const struct tile_source *source, unsigned row0, unsigned column0, unsigned word)
+{
+	unsigned out = 0;
+	for (unsigned block = 0; block < 4; block++) {
+		const unsigned char *a = file_block(source, row0 + word / 2 + word % 2 * 8, column0 + block * 32);
+		out |= (a ? a[0] : 0u) << block * 8;
+	}
+	return out;
+}
+
 // A word of the rows' heads: the K formats' first 16 bytes; of Q6_K scales and, behind all of them, d.
 STAGE_BOTH unsigned repack_heads(const struct tile_source *source, unsigned row0, unsigned column0, unsigned word)
 {
@@ -266,6 +284,9 @@ STAGE_BOTH unsigned repack_word(const struct tile_source *source, unsigned row0,
 	case TILE_Q4_0:
 		return word < 256 ? repack_nibbles(source, row0, column0, word)
 				  : repack_scales(source, row0, column0, word - 256);
+	case TILE_MXFP4:
+		return word < 256 ? repack_nibbles(source, row0, column0, word)
+				  : repack_exponents(source, row0, column0, word - 256);
 	case TILE_Q4_K:
 		return word < 512 ? repack_nibbles(source, row0, column0, word)
 				  : repack_heads(source, row0, column0, word - 512);

@@ -40,7 +40,7 @@ struct stage_matrix {
 
 enum gemv_mode {
 	GEMV_STORE, // y = W x (+ bias)
-	GEMV_ADD,   // y += W x
+	GEMV_ADD,   // y += W x (+ bias)
 	GEMV_GATED, // y = silu(W0 x) * (W1 x)
 };
 
@@ -99,6 +99,7 @@ struct attention_params {
 	unsigned lanes;               // of a warp that share a position
 	unsigned turned;              // q has been turned and k, v are in their pages
 	unsigned window;              // positions that a row attends to, its own included; at least 1
+	ON_DEVICE(const float) sinks; // (heads): of each a score without a value; or NULL
 	float epsilon, scale;         // scale: with log2 e
 	float cap;                    // of scores, with log2 e; 0: none
 };
@@ -153,7 +154,7 @@ struct prepare_params {
 	ON_DEVICE(float) factors;                         // (rows): what results are multiplied by
 	ON_DEVICE(float) plain;                           // (rows, columns): not rounded; or NULL
 	unsigned rows, x_stride, columns, padded, planes; // planes: halves + 2 * pairs
-	unsigned halves, pairs, gelu;
+	unsigned halves, pairs, kind;                     // kind: enum model_gate
 	// As stage_wide.cuh takes them, crossed: (rows / 128, columns / 64, 128, 64) halves; or, if `together`,
 	// (columns / 64, together, 64).
 	unsigned blocks, together;

@@ -171,7 +171,13 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 		float all = total[lower];
 		all += from_lane(all, 1);
 		all += from_lane(all, 2);
-		float factor = quotient(1, all);
+		float factor = 1;
+		if (p.sinks) { // weights are 2^10 times what they are against the largest score
+			float sink = p.sinks[BLOCK_X] * 1.4426950408889634f, top = larger(most[lower], sink);
+			factor = exp2_of(most[lower] - top);
+			all = FUSED(all, factor, exp2_of(sink - top + 10));
+		}
+		factor = quotient(factor, all);
 		float *out = p.out + ((u64)(row0 + row) * p.heads + BLOCK_X) * SIZE + lane % 4 * 2;
 		if (row >= count)
 			continue;

@@ -27,6 +27,10 @@ INLINE float tile_value(const unsigned char *tile, unsigned format, unsigned row
 	unsigned q = nibbles >> (at.pair + 4 * at.second) * 4 & 15, byte = at.pair / 2 + 2 * at.second;
 	if (format == TILE_Q4_0)
 		return tile_half(tile, 1024 + row % 8 * 16 + (row / 8 * 4 + column / 32) * 2) * (float)((int)q - 8);
+	if (format == TILE_MXFP4) { // a half of e2m1, 2^-14 of it, as in fragments
+		float e2m1 = low_f16((q & 7) << 9 | (q & 8) << 12);
+		return e2m1 * e8m0_fragment(tile[1024 + row % 8 * 8 + row / 8 * 4 + column / 32]);
+	}
 	if (format == TILE_Q6_K) {
 		unsigned high = tile_word(tile, 2048 + step / 8 * TILE_RUN_BYTES + lane + step % 8 / 2 * 4);
 		q |= (high >> (byte * 8 + (step % 2 * 2 + at.pair % 2) * 2) & 3) << 4;
@@ -139,10 +143,10 @@ INLINE float4 input_of(const prepare_params &p, u64 from, unsigned k)
 	float4 v = load_fresh(p.x + from + k);
 	if (p.gate) {
 		float4 gate = load_fresh(p.gate + from + k);
-		v.x *= p.gelu ? gelu(gate.x) : silu(gate.x);
-		v.y *= p.gelu ? gelu(gate.y) : silu(gate.y);
-		v.z *= p.gelu ? gelu(gate.z) : silu(gate.z);
-		v.w *= p.gelu ? gelu(gate.w) : silu(gate.w);
+		v.x = gated(gate.x, v.x, p.kind);
+		v.y = gated(gate.y, v.y, p.kind);
+		v.z = gated(gate.z, v.z, p.kind);
+		v.w = gated(gate.w, v.w, p.kind);
 	}
 	return v;
 }

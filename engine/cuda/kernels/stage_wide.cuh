@@ -314,26 +314,29 @@ INLINE void wide_put(const wide_params &p, const stage_matrix &m, unsigned row, 
 	float values[4] = {v.x, v.y, v.z, v.w};
 	bool aligned = (p.y_stride | m.first | m.rows) % 4 == 0;
 	if (aligned) {
-		if (p.mode == GEMV_ADD) {
-			float4 old = load_fresh(y);
-			v.x += old.x;
-			v.y += old.y;
-			v.z += old.z;
-			v.w += old.w;
-		} else if (m.bias) {
+		if (m.bias) {
 			float4 bias = *(const float4 *)(m.bias + at);
 			v.x += bias.x;
 			v.y += bias.y;
 			v.z += bias.z;
 			v.w += bias.w;
 		}
+		if (p.mode == GEMV_ADD) {
+			float4 old = load_fresh(y);
+			v.x += old.x;
+			v.y += old.y;
+			v.z += old.z;
+			v.w += old.w;
+		}
 		*(float4 *)y = v;
 		return;
 	}
 #pragma unroll
 	for (unsigned i = 0; i < 4; i++)
-		if (at + i < m.rows)
-			y[i] = p.mode == GEMV_ADD ? load_fresh_1(y + i) + values[i] : m.bias ? values[i] + m.bias[at + i] : values[i];
+		if (at + i < m.rows) {
+			float value = m.bias ? values[i] + m.bias[at + i] : values[i];
+			y[i] = p.mode == GEMV_ADD ? load_fresh_1(y + i) + value : value;
+		}
 }
 
 // Results, from shared memory (rows of activations, WIDE_STRIDE), by all threads of the two groups.

@@ -15,6 +15,7 @@ layout(constant_id = 2) const uint TILE = 4;
 layout(constant_id = 3) const uint SPLIT = 0;
 FROM { float q[]; };
 TO { float to[]; };
+VECTORS { float vectors[]; };
 STEP { uint step_words[]; };
 layout(std430, set = 2, binding = 0) readonly buffer Keys { uvec4 keys[]; };   // (pages, kv_heads, SIZE / 8, PAGE)
 layout(std430, set = 2, binding = 1) readonly buffer Values { uvec2 values[]; }; // (pages, kv_heads, PAGE, SIZE / 4)
@@ -24,6 +25,7 @@ PUSH {
 	uint window; // positions that a query sees, its own included
 	float cap;   // of scores; 0: none
 	uint query_rows; // of a head in q: its size, or twice that, with a gate behind the query
+	uint sinks;  // where in `vectors` each head's score without a value is, or NO_VECTOR
 } push;
 
 const uint FOURS = SIZE / 4, ITEMS = (TILE * FOURS + LANES - 1) / LANES;
@@ -78,6 +80,11 @@ void put(tile t, uint kv, uint per_kv, uint item, vec4 sum, float largest, float
 			to[at + SIZE + 1] = weights;
 		}
 		return;
+	}
+	if (push.sinks != NO_VECTOR) {
+		float sink = vectors[push.sinks + h], shrink = exp(min(largest - sink, 0));
+		sum *= shrink;
+		weights = weights * shrink + exp(min(sink - largest, 0));
 	}
 	[[unroll]] for (uint j = 0; j < 4; j++)
 		if (c + j < push.size) {

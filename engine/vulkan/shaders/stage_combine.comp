@@ -6,7 +6,9 @@ layout(local_size_x = 64) in;
 FROM { float from[]; }; // (rows, heads, splits, padded + 2)
 TO { float to[]; };
 ALSO { float q[]; }; // with gates
-PUSH { uint heads, size, padded, splits, to_groups, query_rows; } push; // splits: 64 at most
+VECTORS { float vectors[]; };
+// splits: 64 at most; sinks: as stage_attention.comp
+PUSH { uint heads, size, padded, splits, to_groups, query_rows, sinks; } push;
 
 // Of each part: its largest score, and the sum of its weights against that.
 shared float largest[64], weights[64];
@@ -23,6 +25,10 @@ void main()
 	float top = largest[0], all = 0;
 	for (uint s = 1; s < push.splits; s++)
 		top = max(top, largest[s]);
+	if (push.sinks != NO_VECTOR) {
+		top = max(top, vectors[push.sinks + h]);
+		all = exp(vectors[push.sinks + h] - top);
+	}
 	for (uint s = 0; s < push.splits; s++)
 		all += exp(largest[s] - top) * weights[s];
 	for (uint c = lane; c < push.size; c += 64) {

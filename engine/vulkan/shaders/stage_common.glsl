@@ -5,8 +5,10 @@
 // memory side by side. Everything else lies as one would think.
 #extension GL_EXT_control_flow_attributes : require
 
-const uint F32 = 1, F16 = 2, BF16 = 3, Q8_0 = 4, Q4_0 = 5, Q4_K = 6, Q5_K = 7, Q6_K = 8; // enum tensor_format
-const uint PAGE = 32;                                                                   // STAGE_PAGE_TOKENS
+const uint F32 = 1, F16 = 2, BF16 = 3, Q8_0 = 4, Q4_0 = 5, MXFP4 = 6, Q4_K = 7, Q5_K = 8,
+	   Q6_K = 9;    // enum tensor_format
+const uint PAGE = 32; // STAGE_PAGE_TOKENS
+const uint NO_VECTOR = 0xffffffffu; // instead of a place in VECTORS
 
 #define PUSH layout(push_constant) uniform Push
 #define FROM layout(std430, set = 0, binding = 0) readonly buffer From

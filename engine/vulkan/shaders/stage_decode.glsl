@@ -2,7 +2,8 @@
 //   0  pieces of 16 bytes: piece p of group g at p * groups + g. F32: 4 values; F16, BF16: 8; Q8_0: 16; else 32 halves
 //      of bytes, those of columns 8 w .. 8 w + 3 the low halves of word w, of the next four the high ones
 //   1  bits above those: Q5_K a word for each group, a bit for each column; Q6_K two, two bits for each column
-//   2  f16 scales of groups (Q8_0, Q4_0); two signed bytes, for 16 columns each (Q6_K)
+//   2  f16 scales of groups (Q8_0, Q4_0); two signed bytes, for 16 columns each (Q6_K); a byte, the
+//      exponent of a power of two (MXFP4)
 //   3  for each 8 groups: d | dmin << 16 and words of the low 4 bits of the scales, of the mins, and of the top 2 bits
 //      of both (Q4_K, Q5_K); f16 d (Q6_K)
 // A weight is scale * number + offset.
@@ -42,6 +43,15 @@ vec4 signed_bytes(uint word)
 float half_at(uint which, uint plane, uint index)
 {
 	return unpackHalf2x16(word_at(which, plane * 4 + index / 2) >> 16 * (index % 2)).x;
+}
+
+// Four e2m1 numbers, one in each byte, as signed bytes of twice their values. Each byte is 128 plus or minus a value
+// before its highest bit is turned over, so that none borrows from another.
+uint e2m1_bytes(uint n)
+{
+	uint low = n & 0x03030303u, fours = n >> 2 & 0x01010101u, most = low & low >> 1 & 0x01010101u;
+	uint negative = (n >> 3 & 0x01010101u) * 15, value = low + ((0x04040404u + low + 2 * most) & fours * 15);
+	return (0x80808080u + (value & ~negative) - (value & negative)) ^ 0x80808080u;
 }
 
 // Four fields of one or two bits, each into bits 4 and up of its byte.
@@ -84,6 +94,11 @@ void numbers(uint which, matrix m, uint row, uint group, uint part, out vec4 low
 		return;
 	}
 	uint word = four_at(which, at)[part], first = word & 0x0f0f0f0fu, second = word >> 4 & 0x0f0f0f0fu;
+	if (FORMAT == MXFP4) {
+		low = signed_bytes(e2m1_bytes(first));
+		high = signed_bytes(e2m1_bytes(second));
+		return;
+	}
 	if (FORMAT == Q5_K) {
 		uint bits = word_at(which, m.bits * 4 + row * m.groups + group) >> 8 * part;
 		first |= spread1(bits);
@@ -105,6 +120,10 @@ vec2 scale(uint which, matrix m, uint row, uint group, uint side)
 		return vec2(half_at(which, m.scales, row * m.groups + group), 0);
 	if (FORMAT == Q4_0)
 		return vec2(1, -8) * half_at(which, m.scales, row * m.groups + group);
+	if (FORMAT == MXFP4) { // half of it, since the numbers are doubled
+		uint at = row * m.groups + group, e = word_at(which, m.scales * 4 + at / 4) >> 8 * (at % 4) & 255;
+		return vec2(uintBitsToFloat(e < 2 ? 0x00200000u << e : e - 1 << 23), 0);
+	}
 	if (FORMAT == Q4_K || FORMAT == Q5_K) {
 		uvec4 top = four_at(which, m.tops + row * (m.groups / 8) + group / 8);
 		uint g = group % 8, high = top.w >> 2 * g;

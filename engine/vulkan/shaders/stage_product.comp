@@ -25,6 +25,7 @@ PUSH {
 	uint gain;                                        // in vec4
 	float width, epsilon;                             // columns that the mean square is of
 	uint used, by_slot, first_expert, experts, slots; // by_slot: `from` has a row for each slot; experts: in the matrix
+	uint bias, second_bias;                           // of the output, in floats, or NO_VECTOR; of a PAIR's other matrix
 } push;
 
 const uint SUMS = (ROWS + NORM) * BATCH, MATRICES = EPILOGUE == PAIR ? 2 : 1;
@@ -102,7 +103,9 @@ void main()
 	if (NORM == 1)
 		by = inversesqrt(sums[(BATCH * ROWS + b) * LANES] / push.width + push.epsilon);
 	value *= by;
+	uint of_bias = push.first + n + (EXPERTS == 1 ? lists[slot] * push.rows : 0);
+	value = biased(push.bias, of_bias, value);
 	if (EPILOGUE == PAIR)
-		value = gated(value, sums[(lane + 1) * LANES] * by);
+		value = gated(value, biased(push.second_bias, of_bias, sums[(lane + 1) * LANES] * by));
 	finish(EXPERTS == 1 ? slot : b, push.first + n, value, push.columns, push.to_groups);
 }

@@ -16,6 +16,7 @@ PUSH { // as in stage_product.comp
 	uint rows, batch_rows, first, columns, to_groups, gain;
 	float width, epsilon;
 	uint used, by_slot, first_expert, experts, slots;
+	uint bias, second_bias;
 } push;
 
 const uint TILE = 64, PER = 4, WIDE = EPILOGUE == PAIR ? TILE / 2 : TILE;
@@ -70,8 +71,12 @@ void main()
 	[[unroll]] for (uint i = 0; i < PER; i++)
 		[[unroll]] for (uint j = 0; j < WIDE / 16; j++) {
 			uint b = first_left + y + 16 * i, n = first_right + x + 16 * j;
-			float value = EPILOGUE == PAIR ? gated(sums[i][j], sums[i][j + PER / 2]) : sums[i][j];
-			if (b < count && n < push.rows)
-				finish(EXPERTS == 1 ? lists[order + b] : b, push.first + n, value, push.columns, push.to_groups);
+			if (b >= count || n >= push.rows)
+				continue;
+			uint of_bias = push.first + n + (EXPERTS == 1 ? (push.first_expert + gl_WorkGroupID.z) * push.rows : 0);
+			float value = biased(push.bias, of_bias, sums[i][j]);
+			if (EPILOGUE == PAIR)
+				value = gated(value, biased(push.second_bias, of_bias, sums[i][j + PER / 2]));
+			finish(EXPERTS == 1 ? lists[order + b] : b, push.first + n, value, push.columns, push.to_groups);
 		}
 }

@@ -61,6 +61,7 @@ static float value_at(const uint8_t *tile, enum tensor_format format, unsigned r
 		q = tile[at.step / 2 * 512 + lane + at.step % 2 * 8 + at.pair % 2 * 4 + byte];
 		return half_at(tile, 1024 + row % 8 * 8 + (row / 8 * 2 + column / 32) * 2) * (float)(int8_t)q;
 	case FORMAT_Q4_0:
+	case FORMAT_MXFP4:
 	case FORMAT_Q4_K:
 	case FORMAT_Q5_K:
 	case FORMAT_Q6_K:
@@ -72,6 +73,8 @@ static float value_at(const uint8_t *tile, enum tensor_format format, unsigned r
 	q = word_at(tile, at.step / 4 * 512 + lane + at.step % 4 * 4) >> (at.pair + 4 * at.second) * 4 & 15;
 	if (format == FORMAT_Q4_0)
 		return half_at(tile, 1024 + row % 8 * 16 + (row / 8 * 4 + column / 32) * 2) * (float)((int)q - 8);
+	if (format == FORMAT_MXFP4)
+		return e8m0_half(tile[1024 + row % 8 * 8 + row / 8 * 4 + column / 32]) * (float)e2m1_doubled(q);
 	if (format == FORMAT_Q4_K)
 		return head_value(tile + 2048 + row * 16, column / 32, q);
 	if (format == FORMAT_Q5_K) {

@@ -202,8 +202,9 @@ static void test_loss(void **state)
 {
 	(void)state;
 	static const double most[FORMAT_COUNT] = {
-		[FORMAT_F32] = 0,      [FORMAT_F16] = 2.5e-4, [FORMAT_BF16] = 2e-3,  [FORMAT_Q8_0] = 0.006,
-		[FORMAT_Q4_0] = 0.095, [FORMAT_Q4_K] = 0.075, [FORMAT_Q5_K] = 0.037, [FORMAT_Q6_K] = 0.02,
+		[FORMAT_F32] = 0,      [FORMAT_F16] = 2.5e-4, [FORMAT_BF16] = 2e-3,
+		[FORMAT_Q8_0] = 0.006, [FORMAT_Q4_0] = 0.095, [FORMAT_Q4_K] = 0.075,
+		[FORMAT_Q5_K] = 0.037, [FORMAT_Q6_K] = 0.02,  [FORMAT_MXFP4] = 0.13,
 	};
 	float *values = malloc(VALUES * sizeof(*values)), *back = malloc(VALUES * sizeof(*back));
 	uint8_t *bytes = malloc(VALUES * sizeof(*values));
