@@ -224,8 +224,22 @@ static void begin_marked(struct dialogue *dialogue, const char *mark)
 	}
 }
 
+// The prompt of harmony ends with "<|start|>assistant", so an answer may go on with the recipient of a call.
+static enum match match_recipient(const struct dialogue *dialogue)
+{
+	const bool first = !dialogue->dropped && !dialogue->at && dialogue_left(dialogue);
+	return first && is_harmony(dialogue) ? dialogue_match(dialogue, " to=functions.") : MATCH_NO;
+}
+
 static bool in_text(struct dialogue *dialogue)
 {
+	const enum match recipient = match_recipient(dialogue);
+	if (recipient == MATCH_YES) {
+		buffer_clear(&dialogue->raw);
+		dialogue->state = DIALOGUE_IN_HEADER;
+	}
+	if (recipient != MATCH_NO)
+		return recipient == MATCH_YES;
 	const char *marks[MARKS];
 	const size_t count = marks_of_text(dialogue, marks);
 	const struct call_syntax *calls = dialogue->params.calls;

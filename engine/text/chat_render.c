@@ -76,8 +76,9 @@ static struct json *calls_of(const struct json *calls, bool as_text)
 	return out;
 }
 
-// What templates differ in: arguments as an object or as text; no text as null or as an empty one.
-enum { WRITE_TEXT = 1, WRITE_EMPTY = 2, WRITE_WAYS = 4 };
+// What templates differ in: arguments as an object or as text; no text as null or as an empty one; thoughts, which
+// gpt-oss's does not take beside a text and a call.
+enum { WRITE_TEXT = 1, WRITE_EMPTY = 2, WRITE_THOUGHTLESS = 4, WRITE_WAYS = 8 };
 
 static struct json *message_of(const struct chat_message *from, unsigned way)
 {
@@ -87,7 +88,7 @@ static struct json *message_of(const struct chat_message *from, unsigned way)
 		json_set_null(message, "content");
 	else
 		set_text(message, "content", from->text, from->length);
-	if (from->thoughts) {
+	if (from->thoughts && !((way & WRITE_THOUGHTLESS) && !from->silent && json_count(from->calls))) {
 		json_set_string(message, "reasoning_content", from->thoughts);
 		json_set_string(message, "thinking", from->thoughts); // by gpt-oss
 	}

@@ -251,6 +251,21 @@ static enum status read_id(const struct tokenizer *tokenizer, const struct gguf 
 	return STATUS_OK;
 }
 
+// Whether answers end with control tokens of this name. False: there are none.
+static bool set_ends(struct tokenizer *tokenizer, const char *name, bool ends)
+{
+	bool found = false;
+	for (uint32_t i = 0; i < tokenizer->count; i++) {
+		struct token *token = &tokenizer->tokens[i];
+		if (token->type != TOKEN_CONTROL || token->length != strlen(name) ||
+		    memcmp(token_text(tokenizer, i), name, token->length) != 0)
+			continue;
+		token->ends = ends;
+		found = true;
+	}
+	return found;
+}
+
 static enum status read_ids(struct tokenizer *tokenizer, const struct gguf *gguf, struct error *error)
 {
 	static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>",
@@ -278,13 +293,11 @@ static enum status read_ids(struct tokenizer *tokenizer, const struct gguf *gguf
 			token->type = TOKEN_CONTROL;
 		token->ends = token->ends || i > 0;
 	}
-	for (uint32_t i = 0; i < tokenizer->count; i++) {
-		struct token *token = &tokenizer->tokens[i];
-		for (unsigned k = 0; token->type == TOKEN_CONTROL && k < sizeof names / sizeof *names; k++)
-			if (token->length == strlen(names[k]) &&
-			    !memcmp(token_text(tokenizer, i), names[k], token->length))
-				token->ends = true;
-	}
+	for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+		set_ends(tokenizer, names[k], true);
+	// gpt-oss ends an answer with one of these, and each message of it with <|end|>.
+	if (set_ends(tokenizer, "<|return|>", true) && set_ends(tokenizer, "<|call|>", true))
+		set_ends(tokenizer, "<|end|>", false);
 	tokenizer->add_begin = tokenizer->pieces || tokenizer->wordpiece || tokenizer->words->begins;
 	tokenizer->add_end = tokenizer->wordpiece;
 	tokenizer->space_prefix = tokenizer->pieces;

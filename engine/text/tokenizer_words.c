@@ -8,6 +8,7 @@
  *   qwen35  as qwen2 with [\p{L}\p{M}]+ for letters and [^\s\p{L}\p{M}\p{N}]+ for others
  *   tekken  as qwen2 without the contractions, letters being C?A*B+|C?A+B* with C = [^\r\n\p{L}\p{N}],
  *           A = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], B = [\p{Ll}\p{Lm}\p{Lo}\p{M}], and [\r\n/]* behind the others
+ *   o200k   as tekken with (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind the letters, and \p{N}{1,3}
  *
  * The first alternative that fits wins, and takes as much as it can. */
 #include "engine/text/tokenizer_words.h"
@@ -24,6 +25,7 @@ static const struct pre_tokenizer pre_tokenizers[] = {
 	{.name = "qwen35", .kind = WORDS_QWEN35, .composes = true},
 	{.name = "deepseek-r1-qwen", .kind = WORDS_QWEN2, .composes = true},
 	{.name = "tekken", .kind = WORDS_TEKKEN, .whole_words = true, .begins = true},
+	{.name = "gpt-4o", .kind = WORDS_O200K},
 	{.name = "smollm", .kind = WORDS_SMOLLM},
 	{.name = "gpt-2", .kind = WORDS_GPT2},
 };
@@ -38,7 +40,7 @@ const struct pre_tokenizer *pre_tokenizer_find(const char *name, size_t length)
 
 const char *pre_tokenizer_names(void)
 {
-	return "llama-bpe, llama3, llama-v3, qwen2, qwen35, deepseek-r1-qwen, tekken, smollm, gpt-2";
+	return "llama-bpe, llama3, llama-v3, qwen2, qwen35, deepseek-r1-qwen, tekken, gpt-4o, smollm, gpt-2";
 }
 
 // ---- classes ----
@@ -193,7 +195,8 @@ static size_t cased_length(const char *text, size_t length)
 	return 0;
 }
 
-static size_t tekken_word(const char *text, size_t length)
+// C?A*B+ or, where there is none, C?A+B*.
+static size_t tekken_letters(const char *text, size_t length)
 {
 	unsigned bytes, class = first_class(text, &bytes);
 	size_t prefix = class & (LETTER | NUMBER) || is_newline(text[0]) ? 0 : bytes;
@@ -205,9 +208,18 @@ static size_t tekken_word(const char *text, size_t length)
 		taken = run_length(HEAD, text + prefix, length - prefix, SIZE_MAX);
 		taken = taken ? prefix + taken : 0;
 	}
+	return taken;
+}
+
+static size_t tekken_word(const char *text, size_t length, size_t digits, bool contractions)
+{
+	unsigned bytes;
+	const size_t taken = tekken_letters(text, length);
 	if (taken)
-		return taken;
-	return class == NUMBER ? bytes : other_word(OTHER, text, length, true);
+		return taken + (contractions && taken < length ? contraction(text + taken, length - taken, true) : 0);
+	if (first_class(text, &bytes) == NUMBER)
+		return run_length(NUMBER, text, length, digits);
+	return other_word(OTHER, text, length, true);
 }
 
 size_t word_length(enum word_kind kind, const char *text, size_t length)
@@ -224,7 +236,9 @@ size_t word_length(enum word_kind kind, const char *text, size_t length)
 	case WORDS_QWEN35:
 		return llama3_word(LETTER | MARK, REST, text, length, 1);
 	case WORDS_TEKKEN:
-		return tekken_word(text, length);
+		return tekken_word(text, length, 1, false);
+	case WORDS_O200K:
+		return tekken_word(text, length, 3, true);
 	}
 	return length;
 }

@@ -238,6 +238,12 @@ static void test_others(void **state)
 		{"harmony", "harmony",
 		 "<|start|>assistant to=functions.now<|channel|>commentary json<|message|>{}<|call|>", "(C:now {})",
 		 false, false},
+		{"harmony", "harmony", " to=functions.now<|channel|>commentary json<|message|>{\"a\": 1}<|call|>",
+		 "(C:now {\"a\": 1})", false, false},
+		{"harmony", "harmony", " to=functions.nobody<|channel|>commentary json<|message|>{}",
+		 " to=functions.nobody<|channel|>commentary json<|message|>{}", false, false},
+		{"harmony", "harmony", " to=functions.", "", false, false},
+		{"harmony", "harmony", " to=fun<|channel|>final<|message|>Hi", " to=funHi", false, false},
 		{"gemma", NULL,
 		 "Wait.\n```tool_code\nprint(default_api.get_weather(city=\"Pa'ris\\n\", days=-2, deep={'a': [True, "
 		 "None, 1.5]}))\n```",

@@ -138,6 +138,16 @@ const tekken =
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" +
   "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" +
   "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+// That of OpenAI's o200k, which gpt-oss has: contractions belong to the word before them.
+const contractions = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?";
+const o200k =
+  `[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+${contractions}` +
+  `|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*${contractions}` +
+  "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+export const o200kOracle = (more) => {
+  const split = { type: "Split", pattern: { Regex: o200k }, behavior: "Isolated", invert: false };
+  return qwenOracle("gpt-4o", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] }, more);
+};
 export const tekkenOracle = (more) => {
   const split = { type: "Split", pattern: { Regex: tekken }, behavior: "Isolated", invert: false };
   return qwenOracle("tekken", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] }, more);

@@ -277,6 +277,44 @@ static void test_messages_that_are_no_text_are_refused(void **state)
 	file_close(&file);
 }
 
+// gpt-oss's template refuses thoughts beside a text and a call: then the thoughts are left out.
+static void test_thoughts_that_a_template_refuses_are_left_out(void **state)
+{
+	(void)state;
+	struct file file;
+	struct error error = {0};
+	struct token_list tokens = {0};
+	struct buffer out;
+	struct detokenizer detokenizer;
+	struct chat_template template;
+	struct json *calls = NULL;
+	static const char text[] = "[{\"id\": \"1\", \"name\": \"now\", \"arguments\": \"{}\"}]";
+	file_open(&file, WORDS_BPE_LLAMA,
+		  "{{ tools }}{% for m in messages %}{% if m.content and m.thinking and m.tool_calls %}"
+		  "{{ raise_exception('not both') }}{% endif %}{{ m.content }}"
+		  "{% if m.thinking %}{{ '(' + m.thinking + ')' }}{% endif %}{% endfor %}");
+	assert_int_equal(json_parse(&calls, text, sizeof(text) - 1, NULL), STATUS_OK);
+	assert_int_equal(chat_template_of_file(file.gguf, &template, &error), STATUS_OK);
+	struct chat_message talk[] = {MESSAGE("user", "when"), MESSAGE("assistant", "so"), MESSAGE("assistant", "ab")};
+	talk[1].thoughts = "hm";
+	talk[1].calls = calls;
+	talk[2].thoughts = "oh";
+	if (chat_template_apply(&template, file.tokenizer, &(struct conversation){.messages = talk, .count = 3},
+				&tokens, &error))
+		fail_msg("%s", error.message);
+	buffer_init(&out, 1024);
+	detokenizer_init(&detokenizer, file.tokenizer);
+	for (size_t i = 0; i < tokens.count; i++)
+		assert_int_equal(detokenizer_add(&detokenizer, tokens.tokens[i], &out), STATUS_OK);
+	if (!strstr(buffer_text(&out), "whensoab(oh)"))
+		fail_msg("%s", buffer_text(&out));
+	buffer_finish(&out);
+	token_list_finish(&tokens);
+	chat_template_finish(&template);
+	json_destroy(&calls);
+	file_close(&file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -287,6 +325,7 @@ int main(void)
 		cmocka_unit_test(test_names_are_known),
 		cmocka_unit_test(test_conversations_have_limits),
 		cmocka_unit_test(test_messages_that_are_no_text_are_refused),
+		cmocka_unit_test(test_thoughts_that_a_template_refuses_are_left_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

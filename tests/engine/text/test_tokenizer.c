@@ -189,6 +189,30 @@ static void test_bytes_merge_by_rank(void **state)
 	tokenizer_destroy(&tokenizer);
 }
 
+static const struct vocabulary harmony = {
+	.model = "gpt2",
+	.pre = "gpt-4o",
+	.texts = {"a", "<|return|>", "<|call|>", "<|end|>", "<|im_end|>", "b", "ab"},
+	.types = {1, CONTROL, CONTROL, CONTROL, CONTROL, 1, 1},
+	.merges = {"a b"},
+	.begin = -1,
+	.end = 1,
+	.unknown = -1,
+	.space_prefix = -1,
+};
+
+// A message of an answer ends with <|end|>, and the answer goes on.
+static void test_harmony_ends_with_its_own(void **state)
+{
+	(void)state;
+	struct tokenizer *tokenizer = open_good(&harmony);
+	assert_true(tokenizer_ends(tokenizer, 1));
+	assert_true(tokenizer_ends(tokenizer, 2));
+	assert_false(tokenizer_ends(tokenizer, 3));
+	assert_true(tokenizer_ends(tokenizer, 4));
+	tokenizer_destroy(&tokenizer);
+}
+
 static void test_text_comes_back_in_whole_characters(void **state)
 {
 	(void)state;
@@ -354,6 +378,7 @@ int main(void)
 		cmocka_unit_test(test_pieces_merge_by_score_then_from_the_left),
 		cmocka_unit_test(test_special_tokens_are_found_only_when_asked_for_and_the_longest_first),
 		cmocka_unit_test(test_bytes_merge_by_rank),
+		cmocka_unit_test(test_harmony_ends_with_its_own),
 		cmocka_unit_test(test_text_comes_back_in_whole_characters),
 		cmocka_unit_test(test_text_that_is_not_utf8_is_refused_with_its_place),
 		cmocka_unit_test(test_lists_have_limits),

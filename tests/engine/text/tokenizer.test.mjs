@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { corpus, random } from "./corpus.mjs";
-import { gpt2Oracle, llama2Oracle, llama3Oracle, qwen2Oracle, qwen35Oracle, smollmOracle, tekkenOracle } from "./oracles.mjs";
+import { gpt2Oracle, llama2Oracle, llama3Oracle, o200kOracle, qwen2Oracle, qwen35Oracle, smollmOracle, tekkenOracle } from "./oracles.mjs";
 import { ask, mode } from "./tokens.mjs";
 
 // The least file that there is to ask with, for what needs no vocabulary.
@@ -84,6 +84,7 @@ const cases = [
   { name: "gpt-2's words", make: gpt2Oracle, count: 300 },
   { name: "smollm's words", make: smollmOracle, count: 300 },
   { name: "tekken's words", make: tekkenOracle, count: 300 },
+  { name: "o200k's words", make: o200kOracle, count: 300 },
 ];
 for (const { name, make, special, back = (text) => text, fits = sameSpaces, count } of cases)
   test(`tokens of ${name}`, () => {

@@ -58,7 +58,7 @@ static void put_vocabulary(struct gguf_writer *writer, struct input *input, unsi
 		merge_count++;
 	}
 	static const char *const pre[] = {"llama-bpe", "qwen2",  "smollm", "gpt-2",
-					  "tekken",    "qwen35", "tekken", "qwen35"};
+					  "tekken",    "qwen35", "gpt-4o", "qwen35"};
 	gguf_put_text(writer, "tokenizer.ggml.model", kind & 1 ? "llama" : "gpt2");
 	gguf_put_text(writer, "tokenizer.ggml.pre", pre[(kind >> 1 & 3) + (kind >> 3 & 4)]);
 	gguf_put_texts(writer, "tokenizer.ggml.tokens", token_texts, tokens);
