@@ -41,7 +41,8 @@ DELTA = dict(num_hidden_layers=5, head_dim=16, linear_conv_kernel_dim=4, linear_
              linear_value_head_dim=24, linear_num_key_heads=2, linear_num_value_heads=4, rope_parameters={
                  "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
                  "mrope_section": [2, 1, 1]})
-GPT_OSS = dict(EXPERTS, num_local_experts=8, hidden_size=64, intermediate_size=32, head_dim=16, sliding_window=40,
+GPT_OSS = dict(EXPERTS, num_local_experts=8, hidden_size=64, intermediate_size=32, sliding_window=40,
+               head_dim=64,  # for which CUDA has kernels of its own
                rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 16.0, "beta_fast": 32.0,
                                 "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64})
 
