@@ -50,6 +50,8 @@ static void tell(const struct instance *instance, enum instance_state from)
 		news.summary = "is paused";
 		break;
 	case INSTANCE_STOPPING:
+		if (from == INSTANCE_FAILED) // it was not loaded any more, and that is told
+			return;
 		news.kind = "model.unloaded";
 		news.summary = "is unloaded";
 		break;

@@ -146,6 +146,9 @@ describe("a model that is asked for", () => {
 		}
 		node.open = undefined;
 		assert.equal(said(await chat("words", "again")), "again");
+		const { recent } = await admin.call("cluster.snapshot");
+		assert.deepEqual(recent.filter((one) => one.kind.startsWith("model.")).slice(0, 2).map((one) => one.kind), ["model.loaded", "model.failed"],
+			"what had failed was not loaded, and is not told to be unloaded");
 	});
 	test("what an admin placed in a way of its own, and has failed, is not replaced by what a question would load", async () => {
 		const { models } = await admin.call("model.list"), { model_id } = models.find((one) => one.name === "words");
