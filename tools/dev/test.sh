@@ -228,8 +228,9 @@ fixed_layout() {
 }
 
 # side_by_side FUNCTION...: all at once, on their own cores; each function calls single. Their lines come when all have ended.
+# One that ended before it could record a result ends the run: the summary would not miss it.
 side_by_side() {
-	local function pids=()
+	local function at=0 pids=() broken=()
 	mkdir -p "$log_dir"
 	for function; do
 		(
@@ -239,9 +240,10 @@ side_by_side() {
 		pids+=($!)
 	done
 	trap 'kill "${pids[@]}" 2>/dev/null; exit 130' INT
-	wait "${pids[@]}"
+	for function; do wait "${pids[at++]}" || broken+=("$function"); done
 	trap - INT
 	for function; do cat "$log_dir/beside-$function.log" >&2; done
+	[ ${#broken[@]} -eq 0 ] || fail "ended without a result: ${broken[*]}"
 }
 
 # single NAME TEXT COMMAND...: a command that counts as one test, or as those that its own closing lines count.
