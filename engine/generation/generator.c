@@ -105,9 +105,15 @@ static uint32_t capacity(const struct generator *generator)
 static enum status check(const struct generator *generator, const struct generator_request *request,
 			 struct error *error)
 {
-	uint32_t vocabulary = generator->params.shape->vocabulary, context = generator->params.context_tokens;
+	const struct generator_params *params = &generator->params;
+	uint32_t vocabulary = params->shape->vocabulary, context = params->context_tokens;
 	const struct sampling *sampling = &request->sampling;
-	if (generator->params.shape->encoder && !request->want_hidden) {
+	// A text goes through an encoder in one step: a longer one would wait for ever.
+	const uint32_t most_rows = params->batch_rows < params->batch_outputs ? params->batch_rows
+									      : params->batch_outputs;
+	if (params->shape->encoder && context > most_rows)
+		context = most_rows;
+	if (params->shape->encoder && !request->want_hidden) {
 		error_hint(error, "use it for embeddings or for ranking; choose a language model for text");
 		return error_set(error, STATUS_INVALID_PARAMS, "the model is an encoder: it generates no text");
 	}

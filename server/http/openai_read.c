@@ -491,6 +491,19 @@ static enum status missing(struct reading *reading, const char *param)
 	return wrong(reading, "is missing");
 }
 
+// Each document is sent with a copy of the query: all copies together are no longer than a body may be.
+static enum status check_query(struct reading *reading)
+{
+	const struct answer *answer = reading->answer;
+	const size_t count = json_count(answer->inputs), most = count ? LIMIT_BODY_BYTES / count : 0;
+	if (!count || strlen(json_string(answer->query, "")) <= most)
+		return STATUS_OK;
+	reading->param = "query";
+	error_hint(reading->error, "shorten it, or send the documents in several requests");
+	return error_set(reading->error, STATUS_INVALID_PARAMS, "query may have %zu bytes at most beside %zu documents",
+			 most, count);
+}
+
 static enum status check(struct reading *reading)
 {
 	const struct answer *answer = reading->answer;
@@ -499,7 +512,7 @@ static enum status check(struct reading *reading)
 	if (answer->endpoint == ENDPOINT_RERANK && !answer->query)
 		return missing(reading, "query");
 	if (answer->endpoint == ENDPOINT_RERANK)
-		return answer->inputs ? STATUS_OK : missing(reading, "documents");
+		return answer->inputs ? check_query(reading) : missing(reading, "documents");
 	if (answer->endpoint == ENDPOINT_EMBEDDINGS)
 		return answer->inputs ? STATUS_OK : missing(reading, "input");
 	if (!json_get(reading->call, "prompt"))

@@ -351,6 +351,30 @@ static void wrong_requests_are_refused(void **state)
 	finish();
 }
 
+// A text goes through an encoder in one step, which has no more rows than this.
+static void a_text_longer_than_a_step_is_refused(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 32, .sequences = 32, .context = 128, .stages = 1};
+	static struct client client;
+	struct error error = {0};
+	struct generator_job *job;
+	begin(&bench);
+	struct model_shape shape = *generator->params.shape;
+	shape.encoder = true;
+	generator->params.shape = &shape;
+	prompt(&client, 1, 33, 1);
+	struct generator_request request = request_of(&client, 1, 0);
+	request.want_hidden = true;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_LIMIT_EXCEEDED);
+	assert_string_equal(error.message, "the input has 33 tokens; the model takes 32 at most");
+	request.token_count = request.prompt_count = 32;
+	assert_int_equal(generator_add(generator, &client.job, &request, &error), STATUS_OK);
+	run();
+	assert_int_equal(client.reason, GENERATOR_STOP);
+	finish();
+}
+
 static void two_hundred_on_few_pages(void **state)
 {
 	(void)state;
@@ -1144,6 +1168,7 @@ int main(void)
 		cmocka_unit_test(alone),
 		cmocka_unit_test(ends_at_a_stop_and_at_the_context),
 		cmocka_unit_test(wrong_requests_are_refused),
+		cmocka_unit_test(a_text_longer_than_a_step_is_refused),
 		cmocka_unit_test(two_hundred_on_few_pages),
 		cmocka_unit_test(some_leave),
 		cmocka_unit_test(pages_are_free_at_once),

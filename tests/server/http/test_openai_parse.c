@@ -1,5 +1,5 @@
-/* Large bodies that wait to be read: one token leaves room for the next, and that one for another. The loop does not
- * run, so that none of them is back. */
+/* Large bodies: those that wait to be read, of which one token leaves room for the next, and that one for another (the
+ * loop does not run, so that none of them is back); and a query that each of many documents is sent with. */
 #include "common/net/loop.h"
 #include "server/http/openai_inside.h"
 
@@ -76,8 +76,44 @@ static void test_shares(void **state)
 	}
 }
 
+// What is read of a ranking of 256 documents with a query of so many bytes.
+static enum status rank(size_t query_bytes, struct error *error, const char **param)
+{
+	struct answer answer = {.endpoint = ENDPOINT_RERANK};
+	struct openai_reading reading;
+	struct buffer body = {0};
+	buffer_printf(&body, "{\"model\": \"m\", \"documents\": [\"d\"");
+	for (int i = 1; i < 256; i++)
+		buffer_printf(&body, ",\"d\"");
+	buffer_printf(&body, "], \"query\": \"");
+	for (size_t i = 0; i < query_bytes; i++)
+		buffer_append(&body, "q", 1);
+	buffer_printf(&body, "\"}");
+	openai_read_body(&answer, (const char *)body.data, body.length, &reading);
+	*error = reading.error;
+	*param = reading.param;
+	openai_reading_finish(&reading);
+	json_destroy(&answer.inputs);
+	json_destroy(&answer.query);
+	buffer_finish(&body);
+	return reading.status;
+}
+
+static void test_a_query_beside_documents(void **state)
+{
+	struct error error;
+	const char *param;
+	(void)state;
+	assert_int_equal(rank(LIMIT_BODY_BYTES / 256, &error, &param), STATUS_OK);
+	assert_int_equal(rank(LIMIT_BODY_BYTES / 256 + 1, &error, &param), STATUS_INVALID_PARAMS);
+	assert_string_equal(param, "query");
+	assert_string_equal(error.message, "query may have 65536 bytes at most beside 256 documents");
+	assert_non_null(strstr(error.hint, "several requests"));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_shares, set_up, tear_down)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_shares, set_up, tear_down),
+					   cmocka_unit_test(test_a_query_beside_documents)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
