@@ -81,7 +81,8 @@ static enum status rank(size_t query_bytes, struct error *error, const char **pa
 {
 	struct answer answer = {.endpoint = ENDPOINT_RERANK};
 	struct openai_reading reading;
-	struct buffer body = {0};
+	struct buffer body;
+	buffer_init(&body, LIMIT_BODY_BYTES);
 	buffer_printf(&body, "{\"model\": \"m\", \"documents\": [\"d\"");
 	for (int i = 1; i < 256; i++)
 		buffer_printf(&body, ",\"d\"");
