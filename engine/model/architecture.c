@@ -416,6 +416,7 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 		[ROLE_FFN_UP] = {"ffn_up.weight", inner, width},
 		[ROLE_FFN_DOWN] = {"ffn_down.weight", width, inner},
 		[ROLE_FFN_POST_NORM] = {"post_ffw_norm.weight", 1, width, true},
+		[ROLE_ATTENTION_OUTPUT_BIAS] = {"attn_output.bias", 1, width, true},
 		[ROLE_SINKS] = {"attn_sinks.weight", 1, shape->heads, true},
 	};
 	if (!model_has_role(shape, role))
