@@ -116,8 +116,13 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
 		data.writeFloatLE((state / 2 ** 32 - 0.5) / 10, i);
 	}
-	for (const [name, at] of places) // how fast a state fades
-		if (name.endsWith(".ssm_a")) for (let i = 0; i < 4; i++) data.writeFloatLE(-0.02 * (i + 1), at + 4 * i);
+	if (architecture === "qwen35") // states that fade slowly, and layers that give as much as they get: what is lost of a state shows in the text
+		for (const [name, , columns, rows] of tensors.map(([name, ...size]) => [name, size, ...size])) {
+			const at = places.get(name), norm = name.includes("norm");
+			for (let i = 0; name.endsWith(".ssm_a") && i < 4; i++) data.writeFloatLE(-0.02 * (i + 1), at + 4 * i);
+			for (let i = 0; (norm || rows) && i < columns * (rows ?? 1); i++)
+				data.writeFloatLE(norm ? 1 + data.readFloatLE(at + 4 * i) : 5 * data.readFloatLE(at + 4 * i), at + 4 * i);
+		}
 	let state = seed;
 	const draw = () => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) >>> 16;
 	for (const [at, blocks] of packed) // scales from 2^-9 to 2^-8
