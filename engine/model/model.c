@@ -353,7 +353,7 @@ static enum status read_encoder(struct model_opening *opening)
 		"the reranker lacks the layer before its classifier (cls.weight): its scores would not be the model's");
 	error_hint(opening->error,
 		   "the converter left out the model's pooler; get a file that has it as cls.weight and "
-		   "cls.bias, or a reranker of XLM-RoBERTa (bge-reranker), whose files are whole");
+		   "cls.bias");
 	return STATUS_UNAVAILABLE;
 }
 

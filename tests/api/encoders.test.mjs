@@ -125,7 +125,7 @@ describe("encoders", () => {
 		const messages = [{ role: "user", content: "Hello" }];
 		for (const [path, body, hint] of [["chat/completions", { model: "bert", messages }, /for embeddings.*\/v1\/embeddings/], ["completions", { model: "bert", prompt: "a" }, /\/v1\/embeddings/],
 			["chat/completions", { model: "bert-rank", messages }, /\/v1\/rerank/], ["embeddings", { model: "bert-rank", input: "a" }, /\/v1\/rerank/],
-			["rerank", { model: "bert", query, documents: ["a"] }, /no reranker.*bge-reranker/]]) {
+			["rerank", { model: "bert", query, documents: ["a"] }, /no reranker.*cross-encoder/]]) {
 			const { status, body: { error } } = await post(path, body);
 			assert.deepEqual([status, error?.param], [400, "model"], JSON.stringify(error));
 			assert.match(error.message, hint);

@@ -125,7 +125,8 @@ static enum status check_task(const struct instance *instance, bool pair, struct
 	const bool ranks = model_shape(instance->model)->pooling == POOLING_RANK;
 	if (pair == ranks)
 		return STATUS_OK;
-	error_hint(error, ranks ? "ask POST /v1/rerank" : "choose a reranker, such as bge-reranker");
+	error_hint(error, ranks ? "ask POST /v1/rerank"
+				: "choose a model whose KIND is rerank (exogpu model list): a cross-encoder");
 	return error_set(error, STATUS_INVALID_PARAMS,
 			 ranks ? "the model is a reranker: it has no embeddings" : "the model is no reranker");
 }
