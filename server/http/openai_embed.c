@@ -175,13 +175,14 @@ static void embedded(void *context, enum status status, const struct json *resul
 	struct embedding *embedding = context;
 	struct answer *answer = embedding->answer;
 	const struct json *values = json_get(result, embedding->answer->query ? "score" : "embedding");
-	const struct error no_room = {.status = STATUS_OUT_OF_MEMORY, .message = "the server is out of memory"};
+	const struct error no_room = {.status = STATUS_OUT_OF_MEMORY, .message = "the server is out of memory"},
+			   none = {.status = STATUS_INTERNAL, .message = "the model's worker has given no result"};
 	embedding->generation = NULL;
-	if (!status)
+	if (!status && values)
 		embedding->values = answer->base64 ? encode(values) : json_copy(values);
 	embedding->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
 	if (status || !embedding->values)
-		fail(answer, status ? error : &no_room);
+		fail(answer, status ? error : values ? &no_room : &none);
 	else
 		go_on(answer);
 }

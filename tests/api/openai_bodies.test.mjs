@@ -118,6 +118,14 @@ describe("bodies of /v1", () => {
 		}
 		assert.equal((await post("/v1/chat/completions", ask)).status, 200);
 	});
+	test("a worker that gives no embedding is told as that", async () => {
+		node.worker().answers["generate.embed"] = () => ({ result: { prompt_tokens: 3 } });
+		for (const encoding_format of ["float", "base64"]) {
+			const { status, json } = await post("/v1/embeddings", JSON.stringify({ model: "words", input: "one", encoding_format }));
+			assert.deepEqual([status, json().error?.message], [500, "the model's worker has given no result"]);
+		}
+		delete node.worker().answers["generate.embed"];
+	});
 });
 
 describe("tokens that wait", () => {
