@@ -266,7 +266,10 @@ static bool compare(struct conformance *c, const char *name)
 	enum { CONTEXT_SHORT = 64, CONTEXT_LONG = 640 };
 	struct compared compared;
 	compared_open(&compared, c, name);
-	for (unsigned stages = is_refused(&compared) ? 3 : 1; stages <= 2; stages++) {
+	const bool refused = is_refused(&compared);
+	if (refused)
+		snprintf(compared.where, sizeof compared.where, "nothing was compared, CUDA does not compute it yet");
+	for (unsigned stages = 1; stages <= 2 && !refused; stages++) {
 		make_stages(&compared, CONTEXT_SHORT, stages);
 		compute_text(&compared, 0, UINT32_MAX);
 		compute_text(&compared, 1, stages == 1 ? UINT32_MAX : 8);
