@@ -3,7 +3,7 @@ import { moveInstance, stopInstance } from "../../command/models";
 import type { Instance, Stage } from "../../lib/api.gen";
 import { count, figure, memory, sentence, took } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
-import { mayAsk, mayManage, shareDone, shortOfMemory, sliceWord, stageBytes } from "../../state/models";
+import { mayAsk, mayManage, purpose, shareDone, shortOfMemory, sliceWord, stageBytes, talks } from "../../state/models";
 import { deviceLabel, memoryTotal, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
@@ -15,7 +15,8 @@ import { InstanceState } from "./state";
 export function InstancePanel({ instance }: { instance: Instance }) {
   const { state } = useApp();
   const all = state.value;
-  const layers = all.models[instance.model_id]?.architecture?.layers;
+  const model = all.models[instance.model_id];
+  const layers = model?.architecture?.layers;
   const stages = instance.stages.filter((stage) => !isGone(instance, stage));
   const totals = stages.map((stage) => {
     const entry = all.devices[stage.device_id];
@@ -31,7 +32,7 @@ export function InstancePanel({ instance }: { instance: Instance }) {
       aside={
         <span class="acts">
           <InstanceState instance={instance} />
-          {instance.state === "running" && mayAsk(all.login) && (
+          {instance.state === "running" && talks(model) && mayAsk(all.login) && (
             <a class="btn small-btn" href={playgroundHref(instance.instance_id)}>
               Try it
             </a>
@@ -53,7 +54,7 @@ export function InstancePanel({ instance }: { instance: Instance }) {
           <MarkIcon mark="throttled" class="mini" /> {sentence(short)}
         </p>
       )}
-      {instance.state === "running" && <Figures instance={instance} />}
+      {instance.state === "running" && <Figures instance={instance} use={model?.architecture ? purpose(model.architecture) : null} />}
       {instance.state === "running" && <MeasuredFall instance={instance} />}
       {layers !== undefined && instance.state !== "failed" && stages.length > 0 && (
         <ul class="rows stages">
@@ -204,18 +205,28 @@ export function Loading({ progress }: { progress: NonNullable<Instance["progress
   );
 }
 
-function Figures({ instance }: { instance: Instance }) {
+/** `use`: of a model that generates no text, for which half of the figures say nothing. */
+function Figures({ instance, use }: { instance: Instance; use: string | null }) {
   const kept = instance.page_count > 0 ? (instance.pages_used / instance.page_count) * 100 : 0;
   return (
     <dl class="instance-figures">
-      <div>
-        <dt>tokens per second</dt>
-        <dd class="value">{!instance.tokens_per_s ? <span class="faint">{instance.running > 0 ? "reading" : "idle"}</span> : speed(instance.tokens_per_s)}</dd>
-      </div>
-      <div>
-        <dt>generated tokens</dt>
-        <dd>{figure(instance.generated_tokens)}</dd>
-      </div>
+      {use === null ? (
+        <>
+          <div>
+            <dt>tokens per second</dt>
+            <dd class="value">{!instance.tokens_per_s ? <span class="faint">{instance.running > 0 ? "reading" : "idle"}</span> : speed(instance.tokens_per_s)}</dd>
+          </div>
+          <div>
+            <dt>generated tokens</dt>
+            <dd>{figure(instance.generated_tokens)}</dd>
+          </div>
+        </>
+      ) : (
+        <div>
+          <dt>use</dt>
+          <dd>{use}</dd>
+        </div>
+      )}
       <div>
         <dt>prompt tokens</dt>
         <dd>{figure(instance.prompt_tokens)}</dd>
@@ -226,22 +237,26 @@ function Figures({ instance }: { instance: Instance }) {
           {figure(instance.context_tokens)} <span class="unit">tokens, {instance.sequences} at once</span>
         </dd>
       </div>
-      <div>
-        <dt>KV cache in use</dt>
-        <dd>
-          <Figure value={figure(kept)} unit="%" />
-        </dd>
-      </div>
+      {use === null && (
+        <div>
+          <dt>KV cache in use</dt>
+          <dd>
+            <Figure value={figure(kept)} unit="%" />
+          </dd>
+        </div>
+      )}
       <div>
         <dt>format</dt>
         <dd>
           <Held instance={instance} />
         </dd>
       </div>
-      <div>
-        <dt>chat template</dt>
-        <dd>{instance.chat_template ?? <span class="quiet">none: it only completes text</span>}</dd>
-      </div>
+      {use === null && (
+        <div>
+          <dt>chat template</dt>
+          <dd>{instance.chat_template ?? <span class="quiet">none: it only completes text</span>}</dd>
+        </div>
+      )}
       {instance.recoveries > 0 && (
         <div>
           <dt>recovered</dt>

@@ -105,9 +105,14 @@ export function StageMemory({
           <span>
             of <b>{text(total)}</b>
           </span>
-          {stage.host_bytes > 0 && (
+          {stage.host_bytes > 0 && stage.host_layers === 0 && (
+            <span>
+              the embedding's table in host memory <b>{text(stage.host_bytes)}</b>
+            </span>
+          )}
+          {stage.host_layers > 0 && (
             <span class="warm">
-              <MarkIcon mark="throttled" class="mini" /> {stage.host_layers > 0 ? `${stage.host_layers} layers` : "the embedding"}, {text(stage.host_bytes)} in host memory
+              <MarkIcon mark="throttled" class="mini" /> {stage.host_layers} layers, {text(stage.host_bytes)} in host memory
             </span>
           )}
           {given > 0 && (
