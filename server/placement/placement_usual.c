@@ -76,12 +76,20 @@ static uint64_t left_by_weights(const struct placement_wanted *wanted)
 	return 0;
 }
 
+// Of keys and values of one request's context.
 static uint64_t bytes_of(const struct placement_wanted *wanted, uint32_t context_tokens)
 {
 	const struct model_shape *shape = wanted->shape;
 	const uint32_t with_state = model_delta_layers(shape, 0, shape->layers);
-	return placement_pages(context_tokens, 1) * stage_page_bytes(shape) * (shape->layers - with_state) +
-	       stage_state_bytes(shape) * stage_state_count(shape, 1) * with_state;
+	return placement_pages(context_tokens, 1) * stage_page_bytes(shape) * (shape->layers - with_state);
+}
+
+// Of the states of `sequences` requests, however long they are.
+static uint64_t states_of(const struct placement_wanted *wanted, uint32_t sequences)
+{
+	const struct model_shape *shape = wanted->shape;
+	return stage_state_bytes(shape) * stage_state_count(shape, sequences) *
+	       model_delta_layers(shape, 0, shape->layers);
 }
 
 // CUDA's kernels compute a step of 128 rows in little more time than one of 32. The other back ends do not: there more
@@ -97,10 +105,11 @@ static bool takes_many(const struct placement_wanted *wanted)
 	return any && !others;
 }
 
-// How many requests fit into so much memory beside the first of a whole context.
-static uint32_t fitting(uint64_t room, uint64_t share, uint32_t most)
+// How many requests fit into so much memory beside SEQUENCES_OF_CONTEXT, which share a context. Each of the next takes
+// `share`, and `beyond` each after PLACEMENT_SHARERS.
+static uint32_t fitting(uint64_t room, uint64_t share, uint64_t beyond, uint32_t most)
 {
-	const uint64_t first = (PLACEMENT_SHARERS - SEQUENCES_OF_CONTEXT) * share, beyond = share / SHARE_BEYOND;
+	const uint64_t first = (PLACEMENT_SHARERS - SEQUENCES_OF_CONTEXT) * share;
 	uint64_t count = SEQUENCES_OF_CONTEXT;
 	if (room < first)
 		count += room / share;
@@ -115,13 +124,17 @@ void placement_usual(const struct placement_wanted *wanted, uint32_t *context_to
 	uint32_t context = *context_tokens;
 	if (!context) {
 		context = wanted->shape->context < CONTEXT_MOST ? wanted->shape->context : CONTEXT_MOST;
-		while (context / 2 >= CONTEXT_LEAST && bytes_of(wanted, context) > left / CONTEXT_SHARE)
+		while (context / 2 >= CONTEXT_LEAST &&
+		       bytes_of(wanted, context) + states_of(wanted, 1) > left / CONTEXT_SHARE)
 			context /= 2;
 	}
 	*context_tokens = context;
 	if (*sequences)
 		return;
 	const uint64_t one = bytes_of(wanted, context), share = one / SEQUENCES_OF_CONTEXT,
-		       room = left / PAGES_SHARE > one ? left / PAGES_SHARE - one : 0;
-	*sequences = fitting(room, share, takes_many(wanted) ? SEQUENCES_MOST : PLACEMENT_SHARERS);
+		       state = states_of(wanted, 2) - states_of(wanted, 1),
+		       least = one + states_of(wanted, SEQUENCES_OF_CONTEXT),
+		       room = left / PAGES_SHARE > least ? left / PAGES_SHARE - least : 0;
+	*sequences = fitting(room, share + state, share / SHARE_BEYOND + state,
+			     takes_many(wanted) ? SEQUENCES_MOST : PLACEMENT_SHARERS);
 }

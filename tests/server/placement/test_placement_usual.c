@@ -120,6 +120,29 @@ static void test_a_short_model(void **state)
 	assert_int_equal(sequences, 32);
 }
 
+// Three of four layers have a state of 2 MiB for each request, two of which are kept: 24 layers, 96 MiB a request.
+static void test_states(void **state)
+{
+	(void)state;
+	struct model_shape own = shape;
+	own.delta = (struct model_delta){.heads = 32, .key_heads = 16, .key_size = 128, .value_size = 128, .kernel = 4};
+	for (uint32_t i = 0; i < own.layers; i++)
+		own.layer_kinds[i] = i % 4 == 3 ? 0 : LAYER_DELTA;
+	for (uint64_t gib = 16; gib <= 64; gib *= 2) {
+		const struct placement_device one = device(PLACE_CPU, gib, "");
+		const struct placement_wanted wanted = {
+			.shape = &own, .sizes = &sizes, .devices = &one, .device_count = 1};
+		uint32_t context = 0, sequences = 0;
+		placement_usual(&wanted, &context, &sequences);
+		const uint64_t states = stage_state_bytes(&own) * stage_state_count(&own, sequences) * 24,
+			       pages = placement_pages(context, sequences) * stage_page_bytes(&own) * 8;
+		print_message("%u GiB: %u tokens, %u at once, %.1f GiB of states\n", (unsigned)gib, context, sequences,
+			      (double)states / GIB);
+		assert_true(sequences >= 8 && states + pages <= (gib - 5) * GIB / 2);
+		assert_true(gib < 64 || sequences == 32);
+	}
+}
+
 static void test_which_memory(void **state)
 {
 	(void)state;
@@ -163,6 +186,7 @@ int main(void)
 		cmocka_unit_test(test_more_is_never_less),
 		cmocka_unit_test(test_what_is_said_stays),
 		cmocka_unit_test(test_a_short_model),
+		cmocka_unit_test(test_states),
 		cmocka_unit_test(test_which_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
