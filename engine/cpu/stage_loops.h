@@ -144,7 +144,9 @@ INLINE ints e2m1_pair(ints n)
 	ints sign = n >> 3 & 0x00010001, value = low;
 	value += (0x00040004 + low + 2 * most) & ((fours << 4) - fours);
 	ints negative = (sign << 4) - sign;
-	return ((int32_t)0x80008000 + (value & ~negative) - (value & negative)) ^ (int32_t)0x80008000;
+	const uints all = 0x80008000u + (uints)(value & ~negative) -
+			  (uints)(value & negative); // signed it would overflow
+	return (ints)(all ^ 0x80008000u);
 }
 
 // The scales of a block's rows, of a format whose blocks are groups.
