@@ -519,9 +519,9 @@ static void say_pins_lack(struct answer *answer)
 	const struct placement_device *device = &answer->wanted->devices[stage->device];
 	if (!out->missing_bytes) {
 		why_add(out, (int)stage->device,
-			"the largest buffer is the limit: the keys of a layer take %s, and one buffer on %s holds at "
-			"most %s",
-			SIZE_TEXT(cost_largest_piece(answer->wanted->shape, solution->problem.pages)), device->name,
+			"the largest buffer is the limit: a layer keeps up to %s in one for its requests, and one on "
+			"%s holds at most %s",
+			SIZE_TEXT(cost_largest_piece(answer->wanted, solution->problem.pages)), device->name,
 			SIZE_TEXT(device->largest_buffer));
 		return;
 	}

@@ -152,18 +152,20 @@ struct stage_memory cost_memory(const struct placement_wanted *wanted, const str
 }
 
 // As engine/vulkan/stage.c has them; weights it cuts into pieces of any size. Other back ends have no such limit.
-uint64_t cost_largest_piece(const struct model_shape *shape, uint32_t pages)
+uint64_t cost_largest_piece(const struct placement_wanted *wanted, uint32_t pages)
 {
+	const struct model_shape *shape = wanted->shape;
 	const uint64_t head = (shape->head_size + 7) & ~7u,
 		       keys = 2 * head * shape->kv_heads * STAGE_PAGE_TOKENS * pages,
-		       outputs = 4ull * shape->vocabulary;
-	return keys > outputs ? keys : outputs;
+		       states = stage_state_bytes(shape) * stage_state_count(shape, wanted->sequences),
+		       outputs = 4ull * shape->vocabulary, most = keys > states ? keys : states;
+	return most > outputs ? most : outputs;
 }
 
 bool cost_reaches(const struct placement_wanted *wanted, unsigned device, uint32_t pages)
 {
 	const uint64_t reached = wanted->devices[device].largest_buffer;
-	return !reached || cost_largest_piece(wanted->shape, pages) <= reached;
+	return !reached || cost_largest_piece(wanted, pages) <= reached;
 }
 
 static void find_room(struct problem *problem, struct place_device *device)

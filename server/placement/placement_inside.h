@@ -79,7 +79,7 @@ bool cost_shares_memory(const struct placement_device *a, const struct placement
 // Whether the host of this device has room for what such a stage keeps there; of the same memory, for all of it.
 bool cost_host_fits(const struct placement_wanted *wanted, unsigned device, const struct stage_memory *memory);
 // The largest single buffer of a stage, in bytes: the keys of a layer, or a row of the output.
-uint64_t cost_largest_piece(const struct model_shape *shape, uint32_t pages);
+uint64_t cost_largest_piece(const struct placement_wanted *wanted, uint32_t pages);
 bool cost_reaches(const struct placement_wanted *wanted, unsigned device, uint32_t pages);
 // From one device to the next with `rows` tokens' activations: within a worker, to another one, to another node.
 double cost_hop_s(const struct problem *problem, unsigned from, unsigned to, double rows);

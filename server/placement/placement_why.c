@@ -191,7 +191,7 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 			"the largest buffer is the limit: one buffer on %s holds at most %s, and the keys of a layer, "
 			"which need one buffer for all tokens of the KV cache, take %s",
 			name, SIZE_TEXT(device_of(all, at)->largest_buffer),
-			SIZE_TEXT(cost_largest_piece(all->wanted->shape, all->pages)));
+			SIZE_TEXT(cost_largest_piece(all->wanted, all->pages)));
 		return;
 	}
 	if (device->room[0] < 1 && device->room[ROOM_EMBEDS] < 1 && device->room[ROOM_PREDICTS] < 1) {

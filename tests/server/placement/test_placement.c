@@ -933,6 +933,21 @@ static void the_largest_piece(void **unused)
 	assert_true(says("the largest buffer is the limit") && !says("memory is the limit"));
 	assert_int_equal(placement.remedy_count, 1);
 	assert_non_null(strstr(placement.remedies[0].text, "with a context of 1024 tokens it would fit"));
+	// States lie in one buffer a layer, too.
+	shape.delta = (struct model_delta){
+		.heads = 16, .key_heads = 16, .key_size = 256, .value_size = 256, .kernel = 4};
+	shape.layer_kinds[0] = LAYER_DELTA;
+	want(2);
+	const uint64_t states = stage_state_bytes(&shape) * stage_state_count(&shape, wanted.sequences);
+	assert_true(states > keys * all);
+	devices[0].largest_buffer = states;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 0);
+	devices[0].largest_buffer = states - 1;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 1);
+	memset(&shape.delta, 0, sizeof shape.delta);
+	memset(shape.layer_kinds, 0, sizeof shape.layer_kinds);
 }
 
 // Head-room by itself, within its limits, and as it is configured.
