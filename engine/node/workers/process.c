@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PROCESS_POLL_MS = 20 };
+enum { PROCESS_POLL_MS = 20, PROCESS_END_MS = 200 };
 
 // Read what is there, keeping the last of it: the end is what tells why it died. False once the pipe is closed.
 static bool keep_printed(struct process *process)
@@ -138,6 +138,21 @@ void process_kill(struct process *process)
 	process->killed = true;
 	if (process->pid)
 		kill(process->pid, SIGKILL);
+}
+
+static void kill_late(void *arg)
+{
+	process_kill(arg);
+}
+
+// Without a pidfd the timer looks for the end.
+void process_expect_end(struct process *process)
+{
+	if (!process->pidfd)
+		process_kill(process);
+	else if (!process->ending)
+		net_timer_start(process->loop, &process->poll, PROCESS_END_MS, kill_late, process);
+	process->ending = true;
 }
 
 void process_finish(struct process *process, int *patience_ms)

@@ -13,9 +13,9 @@
 
 struct process {
 	struct net_loop *loop;
-	pid_t pid; // 0: not running
-	bool killed;
-	int stderr_fd; // owned by its watch
+	pid_t pid;           // 0: not running
+	bool killed, ending; // by process_kill; process_expect_end was told that it ends
+	int stderr_fd;       // owned by its watch
 	struct net_watch *stderr_pipe, *pidfd;
 	struct net_timer poll;
 	struct buffer printed;
@@ -36,6 +36,8 @@ struct process_params {
 // Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
 enum status process_start(struct process *process, const struct process_params *params, struct error *error);
 void process_kill(struct process *process); // SIGKILL; `ended` follows
+// It has closed its socket, so it has ended or is about to, and its own end tells why. Killed if it has not soon.
+void process_expect_end(struct process *process);
 // How it ended, in words, for a person: the signal or exit status, and the last line that it printed.
 void process_describe(const struct process *process, int wait_status, char *text, size_t size);
 // The last line that it printed, without control characters; "" if it printed nothing.

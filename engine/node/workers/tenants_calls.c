@@ -83,7 +83,7 @@ static enum status send_message(void *arg, const struct buffer *head, const stru
 	const bool sent = !status && tenant->socket &&
 			  send_whole(tenant->socket_fd, &out, body ? *(const int *)body->holder : -1);
 	if (!tenant->socket || (!sent && !status && (errno == EPIPE || errno == ECONNRESET)))
-		process_kill(&tenant->process);
+		process_expect_end(&tenant->process);
 	else if (!sent)
 		tenant_kill_for(tenant, "the worker did not take a call");
 	buffer_finish(&out);
