@@ -167,7 +167,8 @@ static void many_that_are_late_go_a_few_a_turn(void **state)
 	net_loop_run(seen.loop);
 	net_timer_stop(seen.loop, &timer);
 	assert_int_equal(seen.over, SLOW);
-	assert_in_range(seen.most_over, 1, OVER_A_TURN);
+	// On a busy machine a second turn may begin before the loop comes to what was posted in the first.
+	assert_in_range(seen.most_over, 1, 2 * OVER_A_TURN);
 	net_listener_destroy(&listener);
 	net_loop_destroy(&seen.loop);
 	for (int i = 0; i < SLOW; i++)
