@@ -288,7 +288,7 @@ static void list_experts(struct backend_stage *stage, struct workspace_part part
 	memcpy(parts, all, sizeof(all));
 }
 
-// Of layers with a state; without, nothing.
+// Sizes the parts of the workspace that layers with a state use; a model without such layers has none of them.
 static void list_delta(struct backend_stage *stage, struct workspace_part parts[DELTA_PARTS])
 {
 	const struct model_delta *sizes = &stage->shape->delta;

@@ -14,7 +14,7 @@
 // Attention of a row is cut into so many chunks at most, and only if rows and heads make fewer pieces than this.
 enum { STAGE_CHUNKS = 8, STAGE_ATTENTION_PIECES = 64 };
 
-// Of a layer with a state.
+// The weights of a layer with a recurrent state (engine/model/model.h, struct model_delta).
 struct stage_delta_layer {
 	struct panels qkv, gate, beta, alpha, output;
 	float *conv;                // (channels, kernel)
@@ -22,7 +22,7 @@ struct stage_delta_layer {
 	uint32_t index;             // among such layers of the stage
 };
 
-// Of an encoder.
+// The LayerNorm of an encoder: its weights, and what is added afterwards.
 struct encoder_norm {
 	float *weights, *bias; // (embedding)
 };
@@ -40,7 +40,7 @@ struct stage_layer {
 	float *q_norm, *k_norm;          // (head_size), or as q and k
 	uint32_t kv_index;               // among the stage's layers that have keys and values
 	struct stage_delta_layer delta;  // of a layer with a state
-	// Of an encoder; biases also NULL where it has none.
+	// The biases of an encoder (gpt-oss has output_bias, too), NULL where the model has none, and its last norms.
 	float *output_bias, *up_bias, *down_bias; // (embedding), (feed_forward), (embedding)
 	struct encoder_norm attention_end, ffn_end;
 	float *sinks; // (heads)
@@ -75,7 +75,7 @@ struct stage_experts {
 	struct stage_job *jobs;       // (experts)
 };
 
-// Of layers with a state, in the workspace. See stage_delta.c.
+// The part of the workspace that layers with a recurrent state use. See stage_delta.c.
 struct stage_delta {
 	float *channels, *mixed; // (batch_rows, channels): what goes into the convolution, and what comes out
 	float *gate;             // (batch_rows, heads * value_size)

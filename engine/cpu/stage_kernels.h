@@ -58,7 +58,7 @@ struct attention {
 	struct attention_query queries[ATTENTION_QUERIES];
 };
 
-// One token's turn of a head with a gated delta rule: state = decay * state; state += key * beta * (values - what the
+// The gated delta rule for one token and one head: state = decay * state; state += key * beta * (values - what the
 // state gives for the key); out = what the state then gives for the query.
 struct delta_row {
 	float *state;             // (key_size, value_size)

@@ -146,7 +146,7 @@ static void end_half_piece(void *context, uint64_t row)
 	cpu_encoder_norm(stage->x + row * n, step->end_bias, step->end, n, stage->shape->norm_epsilon);
 }
 
-// Of an encoder: x = norm(x + bias).
+// The end of half a layer of an encoder: x = norm(x + bias).
 static void end_half(struct step *step, const float *bias, const struct encoder_norm *norm)
 {
 	step->end = norm;

@@ -152,7 +152,7 @@ static enum status add_post(struct backend_stage *stage, CUdeviceptr norm, uint3
 		    rows, error);
 }
 
-// Of an encoder: x = norm(x + bias).
+// The end of half a layer of an encoder: x = norm(x + bias).
 static enum status end_half(struct backend_stage *stage, const struct post_params *of, uint32_t rows,
 			    struct error *error)
 {
