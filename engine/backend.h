@@ -1,10 +1,10 @@
 /* The interface that every back end fills, and the list of them.
  *
  * A back end is one folder (cpu, cuda, vulkan) with one `const struct backend` at the end of its backend.c. Which back
- * ends exist, and in which order they are preferred, stands in one array in backends.c. Nobody but engine/exogpu.c (the
- * public wrapper, engine/include/exogpu/exogpu.h) calls the slots of an open device: it checks every argument once, so
+ * ends exist, and in which order they are preferred, stands in one array in backends.c. Only engine/exogpu.c (the
+ * public wrapper, engine/include/exogpu/exogpu.h) calls the slots of an open device. It checks every argument once, so
  * here ranges are right, buffers and streams are of this device, memory kinds fit, and nothing is called on a device
- * that is lost. What a back end still has to find out is what only the driver knows.
+ * that is lost. A back end checks only what the driver alone knows.
  *
  *   device    an open device; owns everything below; closing it frees what is left
  *   buffer    a run of memory: of the device, of the host (the device can copy from and to it), or both at once
@@ -14,12 +14,13 @@
  *             reached, let another stream wait for it, or ask for the device's time between two
  *   module    kernels: those built in, or a user's own in a format that the device takes
  *
- * copy, fill and launch enqueue and return; what goes wrong in them may be reported there, or later by reached and
- * wait. After STATUS_DEVICE_LOST nothing of the device works any more but close. Memory given to enqueued work stays
- * valid until a point behind it is reached: that, too, the wrapper sees to.
+ * copy, fill and launch enqueue work and return. They report an error themselves, or reached and wait report it later.
+ * After STATUS_DEVICE_LOST only close works on the device. The wrapper keeps memory that enqueued work uses valid until
+ * a point behind that work is reached.
  *
- * Thread: an open device and all that is its own belong to one thread at a time. Only worker processes (and programs
- * that link libexogpu) open devices: a driver that crashes or hangs takes a worker with it and nothing else. */
+ * Thread: an open device and everything that it owns belong to one thread at a time. Only worker processes (and
+ * programs that link libexogpu) open devices: a driver that crashes or hangs takes a worker with it and nothing
+ * else. */
 #pragma once
 #include "common/base/status.h"
 #include "engine/builtin.h"
@@ -36,8 +37,8 @@ struct backend_module;
 
 struct backend_open {
 	const char *hardware_key;
-	// Where compiled kernels are kept between processes (NULL: nowhere), and whether they may be written: what a
-	// tenant's process writes there another tenant's would run.
+	// The folder that keeps compiled kernels between processes (NULL: none), and whether it may be written. A
+	// kernel that one tenant's process wrote there would be run by another tenant.
 	const char *cache_directory;
 	bool cache_writable;
 	bool debug; // the API's own checks (Vulkan's validation layers), where they are installed
@@ -46,8 +47,8 @@ struct backend_open {
 struct backend_buffer_params {
 	uint64_t bytes; // > 0
 	enum exogpu_memory memory;
-	// Memory that is there already, and stays the caller's (EXOGPU_MEMORY_HOST); NULL: it is to be made. Address
-	// and bytes are multiples of EXOGPU_IMPORT_BYTES, and the device has EXOGPU_CAN_IMPORT.
+	// Existing memory, which stays the caller's (EXOGPU_MEMORY_HOST). NULL: new memory is made. Address and size
+	// are multiples of EXOGPU_IMPORT_BYTES, and the device has EXOGPU_CAN_IMPORT.
 	void *imported;
 };
 
@@ -62,8 +63,8 @@ struct backend_module_params {
 	size_t length;
 };
 
-// One argument of a launch, of the kind that the kernel's signature says; where a DWORD is the address of a buffer, it
-// is EXOGPU_ARGUMENT_BUFFER.
+// An argument of a launch, of the kind that the kernel's signature says. A DWORD that is the address of a buffer has
+// the kind EXOGPU_ARGUMENT_BUFFER.
 struct backend_argument {
 	enum exogpu_argument_kind kind;
 	struct backend_buffer *buffer; // EXOGPU_ARGUMENT_BUFFER
@@ -81,9 +82,9 @@ struct backend_launch {
 struct backend {
 	enum backend_kind kind;
 
-	// Devices and libraries as they are now. No device is not an error: it says so in the libraries. Opens no
-	// device and computes nothing. Errors: STATUS_UNAVAILABLE (the driver failed, with its words),
-	// STATUS_OUT_OF_MEMORY.
+	// List the devices and libraries that are there now. Opens no device and computes nothing. Having no device is
+	// not an error; the libraries say why there is none. Errors: STATUS_UNAVAILABLE (the driver failed, with its
+	// words), STATUS_OUT_OF_MEMORY.
 	enum status (*enumerate)(struct found *found, struct error *error);
 
 	// Optional. Before the first open of a process that wants only this device, or these two (other: NULL, or the
@@ -95,7 +96,7 @@ struct backend {
 	enum status (*open)(struct backend_device **out, const struct backend_open *params, struct error *error);
 	// Frees whatever is left of it, also of a lost device. Does not wait for a kernel that never ends.
 	void (*close)(struct backend_device **device);
-	// What it is and can do; does not change while it is open.
+	// The limits and capabilities of the device. They do not change while it is open.
 	void (*describe)(const struct backend_device *device, struct exogpu_device_limits *limits);
 	// How much memory there is and how much of it is free now, as the driver says.
 	enum status (*memory)(struct backend_device *device, uint64_t *total_bytes, uint64_t *free_bytes,
@@ -106,9 +107,9 @@ struct backend {
 	enum status (*buffer_create)(struct backend_device *device, struct backend_buffer **out,
 				     const struct backend_buffer_params *params, struct error *error);
 	void (*buffer_destroy)(struct backend_device *device, struct backend_buffer **buffer); // no work uses it
-	// Where the host sees a buffer of host or mapped memory, for as long as it lives; NULL for device memory,
-	// except where that is the host's own and EXOGPU_CAN_SOFTWARE says so: then it may be told, and the wrapper
-	// keeps it.
+	// The address at which the host sees a buffer of host or mapped memory, valid as long as the buffer. NULL for
+	// device memory, except on devices with EXOGPU_CAN_SOFTWARE: their memory is the host's, so its address may be
+	// returned, and the wrapper does not hand it out.
 	void *(*buffer_pointer)(struct backend_buffer *buffer);
 
 	// Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.

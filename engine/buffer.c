@@ -1,8 +1,9 @@
 /* libexogpu: buffers, and how much memory they may take.
  *
- * Three bounds stand before the back end's own: the largest buffer of the device, the limit that the device was opened
- * with, and the memory that there is. Some drivers enforce none of them (a software Vulkan device hands out addresses
- * until the machine ends the process), so on a device that is this machine's processor what is free now counts, too. */
+ * Three bounds are checked before the back end's own: the largest buffer of the device, the limit that the device was
+ * opened with, and the memory of the device. Some drivers enforce none of them (a software Vulkan device hands out
+ * addresses until the machine ends the process), so on a device that is this machine's processor the memory that is
+ * free now is a bound, too. */
 #include "common/base/list.h"
 #include "engine/inside.h"
 

@@ -29,7 +29,8 @@ const struct builtin_signature builtin_signatures[BUILTIN_COUNT] = {
 
 enum { NEEDS = 3, NEED_FACTORS = 2, ONE = -1, SHARED = -1 };
 
-// Of each buffer, by position: `unit` bytes times the counts at these positions (ONE: not a count).
+// The size of each buffer argument, by position: `unit` bytes times the values of the arguments at these positions
+// (ONE: a factor of 1).
 static const struct {
 	struct {
 		uint64_t unit; // 0: no buffer here

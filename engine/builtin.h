@@ -1,10 +1,10 @@
 /* The kernels that are built in, on every back end: what they compute, and their signatures, once.
  *
- * Those of users (api.md) come first; the others are what devices are verified and measured with. Elements are counted
- * from 0; a count of 0 does not reach a back end (the wrapper
- * fills in the zero that the sum of nothing is). A back end gets arguments of exactly these kinds, and every buffer is
- * at least as large as the counts say: the wrapper has checked both. Floats are IEEE 754 single precision; results may
- * differ from the reference by the rounding of another order of summation. Thread: any; plain data. */
+ * The kernels that users may launch come first; the others verify and measure devices. Elements are counted from 0. A
+ * count of 0 does not reach a back end: the wrapper itself stores the zero that a sum over nothing is. A back end gets
+ * arguments of exactly these kinds, and every buffer is at least as large as the counts say: the wrapper has checked
+ * both. Floats are IEEE 754 single precision; results may differ from the reference by the rounding of another order of
+ * summation. Thread: any; plain data. */
 #pragma once
 #include "common/base/status.h"
 #include "engine/include/exogpu/types.h"
@@ -36,7 +36,7 @@ struct builtin_signature {
 extern const struct builtin_signature builtin_signatures[BUILTIN_COUNT];
 // BUILTIN_UNKNOWN if a user may not run a kernel of this name.
 enum builtin_kernel builtin_find(const char *name);
-// Whether the counts fit the buffers. `values`: the integers among the arguments, by position; `bytes`: the sizes of
+// Check that the counts fit the buffers. `values`: the integers among the arguments, by position; `bytes`: the sizes of
 // the buffers, by position; `same`[i]: the position of the first argument that is the same buffer as i. Errors:
 // STATUS_INVALID_PARAMS, naming the argument and what it needs.
 enum status builtin_check(enum builtin_kernel kernel, const uint64_t values[BUILTIN_ARGUMENTS],

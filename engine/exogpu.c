@@ -1,8 +1,9 @@
 /* libexogpu: devices. See exogpu.h for users, inside.h for how the files of the library share it.
  *
  * Order of reading: exogpu_find_devices, slots_check (what a back end must have for what it says it can do), the
- * opening and closing of a device, and its loss. A device owns all that was made on it and is not destroyed yet; what
- * is the back end's goes with the back end's device. Once lost, only close reaches the back end. */
+ * opening and closing of a device, and its loss. A device owns every object that was created on it and is not yet
+ * destroyed; closing the back end's device frees the back end's objects. After the loss of a device only close reaches
+ * the back end. */
 #include "common/base/log.h"
 #include "engine/inside.h"
 
@@ -36,7 +37,7 @@ enum status exogpu_find_devices(void (*each)(void *context, const struct exogpu_
 		struct found *found = found_create();
 		if (!found)
 			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the list of devices");
-		// One driver's trouble does not hide the devices of the others.
+		// A driver that fails does not hide the devices of the other drivers.
 		if (backends[i]->enumerate(found, &fault))
 			log_warning("engine", "listing the devices of %s failed: %s",
 				    backend_kind_title(backends[i]->kind), fault.message);

@@ -1,13 +1,14 @@
 /* Compiled kernels in files, between processes.
  *
- *	offset  0  "exogpu 1"  8 bytes
- *	        8  length      u64, little-endian, of the contents
- *	       16  SHA-256     of head and source, the length and the contents
- *	       48  contents
+ * 	offset  0  "exogpu 1"  8 bytes
+ * 	        8  length      u64, little-endian, of the contents
+ * 	       16  SHA-256     of head and source, the length and the contents
+ * 	       48  contents
  *
- * What a driver is given to run must be what a compiler made for this very source, device and driver: head (device and
- * driver, as text) and source say which, and a file whose sum does not fit them is as good as none. Replaced by a
- * rename, so a reader sees the old file or the new one. Whoever may write the directory is trusted. Thread: any. */
+ * A driver may only run a kernel that was compiled from this source, for this device and this driver. So the sum covers
+ * the head (device and driver, as text) and the source, and a file with another sum is ignored. A file is replaced by a
+ * rename, so a reader sees the old one or the new one. Processes that may write the directory are trusted. Thread:
+ * any. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

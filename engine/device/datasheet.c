@@ -22,7 +22,7 @@ static const struct datasheet datasheets[] = {
 	{"RX 7900 XT", 0.800e12, 51.6e12},
 };
 
-// Whether `name` stands in `text` as whole words: L4 is not L40S.
+// Whether `text` contains `name` as whole words: "L4" is not in "L40S".
 static int stands_in(const char *text, const char *name)
 {
 	size_t length = strlen(name);

@@ -10,5 +10,6 @@ struct datasheet {
 	double f32_flops_per_s;    // peak without tensor cores; a fused multiply-add counts as two
 };
 
-// The entry whose name stands in `device_name` ("NVIDIA H200" has "H200"); the longest if several do. NULL if none.
+// The entry whose name `device_name` contains ("NVIDIA H200" contains "H200"); the longest name if several fit. NULL if
+// none does.
 const struct datasheet *datasheet_find(const char *device_name);

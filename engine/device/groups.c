@@ -38,7 +38,7 @@ static bool read_text(const char *folder, const char *file, char text[TEXT_BYTES
 	       host_read_file(path, text, TEXT_BYTES);
 }
 
-// The number at the beginning of a file, and *rest what comes behind it; -1 if there is none ("max").
+// Read the number at the beginning of a file; *rest is the text behind it. -1 if there is no number ("max").
 static int64_t read_number(const char *folder, const char *file, char text[TEXT_BYTES], char **rest)
 {
 	if (!read_text(folder, file, text))

@@ -70,7 +70,7 @@ static const struct {
 	{"0xc0", "Ampere"},        {"0x6d", "Microsoft"},
 };
 
-// Families whose model numbers stand for one generation; others stay unnamed.
+// Families whose model numbers belong to one generation; other processors get no generation.
 static const struct {
 	const char *vendor;
 	int family, first_model, last_model;

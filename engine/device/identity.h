@@ -1,8 +1,8 @@
-/* Who a device is: its hardware key and the id made from it.
+/* The identity of a device: its hardware key and the id made from it.
  *
  * A hardware key is unique on its node and survives restarts and driver upgrades:
- *     uuid:6b5c…      what the hardware says it is (all APIs of one driver say the same)
- *     pci:0000:01:00.0  where it is plugged in, where there is no UUID
+ *     uuid:6b5c…      the UUID that the hardware reports (all APIs of one driver report the same)
+ *     pci:0000:01:00.0  the bus address, where there is no UUID
  *     driver:llvmpipe a software device: its UUID changes with every release of the driver
  *     cpu             the processor
  * Thread: any. */

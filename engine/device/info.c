@@ -186,7 +186,7 @@ struct json *device_info_to_json(const struct device_info *info)
 	return json;
 }
 
-// The index of `name` among `count` names; 0 (the unknown one) if it is none. The search begins at 1.
+// The index of `name` among `count` names; 0 (the unknown one) if it is not among them. The search begins at 1.
 static int name_index(const char *const *names, int count, const char *name)
 {
 	for (int i = 1; i < count; i++)

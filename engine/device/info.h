@@ -40,7 +40,7 @@ struct device_info {
 	char formats[256], features[1024]; // words separated by one space
 	char uuid[48];                     // lower-case, with dashes
 	char pci_address[16];              // 0000:00:06.0
-	char peers[2048];                  // hardware keys of those that it copies to directly, as its driver says
+	char peers[2048];                  // hardware keys of devices that it copies to directly
 	enum device_support support;
 	char support_reason[384];
 };
@@ -71,7 +71,7 @@ struct library_info *found_add_library(struct found *found);
 
 const char *backend_kind_name(enum backend_kind kind);  // "cuda"
 const char *backend_kind_title(enum backend_kind kind); // "CUDA"
-enum backend_kind backend_kind_parse(const char *name); // BACKEND_UNKNOWN if it is none
+enum backend_kind backend_kind_parse(const char *name); // BACKEND_UNKNOWN if the name is unknown
 const char *device_kind_name(enum device_kind kind);
 const char *device_support_name(enum device_support support);
 const char *library_state_name(enum library_state state);

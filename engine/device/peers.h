@@ -23,7 +23,7 @@ struct device_peer {
 	int64_t retry_at_ms; // steady clock; 0: at once
 };
 
-// Two devices of which at least one direction is to be measured, through `kind`.
+// Two devices whose copies are to be measured through `kind`, in at least one direction.
 struct device_pair {
 	struct device_record *a, *b;
 	enum backend_kind kind;
@@ -31,10 +31,10 @@ struct device_pair {
 
 // The next of them. False: none now; *later says whether some wait for the time of another try.
 bool device_peers_next(const struct device_table *table, int64_t now_ms, struct device_pair *pair, bool *later);
-// Note why those of this back end that are to be measured now are not. True: that is new.
+// Note the reason why the pairs of this back end cannot be measured now. True: the reason is new.
 bool device_peers_wait(const struct device_table *table, enum backend_kind kind, const char *reason, int64_t now_ms);
-// What became of a direction. bytes_per_s > 0, or the reason why there is none: then it is tried again PEERS_AGAIN_MS
-// later, PEERS_TRIES times in all.
+// Store the result of one direction: a rate above 0, or the reason why there is none. A failed measurement is repeated
+// after PEERS_AGAIN_MS, PEERS_TRIES times in all.
 void device_peers_measured(struct device_record *from, const struct device_record *to, double bytes_per_s, bool direct);
 void device_peers_failed(struct device_record *from, const struct device_record *to, const char *reason,
 			 int64_t now_ms);
@@ -43,7 +43,7 @@ void device_peers_again(const struct device_table *table, struct device_record *
 
 // PeerSpeeds of schema/node.json, of each device that has peers or had them.
 struct json *device_peers_report(const struct device_table *table);
-// For the registry; NULL: there is nothing to keep.
+// The figures as JSON for the registry; NULL: there are none to keep.
 struct json *device_peers_print(const struct device_record *record);
 void device_peers_read(struct device_record *record, const struct json *array);
 void device_peers_finish(struct device_record *record);

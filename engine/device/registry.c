@@ -96,7 +96,7 @@ static bool valid(const struct json *root, struct error *error)
 	return !error->message[0];
 }
 
-// Keep what cannot be understood beside the new file, for whoever wants to look.
+// Keep a file that cannot be parsed beside the new one, so that a person can look at it.
 static void set_aside(const char *path, const struct error *fault)
 {
 	char aside[REGISTRY_PATH_BYTES];

@@ -16,7 +16,7 @@ struct verification {
 	char error[704];
 };
 
-// One API's view of a device.
+// A device as one API describes it.
 struct device_api {
 	bool known;      // info holds something, from now or from before
 	bool listed;     // the API lists the device, as far as we know
@@ -28,7 +28,7 @@ struct device_api {
 	struct verification verification;
 };
 
-// Memory bandwidth, and what it was measured with: it holds while those are unchanged.
+// Memory bandwidth, and the API and driver it was measured with: it is valid while those are unchanged.
 struct bandwidth {
 	double bytes_per_s; // 0: not measured
 	enum backend_kind backend;
@@ -40,7 +40,7 @@ struct device_record {
 	char device_id[IDENTITY_ID_BYTES], hardware_key[INFO_KEY_BYTES];
 	struct device_api apis[BACKEND_COUNT];
 	struct bandwidth bandwidth;
-	struct device_peer *peers; // (peer_count), of those that were looked at; peers.h
+	struct device_peer *peers; // (peer_count) figures of the peers that were measured or tried; peers.h
 	size_t peer_count;
 };
 
@@ -58,8 +58,8 @@ struct device_record *device_table_find(struct device_table *table, const char *
 // A new record; its id is made from the key. Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status device_table_add(struct device_table *table, const char *hardware_key, struct device_record **out);
 
-// Take in what `kind` lists now: new devices are added, known ones updated, those that it no longer lists unlisted. A
-// device whose description changed is to be verified again. True if anything is different from before.
+// Take in the devices that `kind` lists now: new ones are added, known ones are updated, and those that are missing
+// count as unlisted. A device whose description changed will be verified again. True if anything changed.
 bool device_table_found(struct device_table *table, enum backend_kind kind, const struct device_info *infos,
 			size_t count);
 // The enumeration of `kind` failed: what it listed before counts as failed, with the reason.
@@ -70,7 +70,7 @@ void device_table_backend_disabled(struct device_table *table, enum backend_kind
 // The outcome of a verification. `error` NULL or "" means passed.
 void device_record_verified(struct device_record *record, enum backend_kind kind, double duration_ms,
 			    const char *error);
-// Whether this API of the device is waiting to be verified and nobody is at it.
+// Whether this API of the device waits to be verified and no worker verifies it yet.
 bool device_record_needs_verify(const struct device_table *table, const struct device_record *record,
 				enum backend_kind kind);
 // Ask for a new verification through every API that lists the device.

@@ -126,7 +126,7 @@ struct found {
 	size_t at;        // where it begins; without one, where the beginning of one may be
 };
 
-// The first of these marks in what is left; of two that begin there, the longer.
+// The first of these marks in the text that is left. If two begin at the same place, the longer one.
 static struct found find(const struct dialogue *dialogue, const char *const *marks, size_t count)
 {
 	const char *text = dialogue_rest(dialogue);

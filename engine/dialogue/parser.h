@@ -1,16 +1,18 @@
-/* An answer of a model, as it comes, taken apart: thoughts, plain text, and calls of tools with their arguments.
+/* Splits an answer of a model, while it is generated, into thoughts, plain text, and calls of tools with their
+ * arguments.
  *
- * What is told does not depend on how the answer was cut into pieces, but for the places where texts are cut. Text that
- * may be the beginning of a mark waits, and so do blanks that may stand before one. A call is told once its name is
- * known to be one of the tools and its arguments begin; they follow as they come, each piece of them the beginning of
- * an object of JSON. A call that goes wrong before that is plain text; one that goes wrong later is told as broken.
- * Bounded by the buffers' maxima; takes time linear in the length. Thread: its owner's. */
+ * The events do not depend on how the answer was cut into pieces, except for the places where texts are cut. Text that
+ * may be the beginning of a mark is held back, and so are blanks that may come before a mark. A call is reported when
+ * its name is known to be one of the tools and its arguments begin. Its arguments follow as they are generated; what
+ * has been reported so far is always the beginning of a JSON object. A call that is malformed before it is reported
+ * becomes plain text; one that is malformed later is reported as broken. Bounded by the buffers' maxima; takes time
+ * linear in the length. Thread: its owner's. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/dialogue/syntax.h"
 
 enum {
-	DIALOGUE_CALLS = 64,               // of one answer, broken ones included; what comes after them is text
+	DIALOGUE_CALLS = 64,               // calls of one answer, broken ones too; later ones are text
 	DIALOGUE_BYTES = 16 * 1024 * 1024, // of one call
 };
 
@@ -20,7 +22,7 @@ enum dialogue_kind {
 	DIALOGUE_CALL,      // text: the function's name
 	DIALOGUE_ARGUMENTS, // text: a piece of them, of the last call
 	DIALOGUE_CALL_END,  // they are whole, or were cut off with the answer
-	DIALOGUE_BROKEN,    // the last call is none: text is all that was taken for it
+	DIALOGUE_BROKEN,    // the last call is malformed: `text` is everything that was taken for it
 };
 
 struct dialogue_event {
@@ -48,7 +50,7 @@ enum status dialogue_feed(struct dialogue *dialogue, const char *bytes, size_t l
 enum status dialogue_end(struct dialogue *dialogue, bool cut);
 
 bool dialogue_thinks(const struct dialogue *dialogue); // it is inside a thought
-// Where a place that a mask may begin at was last passed, for who makes masks.
+// The last place at which a mask may begin, for the code that makes masks.
 struct dialogue_place {
 	unsigned calls;     // how many marks of calls have been passed
 	unsigned arguments; // how many calls' arguments have begun

@@ -21,7 +21,7 @@ static bool is_name(char byte)
 	       byte == '_' || byte == '-' || byte == '.';
 }
 
-// False: it is none of the tools.
+// Set the call's name. False: no tool has this name.
 static bool set_name(struct dialogue *dialogue, const char *text, size_t length)
 {
 	if (!length || length > DIALOGUE_NAME_BYTES)
@@ -31,7 +31,7 @@ static bool set_name(struct dialogue *dialogue, const char *text, size_t length)
 	return dialogue_tool(dialogue, dialogue->name);
 }
 
-// A call is wrong: what was taken for it is text.
+// The call is malformed: everything taken for it becomes plain text.
 static bool wrong(struct dialogue *dialogue)
 {
 	dialogue_revert(dialogue);
@@ -56,7 +56,7 @@ static void forget_call(struct dialogue *dialogue)
 	scan_init(&dialogue->scan);
 }
 
-// What comes behind the mark of a call, or first of a call without one.
+// Enter the part of a call that comes after its mark, or that begins a call without a mark.
 static bool enter_call(struct dialogue *dialogue)
 {
 	const enum call_form form = dialogue->params.calls->form;
@@ -159,7 +159,7 @@ bool dialogue_in_tail(struct dialogue *dialogue)
 
 // ---- names ----
 
-// A mark in the first HEADER_BYTES of what is left; NULL: it is not there.
+// A mark within the first HEADER_BYTES of the text that is left; NULL: it is not there.
 static const char *find_in_header(const struct dialogue *dialogue, const char *mark)
 {
 	const size_t left = dialogue_left(dialogue);
@@ -294,7 +294,8 @@ static bool is_text(const struct dialogue *dialogue, size_t from, const char *wh
 	return length == strlen(what) && !memcmp(raw->data + from, what, length);
 }
 
-// What a byte of a JSON call says of it. False: that is no call.
+// Note what the event after this byte of a JSON call says: a name, or where its arguments begin and end. False: this is
+// not a call.
 static bool note_member(struct dialogue *dialogue, char byte)
 {
 	const struct scan *scan = &dialogue->scan;

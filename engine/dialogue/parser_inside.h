@@ -1,4 +1,4 @@
-/* What the files of the answer's parser share. See parser.h. */
+/* State and functions that the parser's files share. See parser.h. */
 #pragma once
 #include "common/base/limits.h"
 #include "engine/dialogue/parser.h"
@@ -24,11 +24,11 @@ enum member { MEMBER_OTHER, MEMBER_NAME, MEMBER_ARGUMENTS };
 struct dialogue {
 	struct dialogue_params params;
 	enum dialogue_state state;
-	struct buffer held; // what has come and is not taken, from `at` on
+	struct buffer held; // text received and not yet consumed, from `at` on
 	size_t at;
 	size_t searched;    // from `at` on: where no end of a value, or of a code, begins
 	size_t dropped;     // bytes that were taken out of `held`
-	struct buffer raw;  // of the call that is under way, from its mark on
+	struct buffer raw;  // text of the current call, from its mark on
 	bool spoke;         // text that is more than blanks has been told
 	bool after_thought; // and none since a thought's end: blanks are left out
 	bool thought_spoke; // the same of a thought
@@ -36,7 +36,7 @@ struct dialogue {
 	unsigned calls, marked, begun;
 	size_t place; // dialogue_place.behind counts from here, of all that has come
 	enum status trouble;
-	// The call that is under way.
+	// The current call.
 	char name[DIALOGUE_NAME_BYTES + 1]; // "": not known yet
 	bool announced;
 	struct scan scan;
@@ -59,12 +59,12 @@ enum match dialogue_match(const struct dialogue *dialogue, const char *mark);
 // Take it if it is there.
 enum match dialogue_take_mark(struct dialogue *dialogue, const char *mark);
 void dialogue_note_place(struct dialogue *dialogue);
-void dialogue_revert(struct dialogue *dialogue); // what was taken for a call is text
+void dialogue_revert(struct dialogue *dialogue); // everything taken for a call becomes plain text
 
 // ---- parser_call.c, parser_value.c ----
 
 void dialogue_begin_call(struct dialogue *dialogue); // behind its mark, or before it where it is bare
-// Each goes on by what is there. False: it needs more.
+// Each consumes as much of the held text as it can. False: it needs more text.
 bool dialogue_in_header(struct dialogue *dialogue);
 bool dialogue_in_between(struct dialogue *dialogue);
 bool dialogue_in_name(struct dialogue *dialogue);

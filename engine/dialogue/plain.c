@@ -40,7 +40,7 @@ static bool is_role(const struct json *message, const char *role)
 	return !strcmp(json_get_string(message, "role", ""), role);
 }
 
-// What tools answered, one after the other, is one message of the user.
+// Write consecutive answers of tools as one message of the user. Returns the last of these messages.
 static const struct json *write_answers(const struct json *message, struct buffer *out)
 {
 	const struct json *last = message;

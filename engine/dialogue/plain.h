@@ -1,9 +1,9 @@
-/* Conversations with tools for models whose chat templates know none: the tools are told in a system message, and calls
- * and what tools answered are written as text, in the generic syntax (Hermes'). Thread: any. */
+/* Conversations with tools for models whose chat template does not support tools. The tools are described in a system
+ * message; calls and the answers of tools are written as text in the generic syntax (that of Hermes). Thread: any. */
 #pragma once
 #include "common/json/json.h"
 
-// `messages` and `tools` as generate.start has them (schema/node.json). A new list of messages, of the roles system,
-// user and assistant, each with a text; the tools are told in the first system message, or with `in_user` in the first
-// of the user. The caller destroys it. NULL: out of memory.
+// Rewrite `messages` and `tools`, which are those of generate.start (schema/node.json), as a new list of messages with
+// the roles system, user and assistant, each with a text. The tools are described in the first system message or, with
+// `in_user`, in the first message of the user. The caller destroys the list. NULL: out of memory.
 struct json *dialogue_plain(const struct json *messages, const struct json *tools, bool in_user);

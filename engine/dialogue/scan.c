@@ -15,7 +15,7 @@ enum {
 	ESCAPE,
 	HEX,
 	WORD,
-	MINUS, // numbers, by what came last
+	MINUS, // inside a number; named by its last character
 	ZERO,
 	DIGITS,
 	POINT,

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// The first that fits is taken, so those that share marks stand from the more to the less special.
+// The first syntax that fits is taken, so of syntaxes with the same marks the more specific one comes first.
 static const struct call_syntax call_table[] = {
 	{.name = "harmony",
 	 .form = CALL_FORM_HEADER,

@@ -1,6 +1,6 @@
-/* How models write what is not plain text: tool calls and thoughts. One table for each, found by the text of a model's
- * chat template. The parser (parser.h) reads by these tables, and the mask of a forced call is made from them.
- * Thread: any; nothing here changes. */
+/* How models write tool calls and thoughts. One table for each; the entry is found by the text of a model's chat
+ * template. The parser (parser.h) reads by these tables, and the mask of a forced call is made from them. Thread: any;
+ * constants. */
 #pragma once
 #include "common/base/buffer.h"
 
@@ -42,10 +42,10 @@ struct thought_syntax {
 // NULL: none of the table fits.
 const struct call_syntax *call_syntax_of_template(const char *text, size_t length);
 const struct thought_syntax *thought_syntax_of_template(const char *text, size_t length);
-// By name; NULL for a name that is not in the table, or NULL.
+// The entry of this name. NULL for NULL and for a name that is not in the table.
 const struct call_syntax *call_syntax_named(const char *name);
 const struct thought_syntax *thought_syntax_named(const char *name);
-// What is used where a template knows no tools.
+// The syntax for models whose template does not support tools.
 const struct call_syntax *call_syntax_generic(void);
 
 // The texts that mark calls and thoughts, which a vocabulary may have as control tokens. Either syntax may be NULL.
@@ -57,7 +57,7 @@ size_t dialogue_marks(const struct call_syntax *calls, const struct thought_synt
 // CALL_FORM_CODE, whose arguments are Python's: false.
 bool call_syntax_write(const struct call_syntax *syntax, const char *name, struct buffer *before, struct buffer *after);
 
-// Of CALL_FORM_PAIRS how an argument is written: begin KEY middle VALUE end. No value that is a text contains `stop`.
+// How an argument is written in CALL_FORM_PAIRS: begin KEY middle VALUE end. No text value contains `stop`.
 struct call_pairs {
 	char begin[32], middle[32], end[32], stop[32];
 };

@@ -20,7 +20,7 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->prompt_rows = generator->alone_rows = params->batch_rows;
 	generator->running = calloc(sequences, sizeof(struct generator_job *));
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
-	// An encoder has none but those of a check.
+	// An encoder has no logits; there is one row of them for a check.
 	generator->logits = calloc(params->shape->encoder ? 1 : outputs, params->shape->vocabulary * sizeof(float));
 	generator->hidden = calloc(outputs, params->shape->embedding * sizeof(float));
 	generator->choices = calloc(outputs, sizeof(struct token_choice));
@@ -49,7 +49,8 @@ static void job_free(struct generator_job *job)
 	free(job);
 }
 
-// The last page first: what follows is of no use without what is before it, so it is to be forgotten first.
+// Release the last page first: a page is of use only together with the pages before it, so later pages are evicted
+// first.
 static void release_pages(struct generator_job *job)
 {
 	while (job->page_count)
@@ -120,7 +121,7 @@ static enum status check(const struct generator *generator, const struct generat
 	if (!request->token_count || request->prompt_count > request->token_count ||
 	    (!request->max_tokens && !request->want_hidden))
 		return error_set(error, STATUS_INVALID_PARAMS, "the prompt is empty");
-	// Of one that goes on the last token may have been told.
+	// A request that continues elsewhere may already have been given its last token.
 	size_t count = request->token_count + (!request->want_hidden && request->token_count == request->prompt_count);
 	if (count > context && request->want_hidden) {
 		error_hint(error, "shorten the input, or cut it into parts");
@@ -289,7 +290,8 @@ void generator_forget(struct generator *generator, uint64_t owner)
 
 // ---- who runs ----
 
-// Its first pages, as far as they are known, and there is a state to go on from. At least one token is left to compute.
+// Take over the first pages of a known prefix, as far as there is also a state to continue from. At least one token is
+// left to compute.
 static void share_prefix(struct generator_job *job)
 {
 	struct pages *pages = job->generator->pages;
@@ -336,7 +338,8 @@ static uint32_t running_of(const struct generator *generator, uint64_t owner)
 	return count;
 }
 
-// Whose turn it is: the oldest that gave way; else of the owner who has the fewest running, the oldest.
+// The next job to run: the oldest of those that were preempted, else the oldest of the owner with the fewest running
+// jobs.
 static struct generator_job *next_waiting(const struct generator *generator)
 {
 	struct generator_job *next = NULL;
@@ -391,7 +394,7 @@ void generator_rewind(struct generator *generator)
 			give_way(generator->running[i]);
 }
 
-// Of those that no step is under way of; NULL if there is none.
+// The newest running job without a step in flight; NULL if there is none.
 static struct generator_job *newest_resting(const struct generator *generator)
 {
 	struct generator_job *newest = NULL;
@@ -424,8 +427,8 @@ static struct generator_job *oldest_short(const struct generator *generator)
 	return oldest;
 }
 
-// The oldest always gets what it needs: it fits alone. Those who are under way cannot give way now; who would have to
-// do so instead waits until they are back.
+// The oldest job always gets its page, because it fits alone. Jobs with a step in flight cannot be preempted now; a job
+// that would have to be preempted instead waits until those steps are back.
 void generator_make_room(struct generator *generator)
 {
 	struct generator_job *job;

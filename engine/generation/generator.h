@@ -1,22 +1,23 @@
 /* Many requests on one model: continuous batching over its stages.
  *
- * Requests join and leave between steps. A step takes the next token of everyone who generates, and fills up with
- * pieces of prompts, as many rows as the devices make within about a second (generator_set_prompt_rows): so long at
- * most a prompt holds the others up. When pages run short the newest requests wait (first those that have not begun;
- * one that has begun gives its pages back and is computed again later, from its tokens): none fails for it. Owners take
- * turns: of those that wait the one of the owner who has the fewest running is next, the oldest of his first. A prompt
- * that begins as another one of the same owner did shares its full pages; pages that nobody uses any more are kept for
- * that as long as there is room, for their owner only, and are zeroed before they go to another.
+ * Requests join and leave between steps. A step takes the next token of every request that generates, and fills up with
+ * pieces of prompts. It has as many rows as the devices compute in about a second (generator_set_prompt_rows): a prompt
+ * delays the other requests by that time at most. When pages run short the newest requests wait: first those that have
+ * not begun; a request that has begun is preempted: it gives its pages back and is computed again later from its
+ * tokens. No request fails for want of pages. Owners take turns: the next request to run is the oldest one of the owner
+ * with the fewest running requests. A prompt that begins like another one of the same owner shares its full pages.
+ * Pages without a user stay cached for their owner alone as long as there is room, and are zeroed before another owner
+ * gets them.
  *
- * What a request gets depends on its tokens, sampling and seed, not on who else is there, but for rounding.
+ * The result of a request depends on its tokens, sampling and seed, not on other requests, except for rounding.
  *
- * The first layers may be elsewhere (`lanes`): then a step is sent there, comes back as activations, in the order in
- * which it was sent, and ends here. As many steps as there are lanes are under way at once, of different requests or of
- * successive pieces of a prompt; while everyone who runs generates, as many as turn out to be the fastest
- * (generator_lanes.h). A job that leaves while a step of it is under way is told so at once; its pages are
- * free when the step is back. Steps that were lost are planned again by generator_check.
+ * The first layers may be in other processes (`lanes`): then a step is sent there, comes back as activations and is
+ * completed here. Steps come back in the order in which they were sent. Up to `lanes` steps are in flight at once, of
+ * different requests or of successive pieces of a prompt; while all running requests generate, as many as were measured
+ * to be fastest (generator_lanes.h). A job that is removed while a step of it is in flight ends at once; its pages are
+ * free when the step is back. Lost steps are planned again by generator_check.
  *
- * Thread: one at a time; the callbacks come from generator_step and generator_remove, and call nothing of this. */
+ * Thread: one at a time. Callbacks come from generator_step and generator_remove, and must not call the generator. */
 #pragma once
 #include "engine/generation/sampler.h"
 #include "engine/stage.h"
@@ -35,7 +36,7 @@ struct generator_sent {
 	uint32_t row_count, run_count;
 };
 
-// What came of generator_check.
+// The result of generator_check.
 struct generator_checked {
 	uint32_t token; // of the largest logit
 	float logit;
@@ -47,10 +48,10 @@ struct generator_params {
 	struct stage *const *stages; // (stage_count), in order; the caller's
 	uint32_t stage_count;
 	const struct model_shape *shape;
-	// As the stages were made.
+	// The sizes with which the stages were created.
 	uint32_t context_tokens, page_count, batch_rows, batch_sequences, batch_outputs;
 	uint32_t lanes; // steps that are elsewhere at once; 0: all layers are here
-	// With lanes. Errors end all, as those of a step do.
+	// With lanes. An error ends all jobs, like an error of a step.
 	enum status (*send)(void *context, const struct generator_sent *step, struct error *error);
 	void (*checked)(void *context, const struct generator_checked *checked);
 	void *context;
@@ -76,15 +77,15 @@ struct generator_figures {
 };
 
 struct generator_request {
-	uint64_t owner; // prefixes are shared among requests of one owner; 0: with nobody
-	// (token_count), > 0; copied. The prompt and, of one that goes on, what it had generated.
+	uint64_t owner; // requests of one owner share prefixes; 0: shares with nobody
+	// (token_count), > 0; copied. The prompt and, of a request that continues, the tokens that it had generated.
 	const uint32_t *tokens;
 	size_t token_count;
 	size_t prompt_count;      // of them; the rest count as generated
 	uint32_t max_tokens;      // generated at most, in all
 	struct sampling sampling; // copied, biases too
-	// What its tokens keep to, at the place that the generated ones have led to; the caller's, who has it take each
-	// token that is told. NULL: anything.
+	// The grammar's matcher, advanced by the tokens that were generated before. It stays the caller's, who advances
+	// it by each token that is reported. NULL: any token may follow.
 	struct matcher *form;
 	bool want_hidden; // no token is generated: `hidden` is called once
 	// Judge the tokens of the prompt, too: `judged` is called for the second and all that follow, in their order
@@ -106,22 +107,25 @@ enum status generator_add(struct generator *generator, struct generator_job **ou
 			  const struct generator_request *request, struct error *error);
 // From its next token on it keeps to this, as generator_request.form; for its `token`, or before its first.
 void generator_set_form(struct generator_job *job, struct matcher *form);
-// It ends now, GENERATOR_REMOVED; its pages are free at once.
+// The job ends now with GENERATOR_REMOVED; its pages are free at once.
 void generator_remove(struct generator_job **job);
 
-// Rows of a step that has a piece of a prompt, from now on, and of one that nobody else runs beside, where many rows at
-// a time hold nobody up; batch_rows at most, and from the beginning. Those who generate always have theirs, and the
-// prompts PIECE_ROWS_LEAST (generator_step.c) besides. The same numbers make the same pieces of a prompt that is alone.
+// Set the number of rows of a step that has a piece of a prompt, and of a step whose request is alone (more rows at a
+// time are faster and delay nobody); both at most batch_rows, which is the default. Requests that generate always get
+// their rows, and prompts get PIECE_ROWS_LEAST (generator_step.c) beside them. The same numbers give the same pieces of
+// a prompt that is alone.
 void generator_set_prompt_rows(struct generator *generator, uint32_t rows, uint32_t alone);
-// What `owner` (0: everyone) left in pages for those to come is found no more; the next step zeroes what nobody has.
+// Cached prefixes of `owner` (0: of everyone) are no longer found; the next step zeroes those of their pages that
+// nobody holds.
 void generator_forget(struct generator *generator, uint64_t owner);
 
-// One step, if there is anything to do: *idle says that there was not, and that nothing is under way. A device that is
-// lost, and whatever else makes a step fail for all, is returned; every job has had its `ended` then.
-// With lanes: every lane that is free, is of use and has anything to do is sent.
+// Compute one step. *idle: there was nothing to compute, and nothing is in flight. Errors: STATUS_DEVICE_LOST and every
+// other failure of a step; each job has had its `ended` by then. With lanes: every free lane that is of use and has
+// work is sent.
 enum status generator_step(struct generator *generator, bool *idle, struct error *error);
 
-// With lanes: a step is back. What is not the one that is due is dropped, *taken says so: the one before it was lost.
+// With lanes: a step is back. If it is not the one that is due, a step was lost: this one is dropped, and *taken is
+// false.
 struct generator_returned {
 	uint32_t lane, row_count;
 	uint64_t step;
@@ -129,14 +133,14 @@ struct generator_returned {
 };
 enum status generator_return(struct generator *generator, const struct generator_returned *returned, bool *taken,
 			     struct error *error);
-// With lanes: whatever is under way is given up, and planned again; before that one token, alone, at position 0, goes
-// all the way, and `checked` is told. For the beginning, and for whenever a step may have been lost.
+// With lanes: give up all steps in flight and plan them again. Before that, one token alone at position 0 goes through
+// all parts, and `checked` is called with the result. For the start, and for when a step may have been lost.
 enum status generator_check(struct generator *generator, uint32_t token, struct error *error);
-// With lanes: give up what is under way, and send nothing more until generator_check: a part has failed.
+// With lanes: give up all steps in flight, and send nothing until generator_check, because a part has failed.
 void generator_halt(struct generator *generator);
-// With lanes, halted: from now on it is so many. Errors: STATUS_OUT_OF_MEMORY: it is only good for being destroyed.
+// With lanes, halted: use so many lanes from now on. Errors: STATUS_OUT_OF_MEMORY: the generator can only be destroyed.
 enum status generator_set_lanes(struct generator *generator, uint32_t lanes, struct error *error);
-// All end now, GENERATOR_FAILED: a device is known to be lost before a step meets that.
+// All jobs end now with GENERATOR_FAILED, because a device was lost outside a step.
 void generator_fail(struct generator *generator, const struct error *error);
 
 struct generator_state {

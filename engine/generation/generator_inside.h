@@ -1,10 +1,10 @@
-/* What generator.c and generator_step.c share: jobs and lanes. See generator.h.
+/* Jobs and lanes, which the generator's files share. See generator.h.
  *
- * A job waits, in the order of arrival, or it runs: then it has pages for all of its tokens. `done` of them are in its
- * pages, and those until `sent` are on their way there, so a job that generates has one token to compute, and a prompt
- * has many; a job that gave its pages back is a prompt again. Running jobs stand in the order of turns: who has had a
- * piece of prompt computed goes to the back. A job that has ended while steps of it are under way is `gone`: in no
- * list, and freed with the last of them. Thread: the generator's. */
+ * A job waits, in the order of arrival, or it runs. A running job has pages for all of its tokens: the first `done`
+ * tokens are computed, and those up to `sent` are in flight. So a job that generates has one token to compute, and a
+ * prompt has many; a preempted job is a prompt again. Running jobs are listed in the order of turns: after a piece of
+ * its prompt was computed, a job goes to the back. A job that ended while steps of it are in flight is `gone`: it is in
+ * no list, and is freed with the last of these steps. Thread: the generator's. */
 #pragma once
 #include "engine/generation/generator.h"
 #include "engine/generation/generator_lanes.h"
@@ -14,7 +14,7 @@
 
 struct generator_job {
 	struct generator *generator;
-	struct generator_job *next; // of those that wait
+	struct generator_job *next; // in the list of waiting jobs
 	struct generator_request request;
 	struct token_bias *biases;
 	uint64_t arrival;
@@ -26,13 +26,13 @@ struct generator_job {
 	uint32_t under_way;  // steps
 	uint32_t published;  // full pages that are
 	uint64_t serial;     // of the last of them
-	// Of a model with states: slots.
+	// Slots, of a model with states:
 	uint32_t state;               // of the state before the next token to be sent; 0: it is the first
 	uint32_t next_state;          // where the next step leaves one; 0: in the same
 	bool state_is_kept;           // it is one that somebody left, and is not written to
-	uint32_t left_state, left_at; // one that is to be kept for the page that ends at this position; 0: none
+	uint32_t left_state, left_at; // a slot with a state to be kept for the page that ends at this position; 0: none
 	uint64_t kept_serial;         // of the page whose state was kept last, if that was of the answer
-	uint32_t cuts[2];             // positions in the prompt where a state is to be left; 0: none
+	uint32_t cuts[2];             // positions in the prompt at which a state is to be kept; 0: none
 	uint32_t judged;              // with want_prompt: tokens of the prompt that have been, the first by itself
 	double *sum;                  // (embedding), with want_hidden, over the tokens that are done
 	bool running, begun, gone;
@@ -41,7 +41,7 @@ struct generator_job {
 	int64_t added_ns, begun_ns, first_ns;
 };
 
-// What a step has of one job.
+// The rows of one job in a step.
 struct piece {
 	struct generator_job *job;
 	uint32_t rows, outputs; // its last so many rows give logits or hidden states
@@ -78,12 +78,12 @@ struct generator {
 	uint32_t lanes_now; // of them, that are used
 	struct lanes_choice choice;
 	uint64_t sent_steps, due_step; // the last that was sent; the next that comes back
-	uint32_t check_page;           // of the check that is under way, or NO_PAGE
+	uint32_t check_page;           // page of the check that is in flight, or NO_PAGE
 	uint32_t check_state;          // the same, of a model with states; else 0
 	bool halted;
 	// of the step that is computed
 	uint32_t *argmax;             // (batch_outputs)
-	struct token_choice *choices; // (batch_outputs), of those that are not greedy
+	struct token_choice *choices; // (batch_outputs), of jobs whose sampling is not greedy
 	struct sampler_task *tasks;   // (batch_outputs)
 	float *logits;                // (batch_outputs, vocabulary)
 	float *hidden;                // (batch_outputs, embedding)
@@ -95,22 +95,22 @@ struct generator {
 // Let jobs run, as long as there is room, and give each that runs pages for its tokens; the newest give way.
 void generator_admit(struct generator *generator);
 void generator_make_room(struct generator *generator);
-// The newest running job that no step is under way of gives its pages back. False if there is none.
+// Preempt the newest running job without a step in flight: its pages become free. False if there is none.
 bool generator_preempt(struct generator *generator);
-// It leaves, and is told. Not used afterwards.
+// The job leaves its list, and its `ended` is called. It must not be used afterwards.
 void generator_end(struct generator_job *job, enum generator_reason reason, const struct error *error);
 // A step of it is over. False if it is gone; then it may have been freed.
 bool generator_landed(struct generator_job *job);
 
-// Jobs that run but for whom a step may have been lost, which has changed their states: they wait, and go on from what
-// is kept. Nothing, of a model without states.
+// Models with states only: a lost step may have changed the states of running jobs. These jobs wait, and continue from
+// a kept state.
 void generator_rewind(struct generator *generator);
 
 // ---- generator_states.c; of a model without states they do nothing ----
 
 // How many of the job's `most` first pages, which it holds, it can go on from: with a state, which it then has.
 uint32_t generator_find_state(struct generator_job *job, uint32_t most);
-// It begins to run: a slot to write to. False if there is none.
+// The job begins to run and gets a slot to write its state to. False if no slot is free.
 bool generator_take_state(struct generator_job *job);
 void generator_release_states(struct generator_job *job);
 // Before the plan of a step: slots for those who leave a state as it is.
@@ -119,7 +119,7 @@ void generator_plan_states(struct generator *generator);
 void generator_run_states(struct generator_job *job, struct stage_run *run);
 // A page of the job has been published: `published` and `serial` are its.
 void generator_published_page(struct generator_job *job);
-// How many of the next rows come before the next state that is to be left.
+// How many of the next rows come before the next position at which a state is to be kept.
 uint32_t generator_cut_rows(const struct generator_job *job, uint32_t rows);
 
 // ---- generator_step.c ----

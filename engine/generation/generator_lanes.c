@@ -5,11 +5,12 @@ enum {
 	ROUNDS = 3,            // of a trial, and of the best before one
 	SMOOTHED = 8,          // rounds over which a rate is
 	ROUND_NS = 5000000,    // at least: shorter ones are taken together
-	FIRST_NS = 1000000000, // of trials of what is not known
-	SHARE = 100,           // of the time goes to trials of what is known: a hundredth
+	FIRST_NS = 1000000000, // first trials of candidates may take so long in all
+	SHARE = 100,           // a hundredth of the time goes to repeated trials
 };
 
-// One that is so much slower is not tried any longer; what else goes on may take a half of a single round.
+// A candidate below this share of the best rate is not tried further. It is small, since another process may slow down
+// a single round by half.
 static const double hopeless = 0.4;
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -44,7 +45,7 @@ static uint32_t octave_of(uint32_t generating)
 	return least(octave, LANES_OCTAVES - 1);
 }
 
-// Of the nearest number of requests of which it is known; all lanes if of none.
+// The best candidate for the nearest number of requests for which one is known; all lanes if none is known.
 static uint32_t best_of(const struct lanes_choice *choice)
 {
 	const uint32_t row = row_of(choice->generating), last = last_of(choice);
@@ -57,7 +58,8 @@ static uint32_t best_of(const struct lanes_choice *choice)
 	return last;
 }
 
-// The steps under way are of what was before; then the lanes are filled.
+// Change to another candidate. Steps in flight still belong to the one before it, and the lanes must fill first, so
+// these rounds are not counted.
 static void use(struct lanes_choice *choice, uint32_t candidate, uint32_t under_way)
 {
 	choice->candidate = candidate;
@@ -84,7 +86,7 @@ uint32_t lanes_now(struct lanes_choice *choice, uint32_t generating, uint32_t un
 	return generating ? lanes_of(choice, choice->candidate) : choice->most;
 }
 
-// Whether another than the best is to be tried now; then which.
+// Whether a candidate other than the best is to be tried now, and which.
 static bool is_due(const struct lanes_choice *choice, uint32_t *candidate)
 {
 	const uint32_t row = row_of(choice->generating), octave = octave_of(choice->generating),

@@ -1,13 +1,14 @@
-/* How many lanes serve best while requests generate: by measuring, as it depends on what the parts share. Parts of one
- * machine share its memory and processors: there two lanes of half the requests read all weights twice, and one lane
- * of all requests is faster. Machines of their own are all at work only with as many lanes as there are parts.
+/* How many lanes are fastest while requests generate. This is measured, because it depends on what the parts share:
+ * parts on one machine share its memory and processors, so two lanes with half of the requests each read all weights
+ * twice, and one lane with all requests is faster. Parts on machines of their own are all busy only with as many lanes
+ * as there are parts.
  *
- * Measured are tokens a second, of whole rounds in which nothing but generating went on and nobody came or left, by
- * how many generate and by how many lanes: 1, 2, 4 and so on, and all. Others than the best so far are tried for a few
- * rounds: each once, in the first second of trials, and then again in a hundredth of the time at most; one that is far
- * slower is left after a round. Another becomes the best when it is faster by LANES_MARGIN; what it has beaten counts
- * as untried, so that a moment's disturbance is put right. How many serve best is taken from the nearest number of
- * requests, until it is known. Thread: the generator's. */
+ * The measure is tokens a second, over whole rounds in which all requests only generated and none came or left. It is
+ * kept for each number of requests and each candidate: 1, 2, 4 ... lanes, and all lanes. Candidates other than the best
+ * so far are tried for a few rounds: each once, within the first second of trials, and then again for a hundredth of
+ * the time at most; one that is far slower is left after one round. Another candidate becomes the best when it is
+ * faster by LANES_MARGIN; the candidate that it replaces counts as untried, so that a short disturbance is corrected.
+ * Until a number of requests was measured, the result for the nearest number is used. Thread: the generator's. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,8 +41,8 @@ struct lanes_choice {
 
 // `most`: lanes, 1 to 64. All else of `choice` is zero.
 void lanes_init(struct lanes_choice *choice, uint32_t most);
-// How many steps may be under way at once, when so many requests generate and nobody has a prompt; 0: there is
-// something else to do, which gets all lanes. `under_way`: steps that are.
+// How many steps may be in flight at once while so many requests generate and none has a prompt left; `generating` is 0
+// if there is other work, which gets all lanes. `under_way`: steps in flight now.
 uint32_t lanes_now(struct lanes_choice *choice, uint32_t generating, uint32_t under_way);
-// A step of so many tokens is back at `now_ns`, of a steady clock, and so many others are under way.
+// A step with so many tokens is back at `now_ns` of a steady clock; `under_way` other steps are in flight.
 void lanes_back(struct lanes_choice *choice, uint32_t tokens, uint32_t under_way, int64_t now_ns);

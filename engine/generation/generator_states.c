@@ -1,9 +1,10 @@
-/* The states of a generator's jobs, of a model that has them (stage.h). See generator_inside.h.
+/* The recurrent states of a generator's jobs, for models with states (stage.h). See generator_inside.h.
  *
- * A job writes to a slot of its own. At some positions, where pages end, it leaves that slot as it is and goes on in
- * another: then whoever begins with the same tokens goes on from there. These are the end of a prompt's last whole
- * page, where a prompt parts from others that began alike, and, of an answer, the end of its last page. A prompt is cut
- * there into pieces. Where pages are found but no state, nothing is saved: the tokens are computed again. */
+ * A job writes to a slot of its own. At some positions, all of them ends of pages, it keeps that slot unchanged and
+ * continues in another one; a later job with the same beginning continues from the kept state. These positions are the
+ * end of a prompt's last whole page, the place where a prompt differs from others with the same beginning, and the end
+ * of an answer's last page. A prompt is cut into pieces at these positions. If pages of a prefix are found but no
+ * state, the tokens are computed again. */
 #include "engine/generation/generator_inside.h"
 
 static bool has_states(const struct generator *generator)
@@ -53,7 +54,7 @@ void generator_release_states(struct generator_job *job)
 	job->state_is_kept = false;
 }
 
-// Whether the state at the next token to be sent is to be left as it is.
+// Whether the state before the next token to be sent is to be kept.
 static bool is_worth_keeping(const struct generator_job *job)
 {
 	const bool generates = job->sent > job->cuts[1];

@@ -1,10 +1,10 @@
-/* Steps of a generator, from their plan to what they brought. See generator.h.
+/* Steps of a generator, from their plan to the delivery of their results. See generator.h.
  *
  *     all layers here   generator_step: plan, compute, deliver
  *     with lanes        generator_step: plan, send    ...    generator_return: compute, deliver
  *
- * What is sent comes back in the same order: `due_step` is the next. So when something else comes a step was lost, and
- * nothing that was sent after it counts, whatever parts have made of it: all of it is planned again. Thread: the
+ * Steps come back in the order in which they were sent; `due_step` is the next one. If another step comes, the due step
+ * was lost, and the results of all steps sent after it are dropped: their rows are planned again. Thread: the
  * generator's. */
 #include "common/base/clock.h"
 #include "engine/generation/generator_inside.h"
@@ -51,7 +51,7 @@ static void release_check(struct generator *generator)
 	generator->check_state = 0;
 }
 
-// What it was to compute is to be planned again; its pages may not have been zeroed.
+// The rows of this step are planned again. Its pages may not have been zeroed.
 static void give_up(struct generator *generator, struct lane *lane)
 {
 	if (lane->check)
@@ -75,7 +75,7 @@ static void give_up_all(struct generator *generator)
 			give_up(generator, &generator->lanes[i]);
 	generator_rewind(generator);
 	generator->due_step = generator->sent_steps + 1;
-	lanes_now(&generator->choice, 0, 0); // what is measured ends here
+	lanes_now(&generator->choice, 0, 0); // ends the current measurement
 }
 
 void generator_free_lanes(struct generator *generator)
@@ -134,7 +134,7 @@ static void add_run(struct lane *lane, struct generator_job *job, uint32_t rows)
 	job->under_way++;
 }
 
-// Who has had a piece of prompt goes behind who has not.
+// Jobs that had a piece of their prompt computed go to the end of the running list.
 static void take_turns(struct generator *generator, uint32_t served)
 {
 	for (uint32_t i = 0; i < served && i < generator->running_count; i++) {
@@ -170,8 +170,9 @@ static uint32_t rows_of(const struct generator *generator, const struct lane *la
 	return rows < generator->params.batch_rows ? rows : generator->params.batch_rows;
 }
 
-// Of the next piece of a prompt. What is alone is cut where its last whole page ends, where a repetition of it finds
-// its pages: so its last rows are computed together each time, and give the same tokens.
+// How many rows the next piece of a prompt has. A prompt that runs alone is cut at the end of its last whole page,
+// which is where a repetition of it finds cached pages: so its last rows are computed in the same batch each time, and
+// give the same tokens.
 static uint32_t piece_rows(const struct generator *generator, const struct generator_job *job, uint32_t most)
 {
 	if (generator->params.shape->encoder)
@@ -182,7 +183,8 @@ static uint32_t piece_rows(const struct generator *generator, const struct gener
 	return generator_cut_rows(job, cut && rows > pages_end - job->sent ? pages_end - job->sent : rows);
 }
 
-// As many as serve best where all who run generate; prompts and texts to be embedded go through all lanes.
+// As many lanes as are fastest if all running jobs only generate, else all lanes: for prompts and for texts to be
+// embedded.
 static uint32_t lanes_wanted(struct generator *generator)
 {
 	uint32_t generating = generator->running_count;
@@ -210,7 +212,7 @@ static void fill_runs(struct generator *generator, struct lane *lane)
 		const bool each = job->request.want_hidden || job->judged < job->prompt_count; // row gives an output
 		if (each && rows > outputs)
 			rows = outputs;
-		if (generator->params.shape->encoder) { // a whole text, or nothing of it
+		if (generator->params.shape->encoder) { // takes a whole text or none of it
 			rows = params->batch_rows - lane->row_count;
 			rows = left <= rows && left <= outputs ? rows : 0;
 		}
@@ -237,7 +239,8 @@ static void clear(struct generator *generator, struct lane *lane)
 
 // ---- computing ----
 
-// Whether it had begun elsewhere. What it gets may differ by ties from what it would have got there: they are counted.
+// Whether the job had begun elsewhere. Its tokens may differ from those it would have got there where two logits are
+// nearly tied; such places are counted.
 static bool went_on(const struct generator_job *job)
 {
 	return job->request.token_count > job->request.prompt_count;
@@ -309,7 +312,7 @@ static struct sampler_input sampler_input_of(const struct generator_job *job, ui
 	};
 }
 
-// The tokens of all jobs that have one coming, before the first is told: a job's does not depend on another's.
+// Choose the next tokens of all jobs before the first is reported: the choice for one job does not depend on another.
 static void choose(struct generator *generator, const struct lane *lane)
 {
 	uint32_t output = 0, count = 0;
@@ -326,7 +329,8 @@ static void choose(struct generator *generator, const struct lane *lane)
 
 _Static_assert(STAGE_NO_TOKEN == SAMPLER_NO_TOKEN, "either says that there is none");
 
-// Nothing of it is shared with those to come: should it have been a device's fault, they are computed anew.
+// End a job whose logits are not finite. Its pages are not cached: if a faulty device was the cause, later jobs compute
+// them again.
 static void end_broken(struct generator_job *job)
 {
 	struct generator *generator = job->generator;
@@ -363,7 +367,7 @@ static void deliver_token(struct generator_job *job, uint32_t output)
 		generator_end(job, GENERATOR_LENGTH, NULL);
 }
 
-// What a piece has of a text's embedding, added up: of all tokens, of the first one, or of the last one so far.
+// Add a piece's rows to a text's embedding: all of them, the first one only, or the last one so far.
 static void pool_piece(struct generator_job *job, const struct piece *piece, const float *values)
 {
 	const struct model_shape *shape = job->generator->params.shape;
@@ -380,7 +384,8 @@ static void pool_piece(struct generator_job *job, const struct piece *piece, con
 			job->sum[i] += (double)values[(size_t)row * shape->embedding + i];
 }
 
-// To a length of 1; or, of a reranker, to a score, which is the first value. False: it is no number.
+// Scale the embedding to a length of 1 or, for a reranker, reduce it to the score, its first value. False: a value is
+// not finite.
 static bool finish_pooled(const struct generator_job *job, float *values)
 {
 	const struct generator_params *params = &job->generator->params;
@@ -476,7 +481,8 @@ static void deliver_check(struct generator *generator, const float *input)
 	generator->params.checked(generator->params.context, &checked);
 }
 
-// The end of a step: what is computed here, of what came from elsewhere, if anything is.
+// Complete a step: compute the layers that are here from `input`, the activations that came back, if there are other
+// parts.
 static enum status finish(struct generator *generator, struct lane *lane, const float *input, struct error *error)
 {
 	enum status status = compute(generator, lane, input, error);

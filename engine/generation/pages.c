@@ -1,5 +1,5 @@
-/* See pages.h. Lists of pages are linked by index: free pages in one, cached pages in another from the least to the
- * most recently used, and those of the same hash in a third. */
+/* See pages.h. Pages are in lists that are linked by index: free pages, cached pages from the least to the most
+ * recently used, and pages with the same hash. */
 #include "engine/generation/pages.h"
 
 #include <stdlib.h>

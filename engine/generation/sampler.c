@@ -1,11 +1,11 @@
 /* See sampler.h. Order of reading: sampler_choose, then what it calls from the top.
  *
- * Everything is said of distances: how far a value lies under the largest, over the temperature, so that a weight is
- * exp(-distance) and no sum overflows. What top-k and top-p leave is all up to one place in the order of distance and
- * then id, the cut. It is found without sorting the vocabulary: values are counted and weighed by buckets of nearly the
- * same distance (the upper bits of the float, which order as it does), and only the bucket that the cut falls into is
- * sorted. The draw then walks over the weights in the order of ids. Loops over the vocabulary go by LANES, which
- * compilers turn into vectors. */
+ * The distance of a logit is how far it lies below the largest one, divided by the temperature: a token's weight is
+ * exp(-distance), and no sum overflows. Top-k and top-p keep all tokens up to one place in the order of distance and
+ * then id, which is called the cut. It is found without sorting the vocabulary: values are counted and weighed by
+ * buckets of nearly the same distance (the upper bits of the float, which order as it does), and only the bucket that
+ * the cut falls into is sorted. The draw then walks over the weights in the order of ids. Loops over the vocabulary go
+ * by LANES, which compilers turn into vectors. */
 #include "engine/generation/sampler.h"
 
 #include <math.h>
@@ -93,8 +93,8 @@ static float sane(float logit)
 	return logit > least_value ? (logit < most_value ? logit : most_value) : least_value;
 }
 
-// exp(-distance) for what is not negative, to about a unit in the last place; 0 where a float would be denormal: the
-// scale's bits are 0 then.
+// exp(-distance) for distances >= 0, to about a unit in the last place. Where a float would be denormal the result is
+// 0, because the bits of the scale are 0 then.
 static void weigh(const float distance[LANES], float weight[LANES])
 {
 	uint32_t bits[LANES];
@@ -251,8 +251,8 @@ static int compare_places(const void *left, const void *right)
 	return a->token < b->token ? -1 : a->token > b->token;
 }
 
-// The last place that is kept of the first `most`, or of the first that have `enough` mass together, whichever are
-// fewer. *mass: what is kept.
+// The cut: the last place among the first `most` places, or among the first places whose mass reaches `enough`,
+// whichever are fewer. *mass: the mass of the places that are kept.
 static struct place find_cut(struct sampler_scratch *scratch, uint32_t most, double enough, double *mass)
 {
 	struct place last = {.distance = far, .token = UINT32_MAX};
@@ -358,7 +358,7 @@ static void tell_top(struct sampler_scratch *scratch, const struct sampling *sam
 	}
 }
 
-// What is to be subtracted from a logit, so that it is a logprob.
+// The logarithm of the sum of exp(logit): subtracted from a logit it gives the logprob.
 static float log_sum(struct sampler_scratch *scratch, const float *logits)
 {
 	double sum = 0;

@@ -54,14 +54,14 @@ struct sampler_input {
 	const struct sampling *sampling;
 	const float *logits; // (vocabulary)
 	uint32_t vocabulary;
-	const uint32_t *tokens; // (token_count): the prompt and what was generated
+	const uint32_t *tokens; // (token_count): the prompt and the generated tokens
 	size_t token_count, prompt_count;
 	uint64_t position;    // of the token that is drawn
 	struct matcher *form; // what may come next, of a vocabulary of as many tokens; NULL: anything
 };
 void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input *input, struct token_choice *choice);
-// What the model itself gives `token`, from these logits, and its likeliest others; as a choice has it. Not finite:
-// SAMPLER_NO_TOKEN.
+// The logprob of `token` and the most likely other tokens, from these logits before sampling changes them, in the form
+// of a choice. If a logit is not finite the token is SAMPLER_NO_TOKEN.
 void sampler_judge(struct sampler_scratch *scratch, const struct sampler_input *input, uint32_t token,
 		   struct token_choice *choice);
 // Whether another token would be chosen if the logit of this one were less by what rounding may do to it: by 1/256 of

@@ -1,5 +1,5 @@
-/* See samplers.h. Every thread takes the next task until there is none, and whoever called waits for those that are
- * being drawn, not for threads: one that wakes late finds nothing to do. */
+/* See samplers.h. Every thread takes the next task until none is left. The caller waits for the tasks in progress, not
+ * for threads: a thread that wakes late finds nothing to do. */
 #include "engine/generation/samplers.h"
 
 #include <pthread.h>

@@ -1,9 +1,9 @@
 /* Tokens of several requests, drawn side by side.
  *
  * Drawing from a vocabulary of 128,000 takes about a millisecond of a processor; 32 of them, one after the other, would
- * hold back a device whose step takes eight. Each thread has a sampler's memory of its own, and what is drawn does not
- * depend on who draws it. Threads are started when there is something to share for the first time, and sleep between
- * steps. Thread: the caller's draws as well; one caller. Owns its threads. */
+ * delay a device whose step takes eight. Each thread has its own scratch memory, and the result does not depend on the
+ * thread. Threads are started when there are several tasks for the first time, and sleep between steps. Thread: one
+ * caller, whose thread draws as well. Owns its threads. */
 #pragma once
 #include "engine/generation/sampler.h"
 

@@ -1,11 +1,11 @@
-/* See automaton.h. Expressions become nodes from their end to their beginning: each knows what comes after it. What is
- * repeated and more than a few nodes becomes a rule of its own, so that it is there once. */
+/* See automaton.h. Expressions become nodes from the end to the beginning, because a node refers to the nodes after it.
+ * A repeated expression of more than a few nodes becomes a rule of its own, so that its nodes exist once. */
 #include "engine/grammar/automaton.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SMALL = 8 }; // nodes of what is repeated in place
+enum { SMALL = 8 }; // repeated expressions of at most so many nodes are copied in place
 
 struct maker {
 	struct builder *builder;
@@ -219,7 +219,7 @@ static uint32_t emit(struct maker *maker, uint32_t number, uint32_t next, unsign
 
 // ---- what holds of nodes ----
 
-// For each node, those that refer to it.
+// For each node, the nodes that refer to it.
 struct references {
 	uint32_t *first; // (count + 1)
 	uint32_t *from;

@@ -1,13 +1,13 @@
-/* The automaton of a grammar: nodes, each of which goes on to one or two others. See grammar.h.
+/* The automaton of a grammar: nodes, each of which leads to one or two others. See grammar.h.
  *
  *     byte     a byte of [low, high], then `out`
  *     split    `out` or `other`
- *     call     the rule that begins at `other`, then `out`; `last`: what comes after it is the end of this rule
- *     end      of a rule: back to where it was called
- *     dead     nothing fits
+ *     call     the rule that begins at `other`, then `out`; `last`: the calling rule ends after it
+ *     end      the end of a rule: returns to its call
+ *     dead     no byte is possible
  *
- * Nodes from which no text can be finished are marked, so that nobody goes there. Bytes that no node tells apart are of
- * one class. Nothing changes once it is made. */
+ * Nodes from which no text can be completed are marked, so that the matcher never enters them. Bytes that no node
+ * distinguishes are in one class. Immutable once created. */
 #pragma once
 #include "engine/grammar/expression.h"
 
@@ -31,8 +31,8 @@ struct grammar {
 	uint8_t class_of[256];
 };
 
-// From what was built; `root` is the rule that an answer is. Errors: of grammar_create.
+// From the builder's expressions; `root` is the rule of a whole answer. Errors: those of grammar_create.
 enum status automaton_create(struct grammar **out, struct builder *builder, uint32_t root);
 
-// The rule that an answer in a grammar is, from the grammar's text; what is wrong is noted in the builder.
+// Read the text of a grammar; returns the number of the rule of a whole answer. Errors are noted in the builder.
 uint32_t grammar_read(struct builder *builder, enum grammar_kind kind, const char *text, size_t length);

@@ -104,7 +104,7 @@ static uint32_t pair_of(struct builder *builder, const struct grammar_pairs *pai
 	return is_required(of->root, json_name(property)) ? out : expression_repeat(builder, out, 0, 1);
 }
 
-// Of any names and texts.
+// Arguments with any names and text values.
 static uint32_t free_pairs(struct builder *builder, const struct grammar_pairs *pairs)
 {
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";

@@ -25,7 +25,7 @@ struct grammar_calls {
 	// Instead of any call the answer may be a text of this grammar. GRAMMAR_UNKNOWN: it may not.
 	enum grammar_kind other;
 	const char *other_text;
-	struct grammar_refusal *refused; // is told which keyword of a schema was refused, if one was; may be NULL
+	struct grammar_refusal *refused; // receives the keyword of a schema that was refused, if one was; may be NULL
 };
 
 // Errors: of grammar_create.

@@ -17,7 +17,7 @@ void builder_init(struct builder *builder, struct error *error)
 {
 	*builder = (struct builder){.error = error};
 	buffer_init(&builder->bytes, BYTES_MOST);
-	expression_bytes(builder, "", 0); // number 0: what is there when memory is short
+	expression_bytes(builder, "", 0); // number 0: returned when memory is short
 }
 
 void builder_finish(struct builder *builder)
@@ -267,7 +267,7 @@ static int compare_words(const void *left, const void *right)
 	return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-// Those of `words` that begin alike for `skip` bytes. Recurses for each beginning that some share, SHARED_MOST deep.
+// The texts of `words` that begin alike for `skip` bytes. Recurses for each shared beginning, SHARED_MOST deep.
 static uint32_t shared(struct builder *builder, const struct words *words, size_t skip, unsigned depth)
 {
 	struct list choices = {0};

@@ -63,7 +63,7 @@ enum status builder_fail(struct builder *builder, enum status status, const char
 void list_add(struct builder *builder, struct list *list, uint32_t item);
 void list_finish(struct list *list);
 void span_list_add(struct builder *builder, struct ranges *ranges, uint32_t low, uint32_t high);
-// Sorted, and none beside or over another; of characters that there are, but for U+0000.
+// Sort the ranges, and merge those that touch or overlap; only characters that exist are kept, without U+0000.
 void span_list_settle(struct ranges *ranges);
 void span_list_invert(struct builder *builder, struct ranges *ranges); // they are settled before and afterwards
 void span_list_finish(struct ranges *ranges);
@@ -82,7 +82,7 @@ uint32_t builder_rule(struct builder *builder, const char *name, size_t length);
 void builder_define(struct builder *builder, uint32_t rule, uint32_t body);
 const char *builder_name(const struct builder *builder, uint32_t rule);
 
-// One of these texts. Beginnings that they share are shared, so that thousands are a few positions at once.
+// One of these texts. Common beginnings are shared, so thousands of texts take few positions at once.
 struct words {
 	const char **items; // (count), sorted here
 	size_t count;

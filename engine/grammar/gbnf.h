@@ -8,5 +8,5 @@
 #pragma once
 #include "engine/grammar/expression.h"
 
-// The number of the rule root; what is wrong is noted in the builder.
+// Read the text; returns the number of the rule `root`. Errors are noted in the builder.
 uint32_t gbnf_read(struct builder *builder, const char *text, size_t length);

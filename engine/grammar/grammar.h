@@ -1,17 +1,18 @@
-/* What an answer may be: a grammar over bytes, and the tokens that keep to it.
+/* Constrains an answer to a grammar over bytes, and finds the tokens that may come next.
  *
- *     text (GBNF, JSON Schema, regular expression) -> expressions -> automaton of rules -> states, as they are met
+ *     text (GBNF, JSON Schema, regular expression) -> expressions -> automaton of rules -> states, made on demand
  *
- * A grammar is compiled once and does not change: rules whose bodies are automata over bytes that call each other, so
- * that characters of several bytes, and tokens with half of one, need no care. A matcher is one answer's place in it: a
- * set of positions with where each returns to. Sets are numbered as they are met and what follows from them is kept,
- * so a matcher becomes a deterministic automaton where it has been. The tokens that may come next are found by a
- * walk over the vocabulary, as a tree of bytes, once for each state.
+ * A grammar is compiled once and immutable. Its rules are automata over bytes that call each other, so characters of
+ * several bytes, and tokens with half of a character, need no special case. A matcher is one answer's place in the
+ * grammar: a set of positions, each with its stack of returns. Each set that occurs gets a number, and its transitions
+ * are cached, so the matcher becomes a deterministic automaton for the texts that it has seen. The tokens that may come
+ * next are found once for each state by a walk over the vocabulary, which is stored as a tree of bytes.
  *
- * Exact: a token is allowed if and only if the answer with its bytes is the beginning of a text of the grammar; a token
- * that ends the answer, if and only if the answer is such a text. Only a text whose parts lie more than GRAMMAR_DEPTH
- * deep in each other is not found. Everything is bounded, by the numbers below; what exceeds them fails with a hint.
- * Thread: a grammar and a vocabulary, any, at once; a matcher, one at a time. */
+ * The mask is exact: a token is allowed if and only if the answer with its bytes is the beginning of a text of the
+ * grammar; a token that ends the answer is allowed if and only if the answer is such a text. The one exception: texts
+ * nested deeper than GRAMMAR_DEPTH are not accepted. Everything is bounded by the numbers below; a grammar that exceeds
+ * one fails with a hint. Thread: several threads may use a grammar and a vocabulary at once; a matcher belongs to one
+ * at a time. */
 #pragma once
 #include "common/base/status.h"
 
@@ -41,7 +42,7 @@ struct grammar_refusal {
 };
 
 struct grammar;
-// Errors: STATUS_INVALID_PARAMS (what is wrong, and where), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+// Errors: STATUS_INVALID_PARAMS (the fault and its place), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status grammar_create(struct grammar **out, enum grammar_kind kind, const char *text, size_t length,
 			   struct error *error);
 void grammar_destroy(struct grammar **grammar); // accepts NULL
@@ -66,10 +67,10 @@ enum status matcher_create(struct matcher **out, struct grammar **grammar, const
 			   bool ends);
 void matcher_destroy(struct matcher **matcher); // accepts NULL
 void matcher_rewind(struct matcher *matcher);   // to where it began
-// Which tokens may come next: bits (count + 31) / 32 words, the lowest bit of a word first, good until the next call.
-// NULL: there is none, or it cannot be told; matcher_error says why.
+// The tokens that may come next: bits, (count + 31) / 32 words, the lowest bit of a word first; valid until the next
+// call. NULL: no token may come, or an error occurred; see matcher_error.
 const uint32_t *matcher_allowed(struct matcher *matcher);
-// The answer goes on with a token, or with bytes. Errors: STATUS_INVALID_PARAMS (it may not), and those of
+// Append a token, or bytes, to the answer. Errors: STATUS_INVALID_PARAMS (it is not allowed here), and those of
 // matcher_error.
 enum status matcher_take(struct matcher *matcher, uint32_t token);
 enum status matcher_take_bytes(struct matcher *matcher, const void *bytes, size_t length);

@@ -139,7 +139,7 @@ void matcher_rewind(struct matcher *matcher)
 	matcher->over = false;
 }
 
-// A place for the mask of where it is; the oldest gives way.
+// A cache entry for the mask of the current state; the oldest entry is evicted.
 static struct kept *place(struct matcher *matcher)
 {
 	const size_t bytes = (matcher->vocabulary->words + 1) * sizeof(uint32_t);

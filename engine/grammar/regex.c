@@ -79,7 +79,7 @@ static void add_spaces(struct builder *builder, struct ranges *out)
 		span_list_add(builder, out, spaces[i].low, spaces[i].high);
 }
 
-// \d and the like; false if it is none of them.
+// Add a class such as \d; false if `name` is not one of them.
 static bool add_named(struct builder *builder, int name, struct ranges *out)
 {
 	struct ranges named = {0};
@@ -108,7 +108,7 @@ static bool add_named(struct builder *builder, int name, struct ranges *out)
 	return true;
 }
 
-// What follows \u: four digits, two halves of a character of them, or any number in braces.
+// The character after \u: four digits, two surrogates of four digits each, or any number of digits in braces.
 static uint32_t take_unicode(struct reader *reader)
 {
 	uint32_t value = 0, low;
@@ -290,7 +290,7 @@ static bool take_number(struct reader *reader, uint32_t *out)
 	return reader->at > first;
 }
 
-// {n}, {n,} or {n,m}; false and nothing is taken if it is none: then a brace is a character.
+// Read {n}, {n,} or {n,m}. False, with nothing consumed, for anything else: then the brace is a character.
 static bool take_counts(struct reader *reader, uint32_t *least, uint32_t *most)
 {
 	const size_t first = reader->at;

@@ -11,10 +11,10 @@ struct regex {
 	const char *text; // (length), UTF-8
 	size_t length;
 	bool search; // without ^ or $ anything may come before or after, as in JSON Schema's pattern
-	bool json;   // it is for what stands in a JSON string: characters that must be escaped are
+	bool json;   // for the contents of a JSON string: characters that must be escaped are
 };
-// The expression; what is wrong is noted in the builder.
+// Read the expression. Errors are noted in the builder.
 uint32_t regex_read(struct builder *builder, const struct regex *regex);
 
-// A character as it stands in a JSON string, without escapes where it needs none: one of `ranges`, settled.
+// A character of `ranges`, which are settled, as it is written in a JSON string that escapes only what it must.
 uint32_t expression_json_class(struct builder *builder, const struct ranges *ranges);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What a keyword is, and of which type it says something.
+// How a keyword is handled, and which type it constrains.
 static const struct keyword {
 	const char *name;
 	enum { ANNOTATION, KEPT, REFUSED } is;
@@ -170,7 +170,7 @@ static bool check_keywords(struct schema *schema, const struct json *json)
 {
 	for (const struct json *one = json_first(json); one && !failed(schema); one = json_next(one)) {
 		const struct keyword *keyword = find_keyword(json_name(one));
-		// As members that are not named never come, this says nothing.
+		// Members without a name in `properties` never occur, so these keywords have no effect.
 		const bool closes = !strncmp(json_name(one), "unevaluated", 11) && json_type(one) == JSON_BOOL &&
 				    (json_bool(one, false) ||
 				     (!json_get(json, "additionalProperties") && !json_get(json, "items")));
@@ -230,7 +230,7 @@ const struct json *schema_resolve(struct schema *schema, const char *reference)
 	return at;
 }
 
-// The rule of what is there: it is read later, so that it may name itself.
+// The number of the rule for a reference. The rule's body is read later, so a schema may refer to itself.
 static uint32_t refer(struct schema *schema, const char *reference)
 {
 	const struct json *at = schema_resolve(schema, reference);
@@ -295,7 +295,7 @@ static uint32_t named_values(struct schema *schema, const struct json *json)
 
 // ---- schemas of schemas ----
 
-// With what stands beside it, if that says anything.
+// Merge the option with the keywords beside it, if those constrain anything.
 static const struct json *with_base(struct schema *schema, const struct json *base, const struct json *option)
 {
 	static const char *const nothing[] = {NULL};

@@ -1,20 +1,20 @@
-/* JSON Schema (2020-12, and what draft 7 calls otherwise) as a grammar's expressions.
+/* Translates JSON Schema (2020-12, and the other names of draft 7) to the expressions of a grammar.
  *
- * Every text of the grammar is a valid instance of the schema. Not every instance is a text of it: members stand in the
- * order of `properties`, optional ones may be left out, and members that are not named are there only where
- * additionalProperties asks for them, by names that need no escape. Blanks are one space, or a line's end with 20
- * spaces or 8 tabs behind it at most, and stand where printers put them. Numbers have 15 digits before and 16 behind
- * the point and 2 of an exponent, at most; integers 18 digits. Where no type is said and all keywords are of one type,
- * that is meant.
+ * Every text of the grammar is a valid instance of the schema. Not every instance is a text of the grammar. Members
+ * come in the order of `properties`, and optional ones may be left out. Other members occur only if
+ * additionalProperties asks for them, and their names need no escape. White space is one space, or the end of a line
+ * followed by at most 20 spaces or 8 tabs, in the places where printers put it. Numbers have at most 15 digits before
+ * the point, 16 after it and 2 in the exponent; integers have at most 18 digits. A schema without a type whose keywords
+ * all constrain one type has that type.
  *
- * A keyword that cannot be kept so is refused, with its place: not, if, patternProperties, uniqueItems, multipleOf,
- * pattern together with a length, formats that are not known, oneOf whose options may overlap, and the like.
- * Annotations and what is no keyword are passed over. */
+ * A keyword that the grammar cannot express is refused, with its place: not, if, patternProperties, uniqueItems,
+ * multipleOf, pattern together with a length, unknown formats, oneOf whose options may overlap, and similar ones.
+ * Annotations and unknown keywords are ignored. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/grammar/expression.h"
 
-// The number of the rule that an answer is; what is wrong is noted in the builder.
+// Read the schema; returns the number of the rule of a whole answer. Errors are noted in the builder.
 uint32_t schema_read(struct builder *builder, const char *text, size_t length);
 uint32_t schema_any_object(struct builder *builder); // of JSON
 // The arguments of a function: an instance of the schema `json`, or any object where that says nothing; an expression.

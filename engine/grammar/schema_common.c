@@ -1,4 +1,4 @@
-/* What JSON is made of: the rules that all schemas share, and JSON itself. See schema.h. */
+/* The rules that all schemas share: strings, numbers, white space, any JSON value. See schema.h. */
 #include "engine/grammar/schema_inside.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What the files of a JSON Schema's reader share. See schema.h. */
+/* State and functions that the schema reader's files share. See schema.h. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/grammar/regex.h"
@@ -66,11 +66,11 @@ uint32_t schema_refuse(struct schema *schema, const char *keyword, const char *w
 // Go to a member of where the reader is, and come back: `before` is what schema_enter returned.
 size_t schema_enter(struct schema *schema, const char *name);
 void schema_leave(struct schema *schema, size_t before);
-// What a $ref names, in the root; NULL and a fault that is noted.
+// The schema at a $ref within the root. NULL, with a fault noted, if it does not lead to one.
 const struct json *schema_resolve(struct schema *schema, const char *reference);
 unsigned schema_types(struct schema *schema, const struct json *json); // enum value_type, of `type` or its keywords
 unsigned schema_type_of(const struct json *value);
-// Whether there is a keyword that says something of instances, but for those in `except`, ended by NULL.
+// Whether a keyword constrains instances, apart from those in `except`, which ends with NULL.
 bool schema_constrains(const struct json *json, const char *const *except);
 
 // ---- schema_object.c, schema_text.c, schema_number.c ----
@@ -79,12 +79,12 @@ uint32_t schema_object(struct schema *schema, const struct json *json);
 uint32_t schema_array(struct schema *schema, const struct json *json);
 uint32_t schema_text(struct schema *schema, const struct json *json);
 uint32_t schema_number(struct schema *schema, const struct json *json, bool whole);
-// A count that a keyword gives, `fallback` without it; what is not a count is refused.
+// The count that a keyword gives, or `fallback` without the keyword. A value that is not a count is refused.
 uint32_t schema_count(struct schema *schema, const struct json *json, const char *keyword, uint32_t fallback);
 
 // ---- schema_merge.c ----
 
-// What is an instance of both, as a schema; owned by `schema`. NULL and a fault that is noted.
+// A schema whose instances are valid for both; owned by `schema`. NULL, with a fault noted, if it cannot be expressed.
 const struct json *schema_merge(struct schema *schema, const struct json *a, const struct json *b);
 // A copy without some members, ended by NULL; owned by `schema`.
 const struct json *schema_without(struct schema *schema, const struct json *json, const char *const *names);

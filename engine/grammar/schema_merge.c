@@ -103,7 +103,7 @@ static struct json *merged_properties(const struct json *a, const struct json *b
 	return out;
 }
 
-// What a keyword is of both values; NULL: that is not known.
+// The value of a keyword that both schemas have; NULL: the two cannot be combined.
 static struct json *combine(const char *keyword, const struct json *a, const struct json *b)
 {
 	static const char *const larger[] = {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"};
@@ -169,8 +169,8 @@ const struct json *schema_merge(struct schema *schema, const struct json *a, con
 		return a;
 	if (json_type(b) == JSON_BOOL || !schema_constrains(a, nothing))
 		return b;
-	// What closes an object lets in what it names itself: two such with other names have nothing in common but
-	// those.
+	// An object without additional properties allows only its own names. Two of them with different names would
+	// have only their common names in common.
 	if (tangled(a, b) || tangled(b, a) ||
 	    (json_get(a, "additionalProperties") && json_get(b, "additionalProperties") && !same_names(a, b))) {
 		schema_refuse(schema, "additionalProperties", "cannot be combined with other properties beside it");

@@ -1,7 +1,8 @@
 /* Numbers of a schema, within their bounds. See schema.h.
  *
- * A bound is kept digit by digit: decimal numbers of as many digits, between two of them, are those that begin as the
- * lower one does and go on above it, those that begin as the upper one does and go on below it, and all between. */
+ * A bound is checked digit by digit. The numbers between two bounds of the same length are: those that begin like the
+ * lower bound and continue above it, those that begin like the upper bound and continue below it, and all whose first
+ * digit lies between. */
 #include "engine/grammar/schema_inside.h"
 
 #include <inttypes.h>

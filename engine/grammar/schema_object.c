@@ -57,7 +57,7 @@ static uint32_t name_of(struct schema *schema, const char *name)
 	return expression;
 }
 
-// Characters of names that are not among those of a schema: they need no escape.
+// Characters for names that a schema does not list, except the `count` ones in `but`; none of them needs an escape.
 static uint32_t free_characters(struct schema *schema, const uint32_t *but, size_t count)
 {
 	struct ranges ranges = {0};
@@ -78,8 +78,8 @@ static int compare_names(const void *left, const void *right)
 	return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-// What may follow the first `skip` bytes of these names (sorted), so that the whole is none of them, with the quotation
-// mark at its end.
+// The rest, after the first `skip` bytes, of a name that equals none of these names (sorted), with the closing
+// quotation mark.
 static uint32_t other_rest(struct schema *schema, const struct words *names, size_t skip, uint32_t any, unsigned depth)
 {
 	struct builder *builder = schema->builder;

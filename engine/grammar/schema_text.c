@@ -18,8 +18,8 @@
 #define SPAN_TIME "T([0-9]{1,4}H([0-9]{1,4}M([0-9]{1,4}S)?)?|[0-9]{1,4}M([0-9]{1,4}S)?|[0-9]{1,4}S)"
 #define SPAN_DATE "([0-9]{1,4}Y([0-9]{1,4}M([0-9]{1,4}D)?)?|[0-9]{1,4}M([0-9]{1,4}D)?|[0-9]{1,4}D)"
 
-// Each a part of what the format lets in, all of which is valid: RFC 3339, 4122, 1123, 2673, 4291, 3986, and of
-// addresses what everybody takes.
+// Each accepts a part of its format, and every text it accepts is valid: RFC 3339, 4122, 1123, 2673, 4291, 3986; for
+// e-mail addresses a form that all programs accept.
 static const struct {
 	const char *name, *regex;
 } formats[] = {
