@@ -2,12 +2,11 @@
  * and read) and module.c (kernels) share. Users of the library include exogpu/exogpu.h only; tests come in here to open
  * a device over a back end of their own.
  *
- * How things that are in use are kept alive: every piece of work notes its stream in the things that it uses (one bit a
- * stream, hence the bound on streams). Before one of them goes, the streams that it names are settled: marked if work
- * came in since the last mark, and waited for. Bits are never cleared: a stream that has nothing pending is settled at
- * no cost. A copy to another device is in a stream of the first: the two devices then know each other as peers, and the
- * buffer that it went to says so.
- * Thread: that of the device. */
+ * How objects in use are kept alive: enqueued work sets the bit of its stream in each object that it uses (one bit a
+ * stream, hence the bound on streams). Before an object is destroyed, the streams of its bits are settled: marked if
+ * work was enqueued since the last mark, and waited for. Bits are never cleared, because settling a stream without
+ * pending work costs nothing. A copy to another device runs in a stream of the source device: the two devices then list
+ * each other as peers, and the target buffer has `peer_target` set. Thread: that of the device. */
 #pragma once
 #include "common/base/limits.h"
 #include "engine/backend.h"
@@ -59,7 +58,8 @@ struct exogpu_stream {
 	uint64_t mark_count;
 	bool dirty;          // work came in since the last mark
 	bool own;            // as of a buffer
-	enum status dropped; // work may have been lost as something went that it used: the next mark says so
+	enum status dropped; // work may have been lost when an object that it used was destroyed: the next mark returns
+			     // this
 };
 
 struct exogpu_module {
@@ -77,7 +77,7 @@ enum status device_open_over(struct exogpu_device **out, const struct backend *b
 
 // Errors: STATUS_INVALID_PARAMS (NULL), STATUS_DEVICE_LOST.
 enum status device_usable(const struct exogpu_device *device, struct error *error);
-// What a back end has said: a loss is remembered, a failure has a text in any case.
+// Handle the status of a back end's call: remember a lost device, and give an error without text a text.
 enum status device_told(struct exogpu_device *device, enum status status, struct error *error);
 // `what` was not reached in time, or asks too much: nothing may reach the driver any more.
 void device_lose(struct exogpu_device *device, const char *what);
@@ -88,7 +88,8 @@ enum status stream_settle(struct exogpu_stream *stream, int64_t timeout_ns, stru
 // Wait for all work of the streams in `used_by`; of peers, too, if `peers`. Errors: as stream_settle.
 enum status device_wait(struct exogpu_device *device, uint64_t used_by, bool peers, int64_t timeout_ns,
 			struct error *error);
-// The same before something goes: what is not done in settle_ns, or cannot be waited for, loses the device.
+// The same before an object is destroyed. Work that does not end in settle_ns, or cannot be waited for, loses the
+// device.
 void device_settle(struct exogpu_device *device, uint64_t used_by, bool peers);
 // Note that `stream` has work that is not marked yet, and return the stream's bit for used_by.
 uint64_t stream_use(struct exogpu_stream *stream);

@@ -1,9 +1,8 @@
 /* libexogpu: modules and launches.
  *
- * A launch is resolved (which kernel, what it takes), then each argument is checked against the kernel's signature and
- * turned into the back end's form, then what is particular: grid and block of a user's kernel, counts of a built-in
- * one. The built-in kernels that devices are verified and measured with are launched by their names, too, and are not
- * listed. */
+ * A launch first finds its kernel and signature. Then each argument is checked against the signature and converted to
+ * the back end's form. Last come the checks of one kind of kernel: grid and block of a user's kernel, counts of a
+ * built-in one. The built-in kernels that verify and measure devices are launched by name, too, but are not listed. */
 #include "common/base/list.h"
 #include "engine/inside.h"
 
@@ -174,7 +173,8 @@ static const char *kind_name(enum exogpu_argument_kind kind)
 	return "something else";
 }
 
-// Whether what is given goes where `wanted` is taken. A built-in kernel's count may be given as a u32, too.
+// Whether an argument of the kind `given` fits a parameter of the kind `wanted`. A count of a built-in kernel may also
+// be a u32.
 static bool kind_fits(enum exogpu_argument_kind wanted, enum exogpu_argument_kind given, bool builtin)
 {
 	switch (given) {
@@ -243,7 +243,7 @@ static enum status shape_check(const struct exogpu_launch *launch, const struct 
 			return error_set(error, STATUS_LIMIT_EXCEEDED, "%s: over the device's %u threads a block",
 					 launch->kernel, limits->max_block_threads);
 	}
-	// Software drivers count groups in 32 bits, and run what is left of more.
+	// Software drivers count groups in 32 bits: of a larger count they would run only the remainder.
 	const uint64_t plane = (uint64_t)work->grid[0] * work->grid[1];
 	if (limits->capabilities & EXOGPU_CAN_SOFTWARE && plane > UINT32_MAX / work->grid[2])
 		return error_set(error, STATUS_LIMIT_EXCEEDED,
@@ -287,7 +287,7 @@ static enum status launch_check(struct exogpu_stream *stream, const struct exogp
 	return STATUS_OK;
 }
 
-// What has nothing to compute does not reach the kernel: the sum of nothing is 0, and so is a product over no k.
+// A launch with nothing to compute does not reach the kernel: a sum over nothing is 0, and so is a product with k = 0.
 static bool nothing_to_do(struct exogpu_stream *stream, const struct backend_launch *work, enum status *status,
 			  struct error *error)
 {

@@ -1,5 +1,6 @@
-/* See pool.h. A job lives on the stack of who asked for it. Helpers find it in the list, join it under the lock, take
- * pieces without it, and leave it under the lock; pool_run returns when the pieces are taken and nobody has joined. */
+/* See pool.h. A job is on the stack of its caller. Helpers find it in the list, join it under the lock, take pieces
+ * without the lock, and leave it under the lock; pool_run returns when all pieces are taken and no helper is in the
+ * job. */
 #include "engine/pool.h"
 
 #include <pthread.h>
@@ -12,7 +13,7 @@ struct job {
 	void (*piece)(void *context, uint64_t index);
 	void *context;
 	uint64_t count;
-	atomic_uint_least64_t next; // the first piece that nobody has taken
+	atomic_uint_least64_t next; // the first piece that no thread has taken
 	struct job *following;      // in pool->jobs; guarded by the lock, like what follows
 	unsigned joined;            // helpers
 	pthread_cond_t left;        // joined fell to 0
@@ -85,7 +86,8 @@ enum status pool_create(struct pool **out, unsigned threads, struct error *error
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->work, NULL);
 	sigfillset(&all); // signals are the program's, not its helpers'
-	// But for what a helper does itself: it may read a file that is cut off, and if it crashes that is to be seen.
+	// Signals for the helper's own faults stay unblocked: it may read a file that was cut off (SIGBUS), and its
+	// crashes must be seen.
 	const int own[] = {SIGBUS, SIGSEGV, SIGILL, SIGFPE};
 	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
 		sigdelset(&all, own[i]);

@@ -1,5 +1,5 @@
-/* Threads for work of the processor's, a CPU device's or the loading of a model: it is cut into pieces, and whoever is
- * free takes the next one.
+/* Threads for work on the processor: a CPU device's, or the loading of a model. The work is cut into pieces, and each
+ * free thread takes the next one.
  *
  * A piece is a few hundred KiB or a few hundred thousand operations: large enough that taking it from an atomic counter
  * costs nothing, small enough that unlike cores (and cores that others use, too) end at about the same time and that a
@@ -17,7 +17,7 @@ struct pool;
 // On how many processors this thread may run, `most` at most.
 unsigned pool_processors(unsigned most);
 
-// With `threads` at work at once, that of the caller included; fewer if the system gives no more. Errors:
+// A pool of at most `threads` threads, the caller's included; fewer if the system gives no more. Errors:
 // STATUS_OUT_OF_MEMORY.
 enum status pool_create(struct pool **out, unsigned threads, struct error *error);
 void pool_destroy(struct pool **pool);
@@ -25,6 +25,6 @@ void pool_destroy(struct pool **pool);
 // Call piece(context, i) once for each i below `count`, in any order, and return when all are done. After a stop the
 // pieces that are not begun are left out.
 void pool_run(struct pool *pool, void (*piece)(void *context, uint64_t index), void *context, uint64_t count);
-// For good: the device is closed.
+// Stop the pool for good, because the device is closed.
 void pool_stop(struct pool *pool);
 bool pool_stopped(const struct pool *pool);

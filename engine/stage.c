@@ -84,7 +84,7 @@ static enum status check_devices(struct exogpu_device *const *devices, uint32_t 
 	return STATUS_OK;
 }
 
-// All slices, side by side or one by one.
+// Create all slices, side by side if the back end can, else one by one.
 static enum status create_slices(struct stage *stage, const struct stage_params *params, struct error *error)
 {
 	struct backend_device *devices[STAGE_SLICES];
@@ -439,7 +439,8 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 	uint64_t widest = shape->embedding +
 			  (2ull * shape->feed_forward + (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
 				  slices;
-	widest += slices > 1 || shape->post_norm ? shape->embedding : 0; // what is added up
+	widest += slices > 1 || shape->post_norm ? shape->embedding : 0; // partial sums of slices, or values before a
+									 // norm
 	const uint32_t with_state = model_delta_layers(shape, params->first_layer, params->layer_count);
 	if (with_state)
 		widest += 2ull * model_delta_channels(&shape->delta) +

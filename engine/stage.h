@@ -1,29 +1,29 @@
 /* A stage: some layers of a model on one device, and the keys and values of the tokens that went through them.
  *
  * This is what inference asks of a back end (struct backend's `stage` slots); stage.c checks everything once, as
- * exogpu.c does, and dispatches. A model runs as one stage or as several, each on a device of its own: what one gives
- * (f32, rows by embedding) the next takes. The first embeds tokens, the last predicts.
+ * exogpu.c does, and dispatches. A model runs as one stage or as several, each on a device of its own: the output of
+ * one (f32, rows by embedding) is the input of the next. The first embeds tokens, the last predicts.
  *
  *     tokens -> [embed | layers 0..k] -> activations -> [layers k..n | norm, output] -> logits
  *
  * A stage may be cut lengthwise, over several devices of one back end (stage_create_sliced): each slice has its share
- * of the heads, with their keys and values, and of the columns of the feed-forward network. What the slices give is
- * added up twice a layer, in their order, so that all go on with the same bits.
+ * of the heads, with their keys and values, and of the columns of the feed-forward network. The outputs of the slices
+ * are added twice a layer, in the order of the slices, so that all continue with the same bits.
  *
  * A step computes a batch: runs of new tokens of several sequences, prompts and single tokens alike. Keys and values
- * lie in pages of STAGE_PAGE_TOKENS positions each; which page holds which positions of which sequence is the caller's
- * business, who may let sequences share full pages that nobody writes any more.
+ * lie in pages of STAGE_PAGE_TOKENS positions each; the caller decides which page holds which positions of which
+ * sequence, and may let sequences share full pages that are not written again.
  *
  * A layer with a gated delta rule (struct model_delta) has no keys and values; it has a state for each request, which
  * every token changes. States lie in `stage_state_count` slots of the stage, numbered from 1 on, each with the states
- * of all such layers. A run says which slot holds the state before its first row, and in which its last row leaves
- * one: another, where the state before is kept for somebody who goes on from there, or the same. Each row is computed
- * by itself, so pieces of a prompt give what the whole gives.
+ * of all such layers. A run says which slot holds the state before its first row, and to which slot the state after its
+ * last row is written: the same slot, or another one if the state before is kept for a later request. Rows are computed
+ * one after the other, so a prompt in pieces gives the same result as the whole.
  *
  * Numbers: weights are used as their format says, exactly. Activations between operations are f32; a back end may round
  * an operation's input to what its multiplier takes, but to no less than 11 significant bits (f16, int16 by blocks of
- * 32, or a pair of bf16; never to 8-bit integers), and sums in f32 or wider. In products of many rows it may round what
- * a weight's scale and quant make to f16, once. Keys and values are f16. The same batch on the same device gives the
+ * 32, or a pair of bf16; never to 8-bit integers), and sums in f32 or wider. In products of many rows it may round a
+ * weight (its scale times its quant) to f16, once. Keys and values are f16. The same batch on the same device gives the
  * same bits.
  *
  * Thread: a stage and its device belong to one thread at a time. */
@@ -33,8 +33,8 @@
 
 enum { STAGE_PAGE_TOKENS = 32, STAGE_SLICES = 8 };
 enum { STAGE_EXPERT_ROWS = 512 }; // that go through experts at a time: each takes memory for every expert that it uses
-// Where a device lays rows by expert, those of each expert begin at a multiple of STAGE_EXPERT_ALIGN, and behind the
-// last there is room for STAGE_EXPERT_SPARE more, which a block of a product reads and does not use.
+// On a device that orders rows by expert, the rows of each expert begin at a multiple of STAGE_EXPERT_ALIGN. After the
+// last rows there is room for STAGE_EXPERT_SPARE more, which a block of a product reads but does not use.
 enum { STAGE_EXPERT_ALIGN = 8, STAGE_EXPERT_SPARE = 64 };
 #define STAGE_NO_TOKEN UINT32_MAX // one of a row's logits is NaN or infinite: weights are damaged
 
@@ -61,11 +61,12 @@ struct stage_params {
 	enum status (*progress)(void *context, uint64_t loaded_bytes, struct error *error);
 	void *context;
 
-	// Where a back end is asked for a slice: which of how many; `shape` and the tensors are the slice's own. Only
-	// the first one embeds and predicts. Of stage_estimate: what one slice takes. 0 slices: it is whole.
+	// For a back end that creates a slice: the index of the slice and the number of slices; `shape` and the tensors
+	// are the slice's own. Only the first slice embeds and predicts. For stage_estimate: the estimate is for one
+	// slice. 0 slices: the stage is whole.
 	uint32_t slice, slices;
-	// Of stage_estimate: the back end keeps matrices in tiles of 16 rows by 128 columns, and heads of keys and
-	// values of 8 numbers, whole ones (CUDA).
+	// For stage_estimate: the back end stores matrices in whole tiles of 16 rows by 128 columns, and heads of keys
+	// and values in multiples of 8 numbers (CUDA).
 	bool tiled;
 };
 
@@ -74,33 +75,34 @@ struct stage_memory {
 	uint64_t host_bytes;                               // weights of host_layers
 };
 
-// Errors: STATUS_UNAVAILABLE (this back end computes no models; kernels not built), STATUS_OUT_OF_MEMORY (with how much
-// was missing), STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST, and those of `tensor` and `progress`.
+// Errors: STATUS_UNAVAILABLE (the back end computes no models, or its kernels are not built), STATUS_OUT_OF_MEMORY
+// (with how much was missing), STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST, and those of `tensor` and `progress`.
 enum status stage_create(struct stage **out, struct exogpu_device *device, const struct stage_params *params,
 			 struct error *error);
-// In `count` slices, one on each device; a device may hold several. `tensor` is asked for the whole tensors: once,
-// where the back end loads slices side by side, else once for each slice that has a part of them. Errors: also
-// STATUS_UNAVAILABLE (the model cannot be cut so, and which of its sizes stands against it; this back end cuts none).
+// A stage in `count` slices, one on each device; a device may hold several. `tensor` is asked for whole tensors: once,
+// if the back end loads slices side by side, else once for each slice that has a part of it. Errors: also
+// STATUS_UNAVAILABLE (the model cannot be cut into so many slices, with the size that does not divide; or the back end
+// has no slices).
 enum status stage_create_sliced(struct stage **out, struct exogpu_device *const *devices, uint32_t count,
 				const struct stage_params *params, struct error *error);
 // Before the devices are closed. Accepts NULL, leaves NULL behind.
 void stage_destroy(struct stage **stage);
 void stage_memory(const struct stage *stage, struct stage_memory *memory); // of all slices
-// One of them: 0 of a stage that is whole.
+// The memory of one slice: slice 0 of a whole stage.
 void stage_slice_memory(const struct stage *stage, uint32_t slice, struct stage_memory *memory);
 uint32_t stage_slice_count(const struct stage *stage); // 1: it is whole
 // Whether slices read each other's results directly, over a link of their devices or in one memory; false: by way of
 // the host's memory.
 bool stage_slices_linked(const struct stage *stage);
 
-// A run of new tokens of one sequence; of an encoder a whole one, whose tokens attend to all of it. Its keys and values
-// before `position` are in its pages already; those of its rows are written there.
+// A run of new tokens of one sequence; for an encoder a whole text, whose tokens attend to all of it. Keys and values
+// before `position` are in the pages already; those of the run's rows are written there.
 struct stage_run {
 	uint32_t row_count;    // > 0; the runs' rows follow each other in the batch
 	uint32_t position;     // of the first row
 	const uint32_t *pages; // at least (position + row_count) / STAGE_PAGE_TOKENS, rounded up
-	// Of a model with states, else 0: slots (from 1 on) of the state before `position`, 0 if that is 0, and of the
-	// state after the last row. No other run of the batch may write to either.
+	// For a model with states (else 0): the slot, from 1 on, of the state before `position` (0 if position is 0),
+	// and the slot for the state after the last row. No other run of the batch may write to either.
 	uint32_t state_from, state_to;
 };
 
@@ -109,10 +111,10 @@ struct stage_batch {
 	const struct stage_run *runs;
 	uint32_t run_count;
 	const uint32_t *tokens; // (row_count), of a stage that embeds
-	const float *input;     // (row_count, embedding), of one that does not
-	// Of a stage that does not predict:
+	const float *input;     // (row_count, embedding), if the stage does not embed
+	// For a stage that does not predict:
 	float *output; // (row_count, embedding)
-	// Of one that predicts: what is wanted of which rows.
+	// For a stage that predicts: the rows of interest and their results.
 	const uint32_t *output_rows; // (output_count), ascending
 	uint32_t output_count;
 	float *logits;    // (output_count, vocabulary), or NULL
@@ -120,11 +122,11 @@ struct stage_batch {
 			  // or NULL
 	float *hidden;    // (output_count, embedding) after the output norm, or NULL
 };
-// Compute, and return when what is wanted is there. Errors: STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST,
-// STATUS_TIMEOUT (of CUDA and Vulkan, 30 s: the device counts as lost. On the CPU nothing ends a step but the end of
-// the process, after LIMIT_STEP_MS. A model instance asks for steps of about a second).
+// Compute the batch, and return when the results are there. Errors: STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST,
+// STATUS_TIMEOUT (CUDA and Vulkan, after 30 s: the device counts as lost. On the CPU only the end of the process, after
+// LIMIT_STEP_MS, ends a step. A model instance asks for steps of about a second).
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error);
-// Of a reranker's last stage: the score of a pair, of its first row's `hidden` (embedding); else NaN.
+// A reranker's last stage: the score of a pair, from `hidden` (embedding) of its first row. NaN for other models.
 float stage_score(const struct stage *stage, const float *hidden);
 // How long all its steps have taken together, in nanoseconds. Thread: that of the steps.
 uint64_t stage_spent_ns(const struct stage *stage);
@@ -136,13 +138,13 @@ enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t coun
 // minutes. Errors: STATUS_UNAVAILABLE (kernels not built), and the driver's.
 enum status stage_compile(struct exogpu_device *device, struct error *error);
 
-// What stage_create will take, within a few per cent; `sizes` of the model. For whoever places stages.
+// Estimate the memory that stage_create will take, within a few per cent; `sizes` of the model. For placement.
 void stage_estimate(const struct stage_params *params, const struct model_sizes *sizes, struct stage_memory *memory);
 // Whether CUDA computes the model: its kernels load four numbers of a row at a time.
 bool stage_tiles_fit(const struct model_shape *shape);
-// Of one page, in one layer: keys and values.
+// Keys and values of one page in one layer.
 uint64_t stage_page_bytes(const struct model_shape *shape);
-// Of one slot, in one layer with a state: f32, the last kernel - 1 rows (channels) that its convolution took, then of
+// One slot in one layer with a state. All f32: the last kernel - 1 rows (channels) that the convolution took, then for
 // each head the matrix (key_size, value_size).
 uint64_t stage_state_bytes(const struct model_shape *shape);
 // Slots of a stage for so many sequences: of each the state that it has, and one that is kept for those who go on from
@@ -154,7 +156,8 @@ uint32_t stage_state_count(const struct model_shape *shape, uint32_t batch_seque
 struct backend_device;
 struct backend_stage;
 struct stage_slots {
-	// As the calls above, with everything checked: shapes, runs that fit pages and context, counts within params.
+	// The calls above with all arguments checked: shapes, runs that fit pages and context, counts within the
+	// parameters.
 	enum status (*create)(struct backend_device *device, struct backend_stage **out,
 			      const struct stage_params *params, struct error *error);
 	void (*destroy)(struct backend_device *device, struct backend_stage **stage);
@@ -165,11 +168,11 @@ struct stage_slots {
 	// asked for by all that have a part of it before any asks for the next. All or, with an error, none.
 	enum status (*create_slices)(struct backend_device *const *devices, uint32_t count, struct backend_stage **out,
 				     const struct stage_params *params, struct error *error);
-	// Before they are destroyed one by one: wait for what they have under way, all together.
+	// Wait for the work in flight of all slices, before they are destroyed one by one.
 	void (*settle)(struct backend_stage *const *slices, uint32_t count);
 	// Once all have been created: *linked as of stage_slices_linked.
 	enum status (*join)(struct backend_stage *const *slices, uint32_t count, bool *linked, struct error *error);
-	// A step of all; what is given comes from the first.
+	// One step of all slices; the results come from the first.
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
 	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile

@@ -173,7 +173,8 @@ void stage_encoder_begin(struct stage_encoder *encoder, const struct stage_batch
 		inner->output = encoder->output;
 }
 
-// It has no logits. Whoever asks for some, to measure or to check a device, learns whether numbers came out.
+// An encoder has no logits. A caller that asks for logits, to measure or check a device, gets values that say whether
+// the numbers are finite.
 static void pretend(const struct stage_encoder *encoder, const struct stage_batch *batch, uint32_t output,
 		    const float *x)
 {

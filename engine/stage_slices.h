@@ -1,17 +1,17 @@
-/* How a stage is cut into slices: see stage.h. What a slice is, as a shape of its own, and its parts of tensors.
+/* How a stage is cut into slices: see stage.h. The shape of a slice, and its parts of the tensors.
  *
- * Matrices that make heads or columns of the feed-forward network are cut by rows, those that take them by columns;
- * norms are whole in every slice, embedding and output are the first one's alone. All slices are alike in size.
- * Thread: one at a time. */
+ * Matrices whose output is heads or columns of the feed-forward network are cut by rows; matrices whose input they are
+ * are cut by columns. Norms are whole in every slice; only the first slice has the embedding and the output. All slices
+ * are alike in size. Thread: one at a time. */
 #pragma once
 #include "engine/stage.h"
 
 // Errors: STATUS_UNAVAILABLE (it cannot be cut so, with the sizes that stand against it).
 enum status slice_shape(const struct model_shape *whole, uint32_t slices, struct model_shape *out, struct error *error);
 
-// Where stage_params.tensor and progress of the slices go, with a `part` of `source` as their context. Who is asked for
-// one tensor by all slices in turn asks for the whole of it once. Nothing is copied: of a matrix that is cut by columns
-// a slice is told the pitch of its rows.
+// Serves the `tensor` and `progress` calls of the slices, with a `part` of `source` as their context. If all slices ask
+// for a tensor in turn, the whole tensor is requested once. Nothing is copied: for a matrix that is cut by columns a
+// slice gets the pitch of its rows.
 struct slice_source {
 	const struct stage_params *whole;
 	uint32_t slices;

@@ -1,4 +1,4 @@
-/* libexogpu: streams: work in order, the points between, and waiting for what is under way. */
+/* libexogpu: streams: work in order, points between pieces of work, and waiting for work in flight. */
 #include "common/base/clock.h"
 #include "engine/inside.h"
 
@@ -290,7 +290,7 @@ static enum status settle_streams(struct exogpu_device *device, uint64_t used_by
 			continue;
 		now_ns = clock_steady_ns();
 		status = stream_settle(device->streams[i], now_ns < end_ns ? end_ns - now_ns : 0, error);
-		if (status && device->streams[i]->dirty) // what is marked is waited for again, and not lost
+		if (status && device->streams[i]->dirty) // the marked work is not lost: it is waited for again
 			device->unsettled = device->streams[i];
 	}
 	return status;
@@ -320,7 +320,7 @@ void device_settle(struct exogpu_device *device, uint64_t used_by, bool peers)
 		device_lose(device, error.message);
 		return;
 	}
-	if (failed) { // its work may be lost, and nobody was told yet: whoever marks it next is
+	if (failed) { // its work may be lost, and no call has returned that yet: the next mark does
 		failed->dropped = error.status;
 		failed->dirty = true;
 	}

@@ -40,7 +40,7 @@ static enum status begin(struct exogpu_device *device, const struct exogpu_buffe
 	return status ? status : device_wait(device, 0, buffer->peer_target, no_limit_ns, error);
 }
 
-// A piece that failed leaves others under way: the ring is not used again before they are done.
+// A failed piece leaves other pieces in flight: the ring must not be used again before they are done.
 static enum status end(struct exogpu_device *device, enum status status)
 {
 	if (status)
@@ -117,7 +117,7 @@ static enum status check(const struct exogpu_buffer *buffer, uint64_t offset, co
 	return status;
 }
 
-// Where the bytes can be copied by the host at its own speed; NULL: not so.
+// The address at which the host can copy the bytes itself at full speed; NULL: there is none.
 static uint8_t *in_place(struct exogpu_buffer *buffer, bool reading)
 {
 	const struct exogpu_device *device = buffer->device;

@@ -8,7 +8,7 @@ enum {
 	VISITED = 4 * GRAMMAR_POSITIONS, // places of a table, a power of two
 	STACKS_MOST = 128 * 1024,        // kept
 	POSITIONS_MOST = 512 * 1024,     // of all states
-	NEXT_MOST = 1024 * 1024,         // numbers of what follows
+	NEXT_MOST = 1024 * 1024,         // numbers in the lists of positions
 	FIRST_TABLE = 256,               // places of a table of numbers, at first
 	POSITION_WORK = 8,               // for each that is looked at
 	CREATE_WORK = 128,               // for a new state, besides its positions
@@ -80,7 +80,7 @@ static uint32_t hash_of(uint64_t a, uint64_t b)
 	return (uint32_t)(hash * 0x9E3779B97F4A7C15u >> 32);
 }
 
-// Room for `more` of `size` bytes; false if there is none. Grows by doubling.
+// Make room for `more` items of `size` bytes by doubling; false if there is no memory or `most` is exceeded.
 static bool room(struct states *states, void *items, size_t count, size_t more, size_t *capacity, size_t size,
 		 size_t most)
 {
@@ -185,7 +185,7 @@ static void visit(struct states *states, uint32_t node, uint32_t stack)
 	states->waiting[states->waiting_count++] = (struct position){node, stack};
 }
 
-// All positions that are reached without a byte.
+// Add all positions that are reached without a byte.
 static void close_set(struct states *states)
 {
 	while (states->waiting_count && !failed(states)) {
@@ -502,7 +502,7 @@ uint32_t states_fresh(struct states *states, uint32_t state)
 	states->found_end = old.accepts;
 	free(kept);
 	free(stacks);
-	states->first = STATE_DEAD; // nobody begins any more
+	states->first = STATE_DEAD; // no answer begins until it is set again
 	return number_set(states);
 }
 

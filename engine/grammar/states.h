@@ -15,16 +15,16 @@ void states_destroy(struct states **states);
 
 uint32_t states_first(const struct states *states); // where an answer begins; STATE_DEAD: that has been forgotten
 void states_restart(struct states *states);         // forget all but where an answer begins
-// What follows by a byte; STATE_DEAD: nothing.
+// The state after this byte; STATE_DEAD: the byte is not allowed.
 uint32_t states_step(struct states *states, uint32_t state, uint8_t byte);
 bool states_accepts(const struct states *states, uint32_t state); // the answer may end
 bool states_ends(const struct states *states, uint32_t state);    // it can do nothing else
-// The one state that every character of a JSON string that needs no escape leads to from this; STATE_DEAD: there is
-// none.
+// The one state to which every character of a JSON string that needs no escape leads from this state; STATE_DEAD: there
+// is no such state.
 uint32_t states_plain(struct states *states, uint32_t state);
 
 size_t states_count(const struct states *states);
-bool states_crowded(const struct states *states); // half of what may be kept is
+bool states_crowded(const struct states *states); // half of the memory for states is in use
 // Forget all but this one. Returns its new number.
 uint32_t states_fresh(struct states *states, uint32_t state);
 // How much may be computed from now on; and why no more is, once it is used up or memory is short.

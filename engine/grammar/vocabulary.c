@@ -60,7 +60,8 @@ static bool take_bytes(struct vocabulary *vocabulary, const struct vocabulary_pa
 	return true;
 }
 
-// Its characters, if they are whole and none needs an escape in a JSON string, and they are few enough; else NOT_PLAIN.
+// The number of its characters, if the token is a few whole characters and none needs an escape in a JSON string; else
+// NOT_PLAIN.
 static uint8_t plain_of(const struct text *text)
 {
 	unsigned count = 0;
@@ -78,7 +79,8 @@ static void note_plain(struct vocabulary *vocabulary, uint32_t token, unsigned c
 		vocabulary->plain[(size_t)i * vocabulary->words + token / 32] |= 1u << token % 32;
 }
 
-// The branches of one token, beside those of the one before it. `path` (longest + 1): where the walk is.
+// Add the nodes of one token that it does not share with the token before it. `path` (longest + 1): the nodes from the
+// root to the current one.
 static void grow(struct vocabulary *vocabulary, const struct text *text, uint32_t *path, uint32_t *depth)
 {
 	uint32_t same = 0;

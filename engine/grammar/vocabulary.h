@@ -1,8 +1,8 @@
-/* A vocabulary as a tree of bytes, in the order of a walk that looks at a node before what is below it.
+/* A vocabulary as a tree of bytes, in the order of a walk that visits a node before the nodes below it.
  *
- * What lies under a node that does not fit is passed over by one jump. A token is plain if it is whole characters that
- * a JSON string takes without escapes: where a grammar takes any of these, and does not care which, the plain tokens
- * are allowed at once, and branches with nothing else are not walked. Nothing changes once it is made. */
+ * If a node does not fit, one jump skips all nodes below it. A token is plain if it consists of whole characters that a
+ * JSON string takes without escapes. Where a grammar accepts any of these characters and they lead to the same state,
+ * all plain tokens are allowed at once, and branches with only plain tokens are not walked. Immutable once created. */
 #pragma once
 #include "engine/grammar/grammar.h"
 
@@ -30,7 +30,7 @@ struct vocabulary {
 	uint32_t *ends; // (end_count): tokens that end an answer
 	uint32_t end_count;
 	uint32_t *plain; // (PLAIN_MOST + 1, words): the plain tokens of at most so many characters
-	// Of each token its bytes.
+	// The bytes of each token.
 	uint32_t *offsets; // (count + 1)
 	uint8_t *bytes;
 	bool *is_end; // (count)

@@ -32,7 +32,8 @@ static struct value loop_attribute(struct run *run, struct loop *loop, struct te
 	return value_undefined(name, VALUE_LOOP);
 }
 
-// What Python would do to a value in place, which the sandbox forbids: nothing of the name is there.
+// Whether Python's method `name` would change a value in place. The sandbox forbids such methods, so they do not exist
+// here.
 static bool is_forbidden(struct value value, struct text name)
 {
 	static const char *const lists[] = {"append", "clear",  "pop",    "reverse", "insert",
@@ -128,7 +129,7 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most)
 	return value < least ? least : value > most ? most : value;
 }
 
-// One of the bounds of a slice of `count` items, as Python has it.
+// One bound of a slice of `count` items, by Python's rules.
 static int64_t bound(struct run *run, struct value value, int64_t count, int64_t step, int64_t otherwise)
 {
 	if (value.kind == VALUE_NONE)

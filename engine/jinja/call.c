@@ -1,4 +1,4 @@
-/* Calls of what is built in and of macros; filters, tests and functions by their names. See inside.h. */
+/* Calls of built-in functions and of macros; finding filters, tests and functions by name. See inside.h. */
 #include "engine/jinja/inside.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ const struct builtin *jinja_builtin(const struct builtin *list, struct text name
 	return NULL;
 }
 
-// The place of a parameter among the names; MOST_PARAMETERS: there is none.
+// The index of a parameter among the names; MOST_PARAMETERS: there is none.
 static size_t find_parameter(const char *names, struct text name)
 {
 	for (size_t at = 0; *names; at++) {
@@ -171,7 +171,7 @@ static struct value make_plain_dict(struct run *run, const struct call *call)
 	return make_dict(run, call, VALUE_DICT);
 }
 
-// Its state is the list's: what it goes around, and how far it is.
+// The state of a cycler is its list: the items and the current index.
 static struct value cycler_next(struct run *run, const struct call *call)
 {
 	struct list *list = call->self.function->self.list;
@@ -208,7 +208,7 @@ static struct value make_cycler(struct run *run, const struct call *call)
 	return (struct value){.kind = VALUE_FUNCTION, .function = function};
 }
 
-// Nothing the first time, then its text.
+// Empty text on the first call, then the separator.
 static struct value joiner_called(struct run *run, const struct call *call)
 {
 	(void)run;

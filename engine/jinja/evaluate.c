@@ -296,7 +296,7 @@ static struct value evaluate_call(struct run *run, const struct node *node)
 	return call_value(run, callee, &arguments);
 }
 
-// The filters of a block, over its text; or the one that a node stands for.
+// Apply the filters of a block to its text, or the one filter that a node stands for.
 struct value evaluate_filters(struct run *run, const struct node *node, struct value value)
 {
 	if (!node)

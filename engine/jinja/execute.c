@@ -87,7 +87,7 @@ static struct value loop_value(struct loop *loop)
 	return (struct value){.kind = VALUE_LOOP, .loop = loop};
 }
 
-// What is left of the items by the loop's condition.
+// The items for which the loop's condition holds.
 static struct list filter_items(struct run *run, const struct node *node, struct list items)
 {
 	struct list *kept = value_list(run, VALUE_LIST, 0).list;
@@ -240,7 +240,7 @@ static struct value macro_value(struct run *run, const struct node *node)
 	return (struct value){.kind = VALUE_MACRO, .macro = macro};
 }
 
-// {% call %}: the block is the `caller` of what is called.
+// {% call %}: the block is passed as `caller` to the macro that is called.
 static void execute_call_block(struct run *run, const struct node *node)
 {
 	const struct member caller = {value_own("caller"), macro_value(run, node)};

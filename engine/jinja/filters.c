@@ -1,4 +1,4 @@
-/* Filters of single values and texts. See inside.h; those of lists are in list_filters.c. */
+/* Filters of single values and texts. See inside.h; filters of lists are in list_filters.c. */
 #include "engine/jinja/inside.h"
 #include "engine/jinja/letters.h"
 

@@ -1,10 +1,10 @@
-/* What the parts of the interpreter share.
+/* Types and functions that the interpreter's files share.
  *
  *   text --lexer--> tokens --parse, parse_expression--> tree of nodes --execute, evaluate--> text
  *
- * All memory of a template, and all of a rendering, is in one arena each, which is given back as a whole. So a failure
- * can leave from any depth: work_fail says what is wrong and jumps to the only two places that begin such work
- * (jinja_template_create and jinja_render). Nothing that they call owns anything else. */
+ * A template and a rendering have one arena each for all their memory, which is freed as a whole. So an error can leave
+ * from any depth: work_fail notes the error and jumps to one of the two functions that begin such work
+ * (jinja_template_create and jinja_render). Nothing that they call owns anything outside the arena. */
 #pragma once
 #include "common/base/limits.h"
 #include "engine/jinja/jinja.h"
@@ -49,14 +49,14 @@ struct builder { // a text that grows
 	char *bytes;      // (capacity)
 	uint8_t *origins; // (capacity)
 	size_t length, capacity;
-	bool own, foreign; // what is in it
+	bool own, foreign; // which kinds of text it contains
 };
 struct text text_of(const char *own); // keeps the pointer
 struct text text_part(struct text text, size_t from, size_t to);
 bool text_is(struct text text, const char *what);
 bool text_equal(struct text a, struct text b);
 int text_compare(struct text a, struct text b); // by code points
-// Where it is found from `from` on, or SIZE_MAX.
+// The index of `what` in the text from `from` on, or SIZE_MAX.
 size_t text_find(struct work *work, struct text text, struct text what, size_t from);
 // Character by character. The length of the character at a place; the number of characters; the place of the n-th.
 unsigned text_step(struct text text, size_t at);
@@ -115,7 +115,7 @@ enum node_kind {
 	NODE_DICT, // children: key, value, key, value
 	NODE_ATTRIBUTE,
 	NODE_ITEM,
-	NODE_SLICE, // first: of what; children: from, to, step, each may be NODE_ABSENT
+	NODE_SLICE, // first: the value; children: from, to, step, each may be NODE_ABSENT
 	NODE_ABSENT,
 	NODE_CALL,    // first: what; children: arguments
 	NODE_FILTER,  // first: value, NULL in a filter block; text: name
@@ -136,7 +136,7 @@ enum node_kind {
 	NODE_OUTPUT,
 	NODE_IF,         // children: NODE_BRANCH
 	NODE_BRANCH,     // first: condition, NULL for else; children
-	NODE_FOR,        // first: target, second: of what, third: condition; children; otherwise: else
+	NODE_FOR,        // first: target, second: the items, third: condition; children; otherwise: else
 	NODE_SET,        // first: target, second: value
 	NODE_SET_BLOCK,  // first: target, second: filters; children
 	NODE_MACRO,      // text: name, first: list of NODE_PARAMETER; children
@@ -219,7 +219,7 @@ enum value_kind {
 };
 struct value {
 	uint8_t kind;  // enum value_kind
-	uint8_t owner; // of VALUE_UNDEFINED: enum value_kind of what has it not; VALUE_UNDEFINED: a variable
+	uint8_t owner; // VALUE_UNDEFINED: the kind of the value that lacks it, or VALUE_UNDEFINED: a variable
 	union {
 		bool boolean;
 		int64_t integer;
@@ -324,7 +324,7 @@ bool value_number(struct value value, double *out); // of numbers and booleans
 bool value_index(struct value value, int64_t *out);
 int64_t need_integer(struct run *run, struct value value);
 struct text need_text(struct run *run, struct value value);
-// The items to be iterated over; of a generator those that are left, which are gone then.
+// The items to iterate over. For a generator the remaining items, which it then no longer has.
 struct list value_items(struct run *run, struct value value);
 size_t value_length(struct run *run, struct value value);
 _Noreturn void undefined_fail(struct run *run, struct value value);
@@ -360,7 +360,7 @@ struct text execute_macro(struct run *run, const struct macro *macro, const stru
 void scope_set(struct run *run, const struct name *name, struct value value);
 struct scope *scope_enter(struct run *run, struct scope *parent); // returns the one to leave to
 
-// ---- what is built in ----
+// ---- built-in functions, filters and tests ----
 
 const struct builtin *jinja_builtin(const struct builtin *list, struct text name);
 extern const struct builtin jinja_text_methods[], jinja_list_methods[], jinja_dict_methods[], jinja_loop_methods[],

@@ -18,7 +18,7 @@ struct lexer {
 	size_t at;
 	struct token *tokens;
 	size_t count, capacity;
-	bool line_begins; // what comes next is at the beginning of a line
+	bool line_begins; // the next character is at the beginning of a line
 	char open[BRACKETS];
 	unsigned depth;
 };
@@ -64,7 +64,7 @@ static size_t behind_space(const struct lexer *lexer, size_t at)
 	return at;
 }
 
-// Text of the template up to a tag. `sign` stands in the tag, and `strips` says whether lstrip_blocks is for it.
+// Add the template's text up to a tag. `sign` is the sign in the tag; `strips`: lstrip_blocks applies to it.
 static void add_data(struct lexer *lexer, size_t to, char sign, bool strips)
 {
 	struct text data = text_part(lexer->text, lexer->at, to);
@@ -82,7 +82,7 @@ static void add_data(struct lexer *lexer, size_t to, char sign, bool strips)
 	pass(lexer, to);
 }
 
-// Behind a tag's end, which stands at `at` (as "%}", behind its sign): what it takes with it.
+// Continue after a tag's end, which begins at `at` (as "%}", after its sign), and skip the white space that it removes.
 static void end_tag(struct lexer *lexer, size_t at, char sign, bool trims)
 {
 	size_t end = at + 2;
@@ -161,7 +161,7 @@ static uint32_t read_hex(struct lexer *lexer, size_t at, unsigned digits)
 	return value;
 }
 
-// Behind the backslash; returns what comes behind.
+// Read an escape after its backslash; returns the position after it.
 static size_t read_escape(struct lexer *lexer, struct builder *out, size_t at)
 {
 	static const char simple[] = "n\nt\tr\rb\bf\fa\av\v\\\\''\"\"";

@@ -15,7 +15,7 @@ static struct list items_of(struct run *run, const struct call *call)
 	return value_items(run, call->self);
 }
 
-// Of what is false there are none, whether it is a list or not.
+// The items of a list. A false value has no items, even if it is not a list.
 static struct list each_of(struct run *run, const struct call *call)
 {
 	return value_true(run, call->self) ? items_of(run, call) : (struct list){0};
@@ -134,7 +134,7 @@ static struct value batch(struct run *run, const struct call *call)
 
 // ---- order ----
 
-// What a value is sorted by: its attribute, and texts in lower case unless their case counts.
+// The key by which a value is sorted: its attribute, and texts in lower case unless the sort is case-sensitive.
 static struct value sort_key(struct run *run, struct value value, const struct value *attribute, bool sensitive)
 {
 	if (attribute && attribute->kind != VALUE_NONE)
@@ -268,7 +268,7 @@ static struct value groupby(struct run *run, const struct call *call)
 
 // ---- filters and tests of each ----
 
-// The arguments but for the first so many.
+// The arguments after the first `skipped`.
 static struct arguments behind(const struct call *call, size_t skipped)
 {
 	struct arguments rest = *call->arguments;
@@ -298,7 +298,7 @@ static struct value map(struct run *run, const struct call *call)
 	return out;
 }
 
-// Those for which the test holds as is wanted; of an attribute of theirs, if `attributes`.
+// The items for which the test gives `wanted`; with `attributes` the test is applied to an attribute of each.
 static struct value choose(struct run *run, const struct call *call, bool wanted, bool attributes)
 {
 	const struct list all = each_of(run, call);

@@ -115,7 +115,7 @@ const struct name *parse_intern(struct parser *parser, struct text text)
 	return name;
 }
 
-// ---- what is not made of operators ----
+// ---- primary expressions ----
 
 static struct node *parse_name(struct parser *parser)
 {
@@ -222,7 +222,7 @@ static struct node *parse_primary(struct parser *parser)
 	parse_fail(parser, "an expression");
 }
 
-// ---- what stands behind ----
+// ---- suffixes: members, calls, filters, tests ----
 
 struct node *parse_arguments(struct parser *parser)
 {
@@ -498,7 +498,7 @@ static bool ends_tuple(const struct parser *parser)
 	       at_operator(parser, "=");
 }
 
-// One expression, or several with "," between them as a tuple.
+// One expression, or a tuple of several expressions separated by ",".
 struct node *parse_tuple(struct parser *parser, bool conditions)
 {
 	struct node *first = conditions ? parse_expression(parser) : parse_or(parser);

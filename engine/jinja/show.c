@@ -38,7 +38,7 @@ static void show_integer(struct builder *out, int64_t integer)
 	builder_own(out, text);
 }
 
-// What Python's repr() writes as an escape, as far as our table of characters tells them apart.
+// Whether Python's repr() writes the character without an escape, as far as our table of characters tells.
 static bool is_printable(uint32_t character)
 {
 	static const uint32_t hidden[][2] = {{0, 0x1F},          {0x7F, 0xA0},     {0xAD, 0xAD},     {0x600, 0x605},

@@ -1,4 +1,4 @@
-/* Tests: what stands behind "is". See inside.h. */
+/* Tests: the names after "is". See inside.h. */
 #include "engine/jinja/inside.h"
 
 #include <math.h>

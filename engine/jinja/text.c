@@ -1,6 +1,6 @@
-/* Text that knows of each byte whether it is the template's own. See inside.h.
+/* Text in which each byte is marked as the template's own or as from outside. See inside.h.
  *
- * A part of a text shares its bytes; what is put together is copied. Positions are bytes unless "character" is said. */
+ * A part of a text shares its bytes; joining texts copies them. Positions are bytes unless "character" is said. */
 #include "engine/jinja/inside.h"
 #include "engine/text/unicode.h"
 
@@ -76,7 +76,7 @@ uint8_t text_origin(struct text text, size_t at)
 	return text.origins ? text.origins[at] : text.origin;
 }
 
-// As Python has it: the separators of ASCII are white space, too.
+// By Python's rules: the separators of ASCII are white space, too.
 bool is_space(uint32_t character)
 {
 	return (character >= 0x1C && character <= 0x1F) || unicode_class(character) == CHARACTER_SPACE;

@@ -260,7 +260,7 @@ static struct value splitlines(struct run *run, const struct call *call)
 	return list;
 }
 
-// Where the line's text ends.
+// The position at which the text of the line ends.
 size_t line_end(struct text text, size_t at)
 {
 	while (at < text.length && !line_break(text, at))
@@ -344,7 +344,7 @@ static struct value endswith(struct run *run, const struct call *call)
 	return is_around(run, call, true);
 }
 
-// In characters; -1: it is not there.
+// The index in characters; -1: not found.
 static int64_t find_place(struct run *run, const struct call *call, bool last)
 {
 	const struct text text = call->self.text, what = need_text(run, given(call, 0));
@@ -453,7 +453,7 @@ static struct value removesuffix(struct run *run, const struct call *call)
 	return value_text(is_at(text, what, true) ? text_part(text, 0, text.length - what.length) : text);
 }
 
-// Filled up to a width; `before` of what is missing, in halves, stands in front.
+// Pad to a width; `before` halves of the padding come before the text.
 static struct value fill(struct run *run, const struct call *call, unsigned before)
 {
 	struct builder out = {.work = &run->work};
@@ -478,7 +478,7 @@ static struct value rjust(struct run *run, const struct call *call)
 	return fill(run, call, 2);
 }
 
-// ---- what it consists of ----
+// ---- tests of all characters ----
 
 static bool all_are(struct text text, bool letters, bool digits)
 {

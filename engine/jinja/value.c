@@ -1,4 +1,4 @@
-/* Values: what they are made of, and how they compare. See inside.h. As in Python, but integers have 64 bits. */
+/* Values: how they are built and compared. See inside.h. As in Python, but integers have 64 bits. */
 #include "engine/jinja/inside.h"
 
 #include <math.h>

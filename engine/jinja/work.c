@@ -1,4 +1,4 @@
-/* Memory of a template or a rendering, what it may use, and how it fails. See inside.h. */
+/* Memory of a template or a rendering, its limits, and its errors. See inside.h. */
 #include "engine/jinja/inside.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ void *work_take(struct work *work, size_t bytes)
 		work->bytes += size;
 		new->used = 0;
 		new->size = size;
-		if (chunk && bytes > CHUNK_BYTES / 4) { // what is left of the first goes on being used
+		if (chunk && bytes > CHUNK_BYTES / 4) { // the rest of the first chunk stays in use
 			new->next = chunk->next;
 			chunk->next = new;
 		} else {

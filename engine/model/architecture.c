@@ -1,5 +1,5 @@
-/* See architecture.h. What a description says stands in the paper or the published configuration of its models; what
- * a file does not write (which layers slide, gemma's scales) is here. */
+/* See architecture.h. The descriptions follow the papers or the published configurations of the models. They contain
+ * what a file does not say: which layers slide, gemma's scales. */
 #include "engine/model/architecture.h"
 
 #include <stdio.h>
@@ -321,7 +321,7 @@ static struct wanted_tensor part_of(const char *name, uint32_t rows, uint32_t co
 		.name = name, .rows = rows, .columns = columns, .first_row = first, .of_rows = of};
 }
 
-// Where a mixture of experts has a role's tensor; false: where a dense model has it.
+// The tensor of a role in a mixture of experts; false: it is the same as in a dense model.
 static bool expert_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
 {
 	const uint32_t width = shape->embedding, each = shape->expert_width, experts = shape->experts;
@@ -343,7 +343,7 @@ static bool expert_tensor(const struct model_shape *shape, enum model_role role,
 	return out->name;
 }
 
-// Where layers with a state have a role's tensor; false: it is none of theirs.
+// The tensor of a role in layers with a state; false: they have no such role.
 static bool delta_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
 {
 	const struct model_delta *delta = &shape->delta;
@@ -365,7 +365,7 @@ static bool delta_tensor(const struct model_shape *shape, enum model_role role, 
 	return out->name;
 }
 
-// Where an encoder has a role's tensor; false: where others have it.
+// The tensor of a role in an encoder; false: it is the same as in other models.
 static bool encoder_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
 {
 	const uint32_t width = shape->embedding;

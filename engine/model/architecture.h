@@ -1,6 +1,6 @@
 /* What each architecture computes: one description for each, which all back ends share.
  *
- * A token's x goes through one program, of which a description switches parts on and off:
+ * A token's x goes through one program; a description switches parts of it on and off:
  *
  *     x = embedding[token] * embedding scale
  *     of each layer:
@@ -71,7 +71,7 @@ struct architecture {
 	bool gated_attention;             // model.h
 	bool exact_yarn;                  // YaRN's bounds are not rounded to whole pairs
 	double local_base;                // of positions in layers that slide; 0: as the others
-	bool needs_window, needs_caps;    // the file must say them: readers differ in what they take for granted
+	bool needs_window, needs_caps;    // the file must contain them, because readers differ in their defaults
 	bool encoder, turned, biases;     // model.h
 	bool needs_experts;               // the file must say how many; else it may be dense
 	bool expert_share, expert_bias;   // model.h
@@ -81,20 +81,21 @@ struct architecture {
 // NULL for FAMILY_UNKNOWN.
 const struct architecture *architecture_of(enum model_family family);
 
-// What follows from the description, the shape's sizes and its window: kinds of layers, norms, gate, scales.
+// Set the fields that follow from the description, the shape's sizes and its window: kinds of layers, norms, gate,
+// scales.
 void architecture_shape(const struct architecture *architecture, struct model_shape *shape);
 
-// Where a role's tensor is in the file.
+// The tensor of a role in the file.
 struct wanted_tensor {
-	const char *name; // of a layer's: what comes after blk.N.
+	const char *name; // the name after "blk.N." for a tensor of a layer
 	uint32_t rows, columns;
 	bool vector;
 	uint32_t first_row, of_rows; // of a tensor of the file that holds several; of_rows 0: it is this one alone
 	bool kept;                   // model.h
 	uint32_t experts;            // whose rows they are, in the file's third dimension; 0: of none
 };
-// What a model of this shape has in a role; false if nothing.
+// The tensor of a role in a model of this shape; false if the model has none.
 bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out);
 
-// All names, as a sentence lists them.
+// All names, as a list within a sentence.
 void architecture_list(char *out, size_t bytes);

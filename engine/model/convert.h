@@ -1,7 +1,7 @@
-/* Holding a model in other formats than its file has: what is packed (packing.h) always; and for those who are short of
- * memory matrices of 16 and 32 bits in Q8_0 or Q4_0. It is done while they are loaded. What else is quantised, and
- * vectors, stay as they are. The token embedding and the output matrix are converted like all others. Thread: any; pure
- * functions. */
+/* Converts tensors to other formats than those of the file while they are loaded. Packed formats (packing.h) are always
+ * converted. To save memory, matrices of 16 and 32 bits can be held in Q8_0 or Q4_0. Other quantised tensors, and
+ * vectors, stay as they are. The token embedding and the output matrix are converted like all other matrices. Thread:
+ * any; pure functions. */
 #pragma once
 #include "engine/model/model.h"
 

@@ -93,7 +93,7 @@ uint16_t f32_to_f16(float value)
 		return (uint16_t)(sign | 0x7e00);
 	if (rest >= bits_of(65520)) // half way from the largest to the next that there is not
 		return (uint16_t)(sign | 0x7c00);
-	if (rest < bits_of(0x1p-14f)) // steps of 2^-24, which are those of f32 from a half on
+	if (rest < bits_of(0x1p-14f)) // multiples of 2^-24, which is also the precision of an f32 from 0.5 on
 		return (uint16_t)(sign | (bits_of(f32_of(rest) + 0.5f) - bits_of(0.5f)));
 	rest += 0xfff + (rest >> 13 & 1);
 	return (uint16_t)(sign | (rest - (112u << 23)) >> 13);
@@ -266,7 +266,7 @@ void format_decode(enum tensor_format format, const uint8_t *bytes, float *value
 
 // ---- encoding ----
 
-// The nearest whole number from `low` to `high`; what is no number becomes `low`.
+// The nearest integer from `low` to `high`; NaN becomes `low`.
 static int nearest_in(float value, int low, int high)
 {
 	if (!(value > (float)low))
@@ -297,7 +297,7 @@ static void encode_q8_0(const float *values, uint8_t *bytes)
 	block.d = f32_to_f16(d);
 	for (int i = 0; i < 32; i++) {
 		float value = values[i] * per_step;
-		value = value > -127 ? value : -127; // also what is no number
+		value = value > -127 ? value : -127; // NaN becomes -127, too
 		value = value < 127 ? value : 127;
 		int whole = (int)value; // towards zero; halves go away from it
 		float rest = value - (float)whole;
@@ -327,7 +327,7 @@ static void encode_q4_0(const float *values, uint8_t *bytes)
 	memcpy(bytes, &block, sizeof(block));
 }
 
-// The nearest e2m1 number of a doubled value; of two the even one. What is no number becomes 0.
+// The nearest e2m1 number of a doubled value; of two equally near, the even one. NaN becomes 0.
 static unsigned e2m1_number(float doubled)
 {
 	static const float halfway[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10}; // between the numbers
@@ -385,7 +385,7 @@ static void fit_scale_min(const float *values, int most, float *scale, float *mi
 	}
 }
 
-// What Q4_K and Q5_K have in common: the scales, and the numbers of 0 to `most` in n[256].
+// The common part of Q4_K and Q5_K: the scales, and the numbers of 0 to `most` in n[256].
 static void fit_k(const float *values, int most, uint16_t *d_bits, uint16_t *dmin_bits, uint8_t packed[12],
 		  uint8_t n[256])
 {

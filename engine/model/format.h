@@ -1,4 +1,4 @@
-/* Number formats of model files, as they lie in them.
+/* Number formats of model files, with the layouts that they have in files.
  *
  * A tensor's rows are runs of blocks; a row never ends inside a block. Little-endian; no block is aligned to more than
  * two bytes. `value = scale * q` and the like are exact statements: format_decode is what every back end is compared
@@ -34,8 +34,8 @@ struct block_q4_0 {
 	uint8_t q[16];
 };
 // 32 values (OCP Microscaling Formats MX v1.0): 2^(e - 127) * v[n], where n has the bits of an e2m1 number: v is 0,
-// 0.5, 1, 1.5, 2, 3, 4, 6, and the same negative from n = 8 on. An e of 255 stands for no number in the standard; here
-// it is 2^128 as in llama.cpp, so v times it may be infinite. Halves of q[i] as in block_q4_0.
+// 0.5, 1, 1.5, 2, 3, 4, 6, and the same negative from n = 8 on. An e of 255 means NaN in the standard; here it is 2^128
+// as in llama.cpp, so v times it may be infinite. Halves of q[i] as in block_q4_0.
 struct block_mxfp4 {
 	uint8_t e;
 	uint8_t q[16];
@@ -49,7 +49,7 @@ struct block_q4_k {
 	uint8_t scales[12];
 	uint8_t q[128];
 };
-// As block_q4_k, with a fifth bit for value i of group g: bit g of high[i].
+// Like block_q4_k, with a fifth bit for value i of group g: bit g of high[i].
 struct block_q5_k {
 	uint16_t d, dmin;
 	uint8_t scales[12];
@@ -71,11 +71,11 @@ struct format_info {
 	const char *name; // as users write it: "Q4_K"
 	uint32_t block_values, block_bytes;
 };
-// Of a known format.
+// The properties of a known format.
 const struct format_info *format_info(enum tensor_format format);
-// FORMAT_UNKNOWN if there is none of this name; case does not matter.
+// FORMAT_UNKNOWN if the name is unknown; case does not matter.
 enum tensor_format format_parse(const char *name);
-// Of a row of `columns` values; 0 if a row cannot have so many.
+// The bytes of a row of `columns` values; 0 if a row cannot have so many.
 uint64_t format_row_bytes(enum tensor_format format, uint64_t columns);
 
 // `count` values, a multiple of the block's, to and from f32. Encoding rounds to nearest: Q8_0 and Q4_0 exactly as the

@@ -17,20 +17,20 @@ struct gguf_tensor {
 	char name[GGUF_NAME_BYTES + 1];
 	enum tensor_format format;   // FORMAT_UNKNOWN: one that this does not know; `type` says which
 	uint32_t type;               // its number in the file
-	enum tensor_packing packing; // not PACKING_NONE: as it lies in the file; `format` is how it is to be held
+	enum tensor_packing packing; // not PACKING_NONE: the format in the file; `format` is the one it is converted to
 	uint32_t dimension_count;
 	uint64_t size[GGUF_DIMENSIONS]; // the fastest first: columns, rows; 1 beyond dimension_count
 	const uint8_t *data;            // (bytes); NULL for FORMAT_UNKNOWN
 	uint64_t bytes;                 // in the file
 };
 
-// Map the file; `fd` is not needed afterwards. Errors: STATUS_INVALID_PARAMS (what is wrong, and where in the file),
-// STATUS_UNAVAILABLE (it cannot be read), STATUS_LIMIT_EXCEEDED (too many tensors or keys), STATUS_OUT_OF_MEMORY.
+// Map the file; `fd` is not needed afterwards. Errors: STATUS_INVALID_PARAMS (the fault and its place in the file),
+// STATUS_UNAVAILABLE (the file cannot be read), STATUS_LIMIT_EXCEEDED (too many tensors or keys), STATUS_OUT_OF_MEMORY.
 enum status gguf_open(struct gguf **out, int fd, struct error *error);
 // The same over memory, which must outlive it.
 enum status gguf_parse(struct gguf **out, const uint8_t *bytes, size_t length, struct error *error);
-// The same where only the first `there` of these bytes can be read, as of a file that is being fetched; what is said of
-// the file holds for all of it. Errors: also STATUS_PENDING (its header goes on behind them).
+// The same if only the first `there` bytes of the file can be read, because it is still being downloaded. The checks
+// are those of the whole file. Errors: also STATUS_PENDING (the header is longer than `there`).
 enum status gguf_parse_beginning(struct gguf **out, const uint8_t *bytes, size_t there, size_t length,
 				 struct error *error);
 void gguf_destroy(struct gguf **gguf);
@@ -38,7 +38,7 @@ void gguf_destroy(struct gguf **gguf);
 size_t gguf_tensor_count(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, size_t index);   // in the file's order
 const struct gguf_tensor *gguf_find(const struct gguf *gguf, const char *name); // NULL if there is none
-// Its bytes can be read: all can, but where only a file's beginning was parsed.
+// Whether the bytes of the tensor can be read. All can, unless only the beginning of the file was parsed.
 bool gguf_holds(const struct gguf *gguf, const struct gguf_tensor *tensor);
 uint64_t gguf_bytes(const struct gguf *gguf); // of the file
 bool gguf_cut(const struct gguf *gguf);       // something of the file could not be read since it was opened

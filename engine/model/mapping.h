@@ -1,10 +1,10 @@
 /* A model file in memory that may become shorter while it is read.
  *
- * What is read of a mapped file beyond its end, or from a disk that fails, is a signal (SIGBUS) that would end the
- * process without a word to whoever waits. While a mapping is guarded, zeros take the place of what is gone, and it is
- * remembered that they do: whoever read asks mapping_cut() before he trusts what he has. Other such signals end the
- * process as ever. One mapping at a time in a process; those beyond are not guarded.
- * Thread: any may read what is guarded; guarding and asking are the owner's. */
+ * Reading a mapped file beyond its end, or from a disk that fails, raises a signal (SIGBUS) that would end the process
+ * without an error message. While a mapping is guarded, zeros replace the missing bytes, and this is remembered: a
+ * reader calls mapping_cut() before it trusts the bytes. Other such signals end the process as usual. A process guards
+ * one mapping at a time; further ones are not guarded. Thread: any may read; guarding and mapping_cut() are the
+ * owner's. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

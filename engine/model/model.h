@@ -1,15 +1,15 @@
-/* What a model file says of its model: its shape, and which tensor is which.
+/* Opens a model file's model: its shape, and the tensor of each role.
  *
- * model_open checks that the file is of a family that we compute, that every tensor is there, of a format and of the
- * size that the shape says, and that the vocabulary fits. What a back end gets needs no further check.
- * Thread: any once it is open; nothing changes. */
+ * model_open checks that the file is of a supported family, that every tensor is there with a supported format and the
+ * size that follows from the shape, and that the vocabulary fits. So back ends check nothing again. Thread: any, once
+ * it is open; immutable. */
 #pragma once
 #include "common/base/limits.h"
 #include "engine/model/gguf.h"
 
 #include <math.h>
 
-// What each of them computes stands in architecture.c.
+// architecture.c describes what each family computes.
 enum model_family {
 	FAMILY_UNKNOWN,
 	FAMILY_LLAMA,
@@ -35,13 +35,12 @@ enum model_family {
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
-enum model_family model_family_parse(const char *name); // FAMILY_UNKNOWN if there is none of this name
+enum model_family model_family_parse(const char *name); // FAMILY_UNKNOWN if the name is unknown
 
-// Of the feed-forward network. GATE_GELU: with tanh. GATE_NONE: there is no gate, but GELU (with erf) of up and its
-// bias. GATE_CLAMPED (gpt-oss): with gate g, 7 at most, and up u, from -7 to 7, it gives (u + 1) * g * sigmoid(1.702
-// g).
+// The gate of the feed-forward network. GATE_GELU: with tanh. GATE_NONE: no gate; GELU (with erf) of up and its bias.
+// GATE_CLAMPED (gpt-oss): for gate g, at most 7, and up u, from -7 to 7, it gives (u + 1) * g * sigmoid(1.702 g).
 enum model_gate { GATE_SILU, GATE_GELU, GATE_NONE, GATE_CLAMPED };
-// How the embedding of a text is made of what the model gives for its tokens. Numbers as in the file.
+// How the embedding of a text is made of the hidden states of its tokens. Numbers as in the file.
 enum model_pooling {
 	POOLING_UNKNOWN, // the file does not say: the mean
 	POOLING_MEAN,
@@ -71,8 +70,8 @@ struct model_delta {
 
 // Limits on shapes, so that nothing overflows: layers 512, embedding, feed_forward and expert_width 65536 (even; a
 // format of blocks has rows of whole blocks), heads 512, head_size 512 (even), vocabulary 1,048,576, context
-// 16,777,216, experts 1024, of which a token takes 64. A shape of zeros but for its sizes is llama's without a turn:
-// what is 0 does nothing.
+// 16,777,216, experts 1024, of which a token takes 64. A shape with only its sizes set is llama's without rotary
+// positions: every other field has no effect at 0.
 struct model_shape {
 	enum model_family family;
 	uint32_t layers, embedding;
@@ -80,7 +79,7 @@ struct model_shape {
 	uint32_t heads, kv_heads; // heads is a multiple of kv_heads
 	uint32_t head_size;       // heads * head_size need not be embedding (qwen3)
 	uint32_t vocabulary, context;
-	// Of activations as they are kept: divided by the residual scale, if the model has one, which so costs nothing.
+	// Activations are stored divided by the residual scale, if the model has one; so the scale costs nothing.
 	float norm_epsilon;
 	float embedding_scale;        // of embeddings, divided by the residual scale, too; 0: 1
 	float attention_scale;        // of scores; 0: 1 / sqrt(head_size)
@@ -108,15 +107,15 @@ struct model_shape {
 	enum qk_norm qk_norm; // RMS norm of q and k before they turn: of each head (qwen3), or of all (olmo2)
 	bool tied;            // the output matrix is the token embedding
 	// A mixture of experts: a router gives each of a token's experts a score, and the experts_used largest are
-	// computed. Each is a feed-forward network of its own, expert_width wide. What a token gets is the sum of what
-	// they give, each times its weight: the softmax of the scores of the chosen ones, or, with expert_share, of
-	// all. The part that every token goes through (feed_forward) is added, with shared_gate times the sigmoid of a
-	// score of its own.
+	// computed. Each is a feed-forward network of its own, expert_width wide. The result for a token is the sum of
+	// their outputs, each times its weight: the softmax over the scores of the chosen experts or, with
+	// expert_share, of all experts. The shared expert (feed_forward wide), which all tokens go through, is added;
+	// with shared_gate it is multiplied by the sigmoid of a score of its own.
 	uint32_t experts, experts_used, expert_width; // experts 0: none
 	bool expert_share, shared_gate;
 	struct model_delta delta; // of layers with LAYER_DELTA; zeros: there are none
-	// Of each head q has 2 * head_size rows: the query, and a gate. What the head gives is multiplied by the gate's
-	// sigmoid.
+	// For each head q has 2 * head_size rows: the query, and a gate. The output of the head is multiplied by the
+	// sigmoid of the gate.
 	bool gated_attention;
 	enum model_pooling pooling;
 	// An encoder (bert): it generates no text. Every token attends to all of its text, x = norm(x + what half a
@@ -125,7 +124,7 @@ struct model_shape {
 	bool encoder;
 	bool turned;        // positions turn (nomic-bert); else they are a table that is added to embeddings
 	bool biases;        // bert: of attention's output and of the feed-forward network
-	uint32_t types;     // rows of the table of token types; 0: there is none
+	uint32_t types;     // rows of the table of token types; 0: the model has none
 	uint32_t separator; // of an encoder: tokens behind the first of these are of the second type, in pairs
 	bool head;          // there is a layer before the classifier's last
 	bool expert_bias;   // gpt-oss: the router's scores and each expert's gate, up and down have biases
@@ -176,8 +175,8 @@ enum model_role {
 	ROLE_EXPERT_GATE_BIAS, // (experts, expert_width): vectors, too
 	ROLE_EXPERT_UP_BIAS,
 	ROLE_EXPERT_DOWN_BIAS, // (experts, embedding)
-	// of each layer with LAYER_DELTA, in the place of those of attention. Channels: of the queries of all key
-	// heads, their keys, and the values of all heads.
+	// Of each layer with LAYER_DELTA, instead of the roles of attention. Channels: the queries of all key heads,
+	// their keys, and the values of all heads.
 	ROLE_DELTA_QKV,    // (channels, embedding)
 	ROLE_DELTA_GATE,   // (heads * value_size, embedding)
 	ROLE_DELTA_BETA,   // (heads, embedding)
@@ -207,25 +206,26 @@ static inline uint64_t model_tensor_pitch(const struct model_tensor *tensor)
 	return tensor->pitch ? tensor->pitch : tensor->bytes / tensor->rows;
 }
 
-// What a model is for, of what its shape says.
+// The task of a model, which follows from its shape.
 enum model_task { TASK_TEXT, TASK_EMBEDDING, TASK_RERANK };
 enum model_task model_task(const struct model_shape *shape);
 // "text", "embedding", "rerank"; "mean", "first", "last", "rank", and NULL of POOLING_UNKNOWN.
 const char *model_task_name(enum model_task task);
 const char *model_pooling_name(enum model_pooling pooling);
-enum model_pooling model_pooling_parse(const char *name); // POOLING_UNKNOWN if there is none of this name
+enum model_pooling model_pooling_parse(const char *name); // POOLING_UNKNOWN if the name is unknown
 
 struct model;
 
 // `gguf` must outlive the model. Errors: STATUS_INVALID_PARAMS (what is missing or does not fit, by name),
-// STATUS_UNAVAILABLE (a family, format or feature that we do not compute, by name, with a hint that lists what works).
+// STATUS_UNAVAILABLE (an unsupported family, format or feature, by name, with a hint that lists those that are
+// supported).
 enum status model_open(struct model **out, const struct gguf *gguf, struct error *error);
 void model_destroy(struct model **model);
 const struct model_shape *model_shape(const struct model *model);
 // False if this model has no such tensor (a bias, ROLE_OUTPUT is always there). `layer` is ignored for the first three.
 bool model_tensor(const struct model *model, enum model_role role, uint32_t layer, struct model_tensor *out);
 
-// What scores are multiplied by.
+// The factor of attention scores.
 static inline float model_attention_scale(const struct model_shape *shape)
 {
 	return shape->attention_scale > 0 ? shape->attention_scale : 1 / sqrtf((float)shape->head_size);
@@ -235,7 +235,8 @@ static inline uint32_t model_layer_window(const struct model_shape *shape, uint3
 {
 	return shape->layer_kinds[layer] & LAYER_SLIDES ? shape->window : UINT32_MAX;
 }
-// Whether more is computed than llama and qwen do: what is made for those alone is not taken then.
+// Whether the model uses only what llama and qwen use. Code paths that are made for those families serve only plain
+// models.
 static inline bool model_is_plain(const struct model_shape *shape)
 {
 	bool plain = !shape->bare_input && !shape->encoder && !shape->post_norm && !shape->gate &&
@@ -246,7 +247,7 @@ static inline bool model_is_plain(const struct model_shape *shape)
 	return plain;
 }
 
-// Whether any layer, or what comes before and after all of them, has a tensor of this role.
+// Whether any layer, or the ends of the model, have a tensor of this role.
 bool model_has_role(const struct model_shape *shape, enum model_role role);
 // Whether this layer has one.
 bool model_layer_has_role(const struct model_shape *shape, uint32_t layer, enum model_role role);
@@ -288,10 +289,10 @@ struct model_sizes {
 	enum tensor_format main_format;         // of most bytes
 };
 void model_sizes(const struct model *model, struct model_sizes *sizes);
-// Mean bytes of a layer that a step of `rows` rows, of texts of their own, reads: of experts those that are chosen by
-// any of them, as if each were as likely as the others.
+// Mean bytes of a layer that a step of `rows` rows reads, if each row is of another text. Of the experts those count
+// that any row chooses, if all are equally likely.
 double model_layer_read(const struct model_shape *shape, const struct model_sizes *sizes, double rows);
-// As if 16- and 32-bit matrices were held in `format` (FORMAT_Q8_0 or FORMAT_Q4_0).
+// The sizes if matrices of 16 and 32 bits are held in `format` (FORMAT_Q8_0 or FORMAT_Q4_0).
 void model_sizes_as(const struct model *model, enum tensor_format format, struct model_sizes *sizes);
 
 // Numbers of the table below.

@@ -1,17 +1,17 @@
-/* What the files that open a model share (model.c, model_rope.c). Not for others. Thread: that of the opening. */
+/* Functions that the files that open a model share (model.c, model_rope.c). Internal. Thread: the one that opens it. */
 #pragma once
 #include "engine/model/architecture.h"
 
 enum { MODEL_WORD_BYTES = 64 }; // of the file's words in messages
 
-// What is being opened.
+// The model that is being opened.
 struct model_opening {
 	const struct gguf *gguf;
 	struct model_shape *shape;
 	const struct architecture *architecture; // NULL until it is known
 	char key[GGUF_NAME_BYTES + MODEL_WORD_BYTES];
 	bool *used;      // (tensors of the file)
-	uint32_t blocks; // of the file: the layers, and those that guess further tokens
+	uint32_t blocks; // blocks of the file: the layers, and those that predict further tokens
 	struct error *error;
 };
 
@@ -28,8 +28,8 @@ struct model_range {
 };
 // A whole number within the range. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (a list, of each layer its own).
 enum status model_read_count(struct model_opening *opening, const char *name, struct model_range range, uint32_t *out);
-// The same; what is not there stays as it is. Errors: STATUS_INVALID_PARAMS,
-// STATUS_UNAVAILABLE (a list, of each layer its own).
+// The same for an optional key: without it *out stays unchanged. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (a
+// list with a value for each layer).
 enum status model_read_optional(struct model_opening *opening, const char *name, struct model_range range,
 				uint32_t *out);
 

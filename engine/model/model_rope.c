@@ -12,7 +12,7 @@ static const char SHORT_FACTORS[] = "rope_factors_short.weight", LONG_FACTORS[] 
 _Static_assert(LIMIT_MODEL_HEAD_SIZE <= 2 * sizeof(((struct model_shape *)0)->rope_frequency) / sizeof(double),
 	       "a frequency for each pair of a head");
 
-// A positive number; what is not there stays as it is.
+// Read a positive number; without the key *out stays unchanged.
 static enum status read_positive(struct model_opening *opening, const char *name, double *out)
 {
 	const char *key = model_key(opening, name);
@@ -24,7 +24,7 @@ static enum status read_positive(struct model_opening *opening, const char *name
 
 // YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023, section 3.2): pairs
 // that turn often within the original context keep their frequency, those that turn less than once have it divided by
-// the factor, with a ramp between; and attention gets sharper by a magnitude.
+// the factor, with a ramp between; and attention scores are multiplied by a magnitude.
 static enum status scale_yarn(struct model_opening *opening, double base, double factor)
 {
 	struct model_shape *shape = opening->shape;

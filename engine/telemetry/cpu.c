@@ -144,7 +144,7 @@ static bool visit_rapl(void *context, const char *name)
 	return true;
 }
 
-// One processor of each package reports the package's count.
+// Open the count of each package, through the first of its processors.
 static bool visit_processor(void *context, const char *name)
 {
 	struct cpu_reader *cpu = context;
@@ -159,7 +159,7 @@ static bool visit_processor(void *context, const char *name)
 	if (cpu->throttled_count == PACKAGES)
 		return false;
 	struct throttled *one = &cpu->throttled[cpu->throttled_count];
-	// Without the file for one processor there is none for any: a virtual machine, or not an Intel CPU.
+	// If one processor lacks the file, all do: this is a virtual machine, or not an Intel CPU.
 	if (!sensor_open(&one->count, "%s/devices/system/cpu/%s/thermal_throttle/package_throttle_count", cpu->root,
 			 name))
 		return false;
@@ -267,7 +267,7 @@ static void read_temperature(struct cpu_reader *cpu, struct telemetry_sample *sa
 		sample_unset(sample, READING_SLOWDOWN_CELSIUS);
 }
 
-// All packages or none: a part of the power is not the power.
+// Power is known only if all packages report it: part of the sum would be wrong.
 static void read_power(struct cpu_reader *cpu, int64_t now_ns, struct telemetry_sample *sample)
 {
 	double watts = 0, limit = 0;

@@ -19,7 +19,7 @@ enum { TABLE_BYTES = 65536, BATTERIES = 4, NAME_BYTES = 64, SECTOR_BYTES = 512, 
 
 struct battery {
 	struct sensor capacity, status;
-	double weight; // what it holds when full, to weigh several; in the unit that its driver uses
+	double weight; // capacity when full, in the driver's unit, for weighing several batteries
 };
 
 struct node_reader {

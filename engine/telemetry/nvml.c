@@ -261,7 +261,7 @@ static void read_pcie(struct nvml_gpu *gpu, const struct traffic *before)
 		sample_set(sample, READING_PCIE_RX_BYTES_PER_S, kilobytes * 1000.0);
 }
 
-// Its name: as it was in the last list, else as /proc tells it now.
+// The name of the process: from the previous list, else from /proc.
 static void name_process(const struct nvml_gpu *gpu, const struct telemetry_sample *before,
 			 struct telemetry_process *process)
 {

@@ -1,9 +1,9 @@
-/* NVML, NVIDIA's management library, as far as it is used here: own declarations, loaded at run time.
+/* NVML, NVIDIA's management library: our own declarations of the calls that are used, loaded at run time.
  *
  * One table lists the calls, which of them are required, and the symbols by which they may be found (the newest first;
  * drivers keep old ones). A missing optional call is NULL, and what it would read is absent. Names, layouts and numbers
- * follow NVIDIA's published nvml.h. The library is opened once for the process and stays; it is started for the first
- * that acquires it and stopped after the last. Thread: any. */
+ * follow NVIDIA's published nvml.h. The library is opened once for the process and stays; it is initialised for the
+ * first user that acquires it, and shut down after the last. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 
@@ -11,8 +11,8 @@
 
 struct nvml_device; // a handle of the library's
 
-// What calls answer. 2, 3 and 6 mean that this card does not have the reading (research on an H200: the fan answers 2
-// or 3, process use answers 6 while nothing ran).
+// Results of the calls. 2, 3 and 6 mean that this card does not have the reading (seen on an H200: the fan returns 2 or
+// 3, process use returns 6 while nothing ran).
 enum nvml_code {
 	NVML_SUCCESS = 0,
 	NVML_INVALID_ARGUMENT = 2,
@@ -133,7 +133,7 @@ struct nvml_calls {
 };
 // clang-format on
 
-// The calls of a running library. Errors: STATUS_UNAVAILABLE (no library, no driver, or one too old) with a hint. Each
-// success is to be released.
+// The calls of an initialised library. Errors: STATUS_UNAVAILABLE (no library, no driver, or one too old) with a hint.
+// Each success must be released.
 enum status nvml_library_acquire(const struct nvml_calls **calls, struct error *error);
 void nvml_library_release(void);

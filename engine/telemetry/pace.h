@@ -22,5 +22,5 @@ struct pace {       // all zero at first
 
 // The readings due at `now_ms`; they count as taken.
 enum pace_round pace_take(struct pace *pace, bool watched, int64_t now_ms);
-// When something falls due next; 0 before the first round.
+// The time of the next reading; 0 before the first round.
 int64_t pace_next(const struct pace *pace, bool watched);

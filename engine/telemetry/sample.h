@@ -27,5 +27,5 @@ bool sample_availability(const struct telemetry_sample *sample, double *score);
 // DeviceTelemetry of schema/api.json. NULL if memory is short.
 struct json *sample_json(const struct telemetry_sample *sample, const char *device_id);
 
-// For building: a number rounded to `decimals`, or null.
+// Set the member to a number rounded to `decimals`, or to null if it is not known.
 void sample_set_json(struct json *object, const char *name, bool known, double value, int decimals);

@@ -1,9 +1,9 @@
 /* The sampler: one thread that keeps the pace, reads the CPU, the node and the sysfs GPUs itself, asks the threads of
  * the NVIDIA GPUs, and reports each round as one message. See telemetry.h and pace.h.
  *
- * A round's NVIDIA readings are waited for 100 ms at most; what comes later is reported when it comes. Between two
- * full rounds of a device, a report of its temperature and power carries its other readings as they were, at most a
- * second old. A device that is gone is not reported.
+ * A round's NVIDIA readings are waited for 100 ms at most; later ones are reported when they come. Between two full
+ * rounds of a device, a report of its temperature and power carries its other readings as they were, at most a second
+ * old. A device that is gone is not reported.
  *
  * Locks: telemetry.mutex guards what other threads set; it is never held while a reading or a callback runs. A GPU's
  * thread takes it inside its own lock, so nothing of a GPU that locks is called under it. */
@@ -33,7 +33,7 @@ struct entry { // a device; the sampler thread's own
 	struct nvml_gpu *nvml;
 	bool asked; // its GPU's thread is to answer
 	bool late;  // it did not within a round; it is not waited for until it does
-	bool fresh; // sample is to be reported
+	bool fresh; // the sample is to be reported
 	struct telemetry_sample sample;
 };
 

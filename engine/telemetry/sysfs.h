@@ -8,5 +8,5 @@ struct sysfs_gpu;
 enum status sysfs_gpu_create(struct sysfs_gpu **out, const char *sysfs_root, const char *pci_address,
 			     struct error *error);
 void sysfs_gpu_destroy(struct sysfs_gpu **gpu);
-// Read what `round` asks for into `sample`, which holds what was read before. False while the card is not there.
+// Read what `round` asks for into `sample`, which holds the previous readings. False while the card is not there.
 bool sysfs_gpu_read(struct sysfs_gpu *gpu, enum pace_round round, int64_t now_ns, struct telemetry_sample *sample);

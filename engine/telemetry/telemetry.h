@@ -43,7 +43,7 @@ struct telemetry_sample {
 	int throttle_count;                         // -1: not reported
 	struct telemetry_process processes[TELEMETRY_PROCESSES];
 	int process_count; // -1: not reported
-	bool computes;     // one of them computes, rather than draws
+	bool computes;     // one of the processes computes, rather than draws
 };
 
 // How a device is found again by each source; empty strings where it does not apply.

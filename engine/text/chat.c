@@ -1,10 +1,10 @@
 /* Conversations in the chat templates that have names, for files without one. See chat.h.
  *
- * Each family is a function, which its templates' rules vary. What they write goes through a writer: text is gathered
- * and made into tokens up to the next marker, as one piece, because words may begin in the template and end in the
- * message; a marker is its token where the vocabulary has one, and text where it has none (in Llama 2's "[INST]" is
- * text, in later Mistral's a token). Roles and the beginning follow the published templates; what they refuse is
- * refused here. Thread: any; nothing is kept. */
+ * Each family is a function, which the rules of its templates vary. It writes through a writer: the text between two
+ * markers is collected and tokenized as one piece, because a word may begin in the template and end in the message. A
+ * marker is written as its token if the vocabulary has one, else as text (in Llama 2's "[INST]" is text, in later
+ * Mistral's a token). Roles and the beginning follow the published templates, which also decide what is refused.
+ * Thread: any; no state. */
 #include "engine/text/chat.h"
 
 #include "common/base/limits.h"
@@ -144,7 +144,7 @@ static const char *find(const struct chat_message *message, const char *what)
 	return memmem(message->text, message->length, what, strlen(what));
 }
 
-// What stands behind the last of these; all of it if there is none.
+// The text after the last occurrence of `what`; the whole text if there is none.
 static struct chat_message behind(struct chat_message message, const char *what)
 {
 	for (const char *found; (found = find(&message, what));)
@@ -221,7 +221,7 @@ static void close_turn(struct writer *writer)
 	put(writer, "\n");
 }
 
-// The last message that is a question; if there is none, the last of all.
+// The last message of the user that is not a tool's answer; if there is none, the last message.
 static size_t last_question(const struct chat_message *messages, size_t count)
 {
 	static const char begin[] = "<tool_response>", end[] = "</tool_response>";
@@ -235,7 +235,7 @@ static size_t last_question(const struct chat_message *messages, size_t count)
 	return count - 1;
 }
 
-// Behind the last question: what it thought, and the answer.
+// A message after the last question: its thoughts, and the answer.
 static void put_thoughts(struct writer *writer, const struct chat_message *message, bool last)
 {
 	const char *end = find(message, thoughts_end);
@@ -315,7 +315,7 @@ static void write_chatml(struct writer *writer, const struct chat_message *messa
 	}
 }
 
-// What is said to the model stands in front of everything.
+// All system messages come before the conversation.
 static void write_deepseek(struct writer *writer, const struct chat_message *messages, size_t count)
 {
 	static const char answer[] = "<｜Assistant｜>";
@@ -405,7 +405,8 @@ static void write_llama2(struct writer *writer, const struct chat_message *messa
 			put_token(writer, writer->tokenizer->begin);
 		mark(writer, "[INST]");
 		put(writer, " ");
-		if (first && i == first) { // then what is trimmed is the whole, so the message's beginning stays
+		if (first && i == first) { // the conversation as a whole is trimmed, so the beginning of this message
+					   // stays
 			put(writer, "<<SYS>>\n");
 			put_message(writer, &messages[0]);
 			put(writer, "\n<</SYS>>\n\n");
@@ -487,7 +488,7 @@ static void write_mistral(struct writer *writer, const struct chat_message *mess
 		refuse(writer, "the last message must be the user's");
 }
 
-// What every family takes for granted of messages.
+// Checks that apply to messages of every family.
 static enum status check_messages(const struct chat_message *messages, size_t count, struct error *error)
 {
 	static const char *const roles[] = {"system", "user", "assistant", "tool"};

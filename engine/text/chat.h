@@ -1,7 +1,7 @@
 /* Chat templates. A model file has its template as a Jinja program, which engine/jinja runs: chat_render.c gives it the
- * conversation and makes tokens of what it writes. For a file without one a template can be named instead: those are
- * written by hand in chat.c; chat_read.c has their names, and tells which of them a file's template is like, for
- * people. Thread: any; a template that is made does not change. */
+ * conversation and tokenizes the text that it writes. For a file without a template one can be named instead: the named
+ * templates are written by hand in chat.c. chat_read.c has their names, and finds the named template that a file's
+ * template resembles, which is shown to people. Thread: any; a template is immutable. */
 #pragma once
 #include "engine/dialogue/syntax.h"
 #include "engine/jinja/jinja.h"
@@ -9,7 +9,7 @@
 
 enum {
 	CHAT_SYSTEM_BYTES = 16384,
-	CHAT_TEXT_BYTES = 65536, // of a template that is compared with those that have names
+	CHAT_TEXT_BYTES = 65536, // longest template that is compared with the named ones
 	CHAT_NAMES_BYTES = 256,
 	CHAT_DATE = 1, // the byte of `system` where the day is written
 };
@@ -25,7 +25,7 @@ enum chat_family {
 	CHAT_JINJA,
 };
 
-// What tells the templates of one family apart.
+// The differences between the templates of one family.
 enum chat_rule {
 	// ChatML
 	CHAT_TOOLS = 1 << 0,    // answers of tools are part of the user's turn
@@ -52,22 +52,24 @@ enum chat_rule {
 struct chat_template {
 	enum chat_family family;        // CHAT_UNKNOWN: none; of a file's own that is like none: CHAT_JINJA
 	struct jinja_template *program; // the file's own; NULL: one that is named. Owned
-	const char *name; // static: "llama3", "chatml", …, of a file's own what it is like, or "jinja"; NULL: none
-	unsigned rules;   // enum chat_rule
-	// What a conversation without a system message is given; of Llama 3, what stands before any. "": nothing.
+	const char *name; // static: "llama3", "chatml", …; for a file's own template the one it resembles, or "jinja";
+			  // NULL: none
+	unsigned rules; // enum chat_rule
+	// The system message of a conversation without one; for Llama 3, text that comes before every system message.
+	// "": none.
 	char system[CHAT_SYSTEM_BYTES];
 	// How the model calls tools, if the template takes them, and how it thinks; NULL: not at all, or not known.
 	const struct call_syntax *calls;
 	const struct thought_syntax *thoughts;
 };
 
-// The file's own template. `out` is empty (CHAT_UNKNOWN) if it has none: then the model completes, and a chat is
-// refused with a hint. Errors: those of jinja_template_create, and `out` is empty then too.
+// The file's own template. If the file has none, `out` is empty (CHAT_UNKNOWN): then the model only completes text, and
+// a chat is refused with a hint. Errors: those of jinja_template_create; `out` is empty then, too.
 enum status chat_template_of_file(const struct gguf *gguf, struct chat_template *out, struct error *error);
 void chat_template_finish(struct chat_template *template);
-// Which of those that have names a file's template is like: its family, rules and name. False: none.
+// The named template that a file's template resembles: family, rules and name. False: none.
 bool chat_template_recognise(const struct gguf *gguf, struct chat_template *out);
-// By its name, as is usual for it, whatever the file has. False: there is no such name.
+// The named template with its usual rules, whatever the file has. False: the name is unknown.
 bool chat_template_named(const char *name, struct chat_template *out);
 // All names, with ", " between them; returns `text`.
 const char *chat_template_names(char text[CHAT_NAMES_BYTES]);
@@ -89,11 +91,11 @@ struct conversation {
 	const char *effort;          // of thinking: "low", "medium", ...; NULL: unsaid; no template refuses it
 	const struct json *tools;    // as OpenAI has them; NULL: none. Only of a template with `calls`
 	int64_t now_ms;              // wall clock: the day, in UTC, of templates that tell it
-	bool *opened;                // is told whether the answer begins inside a thought; may be NULL
+	bool *opened;                // receives whether the answer begins inside a thought; may be NULL
 };
 // The whole conversation and the beginning of the assistant's answer, as tokens. Text of messages never becomes special
-// tokens, whatever it looks like. Errors: STATUS_INVALID_PARAMS (a role, or what the template refuses, in its own
-// words), those of jinja_render, and tokenize's.
+// tokens. Errors: STATUS_INVALID_PARAMS (an unknown role, or the template's own refusal, in its words), those of
+// jinja_render and of tokenize.
 enum status chat_template_apply(const struct chat_template *template, const struct tokenizer *tokenizer,
 				const struct conversation *conversation, struct token_list *out, struct error *error);
 // Whether the template is varied by this variable.

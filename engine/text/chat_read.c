@@ -1,9 +1,9 @@
-/* Which of the templates that have names a file's is like: its family, its rules, and its own system message. See
+/* Finds the named template that a file's template resembles: its family, its rules, and its own system message. See
  * chat.h.
  *
- * The text is not run here: it is looked through for forms that published templates have, each
- * of which means one thing. A text with more than these, in a place where it matters, is unknown. Everything here is
- * bounded: the text by CHAT_TEXT_BYTES, names of variables that stand for each other by LOOKUPS. Thread: any. */
+ * The template is not run here: its text is searched for forms that published templates have, each with one meaning. A
+ * template with other forms, in a place where it matters, is unknown. Everything is bounded: the text by
+ * CHAT_TEXT_BYTES, variables that are set to other variables by LOOKUPS. Thread: any. */
 #include "engine/text/chat.h"
 #include "engine/text/unicode.h"
 
@@ -14,7 +14,7 @@ enum { LOOKUPS = 8, WORD_BYTES = 64 };
 
 #define KNOWLEDGE "Cutting Knowledge Date: December 2023\nToday Date: "
 
-// As is usual; the first of a family gives its name to those that are like none of them.
+// The usual templates. The first of a family gives its name to templates that match none.
 static const struct usual {
 	const char *name;
 	enum chat_family family;
@@ -125,7 +125,7 @@ static bool add(struct literal *literal, char character)
 	return true;
 }
 
-// Up to the quote, which is passed; append. False: it has no end, or has in it what is not known.
+// Append the text up to the quote, and pass the quote. False: the text has no end, or has an unknown escape.
 static bool read_quoted(const char **at, const char *end, char quote, struct literal *out)
 {
 	static const char escapes[] = "n\nt\tr\r'\'\"\"\\\\";
@@ -188,8 +188,8 @@ static bool take(struct reader *reader, const struct literal *literal)
 	return true;
 }
 
-// What the program sets the variable to where that is a text, or another variable that is one. Those for tools are
-// not read, and messages are what is given.
+// Read the texts to which the program sets the variable, directly or through another variable. Variables for tools are
+// not read, and those for messages are input.
 static bool look_up(struct reader *reader, const char *name)
 {
 	char word[WORD_BYTES];
@@ -235,7 +235,7 @@ static bool is_behind(const struct reader *reader, const char *at, const char *c
 	return false;
 }
 
-// Behind the opening of the turn, and at the end of its string: what is put there.
+// After the opening of a turn, at the end of its string: read the value that is appended.
 static bool read_given(struct reader *reader, const char *open, const char *at)
 {
 	static const char *const given[] = {"== 'system'", "== \"system\""};
@@ -309,7 +309,7 @@ static bool read_system(struct reader *reader, const char *opening, bool lines, 
 
 // ---- families ----
 
-// What the answer begins with. False: with thoughts in a way that is not known.
+// Read how the answer begins. False: it has thoughts in an unknown form.
 static bool read_thinking(struct reader *reader)
 {
 	static const char prompt[] = "add_generation_prompt", begin[] = "<think>", close[] = "</think>";
@@ -357,7 +357,7 @@ static bool read_chatml(struct reader *reader)
 	return true;
 }
 
-// The message comes next: the string ends, or an expression begins that leaves what is before it.
+// Whether the message comes next: the string ends, or an expression begins that keeps the white space before it.
 static bool is_message(const char *at, const char *end)
 {
 	return is_quote(at, end) || (begins(at, end, "{{") && !begins(at, end, "{{-"));
@@ -396,7 +396,7 @@ static bool read_llama3(struct reader *reader)
 	return true;
 }
 
-// Of Llama 2 and Mistral, in the same way.
+// Recognise the templates of Llama 2 and Mistral.
 static bool read_instructions(struct reader *reader)
 {
 	static const char head[] = "[INST]";
@@ -491,7 +491,7 @@ static bool fits(const struct reader *reader, const char *const has[3], bool wan
 	return true;
 }
 
-// That of those that are usual which it is like, or its family's.
+// The name of the usual template that equals it, else a name of its family.
 static const char *name_of(const struct chat_template *template)
 {
 	const char *name = NULL;

@@ -1,8 +1,9 @@
 /* Conversations in a file's own chat template. See chat.h.
  *
- * The template writes text, and it is known of each byte whether it comes from a message. Special tokens are looked for
- * in what does not; all between two of them is made into tokens as one piece, because words may begin in the template
- * and end in the message. Roles, which are known ones, are as good as the template's: some write '<|' + role + '|>'. */
+ * The template writes text in which each byte is marked if it comes from a message. Special tokens are only looked for
+ * in the other bytes. The text between two special tokens is tokenized as one piece, because a word may begin in the
+ * template and end in the message. Roles are checked names and count as the template's own text, because some templates
+ * write '<|' + role + '|>'. */
 #include "common/base/limits.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer_inside.h"
@@ -76,8 +77,8 @@ static struct json *calls_of(const struct json *calls, bool as_text)
 	return out;
 }
 
-// What templates differ in: arguments as an object or as text; no text as null or as an empty one; thoughts, which
-// gpt-oss's does not take beside a text and a call.
+// Differences between templates: arguments as an object or as text; a missing text as null or as an empty text;
+// thoughts, which gpt-oss's template refuses in a message that has both a text and a call.
 enum { WRITE_TEXT = 1, WRITE_EMPTY = 2, WRITE_THOUGHTLESS = 4, WRITE_WAYS = 8 };
 
 static struct json *message_of(const struct chat_message *from, unsigned way)
@@ -128,7 +129,8 @@ struct piece { // of the rendering
 	bool behind_token;
 };
 
-// A vocabulary of pieces puts a space before a text of its own; behind a token the template's stands for it.
+// Tokenizers with pieces put a space before a new text. After a token, a space of the template takes the place of that
+// space.
 static enum status add_text(struct piece *piece, size_t from, size_t to)
 {
 	const struct jinja_rendering *all = piece->rendering;
@@ -231,7 +233,8 @@ enum status chat_render(const struct chat_template *template, const struct token
 	struct jinja_rendering rendering = {0};
 	struct error fault = {0};
 	enum status status = render(template, tokenizer, conversation, 0, &rendering, &fault);
-	// A template that joins arguments to a text (DeepSeek's), or looks for one in what is null (Qwen 3's first).
+	// Try the other ways: some templates join arguments to a text (DeepSeek's), or search in a text that is null
+	// (Qwen 3's first).
 	for (unsigned way = 1; status == STATUS_INVALID_PARAMS && way < WRITE_WAYS && has_calls(conversation); way++)
 		status = render(template, tokenizer, conversation, way, &rendering, NULL);
 	if (status && error)

@@ -1,7 +1,7 @@
-/* Making a tokenizer of what a model file says, and looking things up in it. See tokenizer.h and tokenizer_inside.h.
+/* Creates a tokenizer from a model file, and looks up tokens and merges. See tokenizer.h and tokenizer_inside.h.
  *
- * The file is not trusted: every id is checked, tokens have a maximum length, and texts that all fall on one place of
- * the hash table are refused instead of being searched for. */
+ * The file is not trusted: every id is checked, tokens have a maximum length, and a file whose texts collide in the
+ * hash table is refused, because lookups would be slow. */
 #include "common/base/limits.h"
 #include "engine/text/tokenizer_inside.h"
 #include "engine/text/unicode.h"
@@ -96,8 +96,8 @@ static enum status slots_add(struct slots *slots, uint32_t hash, uint32_t index,
 
 // ---- the texts of tokens ----
 
-// The byte that a character of byte-level BPE stands for; -1 if it is none. Bytes that are visible in Latin-1 stand for
-// themselves, the others for the characters from U+0100 on, in order.
+// The byte that a character of byte-level BPE represents; -1 if it is not in the alphabet. Bytes that are visible in
+// Latin-1 represent themselves; the others are the characters from U+0100 on, in order.
 static int byte_of_character(uint32_t character)
 {
 	if ((character >= '!' && character <= '~') || (character >= 0xA1 && character <= 0xFF && character != 0xAD))
@@ -108,7 +108,7 @@ static int byte_of_character(uint32_t character)
 	return (int)(index <= 0x20 ? index : index <= 0x42 ? index + 0x7F - 0x21 : 0xAD);
 }
 
-// Write what the text of a token stands for, which is never longer; returns its length.
+// Write the bytes that the text of a token represents, which are never longer; returns their length.
 static uint32_t write_bytes(const struct tokenizer *tokenizer, const struct gguf_text *text, uint8_t *out)
 {
 	uint32_t length = (uint32_t)text->length, written = 0;
@@ -223,7 +223,7 @@ static enum status read_tokens(struct tokenizer *tokenizer, const struct gguf *g
 	for (unsigned i = 0; i < 256; i++)
 		tokenizer->byte_tokens[i] = NO_TOKEN;
 	for (uint32_t i = 0; i < tokenizer->count && !status; i++) {
-		double type = typed ? -1 : TOKEN_NORMAL; // what is no number stays -1
+		double type = typed ? -1 : TOKEN_NORMAL; // NaN becomes -1, too
 		gguf_next_text(gguf, KEY "tokens", &cursor, &text);
 		if (typed)
 			gguf_array_number(gguf, KEY "token_type", i, &type);
@@ -325,7 +325,8 @@ static int by_bytes(const void *a, const void *b, void *context)
 	return order ? order : (first > second) - (first < second);
 }
 
-// Of text that is whole characters, as what it is found in is: what is left of that on both sides is so, too.
+// A special token must consist of whole characters: it is searched for in well-formed text, and the text on both sides
+// of it must stay well-formed.
 static bool is_special(const struct tokenizer *tokenizer, uint32_t index)
 {
 	const struct token *token = &tokenizer->tokens[index];

@@ -2,25 +2,25 @@
  *
  * Three kinds: pieces with scores over text in which spaces are U+2581 ("llama": SentencePiece); byte-level BPE with
  * merges ("gpt2"), whose text is first cut up by one of the known pre-tokenizers (llama-bpe, qwen2 and the names that
- * mean the same); and WordPiece ("bert"). Any other is refused by name. The ids are those of the published tokenizers,
- * for every text. Thread: any; nothing changes once it is made. */
+ * mean the same); and WordPiece ("bert"). Any other is refused by name. For every text the ids are those of the
+ * published tokenizers. Thread: any; immutable once created. */
 #pragma once
 #include "common/base/buffer.h"
 #include "engine/model/gguf.h"
 
 struct tokenizer;
 
-// Copies what it needs: the file may go. Errors: STATUS_UNAVAILABLE (a kind or pre-tokenizer that we do not know),
+// Copies all that it needs from `gguf`. Errors: STATUS_UNAVAILABLE (an unsupported kind or pre-tokenizer),
 // STATUS_INVALID_PARAMS (lists that do not fit each other, ids out of range, merges of unknown pieces; by name).
 enum status tokenizer_create(struct tokenizer **out, const struct gguf *gguf, struct error *error);
 void tokenizer_destroy(struct tokenizer **tokenizer);
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
 
 enum { NO_TOKEN = -1 };
-int32_t tokenizer_begin(const struct tokenizer *tokenizer); // of a text; NO_TOKEN if there is none
-// Whether generation ends with this token: end of text, end of turn and the like.
+int32_t tokenizer_begin(const struct tokenizer *tokenizer); // first token of a text; NO_TOKEN if there is none
+// Whether generation ends with this token: end of text, end of turn and similar ones.
 bool tokenizer_ends(const struct tokenizer *tokenizer, uint32_t token);
-// The id of a token of exactly this text, special ones included; NO_TOKEN if there is none.
+// The id of the token with exactly this text, special ones included; NO_TOKEN if there is none.
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text, size_t length);
 
 struct token_list {
@@ -34,23 +34,23 @@ enum status token_list_add(struct token_list *list, uint32_t token);
 struct tokenize_params {
 	const char *text; // (length), UTF-8
 	size_t length;
-	bool special; // text like <|eot_id|> is that token; otherwise it is what it looks like
+	bool special; // text such as <|eot_id|> becomes that token; else it is ordinary text
 	bool begin;   // put the token of the beginning first, and the end's last, if the file asks for them
 	// The text goes on from another: SentencePiece's space is not put before it.
 	bool continues;
 };
-// Append. Takes time linear in the length but for a logarithm; a text of 16 MiB of any kind is a matter of seconds.
-// Errors: STATUS_INVALID_PARAMS (not UTF-8, with the place), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+// Append the tokens of a text. Takes time n log n for n bytes; any text of 16 MiB takes seconds. Errors:
+// STATUS_INVALID_PARAMS (not UTF-8, with the place), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status tokenize(const struct tokenizer *tokenizer, const struct tokenize_params *params, struct token_list *out,
 		     struct error *error);
 
-// Append a query and a document as a reranker takes them: [begin] query [end] [separator] document [end], of which the
-// file says what there is. Errors: those of tokenize.
+// Append a query and a document for a reranker: [begin] query [end] [separator] document [end]; the file says which of
+// the special tokens there are. Errors: those of tokenize.
 enum status tokenize_pair(const struct tokenizer *tokenizer, const char *query, const char *document,
 			  struct token_list *out, struct error *error);
 
-// Tokens to text, as they come. What is handed out never ends inside a UTF-8 sequence: the bytes of one that is not
-// whole wait for the next token; bytes that can be no text become U+FFFD.
+// Tokens to text, while they are generated. The text that is returned never ends inside a UTF-8 sequence: an incomplete
+// sequence waits for the next token, and bytes that cannot be UTF-8 become U+FFFD.
 struct detokenizer {
 	const struct tokenizer *tokenizer;
 	uint8_t pending[4];
@@ -61,9 +61,9 @@ struct detokenizer {
 void detokenizer_init(struct detokenizer *detokenizer, const struct tokenizer *tokenizer);
 // Append to `out`. Errors: STATUS_OUT_OF_MEMORY and the limit of `out`.
 enum status detokenizer_add(struct detokenizer *detokenizer, uint32_t token, struct buffer *out);
-enum status detokenizer_end(struct detokenizer *detokenizer, struct buffer *out); // what was waiting
+enum status detokenizer_end(struct detokenizer *detokenizer, struct buffer *out); // the bytes that were waiting
 // The bytes that a token adds to a text which has begun; NULL, or none, if it is not shown. Good as long as the
 // tokenizer.
 const uint8_t *tokenizer_shown(const struct tokenizer *tokenizer, uint32_t token, size_t *length);
-// The bytes that a token stands for, also if they are no whole UTF-8 (for log-probabilities).
+// The bytes of a token, also if they are not whole UTF-8 (for log-probabilities).
 enum status token_bytes(const struct tokenizer *tokenizer, uint32_t token, struct buffer *out);

@@ -11,7 +11,7 @@ void detokenizer_init(struct detokenizer *detokenizer, const struct tokenizer *t
 	*detokenizer = (struct detokenizer){.tokenizer = tokenizer};
 }
 
-// Take a byte: the character that it completes is handed out, and what cannot go on with it becomes U+FFFD.
+// Take a byte: a completed character is appended, and an incomplete one that it cannot continue becomes U+FFFD.
 static enum status add_byte(struct detokenizer *detokenizer, uint8_t byte, struct buffer *out)
 {
 	enum status status = STATUS_OK;

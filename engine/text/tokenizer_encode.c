@@ -1,11 +1,12 @@
 /* Text to tokens. See tokenizer.h and tokenizer_inside.h.
  *
- * Text is cut at special tokens (where they are asked for), then into words, within which neighbours are merged, best
- * first and leftmost among equals, until nothing merges: by score for pieces, by rank for bytes. Symbols are a linked
- * list over positions in the word; a heap holds (rank << 32 | position) of every pair that merges. An entry is stale if
- * the pair that is there now has another rank: it is dropped when it comes up. So a word of n bytes takes n log n.
- * Pieces have no words of their own; where the vocabulary allows it, text is cut before spaces, which changes nothing
- * but keeps the heap small. Thread: any; what is needed is made for each call. */
+ * Text is cut at special tokens (where they are asked for), then into words, within which neighbours are merged, the
+ * best pair first and the leftmost of equal ones, until no pair merges: by score for pieces, by rank for bytes. Symbols
+ * are a linked list over positions in the word; a heap holds (rank << 32 | position) of every pair that merges. An
+ * entry is stale if the pair that is now at its position has another rank: it is dropped when it is taken from the
+ * heap. So a word of n bytes takes n log n. Vocabularies of pieces have no words; if the vocabulary allows it, text is
+ * cut before spaces, which keeps the heap small and does not change the result. Thread: any; each call has its own
+ * memory. */
 #include "common/base/limits.h"
 #include "engine/text/tokenizer_inside.h"
 #include "engine/text/unicode.h"
@@ -27,7 +28,7 @@ struct encoder {
 	int32_t *tokens;           // (capacity + 1)
 	uint64_t *heap;            // (heap_capacity)
 	size_t heap_count, heap_capacity;
-	bool unknown; // the last token was the unknown one: a run of what is not known is one token
+	bool unknown; // the last token was the unknown one: consecutive unknown characters are one token
 };
 
 void token_list_finish(struct token_list *list)
@@ -110,7 +111,7 @@ struct candidate {
 	uint32_t rank, result;
 };
 
-// What the symbol at `left` and the next one merge to.
+// The token that the symbol at `left` and the next one merge to.
 static bool find_candidate(const struct encoder *encoder, uint32_t left, struct candidate *out)
 {
 	const struct tokenizer *tokenizer = encoder->tokenizer;
@@ -214,7 +215,7 @@ static enum status add_token(struct encoder *encoder, int32_t token)
 	return token == NO_TOKEN || repeated ? STATUS_OK : token_list_add(encoder->out, (uint32_t)token);
 }
 
-// What has no token of its own is its bytes, if these have tokens; else it is the unknown token, if there is one.
+// A symbol without a token becomes the tokens of its bytes if these exist, else the unknown token if that exists.
 static enum status add_bytes(struct encoder *encoder, const uint8_t *bytes, uint32_t length)
 {
 	const int32_t *byte_tokens = encoder->tokenizer->byte_tokens;
@@ -302,7 +303,7 @@ static enum status encode_text(struct encoder *encoder, const char *text, size_t
 
 // ---- special tokens ----
 
-// The longest special token that the text begins with: among those that begin with its first bytes, ever fewer.
+// The longest special token that the text begins with: the range of candidates shrinks with each byte.
 int32_t tokenizer_special(const struct tokenizer *tokenizer, const uint8_t *text, size_t length)
 {
 	uint32_t low = tokenizer->special_first[text[0]], high = tokenizer->special_first[text[0] + 1];
@@ -315,7 +316,7 @@ int32_t tokenizer_special(const struct tokenizer *tokenizer, const uint8_t *text
 		}
 		if (depth == length)
 			break;
-		uint32_t bounds[2]; // of those whose next byte is that of the text
+		uint32_t bounds[2]; // the candidates whose next byte is that of the text
 		for (unsigned i = 0; i < 2; i++) {
 			uint32_t from = low, to = high;
 			while (from < to) {

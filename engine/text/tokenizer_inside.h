@@ -1,8 +1,8 @@
-/* What the parts of the tokenizer share: tokenizer.c makes it, tokenizer_encode.c and tokenizer_decode.c use it.
+/* State that the tokenizer's files share: tokenizer.c makes it, tokenizer_encode.c and tokenizer_decode.c use it.
  *
  * Tokens are kept as the bytes that they stand for: U+2581 of SentencePiece as a space, the alphabet of byte-level BPE
- * as bytes. Text is searched for only among tokens of the type TOKEN_NORMAL, so that no text becomes anything else by
- * merging. Nothing changes once it is made. */
+ * as bytes. Lookups find only tokens of the type TOKEN_NORMAL, so merging can never make another kind of token.
+ * Immutable once created. */
 #pragma once
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_words.h"
@@ -36,7 +36,8 @@ struct slots {
 
 struct tokenizer {
 	bool pieces;                       // with scores, over text with spaces; else bytes and merges
-	bool wordpiece, lowercase;         // BERT's: neither of those; text is put into small letters without accents
+	bool wordpiece, lowercase;         // BERT's kind, neither of the above; lowercase: letters become lower case
+					   // without accents
 	const struct pre_tokenizer *words; // of bytes and merges
 	uint32_t count;
 	struct token *tokens; // (count)
@@ -61,13 +62,13 @@ static inline const uint8_t *token_text(const struct tokenizer *tokenizer, uint3
 	return tokenizer->bytes + tokenizer->tokens[token].offset;
 }
 
-// The token of type TOKEN_NORMAL that stands for these bytes; NO_TOKEN if there is none.
+// The token of type TOKEN_NORMAL with these bytes; NO_TOKEN if there is none.
 int32_t tokenizer_lookup(const struct tokenizer *tokenizer, const uint8_t *bytes, size_t length);
-// Append the tokens of a text that has no special ones. Errors: those of token_list_add.
+// Append the tokens of a text without special ones. Errors: those of token_list_add.
 enum status tokenizer_encode_wordpiece(const struct tokenizer *tokenizer, const char *text, size_t length,
 				       struct token_list *out);
-// The index of the merge of two tokens; NO_TOKEN if there is none.
+// The index of the merge of two tokens; NO_TOKEN if they do not merge.
 int32_t tokenizer_merge(const struct tokenizer *tokenizer, uint32_t left, uint32_t right);
-// The longest special token (control, user-defined, unknown) that the text, which is not empty, begins with; NO_TOKEN
+// The longest special token (control, user-defined, unknown) at the beginning of the text, which is not empty; NO_TOKEN
 // if there is none.
 int32_t tokenizer_special(const struct tokenizer *tokenizer, const uint8_t *text, size_t length);

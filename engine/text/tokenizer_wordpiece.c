@@ -12,15 +12,16 @@
 #include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-enum { WORD_CHARACTERS = 100, BEGIN_BYTES = 3 }; // of a word, more of which are unknown; of U+2581
+enum { WORD_CHARACTERS = 100, BEGIN_BYTES = 3 }; // longer words are unknown; length of U+2581
 
-// As tools/dev/wordpiece.py tells them apart.
+// The classes of tools/dev/wordpiece.py.
 enum wordpiece_class { CLASS_PLAIN, CLASS_REMOVED, CLASS_SPACE, CLASS_PUNCTUATION, CLASS_IDEOGRAPH, CLASS_ACCENT };
 
 struct wordpiece {
 	const struct tokenizer *tokenizer;
 	struct token_list *out;
-	uint32_t characters;                             // of the word so far, counted beyond what is kept
+	uint32_t characters;                             // characters of the word so far, counted beyond those that are
+							 // kept
 	uint8_t word[BEGIN_BYTES + 4 * WORD_CHARACTERS]; // behind U+2581
 	uint32_t length;                                 // with that
 	uint32_t places[WORD_CHARACTERS + 1];            // where its characters begin, and its end

@@ -47,7 +47,7 @@ const char *pre_tokenizer_names(void)
 
 enum { UPPER = 1, LOWER = 2, UNCASED = 4, MARK = 8, NUMBER = 16, SPACE = 32, REST = 64 };
 enum { LETTER = UPPER | LOWER | UNCASED, OTHER = MARK | REST };
-// Those that the words of tekken begin with, and those that they end with.
+// Classes with which a word of tekken begins, and with which it ends.
 enum { HEAD = UPPER | UNCASED | MARK, TAIL = LOWER | UNCASED | MARK };
 
 // The class of the first character of text that is not empty, and its length.
@@ -79,7 +79,7 @@ static bool is_newline(char byte)
 	return byte == '\r' || byte == '\n';
 }
 
-// ---- alternatives; each is the length of what it takes, 0 if it does not fit ----
+// ---- alternatives; each returns the length that it matches, 0 if it does not fit ----
 
 static size_t contraction(const char *text, size_t length, bool any_case)
 {
@@ -134,7 +134,7 @@ static size_t smollm_word(const char *text, size_t length)
 	unsigned bytes;
 	if (first_class(text, &bytes) == NUMBER)
 		return bytes;
-	// Words end where a number begins: also white space, none of which is left to go with it.
+	// Words end where a number begins: white space before a number is a word of its own.
 	size_t taken = gpt2_word(text, length);
 	size_t spaces = run_length(SPACE, text, length, SIZE_MAX);
 	if (spaces && spaces < length && first_class(text + spaces, &bytes) == NUMBER)
@@ -142,7 +142,7 @@ static size_t smollm_word(const char *text, size_t length)
 	return taken;
 }
 
-// What is neither letters nor numbers: with the ends of lines behind it, or slashes; then white space.
+// Characters that are neither letters nor numbers, with line ends after them, or slashes; or white space.
 static size_t other_word(unsigned classes, const char *text, size_t length, bool slashes)
 {
 	unsigned bytes;
@@ -195,7 +195,7 @@ static size_t cased_length(const char *text, size_t length)
 	return 0;
 }
 
-// C?A*B+ or, where there is none, C?A+B*.
+// C?A*B+ or, if that does not match, C?A+B*.
 static size_t tekken_letters(const char *text, size_t length)
 {
 	unsigned bytes, class = first_class(text, &bytes);
@@ -204,7 +204,7 @@ static size_t tekken_letters(const char *text, size_t length)
 	if (taken)
 		return prefix + taken;
 	taken = prefix ? cased_length(text, length) : 0;
-	if (!taken) { // C?A+, nothing of B being there
+	if (!taken) { // C?A+, since no B follows
 		taken = run_length(HEAD, text + prefix, length - prefix, SIZE_MAX);
 		taken = taken ? prefix + taken : 0;
 	}

@@ -16,7 +16,7 @@ struct pre_tokenizer {
 	bool composes;    // text is brought into NFC before
 	bool begins;      // the token of the beginning is put first, if the file does not say
 };
-// NULL if there is none of this name.
+// NULL if the name is unknown.
 const struct pre_tokenizer *pre_tokenizer_find(const char *name, size_t length);
 const char *pre_tokenizer_names(void); // for a hint: "a, b, c"
 

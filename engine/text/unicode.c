@@ -38,7 +38,7 @@ unsigned utf8_begins(const uint8_t *bytes, size_t length)
 	if (first < 0xC2 || first > 0xF4)
 		return 0;
 	unsigned whole = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-	// The second byte leaves out what has a shorter form, surrogates, and what is beyond the last character.
+	// The range of the second byte excludes overlong forms, surrogates, and values beyond the last character.
 	uint8_t least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
 	uint8_t most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
 	if (length > 1 && (bytes[1] < least || bytes[1] > most))
@@ -106,7 +106,7 @@ enum {
 	HANGUL_VOWEL = 0x1161,
 	HANGUL_VOWELS = 21,
 	HANGUL_TAIL = 0x11A7,
-	HANGUL_TAILS = 28,         // the first of which is none
+	HANGUL_TAILS = 28,         // counts the syllable without a tail
 	FIRST_OF_INTEREST = 0x300, // no character before this is changed by, or changes, another
 };
 
@@ -134,7 +134,7 @@ static uint32_t mark_order(uint32_t character)
 	return low < COUNT(mark_orders) && mark_orders[low][0] <= character ? mark_orders[low][2] : 0;
 }
 
-// What the two compose to; 0 if they do not.
+// The character that the two compose to; 0 if they do not compose.
 static uint32_t compose(uint32_t first, uint32_t second)
 {
 	if (first - HANGUL_LEAD < HANGUL_LEADS && second - HANGUL_VOWEL < HANGUL_VOWELS)
@@ -175,7 +175,7 @@ static int by_order(const void *a, const void *b)
 	return *first < *second ? -1 : *first > *second;
 }
 
-// Put the marks in order, those of the same order staying as they were, and compose what composes with the starter.
+// Sort the marks by their order, stably, and compose them with the starter where possible.
 static void close_run(struct composer *composer)
 {
 	uint64_t *run = composer->run;
@@ -266,7 +266,7 @@ enum status unicode_compose(const char *text, size_t length, struct buffer *out)
 	size_t at = 0;
 	while (at < length && !status) {
 		unsigned bytes;
-		// Text without such characters is passed on as it is, but for its last one, which may compose.
+		// Text without such characters is copied unchanged, except for its last one, which may compose.
 		size_t plain = at;
 		while (plain < length && (uint8_t)text[plain] < 0xCC)
 			plain++;

@@ -1,7 +1,7 @@
-/* What pre-tokenizers need to know of characters: reading UTF-8, classes of characters, and NFC.
+/* Unicode for the pre-tokenizers: reading UTF-8, classes of characters, and NFC.
  *
- * The data is unicode_table.h, which tools/dev/unicode.mjs writes; why it is no library's: docs/notes/unicode.md.
- * Characters that Unicode got later are of the class CHARACTER_OTHER. Thread: any; pure functions. */
+ * The data is unicode_table.h, which tools/dev/unicode.mjs writes; docs/notes/unicode.md says why no library is used.
+ * Characters that were added to Unicode later have the class CHARACTER_OTHER. Thread: any; pure functions. */
 #pragma once
 #include "common/base/buffer.h"
 
@@ -36,5 +36,5 @@ unsigned utf8_write(uint32_t character, uint8_t bytes[4]);
 enum { UNICODE_PARTS_MOST = 4 };
 unsigned unicode_parts(uint32_t character, uint32_t parts[UNICODE_PARTS_MOST]);
 
-// Append the text, which is well-formed, in its composed form (NFC). Errors: those of `out`.
+// Append the well-formed text in its composed form (NFC). Errors: those of `out`.
 enum status unicode_compose(const char *text, size_t length, struct buffer *out);

@@ -38,7 +38,7 @@ struct exogpu_found_device {
 	const char *reason; // why it cannot be used; NULL if it can
 };
 // Call `each` for every device of every back end that is compiled in, the preferred API of a device first; pointers are
-// valid during the call. A GPU that two APIs see is told twice, with the same hardware_key.
+// valid during the call. A GPU that two APIs see is reported twice, with the same hardware_key.
 EXOGPU_PUBLIC enum status exogpu_find_devices(void (*each)(void *context, const struct exogpu_found_device *device),
 					      void *context, struct error *error);
 
@@ -58,11 +58,11 @@ struct exogpu_usage {
 	uint64_t device_bytes, host_bytes; // of buffers that are open; device_bytes counts mapped memory, too
 	unsigned buffers, streams, modules;
 };
-// *left (may be NULL): what had not been destroyed. Accepts NULL, leaves NULL behind.
+// *left (may be NULL): the objects that had not been destroyed. Accepts NULL, leaves NULL behind.
 EXOGPU_PUBLIC void exogpu_device_close(struct exogpu_device **device, struct exogpu_usage *left);
 EXOGPU_PUBLIC const struct exogpu_device_limits *exogpu_device_limits(const struct exogpu_device *device);
 EXOGPU_PUBLIC void exogpu_device_usage(const struct exogpu_device *device, struct exogpu_usage *usage);
-// As the driver says now, of the whole device.
+// Memory of the whole device, as its driver reports it now.
 EXOGPU_PUBLIC enum status exogpu_device_memory(struct exogpu_device *device, uint64_t *total_bytes,
 					       uint64_t *free_bytes, struct error *error);
 // Whether a call has said STATUS_DEVICE_LOST.
@@ -96,10 +96,10 @@ EXOGPU_PUBLIC enum status exogpu_read(void *to, struct exogpu_buffer *from, uint
 
 // ---- streams: work, in order ----
 
-// Errors: STATUS_LIMIT_EXCEEDED: a device has 64 at most, one of which is its own once it needs it.
+// Errors: STATUS_LIMIT_EXCEEDED: a device has at most 64 streams, and one of them is reserved for the library.
 EXOGPU_PUBLIC enum status exogpu_stream_create(struct exogpu_device *device, struct exogpu_stream **out,
 					       struct error *error);
-// Waits for what is in it. Accepts NULL, leaves NULL behind.
+// Waits for the work in the stream. Accepts NULL, leaves NULL behind.
 EXOGPU_PUBLIC void exogpu_stream_destroy(struct exogpu_stream **stream);
 
 struct exogpu_copy {
@@ -114,16 +114,16 @@ EXOGPU_PUBLIC enum status exogpu_copy(struct exogpu_stream *stream, const struct
 EXOGPU_PUBLIC enum status exogpu_fill(struct exogpu_stream *stream, struct exogpu_buffer *buffer, uint64_t offset,
 				      uint64_t bytes, uint8_t value, struct error *error);
 
-// Hand what is enqueued to the device and name the place behind it; numbers of a stream only grow, from 1. At most
-// EXOGPU_POINTS are outstanding: one more waits for the oldest first. Work that the driver failed to take is gone: the
-// call that met with it says so, and so does the next mark, once, unless it was that call.
+// Hand the enqueued work to the device, and give the place after it a number; the numbers of a stream only grow, from
+// 1. At most EXOGPU_POINTS are outstanding: one more first waits for the oldest. Work that the driver did not accept is
+// lost: the call that met the error returns it, and so does the next mark, once, unless it was that call.
 EXOGPU_PUBLIC enum status exogpu_mark(struct exogpu_stream *stream, uint64_t *point, struct error *error);
 // The newest point that is reached, 0 before the first; does not wait.
 EXOGPU_PUBLIC enum status exogpu_reached(struct exogpu_stream *stream, uint64_t *point, struct error *error);
 // Errors: STATUS_TIMEOUT: not reached in time; it may be waited for again.
 EXOGPU_PUBLIC enum status exogpu_wait(struct exogpu_stream *stream, uint64_t point, int64_t timeout_ns,
 				      struct error *error);
-// What is enqueued in `stream` from now on begins after `point` of `other` (of the same device) is reached.
+// Work that is enqueued in `stream` from now on begins after `point` of `other` (of the same device) is reached.
 EXOGPU_PUBLIC enum status exogpu_follow(struct exogpu_stream *stream, struct exogpu_stream *other, uint64_t point,
 					struct error *error);
 // Time that the device spent between two points that are reached and among the last EXOGPU_POINTS of the stream.

@@ -1,6 +1,6 @@
-/* Words that the library's users and the back ends share: kinds of memory and of arguments, what a device can do.
+/* Types that the library's users and the back ends share: kinds of memory and of arguments, and what a device can do.
  *
- * Units stand in names. Thread: any; plain data. */
+ * Names contain the units. Thread: any; plain data. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,10 +36,10 @@ enum {
 	EXOGPU_KERNEL_ARGUMENTS = 32,
 	EXOGPU_MODULE_KERNELS = 256, // of one module
 	EXOGPU_POINTS = 64,          // of one stream, that are outstanding or may be asked for their time
-	EXOGPU_IMPORT_BYTES = 4096,  // of what an imported address and size are multiples
+	EXOGPU_IMPORT_BYTES = 4096,  // an imported address and size are multiples of this
 };
 
-// What a device can do beyond what all can; from these bits the optional calls follow.
+// Features that not every device has; the optional calls depend on these bits.
 enum exogpu_capability {
 	EXOGPU_CAN_ZEROED = 1 << 0,   // new device memory is zero already
 	EXOGPU_CAN_MAP = 1 << 1,      // EXOGPU_MEMORY_MAPPED
@@ -47,7 +47,8 @@ enum exogpu_capability {
 	EXOGPU_CAN_PTX = 1 << 3,      // modules of this format
 	EXOGPU_CAN_SPIRV = 1 << 4,    // modules of this format
 	EXOGPU_CAN_TIME = 1 << 5,     // the device has a clock; without it times are the host's
-	EXOGPU_CAN_SOFTWARE = 1 << 6, // it is this machine's processor: what it runs has this process's rights
+	EXOGPU_CAN_SOFTWARE = 1 << 6, // the device is this machine's processor: its kernels have the rights of this
+				      // process
 	EXOGPU_CAN_IMPORT = 1 << 7,   // exogpu_buffer_import
 };
 
