@@ -20,7 +20,7 @@ struct sending {
 	const int *passed; // a descriptor that goes with it, or NULL
 };
 
-// All of head and body, or false: the peer is gone, or (with MSG_DONTWAIT) does not take it at once.
+// Send all of head and body. False: the peer is gone or, with MSG_DONTWAIT, the socket does not take all of it at once.
 static bool send_all(const struct sending *out)
 {
 	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof *out->passed)] = {0};
@@ -92,7 +92,7 @@ static void send_to_server(struct session *session, const struct buffer *head, c
 	session->shared_fd = -1;
 }
 
-// Where in shared memory a read wants its bytes; NULL: it wants a body. The place has been checked.
+// The place in shared memory at which a read wants its bytes, already checked; NULL: it wants a body.
 static uint8_t *shared_place(struct session *session, const struct call *call, size_t body_bytes)
 {
 	if (!session->shared || !body_bytes || !call->placed)
@@ -107,8 +107,9 @@ static void give_up_stream(struct session *session)
 	shutdown(session->stream_fd, SHUT_RDWR);
 }
 
-// What a note asked for lies in its place. With `sending` held, so that notes go one at a time. An empty message wakes
-// the server; where its socket is full it is awake, and looks for notes at each of the messages that are there.
+// Signal that the bytes which a doorbell asked for are in their place. `sending` is held, so only one thread signals at
+// a time. An empty message wakes the server. If its socket is full it is awake, and looks for doorbells at each of the
+// messages in it.
 static void put_note(struct session *session, struct net_shared *shared, uint64_t call)
 {
 	static const uint8_t bell[8] = {4};
@@ -154,7 +155,7 @@ bool answer_at_once(struct session *session, const struct call *call, const uint
 	bool sent = !session->stream_gone && !print(&head, call->message.id, &call->error, NULL, call->total_bytes, 0);
 	if (sent && to)
 		memcpy(to, from, call->total_bytes);
-	// So little is taken by a Unix socket whole or not at all.
+	// A Unix socket takes so few bytes as a whole or not at all.
 	sent = sent && send_all(&(struct sending){.fd = session->stream_fd, .head = &head, .flags = MSG_DONTWAIT});
 	pthread_mutex_unlock(&session->sending);
 	buffer_finish(&head);

@@ -36,7 +36,7 @@ void session_wake_reader(struct session *session)
 		return;
 	session->reader_waits = false;
 	while (write(session->wake_fd, &one, sizeof(one)) < 0)
-		; // an eventfd takes it, but for a signal in between
+		; // an eventfd takes it, except when a signal interrupts
 }
 
 void calls_put(struct session *session, struct call *call)

@@ -84,7 +84,7 @@ enum {
 	NAME_MEMORY = 0x53564d41, // of prctl: what a mapping is called
 };
 
-// What every worker uses: this program, the C library, llvmpipe and the CUDA library.
+// System calls of this program, the C library, llvmpipe and the CUDA library, allowed to every worker.
 static struct rule allowed[] = {
 	ALLOW(read),
 	ALLOW(write),
@@ -165,7 +165,7 @@ static struct rule allowed[] = {
 	ALLOW(mlock),
 	ALLOW(munlock),
 	ALLOW(membarrier),
-	// Not seen, but of nobody's concern except the process's own: another driver's library may use them.
+	// Not seen in use, but they concern this process alone: the library of another driver may use them.
 	ALLOW(pwrite64),
 	ALLOW(preadv),
 	ALLOW(pwritev),
@@ -233,7 +233,7 @@ static struct rule allowed[] = {
 	QUIET(chmod),
 	QUIET(mknod),
 #endif
-	// A thread, not a process, and in no namespace of its own: those need capabilities, of which there are none.
+	// Only threads, not processes. New namespaces need capabilities, which a worker does not have.
 	{SYS_clone, "clone", RULE_BITS, RULE_EVERYBODY, 0, 1, {CLONE_THREAD}},
 	NEW(435, "clone3", RULE_ABSENT),
 	// F_SETOWN would send signals to others, F_NOTIFY watch folders, and locks hold others up.
@@ -270,7 +270,7 @@ static struct rule allowed[] = {
 	CUDA(accept4),
 };
 
-// Of a driver that nobody here has seen: what no driver needs.
+// For drivers that were not seen at work: calls that no driver needs.
 static struct rule refused[] = {
 	QUIET(execve),
 	QUIET(execveat),
@@ -288,7 +288,7 @@ static struct rule refused[] = {
 #endif
 	{SYS_clone, "clone", RULE_BITS, RULE_EVERYBODY, 0, 1, {CLONE_THREAD}},
 	NEW(435, "clone3", RULE_ABSENT),
-	// sockets: none but those that it was given
+	// No sockets except the inherited ones.
 	{SYS_socket, "socket", RULE_SOCKET, RULE_CUDA, 0, 2, {SOCK_SEQPACKET, SOCK_SEQPACKET | SOCK_CLOEXEC}},
 	QUIET(socketpair),
 	QUIET(connect),
@@ -427,7 +427,7 @@ static struct rule refused[] = {
 	QUIET(name_to_handle_at),
 };
 
-// On neither list, which refuses them where what is allowed is listed: so that the log can name them.
+// Names for the log of system calls that are on neither list.
 #define NAME(name) \
 	{ \
 		SYS_##name, #name \

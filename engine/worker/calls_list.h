@@ -1,9 +1,9 @@
 /* Which system calls a confined worker may make: the lists, for seccomp.c, which makes a filter of them.
  *
- * Two kinds. Where it was seen what a driver calls (this program and llvmpipe on processors; CUDA and NVIDIA's Vulkan
- * on a real GPU), the list says what is allowed, and everything else is refused and told. Where no such hardware was to
- * be had (Vulkan on GPUs of others, Jetson, WSL2), it says what is refused. docs/security.md tells how the lists were
- * made, and how to make one. */
+ * There are two kinds of lists. For drivers whose calls were observed (this program and llvmpipe on processors; CUDA
+ * and NVIDIA's Vulkan on a real GPU) the list says what is allowed; everything else is refused and reported. For
+ * hardware that was not available (Vulkan on other makers' GPUs, Jetson, WSL2) the list says what is refused.
+ * docs/security.md tells how the lists were made, and how to make one. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +25,8 @@ enum { RULE_VALUES = 12 };
 enum rule_whose {
 	RULE_EVERYBODY,
 	RULE_CUDA, // refused to others
-	// Of others; allowed to a worker that fills the cache of compiled kernels. Of RULE_ONLY the last value alone.
+	// Allowed only to a worker that fills the cache of compiled kernels. With RULE_ONLY this applies to the last
+	// value.
 	RULE_FILLS,
 };
 

@@ -4,11 +4,11 @@
  *     memory.receive -> thread of the channel: socket -> [driver writes a piece]
  *
  * The node gives a worker its end (worker.channel), which waits for its one call. That call runs on a thread of its
- * own, so neither the driver nor the reader is ever held up by the other worker, and two workers may send to each
- * other. All of memory is touched by the driver: a piece is a call in its line like any other, in order with what came
- * before, and an allocation that is freed meanwhile ends the copy. When the thread is done the call joins the line, to
- * be answered. What comes is taken for hostile: the next bytes of the range and nothing else, or the channel ends. The
- * receiver closes it, having all, or having waited too long; the sender waits for that. */
+ * own, so the other worker never delays the driver or the reader, and two workers may send to each other. Only the
+ * driver touches memory: a piece is an ordinary call in its queue, after the earlier calls, and freeing the allocation
+ * ends the copy. When the thread is done the call itself is queued, to be answered. Received bytes are hostile input:
+ * anything but the next bytes of the range ends the channel. The receiver closes the channel when it has everything, or
+ * has waited too long; the sender waits for that. */
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "engine/worker/session.h"
@@ -101,7 +101,7 @@ static enum status wait_for(struct channel_piece *piece, struct error *error)
 	return status;
 }
 
-// The driver is in none of them any more.
+// Wait until the driver has finished the pieces of the channel.
 static void wait_for_all(struct channel *channel, struct error *error)
 {
 	for (int i = 0; i < PIECES; i++)
@@ -138,7 +138,7 @@ void channel_move(struct session *session, struct call *call)
 				 ? exogpu_read(piece->bytes, slot->buffer, call->to_offset, call->bytes, &call->error)
 				 : exogpu_write(slot->buffer, call->to_offset, piece->bytes, call->bytes, &call->error);
 		driver_told(session, call, status);
-		// It is done: how long the server takes to hear of it is nobody's time.
+		// The call is done: the time until the server reads the answer does not count.
 		pthread_mutex_lock(&session->lock);
 		call->deadline_ns = 0;
 		pthread_mutex_unlock(&session->lock);
@@ -216,7 +216,8 @@ static bool send_piece(const struct channel *channel, const struct channel_piece
 						       {piece->bytes, (size_t)piece->length}});
 }
 
-// Of the next message, which brings the bytes from `at` on, as many as it has; 0: it does not, or none comes.
+// Receive the lengths and head of the next message, whose body continues at `at`. Returns the bytes of the body; 0: the
+// message is wrong, or none comes.
 static uint64_t receive_head(const struct channel *channel, uint64_t at)
 {
 	uint8_t lengths[LENGTHS_BYTES], head[HEAD_BYTES];
@@ -255,7 +256,7 @@ static uint64_t send_range(struct channel *channel, struct error *error)
 			break;
 		sent += piece->length;
 	}
-	// Nothing is due: its end is waited for.
+	// All bytes are sent: wait until the receiver closes the channel.
 	ssize_t got = 1;
 	while (sent == channel->total && got > 0 && wait_ready(channel->fd, POLLIN, SENDER_SILENCE_MS)) {
 		got = recv(channel->fd, &byte, 1, MSG_DONTWAIT);
@@ -288,7 +289,7 @@ static void channel_destroy(struct channel *channel)
 	free(channel);
 }
 
-// With the lock held: it is in the list no more.
+// Remove the channel from the list. The lock is held.
 static void leave(struct channel *channel)
 {
 	struct channel **at = &channel->session->channels;
@@ -324,7 +325,8 @@ static void *channel_main(void *arg)
 
 // ---- what the reader does with them ----
 
-// Those whose other end has gone before their call came, and those that no call comes for. With the lock held.
+// Drop channels whose other end closed before their call came, and channels for which no call comes in time. The lock
+// is held.
 static void drop_unused(struct session *session)
 {
 	const int64_t now_ns = clock_steady_ns();
@@ -371,7 +373,7 @@ enum status channel_open(struct session *session, const struct json *params, int
 	return error->status;
 }
 
-// Its memory and its thread; false: there is none.
+// Start the memory and the thread of a channel; false: one of them cannot be had.
 static bool start(struct channel *channel)
 {
 	pthread_t thread;

@@ -288,7 +288,7 @@ enum status compute_check_run(struct call *call)
 			 LIMIT_RUN_NUMBERS, count);
 }
 
-// Memory of `count` numbers: those of the array, or zeros. The kernel comes behind it in the stream.
+// Memory of `count` numbers: those of the array, or zeros. The kernel is enqueued after it.
 static enum status make_memory(struct run *run, const struct json *value, struct exogpu_buffer **out)
 {
 	struct error *error = &run->call->error;
@@ -333,7 +333,7 @@ static enum status read_arguments(struct run *run)
 		} else {
 			status = read_value(run->call, value, run->count, out);
 		}
-		run->count++; // of one that failed the buffer, if any, is freed with the others
+		run->count++; // if it failed, its buffer, if any, is freed with the others
 	}
 	if (!status && run->arguments[0].kind != EXOGPU_ARGUMENT_BUFFER)
 		status = error_set(&run->call->error, STATUS_INVALID_PARAMS,

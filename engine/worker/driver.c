@@ -1,7 +1,8 @@
-/* The driver's thread: takes calls in order, enqueues them, answers what is reached. See session.h.
+/* The driver's thread: takes calls in order, enqueues them, and answers those whose points are reached. See session.h.
  *
- * Work of a device is in one stream, so its calls are done in the order in which they came. What a driver may do only
- * when nothing is under way (allocate, free, load) first waits for the device's steps: its time begins after theirs. */
+ * Work of a device is in one stream, so its calls are done in the order in which they came. Calls that a driver can
+ * only make while no work is in flight (allocate, free, load) first wait for the device's steps: their time limit
+ * begins after that. */
 #include "common/base/clock.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/session.h"
@@ -56,7 +57,7 @@ void driver_answer(struct session *session, struct call *call, struct json *resu
 	calls_remove(session, call);
 }
 
-// As answer_call takes it.
+// The result in the form that answer_call takes.
 static struct json *result_of(struct session *session, struct worker_device *device, const struct step *step)
 {
 	struct call *call = step->call;
@@ -171,11 +172,12 @@ void driver_step(struct session *session, struct worker_device *device, const st
 {
 	struct step step = *given;
 	enum status status = exogpu_mark(device->stream, &step.point, &step.call->error);
-	// What cannot be marked cannot be waited for: memory would be used again too early.
+	// Without a mark the work cannot be waited for, and its memory would be reused too early.
 	driver_told(session, step.call, status ? STATUS_DEVICE_LOST : STATUS_OK);
 	pthread_mutex_lock(&session->lock);
 	device->steps[(device->first_step + device->step_count) % LIMIT_WORKER_STEPS] = step;
-	// Its time begins when it is the oldest; that of a transfer whose first step is that already runs on.
+	// The time limit begins when the call is the oldest; for a transfer whose first step is the oldest already, it
+	// continues.
 	if (device->step_count && device->steps[device->first_step].call != step.call)
 		step.call->deadline_ns = 0;
 	device->step_count++;
@@ -199,7 +201,7 @@ static void finish_reached(struct session *session)
 	}
 }
 
-// Nothing came and nothing is reached: wait for the step of the oldest call, a little.
+// No call has come and no point is reached: wait a little for the step of the oldest call.
 static void wait_a_little(struct session *session)
 {
 	struct worker_device *oldest = session->message_open ? session->open_device : NULL;
@@ -285,7 +287,7 @@ static enum status make_device(struct session *session, const char *hardware_key
 	return status ? status : make_pool(device->device, &device->out, PIECES_OUT, error);
 }
 
-// Whether a device that has waited unused still does what it is told.
+// Check that a device which waited unused still works.
 static enum status check_warm(const struct worker_device *device, struct error *error)
 {
 	uint64_t point = 0;
@@ -293,7 +295,7 @@ static enum status check_warm(const struct worker_device *device, struct error *
 	return status ? status : exogpu_wait(device->stream, point, WARM_NS, error);
 }
 
-// What this worker has opened as a spare, if it is this device.
+// The device that this worker opened as a spare, if it is this one.
 static struct worker_device *take_warm(struct session *session, const char *hardware_key)
 {
 	struct worker_device *device = session->warm;
@@ -322,7 +324,7 @@ static enum status open_device(struct session *session, struct call *call, struc
 	return status;
 }
 
-// Its limits, with what is free now.
+// The device's limits, and its free memory now.
 static enum status tell_device(const struct worker_device *device, struct json **result, struct error *error)
 {
 	uint64_t total = 0, unused = 0;

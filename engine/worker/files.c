@@ -1,12 +1,13 @@
 /* A root of its own in a mount namespace: what reach.h lists, read-only but for the cache of a worker that fills it,
  * and nothing else.
  *
- * Landlock refuses to open what is not on its list, but not to change its owner, mode, times or attributes, nor to ask
- * whether it is there. Here these paths do not exist, and what exists cannot be changed. The new root is a tmpfs of a
- * few folders with mounts in them; it is made whole before it becomes the root, so that a failure leaves the process
- * where it was. /proc is mounted anew where the process has a namespace of process ids: it shows that alone.
+ * Landlock refuses to open other files, but it does not refuse to change their owner, mode, times or attributes, nor to
+ * ask whether they exist. In the new root other paths do not exist, and the listed ones cannot be changed. It is a
+ * tmpfs with a few folders and mounts in them; it is completed before it becomes the root, so that an error leaves the
+ * process in the old one. If the process has a namespace of process ids, a new /proc is mounted, which shows only that
+ * namespace.
  *
- * The kernel's calls are named here by number, since headers are often older than kernels. */
+ * The system calls are given by number, because headers are often older than kernels. */
 #include "engine/worker/confine/reach.h"
 #include "engine/worker/confine/sandbox.h"
 
@@ -127,7 +128,7 @@ static int attach_all(struct places *places, int root)
 		path += strspn(path, "/");
 		int result = *path ? make_target(root, path, places->list[i].folder) : EEXIST;
 		if (result == EEXIST && places->list[i].filled)
-			result = 0; // the mount that shows it lets nobody write
+			result = 0; // the mount that shows it is read-only
 		if (!result && syscall(NR_MOVE_MOUNT, places->list[i].tree, "", root, path, FROM_DESCRIPTOR))
 			result = errno;
 		if (result && result != EEXIST)

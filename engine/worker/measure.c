@@ -1,10 +1,10 @@
-/* Memory bandwidth, and that of copies between two devices, as in verify.h: fill memory with what cannot be compressed,
- * then read it in passes and keep the best.
+/* Measures memory bandwidth, and that of copies between two devices (verify.h): fill memory with incompressible
+ * numbers, read it in passes, and keep the best pass.
  *
- * Memory is several buffers where one may not be large enough, and is touched by the fill before anything is timed. A
- * pass reads all of it, so that what a cache holds at its end is not what the next one begins with. Where it is one
- * buffer, which a fast device reads in less time than a launch takes, a pass reads it several times. Each pass begins
- * with a read that is not timed: while the device does it, what is timed is enqueued behind it. */
+ * The memory is several buffers where one may not be large enough, and the fill touches all of it before anything is
+ * timed. A pass reads all of it, so that the next pass does not begin with what the cache holds. A single buffer, which
+ * a fast device reads in less time than a launch takes, is read several times in a pass. Each pass begins with a read
+ * that is not timed: while the device does it, the timed reads are enqueued. */
 #include "common/base/clock.h"
 #include "engine/worker/verify.h"
 
@@ -160,7 +160,7 @@ static enum status make_room(struct exogpu_device *device, struct exogpu_buffer 
 	return status ? status : exogpu_buffer_create(device, buffer, COPIES_BYTES, EXOGPU_MEMORY_DEVICE, error);
 }
 
-// The first is not timed: while it goes on, those that are come to lie behind it.
+// The first copy is not timed: while it runs, the timed ones are enqueued.
 static enum status copy_pass(struct copies *copies, struct measured_copy *best, struct error *error)
 {
 	bool direct = true, all = true;

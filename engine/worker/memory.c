@@ -48,8 +48,8 @@ enum status memory_check_range(const struct memory_slot *slot, uint64_t offset, 
 
 // ---- allocate and free ----
 
-// On a device that is this machine's processor: whether there is memory for the call beside what others were asked for
-// and may not have touched yet, and what is left to everything else here.
+// On a device that is this machine's processor: check that there is memory for the call, beside the memory that other
+// calls were promised and may not have touched yet, and beside a reserve for the rest of the machine.
 static enum status machine_check(struct call *call, const struct worker_device *device)
 {
 	uint64_t bytes = call_count(call, "bytes"), awaited = call_count(call, "awaited_bytes"), total, available;
@@ -62,7 +62,8 @@ static enum status machine_check(struct call *call, const struct worker_device *
 		  "and %llu are kept free",
 		  (unsigned long long)bytes, (unsigned long long)available, (unsigned long long)awaited,
 		  (unsigned long long)kept);
-	// What others were given is counted until their workers have answered, though they may have touched it already.
+	// Memory of other calls counts until their workers have answered, even if they have touched it already and it
+	// is counted twice.
 	const bool soon = awaited && kept <= available && bytes <= available - kept;
 	error_hint(&call->error,
 		   soon ? "ask again in a moment: what others were just given may be counted twice until then"
@@ -92,7 +93,7 @@ static enum status take_memory(struct session *session, struct call *call, struc
 					      mapped ? EXOGPU_MEMORY_MAPPED : EXOGPU_MEMORY_DEVICE, &call->error);
 	if (!status && mapped)
 		slot->direct = exogpu_buffer_pointer(slot->buffer);
-	// Memory of the machine that nobody has touched is promised, not there: Linux would promise it again.
+	// Untouched memory of the machine is only promised: Linux would promise it again. So it is touched now.
 	if (!status && slot->direct && slot->bytes <= ZEROED_BYTES)
 		memset(slot->direct, 0, slot->bytes);
 	else if (!status && (software || !(limits->capabilities & EXOGPU_CAN_ZEROED)))
@@ -260,7 +261,7 @@ const uint8_t *memory_direct(struct session *session, uint64_t handle, uint64_t 
 	return slot && slot->direct && !memory_check_range(slot, offset, bytes, NULL) ? slot->direct + offset : NULL;
 }
 
-// What is this machine's processor copies no faster by itself.
+// The processor of this machine copies no faster by an import.
 void memory_import(struct session *session, struct worker_device *device)
 {
 	const uint32_t software = exogpu_device_limits(device->device)->capabilities & EXOGPU_CAN_SOFTWARE;
@@ -375,7 +376,7 @@ static void copy_across(struct session *session, struct call *call, struct worke
 	driver_answer(session, call, result);
 }
 
-// In steps, so that it can be told how far it is: few enough that the line of calls goes on meanwhile.
+// Copy in steps, so that progress can be reported; they are few enough for other calls to run meanwhile.
 static void copy_within(struct session *session, struct call *call, struct worker_device *device,
 			struct exogpu_copy *copy)
 {
@@ -412,7 +413,7 @@ void memory_copy(struct session *session, struct call *call)
 	enum status status = memory_check_range(from, copy.from_offset, copy.bytes, &call->error);
 	if (!status)
 		status = memory_check_range(to, copy.to_offset, copy.bytes, &call->error);
-	// As a whole: pieces of ranges that overlap may not.
+	// Check the whole ranges: their pieces may not overlap.
 	if (!status && from == to && copy.bytes && copy.from_offset < copy.to_offset + copy.bytes &&
 	    copy.to_offset < copy.from_offset + copy.bytes)
 		status = error_set(&call->error, STATUS_INVALID_PARAMS, "the two ranges overlap");

@@ -1,5 +1,5 @@
-/* What the node asks of a session's worker. See session.h. Pings, the stream and channels are served at once, by the
- * reader's thread; devices are the driver's, and stand in the line of calls with those of the server. */
+/* The node's calls to a session's worker. See session.h. The reader's thread serves pings, the stream and channels at
+ * once. Calls about devices are the driver's, and are queued with the calls of the server. */
 #include "engine/worker/session.h"
 
 #include <sys/prctl.h>

@@ -48,7 +48,7 @@ static enum status send_message(void *arg, const struct buffer *head, const stru
 	for (size_t sent = 0; !status && sent < out.length;) {
 		const ssize_t now = send_some(end, out.data + sent, out.length - sent);
 		if (now < 0)
-			status = STATUS_UNAVAILABLE; // it is gone: whoever receives sees that, too
+			status = STATUS_UNAVAILABLE; // it is gone: the receiver sees that, too
 		else
 			sent += (size_t)now;
 	}
@@ -71,7 +71,7 @@ static void drop_given(struct node_end *end)
 	end->given = -1;
 }
 
-// As recvmsg. A descriptor that comes with the bytes is kept.
+// Like recvmsg. A descriptor that comes with the bytes is kept.
 static ssize_t receive(struct node_end *end, uint8_t *bytes, size_t size, bool waits)
 {
 	alignas(struct cmsghdr) uint8_t room[ROOM_BYTES];
@@ -91,7 +91,7 @@ static ssize_t receive(struct node_end *end, uint8_t *bytes, size_t size, bool w
 static void serve(struct node_end *end, const uint8_t *frame, size_t length)
 {
 	struct error error = {0};
-	rpc_receive(&end->rpc, frame, length, true, &error); // what is wrong with a call is its answer
+	rpc_receive(&end->rpc, frame, length, true, &error); // a malformed call gets its error as the answer
 	drop_given(end);
 }
 

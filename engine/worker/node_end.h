@@ -1,7 +1,7 @@
 /* A worker's end of the socket to its node, for workers of every kind: the node's calls are served by rpc.h.
  *
- * Nothing is read beyond the end of a message. So a descriptor that comes with one belongs to that call, and whoever
- * takes over the socket begins with the next message. Thread: one serves; any may answer and notify by `rpc`. */
+ * Nothing is read beyond the end of a message. So a descriptor that comes with a message belongs to that call, and
+ * another user of the socket begins with the next message. Thread: one serves; any may answer and notify by `rpc`. */
 #pragma once
 #include "common/wire/rpc.h"
 
@@ -28,8 +28,8 @@ struct node_end_params {
 // `end` stays where it is.
 void node_end_init(struct node_end *end, const struct node_end_params *params);
 void node_end_finish(struct node_end *end);
-// Receive until one call is whole and served; unless it `waits`, only what has come. Errors: STATUS_UNAVAILABLE (the
-// node is gone), STATUS_INVALID_REQUEST (what comes is not framed as messages are).
+// Receive until one call is complete and served or, unless it `waits`, until no more bytes are there. Errors:
+// STATUS_UNAVAILABLE (the node is gone), STATUS_INVALID_REQUEST (the framing is wrong).
 enum status node_end_serve(struct node_end *end, bool waits, struct error *error);
 // Send what `passes` now, with an empty message. Errors: STATUS_UNAVAILABLE.
 enum status node_end_pass(struct node_end *end);

@@ -3,16 +3,16 @@
  * From fd 4 it reads a little at a time until a head is whole, decides where the body goes, and receives that in place:
  *
  *   HEAD     until a head is whole
- *   TARGET   a write whose allocation is not known yet, while calls are unanswered that may make it; a body without
+ *   TARGET   a write to an unknown allocation, while a call that may create it is unanswered; a body without
  *            room for it; more calls than LIMIT_WORKER_CALLS: nothing is read until the driver wakes the reader
- *   PIECES   into pieces of host memory of the device, each one put into the line as it fills
+ *   PIECES   into pieces of host memory of the device; each full piece is queued
  *   PLACE    straight into memory that the processor computes with, or into a module's
- *   DISCARD  of a call that is refused
+ *   DISCARD  the body of a call that is refused
  *
- * What is written may lie in shared memory instead of following its head: it is copied from there to the same places.
- * Reads are also asked for by notes in that memory, while nothing else is under way: they are looked for before each
- * head and before the reader sleeps, and an empty message wakes it. A head that is no message is answered and passed
- * over; lengths that cannot be end the session. */
+ * The bytes of a write may be in shared memory instead of following its head: they are copied from there to the same
+ * places. Reads can also be requested by doorbells in that memory (struct net_shared_note), while no other call is in
+ * progress. The reader looks for doorbells before each head and before it sleeps, and an empty message wakes it. A
+ * malformed head gets an error as its answer and is skipped; impossible lengths end the session. */
 #include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "engine/pool.h"
@@ -113,7 +113,7 @@ static void drop_source(struct reader *reader)
 	reader->from = NULL;
 }
 
-// What is written lies in shared memory.
+// The bytes of this write are in shared memory.
 static enum status find_source(struct reader *reader)
 {
 	struct session *session = reader->session;
@@ -218,8 +218,8 @@ static enum status begin_noted(struct reader *reader, const struct net_shared_no
 	return STATUS_OK;
 }
 
-// All that can be answered here and now, up to the first that takes its turn: then *more. Before what has come by the
-// stream there are no more than NET_SHARED_NOTES; the node is heard between those.
+// Answer the doorbells that can be answered at once, up to the first that must be queued: then *more is set. At most
+// NET_SHARED_NOTES are taken before the stream is read again; calls of the node are served in between.
 static enum status take_notes(struct reader *reader, bool *more, struct error *error)
 {
 	struct session *session = reader->session;
@@ -241,8 +241,9 @@ static enum status take_notes(struct reader *reader, bool *more, struct error *e
 	return status;
 }
 
-// Before it sleeps: whether there is a note already. It is told of the next. Soon after one it looks for the next a
-// little: waking it costs the server and it more, where a processor is to spare.
+// Before the reader sleeps: whether a doorbell has been rung already; otherwise the next one will wake it. Shortly
+// after a doorbell the reader polls for the next one, because waking it costs both sides more; this needs a spare
+// processor.
 static bool is_noted(struct reader *reader)
 {
 	struct net_shared *shared = reader->receiving == RECEIVING_HEAD ? hold_shared(reader->session) : NULL;
@@ -258,7 +259,7 @@ static bool is_noted(struct reader *reader)
 
 // ---- bodies ----
 
-// Where a write goes, once its allocation is known; false while it may still come to be.
+// Find the target of a write. False while its allocation may still be created.
 static bool write_target(struct reader *reader)
 {
 	struct session *session = reader->session;
@@ -310,7 +311,8 @@ static bool find_target(struct reader *reader)
 {
 	struct session *session = reader->session;
 	pthread_mutex_lock(&session->lock);
-	// A module waits alone, so that they are never many; but for pieces of copies, of which there is no end.
+	// A module is received only if no other call is queued, so that few modules are in memory; pieces of copies do
+	// not count, because more of them always come.
 	bool full = session->call_count >= LIMIT_WORKER_CALLS ||
 		    (reader->call->kind == CALL_LOAD && reader->left && session->call_count > session->piece_count);
 	session->reader_waits |= full;
@@ -428,7 +430,7 @@ static enum status next_head(struct reader *reader, bool *more, struct error *er
 	return status;
 }
 
-// Use what is in `in`. *receive: more of fd 4 can be taken.
+// Use the bytes in `in`. *receive: more can be read from fd 4.
 static enum status advance(struct reader *reader, bool *receive, struct error *error)
 {
 	uint8_t scratch[READ_BYTES], *to;
@@ -437,7 +439,7 @@ static enum status advance(struct reader *reader, bool *receive, struct error *e
 	while (!status && more) {
 		*receive = true;
 		if (reader->receiving == RECEIVING_HEAD) {
-			status = take_notes(reader, &more, error); // they are older than what has come by the stream
+			status = take_notes(reader, &more, error); // doorbells are older than messages of the stream
 			if (!status && !more)
 				status = next_head(reader, &more, error);
 		} else if (reader->receiving == RECEIVING_TARGET) {

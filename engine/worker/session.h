@@ -1,24 +1,24 @@
-/* A session's worker: what its threads share, and how they divide the work.
+/* A session's worker: the state that its threads share, and how they divide the work.
  *
- *   reader  (reader.c)  polls both sockets, answers pings at once, receives calls and their bodies, puts them into the
- *                       line, and watches how long the driver takes; what needs no device and has nothing before it
- *                       it answers itself, which spares a turn of the driver
- *   channel (channel.c) one for each copy to or from another worker that is under way: serves its socket
- *   driver  (driver.c)  owns the devices and all that is on them: takes the calls in order, enqueues them, and answers
+ *   reader  (reader.c)  polls both sockets, answers pings at once, receives calls and their bodies, queues them, and
+ *                       watches how long the driver takes; answers a call itself if it needs no device and the queue
+ *                       is empty, which saves a turn of the driver
+ *   channel (channel.c) one for each copy to or from another worker: serves its socket
+ *   driver  (driver.c)  owns the devices and everything on them: takes the calls in order, enqueues them, and answers
  *                       each when its point in the device's stream is reached, while later ones are enqueued already
  *
- * A body that goes to a device is received, or taken from shared memory, into pieces of host memory that the device
- * copies from, and enqueued piece by piece as it comes; one that comes from a device is sent piece by piece in the same
- * way. To shared memory a device copies by itself, where its driver imports it. Memory of a device that is this
- * machine's processor is received into and sent from directly, while no work is under way.
+ * The body of a write is received, or taken from shared memory, into pieces of host memory from which the device
+ * copies; each piece is enqueued when it is full. The body of a read is sent piece by piece in the same way. If the
+ * driver can import the shared memory, the device copies to it directly. The memory of a device that is this machine's
+ * processor is received into and sent from directly, while no work is in flight.
  *
- *      fd 4 -> reader -> [line of calls] -> driver -> [steps in a device's stream] -> answer -> fd 4
- *                 ^----- free pieces -----------------------'
+ *      fd 4 -> reader -> [queue of calls] -> driver -> [steps in a device's stream] -> answer -> fd 4
+ *                 ^----- free pieces ------------------------'
  *
- * Back-pressure: without a free piece, or with LIMIT_WORKER_CALLS unanswered, the reader leaves fd 4 alone until the
- * driver wakes it, and goes on with fd 3. Only the driver waits until fd 4 takes something (the reader leaves to it
- * what is not taken at once), so a server that does not read holds up its own calls and nothing else. What `lock`
- * guards is marked (L); the rest belongs to one thread, as said. */
+ * Back-pressure: without a free piece, or with LIMIT_WORKER_CALLS unanswered, the reader does not read fd 4 until the
+ * driver wakes it; it still serves fd 3. Only the driver waits until fd 4 accepts an answer (the reader leaves to it
+ * what the socket does not take at once), so a server that does not read delays only its own calls. Fields that `lock`
+ * guards are marked (L); each of the others belongs to one thread, as said there. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/net/shared.h"
@@ -46,7 +46,7 @@ enum call_kind {
 	CALL_UNLOAD,
 	CALL_SEND, // with its channel's thread until it is only to be answered
 	CALL_RECEIVE,
-	CALL_PIECE, // of one of those two
+	CALL_PIECE, // one piece of a write or a read
 };
 
 enum { NO_PIECE = -1, DEVICE_NUMBERS = 256 };
@@ -79,7 +79,7 @@ struct call {
 	struct channel_piece *channel_piece; // of CALL_PIECE
 };
 
-// One piece of enqueued work; `call` is answered with the last of its steps.
+// One piece of enqueued work; its call is answered with the last of its steps.
 struct step {
 	struct call *call;
 	int piece;               // to give back, or NO_PIECE
@@ -109,7 +109,7 @@ struct worker_device {
 	unsigned first_step, step_count;
 };
 
-// What a handle stands for.
+// The memory of a handle.
 struct memory_slot {
 	uint32_t handle; // 0: free
 	struct worker_device *device;
@@ -126,7 +126,7 @@ struct module_slot {
 enum driver_state {
 	DRIVER_WAITS,   // the steps' time runs
 	DRIVER_CALLS,   // in session->current, whose time runs
-	DRIVER_ANSWERS, // how long the server takes to read is nobody's time
+	DRIVER_ANSWERS, // answered: the time that the server takes to read does not count
 };
 
 struct session {
@@ -143,7 +143,7 @@ struct session {
 	pthread_cond_t arrived;          // (L) signalled for the driver
 	struct call *calls, *last_call;  // (L) all that are not answered, in order of arrival
 	struct call *next_call;          // (L) the first that the driver has not taken
-	unsigned call_count, loud_count; // (L) of calls; of those that are not quiet
+	unsigned call_count, loud_count; // (L) calls; calls that are not quiet
 	unsigned piece_count;            // (L) of these, the pieces of copies
 	bool reader_waits;               // (L) wake it when a call is answered or a piece given back
 	bool ending;                     // (L) the driver is to return
@@ -154,8 +154,8 @@ struct session {
 	unsigned memory_count;                                   // (L) slots in use lie below
 	struct worker_device *devices[DEVICE_NUMBERS];           // (L) as memory
 	struct channel *channels;                                // (L)
-	unsigned channel_count, channel_threads;                 // (L) of channels; of those that move something
-	pthread_cond_t piece_done;                               // (L) for those threads; and one of them has ended
+	unsigned channel_count, channel_threads;                 // (L) channels; channels whose thread runs
+	pthread_cond_t piece_done;                               // (L) for those threads; also: one has ended
 
 	// the driver's
 	struct worker_device *warm; // what a spare has opened, for the first worker.device that names it; or NULL
@@ -168,7 +168,7 @@ struct session {
 	struct worker_device *open_device; // that the read is from whose body is being sent
 	bool stream_gone;                  // the server reads no more
 
-	// Memory that the server sends from and writes to, for what it wants to have there.
+	// Memory from which the server sends, and into which it has reads written.
 	struct net_shared *shared; // (L) changed by the driver only; NULL: none
 	int shared_fd;             // the driver's: to be passed on with the next answer; -1: none
 	uint8_t *shared_to;        // the driver's: of the read whose body is being put there, where the next byte goes
@@ -189,27 +189,26 @@ struct session_params {
 };
 
 enum status session_create(struct session **out, const struct session_params *params, struct error *error);
-// Frees what is on the devices, too. The threads have ended.
+// Frees all memory on the devices, too. The threads must have ended.
 void session_destroy(struct session **session);
 // Start the driver's thread. Errors: STATUS_INTERNAL.
 enum status session_start(struct session *session, struct error *error);
-// The reader: serve until either socket ends; then STATUS_OK. Errors: STATUS_INVALID_REQUEST (what comes is not framed
-// as messages are), STATUS_INTERNAL. Does not return from a hang or the loss of a device: those end the process
-// (worker.h).
+// The reader's thread: serve until either socket ends; then STATUS_OK. Errors: STATUS_INVALID_REQUEST (the framing is
+// wrong), STATUS_INTERNAL. Does not return after a hang or the loss of a device: those end the process (worker.h).
 enum status reader_run(struct session *session, struct error *error);
-// Wait for the driver to end its call and to free all that it has. A worker does not do this: it ends with its process.
+// Wait for the driver to end its call and to free everything. A worker does not do this: it ends with its process.
 void session_stop(struct session *session);
 
 // ---- calls.c: the line of calls ----
 
-// One that may take a minute, as calls may that name no limit. NULL: no memory.
+// A call with a limit of a minute, the default for calls without one. NULL: out of memory.
 struct call *call_create(enum call_kind kind);
 // Put a call (taken) into the line.
 void calls_put(struct session *session, struct call *call);
 unsigned calls_count(struct session *session); // that are not answered
 // The next for the driver; with `wait` it waits for one. NULL: none now, or the session ends.
 struct call *calls_take(struct session *session, bool wait);
-// It is answered: out of the line, and freed.
+// The call is answered: remove it from the queue, and free it.
 void calls_remove(struct session *session, struct call *call);
 void call_destroy(struct call **call);
 void session_wake_reader(struct session *session); // with the lock held
@@ -219,7 +218,7 @@ void watch_answer(struct session *session);
 void watch_return(struct session *session);
 // Thread: the reader's. End the process if a call has outlasted its limit.
 void watch_check(struct session *session);
-// How long the oldest call has been under way; 0 if there is none.
+// How long the oldest call has been in progress; 0 if there is none.
 int64_t watch_oldest_ns(struct session *session);
 
 // ---- node_calls.c ----
@@ -240,8 +239,8 @@ void channels_stop(struct session *session);
 // ---- driver.c, answer.c ----
 
 void *driver_main(void *session);
-// Answer a call with what is in call->error, or `result` (taken; NULL: {"bytes": call->total_bytes}); the body, if any,
-// goes behind the head.
+// Answer a call with call->error, or with `result` (taken; NULL: {"bytes": call->total_bytes}); the body, if any,
+// follows the head.
 void answer_call(struct session *session, struct call *call, struct json *result, const uint8_t *body,
 		 size_t body_bytes);
 // Thread: the reader's. Answer a call that is the only one, after copying `from` to where in shared memory it is wanted
@@ -270,31 +269,31 @@ void memory_read(struct session *session, struct call *call);
 // driver's.
 const uint8_t *memory_direct(struct session *session, uint64_t handle, uint64_t offset, uint64_t bytes);
 void memory_copy(struct session *session, struct call *call);
-// So many bytes more are copied: tells the server, every 500 ms at most. Thread: the driver's, out of calls.
+// So many more bytes are copied: notify the server, at most every 500 ms. Thread: the driver's, outside of calls.
 void memory_copied(struct session *session, struct call *call, uint64_t bytes);
 void memory_fill(struct session *session, struct call *call);
 void memory_free(struct session *session, struct call *call);
 void memory_share(struct session *session, struct call *call);
-// The device is to copy to what is shared; without that it goes by pieces.
+// Import the shared memory, so that the device copies to it directly; if that fails, copies go by pieces.
 void memory_import(struct session *session, struct worker_device *device);
 void compute_load(struct session *session, struct call *call);
 void compute_launch(struct session *session, struct call *call);
 void compute_run(struct session *session, struct call *call);
-// Of the reader's thread. Errors: STATUS_INVALID_PARAMS: more numbers than a call may have.
+// Thread: the reader's. Errors: STATUS_INVALID_PARAMS: more numbers than a call may have.
 enum status compute_check_run(struct call *call);
 void compute_unload(struct session *session, struct call *call);
 void compute_drop_modules(struct session *session);
 
 // ---- driver.c, for those two ----
 
-// What a back end said; does not return from the loss of a device. Returns status.
+// Handle the status of a back end's call; does not return if the device is lost. Returns status.
 enum status driver_told(struct session *session, struct call *call, enum status status);
 // Mark and note the step; `started` as in struct step. Answers the call at once if that fails.
 void driver_step(struct session *session, struct worker_device *device, const struct step *step);
 // Wait until there is room for one more step, or until none is left.
 void driver_room(struct session *session, struct worker_device *device);
 void driver_drain(struct session *session, struct worker_device *device);
-// The oldest step of a device: wait for it and answer what it ends.
+// Wait for the oldest step of a device, and answer the call that it completes.
 void driver_finish_oldest(struct session *session, struct worker_device *device);
 // Answer now, in turn: not within the body of a read. `result` as answer_call has it.
 void driver_answer(struct session *session, struct call *call, struct json *result);

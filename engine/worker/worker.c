@@ -33,7 +33,7 @@ static const char usage[] =
 	"usage: exogpu worker [--parent PID] [--namespaces FLAGS] [--refused ERRNO] [--user UID] [--group GID]\n"
 	"Started by `exogpu node` with a socket on descriptor 3; not meant to be started by hand.\n";
 
-// As the node says it on the command line (engine/node/workers/spawn.h); 0: it does not.
+// Values from the command line, which the node writes (engine/node/workers/spawn.h); 0: not given.
 static struct {
 	long parent;
 	long namespaces;  // CLONE_NEW..., that this process was made in
@@ -41,8 +41,8 @@ static struct {
 	long user, group; // the node's, which cannot be seen from a new user namespace
 } started;
 
-// What can be given up without harming a driver: new privileges, core files (they would hold a tenant's memory), and
-// life after the node's.
+// Restrictions that harm no driver: no new privileges, no core files (they would hold a tenant's memory), and no life
+// after the node's.
 static enum status confine(pid_t parent, struct error *error)
 {
 	prctl(PR_SET_NAME, "exogpu-worker"); // started by /proc/self/exe, it would be called exe
@@ -148,7 +148,7 @@ static enum status answer_direction(struct json *result, const char *name, struc
 	json_set_bool(json, "direct", copy.direct);
 	json_set_string(json, "reason", status ? fault.message : NULL);
 	json_set(result, name, json);
-	// What a lost device's other direction would say is nothing of that direction.
+	// After the loss of a device the other direction would fail for that reason only, so it is not measured.
 	return status == STATUS_DEVICE_LOST ? error_set(error, status, "%s", fault.message) : STATUS_OK;
 }
 
@@ -221,7 +221,7 @@ static void use_cache(const char *directory)
 	setenv("CUDA_CACHE_DISABLE", "1", 1);
 }
 
-// Of worker.open, or of worker.instance, once answered.
+// The session of worker.open, or the instance of worker.instance, once that call is answered.
 static struct session *session;
 static struct instance *instance;
 
@@ -232,7 +232,7 @@ struct confined {
 	struct sandbox sandbox;
 };
 
-// What a worker begins with, before its driver: it takes what the sandbox takes away.
+// Find the back end and enter the sandbox, before the driver is loaded.
 static enum status enter_sandbox(struct confined *confined, const struct json *params, bool fills_cache,
 				 struct error *error)
 {
@@ -304,7 +304,8 @@ static enum status open_session(void *arg, const struct message *message, struct
 		.stream_fd = spare ? -1 : WORKER_STREAM,
 	};
 	if (spare)
-		prctl(PR_SET_NAME, "exogpu-spare"); // whoever looks who holds the device's memory sees what it is
+		prctl(PR_SET_NAME, "exogpu-spare"); // so that a person who looks for the owner of the device's memory
+						    // sees what it is
 	status = session_create(&session, &open, error);
 	if (!status)
 		status = session_start(session, error);
@@ -348,7 +349,7 @@ static enum status open_instance(void *arg, const struct message *message, struc
 
 // ---- one call, one answer ----
 
-// What the answer to a call is made by, and how that is done.
+// The function that answers a call, and its circumstances.
 struct once {
 	enum status (*run)(const struct json *params, struct json **result, struct error *error);
 	bool fills_cache, in_no_hurry;

@@ -11,8 +11,8 @@
  * see fault.h. */
 #pragma once
 
-// Of a model instance's worker: its file, and of one that is a part of several the ring: what comes from the previous
-// part, and what goes to the next.
+// For a model instance: its file, and for a part of several the ring: messages of the previous part, and messages to
+// the next part.
 enum { WORKER_SOCKET = 3, WORKER_STREAM = 4, WORKER_MODEL = 5, WORKER_RING_IN = 6, WORKER_RING_OUT = 7 };
 
 // Exit status of the process: 0 after an answer or the end of a socket, 1 on failure, 2 on bad usage, and these of a
@@ -25,6 +25,6 @@ int worker_main(int argc, char **argv);
 // value: EPERM for one that is neither's. Thread: any.
 int worker_give_cache(int file);
 
-// The name of a system call (calls_list.c), for whoever is told that one was refused; NULL: a newer one than we know,
-// or one that Linux has no more. Thread: any, of a process that is no worker.
+// The name of a system call (calls_list.c), for reports of refused calls; NULL: unknown, because it is newer or no
+// longer in Linux. Thread: any, of a process that is not a worker.
 const char *worker_call_name(int number);

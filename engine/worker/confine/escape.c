@@ -44,7 +44,7 @@ static void tried(const char *what, long result)
 	fprintf(stderr, "escape: %s: %s\n", what, result < 0 ? strerror(errno) : "allowed");
 }
 
-// Of EXOGPU_ESCAPE; "" if it does not say.
+// The value of `name` in EXOGPU_ESCAPE; "" if it is not there.
 static const char *target(const char *name, char *value, size_t size)
 {
 	const char *list = getenv("EXOGPU_ESCAPE");
@@ -107,13 +107,13 @@ static void try_files(void)
 		snprintf(what, sizeof(what), "%s %s", files[i].flags == O_RDONLY ? "read" : "write", files[i].path);
 		try_open(what, files[i].path, files[i].flags);
 	}
-	// As NVIDIA's library names a thread.
+	// NVIDIA's library names its threads in this way.
 	snprintf(what, sizeof(what), "/proc/self/task/%d/comm", (int)gettid());
 	try_open("name a thread", what, O_WRONLY | O_CREAT | O_TRUNC);
 	tried("make a folder of control groups", mkdir("/sys/fs/cgroup/exogpu-escape", 0700));
 }
 
-// Of `kernel`, which lies there, and of a file that does not.
+// Try to change `kernel`, a file that exists there, and one that does not.
 static void try_cache(const char *directory)
 {
 	static const struct {

@@ -2,8 +2,9 @@
  * kernels by a worker that fills it; nothing else exists.
  *
  * The kernel's interface is declared here, since headers are often older than kernels. Rights that a kernel does not
- * know are left out; what was open before (the two sockets, standard error) stays open. With Landlock a process also
- * reaches no process outside (ptrace, /proc/PID/mem), and where the kernel has it no signal and no abstract socket. */
+ * know are left out; descriptors that were open before (the two sockets, standard error) stay open. Landlock also keeps
+ * a process from reaching processes outside (ptrace, /proc/PID/mem) and, on newer kernels, from sending them signals
+ * and from using abstract sockets. */
 #include "engine/worker/confine/reach.h"
 #include "engine/worker/confine/sandbox.h"
 
@@ -45,7 +46,7 @@ struct rules {
 	uint64_t access[REACH_FILL + 1];
 };
 
-// What is not there needs no rule.
+// Paths that do not exist need no rule.
 static int allow(void *arg, const char *path, enum reach_use use)
 {
 	const struct rules *rules = arg;
@@ -74,8 +75,8 @@ static int allow_all(int ruleset, uint64_t known, const struct sandbox_params *p
 	return reach_each(&(struct reach_visitor){allow, &rules, params->cache_directory, params->fills_cache});
 }
 
-// Files of this process alone, of which the kernel lets it change nothing that it could not change by other calls. A
-// rule lasts as long as the kernel keeps the folder in mind: the descriptor, which stays open, sees to that.
+// Allow to name the threads of this process. Through these files the kernel allows no change that other calls would not
+// allow. A rule lasts as long as the kernel keeps the folder's inode, so the descriptor stays open.
 static int allow_thread_names(int ruleset, uint64_t known)
 {
 	int folder = open("/proc/self/task", O_PATH | O_CLOEXEC);

@@ -33,12 +33,12 @@ static const char *const readable[] = {
 };
 // Device nodes of /dev that no GPU has.
 static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"};
-// Where a person has said that drivers and libraries are: paths separated by colons.
+// Variables with paths of drivers and libraries that a person has set, separated by colons.
 static const char *const variables[] = {"VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES",
 					"LD_LIBRARY_PATH"};
 
-// What drivers of GPUs open in /dev: each by the name's beginning, and whether that is all of the name. Seen at work
-// here: NVIDIA's of servers. The others are by their makers' words, and have not been run (docs/security.md).
+// The names that GPU drivers open in /dev: the beginning of the name, and whether it is the whole name. NVIDIA's names
+// on servers were observed. The others follow the makers' documents, and have not been run (docs/security.md).
 static const struct maker {
 	const char *beginning;
 	bool whole;
@@ -84,7 +84,7 @@ static const struct maker *maker_of(const char *name)
 	return NULL;
 }
 
-// Of /dev, what drivers of GPUs open.
+// Visit the entries of /dev that GPU drivers open.
 static int visit_gpus(int (*take)(void *arg, const char *path, const struct maker *maker), void *arg)
 {
 	char path[8 + sizeof(((struct dirent *)0)->d_name)];
@@ -174,7 +174,7 @@ static bool is_needed(const char *path, const struct maker *maker)
 	return true;
 }
 
-// What a person has named, and the user that started the node alone can read: a driver of theirs, too, comes first.
+// Whether a path that a person has named exists and is not readable for all users.
 static int take_named(void *arg, const char *path, enum reach_use use)
 {
 	struct stat info;

@@ -26,7 +26,7 @@ enum { REACH_GROUPS = 16 };
 // on the list, can be opened by root alone.
 int reach_groups(gid_t groups[REACH_GROUPS]);
 
-// Whose device nodes are here, as bits.
+// The makers whose device nodes this machine has, as bits.
 enum reach_driver {
 	REACH_NVIDIA = 1, // NVIDIA's of servers and desktops; also its nodes below /dev/dri
 	REACH_TEGRA = 2,  // NVIDIA's of Jetson

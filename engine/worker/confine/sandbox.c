@@ -1,5 +1,5 @@
-/* See sandbox.h. The order matters: what needs a privilege comes before privileges go, and the filter of system calls
- * is last, since it refuses much of what stands before it. */
+/* See sandbox.h. The order matters: steps that need privileges come before these are dropped, and the filter of system
+ * calls comes last, because it refuses many of the earlier steps. */
 #include "engine/worker/confine/sandbox.h"
 
 #include "engine/worker/confine/reach.h"
@@ -62,7 +62,7 @@ static int write_file(const char *path, const char *text)
 	return result;
 }
 
-// The one user and the one group of a user namespace are those that the process has outside.
+// Map one user and one group into the user namespace: those that the process has outside.
 static int map_user(uid_t user, gid_t group)
 {
 	char users[64], groups[64];
@@ -117,7 +117,7 @@ static int drop_capabilities(void)
 	return code((int)syscall(SYS_capset, &header, none));
 }
 
-// Whether a driver that the worker may load has not been seen at work: what it calls is not known.
+// Whether the worker may load a driver that was not observed at work, so that its system calls are not known.
 static bool is_unseen(enum backend_kind backend, unsigned drivers)
 {
 	if (fault_injected("listed", backend))

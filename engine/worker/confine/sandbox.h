@@ -1,9 +1,8 @@
-/* What a worker gives up before it touches a driver: a session's, a model instance's, a spare, and one that answers a
- * single call of the node's (list, verify, measure, compile).
+/* The sandbox that a worker enters before it touches a driver: a worker of a session or a model instance, a spare, and
+ * one that answers a single call of the node (list, verify, measure, compile).
  *
- * A tenant's kernels run on the device; but drivers are large, a software device compiles kernels to code of this very
- * process, and a model's file is read by it. So what the process could do to the machine is bounded first, by every
- * means that the kernel offers:
+ * A tenant's kernels run on the device, but drivers are large, a software device compiles kernels to code of this
+ * process, and the process reads model files. So its rights are limited first, by every means that the kernel offers:
  *
  *   no new privileges, no core files, few descriptors   prctl, setrlimit
  *   first to go when the machine is short of memory     /proc/self/oom_score_adj
@@ -16,11 +15,13 @@
  *   files: libraries and device nodes, no writing       Landlock (landlock.c)
  *   system calls: a list, by back end                   seccomp (seccomp.c)
  *
- * NVIDIA's library names its threads by opening /proc/self/task/ID/comm, and cuInit fails where that is refused. For it
- * these files can be written, and the process stays its user's own (PR_SET_DUMPABLE), without which they are root's.
+ * NVIDIA's library names its threads by opening /proc/self/task/ID/comm, and cuInit fails where that is refused. So
+ * these files are writable, and the process stays dumpable (PR_SET_DUMPABLE), because the files belong to root
+ * otherwise.
  *
- * What cannot be given up is told with its reason, and is no error: the node shows it. What holds with one thread only
- * is why this comes before the driver's thread and the driver. Thread: the process's only one. */
+ * A step that is not possible is reported with its reason and is no error: the node shows it. Some steps apply to the
+ * calling thread only, so the sandbox is entered before the driver's thread and the driver. Thread: the process's only
+ * one. */
 #pragma once
 #include "common/base/status.h"
 #include "engine/device/info.h"
@@ -32,8 +33,8 @@ enum { SANDBOX_ITEMS = 24, SANDBOX_TEXT_BYTES = 200 };
 struct sandbox {
 	unsigned applied_count, missing_count;
 	char applied[SANDBOX_ITEMS][64], missing[SANDBOX_ITEMS][SANDBOX_TEXT_BYTES];
-	// The other end of the filter of system calls, for the node (engine/node/workers/refusals.h); -1: none. Whoever
-	// has it can let calls through, so it is closed here once it has been sent.
+	// The supervisor's end of the filter of system calls, for the node (engine/node/workers/refusals.h); -1: none.
+	// Its holder can let calls through, so the worker closes it once it has been sent.
 	int listener;
 	bool confined; // both Landlock and seccomp hold: a tenant's code may run in this process
 };
@@ -42,8 +43,8 @@ struct sandbox_params {
 	enum backend_kind backend;
 	const char *cache_directory; // may be NULL; stays readable
 	bool fills_cache;            // and writable
-	// As given on the command line by the node: the namespaces (CLONE_NEW...) that this process was made in, and
-	// why it was not made in one of process ids (an errno value).
+	// From the command line, as the node has done it: the namespaces (CLONE_NEW...) in which this process was
+	// created, and why it did not get one of process ids (an errno value).
 	unsigned long namespaces;
 	int refused;
 	// The node's, for a user namespace that this process was made in.
@@ -53,14 +54,14 @@ struct sandbox_params {
 
 void sandbox_apply(struct sandbox *sandbox, const struct sandbox_params *params);
 
-// For sandbox.c: 0, or an errno value.
+// For sandbox.c. Returns 0 or an errno value.
 int landlock_apply(const struct sandbox_params *params, bool names_threads);
 struct seccomp_params {
 	bool cuda;          // its library needs calls that others do not
 	bool fills_cache;   // it writes files
-	bool unseen_driver; // by the list of what is refused (calls_list.h)
+	bool unseen_driver; // uses the list of refused calls (calls_list.h)
 };
-// `listener`: the filter's other end, or -1: there is none.
+// `listener`: the supervisor's end of the filter; -1: there is none.
 int seccomp_apply(const struct seccomp_params *params, int *listener);
 // A root of its own, in this process's mount namespace. `own_processes`: it has a namespace of process ids.
 int files_enter(const struct sandbox_params *params, bool own_processes);

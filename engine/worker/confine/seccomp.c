@@ -1,10 +1,10 @@
-/* System calls: a filter for the kernel's small machine, made of a list (calls_list.h).
+/* System calls: builds a seccomp filter (classic BPF) from a list (calls_list.h).
  *
- * The calls that a worker makes most stand first; the others are found by halves. (A kernel of 5.11 or newer asks the
- * filter once for each call that is allowed whatever its arguments, and never again.) Of the list of what is allowed
- * everything else is answered by whoever has the filter's other end (engine/node/workers/refusals.h), which says EPERM
- * and tells what was wanted; a kernel or a container without that answers EPERM itself. ENOSYS stands for calls that
- * are newer than the lists. Calls of another architecture (32-bit ones) end the process. */
+ * The most frequent calls come first; the others are found by binary search. (Linux 5.11 and newer run the filter only
+ * once for a call that is allowed with any arguments.) With the list of allowed calls, a call that is not on it goes to
+ * the supervisor (engine/node/workers/refusals.h), which answers EPERM and logs the call. Without a supervisor, on some
+ * kernels and in some containers, the kernel answers EPERM. Calls that are newer than the lists get ENOSYS. Calls of
+ * another architecture (32-bit ones) end the process. */
 #include "engine/worker/calls_list.h"
 #include "engine/worker/confine/sandbox.h"
 
@@ -43,8 +43,8 @@ struct filter {
 	struct sock_filter code[FILTER_LENGTH];
 	unsigned length;
 	const struct seccomp_params *params;
-	uint32_t otherwise; // the verdict on what is not on the list
-	uint32_t told;      // and on what it refuses with a reason
+	uint32_t otherwise; // the verdict for calls that are not on the list
+	uint32_t told;      // the verdict for calls that it refuses with a report
 };
 
 static void put(struct filter *filter, struct sock_filter one)
@@ -75,7 +75,7 @@ static size_t argument(unsigned index)
 	return offsetof(struct seccomp_data, args) + 8 * index;
 }
 
-// One of `count` values: to `yes`; else what follows it.
+// Jump to `yes` if the argument is one of `count` values, else to the code that follows.
 static void one_of(struct filter *filter, const uint32_t *values, unsigned count, uint32_t yes, uint32_t no)
 {
 	for (unsigned i = 0; i < count; i++)
@@ -84,7 +84,7 @@ static void one_of(struct filter *filter, const uint32_t *values, unsigned count
 	verdict(filter, yes);
 }
 
-// What becomes of a call whose number is the rule's.
+// The verdict for a call with the rule's number.
 static void judge(struct filter *filter, const struct rule *rule)
 {
 	const uint32_t self = (uint32_t)getpid();
@@ -143,7 +143,7 @@ static void judge(struct filter *filter, const struct rule *rule)
 	}
 }
 
-// By halves. A conditional jump reaches 255 places, another one any.
+// Binary search. A conditional jump reaches 255 instructions, an unconditional one any.
 static void search(struct filter *filter, const struct rule *list, size_t count)
 {
 	if (!count) {
@@ -164,7 +164,7 @@ static void search(struct filter *filter, const struct rule *list, size_t count)
 	}
 }
 
-// What is called most, and allowed whatever its arguments.
+// The most frequent calls that are allowed with any arguments.
 static void hurry(struct filter *filter, const struct rule *list, size_t count)
 {
 	static const int often[] = {SYS_futex,      SYS_read,     SYS_write, SYS_recvfrom,

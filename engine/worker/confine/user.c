@@ -1,12 +1,12 @@
-/* A user of its own for each worker, where the node is root.
+/* Gives each worker a user id of its own, if the node is root.
  *
- * The number comes from the process's own, so that no two workers of a machine have the same: above 1879048192, which
- * systemd's list of numbers leaves unused; in a container that maps 65,536 users only, 61185 to 65519. Nobody owns a
- * file by such a number, no process has it but this, and so the kernel lets this one signal, trace and schedule nobody.
- * It keeps the groups by which the device nodes of GPUs are opened. What it holds open stays open.
+ * The user id follows from the process id, so that no two workers of a machine have the same: it lies above 1879048192,
+ * which systemd's list of ids leaves unused; in a container that maps only 65,536 users, it is 61185 to 65519. No file
+ * and no other process has such an id, so the kernel lets this process signal, trace and schedule no other. It keeps
+ * the groups that may open the device nodes of GPUs. Open descriptors stay open.
  *
- * The first number of either kind, which no process's number leads to, is for workers that fill the cache of compiled
- * kernels: it owns that folder, which so has one owner whatever worker put a file there. */
+ * The first id of either range does not follow from any process id: it is for workers that fill the cache of compiled
+ * kernels. It owns that folder, so the folder has one owner for the files of all these workers. */
 #include "engine/worker/confine/reach.h"
 #include "engine/worker/confine/sandbox.h"
 #include "engine/worker/worker.h"
@@ -64,7 +64,7 @@ int user_become(pid_t outer_pid, const char *cache)
 	if (cache && stat(cache, &info))
 		return errno;
 	if (cache && !is_filler(info.st_uid))
-		return EPERM; // it could not be given away, and nobody but its owner can write there
+		return EPERM; // chown failed, and only the owner can write there
 	if (cache)
 		wanted[0] = wanted[1] = info.st_uid;
 	if (setgroups((size_t)count, groups))

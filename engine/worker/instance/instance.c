@@ -8,8 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-// Beyond LIMIT_INSTANCE_QUEUE_BYTES: what one order or step may add. A prompt that is told back, as escapes of six
-// bytes each, is the longest.
+// Room beyond LIMIT_INSTANCE_QUEUE_BYTES for what one order or step may add. The longest is a prompt that is sent back,
+// with an escape of six bytes for each character.
 enum { QUEUE_MORE_BYTES = 16 * 1024 * 1024 };
 
 void order_destroy(struct order **order)

@@ -1,21 +1,20 @@
-/* A model instance's worker: what its threads share, and how they divide the work.
+/* A model instance's worker: the state that its threads share, and how they divide the work.
  *
- *   reader  (instance_reader.c)  polls both sockets and does all that they need: answers pings at once, checks the
- *                                server's calls, makes tokens of prompts, puts orders into the line, and sends what is
- *                                in the queue
+ *   reader  (instance_reader.c)  polls both sockets: answers pings at once, checks the server's calls, makes tokens of
+ *                                prompts, queues orders, and sends the bytes in the output queue
  *   driver  (instance_driver.c)  owns the devices, the stages and the generator: takes orders between steps, computes a
- *                                step, and puts what came of it into the queue
+ *                                step, and puts its results into the output queue
  *
- *      fd 4 -> reader -> [line of orders] -> driver -> [stages] -> [queue of bytes] -> reader -> fd 4
+ *      fd 4 -> reader -> [queue of orders] -> driver -> [stages] -> [output queue] -> reader -> fd 4
  *
- * Of an instance in several parts each has a ring (ring.h), from which the driver takes steps. The last part has the
- * generator; the others compute what comes, and send it on (instance_ring.h).
+ * Each part of an instance in several parts has a ring (ring.h), from which the driver takes steps. The last part has
+ * the generator; the others compute the steps that arrive, and send them on (instance_ring.h).
  *
- * Nothing grows: with LIMIT_INSTANCE_ORDERS in the line the reader leaves fd 4 alone; when the queue is longer than
- * LIMIT_INSTANCE_QUEUE_BYTES, because the server does not read, the driver takes no order and makes no step until it is
- * half of that, and pings are answered all the same. A step that lasts longer than LIMIT_STEP_MS ends the process, as
- * does one that fails: the server has the requests go on elsewhere. Nothing of a prompt or an answer is ever logged.
- * What `lock` guards is marked (L); the rest belongs to one thread, as said. */
+ * Everything is bounded: with LIMIT_INSTANCE_ORDERS queued the reader does not read fd 4. When the output queue is
+ * longer than LIMIT_INSTANCE_QUEUE_BYTES, because the server does not read, the driver takes no order and computes no
+ * step until it is half of that; pings are still answered. A step that fails, or takes longer than LIMIT_STEP_MS, ends
+ * the process, and the server continues the requests elsewhere. Text of prompts and answers is never logged. Fields
+ * that `lock` guards are marked (L); each of the others belongs to one thread, as said there. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/wire/contract.h"
@@ -44,7 +43,7 @@ enum order_kind {
 enum form_begin {
 	FORM_AT_ONCE,
 	FORM_BEHIND_THOUGHT, // it begins inside one
-	FORM_AT_CALL,        // behind the mark of each call; what is outside of calls is free
+	FORM_AT_CALL,        // after the mark of each call; text outside of calls is free
 	FORM_AT_ARGUMENTS,   // the same, behind its name: the form begins with "NAME:"
 };
 
@@ -53,7 +52,7 @@ struct order {
 	struct order *next;
 	enum order_kind kind;
 	struct message message;   // its own
-	struct token_list prompt; // of ORDER_GENERATE and ORDER_EMBED, and what has been generated elsewhere
+	struct token_list prompt; // for ORDER_GENERATE and ORDER_EMBED, with tokens that were generated elsewhere
 	size_t prompt_count;      // without that
 	struct matcher *form;     // of ORDER_GENERATE; NULL: none is asked for
 	enum form_begin form_begin;
@@ -75,14 +74,15 @@ struct request {
 	uint32_t prompt_tokens;
 	struct detokenizer detokenizer;
 	struct instance_text text;
-	uint64_t characters, offset; // of what the tokens so far stand for; before the last of them
-	uint64_t *offsets;   // (prompt_tokens): where each of the prompt begins, in characters; NULL: nobody asks
+	uint64_t characters, offset; // characters of the text of all tokens so far; before the last token
+	uint64_t *offsets;   // (prompt_tokens): the index in characters at which each token of the prompt begins; NULL:
+			     // not asked for
 	uint32_t judged;     // of these, that have been told
-	struct buffer fresh; // text that is to be sent
+	struct buffer fresh; // text that is not yet queued
 	size_t delivered;    // bytes of it that have been, elsewhere
 	struct json *tokens, *choices; // the same; NULL: none
 	struct matcher *form;          // what its tokens keep to; NULL: anything
-	struct matcher *later;         // what they will, from `form_begin` on; NULL: nothing, or it is `form`
+	struct matcher *later;         // what tokens must follow from `form_begin` on; NULL: nothing, or it is `form`
 	enum form_begin form_begin;
 	struct dialogue *dialogue; // where its answer is: in a thought, in a call; NULL: it is plain text
 	struct json *tools;        // that it may call, `dialogue`'s; NULL: none
@@ -97,10 +97,10 @@ struct request {
 
 enum { INSTANCE_UNMASKED = 64 };
 
-// A control token that is part of how the model writes calls and thoughts: such are told as text.
+// A control token with which the model writes calls and thoughts: such tokens are reported as text.
 struct mark_token {
 	uint32_t token;
-	char bytes[64]; // 0xFF, which is in no text, and what it looks like: how grammars name it
+	char bytes[64]; // 0xFF, which no text contains, and the token's text: its name in grammars
 };
 
 struct instance_device {
@@ -120,7 +120,7 @@ struct instance {
 	struct order *orders, *last_order; // (L)
 	unsigned order_count;              // (L)
 	struct buffer queue;               // (L) bytes for fd 4 that the reader has not taken
-	size_t unsent;                     // (L) of the queue, and of what the reader has taken
+	size_t unsent;                     // (L) bytes of the queue, and of what the reader has taken
 	bool full;                         // (L) the driver waits for the queue
 	bool loaded;                       // (L) the model may be used by the reader
 	bool ring_came;                    // (L) since the driver looked for messages of the ring
@@ -136,7 +136,7 @@ struct instance {
 	struct chat_template chat_template; // CHAT_UNKNOWN: it has none
 	struct mark_token marks[DIALOGUE_MARKS];
 	size_t mark_count;
-	char template_fault[384];   // why the file's own cannot be read; "": it can, or there is none
+	char template_fault[384];   // why the file's own template cannot be read; "": it can, or there is none
 	struct instance_ring *ring; // NULL: it is the whole model
 	struct gguf *gguf;
 	struct vocabulary *vocabulary;        // the reader's: made when the first form is asked for
@@ -152,10 +152,11 @@ struct instance {
 	struct request *requests;
 	unsigned request_count;
 	uint64_t token_count; // of their prompts
-	bool told_state;      // something goes on, the end of which instance.state is to tell
+	bool told_state;      // work was in progress, and its end must be reported by instance.state
 	int64_t state_ns;     // when it was last told
 	struct instance_steps steps;
-	// Of one part with several stages, when its timing was last told: all zeros before the first time.
+	// For one part with several stages: the state when the timing was last reported; all zeros before the first
+	// time.
 	struct generator_state timed;
 	uint64_t timed_stages_ns[LIMIT_INSTANCE_STAGES]; // stage_spent_ns
 
@@ -171,21 +172,21 @@ struct instance_params {
 };
 
 enum status instance_create(struct instance **out, const struct instance_params *params, struct error *error);
-// Frees what is on the devices, too. The threads have ended.
+// Frees all memory on the devices, too. The threads must have ended.
 void instance_destroy(struct instance **instance);
 // Start the driver's thread. Errors: STATUS_INTERNAL.
 enum status instance_start(struct instance *instance, struct error *error);
-// The reader: serve until either socket ends; then STATUS_OK. Errors: STATUS_INVALID_REQUEST (what comes is not framed
-// as messages are), STATUS_INTERNAL. Does not return from a failure of the driver: that ends the process (worker.h).
+// The reader's thread: serve until either socket ends; then STATUS_OK. Errors: STATUS_INVALID_REQUEST (the framing is
+// wrong), STATUS_INTERNAL. Does not return after a failure of the driver: that ends the process (worker.h).
 enum status instance_read(struct instance *instance, struct error *error);
-// Wait for the driver to end its step and to free all that it has. A worker does not do this: it ends with its process.
+// Wait for the driver to end its step and to free everything. A worker does not do this: it ends with its process.
 void instance_stop(struct instance *instance);
 
 // ---- instance.c: the line and the queue ----
 
 void instance_put(struct instance *instance, struct order *order); // taken
 // Thread: the driver's. The next order; with `wait` it waits for one, or for a message of the ring. NULL if there is
-// none, or once the instance ends. Does not return while the queue is full.
+// none, or if the instance ends. Does not return while the queue is full.
 struct order *instance_take(struct instance *instance, bool wait);
 // Any thread: a message of the ring has come.
 void instance_ring_came(void *instance);
@@ -208,7 +209,7 @@ enum status instance_make_vocabulary(struct instance *instance, struct error *er
 // ---- instance_dialogue.c ----
 
 void instance_find_marks(struct instance *instance);                                     // once its template is known
-const struct mark_token *instance_mark(const struct instance *instance, uint32_t token); // NULL: it is none
+const struct mark_token *instance_mark(const struct instance *instance, uint32_t token); // NULL: not a mark
 // Thread: the reader's. The tokens of a conversation, into order->prompt, and what its answer may have. Errors:
 // chat_template_apply's.
 enum status instance_take_messages(struct instance *instance, struct order *order, struct error *error);
@@ -238,7 +239,7 @@ void request_embed(struct instance *instance, struct order *order);
 void request_cancel(struct instance *instance, struct order *order);
 void requests_forget(struct instance *instance, struct order *order);
 void requests_cancel(struct instance *instance); // all of them
-// What came of a step goes into the queue.
+// Queue the results of a step.
 void requests_tell(struct instance *instance);
-// All of them end, and nobody is told.
+// End all requests without an answer.
 void requests_drop(struct instance *instance);

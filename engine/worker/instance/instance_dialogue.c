@@ -28,7 +28,7 @@ void instance_find_marks(struct instance *instance)
 		size_t shown = 0;
 		if (token == NO_TOKEN || tokenizer_shown(instance->tokenizer, (uint32_t)token, &shown) ||
 		    strlen(texts[i]) + 2 > sizeof(mark->bytes))
-			continue; // it is none, or text anyway
+			continue; // not a mark, or reported as text anyway
 		mark->token = (uint32_t)token;
 		snprintf(mark->bytes, sizeof(mark->bytes), "\xFF%s", texts[i]);
 		instance->mark_count++;
@@ -184,8 +184,8 @@ enum status request_talk(struct request *request, const struct order *order)
 									     .tools = request->tools});
 }
 
-// The form begins behind what the token has of what stands before it. What has come of a call already and does not keep
-// to it is let be: then that call is free. Of what is demanded only blanks come before.
+// The form begins with the part of the last token that comes after the mark. If the text of a call that is there
+// already does not fit the form, this call is left free. Before an answer whose form is demanded only blanks may come.
 static void begin_form(struct request *request, const struct buffer *text, const struct dialogue_place *place)
 {
 	struct matcher *form = request->later;
@@ -220,6 +220,6 @@ enum status request_follow(struct request *request, const struct buffer *text)
 	if (!status && request->later && !request->form && seen > request->calls_seen)
 		begin_form(request, text, &place);
 	request->calls_seen = seen;
-	request->formed |= request->one_call && place.whole; // also where no mask says so
+	request->formed |= request->one_call && place.whole; // also for tokens without a mask
 	return status;
 }

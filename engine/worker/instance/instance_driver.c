@@ -31,7 +31,8 @@ static void load(struct instance *instance, const struct order *order)
 	instance_answer(instance, order->message.id, &error, result);
 }
 
-// Another server speaks from now on, or of another placement, and knows nothing of what was under way.
+// Another server takes over, or the placement has changed: the requests in progress are unknown there, and are
+// cancelled.
 static void adopt(struct instance *instance, const struct order *order)
 {
 	struct error error = {0};
@@ -122,7 +123,7 @@ static void tell_state(struct instance *instance, bool idle)
 	int64_t now_ns = clock_steady_ns();
 	struct generator_state state;
 	if (idle ? !instance->told_state : now_ns - instance->state_ns < STATE_MS * 1000000ll) {
-		instance->told_state |= !idle; // its end is told, however short it was
+		instance->told_state |= !idle; // its end is reported, however short it was
 		return;
 	}
 	generator_state(instance->generator, &state);
@@ -161,7 +162,7 @@ static void add_step(struct instance *instance, const struct generator_state *be
 		instance_steps_add(&instance->steps, now.step_rows, now.step_runs, true, &ns, 1);
 }
 
-// One step. False if there was nothing to do.
+// Compute one step. False if there was nothing to do.
 static bool step(struct instance *instance)
 {
 	struct error error = {0};
@@ -183,11 +184,11 @@ static bool step(struct instance *instance)
 	if (status)
 		instance_fail(instance, &error);
 	else
-		tell_state(instance, idle && !instance->requests); // what is on its way around a ring goes on, too
+		tell_state(instance, idle && !instance->requests); // steps on their way around a ring count as work
 	return !idle && !instance->ring;                           // with a ring all that can be sent has been
 }
 
-// What has come from the previous part, one message. False if nothing has.
+// Handle one message of the previous part. False if none has come.
 static bool serve_ring(struct instance *instance)
 {
 	struct ring_message *message = instance_ring_take(instance);

@@ -1,5 +1,5 @@
-/* What an answer of a model instance is to be: a grammar, made ready on the reader's thread, so that nobody who
- * generates waits for it. See instance.h and grammar.h. */
+/* The form of an answer: a grammar, which is compiled on the reader's thread, so that no running request waits for it.
+ * See instance.h and grammar.h. */
 #include "engine/worker/instance/instance.h"
 
 #include <string.h>

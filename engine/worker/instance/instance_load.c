@@ -1,8 +1,8 @@
 /* Loading a model instance: file, tokenizer, devices, stages, generator. See instance.h.
  *
- * What a file says is checked by gguf.h and model.h; here, that the stages are all of its layers and that there is room
- * for what was asked. Weights of 16 and 32 bits can be held in a smaller format: a matrix is then converted when
- * its stage asks for it. Thread: the driver's. */
+ * gguf.h and model.h check the file. This file checks that the stages cover all layers, and that there is memory for
+ * the requested sizes. Weights of 16 and 32 bits can be held in a smaller format: a matrix is then converted when its
+ * stage asks for it. Thread: the driver's. */
 #include "common/base/clock.h"
 #include "engine/model/convert.h"
 #include "engine/pool.h"
@@ -23,7 +23,7 @@ enum {
 	CONVERT_VALUES = 65536, // at once
 };
 
-// What the stages ask for while they are made.
+// State of the `tensor` and `progress` calls of the stages that are being created.
 struct loading {
 	struct instance *instance;
 	enum tensor_format format;          // FORMAT_UNKNOWN: as in the file
@@ -74,7 +74,7 @@ static enum status convert(struct loading *loading, const struct model_tensor *t
 	return STATUS_OK;
 }
 
-// What has been read so far is what the file says, or there is an end to it.
+// Check that the file did not become shorter while it was read.
 static enum status check_file(const struct instance *instance, struct error *error)
 {
 	if (!gguf_cut(instance->gguf))
@@ -119,7 +119,8 @@ static enum status tell_progress(void *context, uint64_t loaded_bytes, struct er
 
 // ---- parts ----
 
-// The file's own, or the one that is asked for. A model whose own cannot be read completes, and chats are told why.
+// Use the file's own template, or the one that was asked for. If the file's own cannot be read the model only completes
+// text, and chats are refused with the reason.
 static enum status take_template(struct instance *instance, const struct json *params, struct error *error)
 {
 	const char *name = json_get_string(params, "chat_template", NULL);
@@ -150,7 +151,7 @@ static enum status open_file(struct instance *instance, const struct json *param
 	return status ? status : check_file(instance, error);
 }
 
-// By its key; open already if an earlier stage is on it.
+// The device with this key; an earlier stage may have opened it.
 static enum status open_device(struct instance *instance, const char *key, struct exogpu_device **out,
 			       struct error *error)
 {
@@ -216,7 +217,7 @@ static enum status count_slices(const struct json *first, uint32_t *out, struct 
 	return STATUS_OK;
 }
 
-// How the stages and the generator are made; what is asked for is checked.
+// Check the request, and make the parameters of the stages and of the generator.
 static enum status take_params(const struct instance *instance, const struct json *params, struct stage_params *out,
 			       struct error *error)
 {
@@ -234,7 +235,7 @@ static enum status take_params(const struct instance *instance, const struct jso
 				 context, (unsigned long long)pages, rows, (unsigned long long)sequences);
 	if (pages * STAGE_PAGE_TOKENS < context)
 		context = (uint32_t)(pages * STAGE_PAGE_TOKENS);
-	// Of a text that goes through an encoder every row is wanted, all at once.
+	// An encoder takes all rows of a text in one step, and all of them give an output.
 	if (shape->encoder && context > rows)
 		context = rows;
 	uint32_t outputs = rows < OUTPUTS_LEAST || shape->encoder ? rows : OUTPUTS_LEAST;
@@ -283,7 +284,7 @@ static enum status make_stage(struct loading *loading, const struct json *first,
 	double row_s = 0;
 	status = instance_measure(*stage, params, &times, &row_s, error);
 	loading->prompt_row_s += row_s;
-	for (uint32_t i = 0; i < slices && !status; i++, times = NULL) // of slices nothing is told
+	for (uint32_t i = 0; i < slices && !status; i++, times = NULL) // the times of slices are not reported
 		json_push(loading->times, times ? times : json_new_null());
 	return status;
 }
@@ -342,7 +343,7 @@ static struct json *to_result(const struct instance *instance, struct loading *l
 	return result;
 }
 
-// What the stages will say that they have loaded, all together.
+// The bytes that all stages together will report as loaded.
 static uint64_t total_bytes(const struct loading *loading, const struct ring_part *part)
 {
 	const struct model *model = loading->instance->model;

@@ -36,7 +36,7 @@ struct measuring {
 	uint32_t pages[MOST_PAGES];
 };
 
-// What is run: rows of so many sequences, as many of each.
+// A batch to measure: `rows` rows of `sequences` sequences, the same number of each.
 struct measured {
 	uint32_t rows, sequences;
 	bool predict; // with the output matrix, of the last row
@@ -117,7 +117,7 @@ static enum status run_batches(const struct measuring *measuring, struct json *o
 	return status;
 }
 
-// Rows of which the stage has room, `most` at most.
+// The number of rows that fit the stage, at most `most`.
 static uint32_t prompt_rows(const struct stage_params *params, uint32_t most)
 {
 	const uint64_t room = (uint64_t)params->page_count * STAGE_PAGE_TOKENS;
@@ -211,7 +211,8 @@ enum status instance_measure(struct stage *stage, const struct stage_params *par
 			measuring.input[i] = (float)(i % 7) - 3;
 		*out = json_new_object();
 		status = measure(&measuring, *out, row_s, error);
-		// A layer in host memory is another, and what slices take together says nothing of one device.
+		// A layer in host memory takes another time, and the time of slices together says nothing about one
+		// device.
 		if (status || params->host_layers || stage_slice_count(stage) > 1)
 			json_destroy(out);
 	} else {

@@ -17,9 +17,9 @@ enum { PROMPT_ROWS_LEAST = 16 };
 // STATUS_OUT_OF_MEMORY.
 enum status instance_measure(struct stage *stage, const struct stage_params *params, struct json **out, double *row_s,
 			     struct error *error);
-// Of how many rows (a power of two, or `most`) a piece of a prompt takes about a second, PROMPT_ROWS_LEAST at least: so
-// long it holds up who generates, and whoever wants it to end.
+// The number of rows (a power of two, or `most`) of a piece of a prompt that takes about a second, at least
+// PROMPT_ROWS_LEAST. For that time the piece delays other requests, and its own cannot be cancelled.
 uint32_t instance_prompt_rows(double row_s, uint32_t most);
-// The same for a generator; a prompt that is alone has pieces of as many rows as take about four seconds by that, and
-// of 64 at least: many rows are made faster than few, and nobody else waits for them.
+// The same for a generator. A prompt that runs alone gets pieces of about four seconds, and of at least 64 rows: many
+// rows are faster than few, and no other request waits.
 void instance_set_prompt_rows(struct generator *generator, double row_s, uint32_t most);

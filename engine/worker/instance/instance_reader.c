@@ -1,8 +1,9 @@
 /* The reader's thread of a model instance: both sockets, and prompts to tokens. See instance.h.
  *
- * A message is received whole before it is looked at; one that is longer than messages may be ends the session, a head
- * that is no message is answered. A body is the params that the head had no room for. Prompts become tokens here, so
- * that a long one holds no step up; a ping waits for that, and of a very long one the node is told before. */
+ * A message is received whole before it is parsed. A message that is too long ends the session; a malformed head gets
+ * an error as its answer. A body contains the params that the head had no room for. Prompts are tokenized on this
+ * thread, so that a long prompt delays no step. A ping waits for that; before a very long prompt the node is
+ * notified. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "engine/worker/instance/instance_ring.h"
@@ -42,7 +43,7 @@ static void tell_busy(struct reader *reader, size_t bytes)
 	rpc_notify(&reader->node.rpc, "worker.busy", params);
 }
 
-// How long the oldest of what is under way has been.
+// How long the oldest order or step has been in progress.
 static int64_t oldest_ns(struct instance *instance)
 {
 	pthread_mutex_lock(&instance->lock);
@@ -131,8 +132,8 @@ static enum status check_task(const struct instance *instance, bool pair, struct
 			 ranks ? "the model is a reranker: it has no embeddings" : "the model is no reranker");
 }
 
-// The prompt's tokens. Text that stands for special tokens is those in a prompt, which is the model's own language, and
-// text as any other where only its meaning is asked for.
+// Make the prompt's tokens. In a prompt, text such as <|eot_id|> becomes that special token. In a text to be embedded
+// or ranked it is ordinary text.
 static enum status take_prompt(struct instance *instance, struct order *order, struct error *error)
 {
 	const struct json *prompt = json_get(order->message.params, "prompt");
@@ -275,7 +276,7 @@ static enum status send_queue(struct reader *reader)
 	}
 }
 
-// Say what is left to be said, as far as the server reads it, and end the process.
+// Send the remaining answers, as far as the server reads them, and end the process.
 static _Noreturn void end_process(struct reader *reader, const struct error *failure)
 {
 	int64_t until_ms = clock_steady_ms() + LAST_WORDS_MS;

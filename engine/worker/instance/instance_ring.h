@@ -1,17 +1,17 @@
-/* A part of a model instance at work: what it does with the steps of its ring. See ring.h and instance.h.
+/* How a part of a model instance handles the steps of its ring. See ring.h and instance.h.
  *
- * The last part sends what its generator plans, and gives it what comes back. The others zero, compute their layers and
- * send on. A round begins with instance.check: the last part says ring.hello and sends the check's step; each part, as
- * the hello reaches it, compares, takes the round's number and says its own hello. From then on what is left over from
- * earlier rounds is dropped wherever it turns up, and as the check follows the hello around the whole ring, nothing old
- * is computed any more once it is back. A part without a good hello takes no step.
+ * The last part sends the steps that its generator plans, and returns their results to it. The other parts zero pages,
+ * compute their layers and send the step on. A round begins with instance.check: the last part sends ring.hello and the
+ * check's step. Each part that receives the hello compares it with its own values, takes over the round's number and
+ * sends its own hello. From then on every part drops messages of earlier rounds. The check follows the hello around the
+ * whole ring, so when it is back no old step is left. A part without a valid hello accepts no step.
  *
- * A step that fails, and bytes that are no message, end the worker, and ring.failed goes around before it does. Lost
- * messages are noticed by nobody here: the node knows when a hop breaks, and the server calls instance.check.
+ * A failed step or a malformed message ends the worker, after it has sent ring.failed around the ring. Lost messages
+ * are not detected here: the node knows when a hop breaks, and the server calls instance.check.
  *
- * Another epoch may have fewer parts, or more, with others before this one (instance.adopt). What it has loaded stays,
- * so the first part stays the first, the last one the last, and one between them between them.
- * Thread: the driver's, but for instance_ring_is_last. */
+ * Another epoch may have fewer or more parts before this one (instance.adopt). The loaded layers stay, so the first
+ * part stays the first, the last one stays the last, and a part between them stays between them. Thread: the driver's,
+ * but for instance_ring_is_last. */
 #pragma once
 #include "engine/worker/instance/instance.h"
 #include "engine/worker/instance/ring.h"
@@ -27,7 +27,7 @@ enum status instance_ring_rows(struct ring_part *part, struct stage_params *stag
 // Once they are: messages are taken from now on.
 enum status instance_ring_create(struct instance *instance, const struct ring_part *part, struct error *error);
 void instance_ring_destroy(struct instance *instance);
-// What the generator of the last part is made with besides.
+// The generator's parameters that concern the ring, for the last part.
 void instance_ring_generator(struct instance *instance, uint32_t lanes, struct generator_params *params);
 
 bool instance_ring_is_last(const struct instance *instance);
@@ -42,6 +42,7 @@ enum status instance_ring_may_adopt(const struct instance *instance, const struc
 enum status instance_ring_adopt(struct instance *instance, const struct json *params, struct error *error);
 // RingTiming since the last time, or null.
 struct json *instance_ring_timing(struct instance *instance);
-// A part of it, each stage's time beside: (told->stage_count); sums, of which to_ms makes means in ms.
+// The timing of one part, with the time of each stage: (told->stage_count). The values are sums; to_ms turns them into
+// means in ms.
 struct json *instance_ring_part_json(const struct ring_told *told, const uint64_t *stages_ns, double to_ms);
 uint32_t instance_ring_parts(const struct instance *instance);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { STEPS_LEAST = 8, PIECES_LEAST = 4 }; // of which a mean is told
+enum { STEPS_LEAST = 8, PIECES_LEAST = 4 }; // steps, and pieces, that a mean needs
 
 // STEPS_KINDS: it is neither.
 static unsigned kind_of(uint32_t rows, uint32_t runs)

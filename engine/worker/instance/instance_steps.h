@@ -1,6 +1,6 @@
-/* What steps took, by how many rows they had: what the server corrects its times of layers by. Counted are steps that
- * only generate, one row of each run, by octaves of rows, and pieces of prompts; those that were alone under way and
- * those that were not apart, since the parts of one machine disturb each other. Thread: the driver's. */
+/* The times of steps by their number of rows, with which the server corrects its times of layers. It counts steps that
+ * only generate (one row of each run), by octaves of rows, and pieces of prompts. Steps that were alone in flight are
+ * counted apart from the others, because the parts of one machine slow each other down. Thread: the driver's. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/worker/instance/ring.h"
@@ -14,8 +14,8 @@ struct instance_steps {
 	} of[2][STEPS_KINDS]; // alone or not
 };
 
-// One step of `rows` in `runs`, and what each part computed: (part_count, at most RING_PARTS).
+// Count a step of `rows` in `runs`, and the time that each part computed: (part_count, at most RING_PARTS).
 void instance_steps_add(struct instance_steps *steps, uint32_t rows, uint32_t runs, bool alone,
 			const uint64_t *parts_ns, uint32_t part_count);
-// steps_took of instance.state: the means of those of which there were enough since they were last told.
+// steps_took of instance.state: the means of all kinds with enough steps since the last report.
 struct json *instance_steps_tell(struct instance_steps *steps, uint32_t part_count);

@@ -30,7 +30,7 @@ void instance_text_finish(struct instance_text *text)
 	buffer_finish(&text->held);
 }
 
-// The longest stop string that ends with the first `end` bytes of what is held; NULL if none does.
+// The longest stop string that ends at byte `end` of the held text; NULL if none does.
 static const char *stop_before(const struct instance_text *text, size_t end, size_t *length)
 {
 	const char *found = NULL;
@@ -46,7 +46,7 @@ static const char *stop_before(const struct instance_text *text, size_t end, siz
 	return found;
 }
 
-// Whether what is held from `at` on may be the beginning of a stop string.
+// Whether the held text from `at` on may be the beginning of a stop string.
 static bool may_begin(const struct instance_text *text, size_t at)
 {
 	size_t bytes = text->held.length - at;

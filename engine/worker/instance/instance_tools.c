@@ -58,7 +58,7 @@ static bool is_wanted(const struct json *params, const struct json *function)
 	return !name || !strcmp(name, json_get_string(function, "name", ""));
 }
 
-// What `text` begins with and is there already.
+// The text after `passed`, if the text begins with it.
 static const char *behind(const char *text, const char *passed)
 {
 	return passed && !strncmp(text, passed, strlen(passed)) ? text + strlen(passed) : text;
@@ -142,7 +142,7 @@ static enum status make(struct form *form, const struct json *params, struct gra
 	return grammar_create_calls(out, &calls, error);
 }
 
-// Remove the member `keyword` of what `path` leads to. False: there is none.
+// Remove the member `keyword` of the schema at `path`. False: there is none.
 static bool remove_keyword(const struct json *schema, const char *path, const char *keyword)
 {
 	const struct json *at = schema;
@@ -166,7 +166,7 @@ static bool remove_keyword(const struct json *schema, const char *path, const ch
 	return there;
 }
 
-// What is left out is logged once for each keyword: names and values of a schema are the client's, and are not.
+// Log each keyword that is left out once. Names and values of a schema are the client's, and are never logged.
 static void log_unmasked(struct instance *instance, const char *keyword)
 {
 	size_t at = 0;
@@ -186,7 +186,8 @@ static void log_unmasked(struct instance *instance, const char *keyword)
 				      "model's syntax of calls cannot express it; later ones are not logged");
 }
 
-// Of an offered tool: keywords that a mask cannot keep are left out of it; if that does not do, or takes too long, all.
+// Leave keywords that a mask cannot express out of an offered tool. If that is not enough, or takes too long, leave out
+// the whole schema.
 static void leave_out(struct form *form, size_t index, struct instance *instance, int64_t until_ms)
 {
 	struct grammar_call *call = &form->calls[index];

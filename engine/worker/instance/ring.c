@@ -1,7 +1,7 @@
 /* The sockets of the ring, and the thread that serves them. See ring.h.
  *
- * What the driver sends goes into the socket at once as far as it fits; a message's rest, and what is sent behind it,
- * waits for the thread. `lock` guards both queues. */
+ * The driver writes a message to the socket as far as it fits; the thread sends the rest, and the messages after it.
+ * `lock` guards both queues. */
 #include "engine/worker/instance/ring.h"
 
 #include "common/wire/message.h"
@@ -66,7 +66,7 @@ static void drop_first(struct ring *ring)
 	free(one);
 }
 
-// With the lock: as much as the socket takes.
+// Send as much as the socket takes. The lock is held.
 static void send_some(struct ring *ring)
 {
 	while (ring->out && !ring->out_ended) {

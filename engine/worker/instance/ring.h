@@ -14,12 +14,12 @@
  *           RING_F16     row_count times: i32 exponent, u16 value[embedding]; f16, times two to the exponent
  *
  * A step without rows only zeroes. Everything in a body is checked here, against what the part was loaded with: the
- * bytes come from another machine. Activations may be any numbers, also none: a model may overflow.
+ * bytes come from another machine. Activations may be any numbers, also NaN and infinite: a model may overflow.
  *
- * Threads: one of the ring's own receives, and sends what the socket does not take at once, so that a step is on its
- * way while the next is computed; ring_send and ring_take are the driver's and never wait. At most LIMIT_RING_MESSAGES
- * wait in either direction: what comes beyond stays in the socket, and a next part that takes nothing is a failure. A
- * socket that ends is left alone: whoever connects the parts says so to the server. */
+ * Threads: a thread of the ring receives, and sends the bytes that the socket does not take at once, so that a step is
+ * on its way while the next is computed; ring_send and ring_take are the driver's and never wait. At most
+ * LIMIT_RING_MESSAGES wait in either direction: further ones stay in the socket, and a next part that takes nothing is
+ * an error. A closed socket is ignored here: the node that connects the parts reports it to the server. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/wire/contract.h"
@@ -28,7 +28,7 @@
 enum { RING_PROTOCOL = 3, RING_PARTS = 64, RING_ID_BYTES = 64, RING_TEXT_BYTES = 512 };
 enum ring_kind { RING_UNKNOWN, RING_TOKENS, RING_F32, RING_F16 };
 
-// What a part was loaded with, as far as others must agree.
+// The values that all parts of a ring must agree on.
 struct ring_part {
 	char instance_id[RING_ID_BYTES + 1];
 	uint64_t epoch;
@@ -39,7 +39,7 @@ struct ring_part {
 	uint32_t state_count; // stage_state_count's: by the model and `sequences`
 };
 
-// What a step says of a part that it has been at. Times are differences of that part's clock.
+// What a step carries about each part that it has passed. Times are differences of that part's clock.
 struct ring_told {
 	uint64_t waited_ns, spent_ns; // from its arrival until the part began; computing it
 	uint64_t came_bytes;          // of the message that brought it there
@@ -54,7 +54,7 @@ struct ring_step {
 	uint64_t stages_ns[LIMIT_INSTANCE_STAGES]; // (stage_count), what each stage of these parts computed, in order
 	uint32_t stage_count;
 	uint64_t came_bytes; // of the message that brought it here
-	enum ring_kind kind; // of what it was received as
+	enum ring_kind kind; // the kind in which it was received
 	uint32_t zero_count, run_count, row_count;
 	const uint32_t *zero;         // (zero_count)
 	const struct stage_run *runs; // (run_count)
@@ -65,7 +65,7 @@ struct ring_step {
 // RING_PAST: a step of an epoch before the part's, when the ring may have had other parts: nothing else of it is known.
 enum ring_said { RING_HELLO, RING_STEP, RING_FAILED, RING_BROKEN, RING_PAST };
 
-// What has come from the previous part. Owns what its step points to.
+// A message of the previous part. Owns what its step points to.
 struct ring_message {
 	struct ring_message *next;
 	enum ring_said said;
@@ -88,7 +88,7 @@ uint32_t ring_rows(const struct ring_part *part);
 // RING_BROKEN. NULL if memory runs out.
 struct ring_message *ring_read(const struct ring_part *part, const struct contract *contract, const uint8_t *frame,
 			       size_t length);
-// The whole message, its total too, as `part` sends it, to an empty buffer. Errors: those of buffer_append.
+// The whole message with its total length, as `part` sends it, into an empty buffer. Errors: those of buffer_append.
 enum status ring_write_hello(struct buffer *out, const struct ring_part *part, uint64_t round);
 enum status ring_write_step(struct buffer *out, const struct ring_part *part, const struct ring_step *step);
 enum status ring_write_failed(struct buffer *out, uint64_t epoch, uint32_t part, const char *text);
@@ -105,12 +105,12 @@ struct ring_params {
 };
 enum status ring_create(struct ring **out, const struct ring_params *params, struct error *error);
 void ring_destroy(struct ring **ring);
-// The oldest message; NULL if there is none. The caller's.
+// The oldest message, which then belongs to the caller; NULL if there is none.
 struct ring_message *ring_take(struct ring *ring);
 // Send what ring_write_* has made (taken, also on failure). Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status ring_send(struct ring *ring, struct buffer *message, struct error *error);
-// A new round: what has not begun to be sent is dropped.
+// A new round begins: drop all messages of which nothing has been sent.
 void ring_forget(struct ring *ring);
-// From now on what comes is compared with this: another epoch, place in the ring and number of parts, all else the
+// Compare messages with this from now on: another epoch, place in the ring and number of parts; the rest must be the
 // same.
 void ring_set_part(struct ring *ring, const struct ring_part *part);

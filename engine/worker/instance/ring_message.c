@@ -13,7 +13,7 @@
 enum {
 	FIXED_BYTES = 16,  // of a body: its four counts
 	RUN_BYTES = 16,    // of a run, without its pages
-	LENGTHS_BYTES = 8, // of a message, before its head: of what follows, and of the head
+	LENGTHS_BYTES = 8, // before a message's head: the length of the rest, and that of the head
 	HEAD_BYTES = 512,  // about what a step's head is long
 	EXPONENT_LEAST = -100,
 	EXPONENT_MOST = 113, // of a row of f16: two to it, and to its negative, are f32
@@ -198,7 +198,7 @@ enum status ring_write_step(struct buffer *out, const struct ring_part *part, co
 
 // ---- reading ----
 
-// What is left of a body.
+// The unread rest of a body.
 struct body {
 	const uint8_t *at;
 	size_t left;
@@ -214,7 +214,7 @@ static bool take(struct body *body, void *to, uint64_t bytes)
 	return true;
 }
 
-// Parts of a message's memory, of which there is enough: see read_body.
+// Take a part of a message's memory, which is large enough: see read_body.
 static void *carve(uint8_t **memory, size_t bytes)
 {
 	void *out = *memory;
@@ -312,7 +312,7 @@ static const char *read_body(const struct ring_part *part, const struct message 
 	if (step->zero_count > part->page_count + part->state_count || step->run_count > part->sequences ||
 	    step->row_count > part->batch_rows)
 		return "it has more rows, runs or pages than this part was made for";
-	// What is read of it is no longer than it is, but for f16 and runs.
+	// Parsed arrays are no longer than their bytes, except for f16 and runs.
 	out->memory = malloc(2 * body.left + step->run_count * sizeof(struct stage_run) + 64);
 	if (!out->memory)
 		return "there is no memory for it";
@@ -357,7 +357,7 @@ static void read_step(const struct ring_part *part, const struct message *messag
 	step->round = (uint64_t)json_get_integer(params, "round", 0);
 	step->lane = (uint32_t)json_get_integer(params, "lane", 0);
 	step->step = (uint64_t)json_get_integer(params, "step", 0);
-	if (step->epoch < part->epoch) { // the part may have been another one of them, for which the step was right
+	if (step->epoch < part->epoch) { // the step may fit the part's place in the earlier epoch
 		out->said = RING_PAST;
 		return;
 	}
