@@ -4,8 +4,8 @@
 #include "common/files/kernels_built.h"
 #include "server/http/access.h"
 #include "server/http/assets.h"
+#include "server/http/infer/infer.h"
 #include "server/http/metrics.h"
-#include "server/http/openai.h"
 #include "server/library/shards.h"
 
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@
 struct http {
 	struct http_params params;
 	struct access access;
-	struct openai *openai;
+	struct infer *infer;
 	struct net_listener *tcp, *local;
 	struct assets *assets;
 	char url[300];
@@ -137,7 +137,7 @@ static bool check_host(const struct http *http, const struct net_request *reques
 // what lets them in: this keeps a foreign page from using one that it was given by mistake, or from trying some.
 static bool check_origin(const struct http *http, const struct net_request *request, struct net_response *response)
 {
-	if (origin_allowed(request) || openai_origin_named(http->openai, request->origin))
+	if (origin_allowed(request) || infer_origin_named(http->infer, request->origin))
 		return true;
 	fail(response, STATUS_FORBIDDEN, "a page of another origin may not use /v1",
 	     "start the server with --cors-origin and its origin");
@@ -218,10 +218,10 @@ static void on_http(void *context, const struct net_request *request, struct net
 	struct http *http = context;
 	if (!check_host(http, request, response))
 		return;
-	if (openai_takes(request->path) && !check_origin(http, request, response))
+	if (infer_takes(request->path) && !check_origin(http, request, response))
 		return;
-	if (openai_takes(request->path))
-		openai_get(http->openai, request, response);
+	if (infer_takes(request->path))
+		infer_get(http->infer, request, response);
 	else if (!strcmp(request->path, "/healthz") || !strcmp(request->path, "/readyz"))
 		serve_health(http, request->path[1] == 'r', response);
 	else if (!strcmp(request->path, "/schema/api.json"))
@@ -291,20 +291,20 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 static bool on_options(void *context, const struct net_request *request, struct net_response *response)
 {
 	struct http *http = context;
-	if (!openai_takes(request->path))
+	if (!infer_takes(request->path))
 		return false;
 	if (check_host(http, request, response))
-		openai_options(http->openai, request, response);
+		infer_options(http->infer, request, response);
 	return true;
 }
 
 static bool on_post(void *context, const struct net_request *request, void **user, struct net_response *response)
 {
 	struct http *http = context;
-	if (!openai_takes(request->path) || !check_host(http, request, response) ||
+	if (!infer_takes(request->path) || !check_host(http, request, response) ||
 	    !check_origin(http, request, response))
 		return false;
-	return openai_post(http->openai, request, user, response);
+	return infer_post(http->infer, request, user, response);
 }
 
 // A node relays one of its workers.
@@ -418,10 +418,10 @@ static const struct net_handler handler = {.arrived = on_arrived,
 					   .http = on_http,
 					   .options = on_options,
 					   .post = on_post,
-					   .posted = openai_posted,
-					   .misread = openai_misread,
-					   .sent = openai_sent,
-					   .over = openai_over,
+					   .posted = infer_posted,
+					   .misread = infer_misread,
+					   .sent = infer_sent,
+					   .over = infer_over,
 					   .upgrade = on_upgrade,
 					   .opened = on_opened,
 					   .message = on_message,
@@ -467,16 +467,16 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	local.connections = 0;
 	local.ping_s = LIMIT_NODE_PING_S; // how long it may be silent node_link.c watches over
 	http->access = (struct access){.api = params->api, .tokens = params->tokens};
-	const struct openai_params openai = {.access = &http->access,
-					     .loop = params->loop,
-					     .models = params->models,
-					     .instances = params->instances,
-					     .audit = params->audit,
-					     .cors_origins = params->cors_origins,
-					     .load_on_demand = params->load_on_demand};
+	const struct infer_params infer = {.access = &http->access,
+					   .loop = params->loop,
+					   .models = params->models,
+					   .instances = params->instances,
+					   .audit = params->audit,
+					   .cors_origins = params->cors_origins,
+					   .load_on_demand = params->load_on_demand};
 	enum status status = assets_create(&http->assets, error);
 	if (!status)
-		status = openai_create(&http->openai, &openai, error);
+		status = infer_create(&http->infer, &infer, error);
 	if (!status)
 		status = net_listener_create(&http->tcp, params->loop, &tcp, error);
 	if (!status)
@@ -492,7 +492,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 
 bool http_answering(const struct http *http)
 {
-	return openai_answering(http->openai);
+	return infer_answering(http->infer);
 }
 
 void http_destroy(struct http **pointer)
@@ -503,7 +503,7 @@ void http_destroy(struct http **pointer)
 	*pointer = NULL;
 	net_listener_destroy(&http->tcp);
 	net_listener_destroy(&http->local);
-	openai_destroy(&http->openai);
+	infer_destroy(&http->infer);
 	assets_destroy(&http->assets);
 	free(http);
 }

@@ -154,7 +154,7 @@ describe("tools", () => {
 	});
 	test("without a call it is a plain answer; with tool_choice none nothing is read as one", async () => {
 		const logit_bias = { [mark("hermes-tokens", "<tool_call>")]: -100 };
-		const { choices: [{ message, finish_reason }] } = await ask("hermes-tokens", { logit_bias, max_tokens: 20 });
+		const { choices: [{ message, finish_reason }] } = await ask("hermes-tokens", { logit_bias, max_tokens: 20, ignore_eos: true });
 		assert.deepEqual([message.tool_calls, finish_reason], [undefined, "length"]);
 		assert.ok(message.content.length);
 		const none = await ask("hermes", { tool_choice: "none", response_format: { type: "regex", regex: "<tool_call>\\{\"name\": \"set-alarm\", \"arguments\": \\{\\}\\}</tool_call>" } });

@@ -1,14 +1,12 @@
 /* What is generated, as OpenAI's answers: whole, or as events of which each has what has come since the last. No field
  * of a delta is null: what there is nothing of is not there. */
 #include "common/text/base64.h"
-#include "server/http/openai_inside.h"
+#include "server/http/infer/inside.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { HELD_BACK_BYTES = 65536 }; // that wait for the socket: more gathers here
 
 static struct json *usage_of(const struct json *end)
 {
@@ -133,13 +131,6 @@ static struct json *text_logprobs(const struct answer *answer)
 	json_set(json, "text_offset", offsets);
 	buffer_finish(&text);
 	return json;
-}
-
-void answer_drop_choices(struct answer *answer)
-{
-	openai_let_go_of_choices(answer->openai, answer->held_choices);
-	answer->held_choices = 0;
-	json_destroy(&answer->choices);
 }
 
 static void add_logprobs(struct answer *answer, struct json *choice)
@@ -283,116 +274,31 @@ static void send_whole(struct answer *answer, const char *reason, struct json *u
 	answer_json(answer, json);
 }
 
-// ---- what comes ----
+// ---- of the wording ----
 
-static void give_up(struct answer *answer, enum status status, const char *why)
+void openai_begin(struct answer *answer)
 {
-	struct error fault = {0};
-	generation_cancel(&answer->generation);
-	error_set(&fault, status, "%s", why);
-	if (status == STATUS_RATE_LIMITED)
-		error_hint(&fault, "ask again in a moment, for fewer top_logprobs, or with stream");
-	answer_fail(answer, &fault, NULL);
-}
-
-void answer_started(void *context, uint64_t prompt_tokens)
-{
-	struct answer *answer = context;
-	answer->prompt_tokens = prompt_tokens;
-	if (!answer->streams && answer->echo && answer->logprobs >= 0 && prompt_tokens > LIMIT_ANSWER_CHOICES)
-		give_up(answer, STATUS_LIMIT_EXCEEDED,
-			"the prompt has too many tokens to be scored in one answer: ask with stream");
-	if (!answer->streams)
-		return;
-	answer_begin_events(answer);
 	if (answer->endpoint == ENDPOINT_CHAT)
 		send_chunk(answer, "assistant", NULL);
 }
 
-void answer_flush(struct answer *answer)
+void openai_tell(struct answer *answer)
 {
-	if (answer->begun && (answer->choices || answer->text.length || said_anything(&answer->said)))
-		send_chunk(answer, NULL, NULL);
+	send_chunk(answer, NULL, NULL);
 }
 
-static uint64_t characters_of(const char *text)
+void openai_end(struct answer *answer, const struct ending *ending)
 {
-	uint64_t count = 0;
-	for (; *text; text++)
-		count += (*text & 0xC0) != 0x80;
-	return count;
-}
-
-// The last of the choices are those of the tokens; before them stand those of the prompt, with echo. False: there is no
-// room for them.
-static bool take_choices(struct answer *answer, const struct json *delta)
-{
-	const struct json *choices = json_get(delta, "choices");
-	const size_t tokens = json_count(json_get(delta, "tokens")), count = json_count(choices);
-	size_t at = 0, more = 0;
-	for (const struct json *one = json_first(choices); one; one = json_next(one))
-		more += 1 + json_count(json_get(one, "top"));
-	if (!openai_hold_choices(answer->openai, more))
-		return false;
-	answer->held_choices += more;
-	if (!answer->choices)
-		answer->choices = json_new_array();
-	for (const struct json *one = json_first(choices); one; one = json_next(one), at++) {
-		struct json *copy = json_copy(one);
-		if (at + tokens >= count)
-			json_set_integer(copy, "offset", json_get_integer(one, "offset", 0) + (int64_t)answer->echoed);
-		json_push(answer->choices, copy);
-	}
-	return true;
-}
-
-void answer_delta(void *context, const struct json *delta)
-{
-	struct answer *answer = context;
-	const char *text = json_get_string(delta, "text", "");
-	size_t before = answer->choices ? json_count(answer->choices) : 0;
-	enum status status = STATUS_OK;
-	if (json_get(delta, "syntax") && answer->endpoint == ENDPOINT_CHAT)
-		status = said_begin(&answer->said, json_get(delta, "syntax"), answer->tools);
-	if (!status)
-		status = said_more(&answer->said, text);
-	answer->generates |= json_count(json_get(delta, "tokens")) > 0;
-	if (answer->echo && !answer->generates)
-		answer->echoed += characters_of(text);
-	if (answer->logprobs >= 0 && !take_choices(answer, delta))
-		give_up(answer, STATUS_RATE_LIMITED, "too many log-probabilities wait for their clients");
-	else if (status || before > LIMIT_ANSWER_CHOICES)
-		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
-	else if (answer->begun && net_exchange_queued(answer->exchange) < HELD_BACK_BYTES)
-		answer_flush(answer);
-}
-
-void answer_ended(void *context, enum status status, const struct json *end, const struct error *error)
-{
-	struct answer *answer = context;
-	answer->generation = NULL;
-	if (status) {
-		answer_flush(answer);
-		answer_fail_model(answer, error);
-		return;
-	}
-	const bool cut = !strcmp(json_get_string(end, "reason", ""), "length");
-	if (said_end(&answer->said, cut)) {
-		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
-		return;
-	}
-	const char *reason = cut ? "length" : answer->said.whole ? "tool_calls" : "stop";
-	struct json *usage = usage_of(end);
+	const char *reason = ending->cut ? "length" : answer->said.whole ? "tool_calls" : "stop";
+	struct json *usage = usage_of(ending->end);
 	if (!answer->streams) {
 		send_whole(answer, reason, usage);
 		return;
 	}
-	answer_flush(answer);
 	send_chunk(answer, NULL, reason);
 	if (answer->wants_usage)
 		send_usage(answer, usage);
 	else
 		json_destroy(&usage);
 	answer_event(answer, NULL);
-	net_exchange_end(answer->exchange);
 }

@@ -1,6 +1,6 @@
 /* response_format of a request, as the form of generate.start (schema/node.json). What the grammar, schema or
  * expression itself says is looked at by the model's worker, which refuses what cannot be kept. */
-#include "server/http/openai_inside.h"
+#include "server/http/infer/inside.h"
 
 #include <string.h>
 
@@ -72,8 +72,10 @@ static enum status read_text(struct json *call, const struct json *value, const 
 	return STATUS_OK;
 }
 
-enum status openai_read_form(const struct json *value, struct json *call, struct error *error)
+enum status openai_read_form(struct reading *reading, const struct json *value)
 {
+	struct json *call = reading->call;
+	struct error *error = reading->error;
 	static const struct {
 		const char *type, *members[3];
 	} types[] = {{"text", {"type", NULL}},

@@ -2,7 +2,7 @@
  * batch; each waits in its line like any request. No more than AT_ONCE, so that many inputs do not fill the line: where
  * it is full, those that are under way make room. One that fails ends them all. */
 #include "common/text/base64.h"
-#include "server/http/openai_inside.h"
+#include "server/http/infer/inside.h"
 
 #include <math.h>
 #include <stdlib.h>

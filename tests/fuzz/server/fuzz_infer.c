@@ -4,7 +4,7 @@
  * brings; a line that begins with `!` is generate.end. A body that is taken becomes a call as the contract has it; what
  * is answered is JSON that reads back, and once the answer is over nothing is sent any more. */
 #include "common/wire/contract.h"
-#include "server/http/openai_inside.h"
+#include "server/http/infer/inside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void require(bool condition)
 		abort();
 }
 
-// ---- the connection, in place of openai.c and the network ----
+// ---- the connection, in place of infer.c and the network ----
 
 void __wrap_answer_event(struct answer *answer, struct json *json);
 void __wrap_answer_json(struct answer *answer, struct json *json);
@@ -37,8 +37,8 @@ void __wrap_answer_fail_model(struct answer *answer, const struct error *error);
 void __wrap_generation_cancel(struct generation **generation);
 size_t __wrap_net_exchange_queued(const struct net_exchange *exchange);
 void __wrap_net_exchange_end(struct net_exchange *exchange);
-bool __wrap_openai_hold_choices(struct openai *openai, size_t more);
-void __wrap_openai_let_go_of_choices(struct openai *openai, size_t fewer);
+bool __wrap_infer_hold_choices(struct infer *infer, size_t more);
+void __wrap_infer_let_go_of_choices(struct infer *infer, size_t fewer);
 
 static void check_sent(struct json *json)
 {
@@ -100,18 +100,18 @@ void __wrap_net_exchange_end(struct net_exchange *exchange)
 	world.over = true;
 }
 
-bool __wrap_openai_hold_choices(struct openai *openai, size_t more)
+bool __wrap_infer_hold_choices(struct infer *infer, size_t more)
 {
-	(void)openai;
+	(void)infer;
 	if (world.choices + more > CHOICES)
 		return false;
 	world.choices += more;
 	return true;
 }
 
-void __wrap_openai_let_go_of_choices(struct openai *openai, size_t fewer)
+void __wrap_infer_let_go_of_choices(struct infer *infer, size_t fewer)
 {
-	(void)openai;
+	(void)infer;
 	require(fewer <= world.choices);
 	world.choices -= fewer;
 }
@@ -138,12 +138,12 @@ static void check_call(const struct json *call)
 
 static void read_body(struct answer *answer, const uint8_t *bytes, size_t length, bool *taken)
 {
-	struct openai_reading reading;
+	struct infer_reading reading;
 	char *body = malloc(length ? length : 1); // of just that length, so that reading past its end is seen
 	require(body);
 	if (length)
 		memcpy(body, bytes, length);
-	openai_read_body(answer, body, length, &reading);
+	infer_read_body(answer, body, length, &reading);
 	free(body);
 	*taken = !reading.status;
 	require(*taken == !reading.error.message[0]);
@@ -151,7 +151,7 @@ static void read_body(struct answer *answer, const uint8_t *bytes, size_t length
 	require(!*taken || answer->endpoint != ENDPOINT_EMBEDDINGS || json_count(answer->inputs));
 	if (reading.call)
 		check_call(reading.call);
-	openai_reading_finish(&reading);
+	infer_reading_finish(&reading);
 }
 
 static void hear(struct answer *answer, const char *line, size_t length)
@@ -176,7 +176,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!world.contract)
 		require(!contract_create(&world.contract, CONTRACT_NODE, NULL));
-	struct answer answer = {.endpoint = (enum endpoint)(ENDPOINT_CHAT + data[0] % 3), .logprobs = -1};
+	struct answer answer = {
+		.endpoint = (enum endpoint)(ENDPOINT_CHAT + data[0] % 3), .wording = &openai_wording, .logprobs = -1};
 	const uint8_t *body = data + 1, *end = memchr(body, 0, size - 1);
 	const size_t length = end ? (size_t)(end - body) : size - 1;
 	world.answer = &answer;

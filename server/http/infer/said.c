@@ -1,5 +1,5 @@
-/* See openai_said.h. */
-#include "server/http/openai_said.h"
+/* See said.h. */
+#include "server/http/infer/said.h"
 
 #include "common/base/limits.h"
 #include "server/security/random_id.h"

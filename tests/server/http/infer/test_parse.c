@@ -1,7 +1,7 @@
 /* Large bodies: those that wait to be read, of which one token leaves room for the next, and that one for another (the
  * loop does not run, so that none of them is back); and a query that each of many documents is sent with. */
 #include "common/net/loop.h"
-#include "server/http/openai_inside.h"
+#include "server/http/infer/inside.h"
 
 // clang-format off
 #include <setjmp.h>
@@ -17,7 +17,7 @@ enum { BODY_BYTES = 1024 * 1024, ANSWERS = 2 * LIMIT_BODIES_BYTES / BODY_BYTES }
 
 static struct {
 	struct net_loop *loop;
-	struct openai_parser *parser;
+	struct infer_parser *parser;
 	struct answer answers[ANSWERS];
 	unsigned used;
 	uint8_t *body;
@@ -31,14 +31,14 @@ static int set_up(void **state)
 	assert_non_null(world.body);
 	memset(world.body, ' ', BODY_BYTES); // no JSON
 	assert_int_equal(net_loop_create(&world.loop, NULL), STATUS_OK);
-	assert_int_equal(openai_parser_create(&world.parser, world.loop, NULL), STATUS_OK);
+	assert_int_equal(infer_parser_create(&world.parser, world.loop, NULL), STATUS_OK);
 	return 0;
 }
 
 static int tear_down(void **state)
 {
 	(void)state;
-	openai_parser_destroy(&world.parser);
+	infer_parser_destroy(&world.parser);
 	net_loop_destroy(&world.loop);
 	free(world.body);
 	return 0;
@@ -52,8 +52,9 @@ static unsigned fill(uintptr_t token, struct error *error)
 		assert_true(world.used < ANSWERS);
 		struct answer *answer = &world.answers[world.used++];
 		answer->endpoint = ENDPOINT_COMPLETIONS;
+		answer->wording = &openai_wording;
 		answer->caller.token = (struct token *)token; // compared, nothing else
-		const enum status status = openai_parser_take(world.parser, answer, world.body, BODY_BYTES, error);
+		const enum status status = infer_parser_take(world.parser, answer, world.body, BODY_BYTES, error);
 		assert_true(status == STATUS_OK || status == STATUS_RATE_LIMITED);
 		if (status)
 			return count;
@@ -79,8 +80,8 @@ static void test_shares(void **state)
 // What is read of a ranking of 256 documents with a query of so many bytes.
 static enum status rank(size_t query_bytes, struct error *error, const char **param)
 {
-	struct answer answer = {.endpoint = ENDPOINT_RERANK};
-	struct openai_reading reading;
+	struct answer answer = {.endpoint = ENDPOINT_RERANK, .wording = &openai_wording};
+	struct infer_reading reading;
 	struct buffer body;
 	buffer_init(&body, LIMIT_BODY_BYTES);
 	buffer_printf(&body, "{\"model\": \"m\", \"documents\": [\"d\"");
@@ -90,10 +91,10 @@ static enum status rank(size_t query_bytes, struct error *error, const char **pa
 	for (size_t i = 0; i < query_bytes; i++)
 		buffer_append(&body, "q", 1);
 	buffer_printf(&body, "\"}");
-	openai_read_body(&answer, (const char *)body.data, body.length, &reading);
+	infer_read_body(&answer, (const char *)body.data, body.length, &reading);
 	*error = reading.error;
 	*param = reading.param;
-	openai_reading_finish(&reading);
+	infer_reading_finish(&reading);
 	json_destroy(&answer.inputs);
 	json_destroy(&answer.query);
 	buffer_finish(&body);

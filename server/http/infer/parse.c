@@ -1,59 +1,59 @@
 /* Large bodies are read on a thread of their own: a million numbers take longer than the loop may stand still.
  *
- *     openai_posted -> given (queue) -> parsed and read, on the thread -> openai_read_through, on the loop
+ *     infer_posted -> given (queue) -> parsed and read, on the thread -> infer_read_through, on the loop
  *
  * The answer is the thread's meanwhile, but for its place in the list; one whose client goes is ended once it is back.
  * Of what may wait there is something left for those who come later, however much one token sends; and tokens take
  * turns. Owns the thread, and copies of bodies that wait. */
 #include "common/base/limits.h"
 #include "common/work/jobs.h"
-#include "server/http/openai_inside.h"
+#include "server/http/infer/inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { BODIES_SHARE = 3 }; // a token's bodies are at most so many times the bytes that are left
 
-struct openai_job {
-	struct job job;                  // first member
-	struct openai_job *later, **all; // of those that are not back; of the loop
-	struct openai_parser *parser;
+struct infer_job {
+	struct job job;                 // first member
+	struct infer_job *later, **all; // of those that are not back; of the loop
+	struct infer_parser *parser;
 	struct answer *answer;
-	struct openai_reading reading;
+	struct infer_reading reading;
 	size_t length;
 	char body[]; // (length)
 };
 
-struct openai_parser {
+struct infer_parser {
 	struct jobs *jobs;
-	struct openai_job *all; // bodies, until they are back
+	struct infer_job *all; // bodies, until they are back
 	size_t waiting_bytes;
 };
 
 static void deliver(struct outbox_item *item, bool tell)
 {
-	struct openai_job *job = (struct openai_job *)item;
+	struct infer_job *job = (struct infer_job *)item;
 	job->parser->waiting_bytes -= job->length;
 	*job->all = job->later;
 	if (job->later)
 		job->later->all = job->all;
 	if (tell)
-		openai_read_through(job->answer, &job->reading);
-	openai_reading_finish(&job->reading);
+		infer_read_through(job->answer, &job->reading);
+	infer_reading_finish(&job->reading);
 	free(job);
 }
 
 static void read_body(struct job *job)
 {
-	struct openai_job *body = (struct openai_job *)job;
-	openai_read_body(body->answer, body->body, body->length, &body->reading);
+	struct infer_job *body = (struct infer_job *)job;
+	infer_read_body(body->answer, body->body, body->length, &body->reading);
 }
 
-static enum status check_room(const struct openai_parser *parser, const void *owner, size_t length, struct error *error)
+static enum status check_room(const struct infer_parser *parser, const void *owner, size_t length, struct error *error)
 {
 	const size_t waiting = parser->waiting_bytes + length, left = LIMIT_BODIES_BYTES - parser->waiting_bytes;
 	size_t own = length;
-	for (const struct openai_job *one = parser->all; one; one = one->later)
+	for (const struct infer_job *one = parser->all; one; one = one->later)
 		own += one->job.owner == owner ? one->length : 0;
 	if (length > left)
 		error_set(error, STATUS_RATE_LIMITED, "%zu bytes of requests already wait to be read",
@@ -69,22 +69,22 @@ static enum status check_room(const struct openai_parser *parser, const void *ow
 	return STATUS_RATE_LIMITED;
 }
 
-enum status openai_parser_take(struct openai_parser *parser, struct answer *answer, const uint8_t *body, size_t length,
-			       struct error *error)
+enum status infer_parser_take(struct infer_parser *parser, struct answer *answer, const uint8_t *body, size_t length,
+			      struct error *error)
 {
 	const void *owner = answer->caller.token;
 	enum status status = check_room(parser, owner, length, error);
 	if (status)
 		return status;
-	struct openai_job *job = malloc(sizeof *job + length);
+	struct infer_job *job = malloc(sizeof *job + length);
 	if (!job)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*job = (struct openai_job){.job = {.item = {.deliver = deliver}, .run = read_body, .owner = owner},
-				   .later = parser->all,
-				   .all = &parser->all,
-				   .parser = parser,
-				   .answer = answer,
-				   .length = length};
+	*job = (struct infer_job){.job = {.item = {.deliver = deliver}, .run = read_body, .owner = owner},
+				  .later = parser->all,
+				  .all = &parser->all,
+				  .parser = parser,
+				  .answer = answer,
+				  .length = length};
 	if (job->later)
 		job->later->all = &job->later;
 	parser->all = job;
@@ -95,21 +95,21 @@ enum status openai_parser_take(struct openai_parser *parser, struct answer *answ
 	return STATUS_OK;
 }
 
-enum status openai_parser_create(struct openai_parser **out, struct net_loop *loop, struct error *error)
+enum status infer_parser_create(struct infer_parser **out, struct net_loop *loop, struct error *error)
 {
-	struct openai_parser *parser = calloc(1, sizeof *parser);
+	struct infer_parser *parser = calloc(1, sizeof *parser);
 	*out = parser;
 	if (!parser)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	const enum status status = jobs_create(&parser->jobs, loop, 1, error);
 	if (status)
-		openai_parser_destroy(out);
+		infer_parser_destroy(out);
 	return status;
 }
 
-void openai_parser_destroy(struct openai_parser **pointer)
+void infer_parser_destroy(struct infer_parser **pointer)
 {
-	struct openai_parser *parser = *pointer;
+	struct infer_parser *parser = *pointer;
 	if (!parser)
 		return;
 	*pointer = NULL;

@@ -1,5 +1,5 @@
 /* `messages` of a chat, as generate.start has them (schema/node.json). */
-#include "server/http/openai_inside.h"
+#include "server/http/infer/inside.h"
 
 #include <string.h>
 
@@ -39,7 +39,7 @@ static enum status read_content(struct reading *reading, const struct json *cont
 	if (json_type(content) == JSON_STRING)
 		return buffer_append_text(text, json_string(content, ""));
 	if (json_type(content) != JSON_ARRAY)
-		return openai_wrong(reading, "must each have a content: a text, or parts of the type text");
+		return reading_wrong(reading, "must each have a content: a text, or parts of the type text");
 	for (const struct json *part = json_first(content); part; part = json_next(part)) {
 		const char *type = json_get_string(part, "type", "");
 		if (strcmp(type, "text") != 0 || json_type(json_get(part, "text")) != JSON_STRING)
@@ -81,11 +81,11 @@ static enum status read_call(struct reading *reading, const struct json *value, 
 	const struct json *function = json_get(value, "function");
 	const char *id = json_get_string(value, "id", ""), *name = json_get_string(function, "name", "");
 	const char *arguments = json_get_string(function, "arguments", NULL);
-	if (strcmp(json_get_string(value, "type", "function"), "function") != 0 || !openai_is_function(name) ||
+	if (strcmp(json_get_string(value, "type", "function"), "function") != 0 || !infer_is_function(name) ||
 	    !arguments || !id[0] || strlen(id) > ID_BYTES)
-		return openai_wrong(reading, "may have tool_calls with an id, the type function, and a "
-					     "function with a name and "
-					     "arguments as a text");
+		return reading_wrong(reading, "may have tool_calls with an id, the type function, and a "
+					      "function with a name and "
+					      "arguments as a text");
 	struct json *call = json_new_object();
 	json_set_string(call, "id", id);
 	json_set_string(call, "name", name);
@@ -100,7 +100,7 @@ static enum status read_calls(struct reading *reading, const struct json *value,
 	struct json *list = json_new_array();
 	json_set(entry, "calls", list);
 	if (json_count(value) > CALLS_MOST)
-		return openai_wrong(reading, "may have 128 tool_calls at most");
+		return reading_wrong(reading, "may have 128 tool_calls at most");
 	for (const struct json *one = json_first(value); one && !status; one = json_next(one))
 		status = read_call(reading, one, list);
 	return status;
@@ -114,8 +114,8 @@ static enum status read_rest(struct reading *reading, const struct json *message
 	const char *thoughts = json_get_string(message, "reasoning_content", "");
 	if (!strcmp(role, "tool")) {
 		if (!id[0] || strlen(id) > ID_BYTES)
-			return openai_wrong(reading, "of the role tool must have a tool_call_id: the id "
-						     "of the call that they answer");
+			return reading_wrong(reading, "of the role tool must have a tool_call_id: the id "
+						      "of the call that they answer");
 		json_set_string(entry, "call_id", id);
 	}
 	if (thoughts[0])
@@ -134,7 +134,7 @@ static enum status read_message(struct reading *reading, const struct json *mess
 	while (*known && strcmp(*known, role) != 0)
 		known++;
 	if (!*known)
-		return openai_wrong(reading, "must each have a role: system, developer, user, assistant or tool");
+		return reading_wrong(reading, "must each have a role: system, developer, user, assistant or tool");
 	const struct json *content = json_get(message, "content");
 	const bool silent = json_count(json_get(message, "tool_calls")) &&
 			    (!content || json_type(content) == JSON_NULL);
@@ -162,7 +162,7 @@ enum status openai_read_messages(struct reading *reading, const struct json *val
 	json_set(prompt, "messages", list);
 	json_set(reading->call, "prompt", prompt);
 	if (json_type(value) != JSON_ARRAY || !json_count(value) || json_count(value) > MESSAGES_MOST)
-		return openai_wrong(reading, "must be a list of 1 to 1024 messages");
+		return reading_wrong(reading, "must be a list of 1 to 1024 messages");
 	for (const struct json *one = json_first(value); one && !status; one = json_next(one))
 		status = read_message(reading, one, list);
 	return status;

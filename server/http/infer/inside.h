@@ -1,0 +1,217 @@
+/* The inside of /v1, which knows no API's words: a request, and what is said to it. Thread: the loop's.
+ *
+ *     body --wording.read--> parameters of generate.start --> worker --> struct said --wording.tell, end--> client
+ *
+ * An API is a struct wording, and the files that it calls: openai.c, with openai_*.c. */
+#pragma once
+#include "common/base/limits.h"
+#include "server/http/infer/infer.h"
+#include "server/http/infer/said.h"
+
+enum endpoint {
+	ENDPOINT_UNKNOWN,
+	ENDPOINT_CHAT,
+	ENDPOINT_COMPLETIONS,
+	ENDPOINT_EMBEDDINGS,
+	ENDPOINT_RERANK,
+};
+
+// A POST, from its headers to the last byte of its answer.
+struct answer {
+	struct answer *next, **link;
+	struct infer *infer;
+	const struct wording *wording;
+	enum endpoint endpoint;
+	struct caller caller;
+	struct net_exchange *exchange; // NULL before the body
+	bool reading, gone;            // the parser has it; its client has gone meanwhile
+	struct generation *generation; // NULL: none, or none any more
+	char origin[256];              // of a page that may read the answer; ""
+	char id[48];
+	int64_t created_s;
+	// The request.
+	char model[MODEL_NAME_BYTES];
+	char unknown[65]; // a parameter that there is not, by its name
+	bool streams, wants_usage, echo;
+	int logprobs;       // -1: none; else how many of the most likely ones beside each token
+	struct json *tools; // that the model may call; NULL: none
+	// The part of the answer that has come and is not being sent.
+	bool begun; // the events have
+	struct buffer text;
+	struct said said;     // of a chat
+	struct json *choices; // TokenChoices; NULL: none
+	size_t held_choices;  // how many these are with their alternatives, counted in `infer`
+	// With echo: characters of the prompt, which come before any token, and from which offsets are to be counted.
+	uint64_t echoed;
+	bool generates; // a token has come
+	uint64_t prompt_tokens;
+	struct json *sampling; // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
+	// Embeddings and rankings.
+	struct json *inputs; // (array), each text or tokens; documents, each text
+	struct json *query;  // of a ranking
+	int64_t top_n;       // of its documents, at most; 0: all
+	bool returns_documents;
+	int64_t dimensions;           // of an embedding; 0: all
+	size_t input_tokens;          // that they are given as
+	bool counted;                 // these, by infer.c
+	struct embedding *embeddings; // one for each; NULL: not asked for yet
+	bool base64;
+};
+
+// ---- an API's words ----
+
+struct reading;
+
+// Why a request is not answered, for an API to say it.
+struct fault {
+	const struct error *error;
+	const char *param; // that is to blame; NULL: none, or not known
+	bool of_model;     // a model's worker says so, of what `endpoint` was asked
+	enum endpoint endpoint;
+};
+
+// An answer is over.
+struct ending {
+	bool cut;               // by the number of tokens that it may have
+	const struct json *end; // params of generate.end
+};
+
+struct wording {
+	bool names_events; // an event has a line with its `type` before its data
+	// Read the body of a request into reading->answer and reading->call. Thread: any that has the answer. Errors:
+	// STATUS_INVALID_PARAMS, with the parameter in reading->param.
+	enum status (*read)(struct reading *reading);
+	int (*fail)(const struct fault *fault, struct json **out);       // the HTTP status, and a body or an event
+	void (*begin)(struct answer *answer);                            // the first events
+	void (*tell)(struct answer *answer);                             // events for what has gathered
+	void (*end)(struct answer *answer, const struct ending *ending); // the whole answer, or the last events
+	struct json *(*model)(const struct model_record *model, bool loaded);
+	struct json *(*models)(struct json *list); // of all; `list` is taken
+};
+extern const struct wording openai_wording;
+
+// ---- infer.c ----
+// So many more choices are held (or fewer). False: there is no room for them, and nothing was counted.
+bool infer_hold_choices(struct infer *infer, size_t more);
+void infer_let_go_of_choices(struct infer *infer, size_t fewer);
+// Answer, or end the events, with an error. `param`: which parameter is to blame; may be NULL.
+void answer_fail(struct answer *answer, const struct error *error, const char *param);
+// The same with what became of a question to a model.
+void answer_fail_model(struct answer *answer, const struct error *error);
+// Answer whole; `json` is taken.
+void answer_json(struct answer *answer, struct json *json);
+// Send an event; `json` is taken; NULL: the mark of the end.
+void answer_event(struct answer *answer, struct json *json);
+void answer_begin_events(struct answer *answer);
+// Ask a worker: `call` is taken. Errors: generation_start's.
+enum status answer_generate(struct answer *answer, struct json *call, struct error *error);
+// The parameters that every such request has; the caller adds `ended` and its context.
+struct generation_params answer_question(const struct answer *answer, struct json *call);
+enum status answer_ask(struct answer *answer, struct generation **out, const struct generation_params *params,
+		       struct error *error);
+void answer_refused(const struct answer *answer, enum status status); // a question was; for the audit log
+struct infer_reading;
+void infer_read_through(struct answer *answer, struct infer_reading *reading); // its body is read: go on
+
+// ---- read.c ----
+// The outcome of reading a body.
+struct infer_reading {
+	enum status status;
+	struct error error; // STATUS_PARSE_ERROR, STATUS_INVALID_PARAMS
+	struct json *call;  // what a worker is asked; NULL for embeddings, whose inputs stand in the answer
+	const char *param;  // that is to blame
+};
+// Parse a body and read it. Thread: any that has the answer.
+void infer_read_body(struct answer *answer, const char *body, size_t length, struct infer_reading *out);
+void infer_reading_finish(struct infer_reading *reading);
+
+struct reading {
+	struct answer *answer;
+	const struct json *body;
+	struct json *call, *sampling;
+	const char *param; // that is being read, or is to blame
+	struct error *error;
+};
+
+// A parameter of an API: one that is not in its table is refused by name. null counts as absent.
+struct parameter {
+	const char *name;
+	int endpoints;                                                          // bits, 1 << ENDPOINT_*
+	enum status (*read)(struct reading *reading, const struct json *value); // NULL: it is refused
+};
+// Read all members of the body. The table ends with a NULL name. Errors: STATUS_INVALID_PARAMS.
+enum status reading_all(struct reading *reading, const struct parameter *parameters);
+// Note that the parameter is wrong: "PARAM WHAT". Returns STATUS_INVALID_PARAMS.
+enum status reading_wrong(struct reading *reading, const char *what);
+enum status reading_refuse(struct reading *reading, const char *hint); // it is not supported; the hint may be NULL
+enum status reading_missing(struct reading *reading, const char *param);
+enum status reading_bool(struct reading *reading, const struct json *value, bool *out);
+// A number into `sampling`, under the name of the parameter.
+enum status reading_number(struct reading *reading, const struct json *value, double least, double most);
+enum status reading_integer(struct reading *reading, const struct json *value, int64_t least, int64_t most,
+			    int64_t *out);
+// The rest that a question to a model has: a seed, and how many tokens it may have where that was not said.
+enum status reading_fill_in(struct reading *reading, int64_t max_tokens);
+// Readers for tables.
+enum status read_top_k(struct reading *reading, const struct json *value);
+enum status read_max_tokens(struct reading *reading, const struct json *value);
+enum status read_stream(struct reading *reading, const struct json *value);
+enum status read_model(struct reading *reading, const struct json *value);
+enum status read_stop(struct reading *reading, const struct json *value);
+enum status read_and_ignore(struct reading *reading, const struct json *value); // it changes no answer
+
+// ---- tools.c ----
+// A function as the API names its parts. Members that are absent, or null, are NULL.
+struct function {
+	const char *name;
+	const struct json *description, *parameters, *strict;
+};
+bool infer_is_function(const char *name); // it may be one's name
+// Add it to the tools of the answer. Errors: STATUS_INVALID_PARAMS.
+enum status reading_add_function(struct reading *reading, const struct function *function);
+// What is to be called: `mode` none, auto or required; `name` of the only function, or NULL.
+void reading_choose_tool(struct reading *reading, const char *mode, const char *name);
+// Once all are read: what of tools must fit each other. `form`: the parameter that demands one. Errors:
+// STATUS_INVALID_PARAMS.
+enum status reading_check_tools(struct reading *reading, const char *form);
+
+// ---- openai_*.c ----
+// Each reads one parameter into the call. Errors: STATUS_INVALID_PARAMS.
+enum status openai_read(struct reading *reading); // of the wording
+enum status openai_read_messages(struct reading *reading, const struct json *value);
+enum status openai_read_tools(struct reading *reading, const struct json *value);
+enum status openai_read_tool_choice(struct reading *reading, const struct json *value);
+enum status openai_read_effort(struct reading *reading, const struct json *value);
+enum status openai_read_form(struct reading *reading, const struct json *value); // response_format
+// Of the wording.
+void openai_begin(struct answer *answer);
+void openai_tell(struct answer *answer);
+void openai_end(struct answer *answer, const struct ending *ending);
+
+// ---- parse.c ----
+struct infer_parser;
+enum status infer_parser_create(struct infer_parser **out, struct net_loop *loop, struct error *error);
+void infer_parser_destroy(struct infer_parser **parser); // answers that it had are read through no more
+// Read the body (copied) on the parser's thread; infer_read_through follows. Errors: STATUS_RATE_LIMITED,
+// STATUS_OUT_OF_MEMORY.
+enum status infer_parser_take(struct infer_parser *parser, struct answer *answer, const uint8_t *body, size_t length,
+			      struct error *error);
+
+// ---- answer.c ----
+// The callbacks for struct generation_params, with the answer as context.
+void answer_started(void *context, uint64_t prompt_tokens);
+void answer_delta(void *context, const struct json *delta);
+void answer_ended(void *context, enum status status, const struct json *end, const struct error *error);
+void answer_drop_choices(struct answer *answer);
+void answer_flush(struct answer *answer); // an event for what has gathered
+
+// Whether several inputs are asked for at once: embeddings, or documents that are ranked.
+static inline bool answer_embeds(const struct answer *answer)
+{
+	return answer->endpoint == ENDPOINT_EMBEDDINGS || answer->endpoint == ENDPOINT_RERANK;
+}
+
+// ---- openai_embed.c ----
+// Ask for the embeddings of all inputs, and answer once they are there.
+void answer_embed(struct answer *answer);
+void answer_embed_finish(struct answer *answer); // what is under way is cancelled
