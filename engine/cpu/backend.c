@@ -1,9 +1,9 @@
 /* The CPU back end: this machine's processor as one device.
  *
- * Order of reading: what it is (enumerate), opening and closing, modules, the table. Memory stands in memory.c, streams
- * and points in stream.c; what is computed in kernels.c and matmul.c, with the inner loops in level_loops.h; the
- * threads that compute in pool.c. A device owns its threads, and frees the buffers and streams that are left when it is
- * closed. Thread: see backend.h; pool.h and stream.c tell of the threads within. */
+ * Order of reading: enumerate, opening and closing, modules, the table. Memory is in memory.c, streams and points in
+ * stream.c, the kernels in kernels.c and matmul.c with the inner loops in level_loops.h, and the threads in pool.c. A
+ * device owns its threads; closing it frees the remaining buffers and streams. Thread: see backend.h; pool.h and
+ * stream.c describe the internal threads. */
 #include "engine/backend.h"
 
 #include "engine/cpu/device.h"

@@ -1,7 +1,8 @@
-/* The inside of the CPU back end: what backend.c (devices), memory.c (buffers) and stream.c (work and points) share.
+/* The inside of the CPU back end: types and functions that backend.c (devices), memory.c (buffers) and stream.c (work
+ * and points) share.
  *
- * One lock guards the queues and points of all streams of a device: they change a few times for each piece of work, and
- * a thread that waits, for a point of whichever stream, waits in one place. Buffers belong to the device's thread. */
+ * One lock guards the queues and points of all streams of a device: they change only a few times for each piece of
+ * work, and all waiting threads use one condition variable. Buffers belong to the device's thread. */
 #pragma once
 #include "common/base/limits.h"
 #include "engine/backend.h"
@@ -46,7 +47,7 @@ void cpu_buffer_destroy(struct backend_device *device, struct backend_buffer **b
 void *cpu_buffer_pointer(struct backend_buffer *buffer);
 
 enum status cpu_stream_create(struct backend_device *device, struct backend_stream **out, struct error *error);
-// Also with work pending, if the device is closing: what is not begun is left out.
+// With pending work only if the device is closing: work that has not begun is dropped.
 void cpu_stream_destroy(struct backend_device *device, struct backend_stream **stream);
 enum status cpu_copy(struct backend_stream *stream, const struct backend_copy *copy, struct error *error);
 enum status cpu_fill(struct backend_stream *stream, struct backend_buffer *buffer, uint64_t offset, uint64_t bytes,

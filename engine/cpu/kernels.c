@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 enum {
-	PIECE_BYTES = 1 << 20, // of what is written, or read where nothing is
+	PIECE_BYTES = 1 << 20, // size of a piece in bytes written, or read if nothing is written
 	PIECE_ELEMENTS = PIECE_BYTES / 4,
 	PAST_BYTES = 32 << 20, // from here on the caches are left to others
 	READ_BYTES = 2 << 20,  // a whole large page, if there are any
@@ -23,7 +23,7 @@ enum status kernel_scratch_need(struct kernel_scratch *scratch, enum builtin_ker
 			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the sums of pieces");
 	}
 	if (kernel == BUILTIN_MATMUL_F32 && !scratch->panels) {
-		// Only what is used of it becomes memory.
+		// Only the pages that are used take memory.
 		void *panels = mmap(NULL, matmul_panel_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 				    0);
 		if (panels == MAP_FAILED)
@@ -67,7 +67,7 @@ struct run {
 	double *sums;
 };
 
-// Where piece `index` begins; *count is how much of it there is.
+// Where piece `index` begins; *count is its length.
 static uint64_t part(const struct run *run, uint64_t index, size_t *count)
 {
 	uint64_t first = index * run->piece;
@@ -193,7 +193,7 @@ static void stream_read_piece(void *context, uint64_t index)
 	size_t count;
 	uint64_t first = part(run, index, &count);
 	uint32_t all = run->level->stream_read((const uint8_t *)run->work->buffers[0] + first, count);
-	__asm__ volatile("" : : "r"(all)); // what was read is not wanted, only that it was
+	__asm__ volatile("" : : "r"(all)); // keeps the compiler from dropping the reads
 }
 
 void kernel_run(const struct kernel_place *place, const struct kernel_work *work)

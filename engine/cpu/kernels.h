@@ -1,6 +1,6 @@
-/* What the CPU computes: copies, fills and the built-in kernels (engine/builtin.h), cut into pieces for a pool.
+/* Copies, fills and the built-in kernels (engine/builtin.h) on the CPU, cut into pieces for a pool.
  *
- * Cuts depend on the sizes alone, never on how many threads there are, so that results do not either.
+ * The cuts depend on the sizes alone, never on the number of threads; so the results do not depend on it, either.
  * Thread: any; a scratch belongs to one thread at a time. */
 #pragma once
 #include "engine/backend.h"
@@ -13,7 +13,7 @@ struct kernel_work {
 	uint64_t values[BUILTIN_ARGUMENTS]; // bits, where it is a value
 };
 
-// What a kernel needs beside its buffers; all zero to begin with.
+// Memory of a kernel beside its buffers; all zero at first.
 struct kernel_scratch {
 	double *sums;  // of the pieces of a sum
 	float *panels; // of matmul: parts of a and b, in the order in which they are read

@@ -28,7 +28,7 @@ struct level_tile {
 
 struct cpu_level {
 	const char *name;
-	// Of float and u32 arrays of n. x may be y.
+	// On float and u32 arrays of n elements. x may be y.
 	void (*fill)(float *dst, float value, size_t n);
 	void (*saxpy)(float *y, const float *x, float a, size_t n);
 	double (*sum)(const float *x, size_t n);
@@ -50,11 +50,11 @@ struct cpu_level {
 	void (*tile)(const struct level_tile *tile);
 };
 
-// cpu_level_amx has the loops of AVX-512; only those of models (stage_kernels.h) know its tiles.
+// cpu_level_amx has the loops of AVX-512; only the loops of models (stage_kernels.h) use AMX tiles.
 extern const struct cpu_level cpu_level_scalar, cpu_level_avx2, cpu_level_avx512, cpu_level_amx, cpu_level_neon;
 
-// The best that this processor has, or the one of this name (may be NULL). Errors: STATUS_INVALID_PARAMS (no such level
-// here, naming those that are).
+// The best level of this processor, or the level with this name (may be NULL). Errors: STATUS_INVALID_PARAMS (the
+// processor has no such level; lists those that it has).
 enum status cpu_level_choose(const struct cpu_level **out, const char *name, struct error *error);
-// Those that this processor has, the plainest first; NULL past the last.
+// The levels of this processor, the plainest first; NULL after the last.
 const struct cpu_level *cpu_level_get(size_t index);

@@ -5,9 +5,9 @@
  *   TITLE    the name as a person gives it   ROWS, COLUMNS    of matmul's tile; COLUMNS in vectors
  *   PAST(to, vector), PAST_END    store past the caches, and make such stores seen in order; may be left out
  *
- * Vectors are the compiler's own (GCC and clang), so the loops stand here once; the flags of the file (CMakeLists.txt)
- * say what they become, and that a product may be fused into the sum that takes it. ROWS * COLUMNS sums, COLUMNS
- * vectors of b and one of a are held in registers at once: that chooses the two. */
+ * Vectors use the compilers' vector extension (GCC and clang), so the loops are written once. The flags of each file
+ * (CMakeLists.txt) select the instructions, and allow fused multiply-adds. ROWS and COLUMNS are chosen so that ROWS *
+ * COLUMNS sums, COLUMNS vectors of b and one of a fit the registers at once. */
 #include "engine/cpu/level.h"
 
 #include <string.h>

@@ -4,14 +4,15 @@
  * strip in the order in which the innermost loop (level_loops.h) reads it, padded with zeros at the edges. Then c is
  * cut into patches, the pieces that threads take. A patch goes through k in steps of DEPTH: in a step its strips of b
  * are read from the first-level cache again and again, its strips of a from the second. Both packing and patches are
- * pieces of the pool; a product whose blocks fit the panels at once (2048 in each direction) meets twice in all.
+ * pieces of the pool; if all blocks fit the panels at once (2048 in each direction), the threads synchronise twice in
+ * all.
  *
  *            n                      panels: [strips of a (BLOCK / tile_rows of (depth, tile_rows))]
  *         +--+--+--+                        [strips of b (BLOCK / tile_columns of (depth, tile_columns))]
  *       m |  |##|  | a patch of c
  *         +--+--+--+
  *
- * An element's sum is added up in steps of DEPTH in order, whoever computes it. */
+ * The sum of an element is added in steps of DEPTH in order, on whichever thread. */
 #include "engine/cpu/kernels.h"
 
 #include <string.h>
@@ -48,7 +49,7 @@ static size_t divide_up(size_t a, size_t b)
 	return (a + b - 1) / b;
 }
 
-// Strips at the edge are packed element by element, with zeros for what is not there.
+// Strips at the edge are packed element by element, with zeros outside the matrix.
 static void pack_row_strip(const struct block *block, size_t strip)
 {
 	const struct matmul *matmul = block->matmul;
@@ -82,7 +83,7 @@ static void pack_column_strip(const struct block *block, size_t strip)
 static void pack_piece(void *context, uint64_t index)
 {
 	const struct block *block = context;
-	size_t strip = block->first_strip + index; // those of b come first
+	size_t strip = block->first_strip + index; // strips of b come first
 	if (strip < block->column_strips)
 		pack_column_strip(block, strip);
 	else

@@ -1,9 +1,9 @@
-/* The CPU back end: buffers. All memory is the host's, mapped for each buffer, so it is zero and the host sees it,
- * whichever kind was asked for.
+/* The CPU back end: buffers. All memory is host memory, mapped for each buffer: it is zero and visible to the host,
+ * whatever kind was asked for.
  *
- * Linux promises memory that it does not have and ends a process when the promise is called in. So a buffer is refused
- * unless there is room for all of it: what is available now, less what this device has promised and nobody has touched
- * yet (it is still counted as available), less a reserve for everything else on the machine. */
+ * Linux grants memory that it does not have, and ends a process when the memory is touched. So a buffer is refused
+ * unless all of it fits: into the memory that is available now, less the granted memory of this device that is still
+ * untouched (Linux still counts it as available), less a reserve for the rest of the machine. */
 #include "common/base/list.h"
 #include "common/base/reserve.h"
 #include "engine/cpu/device.h"

@@ -168,7 +168,7 @@ static void pack_q6_k(struct panel_q6_k *to, uint32_t row, const struct block_q6
 	}
 }
 
-// One block of a row whose format has blocks.
+// Pack one block of a row of a blocked format.
 static void pack_block(enum tensor_format format, union panel_block *to, uint32_t row, const uint8_t *from)
 {
 	union {
@@ -290,7 +290,7 @@ static struct group_scale group_scale(const struct panel_q4_k *block, unsigned r
 				    f16_to_f32(block->dmin[row]) * (float)min};
 }
 
-// Of one row and column of a block; group counts within the block.
+// The value at a row and column of a block; `column` counts within the group, `group` within the block.
 static float value_of(enum tensor_format format, const union panel_block *from, unsigned group, unsigned row,
 		      unsigned column)
 {

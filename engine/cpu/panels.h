@@ -1,10 +1,10 @@
-/* Matrices of weights as the processor's kernels read them.
+/* Matrices of weights in the layout that the processor's kernels read.
  *
- * Sixteen rows make a panel, so that a lane of a vector is a row and nothing is ever added up across lanes; a panel is
- * read from its beginning to its end. Its bits are those of the file, in another order: nothing is converted, and a
- * matrix takes no more memory than in its file, but for rows that fill up the last panel with zeros, and columns of
- * unblocked formats that fill up the last 32. A panel is a run of blocks, each for 16 rows by 32 columns (256 for the K
- * formats); [16] is a lane, `pair` two columns that stand side by side, the even one in the low half of a word:
+ * Sixteen rows make a panel, so that a lane of a vector is a row and there are no sums across lanes; a panel is read
+ * sequentially. Its bits are those of the file in another order: nothing is converted. A matrix takes as much memory as
+ * in its file, plus zero rows that complete the last panel, and columns of unblocked formats that complete the last 32.
+ * A panel is a run of blocks, each for 16 rows by 32 columns (256 for the K formats); [16] is a lane, `pair` two
+ * columns that stand side by side, the even one in the low half of a word:
  *
  *     F32    f32 values[32][16]
  *     F16    f16 values[32][16]
@@ -40,5 +40,5 @@ size_t panels_bytes(const struct panels *panels);
 void panels_pack(const struct panels *panels, const struct model_tensor *tensor, uint32_t index);
 // Columns 32 group ... of a panel's rows: values[32][16].
 void panels_values(const struct panels *panels, uint32_t panel, uint32_t group, float values[PANEL_GROUP][PANEL_ROWS]);
-// One row: values (columns)
+// The values of one row: (columns)
 void panels_row(const struct panels *panels, uint32_t row, float *values);

@@ -19,7 +19,7 @@ static uint64_t aligned(uint64_t bytes)
 	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-// A buffer of so many bytes, or of fewer where there is no room for that: what is left of a model may need less.
+// A buffer of so many bytes or, if there is no room for that, of fewer: the rest of a model may need less.
 static enum status arena_grow(struct backend_stage *stage, struct backend_buffer **out, uint64_t bytes, uint64_t least,
 			      struct error *error)
 {
@@ -258,7 +258,7 @@ struct workspace_part {
 };
 enum { EXPERT_PARTS = 12, DELTA_PARTS = 7, WORKSPACE_PARTS = 17 };
 
-// Of a mixture of experts; without, nothing.
+// The parts of the workspace for a mixture of experts; other models have none.
 static void list_experts(struct backend_stage *stage, struct workspace_part parts[EXPERT_PARTS])
 {
 	const struct model_shape *shape = stage->shape;
@@ -268,7 +268,7 @@ static void list_experts(struct backend_stage *stage, struct workspace_part part
 	const uint64_t widest = width > embedding ? width : embedding;
 	experts->rows = (uint32_t)(rows < STAGE_EXPERT_ROWS ? rows : STAGE_EXPERT_ROWS);
 	const uint64_t slots = experts->rows * used;
-	// Of jobs with tiles each has TILES_LEAST rows, and its last tile may be as good as empty.
+	// Jobs with tiles have at least TILES_LEAST rows each, and the last tile of a job may be almost empty.
 	const uint64_t tiles = stage->kernels->make_tiles ? slots / 16 + slots / TILES_LEAST : 0;
 	const struct workspace_part all[EXPERT_PARTS] = {
 		{&experts->scores, rows * shape->experts},
@@ -288,7 +288,7 @@ static void list_experts(struct backend_stage *stage, struct workspace_part part
 	memcpy(parts, all, sizeof(all));
 }
 
-// Sizes the parts of the workspace that layers with a state use; a model without such layers has none of them.
+// The parts of the workspace for layers with a state; other models have none.
 static void list_delta(struct backend_stage *stage, struct workspace_part parts[DELTA_PARTS])
 {
 	const struct model_delta *sizes = &stage->shape->delta;

@@ -22,7 +22,7 @@ struct stage_delta_layer {
 	uint32_t index;             // among such layers of the stage
 };
 
-// The LayerNorm of an encoder: its weights, and what is added afterwards.
+// The LayerNorm of an encoder: its weights and its bias.
 struct encoder_norm {
 	float *weights, *bias; // (embedding)
 };
@@ -46,7 +46,7 @@ struct stage_layer {
 	float *sinks; // (heads)
 };
 
-// Memory for what is loaded: buffers that are filled one after another.
+// Memory for weights: buffers that are filled one after another.
 struct stage_arena {
 	struct backend_buffer **buffers; // (buffer_count)
 	uint32_t buffer_count;
@@ -54,21 +54,21 @@ struct stage_arena {
 	uint64_t used;        // of all
 };
 
-// What one expert has to do: slots `first` ... of the rows that go through experts at a time.
+// The work of one expert: slots from `first` on, of the rows that are computed at a time.
 struct stage_job {
 	uint32_t expert, first, count;
 	uint32_t tile; // where its rows begin in stage_experts' tiles, in 16 rows
 };
 
-// Of a mixture of experts, in the workspace. A slot is a row together with one of its experts; slots lie by expert.
+// Workspace of a mixture of experts. A slot is a row together with one of its experts; slots are sorted by expert.
 struct stage_experts {
 	uint32_t rows;                // that go through experts at a time: STAGE_EXPERT_ROWS, or fewer
 	float *scores, *shared_score; // (batch_rows, experts), (batch_rows)
 	uint32_t *chosen;             // (batch_rows, experts_used)
 	float *weights;               // the same
-	uint32_t *slots;              // (rows, experts_used): where each of a row's experts puts what it gives
+	uint32_t *slots;              // (rows, experts_used): the slot of each of a row's experts
 	uint32_t *slot_rows;          // (slots)
-	float *values;                // (slots, embedding): what goes in, then what comes out
+	float *values;                // (slots, embedding): first the inputs, then the results
 	float *gate, *up;             // (slots, expert_width)
 	struct stage_group *groups;   // (slots, of the wider row)
 	uint8_t *tiles;               // rows of jobs that have enough
@@ -77,7 +77,7 @@ struct stage_experts {
 
 // The part of the workspace that layers with a recurrent state use. See stage_delta.c.
 struct stage_delta {
-	float *channels, *mixed; // (batch_rows, channels): what goes into the convolution, and what comes out
+	float *channels, *mixed; // (batch_rows, channels): before and after the convolution
 	float *gate;             // (batch_rows, heads * value_size)
 	float *beta, *alpha;     // (batch_rows, heads)
 	float *out;              // (batch_rows, heads * value_size in whole groups)
@@ -95,16 +95,16 @@ struct backend_stage {
 	struct stage_arena arena;
 	struct backend_buffer *kv, *workspace;
 	struct backend_buffer *states; // f32 state[slot][layer with one]: (stage_state_bytes); NULL: there are none
-	// In the workspace. What is multiplied (normed, attended, gate) has rows of whole groups of 32, zeros behind
-	// what the model has; so have q and up. The others' rows follow each other.
-	float *x, *normed; // (batch_rows, embedding); x: of slices, the first one's
-	float *summand;    // (batch_rows, embedding), of a slice, with post_norm or shared_gate: what is added to x
-	float *q;          // (batch_rows, heads * model_query_rows)
-	float *attended;   // (batch_rows, heads * head_size)
-	float *k, *v;      // (batch_rows, kv_heads * head_size)
-	float *gate, *up;  // (batch_rows, feed_forward)
-	float *logits;     // (batch_outputs, vocabulary)
-	float *partial;    // attention's: (batch_rows, chunks, heads, head_size + 2)
+	// In the workspace. Inputs of products (normed, attended, gate), and q and up, have rows of whole groups of 32,
+	// filled up with zeros. The other rows have no gaps.
+	float *x, *normed;          // (batch_rows, embedding); x: of slices, the first one's
+	float *summand;             // (batch_rows, embedding), for a slice, post_norm or shared_gate: the summand for x
+	float *q;                   // (batch_rows, heads * model_query_rows)
+	float *attended;            // (batch_rows, heads * head_size)
+	float *k, *v;               // (batch_rows, kv_heads * head_size)
+	float *gate, *up;           // (batch_rows, feed_forward)
+	float *logits;              // (batch_outputs, vocabulary)
+	float *partial;             // attention's: (batch_rows, chunks, heads, head_size + 2)
 	struct stage_group *groups; // (batch_rows, of the widest row)
 	uint8_t *tiles;             // (batch_rows in whole tiles, of the widest row): stage_amx.h
 	uint32_t *row_positions;    // (batch_rows)
@@ -112,7 +112,7 @@ struct backend_stage {
 	uint32_t *row_runs;         // (batch_rows): the run that a row belongs to
 	struct stage_experts experts;
 	struct stage_delta delta;
-	uint32_t *row_groups; // (batch_rows + 1): first rows of those whose attention is one piece, and the end
+	uint32_t *row_groups; // (batch_rows + 1): first rows of the groups whose attention is one piece, and the end
 };
 
 static inline uint32_t stage_padded(uint32_t columns)
@@ -136,7 +136,7 @@ static inline void stage_gate(const struct backend_stage *stage, float *gate, co
 	of_gate[stage->shape->gate](gate, up, n);
 }
 
-// A step under way (stage_step.c).
+// A step in progress (stage_step.c).
 struct step {
 	struct backend_stage *stage;
 	const struct stage_batch *batch;
@@ -169,9 +169,9 @@ uint8_t *cpu_tiles(const struct backend_stage *stage, uint32_t rows);
 // which it is added to, or, unless `add`, put into (stage_delta.c).
 void cpu_delta_compute(struct step *step, float *sum, bool add);
 
-// What the experts give to all rows, added to `sum` (batch_rows, embedding) or, unless `add`, put there. The norm's
-// rows and their scores are there; of a shared part with a score of its own, so is what it gives (summand). See
-// stage_experts.c.
+// Compute the experts' results of all rows, and add them to `sum` (batch_rows, embedding) or, unless `add`, store them
+// there. Input: the rows after the norm, and their scores; for a shared expert with a score, also its result (summand).
+// See stage_experts.c.
 void cpu_experts_compute(struct step *step, float *sum, bool add);
 
 void cpu_encoder_norm(float *x, const float *bias, const struct encoder_norm *norm, size_t n, float epsilon);

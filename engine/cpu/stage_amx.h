@@ -1,18 +1,19 @@
 /* Products with matrices by AMX, for many rows at once. Included by stage_avx512.c behind stage_loops.h.
  *
- * AMX multiplies tiles of bf16, which has 8 significant bits. A number of more is the sum of two: high, and low, what
- * is left of it, which together have 16. So a product is three: high by high, high by low and low by high; what low by
- * low would add is as small as what was rounded off. (Integers with the scale of their group outside would need two,
- * but then every sum leaves the tiles for each group, which takes as long as it saves.) Weights of bf16 have no low.
+ * AMX multiplies tiles of bf16, which has 8 significant bits. A number with more bits becomes the sum of two: high, and
+ * low, the remainder; together they have 16 bits. So a product is three products: high by high, high by low and low by
+ * high; low by low would add no more than the rounding error. (Integers with the scale of their group outside would
+ * need two products, but then all sums leave the tiles after each group, which takes as long as it saves.) Weights in
+ * bf16 have no low.
  *
  *     activations, made once:  tiles[8 groups][16 rows][group][high, low][row][column]
  *     weights, for 8 groups of 2 panels at a time, 32 KiB:  [panel][group][high, low][16 pairs of columns][16 rows][2]
  *     sums:  [16 rows][panel][row][column], put into the output when all groups have been added
  *
- * For these weights 256 rows are gone through, 32 at a time: 4 tiles of sums, which come from `sums` and go back there.
- * The weights that are next are unpacked meanwhile, a group after each group that is multiplied: the vector units have
- * nothing else to do, and a product by tiles takes as long as some thirty instructions of theirs.
- * Thread: any; the tiles are configured and released in each call. */
+ * With these weights 256 rows are multiplied, 32 at a time: 4 tiles of sums are loaded from `sums` and stored there
+ * again. Meanwhile the next weights are unpacked, one group after each multiplied group: the vector units are idle
+ * otherwise, and a product of tiles takes as long as some thirty vector instructions. Thread: any; the tiles are
+ * configured and released in each call. */
 
 enum {
 	TILE_ROWS = 16,
@@ -34,7 +35,7 @@ INLINE ints high_halves(ints even, ints odd)
 	return (ints)_mm512_mask_shuffle_epi8((__m512i)odd, low_bytes, (__m512i)even, order);
 }
 
-// Two columns of f32 to pairs of bf16, rounded to nearest, and what is left of them.
+// Split two columns of f32 into pairs of bf16: high, rounded to nearest, and low, the remainder.
 INLINE void split(floats even, floats odd, ints *high, ints *low)
 {
 	const ints top = all_lanes((int32_t)0xffff0000);
@@ -148,8 +149,8 @@ INLINE void unpack_group(enum tensor_format format, struct unpacking *next)
 	}
 }
 
-// Where those of a run of 16 rows and a group lie, of `rows` rows. All that belongs to TILE_GROUPS groups lies
-// together: rows a power of two apart would drive each other out of the caches.
+// The index of the tiles of a run of 16 rows and a group, in a batch of `rows` rows. The tiles of TILE_GROUPS groups
+// are together, because rows a power of two apart would evict each other from the caches.
 INLINE size_t tiles_at(uint32_t rows, uint32_t row, uint32_t group)
 {
 	size_t blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
@@ -225,7 +226,7 @@ struct chunk {
 	sums_tile (*sums)[TILE_PANELS]; // (row_tiles, and one more if that is odd)
 };
 
-// Of rows and panels that are not there the tiles hold anything, and nothing of them is kept.
+// For rows and panels beyond the end the tiles contain undefined values, and their results are dropped.
 WITH_AMX INLINE void multiply_chunk(enum tensor_format format, const struct chunk *chunk, struct unpacking *next)
 {
 	const size_t tile_run = (size_t)TILE_GROUPS * 2 * TILE_BYTES;

@@ -1,8 +1,8 @@
-/* The CPU back end: layers with a gated delta rule, which have a state in the place of keys and values (model.h).
+/* The CPU back end: layers with a gated delta rule, which have a state instead of keys and values (model.h).
  *
  * A layer goes through three phases: products of the norm's rows; the convolution, which mixes each channel with the
- * rows before it; and the heads, which take a run's rows one after another. What a run's first rows need of those
- * before it is in its state, so that it does not matter in which pieces a text comes. Thread: the device's. */
+ * rows before it; and the heads, which take a run's rows one after another. A run's state contains what its first rows
+ * need of the rows before them, so the result does not depend on how a text is cut. Thread: the device's. */
 #include "engine/cpu/stage.h"
 #include "engine/cpu/team.h"
 

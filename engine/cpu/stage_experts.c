@@ -1,10 +1,10 @@
 /* The CPU back end: a mixture of experts.
  *
  * Each row chooses its experts by their scores. Then rows are gathered by expert, so that an expert's weights are read
- * once for all rows that chose it, and not at all if none did: its rows are copied to lie behind each other, go through
- * gate, up and down as a product of that many rows, and what comes out is added up row by row, in the order in which
- * the row chose. So a row's numbers do not depend on the other rows, but for how the processor's tiles round them.
- * Many rows go through in several turns. Thread: the device's. */
+ * once for all rows that chose it, and not at all if none did: its rows are copied next to each other, go through gate,
+ * up and down as products of that many rows, and the results are added row by row, in the order in which the row chose
+ * its experts. So a row's result does not depend on the other rows, except for the rounding of the processor's tiles.
+ * Many rows are computed in several turns. Thread: the device's. */
 #include "engine/cpu/stage.h"
 #include "engine/cpu/team.h"
 
@@ -204,7 +204,7 @@ static void job_piece(void *context, uint64_t index)
 	}
 }
 
-// ---- what they give ----
+// ---- results of the experts ----
 
 static void add_piece(void *context, uint64_t index)
 {

@@ -30,14 +30,14 @@ struct product {
 	uint32_t rows;
 	float *output; // (rows, output_stride): panels->rows of each are written
 	size_t output_stride;
-	bool add; // to what is there
+	bool add; // to the present values
 };
 
 enum { TILES_LEAST = 24, TILE_PANELS = 16 }; // TILE_PANELS: as PRODUCT_PANELS, for products with tiles
 enum { PRODUCT_PANELS = 4 };                 // that are best multiplied in one call
 
-// Attention of a few queries, heads of one row or of several of a sequence, that share keys and values, to a run of
-// positions. In a page lie keys (head_size, STAGE_PAGE_TOKENS) and behind those of all heads values
+// Attention of a few queries that share keys and values, of heads of one row or of several rows of a sequence, over a
+// run of positions. A page has keys (head_size, STAGE_PAGE_TOKENS) and, after the keys of all heads, values
 // (STAGE_PAGE_TOKENS, head_size), f16.
 enum { ATTENTION_QUERIES = 8 };
 struct attention_query {
@@ -91,7 +91,7 @@ struct stage_kernels {
 	void (*clamped)(float *gate, const float *up, size_t n); // GATE_CLAMPED
 };
 
-// Of a level.
+// The kernels of a level.
 const struct stage_kernels *stage_kernels(const struct cpu_level *level);
 
 extern const struct stage_kernels stage_kernels_scalar, stage_kernels_avx2, stage_kernels_avx512, stage_kernels_amx;

@@ -11,7 +11,7 @@ typedef uint8_t lane_bytes __attribute__((vector_size(WIDTH)));
 typedef int8_t bytes __attribute__((vector_size(2 * WIDTH)));
 typedef int16_t half_words __attribute__((vector_size(2 * WIDTH)));
 
-#ifndef OWN_LANES // a level that does better says so, and has its own
+#ifndef OWN_LANES // a level with faster loops defines this and brings its own
 static inline __attribute__((always_inline)) int32_t largest_lane(ints lanes)
 {
 	int32_t most = lanes[0];

@@ -34,7 +34,7 @@ struct work {
 
 struct backend_stream {
 	struct backend_device *device;
-	struct kernel_scratch scratch; // of the stream's thread, but for its making
+	struct kernel_scratch scratch; // the stream's thread uses it; created by the caller
 	pthread_t thread;
 	bool running; // the thread was started
 	// guarded by device->lock:
@@ -159,7 +159,7 @@ void cpu_stream_destroy(struct backend_device *device, struct backend_stream **s
 
 // ---- enqueue ----
 
-// With the lock held; waits while the queue is full.
+// Add work to the queue. The lock is held; waits while the queue is full.
 static void put(struct backend_stream *stream, const struct work *work)
 {
 	while (stream->count == LIMIT_CPU_QUEUE)

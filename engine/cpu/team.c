@@ -1,5 +1,5 @@
-/* See team.h. `ticket` holds the number of the phase and the next piece that nobody has taken. Who takes one by
- * exchanging it knows that the phase is not over, so what was read of the phase before belongs to it. */
+/* See team.h. `ticket` holds the number of the phase and the next free piece. A thread that takes a piece by exchanging
+ * the ticket knows that the phase is not over, so what it read before belongs to this phase. */
 #include "engine/cpu/team.h"
 
 #include <sched.h>
@@ -53,7 +53,7 @@ void team_run(struct team *team, void (*piece)(void *context, uint64_t index), v
 {
 	uint64_t phase = atomic_load_explicit(&team->ticket, memory_order_relaxed) >> 32;
 	unsigned spins = 0;
-	// Nobody takes a piece until the ticket is new: the old one's are all taken.
+	// No thread takes a piece before the ticket is new: all pieces of the old one are taken.
 	atomic_store_explicit(&team->count, 0, memory_order_relaxed);
 	atomic_store_explicit(&team->done, 0, memory_order_relaxed);
 	atomic_store_explicit(&team->piece, piece, memory_order_relaxed);

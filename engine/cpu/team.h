@@ -1,9 +1,9 @@
 /* The threads of one step of a model: a few hundred phases, each cut into pieces, a few microseconds apart.
  *
- * To wake sleeping threads for each would take longer than the work. So the device's pool is asked once a step; of the
- * threads that come the first leads and the others, between phases, watch for the next one: they spin, and after a
- * while give way to others each time they look. A thread that comes late, or never, is not waited for: whoever is there
- * takes pieces. When the leader is done, all go back to sleep. Thread: team_run is the leader's. */
+ * Waking sleeping threads for each phase would take longer than the work. So the device's pool is called once a step.
+ * The first of its threads leads; the others spin between phases, and after a while yield the processor each time they
+ * look. The team waits for no thread that comes late: those that are there take the pieces. When the leader is done,
+ * all threads go back to sleep. Thread: team_run is the leader's. */
 #pragma once
 #include "engine/pool.h"
 

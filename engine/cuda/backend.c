@@ -1,5 +1,5 @@
-/* The CUDA back end: NVIDIA GPUs of compute capability 8.0 and later, through the driver API. Which file does what
- * stands in device.h. */
+/* The CUDA back end: NVIDIA GPUs of compute capability 8.0 and later, through the driver API. device.h lists the
+ * files. */
 #include "engine/cuda/device.h"
 #include "engine/cuda/stage.h"
 

@@ -1,12 +1,12 @@
 /* Opening and closing a CUDA device.
  *
- * Opening makes the primary context and nothing else (about 0.1 s, most of what a worker needs to be ready): kernels
- * are loaded when first launched, since memory, copies and fills need none. The driver keeps what it compiles in a
- * folder that only the environment can name, so that is set here, unless it is set already. It cannot be told to read
- * only: that is for whoever sets up the process.
+ * Opening only creates the primary context (about 0.1 s, most of the time that a worker needs to be ready). Kernels are
+ * loaded at their first launch, because memory, copies and fills need none. The driver caches compiled kernels in a
+ * folder that only an environment variable can name, so the variable is set here, unless it is set already. The driver
+ * has no read-only mode for the folder: the sandbox of the process must prevent writing.
  *
- * Closing frees in reverse. Freeing memory waits for the whole device, so beside a kernel that goes on for longer than
- * CLOSE_WAIT_NS nothing is freed; the driver does it when the process ends. */
+ * Closing frees in reverse. Freeing memory waits for the whole device, so while a kernel runs for longer than
+ * CLOSE_WAIT_NS nothing is freed; the driver frees it when the process ends. */
 #include "engine/cuda/device.h"
 
 #include "common/base/clock.h"
@@ -92,7 +92,7 @@ static enum status start(struct backend_device *device, const struct backend_ope
 	CUresult result = read_limits(device, &place);
 	if (result)
 		return cuda_failed(device->cuda, error, "cuDeviceGetAttribute", result);
-	cuda_kernels_choose(device, NULL); // memory and users' modules need none; who launches one is told the reason
+	cuda_kernels_choose(device, NULL); // memory and users' modules need no kernels; a launch reports the reason
 	result = device->cuda->cuDevicePrimaryCtxRetain(&device->context, device->device);
 	if (result) {
 		device->context = NULL;

@@ -17,7 +17,7 @@
 
 enum { CUDA_BLOCK = 256, CUDA_JIT_LOG_BYTES = 1024, CUDA_SHOWN_LOG_BYTES = 200 };
 
-// The built-in kernels in their embedded files: those of enum builtin_kernel, and parts of them.
+// The built-in kernels in their embedded files: those of enum builtin_kernel, and their parts.
 enum cuda_kernel { CUDA_MATMUL_64 = BUILTIN_COUNT, CUDA_SUM_FINISH, CUDA_KERNEL_COUNT };
 enum cuda_file { CUDA_FILE_VECTOR, CUDA_FILE_MATMUL, CUDA_FILE_VERIFY, CUDA_FILE_COUNT };
 
@@ -67,7 +67,7 @@ struct backend_device {
 	CUcontext context;
 	struct exogpu_device_limits limits;
 	uint32_t units;
-	int64_t timeout_ns;    // of whatever a stage waits for
+	int64_t timeout_ns;    // limit of each wait of a stage
 	bool abandoned;        // it, or a stage, is closed while a kernel runs: nothing more is freed
 	char *cache_directory; // NULL: compiled kernels are not kept
 	bool cache_writable;
@@ -78,7 +78,7 @@ struct backend_device {
 	CUfunction kernels[CUDA_KERNEL_COUNT]; // loaded when first needed
 	struct cuda_peer peers[INFO_DEVICES];  // by ordinal
 	void *staging;                         // for CUDA_WAY_STAGED, made when first needed
-	struct cuda_host_copy *copies;         // within host memory, under way or done
+	struct cuda_host_copy *copies;         // copies within host memory, in progress or done
 	struct backend_buffer *buffers;
 	struct backend_stream *streams;
 	struct backend_module *modules;
@@ -92,7 +92,7 @@ struct cuda_place {
 	struct device_info info;
 };
 int cuda_attribute(const struct cuda *cuda, CUdevice device, enum cuda_attribute which); // 0 if it is not known
-// One that has to be known: the first call that fails is left in *failed.
+// A required attribute: the first failed call is left in *failed.
 int cuda_read(const struct cuda *cuda, CUdevice device, enum cuda_attribute which, CUresult *failed);
 enum status cuda_enumerate(struct found *found, struct error *error);
 void cuda_narrow(const char *hardware_key, const char *other);
@@ -117,7 +117,8 @@ enum status cuda_buffer_create(struct backend_device *device, struct backend_buf
 			       const struct backend_buffer_params *params, struct error *error);
 void cuda_buffer_destroy(struct backend_device *device, struct backend_buffer **buffer);
 void *cuda_buffer_pointer(struct backend_buffer *buffer);
-// Of copies within host memory: those that are done, or every one, when none can come to be done any more.
+// Free the records of copies within host memory: those that are done or, if `every`, all, because none can finish any
+// more.
 void cuda_host_copies_free(struct backend_device *device, bool every);
 enum status cuda_copy(struct backend_stream *stream, const struct backend_copy *copy, struct error *error);
 enum status cuda_copy_peer(struct backend_stream *stream, struct backend_device *to_device,
@@ -142,10 +143,10 @@ enum status cuda_elapsed(struct backend_stream *stream, uint64_t from, uint64_t 
 
 // ---- kernels.c ----
 
-// Which image of them this device runs. Errors: those of cuda_image_choose; device->image is NULL then.
+// Choose the image of kernels for this device. Errors: those of cuda_image_choose; device->image is NULL then.
 enum status cuda_kernels_choose(struct backend_device *device, struct error *error);
-// Whether they were built; and who may write the cache compiles what is PTX, so that others find it there.
-// Errors: STATUS_UNAVAILABLE.
+// Check that kernels were built. A process that may write the cache also compiles PTX, so that other processes find the
+// result. Errors: STATUS_UNAVAILABLE.
 enum status cuda_kernels_prepare(struct backend_device *device, struct error *error);
 // An embedded file of kernels, if *module is NULL: a cubin as it is, PTX as the cache has it or compiled.
 enum status cuda_kernels_load(struct backend_device *device, const char *file_name, CUmodule *module,
@@ -157,7 +158,7 @@ enum status cuda_kernels_launch(struct backend_stream *stream, const struct back
 // text.
 CUresult cuda_compile(const struct backend_device *device, CUmodule *module, const char *text,
 		      char log[CUDA_SHOWN_LOG_BYTES]);
-// What a kernel is called with: pointers to the arguments' values, each as large as the kernel takes it.
+// The arguments of a launch: pointers to the values, each as large as the kernel's parameter.
 struct cuda_arguments {
 	uint64_t values[EXOGPU_KERNEL_ARGUMENTS];
 	void *pointers[EXOGPU_KERNEL_ARGUMENTS];

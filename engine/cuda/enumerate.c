@@ -101,7 +101,7 @@ static void classify(const struct cuda *cuda, CUdevice device, int major, int mi
 	}
 }
 
-// What the log says of a GPU for which this binary has PTX alone, or nothing.
+// Log a GPU for which this binary has no kernels, or has only PTX; nothing if it has machine code.
 static void tell_image(const struct cuda *cuda, int capability, const struct device_info *info)
 {
 	struct kernels_built built;
@@ -117,8 +117,8 @@ static void tell_image(const struct cuda *cuda, int capability, const struct dev
 		log_info("cuda", "%s: %s", info->model, text);
 }
 
-// The result of the first call that failed, of those that tell which device it is and what it has.
-// *capability: 90 for 9.0.
+// Describe a device. Returns the result of the first failed call among those that are required. *capability: 90 for
+// 9.0.
 static CUresult describe(const struct cuda *cuda, CUdevice device, int index, const char *driver_version,
 			 struct device_info *info, int *capability)
 {
@@ -172,7 +172,7 @@ static void describe_peers(const struct cuda *cuda, struct found *found)
 		}
 }
 
-// One that cannot be described hides no other.
+// A device that cannot be described does not hide the others.
 static void leave_out(const struct cuda *cuda, struct found *found, int index, CUresult result, struct error *fault)
 {
 	const struct device_info *info = &found->devices[--found->device_count];

@@ -48,7 +48,8 @@ static bool serves(size_t which, int capability)
 	return false;
 }
 
-// What a driver must have for the image of this name, as cuDriverGetVersion counts; 0 if the binary has none.
+// The driver version that the image of this name needs, as cuDriverGetVersion counts; 0 if the binary has no such
+// image.
 static int least_driver(const struct kernels_built *built, const char *folder)
 {
 	const size_t length = strlen(folder);

@@ -246,7 +246,7 @@ static enum status run(struct backend_stream *stream, unsigned which, uint64_t b
 	return cuda_check(device, error, places[which].name, result);
 }
 
-// Blocks (none for none) for `n` elements of which a thread takes `each` at a time.
+// The number of blocks (0 for n = 0) for `n` elements, if a thread takes `each` at a time.
 static uint64_t blocks_for(const struct backend_device *device, uint64_t n, unsigned each)
 {
 	uint64_t most = (uint64_t)device->units * BLOCKS_PER_UNIT;
@@ -254,7 +254,7 @@ static uint64_t blocks_for(const struct backend_device *device, uint64_t n, unsi
 	return blocks < most ? blocks : most;
 }
 
-// Its number of blocks depends on n alone, and so does the order of the additions.
+// The number of blocks depends on n alone, so the order of the additions is always the same.
 static enum status run_sum(struct backend_stream *stream, const struct cuda_arguments *arguments, struct error *error)
 {
 	struct backend_device *device = stream->device;

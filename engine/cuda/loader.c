@@ -79,7 +79,7 @@ static enum status load_symbols(struct cuda *cuda, struct error *error)
 	return STATUS_OK;
 }
 
-// What to do about a failed cuInit; "" where there is nothing to be mended (the library on a machine without a card).
+// The remedy for a failed cuInit; "" if there is none (the library on a machine without a GPU).
 static const char *initialise_hint(CUresult result)
 {
 	if (result == CUDA_ERROR_SYSTEM_NOT_READY)

@@ -1,4 +1,5 @@
-/* The CUDA driver library, found at run time, through our own declarations: no toolkit to build or to run.
+/* The CUDA driver library, loaded at run time, with our own declarations: neither building nor running needs the
+ * toolkit.
  *
  * One table names every function; a required one that is missing is reported by name. The types are those of the driver
  * API's binary interface on 64-bit systems (docs.nvidia.com/cuda/cuda-driver-api). Thread: its owner's. */
@@ -89,7 +90,7 @@ enum { CUDA_JIT_INPUT_PTX = 1 };                               // CUjitInputType
 enum {
 	CUDA_FUNCTION_MAX_THREADS_PER_BLOCK = 0,
 	CUDA_FUNCTION_SHARED_BYTES = 8,
-	CUDA_FUNCTION_SHARED_PERCENT = 9, // of what a multiprocessor may have as shared memory
+	CUDA_FUNCTION_SHARED_PERCENT = 9, // percentage of a multiprocessor's memory that may be shared memory
 };
 enum { CUDA_CAPTURE_THREAD = 1 };                                          // CUstreamCaptureMode
 enum { CUDA_LAUNCH_COOPERATIVE = 2, CUDA_LAUNCH_PROGRAMMATIC_SERIAL = 6 }; // CUlaunchAttributeID
@@ -191,8 +192,8 @@ struct cuda {
 #undef X
 };
 
-// Load the library and initialise it. *library (may be NULL) says what was found, also on failure.
-// Errors: STATUS_UNAVAILABLE, with a hint where something can be done.
+// Load the library and initialise it. *library (may be NULL) describes it, also after a failure. Errors:
+// STATUS_UNAVAILABLE, with a hint if there is a remedy.
 enum status cuda_create(struct cuda **out, struct library_info *library, struct error *error);
 void cuda_destroy(struct cuda **cuda);
 // Turn a failed call into a status: "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY, out of memory". STATUS_DEVICE_LOST for the

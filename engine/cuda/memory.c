@@ -1,16 +1,16 @@
 /* Buffers, copies and fills.
  *
  * Device memory is cuMemAlloc's, host memory pinned and portable, so that every device of the process copies from it at
- * full speed; what is imported is pinned where it is. On a GPU inside the processor host memory is the device's own,
- * which makes it mapped memory, too. The driver does not clear what it hands out.
+ * full speed; imported memory is pinned in place. A GPU inside the processor has the host's memory as its own, which
+ * makes it mapped memory, too. The driver does not clear new memory.
  *
- * A copy within host memory is done by the processor, on a thread of the driver's, when the stream comes to it: the
- * driver's own call would hold the caller up until then. Of a device that is lost it never comes to it, so what such a
- * copy needs belongs to the device, which frees it when it is done or when the context is gone.
+ * A copy within host memory is done by the processor, on a thread of the driver, in the order of the stream: the
+ * driver's own call would block the caller until then. A lost device never executes the copy, so its record belongs to
+ * the device, which frees it when the copy is done or the context is gone.
  *
- * Copies between devices go over a peer link where the machine allows it, which is found out at the first copy of each
- * pair. Where it does not, the driver stages them in host memory by itself; should that fail, too, they are staged
- * here, which waits. A pair that failed once is not tried again while both devices are open. */
+ * Copies between devices use a peer link if the machine allows it; this is tested at the first copy of each pair. If
+ * not, the driver stages them in host memory. If that fails, too, they are staged here, which blocks. A pair that
+ * failed once is not tried again while both devices are open. */
 #include "common/base/log.h"
 #include "engine/cuda/device.h"
 
@@ -107,7 +107,7 @@ static void copy_on_host(void *context)
 	atomic_store_explicit(&copy->done, true, memory_order_release);
 }
 
-// Oldest first, up to one that is under way: of one stream they are done in their order, and each is looked at once.
+// Oldest first, up to one in progress. Copies of one stream are done in order, so each record is looked at once.
 void cuda_host_copies_free(struct backend_device *device, bool every)
 {
 	while (device->copies) {
@@ -167,7 +167,8 @@ enum status cuda_fill(struct backend_stream *stream, struct backend_buffer *buff
 	return cuda_check(device, error, "cuMemsetD8Async", result);
 }
 
-// Into device->peers, unless it is there. Of what fails only a loss is told: then nothing is found out.
+// Find out how to copy to this device, and store it in device->peers. Only the loss of a device is an error, after
+// which nothing is stored.
 static CUresult find_way(struct backend_device *device, struct backend_device *to)
 {
 	struct cuda *cuda = device->cuda;

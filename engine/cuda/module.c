@@ -1,7 +1,7 @@
 /* Modules and launches of users' kernels.
  *
- * A user's module is PTX. What it says about its kernels is read (ptx.h), then the driver compiles it; what either has
- * to say against it goes to the user. Binaries (cubin, fatbin) are not taken: nobody could tell what they hold. */
+ * A user's module is PTX. Its declarations of kernels are parsed (ptx.h), then the driver compiles it; the errors of
+ * both go to the user. Binaries (cubin, fatbin) are refused, because their contents cannot be checked. */
 #include "engine/cuda/device.h"
 
 #include <stdlib.h>

@@ -91,7 +91,7 @@ static void advance(struct scanner *scanner)
 		for (const char *c = token->text; c < at; c++)
 			scanner->line += *c == '\n';
 	} else if (is_name(*at) || *at == '.') {
-		bool number = is_digit(*at); // of which a dot is a part; elsewhere a dot begins the next word
+		bool number = is_digit(*at); // a dot is part of a number; elsewhere it begins the next word
 		token->kind = TOKEN_WORD;
 		at++;
 		while (at < scanner->end && (is_name(*at) || (number && *at == '.')))
@@ -120,7 +120,7 @@ static bool at_name(const struct scanner *scanner)
 	return scanner->token.kind == TOKEN_WORD && *scanner->token.text != '.' && !is_digit(*scanner->token.text);
 }
 
-// A decimal number; UINT32_MAX if the token is none, or a larger one.
+// The value of a decimal number; UINT32_MAX if the token is not one, or is larger.
 static uint32_t number_of(const struct scanner *scanner)
 {
 	uint64_t value = 0;
@@ -161,7 +161,7 @@ static enum status read_header(struct scanner *scanner, struct error *error)
 	return STATUS_OK;
 }
 
-// The size of one element of a fundamental type; 0 if the word is none.
+// The size of an element of a fundamental type; 0 if the word is not one.
 static unsigned type_bytes(const struct token *token)
 {
 	static const struct {

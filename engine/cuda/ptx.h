@@ -1,9 +1,9 @@
-/* What a user's PTX says about itself: its kernels and the arguments that they take.
+/* Parses the declarations of a user's PTX: its kernels and their parameters.
  *
- * The driver compiles PTX and checks what it does; it does not tell a kernel's signature, without which arguments
- * cannot be checked or packed. So the text is read here as far as that goes (PTX ISA, "Directives"): the header
- * (.version, .target, .address_size), and every .entry outside of braces with its .param list and .reqntid. Bodies are
- * skipped. Reads hostile bytes: bounded, and nothing of it is trusted but by the driver's own compiler. Thread: any. */
+ * The driver compiles and checks PTX, but does not return the signature of a kernel, which is needed to check and pack
+ * arguments. So the declarations are parsed here (PTX ISA, "Directives"): the header (.version, .target,
+ * .address_size), and every .entry outside of braces with its .param list and .reqntid. Bodies are skipped. The input
+ * is hostile: everything is bounded and validated, and only the driver's compiler runs it. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 #include "engine/include/exogpu/types.h"

@@ -1,21 +1,21 @@
 /* A stage on a CUDA device, as its files share it.
  *
  *	stage.c           create, destroy, pages, the calls of struct stage_slots
- *	stage_memory.c    what it holds on the device
+ *	stage_memory.c    its memory on the device
  *	stage_weights.c   weights: from the file through pinned memory into tiles (kernels/stage_layout.h)
  *	stage_launch.c    its kernels: loading, launches, waiting
  *	stage_step.c      a step: which kernels, in which order
  *	stage_product.c   its products
  *	stage_experts.c   its experts
- *	stage_mixture.c   few rows through them
- *	stage_joined.c    slices of one stage: what they share, and how they add up
+ *	stage_mixture.c   its experts for few rows
+ *	stage_joined.c    slices of one stage: shared memory, and sums
  *	stage_wide.c      products of many rows on Hopper
  *	stage_decode.c    a step of one row there, by one kernel
  *
  * Everything goes through one stream of the stage's own. A step of one to eight rows, one of each sequence, is a graph
- * that is made once: what changes from step to step (tokens, positions, pages) it reads from device memory. On Hopper
- * and later each kernel of it is launched before the one before has ended, and fetches its first weights meanwhile.
- * Thread: that of the device. */
+ * that is recorded once: it reads the values that change from step to step (tokens, positions, pages) from device
+ * memory. On Hopper and later each kernel of the graph is launched before the previous one has ended, and prefetches
+ * its first weights. Thread: that of the device. */
 #pragma once
 #include "engine/cuda/device.h"
 #include "engine/cuda/kernels/stage_params.h"
@@ -73,8 +73,8 @@ struct cuda_layer {
 	struct stage_matrix expert_gate, expert_up, expert_down; // with the rows of all
 };
 
-// What one step tells the device, in one copy: tokens, or of an encoder ends (rows), positions (rows), tables (rows),
-// outputs (outputs), then the pages of all runs, rows that are attended one by one, and tiles of those of prompts.
+// The input of a step on the device, copied at once: tokens (for an encoder ends) (rows), positions (rows), tables
+// (rows), outputs (outputs), then the pages of all runs, rows with attention one by one, and tiles of rows of prompts.
 struct cuda_step {
 	CUdeviceptr tokens, positions, tables, outputs, pages, singles, tiles;
 	uint32_t rows, output_count, single_count, tile_count;
@@ -86,8 +86,8 @@ struct cuda_memory {
 	bool host;
 };
 
-// What a slice shares with the others. There are two places for everything, used in turn: before one is written again,
-// all have been heard to be done with it.
+// Memory that a slice shares with the others. There are two places for everything, used in turn: a place is written
+// again only when all slices have reported that they are done with it.
 struct cuda_slice {
 	CUdeviceptr summands[2]; // (rows, embedding)
 	CUdeviceptr came;        // (2, slices, up to GEMV_ROWS, embedding), each number with its turn
@@ -97,7 +97,7 @@ struct cuda_slice {
 	bool loading;              // kernels are loaded where they would be launched
 };
 
-// What a mixture of experts takes. A slot is a row together with one of its experts; slots lie by expert.
+// Memory of a mixture of experts. A slot is a row together with one of its experts; slots are sorted by expert.
 struct cuda_experts {
 	uint32_t rows;                    // that go through at a time
 	CUdeviceptr scores, shared_score; // (batch rows, experts); (batch rows)
@@ -137,7 +137,8 @@ struct backend_stage {
 	CUdeviceptr x;                 // (rows, embedding)
 	CUdeviceptr qkv;               // (rows, q, k and v)
 	CUdeviceptr attended;          // (rows, heads * head_size)
-	CUdeviceptr post;              // (rows, embedding): what is normed, or weighed, before it is added to x
+	CUdeviceptr post;              // (rows, embedding): values that are normed or weighted before they are added to
+				       // x
 	CUdeviceptr up;                // (rows, feed_forward): silu(gate) * up
 	CUdeviceptr gate_up;           // (rows, 2 * feed_forward)
 	CUdeviceptr prepared, factors; // (rows, planes, widest); (rows)
@@ -148,10 +149,10 @@ struct backend_stage {
 	struct cuda_slice slice;              // of a stage in slices
 	bool graphless;                       // a graph was not to be had: steps go without from then on
 	bool decodes;                         // one row goes by stage_decode
-	struct decode_params decode;          // but for the step's own
+	struct decode_params decode;          // without the fields of a step
 	uint32_t decode_shared;               // bytes of a block
 	unsigned decode_format;               // of all matrices; TILE_NONE: several
-	CUgraphExec graphs[GEMV_ROWS + 1][3]; // by rows, and what is behind the layers (stage_step.c)
+	CUgraphExec graphs[GEMV_ROWS + 1][3]; // by rows, and by what comes after the layers (stage_step.c)
 };
 
 enum {
@@ -159,7 +160,7 @@ enum {
 	STAGE_READY = 16384, // counters
 	PROMPT_LEAST = 16,   // rows of a run that is attended as a prompt
 };
-#define STAGE_CLOSE_NS (1000000000ll) // until what a stage that is closed has under way counts as endless
+#define STAGE_CLOSE_NS (1000000000ll) // after so long the work in flight of a stage that is closed counts as endless
 
 // ---- stage_memory.c ----
 
@@ -176,7 +177,7 @@ enum status stage_load(struct backend_stage *const *stages, uint32_t count, stru
 // ---- stage_launch.c ----
 
 struct stage_launch {
-	unsigned kernel; // an enum stage_kernel, and a format where it says so
+	unsigned kernel; // an enum stage_kernel, plus a format for kernels that have one for each
 	uint32_t grid[3], block, shared_bytes;
 	bool together; // its blocks wait for each other, so all of them run at the same time
 	const void *params;
@@ -185,19 +186,19 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 // Load a kernel before its first launch, as it has to be before a capture.
 enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error);
 void stage_unload(struct backend_stage *stage);
-// Whether kernels are launched before the one before has ended: those of images that overlap (images.h).
+// Whether kernels are launched before the previous one has ended: images with `overlaps` (images.h).
 bool cuda_stage_overlaps(const struct backend_device *device);
-bool cuda_stage_wide(const struct backend_device *device); // whether those of stage_wide_*.cu run on it
+bool cuda_stage_wide(const struct backend_device *device); // whether the kernels of stage_wide_*.cu run on it
 // struct stage_slots' compile: every file of kernels that this device would load, into the cache.
 enum status cuda_stage_compile(struct backend_device *device, struct error *error);
-// Until all that is enqueued is done, also where it fails; but for STATUS_TIMEOUT and STATUS_DEVICE_LOST nothing is
-// under way then.
+// Wait until all enqueued work is done, even if it failed. After any result except STATUS_TIMEOUT and
+// STATUS_DEVICE_LOST nothing is in flight.
 enum status stage_wait(struct backend_stage *stage, struct error *error);
 // Until the event is reached, or, if it is NULL or cannot be asked, the same. error: may be NULL.
 enum status stage_wait_event(struct backend_stage *stage, CUevent event, struct error *error);
-// Until nothing of these stages is under way, all of them together within the limit. False: something still is, and
-// may read what any of them has; so nothing of their devices is freed any more, and the driver does it when the process
-// ends. Freeing would wait for a kernel that never ends.
+// Wait until none of these stages has work in flight, all of them together within the limit. False: one still has, and
+// may read memory of the others. Then nothing of their devices is freed before the process ends, because freeing would
+// wait for a kernel that never ends.
 bool stage_settle(struct backend_stage *const *stages, uint32_t count, int64_t limit_ns);
 
 // ---- stage_wide.c ----
@@ -209,15 +210,15 @@ struct stage_wide {
 	CUdeviceptr y;
 	uint32_t rows, columns, y_stride;
 	enum gemv_mode mode;
-	// Of experts: the matrices have the rows of all; groups (struct gemm_group) of up to `width` rows of x, which
-	// begin at multiples of STAGE_EXPERT_ALIGN, of `together` rows.
+	// For experts: the matrices have the rows of all experts. groups (struct gemm_group): up to `width` rows of x
+	// each, which begin at multiples of STAGE_EXPERT_ALIGN, of `together` rows.
 	CUdeviceptr groups;
 	uint32_t group_count, width, experts, together;
 };
 enum { STAGE_WIDE_NARROW = STAGE_EXPERT_SPARE }; // rows of a block up to which prepare lays them together
 // Whether a matrix of this format can go that way.
 bool stage_wide_fits(const struct backend_stage *stage, unsigned format);
-// Of how many rows a block is, of up to STAGE_WIDE_NARROW.
+// The number of rows of a block, at most STAGE_WIDE_NARROW.
 uint32_t stage_wide_width(uint32_t rows);
 enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_wide *product, struct error *error);
 
@@ -225,7 +226,7 @@ enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_
 
 // Find out whether steps of one row can go this way (stage->decodes), once weights and workspace are there.
 enum status stage_decode_begin(struct backend_stage *stage, struct error *error);
-// All layers of one row, stage->x, in place, and, if `predicts`, the logits. attention: of the first layer.
+// Compute all layers for one row in place in stage->x and, if `predicts`, the logits. attention: of the first layer.
 enum status stage_decode(struct backend_stage *stage, const struct attention_params *attention, bool predicts,
 			 struct error *error);
 
@@ -235,7 +236,7 @@ enum status stage_decode(struct backend_stage *stage, const struct attention_par
 // stage->post, and is added, too.
 enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 			  struct error *error);
-// How many places there are for so many slots where those of each expert begin at a multiple of STAGE_EXPERT_ALIGN.
+// How many places so many slots need if those of each expert begin at a multiple of STAGE_EXPERT_ALIGN.
 uint32_t stage_expert_slots(const struct backend_stage *stage, uint32_t slots);
 // Groups that so many slots may make, at most.
 uint32_t stage_expert_groups(const struct backend_stage *stage, uint32_t slots, uint32_t group_rows);

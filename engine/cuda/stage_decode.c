@@ -16,7 +16,7 @@ static uint32_t parts_of(uint32_t n, uint32_t size)
 	return (n + size - 1) / size;
 }
 
-// What the product's input is rounded to for matrices of these formats.
+// The formats to which a product's input is rounded for matrices of these formats.
 static unsigned char inputs_of(const unsigned char *formats, uint32_t count)
 {
 	unsigned inputs = 0;
@@ -29,7 +29,7 @@ static unsigned char inputs_of(const unsigned char *formats, uint32_t count)
 	return (unsigned char)inputs;
 }
 
-// Of each warp's part of a product's input, as the kernel's slice_of has it.
+// The bytes of each warp's part of a product's input, as in the kernel's slice_of.
 static uint32_t slice_bytes(const struct decode_product *product, unsigned inputs)
 {
 	uint32_t quantum = inputs & DECODE_BY_256 ? 256 : 128;
@@ -143,7 +143,7 @@ static bool divide(struct backend_stage *stage, const struct decode_layer *layer
 	return params->slots >= SLOTS_LEAST;
 }
 
-// Where it can be: on Hopper and later, of a whole stage all of whose layers are on the device.
+// Whether it is possible: on Hopper and later, for a whole stage with all its layers on the device.
 static bool fits(const struct backend_stage *stage)
 {
 	return stage->overlaps && model_is_plain(&stage->shape) &&

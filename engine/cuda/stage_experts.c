@@ -1,8 +1,8 @@
 /* A mixture of experts: see stage.h and kernels/stage_experts.cu.
  *
- * The device chooses each row's experts and puts rows in order by expert; the host, which does not know what was
- * chosen, launches blocks for as many groups of rows as there may be, of which those without rows end at once. So a
- * step needs no word from the device, and goes into a graph as others do. */
+ * The device chooses each row's experts and sorts rows by expert. The host does not know the choice, so it launches
+ * blocks for the largest possible number of groups; blocks without rows end at once. So a step needs no result from the
+ * device in between, and can be recorded as a graph. */
 #include "engine/cuda/stage_product.h"
 
 enum { ROUTE_BLOCK = 32, ORDER_BLOCK = 256, MIX_BLOCK = 256 };
@@ -22,7 +22,7 @@ uint32_t stage_expert_groups(const struct backend_stage *stage, uint32_t slots, 
 	return least(stage->shape.experts, slots) + slots / group_rows;
 }
 
-// What experts are chosen by, and what the part for all rows is multiplied by.
+// Compute the scores of the experts, and the score of the shared expert.
 static enum status score(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 			 struct error *error)
 {
@@ -117,7 +117,7 @@ static enum status multiply(struct backend_stage *stage, const struct turn *turn
 	return status ? status : stage_product_many(stage, &out, error);
 }
 
-// By Hopper's own products.
+// With the products of stage_wide.cuh.
 static enum status multiply_wide(struct backend_stage *stage, const struct turn *turn, struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;

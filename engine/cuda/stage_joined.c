@@ -9,7 +9,7 @@ enum { REDUCE_BLOCK = 256, REDUCE_BLOCKS = 128, REDUCE_BLOCKS_SHARED = 32 };
 
 _Static_assert((int)REDUCE_SLICES == (int)STAGE_SLICES, "the kernels know another number of slices");
 
-// Of what a slice has sent to it, or sends: by number of the place, slice, and number.
+// The bytes of the sums sent to a slice, or by it: indexed by place, slice, and number.
 static uint64_t sent_bytes(const struct backend_stage *stage)
 {
 	uint32_t rows = stage->params.batch_rows < GEMV_ROWS ? stage->params.batch_rows : GEMV_ROWS;

@@ -81,7 +81,7 @@ static bool has_file(const struct backend_device *device, unsigned file)
 	       (file != STAGE_FILE_DECODE || cuda_stage_overlaps(device));
 }
 
-// Its file, and its name there.
+// The file of a kernel, and its name there.
 static unsigned place_of(unsigned kernel, char *name, size_t size)
 {
 	if (kernel < STAGE_PLAIN_KERNELS) {
@@ -199,8 +199,8 @@ enum status stage_wait(struct backend_stage *stage, struct error *error)
 	return cuda_failed(stage->cuda, error, "cuEventRecord", result);
 }
 
-// Asking over and over is what makes a step of a fraction of a millisecond end in time; long ones are asked with
-// pauses. Where the event cannot be asked the stream is: what is waited for is over in any case.
+// Polling makes a step of a fraction of a millisecond return in time; long steps are polled with pauses. If the event
+// cannot be polled the stream is polled: in every case the work is over afterwards.
 enum status stage_wait_event(struct backend_stage *stage, CUevent event, struct error *error)
 {
 	const struct cuda *cuda = stage->cuda;

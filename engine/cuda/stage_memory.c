@@ -1,4 +1,4 @@
-/* What a stage holds on the device: see stage.h. Every piece is noted in one list, so that one place frees them. */
+/* Memory of a stage on the device: see stage.h. All allocations are in one list, so that one place frees them. */
 #include "engine/cuda/stage.h"
 
 #include <stdlib.h>

@@ -13,7 +13,7 @@ static uint32_t parts_of(uint32_t n, uint32_t size)
 	return (n + size - 1) / size;
 }
 
-// As stage_mixture.cu divides it.
+// Shared memory as stage_mixture.cu divides it.
 static uint32_t mixture_shared(const struct mixture_params *params, unsigned format, bool out)
 {
 	static const unsigned slots[TILE_COUNT] = {2, 2, 4, 4, 4, 4, 0, 2, 2, 2}; // of a warp

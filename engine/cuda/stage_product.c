@@ -35,7 +35,7 @@ static void kinds_of(const struct stage_product *product, unsigned *halves, unsi
 		*(takes_pairs(product->matrices[i]->format) ? pairs : halves) = 1;
 }
 
-// As stage_gemv.cu divides it.
+// Shared memory as stage_gemv.cu divides it.
 static uint32_t gemv_shared(const struct gemv_params *params, unsigned slots)
 {
 	uint32_t integers = params->integers ? 2 * params->padded + 64 : 0;

@@ -14,20 +14,20 @@ struct stage_product {
 	CUdeviceptr y;
 	uint32_t rows, columns, y_stride;
 	enum gemv_mode mode; // STORE or ADD
-	// Of experts: the matrices have those of all, and rows lie by expert, in groups (struct gemm_group) of up to
-	// group_rows each.
+	// For experts: the matrices have the rows of all experts, and rows are sorted by expert, in groups (struct
+	// gemm_group) of up to group_rows each.
 	CUdeviceptr groups;
 	uint32_t group_count, group_rows, experts;
-	// Of experts by Hopper's own products: the slots' places, and if each row has several, how many, and the first
-	// row; and how many slots there are room for.
+	// For experts with stage_wide.cuh: the slots' places; if each row has several, how many, and the first row; and
+	// the number of places.
 	CUdeviceptr places;
 	uint32_t copies, first_row, together;
 };
 
-// By whichever way is best for so many rows; without groups.
+// By the fastest kernel for so many rows; without groups.
 enum status stage_product_multiply(struct backend_stage *stage, const struct stage_product *product,
 				   struct error *error);
-// By the way of many rows; with groups, too.
+// By the kernels for many rows; also with groups.
 enum status stage_product_many(struct backend_stage *stage, const struct stage_product *product, struct error *error);
 // How it goes by stage_gemv.cu; gated: silu of the first matrix' result, times the second's. False if it does not.
 bool stage_gemv_plan(const struct backend_stage *stage, const struct stage_product *product, bool gated,

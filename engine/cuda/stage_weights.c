@@ -1,12 +1,12 @@
 /* Weights: from the mapped file into tiles.
  *
- * A tensor goes in pieces of some rows through a ring of pinned memory, each piece to a place of its own on the device,
- * where a kernel makes tiles of it. Several threads fill a piece together, since one alone copies from a mapped file at
- * a tenth of what the bus takes, and reads one part at a time from the disk; what was filled before is on its way to
- * the device meanwhile. Slices load side by side, a piece of each in turn: of a matrix that is cut by rows each has its
- * own run of the file, of one that is cut by columns its part of each row. Layers that stay in host memory take the
- * same way, and their tiles are written back to pinned memory, from where kernels read them. Norms and biases are f32
- * and stay as they are. */
+ * A tensor goes in pieces of some rows through a ring of pinned memory; each piece has its own place on the device,
+ * where a kernel makes tiles of it. Several threads fill a piece together, because one thread copies from a mapped file
+ * at a tenth of the speed of the bus, and reads one part at a time from the disk; meanwhile the pieces filled before
+ * are copied to the device. Slices load side by side, a piece of each in turn: of a matrix cut by rows each slice has
+ * its own range of the file, of one cut by columns its part of each row. Layers that stay in host memory take the same
+ * way, and their tiles are copied back to pinned memory, from which kernels read them. Norms and biases are f32 and are
+ * not converted. */
 #include "engine/cuda/stage.h"
 #include "engine/pool.h"
 
@@ -28,7 +28,7 @@ enum {
 	FILL_BYTES = 256 * 1024,
 };
 
-// Of one slice.
+// The upload of one slice.
 struct upload {
 	struct backend_stage *stage;
 	CUdeviceptr pinned[RING], staging[RING];
@@ -121,14 +121,14 @@ static void fill_some(void *context, uint64_t index)
 
 // ---- matrices ----
 
-// One of a stage or, in `count` slices, of each of them or of the first alone.
+// A matrix of a stage or, in `count` slices, of each slice or of the first alone.
 struct matrices {
 	enum model_role role;
 	uint32_t layer, count;
 	struct stage_matrix *to[STAGE_SLICES];
 };
 
-// How far one of them is.
+// The progress of one matrix.
 struct part {
 	struct model_tensor tensor;
 	struct stage_matrix *matrix;
@@ -275,7 +275,7 @@ static enum status load_vector(struct loading *loading, struct upload *upload, e
 
 // ---- layers ----
 
-// What is at this place of the layer's record, in every slice.
+// The field at this offset of the layer's record, in every slice.
 static void *place(const struct loading *loading, uint32_t slice, uint32_t layer, size_t offset)
 {
 	const struct backend_stage *stage = loading->uploads[slice].stage;
@@ -414,7 +414,7 @@ enum status stage_load(struct backend_stage *const *stages, uint32_t count, stru
 		if (!status)
 			status = stage_wait(stages[i], error);
 	}
-	if (status) // what is under way reads what is freed here
+	if (status) // work in flight reads memory that is freed here
 		stage_settle(stages, count, status == STATUS_TIMEOUT ? STAGE_CLOSE_NS : stages[0]->device->timeout_ns);
 	for (uint32_t i = 0; i < count; i++)
 		if (!stages[i]->device->abandoned)

@@ -31,7 +31,7 @@ uint32_t stage_wide_width(uint32_t rows)
 	return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
-// As stage_wide.cuh divides it.
+// Shared memory as stage_wide.cuh divides it.
 static uint32_t wide_shared(unsigned format, uint32_t width)
 {
 	uint32_t columns = tile_columns(format), steps = columns > GEMM_DEPTH ? columns / GEMM_DEPTH : 1;

@@ -1,9 +1,9 @@
 /* Compiled kernels in files, between processes.
  *
- * 	offset  0  "exogpu 1"  8 bytes
- * 	        8  length      u64, little-endian, of the contents
- * 	       16  SHA-256     of head and source, the length and the contents
- * 	       48  contents
+ *	offset  0  "exogpu 1"  8 bytes
+ *	        8  length      u64, little-endian, of the contents
+ *	       16  SHA-256     of head and source, the length and the contents
+ *	       48  contents
  *
  * A driver may only run a kernel that was compiled from this source, for this device and this driver. So the sum covers
  * the head (device and driver, as text) and the source, and a file with another sum is ignored. A file is replaced by a

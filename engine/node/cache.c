@@ -14,9 +14,9 @@
 
 enum { DEPTH = 8 }; // of folders that drivers make there
 
-// What lies below an open folder, which is taken, and that folder, to the user of workers that fill it. What is not
-// given away they can read, and leave as it is. No link is followed, and a file that has a second name, which may be
-// anywhere, is left alone.
+// Give an open folder, which is closed, and everything below it to the user of workers that fill it. Those workers can
+// read but not change files that could not be given away. No link is followed, and a file with a second name, which may
+// be anywhere, is left alone.
 static void give(int folder, unsigned depth)
 {
 	struct stat info;
@@ -50,8 +50,8 @@ static enum status make(const char *parent, const char *name, const char *variab
 	enum status status = paths_join(parent, name, path, sizeof(path), error);
 	if (status)
 		return status;
-	// Below the data directory, where nobody else comes: for workers, which have users of their own. What is no
-	// folder there a worker has put there.
+	// Below the data directory no other user has access: open it for workers, which have users of their own. If
+	// something other than a folder is in its place, a worker has created it.
 	struct stat info;
 	if (variable && !lstat(path, &info) && !S_ISDIR(info.st_mode))
 		unlink(path);

@@ -1,13 +1,13 @@
-/* Where drivers and back ends keep compiled kernels between processes: one folder of the node's own.
+/* The folder in which drivers and back ends keep compiled kernels between processes.
  *
- *     cache/         what the back ends keep themselves (engine/device/cache.h)
- *     cache/cuda     what CUDA's driver compiled from PTX        CUDA_CACHE_PATH
- *     cache/mesa     what Mesa's drivers compiled from shaders   MESA_SHADER_CACHE_DIR
+ *     cache/         files of the back ends (engine/device/cache.h)
+ *     cache/cuda     kernels that CUDA's driver compiled from PTX        CUDA_CACHE_PATH
+ *     cache/mesa     kernels that Mesa's drivers compiled from shaders   MESA_SHADER_CACHE_DIR
  *
- * Left to themselves, drivers write into the home directory of whoever runs the node: what one tenant's process put
- * there another tenant's would run. Here only workers that verify devices write; a session's worker may read (its
- * sandbox sees to that). The variables are set in the node's own environment, and so in that of every worker.
- * Thread: before any other thread is made, since it changes the environment. */
+ * By default, drivers write into the home directory of the node's user: one tenant's process could put kernels there
+ * that another tenant's would run. In this folder only workers that verify devices write; the sandbox lets a session's
+ * worker read it. The variables are set in the node's own environment, and so in that of every worker. Thread: the main
+ * one, before any other exists, because it changes the environment. */
 #pragma once
 #include "common/base/status.h"
 

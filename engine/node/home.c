@@ -45,7 +45,7 @@ enum status home_choose(struct home *home, struct error *error)
 		error_hint(error, "give the server, or that node, another --data");
 		return STATUS_UNAVAILABLE;
 	}
-	const char *address = home->credentials.address; // also of one that has removed this node
+	const char *address = home->credentials.address; // also if this server has removed the node
 	const bool nothing_said = !options->host[0] && !address[0] && !options->ticket && !options->find;
 	const bool server_directory = is_server_directory(options);
 	if (options->local || (nothing_said && server_directory))
@@ -111,7 +111,7 @@ static enum status search(struct meeting *meeting, struct error *error)
 	return STATUS_OK;
 }
 
-// What the node has joined already it goes back to; a ticket is for the first time.
+// A node goes back to the server that it has joined already; a ticket is for the first time.
 static enum status join_server(struct meeting *meeting, bool *away, struct error *error)
 {
 	struct home *home = meeting->home;

@@ -19,5 +19,5 @@ struct hotplug_params {
 
 enum status hotplug_create(struct hotplug **out, const struct hotplug_params *params, struct error *error);
 void hotplug_destroy(struct hotplug **hotplug);
-// The fingerprint of what is there now; for tests.
+// The fingerprint of the present state; for tests.
 uint64_t hotplug_fingerprint(struct hotplug *hotplug);

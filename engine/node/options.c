@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// As they are on the command line.
+// The texts of the command line.
 struct words {
 	const char *join, *ticket, *backends, *name, *data, *spares, *log_level, *parent;
 	bool accept_code, no_announce, help;

@@ -1,7 +1,7 @@
-/* Telemetry for the node: which devices the sampler reads, and its readings brought over to the loop's thread.
+/* Telemetry for the node: tells the sampler which devices to read, and brings its readings to the loop's thread.
  *
- * The sampler (engine/telemetry) reports on its own thread; reports wait in a short queue until the loop takes them,
- * the oldest being left out when it is full. Thread: the loop's, but for the sampler's callback. */
+ * The sampler (engine/telemetry) reports on its own thread; reports wait in a short queue for the loop, and the oldest
+ * is dropped when it is full. Thread: the loop's, except the sampler's callback. */
 #pragma once
 #include "common/net/loop.h"
 #include "engine/device/table.h"
@@ -11,7 +11,7 @@ struct readings;
 struct readings_params {
 	struct net_loop *loop;
 	const char *node_id;
-	void (*report)(void *arg, struct json *telemetry); // on the loop's thread; `telemetry` is to be taken
+	void (*report)(void *arg, struct json *telemetry); // on the loop's thread; takes `telemetry`
 	void *arg;
 };
 

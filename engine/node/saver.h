@@ -1,5 +1,5 @@
-/* Writes the registry on a thread of its own, since fsync blocks. The latest text wins; what is waiting at the end is
- * still written. Thread: its calls are the loop's. */
+/* Writes the registry on a thread of its own, because fsync blocks. The latest text wins; a text that waits at the end
+ * is still written. Thread: the loop's. */
 #pragma once
 #include "common/base/buffer.h"
 

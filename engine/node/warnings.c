@@ -55,7 +55,7 @@ static void on_line(void *context, enum log_level level, const char *area, const
 		pthread_mutex_unlock(&warnings->lock);
 		return;
 	}
-	if (warnings->count == WAITING) { // what it counted counts on
+	if (warnings->count == WAITING) { // its count is carried over
 		warnings->dropped += warnings->ring[warnings->first].dropped + 1;
 		warnings->first = (warnings->first + 1) % WAITING;
 		warnings->count--;
@@ -86,7 +86,7 @@ static bool take(struct warnings *warnings, struct warning *warning)
 	return any;
 }
 
-// What could not be sent, and what it counted, counts on.
+// A warning that could not be sent is counted in the next one, with its own count.
 static void lose(struct warnings *warnings, const struct warning *warning)
 {
 	pthread_mutex_lock(&warnings->lock);

@@ -26,7 +26,7 @@ enum {
 	REFUSED_MOST = 8, // files of evidence
 };
 
-// What the witness holds.
+// The state of the witness.
 struct held {
 	struct checkpoint head; // size 0: nothing
 	char *note;             // with both signatures
@@ -214,7 +214,7 @@ static enum status set_aside(const struct witness *witness, struct error *error)
 	return make_folder(witness, error);
 }
 
-// The folder of this cluster's log. Another server of the same cluster with another log is no reason to begin anew.
+// Open the folder of this cluster's log. If another server of the same cluster has another log, the folder is kept.
 static enum status open_folder(const struct witness *witness, struct error *error)
 {
 	struct buffer text;
@@ -267,7 +267,7 @@ static enum status load(struct witness *witness, struct error *error)
 	return status;
 }
 
-// ---- what is asked ----
+// ---- requests ----
 
 struct asked {
 	const struct json *params;
@@ -305,7 +305,8 @@ static bool same_key(const struct note_key *a, const struct note_key *b)
 	       !memcmp(a->public_key, b->public_key, NOTE_KEY_BYTES);
 }
 
-// One segment whose key took over: *held becomes it. False, with why, if its key was not passed on by the one before.
+// Follow one segment to the key that took over: *held is updated. False, with why, if the key before it did not sign
+// the hand-over.
 static bool follow(struct held *held, const struct json *segment, const char *origin, const char **why)
 {
 	struct note_key key;
@@ -334,7 +335,7 @@ static bool follow(struct held *held, const struct json *segment, const char *or
 	return true;
 }
 
-// What the witness would hold after this head: its keys. False, with why: it does not continue what is held.
+// Compute the state after this head, with its keys. False, with why: the head does not continue the state.
 static bool continues(const struct witness *witness, const struct asked *asked, struct held *next, const char **why)
 {
 	const struct held *held = &witness->held;
@@ -358,7 +359,7 @@ static bool continues(const struct witness *witness, const struct asked *asked, 
 				      &asked->proof);
 }
 
-// Keep what was refused: whoever looks into it needs both heads, the one here and that one.
+// Keep a refused head: an investigation needs both heads, the one held here and that one.
 static void keep_evidence(const struct witness *witness, const struct asked *asked, const char *why)
 {
 	char name[32], path[PATH_BYTES], at[CLOCK_TEXT_BYTES];

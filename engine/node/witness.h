@@ -1,16 +1,16 @@
-/* A node as a witness of its server's audit log: it keeps the newest head that it was shown and signs it, so that
- * whoever rewrites or cuts the log must change what lies on this machine, too.
+/* A node as a witness of its server's audit log: it keeps and signs the newest head that it was shown. So a person who
+ * rewrites or cuts the log must also change files on this machine.
  *
  *   DATA/node/witness/key         its own cosignature key, made once
  *                     head        the newest head, with the log's signature and its own: exogpu audit verify --witness
- *                     log-key     number, first entry and key of the segment that signed it
- *                     cluster     whose log this is; a node that joins another cluster sets the folder aside
- *                     refused-N   what it was shown and did not sign: evidence, the first few
+ *                     log-key     number, first entry and key of the segment that signed the head
+ *                     cluster     the cluster of this log; a node that joins another cluster sets the folder aside
+ *                     refused-N   the first few heads that it refused to sign: evidence
  *
- * It never signs a smaller log, nor one that does not continue what it has signed; the log's keys it learns from the
- * certificates by which each passes the log on to the next. The first head that it ever sees it believes. What it signs
- * is on disk before it answers; a thread of its own waits for that. Files that are damaged are never begun anew by
- * themselves, since then a log that was cut would be signed again. Thread: the loop's. */
+ * It never signs a smaller log, nor one that does not continue the head that it has signed. It learns the log's keys
+ * from the certificates by which each key hands over to the next. It trusts the first head that it ever sees. A signed
+ * head is on disk before the answer is sent; a thread of its own waits for that. Damaged files are never started again
+ * automatically, because then a log that was cut would be signed again. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/loop.h"
@@ -24,15 +24,15 @@ struct witness_params {
 	const char *server;    // the URI of the cluster's servers; copied
 };
 enum status witness_create(struct witness **out, const struct witness_params *params);
-// What waits is answered with STATUS_UNAVAILABLE. Before the loop goes.
+// Pending requests are answered with STATUS_UNAVAILABLE. Call it before the loop is destroyed.
 void witness_destroy(struct witness **witness);
 
 // The result (of schema/node.json) is taken; NULL with an error.
 typedef void witness_done(void *context, struct json *result, const struct error *error);
 // Serve audit.witness; params were checked against the contract. `done` is called once, now or later. Errors:
-// STATUS_CONFLICT (the head does not continue what was signed: kept as evidence), STATUS_INVALID_PARAMS (it is no head
-// of the log's key), STATUS_RATE_LIMITED (one is being saved), STATUS_UNAVAILABLE (the disk), with hints.
+// STATUS_CONFLICT (the head does not continue the signed one: kept as evidence), STATUS_INVALID_PARAMS (the log's key
+// has not signed it), STATUS_RATE_LIMITED (one is being saved), STATUS_UNAVAILABLE (the disk), with hints.
 void witness_sign(struct witness *witness, const struct json *params, witness_done *done, void *context);
-// Serve audit.held: the newest head that is held, with both signatures. Errors: STATUS_UNAVAILABLE (the disk, or what
-// is there is damaged), with hints.
+// Serve audit.held: the newest head, with both signatures. Errors: STATUS_UNAVAILABLE (the disk, or a damaged file),
+// with hints.
 enum status witness_held(struct witness *witness, struct json **result, struct error *error);

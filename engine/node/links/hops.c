@@ -1,8 +1,8 @@
 /* See hops.h. Order of reading: hops_connect, hop_opened, from_worker and hop_message, hop_ended.
  *
- * An out end is read while its hop is open and takes what comes; what its worker sends otherwise waits in the socket,
- * and then the worker does. An in end is never read (but a channel's, so that it is seen to close), and what its worker
- * has not taken yet stays in its stream whatever becomes of the hop, so that a worker always sees whole messages. */
+ * An out end is read while its hop is open and accepts data; otherwise the bytes wait in the socket, and then the
+ * worker waits. An in end is never read (except that of a channel, to notice when it closes). The bytes that its worker
+ * has not read yet stay in its stream whatever happens to the hop, so a worker always gets whole messages. */
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "engine/node/links/hops_inside.h"
@@ -73,7 +73,7 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 	struct hop_end *end = user;
 	struct hop *hop = end->hop;
 	(void)stream;
-	// An end without a hop is not read: this is what had been read before.
+	// An end without a hop is not read; these bytes had been read before.
 	if (!hop || !hop->open)
 		return;
 	if (!end->sends) {
@@ -136,7 +136,7 @@ static void worker_drained(void *user, struct net_stream *stream)
 		end->hop->way->pause(end->hop, false);
 }
 
-// Mostly it has ended, which is told otherwise; what is at the other end of its hop is told of in any case.
+// Usually the worker has ended, which is reported elsewhere; the other end of the hop is notified in any case.
 static void worker_closed(void *user, struct net_stream *stream, const char *why)
 {
 	struct hop_end *end = user;
@@ -287,7 +287,7 @@ static const struct hop_way *find_way(const struct hops *hops, const char *via)
 	return hops->server.sun_path[0] ? &hop_server_near : &hop_server_far;
 }
 
-// A hop for this end; NULL, and the call is answered: there is none.
+// Create a hop for this end. NULL, with the call answered, if that fails.
 static struct hop *create_hop(struct hops *hops, struct uplink_call *call, struct hop_end *end)
 {
 	struct error error = {0};

@@ -1,17 +1,16 @@
-/* Hops: what connects the parts of a model instance in a ring, each to the next, and by which a copy goes from one
- * worker of a session to another.
+/* Hops: they connect each part of a model instance to the next one in the ring, and carry a copy from one worker of a
+ * session to another.
  *
  *     worker, fd 7 -> net_stream | hop | other end of the same node            -> net_stream -> fd 6, worker
  *                                      | direct link (links.h)   -> hop there
  *                                      | stream to the server, which passes it on (hop.hello)
  *
- * The node passes every message on as it is and looks into none. Who does not take what is sent to it is not sent more:
- * its opposite is not read while LIMIT_STREAM_FULL_BYTES wait. A hop that breaks leaves its worker as it is: the server
- * is told (hop.ended) and connects it anew, or ends the worker. A fence (lease.h) stops all of them at once, and loses
- * nothing.
+ * The node forwards every message unchanged and does not parse it. Back-pressure: while LIMIT_STREAM_FULL_BYTES wait
+ * for a receiver, its sender is not read. A broken hop does not affect its worker: the server is notified (hop.ended)
+ * and connects it again, or ends the worker. A fence (lease.h) stops all hops at once, and loses nothing.
  *
- * A copy's hop (a channel) is connected once, and its worker is given its end when the other one is there. With either
- * end, the hop or the worker, all of it goes, and the server is not told: both workers see the end of their sockets.
+ * A copy's hop (a channel) is connected once, and its worker gets its end when the other end is there. If the hop or a
+ * worker ends, everything of the channel ends, without a message to the server: both workers see their sockets close.
  * Thread: the loop's. */
 #pragma once
 #include "engine/node/links/links.h"

@@ -1,10 +1,9 @@
-/* What hops.c and the ways that a hop can take (hops_ways.c) know of each other.
+/* The interface between hops.c and the ways that a hop can take (hops_ways.c).
  *
- * A ring has two ends, and each end has a hop at most, which is replaced as a whole: a new one is made for each
- * hop.connect. A way carries what its end gives it (send), and hands over what comes (hop_message). It says when the
- * other end is there (hop_opened) and, once, when there is no way any more (hop_ended), and frees its hop after that.
- * Nothing is told of a hop that was closed here. A channel is a ring with one end, which has one hop and goes with it.
- * Thread: the loop's. */
+ * A ring has two ends, and each end has at most one hop, which is replaced as a whole: each hop.connect creates a new
+ * one. A way sends the messages of its end (send), and delivers those that arrive (hop_message). It calls hop_opened
+ * when the other end is there and, once, hop_ended when the connection is over, and then frees its hop. A hop that was
+ * closed by hops.c makes no calls. A channel is a ring with one end, whose one hop ends with it. Thread: the loop's. */
 #pragma once
 #include "common/net/parts.h"
 #include "common/net/stream.h"
@@ -27,9 +26,9 @@ struct hops_ring {
 	struct hops *all;
 	char worker_id[65];
 	struct hop_end ends[2]; // in, out
-	bool channel;           // one of them is
+	bool channel;           // at least one of the two is a channel
 	int worker_fd;          // of a channel, until its worker is given it; else -1
-	struct net_timer gone;  // of a channel that has lost its hop: it is freed outside of what told so
+	struct net_timer gone;  // of a channel that has lost its hop: it is freed outside of the callback
 };
 
 struct hop {
@@ -54,11 +53,11 @@ struct hop {
 
 struct hop_way {
 	const char *name;              // hop.connect's via
-	void (*open)(struct hop *hop); // the outcome is told, perhaps at once: the hop may be gone then
+	void (*open)(struct hop *hop); // the result is reported, perhaps at once: the hop may be gone then
 	// Errors, and then nothing was sent: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 	enum status (*send)(struct hop *hop, const struct net_parts *message);
-	size_t (*queued)(const struct hop *hop);     // of what was sent
-	void (*pause)(struct hop *hop, bool paused); // what comes; not twice the same
+	size_t (*queued)(const struct hop *hop);     // bytes that were sent and are still queued
+	void (*pause)(struct hop *hop, bool paused); // incoming messages; never called twice with the same value
 	void (*fence)(struct hop *hop, bool fenced); // as it goes both ways; NULL: others do
 	void (*close)(struct hop *hop);              // it is not told anything any more, and freed now or later
 };
@@ -73,12 +72,11 @@ struct hops {
 	bool fenced;
 };
 
-// For the ways to call.
+// Calls for the ways:
 void hop_opened(struct hop *hop);
-// A message for the worker at its end. It may break the hop: nothing of it may be touched afterwards but what the way
-// still holds.
+// A message for the worker at the hop's end. It may break the hop: afterwards only the way's own references are valid.
 void hop_message(struct hop *hop, const struct net_parts *message);
-// Of what was sent more than LIMIT_STREAM_FULL_BYTES wait: no more is read for it. Or none do now.
+// The send queue is longer than LIMIT_STREAM_FULL_BYTES, so its sender is not read; or (false) it is empty.
 void hop_full(struct hop *hop, bool full);
 // There is no way any more. The hop is the way's to free.
 void hop_ended(struct hop *hop, enum status status, const char *why);

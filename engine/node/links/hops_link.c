@@ -93,7 +93,7 @@ static void link_close(struct hop *hop)
 	hop_free(hop);
 }
 
-// links_fence holds what is under way.
+// links_fence stops the messages.
 const struct hop_way hop_link = {.name = "link",
 				 .open = link_open,
 				 .send = link_send,

@@ -1,12 +1,12 @@
-/* Who is connected to whom; see links.h. The parts: links_peers.c, links_hops.c, links_measure.c, links_models.c,
+/* The connections between nodes; see links.h. The parts: links_peers.c, links_hops.c, links_measure.c, links_models.c,
  * links_route.c.
  *
- * A struct link is another node that the server has told of; it is up while it has a connection. Connections
- * (link_conn) are dialled by the end with the lower id, or come to the other; each is a link's only once the handshake
- * has shown whose it is, and peer.hello has said the same. One that comes while the link is up takes the place of that
- * connection: the end that dials knows when the old one is gone. Nodes that the server has not told of are refused.
- * What a peer says is checked against the contract; what breaks it ends the connection. One that ends in the middle of
- * a callback of its own is there until that returns. */
+ * A struct link is another node from the server's list; it is up while it has a connection. The end with the lower id
+ * dials a connection (link_conn), the other one accepts it. A connection becomes that of a link when the certificate of
+ * the handshake and peer.hello name the same node. A new connection replaces the current one, because the end that
+ * dials knows when the old one is gone. Nodes that are not in the server's list are refused. Messages of a peer are
+ * checked against the contract; a violation ends the connection. A connection that ends within one of its own callbacks
+ * is freed after that returns. */
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
@@ -27,7 +27,7 @@ enum {
 };
 static const char node_uri[] = "exogpu:node:";
 
-// ---- what is sent ----
+// ---- sending ----
 
 static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
 {
@@ -101,7 +101,7 @@ void link_answer(struct link *link, const char *method, const struct json *id, s
 		json_destroy(&result);
 }
 
-// ---- what the server is told ----
+// ---- reports to the server ----
 
 static void report(void *arg)
 {
@@ -136,7 +136,8 @@ static void try_next(struct link *link, const char *why)
 	snprintf(reason, sizeof reason, "%.40s port %d: %s",
 		 link->address_count ? link->addresses[link->address] : "no address", link->port, why);
 	if (strcmp(reason, link->reason) != 0) {
-		// Who is not there is nothing to warn of; who is, and is not taken or takes nobody, is.
+		// A peer that does not answer is no reason for a warning; a peer that answers and is refused, or
+		// refuses, is.
 		if (strstr(why, "certificate") || strstr(why, "version"))
 			log_warning("node", "no direct link to %.128s: %s", link->name, reason);
 		else
@@ -159,7 +160,7 @@ static void refuse(struct link_conn *conn, const char *why)
 {
 	struct links *links = conn->links;
 	const int64_t now_ms = clock_steady_ms();
-	// One that is not known will be soon: both hear of each other from the server.
+	// A node that is not in the list yet will be soon: the server tells both about each other.
 	const bool known = links_find(links, conn->node_id) != NULL;
 	if (!conn->link && known && now_ms >= links->refusal_due_ms) {
 		links->refusal_due_ms = now_ms + REFUSAL_MS;
@@ -168,7 +169,7 @@ static void refuse(struct link_conn *conn, const char *why)
 	link_conn_end(conn, why);
 }
 
-// The calls that wait by it are told `why`.
+// Calls that wait on this connection fail with `why`.
 void link_conn_free(struct link_conn *conn, const char *why)
 {
 	struct error error = {0};
@@ -182,7 +183,7 @@ void link_conn_free(struct link_conn *conn, const char *why)
 	free(conn);
 }
 
-// Of a link that has no connection any more.
+// The link has lost its connection.
 static void is_down(struct link *link, struct link_conn *was, const char *why)
 {
 	link->conn = NULL;
@@ -193,7 +194,7 @@ static void is_down(struct link *link, struct link_conn *was, const char *why)
 void link_conn_end(struct link_conn *conn, const char *why)
 {
 	struct link *link = conn->link;
-	char reason[LINK_REASON_BYTES]; // `why` may lie in what goes now
+	char reason[LINK_REASON_BYTES]; // `why` may be in memory that is freed here
 	if (conn->busy) {
 		if (!conn->end[0])
 			snprintf(conn->end, sizeof conn->end, "%s", why);
@@ -227,7 +228,7 @@ static bool is_greeted(const struct link_conn *conn)
 	return conn->link && conn->link->conn == conn;
 }
 
-// Its peer.hello came: it is the link's connection from here on.
+// peer.hello has come: from now on this is the link's connection.
 static void conn_greeted(struct link_conn *conn, struct link *link)
 {
 	struct link_conn *old = link->conn;
@@ -253,9 +254,9 @@ static void conn_greeted(struct link_conn *conn, struct link *link)
 	links_changed(conn->links);
 }
 
-// ---- what comes ----
+// ---- receiving ----
 
-// The first message of a connection; what comes again is passed over.
+// The first message of a connection; further ones are ignored.
 static enum status hello(void *arg, const struct message *message, struct error *error)
 {
 	struct link_conn *conn = arg;
@@ -351,7 +352,7 @@ static void no_hello(void *arg)
 	link_conn_end(arg, "it does not say who it is");
 }
 
-// Whose certificate it is was verified; whether that node is meant here is not yet known.
+// The certificate is verified; whether it is the node that is meant here is not known yet.
 static void conn_opened(void *user, struct net_peer *peer, const struct net_certificate *certificate)
 {
 	struct link_conn *conn = user;
@@ -456,7 +457,7 @@ void link_dial(void *arg)
 
 // ---- time, beginning and end ----
 
-// Its own certificate is renewed now and then.
+// Show this node's certificate, which is renewed from time to time.
 static enum status show_certificate(struct links *links, struct error *error)
 {
 	const struct credentials *credentials = links->params.credentials;

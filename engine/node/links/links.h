@@ -1,12 +1,11 @@
-/* Direct links: a connection between this node and each other one that can be reached, measured all the time.
+/* Direct links: a connection between this node and each other node that can be reached, measured continuously.
  *
- * The server says who the others are (node.peers); the node with the lower id dials, and pauses longer and longer while
- * nobody answers. Both ends show certificates of the cluster's authority, and each checks that the other's names the
- * node that it says it is. A link carries pings (round-trip time and jitter), short bursts now and then (throughput,
- * never while a hop sends), and hops: streams of messages between the parts of a model instance. What is measured goes
- * (and, of the way to the server in both directions, what bursts by its connection find) to the server as node.links,
- * with the kernel's count of segments sent again and the class of the interface that the
- * route leaves by. Thread: the loop's. */
+ * The server sends the list of nodes (node.peers). The node with the lower id dials, with growing pauses while there is
+ * no answer. Both ends show certificates of the cluster's authority, and each checks that the other's certificate names
+ * the node that it claims to be. A link carries pings (round-trip time and jitter), short bursts now and then
+ * (throughput, never while a hop sends), and hops: streams of messages between the parts of a model instance. The
+ * measurements go to the server as node.links, with those of the connection to the server in both directions, the
+ * kernel's count of retransmitted segments, and the class of the interface that the route uses. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/peer.h"
@@ -26,7 +25,7 @@ struct links_params {
 	// Each second, may be NULL: begin a round trip to the server, and tell the last one, < 0: not known. False:
 	// there is no connection.
 	bool (*measure_server)(void *arg, double *rtt_ms, struct net_peer_path *path);
-	// A piece of a burst to the server, or (back) from it: links_server_piece says what comes of it. May be NULL.
+	// Send a piece of a burst to the server, or (back) from it: links_server_piece takes its result. May be NULL.
 	// False: it was not sent.
 	bool (*burst_server)(void *arg, bool back, int64_t burst, size_t piece, size_t bytes);
 	// Another node wants bytes of a model file (links_models.h). May be NULL.
@@ -40,13 +39,13 @@ int links_port(const struct links *links);
 // The answer to a piece of burst_server: when it came, in ns of its receiver's clock from any point on; < 0: refused.
 void links_server_piece(struct links *links, bool back, int64_t burst, int64_t ns);
 void links_set_peers(struct links *links, const struct json *params); // node.peers, checked
-// A hop that goes another way, by the server, has data under way: what is measured waits for that, too. links may be
-// NULL.
+// A hop by way of the server has data in flight: measurements wait for that, too. links may be NULL.
 void links_hop_passed(struct links *links);
-// Nothing passes on hops while fenced; pings do.
+// While fenced, hops carry nothing; pings continue.
 void links_fence(struct links *links, bool fenced);
 
-// One direction of a ring, from one node's worker to another node's. Valid until `closed` returns, or destroyed.
+// One direction of a ring, from one node's worker to another node's. Valid until `closed` returns, or until it is
+// destroyed.
 struct link_hop;
 struct link_hop_handler {
 	void (*opened)(void *user, struct link_hop *hop);

@@ -1,6 +1,6 @@
-/* Direct links as the files that make them up see them: links.c has who is connected to whom, links_peers.c whom the
- * server tells of, links_hops.c the hops, links_measure.c what is measured, links_models.c model files, links_route.c
- * what a route's interface is. Not for others. Thread: the loop's. */
+/* The state that the files of the direct links share: links.c has the connections, links_peers.c the server's list of
+ * nodes, links_hops.c the hops, links_measure.c the measurements, links_models.c model files, links_route.c the
+ * interface of a route. Internal. Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/net/peer.h"
@@ -54,7 +54,7 @@ struct link_measures {
 	int64_t piece_ns[LINK_PIECES]; // (piece_count), when each came by the receiver's clock
 	size_t piece_count, pieces_sent;
 	int64_t burst_segments_again; // segments sent again, when it began
-	double rate;                  // bytes per second, of the latest burst, also of one that was too short to count
+	double rate;                  // bytes per second of the latest burst, even if it was too short to count
 	bool growing;                 // it had not come to the rate of the link
 	double doubted;               // bytes per second, of a burst that is done once more; 0: none
 	double throughput;            // bytes per second; < 0: not known
@@ -86,7 +86,7 @@ struct link {
 	char addresses[LIMIT_LINK_ADDRESSES][NET_ADDRESS_BYTES]; // (address_count)
 	size_t address_count, address;                           // address: that is tried, or was good
 	int port;
-	bool wanted;              // stands in the list that is being read
+	bool wanted;              // it is in the list that is being read
 	bool dials;               // this end does: its id is the lower one
 	struct link_conn *trying; // this end has dialled; NULL
 	struct link_conn *conn;   // it is up; NULL
@@ -105,7 +105,7 @@ struct link {
 
 struct links {
 	struct links_params params;
-	struct link server;      // the connection to it, which stands in no list
+	struct link server;      // the connection to the server, which is in no list
 	struct link server_back; // of the other direction, what bursts find
 	char node_id[LINK_ID_BYTES];
 	struct net_peer_tls *tls;
@@ -124,13 +124,13 @@ struct links {
 	bool fenced;
 	struct net_timer second, report, turn;
 	int64_t reported_ms, refusal_due_ms; // steady clock; refusal_due_ms: when one may be told of again
-	// Steady clock, when data of a hop of this node went or came last, and of one that is bulk; 0: never.
+	// Steady clock of the last data of a hop of this node, in either direction, and of a bulk hop; 0: never.
 	int64_t hop_ms, bulk_ms;
 	int64_t burst_ns; // steady clock, when a piece of a burst of any link went or came last; 0: never
 };
 
 // links_peers.c
-struct link *links_find(struct links *links, const char *peer_id); // NULL: there is none
+struct link *links_find(struct links *links, const char *peer_id); // NULL: unknown
 void link_init(struct link *link, struct links *links, const char *peer_id);
 void links_drop(struct links *links, struct link *link, const char *why); // and its connections
 
@@ -157,7 +157,7 @@ struct link_call {
 	void *context; // of the answer
 	uint64_t number;
 };
-// Errors, and then `answered` is not called: STATUS_UNAVAILABLE (it is not up, or too much waits), those of
+// Errors, after which `answered` is not called: STATUS_UNAVAILABLE (the link is down, or its queue is full), those of
 // net_peer_send.
 enum status link_call(struct link *link, const struct link_call *call);
 // Answer a call of `method` with a result (taken), or with an error if one is given.
@@ -165,26 +165,26 @@ void link_answer(struct link *link, const char *method, const struct json *id, s
 		 const struct error *error);
 void links_changed(struct links *links); // tell the server soon
 
-// What other nodes may call is served with the connection as its argument, which is its link's. Those methods answer
-// themselves where they refuse: what breaks the contract ends the connection.
+// Methods that other nodes may call are served with the connection, which is its link's, as their argument. They answer
+// refusals themselves; a violation of the contract ends the connection.
 
 // links_hops.c
 // hop.data, whose head is this? Then it is served: true. False: it is something else.
 bool link_hops_data(struct link *link, const uint8_t *head, size_t head_bytes, struct net_frame *body);
 rpc_serve link_serve_hop_open, link_serve_hop_data, link_serve_hop_taken, link_serve_hop_close;
 void link_hops_drained(struct link *link);
-void link_hops_second(struct link *link); // what has waited too long
+void link_hops_second(struct link *link); // ends calls that have waited too long
 void link_hops_down(struct link *link, const char *why);
 void links_hops_finish(struct links *links);
 
 // links_models.c
 rpc_serve link_serve_piece;
 void links_models_finish(struct links *links);
-bool links_models_busy(const struct links *links); // parts of models are under way, in either direction
+bool links_models_busy(const struct links *links); // parts of models are in flight, in either direction
 
 // links_measure.c
 bool links_hops_quiet(const struct links *links); // no data of one, whichever way it goes, went or came for a moment
-bool links_bulk_quiet(const struct links *links); // the same of those that are bulk, which the first leaves out
+bool links_bulk_quiet(const struct links *links); // the same for bulk hops, which the first one ignores
 void link_measures_up(struct link *link);
 void link_measures_second(struct link *link);
 void link_measures_round_trip(struct link_measures *measures, double rtt_ms); // one more was taken

@@ -1,4 +1,4 @@
-/* See links_models.h. What was cancelled is answered all the same, and nobody hears of it. */
+/* See links_models.h. A cancelled request is still answered, and its answer is dropped. */
 #include "engine/node/links/links_models.h"
 
 #include "common/base/clock.h"
@@ -178,7 +178,7 @@ bool links_models_busy(const struct links *links)
 
 void links_models_finish(struct links *links)
 {
-	links->fenced = true; // who hears of it asks for nothing more
+	links->fenced = true; // a callee must not ask for more
 	for (struct link_request *request = links->requests; request; request = request->next)
 		request->links = NULL;
 	links->requests = NULL;

@@ -65,7 +65,7 @@ static long number(const struct place *place, const char *what)
 	return host_read_file(path, text, sizeof text) ? strtol(text, NULL, 10) : -1;
 }
 
-// Where a link leads, or "".
+// The target of a symbolic link, or "".
 static void target(const struct place *place, const char *what, char out[PATH_BYTES])
 {
 	char path[PATH_BYTES];
@@ -74,7 +74,7 @@ static void target(const struct place *place, const char *what, char out[PATH_BY
 	out[length > 0 ? length : 0] = 0;
 }
 
-// What the driver calls this kind of device: "wlan", "wwan", "bridge".
+// Whether the driver gives the device this kind: "wlan", "wwan", "bridge".
 static bool is_kind(const struct place *place, const char *kind)
 {
 	char path[PATH_BYTES], text[1024], line[64];
@@ -115,7 +115,7 @@ void link_route_read(struct link_route *route, const char *local_address, const 
 		return;
 	const struct place place = {root, route->interface};
 	route->class = class_of(&place);
-	long speed = number(&place, "speed"); // -1 where it has none, or where nobody can tell
+	long speed = number(&place, "speed"); // -1 if there is none, or if it is unknown
 	if (speed > 0)
 		route->bits_per_s = (double)speed * MBIT;
 }

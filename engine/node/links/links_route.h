@@ -1,5 +1,5 @@
-/* What the interface of a route is: its name, its class (LinkClass of schema/api.json), its nominal rate. Read from the
- * system at the time of asking. Thread: any. */
+/* The interface of a route: its name, its class (LinkClass of schema/api.json), its nominal rate. Read from the system
+ * at each call. Thread: any. */
 #pragma once
 
 enum { LINK_INTERFACE_BYTES = 16, LINK_CLASS_BYTES = 16 };

@@ -33,7 +33,7 @@ struct relay {
 	bool dialled;                  // there is a connection, or will be
 	bool over;                     // the connection is closing, or will be when it opens
 	bool left, due;                // the same, to be dialled again: when it is closed, if `due`
-	bool worker_full, server_full; // one does not take what is there: the other is not read
+	bool worker_full, server_full; // one cannot take more: the other is not read
 	bool reading;                  // the worker's stream is
 	void (*closed)(void *arg, bool ended);
 	void (*broken)(void *arg);
@@ -43,8 +43,8 @@ struct relay {
 
 // ---- who may pass ----
 
-// The stream is read once the server is there and while it takes what comes; the connection while the worker does. What
-// a fence stops is counted beside that.
+// Read the stream while the server is connected and takes data; read the connection while the worker takes data. A
+// fence is handled apart.
 static void look_whether_to_read(struct relay *relay)
 {
 	bool wanted = relay->conn && !relay->left && !relay->server_full;
@@ -177,7 +177,7 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 {
 	struct relay *relay = user;
 	(void)stream;
-	if (!relay->conn) // what had been read before
+	if (!relay->conn) // bytes that had been read before
 		return;
 	const struct net_parts parts = {.head = head,
 					.head_bytes = head_bytes,
@@ -276,7 +276,7 @@ static const struct net_handler conn_handler = {
 static const struct net_stream_handler stream_handler = {
 	.message = from_worker, .drained = worker_drained, .closed = stream_closed};
 
-// The node's end of the pair; nothing of it is read before the server is there.
+// The node's end of the pair; it is not read before the server is connected.
 static enum status create_stream(struct relay *relay, int *fd, struct error *error)
 {
 	int sockets[2];
@@ -331,7 +331,7 @@ void relay_return(struct relay *relay)
 	relay->due = relay->dialled && relay->left;
 	if (relay->dialled)
 		return;
-	// One that failed at once has told already, and is not dialled any more.
+	// A connection that failed at once has been reported already, and is not dialled again.
 	if (dial(relay, &error) && relay->dialled)
 		conn_closed(relay, NULL, 0);
 }

@@ -1,17 +1,16 @@
-/* Relays: what connects the workers of sessions with a server on another machine.
+/* Relays: they connect the workers of sessions with a server on another machine.
  *
  *     worker, fd 4 <-- socket pair --> net_stream | relay | net_conn <-- TLS --> server, /node
  *
- * The node dials the server once for each worker, says whose it is (link.hello), and passes on every message as it is
- * in both directions; it looks into none. Whoever does not take what is sent to it is not sent more: its opposite is
- * not read while LIMIT_STREAM_FULL_BYTES wait. When either end goes the other one does; what a worker has said before
- * its end still goes to the server.
+ * The node dials the server once for each worker, names the worker (link.hello), and forwards every message unchanged
+ * in both directions, without parsing it. Back-pressure: while LIMIT_STREAM_FULL_BYTES wait for one end, the other is
+ * not read. When one end closes, so does the other; messages that a worker sent before its end still go to the server.
  *
- * A worker of a model instance is kept where the connection breaks and the server has not ended it: its stream is not
- * read until relay_return has dialled again, and what was on its way to or from it may be lost.
+ * If the connection of a model instance's worker breaks, and the server has not ended the worker, it is kept: its
+ * stream is not read until relay_return has dialled again, and messages in flight to or from it may be lost.
  *
- * A fence (lease.h) stops all of them at once: nothing is read, nothing that waits is sent, and nothing is lost.
- * Thread: the loop's. A relay is freed once its connection is closed, which may be after its owner has let it go. */
+ * A fence (lease.h) stops all relays at once: nothing is read, queued messages stay, and nothing is lost. Thread: the
+ * loop's. A relay is freed when its connection is closed, which may be after relay_let_go. */
 #pragma once
 #include "common/net/ws.h"
 
@@ -45,7 +44,7 @@ void relay_leave(struct relay *relay);
 // Dial again, at once or when the last connection is closed; nothing where there is one. `broken` if that fails.
 void relay_return(struct relay *relay);
 bool relay_is_open(const struct relay *relay);
-// The worker is gone: what it has said still goes to the server, and then the relay does.
+// The worker is gone: its last messages still go to the server, and then the relay ends.
 void relay_let_go(struct relay **relay);
 // At once: nothing passes any more.
 void relay_destroy(struct relay **relay);

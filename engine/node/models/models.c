@@ -1,9 +1,9 @@
 /* See models.h. Order of reading: node_models_fetch, begin_next, checked, conn_opened; then models_pieces.c; then end.
  *
- * A fetch is: what is there is checked (a job of the thread), then a connection is made, over which PIECES calls of
- * model.read are under way until each has been written (a job each), then it is noted what is there (a job). A fetch
- * that fails takes the same last step. One model is fetched by one call at a time; others of it wait for that. What a
- * struct model has on disk is the thread's while a job of it is there. */
+ * A fetch has three steps: a job of the thread checks the bytes on disk; then a connection is dialled, over which
+ * PIECES calls of model.read are in flight, and a job writes each piece; then a job writes the index. A fetch that
+ * fails takes the same last step. A model is fetched by one call at a time; others for the same model wait. While a job
+ * of a struct model exists, its files are the thread's. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
@@ -76,7 +76,7 @@ static void release(struct fetch *fetch)
 	model_peers_destroy(&fetch->peers);
 	free(fetch);
 #ifdef __GLIBC__
-	malloc_trim(0); // what its pieces have taken is kept otherwise, and counts against what is placed here
+	malloc_trim(0); // return the memory of the pieces to the system: it counts against placements here
 #endif
 }
 
@@ -123,7 +123,7 @@ static void end(struct fetch *fetch)
 	net_timer_start(models->params.loop, &models->next, 0, next_may_begin, models);
 }
 
-// Once nothing is under way any more: the last step, which is the thread's.
+// When nothing is in flight any more, begin the last step on the thread.
 static void look_whether_over(struct fetch *fetch)
 {
 	if (!fetch->over || fetch->jobs || fetch->last.kind)
@@ -135,7 +135,7 @@ static void look_whether_over(struct fetch *fetch)
 		end(fetch);
 }
 
-// Nothing more is asked for.
+// The fetch asks for nothing more.
 void node_models_finish(struct fetch *fetch)
 {
 	fetch->over = true;
@@ -304,7 +304,7 @@ static void next_may_begin(void *arg)
 	begin_next(arg);
 }
 
-// The node stops: nobody hears of the job any more, but whoever asked is answered.
+// The node stops: the job gets no callback, but its caller gets an answer.
 static void drop(struct disk_job *job)
 {
 	struct error error = {0};
@@ -452,7 +452,7 @@ enum status node_models_open(struct node_models *models, const char *model_id, i
 		error_hint(error, "model.fetch comes first");
 		return error_set(error, STATUS_NOT_FOUND, "nothing of the model was fetched");
 	}
-	// As long as the worker has it, it is not deleted for another.
+	// While the worker holds the lock, the file is not deleted for another model.
 	if (flock(*fd, LOCK_SH | LOCK_NB) || fstat(*fd, &info) || !S_ISREG(info.st_mode)) {
 		close(*fd);
 		*fd = -1;

@@ -1,16 +1,16 @@
-/* Model files on a node: of each the ranges that its workers need, in a file of the same layout with holes.
+/* The node's cache of model files. Each is a sparse file of the same layout with the ranges that its workers need.
  *
  *     DATA/node/models/MODEL_ID.part    the bytes, where they have been fetched
- *     DATA/node/models/MODEL_ID.index   which ranges those are, each with its SHA-256; replaced as a whole
+ *     DATA/node/models/MODEL_ID.index   the fetched ranges, each with its SHA-256; replaced as a whole
  *
  * Ranges are fetched from the server over a connection of their own, several pieces under way, each checked against the
- * SHA-256 that comes with it, and written before it is noted. Where the server names other nodes that have had a range,
- * it tells the SHA-256 alone, the bytes come from one of them, and from the server after all if that comes to nothing
- * or they are wrong. Other nodes are given what was checked here, likewise. What the index names is read and checked
- * again before a worker gets the file, once a start of the node; a range that does not hold is fetched anew. Where the
- * disk has no room, models that no worker has are deleted, the longest unused first. A disk that is full, a connection
- * that breaks and a server that goes are told as such, and what was fetched is kept. Reading, hashing and writing are a
- * thread's, never the loop's. Thread: the loop's, but for that. */
+ * SHA-256 that comes with it, and written before it is noted. If the server names other nodes that have a range, it
+ * sends only the SHA-256, and the bytes come from one of those nodes; if that fails or they are wrong, they come from
+ * the server. In the same way this node sends ranges that it has checked to other nodes. Once in the life of the node,
+ * before a worker gets the file, the ranges of the index are read and checked again; a wrong range is fetched again. If
+ * the disk has no room, models that no worker uses are deleted, the least recently used first. A full disk, a broken
+ * connection and a stopped server are reported as such, and the fetched ranges are kept. A thread reads, hashes and
+ * writes. Thread: otherwise the loop's. */
 #pragma once
 #include "engine/node/uplink/uplink.h"
 
@@ -32,7 +32,7 @@ void node_models_forget(struct node_models *models, struct uplink_call *call);
 // Another node's request, which is taken and answered.
 struct link_request;
 void node_models_give(struct node_models *models, struct link_request *request);
-// The file, for a worker: read only. Errors: STATUS_NOT_FOUND (nothing of it was fetched).
+// The file for a worker, read only. Errors: STATUS_NOT_FOUND (no range of it was fetched).
 enum status node_models_open(struct node_models *models, const char *model_id, int *fd, struct error *error);
-// The connection to the server ended: fetches under way are given up; what they have is kept.
+// The connection to the server ended: fetches in progress fail; their ranges are kept.
 void node_models_lost(struct node_models *models);

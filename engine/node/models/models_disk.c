@@ -51,9 +51,9 @@ void model_disk_finish(struct model_disk *disk)
 
 // ---- room ----
 
-// The models that nobody uses.
+// The least recently used model without a worker.
 struct unused {
-	char oldest[256]; // the one that was not used for longest; "" if there is none
+	char oldest[256]; // "" if there is none
 	struct timespec at;
 	double bytes; // of all
 };
@@ -101,8 +101,8 @@ static bool delete_model(const struct model_disk *disk, const char *model_id)
 	return !unlink(path);
 }
 
-// Room for what is lacking, and a twentieth of the disk or 2 GiB that stay free. Nothing is deleted that would not
-// help.
+// Make room for `lacking` bytes plus a reserve of a twentieth of the disk or 2 GiB. Deletes nothing if that would not
+// be enough.
 static enum status make_room(const struct model_disk *disk, uint64_t lacking, struct error *error)
 {
 	struct statvfs space;
@@ -203,7 +203,7 @@ static bool holds(const struct model_disk *disk, const struct model_piece *piece
 	return hashes_to(room, done, piece->sha256);
 }
 
-// Of one span: forget the pieces that do not hold, and count what is there.
+// Check one span: remove wrong pieces from the index, and count the bytes that are there.
 static enum status check_span(struct model_disk *disk, const struct model_wanted *wanted, const struct model_span *span,
 			      uint8_t *room, struct error *error)
 {
@@ -317,7 +317,7 @@ enum status model_disk_get(const struct model_disk *disk, const struct model_spa
 	int fd = disk->loaded && is_checked(&disk->index, at)
 			 ? open(disk->part, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
 			 : -1;
-	// It may have been deleted, and be another's by now.
+	// The file may have been deleted, and the name may be another file's by now.
 	const bool same = fd >= 0 && !fstat(fd, &info) && info.st_dev == disk->device && info.st_ino == disk->number;
 	while (same && done < at->bytes) {
 		ssize_t got = pread(fd, bytes + done, at->bytes - done, (off_t)(at->offset + done));

@@ -19,33 +19,33 @@ struct model_disk {
 	int64_t saved_ms; // steady clock: of the index
 };
 
-// What is wanted, and what of it is there.
+// The wanted spans, and those of them that are missing.
 struct model_wanted {
 	uint64_t file_bytes;
 	struct model_span *spans; // (count), sorted, joined
 	size_t count;
 	const atomic_bool *given_up;
 	_Atomic uint64_t *here;  // grows: bytes that are there and hold
-	struct model_span *gaps; // (gap_count), what is lacking, in pieces; the caller's to free
+	struct model_span *gaps; // (gap_count), missing spans, cut into pieces; the caller frees them
 	size_t gap_count;
 	uint64_t lacking; // bytes
 };
 
 void model_disk_init(struct model_disk *disk, const char *folder, const char *model_id);
 void model_disk_finish(struct model_disk *disk);
-// Open the file, begin it anew if it is of another length, check what of the wanted is there, see that the disk has
-// room for the rest, for which it deletes other models that nobody uses, the longest unused first. Errors:
-// STATUS_LIMIT_EXCEEDED (no room), STATUS_UNAVAILABLE (the disk; given up), STATUS_OUT_OF_MEMORY.
+// Open the file (a file of another length is begun again), check the wanted spans, and make room on the disk for the
+// missing ones, for which other models without a worker are deleted, the least recently used first. Errors:
+// STATUS_LIMIT_EXCEEDED (no room), STATUS_UNAVAILABLE (the disk; or cancelled), STATUS_OUT_OF_MEMORY.
 enum status model_disk_open(struct model_disk *disk, struct model_wanted *wanted, struct error *error);
 // Check and write a piece. Errors: STATUS_INVALID_REQUEST (its hash is another), STATUS_LIMIT_EXCEEDED (the disk is
 // full), STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
 enum status model_disk_put(struct model_disk *disk, const struct model_piece *piece, const uint8_t *bytes,
 			   struct error *error);
-// Read what was checked since the node started, of a file that may be open or not. Errors: STATUS_NOT_FOUND (not all of
-// it is there).
+// Read bytes that were checked since the node started, of a file that may be open or not. Errors: STATUS_NOT_FOUND
+// (some of them are missing).
 enum status model_disk_get(const struct model_disk *disk, const struct model_span *at, uint8_t *bytes,
 			   struct error *error);
-// Note what is there. Errors: as model_disk_put.
+// Write the index. Errors: as model_disk_put.
 enum status model_disk_close(struct model_disk *disk, struct error *error);
 // Delete it. The bytes that the disk gets back, once no worker has it any more.
 uint64_t model_disk_forget(struct model_disk *disk);

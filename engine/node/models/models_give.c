@@ -1,6 +1,6 @@
-/* What other nodes are given of the cache: see models.h. Only models that the server had this node fetch, and of these
- * what was checked since the node started; read by the cache's thread, a job each, of which there are at most
- * LIMIT_LINK_READS, since the links take no more requests. */
+/* Sends ranges of the cache to other nodes: see models.h. Only models that the server had this node fetch, and only
+ * ranges that were checked since the node started. The cache's thread reads them, a job for each request; there are at
+ * most LIMIT_LINK_READS, because the links accept no more. */
 #include "engine/node/models/models_inside.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The cache of model files as the files that make it up see it: models.c has fetches from their beginning to their end,
- * and the thread; models_pieces.c what is fetched; models_give.c what other nodes are given. Not for others. */
+/* The state that the files of the model cache share: models.c has the course of a fetch, and the thread;
+ * models_pieces.c the pieces; models_give.c requests of other nodes. Internal. */
 #pragma once
 #include "common/wire/rpc.h"
 #include "common/work/jobs.h"
@@ -63,7 +63,7 @@ struct fetch {
 	bool begun, over;              // has its model; nothing more is asked for
 	bool ended;                    // answered: waits for its connection to close, and is in no list
 	unsigned jobs;
-	struct disk_job last; // JOB_CLOSE; its kind says that it is under way
+	struct disk_job last; // JOB_CLOSE; its kind is set while it is in progress
 	struct piece pieces[MODEL_PIECES_AT_ONCE];
 	struct model_peers *peers; // NULL: none
 	uint64_t peer_bytes;       // of `fetched`

@@ -131,7 +131,7 @@ static void finish(struct model_peer_piece *piece, bool whole)
 {
 	struct net_frame *bytes = piece->bytes;
 	const struct model_peer_piece was = *piece;
-	piece->bytes = NULL; // the callee may ask anew
+	piece->bytes = NULL; // the callee may ask again
 	was.done(was.context, whole ? bytes : NULL);
 	net_frame_unref(&bytes);
 }

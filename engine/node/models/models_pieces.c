@@ -1,8 +1,8 @@
-/* The pieces that a fetch lacks: asked for, taken, written; see models.h.
+/* Requests, checks and writes the missing pieces of a fetch; see models.h.
  *
- * A piece that no other node has is one call of model.read. One that another has is, first, a model.read for the digest
- * alone; then that node is asked (models_peers.h); what it gives is written if it has the server's digest. Whatever
- * goes wrong with that, the piece is asked for once more, from the server. Thread: the loop's. */
+ * A piece that no other node has is one call of model.read. For a piece that another node has, model.read first asks
+ * for the digest alone; then that node is asked (models_peers.h), and its bytes are written if they have the server's
+ * digest. If any of this fails, the piece is requested once more, from the server. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/net/parts.h"
@@ -97,7 +97,7 @@ static bool read_sha256(uint8_t *sha256, const char *text)
 	return !text[2 * MODEL_SHA256_BYTES];
 }
 
-// What an answer says and brings. Errors: STATUS_INVALID_REQUEST.
+// Check an answer and its body. Errors: STATUS_INVALID_REQUEST.
 static enum status read_answer(struct piece *piece, const struct json *result, struct error *error)
 {
 	const size_t came = piece->fetch->parts->body_bytes;

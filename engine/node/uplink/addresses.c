@@ -1,5 +1,5 @@
-/* See addresses.h. They are looked at every few seconds, which is a handful of system calls: nothing of it is urgent,
- * and nothing can be missed as with a socket that tells of changes. */
+/* See addresses.h. The addresses are read every few seconds, which takes a few system calls: a change is not urgent,
+ * and unlike a socket that notifies of changes nothing can be missed. */
 #include "engine/node/uplink/addresses.h"
 
 #include <arpa/inet.h>
@@ -60,7 +60,7 @@ static bool has(const struct json *list, const char *text)
 	return false;
 }
 
-// In whatever order.
+// In any order.
 static bool same(const struct json *a, const struct json *b)
 {
 	const struct json *one = json_count(a) == json_count(b) ? json_first(a) : NULL;

@@ -1,6 +1,6 @@
-/* The addresses of this machine, which other nodes dial, and word when they are others: a cable is plugged in, a
- * network gives a new one. The server hears of them by the node's record; a node that is connected by one interface
- * would else stay at an old address of another for as long as that connection lasts. Thread: the loop's. */
+/* The addresses of this machine, which other nodes dial, and a callback when they change: a cable is plugged in, or a
+ * network assigns a new one. The server gets them with the node's record; otherwise a node that is connected by one
+ * interface would keep an old address of another for as long as that connection lasts. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/loop.h"
@@ -8,11 +8,11 @@
 // An array of texts, of interfaces that are up: not loopback, not link-local (they mean nothing to another machine).
 struct json *addresses_list(void);
 
-// Why nobody can be dialled by this name, for a person: it cannot be looked up now. NULL: it can, or is an address.
-// Waits for the answer of whoever is asked. Static.
+// Why this name cannot be dialled now, for a person: it cannot be resolved. NULL: it can, or it is an address. Blocks
+// until the resolver answers. Static.
 const char *addresses_unknown(const char *host);
 
-// Embedded in its owner, zero but for `loop`, `changed` and `arg` before addresses_watch.
+// Embedded in its owner; all zero except `loop`, `changed` and `arg` before addresses_watch.
 struct addresses {
 	struct net_loop *loop;
 	void (*changed)(void *arg);
@@ -22,4 +22,4 @@ struct addresses {
 };
 
 void addresses_watch(struct addresses *addresses);
-void addresses_finish(struct addresses *addresses); // also of one that was never watched
+void addresses_finish(struct addresses *addresses); // also for one that was never watched

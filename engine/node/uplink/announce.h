@@ -1,6 +1,6 @@
-/* What this node says of itself on the local networks, so that a person at the dashboard sees that it is there, and why
- * it was not taken if it was not: before it has joined, and after. A server's own node is silent, its server speaks.
- * Thread: the loop's. */
+/* The announcement of this node on the local networks, before and after it has joined. It shows a person at the
+ * dashboard that the node is there and, if it was refused, why. A server's own node does not announce itself; its
+ * server does. Thread: the loop's. */
 #pragma once
 #include "common/net/mdns/announce.h"
 #include "engine/device/table.h"
@@ -18,5 +18,5 @@ struct node_announce {
 enum status node_announcer_create(struct node_announcer **out, struct net_loop *loop,
 				  const struct node_announce *announce, struct error *error);
 void node_announcer_destroy(struct node_announcer **announcer); // says goodbye
-// Something may have changed; only what has is told.
+// Call after a possible change; only real changes are sent.
 void node_announcer_update(struct node_announcer *announcer, const struct node_announce *announce);

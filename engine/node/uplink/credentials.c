@@ -53,7 +53,7 @@ static X509 *read_certificate(const char *pem)
 	return certificate;
 }
 
-// What a memory BIO holds, as a text. Frees the BIO.
+// The contents of a memory BIO as a text. Frees the BIO.
 static char *take_text(BIO *bio, bool written)
 {
 	char *bytes = NULL, *text = NULL;
@@ -231,7 +231,7 @@ enum status credentials_ask(const struct credentials *credentials, bool keep, st
 	request->key_pem = keep ? read_file(credentials, "node.key", &fault) : NULL;
 	bool kept = request->key_pem != NULL;
 	EVP_PKEY *key = kept ? read_key(request->key_pem) : NULL;
-	if (!key) { // none yet, or what is there is none
+	if (!key) { // none yet, or malformed
 		wipe(&request->key_pem);
 		kept = false;
 		key = EVP_EC_gen("P-256");

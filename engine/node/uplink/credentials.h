@@ -1,14 +1,14 @@
-/* Who a node is to a server on another machine, in DATA/node/tls:
+/* The identity of a node towards a server on another machine, in DATA/node/tls:
  *
- *   node.pem       its certificate and the key of that, in one file, so that a new pair takes the old one's place at
- * once authority.pem  the certificate of the cluster's authority: whom it trusts, and nobody else server         two
- * lines: HOST:PORT of the server, and the URI that the server's certificate carries node.key       the key of a request
- * that is under way: made once, so that asking again is asking as the same
+ *   node.pem       its certificate and the key, in one file, so that a new pair replaces the old one at once
+ *   authority.pem  the certificate of the cluster's authority, the only one that is trusted
+ *   server         two lines: HOST:PORT of the server, and the URI in the server's certificate
+ *   node.key       the key of a pending request: made once, so that a repeated request has the same key
  *
- * A node of the server's own machine has joined nobody: what it shows to other nodes is in DATA/node/tls-own, and
- * server says "unix" instead of HOST:PORT. A node that has the first three has joined. All are of mode 0600 and
- * replaced as a whole. Reading and writing wait for the disk; they happen when a node joins, and once in some weeks
- * when it renews its certificate. Thread: its owner's. */
+ * A node on the server's own machine has joined no server: what it shows to other nodes is in DATA/node/tls-own, and
+ * server contains "unix" instead of HOST:PORT. A node with the first three files has joined. All files have mode 0600
+ * and are replaced as a whole. Reading and writing block on the disk; they happen when a node joins, and every few
+ * weeks when it renews its certificate. Thread: its owner's. */
 #pragma once
 #include "common/net/tls/tls.h"
 
@@ -23,25 +23,25 @@ struct credentials {
 	int64_t not_before_ms, not_after_ms; // of its certificate
 };
 
-// Read the folder, which need not be there; what is damaged counts as absent, with a word in the log. *credentials is
-// to be finished in every case. Errors: STATUS_FORBIDDEN, STATUS_UNAVAILABLE (cannot be read), STATUS_INVALID_PARAMS
-// (the path is too long); with hints.
+// Read the folder, which need not exist; damaged files count as absent and are logged. *credentials must be finished in
+// every case. Errors: STATUS_FORBIDDEN, STATUS_UNAVAILABLE (cannot be read), STATUS_INVALID_PARAMS (the path is too
+// long); with hints.
 enum status credentials_load(struct credentials *credentials, const char *folder, struct error *error);
 void credentials_finish(struct credentials *credentials);
 
-// What a server is asked to sign.
+// A request for a server's signature.
 struct credentials_request {
 	char *key_pem, *pem; // pem: PKCS #10
 	uint8_t *spki;       // (spki_bytes), the public key: SubjectPublicKeyInfo, DER
 	size_t spki_bytes;
 };
-// With the key that a request under way has, or a new one. keep: the key is on disk when this returns.
+// Make a request with the key of a pending request, or with a new one. keep: the key is on disk when this returns.
 // Errors: STATUS_UNAVAILABLE.
 enum status credentials_ask(const struct credentials *credentials, bool keep, struct credentials_request *request,
 			    struct error *error);
 void credentials_request_finish(struct credentials_request *request);
 
-// Of schema/node.json.
+// A grant as in schema/node.json.
 struct credentials_grant {
 	const char *certificate, *authority, *server_uri;
 	const char *address, *node_id;
@@ -49,11 +49,11 @@ struct credentials_grant {
 	const uint8_t *authority_sha256;
 	const char *key_pem; // of the request
 };
-// Check what was granted (the certificate is of this key, node and authority) and keep it, on disk first. A failure
-// changes nothing. Errors: STATUS_INVALID_PARAMS (it is not what was asked for), STATUS_UNAVAILABLE; with hints.
+// Check the grant (the certificate is for this key, node and authority) and keep it, on disk first. A failure changes
+// nothing. Errors: STATUS_INVALID_PARAMS (it does not answer the request), STATUS_UNAVAILABLE; with hints.
 enum status credentials_take(struct credentials *credentials, const struct credentials_grant *grant,
 			     struct error *error);
-// The server is found at another address now. Errors: those of private_file_write.
+// The server has a new address. Errors: those of private_file_write.
 enum status credentials_move(struct credentials *credentials, const char *address, struct error *error);
 // The cluster has removed this node: its certificate is set aside as node.pem.removed.
 void credentials_drop(struct credentials *credentials);

@@ -168,7 +168,7 @@ static void say_quiet(struct find *find)
 	find->quiet_said = !works;
 }
 
-// What was incomplete may be said now; and the network may have come or gone.
+// Incomplete announcements may be complete now, and the network may have come or gone.
 static void look(void *arg)
 {
 	struct find *find = arg;

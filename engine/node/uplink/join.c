@@ -1,4 +1,4 @@
-/* See join.h. The calls of this node are join.request and join.reveal; a connection that breaks begins anew. */
+/* See join.h. This node calls join.request and join.reveal; after a broken connection it starts again. */
 #include "engine/node/uplink/join.h"
 
 #include "common/base/clock.h"
@@ -31,14 +31,14 @@ struct join {
 	struct ticket_parts ticket;
 	char address[CREDENTIALS_ADDRESS_BYTES]; // HOST:PORT
 	struct credentials_request request;
-	struct net_conn *conn; // NULL while there is none
+	struct net_conn *conn; // NULL: not connected
 	struct rpc rpc;        // of this connection
 	struct net_timer again, notice;
 	int64_t began_ms;             // steady clock
-	int64_t pause_ms, waiting_ms; // waiting_ms: steady clock, since when a person is waited for; 0: nobody is
+	int64_t pause_ms, waiting_ms; // waiting_ms: steady clock, since when it waits for a person; 0: it does not
 	uint8_t authority_sha256[NET_SHA256_BYTES], nonce[PAIRING_NONCE_BYTES];
 	char code[PAIRING_CODE_BYTES];
-	struct net_watch *terminal; // where the person answers; NULL: nobody is asked
+	struct net_watch *terminal; // where the person answers; NULL: no person is asked
 	int terminal_flags;         // its own, from before it was watched
 	bool agreed;                // that the digits are the same
 	struct json *grant;         // that has come; it waits for that word
@@ -109,7 +109,8 @@ static void print_large(const char *code)
 	fprintf(stderr, "\n    %.3s %.3s\n\n", code, code + 3);
 }
 
-// What is watched does not block, and a terminal is shared: by the log, and by the shell that is there after this node.
+// A watched terminal is non-blocking, and it is shared with the log, and with the shell after this node ends: restore
+// it.
 static void leave_terminal(struct join *join)
 {
 	if (join->terminal)
@@ -349,7 +350,7 @@ static void failed(void *user, enum net_failure failure, const char *fault)
 	snprintf(join->fault, sizeof join->fault, "%s", fault);
 }
 
-// Another certificate, or what is no such server at all, is not going to change.
+// Another certificate, or something that is not such a server, is not going to change.
 static void cannot_join(struct join *join)
 {
 	struct error error = {0};
@@ -363,7 +364,7 @@ static void cannot_join(struct join *join)
 	fail(join, &error);
 }
 
-// Nobody answered, or what did may do so better the next time.
+// There was no answer, or one that may be better next time: log it once in a while.
 static void say_in_vain(struct join *join)
 {
 	const bool absent = join->failure == NET_FAILURE_ABSENT;
@@ -472,7 +473,7 @@ enum status join_run(const struct join_params *params, struct error *error)
 	net_timer_start(params->loop, &join.again, 0, dial, &join);
 	net_loop_run(params->loop);
 	join.ended = true;
-	net_close_all(params->loop, CLOSE_DONE); // `closed` is told now, while there is somebody to tell
+	net_close_all(params->loop, CLOSE_DONE); // `closed` is called now, while its argument still exists
 	net_timer_stop(params->loop, &join.again);
 	net_timer_stop(params->loop, &join.notice);
 	leave_terminal(&join);

@@ -1,10 +1,10 @@
-/* The lease that a node has from its server: each byte that comes renews it for LIMIT_LEASE_MS.
+/* The lease of a node: each byte from its server renews it for LIMIT_LEASE_MS.
  *
- * A node that has not heard its server for so long cannot know what has been revoked meanwhile. So it is fenced: it
- * lets nothing out and takes nothing in for its sessions, and keeps all that they have. If the server is heard again
- * before the connection is given up (LIMIT_NODE_SILENCE_S), it goes on where it stood. Pings of LIMIT_NODE_PING_S see
- * to it that a server that is well is heard in time. Thread: the loop's. Embedded in its owner, zero but for `loop`,
- * `changed` and `arg` before first use. */
+ * A node without a byte from its server for so long cannot know what has been revoked. So it is fenced: it forwards
+ * nothing to or from its sessions, and keeps their memory. If a byte comes before the connection is given up
+ * (LIMIT_NODE_SILENCE_S), it continues where it stopped. Pings every LIMIT_NODE_PING_S ensure that a healthy server
+ * sends in time. Thread: the loop's. Embedded in its owner; all zero except `loop`, `changed` and `arg` before first
+ * use. */
 #pragma once
 #include "common/net/ws.h"
 
@@ -12,7 +12,7 @@ struct lease {
 	struct net_loop *loop;
 	void (*changed)(void *arg, bool fenced);
 	void *arg;
-	struct net_conn *conn; // NULL: there is none
+	struct net_conn *conn; // NULL: not connected
 	struct net_timer look;
 	bool fenced;
 };
@@ -20,5 +20,5 @@ struct lease {
 void lease_begin(struct lease *lease, struct net_conn *conn);
 // A message has come: before it is served, nothing is fenced any more.
 void lease_heard(struct lease *lease);
-// The connection is over, and with it what was fenced.
+// The connection is over, and the fence with it.
 void lease_end(struct lease *lease);

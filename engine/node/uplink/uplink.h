@@ -1,16 +1,15 @@
 /* The node's connection to its server: dial, register, report, answer; and dial again when it breaks.
  *
- * A server on this machine has a Unix socket in its data directory; one on another is dialled by TLS, with the node's
- * certificate. The node dials, so the server never has to find a node. After a break it dials again with a pause that
- * doubles from 0.1 s to 2 s. When the server of this machine stays away for 30 s, or says that it stops, the node is
- * told to end. One on another machine is waited for without end, with pauses of up to 15 s, and of 60 s while what
- * answers there is not to be trusted; after 8 s it is also looked for on the local networks, where its cluster's server
- * may be announced at another address, which is tried in turn with the first. There the node ends when the cluster has
- * removed it. Its certificate is renewed
- * at two thirds of its life; a server of this machine that others reach grants one by its socket. Nothing is queued
- * while there is no server: what counts is sent anew on connecting. A node that has not met its server yet waits for
- * it, and says so every 30 s; one whose parent has ended gives up after the first 30 s, since that was the server that
- * started it. Thread: the loop's. */
+ * The server on this machine has a Unix socket in its data directory; a server on another machine is dialled by TLS,
+ * with the node's certificate. The node dials, so the server never has to find a node. After a break it dials again
+ * with a pause that doubles from 0.1 s to 2 s.||||A server on this machine: the node ends if the server is away for 30
+ * s, or says that it stops. The server grants a certificate over the socket if other machines can reach it.||||A server
+ * on another machine: the node waits for it without end, with pauses of up to 15 s, and of 60 s while the certificate
+ * there is not trusted. After 8 s it also looks on the local networks for an announcement of its cluster at another
+ * address, and tries both addresses in turn. The node ends when the cluster has removed it. Its certificate is renewed
+ * at two thirds of its life.||||Nothing is queued without a connection: the full state is sent on connecting. A node
+ * that has never reached its server waits for it, and logs that every 30 s; if its parent has ended it gives up after
+ * the first 30 s, because the parent was that server. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/peer.h"
@@ -43,7 +42,7 @@ struct uplink_params {
 	int port;                           //
 	struct credentials *credentials;    // who this node is to it
 	const char *node_id;                // by its certificate
-	struct json *(*record)(void *arg);  // NodeRecord, made anew
+	struct json *(*record)(void *arg);  // NodeRecord, made at each call
 	struct json *(*devices)(void *arg); // array of ReportedDevice
 	bool (*complete)(void *arg);        // whether these are all, and each is verified or has failed
 	// Array of PeerSpeeds, for a server that takes them. May be NULL.
@@ -69,7 +68,7 @@ struct uplink_params {
 
 enum status uplink_create(struct uplink **out, const struct uplink_params *params, struct error *error);
 void uplink_destroy(struct uplink **uplink); // after the loop's connections are closed
-// Say goodbye: `gone` follows when the connection is closed, at once if there is none.
+// Say goodbye: `gone` is called when the connection is closed, or at once if there is none.
 void uplink_close(struct uplink *uplink);
 // The record or the devices changed: sent soon, several changes at once; nothing while there is no connection.
 void uplink_send_record(struct uplink *uplink);
@@ -83,7 +82,7 @@ bool uplink_tell(struct uplink *uplink, const char *method, struct json *params)
 void uplink_answer(struct uplink_call **call, struct json *result, const struct error *error);
 // Dial the same server once more, for something else: fills in where it is and who we are. As net_dial.
 enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error);
-bool uplink_registered(const struct uplink *uplink); // with a server, which hears what is notified
+bool uplink_registered(const struct uplink *uplink); // a server is connected and receives notifications
 // Whether it is on another machine.
 bool uplink_remote(const struct uplink *uplink);
 // Measure the way to the server: begin a round trip, and tell the last one. False: there is no connection.
@@ -91,5 +90,5 @@ bool uplink_measure(struct uplink *uplink, double *rtt_ms, struct net_peer_path 
 // A piece of a burst (node.burst), with a body of so many bytes, or (back) asking for one: params->burst_answered
 // follows. False: there is no connection, or much waits on it.
 bool uplink_burst(struct uplink *uplink, bool back, int64_t burst, size_t piece, size_t bytes);
-// node.telemetry; `telemetry` is taken. Left out when the server is slow to take what is there already.
+// Send node.telemetry; `telemetry` is taken. Dropped while the server is slow to read.
 void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry);

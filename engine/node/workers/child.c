@@ -95,7 +95,7 @@ static void take_answer(struct child *child, const uint8_t *frame, size_t length
 	net_timer_start(child->children->loop, &child->deadline, CHILD_END_MS, end_late, child);
 }
 
-// The first message of a worker may be without a head: what comes with it is the filter's other end.
+// The first message of a worker may have no head: it brings the supervisor's end of the filter.
 static bool is_empty(const uint8_t *frame, size_t length)
 {
 	return length == 4 && !memcmp(frame, (const uint8_t[4]){0}, 4);
@@ -121,7 +121,7 @@ static void take_messages(struct child *child)
 	}
 }
 
-// Read what is there, if not all at once: others wait for the loop. False once the other end is closed.
+// Read what is there, but not without end: other work waits for the loop. False once the other end is closed.
 static bool read_socket(struct child *child, int fd)
 {
 	uint8_t bytes[16384];
@@ -160,7 +160,7 @@ static void process_ended(void *arg, int wait_status)
 {
 	struct child *child = arg;
 	if (child->socket)
-		read_socket(child, child->socket_fd); // what it sent before its end may not have been seen yet
+		read_socket(child, child->socket_fd); // bytes that it sent before its end may not have been read yet
 	if (!child->answered && !child->error.status) {
 		char text[sizeof(child->error.message)];
 		process_describe(&child->process, wait_status, text, sizeof(text));

@@ -1,10 +1,9 @@
 /* One worker process, one call.
  *
- * A child is spawned from this very binary with a socket on descriptor 3 and nothing else open, asked one thing, and
- * reaped. Whatever happens to it (a crash, silence until the deadline, an answer that breaks the contract) becomes the
- * call's failure, in words: the signal, the deadline, the last line that it printed.
- * Thread: the loop's. A child owns its process, socket and pipe, and frees itself when the process is reaped;
- * `children` owns all of them. */
+ * A child runs this binary with only a socket on descriptor 3, gets one call, and is reaped. A crash, no answer until
+ * the deadline, or an answer that breaks the contract fails the call with a message: the signal, the deadline, the last
+ * line that it printed. Thread: the loop's. A child owns its process, socket and pipe, and frees itself when the
+ * process is reaped; `children` owns all of them. */
 #pragma once
 #include "common/net/loop.h"
 #include "common/wire/contract.h"
@@ -28,8 +27,8 @@ struct child_call {
 
 // `contract` is CONTRACT_NODE and outlives the children.
 enum status children_create(struct children **out, struct net_loop *loop, const struct contract *contract);
-// Kills and reaps what still runs, half a second at most; calls under way are dropped.
+// Kills and reaps running children, for at most half a second; calls in progress are dropped.
 void children_destroy(struct children **children);
 void children_call(struct children *children, const struct child_call *call);
-// Those that run, also the ones that have answered and are about to end.
+// Running children, also those that have answered and are about to end.
 size_t children_count(const struct children *children);

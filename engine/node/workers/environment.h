@@ -9,5 +9,6 @@
 
 // Whether a worker gets the variable of this name; `name` may be NAME=VALUE.
 bool environment_passes(const char *name);
-// Those of `from` (ends with NULL) that pass, for execve; the strings stay `from`'s. Free the list. NULL: no memory.
+// The variables of `from` (ends with NULL) that pass, for execve; the strings stay `from`'s. Free the list. NULL: out
+// of memory.
 char **environment_make(char *const *from);

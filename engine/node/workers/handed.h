@@ -1,5 +1,5 @@
-/* What a worker is handed besides its socket: the stream to the server, and for a model instance the model's file and
- * the sockets of a ring. Thread: the loop's. */
+/* Descriptors that a worker gets besides its socket: the stream to the server and, for a model instance, the model's
+ * file and the sockets of a ring. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/node/models/models.h"
@@ -20,6 +20,6 @@ struct handed_from {
 	struct node_models *models;
 	bool elsewhere; // the server is on another machine: it names no files of this one
 };
-// Of a model instance: its file, opened here, since its worker reaches no files; else -1. A link at the end of the path
-// is not followed, and what is no regular file is not waited for.
+// For a model instance: open its file here, because its worker has no access to files; else -1. A symbolic link at the
+// end of the path is not followed, and anything but a regular file is refused without blocking.
 enum status handed_open_model(const struct handed_from *from, const struct json *given, int *out, struct error *error);

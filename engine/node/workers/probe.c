@@ -327,8 +327,8 @@ static bool may_measure(struct prober *prober, enum backend_kind kind)
 	return false;
 }
 
-// One pair after the other, so that they do not share what they are measured over, and each is over soon; with no
-// memory measured and nothing compiled beside it. That those are done comes by here.
+// Measure one pair after the other, so that pairs do not share the path that is measured, and each is done soon. Memory
+// is not measured and nothing is compiled meanwhile; when those are done this is called again.
 static void peer_waiting(struct prober *prober)
 {
 	struct device_pair pair;
@@ -369,7 +369,8 @@ static void compiled(void *arg, const struct child_outcome *outcome)
 	pump(prober);
 }
 
-// What models need is compiled when nothing else is to do, for one device after the other: those alike find it done.
+// Kernels for models are compiled when there is nothing else to do, one device after the other: a device of the same
+// kind then finds them done.
 static void compile_waiting(struct prober *prober)
 {
 	struct device_table *table = prober->params.table;
@@ -396,7 +397,7 @@ static void compile_waiting(struct prober *prober)
 	}
 }
 
-// Start what can be started now.
+// Start all work that can start now.
 static void pump(struct prober *prober)
 {
 	verify_waiting(prober);
@@ -459,7 +460,7 @@ static const char *disabled_reason(const struct prober *prober, int kind)
 		return "switched off by --backends";
 	if (state->failure[0])
 		return state->failure;
-	if (state->library_count && state->libraries[0].reason[0]) // the first is what it stands on
+	if (state->library_count && state->libraries[0].reason[0]) // the first one is the library that the others need
 		return state->libraries[0].reason;
 	return NULL;
 }

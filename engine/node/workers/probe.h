@@ -1,12 +1,11 @@
-/* The prober: keeps the table of devices true, by asking workers.
+/* The prober: keeps the table of devices up to date, by asking workers.
  *
- * A scan asks every enabled back end, side by side, what it lists; each device that an API lists anew is then verified
- * by a worker of its own, side by side up to LIMIT_PROBES_AT_ONCE; and once nothing is being verified, the memory
- * bandwidth of devices that have none on record is measured, one at a time in each memory pool, so that measurements do
- * not disturb each other. Then, while no session and no model instance uses their back end, devices that their driver
- * calls each other's peers are measured: how fast they copy to each other (engine/device/peers.h), a pair at a time,
- * both ways, each in a worker that has the two open for about a second, while no memory is measured and nothing is
- * compiled ahead. Thread: the loop's. Does not own the table. */
+ * A scan asks all enabled back ends, in parallel, for their devices. Each newly listed device is then verified by a
+ * worker of its own, up to LIMIT_PROBES_AT_ONCE in parallel. When no device is being verified, the memory bandwidth of
+ * devices without a record is measured, one at a time in each memory pool, so that measurements do not disturb each
+ * other. Then copies between devices that are peers are measured (engine/device/peers.h), while no session and no model
+ * instance uses their back end: one pair at a time, in both directions, in a worker that has the two open for about a
+ * second, while no memory is measured and nothing is compiled. Thread: the loop's. Does not own the table. */
 #pragma once
 #include "engine/device/table.h"
 #include "engine/node/workers/child.h"
@@ -19,7 +18,7 @@ struct prober_params {
 	struct device_table *table;
 	const char *cache;                  // the folder of compiled kernels; outlives the prober
 	bool enabled[BACKEND_COUNT];        // that may be used; others are not asked
-	void (*devices_changed)(void *arg); // the table, or what is known of it, changed
+	void (*devices_changed)(void *arg); // the table, or the state of the prober, has changed
 	void (*record_changed)(void *arg);  // back ends or libraries changed
 	// A worker opened this device through the API in use, and verified it, in so many ms from its call.
 	void (*verified)(void *arg, const struct device_record *record, enum backend_kind kind, double took_ms);

@@ -17,7 +17,7 @@
 
 enum { PROCESS_POLL_MS = 20, PROCESS_END_MS = 200 };
 
-// Read what is there, keeping the last of it: the end is what tells why it died. False once the pipe is closed.
+// Read what is there, keeping the end of it, which tells why the process died. False once the pipe is closed.
 static bool keep_printed(struct process *process)
 {
 	uint8_t bytes[1024];
@@ -78,7 +78,7 @@ static bool reap(struct process *process)
 		return false;
 	process->pid = 0;
 	if (process->stderr_pipe)
-		keep_printed(process); // what it said before its end may not have been seen yet
+		keep_printed(process); // text printed before its end may not have been read yet
 	net_watch_destroy(&process->pidfd);
 	net_timer_stop(process->loop, &process->poll);
 	process->ended(process->arg, wait_status);

@@ -26,7 +26,7 @@ struct refusals {
 	unsigned count;
 };
 
-// What the kernel writes may be longer than the header says.
+// The kernel may write more than the header declares.
 union notice {
 	struct seccomp_notif call;
 	uint8_t room[ROOM];
@@ -126,7 +126,7 @@ ssize_t refusals_receive(int socket, uint8_t *bytes, size_t size, int *passed)
 	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof(int))];
 	uint8_t first;
 	struct iovec part = {.iov_base = size ? bytes : &first, .iov_len = size ? size : 1};
-	// CMSG_SPACE would have room for a second descriptor, which nobody would close.
+	// CMSG_SPACE would have room for a second descriptor, which would leak.
 	struct msghdr message = {
 		.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = CMSG_LEN(sizeof(int))};
 	*passed = -1;

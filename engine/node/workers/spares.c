@@ -61,7 +61,7 @@ void spares_used(struct spares *spares, const struct spare_use *use)
 	if (place->not_before_ms < use->now_ms + REST_MS)
 		place->not_before_ms = use->now_ms + REST_MS;
 	if (use->took_ms < 0)
-		place->pause_ms = 0; // it did what it was there for
+		place->pause_ms = 0; // it has served its purpose
 }
 
 bool spares_is_idle(const struct spare_place *place, int64_t now_ms)

@@ -19,7 +19,7 @@ enum { SPARES_AUTO = 0, SPARES_OFF = -1, SPARES_THRESHOLD_MS = 60 };
 struct spare_place {
 	enum backend_kind backend; // BACKEND_UNKNOWN: the place is free
 	char device_id[IDENTITY_ID_BYTES];
-	struct tenant *worker; // the owner's: what is kept there; NULL: nothing yet
+	struct tenant *worker; // the owner's: the worker that waits here; NULL: none yet
 	int64_t used_ms;       // when a session last came for this device
 	int64_t not_before_ms; // when a worker may be started
 	int64_t pause_ms;      // the last pause after a failure
@@ -42,14 +42,14 @@ struct spare_use {
 void spares_used(struct spares *spares, const struct spare_use *use);
 // NULL: none.
 struct spare_place *spares_find(struct spares *spares, enum backend_kind backend, const char *device_id);
-// One for which a worker is to be started now; NULL: none. Places without one that nobody uses any more are freed.
+// The place for which a worker should be started now; NULL: none. Unused places without a worker are freed.
 struct spare_place *spares_due(struct spares *spares, int64_t now_ms);
 bool spares_is_idle(const struct spare_place *place, int64_t now_ms);
-// Its worker has ended, or could not be started. Returns for how long nothing is started.
+// Its worker has ended, or could not be started. Returns the pause before the next start.
 int64_t spares_failed(struct spare_place *place, int64_t now_ms);
-// So little memory of a device is free that it should go to those who use it.
+// Whether so little memory of a device is free that a spare must not take any.
 bool spares_is_short(uint64_t free_bytes, uint64_t memory_bytes);
-// Its worker was given up for that.
+// Its worker was ended for want of memory.
 void spares_postpone(struct spare_place *place, int64_t now_ms);
 unsigned spares_places(const struct spares *spares); // in use
 unsigned spares_count(const struct spares *spares);  // of them, with a worker

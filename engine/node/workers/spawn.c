@@ -99,7 +99,7 @@ static bool give_descriptors(const struct spawn *spawn)
 			if (dup2(spawn->given[i], last) < 0)
 				return false;
 		}
-	// What is left out lies between: it is the node's, and closes by itself.
+	// The gap between is the node's, and closes on exec.
 	if (syscall(NR_CLOSE_RANGE, last + 1, ~0u, 0))
 		for (int fd = last + 1; fd < MOST_DESCRIPTORS; fd++)
 			close(fd);

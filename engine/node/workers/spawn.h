@@ -1,15 +1,15 @@
-/* Starting a worker's process: this very binary, with an environment from a list (environment.h), and for a worker that
- * stays in namespaces of its own.
+/* Starts a worker's process: this binary, with an environment from a list (environment.h), and namespaces of its own
+ * for a worker that serves more than one call.
  *
- * A namespace of process ids has to be there when a process is made, so it is made here, with clone, and with it those
- * of mounts, messages and network. Root makes them as it is; anybody else with a user namespace, in which the worker
- * keeps the one capability by which it leaves the rest (CAP_SYS_ADMIN, over nothing but these namespaces), until its
- * sandbox drops that, too. Whether this system allows it is tried once: the child of the trial mounts /proc anew, since
- * a driver that looks for itself in another's /proc finds somebody else. Where it is refused the worker is made without
- * them, and is told why.
+ * A namespace of process ids can only be created together with a process, so clone creates it here, with those of
+ * mounts, messages and network. Root needs no more; other users need a user namespace as well, in which the worker
+ * keeps the one capability that the later steps need (CAP_SYS_ADMIN, valid in these namespaces only), until its sandbox
+ * drops it. Whether this system allows it is tried once: the child of the trial also mounts a new /proc, because a
+ * driver that looks for itself in the old /proc finds another process. If it is refused the worker is started without
+ * namespaces, and gets the reason.
  *
- * The worker is process 1 of its namespace: no signal reaches it but SIGKILL, SIGSTOP, and those of its own faults.
- * Thread: any one, one at a time. */
+ * The worker is process 1 of its namespace: only SIGKILL, SIGSTOP, and the signals of its own faults reach it. Thread:
+ * any, one at a time. */
 #pragma once
 #include "common/base/status.h"
 

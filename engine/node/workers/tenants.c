@@ -71,7 +71,7 @@ enum status tenant_check_device(const struct device_record *record, enum backend
 
 // ---- answers ----
 
-// What made the process a worker of the server's failed: the server will not hear of it again.
+// worker.open or worker.instance failed: the server will not hear of this worker again.
 static void opening_failed(struct tenant *tenant)
 {
 	if (tenant->rpc.closed)
@@ -97,7 +97,7 @@ static void opened(void *context, enum status status, const struct json *result,
 	tenant_answer(ask, answer, status ? error : NULL);
 }
 
-// A spare has its session, which hears what the worker answered when it was opened.
+// A spare has got its session, which gets the answer of worker.open.
 static void bound(void *context, enum status status, const struct json *result, const struct error *error)
 {
 	struct ask *ask = context;
@@ -184,7 +184,8 @@ void tenant_release(struct tenant *tenant, const struct error *error, int *patie
 	free(tenant);
 }
 
-// A tenant can end its workers as often as it likes, and have them print what it likes: no warning, and not its text.
+// A tenant can end its workers at any time, and make them print anything: so this is no warning, and the text is not
+// logged.
 static void log_session_end(const struct tenant *tenant, int wait_status)
 {
 	char words[256];
@@ -200,7 +201,7 @@ static void process_ended(void *arg, int wait_status)
 	struct tenants_params params = tenant->all->params;
 	struct error error = {0};
 	char worker_id[sizeof(tenant->worker_id)], words[sizeof(error.message)];
-	tenant_take_answers(tenant); // what it sent before its end
+	tenant_take_answers(tenant); // answers that it sent before its end
 	snprintf(worker_id, sizeof(worker_id), "%s", tenant->worker_id);
 	process_describe(&tenant->process, wait_status, words, sizeof(words));
 	if (tenant->fault[0])
@@ -255,7 +256,8 @@ static void relay_closed(void *arg, bool ended)
 	tenant_kill_for(tenant, ended ? "" : "the worker lost its connection to the server");
 }
 
-// The connection is gone, and nobody said that the worker is to end. That to the server may break a moment later.
+// The connection is gone, and the server has not ended the worker. The node's own connection to the server may break a
+// moment later.
 static void relay_broken(void *arg)
 {
 	struct tenant *tenant = arg;
@@ -265,7 +267,7 @@ static void relay_broken(void *arg)
 		tenant->away_ms = clock_steady_ms();
 }
 
-// By a relay, which dials the server and says whose stream this is when it has it.
+// Create a relay, which dials the server and names the worker.
 static enum status create_relay(struct tenant *tenant, const struct uplink_call *call, int *out, struct error *error)
 {
 	const struct relay_params params = {.worker_id = tenant->worker_id,
@@ -362,7 +364,8 @@ enum status tenant_call_open(struct tenant *tenant, struct uplink_call *call, st
 			   error);
 }
 
-// For a session or a model instance: a spare, or one whose process is not started yet. NULL, with the error.
+// Choose a worker for a session or a model instance: a spare, or one whose process is not started yet. NULL, with the
+// error.
 static struct tenant *choose(struct tenants *tenants, const struct uplink_call *call, struct handed *handed,
 			     struct error *error)
 {
@@ -384,7 +387,7 @@ static struct tenant *choose(struct tenants *tenants, const struct uplink_call *
 	return tenant;
 }
 
-// What it is handed: its end of a ring, and its stream.
+// Open its end of a ring, and its stream.
 static enum status prepare(struct tenant *tenant, const struct uplink_call *call, struct handed *handed,
 			   struct error *error)
 {

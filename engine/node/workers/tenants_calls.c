@@ -51,7 +51,7 @@ void tenant_answer(struct ask *ask, struct json *result, const struct error *err
 	free(ask);
 }
 
-// All of it, with a descriptor beside it if `passed` is not -1. False with errno; 0: only a part of it.
+// Send all of it, with a descriptor if `passed` is not -1. False with errno; 0: only a part was sent.
 static bool send_whole(int fd, const struct buffer *out, int passed)
 {
 	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof(passed))] = {0};
@@ -71,9 +71,8 @@ static bool send_whole(int fd, const struct buffer *out, int passed)
 	return sent == (ssize_t)out->length;
 }
 
-// One that has closed its end has ended, or does in a moment, as one whose program cannot be run does before its first
-// call: the end of the process says why. Calls are short and few: a socket that is full of them belongs to a worker
-// that does not read.
+// If the worker has closed its end it has ended, or is about to (a program that cannot be run ends before its first
+// call): its exit status tells why. Calls are short and few, so a full socket means that the worker does not read.
 static enum status send_message(void *arg, const struct buffer *head, const struct rpc_body *body)
 {
 	struct tenant *tenant = arg;
@@ -87,10 +86,10 @@ static enum status send_message(void *arg, const struct buffer *head, const stru
 	else if (!sent)
 		tenant_kill_for(tenant, "the worker did not take a call");
 	buffer_finish(&out);
-	return STATUS_OK; // what waits for its answer is told when the process has ended
+	return STATUS_OK; // waiting calls fail when the process has ended
 }
 
-// ---- what comes ----
+// ---- receiving ----
 
 static enum status worker_busy(void *arg, const struct message *message, struct error *error)
 {
@@ -118,7 +117,7 @@ bool tenant_take_answers(struct tenant *tenant)
 		int passed = -1;
 		ssize_t got = refusals_receive(tenant->socket_fd, bytes, sizeof(bytes), &passed);
 		if (passed >= 0 && (tenant->refusals || tenant->open))
-			close(passed); // of a worker that has told already, and of one that has somebody's code in it
+			close(passed); // from a worker that has sent one already, or that runs a tenant's code
 		else if (passed >= 0)
 			refusals_create(&tenant->refusals, tenant->all->params.loop, passed, tenant->backend);
 		if (got < 0 && errno == EINTR)

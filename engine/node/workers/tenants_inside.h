@@ -1,7 +1,7 @@
 /* What tenants.c, tenants_calls.c, tenants_watch.c and tenants_spares.c share. See tenants.h.
  *
- * A spare is a tenant without an id: it is started, watched and reaped as every other, and becomes an ordinary one when
- * it gets its session. It never has another. */
+ * A spare is a tenant without an id: it is started, watched and reaped like any other, and becomes an ordinary one when
+ * it gets its session. It never gets a second one. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/wire/rpc.h"
@@ -22,7 +22,7 @@ enum {
 struct ping {
 	bool sent;
 	int64_t began_ns, due_ms;
-	// What the worker did at the last look, and when that was: known from the first look on that finds no answer.
+	// What the worker did at the last look, and when that was: set by the first look that finds no answer.
 	struct vitals seen;
 	int64_t seen_ms;
 	bool excused; // the log says why the answer may take longer
@@ -44,7 +44,7 @@ struct tenant {
 	enum backend_kind backend;
 	struct process process;
 	struct net_watch *socket;
-	int socket_fd;             // owned by the watch: nobody's once that is NULL
+	int socket_fd;             // owned by the watch; unused once that is NULL
 	struct refusals *refusals; // of its system calls; NULL: its filter has no other end
 	struct relay *relay;       // of its stream; NULL: it has the server's socket, or the relay is gone
 	struct hops_ring *ring;    // NULL: it is no part of several
@@ -53,16 +53,16 @@ struct tenant {
 	struct ping ping;
 	struct ask *closing; // what waits for the end of the process
 	unsigned closing_count;
-	bool warming;   // a spare has not answered worker.warm yet
-	bool has_model; // it is a model instance's
-	bool open;      // worker.open, or worker.instance, was answered; of what was a spare also worker.bind
-	bool spare;     // it waits for a session, and has no id yet
-	bool used;      // it has opened a device for its session
-	struct spare_place *place;         // of a spare, unless it was given up
-	int64_t warm_ms;                   // of a spare: when its device last answered; 0: it is not open yet
-	double start_ms;                   // how long it took to start; negative: it was a spare
+	bool warming;              // a spare has not answered worker.warm yet
+	bool has_model;            // it is a model instance's
+	bool open;                 // worker.open or worker.instance was answered; for a former spare also worker.bind
+	bool spare;                // it waits for a session, and has no id yet
+	bool used;                 // it has opened a device for its session
+	struct spare_place *place; // of a spare, unless it was given up
+	int64_t warm_ms;           // of a spare: when its device last answered; 0: it is not open yet
+	double start_ms;           // how long it took to start; negative: it was a spare
 	char device_id[IDENTITY_ID_BYTES]; // which a session used first
-	struct json *opened;               // of a spare: what it answered to worker.open
+	struct json *opened;               // for a spare: the answer to worker.open
 	bool unwanted;                     // the server asked for its end, or knows of it
 	int64_t busy_until_ms; // steady clock: until when it has said that it does not answer; 0: it has not
 	int64_t away_ms;       // steady clock: since when it is kept without a connection to the server; 0: it has one
@@ -85,7 +85,7 @@ struct tenants {
 // ---- tenants.c ----
 
 void tenant_kill_for(struct tenant *tenant, const char *fault);
-// What a worker could not give up, once: it is so for every worker of this machine.
+// Log once the steps of the sandbox that a worker could not take; they are the same for all workers of this machine.
 void tenant_tell_sandbox(struct tenants *tenants, const struct json *result);
 // Whether the device can be used through the worker's back end now.
 enum status tenant_check_device(const struct device_record *record, enum backend_kind kind, struct error *error);
@@ -111,27 +111,27 @@ struct tenant_ask {
 };
 // Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY; `call` is still the caller's then.
 enum status tenant_call(struct tenant *tenant, const struct tenant_ask *ask, struct error *error);
-// It is answered: tell the server, if it asked (`result` is taken), and free it.
+// The call is answered: pass the answer to the server, if the server asked (`result` is taken), and free it.
 void tenant_answer(struct ask *ask, struct json *result, const struct error *error);
-// Read what has come from it. False once there is nothing more to come.
+// Read the messages that have come. False once there will be no more.
 bool tenant_take_answers(struct tenant *tenant);
 
 // ---- tenants_watch.c ----
 
 // Look after tenants and spares from now on, if there are any.
 void tenants_look(struct tenants *tenants);
-// It has said that it is about to do what keeps it from answering for so long (ms).
+// The worker has announced that it will not answer for so long (ms).
 void tenant_busy(struct tenant *tenant, int64_t ms);
 
 // ---- tenants_spares.c ----
 
 // Start one, if one is wanted.
 void spare_start(struct tenants *all, int64_t now_ms);
-// One that waits: whether it is to wait on. No other tenants are touched.
+// Decide whether a spare is to wait on. No other tenants are touched.
 void spare_look_at(struct tenant *tenant, int64_t now_ms);
 // The answer to its worker.open: an rpc_done.
 void spare_opened(void *context, enum status status, const struct json *result, const struct error *error);
-// The one for this session, if it is ready: from here on it is that session's. NULL: there is none.
+// The spare for this session, if it is ready: from now on it is that session's. NULL: there is none.
 struct tenant *spare_take(struct tenants *tenants, const struct uplink_call *call);
 // A session has opened its first device: how long it waited says whether spares are wanted.
 void spare_note_use(const struct tenant *tenant, double opened_ms);

@@ -15,7 +15,7 @@
 
 enum { SPARE_LOOK_MS = 10000 };
 
-// It is not wanted any more; its place may have another later.
+// The spare is no longer wanted; its place may get another later.
 static void give_up(struct tenant *tenant, const char *why)
 {
 	log_info("node", "the spare worker of %s is given up: %s", tenant->place->device_id, why);
@@ -25,7 +25,7 @@ static void give_up(struct tenant *tenant, const char *why)
 	process_kill(&tenant->process);
 }
 
-// It could not be opened, or its device could not.
+// The spare could not be opened, or its device could not.
 static void failed(struct tenant *tenant, const struct error *error)
 {
 	char fault[sizeof(tenant->fault)];

@@ -20,7 +20,7 @@ enum {
 	STOOD_STILL_MS = 250, // that a look is late when the machine was not just busy
 };
 
-// One that is kept: how long, and whether it can be connected again now.
+// A kept worker: check for how long it is kept, and whether it can be connected again now.
 static void look_at_away(struct tenant *tenant, int64_t now_ms)
 {
 	if (!tenant->away_ms || !tenant->relay)
@@ -40,8 +40,8 @@ static void kill_late(struct tenant *tenant, const char *method, double waited_m
 	tenant_kill_for(tenant, fault);
 }
 
-// One that was asked at the last look or before and has not answered. Looked at each time, so that when it is due, what
-// it has done since the last time is known.
+// A worker that was pinged at an earlier look and has not answered. It is looked at each time, so that at the deadline
+// its progress since the last look is known.
 static void look_at_silent(struct tenant *tenant, int64_t now_ms)
 {
 	struct ping *ping = &tenant->ping;

@@ -1,5 +1,5 @@
-/* See vitals.h. A thread that waits for a processor is R and does not compute; the time that it has waited is told by
- * the system only once it gets one, so what it has computed is what counts here. */
+/* See vitals.h. A thread that waits for a processor is in state R and does not compute. The system reports the time
+ * that it has waited only after it got a processor, so the computed time is compared here. */
 #include "engine/node/workers/vitals.h"
 
 #include <dirent.h>
@@ -74,7 +74,7 @@ const char *vitals_excuse(const struct vitals *before, const struct vitals *now,
 		return "it gets no time of a processor";
 	if (now->state == 'R' && in_system)
 		return "the system computes for it";
-	// It may wait for what one of the others holds, which is held up itself.
+	// It may wait for another thread, which is delayed itself.
 	if (now->state == 'S' && now->others == 'D')
 		return "one of its threads waits inside the system, for a disk, for memory or for the driver";
 	if (now->state == 'S' && now->others == 'R' && !any_computes)

@@ -1,8 +1,8 @@
-/* What the system says of a worker that does not answer: whether it is hung, or is kept from answering by something
- * that passes. No excuse is a process that is stopped, one whose first thread (which answers) sleeps while nothing of
- * it is held up, and one whose first thread has the processor and does something else. Time that the kernel computes
- * for it is not that: one system call may look for, clear or pin gigabytes of memory. A worker that calls the system in
- * a loop looks the same, and has that excuse until excuses end (tenants_watch.c). Thread: any. */
+/* Tells, from what the system reports, whether a worker that does not answer hangs or is delayed by something
+ * temporary. It hangs if the process is stopped, if its first thread (which answers) sleeps while no thread is delayed,
+ * or if its first thread computes something else. Time in the kernel does not count as computing: one system call may
+ * search, clear or pin gigabytes of memory. A worker that calls the system in a loop looks the same, and has that
+ * excuse until excuses end (tenants_watch.c). Thread: any. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
