@@ -37,8 +37,9 @@ if(CMAKE_SCRIPT_MODE_FILE)
 endif()
 
 set(embed_script ${CMAKE_CURRENT_LIST_FILE})
-file(GLOB_RECURSE embed_inputs CONFIGURE_DEPENDS schema/*.json migrations/*.sql)
-set(embed_roots "schema=${CMAKE_SOURCE_DIR}/schema" "migrations=${CMAKE_SOURCE_DIR}/migrations")
+file(GLOB_RECURSE embed_inputs CONFIGURE_DEPENDS schema/*.json migrations/*.sql catalog/*.json)
+set(embed_roots "schema=${CMAKE_SOURCE_DIR}/schema" "migrations=${CMAKE_SOURCE_DIR}/migrations"
+	"catalog=${CMAKE_SOURCE_DIR}/catalog")
 if(kernel_outputs)
 	list(APPEND embed_roots "kernels=${kernel_dir}")
 	list(APPEND embed_inputs ${kernel_outputs})

@@ -36,6 +36,7 @@
 #include "server/data_directory.h"
 #include "server/http/http.h"
 #include "server/instances/instances.h"
+#include "server/library/catalog.h"
 #include "server/library/models.h"
 #include "server/local_node.h"
 #include "server/options.h"
@@ -78,6 +79,7 @@ struct app {
 	struct cluster *cluster;
 	struct topology *topology;
 	struct models *models;
+	struct catalog *catalog;
 	struct instances *instances;
 	struct tenancy *tenants;
 	struct api *api;
@@ -334,6 +336,8 @@ static enum status create_state(struct app *app, struct error *error)
 					       .ollama_url = app->options.ollama_url};
 		status = models_create(&app->models, &params, error);
 	}
+	if (!status)
+		status = catalog_create(&app->catalog, app->options.catalog, error);
 	if (!status) {
 		struct tenancy_params params = {.loop = app->loop,
 						.contract = app->node_contract,
@@ -416,6 +420,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .cluster = app->cluster,
 				 .topology = app->topology,
 				 .models = app->models,
+				 .catalog = app->catalog,
 				 .instances = app->instances,
 				 .tenants = app->tenants,
 				 .joins = app->joins,
@@ -574,6 +579,7 @@ static void destroy(struct app *app)
 	instances_destroy(&app->instances);
 	tenancy_destroy(&app->tenants);
 	models_destroy(&app->models);
+	catalog_destroy(&app->catalog);
 	topology_destroy(&app->topology);
 	cluster_destroy(&app->cluster);
 	authority_destroy(&app->authority);

@@ -16,7 +16,8 @@ enum { DEFAULT_PORT = 52415 };
 
 // As they are on the command line.
 struct words {
-	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
+	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url,
+		*catalog;
 	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned;
 	const char *cors_origins[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
@@ -58,6 +59,9 @@ static const struct flag flags[] = {
 	 "where ollama: models come from: also a mirror (default https://registry.ollama.ai, "
 	 "searches https://ollama.com)",
 	 offsetof(struct words, ollama_url)},
+	{"catalog", "FILE",
+	 "offer the models of this file for download, instead of the built-in catalogue: see docs/models.md",
+	 offsetof(struct words, catalog)},
 	{"placement-timeout", "SECONDS", "how long to search for a better placement of a model, 0.05 to 60 (default 5)",
 	 offsetof(struct words, placement_timeout)},
 	{"headroom", "PERCENT",
@@ -254,6 +258,7 @@ static enum status take(struct options *options, const struct words *words, stru
 		options->cors_origins[i] = words->cors_origins[i];
 		status = check_origin(words->cors_origins[i], error);
 	}
+	options->catalog = words->catalog;
 	options->limit_settings = words->limits;
 	options->accept_unsigned = words->accept_unsigned;
 	if (!status)

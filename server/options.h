@@ -15,6 +15,7 @@ struct options {
 	bool local_node;
 	enum log_level log_level;
 	const char *hub_url, *ollama_url; // NULL: everybody's
+	const char *catalog;              // a file; NULL: the one in the binary
 	double placement_timeout_s;
 	double headroom;   // 0 to 0.9: the part of each device's memory that models leave free; < 0: nothing was said
 	double give_way_s; // that an instance is idle before it may be evicted for another; < 0: none may

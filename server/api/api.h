@@ -35,6 +35,7 @@ struct api_params {
 	struct topology *topology;
 	struct models *models;
 	struct instances *instances;
+	const struct catalog *catalog;
 	struct tenancy *tenants;
 	struct joins *joins;
 	struct tickets *tickets;

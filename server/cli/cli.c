@@ -21,16 +21,16 @@ static const struct cli_command help_command = {
 static const struct cli_command version_command = {.name = "version",
 						   .summary = "the version of this binary, and its CUDA kernels"};
 static const struct cli_command *const commands[] = {
-	&serve_command,        &node_command,          &devices_drain_command, &devices_return_command,
-	&devices_command,      &nodes_approve_command, &nodes_refuse_command,  &nodes_remove_command,
-	&nodes_command,        &topology_command,      &discover_command,      &ticket_create_command,
-	&ticket_list_command,  &ticket_revoke_command, &token_create_command,  &token_list_command,
-	&token_revoke_command, &alloc_list_command,    &alloc_free_command,    &alloc_command,
-	&model_add_command,    &model_list_command,    &model_remove_command,  &model_search_command,
-	&place_command,        &instances_command,     &move_command,          &stop_command,
-	&run_model_command,    &bench_device_command,  &audit_list_command,    &audit_verify_command,
-	&audit_export_command, &health_command,        &log_command,           &help_command,
-	&version_command,      &state_settle_command,
+	&serve_command,         &node_command,          &devices_drain_command, &devices_return_command,
+	&devices_command,       &nodes_approve_command, &nodes_refuse_command,  &nodes_remove_command,
+	&nodes_command,         &topology_command,      &discover_command,      &ticket_create_command,
+	&ticket_list_command,   &ticket_revoke_command, &token_create_command,  &token_list_command,
+	&token_revoke_command,  &alloc_list_command,    &alloc_free_command,    &alloc_command,
+	&model_add_command,     &model_list_command,    &model_remove_command,  &model_search_command,
+	&model_catalog_command, &place_command,         &instances_command,     &move_command,
+	&stop_command,          &run_model_command,     &bench_device_command,  &audit_list_command,
+	&audit_verify_command,  &audit_export_command,  &health_command,        &log_command,
+	&help_command,          &version_command,       &state_settle_command,
 };
 // First words of those that have two.
 static const char *const groups[] = {"token", "ticket", "devices", "nodes", "alloc",

@@ -57,6 +57,29 @@ struct instances_preview {
 enum status instances_preview(const struct instances *instances, const struct instances_preview *preview,
 			      struct error *error);
 void instances_leave(const struct instances *instances, const void *connection); // it is gone: so are its previews
+// Foresee where models would go that are not in the library, one after the other, each with little time. `done` is
+// called once, later, with what was found of each: `found` (count) is good during the call. Errors, and then it is not
+// called: STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE (no shape is given), and placement.preview's at once.
+enum { INSTANCES_WHY_BYTES = 400 };
+enum instances_fit { FIT_UNKNOWN, FIT_DEVICE, FIT_DEVICES, FIT_NO };
+struct instances_foreseen {
+	const struct model_shape *shape; // NULL: nothing is known of it, and it is left out (FIT_UNKNOWN)
+	const struct model_sizes *sizes;
+	// What was found:
+	enum instances_fit fit;
+	double tokens_per_s;           // of one request; < 0: not known
+	uint64_t missing_bytes;        // with FIT_NO
+	char why[INSTANCES_WHY_BYTES]; // in words
+};
+struct instances_foresight {
+	struct instances_foreseen *models; // (count): shape and sizes are read, and outlive the search
+	size_t count;
+	const void *asker;
+	void (*done)(void *context, const struct instances_foreseen *found, size_t count);
+	void *context;
+};
+enum status instances_foresee(const struct instances *instances, const struct instances_foresight *foresight,
+			      struct error *error);
 // instance.create: `done` gets it once it is placed and stored; the loading goes on by itself. Errors of it, also:
 // STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is missing), STATUS_LIMIT_EXCEEDED, STATUS_CONFLICT (it was
 // deleted meanwhile), the store's; at once: as above.

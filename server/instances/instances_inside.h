@@ -389,9 +389,10 @@ void gather_released_stage(const struct instance *instance, const struct instanc
 // end, for a device that has refused before, else the fullest. For a minute, or until it has that much more, it counts
 // as having less.
 void gather_refused(struct instance *instance, const struct instance_stage *first);
-// Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
-enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
-			   const struct placing_excluded *excluded, struct error *error);
+// Read what is asked for, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
+struct placing_request;
+enum status placing_gather(struct placing **out, const struct instances *instances, const struct placing_request *asked,
+			   struct error *error);
 // After a while: find the model and the devices again. False: one of those that it was placed on is gone, or cannot be
 // used any more.
 bool placing_stands(struct placing *placing, const struct instances *instances);
@@ -430,6 +431,8 @@ struct placing_request {
 	enum placing_kind kind;
 	const struct json *params;               // copied
 	const struct placing_excluded *excluded; // copied; may be NULL
+	const struct instances_foreseen *of;     // a model that is not in the library, in place of params' model_id; it
+						 // outlives the search. NULL: there is none
 	const void *asker, *connection;          // of a preview: who has few at a time; whose end is its end
 	placing_done *done;
 	void *context;

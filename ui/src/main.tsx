@@ -14,6 +14,7 @@ import { loadAudit } from "./view/audit/lazy-page";
 import { loadLogs } from "./view/logs/lazy-page";
 import { loadTopology } from "./view/topology/lazy-page";
 import { loadModels } from "./view/models/lazy-page";
+import { loadCatalog } from "./view/models/lazy-catalog";
 import { loadPlayground } from "./view/playground/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
 import { startKeys } from "./view/keys";
@@ -26,7 +27,7 @@ startClock();
 
 const store = createStore(requestAnimationFrame);
 server = connect(store, `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
-const app = createApp(store.state, server);
+const app = createApp(store, server);
 startKeys(app);
 store.publish();
 const root = document.getElementById("app")!;
@@ -38,5 +39,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-const parts = [loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadLogs];
+const parts = [loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadLogs];
 setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

@@ -236,12 +236,19 @@ static int print_found(const struct json *answer, struct error *error)
 	table_init(&table, found_columns, sizeof found_columns / sizeof *found_columns);
 	for (const struct json *row = json_first(rows); row; row = json_next(row))
 		add_found(&table, row);
-	if (json_count(rows))
-		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
-	else
-		fprintf(stderr, "Nothing was found.\n");
-	table_finish(&table);
 	const struct json *silent = json_get(answer, "unreachable");
+	if (json_count(rows)) {
+		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
+	} else if (json_count(silent)) { // what was not reached may have it
+		error_set(error, STATUS_UNAVAILABLE, "it could not be searched everywhere, and nothing was found");
+		error_hint(error,
+			   "without a way to the internet, copy a .gguf file to the server's machine: exogpu model "
+			   "add FILE");
+		result = 1;
+	} else {
+		fprintf(stderr, "Nothing was found.\n");
+	}
+	table_finish(&table);
 	for (const struct json *one = json_first(silent); one; one = json_next(one))
 		command_print_text(stderr, "not reached: ", json_string(one, ""));
 	return result;

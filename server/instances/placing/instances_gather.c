@@ -406,13 +406,15 @@ static enum status read_model(struct placing *placing, const struct instances *i
 	return STATUS_OK;
 }
 
-static void read_wanted(struct placing *placing, const struct json *params, double timeout_s)
+static void read_wanted(struct placing *placing, const struct placing_request *asked, double timeout_s)
 {
 	const struct model_record *model = placing->model;
+	const struct json *params = asked->params;
 	const char *format = json_get_string(params, "format", NULL);
-	snprintf(placing->model_id, sizeof placing->model_id, "%s", model->model_id);
-	placing->shape = model->shape;
-	placing->sizes = model->sizes;
+	snprintf(placing->model_id, sizeof placing->model_id, "%s", model ? model->model_id : "");
+	placing->foreseen = !model;
+	placing->shape = model ? model->shape : *asked->of->shape;
+	placing->sizes = model ? model->sizes : *asked->of->sizes;
 	placing->wanted.shape = &placing->shape;
 	placing->wanted.sizes = &placing->sizes;
 	placing->wanted.devices = placing->devices;
@@ -428,7 +430,7 @@ static void read_wanted(struct placing *placing, const struct json *params, doub
 // What nobody says is as memory has it; of an instance that is placed anew as it was.
 static void read_usual(struct placing *placing, const struct json *params, const struct instance *ending)
 {
-	const uint32_t most = placing->model->shape.context;
+	const uint32_t most = placing->shape.context;
 	const int64_t context = json_get_integer(params, "context_tokens", ending ? ending->context_tokens : 0);
 	struct placement_wanted *wanted = &placing->wanted;
 	const int64_t sequences = json_get_integer(params, "sequences", ending ? ending->sequences : 0);
@@ -539,17 +541,19 @@ static void gather_links(struct placing *placing, const struct topology *topolog
 	placing->wanted.links = placing->links;
 }
 
-enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
-			   const struct placing_excluded *excluded, struct error *error)
+enum status placing_gather(struct placing **out, const struct instances *instances, const struct placing_request *asked,
+			   struct error *error)
 {
+	const struct json *params = asked->params;
+	const struct placing_excluded *excluded = asked->excluded;
 	struct placing *placing = calloc(1, sizeof(*placing));
 	*out = NULL;
 	if (!placing)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	enum status status = read_model(placing, instances, params, error);
+	enum status status = asked->of ? STATUS_OK : read_model(placing, instances, params, error);
 	if (!status) {
-		read_wanted(placing, params, instances->params.placement_timeout_s);
-		placing->wanted.remedies = !excluded || waits(excluded->ending);
+		read_wanted(placing, asked, instances->params.placement_timeout_s);
+		placing->wanted.remedies = !asked->of && (!excluded || waits(excluded->ending));
 		gather_devices(placing, instances, excluded);
 		name_nodes(placing, instances->params.cluster);
 		gather_links(placing, instances->params.topology);
@@ -571,7 +575,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 bool placing_stands(struct placing *placing, const struct instances *instances)
 {
 	const struct placement *placement = &placing->placement;
-	placing->model = models_find(instances->params.models, placing->model_id);
+	placing->model = placing->foreseen ? NULL : models_find(instances->params.models, placing->model_id);
 	for (unsigned i = 0; i < placing->wanted.device_count; i++)
 		placing->where[i] = cluster_find_device(instances->params.cluster, placing->texts[i].device_id);
 	for (unsigned i = 0; i < placement->stage_count; i++) {
@@ -580,5 +584,5 @@ bool placing_stands(struct placing *placing, const struct instances *instances)
 				tenant_find_device(instances->params.tenants, cluster_device_id(device), &found, NULL)))
 			return false;
 	}
-	return placing->model != NULL;
+	return placing->foreseen || placing->model != NULL;
 }

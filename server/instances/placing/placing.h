@@ -52,7 +52,8 @@ struct placing_kept {
 
 // The parameters of placement.preview and instance.create, in one block: free() releases it.
 struct placing {
-	const struct model_record *model;
+	const struct model_record *model; // NULL with `foreseen`
+	bool foreseen;                    // of a model that is not in the library
 	char model_id[MODEL_ID_BYTES];
 	struct model_shape shape;
 	struct model_sizes sizes;

@@ -122,8 +122,7 @@ static void begin(struct planner *planner)
 	if (!request)
 		return;
 	planner->running = request;
-	request->status = placing_gather(&request->placing, planner->instances, request->asked.params,
-					 request->asked.excluded, &request->error);
+	request->status = placing_gather(&request->placing, planner->instances, &request->asked, &request->error);
 	request->job.run = request->status ? NULL : search;
 	if (!request->status)
 		request->placing->wanted.stop = &request->stop;

@@ -6,10 +6,13 @@ import type { Server } from "../net/socket";
 import { now } from "../lib/clock";
 import { isStale } from "../state/select";
 import type { State } from "../state/state";
+import type { Store } from "../state/store";
 
 export interface App {
   state: ReadonlySignal<State>;
   server: Server;
+  /** The newest state, ahead of `state` by up to a frame, and also while the tab is hidden. */
+  current: () => State;
   filter: Signal<string>;
   help: Signal<boolean>;
 }
@@ -35,8 +38,9 @@ export function useStale(): ReadonlySet<string> {
   return new Set(ids.value.split("\n"));
 }
 
-export const createApp = (state: ReadonlySignal<State>, server: Server): App => ({
-  state,
+export const createApp = (store: Pick<Store, "state" | "current">, server: Server): App => ({
+  state: store.state,
+  current: store.current,
   server,
   filter: signal(""),
   help: signal(false),

@@ -4,6 +4,7 @@ import { useApp } from "../app-context";
 import { Panel } from "../parts";
 import { Page } from "../shell";
 import { AddPanel } from "./add";
+import { CatalogPanel } from "./catalog";
 import { InstancePanel } from "./instance";
 import { ModelRow } from "./row";
 
@@ -28,6 +29,7 @@ export function ModelsPage() {
             </ul>
           </Panel>
         )}
+        <CatalogPanel />
         {admin ? (
           <AddPanel first={models.length === 0} />
         ) : (

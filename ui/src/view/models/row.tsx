@@ -90,7 +90,7 @@ export function Progress({ of }: { of: ModelProgress }) {
   );
 }
 
-export function RemoveModel({ model, class: name }: { model: Model; class?: string }) {
+export function RemoveModel({ model, class: name, word }: { model: Model; class?: string; word?: string }) {
   const { state, server } = useApp();
   const coming = model.state === "downloading";
   const runs = Object.values(state.value.instances).filter((one) => one.model_id === model.model_id).length;
@@ -98,7 +98,7 @@ export function RemoveModel({ model, class: name }: { model: Model; class?: stri
   const local = /^(\/|file:)/.test(model.source);
   return (
     <AskButton
-      word={coming ? "Cancel" : "Remove"}
+      word={word ?? (coming ? "Cancel" : "Remove")}
       busyWord={coming ? "Cancelling" : "Removing"}
       label={`${coming ? "Cancel adding" : "Remove"} ${model.name}`}
       title={coming ? `Cancel adding ${model.name}?` : `Remove ${model.name}?`}

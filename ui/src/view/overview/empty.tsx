@@ -5,6 +5,7 @@ import { isSoftware, sortedNodes } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Panel } from "../parts";
+import { LazyCatalog } from "../models/lazy-catalog";
 import { LibraryList } from "../node/libraries";
 
 /** In the first seconds after the server's start. */
@@ -75,7 +76,14 @@ export function NoGpu() {
   );
 }
 
-/** The next step while there is no model, for those who may add one. */
+/** A few models to begin with, until one is loaded. */
+export function FirstModel() {
+  const { nodes, instances, login } = useApp().state.value;
+  if (Object.keys(nodes).length === 0 || Object.keys(instances).length > 0 || !mayManage(login)) return null;
+  return <LazyCatalog most={3} />;
+}
+
+/** The next steps while there is no model, for those who may add one. */
 export function NextSteps() {
   const { models, login } = useApp().state.value;
   if (Object.keys(models).length > 0 || !mayManage(login)) return null;
@@ -84,18 +92,10 @@ export function NextSteps() {
       <ul class="rows">
         <li class="next-step">
           <p>
-            <b>Add a model</b> <span class="quiet">a GGUF file of this machine, or one from Hugging Face or the Ollama library</span>
+            <b>Add another model</b> <span class="quiet">a GGUF file of this machine, or one from Hugging Face or the Ollama library</span>
           </p>
-          <a class="btn small-btn primary" href="#/models">
+          <a class="btn small-btn" href="#/models">
             Models
-          </a>
-        </li>
-        <li class="next-step">
-          <p>
-            <b>Talk to it</b> <span class="quiet">on the Playground, or with any OpenAI client</span>
-          </p>
-          <a class="btn small-btn" href="#/playground">
-            Playground
           </a>
         </li>
         <li class="next-step">

@@ -6,7 +6,7 @@ import { FilterField, Page } from "../shell";
 import { AttentionPanel } from "./attention";
 import { DeviceSheet } from "./cells";
 import { EventsPanel } from "./events";
-import { NextSteps, NoGpu, NoNode } from "./empty";
+import { FirstModel, NextSteps, NoGpu, NoNode } from "./empty";
 import { RunningModels } from "./running";
 import { Topology } from "./topology";
 import { Vitals } from "./vitals";
@@ -34,6 +34,7 @@ export function Overview() {
         ) : (
           <div class="cols">
             <div class="stack">
+              <FirstModel />
               <Topology shown={shown} stale={stale} all={devices.length} />
               <RunningModels />
               {devices.length > 6 && (

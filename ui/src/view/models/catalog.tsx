@@ -1,0 +1,182 @@
+/* The catalogue: named models, whether each fits here and how fast it would be, and the one button that downloads it,
+ * loads it and opens the conversation. */
+import { useEffect, useState } from "preact/hooks";
+import { isRefused } from "../../command/models";
+import { askCatalog, begun, goOn, start } from "../../command/start";
+import type { Refusal } from "../../command/tried";
+import type { CatalogEntry } from "../../lib/api.gen";
+import { figure, sentence } from "../../lib/format";
+import { playgroundHref } from "../../lib/route";
+import { type Offer, entryFacts, firstFew, fitText, offers, recommended } from "../../state/catalog";
+import { mayAsk, mayManage, talks } from "../../state/models";
+import { isLive, obstacle } from "../../state/select";
+import { useApp } from "../app-context";
+import { MarkIcon, Panel, RefusalNote } from "../parts";
+import { Loading } from "./instance";
+import { Progress, RemoveModel } from "./row";
+
+/** Its entries; asked again when the devices or the loaded models are others, which changes what fits. */
+function useCatalog(): { entries: readonly CatalogEntry[] | null; refusal: Refusal | null } {
+  const { state, server } = useApp();
+  const { devices, instances, discovering } = state.value;
+  const live = isLive(state.value);
+  const [entries, setEntries] = useState<readonly CatalogEntry[] | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const about = `${live} ${discovering} ${Object.keys(devices)} ${Object.values(instances).map((one) => `${one.instance_id}${one.state}`)}`;
+  useEffect(() => {
+    if (!live) return;
+    let current = true;
+    void askCatalog(server).then((answer) => {
+      if (!current) return;
+      setRefusal(isRefused(answer) ? answer : null);
+      if (!isRefused(answer)) setEntries(answer);
+    });
+    return () => {
+      current = false;
+    };
+  }, [about]);
+  return { entries, refusal };
+}
+
+/** most: only so many of them, and a link to all. */
+export function CatalogPanel({ most }: { most?: number }) {
+  const app = useApp();
+  const { state } = app;
+  const { entries, refusal } = useCatalog();
+  useEffect(() => goOn(app), []);
+  if (entries?.length === 0) return null;
+  const best = entries && recommended(entries);
+  const shown = entries && offers(state.value, most ? firstFew(entries, most) : entries);
+  return (
+    <Panel
+      title={most ? "Start with a model" : "Catalogue"}
+      class="catalog"
+      label="Catalogue"
+      aside={most && entries ? <a href="#/models">all {figure(entries.length)} models</a> : "speeds are predicted for this cluster as it is now"}
+    >
+      <RefusalNote refusal={refusal} />
+      {shown ? (
+        <ul class="rows">
+          {shown.map((one) => (
+            <OfferRow key={one.entry.id} offer={one} best={one.entry === best} />
+          ))}
+        </ul>
+      ) : (
+        !refusal && <p class="skeleton panel-body" aria-label="The catalogue is being read" />
+      )}
+    </Panel>
+  );
+}
+
+function OfferRow({ offer, best }: { offer: Offer; best: boolean }) {
+  const { entry, model, instance } = offer;
+  const fits = entry.fits === "device" || entry.fits === "devices";
+  const refusal = begun.value[entry.source]?.refusal ?? null;
+  return (
+    <li class="offer-row">
+      <span class="offer-what">
+        <b>
+          {entry.name} {best && <span class="badge">recommended here</span>}
+        </b>
+        <span class="small quiet">{entryFacts(entry)}</span>
+        <span class="small">{sentence(entry.good_at)}</span>
+        <Trouble offer={offer} />
+        {model?.progress && <Progress of={model.progress} />}
+        {instance?.state === "starting" && instance.progress && <Loading progress={instance.progress} />}
+        <Details entry={entry} />
+      </span>
+      <span class={`verdict ${fits ? "ok" : entry.fits === "no" ? "wait" : ""}`} title={entry.why ?? undefined}>
+        <MarkIcon mark={fits ? "ok" : entry.fits === "no" ? "offline" : "info"} />
+        <span>
+          {fitText(entry)}
+          {fits && entry.why && <span class="small quiet offer-where">on {entry.why}</span>}
+        </span>
+      </span>
+      <span class="acts">
+        <Acts offer={offer} best={best} />
+      </span>
+      <RefusalNote refusal={refusal} />
+    </li>
+  );
+}
+
+/** Why it does not come, or did not. While it is tried again it can be given up. */
+function Trouble({ offer: { model, instance } }: { offer: Offer }) {
+  if (instance?.state === "failed")
+    return (
+      <span class="small crit trouble">
+        <MarkIcon mark="offline" class="mini" /> {sentence(instance.state_reason ?? "loading it has failed")}
+      </span>
+    );
+  if (!model || (model.state !== "failed" && model.state !== "missing" && !(model.progress?.retries && model.state_reason))) return null;
+  const again = model.state === "downloading";
+  return (
+    <span class={`small ${again ? "warm" : "crit"} trouble`}>
+      <MarkIcon mark={again ? "throttled" : "offline"} class="mini" />
+      <span>
+        {sentence(model.state_reason ?? "the file cannot be used")}
+        {again && " It is tried again; give it up if the server has no way to the internet, and copy a .gguf file to its machine instead."}
+      </span>
+    </span>
+  );
+}
+
+/** One primary button: Load, then Chat. */
+function Acts({ offer: { entry, model, instance }, best }: { offer: Offer; best: boolean }) {
+  const app = useApp();
+  const { state } = app;
+  const why = obstacle(state.value);
+  if (instance?.state === "running" || instance?.state === "paused")
+    return talks(model ?? undefined) && mayAsk(state.value.login) ? (
+      <a class="btn small-btn primary" href={playgroundHref(instance.instance_id)} aria-label={`Chat with ${entry.name}`}>
+        Chat
+      </a>
+    ) : (
+      <span class="quiet small">loaded</span>
+    );
+  if (!mayManage(state.value.login)) return null;
+  if (model?.state === "downloading") return <RemoveModel model={model} word="Give up" />;
+  const busy = instance?.state === "starting" || (begun.value[entry.source] && !begun.value[entry.source]!.refusal);
+  return (
+    <button
+      class={`btn small-btn ${best || model ? "primary" : ""}`}
+      type="button"
+      disabled={busy || why !== null || (entry.fits === "no" && !model)}
+      title={why ?? (entry.fits === "no" ? "It does not fit on the devices of this cluster." : undefined)}
+      aria-label={`Load ${entry.name}`}
+      onClick={() => void start(app, entry)}
+    >
+      {busy ? "Loading" : model?.state === "failed" ? "Try again" : "Load"}
+    </button>
+  );
+}
+
+function Details({ entry }: { entry: CatalogEntry }) {
+  return (
+    <details class="small">
+      <summary>Source</summary>
+      <dl class="facts">
+        <dt>File</dt>
+        <dd class="code">{entry.source}</dd>
+        <dt>Revision</dt>
+        <dd class="code">{entry.revision ?? "unverified"}</dd>
+        <dt>SHA-256</dt>
+        <dd class="code">{entry.sha256 ?? "unverified"}</dd>
+        {entry.read.map((one) => (
+          <>
+            <dt>{one.what.join(", ")}</dt>
+            <dd>
+              read on {one.on} from {one.from}
+            </dd>
+          </>
+        ))}
+        {entry.unverified.length > 0 && (
+          <>
+            <dt>Unverified</dt>
+            <dd>{entry.unverified.join(", ")}: could not be read</dd>
+          </>
+        )}
+      </dl>
+    </details>
+  );
+}
