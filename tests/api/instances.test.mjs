@@ -435,7 +435,7 @@ describe("instances", () => {
 	});
 
 	test("requests of one that fits nowhere end when they have waited long enough; it goes on without them", async () => {
-		const short = await startServer({ args: ["--limit", "pause_ms=1000"] }), owner = await Client.login(short);
+		const short = await startServer({ args: ["--limit", "pause_ms=4000"] }), owner = await Client.login(short);
 		const own = await WorkerNode.start(short, { Worker: ModelWorker, devices: [cpu] });
 		await owner.call("model.add", { source: model.source });
 		const added = await eventually(async () => {
@@ -455,7 +455,7 @@ describe("instances", () => {
 		worker.kill();
 		const answer = await within(waits, "it is given up", 60000 * slow);
 		assert.equal(answer.status, 503);
-		assert.match((await answer.json()).error.message, /is paused for 1 s: it waits for a place/);
+		assert.match((await answer.json()).error.message, /is paused for 4 s: it waits for a place/);
 		assert.equal((await first()).state, "paused");
 		assert.equal((await ask()).status, 503); // at once: nobody waits for it any longer
 		await owner.call("device.drain", { device_id: "dev_cpu", drain: false });
@@ -480,7 +480,7 @@ describe("instances", () => {
 				setTimeout(() => super.answer(call, body), SlowWorker.steps * 500 * scale);
 			}
 		}
-		const short = await startServer({ args: ["--limit", `pause_ms=${3000 * scale}`] }), owner = await Client.login(short);
+		const short = await startServer({ args: ["--limit", `pause_ms=${5000 * scale}`] }), owner = await Client.login(short);
 		const own = await WorkerNode.start(short, { Worker: SlowWorker, devices: [cpu] });
 		await owner.call("model.add", { source: model.source });
 		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
@@ -496,7 +496,7 @@ describe("instances", () => {
 			const answer = await within(waits, "it is answered", 60000 * slow);
 			return [answer.status, await answer.json()];
 		};
-		SlowWorker.steps = 10;
+		SlowWorker.steps = 16;
 		const [status, { choices }] = await killed();
 		assert.deepEqual([status, choices?.[0].text], [200, "one two"]);
 		SlowWorker.fails = true;
@@ -544,7 +544,7 @@ describe("instances", () => {
 			await eventually(async () => {
 				used(bytes, total);
 				return (last = await free()) === wanted;
-			}, `${wanted} B are free`, 10000).catch((error) => { throw new Error(`${error.message}; it says ${last}`); });
+			}, `${wanted} B are free`).catch((error) => { throw new Error(`${error.message}; it says ${last}`); });
 		};
 		await readings(300 * mib + held, 1 << 30, beside - 44 * mib);
 		await readings(100 * mib, 1 << 29, (512 - 64 - 100) * mib); // a limit that was set since

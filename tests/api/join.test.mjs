@@ -10,7 +10,7 @@ import { after, before, describe, test } from "node:test";
 import { makeCertificate, makeRequest } from "./certificates.mjs";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { node as nodeContract } from "./contract.mjs";
-import { binary, eventually, launch, run, slow, startServer, temporary, within } from "./server.mjs";
+import { binary, eventually, freePort, launch, run, slow, startServer, temporary, within } from "./server.mjs";
 import { Stranger, smallRecord } from "./stranger.mjs";
 
 const lan = { listen: "0.0.0.0:0" };
@@ -47,7 +47,7 @@ describe("joining", () => {
 	let server, admin, authority;
 
 	before(async () => {
-		server = await startServer(lan);
+		server = await startServer({ listen: `0.0.0.0:${await freePort()}` }); // it is started again
 		admin = await Client.login(server);
 		authority = (await admin.call("server.info")).authority_sha256;
 		await admin.call("events.subscribe", { topics: ["inventory"] });

@@ -69,10 +69,8 @@ export async function withWorker(server, make) {
 	const before = new Set(workers(server.child.pid));
 	const made = await make();
 	let started = workers(server.child.pid).filter((pid) => !before.has(pid));
-	for (let turn = 0; turn < 100 && started.length > 1; turn++) { // one that answers the node a question ends soon
-		await new Promise((resolve) => setTimeout(resolve, 50));
-		started = started.filter(alive);
-	}
-	assert.equal(started.length, 1, `one worker is started: ${started}`);
+	// one that answers the node a question ends soon
+	await eventually(() => (started = started.filter(alive)).length <= 1, () => `one worker is started: ${started}`);
+	assert.equal(started.length, 1, "one worker is started");
 	return [made, started[0]];
 }

@@ -7,7 +7,7 @@ import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { workers } from "./machine.mjs";
 import { Proxy, RemoteNode } from "./remote.mjs";
-import { eventually, slow, startServer, temporary, within } from "./server.mjs";
+import { eventually, freePort, slow, startServer, temporary, within } from "./server.mjs";
 
 export const LONG = 60000 * slow;
 
@@ -26,7 +26,7 @@ export class Restarted {
 	}
 
 	async start() {
-		const listen = `${this.options.host ?? "127.0.0.1"}:${this.server?.port ?? 0}`;
+		const listen = `${this.options.host ?? "127.0.0.1"}:${this.server?.port ?? (await freePort())}`;
 		this.server = await startServer({ ...this.options, data: this.data, listen });
 		this.admin = await Client.login(this.server);
 	}

@@ -43,9 +43,28 @@ export async function eventually(probe, what, ms = patience) {
 	for (;;) {
 		const value = await probe();
 		if (value) return value;
-		if (Date.now() > until) throw new Error(`not within ${ms} ms: ${what}`);
+		if (Date.now() > until) throw new Error(`not within ${ms} ms: ${typeof what === "function" ? what() : what}`);
 		await new Promise((resolve) => setTimeout(resolve, 20));
 	}
+}
+
+// A port for a server that is started again at the same place. Not one of those that the system gives to whoever asks for
+// any: another test could get it while the server is away. Where the search begins depends on the process.
+let lastPort = 0;
+export async function freePort() {
+	const [first] = readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8").trim().split(/\s+/).map(Number);
+	const least = 10000, count = first - least;
+	if (count < 1000) throw new Error(`the system gives away ports from ${first} on`);
+	lastPort ||= least + (process.pid * 61) % count;
+	for (let tries = 0; tries < count; tries++) {
+		lastPort = lastPort + 1 < first ? lastPort + 1 : least;
+		const taken = await new Promise((resolve) => {
+			const probe = net.createServer().once("error", () => resolve(true));
+			probe.listen(lastPort, "0.0.0.0", () => probe.close(() => resolve(false)));
+		});
+		if (!taken) return lastPort;
+	}
+	throw new Error("no port is free");
 }
 
 // A test that fails leaves its server behind; the runner would wait for it.

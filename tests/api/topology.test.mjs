@@ -208,6 +208,8 @@ describe("links", () => {
 	});
 
 	test("/metrics has what is measured now", async () => {
+		tell(a, { peer_id: "nod_b", rtt_ms: 2 }); // what is not told for 20 s is stale
+		await eventually(async () => (await linkOf(admin, "nod_a", "nod_b")).state === "up", "the link is up");
 		const { text } = await server.http("/metrics", { headers: { Authorization: `Bearer ${server.token}` } });
 		assert.match(text, /^exogpu_link_up\{from="nod_a",to="nod_b",class="ethernet"\} 1$/m);
 		assert.match(text, /^exogpu_link_rtt_seconds\{from="nod_a",to="nod_b",class="ethernet"\} 0\.002$/m);

@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { forge, makeKey } from "./cosign.mjs";
 import { nodeRecord } from "./records.mjs";
-import { eventually, launch, run, slow, startServer, temporary, within } from "./server.mjs";
+import { eventually, freePort, launch, run, slow, startServer, temporary, within } from "./server.mjs";
 
 const rounds = 30000 * slow; // heads are signed every 10 s
 
@@ -68,7 +68,7 @@ describe("witnesses of the audit log", () => {
 	const heads = () => nodes.flatMap((one) => ["--witness", one.witness("head")]);
 
 	before(async () => {
-		server = await startServer({ data, listen: "0.0.0.0:0" });
+		server = await startServer({ data, listen: `0.0.0.0:${await freePort()}` });
 		admin = await Client.login(server);
 		const { ticket } = await admin.call("node.ticket", { uses: 2 });
 		for (const name of ["one", "two"]) nodes.push(startNode(name, ticket));

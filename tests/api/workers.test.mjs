@@ -497,7 +497,7 @@ for (const [kind, Worker] of Object.entries(kinds)) describe(`workers that mean 
 		socket.on("error", () => {});
 		socket.on("close", resolve);
 		socket.resume();
-	}), "the stream is closed", 8000 * slow);
+	}), "the stream is closed");
 	const message = (head, body) => {
 		const inner = frame(head, body), total = Buffer.alloc(4);
 		total.writeUInt32LE(inner.length);

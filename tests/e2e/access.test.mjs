@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
-import { eventually, launch, slow, startServer, temporary } from "../api/server.mjs";
+import { eventually, launch, startServer, temporary } from "../api/server.mjs";
 import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 suite("access", () => {
@@ -77,7 +77,7 @@ suite("access", () => {
 		// by loopback the page knows only from what the server hears of itself where others reach it
 		assert.match(line, new RegExp(`^exogpu node --join https://\\S+:${server.port} `));
 		ask(["--ticket", ticket, "--name", "garage"]);
-		await region(page, "Certificates").getByRole("link", { name: "garage" }).waitFor({ timeout: 15000 * slow });
+		await region(page, "Certificates").getByRole("link", { name: "garage" }).waitFor();
 		await goTo(page, "#/overview");
 		await region(page, "garage").waitFor();
 		await page.context().close();
@@ -87,7 +87,7 @@ suite("access", () => {
 		const page = await open();
 		const node = ask(["--name", "attic", "--accept-code"]);
 		const panel = page.getByRole("region", { name: "Machines that ask to join" });
-		const code = await panel.locator("output").filter({ hasText: /\d{3} \d{3}/ }).textContent({ timeout: 15000 * slow });
+		const code = await panel.locator("output").filter({ hasText: /\d{3} \d{3}/ }).textContent();
 		await eventually(() => (node.output.stdout + node.output.stderr).replace(/\s/g, "").includes(code.replace(" ", "")), `the node shows ${code}`);
 		for (const [name, shape] of Object.entries(shapes)) {
 			const shaped = await open("#/access", shape);
@@ -102,14 +102,14 @@ suite("access", () => {
 		await page.getByRole("dialog").getByText(`Does attic show ${code}?`).waitFor();
 		await page.getByRole("dialog").getByRole("button", { name: "The same: let it in" }).click();
 		await panel.waitFor({ state: "detached" });
-		await region(page, "Certificates").getByRole("link", { name: "attic" }).waitFor({ timeout: 15000 * slow });
+		await region(page, "Certificates").getByRole("link", { name: "attic" }).waitFor();
 		await page.context().close();
 	});
 
 	test("one that is turned away is told so", async () => {
 		const page = await open();
 		const node = ask(["--name", "stranger", "--accept-code"]);
-		await page.getByRole("button", { name: "Turn stranger away" }).click({ timeout: 15000 * slow });
+		await page.getByRole("button", { name: "Turn stranger away" }).click();
 		await page.getByRole("dialog").getByRole("button", { name: "Turn away", exact: true }).click();
 		const { code } = await node.exited;
 		assert.equal(code, 1);

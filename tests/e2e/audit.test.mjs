@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { eventually, startServer } from "../api/server.mjs";
-import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+import { goTo, openDashboard, picture, press, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 suite("audit", () => {
 	let server, admin, browser;
@@ -128,12 +128,12 @@ suite("audit", () => {
 	test("keys: g u goes here, / to the filter", async () => {
 		const page = await browser.page();
 		await openDashboard(page, server);
-		await page.keyboard.press("g");
-		await page.keyboard.press("u");
+		await press(page, "g", "u");
 		await page.getByRole("heading", { name: "Audit", level: 1 }).waitFor();
 		await entries(page).getByLabel("Filter entries").waitFor();
 		await page.keyboard.press("/");
-		assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Filter entries");
+		const focused = () => page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+		await eventually(async () => (await focused()) === "Filter entries", "the filter has the focus");
 		await goTo(page, "#/overview");
 		await page.context().close();
 	});

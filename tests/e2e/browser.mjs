@@ -13,7 +13,7 @@ import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import { chromium } from "playwright-core";
-import { eventually, patience, slow } from "../api/server.mjs";
+import { eventually, patience } from "../api/server.mjs";
 
 export const executable = process.env.EXOGPU_CHROMIUM ?? "/usr/bin/chromium";
 export const pictures = process.env.EXOGPU_PICTURES ?? fileURLToPath(new URL("../../build/e2e", import.meta.url));
@@ -49,7 +49,7 @@ export const shapes = {
 export async function startBrowser({ authority } = {}) {
 	const key = authority && new X509Certificate(authority).publicKey.export({ type: "spki", format: "der" });
 	const believed = key ? [`--ignore-certificate-errors-spki-list=${createHash("sha256").update(key).digest("base64")}`] : [];
-	const browser = await chromium.launch({ executablePath: executable, args: [...flags, ...believed] });
+	const browser = await chromium.launch({ executablePath: executable, args: [...flags, ...believed], timeout: 2 * patience });
 	const faults = [];
 	return {
 		browser,
@@ -64,8 +64,8 @@ export async function startBrowser({ authority } = {}) {
 					),
 				),
 			);
+			context.setDefaultTimeout(patience);
 			const page = await context.newPage();
-			page.setDefaultTimeout(patience);
 			const complain = (text) =>
 				expected.some((pattern) => pattern.test(text)) || faults.push(`${page.url()}: ${text}`);
 			page.on("console", (message) => message.type() === "error" && complain(message.text()));
@@ -87,6 +87,9 @@ export async function openDashboard(page, server, hash = "#/overview", token = s
 }
 
 export const goTo = (page, hash) => page.evaluate((to) => (location.hash = to), hash);
+
+// Presses keys one after the other without waiting for the page in between: a letter counts for a short time after "g".
+export const press = (page, ...keys) => Promise.all(keys.map((key) => page.keyboard.press(key)));
 
 // Until text that a person reads is there; gives the element.
 export async function see(page, text, options = {}) {
@@ -128,21 +131,16 @@ export function childrenOf(pid) {
 		});
 }
 
-// The devices of a server with its own node, once they are verified and have been read. They are told one after the
-// other: these are all when no other has come for a second.
+// The devices of a server with its own node, once all have been found, verified and read.
 export function devicesUp(client) {
-	let count = 0;
-	let since = Date.now();
 	return eventually(
 		async () => {
-			const { devices, telemetry } = await client.call("cluster.snapshot");
-			if (devices.length !== count) since = Date.now();
-			count = devices.length;
-			const settled = count > 0 && devices.every((one) => one.verification.state !== "pending");
-			return settled && telemetry.devices.length > 0 && Date.now() - since > 1000 * slow ? devices : null;
+			const { discovering, devices, telemetry } = await client.call("cluster.snapshot");
+			const settled = !discovering && devices.length > 0 && devices.every((one) => one.verification.state !== "pending");
+			return settled && telemetry.devices.length > 0 ? devices : null;
 		},
 		"the devices of this machine are verified and read",
-		20000 * slow,
+		4 * patience,
 	);
 }
 

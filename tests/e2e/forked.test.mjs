@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { Client, FakeNode } from "../api/client.mjs";
 import { forge, makeKey } from "../api/cosign.mjs";
 import { nodeRecord } from "../api/records.mjs";
-import { eventually, launch, startServer, temporary, within } from "../api/server.mjs";
+import { eventually, launch, patience, startServer, temporary, within } from "../api/server.mjs";
 import { openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 suite("audit, forked", () => {
@@ -21,7 +21,7 @@ suite("audit, forked", () => {
 		admin = await Client.login(server);
 		const { ticket } = await admin.call("node.ticket", { uses: 1 });
 		node = start(["--join", `127.0.0.1:${server.port}`, "--ticket", ticket]);
-		await eventually(async () => (await admin.call("audit.head")).witnesses.length === 1, "the node has signed", 60000);
+		await eventually(async () => (await admin.call("audit.head")).witnesses.length === 1, "the node has signed", 2 * patience);
 		browser = await startBrowser({ authority: readFileSync(join(data, "tls", "authority.pem")) });
 	});
 	after(async () => {
@@ -31,7 +31,7 @@ suite("audit, forked", () => {
 		await server?.stop();
 	});
 
-	test("witnesses are asked, agree, and one that does not stands on the page", { timeout: 180000 }, async () => {
+	test("witnesses are asked, agree, and one that does not stands on the page", async () => {
 		const page = await browser.page();
 		await openDashboard(page, server, "#/audit");
 		await whole(page).getByRole("button", { name: "Check all of it" }).click();
@@ -64,7 +64,7 @@ suite("audit, forked", () => {
 		}
 		await fake.close();
 		node = start();
-		await whole(page).getByRole("alert").waitFor({ state: "detached", timeout: 60000 });
+		await whole(page).getByRole("alert").waitFor({ state: "detached", timeout: 2 * patience });
 		await page.context().close();
 	});
 });

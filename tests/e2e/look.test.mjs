@@ -8,7 +8,7 @@ import { after, before, test } from "node:test";
 import { Client, FakeNode } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
 import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "../api/records.mjs";
-import { eventually, slow, startServer, temporary } from "../api/server.mjs";
+import { eventually, patience, startServer, temporary } from "../api/server.mjs";
 import { devicesUp, goTo, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
 
 const MIN_CONTRAST = 4.5;
@@ -105,7 +105,7 @@ suite("how it looks", () => {
 		const file = join(temporary(), "small.gguf");
 		writeFileSync(file, modelFile());
 		await client.call("model.add", { source: file });
-		model = await eventually(async () => (await client.call("model.list")).models.find((one) => one.state === "ready"), "the model is there", 60000 * slow);
+		model = await eventually(async () => (await client.call("model.list")).models.find((one) => one.state === "ready"), "the model is there", 2 * patience);
 		browser = await startBrowser();
 	});
 	after(async () => {
@@ -136,8 +136,14 @@ suite("how it looks", () => {
 		logs: () => ["#/logs", "Follow"],
 	};
 
+	// Once the page of the new address is drawn, with what it asked for.
+	const settled = (page, heading = /./) => eventually(async () => {
+		await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+		return (await page.locator("h1:visible").filter({ hasText: heading }).count()) === 1 && (await page.locator(".skeleton:visible").count()) === 0;
+	}, `${heading} is drawn`);
+
 	async function inspect(page, shape, name, t) {
-		await page.waitForTimeout(400); // what is drawn after the address changed
+		await settled(page);
 		const narrow = shape.startsWith("narrow");
 		const {
 			scroll,
@@ -197,9 +203,9 @@ suite("how it looks", () => {
 	test("the focus is seen on everything that Tab reaches", async () => {
 		const page = await browser.page();
 		await openDashboard(page, server);
-		for (const hash of [pages.overview(), pages.devices(), pages.device()]) {
+		for (const [hash, heading] of [[pages.overview(), "Overview"], [pages.devices(), "Devices"], [pages.device(), device.name]]) {
 			await goTo(page, hash);
-			await page.waitForTimeout(300);
+			await settled(page, heading);
 			await page.evaluate(() => document.activeElement?.blur());
 			const unseen = [];
 			let reached = 0;
@@ -291,7 +297,6 @@ suite("how it looks", () => {
 				return devices.find((one) => one.pci_address === "0000:0a:00.0");
 			},
 			"the devices are told",
-			5000 * slow,
 		);
 		for (const shape of ["wide-light", "narrow-dark"]) {
 			const page = await browser.page(shapes[shape]);
@@ -301,20 +306,21 @@ suite("how it looks", () => {
 				.first()
 				.waitFor();
 			await page.waitForTimeout(2500); // two readings for the sparklines
-			for (const [name, hash] of [
-				["overview", "#/overview"],
-				["devices", "#/devices"],
-				["device", `#/devices/${long.device_id}`],
-				["node", `#/nodes/${long.node_id}`],
+			for (const [name, hash, heading] of [
+				["overview", "#/overview", "Overview"],
+				["devices", "#/devices", "Devices"],
+				["device", `#/devices/${long.device_id}`, long.name],
+				["node", `#/nodes/${long.node_id}`, far],
 			]) {
 				await goTo(page, hash);
-				await page.waitForTimeout(600);
+				await settled(page, heading);
+				const numbered = name === "overview" || name === "devices";
+				if (numbered) await eventually(async () => (await page.locator(".numbered").count()) >= 2, `${name}: the two of one name have numbers`);
 				await picture(page, `long-${name}-${shape}`);
 				// Names are cut off before the number that tells two of one name apart.
 				const cut = await page.locator(".numbered").evaluateAll((all) => all.filter((one) =>
 					one.lastChild.getBoundingClientRect().right > one.closest("a, th").getBoundingClientRect().right + 1).length);
 				assert.equal(cut, 0, name);
-				if (name === "overview" || name === "devices") assert.ok((await page.locator(".numbered").count()) >= 2, name);
 				await inspect(page, shape, `long ${name}`, t);
 			}
 			await page.context().close();

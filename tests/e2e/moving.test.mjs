@@ -69,7 +69,8 @@ suite("moving", () => {
 		await openDashboard(page, server, "#/playground");
 		const model = page.getByLabel("Model"), answer = page.getByRole("article", { name: "The model" }).last();
 		await model.waitFor();
-		assert.equal(await model.locator("option:checked").textContent(), "words");
+		const chosen = (text) => eventually(async () => (await model.locator("option:checked").textContent()) === text, `the chosen model is shown as "${text}"`);
+		await chosen("words");
 		const worker = nodes[0].worker();
 		worker.manual = true;
 		await page.getByLabel("Message").fill("one two three");
@@ -82,7 +83,7 @@ suite("moving", () => {
 		await admin.call("device.drain", { device_id: "dev_1", drain: true });
 		const notice = page.getByRole("status").filter({ hasText: "draining" });
 		await notice.getByText(/^GPU 1 of atelier is draining; continuing on GPU 2 of kitchen-pc\. No text is lost/).waitFor({ timeout: LONG });
-		assert.equal(await model.locator("option:checked").textContent(), "words (moving)", "no other model takes its place");
+		await chosen("words (moving)"); // no other model takes its place
 		assert.equal(await page.getByPlaceholder("Load a model first").count(), 0, "a model is loaded");
 		await answer.getByText("one").waitFor();
 		await picture(page, "playground-moving");
@@ -98,7 +99,7 @@ suite("moving", () => {
 		HeldWorker.loads.splice(0).forEach((load) => load());
 		await answer.getByText("one two three").waitFor({ timeout: LONG });
 		await notice.waitFor({ state: "detached" });
-		assert.equal(await model.locator("option:checked").textContent(), "words");
+		await chosen("words");
 		assert.deepEqual((await only("words")).stages.map((one) => one.device_id), ["dev_2"]);
 		await page.context().close();
 	});

@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import WebSocket from "ws";
-import { eventually, within } from "../api/server.mjs";
+import { eventually, patience, within } from "../api/server.mjs";
 import { executable, flags } from "./browser.mjs";
 
 // {evaluate(expression), hide(), show(), close()}; the page at `url` has been loaded.
@@ -33,7 +33,7 @@ export async function openTab(url) {
 	process.on("exit", end);
 	let said = "";
 	child.stderr.setEncoding("utf8").on("data", (text) => (said += text));
-	const [, address] = await eventually(() => /DevTools listening on (ws:\S+)/.exec(said), "Chromium listens", 20000);
+	const [, address] = await eventually(() => /DevTools listening on (ws:\S+)/.exec(said), "Chromium listens", 2 * patience);
 	const socket = new WebSocket(address);
 	await within(once(socket, "open"), "Chromium answers");
 
@@ -54,7 +54,6 @@ export async function openTab(url) {
 				socket.send(JSON.stringify({ id: lastId, method, params, sessionId }));
 			}),
 			method,
-			10000,
 		);
 
 	const front = await call("Target.createTarget", { url: "about:blank" });
@@ -78,7 +77,6 @@ export async function openTab(url) {
 	await eventually(
 		() => evaluate(loaded).catch(() => false),
 		`${url} is loaded`,
-		20000,
 	);
 	return {
 		evaluate,

@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import { Client, FakeNode } from "../api/client.mjs";
 import { deviceRecord, linkReading, nodeRecord } from "../api/records.mjs";
 import { eventually, patience, startServer } from "../api/server.mjs";
-import { goTo, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
+import { goTo, openDashboard, picture, press, shapes, startBrowser, suite } from "./browser.mjs";
 
 suite("topology", () => {
 	let server, client, browser, page, nodes, timer;
@@ -72,9 +72,9 @@ suite("topology", () => {
 		const row = region("Links").getByRole("row").filter({ hasText: "laptop" }).filter({ hasText: "rack" });
 		await row.getByText("Ethernet").waitFor({ timeout: 2 * patience });
 		for (const text of ["0.50 ms", "936 Mbit/s", "880 Mbit/s"]) await row.getByText(text).waitFor();
-		assert.equal(await region("Machines and links").locator("svg .wire").count(), 1);
+		await eventually(async () => (await region("Machines and links").locator("svg .wire").count()) === 1, "the link is one wire");
 		await region("Machines and links").getByText("no link, or not heard of now").waitFor(); // each kind of line has its word
-		assert.match(await region("Machines and links").getByRole("button", { name: /Ethernet/ }).textContent(), /0\.50 ms/);
+		await region("Machines and links").getByRole("button", { name: /Ethernet/ }).getByText("0.50 ms").waitFor();
 		await row.getByRole("button").click();
 		const panel = region("laptop and rack");
 		await panel.getByText("from laptop to rack").waitFor();
@@ -85,7 +85,7 @@ suite("topology", () => {
 		const stroke = (where) => wires.locator(where).evaluate((one) => getComputedStyle(one).stroke);
 		assert.notEqual(await stroke(".wire.chosen:not(.busy) path:last-child"), await stroke(".wires-key svg.busy"),
 			"a chosen wire does not look like one that carries activations");
-		assert.ok(await panel.getByRole("button", { name: "1 h", pressed: true }).isVisible(), "its history begins with the last hour");
+		await panel.getByRole("button", { name: "1 h", pressed: true }).waitFor(); // its history begins with the last hour
 	});
 
 	test("a link that is worse than its kind is marked, with the reason", async () => {
@@ -94,14 +94,13 @@ suite("topology", () => {
 		tell();
 		timer = setInterval(tell, 1100);
 		await region("Links").getByText("degraded").waitFor({ timeout: 4 * patience });
-		assert.match(await region("laptop and rack").locator(".trouble").textContent(), /80(\.0)? ms/);
+		await region("laptop and rack").locator(".trouble").filter({ hasText: /80(\.0)? ms/ }).waitFor();
 	});
 
 	test("the overview draws it, and the key g t leads here", async () => {
 		await goTo(page, "#/overview");
 		await eventually(() => region("Topology").locator("svg .wire").count(), "the overview draws the wire");
-		await page.keyboard.press("g");
-		await page.keyboard.press("t");
+		await press(page, "g", "t");
 		await page.getByRole("heading", { level: 1, name: "Topology" }).waitFor();
 	});
 

@@ -21,7 +21,7 @@ function filterField(): HTMLInputElement | undefined {
 }
 
 export function startKeys({ filter, help }: App): void {
-  let pressedG = 0;
+  let pressedG = -Infinity; // by the time of the event: a page that is slow to handle both keys counts no less
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     const { target } = event;
@@ -33,11 +33,11 @@ export function startKeys({ filter, help }: App): void {
       }
       return;
     }
-    const afterG = Date.now() - pressedG < G_MS;
-    pressedG = 0;
+    const afterG = event.timeStamp - pressedG < G_MS;
+    pressedG = -Infinity;
     const goal = targets[event.key];
     if (afterG && goal) location.hash = goal;
-    else if (event.key === "g") pressedG = Date.now();
+    else if (event.key === "g") pressedG = event.timeStamp;
     else if (event.key === "?") help.value = true;
     else if (event.key === "Escape") filter.value = "";
     else if (event.key === "/") {
