@@ -10,7 +10,7 @@ import { gunzipSync } from "node:zlib";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { apiText } from "./contract.mjs";
 import { deviceReadings, deviceRecord, nodeRecord } from "./records.mjs";
-import { connectRaw, eventually, startServer, upgradeHead, within } from "./server.mjs";
+import { connectRaw, eventually, slow, startServer, upgradeHead, within } from "./server.mjs";
 
 describe("HTTP", () => {
 	let server, admin;
@@ -148,7 +148,7 @@ describe("HTTP", () => {
 				open.push(socket);
 			}
 		await eventually(() => open.every((socket) => socket.readableEnded || socket.destroyed), "all have their answer, and its end");
-		await eventually(() => files() <= before + 2, "the server has let go of them", 8000);
+		await eventually(() => files() <= before + 2, "the server has let go of them", 8000 * slow);
 		for (const socket of open) if (!socket.destroyed) socket.write("x");
 		assert.equal((await server.http("/healthz")).status, 200);
 		for (const socket of open) socket.destroy();
@@ -212,7 +212,7 @@ describe("HTTP", () => {
 		for (const text of requests) {
 			const raw = connectRaw(server, text);
 			raw.socket.end();
-			await within(raw.ended, `the end after ${JSON.stringify(text.slice(0, 40))}`, 15000);
+			await within(raw.ended, `the end after ${JSON.stringify(text.slice(0, 40))}`);
 			assert.doesNotMatch(raw.received, /HTTP\/1\.1 200[^]*<!doctype/i, text.slice(0, 40));
 		}
 		await admin.call("server.info");

@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { invalidParams, node as nodeContract } from "./contract.mjs";
 import { deviceReadings, deviceRecord, nodeReadings, nodeRecord, passed, pending } from "./records.mjs";
-import { eventually, slow, startServer, within } from "./server.mjs";
+import { eventually, startServer, within } from "./server.mjs";
 
 // The order of nodes and devices is not promised; here it is that of their ids.
 const sorted = (list) => [...list].sort((a, b) => ((a.device_id ?? a.node_id) < (b.device_id ?? b.node_id) ? -1 : 1));
@@ -215,7 +215,7 @@ describe("a node and its devices", () => {
 		await other.refused("node.register", { protocol: 1, node: nodeRecord({ node_id: "nod_y" }) }, "conflict");
 		await other.close();
 		const silent = await FakeNode.connect(server);
-		assert.equal((await within(silent.closed, "the close", 8000 * slow)).code, 4401);
+		assert.equal((await within(silent.closed, "the close")).code, 4401);
 		assert.equal(byId((await snapshot(admin)).nodes, "nod_y"), undefined);
 	});
 
