@@ -266,7 +266,7 @@ static enum status fill_on_host(struct backend_stream *stream, struct backend_bu
 	return STATUS_OK;
 }
 
-// Sums of groups into the stream's scratch memory, piece upon piece; then the sum of those.
+// Sum groups into the stream's scratch memory, in pieces; then add up those sums.
 static enum status launch_sum(struct backend_stream *stream, struct backend_buffer *out, struct backend_buffer *x,
 			      uint64_t n, struct error *error)
 {
@@ -314,7 +314,7 @@ static uint32_t tiles(uint64_t elements, uint64_t tile)
 	return (uint32_t)((elements + tile - 1) / tile);
 }
 
-// One part of the product: rows [row, row + part->m), and so on for the other dimensions.
+// One part of the product: rows [row, row + part->m), and likewise for the other dimensions.
 static enum status launch_part(struct backend_stream *stream, const struct matmul *whole, const struct matmul *part,
 			       uint64_t row, uint64_t column, uint64_t depth, struct error *error)
 {
@@ -342,7 +342,7 @@ static enum status launch_part(struct backend_stream *stream, const struct matmu
 	return status ? status : vulkan_dispatch(stream, &dispatch, error);
 }
 
-// In parts whose ranges of each matrix fit a span, and whose groups the device takes.
+// Split into parts whose ranges of each matrix fit a span, and whose number of groups the device supports.
 static enum status launch_matmul(struct backend_stream *stream, const struct matmul *whole, struct error *error)
 {
 	uint64_t span = vulkan_span(stream->device) / 4;

@@ -17,7 +17,7 @@ static struct cache_file file_of(const struct backend_device *device)
 		.directory = device->cache_directory, .name = device->cache_name, .head = device->cache_head};
 }
 
-// What the file must be of: the driver's version is in its UUID, too, or should be.
+// The key of the file. The driver's version should be part of its UUID, but is added as well.
 static void describe(struct backend_device *device)
 {
 	const VkPhysicalDeviceProperties *told = &device->properties;

@@ -10,8 +10,8 @@
 
 static const char layer_name[] = "VK_LAYER_KHRONOS_validation";
 
-// Synchronisation is checked, too, but for builds that look for leaks: the layer (1.3.239) leaks what it does that
-// with.
+// Synchronisation is checked, too, except in builds that look for leaks, because the layer (1.3.239) leaks memory in
+// that check.
 #ifdef __SANITIZE_ADDRESS__
 static const bool synchronization = false;
 #else

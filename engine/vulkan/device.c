@@ -1,4 +1,4 @@
-/* Opening and closing a Vulkan device, and what it can do. See device.h. */
+/* Opening and closing a Vulkan device, and its capabilities. See device.h. */
 #include "engine/vulkan/device.h"
 
 #include "common/base/log.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { FAMILIES = 16, EXTENSIONS = 8 };
-// How long closing waits for what is still under way. More would be waiting for a kernel that never ends.
+// How long closing waits for work in flight. A longer wait would be for a kernel that never ends.
 static const int64_t close_wait_ns = 200ll * 1000 * 1000;
 
 // Features and properties that are asked for, and then enabled as they are.
@@ -74,7 +74,7 @@ static enum status find_queues(struct backend_device *device, unsigned without, 
 	return STATUS_OK;
 }
 
-// ---- what it has ----
+// ---- features of the device ----
 
 static bool listed(const VkExtensionProperties *extensions, uint32_t count, const char *name)
 {
@@ -172,7 +172,7 @@ static bool imports_pages(const struct backend_device *device)
 	return host.minImportedHostPointerAlignment && host.minImportedHostPointerAlignment <= EXOGPU_IMPORT_BYTES;
 }
 
-// The capabilities that users' modules may require, from those that are enabled.
+// The capabilities that users' modules may require: those of the enabled features.
 static void allow(struct backend_device *device, const struct features *features,
 		  const VkPhysicalDeviceSubgroupProperties *subgroup)
 {
@@ -325,7 +325,7 @@ void vulkan_device_close(struct backend_device **out)
 				    device->properties.deviceName);
 			return;
 		}
-		// All is done, as the semaphores say; a driver's own threads may still be busy with telling so.
+		// The semaphores say that all work is done, but the driver's own threads may still be busy.
 		VkResult result = device->fn.vkDeviceWaitIdle(device->device);
 		if (result)
 			vulkan_device_failed(device, NULL, "vkDeviceWaitIdle", result);

@@ -1,15 +1,15 @@
-/* An open Vulkan device: what the files of this folder share.
+/* An open Vulkan device: the types and functions that the files of this folder share.
  *
  *   backend.c  the slots                      memory.c   blocks of device memory, buffers in them (ranges.c)
- *   device.c   opening, closing, what it can  stream.c   queues, command buffers, points
- *   copy.c     copies and fills               builtin.c  the kernels that are built in
+ *   device.c   opening, closing, features     stream.c   queues, command buffers, points
+ *   copy.c     copies and fills               builtin.c  the built-in kernels
  *   module.c   users' kernels (spirv.c)       cache.c    compiled kernels on disk
  *   stage.h    layers of models
  *
- * Needs Vulkan 1.1. What is newer is used where a device has it, each with a way without (enum vulkan_without):
- * timeline semaphores (else fences), buffer device addresses (else descriptors), timestamps (else the host's clock).
- * The device owns everything that was made on it; closing destroys what is left, in reverse.
- * Thread: that of the device. */
+ * Needs Vulkan 1.1. Newer features are used if a device has them, each with a fallback (enum vulkan_without): timeline
+ * semaphores (else fences), buffer device addresses (else descriptors), timestamps (else the host's clock). The device
+ * owns every object that was created on it; closing destroys the remaining ones, in reverse. Thread: that of the
+ * device. */
 #pragma once
 #include "common/base/limits.h"
 #include "engine/backend.h"
@@ -19,7 +19,7 @@
 
 enum {
 	VULKAN_QUEUES = 8,
-	VULKAN_SLOTS = EXOGPU_POINTS, // submissions of a stream that may be under way
+	VULKAN_SLOTS = EXOGPU_POINTS, // submissions of a stream that may be in flight
 	VULKAN_COMMANDS = 512,        // in one submission, then it goes without being asked for
 	VULKAN_SETS = 16,             // descriptor sets in one submission, likewise
 	VULKAN_GROUP = 256,           // invocations of a group of the built-in kernels
@@ -27,7 +27,7 @@ enum {
 	VULKAN_WORDS = 8,             // constants of a built-in shader
 };
 
-// What a device is used without although it may have it; tests see each way with one device.
+// Features that are not used even if the device has them, so that tests can run each fallback on one device.
 enum vulkan_without {
 	WITHOUT_TIMELINE = 1 << 0,
 	WITHOUT_ADDRESSES = 1 << 1,
@@ -38,13 +38,13 @@ enum vulkan_without {
 // Bits of it, for devices that are opened from now on. Tests set it; it is 0.
 extern unsigned vulkan_without;
 
-// Shaders that are built in: those of builtin.h, and what copies and fills.
+// Built-in shaders: those of builtin.h, and those for copies and fills.
 enum vulkan_shader {
 	SHADER_COPY,
 	SHADER_FILL,
 	SHADER_SAXPY,
 	SHADER_MATMUL,       // for GPUs: tiles of 128 x 128 in shared memory
-	SHADER_MATMUL_SMALL, // 64 x 64, where there would be too few of those
+	SHADER_MATMUL_SMALL, // 64 x 64, for matrices with too few large tiles
 	SHADER_MATMUL_SOFTWARE,
 	SHADER_SUM,
 	SHADER_VERIFY,
@@ -53,7 +53,7 @@ enum vulkan_shader {
 	SHADER_COUNT
 };
 
-// One vkAllocateMemory. `only` blocks hold one buffer, the others are shared.
+// One vkAllocateMemory. A block with `only` holds one buffer; other blocks are shared.
 struct vulkan_block {
 	struct vulkan_block *next;
 	VkDeviceMemory memory;
@@ -106,7 +106,7 @@ struct backend_stream {
 	VkPipelineStageFlags stages;                       // of commands since the last barrier
 	VkAccessFlags writes;                              // of them
 	bool host_sees;                                    // memory that the host reads was written since the last mark
-	enum status dropped;                               // why commands were lost, until the next mark says so
+	enum status dropped;                               // why commands were lost; the next mark returns it
 	struct vulkan_wait waits[LIMIT_STREAMS_OF_DEVICE]; // the next submission waits for these
 	unsigned wait_count;
 
@@ -147,7 +147,7 @@ struct backend_device {
 	uint32_t timestamp_bits;                     // 0: no timestamps
 	uint64_t largest_allocation, largest_buffer; // as the driver says; largest_buffer is 0 where it does not
 	bool software, timeline, addresses, budget, imports;
-	bool gpu;   // the ways that are good for a GPU are taken: not software, but for tests
+	bool gpu;   // use the code paths that suit a GPU: not for software devices, except in tests
 	bool bound; // the built-in kernels take descriptors, not addresses: a processor is several times faster with
 		    // them
 	struct spirv_limits spirv;
@@ -225,8 +225,8 @@ enum status vulkan_fill(struct backend_stream *stream, struct backend_buffer *bu
 
 // ---- builtin.c ----
 
-// One dispatch of a built-in shader: places are buffers at byte offsets that are multiples of 4 (of 16 where the shader
-// takes 16 bytes at once); a NULL is a place that it does not touch.
+// One dispatch of a built-in shader. Places are buffers at byte offsets that are multiples of 4 (of 16 if the shader
+// loads 16 bytes at once); NULL: a place that the shader does not use.
 struct vulkan_dispatch {
 	enum vulkan_shader shader;
 	struct {

@@ -343,7 +343,7 @@ enum status vulkan_enumerate(struct found *found, struct error *error)
 	if (!status)
 		status = vulkan_physical_devices(vulkan, devices, &count, error);
 	else if (status != STATUS_OUT_OF_MEMORY)
-		status = STATUS_OK; // no loader or no driver: the library's line says so
+		status = STATUS_OK; // no loader or no driver: the library's record says so
 	for (uint32_t i = 0; !status && i < count; i++) {
 		struct device_info *info = found_add_device(found);
 		if (!info)

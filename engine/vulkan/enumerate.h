@@ -1,4 +1,4 @@
-/* What Vulkan reports about each device, as a device_info. Thread: its owner's. */
+/* Describes each device that Vulkan lists as a device_info. Thread: its owner's. */
 #pragma once
 #include "engine/vulkan/loader.h"
 

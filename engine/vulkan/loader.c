@@ -183,8 +183,8 @@ enum status vulkan_create(struct vulkan **out, bool debug, struct library_info *
 	return status;
 }
 
-// One instance of a process stays, and with it the loader and the drivers: the last to go would unload them, and
-// NVIDIA's driver cannot be loaded again and again (seen: the 33rd time fails).
+// One instance of a process is never destroyed, so that the loader and the drivers stay loaded: NVIDIA's driver cannot
+// be reloaded any number of times (seen: the 33rd time fails).
 void vulkan_destroy(struct vulkan **vulkan)
 {
 	static atomic_flag stays = ATOMIC_FLAG_INIT;

@@ -1,10 +1,8 @@
-/* The Vulkan loader, found at run time: nothing links against it, and a machine without
- * it still works. One table names every function once. A missing one is reported by
- * name, unless it belongs to an optional feature (OPTIONAL: then it is NULL). `struct
- * vulkan` is an instance with its functions; `struct vulkan_device_functions` are those
- * of one device, without the loader's dispatch. With `debug` the instance uses the
- * validation layer, if installed, and its messages are counted and logged. Thread: its
- * owner's. */
+/* The Vulkan loader, found at run time: nothing links against it, and a machine without it still works. One table names
+ * every function once. A missing function is reported by name, unless it belongs to an optional feature (OPTIONAL: then
+ * it is NULL). `struct vulkan` is an instance with its functions; `struct vulkan_device_functions` are those of one
+ * device, without the loader's dispatch. With `debug` the instance uses the validation layer, if installed, and its
+ * messages are counted and logged. Thread: its owner's. */
 #pragma once
 #define VK_NO_PROTOTYPES
 #include "engine/device/info.h"
@@ -111,8 +109,8 @@ struct vulkan_device_functions {
 extern void (*vulkan_instance_loaded)(struct vulkan *vulkan);
 extern void (*vulkan_device_loaded)(struct vulkan_device_functions *functions);
 
-// Load the library and make an instance. *library (may be NULL) says what was found, also on failure.
-// Errors: STATUS_UNAVAILABLE.
+// Load the library and create an instance. *library (may be NULL) describes it, also after a failure. Errors:
+// STATUS_UNAVAILABLE.
 enum status vulkan_create(struct vulkan **out, bool debug, struct library_info *library, struct error *error);
 void vulkan_destroy(struct vulkan **vulkan);
 enum status vulkan_load_device(const struct vulkan *vulkan, VkDevice device, struct vulkan_device_functions *functions,
@@ -136,7 +134,7 @@ const char *vulkan_result_name(VkResult result); // "VK_ERROR_DEVICE_LOST"
 // Turn a failed call into a status: "vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY".
 enum status vulkan_failed(struct error *error, const char *call, VkResult result);
 
-// debug.c. Name the layer, the extension and what is to be checked in *info, if they are installed.
+// debug.c. Put the layer, the extension and the wanted checks into *info, if they are installed.
 struct vulkan_debug {
 	const char *layer, *extension;
 	VkValidationFeatureEnableEXT enabled[1];

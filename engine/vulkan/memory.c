@@ -32,7 +32,7 @@ static const struct {
 				  VK_MEMORY_PROPERTY_HOST_CACHED_BIT, 0},
 };
 
-// Properties that are understood here; a type with any other (protected, lazily allocated) is none for buffers.
+// Known properties; a memory type with any other property (protected, lazily allocated) is not used for buffers.
 static const VkMemoryPropertyFlags known = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
 					   VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
 
@@ -136,7 +136,7 @@ static enum status out_of_memory(struct backend_device *device, uint32_t type, u
 			 (unsigned long long)device->memory.memoryHeaps[heap].size);
 }
 
-// `imported`: what the block is to be, alone for its buffer; NULL: it is allocated.
+// `imported`: the memory of the block, which is for its buffer alone; NULL: it is allocated.
 static enum status block_create(struct backend_device *device, struct vulkan_block **out, uint32_t type, uint64_t bytes,
 				bool only, void *imported, struct error *error)
 {
@@ -204,7 +204,7 @@ static uint64_t aligned(uint64_t bytes, uint64_t alignment)
 	return (bytes + alignment - 1) & ~(alignment - 1);
 }
 
-// A new block for a request: as large as is wanted, else as small as it can be. Only the last failure is told.
+// A new block for a request: of the preferred size, else the smallest possible. Only the last failure is reported.
 static enum status grow(struct backend_device *device, struct vulkan_block **out, uint32_t type, uint64_t bytes,
 			struct error *error)
 {
@@ -275,7 +275,7 @@ static enum status map(struct backend_device *device, struct backend_buffer *buf
 	return STATUS_OK;
 }
 
-// The best memory type for importing this memory, among those that take a buffer.
+// The best memory type for importing this memory, among those that the buffer may use.
 static enum status import(struct backend_device *device, struct backend_buffer *buffer, void *memory,
 			  const VkMemoryRequirements *needs, struct error *error)
 {
@@ -326,7 +326,7 @@ static enum status make(struct backend_device *device, struct backend_buffer *bu
 			continue;
 		struct error fault = {0};
 		status = place(device, buffer, types->index[i], &needs, &fault);
-		if (status && !tried++) { // what is wrong with the best type is what is told, if none has room
+		if (status && !tried++) { // if no type has room, the error of the best type is reported
 			error_hint(error, "%s", fault.hint);
 			error_set(error, status, "%s", fault.message);
 		}

@@ -204,7 +204,7 @@ static enum status pack(struct backend_stream *stream, const struct backend_laun
 			return error_set(error, STATUS_UNAVAILABLE, "this device has no addresses of buffers");
 		if (argument->buffer)
 			bits = argument->buffer->address;
-		stream->host_sees |= wide; // it may be any address
+		stream->host_sees |= wide; // the address may be any
 		memcpy(push + constant->offset, &bits, wide ? 8 : 4);
 	}
 	return STATUS_OK;

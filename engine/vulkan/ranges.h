@@ -21,11 +21,11 @@ struct ranges {
 	uint64_t bytes, free_bytes;
 };
 
-// All of `bytes` is free. Errors: STATUS_OUT_OF_MEMORY.
+// All of `bytes` is free at first. Errors: STATUS_OUT_OF_MEMORY.
 enum status ranges_init(struct ranges *ranges, uint64_t bytes);
 void ranges_finish(struct ranges *ranges);
 // Take `bytes` > 0 at an offset that `alignment` (a power of two) divides. Errors: STATUS_OUT_OF_MEMORY (no range is
 // large enough, or no memory for the array).
 enum status ranges_take(struct ranges *ranges, uint64_t bytes, uint64_t alignment, uint64_t *offset);
-// Give back what was taken, as it was taken.
+// Give a range back, with the offset and size with which it was taken.
 void ranges_give(struct ranges *ranges, uint64_t offset, uint64_t bytes);

@@ -1,12 +1,9 @@
-/* What a SPIR-V module declares: kernels, the buffers and constants they take,
- * and what it requires of a device. A pure function over hostile bytes: only
- * the length is trusted. An accepted module has well-formed instructions, one
- * kind of resource (storage buffers of set 0, each alone at its binding), one
- * block of push constants with 4- and 8-byte scalars, and requires only what
- * the device was opened with. It is not a full validator: errors that it does
- * not find reach the driver's compiler, in the session's own worker. All
- * kernels of a module take the same arguments: every declared buffer in rising
- * order of binding, then the push constants' scalars in order. Thread: any;
+/* Parses the declarations of a SPIR-V module: its kernels, the buffers and constants that they take, and the features
+ * that it requires. A pure function over hostile bytes: only the length is trusted. An accepted module has well-formed
+ * instructions, one kind of resource (storage buffers of set 0, each alone at its binding), one block of push constants
+ * with 4- and 8-byte scalars, and requires only what the device was opened with. It is not a full validator: errors
+ * that it does not find reach the driver's compiler, in the session's own worker. All kernels of a module take the same
+ * arguments: every declared buffer in rising order of binding, then the push constants' scalars in order. Thread: any;
  * plain data. */
 #pragma once
 #include "common/base/status.h"

@@ -214,7 +214,7 @@ static enum status make_pages(struct backend_stage *stage, struct error *error)
 	return status;
 }
 
-// What is used beside a chunk: of the gate, that of up, if they are alike; else its own.
+// The matrix bound beside a chunk: for the gate that of up, if they have the same layout; else the chunk itself.
 static const struct backend_buffer *second_of(const struct stage_layer *layer, int role, uint32_t chunk)
 {
 	const bool gate = role == ROLE_FFN_GATE || role == ROLE_EXPERT_GATE;
@@ -356,7 +356,7 @@ struct part {
 	uint32_t runs;         // in stage->runs
 };
 
-// As many rows as fit, from where the last part ended.
+// Take as many rows as fit, from the end of the last part on.
 static void cut(struct backend_stage *stage, const struct stage_batch *batch, struct part *part)
 {
 	uint32_t most = least(stage->rows, batch->row_count - part->first_row), pages = 0;

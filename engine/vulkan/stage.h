@@ -1,27 +1,30 @@
-/* A stage on a Vulkan device (engine/stage.h): what its files share.
+/* A stage on a Vulkan device (engine/stage.h): the types and functions that its files share.
  *
- *   stage.c          life; a batch in parts, each submitted and waited for
- *   stage_weights.c  matrices: how they are laid out, and brought to the device
- *   stage_program.c  which dispatches a part is, recorded once for each shape of it
- *   stage_experts.c  the same of a mixture of experts
- *   stage_delta.c    the same of a gated delta rule
+ *   stage.c          create and destroy; a batch in parts, each submitted and waited for
+ *   stage_weights.c  matrices: their layout, and their upload to the device
+ *   stage_program.c  the dispatches of a part, recorded once for each shape of it
+ *   stage_experts.c  the same for a mixture of experts
+ *   stage_delta.c    the same for a gated delta rule
  *   stage_pipeline.c shaders, layouts, descriptor sets
  *
- * A step goes in parts of so many rows as the workspace was made for. What a part needs (tokens, positions, pages) is
- * written into `step`, which the shaders read; what is wanted of it they write into memory of the host, but for logits,
- * which are copied. So the commands of a part depend on its shape only, and the shapes that were last used are kept
- * recorded, as secondary command buffers: generating tokens submits the same one again and again. Long parts go in
- * several submissions, so that none runs into a driver's watchdog.
+ * A step is computed in parts of as many rows as the workspace has. The input of a part (tokens, positions, pages) is
+ * written into `step`, which the shaders read. They write the results into memory of the host, except logits, which are
+ * copied. So the commands of a part depend on its shape only. The commands of the shapes used last are kept as
+ * secondary command buffers: generating tokens submits the same one again and again. Long parts go in several
+ * submissions, so that none exceeds the time of a driver's watchdog.
  *
- * Between the operations of a layer lie barriers for shaders' writes only. A layer is:
- *     q, k, v = norm(x) · Wᵀ | turn, to the pages | attention (| combine) | x += a · Wᵀ | f = silu(gate) up | x += f ·
- * Wᵀ with norms within the products for few rows, and apart for many. Gate and up are one dispatch, unless their
+ * The barriers between the operations of a layer cover only writes of shaders. The operations of a layer are:
+ *
+ *     q, k, v = norm(x) * W | rotate, write to the pages | attention (| combine) | x += a * W
+ *     | f = silu(gate) up | x += f * W
+ *
+ * Norms are part of the products for few rows, and separate for many. Gate and up are one dispatch, unless their
  * formats differ.
  *
- * Descriptor set 0 has what an operation reads and writes, set 1 the matrix (or two), set 2 the layer's pages. Only
+ * Descriptor set 0 has the inputs and outputs of an operation, set 1 the matrix (or two), set 2 the layer's pages. Only
  * Vulkan 1.1 is needed, and storage buffers of 32-bit words.
  *
- * Pages, of each layer (h: padded to a multiple of 8):
+ * Pages of each layer (h: padded to a multiple of 8):
  *     keys   (pages, kv_heads, h / 8, 32 tokens, 8) f16: one key a lane, side by side in memory
  *     values (pages, kv_heads, 32 tokens, h) f16
  * Thread: that of the device. */
@@ -60,7 +63,7 @@ enum stage_shader {
 	STAGE_SHADERS
 };
 
-// Constants of a pipeline; what each means stands in the shader.
+// Constants of a pipeline; the shader says what each means.
 struct stage_constants {
 	uint32_t values[7];
 };
@@ -93,7 +96,7 @@ struct stage_matrix {
 	struct stage_chunk *chunks;
 };
 
-// A layer, or what comes before the first and after the last.
+// A layer, or the ends of the model before the first and after the last layer.
 struct stage_layer {
 	struct stage_matrix matrices[ROLE_COUNT];
 	uint32_t vectors[ROLE_COUNT];         // where they are in `vectors`, in floats
@@ -131,7 +134,7 @@ struct stage_places {
 	uint32_t tokens, slots, outputs, tiles, rope, runs, input, pages, words;
 };
 
-// What the experts of a mixture need of a part; a slot is a row together with one of its experts.
+// Memory of a mixture of experts for a part. A slot is a row together with one of its experts.
 struct stage_experts {
 	struct backend_buffer *scores, *shared_scores; // (rows, experts); (rows)
 	struct backend_buffer *lists;                  // which experts: shaders/stage_route.comp
@@ -139,7 +142,7 @@ struct stage_experts {
 	struct backend_buffer *out; // (slots, embedding); before that of the part for all rows (rows)
 };
 
-// Of layers with a gated delta rule (stage_delta.c).
+// For layers with a gated delta rule (stage_delta.c).
 struct stage_delta {
 	struct backend_buffer *channels, *mixed; // (rows, channels): before and behind the convolution
 	struct backend_buffer *gate, *out;       // (rows, heads * value_size); out is in places

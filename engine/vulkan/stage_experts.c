@@ -1,9 +1,10 @@
-/* What a mixture of experts is on the device. See stage.h.
+/* Records the dispatches of a mixture of experts. See stage.h.
  *
- * Each row's scores choose its experts, on the device: what follows is recorded before anybody knows which they are.
- * Few rows: each slot (a row together with one of its experts) is a product of its own, which reads the weights of that
- * expert. Many rows: slots are put in order by expert, and each expert's are multiplied in tiles; of those that could
- * be needed if all rows chose the same expert most find nothing to do. Then each row adds up what its slots give.
+ * The device chooses each row's experts by their scores, so the following commands are recorded before the choice is
+ * known. Few rows: each slot (a row together with one of its experts) is a product of its own, which reads the weights
+ * of that expert. Many rows: slots are sorted by expert, and those of each expert are multiplied in tiles; there are
+ * enough tiles for the case that all rows choose the same expert, so most of them have nothing to do. Then the results
+ * of each row's slots are added.
  *
  *     scores = h · Wᵀ | experts of each row (| slots by expert) | f = silu(gate) up | out = f · Wᵀ | x += out by row */
 #include "engine/vulkan/stage_program.h"

@@ -1,5 +1,5 @@
-/* What the files that record a stage's programs share: stage_program.c and stage_experts.c. See stage.h. Thread: that
- * of the device. */
+/* Functions that the files that record a stage's programs share: stage_program.c and stage_experts.c. See stage.h.
+ * Thread: that of the device. */
 #pragma once
 #include "engine/vulkan/stage.h"
 
@@ -20,8 +20,8 @@ struct stage_product {
 	enum stage_epilogue epilogue;
 	uint32_t rows;
 	int64_t norm; // the place of its gain in `vectors`, or STAGE_NO_NORM
-	// Of experts: the matrix has those of all, and each row is multiplied with those that it chose. What comes out
-	// has a row for each slot; with by_slot so has what goes in.
+	// For experts: the matrix has the rows of all experts, and each row is multiplied with those of the experts
+	// that it chose. The output has a row for each slot; with by_slot so has the input.
 	bool experts, by_slot;
 	// Biases, or NULL: of the matrix, and of the other one of a pair. Where they are in `vectors`.
 	const uint32_t *bias, *second_bias;

@@ -76,7 +76,7 @@ static uint32_t join(uint32_t first, uint32_t second)
 	return (first & LOW) | (second & LOW) << 4;
 }
 
-// 16 bytes, of which the low halves are the first 16 columns and the high ones the others.
+// 16 bytes: their low halves are the first 16 columns, the high halves the others.
 static void pack_block(const uint8_t q[16], uint8_t *piece)
 {
 	for (uint32_t w = 0; w < 4; w++) {
@@ -101,7 +101,7 @@ static void pack_mxfp4(const struct block_mxfp4 *row, uint32_t groups, uint8_t *
 	}
 }
 
-// 32 bytes, of which the low or the high halves are one group's.
+// 32 bytes, whose low or high halves belong to one group.
 static void pack_halves(const uint8_t *q, uint32_t shift, uint8_t *piece)
 {
 	for (uint32_t w = 0; w < 4; w++)
@@ -219,7 +219,7 @@ struct loader {
 	uint64_t loaded_bytes;
 };
 
-// A piece that nobody reads any more.
+// Take a piece that no copy reads any more.
 static enum status take_piece(struct loader *loader, struct backend_buffer **piece, struct error *error)
 {
 	struct backend_stream *stream = loader->stage->stream;
@@ -289,7 +289,7 @@ static enum status load_chunk(struct loader *loader, const struct stage_matrix *
 	return status;
 }
 
-// unit: rows that are not cut apart, those of an expert.
+// unit: the number of rows that must stay together, which is that of an expert.
 static enum status load_matrix(struct loader *loader, struct stage_matrix *matrix, const struct model_tensor *tensor,
 			       uint32_t unit, enum exogpu_memory memory, struct error *error)
 {

@@ -1,19 +1,19 @@
 /* Streams of a Vulkan device: queues, a ring of command buffers, points.
  *
- * Commands are recorded until somebody marks a point, follows another stream, or a bound is reached; then they are
+ * Commands are recorded until a point is marked, the stream follows another one, or a bound is reached; then they are
  * submitted. Submissions of a stream are numbered, and the stream's timeline semaphore counts those that are done; a
  * point is the number of a submission and a timestamp at its end. Without timeline semaphores each slot of the ring has
- * a fence, and following another stream is a wait of the host before the next submission.
- * Streams share the queues of one family: stream i submits to queue i modulo their number. What a stream waits for has
- * always been submitted before, so streams that share a queue cannot block each other for good.
+ * a fence, and following another stream is a wait of the host before the next submission. Streams share the queues of
+ * one family: stream i submits to queue i modulo their number. A stream only waits for work that was submitted before,
+ * so streams that share a queue cannot deadlock.
  *
- * Order within a stream: a barrier before every command, from the stages and writes since the last one, no wider, since
- * each bit costs (2.2 us against 4.9 on an H200). The first one of a submission takes all that a command can write: it
- * also shows what other queues have done, and what was submitted before. Memory that the host sees is made visible to
- * it, for reading and for writing over it, when a point is marked.
+ * Order within a stream: a barrier before every command, for the stages and writes since the last barrier only, because
+ * each bit costs time (2.2 us instead of 4.9 on an H200). The first barrier of a submission covers all writes, so that
+ * it also makes work of other queues and of earlier submissions visible. Memory of the host is made available to the
+ * host, for reading and overwriting, when a point is marked.
  *
- * A stream that is destroyed is kept for the next one to be created: another may still wait on its semaphore, and its
- * command buffers are dear. */
+ * A destroyed stream is kept for the next one that is created: another stream may still wait on its semaphore, and
+ * command buffers are expensive to create. */
 #include "common/base/clock.h"
 #include "engine/vulkan/device.h"
 
@@ -37,7 +37,7 @@ static VkAccessFlags reads_of(VkPipelineStageFlags stages)
 	       (stages & VK_PIPELINE_STAGE_TRANSFER_BIT ? VK_ACCESS_TRANSFER_READ_BIT : 0u);
 }
 
-// ---- what is done ----
+// ---- completion ----
 
 static struct vulkan_slot *slot_of(struct backend_stream *stream, uint64_t submission)
 {
@@ -71,8 +71,8 @@ static enum status update(struct backend_stream *stream, struct error *error)
 	return STATUS_OK;
 }
 
-// A GPU that is nearly done is asked again and again: to be woken takes longer. Once at least, and no longer than the
-// caller waits, of which what is left is told.
+// Poll a GPU that is nearly done, because being woken takes longer. Polls at least once, and no longer than the caller
+// waits; *timeout_ns becomes the time that is left.
 static enum status ask_a_while(struct backend_stream *stream, uint64_t submission, uint64_t *timeout_ns,
 			       struct error *error)
 {
@@ -119,8 +119,9 @@ static enum status wait_submission(struct backend_stream *stream, uint64_t submi
 	return update(stream, error);
 }
 
-// Which points are reached by what is completed. Without timestamps the newest counts as reached now, and those before
-// it, which were not seen, as they were marked, or reached by one that was seen later than that.
+// Update the reached points from the completed work. Without timestamps the newest point counts as reached now. Earlier
+// points that were not observed count as reached when they were marked, or when a later point was observed, whichever
+// is later.
 static void advance(struct backend_stream *stream)
 {
 	uint64_t before = stream->reached;
@@ -251,8 +252,8 @@ static VkResult submit_fence(struct backend_stream *stream, const char **call)
 	return result ? result : fn->vkQueueSubmit(stream->queue, 1, &info, stream->slot->fence);
 }
 
-// Hand over what is recorded. What could not be handed over is gone, and the next mark says so; the stream goes on
-// behind it.
+// Submit the recorded commands. Commands that could not be submitted are lost, and the next mark returns the error; the
+// stream continues after them.
 static enum status submit(struct backend_stream *stream, struct error *error)
 {
 	struct backend_device *device = stream->device;
@@ -514,7 +515,7 @@ void vulkan_stream_destroy(struct backend_device *device, struct backend_stream 
 	if (!stream)
 		return;
 	stream->open = false;
-	if (stream->slot) // what is recorded and was never marked is dropped; what it names may be gone already
+	if (stream->slot) // recorded but never marked commands are dropped; objects that they use may be gone already
 		device->fn.vkResetCommandBuffer(stream->commands, 0);
 	stream->slot = NULL;
 	stream->commands = VK_NULL_HANDLE;
@@ -526,7 +527,7 @@ void vulkan_stream_destroy(struct backend_device *device, struct backend_stream 
 	*stream_pointer = NULL;
 }
 
-// A wait that fails says nothing of the work: it gets a second chance. What a lost device had under way is over.
+// A failed wait says nothing about the work, so there is a second one. The work of a lost device is over.
 bool vulkan_streams_idle(struct backend_device *device, int64_t timeout_ns)
 {
 	int64_t until_ns = clock_steady_ns() + timeout_ns;
