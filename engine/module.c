@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert((int)BUILTIN_ARGUMENTS <= (int)EXOGPU_KERNEL_ARGUMENTS, "a built-in kernel takes what any may take");
+_Static_assert((int)BUILTIN_ARGUMENTS <= (int)EXOGPU_KERNEL_ARGUMENTS,
+	       "a built-in kernel may have the arguments of any kernel");
 
 static enum status format_check(const struct exogpu_device *device, enum exogpu_format format, const void *bytes,
 				size_t length, struct error *error)

@@ -135,7 +135,8 @@ enum status cuda_launch(struct backend_stream *stream, const struct backend_laun
 	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
 	if (threads > function->most_threads)
 		return error_set(error, STATUS_LIMIT_EXCEEDED,
-				 "kernel %s runs with at most %u threads a block, for what each needs; %llu were asked",
+				 "kernel %s runs with at most %u threads a block, because of the resources that a "
+				 "thread uses; %llu were requested",
 				 name, function->most_threads, (unsigned long long)threads);
 	cuda_pack(&arguments, launch);
 	result = device->cuda->cuLaunchKernel(function->function, grid[0], grid[1], grid[2], block[0], block[1],

@@ -23,7 +23,7 @@ struct device_api {
 	bool seen;       // by the enumeration that is being taken in
 	bool unlistable; // its API could not be listed; to be verified again once it can
 	bool verifying;
-	bool compiled; // what models need, since this process began; a failure is not tried again
+	bool compiled; // the kernels for models, since this process began; a failure is not tried again
 	struct device_info info;
 	struct verification verification;
 };
@@ -81,7 +81,7 @@ enum backend_kind device_record_backend(const struct device_record *record);
 bool device_record_present(const struct device_record *record);
 // Whether the bandwidth is to be measured: through the API in use, once it has passed.
 bool device_record_needs_measure(const struct device_record *record);
-// Whether what models need has yet to be compiled for it: through the API in use, once it has been measured.
+// Whether the kernels for models have yet to be compiled for it: through the API in use, once it has been measured.
 bool device_record_needs_compile(const struct device_record *record);
 void device_record_measured(struct device_record *record, double bytes_per_s);
 

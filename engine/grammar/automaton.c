@@ -361,7 +361,7 @@ static enum status check_loops(const struct maker *maker, const bool *empty)
 	for (size_t i = 0; room && i < count && !builder->status; i++) {
 		const struct node *one = &maker->nodes[i];
 		if (one->kind == NODE_CALL && !one->last && component[i] == component[one->other]) {
-			error_hint(builder->error, "write what repeats to the right: list ::= item list?");
+			error_hint(builder->error, "put the recursion at the end of the rule: list ::= item list?");
 			builder_fail(builder, STATUS_INVALID_PARAMS,
 				     "the rule %.64s begins with itself, before anything else",
 				     builder_name(builder, maker->rule_of[i]));

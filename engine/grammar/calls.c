@@ -76,7 +76,7 @@ static uint32_t plain_text(struct builder *builder, const struct json *property,
 		return text_without(builder, stop);
 	for (const struct json *one = json_first(values); one; one = json_next(one))
 		if (strstr(json_string(one, stop), stop))
-			builder_fail(builder, STATUS_INVALID_PARAMS, "enum of a text has what is none");
+			builder_fail(builder, STATUS_INVALID_PARAMS, "the enum of a text contains another type");
 		else
 			list_add(builder, &ways, text(builder, json_string(one, "")));
 	const uint32_t out = expression_choice(builder, &ways);

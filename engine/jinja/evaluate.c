@@ -262,7 +262,7 @@ static void spread(struct run *run, struct list *list, struct value value)
 static void spread_named(struct run *run, struct dict *dict, struct value value)
 {
 	if (value.kind != VALUE_DICT)
-		work_fail(&run->work, STATUS_INVALID_PARAMS, "what follows ** is no mapping");
+		work_fail(&run->work, STATUS_INVALID_PARAMS, "the value after ** is not a mapping");
 	for (size_t i = 0; i < value.dict->count; i++) {
 		need_text(run, value.dict->members[i].key);
 		dict_set(run, dict, value.dict->members[i].key, value.dict->members[i].value);

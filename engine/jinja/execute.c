@@ -196,7 +196,7 @@ static void take_more(struct run *run, const struct macro *macro, const struct a
 		else if (macro->node->more_named)
 			dict_set(run, dict.dict, one->key, one->value);
 		else
-			work_fail(&run->work, STATUS_INVALID_PARAMS, "macro '%.*s' takes no keyword argument '%.*s'",
+			work_fail(&run->work, STATUS_INVALID_PARAMS, "macro '%.*s' has no keyword argument '%.*s'",
 				  length, macro->name.bytes, (int)one->key.text.length, one->key.text.bytes);
 	}
 	if (macro->node->more_named)

@@ -35,19 +35,19 @@ static const struct flag flags[] = {
 	{"no-announce", NULL, "say nothing of this node on the local networks", offsetof(struct words, no_announce)},
 	{"backends", "LIST", "use only these: cuda, vulkan, cpu, separated by commas (default: all)",
 	 offsetof(struct words, backends)},
-	{"name", "NAME", "what this node is called (default: the host's name)", offsetof(struct words, name)},
+	{"name", "NAME", "the name of this node (default: the host's name)", offsetof(struct words, name)},
 	{"data", "DIR",
 	 "the data directory; the node keeps its own in DIR/node\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
 	 offsetof(struct words, data)},
 	{"spares", "MS",
-	 "keep a started worker for each device whose sessions waited longer than this for theirs: 1 to 60000 "
-	 "ms; off: none\n"
-	 "(default $EXOGPU_SPARES, else 60, and then none of devices that are a processor)",
+	 "keep a started worker for each device whose sessions waited longer than this for a worker: 1 to "
+	 "60000 ms; off: none\n"
+	 "(default $EXOGPU_SPARES, else 60 for GPUs and none for processors)",
 	 offsetof(struct words, spares)},
 	{"parent", "PID",
-	 "given by the server that starts this node: when that process is gone, and no server was ever met, the node "
-	 "ends",
+	 "set by the server that starts this node: the node ends when that process is gone before it was ever "
+	 "connected",
 	 offsetof(struct words, parent)},
 	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
@@ -61,24 +61,17 @@ static void print_help(void)
 	flags_print(flags, stdout);
 	printf("\n"
 	       "The server starts the node of its own machine by itself. On another machine:\n"
-	       "  exogpu node                                    looks for a server that was started with --lan, and "
-	       "asks "
-	       "to\n"
-	       "                                                 be let in: somebody compares six digits here with "
-	       "those\n"
-	       "                                                 that the dashboard shows, and says yes there\n"
-	       "  exogpu node --ticket TICKET                    the ticket names the cluster, and lets this machine "
-	       "in "
-	       "at once\n"
-	       "  exogpu node --join HOST:PORT                   the server at this address, where announcements do "
-	       "not "
-	       "come\n"
-	       "                                                 through; with or without a ticket. exogpu discover "
-	       "shows\n"
-	       "                                                 what can be heard here\n"
-	       "It keeps its certificate in DIR/node/tls, renews it by itself, and waits for its server when that is "
+	       "  exogpu node                    find a server that was started with --lan, and ask to join: a person\n"
+	       "                                 compares six digits here with those on the dashboard, and confirms "
+	       "there\n"
+	       "  exogpu node --ticket TICKET    join at once; the ticket names the cluster\n"
+	       "  exogpu node --join HOST:PORT   join the server at this address, if announcements do not reach this "
+	       "machine;\n"
+	       "                                 with or without a ticket. exogpu discover lists the servers that it "
+	       "finds\n"
+	       "The node keeps its certificate in DIR/node/tls and renews it by itself. It waits for a server that is "
 	       "away,\n"
-	       "also at another address that it announces.\n");
+	       "and also tries other addresses that the server announces.\n");
 }
 
 static enum status usage(struct error *error, const char *message)

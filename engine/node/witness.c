@@ -210,7 +210,7 @@ static enum status set_aside(const struct witness *witness, struct error *error)
 	snprintf(aside, sizeof(aside), "%s-%" PRId64, witness->folder, clock_wall_ms());
 	if (rename(witness->folder, aside))
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "%.300s cannot be renamed", witness->folder);
-	log_warning("witness", "what this node has signed is of another cluster's log: set aside as %.300s", aside);
+	log_warning("witness", "this node had signed the log of another cluster: its files are moved to %.300s", aside);
 	return make_folder(witness, error);
 }
 

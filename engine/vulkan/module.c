@@ -109,7 +109,7 @@ enum status vulkan_module_load(struct backend_device *device, struct backend_mod
 {
 	*out = NULL;
 	if (params->format == EXOGPU_FORMAT_PTX)
-		return error_set(error, STATUS_UNAVAILABLE, "Vulkan takes no PTX");
+		return error_set(error, STATUS_UNAVAILABLE, "Vulkan cannot load PTX");
 	struct backend_module *module = calloc(1, sizeof(*module));
 	if (!module)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a module");

@@ -156,7 +156,7 @@ void watch_check(struct session *session)
 	}
 	if (found) {
 		error_set(&error, STATUS_TIMEOUT,
-			  "not done within %lld ms; the worker has ended, and what it held is lost",
+			  "not done within %lld ms; the worker has ended, and its memory is lost",
 			  (long long)(found->limit_ns / 1000000));
 		error_hint(&error, "give a larger timeout_ms, or less work at a time");
 		session_end(session, found, false, &error);

@@ -337,7 +337,7 @@ static enum status read_arguments(struct run *run)
 	}
 	if (!status && run->arguments[0].kind != EXOGPU_ARGUMENT_BUFFER)
 		status = error_set(&run->call->error, STATUS_INVALID_PARAMS,
-				   "args[0] is what the kernel writes: f32s or zeros");
+				   "args[0] is the kernel's output: f32s or zeros");
 	return status;
 }
 

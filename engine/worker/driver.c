@@ -23,8 +23,8 @@ enum status driver_told(struct session *session, struct call *call, enum status 
 		return status;
 	struct error error = {0};
 	error_set(&error, STATUS_DEVICE_LOST, "the device was lost: %s",
-		  call && call->error.message[0] ? call->error.message : "the driver says no more");
-	error_hint(&error, "what the session held on this device is gone; allocate again");
+		  call && call->error.message[0] ? call->error.message : "the driver gave no reason");
+	error_hint(&error, "the session's memory on this device is lost; allocate again");
 	pthread_mutex_lock(&session->lock);
 	session_end(session, session->calls, true, &error);
 }

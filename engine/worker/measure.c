@@ -155,7 +155,7 @@ static enum status make_room(struct exogpu_device *device, struct exogpu_buffer 
 	enum status status = exogpu_device_memory(device, &total, &unused, error);
 	if (!status && unused < (uint64_t)COPIES_FREE * COPIES_BYTES)
 		status = error_set(error, STATUS_OUT_OF_MEMORY,
-				   "only %llu MiB of a device's memory are free: left to who uses it",
+				   "only %llu MiB of a device's memory are free, which is left to its users",
 				   (unsigned long long)(unused >> 20));
 	return status ? status : exogpu_buffer_create(device, buffer, COPIES_BYTES, EXOGPU_MEMORY_DEVICE, error);
 }

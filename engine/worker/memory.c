@@ -66,7 +66,7 @@ static enum status machine_check(struct call *call, const struct worker_device *
 	// is counted twice.
 	const bool soon = awaited && kept <= available && bytes <= available - kept;
 	error_hint(&call->error,
-		   soon ? "ask again in a moment: what others were just given may be counted twice until then"
+		   soon ? "ask again in a moment: memory that others were just given may be counted twice until then"
 			: "free other memory, or ask for less");
 	return STATUS_OUT_OF_MEMORY;
 }

@@ -110,8 +110,7 @@ enum status node_end_serve(struct node_end *end, bool waits, struct error *error
 		if (got <= 0)
 			return error_set(error, STATUS_UNAVAILABLE, "the node is gone");
 		if (buffer_append(&end->in, bytes, (size_t)got) || message_next(&end->in, &frame, &length, &used))
-			return error_set(error, STATUS_INVALID_REQUEST,
-					 "what the node sends is not framed as messages are");
+			return error_set(error, STATUS_INVALID_REQUEST, "the node's bytes are not a framed message");
 	}
 	serve(end, frame, length);
 	buffer_consume(&end->in, used);

@@ -361,7 +361,7 @@ static enum status answer_once(struct node_end *node, const struct message *mess
 	static struct confined confined;
 	struct json *result = NULL;
 	if (once->in_no_hurry && nice(COMPILE_NICE) < 0)
-		log_debug("worker", "the compiler runs as everybody else does");
+		log_debug("worker", "the compiler runs with normal priority");
 	if (once->fills_cache)
 		umask(022); // sessions' workers, which have other users, read the compiled kernels that are kept there
 	enum status status = enter_sandbox(&confined, message->params, once->fills_cache, error);

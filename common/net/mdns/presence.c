@@ -161,7 +161,7 @@ const char *net_presence_fault(const struct net_presence *presence)
 	if (!server && !node)
 		return "it is neither a server nor a node";
 	if (!presence->id[0] || !presence->version[0])
-		return "it does not say who it is";
+		return "it does not send its identity";
 	if (!presence->cluster_id[0] != !presence->fingerprint[0] || (server && !presence->cluster_id[0]))
 		return "it does not say of which cluster it is";
 	return NULL;

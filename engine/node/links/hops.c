@@ -94,7 +94,7 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 	if (hop != end->hop)
 		return; // sending it has ended it
 	if (status)
-		hop_break(hop, status, "the other end takes no more of what the worker sends");
+		hop_break(hop, status, "the other end does not read the worker's messages");
 	else if (hop->way->queued(hop) > LIMIT_STREAM_FULL_BYTES)
 		hop_full(hop, true);
 }
@@ -118,7 +118,8 @@ void hop_message(struct hop *hop, const struct net_parts *message)
 							  message->holder, message->body, message->body_bytes);
 	if (status) {
 		hop_break(hop, status,
-			  end->sends ? "something came where nothing is taken" : "the worker does not take what comes");
+			  end->sends ? "something came where nothing is taken"
+				     : "the worker does not read its messages");
 	} else if (!end->full && net_stream_queued(end->stream) > LIMIT_STREAM_FULL_BYTES) {
 		end->full = true;
 		hop->way->pause(hop, true);

@@ -18,7 +18,7 @@ static void link_message(void *user, struct link_hop *carried, const uint8_t *by
 	(void)carried;
 	size_t head = length < 4 ? SIZE_MAX : read_u32le(bytes);
 	if (head > LIMIT_HEAD_BYTES || head > length - 4 || length - 4 - head > LIMIT_BODY_BYTES) {
-		hop_break(hop, STATUS_PARSE_ERROR, "what came by the link is no message");
+		hop_break(hop, STATUS_PARSE_ERROR, "the peer sent a malformed message");
 		return;
 	}
 	hop_message(hop, &(struct net_parts){.head = bytes + 4,

@@ -271,7 +271,7 @@ static void far_message(void *user, struct net_conn *conn, const uint8_t *bytes,
 		return;
 	enum status status = binary ? net_conn_take_parts(conn, bytes, length, &parts) : STATUS_PARSE_ERROR;
 	if (status)
-		hop_break(hop, status, "what the server sent is no message");
+		hop_break(hop, status, "the server sent a malformed message");
 	else
 		from_server(hop, &parts);
 	net_frame_unref(&parts.holder);

@@ -315,7 +315,7 @@ static void take_message(struct link_conn *conn, const uint8_t *head, size_t hea
 	struct error error = {0};
 	const enum rpc_heard heard = rpc_receive(&conn->rpc, head, head_bytes, false, &error);
 	if (heard == RPC_GARBAGE)
-		link_conn_end(conn, "it sends what is no message");
+		link_conn_end(conn, "it sent a malformed message");
 	else if (!is_greeted(conn))
 		link_conn_end(conn, "it does not begin with peer.hello");
 	else if (heard == RPC_REFUSED && error.status != STATUS_METHOD_NOT_FOUND) // a newer version may have more
@@ -349,7 +349,7 @@ static void conn_message(void *user, struct net_peer *peer, const uint8_t *head,
 
 static void no_hello(void *arg)
 {
-	link_conn_end(arg, "it does not say who it is");
+	link_conn_end(arg, "it does not send its identity");
 }
 
 // The certificate is verified; whether it is the node that is meant here is not known yet.

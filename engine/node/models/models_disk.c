@@ -29,7 +29,7 @@ static enum status disk_error(int number, const struct model_disk *disk, struct 
 		return error_errno(error, STATUS_UNAVAILABLE, number, "%.200s", disk->part);
 	error_set(error, STATUS_LIMIT_EXCEEDED, "the model does not fit on the node's disk, at %.200s: %s",
 		  disk->folder, strerror(number));
-	error_hint(error, "free space on that disk: what was fetched is kept");
+	error_hint(error, "free space on that disk: the downloaded ranges are kept");
 	return STATUS_LIMIT_EXCEEDED;
 }
 
@@ -168,12 +168,12 @@ static enum status load(struct model_disk *disk, uint64_t file_bytes, struct err
 		model_index_finish(&disk->index);
 		status = model_index_read(&disk->index, disk->index_path, NULL);
 		if (status == STATUS_OUT_OF_MEMORY)
-			return error_set(error, status, "no memory to remember what was fetched");
+			return error_set(error, status, "no memory for the list of downloaded ranges");
 		status = STATUS_OK;
 	}
 	if ((uint64_t)info.st_size != file_bytes || disk->index.file_bytes != file_bytes) {
 		if (disk->index.count)
-			log_warning("node", "%s is another file now: it is fetched anew", disk->part);
+			log_warning("node", "%s has changed: the model is downloaded again", disk->part);
 		status = begin_anew(disk, file_bytes, &info, error);
 	}
 	disk->loaded = !status;
@@ -217,9 +217,8 @@ static enum status check_span(struct model_disk *disk, const struct model_wanted
 		if (atomic_load(wanted->given_up))
 			return error_set(error, STATUS_UNAVAILABLE, "the download was cancelled");
 		if (!piece->checked && !holds(disk, piece, room)) {
-			log_warning("node", "%s: %llu bytes at %llu are not what was fetched, and are fetched anew",
-				    disk->part, (unsigned long long)piece->at.bytes,
-				    (unsigned long long)piece->at.offset);
+			log_warning("node", "%s: %llu bytes at %llu are damaged, and are downloaded again", disk->part,
+				    (unsigned long long)piece->at.bytes, (unsigned long long)piece->at.offset);
 			model_index_remove(index, at);
 			continue;
 		}
@@ -244,7 +243,8 @@ static enum status find_gaps(const struct model_disk *disk, struct model_wanted 
 				capacity = capacity ? 2 * capacity : 64;
 				struct model_span *larger = realloc(wanted->gaps, capacity * sizeof(*larger));
 				if (!larger)
-					return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for what is lacking");
+					return error_set(error, STATUS_OUT_OF_MEMORY,
+							 "no memory for the list of missing ranges");
 				wanted->gaps = larger;
 			}
 			wanted->gaps[wanted->gap_count++] = gap;
@@ -280,7 +280,7 @@ enum status model_disk_put(struct model_disk *disk, const struct model_piece *pi
 	size_t done = 0;
 	if (!hashes_to(bytes, piece->at.bytes, piece->sha256))
 		return error_set(error, STATUS_INVALID_REQUEST,
-				 "what came of the model has another SHA-256 than it says");
+				 "the bytes of the model do not have the SHA-256 that came with them");
 	while (done < piece->at.bytes) {
 		ssize_t now = pwrite(disk->fd, bytes + done, piece->at.bytes - done, (off_t)(piece->at.offset + done));
 		if (now < 0 && errno == EINTR)

@@ -95,12 +95,12 @@ enum status model_index_add(struct model_index *index, const struct model_piece 
 {
 	if (index->count >= LIMIT_MODEL_PIECES)
 		return error_set(error, STATUS_LIMIT_EXCEEDED,
-				 "the cache has %zu pieces of the model, and takes no more", index->count);
+				 "the cache has %zu pieces of the model, which is the limit", index->count);
 	if (index->count == index->capacity) {
 		size_t capacity = index->capacity ? 2 * index->capacity : 256;
 		struct model_piece *larger = realloc(index->pieces, capacity * sizeof(*larger));
 		if (!larger)
-			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to remember what was fetched");
+			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the list of downloaded ranges");
 		index->pieces = larger;
 		index->capacity = capacity;
 	}
@@ -203,7 +203,7 @@ enum status model_index_write(const struct model_index *index, const char *path,
 	snprintf(beside, sizeof(beside), "%s.new", path);
 	if (print(index, &text)) {
 		buffer_finish(&text);
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to note what was fetched");
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the list of downloaded ranges");
 	}
 	int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	while (fd >= 0 && written < text.length &&
@@ -211,7 +211,7 @@ enum status model_index_write(const struct model_index *index, const char *path,
 		written += now > 0 ? (size_t)now : 0;
 	enum status status = STATUS_OK;
 	if (fd < 0 || written < text.length || rename(beside, path))
-		status = error_errno(error, STATUS_UNAVAILABLE, errno, "noting what was fetched");
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "writing the list of downloaded ranges");
 	if (fd >= 0)
 		close(fd);
 	if (status)

@@ -185,7 +185,7 @@ void model_peers_cancel(struct model_peer_piece *piece)
 
 void model_peers_wrong(struct model_peers *peers, size_t source, const struct model_span *at)
 {
-	log_warning("node", "node %s gave wrong bytes of model %s: %llu at %llu are not what the server has",
+	log_warning("node", "node %s gave wrong bytes of model %s: %llu at %llu differ from the server's",
 		    peers->sources[source].node_id, peers->model_id, (unsigned long long)at->bytes,
 		    (unsigned long long)at->offset);
 	peers->sources[source].left_out = peers->sources[source].wrong = true;

@@ -337,7 +337,8 @@ enum status credentials_take(struct credentials *credentials, const struct crede
 	credentials_finish(credentials);
 	status = credentials_load(credentials, folder, error);
 	if (!status && !credentials->joined)
-		status = error_set(error, STATUS_UNAVAILABLE, "what was written to %.200s cannot be read back", folder);
+		status = error_set(error, STATUS_UNAVAILABLE, "files that were just written to %.200s cannot be read",
+				   folder);
 	return status;
 }
 

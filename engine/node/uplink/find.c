@@ -137,7 +137,7 @@ static void settle(void *arg)
 	list_addresses(find->browser, chosen, &addresses);
 	if (several) {
 		error_set(find->error, STATUS_INVALID_PARAMS,
-			  "servers of several clusters are announced here, and which one to join is not said");
+			  "servers of several clusters are announced here, and no option says which one to join");
 		error_hint(find->error, "choose: exogpu node --join HOST:PORT, with an address of those above; exogpu "
 					"discover lists them");
 		end(find, STATUS_INVALID_PARAMS);

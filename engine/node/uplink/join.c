@@ -128,7 +128,7 @@ static void answered_here(void *arg, int fd)
 	leave_terminal(join);
 	if (line[0] != 'y' && line[0] != 'Y') {
 		error_set(&error, STATUS_FORBIDDEN, "the digits are not the same: this node has not joined");
-		error_hint(&error, "somebody may stand between this node and the server; turn it away at the dashboard "
+		error_hint(&error, "the connection may be intercepted; turn this node away at the dashboard "
 				   "and join with a ticket");
 		fail(join, &error);
 		return;
@@ -356,9 +356,9 @@ static void cannot_join(struct join *join)
 	struct error error = {0};
 	error_set(&error, STATUS_FORBIDDEN, "%s cannot be joined: %s", join->address, join->fault);
 	if (join->failure == NET_FAILURE_CERTIFICATE && join->params.ticket)
-		error_hint(&error,
-			   "the ticket is for another server, or somebody stands between; make one there: exogpu "
-			   "ticket create");
+		error_hint(&error, "the ticket is for another server, or the connection is intercepted; make a ticket "
+				   "there: exogpu "
+				   "ticket create");
 	else
 		error_hint(&error, "is it an exogpu server that listens to other machines (exogpu serve --lan)?");
 	fail(join, &error);
@@ -453,7 +453,7 @@ enum status join_check(const char *ticket, bool accept_code, struct error *error
 		  "without a ticket somebody must compare six digits, and there is no terminal here");
 	error_hint(error,
 		   "join with --ticket; or add --accept-code, and let the node in only if the dashboard shows the "
-		   "digits that stand in this log");
+		   "digits in this log");
 	return STATUS_INVALID_PARAMS;
 }
 

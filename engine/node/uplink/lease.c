@@ -15,8 +15,7 @@ static void look(void *arg)
 		return;
 	lease->fenced = fenced;
 	if (fenced)
-		log_warning("node",
-			    "the server was not heard for %.1f s: what its sessions do here is held until it is",
+		log_warning("node", "no byte from the server for %.1f s: its sessions here are paused until it answers",
 			    (double)silence_ms / 1000);
 	else
 		log_info("node", "the server is heard again: its sessions go on");

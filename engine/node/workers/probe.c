@@ -359,10 +359,10 @@ static void compiled(void *arg, const struct child_outcome *outcome)
 	const struct device_record *record = device_table_find(prober->params.table, job->device_id);
 	const char *name = record->apis[job->kind].info.name, *title = backend_kind_title(job->kind);
 	if (outcome->status)
-		log_warning("node", "%s: what models need could not be compiled ahead, through %s: %s", name, title,
-			    outcome->error->message);
+		log_warning("node", "%s: the kernels for models could not be compiled ahead, through %s: %s", name,
+			    title, outcome->error->message);
 	else
-		log_info("node", "%s: what models need is compiled, through %s in %.1f s", name, title,
+		log_info("node", "%s: the kernels for models are compiled, through %s in %.1f s", name, title,
 			 json_get_number(outcome->result, "duration_ms", 0) * 1e-3);
 	prober->compiling = false;
 	free(job);

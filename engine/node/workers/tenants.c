@@ -374,7 +374,7 @@ static struct tenant *choose(struct tenants *tenants, const struct uplink_call *
 	if (find(tenants, call))
 		error_set(error, STATUS_CONFLICT, "there is a worker of this id");
 	else if (tenants->count - spares_count(&tenants->spares) >= LIMIT_WORKERS)
-		error_set(error, STATUS_LIMIT_EXCEEDED, "this node has %d workers, and takes no more", LIMIT_WORKERS);
+		error_set(error, STATUS_LIMIT_EXCEEDED, "this node has %d workers, which is the limit", LIMIT_WORKERS);
 	else if (!handed_open_model(&from, call->params, &handed->model, error)) {
 		if (handed->model < 0)
 			tenant = spare_take(tenants, call);

@@ -160,7 +160,8 @@ void sandbox_apply(struct sandbox *sandbox, const struct sandbox_params *params)
 					     .fills_cache = filled != NULL,
 					     .unseen_driver = is_unseen(params->backend, drivers)};
 	int seccomp = seccomp_apply(&calls, &sandbox->listener);
-	note(sandbox, calls.unseen_driver ? "system calls (seccomp), what no driver needs" : "system calls (seccomp)",
+	note(sandbox,
+	     calls.unseen_driver ? "system calls (seccomp), only those that no driver needs" : "system calls (seccomp)",
 	     seccomp);
 	sandbox->confined = !landlock && !seccomp;
 }

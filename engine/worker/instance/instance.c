@@ -149,7 +149,7 @@ bool instance_loaded(struct instance *instance)
 
 static void enqueue(struct instance *instance, const struct buffer *head)
 {
-	const struct error error = {.status = STATUS_OUT_OF_MEMORY, .message = "no memory for what is to be said"};
+	const struct error error = {.status = STATUS_OUT_OF_MEMORY, .message = "no memory for the message"};
 	pthread_mutex_lock(&instance->lock);
 	size_t before = instance->queue.length;
 	enum status status = message_encode_stream(&instance->queue, (const char *)head->data, head->length, NULL, 0);

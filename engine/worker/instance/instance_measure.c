@@ -68,7 +68,7 @@ static enum status run_once(const struct measuring *measuring, const struct meas
 	if (status || !predict || !params->embeds || token != STAGE_NO_TOKEN)
 		return status;
 	return error_set(error, STATUS_INTERNAL,
-			 "what the model computes are no numbers (NaN or infinite): its file is damaged, or the device "
+			 "the model computes NaN or infinite numbers: its file is damaged, or the device "
 			 "that computes it");
 }
 

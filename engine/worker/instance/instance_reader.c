@@ -212,7 +212,7 @@ static enum status serve_messages(struct reader *reader, struct error *error)
 	while (!status && used && has_room(reader->instance)) {
 		status = message_next(&reader->in, &frame, &length, &used);
 		if (status)
-			return error_set(error, STATUS_INVALID_REQUEST, "what comes is not framed as messages are");
+			return error_set(error, STATUS_INVALID_REQUEST, "the server's bytes are not a framed message");
 		if (used) {
 			if (length >= LONG_BYTES)
 				tell_busy(reader, length);

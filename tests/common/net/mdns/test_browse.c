@@ -377,7 +377,7 @@ static void test_texts(void **state)
 		{{"id=node_1", "ver=0.1.0", "role=node"}, "its announcement is damaged"},
 		{{"txtvers=2", "id=node_1", "ver=0.1.0", "role=node"}, "its announcement has another version"},
 		{{"txtvers=1", "id=node_1", "ver=0.1.0", "role=king"}, "it is neither a server nor a node"},
-		{{"txtvers=1", "ver=0.1.0", "role=node"}, "it does not say who it is"},
+		{{"txtvers=1", "ver=0.1.0", "role=node"}, "it does not send its identity"},
 		{{"txtvers=1", "id=clu_1", "ver=0.1.0", "role=server"}, "it does not say of which cluster"},
 		{{"txtvers=1", "id=node_1", "ver=1", "role=node", "cluster=clu_1"}, "it does not say of which cluster"},
 		{{"txtvers=1", "id=\x1b[2J", "ver=0.1.0", "role=node"}, "its announcement is damaged"},
