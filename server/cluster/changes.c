@@ -117,12 +117,12 @@ void cluster_note(struct cluster *cluster, const struct cluster_node *node, cons
 					     .summary = change->summary});
 }
 
-void cluster_note_model(struct cluster *cluster, const struct cluster_device *device, const struct cluster_news *news)
+void cluster_note_model(struct cluster *cluster, const struct cluster_news *news)
 {
 	keep(cluster, &(struct store_change){.at_ms = clock_wall_ms(),
 					     .kind = news->kind,
 					     .level = news->level,
-					     .node_id = device->node->node_id,
+					     .node_id = news->node_id,
 					     .name = news->model,
 					     .summary = news->summary});
 }

@@ -106,11 +106,12 @@ void cluster_discovered(struct cluster *cluster);
 bool cluster_discovering(const struct cluster *cluster);
 void cluster_on_discovered(struct cluster *cluster, void (*discovered)(void *context), void *context);
 // Tell people what has become of a model: an event of the topic inventory, kept with the last ones. Everybody who may
-// see devices gets it, so it gives no reason. `device`: that holds its first layers.
+// see devices gets it, so it gives no reason.
 struct cluster_news {
+	const char *node_id;                        // of the device that holds its first layers
 	const char *model, *kind, *level, *summary; // as Change of schema/api.json has them; model: its name
 };
-void cluster_note_model(struct cluster *cluster, const struct cluster_device *device, const struct cluster_news *news);
+void cluster_note_model(struct cluster *cluster, const struct cluster_news *news);
 
 // Asks with each reading of a device that is in use whether exogpu works there: a session's call, a request of a model,
 // or a model that loads, now or in the last seconds. Without anyone to ask, all use counts as exogpu's.

@@ -153,7 +153,7 @@ void instance_free(struct instance *instance)
 	instance->gone = instance->unsaved;
 	if (instance->gone)
 		return;
-	instance_show_next(instance, 0);
+	instance_show_next(instance, 0, false);
 	json_destroy(&instance->hops);
 	json_destroy(&instance->wanted);
 	json_destroy(&instance->stepping);

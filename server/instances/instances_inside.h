@@ -26,10 +26,18 @@ struct placing_excluded {
 	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
 };
 
-// An instance as it is shown while a change of it is not on disk yet.
+// What people are to be told of an instance: cluster_note_model.
+struct instance_news {
+	struct instance_news *next;
+	const char *kind, *level, *summary; // static
+	char node_id[STORE_ID_BYTES];
+};
+
+// An instance as it is shown while a change of it is not on disk yet, and what is told once that is.
 struct instance_shown {
 	struct instance_shown *next;
 	struct json *json;
+	struct instance_news *news; // oldest first
 };
 
 enum { STAGE_TIMES = STORE_BATCHES + 2 }; // of batches, of one row, of prompts
@@ -226,6 +234,8 @@ struct instance_change {
 // Give an instance another state. To be called last, once all fields that the row has are set. False: that state cannot
 // follow the one it has, which is logged, and nothing has happened.
 bool instance_change(struct instance *instance, const struct instance_change *change);
+// Tell all of the news, or none where the server has ended; free them.
+void instance_give_news(const struct instance *instance, struct instance_news *news, bool tell);
 
 // instances.c
 // STATUS_UNAVAILABLE while the server is ending: whoever asks is told to try again.
@@ -323,7 +333,8 @@ void instance_forget(const struct instance *instance);
 // is told (`failed_with`). Where they cannot be stored that is told nevertheless: it has happened.
 void instance_changes(struct instance *instance);
 void instance_show(struct instance *instance, const struct instance *as); // the same, as that one is now
-void instance_show_next(struct instance *instance, unsigned left);        // so many of these are under way
+// Only so many of these are under way: the others end, and their news are told.
+void instance_show_next(struct instance *instance, unsigned left, bool tell);
 void instance_keep_told(struct instance *instance, const struct audit_tally *entry);
 void instance_forget_told(struct instance *instance, const struct audit_tally *entry);
 // All that are stored, at the start. Errors: the store's.

@@ -5,6 +5,7 @@
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 int64_t instances_now(const struct instances *all)
 {
@@ -32,10 +33,47 @@ static void store(struct instance *instance, const struct instance_change *chang
 	}
 }
 
-// People see on the Overview what has become of a model.
-static void tell(const struct instance *instance, enum instance_state from)
+void instance_give_news(const struct instance *instance, struct instance_news *news, bool tell)
 {
-	struct cluster_news news = {.model = instance->model_name, .level = "info"};
+	for (struct instance_news *next; news; news = next) {
+		next = news->next;
+		if (tell)
+			cluster_note_model(instance->all->params.cluster,
+					   &(struct cluster_news){.node_id = news->node_id,
+								  .model = instance->model_name,
+								  .kind = news->kind,
+								  .level = news->level,
+								  .summary = news->summary});
+		free(news);
+	}
+}
+
+// Told after all changes that are under way are on disk; at once where there are none.
+static void tell_after(struct instance *instance, const struct instance_news *news)
+{
+	struct instance_shown *last = instance->shown;
+	struct instance_news *kept = malloc(sizeof *kept), **end;
+	if (!kept) {
+		log_warning("models", "out of memory: nobody is told that %s %s", instance->model_name, news->summary);
+		return;
+	}
+	*kept = *news;
+	snprintf(kept->node_id, sizeof kept->node_id, "%s", cluster_device_node_id(instance->stages[0].device));
+	while (last && last->next)
+		last = last->next;
+	if (!last) {
+		instance_give_news(instance, kept, true);
+		return;
+	}
+	for (end = &last->news; *end; end = &(*end)->next)
+		;
+	*end = kept;
+}
+
+// People see on the Overview what has become of a model.
+static void tell(struct instance *instance, enum instance_state from)
+{
+	struct instance_news news = {.level = "info"};
 	switch (instance->state) {
 	case INSTANCE_STARTING:
 	case INSTANCE_LOADING:
@@ -62,7 +100,7 @@ static void tell(const struct instance *instance, enum instance_state from)
 		break;
 	}
 	if (instance->stage_count && !instance->all->ending) // what is loaded comes back with the next server
-		cluster_note_model(instance->all->params.cluster, instance->stages[0].device, &news);
+		tell_after(instance, &news);
 }
 
 bool instance_change(struct instance *instance, const struct instance_change *change)

@@ -180,12 +180,13 @@ void instance_show(struct instance *instance, const struct instance *as)
 	instance->shown_count++;
 }
 
-void instance_show_next(struct instance *instance, unsigned left)
+void instance_show_next(struct instance *instance, unsigned left, bool tell)
 {
 	while (instance->shown_count > left) {
 		struct instance_shown *shown = instance->shown;
 		instance->shown = shown->next;
 		instance->shown_count--;
+		instance_give_news(instance, shown->news, tell);
 		json_destroy(&shown->json);
 		free(shown);
 	}
@@ -198,7 +199,7 @@ static void told(void *context, enum status status)
 	instance->unsaved--;
 	if (status && status != STATUS_PENDING)
 		not_stored(instance, status);
-	instance_show_next(instance, instance->unsaved);
+	instance_show_next(instance, instance->unsaved, status != STATUS_PENDING);
 	if (status == STATUS_PENDING)
 		instance->removed = false;
 	if (instance->unsaved) {
