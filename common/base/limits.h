@@ -227,7 +227,7 @@ enum {
 	LIMIT_AUDIT_DETAIL_BYTES = 8192,             // of the entry of a request
 	LIMIT_ALL_CHOICES = 524288,                  // the same and their alternatives, of all answers together
 	LIMIT_ANSWER_CHOICES = 16384,                // tokens with log-probabilities that wait for their client
-	LIMIT_EMBEDDINGS = 256,                      // inputs of one request
+	LIMIT_EMBEDDINGS = 2048,                     // inputs of one request
 	LIMIT_BIASES = 300,                          // tokens with a bias, of one request
 	LIMIT_STOPS = 16,                            // stop strings of one request
 	LIMIT_MODEL_FILE_GIB = 4096,                 // of a model file that is fetched

@@ -84,6 +84,13 @@ describe("encoders", () => {
 		const { data } = await openai.embeddings.create({ model: "bert", input, encoding_format: "float" });
 		data.forEach(({ embedding }, i) => isNear(embedding, texts[i % texts.length].embedding));
 	});
+	test("as many inputs as OpenAI takes, 2,048: by default LangChain sends 1,000", async () => {
+		const input = Array.from({ length: 2048 }, (_, i) => texts[i % texts.length].text);
+		const { data } = await openai.embeddings.create({ model: "bert", input });
+		assert.equal(data.length, 2048);
+		isNear([...data[2047].embedding], texts[2047 % texts.length].embedding);
+		await assert.rejects(openai.embeddings.create({ model: "bert", input: [...input, "one more"] }), (error) => error.status === 400 && error.param === "input");
+	});
 	test("an input that is too long is refused with the model's limit", async () => {
 		await assert.rejects(openai.embeddings.create({ model: "bert", input: "cat ".repeat(600) }),
 			(error) => error.status === 400 && error.code === "context_length_exceeded" && error.param === "input" && /602 tokens.*512 at most/.test(error.message));

@@ -212,6 +212,9 @@ static inline bool answer_embeds(const struct answer *answer)
 }
 
 // ---- openai_embed.c ----
+// Whether `count` embeddings (1 and more), each as long as this one (numbers, or base64), fit into an answer.
+bool answer_has_room(const struct json *embedding, size_t count);
+
 // Ask for the embeddings of all inputs, and answer once they are there.
 void answer_embed(struct answer *answer);
 void answer_embed_finish(struct answer *answer); // what is under way is cancelled

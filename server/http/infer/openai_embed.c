@@ -36,6 +36,15 @@ static struct json *encode(const struct json *values)
 	return json;
 }
 
+// A number takes up to 16 bytes of text.
+bool answer_has_room(const struct json *embedding, size_t count)
+{
+	enum { NUMBER_BYTES = 16, AROUND_BYTES = 128 };
+	const size_t one = json_type(embedding) == JSON_STRING ? strlen(json_string(embedding, ""))
+							       : json_count(embedding) * NUMBER_BYTES;
+	return one + AROUND_BYTES <= LIMIT_BODY_BYTES / count;
+}
+
 static void answer_all(struct answer *answer, size_t count)
 {
 	uint64_t prompt_tokens = 0;
@@ -176,13 +185,19 @@ static void embedded(void *context, enum status status, const struct json *resul
 	struct answer *answer = embedding->answer;
 	const struct json *values = json_get(result, embedding->answer->query ? "score" : "embedding");
 	const struct error no_room = {.status = STATUS_OUT_OF_MEMORY, .message = "the server is out of memory"},
-			   none = {.status = STATUS_INTERNAL, .message = "the model's worker has given no result"};
+			   none = {.status = STATUS_INTERNAL, .message = "the model's worker has given no result"},
+			   too_long = {.status = STATUS_INVALID_PARAMS,
+				       .message = "the embeddings of so many inputs are longer than an answer may be",
+				       .hint = "send the inputs in several requests, or ask for encoding_format "
+					       "base64, which is a third as long"};
 	embedding->generation = NULL;
 	if (!status && values)
 		embedding->values = answer->base64 ? encode(values) : json_copy(values);
 	embedding->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
 	if (status || !embedding->values)
 		fail(answer, status ? error : values ? &no_room : &none);
+	else if (!answer->query && !answer_has_room(embedding->values, json_count(answer->inputs)))
+		fail(answer, &too_long);
 	else
 		go_on(answer);
 }

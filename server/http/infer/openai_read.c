@@ -236,7 +236,7 @@ static enum status read_input(struct reading *reading, const struct json *value)
 	const bool one = json_type(value) == JSON_STRING || json_type(first) == JSON_NUMBER;
 	reading->answer->inputs = json_new_array();
 	if (!one && (json_type(value) != JSON_ARRAY || !first || json_count(value) > LIMIT_EMBEDDINGS))
-		return wrong(reading, "must be a text, a list of tokens, or a list of up to 256 of these");
+		return wrong(reading, "must be a text, a list of tokens, or a list of up to 2048 of these");
 	for (const struct json *input = one ? value : first; input; input = one ? NULL : json_next(input)) {
 		if (json_string(input, "")[0] == 0 && !are_tokens(input))
 			return wrong(reading, "must be texts or lists of tokens, none of them empty");
@@ -268,7 +268,7 @@ static enum status read_documents(struct reading *reading, const struct json *va
 {
 	reading->answer->inputs = json_new_array();
 	if (json_type(value) != JSON_ARRAY || !json_first(value) || json_count(value) > LIMIT_EMBEDDINGS)
-		return wrong(reading, "must be a list of 1 to 256 texts");
+		return wrong(reading, "must be a list of 1 to 2048 texts");
 	for (const struct json *one = json_first(value); one; one = json_next(one)) {
 		const struct json *text = json_type(one) == JSON_OBJECT ? json_get(one, "text") : one;
 		if (json_type(text) != JSON_STRING)

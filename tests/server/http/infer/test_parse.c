@@ -77,15 +77,15 @@ static void test_shares(void **state)
 	}
 }
 
-// What is read of a ranking of 256 documents with a query of so many bytes.
-static enum status rank(size_t query_bytes, struct error *error, const char **param)
+// What is read of a ranking of so many documents with a query of so many bytes.
+static enum status rank(int documents, size_t query_bytes, struct error *error, const char **param)
 {
 	struct answer answer = {.endpoint = ENDPOINT_RERANK, .wording = &openai_wording};
 	struct infer_reading reading;
 	struct buffer body;
 	buffer_init(&body, LIMIT_BODY_BYTES);
 	buffer_printf(&body, "{\"model\": \"m\", \"documents\": [\"d\"");
-	for (int i = 1; i < 256; i++)
+	for (int i = 1; i < documents; i++)
 		buffer_printf(&body, ",\"d\"");
 	buffer_printf(&body, "], \"query\": \"");
 	for (size_t i = 0; i < query_bytes; i++)
@@ -106,16 +106,45 @@ static void test_a_query_beside_documents(void **state)
 	struct error error;
 	const char *param;
 	(void)state;
-	assert_int_equal(rank(LIMIT_BODY_BYTES / 256, &error, &param), STATUS_OK);
-	assert_int_equal(rank(LIMIT_BODY_BYTES / 256 + 1, &error, &param), STATUS_INVALID_PARAMS);
+	assert_int_equal(rank(256, LIMIT_BODY_BYTES / 256, &error, &param), STATUS_OK);
+	assert_int_equal(rank(256, LIMIT_BODY_BYTES / 256 + 1, &error, &param), STATUS_INVALID_PARAMS);
 	assert_string_equal(param, "query");
 	assert_string_equal(error.message, "query may have 65536 bytes at most beside 256 documents");
 	assert_non_null(strstr(error.hint, "several requests"));
 }
 
+static void test_as_many_documents_as_the_largest_default_of_clients(void **state)
+{
+	struct error error;
+	const char *param;
+	(void)state;
+	assert_int_equal(rank(LIMIT_EMBEDDINGS, 1, &error, &param), STATUS_OK);
+	assert_int_equal(rank(LIMIT_EMBEDDINGS + 1, 1, &error, &param), STATUS_INVALID_PARAMS);
+	assert_string_equal(param, "documents");
+	assert_string_equal(error.message, "documents must be a list of 1 to 2048 texts");
+}
+
+static void test_embeddings_that_fit_into_an_answer(void **state)
+{
+	struct json *numbers = json_new_array(), *text;
+	char base64[4097] = {0};
+	(void)state;
+	for (int i = 0; i < 768; i++)
+		json_push(numbers, json_new_number(0.25));
+	memset(base64, 'A', sizeof base64 - 1);
+	text = json_new_string(base64);
+	assert_true(answer_has_room(numbers, 256));
+	assert_false(answer_has_room(numbers, LIMIT_EMBEDDINGS));
+	assert_true(answer_has_room(text, LIMIT_EMBEDDINGS));
+	json_destroy(&numbers);
+	json_destroy(&text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_shares, set_up, tear_down),
-					   cmocka_unit_test(test_a_query_beside_documents)};
+					   cmocka_unit_test(test_a_query_beside_documents),
+					   cmocka_unit_test(test_as_many_documents_as_the_largest_default_of_clients),
+					   cmocka_unit_test(test_embeddings_that_fit_into_an_answer)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
