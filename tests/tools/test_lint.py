@@ -12,6 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tools", "lint"))
 
 import calls      # noqa: E402
+import documents  # noqa: E402
 import layers     # noqa: E402
 import messages   # noqa: E402
 import schema     # noqa: E402
@@ -69,6 +70,22 @@ class LintTest(unittest.TestCase):
             "server/api/c.c": "int message_print_result(int a);\n", "server/tenants/hop.c": "int a;\n"})
         self.assertEqual(sorted(found), [("server/api/a.c", 4, "messages"), ("server/api/b.c", 4, "messages"),
                                          ("server/tenants/hop.c", 1, "messages")])
+
+    def test_documents_name_what_is_there(self):
+        files = {"engine/cpu/team.c": "void team_run(void)\n", "engine/cpu/team.h": "", "tests/engine/cpu/test_team.c": "",
+                 "docs/a.md": "[b](b.md#part) [web](https://example.org/x.md)\n", "docs/b.md": "# part\n",
+                 "docs/notes/old.md": "`engine/gone.c` [c](c.md)\n",
+                 "README.md": "[a](docs/a.md) `engine/cpu/` `engine/cpu/team` `engine/*/team.{c,h}` `mine.mjs` `a/b`\n"}
+        self.assertEqual(self.findings(documents, files), [])
+        for line, good in (("`engine/cpu/team.c` (`team_run`)", True), ("`engine/cpu/team.c` (`team_walk`)", False),
+                           ("`engine/cpu/gone.c`", False), ("`engine/gone/`", False), ("`team.c`", True),
+                           ("`gone.c`", False), ("`engine/cpu/{team,gone}.c`", False), ("[c](c.md)", False),
+                           ("`engine/cpu/team-vectors`", True), ("`engine/gpu/team-vectors`", False),
+                           ("`engine/NAME/team.c`", True)):
+            found = self.findings(documents, dict(files, **{"docs/c/d.md": "# d\n" + line + "\n"}))
+            self.assertEqual(found, [] if good else [("docs/c/d.md", 2, "documents")], line)
+        named = dict(files, **{"docs/architecture.md": "`team_run`\n`team_walk`\n"})
+        self.assertEqual(self.findings(documents, named), [("docs/architecture.md", 2, "documents")])
 
     def test_typescript(self):
         found = self.findings(typescript, {

@@ -11,6 +11,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import calls      # noqa: E402
+import documents  # noqa: E402
 import layers     # noqa: E402
 import layout     # noqa: E402
 import messages   # noqa: E402
@@ -20,7 +21,7 @@ import text       # noqa: E402
 import tree       # noqa: E402
 import typescript  # noqa: E402
 
-RULES = (layout, text, calls, layers, messages, typescript, schema, states)
+RULES = (layout, text, calls, layers, messages, typescript, schema, states, documents)
 
 
 def main(arguments):
