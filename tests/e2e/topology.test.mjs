@@ -73,7 +73,7 @@ suite("topology", () => {
 		await row.getByText("Ethernet").waitFor({ timeout: 2 * patience });
 		for (const text of ["0.50 ms", "936 Mbit/s", "880 Mbit/s"]) await row.getByText(text).waitFor();
 		await eventually(async () => (await region("Machines and links").locator("svg .wire").count()) === 1, "the link is one wire");
-		await region("Machines and links").getByText("no link, or not heard of now").waitFor(); // each kind of line has its word
+		await region("Machines and links").getByText("no link, or not reachable now").waitFor(); // each kind of line has its word
 		await region("Machines and links").getByRole("button", { name: /Ethernet/ }).getByText("0.50 ms").waitFor();
 		await row.getByRole("button").click();
 		const panel = region("laptop and rack");

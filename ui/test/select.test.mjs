@@ -50,7 +50,7 @@ test("what is said of an offline node's devices is true before and after a start
   const none = off({ telemetry: { nodes: [], devices: [] } });
   assert.match(none, /Its devices have no readings, because the server has started since\./);
   assert.doesNotMatch(none, /last readings/);
-  assert.match(off({ devices: [] }), /No device of it is known\./);
+  assert.match(off({ devices: [] }), /It has no known devices\./);
 });
 
 test("a badge is as red as the worst that it stands for, and alerts count", () => {

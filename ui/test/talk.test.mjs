@@ -59,7 +59,7 @@ test("what happens to a model is said in its place", () => {
   assert.match(say(pausedWords("d2"), cut), /^Fast GPU of atelier is offline; continuing on Small GPU of kitchen-pc\./);
   assert.match(say(pausedWords("d2", { state_reason: "its worker ended" })), /^Its worker ended\. It continues on Small GPU of kitchen-pc\./);
   assert.match(say(pausedWords(null), draining), /^Fast GPU of atelier is draining\. It waits for a place: memory binds\. No text is lost/);
-  assert.equal(say(words(), draining), "Fast GPU of atelier is draining; a place for words on other devices is being looked for.");
+  assert.equal(say(words(), draining), "Fast GPU of atelier is draining; searching for a place for words on other devices.");
   assert.match(say(words({ state_reason: "there is no other place: memory binds" }), draining), /There is no other place: memory binds\. Answers that have begun are finished here; new requests are refused\.$/);
   assert.deepEqual([isMoving(pausedWords("d2")), isMoving(pausedWords(null)), isMoving(words())], [true, false, false]);
 });

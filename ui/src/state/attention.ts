@@ -85,7 +85,7 @@ export const attention = remember((state: State): readonly Attention[] => {
 
 function lastReadings(state: State, node: string): string {
   const devices = Object.values(state.devices).filter((one) => one.record.node_id === node);
-  if (devices.length === 0) return "No device of it is known.";
+  if (devices.length === 0) return "It has no known devices.";
   return devices.some((one) => one.reading !== null)
     ? "Its devices show their last readings."
     : "Its devices have no readings, because the server has started since.";

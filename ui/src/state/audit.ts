@@ -78,7 +78,7 @@ export function csvLine(entry: AuditEntry): string {
 
 const GAP_TEXT: Record<AuditGap["reason"], string> = {
   pruned: "pruned",
-  removed: "kept by hash alone, and no entry was found that says why. Check all of it",
+  removed: "only the hash is kept, and no entry was found that says why. Check all of it",
   missing: "in an archive that is not there. Check all of it",
   damaged: "not in the archive as the log has it. Check all of it",
 };

@@ -137,7 +137,7 @@ const proofWords: Record<Placement["proof"], string> = {
   optimal: "proven to be the best",
   bound: "good, not proven to be the best",
   infeasible: "proven not to fit",
-  not_found: "no place found in the time there was",
+  not_found: "no place found in the time allowed",
   none: "not searched further",
 };
 /** "proven to be the best, in 41 ms"; how much better another one could be, where that is not proven. */

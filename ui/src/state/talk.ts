@@ -72,7 +72,7 @@ export function moveText(state: State, instance: Instance): string | null {
     const draining = instance.stages.map((one) => one.device_id).filter((id) => state.devices[id]?.record.draining);
     if (draining.length === 0) return null;
     const left = `${listed(draining.map(place))} ${new Set(draining).size === 1 ? "is" : "are"} draining`;
-    if (!reason) return `${left}; a place for ${instance.model_name} on other devices is being looked for.`;
+    if (!reason) return `${left}; searching for a place for ${instance.model_name} on other devices.`;
     return `${left}. ${reason} Answers that have begun are finished here; new requests are refused.`;
   }
   if (instance.state !== "paused") return null;
@@ -81,7 +81,7 @@ export function moveText(state: State, instance: Instance): string | null {
   const goes = "No text is lost: answers continue where they stopped.";
   if (isMoving(instance)) {
     const to = listed(instance.missing.map((one) => place(one.to_device_id!)));
-    return `${left.length ? `${listed(left)}; continuing` : `${reason || "It lost a part of itself."} It continues`} on ${to}. ${goes}`;
+    return `${left.length ? `${listed(left)}; continuing` : `${reason || "A part of the model was lost."} It continues`} on ${to}. ${goes}`;
   }
   return `${left.length ? `${sentence(listed(left))} ` : ""}${reason || "It waits for a place."} ${goes}`;
 }

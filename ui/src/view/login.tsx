@@ -31,7 +31,7 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
         next: "Ask an admin for a new one, or make one on the server:",
       };
     case "not_logged_in":
-      return { what: "The server closed the connection before the login was through.", next: "Log in again." };
+      return { what: "The server closed the connection during the login.", next: "Log in again." };
   }
 }
 

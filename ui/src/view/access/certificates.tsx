@@ -12,7 +12,7 @@ import { type Mark, MarkIcon, Panel } from "../parts";
 const kinds: Record<Certificate["kind"], string> = {
   authority: "the cluster's authority",
   server: "this server",
-  own: "this server, as the operator gave it",
+  own: "this server, set by the operator",
   node: "node",
 };
 const marks: Record<CertificateState, { mark: Mark; tone: string }> = {

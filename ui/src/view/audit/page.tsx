@@ -114,14 +114,14 @@ function Entries({ filter, follow }: { filter: AuditFilter; follow: boolean }) {
       {listed.entries.length === 0 ? (
         <div class="empty">
           <h3>Nothing matches</h3>
-          <p>{Object.keys(filter).length > 0 ? "No entry of the log fits this filter." : "What is done from now on shows here."}</p>
+          <p>{Object.keys(filter).length > 0 ? "No entry of the log fits this filter." : "New entries appear here."}</p>
         </div>
       ) : (
         <EntryTable entries={listed.entries} />
       )}
       <RefusalNote refusal={refusal} />
       {listed.gaps.length > 0 && (
-        <ul class="findings gaps" aria-label="What cannot be shown">
+        <ul class="findings gaps" aria-label="Entries that cannot be shown">
           {joinGaps(listed.gaps).map((one) => (
             <li key={one.first} class={one.reason === "pruned" ? "small quiet" : "small warm"}>
               {gapText(one)}

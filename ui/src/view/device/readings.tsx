@@ -69,7 +69,7 @@ export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean 
       />
       {stale && (
         <p class="vitals-age small">
-          <Age at={reading?.at ?? entry.record.last_seen_at} mark /> {reading ? "these are the last readings" : "it was last heard of; there is no reading since the server started"}
+          <Age at={reading?.at ?? entry.record.last_seen_at} mark /> {reading ? "these are the last readings" : "last contact; no reading since the server started"}
         </p>
       )}
     </section>

@@ -120,7 +120,7 @@ function Lines({ lines }: { lines: readonly LogLine[] }) {
             <span class="area small faint">{one.area}</span>
             <span class="text">
               {one.node_name !== null && (
-                <b class="node" title={one.said_at ? `said at ${fullTime(Date.parse(one.said_at))}, by its clock` : undefined}>
+                <b class="node" title={one.said_at ? `logged at ${fullTime(Date.parse(one.said_at))}, by its clock` : undefined}>
                   {one.node_name}
                 </b>
               )}

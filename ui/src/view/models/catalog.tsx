@@ -115,7 +115,7 @@ function Trouble({ offer: { model, instance } }: { offer: Offer }) {
       <MarkIcon mark={again ? "throttled" : "offline"} class="mini" />
       <span>
         {sentence(model.state_reason ?? "the file cannot be used")}
-        {again && " It is tried again; give it up if the server has no way to the internet, and copy a .gguf file to its machine instead."}
+        {again && " It is tried again. If the server has no internet connection, give up and copy a .gguf file to its machine instead."}
       </span>
     </span>
   );

@@ -279,7 +279,7 @@ export const WiresKey = () => (
       <svg class="gone" viewBox="0 0 24 6" aria-hidden="true">
         <path d="M0 3h24" stroke-width="2" stroke-dasharray="3 3" />
       </svg>
-      no link, or not heard of now
+      no link, or not reachable now
     </span>
     <span>
       <svg class="busy" viewBox="0 0 24 6" aria-hidden="true">
