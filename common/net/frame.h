@@ -8,7 +8,7 @@
  * At least FRAME_HEADER_BYTES lie before the payload, for the WebSocket header and for libwebsockets. The payload may
  * also lie elsewhere, in memory that is only read, and that of another frame may follow it. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 enum { FRAME_HEADER_BYTES = 16 };
 

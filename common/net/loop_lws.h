@@ -1,7 +1,7 @@
 /* The inside of the loop, for the files of common/net only, because it exposes libwebsockets. Thread: the
  * loop's. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 #include <libwebsockets.h>
 

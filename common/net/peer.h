@@ -15,7 +15,7 @@
  * 64 GiB. The program must ignore SIGPIPE. Thread: the loop's. A struct net_peer is valid until its `closed` returns.
  */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 enum { NET_ADDRESS_BYTES = 46 };
 

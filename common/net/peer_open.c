@@ -5,10 +5,10 @@
  * loop's. */
 #include "common/base/clock.h"
 #include "common/base/list.h"
-#include "common/net/conn.h"
 #include "common/net/loop_lws.h"
 #include "common/net/peer_inside.h"
 #include "common/net/tls/tls_lws.h"
+#include "common/net/ws/conn.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

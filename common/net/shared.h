@@ -29,7 +29,7 @@
  * them is let go. */
 #pragma once
 #include "common/base/limits.h"
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 // Smaller transfers do not use shared memory.
 #define NET_SHARED_LEAST_BYTES (32 * 1024)

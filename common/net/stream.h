@@ -13,7 +13,7 @@
  * LIMIT_STREAM_QUEUE_BYTES; whoever sends bulk stops when `queued` says that there is much, and goes on at `drained`.
  * Thread: the loop's. A stream is valid until its `closed` callback returns. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 // The socket of workers, in the data directory, beside the one of clients and nodes.
 #define NET_STREAM_SOCKET "workers.sock"

@@ -7,7 +7,7 @@
 #include "engine/backend.h"
 
 #include "engine/cpu/device.h"
-#include "engine/cpu/stage.h"
+#include "engine/cpu/stage/stage.h"
 #include "engine/device/host.h"
 #include "engine/device/identity.h"
 

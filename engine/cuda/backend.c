@@ -1,7 +1,7 @@
 /* The CUDA back end: NVIDIA GPUs of compute capability 8.0 and later, through the driver API. device.h lists the
  * files. */
 #include "engine/cuda/device.h"
-#include "engine/cuda/stage.h"
+#include "engine/cuda/stage/stage.h"
 
 const struct backend backend_cuda = {
 	.kind = BACKEND_CUDA,

@@ -4,7 +4,7 @@
  * open device. */
 #include "engine/vulkan/device.h"
 #include "engine/vulkan/enumerate.h"
-#include "engine/vulkan/stage.h"
+#include "engine/vulkan/stage/stage.h"
 
 unsigned vulkan_without;
 

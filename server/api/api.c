@@ -1,7 +1,7 @@
 /* The API as a whole: put together, swept, and taken down. See api.h. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/api/call.h"
-#include "server/security/token_text.h"
+#include "server/security/tokens/token_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

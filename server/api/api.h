@@ -10,13 +10,13 @@
 #include "server/api/nodes/witnesses.h"
 #include "server/cluster/cluster.h"
 #include "server/cluster/discovery.h"
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 #include "server/instances/instances.h"
 #include "server/instances/requests/requests.h"
 #include "server/library/models.h"
-#include "server/security/authority.h"
+#include "server/security/certificates/authority.h"
 #include "server/security/limits.h"
-#include "server/security/tokens.h"
+#include "server/security/tokens/tokens.h"
 #include "server/tenants/tenants.h"
 
 struct api;

@@ -4,7 +4,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/log.h"
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "common/wire/rpc.h"
 
 #include <errno.h>

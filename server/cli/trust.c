@@ -3,7 +3,7 @@
 
 #include "common/base/limits.h"
 #include "common/files/paths.h"
-#include "server/security/certificate.h"
+#include "server/security/certificates/certificate.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * (topology, with a key) and log are not kept: only the newest counts. Thread: the
  * loop's. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "common/wire/contract.h"
 
 enum event_topic { // bits

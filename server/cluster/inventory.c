@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/cluster/state.h"
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>

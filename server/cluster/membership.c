@@ -4,7 +4,7 @@
  * loop's. */
 #include "common/base/clock.h"
 #include "server/cluster/state.h"
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,7 +275,7 @@ static void set_time(struct json *object, const char *name, int64_t at_ms)
 struct json *cluster_node_json(const struct cluster_node *node)
 {
 	struct json *json = json_copy(node->record);
-	json_remove(json, "link_port"); // other nodes are told, by server/cluster/topology.c
+	json_remove(json, "link_port"); // other nodes are told, by server/cluster/topology/topology.c
 	json_set_string(json, "state", node->link ? "online" : "offline");
 	json_set_string(json, "state_reason", node->link || !node->state_reason[0] ? NULL : node->state_reason);
 	json_set_bool(json, "local", node->local);

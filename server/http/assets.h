@@ -1,7 +1,7 @@
 /* The dashboard's files, from the binary. Names carry a hash of their content, so all but the page itself may be kept
  * by a browser for ever. There is no path handling: an address is one of the list or it is not. Thread: the loop's. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 struct assets;
 

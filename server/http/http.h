@@ -6,7 +6,7 @@
 #pragma once
 #include "server/api/api.h"
 #include "server/api/nodes/node_link.h"
-#include "server/security/authority.h"
+#include "server/security/certificates/authority.h"
 
 struct http;
 

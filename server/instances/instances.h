@@ -9,9 +9,9 @@
  * under their ids (instances_store.c); requests that were under way have ended with an error then. Every change is
  * published on the topic placement. Thread: the loop's. */
 #pragma once
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 #include "server/library/models.h"
-#include "server/security/tokens.h"
+#include "server/security/tokens/tokens.h"
 #include "server/tenants/tenants.h"
 
 struct instances;

@@ -8,7 +8,7 @@
  * of it is served. LIMIT_SHARD_THREADS threads open, read and hash. Thread: the loop's, except
  * these. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "common/wire/contract.h"
 #include "server/library/holders.h"
 #include "server/library/models.h"

@@ -3,7 +3,7 @@
  * the node does not take what was read, the connection is not read
  * (back-pressure). */
 #include "common/base/limits.h"
-#include "common/net/parts.h"
+#include "common/net/ws/parts.h"
 #include "common/wire/rpc.h"
 #include "server/library/shards.h"
 

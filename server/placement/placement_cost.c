@@ -151,7 +151,7 @@ struct stage_memory cost_memory(const struct placement_wanted *wanted, const str
 	return memory;
 }
 
-// As engine/vulkan/stage.c has them; weights it cuts into pieces of any size. Other back ends have no such limit.
+// As engine/vulkan/stage/stage.c has them; weights it cuts into pieces of any size. Other back ends have no such limit.
 uint64_t cost_largest_piece(const struct placement_wanted *wanted, uint32_t pages)
 {
 	const struct model_shape *shape = wanted->shape;

@@ -2,7 +2,7 @@
  * starts. */
 #include "common/base/clock.h"
 #include "common/files/private_file.h"
-#include "server/security/tokens.h"
+#include "server/security/tokens/tokens.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* See joining.h. */
 #include "server/security/joining.h"
 
-#include "server/security/certificate.h"
+#include "server/security/certificates/certificate.h"
 #include "server/security/limits.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* The inside of server/tenants: tenants, their workers, and what these hold. Thread: the loop's. */
 #pragma once
-#include "common/net/parts.h"
 #include "common/net/shared.h"
 #include "common/net/stream.h"
+#include "common/net/ws/parts.h"
 #include "common/wire/rpc.h"
 #include "server/tenants/tenants.h"
 

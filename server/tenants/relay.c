@@ -8,7 +8,7 @@
  * lets the relay go. A worker that ends answers all of its own, so none is waited for in vain. */
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 #include "server/tenants/inside.h"
 
 #include <stdlib.h>

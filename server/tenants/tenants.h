@@ -17,7 +17,7 @@
 #include "common/wire/contract.h"
 #include "server/cluster/cluster.h"
 #include "server/security/limits.h"
-#include "server/security/tokens.h"
+#include "server/security/tokens/tokens.h"
 
 struct tenancy;
 struct tenant;

@@ -7,7 +7,7 @@
  * that were masked before, six under way, or asks for as many. `dial` is a server and a client of common/net; the
  * others' client is OpenSSL on a blocking socket. -c: in clear, without TLS. Certificates are made on the way. Prints
  * one JSON object: MB/s (10^6), and CPU seconds for each GB of the client and of the server. */
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "tests/bench/certificate.h"
 
 #include <libwebsockets.h>

@@ -1,5 +1,5 @@
 /* The server's side of the WebSocket handshake (RFC 6455, 4.2). Thread: the loop's. */
-#include "common/net/conn.h"
+#include "common/net/ws/conn.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * after an hour or 64 GiB, checked as bytes pass. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/net/conn.h"
+#include "common/net/ws/conn.h"
 
 #include <openssl/err.h>
 

@@ -5,7 +5,7 @@
 // Few rows: each sends its summand to the others, every number with the turn beside it, so that whoever sees the turn
 // has the number: one way instead of three.
 //
-// There are two places for each, used in turn (engine/cuda/stage.h). Who takes part in turn n has ended turn n - 1, so
+// There are two places for each, used in turn (stage/stage.h). Who takes part in turn n has ended turn n - 1, so
 // whoever has heard of all in turn n may write again what was read in turn n - 1.
 #include "stage.cuh"
 

@@ -5,8 +5,8 @@
  * when the other end is there and, once, hop_ended when the connection is over, and then frees its hop. A hop that was
  * closed by hops.c makes no calls. A channel is a ring with one end, whose one hop ends with it. Thread: the loop's. */
 #pragma once
-#include "common/net/parts.h"
 #include "common/net/stream.h"
+#include "common/net/ws/parts.h"
 #include "engine/node/links/hops.h"
 
 #include <sys/socket.h>

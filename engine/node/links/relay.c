@@ -3,8 +3,8 @@
 
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "common/net/parts.h"
 #include "common/net/stream.h"
+#include "common/net/ws/parts.h"
 #include "common/wire/message.h"
 
 #include <errno.h>

@@ -12,7 +12,7 @@
  * A fence (lease.h) stops all relays at once: nothing is read, queued messages stay, and nothing is lost. Thread: the
  * loop's. A relay is freed when its connection is closed, which may be after relay_let_go. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 struct relay;
 struct relays;

@@ -5,7 +5,7 @@
  * digest. If any of this fails, the piece is requested once more, from the server. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
-#include "common/net/parts.h"
+#include "common/net/ws/parts.h"
 #include "engine/node/models/models_inside.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/net/tls/pairing.h"
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "common/text/ticket_text.h"
 #include "common/wire/rpc.h"
 #include "engine/node/uplink/addresses.h"

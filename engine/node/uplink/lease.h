@@ -6,7 +6,7 @@
  * sends in time. Thread: the loop's. Embedded in its owner; all zero except `loop`, `changed` and `arg` before first
  * use. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 struct lease {
 	struct net_loop *loop;

@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/net/parts.h"
+#include "common/net/ws/parts.h"
 #include "common/wire/rpc.h"
 #include "engine/node/uplink/addresses.h"
 #include "engine/node/uplink/find.h"

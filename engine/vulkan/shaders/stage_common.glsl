@@ -1,4 +1,4 @@
-// What the shaders of a stage share: their bindings, and the orders in which numbers lie (engine/vulkan/stage.h).
+// What the shaders of a stage share: their bindings, and the orders in which numbers lie (stage/stage.h).
 //
 // Matrices are cut into groups of 32 columns. What is multiplied with them lies in `places`: the eighth of a group's
 // vec4 number i lies at i * groups + group, so that invocations side by side, which take groups side by side, read

@@ -1,5 +1,5 @@
 // A head of q, k or v of one row, as it comes from its matrix: bias, norm and turn it as the model wants, then put q
-// back, and k and v into their page as f16 (engine/vulkan/stage.h draws a page).
+// back, and k and v into their page as f16 (stage/stage.h draws a page).
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

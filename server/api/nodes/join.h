@@ -7,10 +7,10 @@
  * A node that is let in closes, and comes back with its certificate: that is server/api/nodes/node_link.c's. Thread:
  * the loop's. */
 #pragma once
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "common/wire/contract.h"
 #include "server/cluster/cluster.h"
-#include "server/security/authority.h"
+#include "server/security/certificates/authority.h"
 #include "server/security/joining.h"
 #include "server/security/limits.h"
 #include "server/security/tickets.h"

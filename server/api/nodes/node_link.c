@@ -3,7 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "common/net/parts.h"
+#include "common/net/ws/parts.h"
 #include "server/api/nodes/node_link_inside.h"
 #include "server/cluster/log_lines.h"
 

@@ -7,7 +7,7 @@
 #include "server/api/nodes/join.h"
 #include "server/api/nodes/witnesses.h"
 #include "server/cluster/cluster.h"
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 #include "server/instances/instances.h"
 #include "server/tenants/tenants.h"
 

@@ -4,7 +4,7 @@
  * copies and kernels on the device. Each figure is the median of a few rounds; memory is written before anything is
  * timed. Beside them stands what the maker says, where that is known; nothing is estimated. */
 #include "common/base/clock.h"
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "engine/device/datasheet.h"
 #include "server/cli/commands/commands.h"
 #include "server/cli/format.h"

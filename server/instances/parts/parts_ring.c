@@ -3,7 +3,7 @@
  * Both ends of a hop are asked at once; each answers when the other is there. A direct link that does not carry it is
  * replaced by the way through the server, once. */
 #include "common/base/log.h"
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 #include "server/instances/parts/parts_inside.h"
 #include "server/security/random_id.h"
 

@@ -1,5 +1,5 @@
 /* Frames of a WebSocket as they may come: whole, byte by byte, in fragments with control frames between; and wrong. */
-#include "common/net/receive.h"
+#include "common/net/ws/receive.h"
 
 // cmocka.h needs these before it.
 // clang-format off

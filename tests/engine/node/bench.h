@@ -4,7 +4,7 @@
  * the contract, and keeps the latest of each. One at a time. */
 #pragma once
 #include "common/base/clock.h"
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 

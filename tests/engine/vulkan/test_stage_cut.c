@@ -2,7 +2,7 @@
  * whose bindings reach 96 KiB stands for real ones, whose models are larger by as much. */
 #include "common/base/log.h"
 #include "engine/inside.h"
-#include "engine/vulkan/stage.h"
+#include "engine/vulkan/stage/stage.h"
 #include "tests/engine/conformance/stage.h"
 
 // What attention leaves when a context is shared out is of one size, whatever a device reaches.

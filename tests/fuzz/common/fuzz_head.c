@@ -6,7 +6,7 @@
  * CR LF, none that goes on another, and no control character anywhere; its texts are what a request may hold, every
  * POST ends, and the connection does, too, once the client has hung up. */
 #include "common/base/log.h"
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 #include <errno.h>
 #include <signal.h>

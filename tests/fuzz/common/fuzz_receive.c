@@ -1,6 +1,6 @@
 /* The receiving side of a WebSocket: the first byte says in what pieces the rest comes, and every frame is enough for a
  * turn. What is heard does not depend on that: the same bytes in one piece and one turn must tell the same. */
-#include "common/net/receive.h"
+#include "common/net/ws/receive.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "common/text/ticket_text.h"
 #include "engine/node/options.h"
-#include "server/security/token_text.h"
+#include "server/security/tokens/token_text.h"
 
 #include <stdlib.h>
 #include <string.h>

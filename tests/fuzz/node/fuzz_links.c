@@ -9,7 +9,7 @@
 #include "common/wire/message.h"
 #include "engine/node/links/links_inside.h"
 #include "engine/node/models/models_peers.h"
-#include "server/cluster/topology.h"
+#include "server/cluster/topology/topology.h"
 #include "tests/fuzz/node/certificates.h"
 
 #include <ftw.h>

@@ -8,7 +8,7 @@
  * The sockets, the disk and its thread are not there. Nobody is asked for what is not lacking, what is written has the
  * size that was asked for, and the fetch ends once, with all or an error. */
 #include "common/base/log.h"
-#include "common/net/parts.h"
+#include "common/net/ws/parts.h"
 #include "engine/node/links/links_inside.h"
 #include "engine/node/models/models_inside.h"
 

@@ -6,7 +6,7 @@
  * accepted has a key of EC P-256, and a certificate can be made of it that carries just that key. */
 #include "common/base/limits.h"
 #include "common/net/tls/certificate.h"
-#include "server/security/certificate.h"
+#include "server/security/certificates/certificate.h"
 
 #include <openssl/evp.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Calls to a server that answers, refuses, breaks off or talks nonsense: a child process with a loop of its own. It
  * follows a script, or serves a few methods: write tells the sum of the body, read gives a body, hold is answered after
  * the call that comes next, never is not, notify brings a notification before its answer. */
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "common/wire/message.h"
 #include "server/cli/client.h"
 

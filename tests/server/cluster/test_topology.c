@@ -1,7 +1,7 @@
 /* Links over a real store and cluster: what a placement finds, how every class is judged, what is bounded, and what a
  * new start knows. What goes over connections is tests/api/topology.test.mjs. */
 #include "common/base/limits.h"
-#include "server/cluster/topology_inside.h"
+#include "server/cluster/topology/topology_inside.h"
 #include "tests/server/store/support.h"
 
 struct world {

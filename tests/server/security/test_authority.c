@@ -1,5 +1,5 @@
 /* The authority over a real store: made, kept, damaged, renewed; nodes' certificates; the operator's own. */
-#include "server/security/authority_inside.h"
+#include "server/security/certificates/authority_inside.h"
 #include "tests/server/store/support.h"
 
 #include <openssl/ec.h>

@@ -1,5 +1,5 @@
 /* Certificates: what is made, what is read of hostile ones, and how they are told to a person. */
-#include "server/security/certificate.h"
+#include "server/security/certificates/certificate.h"
 
 // cmocka.h needs these before it.
 // clang-format off

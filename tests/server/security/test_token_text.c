@@ -1,5 +1,5 @@
 /* The text of a token: what is made is well-formed, and nothing else is taken. */
-#include "server/security/token_text.h"
+#include "server/security/tokens/token_text.h"
 
 // cmocka.h needs these before it.
 // clang-format off

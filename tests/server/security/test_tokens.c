@@ -1,7 +1,7 @@
 /* Tokens over a real store: making, using, limiting, revoking, and the first admin's file. */
 #include "common/base/limits.h"
-#include "server/security/token_text.h"
-#include "server/security/tokens.h"
+#include "server/security/tokens/token_text.h"
+#include "server/security/tokens/tokens.h"
 #include "tests/server/store/support.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Connections before libwebsockets has them: who goes without a word is told gone, who speaks is served however late,
  * and those who still say nothing end with the listener; of many that are late at once a few are taken down a turn. The
  * clients are plain sockets of this thread. */
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 
 // cmocka.h needs these before it.
 // clang-format off

@@ -3,7 +3,7 @@
 #pragma once
 #include "common/base/clock.h"
 #include "common/base/limits.h"
-#include "common/net/ws.h"
+#include "common/net/ws/ws.h"
 #include "tests/common/net/certificates.h"
 
 #include <arpa/inet.h>

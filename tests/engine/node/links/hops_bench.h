@@ -3,8 +3,8 @@
  * loop. */
 #pragma once
 #include "common/base/clock.h"
-#include "common/net/parts.h"
 #include "common/net/stream.h"
+#include "common/net/ws/parts.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/node/links/hops.h"

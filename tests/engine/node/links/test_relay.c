@@ -1,8 +1,8 @@
 /* The relay between a worker and a server on another machine: what passes, who is held back, how either end goes, and
  * the fence. The server is a listener on a Unix socket, the worker a stream; all on one loop. */
 #include "common/base/clock.h"
-#include "common/net/parts.h"
 #include "common/net/stream.h"
+#include "common/net/ws/parts.h"
 #include "common/wire/message.h"
 #include "engine/node/links/relay.h"
 #include "tests/common/net/waiting.h"

@@ -2,7 +2,7 @@
  * full disk and a server that lies. The server is a listener on a Unix socket, with the model in memory; all on one
  * loop, but for the cache's own thread. */
 #include "common/base/clock.h"
-#include "common/net/parts.h"
+#include "common/net/ws/parts.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/node/models/models.h"

@@ -3,7 +3,7 @@
  * goes away in the middle, does not have it or has better to do. */
 #include "common/base/clock.h"
 #include "common/net/loop.h"
-#include "common/net/parts.h"
+#include "common/net/ws/parts.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/node/links/links_models.h"

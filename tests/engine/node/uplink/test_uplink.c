@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "common/wire/message.h"
 #include "engine/node/uplink/uplink.h"
-#include "server/security/certificate.h"
+#include "server/security/certificates/certificate.h"
 #include "tests/common/net/certificates.h"
 #include "tests/server/store/support.h"
 

@@ -1,0 +1,155 @@
+/* The calls of struct stage_slots: see stage.h. */
+#include "engine/cuda/stage/stage.h"
+
+#include <stdlib.h>
+
+static void stage_close(struct backend_device *device, struct backend_stage **out)
+{
+	struct backend_stage *stage = *out;
+	if (!stage)
+		return;
+	struct cuda *cuda = device->cuda;
+	stage_settle(&stage, 1, STAGE_CLOSE_NS);
+	cuda_enter(device);
+	if (!device->abandoned) {
+		for (unsigned i = 0; i <= GEMV_ROWS; i++)
+			for (unsigned k = 0; k < 3; k++)
+				if (stage->graphs[i][k])
+					cuda->cuGraphExecDestroy(stage->graphs[i][k]);
+		if (stage->done)
+			cuda->cuEventDestroy_v2(stage->done);
+		stage_unload(stage);
+		if (stage->stream)
+			cuda->cuStreamDestroy_v2(stage->stream);
+	}
+	stage_free(stage);
+	free(stage->layers);
+	free(stage);
+	*out = NULL;
+}
+
+static enum status start(struct backend_stage *stage, struct error *error)
+{
+	struct backend_device *device = stage->device;
+	struct cuda *cuda = stage->cuda;
+	const struct model_shape *shape = &stage->shape;
+	if (!cuda->cuFuncSetAttribute)
+		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
+	if (shape->experts && shape->post_norm)
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "the CUDA back end cannot run a mixture of experts that has a norm after the experts");
+	if (!stage_tiles_fit(shape)) {
+		error_hint(error, "choose a device of another back end: the CPU and Vulkan take every even width");
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "CUDA computes models whose widths are multiples of 4, and those of experts multiples "
+				 "of 16; this one's are "
+				 "%u, %u, %u and %u",
+				 shape->embedding, shape->feed_forward, shape->heads * shape->head_size,
+				 shape->expert_width);
+	}
+	CUresult result = CUDA_SUCCESS;
+	stage->shared_bytes = (uint32_t)cuda_read(cuda, device->device, CUDA_MAX_SHARED_BYTES, &result);
+	if (result)
+		return cuda_failed(cuda, error, "cuDeviceGetAttribute", result);
+	stage->overlaps = cuda_stage_overlaps(device);
+	stage->wide = cuda_stage_wide(device);
+	stage->units = device->units;
+	stage->head_padded = (shape->head_size + 7) / 8 * 8;
+	stage->head_blocks = (shape->heads / shape->kv_heads + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
+	stage->layers = calloc(stage->params.layer_count + 1, sizeof(*stage->layers));
+	if (!stage->layers)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage");
+	CUstream stream;
+	CUevent done;
+	result = cuda_enter(device);
+	if (!result)
+		result = cuda->cuStreamCreate(&stream, CUDA_STREAM_NON_BLOCKING);
+	if (!result)
+		stage->stream = stream;
+	if (!result)
+		result = cuda->cuEventCreate(&done, CUDA_EVENT_NO_TIMING);
+	if (!result)
+		stage->done = done;
+	return cuda_check(device, error, "a stream", result);
+}
+
+static enum status stage_begin(struct backend_device *device, struct backend_stage **out,
+			       const struct stage_params *params, struct error *error)
+{
+	struct backend_stage *stage = *out = calloc(1, sizeof(*stage));
+	if (!stage)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage");
+	stage->device = device;
+	stage->cuda = device->cuda;
+	stage->params = *params;
+	stage->shape = *params->shape;
+	return start(stage, error);
+}
+
+static enum status stage_complete(struct backend_stage *stage, struct error *error)
+{
+	CUresult result = cuda_enter(stage->device);
+	enum status status = cuda_check(stage->device, error, "cuCtxSetCurrent", result);
+	if (!status)
+		status = stage_take_workspace(stage, error);
+	if (!status)
+		status = stage_decode_begin(stage, error);
+	return status ? status : stage_wait(stage, error);
+}
+
+static enum status stage_open_slices(struct backend_device *const *devices, uint32_t count, struct backend_stage **out,
+				     const struct stage_params *params, struct error *error)
+{
+	enum status status = STATUS_OK;
+	uint32_t begun = 0;
+	for (; !status && begun < count; begun++)
+		status = stage_begin(devices[begun], &out[begun], &params[begun], error);
+	if (!status)
+		status = stage_load(out, count, error);
+	for (uint32_t i = 0; !status && i < count; i++)
+		status = stage_complete(out[i], error);
+	for (uint32_t i = 0; status && i < begun; i++)
+		stage_close(devices[i], &out[i]);
+	return status;
+}
+
+static enum status stage_open(struct backend_device *device, struct backend_stage **out,
+			      const struct stage_params *params, struct error *error)
+{
+	return stage_open_slices(&device, 1, out, params, error);
+}
+
+static void stage_sizes(const struct backend_stage *stage, struct stage_memory *memory)
+{
+	*memory = stage->sizes;
+}
+
+static enum status stage_clear(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
+{
+	uint64_t page = 2ull * stage->shape.kv_heads * STAGE_PAGE_TOKENS * stage->head_padded * sizeof(uint16_t);
+	uint64_t layer = page * stage->params.page_count;
+	CUresult result = cuda_enter(stage->device);
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t k = 0; !result && k < stage->params.layer_count; k++)
+			result = stage->cuda->cuMemsetD8Async(stage->kv + k * layer + pages[i] * page, 0, page,
+							      stage->stream);
+	return result ? cuda_failed(stage->cuda, error, "cuMemsetD8Async", result) : stage_wait(stage, error);
+}
+
+static void settle_slices(struct backend_stage *const *slices, uint32_t count)
+{
+	stage_settle(slices, count, STAGE_CLOSE_NS);
+}
+
+const struct stage_slots cuda_stage_slots = {
+	.create = stage_open,
+	.create_slices = stage_open_slices,
+	.settle = settle_slices,
+	.destroy = stage_close,
+	.memory = stage_sizes,
+	.step = cuda_stage_step,
+	.zero = stage_clear,
+	.join = cuda_stage_join,
+	.step_joined = cuda_stage_step_joined,
+	.compile = cuda_stage_compile,
+};

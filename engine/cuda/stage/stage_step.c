@@ -1,0 +1,727 @@
+/* A step of a stage: which kernels, in which order.
+ *
+ *     few rows    [norm, q, k, v] [turn, put into pages, attend] [attention output, add] [norm, gate, up] [down, add]
+ *     many rows   the same, with the rounding of each product's input, and turning, as kernels of their own
+ *     experts     instead of the last two: [norm, scores] [choose] [order] [gate, up by expert] [down by expert] [add]
+ *     one row     on Hopper and later, where all matrices are of one format that it knows: all layers and the output
+ *                 matrix as one kernel (stage_decode.c)
+ *
+ * Products: stage_product.c; experts: stage_experts.c. */
+#include "common/base/log.h"
+#include "engine/cuda/stage/stage_product.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+	EMBED_BLOCK = 256,
+	ARGMAX_BLOCK = 256,
+	ARGMAX_BLOCKS = 64, // of a row
+};
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint32_t parts_of(uint32_t n, uint32_t size)
+{
+	return (n + size - 1) / size;
+}
+
+// ---- layers ----
+
+static struct attention_params attention_of(const struct backend_stage *stage, const struct cuda_step *step,
+					    uint32_t layer)
+{
+	const struct model_shape *shape = &stage->shape;
+	const struct cuda_layer *weights = &stage->layers[layer];
+	const uint32_t number = stage->params.first_layer + layer;
+	const unsigned kinds = shape->layer_kinds[number];
+	const bool of_heads = shape->qk_norm == QK_NORM_HEADS;
+	const double log2_e = 1.4426950408889634;
+	uint64_t local = kinds & LAYER_LOCAL ? 4ull * stage->params.context_tokens * shape->rope_size : 0;
+	uint64_t page = 2ull * shape->kv_heads * STAGE_PAGE_TOKENS * stage->head_padded;
+	uint32_t lanes = 1;
+	while (lanes < 32 && lanes * 8 < stage->head_padded)
+		lanes *= 2;
+	return (struct attention_params){
+		.qkv = stage->qkv,
+		.q_norm = of_heads ? weights->q_norm : 0,
+		.k_norm = of_heads ? weights->k_norm : 0,
+		.rope = stage->rope + local,
+		.kv = stage->kv + layer * stage->params.page_count * page * sizeof(uint16_t),
+		.positions = step->positions,
+		.ends = shape->encoder ? step->tokens : 0,
+		.tables = step->tables,
+		.pages = step->pages,
+		.tiles = step->tiles,
+		.partial = stage->partial,
+		.ready = stage->ready,
+		.out = stage->attended,
+		.rows = step->rows,
+		.qkv_stride = (shape->heads + 2 * shape->kv_heads) * shape->head_size,
+		.heads = shape->heads,
+		.kv_heads = shape->kv_heads,
+		.head_size = shape->head_size,
+		.head_padded = stage->head_padded,
+		.rope_size = kinds & LAYER_UNTURNED ? 0 : shape->rope_size,
+		.rope_halves = shape->rope_halves,
+		.head_blocks = stage->head_blocks,
+		.lanes = lanes,
+		.epsilon = shape->norm_epsilon,
+		.window = model_layer_window(shape, number),
+		.sinks = weights->sinks,
+		.scale = (float)(shape->attention_scale > 0 ? log2_e * (double)shape->attention_scale
+							    : log2_e / sqrt((double)shape->head_size)),
+		.cap = (float)(log2_e * (double)shape->attention_cap),
+	};
+}
+
+static enum status attend(struct backend_stage *stage, const struct cuda_step *step, uint32_t layer, bool turned,
+			  struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	struct attention_params params = attention_of(stage, step, layer);
+	uint32_t blocks = shape->kv_heads * stage->head_blocks, splits = 1;
+	bool prompts = turned && step->tile_count;
+	uint32_t rows = prompts ? step->single_count : step->rows;
+	uint64_t part_bytes = (uint64_t)rows * blocks * ATTENTION_HEADS * (stage->head_padded + 2) * 4;
+	while (splits < ATTENTION_SPLITS && rows * blocks * splits < 2 * stage->units &&
+	       splits * 2 * part_bytes <= STAGE_PARTIAL_BYTES && rows * blocks <= STAGE_READY)
+		splits *= 2;
+	params.singles = prompts ? step->singles : 0;
+	params.splits = splits;
+	params.turned = turned;
+	struct stage_launch launch = {.block = ATTENTION_WARPS * 32, .params = &params};
+	enum status status = STATUS_OK;
+	if (turned) {
+		launch.kernel = STAGE_TURN_ROWS;
+		launch.grid[0] = shape->kv_heads;
+		launch.grid[1] = step->rows;
+		launch.grid[2] = 1;
+		launch.shared_bytes = ATTENTION_WARPS * stage->head_padded * 4;
+		status = stage_launch(stage, &launch, error);
+	}
+	if (!status && prompts) {
+		launch.kernel = shape->head_size == 64 ? STAGE_PROMPT_64 : STAGE_PROMPT_128;
+		launch.block = PROMPT_ROWS * 2;
+		launch.grid[0] = shape->heads;
+		launch.grid[1] = step->tile_count;
+		launch.shared_bytes = 4 * PROMPT_KEYS * shape->head_size * 2;
+		status = stage_launch(stage, &launch, error);
+		launch.block = ATTENTION_WARPS * 32;
+	}
+	if (status || !rows)
+		return status;
+	uint32_t groups = ATTENTION_WARPS * 32 / params.lanes;
+	launch.kernel = stage->head_padded > 256 ? STAGE_ATTEND_2 : STAGE_ATTEND_1;
+	launch.grid[0] = blocks * splits;
+	launch.grid[1] = rows;
+	launch.grid[2] = 1;
+	launch.shared_bytes = (ATTENTION_HEADS * stage->head_padded +
+			       groups * ATTENTION_HEADS * (stage->head_padded + 2)) *
+			      4;
+	return stage_launch(stage, &launch, error);
+}
+
+// A norm of whole rows, in place or, if `add`, added to stage->x.
+static enum status post(struct backend_stage *stage, const struct post_params *params, uint32_t rows,
+			struct error *error)
+{
+	return stage_launch(stage,
+			    &(struct stage_launch){
+				    .kernel = STAGE_POST, .grid = {rows, 1, 1}, .block = EMBED_BLOCK, .params = params},
+			    error);
+}
+
+// x += the norm of what half a layer gives, of models that have it.
+static enum status add_post(struct backend_stage *stage, CUdeviceptr norm, uint32_t rows, struct error *error)
+{
+	const uint32_t embedding = stage->shape.embedding;
+	if (!stage->shape.post_norm)
+		return STATUS_OK;
+	return post(stage,
+		    &(struct post_params){.from = stage->post,
+					  .norm = norm,
+					  .to = stage->x,
+					  .columns = embedding,
+					  .stride = embedding,
+					  .mode = POST_ADD,
+					  .epsilon = stage->shape.norm_epsilon},
+		    rows, error);
+}
+
+// The end of half a layer of an encoder: x = norm(x + bias).
+static enum status end_half(struct backend_stage *stage, const struct post_params *of, uint32_t rows,
+			    struct error *error)
+{
+	struct post_params params = *of;
+	if (!stage->shape.encoder)
+		return STATUS_OK;
+	params.from = params.to = stage->x;
+	params.columns = params.stride = stage->shape.embedding;
+	params.mode = POST_END;
+	params.epsilon = stage->shape.norm_epsilon;
+	return post(stage, &params, rows, error);
+}
+
+// Of a feed-forward network without a gate: up, and GELU of it with its bias.
+static enum status up_alone(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
+			    struct error *error)
+{
+	const uint32_t columns = stage->shape.feed_forward;
+	const struct stage_product up = {.matrices = {&layer->up},
+					 .count = 1,
+					 .x = stage->x,
+					 .norm = layer->ffn_norm,
+					 .y = stage->gate_up,
+					 .rows = rows,
+					 .columns = stage->shape.embedding,
+					 .y_stride = columns};
+	enum status status = stage_product_multiply(stage, &up, error);
+	return status ? status
+		      : post(stage,
+			     &(struct post_params){.from = stage->gate_up,
+						   .to = stage->gate_up,
+						   .bias = layer->up_bias,
+						   .columns = columns,
+						   .stride = columns,
+						   .mode = POST_GELU},
+			     rows, error);
+}
+
+// Of olmo2: q and k by norms of all their heads.
+static enum status whole_norms(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
+			       struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	struct post_params params = {.from = stage->qkv,
+				     .norm = layer->q_norm,
+				     .to = stage->qkv,
+				     .columns = shape->heads * shape->head_size,
+				     .stride = (shape->heads + 2 * shape->kv_heads) * shape->head_size,
+				     .epsilon = shape->norm_epsilon};
+	if (shape->qk_norm != QK_NORM_WHOLE)
+		return STATUS_OK;
+	enum status status = post(stage, &params, rows, error);
+	params.from = params.to = stage->qkv + params.columns * 4ull;
+	params.norm = layer->k_norm;
+	params.columns = shape->kv_heads * shape->head_size;
+	return status ? status : post(stage, &params, rows, error);
+}
+
+// Where half a layer's result goes: to x, or to where it waits for what is done with it first.
+static CUdeviceptr result_of(const struct backend_stage *stage, unsigned half)
+{
+	if (stage->params.slices)
+		return stage->slice.summands[half];
+	return stage->shape.post_norm ? stage->post : stage->x;
+}
+
+// The second half of a layer: x += down(silu(gate(norm x)) * up(norm x)).
+static enum status feed_forward(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
+				struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	bool apart = stage->params.slices || shape->post_norm || shape->experts;
+	const bool silu = shape->gate == GATE_SILU;
+	struct stage_product in = {.matrices = {&layer->gate, &layer->up},
+				   .count = 2,
+				   .x = stage->x,
+				   .norm = layer->ffn_norm,
+				   .y = stage->up,
+				   .rows = rows,
+				   .columns = shape->embedding,
+				   .y_stride = shape->feed_forward};
+	struct stage_product out = {.matrices = {&layer->down},
+				    .count = 1,
+				    .x = stage->up,
+				    .y = shape->experts ? stage->post : result_of(stage, 0),
+				    .rows = rows,
+				    .columns = shape->feed_forward,
+				    .y_stride = shape->embedding,
+				    .mode = apart ? GEMV_STORE : GEMV_ADD};
+	struct gemv_params params;
+	struct stage_launch launch;
+	enum status status;
+	if (shape->gate == GATE_NONE) {
+		status = up_alone(stage, layer, rows, error);
+		out.x = stage->gate_up;
+		return status ? status : stage_product_multiply(stage, &out, error);
+	}
+	if (silu && stage_gemv_plan(stage, &in, true, &params, &launch)) {
+		launch.params = &params;
+		status = stage_launch(stage, &launch, error);
+		return status ? status : stage_product_multiply(stage, &out, error);
+	}
+	if (silu && stage_goes_wide(stage, &in) && layer->gate.format == layer->up.format) {
+		in.mode = GEMV_GATED;
+		in.y = out.x = stage->gate_up;
+		status = stage_product_wide(stage, &in, error);
+		return status ? status : stage_product_many(stage, &out, error);
+	}
+	// Side by side, as one matrix of twice the rows would be: the second into its own half.
+	struct stage_matrix up = layer->up;
+	up.first = shape->feed_forward;
+	in.matrices[1] = &up;
+	in.y = stage->gate_up;
+	in.y_stride = 2 * shape->feed_forward;
+	status = stage_product_many(stage, &in, error);
+	out.x = stage->gate_up;
+	out.gated = true;
+	return status ? status : stage_product_many(stage, &out, error);
+}
+
+// The first half of a layer: x += output(attention(norm x)).
+static enum status attention(struct backend_stage *stage, const struct cuda_step *step, uint32_t index, bool single,
+			     struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	const struct cuda_layer *layer = &stage->layers[index];
+	uint32_t attended = shape->heads * shape->head_size;
+	bool apart = stage->params.slices || shape->post_norm;
+	const struct stage_product qkv = {.matrices = {&layer->q, &layer->k, &layer->v},
+					  .count = 3,
+					  .x = stage->x,
+					  .norm = layer->attention_norm,
+					  .y = stage->qkv,
+					  .rows = step->rows,
+					  .columns = shape->embedding,
+					  .y_stride = attended + 2 * shape->kv_heads * shape->head_size};
+	const struct stage_product out = {.matrices = {&layer->attention_output},
+					  .count = 1,
+					  .x = stage->attended,
+					  .y = result_of(stage, 1),
+					  .rows = step->rows,
+					  .columns = attended,
+					  .y_stride = shape->embedding,
+					  .mode = apart ? GEMV_STORE : GEMV_ADD};
+	enum status status = stage_product_multiply(stage, &qkv, error);
+	if (!status)
+		status = whole_norms(stage, layer, step->rows, error);
+	if (!status)
+		status = attend(stage, step, index, !single, error);
+	if (!status)
+		status = stage_product_multiply(stage, &out, error);
+	if (!status)
+		status = add_post(stage, layer->attention_post_norm, step->rows, error);
+	const struct post_params end = {
+		.norm = layer->attention_post_norm, .bias = layer->output_bias, .shift = layer->attention_post_bias};
+	return status ? status : end_half(stage, &end, step->rows, error);
+}
+
+static enum status embed(struct backend_stage *stage, const struct cuda_step *step, struct error *error)
+{
+	const struct embed_params embed = {.table = stage->embedding,
+					   .tokens = step->tokens,
+					   .x = stage->params.slices ? stage->slice.summands[0] : stage->x,
+					   .rows = step->rows,
+					   .columns = stage->shape.embedding,
+					   .scale = stage->shape.embedding_scale > 0 ? stage->shape.embedding_scale
+										     : 1};
+	return stage_launch(
+		stage,
+		&(struct stage_launch){
+			.kernel = STAGE_EMBED, .grid = {step->rows, 4, 1}, .block = EMBED_BLOCK, .params = &embed},
+		error);
+}
+
+static enum status argmax(struct backend_stage *stage, const struct cuda_step *step, struct error *error)
+{
+	const struct argmax_params params = {.logits = stage->logits,
+					     .out = (CUdeviceptr)(uintptr_t)stage->argmax,
+					     .partial = stage->partial,
+					     .ready = stage->ready,
+					     .rows = step->output_count,
+					     .count = stage->shape.vocabulary};
+	return stage_launch(stage,
+			    &(struct stage_launch){.kernel = STAGE_ARGMAX,
+						   .grid = {ARGMAX_BLOCKS, step->output_count, 1},
+						   .block = ARGMAX_BLOCK,
+						   .params = &params},
+			    error);
+}
+
+// Logits, unless they are `there`, the largest of each row and, if `hidden`, the rows after the norm.
+static enum status predict(struct backend_stage *stage, const struct cuda_step *step, bool all, bool hidden, bool there,
+			   struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	const struct stage_product product = {.matrices = {&stage->output},
+					      .count = 1,
+					      .x = stage->x,
+					      .norm = stage->output_norm,
+					      .from = all ? 0 : step->outputs,
+					      .plain = hidden ? stage->hidden : 0,
+					      .y = stage->logits,
+					      .rows = step->output_count,
+					      .columns = shape->embedding,
+					      .y_stride = shape->vocabulary};
+	struct gemv_params gemv;
+	struct stage_launch launch;
+	enum status status = STATUS_OK;
+	if (hidden && stage_gemv_plan(stage, &product, false, &gemv, &launch))
+		status = stage_product_prepare(stage, &product, false, error);
+	if (!status && !there)
+		status = stage_product_multiply(stage, &product, error);
+	return status ? status : argmax(stage, step, error);
+}
+
+// ---- steps ----
+
+// Which rows are attended one by one, and which as parts of prompts. How many words that takes.
+static uint32_t tell_prompts(const struct backend_stage *stage, const struct stage_batch *batch, uint32_t *out,
+			     struct cuda_step *step)
+{
+	uint32_t row = 0;
+	// The kernel for prompts attends to what is before; rows of encoders attend to all of their text.
+	bool fits = !stage->shape.encoder && (stage->shape.head_size == 64 || stage->shape.head_size == 128);
+	for (uint32_t i = 0; i < batch->run_count; row += batch->runs[i++].row_count)
+		for (uint32_t k = 0; k < batch->runs[i].row_count; k++)
+			if (!fits || batch->runs[i].row_count < PROMPT_LEAST)
+				out[step->single_count++] = row + k;
+	uint32_t *tiles = out + step->single_count;
+	row = 0;
+	for (uint32_t i = 0; i < batch->run_count; row += batch->runs[i++].row_count)
+		for (uint32_t k = 0; fits && batch->runs[i].row_count >= PROMPT_LEAST && k < batch->runs[i].row_count;
+		     k += PROMPT_ROWS) {
+			tiles[step->tile_count * 2] = row + k;
+			tiles[step->tile_count++ * 2 + 1] = least(batch->runs[i].row_count - k, PROMPT_ROWS);
+		}
+	return step->single_count + 2 * step->tile_count;
+}
+
+// What the step is told goes to the device in one copy.
+static enum status tell(struct backend_stage *stage, const struct stage_batch *batch, struct cuda_step *step,
+			struct error *error)
+{
+	// Of what a stage predicts: so graphs, which are kept by rows and ends, find all at the same places.
+	uint32_t outputs = stage->params.predicts ? batch->output_count : 0;
+	uint32_t rows = batch->row_count, row = 0;
+	uint32_t *tokens = stage->told_host, *positions = tokens + rows, *tables = positions + rows;
+	uint32_t *output_rows = tables + rows, *pages = output_rows + outputs, used = 0;
+	if (batch->tokens && stage->params.embeds)
+		memcpy(tokens, batch->tokens, rows * sizeof(*tokens));
+	for (uint32_t i = 0; i < batch->run_count; i++) {
+		const struct stage_run *run = &batch->runs[i];
+		uint32_t count = parts_of(run->position + run->row_count, STAGE_PAGE_TOKENS);
+		for (uint32_t k = 0; k < run->row_count; k++, row++) {
+			positions[row] = run->position + k;
+			tables[row] = used;
+			if (stage->shape.encoder)
+				tokens[row] = run->position + run->row_count;
+		}
+		memcpy(pages + used, run->pages, count * sizeof(*pages));
+		used += count;
+	}
+	if (outputs)
+		memcpy(output_rows, batch->output_rows, outputs * sizeof(*output_rows));
+	CUdeviceptr at = stage->told;
+	*step = (struct cuda_step){.tokens = at,
+				   .positions = at + rows * 4ull,
+				   .tables = at + rows * 8ull,
+				   .outputs = at + rows * 12ull,
+				   .pages = at + rows * 12ull + outputs * 4ull,
+				   .rows = rows,
+				   .output_count = outputs};
+	uint64_t words = (uint64_t)(pages + used - tokens) + tell_prompts(stage, batch, pages + used, step);
+	step->singles = step->pages + used * 4ull;
+	step->tiles = step->singles + step->single_count * 4ull;
+	CUresult result = stage->cuda->cuMemcpyAsync(at, (CUdeviceptr)(uintptr_t)tokens, words * 4, stage->stream);
+	if (!result && !stage->params.embeds && !stage->params.slice)
+		result = stage->cuda->cuMemcpyAsync(stage->params.slices ? stage->slice.summands[0] : stage->x,
+						    (CUdeviceptr)(uintptr_t)batch->input,
+						    (uint64_t)rows * stage->shape.embedding * 4, stage->stream);
+	return cuda_check(stage->device, error, "a copy", result);
+}
+
+// What a graph of single rows does behind the layers.
+enum ends { ENDS_LAYERS, ENDS_LOGITS, ENDS_HIDDEN };
+
+struct plan {
+	const struct cuda_step *step;
+	bool single, all; // each row is of a run of its own; outputs are wanted of all
+	enum ends ends;
+};
+
+// A step is made of pieces: the rows, each layer's two halves, and what is behind the layers. Where there are slices,
+// they meet at the end of each but the last.
+static uint32_t piece_count(const struct backend_stage *stage)
+{
+	return 2 * stage->params.layer_count + 2;
+}
+
+static enum status run_piece(struct backend_stage *stage, const struct plan *plan, uint32_t piece, struct error *error)
+{
+	const struct cuda_step *step = plan->step;
+	uint32_t layer = (piece - 1) / 2;
+	enum status status = STATUS_OK;
+	enum stage_reduction reduction = STAGE_SPREAD;
+	if (piece + 1 == piece_count(stage))
+		return plan->ends == ENDS_LAYERS
+			       ? STATUS_OK
+			       : predict(stage, step, plan->all, plan->ends == ENDS_HIDDEN, false, error);
+	if (!piece && stage->params.embeds) {
+		status = embed(stage, step, error);
+	} else if (piece % 2) {
+		status = attention(stage, step, layer, plan->single, error);
+		reduction = STAGE_ADD_ATTENTION;
+	} else if (piece) {
+		if (stage->shape.feed_forward)
+			status = feed_forward(stage, &stage->layers[layer], step->rows, error);
+		if (!status && stage->shape.experts)
+			status = stage_experts(stage, &stage->layers[layer], step->rows, error);
+		if (!status)
+			status = add_post(stage, stage->layers[layer].ffn_post_norm, step->rows, error);
+		const struct post_params end = {.norm = stage->layers[layer].ffn_post_norm,
+						.bias = stage->layers[layer].down_bias,
+						.shift = stage->layers[layer].ffn_post_bias};
+		if (!status)
+			status = end_half(stage, &end, step->rows, error);
+		reduction = STAGE_ADD_FFN;
+	}
+	return status || !stage->params.slices ? status : stage_reduce(stage, step->rows, reduction, error);
+}
+
+// One row, by the kernel that stays.
+static enum status run_decode(struct backend_stage *stage, const struct plan *plan, struct error *error)
+{
+	const struct attention_params attention = attention_of(stage, plan->step, 0);
+	enum status status = stage->params.embeds ? embed(stage, plan->step, error) : STATUS_OK;
+	if (!status)
+		status = stage_decode(stage, &attention, plan->ends != ENDS_LAYERS, error);
+	if (status || plan->ends == ENDS_LAYERS)
+		return status;
+	return predict(stage, plan->step, true, plan->ends == ENDS_HIDDEN, true, error);
+}
+
+static enum status run(struct backend_stage *stage, const struct plan *plan, struct error *error)
+{
+	enum status status = STATUS_OK;
+	if (stage->decodes && plan->single && plan->step->rows == 1 && plan->step->output_count <= 1)
+		return run_decode(stage, plan, error);
+	for (uint32_t piece = 0; !status && piece < piece_count(stage); piece++)
+		status = run_piece(stage, plan, piece, error);
+	return status;
+}
+
+static enum status make_graph(struct backend_stage *stage, const struct plan *plan, CUgraphExec *out,
+			      struct error *error)
+{
+	struct cuda *cuda = stage->cuda;
+	CUgraph graph;
+	CUgraphExec made;
+	CUresult result = cuda->cuStreamBeginCapture_v2(stage->stream, CUDA_CAPTURE_THREAD);
+	if (result)
+		return cuda_failed(cuda, error, "cuStreamBeginCapture", result);
+	enum status status = run(stage, plan, error);
+	result = cuda->cuStreamEndCapture(stage->stream, &graph);
+	if (result)
+		return status ? status : cuda_failed(cuda, error, "cuStreamEndCapture", result);
+	if (!status) {
+		result = cuda->cuGraphInstantiateWithFlags(&made, graph, 0);
+		status = cuda_check(stage->device, error, "cuGraphInstantiate", result);
+	}
+	if (!status)
+		*out = made;
+	if (graph) // a capture that was spoilt gives none
+		cuda->cuGraphDestroy(graph);
+	return status;
+}
+
+// The step has been computed without: that there is no memory for a graph costs it nothing, and others some time.
+static enum status try_graph(struct backend_stage *stage, const struct plan *plan, CUgraphExec *out,
+			     struct error *error)
+{
+	struct error fault = {0};
+	const enum status status = make_graph(stage, plan, out, &fault);
+	if (status == STATUS_DEVICE_LOST)
+		return error_set(error, status, "%s", fault.message);
+	if (status)
+		log_warning("cuda", "steps continue without graphs, which is slower: %s", fault.message);
+	stage->graphless = status;
+	return STATUS_OK;
+}
+
+static bool has_graphs(const struct cuda *cuda)
+{
+	return cuda->cuStreamBeginCapture_v2 && cuda->cuStreamEndCapture && cuda->cuGraphInstantiateWithFlags &&
+	       cuda->cuGraphLaunch && cuda->cuGraphDestroy && cuda->cuGraphExecDestroy;
+}
+
+static struct plan plan_of(const struct backend_stage *stage, const struct stage_batch *batch,
+			   const struct cuda_step *step)
+{
+	bool outputs = batch->output_count && stage->params.predicts;
+	return (struct plan){
+		.step = step,
+		.single = batch->run_count == batch->row_count && batch->row_count <= GEMV_ROWS,
+		.all = batch->output_count == batch->row_count,
+		.ends = !outputs        ? ENDS_LAYERS
+			: batch->hidden ? ENDS_HIDDEN
+					: ENDS_LOGITS,
+	};
+}
+
+// Where its graph is, or is to be.
+static CUgraphExec *graph_of(struct backend_stage *stage, const struct plan *plan)
+{
+	return &stage->graphs[plan->single ? plan->step->rows : 0][plan->ends];
+}
+
+static bool takes_graph(const struct backend_stage *stage, const struct plan *plan)
+{
+	return plan->single && (plan->all || plan->ends == ENDS_LAYERS) && !stage->graphless && has_graphs(stage->cuda);
+}
+
+static enum status launch_graph(struct backend_stage *stage, CUgraphExec graph, struct error *error)
+{
+	return cuda_check(stage->device, error, "cuGraphLaunch", stage->cuda->cuGraphLaunch(graph, stage->stream));
+}
+
+static enum status compute(struct backend_stage *stage, const struct plan *plan, struct error *error)
+{
+	CUgraphExec *graph = graph_of(stage, plan);
+	if (*graph)
+		return launch_graph(stage, *graph, error);
+	enum status status = run(stage, plan, error);
+	// The first one was without: kernels are loaded by it, which a capture does not allow. It gives the same bits.
+	return status || !takes_graph(stage, plan) ? status : try_graph(stage, plan, graph, error);
+}
+
+static enum status enter(struct backend_stage *stage, struct error *error)
+{
+	CUresult result = cuda_enter(stage->device);
+	return result ? cuda_failed(stage->cuda, error, "cuCtxSetCurrent", result) : STATUS_OK;
+}
+
+// What was wanted, once it is there.
+static enum status give(struct backend_stage *stage, const struct stage_batch *batch, struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	struct cuda *cuda = stage->cuda;
+	CUresult result = CUDA_SUCCESS;
+	uint64_t outputs = batch->output_count;
+	if (!stage->params.predicts)
+		result = cuda->cuMemcpyDtoH_v2(batch->output, stage->x,
+					       (uint64_t)batch->row_count * shape->embedding * sizeof(float));
+	if (!result && outputs && batch->logits)
+		result = cuda->cuMemcpyDtoH_v2(batch->logits, stage->logits,
+					       outputs * shape->vocabulary * sizeof(float));
+	if (!result && outputs && batch->hidden)
+		result = cuda->cuMemcpyDtoH_v2(batch->hidden, stage->hidden,
+					       outputs * shape->embedding * sizeof(float));
+	if (outputs && batch->argmax)
+		memcpy(batch->argmax, stage->argmax, outputs * sizeof(*batch->argmax));
+	return cuda_check(stage->device, error, "a copy", result);
+}
+
+enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error)
+{
+	struct cuda_step step;
+	enum status status = enter(stage, error);
+	if (status)
+		return status;
+	status = tell(stage, batch, &step, error);
+	const struct plan plan = plan_of(stage, batch, &step);
+	if (!status)
+		status = compute(stage, &plan, error);
+	if (status) { // what has begun reads what the next step writes
+		stage_wait_event(stage, NULL, NULL);
+		return status;
+	}
+	status = stage_wait(stage, error);
+	return status ? status : give(stage, batch, error);
+}
+
+// ---- slices ----
+
+// To load a kernel the driver may wait for what runs: for a slice that waits for this one, for ever.
+static enum status load_kernels(struct backend_stage *stage, const struct plan *plan, struct error *error)
+{
+	enum status status = enter(stage, error);
+	stage->slice.loading = true;
+	if (!status)
+		status = run(stage, plan, error);
+	stage->slice.loading = false;
+	return status;
+}
+
+// Piece by piece, one slice after the other: where a launch waits for room in its stream, that comes, since all that
+// the work before it may be waiting for is there already.
+static enum status run_joined(struct backend_stage *const *slices, uint32_t count, const struct plan *plans,
+			      struct error *error)
+{
+	enum status status = STATUS_OK;
+	bool graphs = true;
+	for (uint32_t i = 0; !status && i < count; i++)
+		status = load_kernels(slices[i], &plans[i], error);
+	for (uint32_t piece = 0; piece < piece_count(slices[0]); piece++)
+		for (uint32_t i = 0; !status && i < count; i++) {
+			status = enter(slices[i], error);
+			if (!status)
+				status = run_piece(slices[i], &plans[i], piece, error);
+		}
+	for (uint32_t i = 0; i < count; i++)
+		graphs = graphs && takes_graph(slices[i], &plans[i]);
+	for (uint32_t i = 0; graphs && !status && i < count; i++) {
+		CUgraphExec *graph = graph_of(slices[i], &plans[i]);
+		status = enter(slices[i], error);
+		if (!status && !*graph)
+			status = try_graph(slices[i], &plans[i], graph, error);
+	}
+	return status;
+}
+
+static enum status compute_joined(struct backend_stage *const *slices, uint32_t count, const struct plan *plans,
+				  struct error *error)
+{
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; i < count; i++)
+		if (!*graph_of(slices[i], &plans[i]))
+			return run_joined(slices, count, plans, error);
+	for (uint32_t i = 0; !status && i < count; i++) {
+		status = enter(slices[i], error);
+		if (!status)
+			status = launch_graph(slices[i], *graph_of(slices[i], &plans[i]), error);
+	}
+	return status;
+}
+
+// No slice waits for another any longer, and when this returns none reads another's memory, or none is freed.
+static void give_up(struct backend_stage *const *slices, uint32_t count, int64_t limit_ns)
+{
+	*slices[0]->slice.failed = 1;
+	stage_settle(slices, count, limit_ns);
+}
+
+// Slices that did not all get the same work no longer agree on whose turn it is: the stage is lost with any fault.
+enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
+				   struct error *error)
+{
+	struct cuda_step steps[STAGE_SLICES] = {0};
+	struct plan plans[STAGE_SLICES] = {0};
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; !status && i < count; i++) {
+		status = enter(slices[i], error);
+		if (!status)
+			status = tell(slices[i], batch, &steps[i], error);
+		plans[i] = plan_of(slices[i], batch, &steps[i]);
+	}
+	if (!status)
+		status = compute_joined(slices, count, plans, error);
+	for (uint32_t i = 0; !status && i < count; i++) {
+		status = enter(slices[i], error);
+		if (!status)
+			status = stage_wait(slices[i], error);
+	}
+	if (!status && *slices[0]->slice.failed)
+		status = error_set(error, STATUS_DEVICE_LOST, "a slice of the stage did not arrive in time");
+	if (status) {
+		give_up(slices, count, status == STATUS_TIMEOUT ? STAGE_CLOSE_NS : slices[0]->device->timeout_ns);
+		return STATUS_DEVICE_LOST;
+	}
+	status = enter(slices[0], error);
+	return status ? status : give(slices[0], batch, error);
+}

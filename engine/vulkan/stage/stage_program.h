@@ -1,0 +1,48 @@
+/* Functions that the files that record a stage's programs share: stage_program.c and stage_experts.c. See stage.h.
+ * Thread: that of the device. */
+#pragma once
+#include "engine/vulkan/stage/stage.h"
+
+enum { STAGE_NO_NORM = -1, STAGE_HEAD_LANES = 64 };
+enum stage_epilogue { STAGE_STORE, STAGE_ADD, STAGE_GATE, STAGE_PAIR }; // stage_epilogue.glsl
+
+// The recording of one program.
+struct stage_recorder {
+	struct backend_stage *stage;
+	const struct stage_shape *shape;
+	VkCommandBuffer commands;
+	struct error *error;
+};
+
+struct stage_product {
+	const struct stage_matrix *matrix;
+	const struct backend_buffer *from, *to, *also; // also: the gate's product
+	enum stage_epilogue epilogue;
+	uint32_t rows;
+	int64_t norm; // the place of its gain in `vectors`, or STAGE_NO_NORM
+	// For experts: the matrix has the rows of all experts, and each row is multiplied with those of the experts
+	// that it chose. The output has a row for each slot; with by_slot so has the input.
+	bool experts, by_slot;
+	// Biases, or NULL: of the matrix, and of the other one of a pair. Where they are in `vectors`.
+	const uint32_t *bias, *second_bias;
+};
+
+// A product; no barrier behind it.
+enum status stage_record_product(const struct stage_recorder *recorder, const struct stage_product *product);
+// Everything before is seen by everything behind.
+void stage_record_barrier(const struct stage_recorder *recorder);
+// Whether rows are so few that products read each weight once for each of them.
+bool stage_rows_are_few(const struct backend_stage *stage, uint32_t rows);
+
+// h = norm(x), all rows. No barrier behind it.
+enum status stage_record_norm(const struct stage_recorder *recorder, uint32_t gain);
+
+// ---- stage_delta.c ----
+
+// x += what the gated delta rule of a layer with a state gives for x.
+enum status stage_record_delta(const struct stage_recorder *recorder, const struct stage_layer *layer);
+
+// ---- stage_experts.c ----
+
+// x += what the feed-forward part of a layer with experts gives for its input, which is in h.
+enum status stage_record_experts(const struct stage_recorder *recorder, const struct stage_layer *layer);
