@@ -1,6 +1,6 @@
 /* The state that the files of the direct links share: links.c has the connections, links_peers.c the server's list of
- * nodes, links_hops.c the hops, links_measure.c the measurements, links_models.c model files, links_route.c the
- * interface of a route. Internal. Thread: the loop's. */
+ * nodes, links_hops.c the hops, links_measure.c the measurements, links_bursts.c and links_rate.c the throughput,
+ * links_models.c model files, links_route.c the interface of a route. Internal. Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/net/peer.h"
@@ -183,18 +183,28 @@ void links_models_finish(struct links *links);
 bool links_models_busy(const struct links *links); // parts of models are in flight, in either direction
 
 // links_measure.c
-bool links_hops_quiet(const struct links *links); // no data of one, whichever way it goes, went or came for a moment
-bool links_bulk_quiet(const struct links *links); // the same for bulk hops, which the first one ignores
 void link_measures_up(struct link *link);
 void link_measures_second(struct link *link);
 void link_measures_round_trip(struct link_measures *measures, double rtt_ms); // one more was taken
 bool link_measures_tell(const struct link_measures *measures);                // there are enough to be told, and judged
+double link_loss_percent(const struct link_measures *measures);               // < 0: not known, or too little was sent
+rpc_serve link_serve_ping;
+void link_ping_answered(struct link *link, const struct link_answer *answer); // number: the ping's
+void links_measure_server(struct links *links);
+struct json *links_readings(struct links *links); // params of node.links
+
+// links_bursts.c
+bool links_hops_quiet(const struct links *links); // no data of one, whichever way it goes, went or came for a moment
+bool links_bulk_quiet(const struct links *links); // the same for bulk hops, which the first one ignores
+bool link_is_server(const struct link *link);     // one of the two directions of the connection to the server
+void link_bursts_up(struct link *link);
+void link_bursts_second(struct link *link); // begin one that is due, end one whose answers do not come
+rpc_serve link_serve_burst;
+
+// links_rate.c
 // A burst showed this rate (bytes per second, > 0). True: it is doubtful, and to be done once more, as it may be; else
 // it is taken, by itself or with the one that was doubted.
 bool link_measures_rate(struct link_measures *measures, double rate, bool lossy, bool may);
-rpc_serve link_serve_ping, link_serve_burst;
-void link_ping_answered(struct link *link, const struct link_answer *answer); // number: the ping's
-void links_measure_server(struct links *links);
 // Bytes per second of a burst, by when its pieces came; < 0: they came at one time. Pauses of TCP's slow start are left
 // out, few, of a quarter to one and a half round trips, and longer than four usual gaps. growing: the first half came
 // so much slower that TCP had not come to the rate of the way; then only the second half counts: in slow start it is
@@ -206,4 +216,3 @@ struct link_pieces {
 	bool lossy; // segments were sent again: no pause is left out
 };
 double link_pieces_rate(const struct link_pieces *pieces, bool *growing);
-struct json *links_readings(struct links *links); // params of node.links
