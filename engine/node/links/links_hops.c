@@ -1,65 +1,30 @@
 /* Hops over direct links; see links.h.
  *
- * Each hop is a channel of its link. The out end asks (hop.open), and sends once the in end has said yes; both ends
- * are told by `opened`. How far it may run ahead is bounded: LIMIT_HOP_AHEAD_BYTES that the in end has not said to be
- * passed on (hop.taken). So an in end that is paused, or fenced, keeps that much at most, and the link goes on being
- * read. The out end gives the connection no more than LIMIT_STREAM_FULL_BYTES at a time, the rest waits with the hop,
- * so that hops take turns and pings are not late. A hop that is bulk gives it BULK_BYTES and one message, and while
- * others were heard of a moment ago only what goes when nothing else waits: a step of a model is behind one message of
- * it at most. Hops that are bulk are counted by themselves, so that they take no other's place.
- * What is to be called back outside of the caller's call (opened at the in end, closed, what waited) is done in a turn
- * of its own (turn). A hop that is destroyed in a callback is freed when the outermost one returns. */
+ * Each hop is a channel of its link (links_hops_open.c). How far it may run ahead is bounded: LIMIT_HOP_AHEAD_BYTES
+ * that the in end has not said to be passed on (hop.taken). So an in end that is paused, or fenced, keeps that much at
+ * most, and the link goes on being read. The out end gives the connection no more than LIMIT_STREAM_FULL_BYTES at a
+ * time, the rest waits with the hop, so that hops take turns and pings are not late. A hop that is bulk gives it
+ * BULK_BYTES and one message, and while others were heard of a moment ago only what goes when nothing else waits: a
+ * step of a model is behind one message of it at most. What is to be called back outside of the caller's call (opened
+ * at the in end, closed, what waited) is done in a turn of its own (turn). A hop that is destroyed in a callback is
+ * freed when the outermost one returns. */
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "engine/device/info.h"
-#include "engine/node/links/links_inside.h"
+#include "engine/node/links/links_hops_inside.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BULK_BYTES = 256 * 1024, LINK_BULK_HOPS = LIMIT_LINK_HOPS / 2 };
-
-enum hop_state {
-	HOP_WAITS,  // in: to be asked
-	HOP_ASKED,  // out: for the answer
-	HOP_ANSWER, // in: asked; the answer is the next turn's
-	HOP_OPEN,
-	HOP_ENDED, // `closed` is the next turn's
-};
-
-struct hop_piece {
-	struct hop_piece *next;
-	struct net_frame *frame;
-};
-
-struct link_hop {
-	struct link_hop *next;
-	struct links *links;
-	struct link *link; // NULL: it is down, and the hop has ended
-	const struct link_hop_handler *handler;
-	void *user;
-	char hop_id[LINK_ID_BYTES], key[LINK_ID_BYTES];
-	bool sends, bulk, destroyed, paused, was_full;
-	bool due; // this turn has not looked at it yet
-	enum hop_state state;
-	uint32_t channel;
-	struct json *ask_id;             // HOP_ANSWER: what is answered
-	struct hop_piece *first, **last; // out: not sent; in: not passed on
-	size_t queued, pieces;
-	// Bytes since it was opened. passed: sent, or passed on to the handler. taken: of these, what the in end has
-	// said to be passed on.
-	uint64_t passed, taken;
-	char why[LINK_REASON_BYTES];
-};
+enum { BULK_BYTES = 256 * 1024 };
 
 static const char data_begins[] = "{\"jsonrpc\":\"2.0\",\"method\":\"hop.data\",\"params\":{\"channel\":";
 static const char data_ends[] = "}}";
 
 static void turn(void *arg);
 
-static void turn_soon(struct links *links)
+void links_hops_turn_soon(struct links *links)
 {
 	if (!links->turn.running)
 		net_timer_start(links->params.loop, &links->turn, 0, turn, links);
@@ -105,12 +70,12 @@ static void hop_free(struct link_hop *hop)
 	free(hop);
 }
 
-static void enter(struct links *links)
+void links_hops_enter(struct links *links)
 {
 	links->in_callback++;
 }
 
-static void leave(struct links *links)
+void links_hops_leave(struct links *links)
 {
 	if (--links->in_callback)
 		return;
@@ -121,7 +86,7 @@ static void leave(struct links *links)
 	}
 }
 
-static void unlink_hop(struct link_hop *hop)
+void link_hop_unlink(struct link_hop *hop)
 {
 	struct links *links = hop->links;
 	struct link_hop **at = &links->hops;
@@ -131,20 +96,20 @@ static void unlink_hop(struct link_hop *hop)
 	hop->destroyed = true;
 	hop->next = links->gone;
 	links->gone = hop;
-	enter(links);
-	leave(links);
+	links_hops_enter(links);
+	links_hops_leave(links);
 }
 
-static void end(struct link_hop *hop, const char *why)
+void link_hop_end(struct link_hop *hop, const char *why)
 {
 	if (hop->state == HOP_ENDED)
 		return;
 	hop->state = HOP_ENDED;
 	text_copy(hop->why, sizeof hop->why, why);
-	turn_soon(hop->links);
+	links_hops_turn_soon(hop->links);
 }
 
-static struct link_hop *find(struct link *link, uint32_t channel, bool sends)
+struct link_hop *link_hop_find(struct link *link, uint32_t channel, bool sends)
 {
 	struct link_hop *hop = link->links->hops;
 	while (hop && (hop->link != link || hop->channel != channel || hop->sends != sends || hop->state < HOP_ASKED ||
@@ -220,7 +185,7 @@ static bool send_waiting(struct link_hop *hop)
 		return false;
 	struct net_frame *frame = pop(hop);
 	if (send_data(hop, frame, net_frame_data(frame), net_frame_bytes(frame)))
-		end(hop, "out of memory for a message");
+		link_hop_end(hop, "out of memory for a message");
 	net_frame_unref(&frame);
 	return true;
 }
@@ -242,7 +207,7 @@ static void all_due(struct links *links)
 }
 
 // The connection takes more: each hop in turn sends a message.
-static void feed(struct links *links, const struct link *link)
+void links_hops_feed(struct links *links, const struct link *link)
 {
 	for (bool any = true; any;) {
 		any = false;
@@ -250,7 +215,7 @@ static void feed(struct links *links, const struct link *link)
 			if (!link || hop->link == link)
 				any |= send_waiting(hop);
 	}
-	enter(links);
+	links_hops_enter(links);
 	all_due(links);
 	for (struct link_hop *hop; (hop = next_due(links, link));) {
 		if (!hop->sends || !hop->was_full || hop->first || hop->state != HOP_OPEN)
@@ -259,12 +224,12 @@ static void feed(struct links *links, const struct link *link)
 		if (hop->handler->drained)
 			hop->handler->drained(hop->user, hop);
 	}
-	leave(links);
+	links_hops_leave(links);
 }
 
 void link_hops_drained(struct link *link)
 {
-	feed(link->links, link);
+	links_hops_feed(link->links, link);
 }
 
 // ---- receiving ----
@@ -274,7 +239,7 @@ static void pass_on(struct link_hop *hop, struct net_frame *frame)
 {
 	struct links *links = hop->links;
 	size_t length = net_frame_bytes(frame);
-	enter(links);
+	links_hops_enter(links);
 	hop->handler->message(hop->user, hop, net_frame_data(frame), length, frame);
 	hop->passed += length;
 	if (!hop->destroyed && hop->state == HOP_OPEN && hop->passed - hop->taken >= LIMIT_HOP_AHEAD_BYTES / 8) {
@@ -284,7 +249,7 @@ static void pass_on(struct link_hop *hop, struct net_frame *frame)
 		hop->taken = hop->passed;
 		link_notify(hop->link, "hop.taken", params);
 	}
-	leave(links);
+	links_hops_leave(links);
 }
 
 // Reads the channel of a head in the very form that send_data prints.
@@ -306,7 +271,7 @@ static bool read_channel(const uint8_t *head, size_t head_bytes, uint32_t *chann
 
 static void take_data(struct link *link, uint32_t channel, struct net_frame *body)
 {
-	struct link_hop *hop = find(link, channel, false);
+	struct link_hop *hop = link_hop_find(link, channel, false);
 	if (!hop || !body) // the rest of one that was destroyed
 		return;
 	note_passed(hop);
@@ -317,7 +282,7 @@ static void take_data(struct link *link, uint32_t channel, struct net_frame *bod
 	if (hop->queued > LIMIT_HOP_AHEAD_BYTES || hop->pieces >= LIMIT_STREAM_QUEUE_PIECES)
 		link_conn_end(link->conn, "it sends more than it may");
 	else if (push(hop, body))
-		end(hop, "out of memory for a message");
+		link_hop_end(hop, "out of memory for a message");
 }
 
 bool link_hops_data(struct link *link, const uint8_t *head, size_t head_bytes, struct net_frame *body)
@@ -333,7 +298,7 @@ void link_hop_pause(struct link_hop *hop, bool paused)
 {
 	hop->paused = paused;
 	if (!paused && hop->first)
-		turn_soon(hop->links);
+		links_hops_turn_soon(hop->links);
 }
 
 static void pass_on_waiting(struct link_hop *hop)
@@ -345,167 +310,12 @@ static void pass_on_waiting(struct link_hop *hop)
 	}
 }
 
-// ---- opening ----
-
-static void drop_ask(struct link *link, struct link_ask **at)
-{
-	struct link_ask *ask = *at;
-	*at = ask->next;
-	link->ask_count--;
-	json_destroy(&ask->id);
-	OPENSSL_cleanse(ask->key, sizeof ask->key);
-	free(ask);
-}
-
-static bool same_key(const char *a, const char *b)
-{
-	return strlen(a) == strlen(b) && !CRYPTO_memcmp(a, b, strlen(a));
-}
-
-static void give_channel(struct link_hop *hop, uint32_t channel, const struct json *id)
-{
-	hop->channel = channel;
-	hop->ask_id = json_copy(id);
-	hop->state = HOP_ANSWER;
-	turn_soon(hop->links);
-}
-
-// Has the other end asked for this hop already?
-static void look_for_ask(struct link_hop *hop)
-{
-	for (struct link_ask **at = &hop->link->asks; *at;) {
-		struct link_ask *ask = *at;
-		if (strcmp(ask->hop_id, hop->hop_id) != 0 || !same_key(ask->key, hop->key)) {
-			at = &ask->next;
-			continue;
-		}
-		if (hop->state == HOP_WAITS)
-			give_channel(hop, ask->channel, ask->id);
-		drop_ask(hop->link, at);
-	}
-}
-
-static void hop_answered(struct link *link, const struct link_answer *answer);
-
-enum status link_hop_open(struct link_hop **out, struct links *links, const struct link_hop_params *params,
-			  struct error *error)
-{
-	*out = NULL;
-	struct link *link = links_find(links, params->peer_id);
-	if (!link || !link->conn)
-		return error_set(error, STATUS_UNAVAILABLE, "there is no direct link to node %.64s%s%s",
-				 params->peer_id, link ? ": " : "", link ? link->reason : "");
-	if (strlen(params->hop_id) >= LINK_ID_BYTES || strlen(params->key) >= LINK_ID_BYTES)
-		return error_set(error, STATUS_INVALID_PARAMS, "the hop's id or key is too long");
-	size_t count = 0;
-	for (const struct link_hop *other = links->hops; other; other = other->next)
-		count += other->link == link && other->bulk == params->bulk;
-	if (count >= (params->bulk ? LINK_BULK_HOPS : LIMIT_LINK_HOPS))
-		return error_set(error, STATUS_UNAVAILABLE, "the link to %.128s has %zu %s already", link->name, count,
-				 params->bulk ? "copies" : "hops");
-	struct link_hop *hop = calloc(1, sizeof(*hop));
-	if (!hop)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	hop->links = links;
-	hop->link = link;
-	hop->handler = params->handler;
-	hop->user = params->user;
-	hop->sends = params->sends;
-	hop->bulk = params->bulk;
-	hop->last = &hop->first;
-	snprintf(hop->hop_id, sizeof hop->hop_id, "%s", params->hop_id);
-	snprintf(hop->key, sizeof hop->key, "%s", params->key);
-	hop->next = links->hops;
-	links->hops = hop;
-	*out = hop;
-	if (!hop->sends) {
-		look_for_ask(hop);
-		return STATUS_OK;
-	}
-	hop->channel = link->next_channel;
-	link->next_channel += 2;
-	hop->state = HOP_ASKED;
-	struct json *ask = json_new_object();
-	json_set_string(ask, "hop_id", hop->hop_id);
-	json_set_string(ask, "key", hop->key);
-	json_set_integer(ask, "channel", hop->channel);
-	if (link_call(link,
-		      &(struct link_call){
-			      .method = "hop.open", .params = ask, .answered = hop_answered, .number = hop->channel}))
-		end(hop, "the other node could not be asked for it");
-	return STATUS_OK;
-}
-
-static void send_close(struct link *link, uint32_t channel, const char *message)
-{
-	struct json *params = json_new_object();
-	json_set_integer(params, "channel", channel);
-	json_set_string(params, "message", message);
-	link_notify(link, "hop.close", params);
-}
-
-void link_hop_destroy(struct link_hop **pointer)
-{
-	struct link_hop *hop = *pointer;
-	if (!hop)
-		return;
-	*pointer = NULL;
-	if (hop->destroyed)
-		return;
-	if (hop->state == HOP_ANSWER || hop->state == HOP_ASKED || hop->state == HOP_OPEN)
-		send_close(hop->link, hop->channel, "it is no longer needed");
-	unlink_hop(hop);
-}
-
-enum status link_serve_hop_open(void *arg, const struct message *message, struct error *refusal)
-{
-	struct link *link = ((struct link_conn *)arg)->link;
-	struct error error = {0};
-	const char *hop_id = json_get_string(message->params, "hop_id", ""),
-		   *key = json_get_string(message->params, "key", "");
-	uint32_t channel = (uint32_t)json_get_integer(message->params, "channel", 0);
-	struct link_hop *hop = link->links->hops;
-	(void)refusal;
-	if (!message->id)
-		return STATUS_OK;
-	while (hop && (hop->link != link || hop->sends || hop->state != HOP_WAITS || strcmp(hop->hop_id, hop_id) != 0 ||
-		       !same_key(hop->key, key)))
-		hop = hop->next;
-	struct link_ask *ask = NULL;
-	if ((channel & 1) == (link->next_channel & 1) || find(link, channel, false))
-		error_set(&error, STATUS_INVALID_PARAMS, "channel %u is not free", (unsigned)channel);
-	else if (hop)
-		give_channel(hop, channel, message->id);
-	else if (link->ask_count >= LIMIT_LINK_ASKS)
-		error_set(&error, STATUS_LIMIT_EXCEEDED, "%d hops wait for this node already", LIMIT_LINK_ASKS);
-	else if (!(ask = calloc(1, sizeof(*ask))))
-		error_set(&error, STATUS_OUT_OF_MEMORY, "out of memory");
-	if (error.status)
-		link_answer(link, message->method, message->id, NULL, &error);
-	if (!ask)
-		return STATUS_PENDING;
-	snprintf(ask->hop_id, sizeof ask->hop_id, "%s", hop_id);
-	snprintf(ask->key, sizeof ask->key, "%s", key);
-	ask->id = json_copy(message->id);
-	ask->channel = channel;
-	ask->came_ms = clock_steady_ms();
-	ask->next = link->asks;
-	link->asks = ask;
-	link->ask_count++;
-	return STATUS_PENDING;
-}
-
-static uint32_t channel_of(const struct message *message)
-{
-	return (uint32_t)json_get_integer(message->params, "channel", 0);
-}
-
 // Not in the form that this program sends it in.
 enum status link_serve_hop_data(void *arg, const struct message *message, struct error *error)
 {
 	const struct link_conn *conn = arg;
 	(void)error;
-	take_data(conn->link, channel_of(message), conn->body);
+	take_data(conn->link, link_hop_channel_of(message), conn->body);
 	return STATUS_OK;
 }
 
@@ -513,51 +323,13 @@ enum status link_serve_hop_taken(void *arg, const struct message *message, struc
 {
 	struct link *link = ((struct link_conn *)arg)->link;
 	const int64_t bytes = json_get_integer(message->params, "bytes", 0);
-	struct link_hop *hop = find(link, channel_of(message), true);
+	struct link_hop *hop = link_hop_find(link, link_hop_channel_of(message), true);
 	(void)error;
 	if (!hop || (uint64_t)bytes > hop->passed || (uint64_t)bytes < hop->taken)
 		return STATUS_OK;
 	hop->taken = (uint64_t)bytes;
-	feed(link->links, link);
+	links_hops_feed(link->links, link);
 	return STATUS_OK;
-}
-
-enum status link_serve_hop_close(void *arg, const struct message *message, struct error *error)
-{
-	struct link *link = ((struct link_conn *)arg)->link;
-	const uint32_t channel = channel_of(message);
-	(void)error;
-	char why[LINK_REASON_BYTES];
-	for (struct link_ask **at = &link->asks; *at;)
-		if ((*at)->channel == channel)
-			drop_ask(link, at);
-		else
-			at = &(*at)->next;
-	struct link_hop *hop = find(link, channel, (channel & 1) == (link->next_channel & 1));
-	if (!hop)
-		return STATUS_OK;
-	snprintf(why, sizeof why, "the other node closed it: %.200s",
-		 json_get_string(message->params, "message", "it gives no reason"));
-	end(hop, why);
-	return STATUS_OK;
-}
-
-static void hop_answered(struct link *link, const struct link_answer *answer)
-{
-	struct links *links = link->links;
-	struct link_hop *hop = find(link, (uint32_t)answer->number, true);
-	if (!hop || hop->state != HOP_ASKED)
-		return;
-	if (answer->error) {
-		end(hop, answer->error->message);
-		return;
-	}
-	hop->state = HOP_OPEN;
-	enter(links);
-	if (hop->handler->opened)
-		hop->handler->opened(hop->user, hop);
-	leave(links);
-	feed(links, link);
 }
 
 // ---- turns, and the end ----
@@ -579,48 +351,33 @@ static void look_at(struct link_hop *hop)
 		return;
 	hop->handler->closed(hop->user, hop->why);
 	if (!hop->destroyed)
-		unlink_hop(hop);
+		link_hop_unlink(hop);
 }
 
 static void turn(void *arg)
 {
 	struct links *links = arg;
-	enter(links);
+	links_hops_enter(links);
 	all_due(links);
 	for (struct link_hop *hop; (hop = next_due(links, NULL));)
 		look_at(hop);
-	leave(links);
-	feed(links, NULL);
+	links_hops_leave(links);
+	links_hops_feed(links, NULL);
 }
 
 void links_fence(struct links *links, bool fenced)
 {
 	links->fenced = fenced;
 	if (!fenced)
-		turn_soon(links);
-}
-
-void link_hops_second(struct link *link)
-{
-	struct error error = {0};
-	error_set(&error, STATUS_TIMEOUT, "the node was not told of this hop in %d s", LIMIT_LINK_ASK_MS / 1000);
-	for (struct link_ask **at = &link->asks; *at;) {
-		if (clock_steady_ms() - (*at)->came_ms < LIMIT_LINK_ASK_MS) {
-			at = &(*at)->next;
-			continue;
-		}
-		link_answer(link, "hop.open", (*at)->id, NULL, &error);
-		drop_ask(link, at);
-	}
+		links_hops_turn_soon(links);
 }
 
 void link_hops_down(struct link *link, const char *why)
 {
-	while (link->asks)
-		drop_ask(link, &link->asks);
+	link_hops_drop_asks(link);
 	for (struct link_hop *hop = link->links->hops; hop; hop = hop->next)
 		if (hop->link == link) {
-			end(hop, why);
+			link_hop_end(hop, why);
 			hop->link = NULL;
 		}
 }
@@ -628,5 +385,5 @@ void link_hops_down(struct link *link, const char *why)
 void links_hops_finish(struct links *links)
 {
 	while (links->hops)
-		unlink_hop(links->hops);
+		link_hop_unlink(links->hops);
 }

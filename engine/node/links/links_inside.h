@@ -168,7 +168,7 @@ void links_changed(struct links *links); // tell the server soon
 // Methods that other nodes may call are served with the connection, which is its link's, as their argument. They answer
 // refusals themselves; a violation of the contract ends the connection.
 
-// links_hops.c
+// links_hops.c, links_hops_open.c
 // hop.data, whose head is this? Then it is served: true. False: it is something else.
 bool link_hops_data(struct link *link, const uint8_t *head, size_t head_bytes, struct net_frame *body);
 rpc_serve link_serve_hop_open, link_serve_hop_data, link_serve_hop_taken, link_serve_hop_close;
