@@ -1,14 +1,8 @@
-/* See uplink.h. */
-#include "engine/node/uplink/uplink.h"
-
+/* See uplink.h, and uplink_inside.h for the files that this one has beside it. */
 #include "common/base/clock.h"
-#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/net/ws/parts.h"
-#include "common/wire/rpc.h"
-#include "engine/node/uplink/addresses.h"
-#include "engine/node/uplink/find.h"
-#include "engine/node/uplink/lease.h"
+#include "engine/node/uplink/uplink_inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,20 +11,8 @@
 
 enum {
 	PROTOCOL = 1,
-	REDIAL_FIRST_MS = 100,
-	REDIAL_LOCAL_LAST_MS = 500, // of a server on this machine: what is in vain costs next to nothing
-	REDIAL_LAST_MS = 2000,
-	REDIAL_FAR_LAST_MS = 15000,
-	REDIAL_WRONG_MS = 60000,
-	REDIAL_TWICE_MS = 10000,     // while another one has this node's place
-	RENEW_LOOK_MS = 3600 * 1000, // at most between two looks at the clock, which may be set
-	RENEW_AGAIN_MS = 600 * 1000,
-	PATIENCE_MS = 30000,
-	ELSEWHERE_MS = 8000, // without the server, before it is looked for elsewhere
-	NOTICE_MS = 30000,
 	SEND_DELAY_MS = 5,
 	TELEMETRY_QUEUE_BYTES = 256 * 1024,
-	PIECES = 64,         // of bursts, that have no answer yet
 	CALLS = PIECES + 16, // those, and registrations, devices and a renewal
 	BURST_QUEUE_BYTES = 4 * 1024 * 1024,
 	CLOSE_SHUTDOWN = 1001,
@@ -38,44 +20,7 @@ enum {
 	CLOSE_SUPERSEDED = 4409,
 };
 
-struct piece {
-	struct uplink *uplink; // NULL: free
-	bool back;
-	int64_t burst;
-};
-
-struct uplink {
-	struct uplink_params params;
-	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1], host[256], node_id[128];
-	char address[CREDENTIALS_ADDRESS_BYTES]; // of a server on another machine, as it is written down
-	struct net_conn *conn;                   // NULL while there is none
-	struct rpc rpc;                          // of this connection
-	struct rpc_method *methods;              // (params.method_count + 1)
-	struct piece pieces[PIECES];             // of this connection
-	struct net_timer redial, send, renewal;
-	struct find_place home;              // where it was last; host and port are where it is dialled now
-	struct finder *finder;               // NULL: it is not looked for
-	unsigned turn;                       // of the places where it is
-	struct credentials_request renewing; // zero while no new certificate is asked for
-	enum net_failure failure;            // why the last attempt did not open
-	char fault[256];                     // and in words
-	struct lease lease;
-	int64_t redial_ms, lost_at_ms; // lost_at_ms: steady clock, of the last break or the start
-	int64_t notice_ms;             // steady clock: when to say again that no server answers
-	bool registering, registered;  // asked and not answered yet; answered
-	bool met;                      // was registered once
-	bool peer_speeds;              // taken by the server
-	unsigned connections;          // until now
-	pid_t parent;
-	bool ended, leaving;
-	bool record_due, devices_due;
-	char reach[NET_ADDRESS_BYTES]; // of a server on this machine: where others may reach this node; "": nowhere
-	bool anew;                     // it does not know the certificate that this node has
-};
-
-static void dial(void *arg);
-
-static void end(struct uplink *uplink, enum status status, const char *why)
+void uplink_end(struct uplink *uplink, enum status status, const char *why)
 {
 	if (uplink->ended)
 		return;
@@ -104,7 +49,7 @@ static void warn_unsent(enum status status)
 		log_warning("node", "a message to the server could not be sent: %s", status_text(status));
 }
 
-static enum status ask(struct uplink *uplink, const char *method, struct json *params, rpc_done *done)
+enum status uplink_ask(struct uplink *uplink, const char *method, struct json *params, rpc_done *done)
 {
 	const enum status status = rpc_call(
 		&uplink->rpc, &(struct rpc_ask){.method = method, .params = params, .done = done, .context = uplink});
@@ -112,7 +57,7 @@ static enum status ask(struct uplink *uplink, const char *method, struct json *p
 	return status;
 }
 
-static void log_refused(const char *what, const struct error *error)
+void uplink_log_refused(const char *what, const struct error *error)
 {
 	log_error("node", "the server refused %s: %s%s%s", what, error->message, error->hint[0] ? "; " : "",
 		  error->hint);
@@ -124,7 +69,7 @@ static void devices_taken(void *context, enum status status, const struct json *
 {
 	(void)context, (void)result;
 	if (status)
-		log_refused("its devices", error);
+		uplink_log_refused("its devices", error);
 }
 
 static void send_due(void *arg)
@@ -142,7 +87,7 @@ static void send_due(void *arg)
 		if (workers)
 			json_set(params, "workers", workers);
 		uplink->record_due = false;
-		uplink->registering = !ask(uplink, "node.register", params, registered);
+		uplink->registering = !uplink_ask(uplink, "node.register", params, registered);
 	}
 	if (uplink->devices_due && uplink->registered) {
 		struct json *params = json_new_object();
@@ -151,7 +96,7 @@ static void send_due(void *arg)
 		if (uplink->peer_speeds && uplink->params.peer_speeds)
 			json_set(params, "peer_speeds", uplink->params.peer_speeds(uplink->params.arg));
 		uplink->devices_due = false;
-		ask(uplink, "node.devices", params, devices_taken);
+		uplink_ask(uplink, "node.devices", params, devices_taken);
 	}
 }
 
@@ -293,114 +238,6 @@ static enum status serve_method(void *arg, const struct message *message, struct
 	return STATUS_PENDING;
 }
 
-// ---- the certificate ----
-
-static void look_at_age(void *arg);
-static void renewed(void *context, enum status status, const struct json *result, const struct error *error);
-
-static void renew_later(struct uplink *uplink, int64_t pause_ms)
-{
-	credentials_request_finish(&uplink->renewing);
-	net_timer_start(uplink->params.loop, &uplink->renewal, pause_ms, look_at_age, uplink);
-}
-
-// When the certificate is to be renewed, on the wall clock.
-static int64_t renewal_ms(const struct uplink *uplink)
-{
-	const struct credentials *credentials = uplink->params.credentials;
-	if (uplink->anew)
-		return 0;
-	int64_t life_ms = credentials->not_after_ms - credentials->not_before_ms;
-	return credentials->not_before_ms + life_ms / 3 * 2;
-}
-
-static void look_at_age(void *arg)
-{
-	struct uplink *uplink = arg;
-	struct error error = {0};
-	int64_t left_ms = renewal_ms(uplink) - clock_wall_ms();
-	if (left_ms > 0 || !uplink->registered || uplink->renewing.pem) {
-		int64_t next_ms = left_ms > 0 && left_ms < RENEW_LOOK_MS ? left_ms : RENEW_LOOK_MS;
-		net_timer_start(uplink->params.loop, &uplink->renewal, next_ms, look_at_age, uplink);
-		return;
-	}
-	if (credentials_ask(uplink->params.credentials, false, &uplink->renewing, &error)) {
-		log_error("node", "the certificate is not renewed: %s", error.message);
-		renew_later(uplink, RENEW_AGAIN_MS);
-		return;
-	}
-	struct json *params = json_new_object();
-	json_set_string(params, "request", uplink->renewing.pem);
-	if (ask(uplink, "node.renew", params, renewed))
-		renew_later(uplink, RENEW_AGAIN_MS);
-}
-
-static void tell_reach(struct uplink *uplink)
-{
-	const bool good = uplink->reach[0] && uplink->params.credentials->joined && !uplink->anew;
-	if (uplink->params.reachable && !uplink_remote(uplink))
-		uplink->params.reachable(uplink->params.arg, good ? uplink->reach : NULL);
-}
-
-static void take_certificate(struct uplink *uplink, const struct json *granted)
-{
-	struct error error = {0};
-	uint8_t authority_sha256[NET_SHA256_BYTES]; // copies, of what is replaced
-	memcpy(authority_sha256, uplink->params.credentials->authority_sha256, sizeof authority_sha256);
-	const struct credentials_grant grant = {.certificate = json_get_string(granted, "certificate", ""),
-						.authority = json_get_string(granted, "authority", ""),
-						.server_uri = json_get_string(granted, "server_uri", ""),
-						.address = uplink_remote(uplink) ? uplink->address : "unix",
-						.node_id = uplink->node_id,
-						.authority_sha256 = uplink_remote(uplink) ? authority_sha256 : NULL,
-						.key_pem = uplink->renewing.key_pem};
-	const bool first = !uplink->params.credentials->joined;
-	if (credentials_take(uplink->params.credentials, &grant, &error)) {
-		log_error("node", "the new certificate is not taken: %s", error.message);
-		renew_later(uplink, RENEW_AGAIN_MS);
-		return;
-	}
-	log_info("node", first ? "the server has granted a certificate" : "the certificate was renewed");
-	credentials_request_finish(&uplink->renewing);
-	uplink->anew = false;
-	tell_reach(uplink);
-	look_at_age(uplink);
-}
-
-static void renewed(void *context, enum status status, const struct json *result, const struct error *error)
-{
-	struct uplink *uplink = context;
-	if (!status && uplink->renewing.pem)
-		take_certificate(uplink, json_get(result, "grant"));
-	if (!status)
-		return;
-	log_refused("a new certificate", error);
-	// Of a node that was started again it is too soon.
-	renew_later(uplink, status == STATUS_RATE_LIMITED ? LIMIT_RENEW_MS : RENEW_AGAIN_MS);
-}
-
-// What a server on this machine says of direct links; NULL: it serves this machine only.
-static void take_reach(struct uplink *uplink, const struct json *links)
-{
-	snprintf(uplink->reach, sizeof uplink->reach, "%s", json_get_string(links, "address", ""));
-	uplink->anew = json_get_bool(links, "renew", false);
-	tell_reach(uplink);
-	if (uplink->reach[0])
-		look_at_age(uplink);
-}
-
-// Where the server was found is where it is looked for next time.
-static void remember_address(struct uplink *uplink)
-{
-	struct error error = {0};
-	finder_destroy(&uplink->finder);
-	snprintf(uplink->home.host, sizeof uplink->home.host, "%s", uplink->host);
-	uplink->home.port = uplink->params.port;
-	if (strcmp(uplink->address, uplink->params.credentials->address) != 0 &&
-	    credentials_move(uplink->params.credentials, uplink->address, &error))
-		log_warning("node", "the server's new address is not kept: %s", error.message);
-}
-
 // ---- registration ----
 
 static void begin(struct uplink *uplink, const struct json *result)
@@ -409,8 +246,8 @@ static void begin(struct uplink *uplink, const struct json *result)
 	uplink->registered = uplink->met = true;
 	uplink->peer_speeds = json_get_bool(result, "peer_speeds", false);
 	if (uplink_remote(uplink)) {
-		remember_address(uplink);
-		look_at_age(uplink);
+		uplink_remember_address(uplink);
+		uplink_look_at_age(uplink);
 	}
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->params.watched(uplink->params.arg, json_get_bool(result, "watched", false));
@@ -419,7 +256,7 @@ static void begin(struct uplink *uplink, const struct json *result)
 	if (uplink->params.registered)
 		uplink->params.registered(uplink->params.arg);
 	if (uplink->params.reachable && !uplink_remote(uplink))
-		take_reach(uplink, json_get(result, "links"));
+		uplink_take_reach(uplink, json_get(result, "links"));
 }
 
 static void registered(void *context, enum status status, const struct json *result, const struct error *error)
@@ -427,9 +264,9 @@ static void registered(void *context, enum status status, const struct json *res
 	struct uplink *uplink = context;
 	uplink->registering = false;
 	if (status)
-		log_refused("this node", error);
+		uplink_log_refused("this node", error);
 	if (status && !uplink->registered && !uplink->leaving)
-		end(uplink, STATUS_UNAVAILABLE, "the server refused this node");
+		uplink_end(uplink, STATUS_UNAVAILABLE, "the server refused this node");
 	if (status)
 		return;
 	if (uplink->record_due)
@@ -473,51 +310,6 @@ static void received(void *user, struct net_conn *conn, const uint8_t *bytes, si
 	}
 }
 
-// Whether to stop trying, after 30 s without the server. One that never came is waited for.
-static bool out_of_patience(const struct uplink *uplink, int64_t now_ms)
-{
-	return !uplink_remote(uplink) && now_ms - uplink->lost_at_ms >= PATIENCE_MS &&
-	       (uplink->met || getppid() != uplink->parent);
-}
-
-// Say, now and then, that there is no server, or why what is there is not taken for it.
-static void say_alone(struct uplink *uplink, int64_t now_ms, bool wrong)
-{
-	if (now_ms < uplink->notice_ms || (uplink->met && !uplink_remote(uplink)))
-		return;
-	uplink->notice_ms = now_ms + NOTICE_MS;
-	const bool absent = uplink_remote(uplink) && uplink->failure == NET_FAILURE_ABSENT;
-	const char *unknown = absent ? addresses_unknown(uplink->host) : NULL;
-	if (!uplink_remote(uplink))
-		log_info("node", "no server answers at unix:%s yet; trying again", uplink->socket_path);
-	else if (wrong)
-		log_error("node", "what answers at %s is not taken for the server of this node: %s; trying again",
-			  uplink->address, uplink->fault);
-	else if (uplink->failure == NET_FAILURE_PASSING)
-		log_warning("node", "a server is there at %s, but %s: trying again", uplink->address, uplink->fault);
-	else if (unknown)
-		log_warning("node", "the name %s is not known here (%s): trying again; or join by the server's address",
-			    uplink->host, unknown);
-	else
-		log_info("node", "no server answers at %s; trying again", uplink->address);
-}
-
-static void redial(struct uplink *uplink, int64_t now_ms)
-{
-	const bool wrong = uplink->failure == NET_FAILURE_CERTIFICATE || uplink->failure == NET_FAILURE_OTHER;
-	// Whoever announces himself as the server elsewhere is not to make the node wait longer for the true one.
-	const bool home = uplink->params.port == uplink->home.port && !strcmp(uplink->host, uplink->home.host);
-	// Workers of model instances wait for it so long (tenants.h), and what answers may be its beginning or its end.
-	const bool awaited = uplink->met && now_ms - uplink->lost_at_ms < LIMIT_AWAY_MS;
-	const int64_t last_ms = !uplink_remote(uplink) ? REDIAL_LOCAL_LAST_MS
-				: awaited              ? REDIAL_LAST_MS
-				: wrong && home        ? REDIAL_WRONG_MS
-						       : REDIAL_FAR_LAST_MS;
-	say_alone(uplink, now_ms, wrong);
-	net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
-	uplink->redial_ms = 2 * uplink->redial_ms < last_ms ? 2 * uplink->redial_ms : last_ms;
-}
-
 static void failed(void *user, enum net_failure failure, const char *fault)
 {
 	struct uplink *uplink = user;
@@ -525,19 +317,7 @@ static void failed(void *user, enum net_failure failure, const char *fault)
 	snprintf(uplink->fault, sizeof uplink->fault, "%s", fault);
 }
 
-// There are two of this node. Which one is meant to be the server cannot know: the one that it hears stays, and the
-// other waits until that one is gone.
-static void wait_for_place(struct uplink *uplink)
-{
-	uplink->redial_ms = REDIAL_TWICE_MS;
-	log_error("node",
-		  "another process has this node's certificate and is connected to the server at %s, which tells from "
-		  "where in its log: two machines have the same folder; give each its own --data and let it join; "
-		  "trying again in %d s",
-		  uplink->address, REDIAL_TWICE_MS / 1000);
-}
-
-static void closed(void *user, struct net_conn *conn, int code)
+void uplink_closed(void *user, struct net_conn *conn, int code)
 {
 	struct uplink *uplink = user;
 	int64_t now_ms = clock_steady_ms();
@@ -559,40 +339,24 @@ static void closed(void *user, struct net_conn *conn, int code)
 	if (uplink->ended)
 		return;
 	if (uplink->leaving)
-		end(uplink, STATUS_OK, "told to stop");
+		uplink_end(uplink, STATUS_OK, "told to stop");
 	else if (code == CLOSE_SHUTDOWN && !uplink_remote(uplink))
-		end(uplink, STATUS_OK, "the server stops");
+		uplink_end(uplink, STATUS_OK, "the server stops");
 	else if (conn && code == CLOSE_FORBIDDEN)
-		end(uplink, STATUS_FORBIDDEN, "the cluster has removed this node");
+		uplink_end(uplink, STATUS_FORBIDDEN, "the cluster has removed this node");
 	else if (conn && code == CLOSE_SUPERSEDED && !uplink_remote(uplink))
-		end(uplink, STATUS_OK, "the server has another connection for this node");
-	else if (out_of_patience(uplink, now_ms))
-		end(uplink, STATUS_OK, "the server was away for 30 s");
+		uplink_end(uplink, STATUS_OK, "the server has another connection for this node");
+	else if (uplink_out_of_patience(uplink, now_ms))
+		uplink_end(uplink, STATUS_OK, "the server was away for 30 s");
 	else {
 		if (conn && code == CLOSE_SUPERSEDED)
-			wait_for_place(uplink);
-		redial(uplink, now_ms);
+			uplink_wait_for_place(uplink);
+		uplink_redial(uplink, now_ms);
 	}
 }
 
-static const struct net_handler handler = {.opened = opened, .message = received, .failed = failed, .closed = closed};
-
-enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error)
-{
-	if (!uplink_remote(uplink)) {
-		params->socket_path = uplink->socket_path;
-		return net_dial(uplink->params.loop, params, error);
-	}
-	const struct credentials *credentials = uplink->params.credentials;
-	const struct net_dial_tls tls = {.authority_pem = credentials->authority_pem,
-					 .server_uri = credentials->server_uri,
-					 .chain_pem = credentials->chain_pem,
-					 .key_pem = credentials->key_pem};
-	params->host = uplink->host;
-	params->port = uplink->params.port;
-	params->tls = &tls;
-	return net_dial(uplink->params.loop, params, error);
-}
+const struct net_handler uplink_handler = {
+	.opened = opened, .message = received, .failed = failed, .closed = uplink_closed};
 
 bool uplink_registered(const struct uplink *uplink)
 {
@@ -602,58 +366,6 @@ bool uplink_registered(const struct uplink *uplink)
 bool uplink_remote(const struct uplink *uplink)
 {
 	return uplink->host[0];
-}
-
-static void go_to(struct uplink *uplink, const struct find_place *place)
-{
-	snprintf(uplink->host, sizeof uplink->host, "%s", place->host);
-	uplink->params.port = place->port;
-	snprintf(uplink->address, sizeof uplink->address, strchr(place->host, ':') ? "[%s]:%d" : "%s:%d", place->host,
-		 place->port);
-}
-
-// Where to dial next: where the server was, and after some time in vain in turn where it is announced.
-static void choose_place(struct uplink *uplink)
-{
-	struct error error = {0};
-	struct find_place other;
-	if (clock_steady_ms() - uplink->lost_at_ms < ELSEWHERE_MS)
-		return;
-	if (!uplink->finder &&
-	    finder_create(&uplink->finder, uplink->params.loop, uplink->params.credentials->server_uri,
-			  uplink->params.credentials->authority_sha256, &error))
-		log_warning("node", "the server is not looked for elsewhere: %s", error.message);
-	const bool away = uplink->finder && uplink->turn++ % 2 &&
-			  finder_elsewhere(uplink->finder, &uplink->home, (uplink->turn - 1) / 2, &other);
-	go_to(uplink, away ? &other : &uplink->home);
-	if (away)
-		log_info("node", "the server's cluster is announced at %s: trying there", uplink->address);
-}
-
-static void dial(void *arg)
-{
-	struct uplink *uplink = arg;
-	struct error error = {0};
-	if (uplink_remote(uplink))
-		choose_place(uplink);
-	if (uplink_remote(uplink) && uplink->params.credentials->not_after_ms <= clock_wall_ms()) {
-		end(uplink, STATUS_UNAUTHENTICATED,
-		    "its certificate has expired: it was away from its server for too long");
-		return;
-	}
-	uplink->failure = NET_FAILURE_ABSENT;
-	struct net_dial_params params = {
-		.path = "/node",
-		.subprotocol = "exogpu.node.v1",
-		.ping_s = LIMIT_NODE_PING_S,
-		.silence_s = LIMIT_NODE_SILENCE_S,
-		.handler = &handler,
-		.user = uplink,
-	};
-	if (uplink_dial(uplink, &params, &error)) {
-		log_debug("node", "dialling the server: %s", error.message);
-		closed(uplink, NULL, 1006);
-	}
 }
 
 enum status uplink_create(struct uplink **out, const struct uplink_params *params, struct error *error)
@@ -689,7 +401,7 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 	for (size_t i = 0; i < params->method_count; i++)
 		uplink->methods[i + 1] = (struct rpc_method){params->methods[i].name, serve_method};
 	*out = uplink;
-	net_timer_start(params->loop, &uplink->redial, 0, dial, uplink);
+	net_timer_start(params->loop, &uplink->redial, 0, uplink_dial_next, uplink);
 	return STATUS_OK;
 }
 
@@ -699,7 +411,7 @@ void uplink_close(struct uplink *uplink)
 	if (uplink->conn)
 		net_conn_close(uplink->conn, CLOSE_SHUTDOWN, "the node stops");
 	else
-		end(uplink, STATUS_OK, "told to stop");
+		uplink_end(uplink, STATUS_OK, "told to stop");
 }
 
 void uplink_destroy(struct uplink **uplink)
