@@ -1,4 +1,4 @@
-/* See node.h. Order of reading: node_main, create, the callbacks above them.
+/* See node.h. Order of reading: node_main, create, the callbacks above them; then node_server.c and node_links.c.
  *
  * Parts, in the order in which they are made: which server it belongs to (home), the folder's lock, the registry
  * (table), the loop, the announcer, with which a server may have to be found and joined first, the prober (workers that
@@ -13,25 +13,16 @@
 #include "common/files/kernels_built.h"
 #include "common/files/paths.h"
 #include "common/net/stream.h"
-#include "common/net/supervisor.h"
-#include "engine/device/peers.h"
-#include "engine/device/registry.h"
 #include "engine/node/cache.h"
 #include "engine/node/folder.h"
-#include "engine/node/home.h"
 #include "engine/node/hotplug.h"
-#include "engine/node/links/links_models.h"
-#include "engine/node/options.h"
+#include "engine/node/node_inside.h"
 #include "engine/node/readings.h"
-#include "engine/node/record.h"
 #include "engine/node/saver.h"
-#include "engine/node/uplink/addresses.h"
 #include "engine/node/uplink/announce.h"
-#include "engine/node/uplink/uplink.h"
 #include "engine/node/warnings.h"
 #include "engine/node/witness.h"
 #include "engine/node/workers/probe.h"
-#include "engine/node/workers/tenants.h"
 #include "engine/worker/worker.h"
 
 #include <errno.h>
@@ -44,38 +35,6 @@
 #include <unistd.h>
 
 enum { SAVE_DELAY_MS = 200, GOODBYE_MS = 300 };
-
-struct node {
-	struct node_options options;
-	int64_t started_ms;
-	int lock; // descriptor; -1
-	struct contract *contract;
-	struct device_table *table;
-	struct net_loop *loop;
-	struct net_watch *signals;
-	struct supervisor supervisor;
-	struct prober *prober;
-	struct hotplug *hotplug;
-	struct readings *readings;
-	struct node_announcer *announcer; // NULL: the server is on this machine, or nothing is to be said
-	struct uplink *uplink;
-	struct relays *relays; // NULL: the server is on this machine
-	struct links *links;   // NULL: none, as where a server on this machine serves nobody else
-	struct hops *hops;
-	struct node_models *models;
-	struct tenants *tenants;
-	struct witness *witness;
-	struct saver *saver;
-	struct warnings *warnings;
-	char cache[4096];
-	struct addresses addresses;
-	struct net_timer save, goodbye;
-	struct home home;
-	char reach[NET_ADDRESS_BYTES]; // that links listen at; "": all
-	bool stopping, usable_said;
-	bool failed;          // the server does not take this node
-	bool fenced, cut_off; // see hold_hops
-};
 
 // ---- what the parts ask for ----
 
@@ -175,174 +134,6 @@ static void hardware_changed(void *arg)
 	prober_scan(node->prober);
 }
 
-static struct json *build_record(void *arg)
-{
-	struct node *node = arg;
-	return record_build(&(struct record_params){.node_id = node->table->node_id,
-						    .name = node->options.name,
-						    .link_port = node->links ? links_port(node->links) : 0,
-						    .backends = prober_backends(node->prober),
-						    .libraries = prober_libraries(node->prober)});
-}
-
-static struct json *build_devices(void *arg)
-{
-	struct node *node = arg;
-	return device_table_report(node->table);
-}
-
-static bool devices_complete(void *arg)
-{
-	const struct node *node = arg;
-	return node->usable_said;
-}
-
-static struct json *build_peer_speeds(void *arg)
-{
-	struct node *node = arg;
-	return device_peers_report(node->table);
-}
-
-static void set_watched(void *arg, bool watched)
-{
-	struct node *node = arg;
-	if (node->readings)
-		readings_set_watched(node->readings, watched);
-}
-
-static void verify_device(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	struct error error = {0};
-	const char *device_id = json_get_string(call->params, "device_id", "");
-	enum status status = prober_verify(node->prober, device_id, &error);
-	uplink_answer(&call, status ? NULL : json_new_object(), status ? &error : NULL);
-}
-
-static void open_tenant(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	tenants_open(node->tenants, call);
-}
-
-static void open_device(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	tenants_device(node->tenants, call);
-}
-
-static void close_tenant(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	tenants_close(node->tenants, call);
-}
-
-static void connect_hop(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	hops_connect(node->hops, call);
-}
-
-static void connect_copy(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	hops_connect_channel(node->hops, call);
-}
-
-static void set_peers(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	if (node->links)
-		links_set_peers(node->links, call->params);
-	uplink_answer(&call, json_new_object(), NULL);
-}
-
-static void fetch_model(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	node_models_fetch(node->models, call);
-}
-
-static void forget_model(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	node_models_forget(node->models, call);
-}
-
-static void head_signed(void *arg, struct json *result, const struct error *error)
-{
-	struct uplink_call *call = arg;
-	uplink_answer(&call, result, error);
-}
-
-static void sign_head(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	witness_sign(node->witness, call->params, head_signed, call);
-}
-
-static void tell_held(void *arg, struct uplink_call *call)
-{
-	struct node *node = arg;
-	struct error error = {0};
-	struct json *result = NULL;
-	enum status status = witness_held(node->witness, &result, &error);
-	uplink_answer(&call, result, status ? &error : NULL);
-}
-
-static const struct uplink_method served[] = {
-	{"device.verify", verify_device}, {"tenant.open", open_tenant},   {"tenant.device", open_device},
-	{"tenant.close", close_tenant},   {"audit.witness", sign_head},   {"hop.connect", connect_hop},
-	{"model.fetch", fetch_model},     {"model.forget", forget_model}, {"node.peers", set_peers},
-	{"copy.connect", connect_copy},   {"audit.held", tell_held},
-};
-
-// What workers of model instances say to each other is held while the server is not heard, and while it is cut off.
-static void hold_hops(struct node *node)
-{
-	const bool held = node->fenced || node->cut_off;
-	if (node->hops)
-		hops_fence(node->hops, held);
-	if (node->links)
-		links_fence(node->links, held);
-}
-
-static void server_lost(void *arg)
-{
-	struct node *node = arg;
-	node->cut_off = true;
-	hold_hops(node);
-	if (node->tenants)
-		tenants_lost(node->tenants);
-	if (node->models)
-		node_models_lost(node->models);
-}
-
-static struct json *kept_workers(void *arg)
-{
-	struct node *node = arg;
-	return node->tenants ? tenants_kept(node->tenants) : NULL;
-}
-
-static void server_back(void *arg)
-{
-	struct node *node = arg;
-	node->cut_off = false;
-	hold_hops(node);
-	if (node->tenants)
-		tenants_back(node->tenants);
-	warnings_flush(node->warnings);
-}
-
-static void fence(void *arg, bool fenced)
-{
-	struct node *node = arg;
-	node->fenced = fenced;
-	if (node->relays)
-		relays_fence(node->relays, fenced);
-	hold_hops(node);
-}
-
 static enum status dial_server(void *arg, struct net_dial_params *params, struct error *error)
 {
 	struct node *node = arg;
@@ -356,37 +147,6 @@ static void tenant_ended(void *arg, const char *worker_id, const char *message)
 	json_set_string(params, "worker_id", worker_id);
 	json_set_string(params, "message", message);
 	uplink_notify(node->uplink, "tenant.ended", params);
-}
-
-static void send_links(void *arg, struct json *params)
-{
-	struct node *node = arg;
-	uplink_notify(node->uplink, "node.links", params);
-}
-
-static bool measure_server(void *arg, double *rtt_ms, struct net_peer_path *path)
-{
-	struct node *node = arg;
-	return uplink_measure(node->uplink, rtt_ms, path);
-}
-
-static bool burst_server(void *arg, bool back, int64_t burst, size_t piece, size_t bytes)
-{
-	struct node *node = arg;
-	return uplink_burst(node->uplink, back, burst, piece, bytes);
-}
-
-static void burst_answered(void *arg, bool back, int64_t burst, int64_t ns)
-{
-	struct node *node = arg;
-	if (node->links)
-		links_server_piece(node->links, back, burst, ns);
-}
-
-static void hop_ended_here(void *arg, struct json *params)
-{
-	struct node *node = arg;
-	uplink_notify(node->uplink, "hop.ended", params);
 }
 
 static bool heard(void *arg)
@@ -415,22 +175,6 @@ static void send_readings(void *arg, struct json *telemetry)
 static void stop_now(void *arg)
 {
 	struct node *node = arg;
-	net_loop_stop(node->loop);
-}
-
-static void server_gone(void *arg, enum status status, const char *why)
-{
-	struct node *node = arg;
-	const bool remote = node->home.host[0];
-	if (status && remote)
-		log_error("node",
-			  "ending: %s; to come back it must join again: exogpu node --join HOST:PORT --ticket TICKET",
-			  why);
-	else
-		log_info("node", "ending: %s", why);
-	if (status == STATUS_FORBIDDEN && remote)
-		credentials_drop(&node->home.credentials);
-	node->failed = status && remote;
 	net_loop_stop(node->loop);
 }
 
@@ -491,81 +235,6 @@ static enum status find_stream_socket(const struct node *node, char *path, size_
 	return paths_join(folder, NET_STREAM_SOCKET, path, size, error);
 }
 
-static void hand_over_channel(void *arg, struct uplink_call *call, const struct hops_channel *channel)
-{
-	struct node *node = arg;
-	tenants_channel(node->tenants, call, channel);
-}
-
-// What the parts of a model instance need: their way to each other, and their model.
-static enum status create_for_instances(struct node *node, const char *stream, struct error *error)
-{
-	char folder[sizeof(node->options.data) + 8];
-	const struct hops_params hops = {.loop = node->loop,
-					 .links = node->links,
-					 .uplink = node->uplink,
-					 .stream_path = uplink_remote(node->uplink) ? NULL : stream,
-					 .ended = hop_ended_here,
-					 .hand_over = hand_over_channel,
-					 .arg = node};
-	const struct node_models_params models = {.loop = node->loop,
-						  .contract = node->contract,
-						  .uplink = node->uplink,
-						  .links = node->links,
-						  .folder = folder};
-	snprintf(folder, sizeof(folder), "%s/models", node->options.data);
-	enum status status = hops_create(&node->hops, &hops, error);
-	return status ? status : node_models_create(&node->models, &models, error);
-}
-
-static void give_model(void *arg, struct link_request *request)
-{
-	struct error error = {0};
-	struct node *node = arg;
-	if (node->models) {
-		node_models_give(node->models, request);
-		return;
-	}
-	error_set(&error, STATUS_NOT_FOUND, "this node has no models yet");
-	link_request_answer(&request, NULL, &error);
-}
-
-// A node goes on without them: what is sent to other nodes then goes by way of the server.
-static void create_links(struct node *node)
-{
-	struct error error = {0};
-	const struct links_params params = {.loop = node->loop,
-					    .contract = node->contract,
-					    .credentials = &node->home.credentials,
-					    .node_id = node->table->node_id,
-					    .address = node->reach[0] ? node->reach : NULL,
-					    .tell = send_links,
-					    .measure_server = uplink_remote(node->uplink) ? measure_server : NULL,
-					    .burst_server = uplink_remote(node->uplink) ? burst_server : NULL,
-					    .read_model = give_model,
-					    .arg = node};
-	if (links_create(&node->links, &params, &error))
-		log_warning("node", "no direct links to other nodes: %s", error.message);
-	else
-		log_info("node", "other nodes reach this one at port %d", links_port(node->links));
-}
-
-// Of a node of the server's machine.
-static void set_reachable(void *arg, const char *address)
-{
-	struct node *node = arg;
-	if (address ? node->links && !strcmp(address, node->reach) : !node->links)
-		return;
-	hops_use_links(node->hops, NULL);
-	links_destroy(&node->links);
-	text_copy(node->reach, sizeof(node->reach), address ? address : "");
-	if (address)
-		create_links(node);
-	hops_use_links(node->hops, node->links);
-	hold_hops(node);
-	uplink_send_record(node->uplink);
-}
-
 static enum status create_tenants(struct node *node, struct error *error)
 {
 	char stream[sizeof(node->options.socket_path) + sizeof(NET_STREAM_SOCKET)];
@@ -580,7 +249,7 @@ static enum status create_tenants(struct node *node, struct error *error)
 					.arg = node};
 	enum status status = find_stream_socket(node, stream, sizeof(stream), error);
 	if (!status)
-		status = create_for_instances(node, stream, error);
+		status = node_create_for_instances(node, stream, error);
 	params.hops = node->hops;
 	params.models = node->models;
 	return status ? status : tenants_create(&node->tenants, &params, error);
@@ -604,41 +273,18 @@ static enum status create_parts(struct node *node, struct error *error)
 					 .server = node->home.host[0] ? node->home.credentials.server_uri : ""};
 	struct readings_params readings = {
 		.loop = node->loop, .node_id = node->table->node_id, .report = send_readings, .arg = node};
-	struct uplink_params uplink = {.loop = node->loop,
-				       .contract = node->contract,
-				       .socket_path = node->home.host[0] ? NULL : node->options.socket_path,
-				       .parent = node->options.parent,
-				       .host = node->home.host,
-				       .port = node->home.port,
-				       .credentials = &node->home.credentials,
-				       .node_id = node->table->node_id,
-				       .record = build_record,
-				       .devices = build_devices,
-				       .complete = devices_complete,
-				       .peer_speeds = build_peer_speeds,
-				       .watched = set_watched,
-				       .methods = served,
-				       .method_count = sizeof served / sizeof *served,
-				       .lost = server_lost,
-				       .workers = kept_workers,
-				       .registered = server_back,
-				       .fenced = fence,
-				       .reachable = set_reachable,
-				       .burst_answered = burst_answered,
-				       .gone = server_gone,
-				       .arg = node};
 	memcpy(prober.enabled, node->options.enabled, sizeof(prober.enabled));
 	enum status status = prober_create(&node->prober, &prober, error);
 	if (!status) {
 		prober_scan(node->prober); // before all else: drivers take their time
-		status = uplink_create(&node->uplink, &uplink, error);
+		status = node_create_uplink(node, error);
 	}
 	if (!status && uplink_remote(node->uplink))
 		status = relays_create(&node->relays,
 				       &(struct relays_params){.loop = node->loop, .dial = dial_server, .arg = node},
 				       error);
 	if (!status && uplink_remote(node->uplink))
-		create_links(node);
+		node_create_links(node);
 	if (!status)
 		status = create_tenants(node, error);
 	if (!status)
