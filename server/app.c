@@ -35,16 +35,16 @@
 #include "server/cluster/log_lines.h"
 #include "server/data_directory.h"
 #include "server/http/http.h"
+#include "server/identity.h"
 #include "server/instances/instances.h"
 #include "server/library/catalog.h"
 #include "server/library/models.h"
 #include "server/local_node.h"
 #include "server/options.h"
-#include "server/security/random_id.h"
 #include "server/tenants/tenants.h"
 
 #include <errno.h>
-#include <openssl/evp.h>
+#include <openssl/crypto.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STOP_LIMIT_MS = 1500, STOP_LOOK_MS = 10, SHA256_TEXT_BYTES = 65 };
+enum { STOP_LIMIT_MS = 1500, STOP_LOOK_MS = 10 };
 
 struct app {
 	struct options options;
@@ -88,9 +88,8 @@ struct app {
 	struct local_node *local_node;
 	struct net_timer stop_timer;
 	bool stopping, node_ended;
-	unsigned dropped_lines; // of the log, that could not be posted; the log calls one at a time
 	int64_t started_ms, stop_by_ms;
-	char cluster_id[40], cluster_name[80], schema_sha256[SHA256_TEXT_BYTES];
+	struct identity identity;
 	char socket_path[4112], token_path[4112];
 };
 
@@ -163,57 +162,14 @@ static void watched_changed(void *context, bool watched)
 		node_links_watch(app->nodes, watched);
 }
 
-static enum status hash_schema(struct app *app, struct error *error)
-{
-	size_t length;
-	unsigned char digest[32];
-	const char *text = contract_text(CONTRACT_API, &length);
-	if (EVP_Digest(text, length, digest, NULL, EVP_sha256(), NULL) != 1)
-		return error_set(error, STATUS_INTERNAL, "SHA-256 is not available");
-	for (size_t i = 0; i < sizeof digest; i++)
-		snprintf(app->schema_sha256 + 2 * i, 3, "%02x", digest[i]);
-	return STATUS_OK;
-}
-
-// The cluster's id is made once; its name is the one given last, at first the host's.
-static enum status load_identity(struct app *app, struct error *error)
-{
-	char host[65] = "exogpu";
-	struct store_batch *batch = NULL;
-	const char *stored = store_load_setting(app->store, "cluster_id");
-	snprintf(app->cluster_id, sizeof app->cluster_id, "%s", stored ? stored : "");
-	stored = store_load_setting(app->store, "cluster_name");
-	if (gethostname(host, sizeof host - 1))
-		snprintf(host, sizeof host, "exogpu");
-	snprintf(app->cluster_name, sizeof app->cluster_name, "%s",
-		 app->options.name ? app->options.name
-		 : stored          ? stored
-				   : host);
-	bool named = stored && !strcmp(stored, app->cluster_name);
-	if (app->cluster_id[0] && named)
-		return STATUS_OK;
-	enum status status = store_batch_create(&batch);
-	if (!status && !app->cluster_id[0]) {
-		status = random_id("clu_", app->cluster_id, sizeof app->cluster_id);
-		if (!status)
-			status = store_put_setting(batch, "cluster_id", app->cluster_id);
-	}
-	if (!status)
-		status = store_put_setting(batch, "cluster_name", app->cluster_name);
-	if (!status)
-		return store_commit_wait(app->store, &batch, error);
-	store_batch_destroy(&batch);
-	return error_set(error, status, "the cluster's identity could not be stored");
-}
-
 static enum status create_authority(struct app *app, struct error *error)
 {
 	struct authority_params params = {.loop = app->loop,
 					  .store = app->store,
 					  .audit = app->audit,
 					  .directory = app->options.data,
-					  .cluster_id = app->cluster_id,
-					  .cluster_name = app->cluster_name,
+					  .cluster_id = app->identity.cluster_id,
+					  .cluster_name = app->identity.cluster_name,
 					  .cert_file = app->options.tls_cert,
 					  .key_file = app->options.tls_key,
 					  .names = app->options.tls_names};
@@ -239,7 +195,7 @@ static void print_start(const struct app *app, struct buffer *detail)
 {
 	struct json *json = json_new_object();
 	json_set_string(json, "version", EXOGPU_VERSION);
-	json_set_string(json, "name", app->cluster_name);
+	json_set_string(json, "name", app->identity.cluster_name);
 	json_set_string(json, "address", app->options.address);
 	json_set_bool(json, "tls", app->options.tls);
 	if (app->options.limit_settings)
@@ -258,7 +214,7 @@ static enum status create_audit(struct app *app, struct error *error)
 	buffer_init(&detail, ENTRY_TEXT_BYTES);
 	print_start(app, &detail);
 	const struct audit_event event = {
-		.action = "server.start", .target = app->cluster_id, .detail = buffer_text(&detail)};
+		.action = "server.start", .target = app->identity.cluster_id, .detail = buffer_text(&detail)};
 	enum status status = limits_create(&app->limits, &app->options.limits, error);
 	if (!status)
 		status = audit_create(&app->audit, &params, error);
@@ -270,12 +226,6 @@ static enum status create_audit(struct app *app, struct error *error)
 		status = store_commit_wait(app->store, &batch, error);
 	buffer_finish(&detail);
 	return status;
-}
-
-static bool works(void *context, const struct cluster_device *device)
-{
-	const struct app *app = context;
-	return tenancy_works_on(app->tenants, device) || instances_work_on(app->instances, device);
 }
 
 static enum status create_state(struct app *app, struct error *error)
@@ -291,15 +241,13 @@ static enum status create_state(struct app *app, struct error *error)
 				     .audit_keep_days = limits[LIMIT_AUDIT_KEEP_DAYS_ID]};
 	enum status status = store_create(&app->store, &store, error);
 	if (!status)
-		status = load_identity(app, error);
+		status = identity_load(&app->identity, app->store, app->options.name, error);
 	if (!status)
 		status = create_audit(app, error);
 	if (!status)
 		status = contract_create(&app->api_contract, CONTRACT_API, error);
 	if (!status)
 		status = contract_create(&app->node_contract, CONTRACT_NODE, error);
-	if (!status)
-		status = hash_schema(app, error);
 	if (!status)
 		status = tokens_create(&app->tokens, app->store, app->audit, error);
 	if (!status)
@@ -313,11 +261,21 @@ static enum status create_state(struct app *app, struct error *error)
 		status = alerts_create(&app->alerts, &(struct alerts_params){app->store, app->events}, error);
 	if (!status)
 		status = log_lines_create(&app->log_lines, app->events);
-	if (!status) {
-		struct cluster_params params = {
-			.loop = app->loop, .store = app->store, .audit = app->audit, .events = app->events};
-		status = cluster_create(&app->cluster, &params, error);
-	}
+	return status;
+}
+
+static bool works(void *context, const struct cluster_device *device)
+{
+	const struct app *app = context;
+	return tenancy_works_on(app->tenants, device) || instances_work_on(app->instances, device);
+}
+
+// What there is, and what runs on it.
+static enum status create_cluster(struct app *app, struct error *error)
+{
+	const struct cluster_params cluster = {
+		.loop = app->loop, .store = app->store, .audit = app->audit, .events = app->events};
+	enum status status = cluster_create(&app->cluster, &cluster, error);
 	if (!status) {
 		struct topology_params params = {.loop = app->loop,
 						 .store = app->store,
@@ -398,8 +356,8 @@ static enum status create_discovery(struct app *app, struct error *error)
 	const struct discovery_params params = {.loop = app->loop,
 						.events = app->events,
 						.cluster = app->cluster,
-						.cluster_id = app->cluster_id,
-						.cluster_name = app->cluster_name,
+						.cluster_id = app->identity.cluster_id,
+						.cluster_name = app->identity.cluster_name,
 						.authority_sha256 = authority_sha256(app->authority),
 						.listening = app->options.tls,
 						.waits = waits,
@@ -430,9 +388,9 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .alerts = app->alerts,
 				 .authority = app->authority,
 				 .tls = app->options.tls,
-				 .name = app->cluster_name,
-				 .cluster_id = app->cluster_id,
-				 .schema_sha256 = app->schema_sha256,
+				 .name = app->identity.cluster_name,
+				 .cluster_id = app->identity.cluster_id,
+				 .schema_sha256 = app->identity.schema_sha256,
 				 .started_ms = app->started_ms};
 	struct node_links_params nodes = {.loop = app->loop,
 					  .contract = app->node_contract,
@@ -479,44 +437,6 @@ static enum status create_doors(struct app *app, struct error *error)
 	return status;
 }
 
-// The log as events. Lines are posted, from whatever thread; those that cannot be are counted in the next one.
-struct posted_line {
-	struct app *app;
-	unsigned dropped; // lines before this one
-	enum log_level level;
-	char area[24], text[LIMIT_LOG_LINE_BYTES];
-};
-
-static void publish_line(void *arg)
-{
-	struct posted_line *line = arg;
-	if (line->app->log_lines)
-		log_lines_add(line->app->log_lines, &(struct log_line){.level = line->level,
-								       .area = line->area,
-								       .text = line->text,
-								       .dropped = line->dropped});
-	free(line);
-}
-
-static void log_to_events(void *context, enum log_level level, const char *area, const char *text)
-{
-	struct app *app = context;
-	if (level == LOG_DEBUG)
-		return;
-	struct posted_line *line = malloc(sizeof(*line));
-	if (line) {
-		*line = (struct posted_line){.app = app, .dropped = app->dropped_lines, .level = level};
-		snprintf(line->area, sizeof line->area, "%s", area);
-		snprintf(line->text, sizeof line->text, "%s", text);
-	}
-	if (line && !net_loop_post(app->loop, publish_line, line)) {
-		app->dropped_lines = 0;
-		return;
-	}
-	app->dropped_lines++;
-	free(line);
-}
-
 static enum status create(struct app *app, struct error *error)
 {
 	enum status status = data_directory_open(app->options.data, &app->lock, error);
@@ -528,6 +448,8 @@ static enum status create(struct app *app, struct error *error)
 	}
 	if (!status)
 		status = create_state(app, error);
+	if (!status)
+		status = create_cluster(app, error);
 	if (!status)
 		status = create_joins(app, error);
 	if (!status)
@@ -543,7 +465,7 @@ static enum status create(struct app *app, struct error *error)
 	if (!status)
 		status = create_doors(app, error);
 	if (!status)
-		log_listen(log_to_events, app);
+		log_lines_listen(app->log_lines, app->loop);
 	if (!status && app->options.local_node) {
 		struct local_node_params node = {.loop = app->loop,
 						 .socket_path = app->socket_path,
@@ -560,7 +482,7 @@ static enum status create(struct app *app, struct error *error)
 
 static void destroy(struct app *app)
 {
-	log_listen(NULL, NULL);
+	log_lines_unlisten();
 	local_node_destroy(&app->local_node);
 	if (app->loop)
 		net_loop_run_posts(app->loop);
@@ -586,7 +508,8 @@ static void destroy(struct app *app)
 	net_tls_destroy(&app->tls);
 	tokens_destroy(&app->tokens);
 	if (app->audit)
-		audit_write(app->audit, &(struct audit_event){.action = "server.stop", .target = app->cluster_id}, NULL,
+		audit_write(app->audit,
+			    &(struct audit_event){.action = "server.stop", .target = app->identity.cluster_id}, NULL,
 			    NULL, NULL);
 	audit_destroy(&app->audit);
 	store_destroy(&app->store); // what waits is committed; outcomes that nobody is left to hear are dropped

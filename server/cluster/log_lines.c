@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/net/loop.h"
 #include "server/cluster/events.h"
 
 #include <stdio.h>
@@ -21,6 +22,8 @@ struct said_lines {
 
 struct log_lines {
 	struct events *events;
+	struct net_loop *loop; // that lines of the log are posted to
+	unsigned unposted;     // of these, since the last one; by the log's thread, which is one at a time
 	struct json *ring[LIMIT_LOG_LINES];
 	size_t first, count;
 	struct said_lines said[LIMIT_NODES]; // (said_count)
@@ -82,6 +85,52 @@ void log_lines_add(struct log_lines *lines, const struct log_line *line)
 	json_set_null(event, "node_name");
 	json_set_null(event, "said_at");
 	publish(lines, event);
+}
+
+struct posted_line {
+	struct log_lines *lines;
+	unsigned dropped; // lines before this one
+	enum log_level level;
+	char area[24], text[LIMIT_LOG_LINE_BYTES];
+};
+
+static void add_posted(void *arg)
+{
+	struct posted_line *line = arg;
+	log_lines_add(line->lines,
+		      &(struct log_line){
+			      .level = line->level, .area = line->area, .text = line->text, .dropped = line->dropped});
+	free(line);
+}
+
+static void post(void *context, enum log_level level, const char *area, const char *text)
+{
+	struct log_lines *lines = context;
+	if (level == LOG_DEBUG)
+		return;
+	struct posted_line *line = malloc(sizeof(*line));
+	if (line) {
+		*line = (struct posted_line){.lines = lines, .dropped = lines->unposted, .level = level};
+		snprintf(line->area, sizeof line->area, "%s", area);
+		snprintf(line->text, sizeof line->text, "%s", text);
+	}
+	if (line && !net_loop_post(lines->loop, add_posted, line)) {
+		lines->unposted = 0;
+		return;
+	}
+	lines->unposted++;
+	free(line);
+}
+
+void log_lines_listen(struct log_lines *lines, struct net_loop *loop)
+{
+	lines->loop = loop;
+	log_listen(post, lines);
+}
+
+void log_lines_unlisten(void)
+{
+	log_listen(NULL, NULL);
 }
 
 static int64_t latest_ms(const struct said_lines *said)

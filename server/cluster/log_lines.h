@@ -9,9 +9,14 @@
 
 struct log_lines;
 struct events;
+struct net_loop;
 
 enum status log_lines_create(struct log_lines **out, struct events *events); // events outlive it
 void log_lines_destroy(struct log_lines **lines);
+// From here on every line of the log from LOG_INFO on is added, from whatever thread: it is posted to the loop, and
+// what could not be posted is counted in the next line. To be ended, and the loop's posts run, before `lines` goes.
+void log_lines_listen(struct log_lines *lines, struct net_loop *loop);
+void log_lines_unlisten(void);
 
 // A line of the server itself, as log.h has it; dropped: lines before it that could not be taken.
 struct log_line {
