@@ -1,5 +1,5 @@
-/* Functions that `exogpu place` and `exogpu run` share: finding a model, starting an instance of it, seeing it load.
- * Thread: the process's only one. */
+/* Functions that `exogpu place`, `exogpu run` and `exogpu instances` share: finding a model, starting an instance of
+ * it, seeing it load, naming its layers. Thread: the process's only one. */
 #pragma once
 #include "server/cli/commands/commands.h"
 
@@ -32,3 +32,7 @@ enum status place_sampling(const struct cli_arguments *arguments, struct json *j
 enum status place_wait(struct client *client, const char *id, struct json **instance, struct error *error);
 // The same with one that is made by instance.create (`params` is taken).
 enum status place_start(struct client *client, struct json *params, struct json **instance, struct error *error);
+
+enum { PLACE_LAYERS_BYTES = 64 };
+// "layers 0 to 15", of a stage or of what is missing.
+const char *place_layers(const struct json *one, char text[PLACE_LAYERS_BYTES]);
