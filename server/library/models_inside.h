@@ -1,6 +1,7 @@
 /* The inside of the registry, for models*.c: records with what is kept beside them, and changes that are being stored.
  *
- *   models.c        the records: finding, holding, adding, removing, and the changes of state.db
+ *   models.c        the records: finding, holding, removing, and the changes of state.db
+ *   models_add.c    a new record
  *   models_work.c   what becomes of a record that is being added: fetched, then read, then ready or failed
  *   models_search.c questions to both hubs
  *   models_json.c   a record as the API and state.db have it
@@ -76,6 +77,8 @@ struct model_change *model_change_create(struct models *models, struct model *mo
 enum status model_change_commit(struct model_change **change, const struct audit_event *event, struct error *error);
 void model_change_destroy(struct model_change **change);
 void models_publish(struct models *models, const struct model *model);
+void models_drop(struct models *models, struct model *model); // out of the list; it is freed
+void model_secret_free(char *text);                           // NULL: nothing
 void models_look_room(const struct models *models, struct models_room *room);
 
 // models_work.c
