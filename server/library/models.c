@@ -396,7 +396,8 @@ enum status models_create(struct models **out, const struct models_params *param
 	if (!status)
 		status = outbox_create(&models->outbox, params->loop, error);
 	if (!status) {
-		const struct reading_params reading = {.outbox = models->outbox,
+		const struct reading_params reading = {.loop = params->loop,
+						       .outbox = models->outbox,
 						       .progress = models_work_hashed,
 						       .done = models_work_read,
 						       .context = models};

@@ -1,7 +1,6 @@
-/* The thread that reads model files: it hashes a downloaded file, inspects it, and moves it
- * to its place, one file after the other in the order of requests. Requests come from the
- * loop; answers and progress return by the outbox. Thread: the loop's, for every function
- * here. */
+/* Model files are read on a thread of their own: a downloaded file is hashed, looked into, and moved to its place, one
+ * file after the other in the order of requests. Thread: the loop's, for every function and callback here, where
+ * nothing else is said. */
 #pragma once
 #include "common/work/outbox.h"
 #include "engine/model/model.h"
@@ -42,7 +41,8 @@ struct reading_result {
 };
 
 struct reading_params {
-	struct outbox *outbox;
+	struct net_loop *loop;
+	struct outbox *outbox; // for progress
 	void (*progress)(void *context, const char *model_id, uint64_t done_bytes, uint64_t total_bytes);
 	void (*done)(void *context, const struct reading_result *result);
 	void *context;
