@@ -7,10 +7,10 @@
  *
  * One reader walks over it from front to back and never past the end; tables of keys and tensors point into the file
  * and are searched by name in sorted order. Nothing is allocated for a count before the file could hold so many.
- * Thread: see gguf.h. It owns the mapping and the tables. */
-#include "engine/model/gguf.h"
-
+ * Thread: see gguf.h. It owns the mapping and the tables. What keys say is
+ * read by gguf_values.c. */
 #include "common/base/limits.h"
+#include "engine/model/gguf_inside.h"
 #include "engine/model/mapping.h"
 
 #include <errno.h>
@@ -30,43 +30,7 @@ enum {
 	ARRAY_DEPTH = 4, // of arrays of arrays
 };
 
-enum value_type {
-	VALUE_U8,
-	VALUE_I8,
-	VALUE_U16,
-	VALUE_I16,
-	VALUE_U32,
-	VALUE_I32,
-	VALUE_F32,
-	VALUE_BOOL,
-	VALUE_TEXT,
-	VALUE_ARRAY,
-	VALUE_U64,
-	VALUE_I64,
-	VALUE_F64,
-	VALUE_TYPES
-};
-static const uint8_t value_bytes[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}; // 0: it says so itself
-
-struct key {
-	struct gguf_text name;
-	uint32_t type;        // of the value, or of an array's elements
-	bool array;           // then:
-	uint64_t length;      // elements
-	const uint8_t *value; // up to end
-	const uint8_t *end;
-};
-
-struct gguf {
-	const uint8_t *bytes; // (length)
-	size_t length, there; // there: of them those that can be read
-	void *mapping;        // (length), or NULL if the bytes are somebody else's
-	struct key *keys;     // (key_count), by name
-	size_t key_count;
-	struct gguf_tensor *tensors; // (tensor_count), in the file's order
-	const struct gguf_tensor **by_name;
-	size_t tensor_count;
-};
+const uint8_t gguf_value_bytes[VALUE_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 // ---- the reader: each call fails and says why, or moves on ----
 
@@ -91,21 +55,13 @@ static enum status pending(const struct reader *reader)
 			 reader->there);
 }
 
-static uint64_t little_endian(const uint8_t *bytes, size_t count)
-{
-	uint64_t value = 0;
-	for (size_t i = 0; i < count; i++)
-		value |= (uint64_t)bytes[i] << (8 * i);
-	return value;
-}
-
 static enum status read_number(struct reader *reader, size_t bytes, uint64_t *out)
 {
 	if (reader->length - reader->position < bytes)
 		return wrong(reader, "it ends within a number");
 	if (reader->position > reader->there || reader->there - reader->position < bytes)
 		return pending(reader);
-	*out = little_endian(reader->bytes + reader->position, bytes);
+	*out = gguf_little_endian(reader->bytes + reader->position, bytes);
 	reader->position += bytes;
 	return STATUS_OK;
 }
@@ -140,8 +96,8 @@ static enum status skip_values(struct reader *reader, uint32_t type, uint64_t co
 {
 	if (type >= VALUE_TYPES)
 		return wrong(reader, "a value of an unknown type");
-	if (value_bytes[type]) {
-		if (count > (reader->length - reader->position) / value_bytes[type])
+	if (gguf_value_bytes[type]) {
+		if (count > (reader->length - reader->position) / gguf_value_bytes[type])
 			return wrong(reader, "values reach beyond its end");
 		if (type == VALUE_BOOL &&
 		    (reader->position > reader->there || count > reader->there - reader->position))
@@ -149,7 +105,7 @@ static enum status skip_values(struct reader *reader, uint32_t type, uint64_t co
 		for (uint64_t i = 0; type == VALUE_BOOL && i < count; i++)
 			if (reader->bytes[reader->position + i] > 1)
 				return wrong(reader, "a truth value that is neither 0 nor 1");
-		reader->position += count * value_bytes[type];
+		reader->position += count * gguf_value_bytes[type];
 		return STATUS_OK;
 	}
 	enum status status = STATUS_OK;
@@ -173,7 +129,7 @@ static enum status skip_array(struct reader *reader, uint32_t *type, uint64_t *l
 	return status ? status : skip_values(reader, *type, *length, depth);
 }
 
-static enum status read_key(struct reader *reader, struct key *key)
+static enum status read_key(struct reader *reader, struct gguf_key *key)
 {
 	enum status status = read_text(reader, &key->name);
 	if (!status)
@@ -205,9 +161,9 @@ static int compare_text(const char *a, uint64_t a_length, const char *b, uint64_
 	return memcmp(a, b, a_length);
 }
 
-static int compare_keys(const void *left, const void *right)
+int gguf_compare_keys(const void *left, const void *right)
 {
-	const struct key *a = left, *b = right;
+	const struct gguf_key *a = left, *b = right;
 	return compare_text(a->name.bytes, a->name.length, b->name.bytes, b->name.length);
 }
 
@@ -233,9 +189,9 @@ static enum status read_keys(struct gguf *gguf, struct reader *reader)
 		status = read_key(reader, &gguf->keys[i]);
 	if (status)
 		return status;
-	qsort(gguf->keys, gguf->key_count, sizeof(*gguf->keys), compare_keys);
+	qsort(gguf->keys, gguf->key_count, sizeof(*gguf->keys), gguf_compare_keys);
 	for (size_t i = 1; i < gguf->key_count; i++)
-		if (!compare_keys(&gguf->keys[i - 1], &gguf->keys[i]))
+		if (!gguf_compare_keys(&gguf->keys[i - 1], &gguf->keys[i]))
 			return error_set(reader->error, STATUS_INVALID_PARAMS,
 					 "not a good model file: the key \"%.*s\" stands in it twice",
 					 (int)(gguf->keys[i].name.length < 100 ? gguf->keys[i].name.length : 100),
@@ -539,129 +495,4 @@ uint64_t gguf_bytes(const struct gguf *gguf)
 bool gguf_cut(const struct gguf *gguf)
 {
 	return mapping_cut(gguf->mapping);
-}
-
-// ---- metadata ----
-
-static const struct key *find_key(const struct gguf *gguf, const char *name, bool array)
-{
-	const struct key wanted = {.name = {name, strlen(name)}};
-	const struct key *key = bsearch(&wanted, gguf->keys, gguf->key_count, sizeof(*gguf->keys), compare_keys);
-	return key && key->array == array ? key : NULL;
-}
-
-// False if it is no integer, or negative.
-static bool count_of(uint32_t type, const uint8_t *value, uint64_t *out)
-{
-	if (type >= VALUE_TYPES || !value_bytes[type] || type == VALUE_F32 || type == VALUE_F64 || type == VALUE_BOOL)
-		return false;
-	uint64_t number = little_endian(value, value_bytes[type]);
-	bool with_sign = type == VALUE_I8 || type == VALUE_I16 || type == VALUE_I32 || type == VALUE_I64;
-	if (with_sign && number >> (8 * value_bytes[type] - 1))
-		return false;
-	*out = number;
-	return true;
-}
-
-static bool number_of(uint32_t type, const uint8_t *value, double *out)
-{
-	uint64_t bits;
-	if (count_of(type, value, &bits)) {
-		*out = (double)bits;
-		return true;
-	}
-	float single;
-	switch (type) {
-	case VALUE_I8:
-		*out = (int8_t)value[0];
-		return true;
-	case VALUE_I16:
-		*out = (int16_t)little_endian(value, 2);
-		return true;
-	case VALUE_I32:
-		*out = (int32_t)little_endian(value, 4);
-		return true;
-	case VALUE_I64:
-		*out = (double)(int64_t)little_endian(value, 8);
-		return true;
-	case VALUE_F32:
-		memcpy(&single, value, sizeof(single));
-		*out = (double)single;
-		return true;
-	case VALUE_F64:
-		memcpy(out, value, sizeof(*out));
-		return true;
-	}
-	return false;
-}
-
-bool gguf_get_count(const struct gguf *gguf, const char *name, uint64_t *out)
-{
-	const struct key *key = find_key(gguf, name, false);
-	return key && count_of(key->type, key->value, out);
-}
-
-bool gguf_get_number(const struct gguf *gguf, const char *name, double *out)
-{
-	const struct key *key = find_key(gguf, name, false);
-	return key && number_of(key->type, key->value, out);
-}
-
-bool gguf_get_bool(const struct gguf *gguf, const char *name, bool *out)
-{
-	const struct key *key = find_key(gguf, name, false);
-	if (!key || key->type != VALUE_BOOL)
-		return false;
-	*out = *key->value;
-	return true;
-}
-
-bool gguf_get_text(const struct gguf *gguf, const char *name, struct gguf_text *out)
-{
-	const struct key *key = find_key(gguf, name, false);
-	if (!key || key->type != VALUE_TEXT)
-		return false;
-	*out = (struct gguf_text){(const char *)key->value + 8, little_endian(key->value, 8)};
-	return true;
-}
-
-size_t gguf_key_count(const struct gguf *gguf)
-{
-	return gguf->key_count;
-}
-
-void gguf_key(const struct gguf *gguf, size_t index, struct gguf_text *name, struct gguf_text *whole)
-{
-	const struct key *key = &gguf->keys[index];
-	const char *start = key->name.bytes - 8; // its length
-	*name = key->name;
-	*whole = (struct gguf_text){start, (uint64_t)((const char *)key->end - start)};
-}
-
-bool gguf_get_array(const struct gguf *gguf, const char *name, uint64_t *length)
-{
-	const struct key *key = find_key(gguf, name, true);
-	if (!key)
-		return false;
-	*length = key->length;
-	return true;
-}
-
-bool gguf_next_text(const struct gguf *gguf, const char *name, uint64_t *cursor, struct gguf_text *out)
-{
-	const struct key *key = find_key(gguf, name, true);
-	if (!key || key->type != VALUE_TEXT || *cursor >= (uint64_t)(key->end - key->value))
-		return false;
-	const uint8_t *text = key->value + *cursor;
-	*out = (struct gguf_text){(const char *)text + 8, little_endian(text, 8)};
-	*cursor += 8 + out->length;
-	return true;
-}
-
-bool gguf_array_number(const struct gguf *gguf, const char *name, uint64_t index, double *out)
-{
-	const struct key *key = find_key(gguf, name, true);
-	if (!key || index >= key->length || !value_bytes[key->type])
-		return false;
-	return number_of(key->type, key->value + index * value_bytes[key->type], out);
 }

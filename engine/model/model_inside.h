@@ -1,4 +1,4 @@
-/* Functions that the files that open a model share (model.c, model_rope.c). Internal. Thread: the one that opens it. */
+/* Functions that the files that open a model share (model*.c). Internal. Thread: the one that opens it. */
 #pragma once
 #include "engine/model/architecture.h"
 
@@ -43,3 +43,16 @@ enum status model_read_delta(struct model_opening *opening);
 
 // Everything about positions. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (a scaling that is not known).
 enum status model_read_rope(struct model_opening *opening);
+
+struct model {
+	struct model_shape shape;
+	struct model_tensor outer[ROLE_OUTPUT + 1];
+	struct model_tensor (*layers)[ROLE_COUNT]; // (shape.layers)
+};
+
+// model_tensors.c
+// The vocabulary is what the token embedding has rows for; lists of tokens must be as long.
+enum status model_read_vocabulary(struct model_opening *opening);
+enum status model_find_tensors(struct model_opening *opening, struct model *model);
+enum status model_refuse_others(
+	struct model_opening *opening); // tensors that were not found: they would change what comes out
