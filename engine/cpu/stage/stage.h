@@ -165,6 +165,17 @@ void cpu_prepare(const struct backend_stage *stage, uint64_t row, uint32_t rows,
 // The tiles of a product of so many rows; NULL: it takes groups.
 uint8_t *cpu_tiles(const struct backend_stage *stage, uint32_t rows);
 
+// The bits of the layer that is computed (enum model_layer).
+static inline unsigned cpu_layer_kinds(const struct step *step)
+{
+	return step->stage->shape->layer_kinds[step->stage->params.first_layer + step->layer_index];
+}
+
+// Attention of a layer: of the norm's rows, which are there, to `sum` (batch_rows, embedding), which it is added to,
+// or, unless `add`, put into (stage_attention.c). Before the first layer of a step: how it is cut into pieces.
+void cpu_attention_begin(struct step *step);
+void cpu_attention_compute(struct step *step, float *sum, bool add);
+
 // The gated delta rule of a layer with a state: of the norm's rows, which are there, to `sum` (batch_rows, embedding),
 // which it is added to, or, unless `add`, put into (stage_delta.c).
 void cpu_delta_compute(struct step *step, float *sum, bool add);
