@@ -5,6 +5,7 @@
  *	stage_weights.c   weights: from the file through pinned memory into tiles (kernels/stage_layout.h)
  *	stage_launch.c    its kernels: loading, launches, waiting
  *	stage_step.c      a step: which kernels, in which order
+ *	stage_layer.c     the kernels of a layer, and of what is around them
  *	stage_product.c   its products
  *	stage_experts.c   its experts
  *	stage_mixture.c   its experts for few rows
@@ -240,6 +241,24 @@ enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *
 uint32_t stage_expert_slots(const struct backend_stage *stage, uint32_t slots);
 // Groups that so many slots may make, at most.
 uint32_t stage_expert_groups(const struct backend_stage *stage, uint32_t slots, uint32_t group_rows);
+
+// ---- stage_layer.c ----
+
+struct attention_params stage_attention_params(const struct backend_stage *stage, const struct cuda_step *step,
+					       uint32_t layer);
+// x = the embeddings of the step's tokens, times the model's scale.
+enum status stage_embed(struct backend_stage *stage, const struct cuda_step *step, struct error *error);
+// The first half of layer `index`: x += output(attention(norm x)). single: each row is of a run of its own, so that the
+// kernel that attends also turns it.
+enum status stage_attention(struct backend_stage *stage, const struct cuda_step *step, uint32_t index, bool single,
+			    struct error *error);
+// The second half: x += what the feed-forward network and the experts give.
+enum status stage_feed_forward(struct backend_stage *stage, const struct cuda_step *step, uint32_t index,
+			       struct error *error);
+// Logits, unless they are `there`, the largest of each row and, if `hidden`, the rows after the norm. all: outputs are
+// wanted of all rows.
+enum status stage_predict(struct backend_stage *stage, const struct cuda_step *step, bool all, bool hidden, bool there,
+			  struct error *error);
 
 // ---- stage_step.c ----
 
