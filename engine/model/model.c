@@ -307,7 +307,9 @@ static enum status read_heads(struct model_opening *opening)
 static enum status read_pooling(struct model_opening *opening)
 {
 	uint64_t pooling = 0;
-	gguf_get_count(opening->gguf, model_key(opening, "pooling_type"), &pooling);
+	if (!gguf_get_count(opening->gguf, model_key(opening, "pooling_type"), &pooling) &&
+	    opening->architecture->encoder && gguf_find(opening->gguf, "cls.output.weight"))
+		pooling = POOLING_RANK; // llama.cpp's converter does not say it of a cross-encoder
 	if (pooling > POOLING_RANK)
 		return model_not_computed(opening, "embeddings of another kind than the mean, the first or the last "
 						   "token's");
@@ -338,7 +340,7 @@ static enum status read_encoder(struct model_opening *opening)
 	if (score && score->size[1] != 1)
 		return model_not_computed(opening, "a classifier of several classes (cls.output.weight)");
 	// Every published reranker has this layer. llama.cpp's converter drops the pooler of
-	// BertForSequenceClassification.
+	// BertForSequenceClassification, as of ms-marco-MiniLM.
 	shape->head = gguf_find(opening->gguf, "cls.weight");
 	if (shape->head)
 		return STATUS_OK;
@@ -346,8 +348,8 @@ static enum status read_encoder(struct model_opening *opening)
 		opening->error, STATUS_UNAVAILABLE,
 		"the reranker lacks the layer before its classifier (cls.weight): its scores would not be the model's");
 	error_hint(opening->error,
-		   "the converter left out the model's pooler; get a file that has it as cls.weight and "
-		   "cls.bias");
+		   "llama.cpp's converter leaves out the pooler of BERT's rerankers (ms-marco and others); take one of "
+		   "XLM-RoBERTa, such as bge-reranker-v2-m3, or a file that has the layer as cls.weight and cls.bias");
 	return STATUS_UNAVAILABLE;
 }
 

@@ -6,7 +6,6 @@
 #include "engine/text/tokenizer_inside.h"
 #include "engine/text/unicode.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -299,7 +298,8 @@ static enum status read_ids(struct tokenizer *tokenizer, const struct gguf *gguf
 	if (set_ends(tokenizer, "<|return|>", true) && set_ends(tokenizer, "<|call|>", true))
 		set_ends(tokenizer, "<|end|>", false);
 	tokenizer->add_begin = tokenizer->pieces || tokenizer->wordpiece || tokenizer->words->begins;
-	tokenizer->add_end = tokenizer->wordpiece;
+	tokenizer->add_end = tokenizer->wordpiece || tokenizer->unigram;
+	tokenizer->add_separator = tokenizer->unigram; // as XLM-RoBERTa has it; older files do not say so
 	tokenizer->space_prefix = tokenizer->pieces;
 	gguf_get_bool(gguf, KEY "add_bos_token", &tokenizer->add_begin);
 	gguf_get_bool(gguf, KEY "add_eos_token", &tokenizer->add_end);
@@ -307,22 +307,6 @@ static enum status read_ids(struct tokenizer *tokenizer, const struct gguf *gguf
 	if (tokenizer->pieces)
 		gguf_get_bool(gguf, KEY "add_space_prefix", &tokenizer->space_prefix);
 	return STATUS_OK;
-}
-
-static int compare_bytes(const uint8_t *a, size_t a_length, const uint8_t *b, size_t b_length)
-{
-	size_t shorter = a_length < b_length ? a_length : b_length;
-	int order = shorter ? memcmp(a, b, shorter) : 0;
-	return order ? order : (a_length > b_length) - (a_length < b_length);
-}
-
-static int by_bytes(const void *a, const void *b, void *context)
-{
-	const struct tokenizer *tokenizer = context;
-	uint32_t first = *(const uint32_t *)a, second = *(const uint32_t *)b;
-	int order = compare_bytes(token_text(tokenizer, first), tokenizer->tokens[first].length,
-				  token_text(tokenizer, second), tokenizer->tokens[second].length);
-	return order ? order : (first > second) - (first < second);
 }
 
 // A special token must consist of whole characters: it is searched for in well-formed text, and the text on both sides
@@ -335,28 +319,7 @@ static bool is_special(const struct tokenizer *tokenizer, uint32_t index)
 	       utf8_good((const char *)token_text(tokenizer, index), token->length) == token->length;
 }
 
-static enum status sort_special(struct tokenizer *tokenizer)
-{
-	uint32_t count = 0;
-	for (uint32_t i = 0; i < tokenizer->count; i++)
-		count += is_special(tokenizer, i);
-	tokenizer->special = malloc((count + 1) * sizeof *tokenizer->special);
-	if (!tokenizer->special)
-		return STATUS_OUT_OF_MEMORY;
-	for (uint32_t i = 0; i < tokenizer->count; i++)
-		if (is_special(tokenizer, i))
-			tokenizer->special[tokenizer->special_count++] = i;
-	qsort_r(tokenizer->special, count, sizeof *tokenizer->special, by_bytes, tokenizer);
-	uint32_t at = 0;
-	for (unsigned byte = 0; byte <= 256; byte++) {
-		while (at < count && token_text(tokenizer, tokenizer->special[at])[0] < byte)
-			at++;
-		tokenizer->special_first[byte] = at;
-	}
-	return STATUS_OK;
-}
-
-// ---- texts, scores and merges ----
+// ---- texts and merges ----
 
 static enum status index_texts(struct tokenizer *tokenizer, struct error *error)
 {
@@ -380,47 +343,6 @@ static enum status index_texts(struct tokenizer *tokenizer, struct error *error)
 			tokenizer->byte_tokens[text[0]] = (int32_t)i;
 	}
 	tokenizer->longest = longest;
-	return status;
-}
-
-struct scored {
-	double score;
-	uint32_t token;
-};
-
-static int by_score(const void *a, const void *b)
-{
-	const struct scored *first = a, *second = b;
-	return first->score > second->score ? -1 : first->score < second->score;
-}
-
-static enum status rank_pieces(struct tokenizer *tokenizer, const struct gguf *gguf, struct error *error)
-{
-	struct scored *scored = malloc(tokenizer->count * sizeof *scored);
-	if (!scored)
-		return STATUS_OUT_OF_MEMORY;
-	enum status status = STATUS_OK;
-	for (uint32_t i = 0; i < tokenizer->count && !status; i++) {
-		scored[i].token = i;
-		if (!gguf_array_number(gguf, KEY "scores", i, &scored[i].score) || isnan(scored[i].score))
-			status = error_set(error, STATUS_INVALID_PARAMS, KEY "scores: that of token %u is not a number",
-					   i);
-	}
-	if (!status) {
-		qsort(scored, tokenizer->count, sizeof *scored, by_score);
-		uint32_t rank = 0;
-		for (uint32_t i = 0; i < tokenizer->count; i++) {
-			if (i && scored[i].score < scored[i - 1].score)
-				rank = i;
-			tokenizer->tokens[scored[i].token].rank = rank;
-		}
-	}
-	free(scored);
-	for (unsigned i = 0; i < 256 && !status; i++)
-		if (tokenizer->byte_tokens[i] == NO_TOKEN && tokenizer->unknown == NO_TOKEN)
-			status = error_set(
-				error, STATUS_INVALID_PARAMS,
-				"the vocabulary has neither a token <0x%02X> nor one for what it does not know", i);
 	return status;
 }
 
@@ -481,14 +403,6 @@ static enum status read_merges(struct tokenizer *tokenizer, const struct gguf *g
 	return status;
 }
 
-static enum status check_wordpiece(const struct tokenizer *tokenizer, struct error *error)
-{
-	if (tokenizer->unknown != NO_TOKEN)
-		return STATUS_OK;
-	return error_set(error, STATUS_INVALID_PARAMS,
-			 "the vocabulary has no token for what it does not know (" KEY "unknown_token_id)");
-}
-
 // ---- the whole ----
 
 static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *gguf, struct error *error)
@@ -497,7 +411,8 @@ static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *ggu
 	char word[SHOWN_BYTES];
 	if (!gguf_get_text(gguf, KEY "model", &model))
 		return error_set(error, STATUS_INVALID_PARAMS, "the file has no tokenizer (" KEY "model)");
-	tokenizer->pieces = model.length == 5 && !memcmp(model.bytes, "llama", 5);
+	tokenizer->unigram = model.length == 2 && !memcmp(model.bytes, "t5", 2);
+	tokenizer->pieces = tokenizer->unigram || (model.length == 5 && !memcmp(model.bytes, "llama", 5));
 	tokenizer->wordpiece = model.length == 4 && !memcmp(model.bytes, "bert", 4);
 	tokenizer->lowercase = true;
 	gguf_get_bool(gguf, KEY "normalizer.lowercase", &tokenizer->lowercase);
@@ -507,7 +422,7 @@ static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *ggu
 	if (model.length != 4 || memcmp(model.bytes, "gpt2", 4)) {
 		status = error_set(error, STATUS_UNAVAILABLE, "the tokenizer \"%s\" is not supported",
 				   shown(&model, word));
-		error_hint(error, "llama, gpt2 and bert are supported");
+		error_hint(error, "llama, gpt2, bert and t5 are supported");
 	} else if (!gguf_get_text(gguf, KEY "pre", &pre)) {
 		status = error_set(error, STATUS_UNAVAILABLE,
 				   "the file does not say how text is cut into words (" KEY "pre)");
@@ -534,12 +449,13 @@ enum status tokenizer_create(struct tokenizer **out, const struct gguf *gguf, st
 	if (!status)
 		status = read_ids(tokenizer, gguf, error);
 	if (!status)
-		status = sort_special(tokenizer);
+		status = tokenizer_sort(tokenizer, is_special, &tokenizer->special);
 	if (!status)
 		status = index_texts(tokenizer, error);
 	if (!status)
-		status = tokenizer->pieces      ? rank_pieces(tokenizer, gguf, error)
-			 : tokenizer->wordpiece ? check_wordpiece(tokenizer, error)
+		status = tokenizer->unigram     ? tokenizer_read_unigram(tokenizer, gguf, error)
+			 : tokenizer->pieces    ? tokenizer_rank_pieces(tokenizer, gguf, error)
+			 : tokenizer->wordpiece ? tokenizer_check_unknown(tokenizer, error)
 						: read_merges(tokenizer, gguf, error);
 	if (status) {
 		error_set(error, status, "no memory for a vocabulary of %u tokens", tokenizer->count);
@@ -560,7 +476,9 @@ void tokenizer_destroy(struct tokenizer **tokenizer)
 	free(old->texts.slots);
 	free(old->merges);
 	free(old->pairs.slots);
-	free(old->special);
+	free(old->special.tokens);
+	free(old->normal.tokens);
+	charsmap_finish(&old->charsmap);
 	free(old);
 }
 
@@ -577,21 +495,4 @@ int32_t tokenizer_begin(const struct tokenizer *tokenizer)
 bool tokenizer_ends(const struct tokenizer *tokenizer, uint32_t token)
 {
 	return token < tokenizer->count && tokenizer->tokens[token].ends;
-}
-
-int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text, size_t length)
-{
-	uint32_t low = 0, high = tokenizer->special_count;
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2, token = tokenizer->special[middle];
-		int order = compare_bytes(token_text(tokenizer, token), tokenizer->tokens[token].length,
-					  (const uint8_t *)text, length);
-		if (!order)
-			return (int32_t)token;
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return length ? tokenizer_lookup(tokenizer, (const uint8_t *)text, length) : NO_TOKEN;
 }

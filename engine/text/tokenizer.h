@@ -1,9 +1,10 @@
 /* Text to tokens and back, as the model file says.
  *
- * Three kinds: pieces with scores over text in which spaces are U+2581 ("llama": SentencePiece); byte-level BPE with
- * merges ("gpt2"), whose text is first cut up by one of the known pre-tokenizers (llama-bpe, qwen2 and the names that
- * mean the same); and WordPiece ("bert"). Any other is refused by name. For every text the ids are those of the
- * published tokenizers. Thread: any; immutable once created. */
+ * Four kinds: SentencePiece's BPE, which merges pieces by their scores ("llama"); SentencePiece's Unigram, which takes
+ * the pieces with the largest sum of scores ("t5"); byte-level BPE with merges ("gpt2"), whose text is first cut up by
+ * one of the known pre-tokenizers (llama-bpe, qwen2 and the names that mean the same); and WordPiece ("bert"). In
+ * pieces of SentencePiece spaces are U+2581. Any other kind is refused by name. For every text the ids are those of
+ * the published tokenizers. Thread: any; immutable once created. */
 #pragma once
 #include "common/base/buffer.h"
 #include "engine/model/gguf.h"

@@ -288,6 +288,9 @@ static enum status encode_text(struct encoder *encoder, const char *text, size_t
 	encoder->unknown = false;
 	if (tokenizer->wordpiece)
 		return tokenizer_encode_wordpiece(tokenizer, text, length, encoder->out);
+	if (tokenizer->unigram)
+		return tokenizer_encode_unigram(tokenizer, text, length, prefix && tokenizer->space_prefix,
+						encoder->out);
 	if (tokenizer->pieces)
 		return encode_pieces(encoder, text, length, prefix && tokenizer->space_prefix);
 	if (!tokenizer->words->composes)
@@ -302,37 +305,6 @@ static enum status encode_text(struct encoder *encoder, const char *text, size_t
 }
 
 // ---- special tokens ----
-
-// The longest special token that the text begins with: the range of candidates shrinks with each byte.
-int32_t tokenizer_special(const struct tokenizer *tokenizer, const uint8_t *text, size_t length)
-{
-	uint32_t low = tokenizer->special_first[text[0]], high = tokenizer->special_first[text[0] + 1];
-	int32_t found = NO_TOKEN;
-	for (size_t depth = 1; low < high; depth++) {
-		if (tokenizer->tokens[tokenizer->special[low]].length == depth) {
-			found = (int32_t)tokenizer->special[low];
-			while (low < high && tokenizer->tokens[tokenizer->special[low]].length == depth)
-				low++; // others of the same text
-		}
-		if (depth == length)
-			break;
-		uint32_t bounds[2]; // the candidates whose next byte is that of the text
-		for (unsigned i = 0; i < 2; i++) {
-			uint32_t from = low, to = high;
-			while (from < to) {
-				uint32_t middle = from + (to - from) / 2;
-				if (token_text(tokenizer, tokenizer->special[middle])[depth] < text[depth] + i)
-					from = middle + 1;
-				else
-					to = middle;
-			}
-			bounds[i] = from;
-		}
-		low = bounds[0];
-		high = bounds[1];
-	}
-	return found;
-}
 
 static enum status encode_all(struct encoder *encoder, const struct tokenize_params *params)
 {
@@ -376,12 +348,16 @@ enum status tokenize(const struct tokenizer *tokenizer, const struct tokenize_pa
 		return error_set(error, STATUS_INVALID_PARAMS, "the text is not UTF-8 at byte %zu", good);
 	enum status status = STATUS_OK;
 	// Not worth the work: no token has more bytes than the longest (of four times as many, before composition).
-	// Of words any length may be one token.
-	if (out->limit && !tokenizer->wordpiece && params->length / tokenizer->longest / 4 > out->limit)
+	// Of words any length may be one token, and of what Unigram does not know.
+	if (out->limit && !tokenizer->wordpiece && !tokenizer->unigram &&
+	    params->length / tokenizer->longest / 4 > out->limit)
 		status = STATUS_LIMIT_EXCEEDED;
 	if (!status)
 		status = encode_all(&encoder, params);
-	if (status == STATUS_LIMIT_EXCEEDED)
+	if (status == STATUS_LIMIT_EXCEEDED && out->count != out->limit && tokenizer->unigram)
+		error_set(error, status, "rewritten as the vocabulary demands, the text has more than %d bytes",
+			  LIMIT_NORMALIZED_BYTES);
+	else if (status == STATUS_LIMIT_EXCEEDED)
 		error_set(error, status, "the text has more than %zu tokens", out->limit);
 	else if (status)
 		error_set(error, status, "no memory for the tokens of a text of %zu bytes", params->length);

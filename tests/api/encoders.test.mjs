@@ -1,4 +1,4 @@
-// Models for embedding and for ranking, beside what transformers computes with them (tests/models/encoders.json): by the
+// Models for embedding and for ranking, beside what transformers computes with them (encoders.json and, for XLM-RoBERTa, unigram.json of tests/models): by the
 // `openai` package and by plain requests, on this machine's processor.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -10,6 +10,7 @@ import { eventually, patience, run, startServer } from "./server.mjs";
 
 const here = (name) => fileURLToPath(new URL(`../models/${name}`, import.meta.url));
 const { embeddings, query, scores } = JSON.parse(readFileSync(here("encoders.json"), "utf8"));
+const unigram = JSON.parse(readFileSync(here("unigram.json"), "utf8"));
 const near = 2e-4; // weights are F16 on both sides, sums are not in the same order
 
 describe("encoders", () => {
@@ -38,7 +39,7 @@ describe("encoders", () => {
 	before(async () => {
 		server = await startServer({ localNode: true });
 		admin = await Client.login(server);
-		models = { bert: await load("bert"), ranker: await load("bert-rank") };
+		models = { bert: await load("bert"), ranker: await load("bert-rank"), xlm: await load("xlm-roberta"), xlmRanker: await load("xlm-roberta-rank") };
 		({ token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 }));
 		openai = new OpenAI({ apiKey: token, baseURL: `${server.url}v1`, maxRetries: 0 });
 	});
@@ -72,6 +73,19 @@ describe("encoders", () => {
 			const count = texts.reduce((sum, { tokens }) => sum + tokens.length, 0);
 			assert.deepEqual([usage.prompt_tokens, usage.total_tokens, model], [count, count, "bert"]);
 		});
+	test("embeddings and scores of XLM-RoBERTa are those of the reference", async () => {
+		const { architecture: xlm } = models.xlm, { architecture: ranker } = models.xlmRanker;
+		assert.deepEqual([xlm.family, xlm.task, xlm.pooling, ranker.task, ranker.pooling], ["bert", "embedding", "first", "rerank", "rank"]);
+		const { data, usage } = await openai.embeddings.create({ model: "xlm-roberta", input: unigram.embeddings.map(({ text }) => text), encoding_format: "float" });
+		data.forEach(({ embedding }, i) => isNear(embedding, unigram.embeddings[i].embedding));
+		assert.equal(usage.prompt_tokens, unigram.embeddings.reduce((sum, { tokens }) => sum + tokens.length, 0));
+		const { status, body } = await post("rerank", { model: "xlm-roberta-rank", query: unigram.query, documents: unigram.scores.map(({ document }) => document) });
+		assert.equal(status, 200, JSON.stringify(body));
+		assert.equal(body.usage.prompt_tokens, unigram.scores.reduce((sum, { tokens }) => sum + tokens.length, 0));
+		const wanted = unigram.scores.map(({ score }, index) => ({ index, relevance_score: 1 / (1 + Math.exp(-score)) })).sort((a, b) => b.relevance_score - a.relevance_score);
+		assert.deepEqual(body.results.map(({ index }) => index), wanted.map(({ index }) => index));
+		isNear(body.results.map(({ relevance_score }) => relevance_score), wanted.map(({ relevance_score }) => relevance_score));
+	});
 	test("tokens are taken as they are, alone and as a list", async () => {
 		const [first, second] = embeddings;
 		const one = await openai.embeddings.create({ model: "bert", input: first.tokens, encoding_format: "float" });

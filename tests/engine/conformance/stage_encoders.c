@@ -1,12 +1,20 @@
-/* Encoders beside transformers: those of tests/models that tests/models/make_encoders.py makes, with what comes out of
- * their last layer. Texts alone and side by side, in one stage and in two; and the score of a cross-encoder. */
+/* Encoders beside transformers: those of tests/models that make_encoders.py and make_unigram.py make, with what comes
+ * out of their last layer. Texts alone and side by side, in one stage and in two; and the score of a cross-encoder. */
 #include "tests/engine/conformance/stage.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <unistd.h>
 
-enum { VOCABULARY = 128, WIDTH = 32, STRIDE = 8, KEPT = WIDTH / STRIDE, TEXTS = 3, CONTEXT = 640, PAGES = 48 };
+enum {
+	VOCABULARY = 128, // that texts are made of; a model may have more
+	WIDTH = 32,
+	STRIDE = 8,
+	KEPT = WIDTH / STRIDE,
+	TEXTS = 3,
+	CONTEXT = 640,
+	PAGES = 48
+};
 static const uint32_t lengths[TEXTS] = {1, 33, 600};
 // Of numbers spread by about 1. A stage may round activations before each product (engine/stage.h): CUDA's products of
 // F16 weights take them as f16.
@@ -52,7 +60,7 @@ static void open_model(struct encoding *encoding, struct conformance *c, const c
 	close(fd);
 	OK(model_open(&encoding->model, encoding->gguf, &error));
 	encoding->shape = model_shape(encoding->model);
-	assert_int_equal(encoding->shape->vocabulary, VOCABULARY);
+	assert_true(encoding->shape->vocabulary >= VOCABULARY);
 	assert_int_equal(encoding->shape->embedding, WIDTH);
 	encoding->rope = calloc(model_rope_numbers(encoding->shape, CONTEXT) + 1, sizeof(float));
 	assert_non_null(encoding->rope);
@@ -174,7 +182,6 @@ static double compare(struct conformance *c, const char *file, const char *expec
 {
 	struct encoding encoding;
 	open_model(&encoding, c, file);
-	assert_int_equal(encoding.shape->pooling, POOLING_MEAN);
 	read_expected(&encoding, expected);
 	for (unsigned stages = 1; stages <= 2; stages++) {
 		make_stages(&encoding, stages);
@@ -194,8 +201,9 @@ void test_stage_encoders(void **state)
 	struct conformance *c = *state;
 	const double allowed = strcmp(c->backend, "cuda") != 0 ? most : most_rounded;
 	const double bert = compare(c, "bert.gguf", "bert.expected"),
-		     nomic = compare(c, "nomic-bert.gguf", "nomic-bert.expected");
-	assert_true(bert <= allowed && nomic <= allowed);
+		     nomic = compare(c, "nomic-bert.gguf", "nomic-bert.expected"),
+		     xlm = compare(c, "xlm-roberta.gguf", "xlm-roberta.expected");
+	assert_true(bert <= allowed && nomic <= allowed && xlm <= allowed);
 }
 
 // "what is the capital of france?", "Paris is the capital of France.": by encoders.json.

@@ -705,6 +705,38 @@ static void test_numbers(void **state)
 	assert_non_null(strstr(error.message, "number 4711"));
 }
 
+// What llama.cpp's converter makes of a cross-encoder does not say pooling_type: its classifier does.
+static void test_cross_encoders(void **state)
+{
+	(void)state;
+	static uint8_t bytes[512 * 1024];
+	FILE *file = fopen(TESTS_DIR "/models/xlm-roberta-rank.gguf", "rb");
+	assert_non_null(file);
+	const size_t length = fread(bytes, 1, sizeof(bytes), file);
+	fclose(file);
+	assert_true(length > 0 && length < sizeof(bytes));
+	for (unsigned i = 0; i < 2; i++) {
+		struct gguf *gguf = NULL;
+		struct model *model = NULL;
+		struct error error = {0};
+		assert_int_equal(gguf_parse(&gguf, bytes, length, &error), STATUS_OK);
+		const enum status status = model_open(&model, gguf, &error);
+		if (!i) {
+			assert_int_equal(status, STATUS_OK);
+			assert_int_equal(model_task(model_shape(model)), TASK_RERANK);
+			uint8_t *name = memmem(bytes, length, "cls.weight", 10);
+			assert_non_null(name);
+			name[4] = 'h'; // the layer before the classifier, which is left out of BERT's
+		} else {
+			assert_int_equal(status, STATUS_UNAVAILABLE);
+			assert_non_null(strstr(error.message, "lacks the layer before its classifier (cls.weight)"));
+			assert_non_null(strstr(error.hint, "ms-marco"));
+		}
+		model_destroy(&model);
+		gguf_destroy(&gguf);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -717,6 +749,7 @@ int main(void)
 		cmocka_unit_test(test_experts_refused),
 		cmocka_unit_test(test_recurrent),
 		cmocka_unit_test(test_recurrent_refused),
+		cmocka_unit_test(test_cross_encoders),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),
 		cmocka_unit_test(test_names),
