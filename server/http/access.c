@@ -27,17 +27,18 @@ uint64_t access_holder(const struct token *token)
 enum status access_bearer(const struct access *access, const struct net_request *request, uint32_t scope,
 			  struct token **token, struct error *error)
 {
+	const char *text = request->authorization[0] ? request->authorization + 7 : request->api_key;
 	*token = NULL;
-	if (!request->authorization[0])
+	if (!text[0] && !request->authorization[0])
 		return STATUS_OK;
-	if (strncasecmp(request->authorization, "Bearer ", 7) != 0) {
+	if (request->authorization[0] && strncasecmp(request->authorization, "Bearer ", 7) != 0) {
 		error_set(error, STATUS_UNAUTHENTICATED, "the Authorization header must use Bearer");
 		error_hint(error, "Authorization: Bearer TOKEN");
 		return STATUS_UNAUTHENTICATED;
 	}
-	enum status status = tokens_authenticate(access->tokens, request->authorization + 7, scope, token, error);
+	enum status status = tokens_authenticate(access->tokens, text, scope, token, error);
 	if (status) // answered at once: there is nothing to hold back, and the connection goes
-		api_login_failed(access->api, access_peer(request), request->authorization + 7, status);
+		api_login_failed(access->api, access_peer(request), text, status);
 	return status;
 }
 

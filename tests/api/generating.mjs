@@ -23,6 +23,7 @@ export class ModelWorker extends FakeWorker {
 				...(ModelWorker.times && { times: params.stages.map(() => ModelWorker.times) }), loaded_bytes: 1000000, chat_template: "chatml",
 				vocabulary: 300, embedding: 4 } };
 		case "generate.start":
+			if (params.counts) return { result: { prompt_tokens: JSON.stringify(params.prompt).length } };
 			this.requests.set(params.request, { params, tokens: 0 });
 			setImmediate(() => this.manual || this.requests.has(params.request) && this.babble(params));
 			return { result: { prompt_tokens: 7 } };

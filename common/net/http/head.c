@@ -306,8 +306,8 @@ static bool judge_body(struct head *head)
 
 static enum head_result judge(struct head *head)
 {
-	static const char *const once[] = {"authorization", "origin", "expect", "sec-websocket-key",
-					   "sec-websocket-version"};
+	static const char *const once[] = {"authorization", "x-api-key",         "origin",
+					   "expect",        "sec-websocket-key", "sec-websocket-version"};
 	const struct head_text *host = NULL;
 	head->state = STATE_OVER;
 	head->method = method_of(head);

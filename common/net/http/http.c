@@ -67,6 +67,8 @@ void net_http_read_request(const struct net_arrival *arrival, const struct head 
 	head_copy(head, "origin", request->origin, sizeof request->origin);
 	head_copy(head, "sec-websocket-protocol", request->subprotocol, sizeof request->subprotocol);
 	head_copy(head, "authorization", request->authorization, sizeof request->authorization);
+	head_copy(head, "x-api-key", request->api_key, sizeof request->api_key);
+	head_copy(head, "anthropic-version", request->anthropic_version, sizeof request->anthropic_version);
 	head_copy(head, "if-none-match", request->if_none_match, sizeof request->if_none_match);
 	copy_peer(arrival, request->peer, sizeof request->peer);
 	struct ucred peer;
@@ -99,6 +101,7 @@ static const char *phrase_of(int status)
 		{503, "Service Unavailable"},
 		{504, "Gateway Timeout"},
 		{505, "HTTP Version Not Supported"},
+		{529, "Overloaded"},
 	};
 	for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
 		if (phrases[i].status == status)

@@ -82,7 +82,7 @@ static enum status take_effort(const struct instance *instance, const struct jso
 			conversation->thinking = off ? THINKING_OFF : THINKING_ON;
 		return STATUS_OK;
 	}
-	if (!template->thoughts)
+	if (!template->thoughts || json_get_bool(params, "effort_optional", false))
 		return STATUS_OK;
 	return error_set(error, STATUS_INVALID_PARAMS, "reasoning_effort is not known to it (chat template %s)",
 			 template->name);

@@ -178,6 +178,13 @@ static enum status server_call(struct reader *reader, const uint8_t *frame, size
 	if (!status && (order->kind == ORDER_GENERATE || order->kind == ORDER_EMBED))
 		status = take_prompt(instance, order, &refusal);
 	order->prompt_count = order->prompt.count;
+	if (!status && json_get_bool(order->message.params, "counts", false)) {
+		struct json *result = json_new_object();
+		json_set_integer(result, "prompt_tokens", (int64_t)order->prompt_count);
+		instance_answer(instance, order->message.id, NULL, result);
+		order_destroy(&order);
+		return STATUS_OK;
+	}
 	if (!status && order->kind == ORDER_GENERATE)
 		status = instance_take_form(instance, order, &refusal);
 	if (!status && order->kind == ORDER_GENERATE)

@@ -79,7 +79,7 @@ void answer_delta(void *context, const struct json *delta)
 	const char *text = json_get_string(delta, "text", "");
 	size_t before = answer->choices ? json_count(answer->choices) : 0;
 	enum status status = STATUS_OK;
-	if (json_get(delta, "syntax") && answer->endpoint == ENDPOINT_CHAT)
+	if (json_get(delta, "syntax") && answer_talks(answer))
 		status = said_begin(&answer->said, json_get(delta, "syntax"), answer->tools);
 	if (!status)
 		status = said_more(&answer->said, text);

@@ -12,9 +12,10 @@ struct infer {
 	struct infer_params params;
 	struct infer_parser *parser;
 	struct answer *answers;
-	size_t choices;               // with their alternatives, that wait for their clients, of all answers
-	size_t input_tokens;          // that inputs for embeddings are given as, of all answers
-	struct net_header headers[6]; // of the answer that is being made
+	size_t choices;                    // with their alternatives, that wait for their clients, of all answers
+	size_t input_tokens;               // that inputs for embeddings are given as, of all answers
+	struct net_header headers[8];      // of the answer that is being made
+	char request_id[REQUEST_ID_BYTES]; // of one that has no struct answer
 };
 
 static const struct {
@@ -27,6 +28,8 @@ static const struct {
 	{"/v1/completions", "infer.completions", ENDPOINT_COMPLETIONS, "cmpl-", &openai_wording},
 	{"/v1/embeddings", "infer.embeddings", ENDPOINT_EMBEDDINGS, "emb-", &openai_wording},
 	{"/v1/rerank", "infer.rerank", ENDPOINT_RERANK, "rank-", &openai_wording},
+	{"/v1/messages", "infer.messages", ENDPOINT_MESSAGES, "msg_", &anthropic_wording},
+	{"/v1/messages/count_tokens", "infer.count_tokens", ENDPOINT_COUNT_TOKENS, "count_", &anthropic_wording},
 };
 enum { ENDPOINTS = sizeof endpoints / sizeof *endpoints };
 
@@ -58,6 +61,18 @@ void infer_let_go_of_choices(struct infer *infer, size_t fewer)
 	infer->choices -= fewer;
 }
 
+// Where no address tells: Anthropic's clients name the version of its API.
+static const struct wording *wording_of(const struct net_request *request)
+{
+	return request->anthropic_version[0] ? &anthropic_wording : &openai_wording;
+}
+
+static void name_request(struct infer *infer)
+{
+	if (random_id("req_", infer->request_id, sizeof infer->request_id))
+		infer->request_id[0] = 0;
+}
+
 // ---- headers ----
 
 // The origin that may read the answer; "" if none may that asks.
@@ -74,21 +89,27 @@ bool infer_origin_named(const struct infer *infer, const char *origin)
 	return allowed_origin(infer, origin)[0] != 0;
 }
 
-static void add_headers(struct infer *infer, struct net_response *response, const char *origin, bool preflight)
+// `wording` and `id`: of the request that is answered; NULL: it is a preflight.
+static void add_headers(struct infer *infer, struct net_response *response, const char *origin,
+			const struct wording *wording, const char *id)
 {
 	size_t count = 0;
 	struct net_header *headers = infer->headers;
-	if (response->status == 429 || response->status == 503)
+	if (wording)
+		headers[count++] = (struct net_header){wording->id_header, id};
+	if (response->status == 429 || response->status == 503 || response->status == 529)
 		headers[count++] = (struct net_header){"retry-after:", "2"};
 	if (infer->params.cors_origins && *infer->params.cors_origins) // another origin's answer has other headers
 		headers[count++] = (struct net_header){"vary:", "origin"};
 	if (origin[0])
 		headers[count++] = (struct net_header){"access-control-allow-origin:", origin};
-	if (origin[0] && preflight) {
+	if (origin[0] && !wording) {
 		headers[count++] = (struct net_header){"access-control-allow-methods:", "GET, POST"};
 		// A browser names those that it is about to send; * would not stand for Authorization.
 		headers[count++] = (struct net_header){"access-control-allow-headers:",
-						       "authorization, content-type, infer-organization, "
+						       "authorization, content-type, x-api-key, anthropic-version, "
+						       "anthropic-beta, anthropic-dangerous-direct-browser-access, "
+						       "openai-organization, "
 						       "openai-project, openai-beta, x-stainless-arch, "
 						       "x-stainless-lang, x-stainless-os, x-stainless-package-version, "
 						       "x-stainless-retry-count, x-stainless-runtime, "
@@ -123,6 +144,13 @@ static void fail(struct net_response *response, const struct wording *wording, c
 		response->authenticate = "Bearer realm=\"exogpu\"";
 }
 
+// A request that has no struct answer.
+static void refuse(struct infer *infer, struct net_response *response, const struct wording *wording,
+		   const struct error *error)
+{
+	fail(response, wording, &(struct fault){.error = error, .request_id = infer->request_id});
+}
+
 static void answer_fault(struct answer *answer, const struct fault *fault)
 {
 	struct net_response response = {0};
@@ -135,18 +163,24 @@ static void answer_fault(struct answer *answer, const struct fault *fault)
 	}
 	buffer_init(&response.owned, LIMIT_BODY_BYTES);
 	fail(&response, answer->wording, fault);
-	add_headers(answer->infer, &response, answer->origin, false);
+	add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
 	net_exchange_answer(answer->exchange, &response);
 }
 
 void answer_fail(struct answer *answer, const struct error *error, const char *param)
 {
-	answer_fault(answer, &(struct fault){.error = error, .param = param, .endpoint = answer->endpoint});
+	answer_fault(answer, &(struct fault){.error = error,
+					     .param = param,
+					     .endpoint = answer->endpoint,
+					     .request_id = answer->request_id});
 }
 
 void answer_fail_model(struct answer *answer, const struct error *error)
 {
-	answer_fault(answer, &(struct fault){.error = error, .of_model = true, .endpoint = answer->endpoint});
+	answer_fault(answer, &(struct fault){.error = error,
+					     .of_model = true,
+					     .endpoint = answer->endpoint,
+					     .request_id = answer->request_id});
 }
 
 void answer_json(struct answer *answer, struct json *json)
@@ -154,14 +188,14 @@ void answer_json(struct answer *answer, struct json *json)
 	struct net_response response = {0};
 	buffer_init(&response.owned, LIMIT_BODY_BYTES);
 	fill(&response, 200, json);
-	add_headers(answer->infer, &response, answer->origin, false);
+	add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
 	net_exchange_answer(answer->exchange, &response);
 }
 
 void answer_begin_events(struct answer *answer)
 {
 	struct net_response response = {.status = 200, .content_type = "text/event-stream; charset=utf-8"};
-	add_headers(answer->infer, &response, answer->origin, false);
+	add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
 	net_exchange_begin(answer->exchange, &response);
 	answer->begun = true;
 }
@@ -209,7 +243,8 @@ static enum status answer_create(struct answer **out, struct infer *infer, int a
 {
 	struct answer *answer = calloc(1, sizeof(*answer));
 	*out = answer;
-	if (!answer || random_id(endpoints[at].prefix, answer->id, sizeof answer->id)) {
+	if (!answer || random_id(endpoints[at].prefix, answer->id, sizeof answer->id) ||
+	    random_id("req_", answer->request_id, sizeof answer->request_id)) {
 		free(answer);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	}
@@ -238,7 +273,8 @@ static enum status check_length(const struct net_request *request, struct error 
 static enum status no_such(const struct net_request *request, struct error *error)
 {
 	error_set(error, STATUS_METHOD_NOT_FOUND, "%.100s is not served here", request->path);
-	error_hint(error, "GET /v1/models; POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank");
+	error_hint(error, "GET /v1/models; POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, "
+			  "/v1/messages, /v1/messages/count_tokens");
 	return STATUS_METHOD_NOT_FOUND;
 }
 
@@ -249,6 +285,8 @@ bool infer_post(struct infer *infer, const struct net_request *request, void **u
 	struct answer *answer = NULL;
 	const char *origin = allowed_origin(infer, request->origin);
 	const int at = endpoint_of(request->path);
+	const struct wording *wording = at < 0 ? wording_of(request) : endpoints[at].wording;
+	name_request(infer);
 	enum status status = access_admit(infer->params.access, request, SCOPE_INFER,
 					  at < 0 ? "infer" : endpoints[at].action, &caller, &error);
 	if (!status && at < 0)
@@ -258,8 +296,8 @@ bool infer_post(struct infer *infer, const struct net_request *request, void **u
 	if (!status)
 		status = answer_create(&answer, infer, at, &error);
 	if (status) {
-		fail(response, at < 0 ? &openai_wording : endpoints[at].wording, &(struct fault){.error = &error});
-		add_headers(infer, response, origin, false);
+		refuse(infer, response, wording, &error);
+		add_headers(infer, response, origin, wording, infer->request_id);
 		return false;
 	}
 	answer->caller = caller;
@@ -304,15 +342,16 @@ void answer_refused(const struct answer *answer, enum status status)
 enum status answer_generate(struct answer *answer, struct json *call, struct error *error)
 {
 	struct generation_params params = answer_question(answer, call);
-	answer->said.streams = answer->streams;
+	answer->said.streams = answer->streams && !answer->wording->whole_calls;
 	params.started = answer_started;
 	params.delta = answer_delta;
 	params.ended = answer_ended;
 	params.context = answer;
+	params.counts = answer->endpoint == ENDPOINT_COUNT_TOKENS;
 	enum status status = answer_ask(answer, &answer->generation, &params, error);
 	if (status)
 		answer_refused(answer, status);
-	else
+	else if (!params.counts)
 		answer->sampling = json_copy(generation_sampling(answer->generation));
 	return status;
 }
@@ -438,8 +477,9 @@ void infer_get(struct infer *infer, const struct net_request *request, struct ne
 	struct caller caller;
 	struct error error = {0};
 	struct json *json = NULL;
-	const struct wording *wording = &openai_wording;
+	const struct wording *wording = wording_of(request);
 	const size_t length = sizeof models_path - 1;
+	name_request(infer);
 	enum status status = access_admit(infer->params.access, request, SCOPE_INFER, "infer.models", &caller, &error);
 	response->holder = status ? 0 : access_holder(caller.token);
 	const bool below = !strncmp(request->path, models_path, length) && request->path[length] == '/';
@@ -455,17 +495,17 @@ void infer_get(struct infer *infer, const struct net_request *request, struct ne
 		status = no_such(request, &error);
 	}
 	if (status)
-		fail(response, wording, &(struct fault){.error = &error});
+		refuse(infer, response, wording, &error);
 	else
 		fill(response, 200, json);
-	add_headers(infer, response, allowed_origin(infer, request->origin), false);
+	add_headers(infer, response, allowed_origin(infer, request->origin), wording, infer->request_id);
 }
 
 void infer_options(struct infer *infer, const struct net_request *request, struct net_response *response)
 {
 	const char *origin = allowed_origin(infer, request->origin);
 	response->status = origin[0] ? 204 : 403;
-	add_headers(infer, response, origin, true);
+	add_headers(infer, response, origin, NULL, NULL);
 }
 
 // ---- all of it ----

@@ -2,7 +2,7 @@
  *
  *     body --wording.read--> parameters of generate.start --> worker --> struct said --wording.tell, end--> client
  *
- * An API is a struct wording, and the files that it calls: openai.c, with openai_*.c. */
+ * An API is a struct wording and the files that it calls: openai*.c, anthropic*.c. */
 #pragma once
 #include "common/base/limits.h"
 #include "server/http/infer/infer.h"
@@ -14,7 +14,14 @@ enum endpoint {
 	ENDPOINT_COMPLETIONS,
 	ENDPOINT_EMBEDDINGS,
 	ENDPOINT_RERANK,
+	ENDPOINT_MESSAGES,
+	ENDPOINT_COUNT_TOKENS,
 };
+
+enum { REQUEST_ID_BYTES = 48 };
+
+// A piece of Anthropic's content.
+enum block_kind { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_CALL };
 
 // A POST, from its headers to the last byte of its answer.
 struct answer {
@@ -27,14 +34,15 @@ struct answer {
 	bool reading, gone;            // the parser has it; its client has gone meanwhile
 	struct generation *generation; // NULL: none, or none any more
 	char origin[256];              // of a page that may read the answer; ""
-	char id[48];
+	char id[48], request_id[REQUEST_ID_BYTES];
 	int64_t created_s;
 	// The request.
 	char model[MODEL_NAME_BYTES];
 	char unknown[65]; // a parameter that there is not, by its name
 	bool streams, wants_usage, echo;
-	int logprobs;       // -1: none; else how many of the most likely ones beside each token
-	struct json *tools; // that the model may call; NULL: none
+	bool hides_thoughts; // they are not told
+	int logprobs;        // -1: none; else how many of the most likely ones beside each token
+	struct json *tools;  // that the model may call; NULL: none
 	// The part of the answer that has come and is not being sent.
 	bool begun; // the events have
 	struct buffer text;
@@ -45,6 +53,13 @@ struct answer {
 	uint64_t echoed;
 	bool generates; // a token has come
 	uint64_t prompt_tokens;
+	// Of Anthropic's content: the block that is open, which number it has, whether one is a call, and when the last
+	// event was sent.
+	struct {
+		enum block_kind open;
+		int64_t index, told_ms;
+		bool called;
+	} blocks;
 	struct json *sampling; // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
 	// Embeddings and rankings.
 	struct json *inputs; // (array), each text or tokens; documents, each text
@@ -68,16 +83,19 @@ struct fault {
 	const char *param; // that is to blame; NULL: none, or not known
 	bool of_model;     // a model's worker says so, of what `endpoint` was asked
 	enum endpoint endpoint;
+	const char *request_id;
 };
 
 // An answer is over.
 struct ending {
 	bool cut;               // by the number of tokens that it may have
-	const struct json *end; // params of generate.end
+	const struct json *end; // params of generate.end, or with `counts` the answer of generate.start
 };
 
 struct wording {
-	bool names_events; // an event has a line with its `type` before its data
+	const char *id_header; // of the request's id, with its colon
+	bool names_events;     // an event has a line with its `type` before its data
+	bool whole_calls;      // a call is told once it is whole; one that is broken is text
 	// Read the body of a request into reading->answer and reading->call. Thread: any that has the answer. Errors:
 	// STATUS_INVALID_PARAMS, with the parameter in reading->param.
 	enum status (*read)(struct reading *reading);
@@ -88,7 +106,7 @@ struct wording {
 	struct json *(*model)(const struct model_record *model, bool loaded);
 	struct json *(*models)(struct json *list); // of all; `list` is taken
 };
-extern const struct wording openai_wording;
+extern const struct wording openai_wording, anthropic_wording;
 
 // ---- infer.c ----
 // So many more choices are held (or fewer). False: there is no room for them, and nothing was counted.
@@ -129,7 +147,8 @@ struct reading {
 	struct answer *answer;
 	const struct json *body;
 	struct json *call, *sampling;
-	const char *param; // that is being read, or is to blame
+	const char *param;  // that is being read, or is to blame
+	const char *effort; // of Anthropic's output_config; NULL: none
 	struct error *error;
 };
 
@@ -152,6 +171,15 @@ enum status reading_integer(struct reading *reading, const struct json *value, i
 			    int64_t *out);
 // The rest that a question to a model has: a seed, and how many tokens it may have where that was not said.
 enum status reading_fill_in(struct reading *reading, int64_t max_tokens);
+// Of an object inside a parameter: what is known, and may be there without being read.
+struct known {
+	const char *name;
+	enum { KNOWN_READ, KNOWN_TEXT, KNOWN_LIST, KNOWN_NOTHING } as; // NOTHING: false, or an empty list
+};
+// That it has nothing else. `known` ends with a NULL name; null counts as absent.
+enum status reading_known(struct reading *reading, const struct json *object, const struct known *known,
+			  const char *whose);
+enum status reading_set_schema(struct reading *reading, const struct json *schema); // that the answer has to keep
 // Readers for tables.
 enum status read_top_k(struct reading *reading, const struct json *value);
 enum status read_max_tokens(struct reading *reading, const struct json *value);
@@ -188,6 +216,14 @@ void openai_begin(struct answer *answer);
 void openai_tell(struct answer *answer);
 void openai_end(struct answer *answer, const struct ending *ending);
 
+// ---- anthropic_*.c ----
+enum status anthropic_read(struct reading *reading);
+enum status anthropic_read_messages(struct reading *reading, const struct json *value);
+enum status anthropic_read_tools(struct reading *reading, const struct json *value);
+void anthropic_begin(struct answer *answer);
+void anthropic_tell(struct answer *answer);
+void anthropic_end(struct answer *answer, const struct ending *ending);
+
 // ---- parse.c ----
 struct infer_parser;
 enum status infer_parser_create(struct infer_parser **out, struct net_loop *loop, struct error *error);
@@ -209,6 +245,12 @@ void answer_flush(struct answer *answer); // an event for what has gathered
 static inline bool answer_embeds(const struct answer *answer)
 {
 	return answer->endpoint == ENDPOINT_EMBEDDINGS || answer->endpoint == ENDPOINT_RERANK;
+}
+
+// Whether it is a chat: thoughts and calls are looked for in what comes.
+static inline bool answer_talks(const struct answer *answer)
+{
+	return answer->endpoint == ENDPOINT_CHAT || answer->endpoint == ENDPOINT_MESSAGES;
 }
 
 // ---- openai_embed.c ----

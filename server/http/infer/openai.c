@@ -116,7 +116,8 @@ static struct json *models_json(struct json *list)
 	return json;
 }
 
-const struct wording openai_wording = {.read = openai_read,
+const struct wording openai_wording = {.id_header = "x-request-id:",
+				       .read = openai_read,
 				       .fail = fail,
 				       .begin = openai_begin,
 				       .tell = openai_tell,

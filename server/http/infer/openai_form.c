@@ -34,13 +34,29 @@ static void set_form(struct json *call, const char *kind, const char *text)
 	json_set(call, "form", form);
 }
 
+static enum status print_schema(struct json *call, const struct json *schema, const char *param, struct error *error)
+{
+	struct buffer text;
+	enum status status = STATUS_OK;
+	buffer_init(&text, FORM_BYTES);
+	if (json_print(schema, &text))
+		status = error_set(error, STATUS_INVALID_PARAMS, "%s has a schema of more than 256 KiB", param);
+	else
+		set_form(call, "schema", buffer_text(&text));
+	buffer_finish(&text);
+	return status;
+}
+
+enum status reading_set_schema(struct reading *reading, const struct json *schema)
+{
+	return print_schema(reading->call, schema, reading->param, reading->error);
+}
+
 static enum status read_schema(struct json *call, const struct json *value, struct error *error)
 {
 	static const char *const known[] = {"name", "description", "schema", "strict", NULL};
 	const struct json *given = json_get(value, "json_schema"), *schema = json_get(given, "schema");
 	const struct json *name = json_get(given, "name"), *strict = json_get(given, "strict");
-	struct buffer text;
-	enum status status = STATUS_OK;
 	if (json_type(given) != JSON_OBJECT)
 		return wrong(error, "of the type json_schema must have an object json_schema");
 	if (check_members(given, known, error))
@@ -51,13 +67,7 @@ static enum status read_schema(struct json *call, const struct json *value, stru
 		return wrong(error, "must have a json_schema whose strict is true or false");
 	if (json_type(schema) != JSON_OBJECT && json_type(schema) != JSON_BOOL)
 		return wrong(error, "must have a json_schema whose schema is a JSON Schema");
-	buffer_init(&text, FORM_BYTES);
-	if (json_print(schema, &text))
-		status = wrong(error, "has a schema of more than 256 KiB");
-	else
-		set_form(call, "schema", buffer_text(&text));
-	buffer_finish(&text);
-	return status;
+	return print_schema(call, schema, "response_format", error);
 }
 
 static enum status read_text(struct json *call, const struct json *value, const char *kind, struct error *error)

@@ -5,33 +5,6 @@
 
 enum { MESSAGES_MOST = 1024, CALLS_MOST = 128, ID_BYTES = 256 };
 
-// Of a message, or of a part of one: what is known, and may be there without being read.
-struct known {
-	const char *name;
-	enum { KNOWN_READ, KNOWN_TEXT, KNOWN_LIST } as;
-};
-
-// null counts as absent, as for parameters.
-static enum status check_known(struct reading *reading, const struct json *object, const struct known *known,
-			       const char *whose)
-{
-	for (const struct json *one = json_first(object); one; one = json_next(one)) {
-		const struct known *at = known;
-		const enum json_type type = json_type(one);
-		while (at->name && strcmp(at->name, json_name(one)) != 0)
-			at++;
-		if (type == JSON_NULL)
-			continue;
-		if (!at->name)
-			return error_set(reading->error, STATUS_INVALID_PARAMS, "%.64s of %s is not supported here",
-					 json_name(one), whose);
-		if ((at->as == KNOWN_TEXT && type != JSON_STRING) || (at->as == KNOWN_LIST && type != JSON_ARRAY))
-			return error_set(reading->error, STATUS_INVALID_PARAMS, "%.64s of %s must be a %s",
-					 json_name(one), whose, at->as == KNOWN_TEXT ? "text" : "list");
-	}
-	return STATUS_OK;
-}
-
 // A text, or parts of the type text, which follow each other.
 static enum status read_content(struct reading *reading, const struct json *content, struct buffer *text)
 {
@@ -46,7 +19,7 @@ static enum status read_content(struct reading *reading, const struct json *cont
 			return error_set(reading->error, STATUS_INVALID_PARAMS,
 					 "messages may have parts of the type text; \"%.32s\" is not supported here",
 					 type);
-		if (check_known(reading, part, known, "a part of a message"))
+		if (reading_known(reading, part, known, "a part of a message"))
 			return STATUS_INVALID_PARAMS;
 		buffer_append_text(text, json_get_string(part, "text", ""));
 	}
@@ -68,11 +41,11 @@ static enum status check_message(struct reading *reading, const struct json *mes
 						    {0}};
 	static const struct known known_tool[] = {
 		{"role", KNOWN_READ}, {"content", KNOWN_READ}, {"name", KNOWN_TEXT}, {"tool_call_id", KNOWN_TEXT}, {0}};
-	return check_known(reading, message,
-			   !strcmp(role, "assistant") ? known_answer
-			   : !strcmp(role, "tool")    ? known_tool
-						      : known,
-			   "a message");
+	return reading_known(reading, message,
+			     !strcmp(role, "assistant") ? known_answer
+			     : !strcmp(role, "tool")    ? known_tool
+							: known,
+			     "a message");
 }
 
 // A call that the model made: the id that we gave it, a name, and arguments as text.

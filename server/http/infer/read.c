@@ -28,6 +28,41 @@ enum status reading_missing(struct reading *reading, const char *param)
 	return reading_wrong(reading, "is missing");
 }
 
+// ---- objects inside ----
+
+static bool has_type(const struct json *value, int as)
+{
+	const enum json_type type = json_type(value);
+	switch (as) {
+	case KNOWN_TEXT:
+		return type == JSON_STRING;
+	case KNOWN_LIST:
+		return type == JSON_ARRAY;
+	case KNOWN_NOTHING:
+		return (type == JSON_ARRAY && !json_count(value)) || (type == JSON_BOOL && !json_bool(value, true));
+	}
+	return true;
+}
+
+enum status reading_known(struct reading *reading, const struct json *object, const struct known *known,
+			  const char *whose)
+{
+	for (const struct json *one = json_first(object); one; one = json_next(one)) {
+		const struct known *at = known;
+		while (at->name && strcmp(at->name, json_name(one)) != 0)
+			at++;
+		if (json_type(one) == JSON_NULL)
+			continue;
+		if (!at->name || (at->as == KNOWN_NOTHING && !has_type(one, at->as)))
+			return error_set(reading->error, STATUS_INVALID_PARAMS, "%.64s of %s is not supported here",
+					 json_name(one), whose);
+		if (!has_type(one, at->as))
+			return error_set(reading->error, STATUS_INVALID_PARAMS, "%.64s of %s must be a %s",
+					 json_name(one), whose, at->as == KNOWN_TEXT ? "text" : "list");
+	}
+	return STATUS_OK;
+}
+
 // ---- numbers ----
 
 enum status reading_number(struct reading *reading, const struct json *value, double least, double most)

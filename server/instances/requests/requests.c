@@ -31,11 +31,12 @@ struct generation {
 	struct token *token;
 	const char *action;
 	int64_t began_ns;
-	bool embeds, sent, answered; // sent: a worker has it; answered: generate.start, or generate.embed
-	bool told_started;           // `started` was called
-	struct json *call;           // as it was asked, with owner, seed and all of `sampling`
-	struct json *sampling;       // what is drawn by, and from where that is; NULL: of one that embeds
-	size_t given_tokens;         // in it; 0: its prompt is text
+	bool embeds, counts;   // with either the answer to its call is all that comes
+	bool sent, answered;   // sent: a worker has it; answered: generate.start, or generate.embed
+	bool told_started;     // `started` was called
+	struct json *call;     // as it was asked, with owner, seed and all of `sampling`
+	struct json *sampling; // what is drawn by, and from where that is; NULL: of one that embeds
+	size_t given_tokens;   // in it; 0: its prompt is text
 
 	uint64_t prompt_tokens; // as far as is known
 	struct delivered delivered;
@@ -331,7 +332,8 @@ static struct json *call_of(struct generation *generation)
 static enum status send(struct generation *generation, struct error *error)
 {
 	enum status status = instance_worker_call(parts_generator(generation->instance->parts),
-						  generation->embeds ? "generate.embed" : "generate.start",
+						  generation->embeds && !generation->counts ? "generate.embed"
+											    : "generate.start",
 						  call_of(generation), start_answered, generation, error);
 	generation->sent = !status;
 	return status;
@@ -446,6 +448,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 	struct instance *instance;
 	struct json *call = params->call;
 	struct generation *generation = NULL;
+	const bool embeds = params->embeds || params->counts;
 	const size_t given_tokens = json_count(json_get(json_get(call, "prompt"), "tokens"));
 	*out = NULL;
 	enum status status = requests_choose(&instance, all, params, given_tokens, error);
@@ -458,7 +461,9 @@ enum status generation_start(struct generation **out, struct instances *all, con
 		return status;
 	}
 	json_set_integer(call, "owner", owner_number(all, params->token));
-	struct json *sampling = params->embeds ? NULL : settle_sampling(instance, call);
+	if (params->counts)
+		json_set_bool(call, "counts", true);
+	struct json *sampling = embeds ? NULL : settle_sampling(instance, call);
 	struct generation **last = &instance->generations;
 	while (*last)
 		last = &(*last)->next;
@@ -469,7 +474,8 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .token = params->token,
 					  .action = params->action,
 					  .began_ns = clock_steady_ns(),
-					  .embeds = params->embeds,
+					  .embeds = embeds,
+					  .counts = params->counts,
 					  .call = call,
 					  .sampling = sampling,
 					  .given_tokens = given_tokens,

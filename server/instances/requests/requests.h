@@ -18,11 +18,13 @@ struct generation_params {
 	// The parameters of generate.start without `request` and `owner`; with `embeds`, of generate.embed. Taken over.
 	struct json *call;
 	bool embeds;
-	bool loads; // a model that is not loaded is loaded for this, and then it waits
-	// It has joined the line; not of one that embeds.
+	bool counts; // the prompt's tokens, and nothing is generated
+	bool loads;  // a model that is not loaded is loaded for this, and then it waits
+	// It has joined the line; not of one that embeds or counts.
 	void (*started)(void *context, uint64_t prompt_tokens);
 	void (*delta)(void *context, const struct json *delta); // params of generate.delta
-	// The last call: `end` is generate.end's params, or generate.embed's result; NULL unless status is STATUS_OK.
+	// The last call: `end` is generate.end's params, or with `embeds` or `counts` the result of the call; NULL
+	// unless status is STATUS_OK.
 	void (*ended)(void *context, enum status status, const struct json *end, const struct error *error);
 	void *context;
 };
@@ -32,7 +34,7 @@ struct generation_params {
 enum status generation_start(struct generation **out, struct instances *instances,
 			     const struct generation_params *params, struct error *error);
 // The sampling settings in use: {name: {value, from}}, as sampling_complete gives them. Owned by the generation. NULL
-// if it embeds.
+// if it embeds or counts.
 const struct json *generation_sampling(const struct generation *generation);
 // Nothing is called any more. Accepts NULL, leaves NULL behind.
 void generation_cancel(struct generation **generation);

@@ -1,8 +1,9 @@
 /* Fuzz target: a request of /v1, and what a model's worker says to it.
  *
- * The first byte says of which endpoint. Then comes the body, up to a NUL; then, a line each, what generate.delta
- * brings; a line that begins with `!` is generate.end. A body that is taken becomes a call as the contract has it; what
- * is answered is JSON that reads back, and once the answer is over nothing is sent any more. */
+ * The first byte says of which endpoint: m and c are Anthropic's, others OpenAI's. Then comes the body, up to a NUL;
+ * then, a line each, what generate.delta brings; a line that begins with `!` is generate.end. A body that is taken
+ * becomes a call as the contract has it; what is answered is JSON that reads back, and once the answer is over nothing
+ * is sent any more. */
 #include "common/wire/contract.h"
 #include "server/http/infer/inside.h"
 
@@ -121,13 +122,13 @@ void __wrap_infer_let_go_of_choices(struct infer *infer, size_t fewer)
 // As server/instances/requests/requests.c sends it: as the contract has it, and in a message that can be read.
 static void check_call(const struct json *call)
 {
+	const struct contract_method *method = contract_find(world.contract, "generate.start");
 	struct json *params = json_copy(call), *message = json_new_object(), *read = NULL;
 	struct error error = {0};
 	struct buffer text;
 	json_set_integer(params, "request", 1);
 	json_set_integer(params, "owner", 1);
-	require(!contract_check_params(world.contract, contract_find(world.contract, "generate.start"), params,
-				       &error));
+	require(!contract_check_params(world.contract, method, params, &error));
 	json_set(message, "params", params);
 	buffer_init(&text, LIMIT_BODY_BYTES);
 	require(!json_print(message, &text) && !json_parse(&read, buffer_text(&text), text.length, &error));
@@ -169,6 +170,13 @@ static void hear(struct answer *answer, const char *line, size_t length)
 	json_destroy(&params);
 }
 
+static enum endpoint endpoint_of(uint8_t byte)
+{
+	return byte == 'm'   ? ENDPOINT_MESSAGES
+	       : byte == 'c' ? ENDPOINT_COUNT_TOKENS
+			     : (enum endpoint)(ENDPOINT_CHAT + byte % 3);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	bool taken;
@@ -176,8 +184,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!world.contract)
 		require(!contract_create(&world.contract, CONTRACT_NODE, NULL));
-	struct answer answer = {
-		.endpoint = (enum endpoint)(ENDPOINT_CHAT + data[0] % 3), .wording = &openai_wording, .logprobs = -1};
+	struct answer answer = {.endpoint = endpoint_of(data[0]),
+				.wording = data[0] == 'm' || data[0] == 'c' ? &anthropic_wording : &openai_wording,
+				.logprobs = -1};
 	const uint8_t *body = data + 1, *end = memchr(body, 0, size - 1);
 	const size_t length = end ? (size_t)(end - body) : size - 1;
 	world.answer = &answer;
@@ -186,10 +195,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	buffer_init(&answer.text, 4096);
 	said_init(&answer.said, &answer.text, false);
 	read_body(&answer, body, length, &taken);
-	answer.said.streams = answer.streams;
-	if (taken && answer.endpoint != ENDPOINT_EMBEDDINGS)
+	answer.said.streams = answer.streams && !answer.wording->whole_calls;
+	const bool comes = taken && answer.endpoint != ENDPOINT_EMBEDDINGS && answer.endpoint != ENDPOINT_COUNT_TOKENS;
+	if (comes)
 		answer_started(&answer, 1);
-	for (size_t at = 1 + length + 1; taken && at < size && !world.over && answer.endpoint != ENDPOINT_EMBEDDINGS;) {
+	for (size_t at = 1 + length + 1; comes && at < size && !world.over;) {
 		end = memchr(data + at, '\n', size - at);
 		const size_t line = end ? (size_t)(end - data) - at : size - at;
 		if (line)
