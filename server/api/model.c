@@ -100,10 +100,27 @@ static enum status model_search(struct api_call *call, const struct json *params
 	return status ? status : STATUS_PENDING;
 }
 
+static void hubs_were_asked(void *context, enum status status, struct json *found, const struct error *error)
+{
+	struct json *result = NULL;
+	if (!status) {
+		result = json_new_object();
+		json_set(result, "unreachable", json_copy(json_get(found, "unreachable")));
+	}
+	json_destroy(&found);
+	api_finish(context, status, result, error);
+}
+
+static enum status model_reach(struct api_call *call, const struct json *params, struct json **result,
+			       struct error *error)
+{
+	(void)params, (void)result;
+	enum status status = models_search(call->api->params.models, NULL, hubs_were_asked, call, error);
+	return status ? status : STATUS_PENDING;
+}
+
 const struct api_handler model_handlers[] = {
-	{"model.add", .run = model_add},
-	{"model.list", .run = model_list},
-	{"model.remove", .run = model_remove},
-	{"model.search", .run = model_search},
-	{0},
+	{"model.add", .run = model_add},       {"model.list", .run = model_list},
+	{"model.remove", .run = model_remove}, {"model.search", .run = model_search},
+	{"model.reach", .run = model_reach},   {0},
 };

@@ -39,6 +39,7 @@ struct search {
 	struct fetcher *fetcher;
 	struct search_params params;
 	char text[257];
+	bool reaches;     // only whether the hubs answer is asked
 	int64_t until_ms; // steady
 	struct lookup lookups[HUBS * (LOOKED_INTO + 1)];
 	size_t lookup_count, pending;
@@ -157,6 +158,8 @@ static void ask(struct search *search, enum hub hub, const struct hub_found *abo
 
 static void take_names(struct lookup *lookup)
 {
+	if (lookup->search->reaches)
+		return;
 	struct error error = {0};
 	struct search *search = lookup->search;
 	const enum hub hub = lookup->hub;
@@ -226,7 +229,8 @@ static bool make_url(const struct search *search, enum hub hub, const struct hub
 	const char *page = params->ollama_url ? params->ollama_url : OLLAMA_SEARCH_URL;
 	if (hub == HUB_FACE)
 		return about ? hub_files_url(face, &about->source, url, FETCH_URL_BYTES)
-			     : hub_search_url(face, search->text, LOOKED_INTO, url, FETCH_URL_BYTES);
+			     : hub_search_url(face, search->text, search->reaches ? 1 : LOOKED_INTO, url,
+					      FETCH_URL_BYTES);
 	return about ? hub_manifest_url(ollama, &about->source, url, FETCH_URL_BYTES)
 		     : hub_ollama_search_url(page, search->text, url, FETCH_URL_BYTES);
 }
@@ -284,7 +288,8 @@ enum status search_start(struct fetcher *fetcher, const struct search_params *pa
 	search->params = *params;
 	search->task.run = run;
 	search->item.deliver = deliver;
-	snprintf(search->text, sizeof search->text, "%s", params->text);
+	search->reaches = !params->text;
+	snprintf(search->text, sizeof search->text, "%s", params->text ? params->text : "gguf");
 	fetcher_post(fetcher, &search->task);
 	return STATUS_OK;
 }

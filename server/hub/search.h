@@ -4,7 +4,7 @@
 #include "server/hub/fetch.h"
 
 struct search_params {
-	const char *text;
+	const char *text;        // NULL: nothing is searched for, and `unreachable` says which hubs do not answer
 	struct models_room room; // for what is found
 	// Whether a model of this source is known, asked on the loop's thread.
 	bool (*added)(void *owner, const char *source);

@@ -59,6 +59,7 @@ const fitting = {
 	"model.remove": () => ({ model_id: context.model }),
 	"model.search": () => ({ text: "llama" }),
 	"model.catalog": () => ({}),
+	"model.reach": () => ({}),
 	"placement.preview": () => ({ model_id: context.placed, strategy: "auto", pins: [{ device_id: "dev_gpu", first_layer: 0, layer_count: 1 }],
 		context_tokens: 1024, sequences: 4, format: "Q8_0" }),
 	"topology.summary": () => ({}),

@@ -18,6 +18,7 @@ export class Hub {
 		this.tag = '"one"';        // the store's ETag
 		this.sockets = new Set();
 		this.sent = 0;             // bytes of files, slowly
+		this.due = 0;              // when the next piece may go, with plan.pace
 	}
 
 	static async start() {
@@ -122,7 +123,8 @@ export class Hub {
 	}
 
 	// plan.store(request, response): true if it has answered. plan.cut: bytes after which a connection breaks, once for each
-	// number. plan.plain: no ranges. plan.slow: ms between pieces of 64 KiB.
+	// number. plan.plain: no ranges. plan.slow: ms between pieces of 64 KiB. plan.pace: bytes a second of
+	// all connections together.
 	serve(request, response, bytes) {
 		if (this.plan.store?.(request, response)) return;
 		if (!bytes) return this.refuse(response, 404);
@@ -139,7 +141,7 @@ export class Hub {
 		if (cut !== undefined) {
 			response.write(bytes.subarray(from, Math.min(to, from + cut)));
 			setTimeout(() => response.destroy(), 20);
-		} else if (this.plan.slow) this.trickle(response, bytes, from, to);
+		} else if (this.plan.slow || this.plan.pace) this.trickle(response, bytes, from, to);
 		else response.end(bytes.subarray(from, to));
 	}
 
@@ -147,6 +149,8 @@ export class Hub {
 		if (from >= to || response.destroyed) return response.end();
 		response.write(bytes.subarray(from, Math.min(to, from + 65536)));
 		this.sent += Math.min(to, from + 65536) - from;
-		setTimeout(() => this.trickle(response, bytes, from + 65536, to), this.plan.slow);
+		const now = performance.now();
+		if (this.plan.pace) this.due = Math.max(this.due, now) + 65536000 / this.plan.pace;
+		setTimeout(() => this.trickle(response, bytes, from + 65536, to), this.plan.pace ? this.due - now : this.plan.slow);
 	}
 }

@@ -482,6 +482,14 @@ describe("models", () => {
 			assert.equal(results.length, 1);
 			assert.match(unreachable.join(), /Hugging Face.*500/);
 		});
+		test("whether the hubs answer: nothing is searched for, and one that does not is named", async () => {
+			assert.deepEqual(await admin.call("model.reach"), { unreachable: [] });
+			assert.deepEqual(hub.asked.map((one) => one.url.split("?")[0]).sort(), ["/api/models", "/search"], "one question each");
+			hub.plan.front = (request, response, url) => {
+				if (url.pathname === "/api/models") { hub.refuse(response, 503); return true; }
+			};
+			assert.match((await admin.call("model.reach")).unreachable.join(), /^Hugging Face: .*503/);
+		});
 		test("answers that are no answers", async () => {
 			for (const text of ["{", "{}", '[{"id":"../../etc"},{"id":5},{"id":"a/b/c"},null,[]]', `[${"[".repeat(1000)}`]) {
 				hub.plan.front = (request, response) => { response.end(text); return true; };

@@ -75,7 +75,7 @@ suite("models", () => {
 		const running = panel(page, /small, running/);
 		await running.getByText("running", { exact: true }).waitFor({ timeout: 60000 });
 		await running.getByText("chatml").waitFor();
-		await running.getByRole("link", { name: "Try it" }).click();
+		await running.getByRole("link", { name: "Chat" }).click();
 		// With a seed it says the same every time, and does not end before it has to.
 		for (const [name, value] of [["Max tokens", "12"], ["Seed", "1"]]) {
 			await page.getByLabel(name).fill(value);

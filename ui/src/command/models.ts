@@ -28,6 +28,15 @@ export async function searchModels(server: Server, text: string): Promise<Found 
   return refusal ?? found!;
 }
 
+/** A search that found nothing and did not reach every hub says nothing of what there is. */
+export const notSearched = ({ results, unreachable }: Found): Refusal | null =>
+  results.length > 0 || unreachable.length === 0
+    ? null
+    : {
+        what: `it could not be searched: ${unreachable.join("; ")}`,
+        hint: "without a network, copy a .gguf file to the server's machine and add it by its path",
+      };
+
 export async function previewPlacement(server: Server, params: PlaceParams): Promise<Placement | Refusal> {
   let placement: Placement | null = null;
   const refusal = await tried(async () => (placement = await server.call("placement.preview", params)));

@@ -83,16 +83,21 @@ async function follow({ server, current }: Starter, source: string): Promise<voi
   }
 }
 
-/** Begin, or begin again after a failure. */
-export async function start(starter: Starter, entry: CatalogEntry): Promise<void> {
-  const { source } = entry;
-  if (begun.value[source] && !begun.value[source].refusal) return;
+/** Is it on its way? */
+export const isBegun = (source: string): boolean => begun.value[source]?.refusal === null;
+
+/** Begin with the model of this source, or begin again after a failure. */
+export async function start(starter: Starter, source: string): Promise<void> {
+  if (isBegun(source)) return;
   keep(source, { refusal: null });
-  let refusal = await addModel(starter.server, source, null);
-  const model = Object.values(starter.current().models).find((one) => one.source === source);
-  const held = Object.values(starter.current().instances).filter((one) => one.model_id === model?.model_id);
-  if (!refusal && model?.state === "ready" && held.length > 0 && held.every((one) => one.state === "failed"))
-    refusal = await loadModel(starter.server, { model_id: model.model_id }); // which clears what has failed
+  const { models, instances } = starter.current();
+  const model = Object.values(models).find((one) => one.source === source && one.state === "ready");
+  const held = Object.values(instances).filter((one) => one.model_id === model?.model_id);
+  const refusal = !model
+    ? await addModel(starter.server, source, null)
+    : held.length > 0 && held.every((one) => one.state === "failed")
+      ? await loadModel(starter.server, { model_id: model.model_id }) // which clears what has failed
+      : null;
   if (refusal) return keep(source, { refusal });
   await pause(); // the model is in the state by then
   await follow(starter, source);
@@ -112,4 +117,11 @@ export async function askCatalog(server: Server): Promise<readonly CatalogEntry[
   let entries: readonly CatalogEntry[] = [];
   const refusal = await tried(async () => (entries = (await server.call("model.catalog", {})).models));
   return refusal ?? entries;
+}
+
+/** The hubs that do not answer the server, each with the reason; null while that is not known. */
+export async function askReach(server: Server): Promise<readonly string[] | null> {
+  let silent: readonly string[] | null = null;
+  await tried(async () => (silent = (await server.call("model.reach", {})).unreachable));
+  return silent;
 }

@@ -1,6 +1,6 @@
 /* Adding models: a file on the server's machine, a URL, Hugging Face, the Ollama library; or a search. */
 import { useRef, useState } from "preact/hooks";
-import { type Found, addModel, isRefused, searchModels } from "../../command/models";
+import { type Found, addModel, isRefused, notSearched, searchModels } from "../../command/models";
 import type { Refusal } from "../../command/tried";
 import type { ModelFound } from "../../lib/api.gen";
 import { count, memory } from "../../lib/format";
@@ -31,8 +31,9 @@ export function AddPanel({ first }: { first: boolean }) {
     setBusy("search");
     const outcome = await searchModels(server, text.trim());
     setBusy(null);
-    setRefusal(isRefused(outcome) ? outcome : null);
-    setFound(isRefused(outcome) ? null : outcome);
+    const silent = isRefused(outcome) ? null : notSearched(outcome);
+    setRefusal(isRefused(outcome) ? outcome : silent);
+    setFound(isRefused(outcome) || silent ? null : outcome);
   };
   const submit = (event: Event): void => {
     event.preventDefault();

@@ -2,7 +2,7 @@
  * loads it and opens the conversation. */
 import { useEffect, useState } from "preact/hooks";
 import { isRefused } from "../../command/models";
-import { askCatalog, begun, goOn, start } from "../../command/start";
+import { askCatalog, askReach, begun, goOn, isBegun, start } from "../../command/start";
 import type { Refusal } from "../../command/tried";
 import type { CatalogEntry } from "../../lib/api.gen";
 import { figure, sentence } from "../../lib/format";
@@ -11,6 +11,7 @@ import { type Offer, entryFacts, firstFew, fitText, offers, recommended } from "
 import { mayAsk, mayManage, talks } from "../../state/models";
 import { isLive, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
+import { Command } from "../command-line";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
 import { Loading } from "./instance";
 import { Progress, RemoveModel } from "./row";
@@ -38,6 +39,38 @@ function useCatalog(): { entries: readonly CatalogEntry[] | null; refusal: Refus
   return { entries, refusal };
 }
 
+/** Whether the server reaches Hugging Face: asked when this is shown, and again when somebody wants to know. */
+function NoHub() {
+  const { state, server } = useApp();
+  const live = isLive(state.value);
+  const [silent, setSilent] = useState<readonly string[] | null>(null);
+  const [asking, setAsking] = useState(false);
+  const ask = async (): Promise<void> => {
+    setAsking(true);
+    setSilent(await askReach(server));
+    setAsking(false);
+  };
+  useEffect(() => {
+    if (live) void ask();
+  }, [live]);
+  const why = silent?.find((one) => one.startsWith("Hugging Face"));
+  if (!why) return null;
+  return (
+    <div class="panel-body no-hub" role="status">
+      <p>
+        <MarkIcon mark="throttled" class="mini" />{" "}
+        <b>The server does not reach Hugging Face, so these models cannot be downloaded now.</b>{" "}
+        <span class="quiet">{sentence(why.replace(/^Hugging Face: /, ""))}</span>
+      </p>
+      <p>Without a network, copy a .gguf file to the server's machine and add it by its path on the page Models, or with:</p>
+      <Command text="exogpu model add ./file.gguf" />
+      <button class="btn small-btn" type="button" disabled={asking || !live} onClick={() => void ask()}>
+        {asking ? "Asking" : "Ask again"}
+      </button>
+    </div>
+  );
+}
+
 /** most: only so many of them, and a link to all. */
 export function CatalogPanel({ most }: { most?: number }) {
   const app = useApp();
@@ -55,6 +88,7 @@ export function CatalogPanel({ most }: { most?: number }) {
       aside={most && entries ? <a href="#/models">all {figure(entries.length)} models</a> : "speeds are predicted for this cluster as it is now"}
     >
       <RefusalNote refusal={refusal} />
+      {mayManage(state.value.login) && <NoHub />}
       {shown ? (
         <ul class="rows">
           {shown.map((one) => (
@@ -135,8 +169,8 @@ function Acts({ offer: { entry, model, instance }, best }: { offer: Offer; best:
       <span class="quiet small">loaded</span>
     );
   if (!mayManage(state.value.login)) return null;
-  if (model?.state === "downloading") return <RemoveModel model={model} word="Give up" />;
-  const busy = instance?.state === "starting" || (begun.value[entry.source] && !begun.value[entry.source]!.refusal);
+  if (model?.state === "downloading") return <RemoveModel model={model} word="Give up" busyWord="Giving up" />;
+  const busy = instance?.state === "starting" || isBegun(entry.source);
   return (
     <button
       class={`btn small-btn ${best || model ? "primary" : ""}`}
@@ -144,7 +178,7 @@ function Acts({ offer: { entry, model, instance }, best }: { offer: Offer; best:
       disabled={busy || why !== null || (entry.fits === "no" && !model)}
       title={why ?? (entry.fits === "no" ? "It does not fit on the devices of this cluster." : undefined)}
       aria-label={`Load ${entry.name}`}
-      onClick={() => void start(app, entry)}
+      onClick={() => void start(app, entry.source)}
     >
       {busy ? "Loading" : model?.state === "failed" ? "Try again" : "Load"}
     </button>

@@ -33,8 +33,8 @@ export function InstancePanel({ instance }: { instance: Instance }) {
         <span class="acts">
           <InstanceState instance={instance} />
           {instance.state === "running" && talks(model) && mayAsk(all.login) && (
-            <a class="btn small-btn" href={playgroundHref(instance.instance_id)}>
-              Try it
+            <a class="btn small-btn primary" href={playgroundHref(instance.instance_id)}>
+              Chat
             </a>
           )}
           {mayManage(all.login) && <StopInstance instance={instance} />}

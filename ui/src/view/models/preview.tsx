@@ -105,6 +105,7 @@ export function Preview({ model }: { model: Model }) {
     setFailed(await loadModel(server, { ...params, ...(template ? { chat_template: template } : {}) }));
     setLoading(false);
   };
+  const another = instancesOf(state.value, model.model_id).some((one) => one.state !== "failed");
   const linked = sortedDevices(state.value).some(({ record }) => record.peers.length > 0);
   const wide = of.format === "F32" || of.format === "F16" || of.format === "BF16";
   const choices = [...new Set([...contexts.filter((n) => n < of.context_tokens), of.context_tokens])].sort((a, b) => a - b);
@@ -112,17 +113,17 @@ export function Preview({ model }: { model: Model }) {
     <section class="panel preview" aria-label="Placement preview">
       <div class="pv-head">
         <div>
-          <h2>{instancesOf(state.value, model.model_id).length > 0 ? "Placement of another instance" : "Placement"}</h2>
-          <p class="quiet">Nothing is loaded until you press Load.</p>
+          <h2>{another ? "Placement of another instance" : "Placement"}</h2>
+          <p class="quiet">Nothing is loaded until you press {another ? "Load another" : "Load"}.</p>
         </div>
         <button
-          class="btn primary"
+          class={`btn ${another ? "" : "primary"}`}
           type="button"
           disabled={why !== null || loading || !placement}
           title={why ?? undefined}
           onClick={() => void load()}
         >
-          {loading ? "Loading" : "Load"}
+          {loading ? "Loading" : another ? "Load another" : "Load"}
         </button>
         {placement && <Prediction placement={placement} together={objective === "throughput"} searching={searching} />}
       </div>

@@ -1,13 +1,14 @@
 /* A model in the list: what it is, how far it has come, and what can be done with it. */
 import { removeModel } from "../../command/models";
+import { begun, isBegun, start } from "../../command/start";
 import type { Model, ModelArchitecture, ModelProgress } from "../../lib/api.gen";
 import { age, count, figure, memory, rate, sentence } from "../../lib/format";
-import { modelHref } from "../../lib/route";
-import { describeModel, mayManage, purpose, secondsLeft, shareDone } from "../../state/models";
+import { modelHref, playgroundHref } from "../../lib/route";
+import { describeModel, instancesOf, mayAsk, mayManage, purpose, secondsLeft, shareDone, talks } from "../../state/models";
 import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
-import { Figure, MarkIcon } from "../parts";
+import { Figure, MarkIcon, RefusalNote } from "../parts";
 
 /** What it cannot do, or does instead of talking. */
 function also(of: ModelArchitecture): string {
@@ -35,14 +36,48 @@ export function ModelRow({ model }: { model: Model }) {
       </span>
       <span class="num">{model.file_bytes !== null && <Figure {...memory(model.file_bytes)} />}</span>
       <span class="acts">
+        <LoadOrChat model={model} />
         {model.state === "ready" && (
           <a class="btn small-btn" href={modelHref(model.model_id)}>
-            {admin ? "Load" : "Preview"}
+            Preview
           </a>
         )}
         {admin && <RemoveModel model={model} />}
       </span>
     </li>
+  );
+}
+
+/** The one primary button of a model that is here: Load, which leads to the conversation; then Chat. */
+function LoadOrChat({ model }: { model: Model }) {
+  const app = useApp();
+  const { state } = app;
+  const { login } = state.value;
+  const all = instancesOf(state.value, model.model_id);
+  const loaded = all.find((one) => one.state === "running" || one.state === "paused");
+  const why = obstacle(state.value);
+  if (loaded)
+    return talks(model) && mayAsk(login) ? (
+      <a class="btn small-btn primary" href={playgroundHref(loaded.instance_id)} aria-label={`Chat with ${model.name}`}>
+        Chat
+      </a>
+    ) : null;
+  if (model.state !== "ready" || !mayManage(login)) return null;
+  const busy = isBegun(model.source) || all.some((one) => one.state === "starting");
+  return (
+    <>
+      <button
+        class="btn small-btn primary"
+        type="button"
+        disabled={busy || why !== null}
+        title={why ?? undefined}
+        aria-label={`Load ${model.name}`}
+        onClick={() => void start(app, model.source)}
+      >
+        {busy ? "Loading" : "Load"}
+      </button>
+      <RefusalNote refusal={begun.value[model.source]?.refusal ?? null} />
+    </>
   );
 }
 
@@ -79,18 +114,18 @@ export function Progress({ of }: { of: ModelProgress }) {
         <i style={{ "--v": share ?? 0 }} />
       </span>
       <span class="small quiet">
-        {stepWords[of.step]}
+        {of.step === "waiting" && of.retries > 0 ? "waits before it is tried again" : stepWords[of.step]}
         {of.done_bytes > 0 && ` ${done.value} ${done.unit}`}
         {total && ` of ${total.value} ${total.unit}`}
         {speed && of.step === "downloading" && `, ${speed.value} ${speed.unit}`}
         {left !== null && `, ${age(left * 1000)} left`}
-        {of.retries > 0 && `, tried again ${count(of.retries, "time")}`}
+        {of.retries > 0 && `, tried ${count(of.retries, "time")}`}
       </span>
     </span>
   );
 }
 
-export function RemoveModel({ model, class: name, word }: { model: Model; class?: string; word?: string }) {
+export function RemoveModel({ model, class: name, word, busyWord }: { model: Model; class?: string; word?: string; busyWord?: string }) {
   const { state, server } = useApp();
   const coming = model.state === "downloading";
   const runs = Object.values(state.value.instances).filter((one) => one.model_id === model.model_id).length;
@@ -99,10 +134,10 @@ export function RemoveModel({ model, class: name, word }: { model: Model; class?
   return (
     <AskButton
       word={word ?? (coming ? "Cancel" : "Remove")}
-      busyWord={coming ? "Cancelling" : "Removing"}
-      label={`${coming ? "Cancel adding" : "Remove"} ${model.name}`}
-      title={coming ? `Cancel adding ${model.name}?` : `Remove ${model.name}?`}
-      confirm={coming ? "Cancel it" : "Remove"}
+      busyWord={busyWord ?? (coming ? "Cancelling" : "Removing")}
+      label={`${word ?? (coming ? "Cancel adding" : "Remove")} ${model.name}`}
+      title={`${word ?? (coming ? "Cancel adding" : "Remove")} ${model.name}?`}
+      confirm={word ?? (coming ? "Cancel it" : "Remove")}
       class={name ?? "small-btn"}
       why={why}
       run={() => removeModel(server, model.model_id)}
