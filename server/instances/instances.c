@@ -39,7 +39,7 @@
 
 // ---- telling ----
 
-// One key for all that is told of an instance: the newest is all that somebody slow needs.
+// One key for all events of an instance: a slow client only needs the newest.
 static uint64_t event_key(const char *text)
 {
 	uint64_t hash = 14695981039346656037u; // FNV-1a
@@ -107,7 +107,7 @@ enum status instance_hold(struct instance *instance, bool any)
 
 // ---- ending ----
 
-// What it holds is free again; what it was remains to be read.
+// Free its devices; its description can still be read.
 static void let_go(struct instance *instance, const char *why)
 {
 	parts_destroy(&instance->parts, why);
@@ -203,7 +203,7 @@ void instances_drop_failed(struct instances *instances, const char *model_id)
 	for (struct instance *one = instances->first, *next; one; one = next) {
 		next = one->next;
 		if (one->state == INSTANCE_FAILED && !strcmp(one->model_id, model_id)) {
-			instance_forget(one); // what cannot be read of state.db is there still
+			instance_forget(one); // a row of state.db that cannot be read still exists
 			instance_stop(one);
 		}
 	}
@@ -310,7 +310,7 @@ static const struct cluster_device *host_of(const struct placing *placing, const
 	return NULL;
 }
 
-// Slices are named as what they are, all else as it was asked for.
+// Slices are reported as tensor parallelism, everything else as it was requested.
 static const char *strategy_of(const struct placement *placement, const struct json *wanted)
 {
 	const char *asked = json_get_string(wanted, "strategy", "auto");
@@ -385,7 +385,7 @@ struct instance *instances_listed(const struct instances *instances, const char 
 	return one;
 }
 
-// Of one that was unloaded for another. False: there is none.
+// Stop an instance that was unloaded for another. False: there is none.
 static bool stop_away(struct instances *instances, const char *id)
 {
 	struct instance *away = NULL;
@@ -550,7 +550,7 @@ static bool works(const struct instance *instance)
 	case INSTANCE_RUNNING:
 		return instance->generations || (idle_ms >= 0 && idle_ms < CLUSTER_WORK_MS);
 	case INSTANCE_PAUSED:
-		return instance->parts != NULL; // it is loaded anew
+		return instance->parts != NULL; // it is being loaded again
 	case INSTANCE_STOPPING:
 	case INSTANCE_FAILED:
 		return false;

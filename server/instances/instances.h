@@ -2,11 +2,11 @@
  * own.
  *
  * An instance holds its model (server/library/models.h) and the memory of its devices (server/tenants) from the moment
- * it is placed, so that neither allocations nor other instances take what it needs. What its workers say is checked
- * against schema/node.json. One that does not come up has failed, with the reason. One that was ready and loses a
- * worker, a device, a node or the way between two of them pauses, is mended or placed anew, and its requests go on
- * (instances_recover.c, requests.h). What is wanted stands in state.db: a server that starts brings its instances back
- * under their ids (instances_store.c); requests that were under way have ended with an error then. Every change is
+ * it is placed, so that neither allocations nor other instances take what it needs. Messages of its workers are checked
+ * against schema/node.json. An instance that cannot be loaded has failed, with the reason. A ready instance that loses
+ * a worker, a device, a node or the path between two of them pauses, is reconnected or placed again, and its requests
+ * continue (instances_recover.c, requests.h). The wanted instances are in state.db: a server that starts restores them
+ * under their ids (instances_store.c); requests that were in progress have ended with an error then. Every change is
  * published on the topic placement. Thread: the loop's. */
 #pragma once
 #include "server/cluster/topology/topology.h"
@@ -38,15 +38,15 @@ struct instances_params {
 };
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
 // Errors of create: also the store's.
-// Requests are answered; workers end, but for those that the next server can find again.
+// instances_shut_down: requests are answered; workers end, except those that the next server can adopt.
 void instances_shut_down(struct instances *instances);
 void instances_destroy(struct instances **instances);
 
-// The methods of schema/api.json; `params` is checked against it.
-// placement.preview: `done` gets a Placement, which it takes. Errors of it: STATUS_NOT_FOUND, STATUS_CONFLICT (the
-// model is not ready), STATUS_INVALID_PARAMS (pins that are none), STATUS_UNAVAILABLE (no device, one that cannot be
-// used; its connection is gone). At once, and then `done` is not called: STATUS_LIMIT_EXCEEDED (of all, or
-// LIMIT_PREVIEWS of this asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
+// The methods of schema/api.json; `params` is checked against it. placement.preview: `done` gets a Placement, which it
+// takes. Errors of it: STATUS_NOT_FOUND, STATUS_CONFLICT (the model is not ready), STATUS_INVALID_PARAMS (malformed
+// pins), STATUS_UNAVAILABLE (no device, one that cannot be used; its connection is gone). At once, and then `done` is
+// not called: STATUS_LIMIT_EXCEEDED (of all, or LIMIT_PREVIEWS of this asker), STATUS_OUT_OF_MEMORY,
+// STATUS_UNAVAILABLE.
 typedef void instances_previewed(void *context, enum status status, struct json *placement, const struct error *error);
 struct instances_preview {
 	const struct json *params;
@@ -57,15 +57,15 @@ struct instances_preview {
 enum status instances_preview(const struct instances *instances, const struct instances_preview *preview,
 			      struct error *error);
 void instances_leave(const struct instances *instances, const void *connection); // it is gone: so are its previews
-// Foresee where models would go that are not in the library, one after the other, each with little time. `done` is
-// called once, later, with what was found of each: `found` (count) is good during the call. Errors, and then it is not
-// called: STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE (no shape is given), and placement.preview's at once.
+// Predict the placements of models that are not in the library, one after the other, each with little time. `done` is
+// called once, later, with the result for each: `found` (count) is valid during the call. Errors, after which it is not
+// called: STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE (no shape is given), and placement.preview's immediate ones.
 enum { INSTANCES_WHY_BYTES = 400 };
 enum instances_fit { FIT_UNKNOWN, FIT_DEVICE, FIT_DEVICES, FIT_NO };
 struct instances_foreseen {
 	const struct model_shape *shape; // NULL: nothing is known of it, and it is left out (FIT_UNKNOWN)
 	const struct model_sizes *sizes;
-	// What was found:
+	// The result:
 	enum instances_fit fit;
 	double tokens_per_s;           // of one request; < 0: not known
 	uint64_t missing_bytes;        // with FIT_NO
@@ -80,9 +80,9 @@ struct instances_foresight {
 };
 enum status instances_foresee(const struct instances *instances, const struct instances_foresight *foresight,
 			      struct error *error);
-// instance.create: `done` gets it once it is placed and stored; the loading goes on by itself. Errors of it, also:
-// STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is missing), STATUS_LIMIT_EXCEEDED, STATUS_CONFLICT (it was
-// deleted meanwhile), the store's; at once: as above.
+// instance.create: `done` is called when it is placed and stored; loading continues by itself. Further errors:
+// STATUS_OUT_OF_MEMORY (it fits nowhere, with the missing memory), STATUS_LIMIT_EXCEEDED, STATUS_CONFLICT (it was
+// deleted meanwhile), the store's; immediate ones as above.
 typedef void instances_started(void *context, enum status status, const struct instance *instance,
 			       const struct error *error);
 enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
@@ -90,15 +90,15 @@ enum status instances_start(struct instances *instances, const struct json *para
 // instance.delete, once the row is removed (store_remove_instance): at once; its requests are answered.
 enum status instances_stop(struct instances *instances, const char *instance_id, struct error *error);
 
-// instance.move: look for a faster place as soon as it is ready, and take it if there is one. Errors: STATUS_NOT_FOUND,
-// STATUS_CONFLICT (it has failed, or is pinned). With `format`, not NULL: place it once more with its weights of 16 and
-// 32 bits in that, or with "file" as they are; where there is no room for that it stays as it is, and state_reason says
-// so; one that has no place looks for one in that format from then on. Errors: also STATUS_CONFLICT (the file has no
-// such weights).
+// instance.move: search for a faster place when it is ready, and take it if there is one. Errors: STATUS_NOT_FOUND,
+// STATUS_CONFLICT (it has failed, or is pinned). With `format`, not NULL: place it again with its weights of 16 and 32
+// bits in that format, or with "file" in that of the file. If there is no room for that it stays as it is, and
+// state_reason says so; a paused instance searches for a place in that format from then on. Errors: also
+// STATUS_CONFLICT (the file has no such weights).
 enum status instances_move(struct instances *instances, const char *instance_id, const char *format,
 			   struct error *error);
 
-// Find the room for a model of which only the size is known: a models_look of `instances`.
+// Find the room for a model of which only the size is known. A models_look; its context is `instances`.
 void instances_look_room(void *instances, struct models_room *room);
 
 // Handle a node's notification, model.fetching or hop.ended; it has been checked.

@@ -1,5 +1,5 @@
-/* The doer: an action for each that instance_decide may name. No rule stands here. What comes of an action is a fact in
- * `struct recovery`, of which the next decision is made (instances_see.c). Thread: the loop's. */
+/* Carries out the actions that instance_decide may name. There are no rules here. The result of an action is a fact in
+ * `struct recovery`, which the next decision uses (instances_see.c). Thread: the loop's. */
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of a search: for one without a place a good one soon is better than the best one later.
+// Time limits of a search: without a place, a good one soon is better than the best one later.
 static const double soon_s = 0.2, well_s = 1;
 
 static int64_t now(const struct instance *instance)
@@ -104,7 +104,7 @@ static void act_pause(struct instance *instance, const struct decision *decision
 	instance_publish(instance);
 }
 
-// ---- placing anew ----
+// ---- placing again ----
 
 static void later(struct instance *instance)
 {
@@ -113,7 +113,7 @@ static void later(struct instance *instance)
 	recovery->due_ms = decide_due_ms(recovery->attempts++, now(instance));
 }
 
-// Its workers end, and what they hold is free.
+// End its workers, and free their memory.
 static void let_go(struct instance *instance, const char *why)
 {
 	parts_destroy(&instance->parts, why);
@@ -143,7 +143,7 @@ static void say_kept(struct instance *instance)
 		 instance->model_name, recovery->kept, recovery->of_parts);
 }
 
-// What stays as it is goes on; all else ends before anything begins.
+// Parts that stay the same continue; all others end before any new one begins.
 static void begin_anew(struct instance *instance, const struct placing *placing)
 {
 	struct error error = {0};
@@ -195,7 +195,7 @@ static void act_place(struct instance *instance, const struct decision *decision
 	free(placing);
 }
 
-// What would give it a place, and how it is asked for.
+// Keep the remedies that would give it a place, and how to request them.
 static void keep_remedies(struct instance *instance, const struct placement *placement)
 {
 	char *reason = instance->state_reason;
@@ -306,7 +306,7 @@ static void act_search(struct instance *instance, const struct decision *decisio
 	json_destroy(&params);
 }
 
-// ---- what was lost ----
+// ---- losses ----
 
 static void act_lost(struct instance *instance, const struct decision *decision)
 {

@@ -1,15 +1,15 @@
-/* Instances whose workers outlive the server: what is stored of them, and how they are taken up again.
+/* Instances whose workers outlive the server: what is stored of them, and how the next server adopts them.
  *
  *   running, all parts on other machines -> stored with the instance's row, once it is ready: stages as they are held,
  *                                           and of each worker its id and the SHA-256 of its key
  *     the server ends, or is killed      -> nodes keep the workers for LIMIT_AWAY_MS (engine/node/workers/tenants.h)
- *     the server is started              -> the instance is what one is whose nodes are cut off (parts_restore)
- *     a node registers, with its workers -> those that are named here are connected, adopted, checked; nothing is
+ *         the server is started -> the instance is like one whose nodes are cut off (parts_restore) a node registers,
+ *         with its workers -> those that are named here are connected, adopted, checked; nothing is
  * loaded
  *
- * A new placement takes the workers out of the row before others are asked for. What was stored is believed as far as
- * it fits the model and the devices, and what a node has as far as it fits what was stored. Parts on the server's own
- * machine end with the server, and an instance with one of them is loaded anew. Thread: the loop's. */
+ * A new placement removes the workers from the row before it requests others. The stored data is accepted if it fits
+ * the model and the devices, and a node's workers are accepted if they fit the stored data. Parts on the server's own
+ * machine end with the server, and an instance with such a part is loaded again. Thread: the loop's. */
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 
@@ -19,7 +19,7 @@
 
 static const int64_t most_bytes = (int64_t)1 << 53;
 
-// ---- what is stored ----
+// ---- storing ----
 
 static struct json *stage_json(const struct instance_stage *stage)
 {
@@ -148,7 +148,7 @@ static bool read_digest(const char *text, uint8_t digest[TENANT_SHA256_BYTES])
 	return true;
 }
 
-// How many; 0: what is there is none of them.
+// How many workers the list has; 0: it is malformed.
 static unsigned read_workers(const struct instance *instance, const struct json *list,
 			     struct instance_worker_left left[PLACEMENT_STAGES])
 {

@@ -74,11 +74,11 @@ struct searched {
 	enum decide_purpose purpose;
 	bool without_pins, avoided; // as struct decide_seen has them
 	uint64_t epoch;             // of the instance when it began
-	struct placing *placing;    // what was found, or what there is to say; NULL: nothing, and `why` says why
+	struct placing *placing;    // the result of the search; NULL: none, and `why` is the reason
 	char why[INSTANCE_REASON_BYTES];
 };
 
-// What is known of an instance for its next decision (decide.h), and of the last times that it was paused.
+// The facts about an instance for its next decision (decide.h), and about the last times that it was paused.
 struct recovery {
 	struct instance_missing missing[PLACEMENT_STAGES]; // (missing_count), while it is paused
 	unsigned missing_count;
@@ -88,12 +88,12 @@ struct recovery {
 	uint64_t paused_epoch;     // of the placement that it had then
 	unsigned attempts;         // at placing it since then
 	int64_t requests_until_ms; // that requests wait; steady; 0: they do not any more
-	unsigned kept, of_parts;   // parts that keep what they have in the newest placement; of all
+	unsigned kept, of_parts;   // parts that keep their layers in the newest placement; all parts
 	bool load_failed;          // of all of it, since it was paused: requests wait no longer for the next one
 	char gave_way[INSTANCE_REASON_BYTES];     // how: "it was evicted for ..."; until it is whole again; ""
 	struct json *remedies;                    // array of text: what would give it a place; NULL: nothing is known
 	char failed_on[STORE_ID_BYTES];           // the device on which it failed the last time; ""
-	struct refused refused[PLACEMENT_STAGES]; // by devices that it was placed on anew, the newest
+	struct refused refused[PLACEMENT_STAGES]; // by devices of its later placements, the newest first
 	size_t refused_count;                     // ever
 	int64_t deaths_ms[LIMIT_DEATHS];          // when workers died, steady, the newest first; 0: none did
 	enum decide_workers workers;              // as they were reported last
@@ -111,7 +111,7 @@ struct recovery {
 	int64_t devices_back_ms; // after a start of the server: since when none of its devices is on its way; 0: one is
 	struct searched search;
 	int64_t due_ms;                // no search begins before; steady
-	int64_t search_ms, in_vain_ms; // when a place was looked for last, and of those in vain; steady; 0: not yet
+	int64_t search_ms, in_vain_ms; // steady; time of the last search, and of the last one in vain; 0: never
 	struct net_timer again;        // the next decision
 };
 
@@ -132,11 +132,11 @@ struct instance {
 		held_format; // of most weights; what wide ones are held in, FORMAT_UNKNOWN: as they are
 	enum placement_step step;
 	uint32_t context_tokens, sequences, page_count;
-	struct json *wanted;      // what it was created with
+	struct json *wanted;      // the parameters with which it was created
 	struct parts *parts;      // its workers; NULL: it has none, or none any more
-	uint64_t epoch;           // counts the placements; parts of an older one are nobody's
+	uint64_t epoch;           // counts the placements; messages of parts of an older one are dropped
 	unsigned recoveries;      // how often it went on after a loss
-	unsigned moves;           // how often it was placed anew because somebody wanted it so
+	unsigned moves;           // how often it was placed again on request
 	double load_ms;           // < 0: not known
 	int64_t began_loading_ms; // steady
 	bool chat;
@@ -147,39 +147,40 @@ struct instance {
 	struct json *hops; // of PlacementHop, as it was placed
 	// Faster places (instances_offer.c).
 	double predicted_s, predicted_rate, way_s; // a token; by the objective, tokens a second; of the first, hops
-	struct json *offer;                        // InstanceOffer; NULL: there is none
-	uint64_t seen, looked_at;                  // of devices that could be used; of those a place was searched on
+	struct json *offer;                        // InstanceOffer; NULL: none
+	uint64_t seen, looked_at;                  // versions of the usable devices: current, and of the last search
 	bool devices_settled;                      // they were the same at the two last looks
 	int64_t offer_ms;                          // when was looked last; steady
-	bool move_wanted;                          // it is to be taken if there is one
+	bool move_wanted;                          // take an offer if there is one
 	int64_t return_ms;                         // when room for its evicted layers was looked for; steady
 	int64_t return_tried_ms;                   // when a place was searched for because there was; steady
 	int64_t return_wait_ms;                    // until it is looked for again; longer where that was in vain
 	uint64_t others_held;                      // what all others held then: less is worth another look
-	int64_t room_ms;                           // since when there is; steady; 0: there is none
-	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
+	int64_t room_ms;                           // steady; since when there is room; 0: there is none
+	struct json *stepping;                     // `wanted` with another format, which is to be placed; or NULL
 	struct instance *displaced;                // unloaded for it, until it is ready: listed as paused, behind it
 	char gave_way_to[INSTANCE_ID_BYTES];       // of such a one: the instance; ""
 	int64_t gave_way_ms;                       // when; wall clock
 	bool stands_in;                            // for another of its model, which therefore did not come back
-	struct json *left;                         // what is stored of its workers, at the start of the server; or NULL
+	struct json *left;                         // the stored data of its workers, at the start of the server; or
+						   // NULL
 	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
 	double tokens_per_s;            // < 0: not known
-	int64_t told_ms;                // when it said so; steady
+	int64_t told_ms;                // steady; when it was reported
 	struct generation *generations; // oldest first
-	int64_t stale_request;          // what is said of this and older ones that are over is passed over
+	int64_t stale_request;          // reports about this and older requests that are over are ignored
 	unsigned generation_count;      // that are not cancelled
 	int64_t used_ms;                // steady: a request began or ended, or it was ready; 0: not yet
 	size_t line_tokens;             // that their prompts are given as: text counts nothing
-	uint64_t failed_epoch;          // of the placement of which the log says that a request failed
+	uint64_t failed_epoch;          // the placement for which the log reports a failed request
 	bool forgets;                   // a token ended while its worker could not be told
 	// While changes with an entry of the audit log are not on disk yet (instance_keep_told):
 	struct instance_shown *shown; // as it was before each of them, the oldest first; NULL: there are none
 	unsigned shown_count, unsaved;
-	bool removed, gone;       // it has been removed, which is to be told; and freed, which is to be done
-	struct error failed_with; // of one that has failed: what its requests are told
+	bool removed, gone;       // removed: that must still be published; gone: freed, which must still be done
+	struct error failed_with; // of a failed instance: the error for its requests
 };
 
 // The result of a model's reference token when it first went around the parts of an instance (parts_ring.c).
@@ -190,7 +191,7 @@ struct instance_reference {
 	double logit, spread; // spread: of all logits
 };
 
-struct released { // on a device, by an instance that ended, or is placed anew
+struct released { // memory of a device, freed by an instance that ended or is placed again
 	char device_id[STORE_ID_BYTES], instance_id[INSTANCE_ID_BYTES];
 	uint64_t bytes;
 	int64_t at_ms; // steady
@@ -201,7 +202,7 @@ struct instances {
 	struct instance *first; // oldest
 	size_t count;
 	bool ending;               // the server is
-	struct starting *starting; // those that are begun, or come back (instances_start.c)
+	struct starting *starting; // instances that are being created, or come back (instances_start.c)
 	struct demand *demands;    // for models that are not loaded
 	struct nowhere *nowhere;   // and for which there was no room, the newest first
 	int64_t next_request;
@@ -218,7 +219,7 @@ struct instances {
 };
 
 // instances_state.c
-int64_t instances_now(const struct instances *all); // by the clock of params; the steady clock if there is none
+int64_t instances_now(const struct instances *all); // by the clock of params, or the steady clock
 enum instance_row {
 	INSTANCE_ROW_STAYS,   // nothing is stored
 	INSTANCE_ROW_WRITTEN, // the row in state.db as the instance is now
@@ -238,20 +239,21 @@ bool instance_change(struct instance *instance, const struct instance_change *ch
 void instance_give_news(const struct instance *instance, struct instance_news *news, bool tell);
 
 // instances.c
-// STATUS_UNAVAILABLE while the server is ending: whoever asks is told to try again.
+// STATUS_UNAVAILABLE while the server is ending: the caller should try again.
 enum status instances_refuse(const struct instances *instances, struct error *error);
-// It ends, and is in no list any more, but may be begun again: what it was stays, and the row as it is until it is
-// kept. Nobody is told.
+// End the instance and take it out of the list; it may be started again, so its description and its row stay until
+// then. Nothing is published.
 void instance_displace(struct instance *instance, const struct error *fault);
 void instance_free(struct instance *instance);          // one that is in no list; its row of state.db stays
-void instance_discard(struct instance *instance);       // one that was in no list yet: what it holds is free
+void instance_discard(struct instance *instance);       // an instance that was in no list yet: its memory is freed
 void instance_publish(const struct instance *instance); // unless a change of it is not on disk yet
 void instance_publish_shown(const struct instance *instance);
 void instance_publish_removed(struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
 // The next placement is where it is, with as many layers in the host's memory as these stages have.
 void instance_take_spilled(struct instance *instance, const struct evict_candidate *candidate);
-// Hold what the stages take, instead of what is held now; or nothing. Errors: STATUS_OUT_OF_MEMORY.
+// Reserve the memory of the stages instead of the present reservation; or reserve nothing. Errors:
+// STATUS_OUT_OF_MEMORY.
 enum status instance_hold(struct instance *instance, bool any);
 // Take in the times that a worker measured for this stage: an item of `times` in the answer to instance.load; may be
 // NULL, or JSON's null.
@@ -259,7 +261,7 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 // Take in the times that its parts took for steps (steps_took of instance.state): the measured times move towards them.
 void instance_observe(struct instance *instance, const struct json *steps_took);
 void instance_set_failed(struct instance *instance, const struct error *fault); // for good
-// It is nobody's any more; its requests are answered. Its row of state.db stays.
+// The instance leaves the list, and its requests are answered. Its row of state.db stays.
 void instance_remove(struct instance *instance, const struct error *fault);
 // Remove the failed instances of this model: another try takes their place.
 void instances_drop_failed(struct instances *instances, const char *model_id);
@@ -275,7 +277,7 @@ void instance_parts_back(struct instance *instance); // all that were away
 bool instance_parts_notice(struct instance *instance, const char *method, const struct json *params);
 
 // instances_start.c
-void starts_shut_down(struct instances *all, const struct error *fault); // those that wait for memory are told
+void starts_shut_down(struct instances *all, const struct error *fault); // callers that wait for memory are answered
 void starts_destroy(struct instances *all);
 
 // instances_see.c
@@ -284,7 +286,8 @@ struct snapshot {
 	struct decide_seen seen;
 	char coming[GATHER_NAME_BYTES], draining[GATHER_NAME_BYTES], text[INSTANCE_REASON_BYTES];
 };
-// What is wanted and seen of an instance now. Devices are counted once a second, and that is noted in the instance.
+// Gather the wanted state and the facts of an instance. Devices are counted once a second; the count is kept in the
+// instance.
 void instance_see(struct snapshot *snapshot, struct instance *instance);
 bool instance_is_anew(const struct instance *instance);        // a new placement was begun since it was paused
 bool instance_is_draining(const struct instance_stage *stage); // its device is
@@ -296,26 +299,26 @@ void recover_set_workers(struct instance *instance, enum decide_workers workers)
 // In words, how it was evicted and what follows from that.
 void recover_say_gave_way(const struct instance *instance, char why[INSTANCE_REASON_BYTES]);
 void recover_drop_search(struct instance *instance);
-// It is in no list any more, and has no place: what it lay on is missing.
+// The instance leaves the list and has no place: its devices are missing.
 void recover_leave(struct instance *instance);
-// It has no place, and what it lay on is missing: CAUSE_RESTART or CAUSE_IN_VAIN.
+// It has no place, and its devices are missing: CAUSE_RESTART or CAUSE_IN_VAIN.
 void recover_restored(struct instance *instance, enum decide_cause cause, const char *why);
-// It is ready, and stays where it is, with its layers as `candidate` says; recovery.gave_way is told while it is
-// loaded, and then. It is not stored yet then.
+// A ready instance stays where it is, with its layers as in `candidate`; recovery.gave_way is published while it is
+// loaded, and afterwards. It is not stored by this call.
 void recover_spill(struct instance *instance, const struct evict_candidate *candidate);
 
 // instances_recover.c: what happens to an instance, and its next decision
 // Decide and do, until there is something to wait for. `soon`: in the turn after this one.
 void recover_decide(struct instance *instance);
 void recover_soon(struct instance *instance);
-// A part is lost, or what it was to do has failed.
+// A part is lost, or its step has failed.
 void recover_lost(struct instance *instance, const struct error *fault, int part);
 void recover_broken(struct instance *instance);                               // a connection between its parts is
 void recover_away(struct instance *instance, unsigned part, const char *why); // the node of a part is cut off
 void recover_back(struct instance *instance);                                 // all parts that were away are there
 void recover_moved(struct instance *instance); // more of it is fetched or loaded: requests wait on
 void recover_done(struct instance *instance);  // all its parts are ready again, but it is not running yet
-// It was placed anew, and is running from now on: the row and the entry of the audit log are written.
+// It runs in its new placement: the row and the entry of the audit log are written.
 void recover_goes_on(struct instance *instance);
 void recover_watch(struct instance *instance); // it runs: from now on it is looked at
 void recover_stop(struct instance *instance);  // nothing more comes of it
@@ -328,9 +331,9 @@ enum status instance_keep_new(const struct instance *instance,
 			      void *context);
 void instance_keep(const struct instance *instance);
 void instance_forget(const struct instance *instance);
-// A change that the audit log tells of: the instance is shown as it was before (instance_changes) until the row and the
-// entry, of one transaction, are on disk; then what is new is published, and who waits for an instance that has failed
-// is told (`failed_with`). Where they cannot be stored that is told nevertheless: it has happened.
+// A change with an audit entry: clients see the instance as before (instance_changes) until the row and the entry, of
+// one transaction, are on disk. Then the new state is published, and callers that wait for a failed instance get the
+// error (`failed_with`). If they cannot be stored the change is published nevertheless, because it has happened.
 void instance_changes(struct instance *instance);
 void instance_show(struct instance *instance, const struct instance *as); // the same, as that one is now
 // Only so many of these are under way: the others end, and their news are told.
@@ -343,7 +346,7 @@ enum status instances_restore(struct instances *instances, struct error *error);
 // instances_adopt.c
 // The record by which the next server finds its workers; NULL: it cannot. It holds digests of the keys, no key.
 struct json *instance_left_json(const struct instance *instance);
-// Take that (`instance->left`) for what it has, if it can be: its workers are waited for then. The model is held.
+// Take over the workers of `instance->left`, if possible: it then waits for them. The model is held.
 bool instance_find_left(struct instance *instance);
 
 // instances_offer.c
@@ -354,14 +357,14 @@ void offer_wait(struct instance *instance, const char *why);
 uint64_t offer_devices(const struct instances *all); // that can be used: a number that changes with them
 bool offer_same_place(const struct instance *instance, const struct placing *placing);
 bool offer_faster(const struct instance *instance, const struct placing *placing); // by as much as a move is worth
-// Of what was found for its evicted layers: why it is not what was wanted.
+// For a place of its evicted layers: why the found one is not the wanted one.
 const char *offer_not_whole(const struct placing *placing);
 bool offer_others_wait(const struct instance *instance);
 int64_t offer_room_due_ms(const struct instance *instance);
 void offer_look_room(struct instance *instance);
-// A faster place was searched for, and is not taken: it is offered, or there is none (placing NULL, or not faster).
+// The result of a search for a faster place that is not taken at once: an offer, or none (placing NULL, or not faster).
 void offer_take(struct instance *instance, const struct placing *placing);
-void offer_take_format(struct instance *instance); // what is wanted of it is with the other format from now on
+void offer_take_format(struct instance *instance); // the other format is the wanted one from now on
 
 // evict_gather.c
 enum evict_kind evict_kind_of(const struct instance *instance);
@@ -370,22 +373,23 @@ int64_t evict_idle_ms(const struct instance *instance); // since it was used; < 
 void evict_gather(struct placing *placing, const struct instances *instances);
 
 // evict_act.c
-bool evict_any(const struct placing *placing); // any has to; then the first of its whys says so
+bool evict_any(const struct placing *placing); // whether any must be evicted; the first of its whys says so
 // How it is evicted: its layers are spilled, or it is unloaded (ACTION_SPILL, ACTION_UNLOAD).
 void evict_act(struct instance *instance);
-// Whether those that must make room are still idle, and as they were when the place was searched for.
+// Whether the instances to evict are still idle, and unchanged since the search.
 bool evict_may_begin(const struct instances *all, const struct placing *placing);
 void evict_begin(struct instance *to, const struct placing *placing); // evict them, for `to`
-// It is ready: those that were unloaded for it are not wanted any more.
+// It is ready: instances that were unloaded for it are forgotten.
 void evict_settle(struct instance *instance);
 // The one of this id that was unloaded for it, taken out; NULL: none.
 struct instance *evict_take_out(struct instance *instance, const char *id);
-// It is over. If it never was ready, those that were unloaded for it are loaded again, once there is room for them.
+// It is over. If it never was ready, the instances that were unloaded for it are loaded again, when there is room for
+// them.
 void evict_return(struct instance *instance);
-// Of one that was unloaded in vain: an instance of its model that was begun since, which stands in for no other one.
-// NULL: none.
+// For an instance that was unloaded in vain: an instance of its model that was created since, and that replaces no
+// other one. NULL: none.
 struct instance *evict_stand_in(const struct instance *instance);
-// At the start of the server: those that were unloaded for one of the others wait for that one.
+// At the start of the server: instances that were unloaded for another one wait for that one.
 void evict_restore(struct instances *instances);
 
 // instances_gather.c
@@ -394,21 +398,21 @@ uint64_t gather_held_by(const struct instance *instance, const struct cluster_de
 // In words, as placements have it: with its node's name where there are devices of several. Returns text.
 const char *gather_name(const struct instances *instances, const struct cluster_device *device,
 			char text[GATHER_NAME_BYTES]);
-void gather_released(const struct instance *instance); // what it holds is about to be free: noted for `lags`
+void gather_released(const struct instance *instance); // its memory is about to be free: noted for `lags`
 void gather_released_stage(const struct instance *instance, const struct instance_stage *stage); // what one does
 // Part of it was to be loaded and there was no memory: noted, of the stages that it has on that node with that back
 // end, for a device that has refused before, else the fullest. For a minute, or until it has that much more, it counts
 // as having less.
 void gather_refused(struct instance *instance, const struct instance_stage *first);
-// Read what is asked for, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
+// Read the request, and gather the devices. The caller frees the result. Errors: instances_preview's.
 struct placing_request;
 enum status placing_gather(struct placing **out, const struct instances *instances, const struct placing_request *asked,
 			   struct error *error);
-// After a while: find the model and the devices again. False: one of those that it was placed on is gone, or cannot be
-// used any more.
+// After a while: find the model and the devices again. False: a device of the placement is gone, or can no longer be
+// used.
 bool placing_stands(struct placing *placing, const struct instances *instances);
 
-// Devices alone, with their memory and the instances that may be evicted. The result is to be freed. Errors:
+// Only devices, with their memory and the instances that may be evicted. The caller frees the result. Errors:
 // STATUS_OUT_OF_MEMORY.
 enum status placing_gather_memory(struct placing **out, const struct instances *instances,
 				  const struct model_record *model);
@@ -422,45 +426,46 @@ enum status keep_find(struct placing *placing, struct error *error);
 // Spare the layers that it keeps, and count the rest of its memory as free. False: there is nothing to keep, and
 // nothing has happened.
 bool keep_spare(struct instance *instance, const char *why);
-// It takes this placement, with its parts, and what it holds is held. Errors: as parts_create's; then it has none.
+// Begin this placement: create its parts and reserve their memory. Errors: as parts_create's; then the instance has no
+// parts.
 enum status keep_begin(struct instance *instance, const struct placing *placing, struct error *error);
 
 // nowhere.c
-// A question's model was looked for a place for, and there was none: `error` is what questions are told.
+// Remember that there is no place for the model of a request: `error` is the answer to requests.
 void nowhere_keep(struct instances *all, const struct placing *placing, const struct error *error);
-// What was found of the model, as the next decision sees it; and whether there is more memory by now.
+// The remembered result for the next decision; and whether there is more memory by now.
 void nowhere_see(struct question_seen *seen, const struct instances *all, const char *model_id);
 enum question_room nowhere_look(const struct instances *all, const struct model_record *model);
-void nowhere_forget(struct instances *all, const char *model_id); // accepts a model of which nothing is known
+void nowhere_forget(struct instances *all, const char *model_id); // accepts an unknown model
 void nowhere_destroy(struct instances *all);
 
 // planner.c
-// Gather, search on the planner's thread, and call `done`, later and once, on the loop. `placing` is to be freed; with
-// an error it is NULL. Errors of it: instances_preview's.
+// Gather, search on the planner's thread, and call `done`, later and once, on the loop. The callee frees `placing`,
+// which is NULL with an error. Errors of it: instances_preview's.
 typedef void placing_done(void *context, enum status status, struct placing *placing, const struct error *error);
 struct placing_request {
 	enum placing_kind kind;
 	const struct json *params;               // copied
 	const struct placing_excluded *excluded; // copied; may be NULL
-	const struct instances_foreseen *of;     // a model that is not in the library, in place of params' model_id; it
-						 // outlives the search. NULL: there is none
+	const struct instances_foreseen *of;     // a model that is not in the library, instead of params' model_id; it
+						 // must outlive the search. NULL: none
 	const void *asker, *connection;          // of a preview: who has few at a time; whose end is its end
 	placing_done *done;
 	void *context;
 };
-// A more urgent kind stops what is searched for: a preview answers with what it has, work is searched for once more. So
-// does a newer preview of the same connection.
-// Errors, and then `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_PLACINGS of its kind wait, or LIMIT_PREVIEWS of
-// its asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
+// A more urgent kind stops the running search: a preview then answers with its result so far, other searches are
+// repeated. A newer preview of the same connection stops the older one, too.
+// Errors, after which `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_PLACINGS of its kind wait, or LIMIT_PREVIEWS
+// of its asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
 enum status placing_start(const struct instances *instances, const struct placing_request *request,
 			  struct error *error);
 // End the searches that were started with this context; their callbacks do not run.
 void placing_cancel(const struct instances *instances, const void *context);
-// Previews of a connection that is gone end: those that wait are told so now, one that runs soon.
+// End the previews of a closed connection: waiting ones are answered now, a running one soon.
 void placing_leave(const struct instances *instances, const void *connection);
 enum status planner_create(struct planner **out, const struct instances *instances, struct error *error);
 void planner_go_on(struct planner *planner);     // devices of this machine are found
-void planner_shut_down(struct planner *planner); // those that wait are told
+void planner_shut_down(struct planner *planner); // waiting requests are answered
 void planner_destroy(struct planner **planner);
 
 // instances_place.c
@@ -477,27 +482,27 @@ struct json *instance_json_now(const struct instance *instance);
 struct json *instance_sampling(const struct instance *instance, struct json *request);
 
 // instances_timing.c
-// InstanceTiming of what the last part tells (RingTiming), with what it means in words.
+// Make InstanceTiming, with a text, from the last part's report (RingTiming).
 struct json *instance_timing_json(struct instance *instance, const struct json *told);
 
 // requests.c
 // Handle generate.delta and generate.end. False: the message breaks the contract.
 bool generations_notice(struct instance *instance, const char *method, const struct json *params);
-// Its worker has, or is about to have, none of them; then another one has, and each goes on where it was.
+// Its worker has, or will have, none of its requests; later another worker has them, and each continues.
 void generations_pause(struct instance *instance);
 void generations_resume(struct instance *instance);
-// Its worker has died of itself, before generations_pause: of one of those that it had, maybe. One that it happened to
-// a second time with no token in between ends.
+// Its worker has died by itself, before generations_pause; one of its requests may be the reason. A request to which
+// this happens a second time without a token in between ends.
 void generations_blame(struct instance *instance);
-// The worker that has them is cut off, and what it says now may be lost: whatever it will still say is passed over, and
-// once it is back each begins where its client has got to, by generations_resume.
+// The worker of the requests is cut off, and its messages may be lost: later messages are ignored, and when it is back
+// generations_resume starts each request from the last token that its client has.
 void generations_cut(struct instance *instance);
-// End all with this; workers that have any of them are told.
+// End all requests with this error; workers that have any are notified.
 void generations_give_up(struct instance *instance, const struct error *fault);
 // Answer all with this; the worker is gone.
 void generations_fail(struct instance *instance, const struct error *fault);
 unsigned generations_of(const struct instance *instance, const struct token *token); // how many run or wait
-// None has been sent: they wait for `to` from now on, before those that do already.
+// None of them has been sent: they wait for `to` from now on, before the requests that wait there.
 void generations_move(struct instance *from, struct instance *to);
 
 // requests_choose.c
@@ -507,7 +512,7 @@ enum status requests_choose(struct instance **out, struct instances *all, const 
 			    size_t given_tokens, struct error *error);
 
 // demand.c
-// The line of requests that have this model loaded, while there is no instance yet; NULL: there is none.
+// The queue of requests for which this model is loaded, while there is no instance yet; NULL: there is none.
 struct instance *demand_find(const struct instances *all, const char *model_id);
 // Have the model loaded, by who asks: *out is the line where the request waits. Errors: audit_write's,
 // STATUS_OUT_OF_MEMORY.

@@ -20,7 +20,7 @@ static const char *step_name(enum placement_step step)
 	return NULL;
 }
 
-// Of a part, in the order of its stages.
+// The progress of a part, with its stages in order.
 static struct json *loading_json(const struct instance *instance, unsigned part)
 {
 	uint64_t done, total;
@@ -40,7 +40,7 @@ static struct json *loading_json(const struct instance *instance, unsigned part)
 static struct json *progress_json(const struct instance *instance)
 {
 	uint64_t done, total;
-	// One that only waits for a node or a hop has loaded all that it had.
+	// A part that only waits for a node or a hop has loaded everything.
 	const bool loads = instance->state == INSTANCE_LOADING ||
 			   (instance->state == INSTANCE_PAUSED && instance_is_anew(instance));
 	if (!loads || !parts_at_work(instance->parts))
@@ -64,7 +64,7 @@ static struct json *progress_json(const struct instance *instance)
 	return json;
 }
 
-// ---- what it is ----
+// ---- the instance ----
 
 static void push_missing(struct json *list, uint32_t first, uint32_t count, const char *from_id, const char *to_id)
 {
@@ -76,7 +76,8 @@ static void push_missing(struct json *list, uint32_t first, uint32_t count, cons
 	json_push(list, json);
 }
 
-// What a lost device held may go to several: an entry for each. Until it is placed anew its stages are those it had.
+// The layers of a lost device may go to several devices: an entry for each. Until the new placement its stages are the
+// old ones.
 static struct json *missing_json(const struct instance *instance)
 {
 	struct json *list = json_new_array();

@@ -1,13 +1,13 @@
-/* Faster places for instances that run: found when a device comes (or comes back), offered, and taken if that is asked
- * for or configured.
+/* Faster places for running instances: searched for when a device appears or returns, offered, and taken on request or
+ * by configuration.
  *
- * Devices that can be used are looked at once a second. When they have changed, and have then been the same for a
- * second, the instance is placed once more, as if its own memory were free; what is a fifth faster than where it runs
- * is an offer. Both figures are predictions by the same costs, and where it runs now its layers have been timed. One
- * that was pinned stays where it was put. Taking an offer is what a loss is (instances_recover.c), but that nothing is
- * lost: requests pause, workers end, others begin, requests go on. A step down to a smaller format of its weights, for
- * want of memory or for less heat, and back, is the same with another wish. So is the way back of evicted layers
- * to another model (evict.c), once there is room for them. Thread: the loop's. */
+ * The usable devices are checked once a second. If they have changed, and then stay the same for a second, a place is
+ * searched for as if the instance's own memory were free; a place that is a fifth faster is an offer. Both speeds are
+ * predictions by the same costs; the layers of the present place have been timed. A pinned instance is never moved.
+ * Taking an offer works like a recovery (instances_recover.c) without a loss: requests pause, workers end, others
+ * begin, requests continue. A change to a smaller format of the weights, for want of memory or for less heat, and back,
+ * works in the same way with another wanted format. So does the return of evicted layers (evict.c) to devices when
+ * there is room again. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
@@ -153,7 +153,7 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 	struct json *wanted = json_copy(instance->wanted);
 	if (!wanted)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	if (instance->stepping && instance->state == INSTANCE_RUNNING) { // searched for: with what was asked before
+	if (instance->stepping && instance->state == INSTANCE_RUNNING) { // the search used the earlier format
 		recover_drop_search(instance);
 		recover_soon(instance);
 	}

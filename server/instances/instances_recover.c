@@ -1,9 +1,9 @@
-/* What happens to an instance that runs or is paused, and what follows from it.
+/* Events of a running or paused instance, and their consequences.
  *
  *     what happened (recover_lost, recover_away, ..., a search is over, the timer) is noted as a fact, then
  *     recover_decide: see -> instance_decide -> act, again and again, until there is something to wait for: one timer
  *
- * No rule stands here: which action follows from what is the table of decide.c; instances_see.c has the facts, and
+ * There are no rules here: the table of decide.c says which action follows; instances_see.c has the facts, and
  * instances_act.c the actions.
  *
  *   running --- a connection is broken -> paused, connected anew and checked --------------------> running
@@ -16,12 +16,12 @@
  *     the server is started --> paused, waits for the devices it lay on, then searches ... begun anew ---> running
  *                                  | ... its workers have outlived the server before: adopted, connected ----^
  *
- * What has not been lost of it stays where it is, if it can (instances_keep.c); where that does not work all of it is
- * loaded anew, and so is what has no place for longer than a node is waited for.
+ * Parts that are not lost stay where they are, if possible (instances_keep.c); otherwise all of it is loaded again, and
+ * so is an instance without a place for longer than it waits for a node.
  *
- * Its requests stay, and go on where their client has got to (requests.c). They wait until it has been paused for
- * pause_ms in which nothing was fetched or loaded; then they end with an error that says to try again, and the instance
- * goes on looking. Thread: the loop's. */
+ * Its requests stay, and continue after the last token that their client has (requests.c). They wait until it has been
+ * paused for pause_ms without any progress in downloading or loading; then they end with an error that says to try
+ * again, and the instance continues to search. Thread: the loop's. */
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 
@@ -170,7 +170,7 @@ void recover_done(struct instance *instance)
 		recover_say_gave_way(instance, instance->state_reason);
 }
 
-// What it was unloaded for did not come up: it is as if it had just been created.
+// The instance for which it was unloaded could not be loaded: it is treated as just created.
 static void goes_on_in_vain(struct instance *instance)
 {
 	const struct cluster_device *device = instance->stages[0].device;

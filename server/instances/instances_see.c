@@ -1,5 +1,5 @@
-/* What is seen of an instance: the facts that its next decision is made of (decide.h). Nothing here decides or changes
- * what becomes of it. Thread: the loop's. */
+/* Gathers the facts about an instance for its next decision (decide.h). Nothing here decides or acts. Thread: the
+ * loop's. */
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>

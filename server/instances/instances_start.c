@@ -1,4 +1,4 @@
-/* Creating instances: asked for, placed, launched, stored, and then whoever asked is told.
+/* Creating instances: request, place, launch, store, and answer.
  *
  *     search_place -> placed_to_start: start_decide -> start_placed: prepare, evict, launch -> stored -> over
  *          ^               |
@@ -21,8 +21,8 @@ struct starting {
 	struct json *params;
 	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
 	unsigned tries;                      // searches after which an instance to be evicted was in use again
-	bool waits;                          // for readings that show what has been freed
-	struct net_timer again;              // of one that waits for memory
+	bool waits;                          // for readings that show the freed memory
+	struct net_timer again;              // for an instance that waits for memory
 	instances_started *done;
 	void *context;
 };

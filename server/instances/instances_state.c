@@ -70,7 +70,7 @@ static void tell_after(struct instance *instance, const struct instance_news *ne
 	*end = kept;
 }
 
-// People see on the Overview what has become of a model.
+// News about a model for the Overview.
 static void tell(struct instance *instance, enum instance_state from)
 {
 	struct instance_news news = {.level = "info"};
@@ -88,7 +88,7 @@ static void tell(struct instance *instance, enum instance_state from)
 		news.summary = "is paused";
 		break;
 	case INSTANCE_STOPPING:
-		if (from == INSTANCE_FAILED) // it was not loaded any more, and that is told
+		if (from == INSTANCE_FAILED) // it was not loaded any more, and this is published
 			return;
 		news.kind = "model.unloaded";
 		news.summary = "is unloaded";
@@ -99,7 +99,7 @@ static void tell(struct instance *instance, enum instance_state from)
 		news.summary = "has failed";
 		break;
 	}
-	if (instance->stage_count && !instance->all->ending) // what is loaded comes back with the next server
+	if (instance->stage_count && !instance->all->ending) // loaded models come back with the next server
 		tell_after(instance, &news);
 }
 

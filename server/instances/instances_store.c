@@ -1,18 +1,18 @@
-/* Instances in state.db: what is wanted outlives the server.
+/* Instances in state.db: the wanted instances outlive the server.
  *
  * A row is there before instance.create is answered, changes with each placement, and goes when the instance is deleted
- * or has failed; a stop of the server leaves it. A server that starts makes an instance of every row, paused, with the
- * layers missing where they lay. Where workers are stored, and are found again, it has these (instances_adopt.c); else
- * it is placed once its devices are back (recover_restored).
+ * or has failed; a stop of the server leaves it. A server that starts creates a paused instance from every row, with
+ * its layers missing on their devices. If workers are stored and found again, it adopts them (instances_adopt.c); else
+ * it is placed when its devices are back (recover_restored).
  *
- * What a new placement's parts say must never pass for an older one's, so epochs only grow. Changes are stored without
- * waiting, and a crash may lose the last ones: a start goes EPOCHS_OF_A_START on from what it finds, and stores that
- * before anything is placed. When one was used last is stored by a stop of the server; after a kill it counts as used
- * when it is ready.
+ * Messages of an older placement's parts must never be taken for those of a new one, so epochs only grow. Changes are
+ * stored without waiting, and a crash may lose the last ones: a start goes EPOCHS_OF_A_START on from what it finds, and
+ * stores that before anything is placed. The time of its last use is stored when the server stops; after a kill an
+ * instance counts as used when it is ready.
  *
- * One that was evicted keeps its row: unloaded, with the instance it was unloaded for, until that one is ready
- * (evict.c). Where that one is not wanted any more, a start of the server takes it for any other. Thread: the loop's.
- */
+ * An evicted instance keeps its row: unloaded, with the instance for which it was unloaded, until that one is ready
+ * (evict.c). If that one is no longer wanted, the server treats it like any other at its start. Thread: the loop's.
+ *  */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
@@ -35,7 +35,7 @@ static void push_stage(struct json *stages, const char *device_id, uint32_t firs
 	json_push(stages, stage);
 }
 
-// One that has requests is used now.
+// An instance with requests counts as used now.
 static int64_t idle_ms(const struct instance *instance)
 {
 	const int64_t ms = instance->gave_way_to[0] ? instances_now(instance->all) - instance->used_ms
@@ -169,7 +169,7 @@ void instance_changes(struct instance *instance)
 void instance_show(struct instance *instance, const struct instance *as)
 {
 	struct instance_shown **last = &instance->shown;
-	if (instance->shown_count > instance->unsaved) // of a change that is not under way yet
+	if (instance->shown_count > instance->unsaved) // changes that are not being stored yet
 		return;
 	while (*last)
 		last = &(*last)->next;
@@ -263,7 +263,7 @@ static void read_used(struct instance *instance, int64_t used_ms)
 	instance->used_ms = at_ms ? at_ms : 1;
 }
 
-// What can be read of it: no more is decided by this than which is evicted first.
+// Read what is valid: it only decides which instance is evicted first.
 static void read_last(struct instance *instance, const struct json *last)
 {
 	const int64_t used_ms = json_get_integer(last, "used_ms", 0);
@@ -292,7 +292,7 @@ static void read_last(struct instance *instance, const struct json *last)
 	}
 }
 
-// It was written by this program, or by another that means the same: the contract says what is taken.
+// The row was written by this program, or by another version: the contract decides what is accepted.
 static enum status read_wanted(struct instance *instance, const char *text, struct error *error)
 {
 	const struct contract *contract = instance->all->params.api_contract;
@@ -326,7 +326,7 @@ static void restore_row(void *context, const struct store_instance *row)
 	snprintf(instance->instance_id, sizeof instance->instance_id, "%s", row->instance_id);
 	snprintf(instance->model_id, sizeof instance->model_id, "%s", row->model_id);
 	snprintf(instance->model_name, sizeof instance->model_name, "%s", row->model_name);
-	json_parse(&last, row->last, strlen(row->last), NULL); // NULL where it is none
+	json_parse(&last, row->last, strlen(row->last), NULL); // NULL if it is malformed
 	read_last(instance, last);
 	json_destroy(&last);
 	json_parse(&instance->left, row->workers, strlen(row->workers), NULL); // the same

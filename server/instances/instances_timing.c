@@ -1,10 +1,10 @@
-/* Where the time of a token goes: InstanceTiming, of what the last part tells (RingTiming) and of the links between.
+/* Where the time of a token goes: InstanceTiming, from the last part's report (RingTiming) and the links between parts.
  *
- * What it computes and how long steps wait there each part measures by its own clock, and the last one the round. The
- * rest of it is the hops'. One hop alone is seen by no clock, as it begins at one machine's and ends at another's: so
- * the rest is divided among them by what each should take on the way that it really goes, which is half a round trip
- * and its bytes at the rate of that way. What is then left over goes to hops whose way was not measured, by their
- * bytes, else to all alike: passing a message on costs each of them about the same. Thread: the loop's. */
+ * Each part measures its computing and waiting times by its own clock; the last part measures the whole round. The rest
+ * is the time of the hops. No clock measures a single hop, because it begins on one machine and ends on another. So the
+ * rest is divided by the expected time of each hop's actual path: half a round trip, plus its bytes at the path's rate.
+ * A remainder goes to hops whose path was not measured, by their bytes, else to all hops equally, because forwarding a
+ * message costs each about the same. Thread: the loop's. */
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct hop_time {
 	struct topology_reading way;
 	double bytes;               // of a step
 	double latency_ms, pass_ms; // half a round trip; its bytes at the way's rate; 0: not known
-	bool unknown;               // one of them is not
+	bool unknown;               // the time of a hop is not known
 	double ms;                  // its share
 };
 
@@ -37,7 +37,7 @@ struct times {
 	unsigned stage_count, first_stage[PLACEMENT_STAGES + 1];          // (count + 1): of a part, among these
 };
 
-// ---- what is told ----
+// ---- report ----
 
 static unsigned stage_after(const struct instance *instance, unsigned part)
 {
@@ -236,7 +236,7 @@ static struct bottleneck called_for(const struct times *times)
 	return (struct bottleneck){.kind = BOTTLENECK_NONE};
 }
 
-// The part that a stage belongs to, and its times; false: there is none any more.
+// The part of a stage, and its times; false: there are no more.
 static bool find_stage(const struct times *times, unsigned stage, unsigned *part, const struct stage_time **time)
 {
 	for (*part = 0; *part < times->count; ++*part)
@@ -248,7 +248,7 @@ static bool find_stage(const struct times *times, unsigned stage, unsigned *part
 	return false;
 }
 
-// What is shown, in words and as it is told (`slowest`): both are about the same.
+// Describe the shown bottleneck in words and as `slowest`, so that both agree.
 static struct json *explain(const struct times *times, struct bottleneck_shown *shown, struct buffer *text)
 {
 	unsigned part = 0;

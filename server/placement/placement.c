@@ -57,7 +57,7 @@ void placement_shrink(struct model_sizes *sizes, enum tensor_format format)
 
 struct solution {
 	struct problem problem; // of the best
-	struct chain chain;     // count 0: there is none
+	struct chain chain;     // count 0: none
 	bool gpus_only;         // as it was asked
 	bool gpus_hold;         // some placement on GPUs alone was found
 	bool asked_processors;  // whether they make it faster
@@ -76,7 +76,7 @@ static bool any_gpu(const struct placement_wanted *wanted)
 	return false;
 }
 
-// One question; an answer that is enough better than the one there is takes its place.
+// Solve one problem; a result that is better by the required margin replaces the present one.
 static enum status attempt(struct solution *solution, const struct problem_params *params, double until_s)
 {
 	struct search_result result;
@@ -285,7 +285,7 @@ static void say_steps(struct answer *answer)
 			out->page_count * STAGE_PAGE_TOKENS);
 }
 
-// What exactly is proven: of each question that was asked, that nothing else is enough better to be taken.
+// Say what exactly is proven: that no other solution of the solved problems is better by the required margin.
 static void say_proof(struct answer *answer, const struct problem *all)
 {
 	const struct placement_wanted *wanted = answer->wanted;
@@ -419,14 +419,15 @@ static enum status read_pins(struct answer *answer, const struct problem *proble
 			   : error_set(error, STATUS_INVALID_PARAMS, "pins name %u of %u layers", next, all);
 }
 
-// The fewest layers of this stage in host memory so that it fits into `has`, beside what others hold of the host's.
+// Move the fewest layers of this stage to host memory so that it fits into `has`, beside other use of the host's
+// memory.
 static bool spill(const struct answer *answer, uint32_t pages, struct placement_stage *stage, uint64_t has)
 {
 	const struct placement_wanted *wanted = answer->wanted;
 	const struct placement_device *device = &wanted->devices[stage->device];
 	for (stage->host_layers = 0;; stage->host_layers++) {
 		stage->memory = cost_memory(wanted, &answer->sizes, pages, stage);
-		// Of slices it is that of the first, which holds the most.
+		// For slices the memory is that of the first, which has the most.
 		if (cost_on_device(&stage->memory) * (stage->slices ? stage->slices : 1) <= has)
 			return cost_host_fits(wanted, stage->device, &stage->memory);
 		if (stage->host_layers == stage->layer_count || device->backend == PLACE_CPU || stage->slices)
@@ -434,7 +435,7 @@ static bool spill(const struct answer *answer, uint32_t pages, struct placement_
 	}
 }
 
-// Whether all pinned stages fit with so many pages; what is missing is left in out.
+// Whether all pinned stages fit with so many pages; the missing bytes are left in out.
 static bool pins_fit(struct answer *answer, const struct problem *problem, uint32_t pages, struct chain *chain)
 {
 	const struct placement_wanted *wanted = answer->wanted;
@@ -473,8 +474,8 @@ static bool pins_fit(struct answer *answer, const struct problem *problem, uint3
 	return true;
 }
 
-// Of pins that do not fit, so that what they take can be seen beside what there is; and how many layers fewer would do
-// on the device that lacks the most at first.
+// For pins that do not fit: show their memory beside the available memory, and by how many layers the device that lacks
+// the most would have to be relieved.
 static void show_pins(struct answer *answer, const struct problem *problem, const struct chain *chain)
 {
 	struct placement *out = answer->out;
@@ -510,7 +511,7 @@ static void show_pins(struct answer *answer, const struct problem *problem, cons
 	out->stage_count = chain->count;
 }
 
-// What pins_fit has left in out: why they do not.
+// Say why pins do not fit, from what pins_fit has left in out.
 static void say_pins_lack(struct answer *answer)
 {
 	struct placement *out = answer->out;

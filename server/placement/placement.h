@@ -1,12 +1,12 @@
-/* Where a model goes: which devices of which nodes, in which order, how many layers on each, and why. A pure function
- * of what it is told; docs/placement.md has the model of costs and how to read what it says.
+/* Where a model goes: which devices of which nodes, in which order, how many layers on each, and why. A pure function;
+ * docs/placement.md explains the model of costs and how to read the result.
  *
  * A placement is a chain of stages, one device each, or equal devices of a node that hold a slice of it each. Devices
  * of one node and back end that follow each other share a worker (a part); parts pass activations on, and the last
- * gives the next token to the first. Among all chains that fit the one with the least predicted time is looked for, by
- * branch and bound (placement_search.c), and it is said whether that was proven. Where memory is short the steps are:
- * fewer pages for keys and values (one request's context at least), layers in host memory (of one GPU that has the
- * whole model), a smaller number format if that was allowed, the CPU. Pins are obeyed to the letter. Thread: any. */
+ * gives the next token to the first. Branch and bound (placement_search.c) searches all chains that fit for the one
+ * with the least predicted time; the result says whether that was proven. Where memory is short the steps are: fewer
+ * pages for keys and values (one request's context at least), layers in host memory (of one GPU that has the whole
+ * model), a smaller number format if that was allowed, the CPU. Pins are never changed. Thread: any. */
 #pragma once
 #include "engine/model/model.h"
 #include "engine/stage.h"
@@ -16,13 +16,13 @@
 enum {
 	PLACEMENT_DEVICES = 256,
 	PLACEMENT_TIMED = 512,
-	PLACEMENT_NODES = 64, // of what lies on more, nothing is used
+	PLACEMENT_NODES = 64, // nodes beyond these are not used
 	PLACEMENT_STAGES = 64,
 	PLACEMENT_WHYS = 32,
 	PLACEMENT_REMEDIES = 6,
 	PLACEMENT_TEXT_BYTES = 320,
 	PLACEMENT_BATCH_ROWS = 512, // of a step
-	PLACEMENT_SHARERS = 32,     // requests at once, of which each but the first has room for an eighth of a context
+	PLACEMENT_SHARERS = 32,     // requests at once; each but the first gets room for an eighth of a context
 	PLACEMENT_BATCHES = 7,      // that are timed: of 2, 4, 8, 16, 32, 64, 128 rows
 };
 
@@ -98,9 +98,9 @@ struct placement_wanted {
 	enum placement_strategy strategy;
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
 	bool may_shrink;           // take a smaller format where memory is short
-	double timeout_s;          // for the search; what is found by then is taken
+	double timeout_s;          // limit of the search, which then returns the best result so far
 	bool remedies;             // look also for what would make it faster, or possible; takes a while longer
-	const atomic_bool *stop;   // once true the search ends with what it has; may be NULL
+	const atomic_bool *stop;   // true: the search ends with its result so far; may be NULL
 };
 
 struct placement_stage {
@@ -117,7 +117,7 @@ struct placement_hop {
 	unsigned from_node, to_node;
 	const char *link_class; // static
 	uint64_t bytes_per_token;
-	double seconds_per_token; // predicted, with what is assumed where nothing was measured
+	double seconds_per_token; // predicted; assumed values replace missing measurements
 	bool measured;
 };
 
@@ -131,7 +131,7 @@ struct placement_text {
 };
 
 enum placement_step { STEP_NONE, STEP_SPILLED, STEP_SMALLER_FORMAT, STEP_CPU };
-// PROOF_NOT_FOUND: none in time, which says nothing of whether there is one.
+// PROOF_NOT_FOUND: none was found in time; there may be one.
 enum placement_proof { PROOF_NONE, PROOF_OPTIMAL, PROOF_BOUND, PROOF_INFEASIBLE, PROOF_NOT_FOUND };
 
 struct placement {
@@ -140,17 +140,17 @@ struct placement {
 	unsigned stage_count;
 	uint32_t page_count;
 	enum tensor_format format;  // FORMAT_UNKNOWN: as the file is
-	enum placement_step step;   // what was done because memory is short
+	enum placement_step step;   // the last step that memory made necessary
 	const char *strategy;       // pipeline, tensor (one stage in slices) or hybrid (several); static
 	double seconds_per_token;   // of one stream; < 0: not known
 	double tokens_per_s;        // of all sequences together; < 0: not known
 	double prompt_tokens_per_s; // of one long prompt, read in pieces; < 0: not known
-	uint64_t missing_bytes;     // of one that is not feasible: of all devices that can be used
+	uint64_t missing_bytes;     // if it is not feasible: missing on all usable devices together
 	enum tensor_format smaller; // that would help, and was not asked for; FORMAT_UNKNOWN: none
 	enum placement_proof proof;
 	double gap;                 // of PROOF_BOUND: a better one could take this part less time, at most
-	double value_s, bound_s;    // by the objective, also where no time is told; of what was not looked at, at
-				    // least (INFINITY: all was that could be better; of pins 0)
+	double value_s, bound_s;    // by the objective, even if no time is reported; bound_s: lower bound of all that
+				    // was not searched (INFINITY: everything was; for pins 0)
 	double first_ms, search_ms; // until the first answer, and the last
 	uint64_t visited;           // partial chains that were looked at
 	struct placement_hop hops[PLACEMENT_STAGES]; // (hop_count)
@@ -160,8 +160,8 @@ struct placement {
 	unsigned why_count, remedy_count;
 };
 
-// Errors: STATUS_INVALID_PARAMS (pins that are none), STATUS_UNAVAILABLE (a pinned device that cannot be used; no
-// device at all), STATUS_OUT_OF_MEMORY (to search in). That nothing holds it is no error: then it is not feasible.
+// Errors: STATUS_INVALID_PARAMS (malformed pins), STATUS_UNAVAILABLE (a pinned device cannot be used; no device at
+// all), STATUS_OUT_OF_MEMORY (for the search). A model that fits nowhere is no error: the result is not feasible.
 enum status placement_find(struct placement *out, const struct placement_wanted *wanted, struct error *error);
 
 // Pages for `sequences`: the context of one, an eighth of it for each further one up to PLACEMENT_SHARERS, and a
@@ -172,8 +172,8 @@ uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences);
 // and at most 32,768. Requests at once: as many as have room in a quarter of that, from 8 to PLACEMENT_SHARERS, and up
 // to 128 where all GPUs are CUDA's. Of `wanted` shape, sizes, devices and pins are read.
 void placement_usual(const struct placement_wanted *wanted, uint32_t *context_tokens, uint32_t *sequences);
-// The bytes of a device's memory that stay free for drivers and others; of the host's memory also for the worker itself
-// and whatever else runs there. `headroom`: the share that somebody asked for; < 0: nobody did.
+// The bytes of a device's memory that stay free for drivers and other programs; of the host's memory also for the
+// worker itself and other processes. `headroom`: the requested share; < 0: the default.
 uint64_t placement_reserve(uint64_t memory_bytes, bool host, double headroom);
 double cost_stage_s(void); // what a stage adds by being one, in a step
 // The model's sizes with 16- and 32-bit weights held in `format`, in proportion.

@@ -1,20 +1,19 @@
-/* What a placement takes: bytes of memory, and seconds. Everything that was fitted or is assumed stands here, with its
- * unit in its name; docs/placement.md says where each comes from.
+/* The costs of a placement: bytes of memory, and seconds. All fitted and assumed constants are here, with the unit in
+ * the name; docs/placement.md gives their sources.
  *
  * A decoded token reads every weight of its layers once, of a mixture of experts those of the experts that it takes
- * (model_layer_read), and the output matrix: bytes / (measured bandwidth x the share
- * of it that our kernels reach), and something for each layer and stage. Where a layer of the format was timed, on the
- * device or on one of the same back end, that measurement corrects it, in the ratio in which it corrects what would
- * have been computed for the layer that was timed: of a layer of the same size on the same device nothing of the
- * computation is left. */
+ * (model_layer_read), and the output matrix: bytes / (measured bandwidth x the share of it that our kernels reach),
+ * plus a constant for each layer and stage. If a layer of the format was timed, on the device or on one of the same
+ * back end, the computed time is multiplied by the ratio of the measured to the computed time of that layer: for a
+ * layer of the same size on the same device this gives the measured time. */
 #include "server/placement/placement_inside.h"
 
 #include <math.h>
 #include <string.h>
 
-// Of the bandwidth, what decoding reaches, and how many times as long as one sequence a batch of 8, 32 and 128 takes:
-// by the tables of docs/performance.md, for an H200 (CUDA; its reading 4.36 TB/s) and a Sapphire Rapids (CPU). Vulkan
-// has not been measured there: it is taken for somewhat slower than CUDA.
+// The share of the bandwidth that decoding reaches, and how many times as long as one sequence a batch of 8, 32 and 128
+// takes. From the tables of docs/performance.md, for an H200 (CUDA; its reading 4.36 TB/s) and a Sapphire Rapids (CPU).
+// Vulkan has not been measured there: it is assumed to be somewhat slower than CUDA.
 enum { BATCHES_ALWAYS = 5 }; // every device is timed with up to 32 rows
 enum { WIDE, EIGHT_BITS, FOUR_BITS, FOUR_BITS_K, WIDTHS };
 struct fitted {
@@ -52,7 +51,7 @@ static const double local_bandwidth = 2e9;             // and bytes a second
 static const double remote_hop_s = 200e-6;             // what both ends and their nodes add to the network's time
 static const double scale_of_hops_s = 1e-3;            // a hop of so long halves the network's part of the score
 
-// What is assumed of a link by its class: half of what such a link should do (C2), or worse.
+// Assumed values of a link by its class: half of what such a link should reach (C2), or less.
 static const struct assumed_link {
 	const char *link_class;
 	double round_trip_s, bytes_per_s;
@@ -108,7 +107,7 @@ bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned
 
 // ---- memory ----
 
-// Where there is a CUDA device what it fills up counts for all, which the others do not need.
+// If there is a CUDA device, its padding counts for all devices, although the others do not need it.
 static bool any_tiled(const struct placement_wanted *wanted)
 {
 	for (unsigned i = 0; i < wanted->device_count; i++)
@@ -172,7 +171,7 @@ static void find_room(struct problem *problem, struct place_device *device)
 {
 	device->reaches = cost_reaches(problem->wanted, device->index, problem->pages);
 	for (unsigned flags = 0; flags < 4; flags++) {
-		// Of slices the first holds the most; the others leave as much unused.
+		// For slices: the first one has the most, and the others leave the same amount unused.
 		const unsigned slices = problem->wanted->devices[device->index].slices;
 		const struct placement_stage none = {
 			.embeds = flags & ROOM_EMBEDS, .predicts = flags & ROOM_PREDICTS, .slices = slices};
@@ -220,16 +219,16 @@ static double distance(const struct placement_wanted *wanted, const struct place
 	return other_device + size + other_hardware * fabs(log(on->bandwidth / of->bandwidth));
 }
 
-// Devices that are equal, but for what disturbs each measurement, stay equal: the search passes over equals.
+// Equal devices must stay equal in spite of the noise of measurements, because the search skips equal devices.
 static double rounded(double factor)
 {
 	const double steps = 32; // to the double, 2.2 % each
 	return exp2(round(log2(factor) * steps) / steps);
 }
 
-// Through what was timed, from one row on; where the last does not follow, as steep as it was. More rows take no less
-// time, and no longer than one after another. Beyond 32 rows, which are timed everywhere, each takes half at least of
-// what one of those did: no step takes any number of rows in the time of one.
+// Interpolate the timed values, from one row on, and extrapolate with the last slope. More rows take no less time, and
+// no longer than one after another. Beyond 32 rows, which are timed on every device, each row takes at least half as
+// long as each of those 32: no step computes any number of rows in the time of one.
 static void fill_batch(double full[1 + PLACEMENT_BATCHES], const double known[PLACEMENT_BATCHES])
 {
 	unsigned last = 0;
@@ -320,7 +319,8 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 	time.layer_s *= factor;
 	time.output_s *= time.by->output_s > 0 && there.output_s > 0 ? rounded(time.by->output_s / there.output_s)
 								     : factor;
-	// Arithmetic, of which bandwidths say nothing: as many products as there are weights, on this device alone.
+	// A prompt's time is arithmetic, which bandwidths do not predict: it scales with the weights, and only a time
+	// of this device counts.
 	if (time.here && time.by->prompt_s > 0)
 		time.prompt_s = time.by->prompt_s * bytes / (double)time.by->layer_bytes / heat_rates[of->heat];
 	time.known |= time.here;
@@ -458,7 +458,7 @@ bool cost_host_fits(const struct placement_wanted *wanted, unsigned device, cons
 	return bytes <= (host ? host->free_bytes : 0);
 }
 
-// Groups and pools get numbers; devices whose memory nobody shares have no pool.
+// Number the groups and pools; a device with unshared memory has no pool.
 static void find_groups(struct problem *problem)
 {
 	const struct placement_device *all = problem->wanted->devices;

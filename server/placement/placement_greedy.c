@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MORE_THAN_FIT = 3 }; // devices beyond those that hold it, that are tried at first
+enum { MORE_THAN_FIT = 3 }; // devices beyond those needed, for the first try
 
 // ---- whether it fits ----
 
@@ -14,7 +14,7 @@ static bool conflict(const struct problem *problem, unsigned a, unsigned b)
 	return a == b || (problem->devices[a].pool >= 0 && problem->devices[a].pool == problem->devices[b].pool);
 }
 
-// Devices for the middle, those with the most room first; of those that share memory the first alone counts.
+// Devices for the middle, the one with the most room first; of devices that share memory only the first counts.
 static unsigned by_room(const struct problem *problem, unsigned order[PLACEMENT_DEVICES])
 {
 	unsigned count = 0;

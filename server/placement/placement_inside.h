@@ -2,16 +2,15 @@
  *
  *   placement_slices.c  whether devices are taken as one, each with a slice
  *   placement.c         the steps when memory is short; pins; the answer
- *   placement_cost.c    what everything takes: seconds and bytes, all of them in one place
+ *   placement_cost.c    all costs: seconds and bytes
  *   placement_split.c   the layers of a chain, exactly
  *   placement_search.c  which devices, in which order: branch and bound
  *   placement_greedy.c  the first answer
  *   placement_why.c     the answer in words
- *   placement_remedy.c  what would make it better
+ *   placement_remedy.c  changes that would make it better
  *
- * A problem is one question of the search: these devices, so many pages, this format. Its devices stand in the order of
- * their speed, the fastest first. Seconds are those of one token of one sequence; a batch takes cost_batch times as
- * long. */
+ * A problem is the input of one search: these devices, so many pages, this format. Its devices are sorted by speed, the
+ * fastest first. Seconds are those of one token of one sequence; a batch takes cost_batch times as long. */
 #pragma once
 #include "server/placement/placement.h"
 
@@ -28,9 +27,9 @@ struct place_device {
 	double prompt_s;                     // of a row of a prompt, through a layer; < 0: not known
 	bool known;                          // they rest on something that was measured
 	double host_layer_s;                 // a layer whose weights lie in host memory
-	int32_t room[4]; // layers it has memory for, by ROOM_ flags; -1: not even for what is no layer
+	int32_t room[4];                     // layers it has memory for, by ROOM_ flags; -1: not even for the rest
 	uint64_t fixed_bytes[4], free_bytes;
-	bool reaches; // its kernels do, in one piece, what has to be one
+	bool reaches; // its kernels can address the largest tensors in one piece
 };
 
 struct problem {
@@ -43,7 +42,7 @@ struct problem {
 	unsigned count, group_count;
 	int node_twin[PLACEMENT_NODES];                         // the node before it that is its equal; NOBODY
 	uint64_t hop_bytes;                                     // of one token
-	double hop_latency_s[PLACEMENT_NODES][PLACEMENT_NODES]; // of whatever is sent; within a node: to another worker
+	double hop_latency_s[PLACEMENT_NODES][PLACEMENT_NODES]; // for any message; within a node: to another worker
 	double hop_wire_s[PLACEMENT_NODES][PLACEMENT_NODES];    // of one token's activations, on top
 	double least_out_s[PLACEMENT_NODES], least_in_s[PLACEMENT_NODES], least_hop_s; // to and from other nodes
 };
@@ -64,7 +63,7 @@ struct problem_params {
 	const struct model_sizes *sizes;
 	uint32_t pages;
 	bool gpus_only; // no processors
-	bool pinned;    // exactly those that pins name, whatever they are; else all that can be used
+	bool pinned;    // exactly the pinned devices, usable or not; else all usable ones
 };
 void problem_init(struct problem *problem, const struct problem_params *params);
 struct stage_memory cost_memory(const struct placement_wanted *wanted, const struct model_sizes *sizes, uint32_t pages,
@@ -87,23 +86,24 @@ double cost_hop_s(const struct problem *problem, unsigned from, unsigned to, dou
 double cost_hop_busy_s(const struct problem *problem, unsigned from, unsigned to, double rows);
 // The tokens' way from the last device to the first, where the chain has several parts.
 double cost_close_s(const struct problem *problem, unsigned last, unsigned first);
-// The link as it counts: with what is assumed where nothing was measured. *measured: both figures are.
+// The effective link: assumed values replace missing measurements. *measured: both values are measured.
 struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,
 				bool *measured);
 double cost_bandwidth(const struct placement_device *device); // measured or assumed
-double cost_heat_rate(enum placement_heat heat);              // of what a device does when it is cool
+double cost_heat_rate(enum placement_heat heat);              // share of the rate of a cool device
 // Both ways, without the host's memory.
 bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned second);
-// How long a layer of the model takes on a device, and what is known of that.
+// The time of a layer of the model on a device, and its source.
 struct cost_time {
 	double layer_s, output_s;
 	double batch[1 + PLACEMENT_BATCHES], prompt_s; // as of struct place_device
-	const struct placement_timed *by;              // what it was worked out from; NULL: from the memory's bandwidth
+	const struct placement_timed *by;              // the measurement it is computed from; NULL: from the memory's
+						       // bandwidth
 	bool here, same_size;                          // that was measured on this device; of a layer of the same size
 	bool known;                                    // else the bandwidth was assumed
 };
 struct cost_time cost_time(const struct placement_wanted *wanted, const struct model_sizes *sizes, unsigned device);
-// How many times as long as one row so many take, from 1 to `rows`: straight between those that were timed, and beyond
+// The time of so many rows divided by that of one row, from 1 to `rows`: linear between the timed values, and beyond
 // the last.
 double cost_batch(const struct place_device *device, double rows);
 void cost_score(const struct problem *problem, unsigned device, const struct problem *usable,
@@ -122,7 +122,7 @@ double chain_stream_s(const struct problem *problem, const struct chain *chain);
 double chain_together_s(const struct problem *problem, const struct chain *chain); // a token, of all sequences at once
 // A row of a long prompt, whose pieces are in all parts at once; < 0: of some device it is not known.
 double chain_prompt_s(const struct problem *problem, const struct chain *chain);
-bool chain_better(const struct chain *a, const struct chain *b); // b->count 0: there is none yet
+bool chain_better(const struct chain *a, const struct chain *b); // b->count 0: none yet
 // Layers of equally fast devices in proportion to their room: as fast, and no device fuller than need be.
 void chain_balance(const struct problem *problem, struct chain *chain);
 
@@ -140,7 +140,7 @@ static inline bool search_stopped(const struct placement_wanted *wanted)
 }
 struct search_result {
 	struct chain best; // count 0: none that is better than the limit
-	double bound;      // nothing is better than this; best.value if it is proven
+	double bound;      // lower bound of all chains; best.value if it is proven optimal
 	bool proven;
 	double first_s; // until the first answer
 	uint64_t visited;
@@ -152,9 +152,9 @@ double search_clock_s(void); // steady
 // ---- placement.c ----
 // placement_find, with devices as they are listed.
 enum status placement_find_listed(struct placement *out, const struct placement_wanted *wanted, struct error *error);
-// Its proof and gap, of one that is feasible: of what was not looked at nothing is better than bound_s.
+// Set the proof and the gap of a feasible placement; bound_s: the lower bound of everything that was not searched.
 void placement_set_proof(struct placement *out, double bound_s);
-// The value of the best placement that is found until then; INFINITY: there is none. With until_s 0: of a quick one.
+// The value of the best placement found until then; INFINITY: none. With until_s 0: that of a quick one.
 double placement_value(const struct placement_wanted *wanted, double until_s);
 
 // ---- placement_why.c ----

@@ -1,5 +1,5 @@
-/* What would make a placement faster, or possible: each is tried, by solving again with a little more, while there is
- * time. */
+/* Finds changes that would make a placement faster, or possible: each is tried by solving again with more of one thing,
+ * while there is time. */
 #include "server/placement/placement_inside.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ enum { MOST_TRIED = 4, GIGABIT = 125000000, LEAST_CONTEXT = 512, DOUBLINGS = 9 }
 static const double worth_telling = 0.02; // part of the time
 static const double budget_s = 0.25;      // of one question
 
-// What is wanted, with copies that can be changed. Owns devices and links.
+// The problem with copies that can be changed. Owns devices and links.
 struct changed {
 	struct placement_wanted wanted;
 	struct placement_device *devices;

@@ -1,15 +1,16 @@
 /* The search: depth first, branch and bound, over chains of devices. See docs/placement.md.
  *
- * Both ends are chosen before the middle: the embedding and the output matrix leave them the fewest devices that can
- * be (the minimum of remaining values), and with them the ring's closing hop and the time of the output are known. The
- * middle then grows from the first towards the last; at every step the chain is closed, its layers split exactly, and
- * compared with the best. A partial chain is left when
+ * Both ends are chosen before the middle: because of the embedding and the output matrix the fewest devices qualify for
+ * them (minimum remaining values), and they determine the ring's closing hop and the time of the output. The middle
+ * then grows from the first towards the last; at every step the chain is closed, its layers split exactly, and compared
+ * with the best. A partial chain is left when
  *   - the layers do not fit into its rooms and those of all devices that are not used yet (forward checking), or
  *   - its bound is no better than the best: what it has, the layers that are left on the fastest devices that may
  *     still come, and the least that the way to the last can cost.
- * Equals are tried once: of twins (devices, nodes) the first goes first, and the middle devices of a worker stand in
- * the order of their numbers. What is not looked at when time is up leaves its bound behind, so that the gap is known.
- */
+ * Equal chains are tried once: of equal devices or nodes the first goes first, and the middle devices of a worker are
+ * in the order of their numbers. Branches that are not searched when time is up contribute their lower bounds, which
+ * give the gap.
+ *  */
 #include "server/placement/placement_inside.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@ struct pair {
 	unsigned first, last;
 };
 
-// What layers take a token in a lane's batches, where so many lanes share the sequences.
+// The time of layers for a token, in the batches of a micro-batch, if so many share the sequences.
 struct lanes {
 	bool known;
 	double least;                                                   // of all, how many times as long as one row
@@ -36,7 +37,7 @@ struct search {
 	const struct problem *problem;
 	double until_s, limit;
 	struct chain best;
-	double open; // the least bound of what was not looked at
+	double open; // least lower bound of the branches that were not searched
 	bool over;
 	uint64_t visited, asked; // asked: whether time is up
 	struct lanes *lanes;     // (group_count + 3), by their number
@@ -63,7 +64,7 @@ static bool time_is_up(struct search *search)
 	return search->over;
 }
 
-// Of what is not looked at nothing is better than this.
+// Record the lower bound of a branch that is not searched.
 static void leave(struct search *search, double bound)
 {
 	search->open = bound < search->open ? bound : search->open;
@@ -115,8 +116,8 @@ static bool may_come(const struct search *search, unsigned device)
 	       !(group == last_group && last_group != problem->devices[search->chain.at[0]].group);
 }
 
-// The least time of all layers, of one row: on the members, each with one at least, and the fastest others; `near`: of
-// those only on the nodes of the current end and the last. INFINITY: they do not fit.
+// A lower bound of the time of all layers for one row: on the members, each with at least one layer, and on the fastest
+// other devices; `near`: only on those on the nodes of the current end and the last. INFINITY: they do not fit.
 static double layers_bound(const struct search *search, bool near)
 {
 	const struct problem *problem = search->problem;
@@ -237,8 +238,8 @@ static const struct lanes *lanes_at(const struct search *search, unsigned number
 	return lanes;
 }
 
-// How many layers each worker can take of what is there and may come, when none takes longer than `slowest_s` for a
-// token in the batches of these lanes; what the last takes for itself is returned.
+// How many layers each present and possible worker can take if none may take longer than `slowest_s` for a token in the
+// batches of these micro-batches. Returns the time of the last worker's own work.
 static double within(const struct search *search, double slowest_s, const struct lanes *lanes,
 		     double layers[PLACEMENT_DEVICES])
 {

@@ -41,7 +41,7 @@ static bool can_be_cut(const struct placement_wanted *wanted, unsigned slices)
 	return true;
 }
 
-// Of a back end whose stages can be cut; not in a group yet.
+// Whether it has a back end whose stages can be cut, and is not in a group yet.
 static bool can_hold_a_slice(const struct placement_device *device)
 {
 	return device->backend == PLACE_CUDA && !device->unusable && !device->software && !device->slices;
@@ -132,7 +132,7 @@ static bool group(struct grouping *grouping, const struct placement_wanted *want
 	begin(grouping, wanted);
 	grouping->wanted.remedies = false;
 	grouping->wanted.timeout_s *= share_of_each;
-	// Adding up by way of the host's memory is slow: only where it is asked for, and of what is left over.
+	// Sums by way of the host's memory are slow: only on request, and only for the devices that are left.
 	for (int staged = 0; staged < (wanted->strategy == PLACE_TENSOR ? 2 : 1); staged++)
 		for (unsigned i = 0; i < wanted->device_count; i++) {
 			unsigned members[STAGE_SLICES];
@@ -152,14 +152,14 @@ static bool uses_groups(const struct placement *placement, const struct placemen
 	return false;
 }
 
-// Of what is asked for; < 0: not known.
+// The time by the objective; < 0: not known.
 static double seconds(const struct placement *placement, const struct placement_wanted *wanted)
 {
 	return wanted->objective == PLACE_LATENCY || placement->tokens_per_s <= 0 ? placement->seconds_per_token
 										  : 1 / placement->tokens_per_s;
 }
 
-// Whether an answer with groups is to be taken instead of this one, which may have none.
+// Whether an answer with groups replaces this one, which may not be feasible.
 static bool better(const struct placement *grouped, const struct placement *other,
 		   const struct placement_wanted *wanted)
 {
@@ -215,7 +215,7 @@ static void say_why(struct placement *out, const struct placement_wanted *wanted
 		why_add(out, -1, "each of them holds and computes a slice of every layer");
 }
 
-// What the search for groups proves, beside the one without them.
+// Say what the search for groups proves, beside the search without them.
 static void say_sizes(struct placement *out, const char *sizes, bool taken)
 {
 	why_add(out, -1, "groups of %s equal devices with a slice each were searched, one size at a time%s", sizes,
@@ -287,7 +287,7 @@ static enum status check_pinned(const struct grouping *grouping, const unsigned 
 		       : error_set(error, STATUS_UNAVAILABLE, "the model cannot be cut into %u slices", slices);
 }
 
-// A group holds one run of layers: its first device stands for all of it, and is named once.
+// A group has one run of layers: its first device stands for the group, and may be named once.
 static enum status check_once(const struct grouping *grouping, struct error *error)
 {
 	const struct placement_wanted *wanted = &grouping->wanted;

@@ -173,7 +173,7 @@ bool chain_better(const struct chain *a, const struct chain *b)
 
 // ---- splitting ----
 
-// Places of the chain, those of the fastest devices first.
+// Positions of the chain, in the order of their devices' speed.
 static void by_speed(const struct problem *problem, const struct chain *chain, double rows,
 		     unsigned order[PLACEMENT_STAGES])
 {
@@ -254,7 +254,7 @@ static void split_turns(const struct problem *problem, struct chain *chain, unsi
 	}
 	fill(problem, chain, turning.order, turning.rows, NULL, NULL);
 	const struct turn widest = turn_of(problem, chain, turning.rows);
-	// The way round is never shorter than here: if the parts do not hold it up, nothing is better.
+	// A round is never shorter than this: if no part delays it, nothing is better.
 	if (turning.lanes * widest.slowest_s <= widest.round_s)
 		return;
 	double low = widest.round_s / turning.lanes, high = widest.slowest_s;
@@ -266,11 +266,11 @@ static void split_turns(const struct problem *problem, struct chain *chain, unsi
 		else
 			low = middle;
 	}
-	if (!split_within(&turning, high)) // the widest itself, but for rounding
+	if (!split_within(&turning, high)) // equals the widest, except for rounding
 		fill(problem, chain, turning.order, turning.rows, NULL, NULL);
 }
 
-// Of all numbers of lanes.
+// Try all numbers of micro-batches.
 static void split_best(const struct problem *problem, struct chain *chain)
 {
 	const unsigned most = most_lanes(problem, chain);

@@ -1,4 +1,4 @@
-/* See placement.h: how long a request may be, and how many run at once, where nobody says. */
+/* See placement.h: the default context, and the default number of simultaneous requests. */
 #include "engine/stage.h"
 #include "server/placement/placement.h"
 
@@ -10,7 +10,7 @@ enum {
 	SEQUENCES_MOST = 2 << (PLACEMENT_BATCHES - 1), // batches are timed up to so many rows
 	SEQUENCES_OF_CONTEXT = 8,
 	SHARE_BEYOND = 4,  // of the share of one of the first, the share of each beyond PLACEMENT_SHARERS
-	CONTEXT_SHARE = 8, // of what the weights leave, a context takes at most one part of so many
+	CONTEXT_SHARE = 8, // a context takes at most this fraction of the memory that the weights leave
 	PAGES_SHARE = 4,   // and all pages
 	WORKSPACE_SHARE = 16,
 };
@@ -40,7 +40,7 @@ static bool shares(const struct placement_device *a, const struct placement_devi
 	return a->pool && b->pool && a->pool[0] && a->node == b->node && !strcmp(a->pool, b->pool);
 }
 
-// `now`: what is free; else all memory, of which idle models may be holding some.
+// `now`: free memory; else all memory, since idle models may hold some of it.
 static struct room look(const struct placement_wanted *wanted, bool gpus, bool now)
 {
 	struct room room = {0};
@@ -58,7 +58,7 @@ static struct room look(const struct placement_wanted *wanted, bool gpus, bool n
 	return room;
 }
 
-// What the weights leave where the model will probably go: on the largest GPU, on all of them, on anything.
+// The memory that the weights leave where the model will probably go: on the largest GPU, on all GPUs, on any device.
 static uint64_t left_by_weights(const struct placement_wanted *wanted)
 {
 	struct model_sizes sizes = *wanted->sizes;
@@ -76,7 +76,7 @@ static uint64_t left_by_weights(const struct placement_wanted *wanted)
 	return 0;
 }
 
-// Of keys and values of one request's context.
+// The bytes of keys and values of one request's context.
 static uint64_t bytes_of(const struct placement_wanted *wanted, uint32_t context_tokens)
 {
 	const struct model_shape *shape = wanted->shape;
@@ -84,7 +84,7 @@ static uint64_t bytes_of(const struct placement_wanted *wanted, uint32_t context
 	return placement_pages(context_tokens, 1) * stage_page_bytes(shape) * (shape->layers - with_state);
 }
 
-// Of the states of `sequences` requests, however long they are.
+// The bytes of the states of `sequences` requests, whatever their length.
 static uint64_t states_of(const struct placement_wanted *wanted, uint32_t sequences)
 {
 	const struct model_shape *shape = wanted->shape;

@@ -1,5 +1,5 @@
-/* A placement in words: why these devices, what binds, why not the others, and what was taken for granted. Every figure
- * is worked out by the same functions that the search uses. */
+/* Describes a placement in words: why these devices, what limits it, why not the others, and what was assumed. All
+ * figures come from the functions that the search uses. */
 #include "common/text/size_text.h"
 #include "server/placement/placement_inside.h"
 
@@ -53,7 +53,7 @@ static unsigned flags_of(const struct chain *chain, unsigned place)
 	return (place == 0 ? ROOM_EMBEDS : 0u) | (place == chain->count - 1 ? ROOM_PREDICTS : 0u);
 }
 
-// ---- what was taken ----
+// ---- used devices ----
 
 // The best single device, without host memory; NOBODY: none holds all.
 static int best_alone(const struct problem *all, double *value)
@@ -83,7 +83,7 @@ static void say_taken(struct placement *out, const struct problem *all, const st
 		return;
 	}
 	if (chain->count == 1)
-		return; // what lies in host memory is told beside
+		return; // host memory is reported elsewhere
 	unsigned nodes = 0;
 	for (unsigned i = 0; i < chain->count; i++) {
 		bool known = false;
@@ -154,7 +154,7 @@ void why_placed(struct placement *out, const struct problem *all, const struct c
 	say_binding(out, all, chain);
 }
 
-// ---- what was not ----
+// ---- devices that are not used ----
 
 // The best that there is with this device in the chain as well, or in place of another.
 static double value_with(const struct problem *all, const struct chain *chain, unsigned device)
@@ -230,7 +230,7 @@ void why_left_out(struct placement *out, const struct problem *all, const struct
 				wanted->devices[i].name);
 }
 
-// ---- what was assumed ----
+// ---- assumptions ----
 
 const char *why_node_name(const struct placement_wanted *wanted, unsigned node)
 {
@@ -253,7 +253,7 @@ static void tell_age(char text[32], int64_t age_s)
 		snprintf(text, 32, "%lld days ago", (long long)(age_s / day));
 }
 
-// What the time of a layer rests on.
+// Say what the time of a layer is based on.
 static void say_source(struct placement *out, const struct placement_wanted *wanted, const struct cost_time *time,
 		       int device)
 {

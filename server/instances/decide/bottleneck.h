@@ -1,5 +1,6 @@
-/* What holds the tokens of an instance up. It is decided once, for words and colours alike, and stays for a while, so
- * that it can be read: another one is shown when several reports in a row have called for it. Pure. Thread: any. */
+/* The bottleneck of an instance: what slows its tokens down. It is decided once, for words and colours alike, and is
+ * shown for a while, so that a person can read it: it changes when several consecutive reports agree on another one.
+ * Pure. Thread: any. */
 #pragma once
 #include <stdbool.h>
 
@@ -17,13 +18,13 @@ struct bottleneck {
 	unsigned stage; // of the instance; 0 where it is not about one
 };
 
-// Of one instance in one placement; all zero before the first report.
+// The bottleneck of an instance in one placement; all zero before the first report.
 struct bottleneck_shown {
 	struct bottleneck now, next; // next: what reports call for instead
 	unsigned times;              // how many in a row did
 	bool known;
 };
 
-// Take what a report calls for; gives what is shown.
+// Take the bottleneck of a report; returns the one to show.
 struct bottleneck bottleneck_settle(struct bottleneck_shown *shown, struct bottleneck called_for);
 const char *bottleneck_name(enum bottleneck_kind kind); // in the API

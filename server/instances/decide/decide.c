@@ -15,7 +15,7 @@ struct deciding {
 	struct decision *out;
 };
 
-// Each returns true, so that a rule can end with one of them.
+// These return true, so that a rule can end with one of them.
 __attribute__((format(printf, 3, 4))) static bool take(struct deciding *at, enum decide_action action,
 						       const char *reason, ...)
 {
@@ -97,7 +97,7 @@ static bool is_removed(struct deciding *at)
 	return at->seen->removed && take(at, in_vain ? ACTION_REMOVE : ACTION_FAIL, "%s", at->seen->removed);
 }
 
-// Nobody has been promised anything yet, and whoever asked for it is told why.
+// Nothing has been promised yet, and the caller of instance.create gets the reason.
 static bool cannot_be_loaded(struct deciding *at)
 {
 	return at->seen->news == NEWS_LOST && take(at, ACTION_FAIL, "%s", at->seen->news_text);
@@ -147,7 +147,7 @@ static bool is_lost(struct deciding *at)
 	at->out->cause = CAUSE_LOSS;
 	if (seen->instance_state != INSTANCE_PAUSED)
 		return take(at, ACTION_PAUSE, "%s", seen->news_text);
-	// The first time the device may only have been busy with what was there before.
+	// A first failure may have been caused by work that ran on the device before.
 	at->out->avoids = seen->attempts && seen->news_of_part && !seen->all_kept_failed;
 	at->out->counts = !returns(seen);
 	const bool spares = !seen->placed_anew && !returns(seen) && seen->news_of_part && seen->part_has_no_worker;
@@ -164,7 +164,7 @@ static bool is_broken(struct deciding *at)
 	return take(at, at->seen->instance_state == INSTANCE_PAUSED ? ACTION_MEND : ACTION_PAUSE, why);
 }
 
-// ---- rules of one that is paused ----
+// ---- rules for a paused instance ----
 
 static bool is_back(struct deciding *at)
 {
@@ -225,7 +225,7 @@ static bool has_place(struct deciding *at)
 	return at->seen->search == SEARCH_FOUND && take(at, ACTION_PLACE, "%s", at->seen->search_text);
 }
 
-// Finishing what has begun counts more than where it was to be.
+// Finishing its requests counts more than its pins.
 static bool drops_pins(struct deciding *at)
 {
 	const struct decide_seen *seen = at->seen;
@@ -243,7 +243,7 @@ static bool takes_any_device(struct deciding *at)
 	       search(at, PURPOSE_PLACE, "there is no place but where it failed the last time");
 }
 
-// Without a place for the rest it keeps nobody from theirs.
+// Without a place for the rest, its spared parts must not keep memory from others.
 static bool ends_spared(struct deciding *at)
 {
 	const struct decide_seen *seen = at->seen;
@@ -279,7 +279,7 @@ static bool is_due_later(struct deciding *at)
 	return wait_until(at, at->seen->due_ms, "a place is searched for again by then");
 }
 
-// ---- rules of one that runs ----
+// ---- rules for a running instance ----
 
 static bool makes_room(struct deciding *at)
 {
@@ -430,7 +430,7 @@ static const struct rule {
 	{"it is being loaded", IN_STARTING | IN_LOADING, is_loaded},
 };
 
-// Requests are told in time, whatever else the instance waits for.
+// Requests get an error in time, whatever else the instance waits for.
 static void bound_wait(struct deciding *at)
 {
 	struct decision *out = at->out;

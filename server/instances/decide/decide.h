@@ -1,16 +1,16 @@
-/* What an instance does next: a pure function of what is wanted of it, what is seen, and the time.
+/* Decides what an instance does next: a pure function of the wanted state, the facts, and the time.
  *
  *     events (a worker ended, a search is over, a timer) --> facts --> instance_decide --> one action --> doer
  *                                                              ^                                           |
  *                                                              +-------------- its result -----------------+
  *
- * The rules are a table in decide.c, the first that applies decides. To add a reason to pause or to move an instance,
- * add what is seen to `struct decide_seen` and one rule to the table. Facts are gathered in instances_see.c, actions
- * are carried out in instances_recover.c. Nothing here reads a clock, allocates, or knows the rest of the server.
+ * The rules are a table in decide.c; the first that applies decides. To add a reason to pause or to move an instance,
+ * add a fact to `struct decide_seen` and one rule to the table. Facts are gathered in instances_see.c, actions are
+ * carried out in instances_recover.c. Nothing here reads a clock, allocates, or knows the rest of the server.
  *
  * The decision is for instances that are listed. Beside it, each with a table of its own: which idle instances are
- * evicted for a placement (evict.h), what becomes of a request to a model (question.h), and what becomes of an instance
- * that is to be created (start.h). Thread: any. */
+ * evicted for a placement (evict.h), what happens to a request to a model (question.h), and how an instance is created
+ * (start.h). Thread: any. */
 #pragma once
 #include "server/instances/decide/states.h"
 
@@ -46,24 +46,24 @@ enum decide_cause {
 	CAUSE_RETURN   // there is room for these layers again
 };
 
-// What was reported of its workers and is not dealt with yet.
+// Reports about its workers that have not been handled yet.
 enum decide_news {
 	NEWS_NONE,
-	NEWS_LOST,   // one has ended, or what it was to do has failed
+	NEWS_LOST,   // a worker has ended, or its step has failed
 	NEWS_CUT_OFF // the node of one is cut off
 };
 
 enum decide_workers {
 	WORKERS_NONE,
 	WORKERS_SPARED, // some are left, and kept until it is known where the rest goes
-	WORKERS_AWAY,   // a node with one of them is cut off, or they are those of before a start of the server
+	WORKERS_AWAY,   // a node with a worker is cut off, or the workers are those of the previous server
 	WORKERS_BACK,   // all of them are there again
 	WORKERS_BROKEN, // the connection between two of them is broken
 	WORKERS_BUSY,   // they are loading, being connected or being checked
 	WORKERS_READY
 };
 
-// What a place is searched for.
+// The purpose of a search for a place.
 enum decide_purpose {
 	PURPOSE_NONE,
 	PURPOSE_PLACE,  // it has none
@@ -99,7 +99,7 @@ struct decide_seen {
 	// Its workers:
 	enum decide_workers workers;
 	bool several;         // parts
-	bool all_kept_failed; // news is of a placement in which some parts were to keep what they had loaded
+	bool all_kept_failed; // the news is about a placement in which some parts were to keep their layers
 	int64_t workers_ms;   // since when they are as they are
 	double load_ms;       // that loading all of it takes; < 0: not known
 	enum decide_news news;
@@ -114,18 +114,18 @@ struct decide_seen {
 	const char *coming;   // after a start: the first that it was on and that is on its way; NULL: none
 	bool several_missing, several_nodes; // that it was on
 	int64_t devices_back_ms;             // since when none is on its way; 0: one is
-	// The planner's last result, or what it is doing:
+	// The planner's last result, or its current state:
 	enum decide_search search;
 	enum decide_purpose purpose;
 	bool stale;              // the instance has had another placement since the search began
 	bool without_pins;       // the search left them out
 	bool avoided;            // the search left out the device on which the instance failed the last time
 	bool failed_there;       // there is such a device
-	bool same_place;         // what was found is where it is
-	bool whole_there;        // what was found has all layers on devices, in the format that was asked for
+	bool same_place;         // the found place is the present one
+	bool whole_there;        // the found place has all layers on devices, in the requested format
 	bool lags;               // readings still show memory as used that has been freed
-	bool stood_in_for;       // another instance of its model was begun since it was unloaded, and stands in for it
-	bool faster_there;       // what was found is faster by as much as a move is worth
+	bool stood_in_for;       // another instance of its model was created after it was unloaded, and replaces it
+	bool faster_there;       // the found place is faster by enough to justify a move
 	const char *search_text; // where to, or why there is no place
 	int64_t due_ms;          // no search begins before
 	// While it runs:
@@ -145,16 +145,16 @@ enum decide_action {
 	ACTION_REMOVE,       // it is not wanted any more
 	ACTION_SPILL,        // it makes room for another: more of its layers go to the host's memory
 	ACTION_UNLOAD,       // the same: it has no place until that one is up, or has failed
-	ACTION_END_REQUESTS, // tell those that wait to try again later
+	ACTION_END_REQUESTS, // answer the waiting requests: try again later
 	ACTION_PAUSE,        // with `cause`
-	ACTION_SPARE,        // end what is lost; what is left waits until the rest has a place
-	ACTION_RELEASE,      // end all workers: what they hold is free
-	ACTION_MEND,         // connect and check the workers, with what they have loaded
+	ACTION_SPARE,        // end the lost parts; the others wait until there is a place for the rest
+	ACTION_RELEASE,      // end all workers and free their memory
+	ACTION_MEND,         // connect and check the workers, which keep their layers
 	ACTION_SEARCH,       // for a place: `purpose`, `without_pins`, `avoids`
 	ACTION_PLACE,        // at the place that was found; one that runs pauses with `cause`
 	ACTION_NO_PLACE,     // say so, and search again in a while
-	ACTION_DROP,         // what was found is of no use any more
-	ACTION_STAY,         // nothing that was found is taken; what was wished for is over
+	ACTION_DROP,         // the result of the search is no longer of use
+	ACTION_STAY,         // the result of the search is not used; the wish for it ends
 	ACTION_STAY_LATER,   // evicted layers stay where they are, and are looked after less often
 	ACTION_WHOLE,        // it is whole where it is: the eviction is over
 	ACTION_LOOK_ROOM     // for evicted layers

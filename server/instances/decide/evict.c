@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double share_of_all = 0.25, share_of_last = 0.5; // of the time of a search, when it is begun anew
+static const double share_of_all = 0.25, share_of_last = 0.5; // of the time of a search, when it is repeated
 
 static const char *const kinds[] = {[EVICT_SPILL] = "spill", [EVICT_UNLOAD] = "unload", [EVICT_NEVER] = "never"};
 
@@ -58,7 +58,7 @@ static struct stage_memory memory_of(const struct placing *placing, const struct
 	return cost_memory(&wanted, &candidate->sizes, candidate->page_count, stage);
 }
 
-// The stage with so many layers in the host's memory: by what it takes now, and what that changes.
+// The stage with so many layers in the host's memory: computed from its present size and the change.
 struct placement_stage evict_spilled(const struct placing *placing, const struct evict_candidate *candidate,
 				     const struct placement_stage *from, uint32_t host_layers)
 {
@@ -82,8 +82,8 @@ uint64_t evict_freed(const struct placement_stage *from, const struct placement_
 
 // ---- which ----
 
-// What is left of each device's memory; below 0: missing, if it is one of those that are placed on. (Others may share
-// the memory of one of these, and be told to use less of it.)
+// The memory left on each device; below 0: missing, if the placement uses the device. (Other devices may share this
+// memory, and then use less of it.)
 struct room {
 	int64_t bytes[PLACEMENT_DEVICES];
 	bool used[PLACEMENT_DEVICES];
@@ -174,8 +174,8 @@ static struct room between(const struct room *a, const struct room *b, unsigned 
 	return room;
 }
 
-// What becomes of the first `count` of `may`, so that this placement has room. One that frees too little, while a later
-// one frees enough, stays as it is. False: there is no room.
+// Choose among the first `count` of `may` those to evict, so that this placement has room. A candidate that frees too
+// little is left out if a later one frees enough. False: there is no room.
 static bool settle(struct placing *placing, const struct evict_candidate *may, unsigned count,
 		   const struct placement *placement)
 {

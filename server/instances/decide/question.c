@@ -51,7 +51,7 @@ static bool has_failed(const struct question_instance *one)
 
 typedef bool instance_test(const struct question_instance *one);
 
-// The first instance of which that is true; NULL: there is none.
+// The first instance for which the test is true; NULL: there is none.
 static const struct question_instance *first_of(const struct question_seen *seen, instance_test *test)
 {
 	for (unsigned i = 0; i < seen->count; i++)
@@ -165,7 +165,7 @@ static bool refuses_after(struct asking *at, const struct question_instance *fai
 	       take(at, QUESTION_REFUSED);
 }
 
-// A load that is begun takes the place of those that failed. What an admin placed in a way of their own is not given up
+// A new load replaces the failed instances. An instance that an admin placed with particular settings is not given up
 // for a request.
 static bool keeps_particular(struct asking *at)
 {
@@ -182,7 +182,7 @@ static bool keeps_particular(struct asking *at)
 	return false;
 }
 
-// Clients ask again at once: each of their requests would begin what has just failed.
+// Clients repeat a request at once: each would start the load that has just failed.
 static bool failed_just_now(struct asking *at)
 {
 	for (unsigned i = 0; i < at->seen->count; i++) {

@@ -1,8 +1,8 @@
-/* What becomes of a request to a model: a pure function of the instances of the model and of what is known of loading
- * it.
+/* Decides what happens to a request to a model: a pure function of the instances of the model and of the results of
+ * earlier loads.
  *
- * The rules are a table in question.c, the first that applies decides, as in decide.h. Facts are gathered, and the
- * decision is carried out, in requests/requests_choose.c. Nothing here reads a clock or allocates. Thread: any. */
+ * The rules are a table in question.c; the first that applies decides, as in decide.h. requests/requests_choose.c
+ * gathers the facts and carries out the decision. Nothing here reads a clock or allocates. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 #include "server/instances/decide/states.h"
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// After a load has failed, or a search for a place has ended without a proof: how long requests are told of that,
-// before one of them has it tried again.
+// For so long after a failed load, or a search that ended without a proof, requests get its error. Then one of them
+// starts a new try.
 enum { QUESTION_AGAIN_MS = 60000 };
 
 // An instance of the model.
@@ -38,7 +38,7 @@ struct question_seen {
 	bool ready;  // the model's file can be loaded
 	bool admin;  // who asks
 	bool begun;  // an earlier request has the model loaded, and there is no instance yet
-	// What was found when a place for the model was searched for and there was none; NULL: nothing is known.
+	// The error of the last search, if it found no place for the model; NULL: none.
 	const struct error *nowhere;
 	bool nowhere_proven;
 	int64_t nowhere_ms;
@@ -49,7 +49,7 @@ enum question_action {
 	QUESTION_JOINS, // the request joins `instance`
 	QUESTION_WAITS, // with the earlier request that has the model loaded
 	QUESTION_LOADS, // it has the model loaded
-	QUESTION_LOOKS, // `room` is to be found out; then decide again
+	QUESTION_LOOKS, // find out `room`, then decide again
 	QUESTION_REFUSED
 };
 
@@ -67,7 +67,7 @@ const char *question_rule_name(unsigned index); // in their order; NULL: there a
 // The line of an instance, as one more request sees it.
 struct question_line {
 	unsigned request_count, own_count; // of all; of the same token
-	size_t line_tokens, given_tokens;  // of prompts that are given as tokens: of those that wait; of this one
+	size_t line_tokens, given_tokens;  // of prompts given as tokens: of the waiting ones; of this one
 	int64_t line_tokens_most;
 	uint32_t context_tokens; // that the model has room for
 };

@@ -16,7 +16,8 @@ enum search_over search_over_decide(const struct search_over_seen *seen)
 {
 	const bool nowhere = seen->failed ? seen->unavailable && !seen->pinned : !seen->feasible;
 	if (seen->listened_to && seen->stopped && !seen->stopped_once && seen->kind == PLACING_WORK)
-		return SEARCH_AGAIN_STOPPED; // a preview answers with what it has, and so does a second stop
+		return SEARCH_AGAIN_STOPPED; // a preview answers with its result so far, and so does a search that is
+					     // stopped a second time
 	if (seen->listened_to && !seen->failed && !seen->stands)
 		return seen->changes + 1 < SEARCH_TRIES ? SEARCH_AGAIN_CHANGED : SEARCH_TELLS_CHANGES;
 	if (nowhere && seen->discovering && seen->kind != PLACING_RECOVERY)

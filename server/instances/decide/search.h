@@ -1,11 +1,11 @@
-/* Searches for places: which begins, which one stops another, and what becomes of one that has come to an end. Pure
- * functions, with the facts in placing/planner.c. Thread: any. */
+/* Searches for places: which one begins, which one stops another, and what happens at the end of one. Pure functions,
+ * with the facts in placing/planner.c. Thread: any. */
 #pragma once
 #include <stdbool.h>
 
 enum placing_kind {
 	PLACING_RECOVERY, // of an instance that waits for a place: before all others
-	PLACING_WORK,     // of one that is created, moved, or looked at
+	PLACING_WORK,     // for an instance that is created, moved, or previewed
 	PLACING_PREVIEW,  // that changes nothing
 	PLACING_KINDS
 };

@@ -1,24 +1,24 @@
-/* How long the workers of an instance may be silent, and what is said when they were for longer: pure functions, with
- * the facts in parts/. Thread: any. */
+/* How long the workers of an instance may be silent, and the error after that: pure functions; the facts are in parts/.
+ * Thread: any. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 // A part. PART_ADOPTING: it has loaded, for a server before this one or an earlier placement.
 enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_ADOPTING, PART_LOADED };
-// All of them. PARTS_AWAY: they were ready, and the node of one of them is cut off.
+// The step of all parts. PARTS_AWAY: they were ready, and the node of one of them is cut off.
 enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY, PARTS_AWAY };
 
 enum {
 	SILENCE_END_MS = 500,    // the word that a worker has ended is waited for, where a way to it has failed
-	SILENCE_ADOPT_MS = 2000, // a worker has at least, to say that it keeps what it has loaded
+	SILENCE_ADOPT_MS = 2000, // least time for a worker to confirm that it keeps its layers
 	SILENCE_BROKEN_MOST = 4  // connections between parts that may break until all are connected and checked
 };
 
 // From a sign of life in this step to the next one. PARTS_READY, PARTS_AWAY: 0, without end.
 int64_t silence_limit_ms(enum parts_step step);
-// For the answers of workers that are to keep what they have loaded, in which they may have to end a step first: as
-// long as loading takes, or half of the time that requests still wait. load_ms < 0: not known.
+// The limit for workers to confirm that they keep their layers, before which they may have to end a step: as long as
+// loading takes, or half of the time that requests still wait. load_ms < 0: not known.
 int64_t silence_adopt_limit_ms(int64_t requests_wait_ms, double load_ms);
 
 struct silence_seen {
@@ -34,6 +34,6 @@ struct silence {
 };
 struct silence silence_blame(const struct silence_seen *seen);
 
-// How long a failure is kept before it is told: while the parts have worked, and all workers seem to be there, the end
-// of one is the likeliest reason, and word of it may come a little later.
+// How long a failure is held back before it is reported: if the parts have worked, and all workers seem to be there, a
+// worker has probably ended, and the report of that may come a little later.
 int64_t silence_doubt_ms(bool have_worked, unsigned count, bool worker_ended);

@@ -1,6 +1,6 @@
-/* What becomes of an instance that is to be created, once a place for it was searched for: a pure function. The rules
- * are a table in start.c, the first that applies decides. Facts are gathered, and the decision is carried out, in
- * instances_start.c. Nothing here reads a clock or allocates. Thread: any. */
+/* Decides how an instance is created, after the search for its place: a pure function. The rules are a table in
+ * start.c; the first that applies decides. instances_start.c gathers the facts and carries out the decision. Nothing
+ * here reads a clock or allocates. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 
@@ -20,14 +20,14 @@ struct start_seen {
 	bool lags;          // readings still show memory as used that has been freed
 	bool evicts_used;   // an instance that was to be evicted has been used since the search began
 	unsigned tries;     // searches that have ended so, if this one has, too
-	unsigned instances; // that are there, without those that it takes the place of
+	unsigned instances; // existing ones, without those that it replaces
 };
 
 enum start_action {
 	START_LAUNCH,  // at the place that was found
 	START_AGAIN,   // search once more, at once
 	START_LATER,   // search once more, in START_AGAIN_MS
-	START_NOWHERE, // the model fits nowhere: whoever asked is told what is missing
+	START_NOWHERE, // the model fits nowhere: the caller gets the missing memory
 	START_REFUSE   // with `status` and the reason
 };
 

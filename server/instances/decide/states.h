@@ -1,5 +1,5 @@
-/* The states of an instance, and which may follow which: the one table that instance_change (instances_state.c) holds
- * every change to. It includes nothing of the server, so that tests can try every pair. Thread: any. */
+/* The states of an instance, and which may follow which: the table against which instance_change (instances_state.c)
+ * checks every change. It includes nothing of the server, so that tests can try every pair. Thread: any. */
 #pragma once
 #include <stdbool.h>
 

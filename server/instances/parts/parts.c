@@ -1,10 +1,10 @@
 /* See parts.h.
  *
- *   parts.c        each part for itself: opened, loaded; and the end of all
- *   parts_fetch.c  what parts on other machines need of the model
+ *     parts.c        opening and loading each part; and the end of all
+ *     parts_fetch.c  downloads for parts on other machines
  *   parts_ring.c   connecting and checking
- *   parts_keep.c   those that a placement before this one had
- *   parts_adopt.c  those that a server before this one had */
+ *     parts_keep.c   parts kept from the previous placement
+ *     parts_adopt.c  parts adopted from the previous server */
 #include "common/base/log.h"
 #include "server/instances/parts/parts_inside.h"
 
@@ -47,12 +47,12 @@ bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *w
 static void told_failed(void *arg)
 {
 	struct parts *parts = arg;
-	const struct error fault = parts->fault; // it is destroyed by whoever hears this
+	const struct error fault = parts->fault; // the callee destroys parts
 	parts->doubtful = false;
 	instance_parts_failed(parts->instance, &fault, parts->faulty);
 }
 
-// Told in a turn of its own: whoever hears it destroys the parts.
+// Report the failure later, from the loop, because the callee destroys the parts.
 void parts_fail(struct parts *parts, int part, const struct error *fault)
 {
 	const bool ended = part < 0 || !parts->part[part].worker;
@@ -68,7 +68,7 @@ void parts_fail(struct parts *parts, int part, const struct error *fault)
 	net_timer_start(parts->loop, &parts->tell, doubt_ms, told_failed, parts);
 }
 
-// The same, with what it was about in front.
+// The same, with the failed step before the message.
 void parts_fail_at(struct parts *parts, unsigned part, const char *what, const struct error *error)
 {
 	struct error fault = {0};
@@ -154,7 +154,7 @@ static void loaded(void *context, enum status status, const struct json *result,
 	struct part *part = context;
 	struct parts *parts = part->parts;
 	if (status == STATUS_DEVICE_LOST || parts->failed)
-		return; // its end is told in a moment
+		return; // its end is reported in a moment
 	if (!status && json_count(json_get(result, "memory")) != part->stage_count) {
 		struct error wrong = {0};
 		status = error_set(&wrong, STATUS_INTERNAL, "its worker reported a wrong number of stages");
@@ -273,7 +273,8 @@ static void told(void *context, const char *method, const struct json *params)
 {
 	struct part *part = context;
 	struct parts *parts = part->parts;
-	if (parts->failed || part->step == PART_ADOPTING) // what it says until it has answered is another server's
+	if (parts->failed || part->step == PART_ADOPTING) // until it has answered, its messages are for the previous
+							  // server
 		return;
 	if (!strcmp(method, "instance.progress") && part->step == PART_LOADING) {
 		const uint64_t before = part->loaded_bytes;
@@ -344,7 +345,8 @@ static void told_ready(void *arg)
 void parts_set_ready(struct parts *parts)
 {
 	parts->step = PARTS_READY;
-	if (!parts->proven && parts->kept) // not all was loaded, and the time of all is what is to be known
+	if (!parts->proven && parts->kept) // not everything was loaded, so the time does not count as that of a whole
+					   // load
 		parts->load_ms = parts->instance->load_ms;
 	else if (!parts->proven) // of one, as its worker says; of several, from the beginning until all were connected
 		parts->load_ms = parts->count == 1 ? parts->part[0].load_ms
@@ -412,7 +414,7 @@ enum status parts_create(struct parts **out, struct instance *instance, struct p
 		elsewhere |= !parts->part[i].local && !parts->part[i].worker;
 	if (elsewhere)
 		status = parts_plan(parts, error);
-	for (unsigned i = 0; i < parts->count && !status; i++) // a failure of these is told later
+	for (unsigned i = 0; i < parts->count && !status; i++) // failures of these are reported later
 		if (parts->part[i].local && !parts->part[i].worker)
 			parts_open_worker(&parts->part[i]);
 	if (!status)
@@ -448,7 +450,7 @@ void parts_destroy(struct parts **pointer, const char *why)
 	if (!parts)
 		return;
 	*pointer = NULL;
-	parts->failed = true; // nothing is told any more
+	parts->failed = true; // nothing more is reported
 	for (unsigned i = 0; i < parts->count; i++)
 		instance_worker_destroy(&parts->part[i].worker, why);
 	parts_free(parts);

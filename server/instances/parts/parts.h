@@ -8,34 +8,35 @@
  *     load     it loads its layers (instance.load)      | itself
  *     connect  each part to the next, the last to the first (hop.connect): within a node, by a direct link between two
  *              nodes where there is one, else by way of the server (server/tenants/hop.h)
- *     check    a reference token goes around (instance.check), and each part compares what its neighbour says it sends
+ *     check a reference token goes around (instance.check), and each part compares its neighbour's announcement with
+ *     its own
  *
- * Parts that are placed anew keep what they can (parts_keep.c): one that is to have what it has, and whose worker
- * lives, is told of the new placement (instance.adopt) in the place of all before `connect`.
+ * A new placement keeps parts if possible (parts_keep.c): a part with the same layers whose worker lives gets
+ * instance.adopt instead of all steps before `connect`.
  *
- * All or nothing: whatever fails, or lasts too long, is told once, with the part and its device, and the owner destroys
- * all of them. Once they are ready a hop that breaks can be mended: connected anew and checked, with all workers as
- * they are. A set of parts has one epoch; what an older one's workers still say reaches nobody. Thread: the loop's. */
+ * All or nothing: the first step that fails, or takes too long, is reported once, with the part and its device, and the
+ * owner destroys all parts. Once they are ready a broken hop can be connected again and checked, without changing the
+ * workers. A set of parts has one epoch; messages of workers of an older one are dropped. Thread: the loop's. */
 #pragma once
 #include "server/instances/instances.h"
 
 struct parts;
 struct instance_stage;
 
-// Begin, with the stages of the instance, which outlives it. Then instance_parts_* are called (instances_inside.h),
-// never from inside. Errors: STATUS_LIMIT_EXCEEDED, STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
-// before: parts of the placement before, which are taken (also on failure) and of which nothing remains but what is
-// kept; NULL, or of NULL: there are none.
+// Begin, with the stages of the instance, which outlives the parts. Then instance_parts_* are called
+// (instances_inside.h), never during this call. Errors: STATUS_LIMIT_EXCEEDED, STATUS_UNAVAILABLE,
+// STATUS_OUT_OF_MEMORY. before: the parts of the previous placement, which are taken over (also on failure); those that
+// are not kept end. NULL, or a pointer to NULL: there are none.
 enum status parts_create(struct parts **out, struct instance *instance, struct parts **before, struct error *error);
-// Once they were ready: end what is lost or cut off, and let go of what was asked; what is left does nothing until it
-// is kept or ended. To be called while the instance has the stages that they have. False: nothing is left, or to be
+// For parts that were ready: end those that are lost or cut off, and drop pending calls. The others do nothing until
+// they are kept or ended. Call it while the instance still has their stages. False: no part is left, or none can be
 // kept (they were never ready); then nothing has happened.
 bool parts_spare(struct parts *parts, const char *why);
 bool parts_at_work(const struct parts *parts); // false: NULL, or spared
-// How many were kept, of those that were created; and of a stage which one of the placement before it was; -1: none.
+// How many of the created parts were kept; and the stage of the previous placement that a stage was; -1: none.
 unsigned parts_kept(const struct parts *parts);
 int parts_was_stage(const struct parts *parts, unsigned stage);
-// End all workers, in this turn; calls under way are answered with `why`. Accepts NULL, leaves NULL behind.
+// End all workers in this turn of the loop; pending calls fail with `why`. Accepts NULL, leaves NULL behind.
 void parts_destroy(struct parts **parts, const char *why);
 // The one that is asked to generate: the last part's. NULL if it has none.
 struct instance_worker *parts_generator(const struct parts *parts);
@@ -50,7 +51,8 @@ bool parts_outlive(const struct parts *parts);
 void parts_describe(const struct parts *parts, unsigned part, struct instance_worker_left *left);
 // Leave them to the next server. Leaves NULL behind.
 void parts_leave(struct parts **parts);
-// Connect all hops anew and check. Then instance_parts_ready or instance_parts_failed. Only once they were ready.
+// Connect all hops again and check. Then instance_parts_ready or instance_parts_failed is called. Only for parts that
+// were ready.
 void parts_mend(struct parts *parts);
 
 unsigned parts_count(const struct parts *parts);
@@ -61,9 +63,9 @@ double parts_load_ms(const struct parts *parts);
 const char *parts_node_id(const struct parts *parts, unsigned part);
 // How far fetching and loading are, of a part.
 void parts_progress(const struct parts *parts, unsigned part, uint64_t *done_bytes, uint64_t *total_bytes);
-// The same of one of its stages: a worker loads them one after the other, the slices of one together, so it follows
-// from what it has loaded of all and how large each was reckoned to be; what is fetched counts for each by its size.
-// stage: of the instance. False: it is none of the part's.
+// The same for one stage. A worker loads its stages one after the other, and the slices of one together, so the
+// progress follows from the loaded bytes of all and the expected size of each; downloaded bytes count for each by its
+// size. stage: of the instance. False: the part has no such stage.
 bool parts_stage_progress(const struct parts *parts, unsigned part, unsigned stage, uint64_t *done_bytes,
 			  uint64_t *total_bytes);
 // How a hop goes: "local", "link" or "server"; of the part's to the next.

@@ -1,10 +1,10 @@
 /* Parts that outlive a server, or a placement, and their adoption by the next one. See parts.h.
  *
- * They are what parts are whose nodes are cut off, until all are back. Then each worker is told of this server
- * (instance.adopt), whose epoch is greater than any before: what was under way ends there, and what its ring still says
- * of an earlier one is passed over. It answers what it has loaded, which must be what was stored. Where a node is cut
- * off meanwhile, or another stream comes in its place, all are asked again; where one does not answer in time the
- * instance is loaded anew. Parts that a placement keeps (parts_keep.c) are told of it in the same way, while others
+ * Until all are back they are like parts whose nodes are cut off. Then each worker gets instance.adopt with this
+ * server's epoch, which is greater than any before: requests in progress end there, and messages of its ring from
+ * earlier epochs are dropped. It answers with its loaded layers, which must equal the stored ones. If a node is cut off
+ * meanwhile, or another stream replaces a worker's, all workers are asked again; if one does not answer in time the
+ * instance is loaded again. Parts that a placement keeps (parts_keep.c) are adopted in the same way, while others
  * load. */
 #include "server/instances/parts/parts_inside.h"
 
@@ -58,7 +58,7 @@ void parts_describe(const struct parts *parts, unsigned part, struct instance_wo
 	instance_worker_describe(parts->part[part].worker, left);
 }
 
-// What was tried with those that had loaded before.
+// The failed step of parts that had loaded before.
 static const char *what_failed(const struct parts *parts)
 {
 	return parts->adopting ? "it cannot be adopted" : "what it has loaded cannot be kept";
@@ -117,7 +117,7 @@ static struct json *adopt_params(const struct part *part)
 	return params;
 }
 
-// Those that have loaded.
+// Ask all parts that have loaded.
 static void ask_all(struct parts *parts)
 {
 	struct error error = {0};
@@ -125,7 +125,7 @@ static void ask_all(struct parts *parts)
 		struct part *part = &parts->part[i];
 		if (part->step != PART_ADOPTING)
 			continue;
-		part->adoptions++; // what is still answered to the one before says nothing
+		part->adoptions++; // an answer to the previous call is ignored
 		struct parts_ask *ask = parts_ask_create(parts, i, &part->adoptions);
 		if (!ask) {
 			error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
@@ -148,7 +148,7 @@ void parts_adopt(struct parts *parts)
 	ask_all(parts);
 }
 
-// Those that load move parts->limit on and on.
+// The parts that load keep extending parts->limit.
 static void keeps_silent(void *arg)
 {
 	struct error error = {0};

@@ -5,7 +5,7 @@
 #include <openssl/crypto.h>
 #include <string.h>
 
-// What its node had already is loaded, and not fetched: it counts once.
+// Bytes that the node had already are loaded, not downloaded: they count once.
 static void take_fetched(struct part *part, uint64_t fetched, uint64_t reused)
 {
 	fetched = fetched < part->needs_bytes ? fetched : part->needs_bytes; // whatever a node says
@@ -27,7 +27,7 @@ static bool fetches(const struct parts *parts)
 	return false;
 }
 
-// Its node may be asked for this by others from now on; those that gave it something else, not any more.
+// Other nodes may ask this node for these bytes from now on, and no longer ask nodes that sent wrong ones.
 static void note_holders(const struct part *part, const struct json *result)
 {
 	const struct instance *instance = part->parts->instance;

@@ -19,7 +19,7 @@ struct part {
 	enum part_step step;
 	struct instance_worker *worker;
 	uint64_t needs_bytes;                // of the file
-	uint64_t fetch_bytes, fetched_bytes; // of these, but for what its node has been found to have
+	uint64_t fetch_bytes, fetched_bytes; // without those that its node already has
 	uint64_t load_bytes, loaded_bytes;   // load_bytes 0: not told yet
 	double load_ms, prompt_row_s;        // prompt_row_s: of a row of a prompt; 0: not told
 	char hop_id[HOP_ID_BYTES];
@@ -28,9 +28,9 @@ struct part {
 	unsigned ends;      // that are connected
 	unsigned attempt;   // at connecting it
 	unsigned adoptions; // that were asked for
-	char *loaded;       // once it is spared: what it has loaded, in words to compare; else NULL
-	int was_stage;      // of one that is kept: its first stage in the placement before; -1: it is loaded
-	bool moved_up;      // of one that is kept: its number is another one, or that of the parts is
+	char *loaded;       // of a spared part: its loaded layers, as a text to compare; else NULL
+	int was_stage;      // of a kept part: its first stage in the previous placement; -1: it is loaded
+	bool moved_up;      // of a kept part: its number, or the number of parts, has changed
 };
 
 // Something that was asked; freed by its answer, which comes once, also after the parts are gone.
@@ -51,15 +51,15 @@ struct parts {
 	unsigned count;
 	enum parts_step step;
 	unsigned broken;          // hops, since connecting began
-	unsigned checks;          // that were begun, or given up since a hop is made anew
+	unsigned checks;          // begun, or given up because a hop is connected again
 	struct shards_file *file; // while parts fetch
 	struct parts_ask *asks;
-	struct net_timer limit, tell, keep_limit; // keep_limit: for those that are kept to answer
+	struct net_timer limit, tell, keep_limit; // keep_limit: for the answers of kept parts
 	int64_t limit_ms;
 	bool failed, proven; // proven: they were ready
 	bool doubtful;       // failed, and the end of a worker may be why: not told yet
 	bool adopting;       // they were, for a server before this one, and are to be told of this one
-	bool spared;         // what is left of them is to be kept, or ended
+	bool spared;         // the remaining parts will be kept or ended
 	unsigned kept;       // parts that the placement before had loaded
 	double load_ms;      // until they were ready first; < 0: not known
 	int faulty;          // the part; -1: none in particular
@@ -69,7 +69,7 @@ struct parts {
 // parts.c
 // attempts: of parts, or NULL. NULL: out of memory.
 struct parts_ask *parts_ask_create(struct parts *parts, unsigned which, const unsigned *attempts);
-// Frees it. False: nobody waits for this answer any more.
+// Frees it. False: nothing waits for this answer any more.
 bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *which);
 void parts_fail(struct parts *parts, int part, const struct error *fault);
 void parts_fail_at(struct parts *parts, unsigned part, const char *what, const struct error *error);
@@ -88,15 +88,15 @@ struct instance_worker_params parts_worker_params(struct part *part, const struc
 void parts_take_loaded(struct part *part, const struct json *result);
 
 // parts_fetch.c
-// Find out what the parts need of the model; then those that have no worker fetch it. Errors: shards_open's.
+// Find out which bytes the parts need; then parts without a worker download them. Errors: shards_open's.
 enum status parts_plan(struct parts *parts, struct error *error);
 
 // parts_adopt.c
-void parts_adopt(struct parts *parts); // all of which are there
+void parts_adopt(struct parts *parts); // when all are there
 void parts_adopt_kept(struct parts *parts);
 
 // parts_keep.c
-// Take over from those before what is to stay as it is, of parts that are divided.
+// Take over the unchanged parts of the previous placement, once the stages are divided into parts.
 void parts_take_kept(struct parts *parts, struct parts *before);
 
 // parts_ring.c

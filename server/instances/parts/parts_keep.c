@@ -1,17 +1,16 @@
 /* Parts of a placement that stay as they are in the next one. See parts.h.
  *
- * When an instance is placed anew, what is left of its parts is spared until it is known where everything goes. One
- * that is to have what it has (instance.load, but for the epoch, its number, and how many parts there are), on the same
- * devices, and whose worker lives, is kept: it forgets what it was asked and takes the new epoch, and where others
- * before it have become fewer or more, its new number (parts_adopt.c). The first stays the first and the last one the
- * last, as they have loaded what the others have not. Nothing is believed of it: it says what it has loaded, and the
- * parts are connected and checked as after any start. */
+ * When an instance is placed again, its remaining parts are spared until the new placement is known. A part is kept if
+ * its worker lives, and the new placement gives it the same instance.load on the same devices; only the epoch, its
+ * number, and the number of parts may differ. It drops its requests and takes the new epoch and number (parts_adopt.c).
+ * The first part stays the first and the last part the last, because only they have the embedding and the output. Its
+ * state is not trusted: it reports its loaded layers, and the parts are connected and checked as after any start. */
 #include "server/instances/parts/parts_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// What it has, or is to have, loaded, wherever it stands among the parts. NULL: there is no memory for that.
+// The layers of a part, as a text without its number. NULL: out of memory.
 static char *describe(const struct parts *parts, const struct part *part)
 {
 	struct buffer text;
@@ -46,7 +45,7 @@ bool parts_spare(struct parts *parts, const char *why)
 		any |= parts->part[i].worker && !instance_worker_is_away(parts->part[i].worker);
 	if (!any || parts->count == 1)
 		return false;
-	parts->failed = parts->spared = true; // nothing is told any more
+	parts->failed = parts->spared = true; // nothing more is reported
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_stop(parts->loop, &parts->tell);
 	parts_disconnect(parts);
@@ -67,7 +66,7 @@ bool parts_at_work(const struct parts *parts)
 	return parts && !parts->spared;
 }
 
-// The one before whose worker has this loaded; NULL: there is none.
+// The previous part whose worker has this loaded; NULL: none.
 static struct part *find_kept(struct parts *before, const char *wanted)
 {
 	for (unsigned i = 0; i < before->count; i++) {

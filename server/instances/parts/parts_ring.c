@@ -35,8 +35,8 @@ unsigned parts_unconnected(const struct parts *parts)
 
 // ---- checking ----
 
-// Of how far logits lie apart: back ends round differently, by far less; another token's is elsewhere
-// altogether.
+// The allowed difference of logits: back ends round differently, by far less; another token's logit differs by far
+// more.
 static const double reference_tolerance = 0.2;
 
 static struct instance_reference *reference_of(const struct instance *instance)
@@ -51,7 +51,7 @@ static struct instance_reference *reference_of(const struct instance *instance)
 	return NULL;
 }
 
-// What it led to when the model first ran in parts, it leads to again. Errors: STATUS_INTERNAL.
+// The check must lead to the same logit as when the model first ran in parts. Errors: STATUS_INTERNAL.
 static enum status compare(const struct instance *instance, const struct json *result, struct error *error)
 {
 	struct instances *all = instance->all;
@@ -199,7 +199,7 @@ static void connect_hop(struct part *part, enum hop_way way)
 	part->way = way;
 	part->ends = 0;
 	part->attempt++;
-	parts->checks++; // one that is under way may end by this
+	parts->checks++; // a running check may end because of this
 	enum status status = random_id("hop_", part->hop_id, sizeof part->hop_id);
 	if (!status)
 		status = parts_make_key(key);
@@ -236,7 +236,7 @@ void parts_connect(struct parts *parts)
 {
 	parts->step = PARTS_CONNECTING;
 	parts->broken = 0;
-	if (!parts->failed) // what was about to be told, that they are ready, is not so any more
+	if (!parts->failed) // a pending report that the parts are ready is no longer true
 		net_timer_stop(parts->loop, &parts->tell);
 	parts_limit_step(parts);
 	for (unsigned i = 0; i < parts->count; i++) // before any is asked, or the first answers would seem to be all

@@ -1,5 +1,5 @@
-/* Evicting idle instances (evict.h says which), and what becomes of those that were unloaded: they wait behind the
- * other one, are forgotten once it is ready, and come back where it does not come up. Thread: the loop's. */
+/* Evicts idle instances (evict.h chooses them), and handles those that were unloaded: they wait for the new instance,
+ * are forgotten when it is ready, and come back if it cannot be loaded. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
@@ -117,14 +117,14 @@ void evict_begin(struct instance *to, const struct placing *placing)
 			continue;
 		one->recovery.evicted.candidate = candidate;
 		one->recovery.evicted.to = to;
-		recover_decide(one); // which is to be evicted, and nothing else
+		recover_decide(one); // decides on the eviction, and on nothing else
 		one->recovery.evicted.candidate = NULL;
 	}
 }
 
-// ---- and what is taken back ----
+// ---- taking back ----
 
-// The first of those that were unloaded for it; NULL: there are no more.
+// The first of the instances that were unloaded for it; NULL: there are no more.
 static struct instance *take_displaced(struct instance *instance)
 {
 	struct instance *one = instance->displaced;

@@ -26,7 +26,7 @@ static int place_of(const struct placing *placing, const struct cluster_device *
 	return -1;
 }
 
-// False: one of its devices is none that anything is placed on.
+// False: one of its devices is not used for placements.
 static bool take_stages(struct evict_candidate *candidate, const struct placing *placing,
 			const struct instance *instance)
 {

@@ -1,7 +1,7 @@
 /* Placements of models that are not in the library: whether they fit, how fast they would be, or what is missing.
  *
- * They are searched for as previews, by the planner, one after the other: each begins when the one before has been
- * told. Thread: the loop's. */
+ * The planner searches for them as previews, one after the other: each begins when the previous one has been reported.
+ * Thread: the loop's. */
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* What there is to place on, as placement.h takes it: the devices of all nodes that are connected, with their memory as
- * it is now, and what is asked for. All texts are copied, so that a placement can be searched for on another thread
- * while devices come and go. Thread: the loop's. */
+/* Gathers the input of placement.h: the devices of all connected nodes with their free memory now, and the request. All
+ * texts are copied, so that a placement can be searched for on another thread while devices come and go. Thread: the
+ * loop's. */
 #include "common/base/clock.h"
 #include "server/instances/instances_inside.h"
 
@@ -13,12 +13,12 @@ enum {
 	MOST_SEQUENCES = 256, // that can be asked for
 	COLD_CELSIUS = 30,
 	SHOWN_MS = 1000,   // a reading that came as long after a load was taken after it
-	RELEASE_MS = 7000, // until readings show what has been freed: a worker's end, and the time between two of what
-			   // is idle
+	RELEASE_MS = 7000, // until readings show freed memory: a worker's end, and the interval of readings of an idle
+			   // device
 	RELEASE_LEAST = 1024, // parts of a device: less makes no difference
 	REFUSED_MS = 60000,   // what a device refused is believed as long
 };
-static const double refused_share = 0.75; // of what was refused is tried next
+static const double refused_share = 0.75; // of the refused memory is tried next
 
 // ---- devices ----
 
@@ -68,10 +68,10 @@ struct gathering {
 	struct placing *placing;
 	const struct instances *instances;
 	const struct placing_excluded *excluded; // may be NULL
-	bool usable;                             // those that can be used; else the others, to say why not
+	bool usable;                             // those that can be used; else the others, for the reasons
 };
 
-// What an instance holds of this memory.
+// The bytes of this memory that an instance holds.
 uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device)
 {
 	uint64_t bytes = 0;
@@ -91,7 +91,7 @@ static int64_t total_bytes(const struct cluster_device *device, const struct jso
 	return total <= 0 || (seen > 0 && seen < total) ? seen : total;
 }
 
-// What instances hold of this memory that the newest reading does not show yet, or shows in part.
+// The bytes of this memory that instances hold and that the newest reading does not show yet, or not fully.
 static uint64_t not_shown(const struct instances *instances, const struct cluster_device *device)
 {
 	const int64_t read_ms = cluster_newest_sample_ms(device);
@@ -139,8 +139,8 @@ static uint64_t lagging(const struct instances *instances, const struct instance
 	return most;
 }
 
-// How much there is at most of this memory, by what it has refused; UINT64_MAX: nothing. Where as much as that has been
-// freed since, it is not known any more.
+// The most that this memory can have free, after what it refused; UINT64_MAX: no bound. The bound is dropped once as
+// much has been freed since.
 static uint64_t most_free(const struct instance *instance, const struct cluster_device *device, int64_t used)
 {
 	uint64_t most = UINT64_MAX;
@@ -162,7 +162,7 @@ static uint64_t most_free(const struct instance *instance, const struct cluster_
 struct fullest {
 	const struct instance *instance;
 	const struct instance_stage *first;
-	const struct cluster_device *device; // NULL: there is none yet
+	const struct cluster_device *device; // NULL: none yet
 	bool known;                          // it has refused something before
 	int64_t left, used_bytes;            // were it loaded, by the newest reading; may be below 0
 };
@@ -218,8 +218,8 @@ static uint64_t less(uint64_t bytes, uint64_t by)
 	return bytes > by ? bytes - by : 0;
 }
 
-// Memory that is free: by the newest reading and by what is held, whichever says less. What an instance that is placed
-// anew has there counts as free while its workers run, and where one has ended for as long as readings lag.
+// Free memory: the smaller of the newest reading and the memory that is not reserved. Memory of an instance that is
+// placed again counts as free while its workers run and, after the end of one, for as long as readings lag.
 static void read_memory(struct placement_device *out, const struct gathering *gathering,
 			const struct cluster_device *device, const struct json *telemetry)
 {
@@ -349,7 +349,7 @@ static void gather_peers(struct placing *placing)
 	placing->wanted.copies = placing->copies;
 }
 
-// ---- what is asked for ----
+// ---- the request ----
 
 static enum status read_pins(struct placing *placing, const struct json *pins, const struct instances *instances,
 			     struct error *error)
@@ -395,7 +395,7 @@ static enum status read_model(struct placing *placing, const struct instances *i
 		return STATUS_NOT_FOUND;
 	}
 	if (placing->model->state != MODEL_READY) {
-		const char *reason = models_why(placing->model); // it may be anybody who asks
+		const char *reason = models_why(placing->model); // any token may ask
 		return error_set(error, STATUS_CONFLICT, "%s is not ready%s%s", placing->model->name,
 				 reason[0] ? ": " : "", reason);
 	}
@@ -427,7 +427,7 @@ static void read_wanted(struct placing *placing, const struct placing_request *a
 	placing->wanted.format = format && !placing->wanted.may_shrink ? format_parse(format) : FORMAT_UNKNOWN;
 }
 
-// What nobody says is as memory has it; of an instance that is placed anew as it was.
+// Defaults follow from the memory; for an instance that is placed again they are the present values.
 static void read_usual(struct placing *placing, const struct json *params, const struct instance *ending)
 {
 	const uint32_t most = placing->shape.context;
@@ -479,7 +479,7 @@ enum status placing_gather_memory(struct placing **out, const struct instances *
 	return STATUS_OK;
 }
 
-// In words, devices of several nodes are told apart by the nodes' names.
+// In texts, devices of several nodes are distinguished by the nodes' names.
 static void name_nodes(struct placing *placing, const struct cluster *cluster)
 {
 	for (unsigned i = 0; i < placing->wanted.node_count; i++) {

@@ -1,13 +1,13 @@
-/* What an instance keeps of what it has loaded, when it is placed anew: where its layers go then, and its memory.
+/* Which parts an instance keeps when it is placed again: the placement of its layers, and its memory.
  *
  *   a part is lost -> what is left is spared (keep_spare) -> a place is searched for: the best one; one that leaves all
  *   living parts as they are, with the lost layers on a device that has room for them; and one that gives these to the
  *   part before or behind them, which is loaded anew, and leaves the others (keep_find) -> begun, and what is the same
  *   in both placements is taken over (keep_begin; parts_keep.c)
  *
- * Loading the rest anew takes minutes with a large model, so the second is taken unless it is much slower than the
- * best, else the third unless that is. Kept parts hold their memory all the time: to their own layers it is as good as
- * free, to others it is not. */
+ * Loading the rest again takes minutes with a large model, so the second is taken unless it is much slower than the
+ * best, else the third unless it is. Kept parts hold their memory all the time: it counts as free for their own layers
+ * only. */
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 #include "server/placement/placement_inside.h"
@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of the speed of the best place: what is less than a fifth slower is no reason to load everything anew, as what is
-// less than a fifth faster is none to move (instances_offer.c).
+// Of the speed of the best place. A place that is less than a fifth slower is no reason to load everything again, and
+// one that is less than a fifth faster is no reason to move (instances_offer.c).
 static const double keep_share = 0.8;
 
 // ---- what there is ----
@@ -92,7 +92,7 @@ static bool shares(const struct placement_device *a, const struct placement_devi
 	return a == b || (a->node == b->node && a->pool[0] && !strcmp(a->pool, b->pool));
 }
 
-// As `kept` says: what is kept is held, and to itself there is always room.
+// Apply `kept`: kept memory is reserved, and a kept part always fits its own device.
 static void begin(struct keeping *keeping, const struct placing *placing)
 {
 	const struct placing_kept *kept = &keeping->kept;
@@ -168,7 +168,7 @@ static bool holds_kept(const struct keeping *keeping, unsigned device)
 	return false;
 }
 
-// Whether layers on this device are of the same part as those of the stage, where they lie side by side.
+// Whether layers on this device belong to the part of the stage, if they are next to each other.
 static bool joins(const struct keeping *keeping, unsigned device, unsigned stage)
 {
 	return same_worker(&keeping->devices[device], &keeping->devices[keeping->kept.stages[stage].device]);
@@ -189,7 +189,7 @@ static void try_device(struct keeping *keeping, unsigned device)
 	look(keeping, kept->kept_parts + 1, kept->kept_parts);
 }
 
-// The same layers, on the device of the stage before them, or behind them: its part is loaded anew, with these.
+// Put the lost layers on the device of the stage before or after them: that part is loaded again, with these layers.
 static void try_beside(struct keeping *keeping, const struct placing *placing, bool before)
 {
 	struct placing_kept *kept = &keeping->kept;
@@ -212,7 +212,7 @@ static void try_beside(struct keeping *keeping, const struct placing *placing, b
 	look(keeping, kept->kept_parts, kept->kept_parts - 1);
 }
 
-// What is lost, if it is all in one place.
+// Find the lost layers, if they are contiguous.
 static void find_lost(struct keeping *keeping)
 {
 	const struct placing_kept *kept = &keeping->kept;
@@ -240,7 +240,7 @@ static void find_kept(struct keeping *keeping, const struct placing *placing)
 			try_device(keeping, i);
 }
 
-// The best that keeps all but one of what is left.
+// The best placement that keeps all but one of the remaining parts.
 static void find_beside(struct keeping *keeping, const struct placing *placing)
 {
 	keeping->best.feasible = false;
@@ -250,7 +250,7 @@ static void find_beside(struct keeping *keeping, const struct placing *placing)
 	try_beside(keeping, placing, false);
 }
 
-// Whether what is kept is worth more than the best place, as far as there is one.
+// Whether keeping parts is worth more than the best place, if one was found.
 static bool is_taken(struct keeping *keeping, struct placement *out, bool free_found)
 {
 	const struct placement *kept = &keeping->best;

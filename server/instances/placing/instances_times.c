@@ -11,7 +11,7 @@
 // A step through a stage: what lies outside is not believed.
 static const double STAGE_LEAST_S = 1e-6, STAGE_MOST_S = 1000, SPREAD_MOST = 1000;
 static const double ONE_ROW = 1.5;  // fewer are one
-static const double OBSERVED = 0.5; // the spread of what running steps took: it counts as four runs that did not differ
+static const double OBSERVED = 0.5; // spread of the times of running steps: they count as four runs that did not differ
 
 static double within(double seconds)
 {
@@ -32,9 +32,9 @@ static double blend(double measured, double known, double weight)
 	return measured < 0 ? known : known < 0 ? measured : measured + (known - measured) * weight;
 }
 
-// A short run is disturbed by whatever loads and hashes beside it: what was known keeps half of the weight, and half of
-// that for each day that it is old. Where the runs of one differed more than those of the other it counts for less, by
-// the square: on a busy machine layers take several times as long, and that is not how they will run.
+// A short run is disturbed by loading and hashing at the same time: the known time keeps half of the weight, and half
+// of that for each day of its age. A time whose runs differed more counts less, by the square: on a busy machine layers
+// take several times as long as they will take later.
 static void blend_times(struct layer_time *time, const struct layer_time *known)
 {
 	const double day_ms = 24 * 3600e3, age_ms = fmax((double)(time->measured_ms - known->measured_ms), 0);
@@ -90,7 +90,8 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 
 enum { SINGLE = STORE_BATCHES, PROMPT }; // of struct instance_stage's `corrected`, after the batches
 
-// What steps took, of many in a second, beside what was known: the first time as much, then a third and a quarter.
+// The weight of the measured steps, of which there are many in a second, against the known time: first a half, then a
+// third and a quarter.
 static double weight_of(const struct instance_stage *stage, int what)
 {
 	const double least = 0.25;
@@ -103,7 +104,7 @@ static bool changed(double value, double stored)
 	return fabs(value / stored - 1) >= store_from;
 }
 
-// Other instances may have measured on the device since: of theirs all but what is corrected stays.
+// Other instances may have measured on the device since: only the corrected values change.
 static void store_corrected(struct instance *instance, struct instance_stage *stage)
 {
 	struct layer_time *timed = &stage->timed;
@@ -152,8 +153,8 @@ static void correct_single(struct instance_stage *stage, double ratio)
 			timed->batch[i] = fmax(timed->batch[i] / factor, 1);
 }
 
-// The two that lie at both sides of so many rows, the same if it is one of them; false if one was not measured, or
-// there are more rows than are.
+// The two timed row counts around `rows`, or the same one twice if it is one of them. False if one was not measured, or
+// `rows` is beyond the largest.
 static bool beside(const struct layer_time *time, double rows, int *below, int *above)
 {
 	const double same = 0.01;
@@ -195,7 +196,8 @@ static void correct_prompt(struct instance_stage *stage, double ratio)
 	stage->corrected[PROMPT]++;
 }
 
-// What is known of the stage for a step of so many rows, or for one in a piece of a prompt, seconds; < 0: nothing.
+// The known time of the stage in seconds, for a step of so many rows, or for one with a piece of a prompt; < 0: not
+// known.
 static double known_s(const struct instance_stage *stage, double rows, bool generating)
 {
 	if (!generating)

@@ -1,6 +1,6 @@
-/* A search for a place: what there is to place on, what is asked for, which idle instances may be evicted for it, and
- * what was found. All texts are copies, so that the planner's thread can read them; `model` and `where` are for the
- * loop alone. Thread: the loop's, then the planner's (planner.c). */
+/* A search for a place: the devices, the request, the idle instances that may be evicted for it, and the result. All
+ * texts are copies, so that the planner's thread can read them; `model` and `where` are for the loop alone. Thread: the
+ * loop's, then the planner's (planner.c). */
 #pragma once
 #include "common/base/limits.h"
 #include "server/library/models.h"
@@ -8,7 +8,7 @@
 
 enum { INSTANCE_ID_BYTES = 32 };
 
-// Copies of what the cluster says of a device, so that another thread may read them.
+// Copies of a device's texts, so that another thread may read them.
 struct placing_texts {
 	char device_id[STORE_ID_BYTES], name[160], pool[129],
 		unusable[160]; // name: where there are several nodes, with its own
@@ -17,7 +17,7 @@ struct placing_texts {
 // How an instance may be evicted, as it was created.
 enum evict_kind { EVICT_SPILL, EVICT_UNLOAD, EVICT_NEVER };
 
-// An idle instance that may be evicted for what is placed (evict.h): what it holds, and what becomes of it.
+// An idle instance that may be evicted for the placement (evict.h): its memory, and the decision about it.
 struct evict_candidate {
 	char instance_id[INSTANCE_ID_BYTES], model_name[72];
 	uint64_t epoch;
@@ -31,7 +31,7 @@ struct evict_candidate {
 	int hosts[PLACEMENT_STAGES];                     // the device whose memory its host has; -1: it cannot spill
 	unsigned stage_count;
 	uint64_t frees[PLACEMENT_DEVICES]; // at most, of the memory of each device
-	// What becomes of it:
+	// The decision:
 	bool evicted, unloads; // unloads: it is unloaded; else its stages are as they are to be
 };
 
@@ -41,7 +41,7 @@ struct placing_kept {
 		int device;    // its place in the list; -1: its layers are lost
 		int at_device; // where these lay, if that can be used; else -1
 		uint32_t first_layer, layer_count;
-		uint64_t bytes; // held of its memory, of one that is kept
+		uint64_t bytes; // of its memory, held by a kept part
 		unsigned part;
 	} stages[PLACEMENT_STAGES]; // (stage_count)
 	unsigned stage_count;       // 0: there is nothing to keep
@@ -70,7 +70,7 @@ struct placing {
 	struct evict_candidate candidates[LIMIT_CANDIDATES]; // (candidate_count), idle for the longest first
 	unsigned candidate_count;
 	uint64_t lacking[PLACEMENT_DEVICES]; // that more is taken than there is
-	uint64_t given[PLACEMENT_DEVICES];   // by those that are evicted
+	uint64_t given[PLACEMENT_DEVICES];   // by evicted instances
 	char later[160];                     // why another may not be evicted yet; ""
 	struct placing_kept kept;
 	bool lags; // readings of a device still show what an instance held there that has ended

@@ -1,17 +1,16 @@
-/* Placements are searched for here, one after the other, on a thread of their own, so that the loop never waits.
+/* Searches for placements, one after the other, on a thread of its own, so that the loop never waits.
  *
  *     placing_start -> (queue) -> gather, on the loop -> keep_find, on the thread -> looked at again, done, on the
  *     loop -> the next
  *
- * What is urgent goes first: instances that wait for a place, then those that are created or moved, then previews. It
- * stops what is less urgent and runs: a preview then answers with what it has, the others are searched for once more
- * afterwards (and when that happens again, take what they have). A preview also makes room for a newer one of its own
- * connection. Of previews one asker has a few at most, and askers take turns. What nobody waits for any more ends at
- * once.
+ * The order is by urgency: instances that wait for a place, then those that are created or moved, then previews. An
+ * urgent search stops a less urgent one: a preview then answers with its result so far, others are repeated afterwards
+ * (after a second stop they take their result so far). A newer preview of the same connection stops the older one. An
+ * asker has a few previews at most, and askers take turns. A search whose caller is gone ends at once.
  *
- * What there is to place on is gathered when a search begins, which is when the one before has been told: what that one
- * took is known by then. While a search runs devices and models may go: what was found is compared with what is there,
- * and searched for again if it names something that is not. Owns the requests that wait and the thread. */
+ * The devices are gathered when a search begins, which is after the previous result was reported and its memory
+ * reserved. Devices and models may disappear during a search: the result is checked against the present ones, and the
+ * search is repeated if it names a missing one. Owns the waiting requests and the thread. */
 #include "common/base/limits.h"
 #include "common/work/jobs.h"
 #include "server/instances/instances_inside.h"
@@ -24,13 +23,13 @@ struct request {
 	struct job job; // first member
 	struct request *next;
 	struct planner *planner;
-	struct placing_request asked; // params and excluded: its own, below; done NULL: nobody waits for it any longer
+	struct placing_request asked; // params and excluded: own copies, below; done NULL: the caller is gone
 	struct json *params;
 	struct placing_excluded excluded;
 	unsigned changes; // results that did not stand any more
 	bool put_back;    // it was stopped before
-	atomic_bool stop; // its search is to end with what it has
-	// What the thread has, between begin() and deliver().
+	atomic_bool stop; // end the search with its result so far
+	// Written by the thread between begin() and deliver().
 	struct placing *placing;
 	enum status status;
 	struct error error;
@@ -39,11 +38,11 @@ struct request {
 struct planner {
 	const struct instances *instances;
 	struct jobs *jobs;
-	struct request *first, *running; // of the loop: those that wait, the most urgent and oldest first; the one that
-					 // is looked at
+	struct request *first, *running; // for the loop: waiting requests, the most urgent and oldest first; the one in
+					 // progress
 	unsigned counts[PLACING_KINDS];  // of all of them
 	const void *last_asker;          // of a preview
-	// Devices of this machine are still being looked for: what is asked for waits a little.
+	// The devices of this machine are not all found yet: requests wait a little.
 	struct net_timer hold;
 	bool held_enough;
 	bool stopped;
@@ -115,7 +114,7 @@ static bool holds(struct planner *planner)
 	return true;
 }
 
-// Gather, and hand it to the thread. What cannot be gathered is told in the same way as what was found.
+// Gather, and hand the search to the thread. An error in gathering is reported like a result.
 static void begin(struct planner *planner)
 {
 	struct request *request = planner->running || holds(planner) ? NULL : take_next(planner);
@@ -129,7 +128,7 @@ static void begin(struct planner *planner)
 	jobs_put(planner->jobs, &request->job);
 }
 
-// Into the line, behind those that are as urgent; `again`: before them.
+// Queue the request after those of the same urgency; `again`: before them.
 static void line_up(struct planner *planner, struct request *request, bool again)
 {
 	struct request **at = &planner->first;

@@ -1,11 +1,11 @@
-/* Models that are loaded because somebody asks for them.
+/* Loads models on request.
  *
- * The first question to a model that has no instance begins a demand: the entry of the audit log, as instance.create of
- * who asks, then an instance with what is asked for by nothing else, as any other is started. Until there is one all
- * questions to the model wait in the demand's own line, an instance that stands in no list and never has a place; then
- * they move to the new one's, where they wait until it is ready. What fails ends them with the reason. There is one
- * demand of a model at a time. It goes on when those who asked are gone. Where somebody else's instance of the model
- * comes up before its own, they move to that one's line, and no other is begun. Thread: the loop's. */
+ * The first request to a model without an instance begins a demand: an audit entry, as for instance.create by this
+ * token, then an instance with default settings, started like any other. Until it exists all requests to the model wait
+ * in the demand's own queue, an instance that is in no list and never has a place; then they move to the queue of the
+ * new one, where they wait until it is ready. A failure ends them with the reason. A model has one demand at a time. It
+ * continues even if the requests are cancelled. If another instance of the model becomes ready first, they move to its
+ * queue, and no further one is started. Thread: the loop's. */
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Models that requests asked for and that fit nowhere: what was found, and how much memory there was. How long requests
- * are told of it is decided in question.c; an instance that an admin creates is placed in any case. Thread: the loop's.
- */
+/* Remembers models that were requested and fit nowhere: the error, and how much memory there was. question.c decides
+ * how long requests get this error; an instance that an admin creates is placed in any case. Thread: the loop's.
+ *  */
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* See requests.h. Requests stand in the list of their instance until their worker has said the last word.
+/* See requests.h. A request is in the list of its instance until its worker has sent the last message.
  *
- * What was asked is kept with what has been delivered of it, tokens and bytes of text: when the instance is placed
- * again its requests are started again from these, in the order in which they came, and go on behind the last token
- * that their client has seen. So that what is drawn then is what would have been drawn, each has a seed from the start.
+ * A request is kept with its delivered tokens and bytes of text. When the instance is placed again its requests are
+ * started again from these, in the order of arrival, and continue after the last token that their client has. Each has
+ * a seed from the start, so that the same tokens are drawn.
  *
- * A worker may have died of one of them. Those that it had and that got no token since are suspects: they are sent one
- * at a time, so that the next worker that is lost tells which it was, and that one ends. */
+ * One of the requests may have crashed the worker. Those of the worker that got no token since are suspects: they are
+ * sent one at a time, so that the next lost worker identifies the request, and that one ends. */
 #include "server/instances/requests/requests.h"
 
 #include "common/base/log.h"
@@ -31,11 +31,11 @@ struct generation {
 	struct token *token;
 	const char *action;
 	int64_t began_ns;
-	bool embeds, counts;   // with either the answer to its call is all that comes
+	bool embeds, counts;   // with either, the answer to its call is the only message
 	bool sent, answered;   // sent: a worker has it; answered: generate.start, or generate.embed
 	bool told_started;     // `started` was called
 	struct json *call;     // as it was asked, with owner, seed and all of `sampling`
-	struct json *sampling; // what is drawn by, and from where that is; NULL: of one that embeds
+	struct json *sampling; // the sampling values with their origins; NULL: for an embedding
 	size_t given_tokens;   // in it; 0: its prompt is text
 
 	uint64_t prompt_tokens; // as far as is known
@@ -51,7 +51,7 @@ struct generation {
 
 // ---- whose instance ----
 
-// The number by which this token's requests share prefixes. Never 0, which shares with nobody.
+// The number by which requests of this token share prefixes. Never 0, which shares with nobody.
 static int64_t owner_number(struct instances *all, const struct token *token)
 {
 	if (!token)
@@ -100,7 +100,7 @@ static void print_detail(const struct generation *generation, const struct json 
 	json_destroy(&detail);
 }
 
-// Its entry of the audit log. One that cannot be written now is told as soon as that can be.
+// Write its audit entry. If that is not possible now, it is written as soon as it is.
 static void put_on_record(const struct generation *generation, enum status status, const struct json *end)
 {
 	struct buffer detail;
@@ -150,7 +150,7 @@ static bool suspected(const struct generation *generation)
 	return generation->losses && generation->delivered.count == generation->losses_seen;
 }
 
-// The last word. Whoever hears it may start and cancel others.
+// The last callback. The callee may start and cancel other requests.
 static void end(struct generation *generation, enum status status, const struct json *json, const struct error *error)
 {
 	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
@@ -241,7 +241,7 @@ static void took(struct generation *generation, const struct json *params)
 	end(generation, status, params, &error);
 }
 
-// Its client is told this, and its worker to stop.
+// Send this error to its client, and stop it on its worker.
 static void cancel_for(struct generation *generation, const struct error *error)
 {
 	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
@@ -286,7 +286,7 @@ bool generations_notice(struct instance *instance, const char *method, const str
 		return true;
 	if (!generation || generation->embeds || !generation->answered)
 		return false;
-	// What is kept of a request is bounded by what its context has room for.
+	// The kept tokens of a request are bounded by its context.
 	if (!ends && generation->delivered.count + json_count(json_get(params, "tokens")) > instance->context_tokens)
 		return false;
 	if (ends)
@@ -320,7 +320,7 @@ static void start_answered(void *context, enum status status, const struct json 
 
 // ---- to the worker ----
 
-// What is asked now: from the beginning, or from where the client has got to.
+// The call for the worker: from the beginning, or from the client's last token.
 static struct json *call_of(struct generation *generation)
 {
 	struct json *call = json_copy(generation->call);
@@ -376,7 +376,7 @@ void generations_blame(struct instance *instance)
 	}
 }
 
-// Who is to be sent next; a suspect only while there is no other that may be its worker's end.
+// The next request to send; a suspect only while no other suspect is at the worker.
 static struct generation *first_waiting(const struct instance *instance)
 {
 	bool tried = false;
@@ -424,8 +424,8 @@ void generations_cut(struct instance *instance)
 
 // ---- what clients want ----
 
-// One that draws must draw the same again elsewhere: its seed and all that it draws by are settled here, once. Returns
-// what it draws by, with where each comes from.
+// The same tokens must be drawn on another worker: settle the seed and all other sampling values once. Returns the
+// values with their origins.
 static struct json *settle_sampling(const struct instance *instance, struct json *call)
 {
 	uint64_t seed;
@@ -514,7 +514,7 @@ void generations_give_up(struct instance *instance, const struct error *fault)
 	while (one) {
 		if (one->ended) {
 			cancel_for(one, fault);
-			one = instance->generations; // whoever heard it may have done anything
+			one = instance->generations; // the callee may have changed the list
 		} else {
 			one = one->next;
 		}
@@ -541,7 +541,7 @@ static void end_where(struct instances *all, const struct token *token, const ch
 		end_in(one, token, &fault);
 }
 
-// What its requests left with instances goes, too. The number is nobody's from now on.
+// Also forget its prefixes on instances. The number is free from now on.
 static void forget(struct instances *all, size_t owner)
 {
 	all->owners[owner] = NULL;

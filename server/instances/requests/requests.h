@@ -1,10 +1,10 @@
-/* Requests to model instances: started, delivered as it comes, ended once.
+/* Requests to model instances: each is started, delivers its tokens as they are generated, and ends once.
  *
- * The ready instance of a model that has least to do takes a request; a request stays with it. Where there is none, one
- * is loaded for who may have that (demand.c), and the request waits for it. One that is cancelled
- * has no callbacks any more, but is remembered until its worker has said what it took: each request becomes one entry
- * of the audit log, with token, model, devices, counts and time, and never a word of its text. Prefixes are shared
- * within a token: each has a number for that, which means nothing elsewhere. Thread: the loop's. */
+ * The least busy ready instance of a model takes a request, which then stays with it. If there is none, one is loaded
+ * if the token permits (demand.c), and the request waits for it. A cancelled request has no more callbacks, but is kept
+ * until its worker has reported its counts: each request becomes one entry of the audit log, with token, model,
+ * devices, counts and time, and without any text. Prefixes are shared within a token, which has a number for this
+ * purpose. Thread: the loop's. */
 #pragma once
 #include "server/instances/instances.h"
 
@@ -18,9 +18,9 @@ struct generation_params {
 	// The parameters of generate.start without `request` and `owner`; with `embeds`, of generate.embed. Taken over.
 	struct json *call;
 	bool embeds;
-	bool counts; // the prompt's tokens, and nothing is generated
+	bool counts; // only count the prompt's tokens; nothing is generated
 	bool loads;  // a model that is not loaded is loaded for this, and then it waits
-	// It has joined the line; not of one that embeds or counts.
+	// It has joined the batch; not called with `embeds` or `counts`.
 	void (*started)(void *context, uint64_t prompt_tokens);
 	void (*delta)(void *context, const struct json *delta); // params of generate.delta
 	// The last call: `end` is generate.end's params, or with `embeds` or `counts` the result of the call; NULL
@@ -36,7 +36,7 @@ enum status generation_start(struct generation **out, struct instances *instance
 // The sampling settings in use: {name: {value, from}}, as sampling_complete gives them. Owned by the generation. NULL
 // if it embeds or counts.
 const struct json *generation_sampling(const struct generation *generation);
-// Nothing is called any more. Accepts NULL, leaves NULL behind.
+// No callback comes afterwards. Accepts NULL, leaves NULL behind.
 void generation_cancel(struct generation **generation);
 // End all requests of this token, in this turn.
 void generations_end_token(struct instances *instances, const struct token *token, const char *why);

@@ -1,5 +1,5 @@
-/* Which instance a request joins: what is seen of its model, and what is done as question.c decides. Thread: the
- * loop's. */
+/* Chooses the instance of a request: gathers the facts about its model, and carries out the decision of question.c.
+ * Thread: the loop's. */
 #include "server/instances/instances_inside.h"
 
 #include <string.h>
