@@ -1,5 +1,5 @@
-// What the kernels share. They are compiled to PTX by nvcc, or by clang without a toolkit: then none of CUDA's headers
-// is there, and what is used of them is declared here.
+// Declarations that the kernels share. The kernels are compiled to PTX by nvcc, or by clang without a toolkit: then
+// there are no headers of CUDA, and what is used of them is declared here.
 #pragma once
 typedef unsigned long long u64;
 
@@ -23,6 +23,6 @@ typedef float float4 __attribute__((ext_vector_type(4)));
 #define FUSED(a, b, c) fmaf(a, b, c)
 #endif
 
-// Of all threads of the launch; kernels step over their elements by THREADS.
+// Index and number of all threads of the launch; kernels step over their elements by THREADS.
 #define THREAD ((u64)BLOCK_X * BLOCK_THREADS + THREAD_X)
 #define THREADS ((u64)BLOCKS * BLOCK_THREADS)

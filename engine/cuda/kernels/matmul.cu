@@ -1,14 +1,14 @@
 // matmul_f32 of engine/builtin.h: c (m, n) = a (m, k) . b (k, n), all row-major, in f32 with fused multiply-adds.
 //
 // A block of 256 threads computes a tile of TILE x TILE of c, DEPTH of k at a time. The next pieces of a and b are
-// copied into shared memory (cp.async, two stages) while the current ones are multiplied. a's piece is turned on the way,
-// so that a thread reads both pieces four values at a time: shared_a[k][row], shared_b[k][column].
+// copied into shared memory (cp.async, two stages) while the current ones are multiplied. a's piece is transposed on
+// the way, so that a thread reads both pieces four values at a time: shared_a[k][row], shared_b[k][column].
 //
-//	a warp    TILE/2 rows x TILE/4 columns of the tile (8 warps: 2 x 4)
-//	a thread  4 x 4 values, in TILE = 128 four such squares, TILE/4 rows and TILE/8 columns apart
+// a warp    TILE/2 rows x TILE/4 columns of the tile (8 warps: 2 x 4)
+// a thread  4 x 4 values, in TILE = 128 four such squares, TILE/4 rows and TILE/8 columns apart
 //
-// Edges: cp.async fills with zeros what is not there, and what is outside c is not stored. Tiles of 128 compute more a
-// byte read; tiles of 64 are for matrices too small to give every multiprocessor a tile of 128.
+// Edges: cp.async fills with zeros beyond the matrix, and results outside c are not stored. Tiles of 128 compute more
+// for each byte read; tiles of 64 are for matrices too small to give every multiprocessor a tile of 128.
 #include "common.cuh"
 
 enum { THREADS_OF_BLOCK = 256, DEPTH = 16, GROUP_ROWS = 8 };
@@ -24,7 +24,7 @@ static inline __device__ unsigned shared_address(const void *pointer)
 	return address;
 }
 
-// What a thread copies of a piece: COPIES times BYTES (4 or 16), `stride` floats apart where they come from and TO_STEP
+// The copies of a thread for a piece: COPIES times BYTES (4 or 16), `stride` floats apart in the source and TO_STEP
 // bytes apart in shared memory.
 template <int COPIES, int BYTES, int TO_STEP>
 static inline __device__ void copy_whole(unsigned to, const float *from, u64 stride)
@@ -108,7 +108,7 @@ static inline __device__ void load(unsigned to_a, unsigned to_b, const float *a,
 		load_b<TILE, 4>(to_b, b, s, column0, k0);
 }
 
-// Blocks go down GROUP_ROWS tiles before they go right, so that those which run together share more of a and b.
+// Blocks go down GROUP_ROWS tiles before they go right, so that blocks that run together share more of a and b.
 static inline __device__ void place(u64 tiles_down, u64 tiles_right, u64 *down, u64 *right)
 {
 	u64 group = BLOCK_X / (GROUP_ROWS * tiles_right), within = BLOCK_X % (GROUP_ROWS * tiles_right);
@@ -164,7 +164,7 @@ template <int TILE> static inline __device__ void matmul(float *c, const float *
 	load<TILE>(to_a, to_b, a, b, s, down * TILE, right * TILE, 0);
 	for (u64 k0 = 0; k0 < s.k; k0 += DEPTH, stage ^= 1) {
 		asm volatile("cp.async.wait_all;" ::: "memory");
-		__syncthreads(); // this stage is there, and nobody reads the other one any more
+		__syncthreads(); // this stage is there, and no thread reads the other one any more
 		if (k0 + DEPTH < s.k) {
 			unsigned next = stage ^ 1;
 			load<TILE>(to_a + next * sizeof(shared_a[0]), to_b + next * sizeof(shared_b[0]), a, b, s,
@@ -186,7 +186,7 @@ template <int TILE> static inline __device__ void matmul(float *c, const float *
 					float4 w = v[j / 4];
 					float value = j % 4 == 0 ? w.x : j % 4 == 1 ? w.y : j % 4 == 2 ? w.z : w.w;
 #pragma unroll
-					for (int step = 0; step < 4; step++) { // forth and back: what was read last is read next
+					for (int step = 0; step < 4; step++) { // back and forth: last read, next read
 						const int r = j % 2 ? 3 - step : step;
 						sum[4 * i + r][j] = FUSED(rows[r], value, sum[4 * i + r][j]);
 					}

@@ -1,5 +1,5 @@
-// What the kernels of a stage share: fragments of weights out of tiles, products, copies, and what CUDA's headers would
-// have for them.
+// Declarations that the kernels of a stage share: fragments of weights from tiles, products, copies, and replacements
+// for CUDA's headers.
 #pragma once
 #include "common.cuh"
 #include "stage_params.h"
@@ -19,7 +19,7 @@ typedef float float2 __attribute__((ext_vector_type(2)));
 #define BLOCKS_Z gridDim.z
 #define CONSTANT __grid_constant__
 #endif
-// Not to be left to the compiler: what is not inlined keeps its arguments and sums in memory.
+// Always inlined: a function that is not inlined keeps its arguments and sums in memory.
 #define INLINE_METHOD inline __device__ __attribute__((always_inline))
 #define INLINE static INLINE_METHOD
 
@@ -154,10 +154,10 @@ INLINE float larger(float a, float b)
 	return out;
 }
 INLINE float silu(float x) { return quotient(x, 1 + exp_of(-x)); }
-// By tanh; x / 2 (1 + tanh(u)) is x / (1 + e^(-2 u)).
+// With tanh; x / 2 (1 + tanh(u)) is x / (1 + e^(-2 u)).
 INLINE float gelu(float x) { return quotient(x, 1 + exp_of(-1.5957691216f * x * (1 + 0.044715f * x * x))); }
 enum { KIND_SILU, KIND_GELU, KIND_NONE, KIND_CLAMPED }; // as enum model_gate
-// What the feed-forward network makes of its gate and of what it multiplies. What is no number stays so.
+// The gate of the feed-forward network, times `up`. NaN stays NaN.
 INLINE float gated(float gate, float up, unsigned kind)
 {
 	if (kind == KIND_GELU)
@@ -167,7 +167,7 @@ INLINE float gated(float gate, float up, unsigned kind)
 	float clamped = gate > 7 ? 7 : gate, other = up > 7 ? 7 : up < -7 ? -7 : up;
 	return quotient(clamped, 1 + exp_of(-1.702f * clamped)) * (other + 1);
 }
-// cap * tanh(x / cap), without divisions that branch: it stands in loops that are unrolled.
+// cap * tanh(x / cap), without divisions that branch, because it is in unrolled loops.
 INLINE float capped(float x, float cap)
 {
 	return cap - 2 * cap * inverse_of(exp_of(x * (2 * inverse_of(cap))) + 1);
@@ -197,7 +197,7 @@ INLINE float warp_most(float value)
 INLINE float scale_for(float most)
 {
 	unsigned exponent = __builtin_bit_cast(unsigned, most) >> 23;
-	if (exponent < 32 || exponent > 250) // zero, next to it, or no number at all
+	if (exponent < 32 || exponent > 250) // zero, close to it, infinite or NaN
 		return 1;
 	return __builtin_bit_cast(float, (254u + 9 - exponent) << 23);
 }
@@ -238,7 +238,7 @@ struct rounded_four {
 	int total;   // of its integers
 };
 
-// N times four columns, k and each 128 on, of which eight lanes beside each other have a block; all lanes of a warp.
+// N times four columns, k and each 128 further on; eight neighbouring lanes have a block. For all lanes of a warp.
 template <int N> INLINE void round_fours(rounded_four (&out)[N], const float4 (&v)[N], unsigned k)
 {
 	float most[N];
@@ -254,10 +254,10 @@ template <int N> INLINE void round_fours(rounded_four (&out)[N], const float4 (&
 			most[i] = larger(most[i], from_lane(most[i], half));
 #pragma unroll
 	for (int i = 0; i < N; i++) {
-		float inverse = most[i] > 1e-30f ? 32512 * inverse_of(most[i]) : 0; // what is smaller is zero
+		float inverse = most[i] > 1e-30f ? 32512 * inverse_of(most[i]) : 0; // smaller values become zero
 		out[i].scale = most[i] > 1e-30f ? most[i] * (1 / 32512.0f) : 0;
-		// Added to 3 * 2^22 an integer is in the lowest bits. 128 more, and the upper byte is as it is to be;
-		// the lower one is 128 too large, which is its highest bit.
+		// Added to 3 * 2^22, an integer is in the lowest bits. With 128 more, the upper byte is right; the
+		// lower one is 128 too large, which is its highest bit.
 		const float shift = 12582912.0f + 128;
 		q[i][0] = __builtin_bit_cast(unsigned, FUSED(v[i].x, inverse, shift));
 		q[i][1] = __builtin_bit_cast(unsigned, FUSED(v[i].y, inverse, shift));
@@ -283,7 +283,7 @@ template <int N> INLINE void round_fours(rounded_four (&out)[N], const float4 (&
 	}
 }
 
-// Where column k of a row of halves lies, in bytes: the four of a lane beside each other.
+// The place of column k in a row of halves, in bytes: the four columns of a lane are next to each other.
 INLINE unsigned column_place(unsigned k)
 {
 	return k / 16 * 32 + k % 8 / 2 * 8 + k % 16 / 8 * 4 + k % 2 * 2;
@@ -291,7 +291,7 @@ INLINE unsigned column_place(unsigned k)
 
 // ---- keys and values ----
 
-// Where k (`which` 0) or v (1) of a row's position is.
+// The place of k (`which` 0) or v (1) of a row's position.
 INLINE unsigned short *page_row(const attention_params &p, unsigned row, unsigned position, unsigned which, unsigned head)
 {
 	u64 page = p.pages[p.tables[row] + position / STAGE_KV_PAGE];
@@ -338,8 +338,8 @@ INLINE fragment fragment_of_bytes(unsigned upper, unsigned lower)
 	return a;
 }
 
-// A step of nibbles with upper bits: `even` are those of pairs 0 and 2 where they belong (from bit 4), `odd` of pairs 1
-// and 3 (from bit 8). Less OFFSET each.
+// Fragments of nibbles with upper bits: `even` are the bits of pairs 0 and 2 at their place (from bit 4), `odd` those
+// of pairs 1 and 3 (from bit 8). OFFSET is subtracted from each.
 template <int OFFSET>
 INLINE fragment fragment_of_nibbles(unsigned word, unsigned high0, unsigned high1, unsigned high2, unsigned high3)
 {

@@ -57,7 +57,7 @@ INLINE void put_page(const attention_params &p, unsigned row, unsigned position,
 	warp_barrier();
 }
 
-// Of all rows: k and v into their pages, q turned where it is. Blocks: (kv_heads, rows).
+// For all rows: write k and v into their pages, and rotate q in place. Blocks: (kv_heads, rows).
 extern "C" __global__ void __launch_bounds__(ATTENTION_BLOCK) turn_rows(const CONSTANT attention_params p)
 {
 	let_next_begin();
@@ -109,7 +109,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	unsigned end = begin + size < length ? begin + size : length;
 	if (part >= parts)
 		return;
-	// What is told is there before the first kernel; and the table of positions is always the same.
+	// The step's input is there before the first kernel, and the table of positions never changes.
 	for (unsigned i = THREAD_X * 16; i < p.rope_size; i += ATTENTION_BLOCK * 16)
 		asm volatile("prefetch.global.L1 [%0];" ::"l"(p.rope + (u64)position * p.rope_size + i));
 	wait_for_previous();

@@ -1,11 +1,11 @@
-// One row through all layers, by one kernel that stays: a block on every multiprocessor, which all wait for each other
-// between one product and the next.
+// One row through all layers, by one persistent kernel: a block on every multiprocessor; all blocks synchronise between
+// products.
 //
-// Each warp has a ring in shared memory; another warp fills them all by bulk copies, a lane for each. Weights depend on
-// nothing that is computed, so the rings run on over the ends of products and layers: while the blocks wait for each
-// other, and for attention, memory is read as before. A block takes a run of units of 16 rows; its warps share the
-// columns, always the same ones, so a warp needs no more of the input than its own slice, and rounds that for itself. A
-// norm's factor is applied to the results, since it needs the whole row.
+// Each warp has a ring in shared memory; another warp fills all rings by bulk copies, a lane for each. Weights do not
+// depend on computed values, so the rings continue over the ends of products and layers: memory is still read while the
+// blocks wait for each other and for attention. A block takes a run of units of 16 rows. Its warps share the columns,
+// always the same ones, so a warp needs only its own slice of the input, and rounds it itself. A norm's factor is
+// applied to the results, because it needs the whole row.
 //
 // Rounded to integers (of 16 bits, with a scale for each 32 columns, as in stage_gemv.cu) the input makes two columns
 // of a product of bytes, and there are eight: four blocks of columns share a product's, each with zeros where the
@@ -32,7 +32,7 @@ INLINE void counts_shown()
 {
 	asm volatile("fence.proxy.async;" ::: "memory");
 }
-// What is read once leaves the second-level cache first, so that what blocks tell each other stays there.
+// Data that is read once leaves the second-level cache first, so that data exchanged between blocks stays there.
 INLINE u64 read_once()
 {
 	u64 policy;
@@ -64,8 +64,8 @@ INLINE void count_wait(unsigned at, unsigned parity)
 
 // ---- blocks that wait for each other ----
 
-// All that this block has written is there for whoever waits; and until so many blocks have come. What is read then was
-// written by others, and is read past the first-level cache.
+// Publish all that this block has written; and wait until so many blocks have arrived. Data of other blocks is read
+// past the first-level cache.
 INLINE void arrive(const decode_params &p)
 {
 	multipliers_barrier();
@@ -116,7 +116,7 @@ struct segment {
 	unsigned rows, pieces, format, row_bytes;
 };
 
-// Of units `from` to `to` those of a matrix; rows: 0 for none.
+// The units `from` to `to` that belong to a matrix; rows: 0 for none.
 template <int FORMAT>
 INLINE segment segment_of(const decode_product &product, const decode_layer &layer, const columns &mine,
 			  unsigned matrix, unsigned from, unsigned to)
@@ -140,8 +140,8 @@ INLINE segment segment_of(const decode_product &product, const decode_layer &lay
 	return out;
 }
 
-// All weights of a warp's columns, in the order in which it multiplies them; by all lanes at the same pace, each for a
-// warp of its own.
+// Copy all weights of a warp's columns, in the order of the multiplications. All lanes run in step, each for a warp of
+// its own.
 template <int FORMAT> INLINE void fill_rings(const decode_params &p, const memory &m, unsigned warp)
 {
 	unsigned slot = 0, round = 1, kind = DECODE_QKV;
@@ -213,7 +213,8 @@ INLINE slice slice_of(unsigned char *at, unsigned columns, unsigned inputs)
 	return out;
 }
 
-// This warp's columns of the input. norms: of the first of them, what was read before. The sum of their squares.
+// Load this warp's columns of the input. norms: the first gains of the norm, loaded before. Returns the sum of their
+// squares.
 template <int FORMAT>
 INLINE float take_slice(const decode_product &product, const columns &mine, unsigned inputs, const slice &to,
 			const float *norm, const float4 (&norms)[PRELOADED])
@@ -493,10 +494,10 @@ INLINE unsigned inputs_of(unsigned format)
 	return format >= TILE_Q8_0 ? DECODE_INTEGERS : format == TILE_F16 ? DECODE_HALVES : DECODE_PAIRS;
 }
 
-// What a thread adds up: a result of a unit, four threads each.
+// The sums of a thread: a result of a unit, four threads each.
 struct result {
 	float *y;
-	float extra; // bias, or what was there
+	float extra; // bias, or the present value
 	bool there;
 };
 
@@ -689,8 +690,8 @@ INLINE void turn_head(const attention_params &p, float *out, const float *in, co
 	warp_barrier();
 }
 
-// One task's part. scratch: q (ATTENTION_HEADS, head_padded), warps'
-// results (DECODE_WARPS, ATTENTION_HEADS, head_padded + 2), k and v of this position (2, head_padded) of f16, a word.
+// Attention of one part of a task. scratch: q (ATTENTION_HEADS, head_padded), warps' results (DECODE_WARPS,
+// ATTENTION_HEADS, head_padded + 2), k and v of this position (2, head_padded) in f16, a word.
 INLINE void attend(const attention_params &p, unsigned task, unsigned part, const memory &m, unsigned length)
 {
 	unsigned head = task / p.head_blocks, group = p.heads / p.kv_heads,
@@ -746,8 +747,8 @@ INLINE void attend(const attention_params &p, unsigned task, unsigned part, cons
 				v[i] = *(const uint2 *)(from + p.kv_heads * STAGE_KV_PAGE * padded);
 			}
 		}
-		// Only the part that ends with this position has its key and value in `own`. A part before it may look past
-		// its own end as far as here, and what is in its shared memory there can be NaN, which times 0 is NaN.
+		// Only the part that ends with this position has its key and value in `own`. An earlier part may read
+		// beyond its end up to here, where its shared memory may contain NaN; and NaN times 0 is NaN.
 #pragma unroll
 		for (int i = 0; i < AT_ONCE; i++)
 			if (first + i * groups + group_of == position && mine.end == length && offset < padded) {

@@ -5,7 +5,7 @@
 enum { ROUTE_BLOCK = 32, ORDER_BLOCK = 256, MIX_BLOCK = 256, EXPERTS_MOST = 1024, NO_EXPERT = 0x7fffffff };
 enum { ORDER_EACH = EXPERTS_MOST / ORDER_BLOCK };
 
-INLINE unsigned count_one(unsigned *counter) // in shared memory; what it was before
+INLINE unsigned count_one(unsigned *counter) // in shared memory; returns the earlier value
 {
 	unsigned old;
 	asm volatile("atom.shared.add.u32 %0, [%1], 1;" : "=r"(old) : "r"(shared_place(counter)) : "memory");
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 		float best = 0;
 		unsigned place = NO_EXPERT;
 		for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK) {
-			// What has been taken is no number, as is a score that is none; those are taken last.
+			// A score that was taken becomes NaN. Scores that are NaN from the start are taken last.
 			float value = scores[e];
 			if (value > best || (place == NO_EXPERT && value == value)) {
 				best = value;
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 				place = at;
 			}
 		}
-		bool none = place == NO_EXPERT; // of a row whose scores are no numbers
+		bool none = place == NO_EXPERT; // of a row whose scores are all NaN
 		if (!k) {
 			largest = best;
 			for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK)
@@ -75,8 +75,8 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 		p.weights[(u64)BLOCK_X * p.used + k] = quotient(p.weights[(u64)BLOCK_X * p.used + k], p.share ? all : total);
 }
 
-// Slots by expert: where each row's are, of which row each is, and groups of slots of one expert, as products take them.
-// One block. In which order the slots of an expert lie does not matter: no result depends on it.
+// Sort slots by expert: the place of each row's slots, the row of each slot, and groups of slots of one expert, as
+// products need them. One block. The order of the slots of an expert does not matter: no result depends on it.
 extern "C" __global__ void __launch_bounds__(ORDER_BLOCK) order(const CONSTANT order_params p)
 {
 	__shared__ unsigned counts[EXPERTS_MOST], starts[EXPERTS_MOST], sums[ORDER_BLOCK / 32];
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(ORDER_BLOCK) order(const CONSTANT o
 	}
 }
 
-// x += the sum of what a row's experts give, each times its weight, and of the part for all rows. A block for each row.
+// x += the weighted sum of the results of a row's experts, and of the shared expert. A block for each row.
 extern "C" __global__ void __launch_bounds__(MIX_BLOCK) mix(const CONSTANT mix_params p)
 {
 	const u64 row = BLOCK_X;

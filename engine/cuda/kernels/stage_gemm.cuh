@@ -107,7 +107,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 	}
 	for (unsigned step = 0; step < steps; step++) {
 		copies_wait<S::STAGES - 2>();
-		block_barrier(); // this step is there, and nobody reads the one before it any more
+		block_barrier(); // this step is there, and no thread reads the previous one any more
 		unsigned ahead = step + S::STAGES - 1;
 		if (ahead < steps) {
 			if (ahead % S::STEPS == 0)
@@ -217,7 +217,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 			}
 }
 
-// One format a file, so that a model compiles what it has.
+// One format in a file, so that a model loads only the formats that it has.
 #define GEMM(name, format) \
 	extern "C" __global__ void __launch_bounds__(GEMM_THREADS) name##_32(const CONSTANT gemm_params p) \
 	{ \

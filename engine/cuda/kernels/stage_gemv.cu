@@ -77,8 +77,8 @@ INLINE float4 load_row(const gemv_params &p, unsigned row, unsigned k)
 	return k < p.columns ? load_fresh(p.x + (u64)row * p.columns + k) : v;
 }
 
-// One row by the whole block. Integers need no scale of the row, so they are stored as they come; else what was read
-// is kept in registers until the scale is known. factors: of integers, then of f16 and bf16.
+// One row by the whole block. Integers need no scale of the row, so they are stored at once; other values are kept in
+// registers until the scale is known. factors: those of integers, then those of f16 and bf16.
 template <bool INTEGERS, bool OTHERS>
 INLINE void take_one(const gemv_params &p, const layout_of_rows &to, float *factors, float *scratch)
 {

@@ -1,4 +1,4 @@
-// What products of few rows share: activations in shared memory as weights take them, and a tile by those.
+// Products of few rows: activations in shared memory in the layout that weights need, and the product with a tile.
 //
 // For formats with scales activations are integers of 16 bits with a scale for each 32, and each makes two columns of a
 // product of bytes: its upper half and its lower. For F16 they are f16, for F32 and BF16 two bf16, scaled by row.
@@ -252,7 +252,7 @@ INLINE void multiply_tile(float (&sum)[4], unsigned format, const unsigned char 
 	}
 }
 
-// The sums of a warp's tiles to where those of its unit are added: (p.rows, 16).
+// Add the sums of a warp's tiles to those of its unit: (p.rows, 16).
 template <class P> INLINE void put_sums(const P &p, float *out, const float (&sum)[4], unsigned format, unsigned lane)
 {
 	unsigned row = lane / 4, j = lane % 4;
@@ -275,5 +275,5 @@ template <class P> INLINE void put_sums(const P &p, float *out, const float (&su
 	}
 }
 
-// What a format's sums are multiplied by, but for its row.
+// The factor of a format's sums, apart from the row's.
 INLINE float unit_of(unsigned format) { return format == TILE_Q4_0 ? 0.0625f : format == TILE_Q6_K ? 0.25f : 1; }

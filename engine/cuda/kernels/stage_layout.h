@@ -30,7 +30,7 @@
 #endif
 
 enum { TILE_ROWS = 16, TILE_STEP = 16, TILE_LANE_BYTES = 16, TILE_RUN_BYTES = 512, TILE_COLUMNS_UNIT = 128 };
-// As enum tensor_format of engine/model/format.h.
+// Numbers as in enum tensor_format of engine/model/format.h.
 enum tile_format {
 	TILE_NONE,
 	TILE_F32,
@@ -99,7 +99,7 @@ STAGE_BOTH unsigned piece_bytes(unsigned format)
 	return piece_columns(format) / tile_columns(format) * tile_bytes(format);
 }
 
-// Columns as they are stored: a multiple of every tile's, but for the K formats', whose own columns are.
+// Stored columns: a multiple of every tile's columns, except for the K formats, whose own columns are one.
 STAGE_BOTH unsigned tile_padded(unsigned columns)
 {
 	return (columns + TILE_COLUMNS_UNIT - 1) / TILE_COLUMNS_UNIT * TILE_COLUMNS_UNIT;
@@ -133,7 +133,7 @@ STAGE_BOTH unsigned file_block_values(unsigned format)
 	return format <= TILE_BF16 ? 1 : format <= TILE_MXFP4 ? 32 : 256;
 }
 
-// Where a value of a tile lies: its lane, step, pair and place in the pair.
+// The place of a value in a tile: its lane, step, pair and place in the pair.
 struct tile_place {
 	unsigned lane, step, pair, second;
 };
@@ -173,7 +173,7 @@ STAGE_BOTH unsigned file_high(unsigned format, const unsigned char *block, unsig
 	return block[128 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
 }
 
-// What repacking is told: `rows` of the file's, which begin at a multiple of 16, and where their tiles go.
+// Parameters of repacking: `rows` of the file's rows, which begin at a multiple of 16, and the place of their tiles.
 struct tile_source {
 	const unsigned char *bytes; // (rows, columns) in the file's format
 	unsigned format, rows, columns;

@@ -1,16 +1,16 @@
-// One to eight rows through the experts that they choose, as decoding of a mixture needs it. Two kernels: `in` makes
-// silu(gate) * up of each row and each of its experts; `out` makes down of that, adds up a row's experts, each times its
+// One to eight rows through their chosen experts, for decoding of a mixture. Two kernels: `in` computes silu(gate) * up
+// of each row and each of its experts; `out` computes down of that, adds the results of a row's experts, each times its
 // weight, and adds the sum to x.
 //
-// Choice: each block works out from the scores which experts the rows chose, so no kernel before has to.
-// Tile: 16 results by all columns of a matrix (`in`: of gate and of up) are a unit, and one to sixteen warps share its
-// tiles. A tile of weights is read once for all rows; where a row did not choose the expert, zeros stand in the row's
-// place. For `out` the chosen experts' columns are one long row: those of the first, then those of the second.
-// Pipeline: each warp has a ring of two to four tiles in shared memory, filled by cp.async. `in` lets the next kernel
-// begin once the scores are there, so `out` fetches its first weights while `in` still computes.
-// Bound: reading weights; but a whole step of one row of a 30B mixture with 3B active (Q4_K_M, H100) reads 637 GB/s, a
-// fifth of what the memory gives: a layer takes 63 us, of which reading would take 12. Which of a layer's kernels take the
-// rest was not profiled. Figures: docs/notes/performance-gpu.md.
+// Choice: each block works out from the scores which experts the rows chose, so no earlier kernel has to. Tile: 16
+// results by all columns of a matrix (`in`: of gate and of up) are a unit, and one to sixteen warps share its tiles. A
+// tile of weights is read once for all rows; where a row did not choose the expert, zeros stand in its place. For `out`
+// the chosen experts' columns are one long row: those of the first, then those of the second. Pipeline: each warp has a
+// ring of two to four tiles in shared memory, filled by cp.async. `in` lets the next kernel begin once the scores are
+// there, so `out` fetches its first weights while `in` still computes. Bound: reading weights. But a whole step of one
+// row of a 30B mixture with 3B active (Q4_K_M, H100) reads 637 GB/s, a fifth of the memory's rate: a layer takes 63 us,
+// and reading it would take 12. Which kernels of a layer take the rest was not profiled. Figures:
+// docs/notes/performance-gpu.md.
 #include "stage_gemv.cuh"
 
 struct choice { // of all rows, in shared memory
@@ -38,7 +38,7 @@ INLINE unsigned warp_least_word(unsigned word)
 	asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(out) : "r"(word));
 	return out;
 }
-// Words in the order of the numbers; 0 for what is no number.
+// Integers in the order of the floats; 0 for NaN.
 INLINE unsigned word_in_order(float value)
 {
 	unsigned bits = __builtin_bit_cast(unsigned, value + 0.0f); // one zero
@@ -51,7 +51,8 @@ INLINE float number_of_word(unsigned word)
 	return __builtin_bit_cast(float, word >> 31 ? word & 0x7fffffffu : ~word);
 }
 
-// As stage_experts.cu's `route`: the largest scores' experts, the lowest number of equals first. By one warp.
+// Like `route` of stage_experts.cu: the experts with the largest scores, the lowest number of equals first. By one
+// warp.
 INLINE void route_row(const mixture_params &p, choice *to, unsigned row, unsigned lane)
 {
 	const float *from = p.scores + (u64)row * p.experts;
@@ -81,7 +82,7 @@ INLINE void route_row(const mixture_params &p, choice *to, unsigned row, unsigne
 				all += i * 32 + lane < p.experts ? exp_of(value[i] - largest) : 0;
 			all = warp_sum(all);
 		}
-		float weight = exp_of(score - largest); // no number, where no score is left that is one
+		float weight = exp_of(score - largest); // NaN if only NaN scores are left
 		total += weight;
 #pragma unroll
 		for (unsigned i = 0; i < EXPERTS_OF_LANE; i++)
@@ -96,7 +97,7 @@ INLINE void route_row(const mixture_params &p, choice *to, unsigned row, unsigne
 		to->weight[row * p.used + k] = quotient(to->weight[row * p.used + k], p.share ? all : total);
 }
 
-// What all rows choose; by the whole block.
+// The choice of all rows; by the whole block.
 INLINE void choose(const mixture_params &p, choice *to)
 {
 	const unsigned slots = p.rows * p.used, warp = THREAD_X / 32, lane = THREAD_X % 32;
@@ -142,8 +143,9 @@ INLINE void choose(const mixture_params &p, choice *to)
 
 // ---- tiles ----
 
-// A group of warps goes over its units; a warp over its tiles of each. In: units are the row tiles of each chosen expert,
-// and a unit's tiles are those of gate, then those of up. Out: of each row tile those of each chosen expert.
+// A group of warps goes over its units, and a warp over its tiles of each unit. In: units are the row tiles of each
+// chosen expert, and a unit's tiles are those of gate, then those of up. Out: a unit is a row tile, with the tiles of
+// each chosen expert.
 struct mixture_cursor {
 	unsigned unit, tile;
 };
@@ -203,7 +205,7 @@ INLINE void store_others(const mixture_kinds<FORMAT> &kinds, const layout_of_row
 	store_two(kinds, to, row, k + 2, v.z * by, v.w * by);
 }
 
-// In: the rows, normed; a row's warps share its columns. factors: what a row's results are multiplied by.
+// In: load the rows, normed; the warps of a row share its columns. factors: those of a row's results.
 template <int FORMAT>
 INLINE void take_inputs(const mixture_params &p, choice *chosen, const layout_of_rows &to, float *factors, float *scratch)
 {
@@ -281,7 +283,7 @@ INLINE void take_slots(const mixture_params &p, choice *chosen, const layout_of_
 
 // ---- products ----
 
-// Operand B of a tile: activations of the rows that this lane has, from those of slots (out) or of rows (in).
+// Operand B of a tile: the activations of this lane's rows, by slot (out) or by row (in).
 template <bool OUT>
 INLINE void inputs_of(const mixture_params &p, const choice *chosen, const layout_of_rows &from, unsigned place, unsigned lane,
 		      activations *b, integers *ints)

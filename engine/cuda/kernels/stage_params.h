@@ -1,5 +1,5 @@
-/* What the stage's kernels are called with: each takes one of these by value. For the kernels and for the host, to
- * which addresses on the device are numbers. */
+/* Parameters of the stage's kernels: each takes one of these by value. For the kernels and for the host, to which
+ * addresses on the device are numbers. */
 #pragma once
 #include "engine/cuda/kernels/stage_layout.h"
 
@@ -64,15 +64,15 @@ struct embed_params {
 	float scale;
 };
 
-// POST_NORM: RMS norms of whole rows, in place: q or k of all heads. POST_ADD: the same of what half a layer gives,
-// added to x. Of encoders: POST_END, x = norm(x + bias), less its mean, with a bias of its own (shift); POST_GELU, with
-// the error function, of what is there, with its bias.
+// POST_NORM: RMS norms of whole rows, in place: q or k of all heads. POST_ADD: the same for the output of half a layer,
+// added to x. For encoders: POST_END: x = norm(x + bias), a LayerNorm with its own bias (shift); POST_GELU: GELU of x +
+// bias with the error function, in place.
 enum post_mode { POST_NORM, POST_ADD, POST_END, POST_GELU };
 
 struct post_params {
 	ON_DEVICE(const float) from; // (rows, stride)
 	ON_DEVICE(const float) norm; // (columns)
-	ON_DEVICE(float) to;         // (rows, stride): from, or what is added to
+	ON_DEVICE(float) to;         // (rows, stride): the result, or the sum to add to
 	ON_DEVICE(const float) bias; // (columns), or NULL
 	ON_DEVICE(const float) shift;
 	unsigned columns, stride, mode;
@@ -104,7 +104,8 @@ struct attention_params {
 	float cap;                    // of scores, with log2 e; 0: none
 };
 
-// What a product of stage_decode.cu rounds its input to, and how many columns its warps share at a time: bits.
+// The formats to which a product of stage_decode.cu rounds its input, and the number of columns that its warps share at
+// a time: bits.
 enum decode_input { DECODE_INTEGERS = 1, DECODE_HALVES = 2, DECODE_PAIRS = 4, DECODE_BY_256 = 8 };
 
 enum decode_kind { DECODE_QKV, DECODE_ATTENTION_OUTPUT, DECODE_GATE_UP, DECODE_DOWN, DECODE_OUTPUT, DECODE_KINDS };
@@ -155,10 +156,10 @@ struct prepare_params {
 	ON_DEVICE(float) plain;                           // (rows, columns): not rounded; or NULL
 	unsigned rows, x_stride, columns, padded, planes; // planes: halves + 2 * pairs
 	unsigned halves, pairs, kind;                     // kind: enum model_gate
-	// As stage_wide.cuh takes them, crossed: (rows / 128, columns / 64, 128, 64) halves; or, if `together`,
+	// The swizzled layout of stage_wide.cuh: (rows / 128, columns / 64, 128, 64) halves; or, with `together`,
 	// (columns / 64, together, 64).
 	unsigned blocks, together;
-	// With places: of how many slots each row is, and from which row on; 0: a slot's input lies at its place.
+	// With places: the number of slots of each row, and the first row; 0: the input of a slot is at its place.
 	unsigned copies, first_row;
 	float epsilon;
 };
@@ -190,7 +191,7 @@ struct route_params {
 
 struct order_params {
 	ON_DEVICE(const unsigned) chosen;    // (slots): row by row
-	ON_DEVICE(unsigned) places;          // (slots): of each of those the slot, by expert
+	ON_DEVICE(unsigned) places;          // (slots): for each place the slot, sorted by expert
 	ON_DEVICE(unsigned) slot_rows;       // (slots): rows
 	ON_DEVICE(struct gemm_group) groups; // (group_count)
 	unsigned first_row, slots, used, experts, group_rows, group_count;
@@ -207,7 +208,12 @@ struct mix_params {
 	unsigned columns, used;
 };
 
-enum { MIXTURE_SLOTS = 64, MIXTURE_EXPERTS = 256, MIXTURE_CHOICE_BYTES = 2560 }; // at most; of what a block notes
+enum {
+	MIXTURE_SLOTS = 64,
+	MIXTURE_EXPERTS = 256,
+	MIXTURE_CHOICE_BYTES = 2560
+}; // the largest numbers; and the bytes
+   // of a block's choice
 
 // Few rows through their experts; a row's slots follow each other. In: gate and up; out: down.
 struct mixture_params {
@@ -248,19 +254,21 @@ struct argmax_params {
 
 enum { REDUCE_SLICES = 8 }; // as STAGE_SLICES
 
-// What the slices of a stage give, added up on the device of each: read from the others, or, of few rows, sent by them.
+// Adds the outputs of the slices of a stage on the device of each slice. The others' outputs are read or, for few rows,
+// sent by them.
 struct reduce_params {
 	ON_DEVICE(const float) summands[REDUCE_SLICES]; // (numbers), of each slice
 	ON_DEVICE(float) x;                             // (numbers)
 	ON_DEVICE(const unsigned) told;                 // (slices): in which turn each of them has its summand there
-	ON_DEVICE(unsigned) tells[REDUCE_SLICES];       // this slice's place in what each of them is told
-	// Of few rows (numbers), each with its turn: what came from each slice, and where this one's goes.
+	ON_DEVICE(unsigned) tells[REDUCE_SLICES];       // this slice's place in the flags of each other slice
+	// For few rows (numbers), each with its turn: the values received from each slice, and the place for this
+	// slice's values.
 	ON_DEVICE(const unsigned long long) came[REDUCE_SLICES];
 	ON_DEVICE(unsigned long long) send[REDUCE_SLICES];
 	ON_DEVICE(unsigned) turn;   // the last turn of this slice, and blocks that are done
 	ON_DEVICE(unsigned) failed; // of the host: not 0 once a slice has not come
 	unsigned slices, slice, numbers;
-	unsigned few;        // by what is sent
+	unsigned few;        // few rows: the summands are sent
 	unsigned first_only; // x = the first one's, instead of x += the sum of all
 	unsigned early;      // the next kernel may begin while this one waits
 };

@@ -1,14 +1,14 @@
 // Attention of prompts: 64 rows of a run at a time, for heads of 64 and 128.
 //
-// A block takes one head of q and goes over the keys and values up to its last row, 64 positions at a time, which come
-// through two places in shared memory with their 16-byte pieces crossed. Each warp has 16 rows. Queries are scaled by
-// row so that f16 holds them; weights of positions are at most 2^10, so that those of a millionth have their bits, too.
-// q has been turned and k, v are in their pages.
+// A block takes one head of q and goes over the keys and values up to its last row, 64 positions at a time, which are
+// loaded through two swizzled places in shared memory. Each warp has 16 rows. Queries are scaled by row so that they
+// fit f16; weights of positions are at most 2^10, so that weights of a millionth keep their bits, too. q has been
+// rotated, and k and v are in their pages.
 #include "stage.cuh"
 
 enum { PROMPT_WARPS = PROMPT_ROWS / 16, PROMPT_BLOCK = PROMPT_WARPS * 32 };
 
-// As load_matrices, turned: rows are positions, and so are operand B's.
+// Like load_matrices, transposed: rows are positions, as in operand B.
 INLINE uint4 load_turned(unsigned from)
 {
 	uint4 out;
@@ -57,7 +57,7 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 {
 	enum { PIECES = SIZE / 8, ROW = SIZE * 2, TILE = PROMPT_KEYS * ROW };
 	let_next_begin();
-	// Those with the most to do come first.
+	// The tiles with the most work come first.
 	unsigned tile = BLOCKS_Y - 1 - BLOCK_Y, head = BLOCK_X / (p.heads / p.kv_heads);
 	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32;
 	unsigned row0 = p.tiles[tile * 2], count = p.tiles[tile * 2 + 1];
@@ -172,7 +172,7 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 		all += from_lane(all, 1);
 		all += from_lane(all, 2);
 		float factor = 1;
-		if (p.sinks) { // weights are 2^10 times what they are against the largest score
+		if (p.sinks) { // weights are 2^10 times those relative to the largest score
 			float sink = p.sinks[BLOCK_X] * 1.4426950408889634f, top = larger(most[lower], sink);
 			factor = exp2_of(most[lower] - top);
 			all = FUSED(all, factor, exp2_of(sink - top + 10));

@@ -1,12 +1,12 @@
-// What the slices of a stage give, added up by each of them for itself, in the order of the slices, so that all have
-// the same bits. Summands are in device memory that all reach over the link between them, or in the host's.
+// Adds the outputs of the slices of a stage. Each slice adds all of them itself, in the order of the slices, so that
+// all have the same bits. Summands are in device memory that all reach over the link between them, or in the host's.
 //
-// Many rows: a slice tells all others that its summand is there, waits until all have told it so, and reads theirs.
-// Few rows: each sends its summand to the others, every number with the turn beside it, so that whoever sees the turn
-// has the number: one way instead of three.
+// Many rows: a slice signals all others that its summand is there, waits for their signals, and reads their summands.
+// Few rows: each slice sends its summand to the others, each number together with the turn, so that a reader that sees
+// the turn has the number: one trip instead of three.
 //
-// There are two places for each, used in turn (stage/stage.h). Who takes part in turn n has ended turn n - 1, so
-// whoever has heard of all in turn n may write again what was read in turn n - 1.
+// There are two places for each, used in turn (engine/cuda/stage/stage.h). A slice that takes part in turn n has ended
+// turn n - 1. So a slice that has the signals of all others in turn n may overwrite the place of turn n - 1.
 #include "stage.cuh"
 
 enum { REDUCE_BLOCK = 256 };

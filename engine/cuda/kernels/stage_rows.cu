@@ -1,5 +1,5 @@
-// What a stage does beside products: tokens to rows, norms and rounding before products of many rows, the largest
-// logit, and tiles out of the file's bytes.
+// The kernels of a stage that are not products: tokens to rows, norms and rounding before products of many rows, the
+// largest logit, and tiles from the file's bytes.
 #include "stage.cuh"
 
 enum { ROWS_BLOCK = 256, PREPARE_BLOCK = 512, PREPARE_WARPS = PREPARE_BLOCK / 32, ARGMAX_BLOCK = 256 };
@@ -7,7 +7,7 @@ enum { ROWS_BLOCK = 256, PREPARE_BLOCK = 512, PREPARE_WARPS = PREPARE_BLOCK / 32
 INLINE unsigned tile_word(const unsigned char *tile, unsigned at) { return *(const unsigned *)(tile + at / 4 * 4); }
 INLINE float tile_half(const unsigned char *tile, unsigned at) { return low_f16(*(const unsigned short *)(tile + at)); }
 
-// One value of a tile, as the file has it.
+// One value of a tile, in the file's format.
 INLINE float tile_value(const unsigned char *tile, unsigned format, unsigned row, unsigned column)
 {
 	const struct tile_place at = tile_place(row, column);
@@ -82,7 +82,7 @@ INLINE float sum_of_block(float mine, float *scratch) // (ROWS_BLOCK / 32)
 	return sum;
 }
 
-// What the layers of an encoder have that others do not.
+// The operations that only layers of encoders have.
 INLINE void encode(const post_params &p, u64 row, float *scratch)
 {
 	if (p.mode == POST_GELU) {
@@ -108,7 +108,7 @@ INLINE void encode(const post_params &p, u64 row, float *scratch)
 	}
 }
 
-// One block of each row.
+// One block for each row.
 extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) post(const CONSTANT post_params p)
 {
 	__shared__ float scratch[ROWS_BLOCK / 32];
@@ -174,7 +174,7 @@ INLINE void store_pair(const prepare_params &p, unsigned short *to, float a, flo
 	}
 }
 
-// Where column k of a row lies, of halves in blocks.
+// The place of column k of a row of halves, in blocks.
 INLINE u64 block_place(const prepare_params &p, unsigned row, unsigned k)
 {
 	unsigned within = ((k % GEMM_DEPTH / 8) ^ (row % 8)) * 8 + k % 8;

@@ -1,19 +1,19 @@
 // A matrix by many rows of activations with Hopper's own instructions (wgmma: compute capability 9.0 and no other).
 //
-// Tile: a block makes 128 rows of results by 16, 32, 64, 128 or 256 rows of activations, 64 columns a step. Two groups of
-// four warps have 64 rows of the matrix each; one warp of a third group copies.
-// Pipeline: rings of four steps of activations and two to five chunks of weights in shared memory, filled by
-// cp.async.bulk. Tiles hold operand A's fragments, so weights become f16 in registers: scale times quant, rounded once.
-// The next step's are made while the multiplier does this one's.
-// Activations lie as `prepare` puts them: for each 128 rows and 64 columns 16 KiB, in which the 16-byte pieces of a row
-// are crossed as the multiplier expects it. For blocks of up to 64 rows all rows of 64 columns lie together, so that the
-// rows of an expert, which begin at a multiple of 8, are one copy.
+// Tile: a block makes 128 rows of results by 16, 32, 64, 128 or 256 rows of activations, 64 columns a step. Two groups
+// of four warps have 64 rows of the matrix each; one warp of a third group copies. Pipeline: rings of four steps of
+// activations and two to five chunks of weights in shared memory, filled by cp.async.bulk. Tiles hold operand A's
+// fragments, so weights become f16 in registers: scale times quant, rounded once. The next step's are made while the
+// multiplier does this one's. Activations have the layout that `prepare` writes: 16 KiB for each 128 rows and 64
+// columns, in which the 16-byte pieces of a row are swizzled as the multiplier expects. For blocks of up to 64 rows all
+// rows of 64 columns are together, so that the rows of an expert, which begin at a multiple of 8, are one copy.
 // Experts: with `groups` a block has the rows of one expert, as `order` lists them.
 //
-// With gate and up the first group of warps has the one and the second the other, and what is stored is silu(gate) * up.
-// Where there are too few blocks the columns are split; the last block of a place adds the parts up, in their order.
+// With gate and up the first group of warps has gate and the second up, and silu(gate) * up is stored. Where there are
+// too few blocks the columns are split; the last block of a place adds the parts up, in their order.
 //
-// Bound: wide blocks by the multiplier (60 % of cuBLAS); blocks of 16 to 64 rows neither by it nor by memory: with 64 rows
+// Bound: wide blocks by the multiplier (60 % of cuBLAS); blocks of 16 to 64 rows neither by it nor by memory: with 64
+// rows
 // an 8B model in Q4_K_M takes 7.1 ms on an H100, reading its weights 1.5 and the products 1. Making weights f16 is what
 // remains; it was not profiled. With 64 rows that is 8,972 tokens/s, by blocks of 128 rows 4,472. Figures:
 // docs/notes/performance-gpu.md.
@@ -165,7 +165,8 @@ template <int FORMAT> INLINE void load_f16(unsigned (&out)[2][4], const unsigned
 
 // ---- the block ----
 
-// Its rows of the matrix, in tiles: of one matrix, or half of them of gate and half of up; and of activations.
+// The block's rows of the matrix, in tiles: of one matrix, or half of them of gate and half of up; and its rows of
+// activations.
 struct wide_place {
 	stage_matrix m;
 	unsigned tile0, before; // before: tiles of the matrices before
@@ -213,7 +214,7 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, u64 expert, 
 		m = p.matrices[1];
 		tile -= ROW_TILES / 2;
 	}
-	tile = tile < m.row_tiles ? tile : m.row_tiles - 1; // what is too much is not stored
+	tile = tile < m.row_tiles ? tile : m.row_tiles - 1; // results beyond the end are not stored
 	const unsigned char *from = m.tiles + (expert * m.row_tiles + tile) * m.column_tiles * S::BYTES + (u64)first * S::CHUNK;
 	auto fetch_weights = [&]() {
 		unsigned slot = fetched % W::CHUNKS;
@@ -256,7 +257,7 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, cons
 	typedef shape_of<FORMAT> S;
 	typedef wide_shape_of<FORMAT, WIDTH> W;
 	unsigned warp = THREAD_X / 32 - 4, lane = THREAD_X % 32;
-	// What is computed while products are under way makes the compiler wait for each of them.
+	// Computing while products are in flight makes the compiler wait for each of them.
 	enum { AHEAD = FORMAT == TILE_F16 ? 1 : 0 };
 	unsigned a[2][4][4];
 	for (unsigned i = 0; i < WIDTH / 2; i++)
@@ -307,7 +308,7 @@ INLINE float4 load_four(const float *from, bool aligned)
 	return v;
 }
 
-// One value of four to y, or four.
+// Store four values to y, or one of them.
 INLINE void wide_put(const wide_params &p, const stage_matrix &m, unsigned row, unsigned at, float4 v)
 {
 	float *y = p.y + (u64)row * p.y_stride + m.first + at;
@@ -461,10 +462,10 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 			asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 		float sum[WIDTH / 2];
 		wide_products<FORMAT, WIDTH>(sum, rings, rings_at + WIDE_STAGES * WIDTH * STEP_BYTES, (last - first) * S::STEPS);
-		// Of lane 4 g + j: rows g and g + 8 of a warp's 16, of activations 2 j and the next of each 8.
+		// The lane 4 g + j has rows g and g + 8 of a warp's 16, for activations 2 j and 2 j + 1 of each 8.
 		unsigned lane = THREAD_X % 32, row = THREAD_X / 32 % 4 * 16 + lane / 4 + (THREAD_X / 128 - 1) * 64;
 		float *sums = (float *)rings_at;
-		barrier(1, 256); // nobody needs the rings any more
+		barrier(1, 256); // no thread needs the rings any more
 #pragma unroll
 		for (unsigned i = 0; i < WIDTH / 2; i++)
 			sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * WIDE_STRIDE + row + i % 4 / 2 * 8] = sum[i];
@@ -474,7 +475,7 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 	}
 }
 
-// One format a file, so that a model compiles what it has.
+// One format in a file, so that a model loads only the formats that it has.
 #define WIDE_ONE(name, format, width, blocks) \
 	extern "C" __global__ void __launch_bounds__(WIDE_THREADS, blocks) name(const CONSTANT wide_params p) \
 	{ \

@@ -1,9 +1,9 @@
-// What the built-in shaders share: how they reach their buffers.
+// Declarations that the built-in shaders share: access to their buffers.
 //
-// ARRAY declares what lies at a place, PUSH opens the constants, in which each place comes first and in order as a SLOT,
-// and AT(name, i) is element i. With buffer addresses a slot is the address of element 0; without (BOUND), the place is
-// the binding of that number, and the slot counts the elements before element 0. Each slot takes 8 bytes in either way.
-// What is split over several dispatches is split by the host (builtin.c), so 32 bits count the elements of a dispatch.
+// ARRAY declares the array at a place. PUSH opens the constants, which begin with a SLOT for each place, in order.
+// AT(name, i) is element i. With buffer addresses a slot is the address of element 0; without (BOUND), the place is the
+// binding of that number, and the slot counts the elements before element 0. Each slot takes 8 bytes in either way. The
+// host splits large work over several dispatches (builtin.c), so 32 bits count the elements of a dispatch.
 #ifdef BOUND
 #define ARRAY(place, alignment, type, name) \
 	layout(std430, set = 0, binding = place) buffer name##_block { type at[]; } name##_array

@@ -1,6 +1,7 @@
-// The largest logit of each row, the lowest of equals; NONE if one of them is NaN or infinite, which only its bits tell:
-// a driver need not compute with such numbers. It then counts as larger than all. First each group finds that of a run of logits and leaves it with
-// its number; then (LAST) one group a row does the same with those, and leaves the number alone.
+// The largest logit of each row, the first one of equals; NONE if one of them is NaN or infinite. That is tested by
+// bits, because a driver need not compute with such numbers; it then counts as larger than all. First each group of
+// invocations finds the largest of a run of logits and writes it with its number; then (LAST) one group for each row
+// does the same with these, and writes only the number.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

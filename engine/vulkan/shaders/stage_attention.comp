@@ -49,7 +49,7 @@ void load_queries(tile t, uint kv, uint per_kv)
 	}
 }
 
-// Of all queries with the keys of a page. `position` is that of the page's first token.
+// The scores of all queries with the keys of a page. `position` is that of the page's first token.
 void score(tile t, uint page, uint position, uint per_kv)
 {
 	for (uint i = gl_LocalInvocationID.x; i < TILE * PAGE; i += LANES) {

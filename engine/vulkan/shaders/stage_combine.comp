@@ -1,4 +1,4 @@
-// What the parts of a context that was shared out give together, for one head of one row. See stage_attention.comp.
+// Combines the results of the parts of a context, for one head of one row. See stage_attention.comp.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"
@@ -10,7 +10,7 @@ VECTORS { float vectors[]; };
 // splits: 64 at most; sinks: as stage_attention.comp
 PUSH { uint heads, size, padded, splits, to_groups, query_rows, sinks; } push;
 
-// Of each part: its largest score, and the sum of its weights against that.
+// For each part: its largest score, and the sum of its weights relative to that score.
 shared float largest[64], weights[64];
 
 void main()

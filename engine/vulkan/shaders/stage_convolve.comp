@@ -1,5 +1,5 @@
 // The convolution of a layer with a gated delta rule: silu of the sum of a channel's last rows, each by a weight of its
-// own. An invocation takes a channel of a run, whose rows follow each other; what came before is in the run's state.
+// own. An invocation takes a channel of a run, row after row; earlier rows are in the run's state.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

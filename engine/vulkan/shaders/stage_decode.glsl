@@ -1,4 +1,4 @@
-// Weights as stage_weights.c lays them out. A matrix has up to four planes; each holds row after row:
+// Weights in the layout of stage_weights.c. A matrix has up to four planes; each holds row after row:
 //   0  pieces of 16 bytes: piece p of group g at p * groups + g. F32: 4 values; F16, BF16: 8; Q8_0: 16; else 32 halves
 //      of bytes, those of columns 8 w .. 8 w + 3 the low halves of word w, of the next four the high ones
 //   1  bits above those: Q5_K a word for each group, a bit for each column; Q6_K two, two bits for each column

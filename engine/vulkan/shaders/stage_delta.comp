@@ -1,5 +1,5 @@
-// A head with a gated delta rule: a run's rows one after another. The state is a matrix (key_size, value_size), of which
-// an invocation has columns of its own; queries and keys it shares with the others.
+// A head with a gated delta rule: a run's rows one after another. The state is a matrix (key_size, value_size): each
+// invocation has columns of its own, and shares queries and keys with the others.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

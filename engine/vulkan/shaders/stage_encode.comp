@@ -1,6 +1,6 @@
-// What the layers of an encoder have that others do not, by whole rows. END: x, in places, becomes the norm of x + bias,
-// less its mean and by its deviation, with a bias of its own. Else `to`, in places, becomes GELU of `from` + bias, with
-// the error function (Hendrycks and Gimpel, arXiv 1606.08415).
+// The operations that only layers of encoders have, by whole rows. END: x, in `places`, becomes the LayerNorm of x +
+// bias, with a bias of its own. Else `to`, in `places`, becomes GELU of `from` + bias, with the error function
+// (Hendrycks and Gimpel, arXiv 1606.08415).
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

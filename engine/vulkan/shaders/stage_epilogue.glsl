@@ -1,4 +1,4 @@
-// What becomes of a product's element: row `row` of the batch, column n of the output.
+// Stores an element of a product: row `row` of the batch, column n of the output.
 const uint STORE = 0, ADD = 1, GATE = 2, PAIR = 3; // GATE: the gate's product is in `also`; PAIR: both are at hand
 layout(constant_id = 2) const uint EPILOGUE_AND_GATE = STORE; // with four times enum model_gate
 const uint EPILOGUE = EPILOGUE_AND_GATE % 4, MODEL_GATE = EPILOGUE_AND_GATE / 4, GELU = 1, CLAMPED = 3;
@@ -18,11 +18,11 @@ float gated(float gate, float value)
 	if (MODEL_GATE == GELU)
 		u = 1.5957691216 * gate * (1 + 0.044715 * gate * gate); // x / 2 (1 + tanh(u / 2))
 	if (MODEL_GATE == CLAMPED) {
-		gate = gate > 7 ? 7 : gate; // what is no number stays so
+		gate = gate > 7 ? 7 : gate; // NaN stays NaN
 		u = 1.702 * gate;
 		value = (value > 7 ? 7 : value < -7 ? -7 : value) + 1;
 	}
-	return gate / (1 + exp(-max(u, -80.0))) * value; // without infinities, of which a driver promises nothing
+	return gate / (1 + exp(-max(u, -80.0))) * value; // avoids infinities, about which drivers promise nothing
 }
 
 // columns: of the output; to_groups: of its places, where it has them.

@@ -1,5 +1,5 @@
-// Slots by expert: see stage_route.comp, which says what lists there are. One group of invocations, of which each has
-// some of the experts.
+// Sorts slots by expert into the lists that stage_route.comp describes. One group of invocations, each with some of the
+// experts.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

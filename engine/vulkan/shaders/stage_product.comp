@@ -1,10 +1,10 @@
-// to = from · matrixᵀ for few rows: what reads each weight once, and is bound by that.
+// to = from · matrixᵀ for few rows: each weight is read once, which is the bound.
 //
-// A group of invocations makes ROWS elements of each of BATCH rows: what they read of `from` they use so many times. Of a
-// PAIR, half of them are the gate's and half the other's. Its invocations share out the columns, a group of 32
-// at a time, and add up what they have at the end. With NORM, what is multiplied is the RMS norm of `from`: the
-// products are of x and gain, and the root of the mean square, which needs the whole row, divides their sum. With EXPERTS
-// the matrix has those of several experts, one behind another, and each group makes elements of one slot.
+// A group of invocations computes ROWS elements of each of BATCH rows, so each value of `from` is used ROWS times. For
+// a PAIR, half of them are the gate's and half the other's. The invocations share the columns, a group of 32 at a time,
+// and add their sums at the end. With NORM, the input is the RMS norm of `from`: the products are of x and gain, and
+// the root of the mean square, which needs the whole row, divides their sum. With EXPERTS the matrix has the rows of
+// all experts, one expert after another, and each group computes elements of one slot.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

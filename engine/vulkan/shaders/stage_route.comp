@@ -1,8 +1,9 @@
-// Which experts a row goes through, and what each one's result is multiplied by: those of its largest scores, the lowest
-// number of equals first. A group of invocations for each row.
+// Chooses the experts of a row and their weights: those with the largest scores, the lowest number of equals first. A
+// group of invocations for each row.
 //
-// Lists, of a part of so many slots (a row together with one of its experts): experts (slots) | weights (slots) | slots
-// by expert (slots) | where each expert's begin among those (experts + 1). The last two are stage_order.comp's.
+// Lists of a part, whose slots are pairs of a row and one of its experts: experts (slots) | weights (slots) | slots
+// sorted by expert (slots) | where each expert's slots begin in that list (experts + 1). stage_order.comp writes the
+// last two.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

@@ -1,7 +1,7 @@
 // to = from · matrixᵀ for many rows. A group makes a tile of 64 rows of the batch by 64 of the matrix, its 16 times 16
-// invocations 4 by 4 each, in registers; both come through shared memory, a group of 32 columns at a time. Of a PAIR, the
-// tile has 32 rows of each matrix. With EXPERTS the matrix has those of several experts, one behind another, and a tile has
-// slots of one of them.
+// invocations 4 by 4 each, in registers; both come through shared memory, a group of 32 columns at a time. For a PAIR,
+// the tile has 32 rows of each matrix. With EXPERTS the matrix has the rows of all experts, one expert after another,
+// and a tile has slots of one of them.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"

@@ -1,6 +1,6 @@
-// sum_f32 of engine/builtin.h. A group adds up every gl_NumWorkGroups-th run of 256 times 4 elements, its invocations
-// each their own and then as a tree, and writes the sum to out[group], added to what is there if `more`. The host runs
-// it over all elements with a fixed number of groups, then over their sums with one: the order never changes.
+// sum_f32 of engine/builtin.h. A group adds up every gl_NumWorkGroups-th run of 256 times 4 elements, first each
+// invocation its own elements, then all as a tree, and writes the sum to out[group], or adds it there if `more`. The
+// host runs it over all elements with a fixed number of groups, then over their sums with one: the order never changes.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
