@@ -4,8 +4,8 @@
 // copied into shared memory (cp.async, two stages) while the current ones are multiplied. a's piece is transposed on
 // the way, so that a thread reads both pieces four values at a time: shared_a[k][row], shared_b[k][column].
 //
-// a warp    TILE/2 rows x TILE/4 columns of the tile (8 warps: 2 x 4)
-// a thread  4 x 4 values, in TILE = 128 four such squares, TILE/4 rows and TILE/8 columns apart
+//	a warp    TILE/2 rows x TILE/4 columns of the tile (8 warps: 2 x 4)
+//	a thread  4 x 4 values, in TILE = 128 four such squares, TILE/4 rows and TILE/8 columns apart
 //
 // Edges: cp.async fills with zeros beyond the matrix, and results outside c are not stored. Tiles of 128 compute more
 // for each byte read; tiles of 64 are for matrices too small to give every multiprocessor a tile of 128.
