@@ -3,9 +3,8 @@
  *   running, all parts on other machines -> stored with the instance's row, once it is ready: stages as they are held,
  *                                           and of each worker its id and the SHA-256 of its key
  *     the server ends, or is killed      -> nodes keep the workers for LIMIT_AWAY_MS (engine/node/workers/tenants.h)
- *         the server is started -> the instance is like one whose nodes are cut off (parts_restore) a node registers,
- *         with its workers -> those that are named here are connected, adopted, checked; nothing is
- * loaded
+ *     the server is started              -> the instance is like one whose nodes are cut off (parts_restore)
+ *     a node registers, with its workers -> the workers named here are connected, adopted, checked; no layer is loaded
  *
  * A new placement removes the workers from the row before it requests others. The stored data is accepted if it fits
  * the model and the devices, and a node's workers are accepted if they fit the stored data. Parts on the server's own

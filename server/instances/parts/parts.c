@@ -1,10 +1,10 @@
 /* See parts.h.
  *
- *     parts.c        opening and loading each part; and the end of all
- *     parts_fetch.c  downloads for parts on other machines
+ *   parts.c        opening and loading each part; and the end of all
+ *   parts_fetch.c  downloads for parts on other machines
  *   parts_ring.c   connecting and checking
- *     parts_keep.c   parts kept from the previous placement
- *     parts_adopt.c  parts adopted from the previous server */
+ *   parts_keep.c   parts kept from the previous placement
+ *   parts_adopt.c  parts adopted from the previous server */
 #include "common/base/log.h"
 #include "server/instances/parts/parts_inside.h"
 

@@ -8,8 +8,8 @@
  *     load     it loads its layers (instance.load)      | itself
  *     connect  each part to the next, the last to the first (hop.connect): within a node, by a direct link between two
  *              nodes where there is one, else by way of the server (server/tenants/hop.h)
- *     check a reference token goes around (instance.check), and each part compares its neighbour's announcement with
- *     its own
+ *     check    a reference token goes around (instance.check), and each part compares its neighbour's announcement
+ *              with its own
  *
  * A new placement keeps parts if possible (parts_keep.c): a part with the same layers whose worker lives gets
  * instance.adopt instead of all steps before `connect`.
