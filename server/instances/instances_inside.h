@@ -162,9 +162,8 @@ struct instance {
 	char gave_way_to[INSTANCE_ID_BYTES];       // of such a one: the instance; ""
 	int64_t gave_way_ms;                       // when; wall clock
 	bool stands_in;                            // for another of its model, which therefore did not come back
-	struct json *left;                         // the stored data of its workers, at the start of the server; or
-			   // NULL
-	uint64_t ties, ties_before; // of this placement; of those before it
+	struct json *left;                         // stored data of its workers, at a start; or NULL
+	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
 	double tokens_per_s;            // < 0: not known
