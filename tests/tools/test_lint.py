@@ -79,7 +79,8 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.findings(documents, files), [])
         for line, good in (("`engine/cpu/team.c` (`team_run`)", True), ("`engine/cpu/team.c` (`team_walk`)", False),
                            ("`engine/cpu/gone.c`", False), ("`engine/gone/`", False), ("`team.c`", True),
-                           ("`gone.c`", False), ("`engine/cpu/{team,gone}.c`", False), ("[c](c.md)", False),
+                           ("`gone.c`", False), ("[b](../b.md#part)", True), ("[b](../b.md#gone)", False), ("[d](#d)", True),
+                            ("`engine/cpu/{team,gone}.c`", False), ("[c](c.md)", False),
                            ("`engine/cpu/team-vectors`", True), ("`engine/gpu/team-vectors`", False),
                            ("`engine/NAME/team.c`", True)):
             found = self.findings(documents, dict(files, **{"docs/c/d.md": "# d\n" + line + "\n"}))

@@ -1,10 +1,10 @@
 """README.md and docs/: a source file, folder or page that they name exists; so does a name in brackets after a file.
 
-Checked are links to files of the repository, and code spans that are a path below one of the repository's folders, with * or
-{a,b} as in a shell, or in docs/ the bare name of a source file. A span in brackets that follows a file must be in its
-text. Not checked are notes (docs/notes/) and the changelog, which describe the past, placeholders such as NAME, and names
-of tests: a folder below tests/ and a name without an ending. In docs/architecture.md every name with an underscore must be
-somewhere in the sources.
+Checked are links to files of the repository and their headings, and code spans that are a path below one of the
+repository's folders, with * or {a,b} as in a shell, or in docs/ the bare name of a source file. A span in brackets that
+follows a file must be in its text. Not checked are notes (docs/notes/) and the changelog, which describe the past,
+placeholders such as NAME, and names of tests: a folder below tests/ and a name without an ending. In docs/architecture.md
+every name with an underscore must be somewhere in the sources.
 """
 import fnmatch
 import os
@@ -13,7 +13,8 @@ import re
 
 from tree import error, line_of
 
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.M)
 SPAN = re.compile(r"`([^`\n]+)`(?: \(`([A-Za-z_]\w+)`\))?")
 PATH = re.compile(r"[\w./*{},-]+")
 SOURCE = re.compile(r"[a-z][\w*.-]*\.(?:c|h|cu|cuh|comp|glsl|ts|tsx|mjs|py)")
@@ -81,6 +82,12 @@ def unknown_names(tree):
     return sorted((places[name], name) for name in left)
 
 
+def headings(text):
+    """The fragments of a page's headings, as GitHub makes them."""
+    words = (re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", found.group(1)).lower() for found in HEADING.finditer(text))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in words}
+
+
 def check(tree):
     names = Names(tree)
     for place, name in unknown_names(tree):
@@ -88,10 +95,14 @@ def check(tree):
     for path in documents(tree):
         text = tree.text(path)
         for match in LINK.finditer(text):
-            target = match.group(1)
-            if "://" in target or target.startswith(("mailto:", "/")):
+            target, fragment = match.groups()
+            if "://" in target or target.startswith(("mailto:", "/")) or not (target or fragment):
                 continue
-            if not names.has(posixpath.normpath(posixpath.join(posixpath.dirname(path), target))):
+            page = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+            if fragment and page.endswith(".md") and page in names.files and fragment not in headings(tree.text(page)):
+                yield error(path, line_of(text, match.start()), "documents",
+                            "%s has no heading for #%s" % (page, fragment))
+            elif not names.has(page):
                 yield error(path, line_of(text, match.start()), "documents",
                             "a link to a file that is not there: %s" % target)
         for match in SPAN.finditer(text):
