@@ -48,6 +48,9 @@ test("an entry goes with the model and the instance of its source", () => {
   const [one, other] = catalog.offers(state, [entry("a"), entry("b")]);
   assert.deepEqual([one.model.model_id, one.instance.instance_id], ["m1", "i2"]);
   assert.deepEqual([other.model, other.instance], [null, null]);
+  const another = (own, described) => catalog.isAnother({ entry: entry("a", { sha256: described }), model: model("m1", { sha256: own }), instance: null });
+  assert.deepEqual([another("a".repeat(64), "b".repeat(64)), another("a".repeat(64), "a".repeat(64)), another(null, "a".repeat(64)), another("a".repeat(64), null)],
+    [true, false, false, false], "a file of another hash is told");
 });
 
 test("on the way to a conversation: wait, load, wait, open; and it ends where it cannot go on", () => {

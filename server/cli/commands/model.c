@@ -242,7 +242,7 @@ static int print_found(const struct json *answer, struct error *error)
 	} else if (json_count(silent)) { // what was not reached may have it
 		error_set(error, STATUS_UNAVAILABLE, "it could not be searched everywhere, and nothing was found");
 		error_hint(error,
-			   "without a way to the internet, copy a .gguf file to the server's machine: exogpu model "
+			   "without an internet connection, copy a .gguf file to the server's machine: exogpu model "
 			   "add FILE");
 		result = 1;
 	} else {

@@ -53,6 +53,10 @@ export function fitText(entry: CatalogEntry): string {
   return entry.why ? `not known: ${entry.why}` : "not known whether it fits";
 }
 
+/** Is what came another file than the one that the catalogue describes? */
+export const isAnother = ({ entry, model }: Offer): boolean =>
+  Boolean(model?.sha256 && entry.sha256 && model.sha256 !== entry.sha256);
+
 /** The entry to begin with: of those that talk, fit and are not large, the one of most parameters that is fast enough to read along; else the fastest. */
 export function recommended(entries: readonly CatalogEntry[]): CatalogEntry | null {
   const able = entries.filter((one) => one.task === "text" && (one.fits === "device" || one.fits === "devices") && one.predicted_tokens_per_s !== null && (one.bytes ?? Infinity) <= SOON);

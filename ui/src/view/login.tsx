@@ -35,6 +35,9 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
   }
 }
 
+/** The page came from a server of this machine: its files are within reach. */
+const onThisMachine = /^(localhost|127\.[\d.]+|\[::1\])$/.test(location.hostname);
+
 export function Login({ reason }: { reason: LoginReason }) {
   const { state, server } = useApp();
   const [text, setText] = useState("");
@@ -85,9 +88,16 @@ export function Login({ reason }: { reason: LoginReason }) {
           )}
         </div>
         <div class="in">
-          {!wrong?.next.endsWith(":") && <p class="label">A token is made on the server:</p>}
+          {!wrong?.next.endsWith(":") && (
+            <p class="label">{onThisMachine ? "A token is made with:" : "A token is made on the server's machine, with:"}</p>
+          )}
           <Command text="exogpu token create --name laptop --scopes observe" />
-          <p class="label">The first one, for an admin, is in the file admin.token of its data directory.</p>
+          {onThisMachine && (
+            <>
+              <p class="label">The first one, for an admin, is in the file admin.token of the server's data directory, usually:</p>
+              <Command text="cat ~/.local/share/exogpu/admin.token" />
+            </>
+          )}
         </div>
         <label class="check">
           <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />

@@ -7,7 +7,7 @@ import type { Refusal } from "../../command/tried";
 import type { CatalogEntry } from "../../lib/api.gen";
 import { figure, sentence } from "../../lib/format";
 import { playgroundHref } from "../../lib/route";
-import { type Offer, entryFacts, firstFew, fitText, offers, recommended } from "../../state/catalog";
+import { type Offer, entryFacts, firstFew, fitText, isAnother, offers, recommended } from "../../state/catalog";
 import { mayAsk, mayManage, talks } from "../../state/models";
 import { isLive, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
@@ -115,6 +115,11 @@ function OfferRow({ offer, best }: { offer: Offer; best: boolean }) {
         <span class="small quiet">{entryFacts(entry)}</span>
         <span class="small">{sentence(entry.good_at)}</span>
         <Trouble offer={offer} />
+        {isAnother(offer) && (
+          <span class="small warm trouble">
+            <MarkIcon mark="throttled" class="mini" /> The hub has replaced this file: it is not the one that is described here. Its SHA-256 is another.
+          </span>
+        )}
         {model?.progress && <Progress of={model.progress} />}
         {instance?.state === "starting" && instance.progress && <Loading progress={instance.progress} />}
         <Details entry={entry} />
