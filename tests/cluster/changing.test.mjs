@@ -16,7 +16,7 @@ describe("a wire that changes", { skip: missing ?? false }, () => {
 
 	before(async () => {
 		net = await Net.make(["home", "one", "two"]);
-		await net.set(null, null, { delay_ms: 1, bits_per_s: 100e6 });
+		await net.set(null, null, { delay_ms: 1, bits_per_s: 50e6 });
 		server = await serve(net.machines.home);
 		admin = await server.login();
 		nodes = [];
@@ -30,12 +30,12 @@ describe("a wire that changes", { skip: missing ?? false }, () => {
 		net?.destroy();
 	});
 
-	test("100 Mbit/s become 10: both directions are told so, not step by step", async () => {
+	test("50 Mbit/s become 5: both directions are told so, not step by step", async () => {
 		await eventually(async () => {
 			const found = await between();
-			return found.length === 2 && found.every((one) => mbit(one) > 70);
-		}, "100 Mbit/s are told", 4 * long);
-		await net.set(null, null, { bits_per_s: 10e6 });
+			return found.length === 2 && found.every((one) => mbit(one) > 35);
+		}, "50 Mbit/s are told", 4 * long);
+		await net.set(null, null, { bits_per_s: 5e6 });
 		const told = new Map(); // of each direction
 		await eventually(async () => {
 			const found = await between();
@@ -43,11 +43,12 @@ describe("a wire that changes", { skip: missing ?? false }, () => {
 				if (!told.has(one.from_node_id)) told.set(one.from_node_id, new Set());
 				told.get(one.from_node_id).add(mbit(one).toFixed(1));
 			}
-			return found.length === 2 && found.every((one) => mbit(one) < 20);
-		}, "10 Mbit/s are told", 8 * long);
+			return found.length === 2 && found.every((one) => mbit(one) < 10);
+		}, "5 Mbit/s are told", 8 * long);
 		const figures = [...told.values()].map((one) => [...one]);
 		console.log(`# Mbit/s that were told: ${JSON.stringify(figures)}`);
-		// One was measured before, and the wire may have changed in the middle of another.
-		for (const one of figures) assert.ok(one.filter((rate) => rate >= 20).length <= 2, JSON.stringify(figures));
+		// One was measured before, the wire may have changed in the middle of another, and a wire that was held up itself gives
+		// what waits all at once. A mean that moves by half each time would be four.
+		for (const one of figures) assert.ok(one.filter((rate) => rate >= 10).length <= 3, JSON.stringify(figures));
 	});
 });

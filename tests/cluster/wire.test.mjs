@@ -5,13 +5,13 @@ import { eventually } from "../api/server.mjs";
 import { Net, long, missing } from "./net.mjs";
 
 const echo = `require("net").createServer((s) => { s.setNoDelay(); s.pipe(s); s.on("error", () => {}); }).listen(7000, () => console.log("listening"))`;
-// The median of 21 round trips of a small message, in ms.
+// The shortest of 21 round trips of a small message, in ms: others wait for a processor as well.
 const roundTrips = (address) => `
 	const s = require("net").connect(7000, "${address}", async () => {
 		s.setNoDelay();
 		const times = [];
 		for (let i = 0; i < 21; i++) { const t = performance.now(); s.write("x"); await new Promise((f) => s.once("data", f)); times.push(performance.now() - t); }
-		console.log("median", times.sort((a, b) => a - b)[10]); s.destroy();
+		console.log("shortest", Math.min(...times)); s.destroy();
 	});
 	s.on("error", (e) => console.log("failed", e.code));`;
 const bulk = (address, bytes) => `
@@ -38,9 +38,9 @@ describe("the wire", { skip: missing ?? false }, () => {
 	const plain = { delay_ms: 0, jitter_ms: 0, loss_percent: 0, reorder_percent: 0, bits_per_s: 0 };
 
 	test("without settings it is quick; a delay is there in both directions", async () => {
-		const bare = await said(roundTrips(b.address), /median (\S+)/);
+		const bare = await said(roundTrips(b.address), /shortest (\S+)/);
 		await net.set(null, null, { ...plain, delay_ms: 25 });
-		const late = await said(roundTrips(b.address), /median (\S+)/);
+		const late = await said(roundTrips(b.address), /shortest (\S+)/);
 		assert.ok(bare < 25 && late >= 50, `${bare} ms without, ${late} ms with 25 ms each way`);
 	});
 
@@ -62,7 +62,7 @@ describe("the wire", { skip: missing ?? false }, () => {
 		await eventually(async () => (await net.count()).lost > before.lost, "an answer is lost", long);
 		assert.equal(output.stdout, "");
 		await net.mend(null, null);
-		await eventually(() => /median/.test(output.stdout), "it gets through", long);
+		await eventually(() => /shortest/.test(output.stdout), "it gets through", long);
 		child.kill();
 	});
 

@@ -71,6 +71,8 @@ static void on_b(void *arg)
 	note(fixture, 'b');
 	if (strlen(fixture->order) < 4) // starts itself again
 		net_timer_start(fixture->loop, &fixture->timers[1], 1, on_b, fixture);
+	else
+		net_timer_start(fixture->loop, &fixture->end, 60, stop, fixture);
 	net_timer_stop(fixture->loop, &fixture->timers[2]); // and stops another
 }
 
@@ -83,7 +85,6 @@ static void timers_fire_in_order(void **state)
 {
 	struct fixture *fixture = *state;
 	int64_t begun = clock_steady_ms();
-	net_timer_start(fixture->loop, &fixture->end, 60, stop, fixture);
 	net_timer_start(fixture->loop, &fixture->timers[2], 30, on_c, fixture);
 	net_timer_start(fixture->loop, &fixture->timers[1], 10, on_b, fixture);
 	net_timer_start(fixture->loop, &fixture->timers[0], 50, on_a, fixture);

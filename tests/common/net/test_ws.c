@@ -555,7 +555,8 @@ static void pings_between_fragments(void **state)
 
 static void read_keyed(struct fixture *fixture, int fd)
 {
-	usleep(50000);
+	while (!__atomic_load_n(&fixture->stopped_sending, __ATOMIC_ACQUIRE))
+		usleep(1000);
 	for (int i = 0; i < 3; i++)
 		read_message(fixture, fd, false);
 	write_frame(fd, 0x81, (const uint8_t *)"stop", 4);
@@ -574,6 +575,7 @@ static void keys_and_fragments(void **state)
 	assert_int_equal(net_conn_send(fixture->server, small, 0), STATUS_OK);
 	net_frame_unref(&large);
 	net_frame_unref(&small);
+	__atomic_store_n(&fixture->stopped_sending, true, __ATOMIC_RELEASE);
 	run_ms(fixture, 60000);
 	join_thread(fixture);
 	assert_false(fixture->bad);

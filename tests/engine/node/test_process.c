@@ -194,7 +194,7 @@ static void server_that_stops_ends_the_node(void **state)
 	bench.closes = 0;
 	net_conn_close(bench.conn, 1001, "the server stops");
 	bench.enough = closed_once;
-	net_timer_start(bench.loop, &bench.patience, 1000, out_of_patience, bench.loop);
+	net_timer_start(bench.loop, &bench.patience, PATIENCE_MS, out_of_patience, bench.loop);
 	net_loop_run(bench.loop);
 	net_timer_stop(bench.loop, &bench.patience);
 	int64_t began_ms = clock_steady_ms();

@@ -445,16 +445,27 @@ static void make_many(void)
 						.remedies = true};
 }
 
+// What a thread has had of a processor, s: on a busy machine more time than that goes by.
+static double processor_s(pthread_t thread)
+{
+	clockid_t id;
+	struct timespec now = {0};
+	assert_int_equal(pthread_getcpuclockid(thread, &id), 0);
+	assert_int_equal(clock_gettime(id, &now), 0);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 struct stopping {
 	atomic_bool stop;
-	double after_s, stopped_s;
+	pthread_t searching;
+	double after_s, stopped_s; // stopped_s: of the thread that searches
 };
 
 static void *stop_soon(void *argument)
 {
 	struct stopping *stopping = argument;
 	nanosleep(&(struct timespec){.tv_nsec = (long)(stopping->after_s * 1e9)}, NULL);
-	stopping->stopped_s = search_clock_s();
+	stopping->stopped_s = processor_s(stopping->searching);
 	atomic_store(&stopping->stop, true);
 	return NULL;
 }
@@ -467,13 +478,13 @@ static void stopped(void **unused)
 	const double after_s[] = {0.001, 0.02, 0.1, 0.5, 0.9};
 	make_many();
 	for (unsigned i = 0; i < sizeof after_s / sizeof *after_s; i++) {
-		struct stopping stopping = {.after_s = after_s[i]};
+		struct stopping stopping = {.searching = pthread_self(), .after_s = after_s[i]};
 		pthread_t thread;
 		many.wanted.stop = &stopping.stop;
 		many.wanted.timeout_s = i == 4 ? 1 : FAR_S; // or while it looks for remedies
 		assert_int_equal(pthread_create(&thread, NULL, stop_soon, &stopping), 0);
 		assert_int_equal(placement_find(&out, &many.wanted, NULL), STATUS_OK);
-		const double over_s = search_clock_s();
+		const double over_s = processor_s(pthread_self());
 		pthread_join(thread, NULL);
 		print_message("stopped after %.0f ms: %.1f ms more, a gap of %.1f %%\n", after_s[i] * 1e3,
 			      (over_s - stopping.stopped_s) * 1e3, out.gap * 100);
@@ -491,14 +502,15 @@ static void in_time(void **unused)
 	static struct placement out;
 	make_many();
 	for (int objective = PLACE_LATENCY; objective <= PLACE_THROUGHPUT; objective++) {
-		const double begun_s = search_clock_s();
+		const double begun_s = processor_s(pthread_self());
 		many.wanted.objective = (enum placement_objective)objective;
 		many.wanted.timeout_s = 0.1;
 		assert_int_equal(placement_find(&out, &many.wanted, NULL), STATUS_OK);
-		const double took_s = search_clock_s() - begun_s;
-		print_message("asked for 100 ms: %.0f ms, of which %.0f ms of search\n", took_s * 1e3, out.search_ms);
+		const double took_s = processor_s(pthread_self()) - begun_s;
+		print_message("asked for 100 ms: %.0f ms of a processor; %.0f ms of search\n", took_s * 1e3,
+			      out.search_ms);
 		assert_true(out.feasible);
-		assert_true(took_s < 0.6); // of a machine that does much else
+		assert_true(took_s < 0.6);
 	}
 }
 

@@ -497,7 +497,7 @@ static void the_log_file_is_emptied_when_nothing_happens(void **state)
 	support_path(support, "state.db-wal", path);
 	assert_int_equal(stat(path, &file), 0);
 	assert_true(file.st_size > 0);
-	int64_t until = clock_steady_ms() + 20000;
+	int64_t until = clock_steady_ms() + SUPPORT_PATIENCE_MS;
 	while (!stat(path, &file) && file.st_size && clock_steady_ms() < until)
 		usleep(20000);
 	assert_int_equal(file.st_size, 0);

@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ETH = 2, WLAN = 3, NOW = 1000000, SECOND = 1000, WAIT_MS = 10000 };
+enum { ETH = 2, WLAN = 3, NOW = 1000000, SECOND = 1000, WAIT_MS = 60000 };
 
 static const struct dnssd_address from4 = {.bytes = {192, 168, 1, 20}};
 static const struct dnssd_address addresses[] = {{.bytes = {192, 168, 1, 20}},

@@ -67,6 +67,7 @@ static void node_opened(void *user, struct net_conn *conn)
 	node_conn = conn;
 	heard_ms = clock_steady_ms();
 	lease_begin(&lease, conn);
+	net_loop_stop(loop);
 }
 
 static void message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
@@ -100,7 +101,7 @@ static void it_runs_out_and_goes_on(void **state)
 	const struct net_dial_params dial = {
 		.socket_path = path, .path = "/node", .subprotocol = "exogpu.node.v1", .handler = &at_node};
 	assert_int_equal(net_dial(loop, &dial, NULL), STATUS_OK);
-	run(1000);
+	run(60000);
 	assert_non_null(node_conn);
 
 	// A word before it runs out renews it in full.
