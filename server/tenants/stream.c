@@ -14,7 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAST_ANSWERS_MS = 1000 }; // that a line may last after its worker's node has said that it ended
+enum {
+	LAST_ANSWERS_MS = 1000, // that a line may last after its worker's node has said that it ended
+	LAST_WORD_MS = 2000,    // that a node may take to say why its worker's stream ended
+};
 
 // Forget a worker that came; its line is closed, if it has one.
 static void arrival_destroy(struct arrival **pointer)
@@ -289,8 +292,7 @@ void arrival_closed(struct arrival *arrival, const char *why)
 	if (arrival->worker->fault.status)
 		worker_told_all(arrival->worker);
 	else
-		net_timer_start(arrival->tenants->params.loop, &arrival->deadline, LIMIT_LAST_WORD_MS, waited_for,
-				arrival);
+		net_timer_start(arrival->tenants->params.loop, &arrival->deadline, LAST_WORD_MS, waited_for, arrival);
 }
 
 bool stream_outlasts(struct worker *worker)

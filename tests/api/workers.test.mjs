@@ -370,7 +370,7 @@ for (const [kind, Worker] of Object.entries(kinds)) describe(`how workers end, $
 		}
 	};
 
-	test("the node's word comes after the end of the stream, and is told", patiently(250, async () => {
+	test("the node's word comes after the end of the stream, and is told", patiently(2000, async () => {
 		const client = await tenant(), id = await allocate(client), worker = node.worker();
 		worker.answers["memory.read"] = () => null;
 		const before = client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");

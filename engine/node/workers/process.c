@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PROCESS_POLL_MS = 20, PROCESS_END_MS = 200 };
+enum { PROCESS_POLL_MS = 20, PROCESS_END_MS = 1000 };
 
 // Read what is there, keeping the end of it, which tells why the process died. False once the pipe is closed.
 static bool keep_printed(struct process *process)
