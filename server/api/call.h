@@ -25,6 +25,7 @@ struct api_client {
 	struct token *first_token;   // from the upgrade's header
 	bool local, closed, waiting; // waiting: counted as not logged in
 	bool evicted;                // it lost its place among those, and is about to be closed
+	bool overdue;                // its time to log in is over; it is still to hear why a log-in failed
 	uid_t uid;                   // of a local one
 	unsigned late;               // answers to failed log-ins that wait: it keeps its place until they are due
 	struct limits_waiter place;  // while it waits

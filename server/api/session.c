@@ -98,6 +98,12 @@ static void login_late(void *arg)
 	struct api_client *client = arg;
 	if (!client->conn || client->session)
 		return;
+	if (client->late && !client->overdue) { // it hears first why its log-in failed
+		client->overdue = true;
+		net_timer_start(client->api->params.loop, &client->login_deadline,
+				limits_get(client->api->params.limits, LIMIT_LOGIN_DELAY_MS_ID), login_late, client);
+		return;
+	}
 	net_conn_close(client->conn, 4401, "not logged in within 5 s");
 	if (!client->late)
 		api_give_place(client); // however long it takes to go

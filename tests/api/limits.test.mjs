@@ -109,6 +109,11 @@ describe("limits", () => {
 		assert.ok(JSON.parse(refused.body).hint);
 		await eventually(() => outcome(Client.open(own)).then((one) => one instanceof Client && one.close().then(() => true)),
 			"a place is free once the answers were due");
+		// An answer that is due after the time to log in comes before the connection is closed.
+		const late = await Client.open(own);
+		await new Promise((resolve) => setTimeout(resolve, 1500)); // of 5 s
+		await late.refused("auth.login", { token: "nonsense" }, "unauthenticated");
+		assert.equal((await within(late.closed, "it is closed then")).code, 4401);
 		await own.finish();
 	});
 
