@@ -1,5 +1,5 @@
-// What an enemy, a clumsy client or a full disk does once, and what must be left standing: the same server, answering.
-// Each of these has brought a server down, or a file of somebody else's.
+// Attacks, client mistakes and a full disk, after which the same server must still answer. Each of these once stopped a
+// server, or destroyed another user's file.
 import assert from "node:assert/strict";
 import { linkSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

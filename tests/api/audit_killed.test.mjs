@@ -1,5 +1,5 @@
-// What becomes of instances is in the audit log as soon as anybody sees it: the server is killed right after the event, and
-// the next one has the entry. With a node and workers made here.
+// A change of an instance is in the audit log as soon as a client sees it: the server is killed right after the event,
+// and the next one has the entry. With a node and workers made here.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";

@@ -1,4 +1,4 @@
-// Who gets in, for how long, and as whom: logins, sessions, the life of tokens, and the limits on calls.
+// Authentication: logins, sessions, the life of tokens, and the limits on calls.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";

@@ -1,5 +1,5 @@
-// Who is heard on the networks of this machine: what the server says of it, and the command that listens by itself.
-// That machines find each other is tried in tests/cluster; here is what one machine can show.
+// Discovery of servers and nodes on the local networks: the server's list, and the command that listens by itself.
+// tests/cluster tests that machines find each other; this file tests what one machine can show.
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";

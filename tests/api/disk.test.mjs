@@ -1,5 +1,5 @@
-// What a full disk must not do to who belongs to the cluster: what could not be stored has not happened, and what was
-// cut off stays cut off until it could be stored. What is not done without its entry is in audit_actions.test.mjs.
+// Membership of the cluster with a full disk: a change that could not be stored has not happened, and a node that was
+// cut off stays cut off until that could be stored. Changes that need an audit entry are in audit_actions.test.mjs.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { makeRequest } from "./certificates.mjs";

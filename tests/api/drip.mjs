@@ -1,7 +1,6 @@
-// Who holds connections as long as they can, strangers or holders of the token in DRIP_TOKEN, as a program of its own: so
-// many at once from some addresses, each
-// again at its next turn when it was closed. `node drip.mjs KIND HOST PORT COUNT [tls]`; it sends its parent "begun" once
-// all have said what they had to say, and goes on until it is killed.
+// A program that holds connections as long as it can, as strangers or with the token in DRIP_TOKEN: so many at once
+// from some addresses, each again at its next turn when it was closed. `node drip.mjs KIND HOST PORT COUNT [tls]`; it
+// sends its parent "begun" once all have said what they had to say, and goes on until it is killed.
 import { once } from "node:events";
 import net from "node:net";
 import { Duplex } from "node:stream";

@@ -1,4 +1,4 @@
-// Those that were evicted come back: all of them, also after a restart of the server, and where it does not work at once.
+// Evicted instances come back: all of them, also after a restart of the server, and where it does not work at once.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

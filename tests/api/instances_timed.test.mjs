@@ -1,5 +1,5 @@
-// What workers time and what running steps take: what is predicted by it, how long it counts, and the faster places that
-// come of it. Nodes and workers are made here.
+// Times measured by workers and by running steps: the predictions from them, how long they count, and faster places
+// found with them. Nodes and workers are made here.
 import assert from "node:assert/strict";
 import { after, afterEach, describe, test } from "node:test";
 import { assertContractKept } from "./client.mjs";

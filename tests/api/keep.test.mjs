@@ -1,5 +1,5 @@
-// What an instance on several nodes keeps when it loses a part: workers and nodes are made here, and the server is real. With
-// real workers: split.test.mjs.
+// The parts that an instance on several nodes keeps when it loses one: workers and nodes are made here, and the server
+// is real. With real workers: split.test.mjs.
 import assert from "node:assert/strict";
 import { after, afterEach, before, describe, test } from "node:test";
 import { assertContractKept } from "./client.mjs";

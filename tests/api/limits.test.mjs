@@ -1,4 +1,4 @@
-// What one address, one token or nobody in particular may take: the rest is for the others.
+// Limits of one address, of one token, and of all together: they leave the rest to others.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readdirSync } from "node:fs";

@@ -1,5 +1,5 @@
-// What is not a message, or not one that may come: each is answered with an error of the contract, or the connection is
-// closed with the code that says why, and the server goes on.
+// Malformed and unexpected messages: each is answered with an error of the contract, or the connection is closed with
+// the code for it, and the server continues.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";

@@ -1,5 +1,5 @@
-// What a token of the scope observe learns of others: how much is held where, and not by whom, nor by which names; of its
-// own everything; an admin all. In the snapshot, in events and in their replay.
+// What a token of the scope observe sees: of others' allocations size and device, but no holder or name; everything
+// about its own. An admin sees all. In the snapshot, in events and in their replay.
 import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-// What is long, and what is much: prompts as long as a body may be, a queue that is full, more tokens than there is room for.
+// Long and many requests: prompts as long as a body may be, a queue that is full, more tokens than there is room for.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import http from "node:http";

@@ -1,4 +1,4 @@
-// What a node would report: complete records, every key there, with the given ones changed.
+// Records as a node reports them: complete records, every key there, with the given ones changed.
 export const nodeRecord = (changes = {}) => ({
 	node_id: "nod_test", name: "bench", host_name: "bench.example", os: "Debian GNU/Linux 12", kernel: "6.1.0", arch: "x86_64",
 	cpu_model: "A CPU", cpu_cores: 8, cpu_threads: 16, memory_bytes: 34359738368, version: "0.1.0", addresses: ["192.0.2.7"],

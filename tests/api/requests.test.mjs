@@ -1,4 +1,4 @@
-// What one request or one token may cost the others: its worker's death, the whole line, and what it leaves behind.
+// The damage that one request or one token can do to others: a crashed worker, a full queue, and cached prefixes.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

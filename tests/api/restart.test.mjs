@@ -1,5 +1,5 @@
-// What outlives the server: instances are there again after a kill and after a stop, and nobody waits for an answer that
-// does not come. First with a node and workers made here, then with real ones.
+// Instances outlive the server: they are restored after a kill and after a stop, and no client waits for an answer that
+// never comes. First with a node and workers made here, then with real ones.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { renameSync } from "node:fs";

@@ -1,5 +1,5 @@
-// What must never be written down: tokens, tickets, keys and tenants' bytes, in no log at its most talkative, no error, no
-// database and no audit log; and that no process of ours leaves a core file, which would hold them all.
+// Secrets are never written: tokens, tickets, keys and tenants' bytes are in no log at the level debug, no error, no
+// database and no audit log; and no process leaves a core file, which would contain them.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";

@@ -1,4 +1,4 @@
-// What a node that nobody has vouched for may send, and how often. The rest of joining is in join.test.mjs.
+// Messages of a node that has not been admitted, and their limits. The rest of joining is in join.test.mjs.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { makeRequest } from "./certificates.mjs";

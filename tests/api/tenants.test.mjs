@@ -1,4 +1,4 @@
-// What sessions own, against a node and workers that the test plays: names, limits, ends, events.
+// Objects of sessions, with a node and workers that the test plays: names, limits, ends, events.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Client } from "./client.mjs";

@@ -1,14 +1,16 @@
-// What a well-behaved client notices of others: the 99th percentile of its calls while one kind of abuse goes on, beside
-// the quiet value just before and after; and what log-ins, calls and idle clients cost.
+// The effect of abusive clients on a well-behaved one: the 99th percentile of its calls while one kind of abuse goes
+// on, beside the quiet value just before and after; and what log-ins, calls and idle clients cost.
 //
 // Of the processors that this process may use (taskset) the server has the first for itself where there are two; the
-// client and the abusers are held to the others, and the abusers give way, so that the client's own waiting for a processor is not taken for the server's: by nice 19, or, where the
+// client and the abusers are held to the others, and the abusers give way, so that the client's own waiting for a
+// processor is not taken for the server's: by nice 19, or, where the
 // machine lets us, by nice -20 of server and client, so that whatever else the machine does gives way as well. Each
 // attacked time stands between two quiet ones of half its length, so that a machine that others use moves both, and
 // medians of three rounds are shown; the quiet time after one attack is that before the next. How much of these
 // processors others used meanwhile stands in each row.
 //
-// Beside the client that is there already others come anew all the time, each with a connection and a request of its own,
+// Beside the client that is there already others come anew all the time, each with a connection and a request of its
+// own,
 // from the address that the attack comes from, too: how many were answered, and their 99th percentile.
 //
 // With --busy N as many processes that only compute run beside all this, quiet times included, and nobody is hurried or

@@ -1,4 +1,4 @@
-/* What the audit log costs, as tables in Markdown.
+/* Measures the cost of the audit log; prints tables in Markdown.
  *
  *   bench_audit mutations DIR [SECONDS [ROUNDS]]   durable audited changes a second beside SQLite's own limit
  *   bench_audit verify DIR [ENTRIES]               time to verify a log of so many entries, here and archived

@@ -1,4 +1,4 @@
-/* What the devices of this machine reach, beside what they could: memory, kernels, launches, over the public interface.
+/* Measures the devices of this machine, beside their limits: memory, kernels, launches, over the public interface.
  *
  *   device [BACKEND...]    cpu, vulkan, cuda; all of them without arguments
  *

@@ -1,4 +1,4 @@
-/* What keeping to a form costs: how long schemas take to be made ready, and masks to be found, token by token.
+/* Measures the cost of forms: the time to compile schemas, and to find masks, token by token.
  *
  *   grammar FILE.gguf|COUNT SCHEMAS [ROUNDS [SEED [answers]]]
  *

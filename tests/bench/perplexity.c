@@ -1,4 +1,5 @@
-/* What a number format costs a model: perplexity, and how far its logits are from those of the file as it is.
+/* Measures the loss of quality by a number format: perplexity, and how far its logits are from those of the file as it
+ * is.
  *
  *   perplexity BACKEND[,BACKEND...] FILE.gguf [TEXT [TOKENS]]
  *                                       cpu, vulkan, cuda; TEXT: a file, or - (default); TOKENS: 256

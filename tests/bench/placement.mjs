@@ -1,6 +1,7 @@
-// What placements predict, beside what is measured:
+// Compares predictions of placements with measurements:
 //
-//   EXOGPU_BINARY=build/exogpu EXOGPU_GENERATE_MODEL=GENERATE_MODEL node tests/bench/placement.mjs [SHAPE:FORMAT[:LAYERS] ...]
+//   EXOGPU_BINARY=build/exogpu EXOGPU_GENERATE_MODEL=GENERATE_MODEL node tests/bench/placement.mjs
+//   [SHAPE:FORMAT[:LAYERS] ...]
 //
 // Models with random weights run on the server's own machine. A line for each: the tokens a second that were predicted
 // before anything was timed (from the bandwidth of the memory), those that are predicted once the instance was loaded

@@ -1,16 +1,17 @@
-// What a model gives by way of the server, on this machine's processor or another device of it:
+// Measures the speed of a model through the server, on this machine's processor or another device of it:
 //
 //   node tests/bench/serving.mjs FOLDER [cuda|vulkan|cpu] [SHAPE:FORMAT[:LAYERS] ...]
 //
-// EXOGPU_BINARY and EXOGPU_GENERATE_MODEL are what is measured and what makes the files, of random weights, in FOLDER; each is
+// EXOGPU_BINARY and EXOGPU_GENERATE_MODEL are what is measured and what makes the files, of random weights, in FOLDER;
+// each is
 // removed afterwards. All requests go by HTTP and server-sent events, with prompts that nobody has seen. Prints two
 // tables in Markdown:
 //
-//   loading   The file is out of the page cache when it is loaded, and when `dd` reads it for comparison; then once more
+//   loading The file is out of the page cache when it is loaded, and when `dd` reads it for comparison; then once more
 //             from the cache. Memory is what the worker holds of its own after all requests, on a GPU what its driver
 //             counts as used more than before; what is beyond the weights, and the keys and values that there is room
 //             for, is its program, workspace and what it sends.
-//   serving   Time to the first token of a prompt of 16 and of 512 tokens, alone; then 1, 8 and 32 requests at once with
+//   serving Time to the first token of a prompt of 16 and of 512 tokens, alone; then 1, 8 and 32 requests at once with
 //             prompts of 16 tokens and answers of 32: tokens a second of all together, from the first request to the
 //             last token, and the median time to the first token.
 import { execFileSync, spawnSync } from "node:child_process";

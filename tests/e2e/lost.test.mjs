@@ -1,4 +1,4 @@
-// What the page does when the other side goes away: the server killed and started again, the node killed, nothing but
+// The page when its server or node goes away: the server killed and started again, the node killed, nothing but
 // silence. Old values stay, grey and with their age; the page comes back by itself; a hidden tab draws nothing.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";

@@ -1,5 +1,5 @@
-/* What json.c is compared with: the text is scanned for what cJSON takes and JSON has not, parsed by cJSON, and the
- * tree checked for keys that stand twice and numbers out of range. The verdict must be the same, and the tree. */
+/* The reference for json.c: the text is scanned for forms that cJSON accepts and JSON does not have, parsed by cJSON,
+ * and the tree is checked for duplicate keys and numbers out of range. The verdict must be the same, and the tree. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/json/json.h"

@@ -1,5 +1,5 @@
-/* What a service manager hears: nothing where there is none, else readiness, signs of life and the stop; and that what
- * it told this process is not handed on. */
+/* Notifications to a service manager: none without one, else readiness, watchdog and stop; and its variables are not
+ * passed to other processes. */
 #include "common/net/supervisor.h"
 
 // cmocka.h needs these before it.

@@ -1,4 +1,4 @@
-/* What "did you mean" offers, and that it is silent where nothing is near. */
+/* The suggestions of "did you mean", and that there is none if no name is close. */
 #include "common/text/nearest.h"
 
 // cmocka.h needs these before it.

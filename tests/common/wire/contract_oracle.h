@@ -1,5 +1,5 @@
-/* What contract.c is compared with: parameters and results checked by the document as it stands, with nothing read out
- * of it. Status and text must be the same. */
+/* The reference for contract.c: parameters and results are checked by the document itself, without anything
+ * precompiled. Status and text must be the same. */
 #pragma once
 #include "common/json/schema.h"
 #include "common/wire/contract.h"

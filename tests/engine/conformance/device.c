@@ -1,4 +1,4 @@
-/* What a back end tells of its devices, and what the worker does with each before anybody may have it. */
+/* A back end's description of its devices, and the worker's verification of each. */
 #include "engine/backend.h"
 #include "engine/worker/verify.h"
 #include "tests/engine/conformance/conformance.h"

@@ -1,7 +1,7 @@
-/* What happens when the back end fails: at its n-th call, for good, or by never finishing.
+/* Failures of the back end: at its n-th call, for good, or by never finishing.
  *
  * `faulty` is a struct backend that hands every call on to a real one, counts, and makes one of them fail. It also
- * holds the wrapper to its word: after a loss nothing but close is called, and what was made is given back. */
+ * checks the wrapper: after a loss only close is called, and every object is destroyed. */
 #include "engine/inside.h"
 #include "tests/engine/conformance/conformance.h"
 

@@ -1,5 +1,5 @@
-/* Of the conformance suite what takes gigabytes, on the CPU back end: a program of its own, so that ./dev test runs it
- * beside nothing else, with the release's optimisation. */
+/* The part of the conformance suite that needs gigabytes, on the CPU back end: a program of its own, so that ./dev test
+ * runs it beside nothing else, with the release's optimisation. */
 #include "tests/engine/conformance/conformance.h"
 
 int main(void)

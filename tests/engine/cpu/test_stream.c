@@ -1,6 +1,6 @@
-/* What is particular to the CPU back end's streams and memory; what all back ends do alike is in the conformance suite.
- * Queues that are full, streams that wait for each other in circles, a device closed while it is busy, memory promised
- * and not there. Also run under the thread sanitizer. */
+/* Streams and memory of the CPU back end alone; the conformance suite tests what all back ends have in common. Queues
+ * that are full, streams that wait for each other in circles, a device closed while it is busy, memory promised and not
+ * there. Also run under the thread sanitizer. */
 #include "common/base/limits.h"
 #include "engine/backend.h"
 #include "engine/device/identity.h"

@@ -1,4 +1,4 @@
-/* What the tests of CUDA's own share: the GPUs that are here, and small kernels written by hand. */
+/* Shared by the CUDA tests: the GPUs of this machine, and small kernels written by hand. */
 #pragma once
 #include "engine/include/exogpu/exogpu.h"
 

@@ -1,4 +1,4 @@
-/* What a test tells the library that stands for the CUDA driver (driver/struck.c), and hears from it.
+/* The calls between a test and the stand-in for the CUDA driver (driver/struck.c).
  *
  * The test loads that library before anything asks for the driver: it bears the driver's name (libcuda.so.1 as its
  * soname), so that is what the back end finds, without a change. */

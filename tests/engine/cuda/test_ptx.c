@@ -1,4 +1,4 @@
-/* What is read from a user's PTX, without a GPU: signatures of good modules, and a clear no to others. */
+/* Parsing a user's PTX, without a GPU: signatures of good modules, and clear errors for others. */
 #include "engine/cuda/ptx.h"
 #include "tests/engine/cuda/here.h"
 

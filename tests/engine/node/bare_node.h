@@ -1,5 +1,5 @@
-/* What a node's connection to its server asks for (struct uplink_params), answered by a test that has no node: no
- * record of it, no devices, and nobody to tell. Thread: the loop's. */
+/* The callbacks of a node's connection to its server (struct uplink_params) for a test without a node: no record, no
+ * devices, no notifications. Thread: the loop's. */
 #pragma once
 #include "common/base/status.h"
 #include "common/json/json.h"

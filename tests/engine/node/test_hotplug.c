@@ -1,4 +1,4 @@
-/* What counts as hardware or drivers having changed, and what does not. */
+/* Which changes count as changed hardware or drivers, and which do not. */
 #include "engine/node/hotplug.h"
 
 #include <setjmp.h>

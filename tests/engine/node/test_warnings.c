@@ -1,5 +1,4 @@
-/* What a node warns of: told in order once there is a server, no more than its share, the rest counted; from any
- * thread. */
+/* A node's warnings: sent in order when there is a server, within its share, the rest counted; from any thread. */
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "engine/node/warnings.h"

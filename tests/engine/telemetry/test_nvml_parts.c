@@ -1,4 +1,5 @@
-// What of NVML's readings needs no GPU: throttle masks, counters that wrap, and a GPU's thread without the library.
+// The parts of NVML's readings that need no GPU: throttle masks, counters that wrap, and a GPU's thread without the
+// library.
 #include "engine/telemetry/nvml.h"
 #include "engine/telemetry/nvml_library.h"
 #include "tests/engine/telemetry/tree.h"

@@ -1,4 +1,4 @@
-/* What the tests of the Vulkan back end share: the devices that are here, and modules as a user would bring them. */
+/* Shared by the Vulkan tests: the devices of this machine, and modules like a user's. */
 #pragma once
 #include "engine/vulkan/device.h"
 

@@ -1,5 +1,5 @@
-/* What is cut because a device reaches little: matrices by rows, batches into parts, parts into submissions. A device
- * whose bindings reach 96 KiB stands for real ones, whose models are larger by as much. */
+/* Cutting for devices that address little: matrices by rows, batches into parts, parts into submissions. A device whose
+ * bindings reach 96 KiB stands for real ones, whose models are larger by as much. */
 #include "common/base/log.h"
 #include "engine/inside.h"
 #include "engine/vulkan/stage/stage.h"

@@ -1,5 +1,5 @@
-/* What each kind of worker has to do, done by workers that are confined as the node confines them: on every back end
- * with a device here, each thing is done, and no system call is made that is not on the back end's list.
+/* The tasks of each kind of worker, done by workers that are confined as the node confines them: on every back end with
+ * a device here, each thing is done, and no system call is made that is not on the back end's list.
  *
  * How the lists are made: with EXOGPU_TEST_RECORD=1 every driver is held to the list of what is allowed, but what is
  * not on it goes through, and is printed: name, and the arguments of the first such call. */

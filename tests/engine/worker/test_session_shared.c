@@ -1,5 +1,5 @@
-/* What a session's worker puts into memory that it shares with the server, and takes from there: on the CPU and on a
- * Vulkan device, whose memory is copied as it is, and from either in pieces; given back, and asked for again. */
+/* Memory that a session's worker shares with the server: on the CPU and on a Vulkan device, whose memory is copied as
+ * it is, and from either in pieces; given back, and asked for again. */
 #include "common/net/shared.h"
 #include "tests/engine/worker/find_vulkan.h"
 

@@ -1,4 +1,4 @@
-/* What comes from the network while services are listened for: packets, one after the other, on two interfaces, with
+/* Packets from the network while the node browses for services: packets, one after the other, on two interfaces, with
  * time between them.
  *
  *   u8 seconds | u8 interface (low bit), sender | u16 little-endian length | the packet

@@ -1,4 +1,4 @@
-/* What is there of a file that is being downloaded: ranges in any order, journals of every kind, another file. */
+/* The downloaded ranges of a file: ranges in any order, journals of every kind, another file. */
 #include "server/hub/fetch_part.h"
 
 // cmocka.h needs these before it.

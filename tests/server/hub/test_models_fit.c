@@ -1,4 +1,4 @@
-/* What room a cluster has for a model, and that a placement finds the same. */
+/* The room of a cluster for a model, and that a placement agrees. */
 #include "server/hub/models_fit.h"
 #include "server/placement/placement.h"
 

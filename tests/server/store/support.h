@@ -1,5 +1,5 @@
-/* What the tests of the store and of tokens share: a directory of their own, and a loop that runs until something
- * holds. Thread: the test's, which is the loop thread. */
+/* Shared by the tests of the store and of tokens: a directory of their own, and a loop that runs until something holds.
+ * Thread: the test's, which is the loop thread. */
 #pragma once
 #include "common/base/clock.h"
 #include "common/net/loop.h"

@@ -1,4 +1,4 @@
-/* Who may stay at the door and for how long, by an injected clock; who has to go when places run out; and how much of a
+/* How long connections may stay, by an injected clock; which ones are closed when places run out; and how much of a
  * first message of TLS is awaited. */
 #include "common/base/limits.h"
 #include "common/net/http/door.h"

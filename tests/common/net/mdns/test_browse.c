@@ -1,5 +1,5 @@
-/* What is heard on the local networks: packets as they should be and as they should not, their times to live, what is
- * asked, the bounds; and an announcer and a browser that find each other on a real interface. */
+/* Browsing the local networks: good and malformed packets, their times to live, the queries, the bounds; and an
+ * announcer and a browser that find each other on a real interface. */
 #include "common/base/clock.h"
 #include "common/net/mdns/announce.h"
 #include "common/net/mdns/browse.h"

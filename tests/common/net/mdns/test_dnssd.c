@@ -1,4 +1,4 @@
-/* What a query for the service is answered, byte by byte where it matters; and the announcer on the real interfaces. */
+/* The answers to a query for the service, byte by byte where it matters; and the announcer on the real interfaces. */
 #include "common/base/limits.h"
 #include "common/net/mdns/announce.h"
 

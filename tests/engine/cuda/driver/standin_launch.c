@@ -1,4 +1,4 @@
-/* Of the stand-in: modules, whose kernels are those of the PTX text or the cubin, launches, captures and graphs. See
+/* Modules of the stand-in, whose kernels are those of the PTX text or the cubin; launches, captures and graphs. See
  * standin.c. */
 #include "tests/engine/cuda/driver/standin.h"
 

@@ -1,5 +1,5 @@
-/* What the interface of a route is, from what Linux says of it: made up here for the loopback interface, which every
- * machine has, and which is then taken for something else. */
+/* The interface of a route, from Linux's files about it: made up here for the loopback interface, which every machine
+ * has, and which is then taken for something else. */
 #include "engine/node/links/links_route.h"
 
 #include <setjmp.h>

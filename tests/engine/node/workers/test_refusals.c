@@ -1,5 +1,5 @@
-/* What comes with a message of a worker's: one other end of a filter, and nothing that stays open unseen; and the names
- * of calls that are refused. */
+/* Descriptors that come with a worker's messages: one supervisor's end of a filter is kept, and no other descriptor
+ * leaks; and the names of refused calls. */
 #include "engine/node/workers/refusals.h"
 #include "engine/worker/worker.h"
 

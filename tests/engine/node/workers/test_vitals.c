@@ -1,4 +1,4 @@
-/* What counts as a reason not to answer, and what the system says of processes that have one or not. */
+/* The reasons that excuse a worker which does not answer, and the system's state of processes with and without one. */
 #include "engine/node/workers/vitals.h"
 
 #include <fcntl.h>

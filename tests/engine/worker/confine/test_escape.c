@@ -1,4 +1,4 @@
-/* What a worker's sandbox refuses: each kind of worker, started as the node starts it, tries each attack of
+/* The refusals of a worker's sandbox: each kind of worker, started as the node starts it, tries each attack of
  * engine/worker/confine/escape.c from inside, and this looks from outside whether anything came of it. */
 #include "engine/node/cache.h"
 #include "engine/node/workers/refusals.h"

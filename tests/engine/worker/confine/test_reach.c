@@ -1,5 +1,5 @@
-/* What a confined worker reaches, in a root and a /dev made for the test: device nodes of each maker, folders inside
- * each other, links, and the cache of a worker that fills it. As root; each part in a process of its own. */
+/* The files that a confined worker reaches, in a root and a /dev made for the test: device nodes of each maker, folders
+ * inside each other, links, and the cache of a worker that fills it. As root; each part in a process of its own. */
 #include "engine/node/cache.h"
 #include "engine/worker/confine/reach.h"
 #include "engine/worker/confine/sandbox.h"

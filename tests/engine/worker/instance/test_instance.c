@@ -1,4 +1,5 @@
-/* What a model instance's worker answers: texts, chats, forms, many at once, what goes on elsewhere, and embeddings. */
+/* The answers of a model instance's worker: texts, chats, forms, many at once, what goes on elsewhere, and
+ * embeddings. */
 #include "tests/engine/worker/instance/instance_bench.h"
 
 static void greedy_is_the_reference(void **state)

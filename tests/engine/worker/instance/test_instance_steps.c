@@ -1,4 +1,5 @@
-/* What steps took: means by octaves of rows, generating and pieces of prompts apart, told once there are enough. */
+/* The times of steps: means by octaves of rows, generating and pieces of prompts apart, reported when there are
+ * enough. */
 #include "engine/worker/instance/instance_steps.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* What the parts of a ring say together is what one worker alone says, also where messages are lost or say something
- * else, and where parts do not agree. */
+/* The parts of a ring together give the answers of one worker alone, also if messages are lost or wrong, and if parts
+ * do not agree. */
 #include "tests/engine/worker/instance/ring_bench.h"
 
 static void the_same_as_alone(void **state)

@@ -1,5 +1,5 @@
-/* What parts say to each other, there and back: numbers as they are, or in f16 with a row's own exponent; and that a
- * step of as many rows as are allowed always fits a message. */
+/* Messages between parts, written and read: numbers as they are, or in f16 with a row's own exponent; and that a step
+ * of as many rows as are allowed always fits a message. */
 #include "common/wire/message.h"
 #include "engine/worker/instance/ring.h"
 

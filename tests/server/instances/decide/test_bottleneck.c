@@ -1,5 +1,5 @@
-/* What holds an instance up: shown at once the first time, and then only replaced by what several reports in a row call
- * for, whatever comes between. */
+/* The bottleneck of an instance: shown at once the first time, and later replaced only if several consecutive reports
+ * agree. */
 #include "server/instances/decide/bottleneck.h"
 
 // clang-format off

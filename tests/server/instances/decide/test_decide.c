@@ -1,5 +1,5 @@
-/* What an instance does next: a table of situations with the decision that is expected, and a hundred thousand
- * generated ones that must all keep to what is true of every decision. */
+/* What an instance does next: a table of situations with the expected decisions, and a hundred thousand generated ones
+ * that must all satisfy the invariants. */
 #include "server/instances/decide/decide.h"
 
 // clang-format off

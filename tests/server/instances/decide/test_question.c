@@ -1,5 +1,5 @@
-/* What becomes of a request to a model: a table of situations with the decision that is expected, and generated ones
- * that must all keep to what is true of every decision. */
+/* What happens to a request to a model: a table of situations with the expected decisions, and generated ones that must
+ * all satisfy the invariants. */
 #include "server/instances/decide/question.h"
 
 // clang-format off

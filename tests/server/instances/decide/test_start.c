@@ -1,5 +1,4 @@
-/* What becomes of an instance that is to be created: every combination of what may be seen, against what must be true
- * of each decision. */
+/* How an instance is created: every combination of the facts, against the invariants of each decision. */
 #include "server/instances/decide/start.h"
 
 // clang-format off

@@ -1,5 +1,5 @@
-/* What a client has got of a request: kept as it comes, and neither lost nor told twice when the request goes on with
- * another worker. */
+/* The delivered part of a request: kept as it is delivered, and neither lost nor sent twice when the request continues
+ * on another worker. */
 #include "server/instances/requests/delivered.h"
 
 // clang-format off

@@ -1,4 +1,4 @@
-/* What the tests of the audit log share: a store with entries, and the log verified as the command line does it. */
+/* Shared by the tests of the audit log: a store with entries, and the log verified as the command line does it. */
 #pragma once
 #include "common/text/base64.h"
 #include "server/store/store.h"

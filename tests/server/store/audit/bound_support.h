@@ -1,4 +1,4 @@
-/* What the tests of bound rows share: a row of each kind, what a start loads of them, SQL as somebody else writes it,
+/* Shared by the tests of bound rows: a row of each kind, what a start loads of them, SQL as somebody else writes it,
  * and a log as the version before rows were bound wrote it. */
 #pragma once
 #include "server/store/audit/journal.h"
