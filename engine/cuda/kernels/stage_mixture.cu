@@ -2,15 +2,15 @@
 // of each row and each of its experts; `out` computes down of that, adds the results of a row's experts, each times its
 // weight, and adds the sum to x.
 //
-// Choice: each block works out from the scores which experts the rows chose, so no earlier kernel has to. Tile: 16
-// results by all columns of a matrix (`in`: of gate and of up) are a unit, and one to sixteen warps share its tiles. A
-// tile of weights is read once for all rows; where a row did not choose the expert, zeros stand in its place. For `out`
-// the chosen experts' columns are one long row: those of the first, then those of the second. Pipeline: each warp has a
-// ring of two to four tiles in shared memory, filled by cp.async. `in` lets the next kernel begin once the scores are
-// there, so `out` fetches its first weights while `in` still computes. Bound: reading weights. But a whole step of one
-// row of a 30B mixture with 3B active (Q4_K_M, H100) reads 637 GB/s, a fifth of the memory's rate: a layer takes 63 us,
-// and reading it would take 12. Which kernels of a layer take the rest was not profiled. Figures:
-// docs/notes/performance-gpu.md.
+// Choice: each block works out from the scores which experts the rows chose, so no earlier kernel has to.
+// Tile: 16 results by all columns of a matrix (`in`: of gate and of up) are a unit, and one to sixteen warps share its
+// tiles. A tile of weights is read once for all rows; where a row did not choose the expert, zeros stand in its place.
+// For `out` the chosen experts' columns are one long row: those of the first, then those of the second.
+// Pipeline: each warp has a ring of two to four tiles in shared memory, filled by cp.async. `in` lets the next kernel
+// begin once the scores are there, so `out` fetches its first weights while `in` still computes.
+// Bound: reading weights. But a whole step of one row of a 30B mixture with 3B active (Q4_K_M, H100) reads 637 GB/s, a
+// fifth of the memory's rate: a layer takes 63 us, and reading it would take 12. Which kernels of a layer take the rest
+// was not profiled. Figures: docs/notes/performance-gpu.md.
 #include "stage_gemv.cuh"
 
 struct choice { // of all rows, in shared memory

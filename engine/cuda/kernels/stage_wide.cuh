@@ -1,21 +1,21 @@
 // A matrix by many rows of activations with Hopper's own instructions (wgmma: compute capability 9.0 and no other).
 //
 // Tile: a block makes 128 rows of results by 16, 32, 64, 128 or 256 rows of activations, 64 columns a step. Two groups
-// of four warps have 64 rows of the matrix each; one warp of a third group copies. Pipeline: rings of four steps of
-// activations and two to five chunks of weights in shared memory, filled by cp.async.bulk. Tiles hold operand A's
-// fragments, so weights become f16 in registers: scale times quant, rounded once. The next step's are made while the
-// multiplier does this one's. Activations have the layout that `prepare` writes: 16 KiB for each 128 rows and 64
-// columns, in which the 16-byte pieces of a row are swizzled as the multiplier expects. For blocks of up to 64 rows all
-// rows of 64 columns are together, so that the rows of an expert, which begin at a multiple of 8, are one copy.
+// of four warps have 64 rows of the matrix each; one warp of a third group copies.
+// Pipeline: rings of four steps of activations and two to five chunks of weights in shared memory, filled by
+// cp.async.bulk. Tiles hold operand A's fragments, so weights become f16 in registers: scale times quant, rounded once.
+// The next step's are made while the multiplier does this one's.
+// Activations have the layout that `prepare` writes: 16 KiB for each 128 rows and 64 columns, in which the 16-byte
+// pieces of a row are swizzled as the multiplier expects. For blocks of up to 64 rows all rows of 64 columns are
+// together, so that the rows of an expert, which begin at a multiple of 8, are one copy.
 // Experts: with `groups` a block has the rows of one expert, as `order` lists them.
 //
 // With gate and up the first group of warps has gate and the second up, and silu(gate) * up is stored. Where there are
 // too few blocks the columns are split; the last block of a place adds the parts up, in their order.
 //
 // Bound: wide blocks by the multiplier (60 % of cuBLAS); blocks of 16 to 64 rows neither by it nor by memory: with 64
-// rows
-// an 8B model in Q4_K_M takes 7.1 ms on an H100, reading its weights 1.5 and the products 1. Making weights f16 is what
-// remains; it was not profiled. With 64 rows that is 8,972 tokens/s, by blocks of 128 rows 4,472. Figures:
+// rows an 8B model in Q4_K_M takes 7.1 ms on an H100, reading its weights 1.5 and the products 1. Making weights f16 is
+// what remains; it was not profiled. With 64 rows that is 8,972 tokens/s, by blocks of 128 rows 4,472. Figures:
 // docs/notes/performance-gpu.md.
 #pragma once
 #include "stage_gemm.cuh"
