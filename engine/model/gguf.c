@@ -48,7 +48,7 @@ static enum status wrong(const struct reader *reader, const char *what)
 	return STATUS_INVALID_PARAMS;
 }
 
-// What was walked over ends behind what can be read.
+// The header continues after the bytes that can be read.
 static enum status pending(const struct reader *reader)
 {
 	return error_set(reader->error, STATUS_PENDING, "the header of a model file goes on behind %zu bytes",

@@ -1,4 +1,4 @@
-/* What the keys of a model file say; see gguf.h. Their values were checked when the file was read. */
+/* The values of a model file's keys; see gguf.h. They were checked when the file was opened. */
 #include "engine/model/gguf_inside.h"
 
 #include <stdlib.h>

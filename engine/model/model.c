@@ -1,8 +1,9 @@
 /* See model.h: from the numbers of a GGUF file to a shape; model_tensors.c finds its tensors.
  *
- * A file is refused if it says anything that would change what comes out and that we do not compute: another family,
- * experts, a sliding window, an unknown scaling of positions, tensors that the family does not have. What is refused is
- * named, with what works. Thread: see model.h. A model owns its table of tensors; the bytes are the file's. */
+ * A file is refused if it contains anything that changes the result and is not supported: an unknown family, experts or
+ * a sliding window of another kind, an unknown scaling of positions, tensors that the family does not have. The error
+ * names it, and the hint lists what is supported. Thread: see model.h. A model owns its table of tensors; the bytes are
+ * the file's. */
 #include "engine/model/convert.h"
 #include "engine/model/model_inside.h"
 
@@ -70,7 +71,7 @@ static enum status refuse_parts(struct model_opening *opening)
 	return STATUS_UNAVAILABLE;
 }
 
-// What is published to test tokenizers: everything but weights.
+// Refuse files that are published to test tokenizers: they have everything but weights.
 static enum status refuse_vocabulary(struct model_opening *opening)
 {
 	if (gguf_tensor_count(opening->gguf))
@@ -102,8 +103,7 @@ static enum status read_family(struct model_opening *opening)
 	return STATUS_OK;
 }
 
-// Keys that change what is computed, unless they hold the number at which they do nothing, or the architecture
-// computes by them.
+// Refuse keys that change the result, unless they have the value without effect, or the architecture supports them.
 static enum status refuse_features(struct model_opening *opening)
 {
 	static const struct {
@@ -145,7 +145,7 @@ static enum status refuse_features(struct model_opening *opening)
 	return STATUS_OK;
 }
 
-// Of positions in layers that slide.
+// The base of positions in layers that slide.
 static double local_base_of(struct model_opening *opening)
 {
 	double base = 10000;
@@ -257,7 +257,7 @@ enum status model_read_count(struct model_opening *opening, const char *name, st
 	return STATUS_OK;
 }
 
-// As model_read_count; what is not there stays as it is.
+// Like model_read_count, for an optional key: without it *out stays unchanged.
 enum status model_read_optional(struct model_opening *opening, const char *name, struct model_range range,
 				uint32_t *out)
 {
@@ -319,7 +319,7 @@ static enum status read_pooling(struct model_opening *opening)
 	return STATUS_OK;
 }
 
-// What an encoder has besides its layers, as far as the tensors of the file tell.
+// The ends of an encoder, as far as the tensors of the file show them.
 static enum status read_encoder(struct model_opening *opening)
 {
 	enum { TYPES_MOST = 16 };

@@ -55,4 +55,4 @@ struct model {
 enum status model_read_vocabulary(struct model_opening *opening);
 enum status model_find_tensors(struct model_opening *opening, struct model *model);
 enum status model_refuse_others(
-	struct model_opening *opening); // tensors that were not found: they would change what comes out
+	struct model_opening *opening); // tensors that no role uses: they would change the result

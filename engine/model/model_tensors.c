@@ -100,7 +100,7 @@ enum status model_find_tensors(struct model_opening *opening, struct model *mode
 	return status;
 }
 
-// Of a block behind the layers: one that guesses further tokens (model_delta.c).
+// Whether a tensor belongs to a block after the layers, which predicts further tokens (model_delta.c).
 static bool is_further(const struct model_opening *opening, const char *name)
 {
 	unsigned long layer;

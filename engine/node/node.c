@@ -208,7 +208,7 @@ static enum status meet(struct node *node, struct error *error)
 					     .contract = node->contract,
 					     .node_id = node->table->node_id,
 					     .stopping = &node->stopping};
-	save(node); // its id, which the server is told, must outlive it
+	save(node); // the id must be on disk before the server learns it
 	if (!node->options.silent)
 		status = node_announcer_create(&node->announcer, node->loop, &now, error);
 	return status ? status : home_meet(&node->home, &meeting, error);
@@ -359,7 +359,7 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	return status;
 }
 
-// In reverse. The connection is told first, so that nothing calls into what is already gone.
+// In reverse order. The connection is closed first, so that nothing calls into freed parts.
 static void finish(struct node *node)
 {
 	if (node->loop) {
@@ -394,8 +394,8 @@ static void finish(struct node *node)
 		close(node->lock);
 }
 
-// A program that opens a file as descriptor 0, 1 or 2 prints into it sooner or later. 3 to 7 are where workers get
-// their sockets, a model and a ring: what is handed over must not lie there already.
+// A program that opens a file as descriptor 0, 1 or 2 may print into it by accident. Workers get their sockets, model
+// and ring as 3 to 7, so no passed descriptor may have one of these numbers.
 static void fill_standard_files(void)
 {
 	int fd;

@@ -25,7 +25,7 @@ struct node {
 	struct node_announcer *announcer; // NULL: the server is on this machine, or nothing is to be said
 	struct uplink *uplink;
 	struct relays *relays; // NULL: the server is on this machine
-	struct links *links;   // NULL: none, as where a server on this machine serves nobody else
+	struct links *links;   // NULL: none, for example if the server on this machine serves no other machine
 	struct hops *hops;
 	struct node_models *models;
 	struct tenants *tenants;
@@ -48,8 +48,8 @@ enum status node_create_uplink(struct node *node, struct error *error);
 // node_links.c
 // What workers of model instances say to each other is held while the server is not heard, and while it is cut off.
 void node_hold_hops(struct node *node);
-// A node goes on without them: what is sent to other nodes then goes by way of the server.
+// A node continues without links: data for other nodes then goes by way of the server.
 void node_create_links(struct node *node);
 void node_set_reachable(void *node, const char *address); // of a node of the server's machine; NULL: nowhere
-// What the parts of a model instance need: their way to each other, and their model. stream: the socket of workers.
+// Create what the parts of a model instance need: hops, and the model cache. stream: the socket of workers.
 enum status node_create_for_instances(struct node *node, const char *stream, struct error *error);

@@ -21,7 +21,7 @@ static const struct {
 	{22, SPIRV_INT16},                      // Int16
 	{39, SPIRV_INT8},                       // Int8
 	{61, SPIRV_SUBGROUP},                   // GroupNonUniform
-	{62, SPIRV_SUBGROUP_VOTE},              // and what it can do
+	{62, SPIRV_SUBGROUP_VOTE},              // and its features
 	{63, SPIRV_SUBGROUP_ARITHMETIC},        //
 	{64, SPIRV_SUBGROUP_BALLOT},            //
 	{65, SPIRV_SUBGROUP_SHUFFLE},           //

@@ -1,5 +1,5 @@
-/* Types and variables of a SPIR-V module: how large they are, which are buffers, and what is in the block of push
- * constants. Depth of type chains and total size of arrays are bounded. See spirv.h. */
+/* Types and variables of a SPIR-V module: their sizes, the buffers, and the members of the block of push constants.
+ * Depth of type chains and total size of arrays are bounded. See spirv.h. */
 #include "common/base/limits.h"
 #include "engine/vulkan/spirv_inside.h"
 

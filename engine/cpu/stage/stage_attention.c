@@ -1,5 +1,5 @@
-/* The CPU back end: attention of a layer, from the norm's rows to what is added to x. It reads from bottom to top. See
- * stage_step.c for the phases of a step. */
+/* The CPU back end: attention of a layer, from the norm's rows to the result that is added to x. It reads from bottom
+ * to top. See stage_step.c for the phases of a step. */
 #include "engine/cpu/stage/stage.h"
 #include "engine/cpu/team.h"
 
@@ -21,7 +21,7 @@ static void turn(const struct step *step, float *head, uint32_t position)
 	}
 }
 
-// Of a row of queries.
+// The length of a row of queries.
 static size_t q_stride(const struct model_shape *shape)
 {
 	return stage_padded(shape->heads * model_query_rows(shape));
@@ -58,7 +58,7 @@ static void keep(const struct step *step, uint32_t row, const float *k, const fl
 	}
 }
 
-// What lies between the products of q, k and v, and attention.
+// Between the products of q, k and v, and attention: norms, rotation, and writing to the pages.
 static void place_piece(void *context, uint64_t index)
 {
 	const struct step *step = context;

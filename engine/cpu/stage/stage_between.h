@@ -1,5 +1,5 @@
-/* The inner loops of stages that lie between products with matrices: the gates of feed-forward networks, the gated
- * delta rule, attention. Included by stage_loops.h, which says what it is made with. */
+/* The inner loops of stages between products with matrices: the gates of feed-forward networks, the gated delta rule,
+ * attention. Included by stage_loops.h, which says what it is made with. */
 // e to the x, to about one part in 10^7: 2 to the whole part by the exponent, the rest by a polynomial (Taylor's, which
 // on half a unit to each side is as good). Below -87 it is e to the -87, that is next to nothing.
 INLINE floats exponential(floats x)
@@ -72,7 +72,7 @@ static void clamped(float *gate, const float *up, size_t n)
 	const floats limit = 7 - (floats){0};
 	for (size_t i = 0; i < n; i += WIDTH) {
 		floats x = load_floats(gate + i), u = load_floats(up + i);
-		x = choose(x > limit, limit, x); // what is no number stays so
+		x = choose(x > limit, limit, x); // NaN stays NaN
 		u = choose(u > limit, limit, u);
 		u = choose(u < -limit, -limit, u);
 		x = x / (1 + exponential(-1.702f * x)) * (u + 1);
@@ -127,12 +127,12 @@ INLINE void cap_scores(float *scores, float cap)
 	}
 }
 
-// Turn products into weights, and what was added up before to the new largest product.
+// Turn products into weights, and rescale the earlier sums to the new largest product.
 INLINE void weigh(const struct attention_query *query, uint32_t head_size, uint32_t tokens, float *scores,
 		  floats *totals)
 {
 	for (uint32_t i = tokens; i < TOKENS; i++)
-		scores[i] = tokens ? scores[0] : 0; // nobody's: their weights are made zero
+		scores[i] = tokens ? scores[0] : 0; // padding: the weights become zero
 	if (!tokens)
 		return;
 	floats largest = load_floats(scores);

@@ -85,7 +85,7 @@ static void make_groups(struct stage_group *to, const float *values, uint32_t gr
 		float inverse = most > 0 ? NUMBER_MOST / most : 0;
 		for (unsigned i = 0; i < VECTORS; i++) {
 			ints number = (ints)(load_floats(values + WIDTH * i) * inverse + shift) - 0x4b400000;
-			// also what is no number
+			// also NaN
 			number = choose_ints(number > NUMBER_MOST, all_lanes(NUMBER_MOST), number);
 			number = choose_ints(number < -NUMBER_MOST, all_lanes(-NUMBER_MOST), number);
 			halves[i * WIDTH / 16] += number;
@@ -119,7 +119,7 @@ INLINE unsigned group_bytes(enum tensor_format format)
 	return format == FORMAT_Q5_K ? 320 : format == FORMAT_Q6_K ? 384 : 256;
 }
 
-// What comes before the groups.
+// The bytes before the groups.
 INLINE unsigned head_bytes(enum tensor_format format)
 {
 	return format == FORMAT_Q6_K ? 288 : is_k(format) ? 256 : format == FORMAT_MXFP4 ? 16 : 32;
@@ -242,7 +242,8 @@ INLINE void add_plain(enum tensor_format format, const uint8_t *block, const flo
 	}
 }
 
-// Of one row the sum is made in four, of two in two: each takes several cycles until it can be added to again.
+// The sum of one row is split into four, that of two rows into two, because each addition takes several cycles before
+// the next can begin.
 enum { WAYS_MOST = 4 };
 struct whole_sums {
 	ints of[WAYS_MOST][ROWS_MOST][PARTS];

@@ -46,7 +46,7 @@ void cpu_multiply(struct step *step, struct products *products)
 	team_run(step->team, product_piece, products, pieces);
 }
 
-// Of gate and up the same rows are one piece, which goes on to what they are for.
+// The same rows of gate and up are one piece, followed by the activation.
 static void gate_piece(void *context, uint64_t index)
 {
 	const struct products *products = context;
@@ -233,7 +233,7 @@ static void compute_dense(struct step *step, float *sum)
 					      .count = 1});
 }
 
-// What experts are chosen by, and what the shared part is multiplied by.
+// The scores of the experts, and the score of the shared expert.
 static void score_experts(struct step *step)
 {
 	struct backend_stage *stage = step->stage;

@@ -1,4 +1,4 @@
-/* The halves of a layer, what comes before the first and what comes behind the last, as kernels of a stream. Products:
+/* The halves of a layer, and the steps before the first and after the last layer, as kernels of a stream. Products:
  * stage_product.c; experts: stage_experts.c. In which order: stage_step.c. */
 #include "engine/cuda/stage/stage_product.h"
 
@@ -145,7 +145,7 @@ static enum status end_half(struct backend_stage *stage, const struct post_param
 	return post(stage, &params, rows, error);
 }
 
-// Of a feed-forward network without a gate: up, and GELU of it with its bias.
+// A feed-forward network without a gate: up, and GELU of it with its bias.
 static enum status up_alone(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 			    struct error *error)
 {
@@ -170,7 +170,7 @@ static enum status up_alone(struct backend_stage *stage, const struct cuda_layer
 			     rows, error);
 }
 
-// Of olmo2: q and k by norms of all their heads.
+// For olmo2: norms of q and k over all their heads.
 static enum status whole_norms(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 			       struct error *error)
 {
@@ -190,7 +190,7 @@ static enum status whole_norms(struct backend_stage *stage, const struct cuda_la
 	return status ? status : post(stage, &params, rows, error);
 }
 
-// Where half a layer's result goes: to x, or to where it waits for what is done with it first.
+// The place of half a layer's result: x, or a buffer if it is processed before it is added.
 static CUdeviceptr result_of(const struct backend_stage *stage, unsigned half)
 {
 	if (stage->params.slices)
@@ -198,7 +198,7 @@ static CUdeviceptr result_of(const struct backend_stage *stage, unsigned half)
 	return stage->shape.post_norm ? stage->post : stage->x;
 }
 
-// What all rows go through: down(silu(gate(norm x)) * up(norm x)).
+// The part for all rows: down(silu(gate(norm x)) * up(norm x)).
 static enum status feed_forward(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 				struct error *error)
 {

@@ -26,7 +26,7 @@ static uint32_t tell_prompts(const struct backend_stage *stage, const struct sta
 			     struct cuda_step *step)
 {
 	uint32_t row = 0;
-	// The kernel for prompts attends to what is before; rows of encoders attend to all of their text.
+	// The kernel for prompts attends to earlier positions only; rows of encoders attend to all of their text.
 	bool fits = !stage->shape.encoder && (stage->shape.head_size == 64 || stage->shape.head_size == 128);
 	for (uint32_t i = 0; i < batch->run_count; row += batch->runs[i++].row_count)
 		for (uint32_t k = 0; k < batch->runs[i].row_count; k++)
@@ -43,11 +43,12 @@ static uint32_t tell_prompts(const struct backend_stage *stage, const struct sta
 	return step->single_count + 2 * step->tile_count;
 }
 
-// What the step is told goes to the device in one copy.
+// Copy the input of the step to the device at once.
 static enum status tell(struct backend_stage *stage, const struct stage_batch *batch, struct cuda_step *step,
 			struct error *error)
 {
-	// Of what a stage predicts: so graphs, which are kept by rows and ends, find all at the same places.
+	// A stage that predicts has outputs. The order is fixed, so graphs, which are kept by rows and ends, find all
+	// arrays at the same places.
 	uint32_t outputs = stage->params.predicts ? batch->output_count : 0;
 	uint32_t rows = batch->row_count, row = 0;
 	uint32_t *tokens = stage->told_host, *positions = tokens + rows, *tables = positions + rows;
@@ -87,7 +88,7 @@ static enum status tell(struct backend_stage *stage, const struct stage_batch *b
 	return cuda_check(stage->device, error, "a copy", result);
 }
 
-// What a graph of single rows does behind the layers.
+// The work of a graph of single rows after the layers.
 enum ends { ENDS_LAYERS, ENDS_LOGITS, ENDS_HIDDEN };
 
 struct plan {
@@ -96,8 +97,8 @@ struct plan {
 	enum ends ends;
 };
 
-// A step is made of pieces: the rows, each layer's two halves, and what is behind the layers. Where there are slices,
-// they meet at the end of each but the last.
+// A step is made of pieces: the rows, the two halves of each layer, and the work after the layers. Slices synchronise
+// at the end of each piece but the last.
 static uint32_t piece_count(const struct backend_stage *stage)
 {
 	return 2 * stage->params.layer_count + 2;
@@ -125,7 +126,7 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 	return status || !stage->params.slices ? status : stage_reduce(stage, step->rows, reduction, error);
 }
 
-// One row, by the kernel that stays.
+// One row, by the persistent kernel.
 static enum status run_decode(struct backend_stage *stage, const struct plan *plan, struct error *error)
 {
 	const struct attention_params attention = stage_attention_params(stage, plan->step, 0);

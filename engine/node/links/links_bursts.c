@@ -23,7 +23,7 @@ enum {
 	BURST_LEAST_MS = 50,
 	BURST_MOST_MS = 1000,
 	BURST_ROUND_TRIPS = 4, // enough to leave TCP's slow start
-	BURST_JITTERS = 16,    // with less, jitter is a part of what is measured
+	BURST_JITTERS = 16,    // with fewer, jitter would affect the result
 	BURST_LOSSY_LEAST_MS = 2000,
 	BURST_LOSSY_MOST_MS = 4000,
 	BURST_LOSSY_ROUND_TRIPS = 40,
@@ -84,14 +84,14 @@ static size_t most_bytes(const struct link *link)
 	return link_is_server(link) ? BURST_SERVER_MOST_BYTES : BURST_MOST_BYTES;
 }
 
-// The larger the burst, the larger its pieces: what each costs the other end must not be what is measured.
+// The larger the burst, the larger its pieces, so that the cost of a piece at the other end does not affect the result.
 static size_t piece_bytes(const struct link *link)
 {
 	const size_t bytes = link->measures.burst_bytes / (link_is_server(link) ? LINK_SERVER_PIECES : LINK_PIECES);
 	return bytes > PIECE_LEAST_BYTES ? bytes : PIECE_LEAST_BYTES;
 }
 
-// What the link holds at the best rate that is known.
+// The bytes in flight on the link at the best known rate.
 static double held_bytes(const struct link_measures *measures)
 {
 	const double rate = measures->rate > measures->throughput ? measures->rate : measures->throughput;
@@ -138,7 +138,7 @@ static bool send_piece(struct link *link, size_t bytes, size_t pieces)
 
 static void burst_again(struct link *link, int64_t after_ms)
 {
-	link->measures.bursting = false; // what is still under way of it is passed over
+	link->measures.bursting = false; // pieces still in flight are ignored
 	link->measures.burst_due_ms = clock_steady_ms() + after_ms;
 }
 
@@ -182,7 +182,7 @@ enum status link_serve_burst(void *arg, const struct message *message, struct er
 	}
 	link->links->burst_ns = now_ns;
 	measures->heard_ms = now_ns / 1000000;
-	measures->ping_ns = 0; // its answer waits behind what comes
+	measures->ping_ns = 0; // its answer waits behind the burst
 	measures->heard_bytes += conn->body ? net_frame_bytes(conn->body) : 0;
 	(void)refusal;
 	if (!links_hops_quiet(link->links)) {
@@ -197,8 +197,8 @@ enum status link_serve_burst(void *arg, const struct message *message, struct er
 	return STATUS_PENDING;
 }
 
-// Segments of this way were sent again while the burst went, or lately. What the server sends is taken for as good as
-// what is sent to it.
+// Whether segments in this direction were retransmitted during the burst, or recently. The server's direction is
+// assumed to be as good as ours.
 static bool is_lossy(const struct link *link)
 {
 	const struct link *way = link_is_server(link) ? &link->links->server : link;
@@ -221,8 +221,7 @@ static double wanted_ms(const struct link_measures *measures, bool lossy)
 	return ms < least_ms ? least_ms : ms > most_ms ? most_ms : ms;
 }
 
-// Of how many bytes the burst is to be that follows at once; 0: the last was long enough. fits: of how many one is to
-// be by its rate.
+// The bytes of the burst that follows at once; 0: the last one was long enough. fits: the bytes of a burst by its rate.
 static size_t longer_burst(const struct link *link, double rate, bool lossy, bool growing, size_t *fits)
 {
 	const struct link_measures *measures = &link->measures;

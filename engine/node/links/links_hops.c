@@ -1,13 +1,12 @@
 /* Hops over direct links; see links.h.
  *
- * Each hop is a channel of its link (links_hops_open.c). How far it may run ahead is bounded: LIMIT_HOP_AHEAD_BYTES
- * that the in end has not said to be passed on (hop.taken). So an in end that is paused, or fenced, keeps that much at
- * most, and the link goes on being read. The out end gives the connection no more than LIMIT_STREAM_FULL_BYTES at a
- * time, the rest waits with the hop, so that hops take turns and pings are not late. A hop that is bulk gives it
- * BULK_BYTES and one message, and while others were heard of a moment ago only what goes when nothing else waits: a
- * step of a model is behind one message of it at most. What is to be called back outside of the caller's call (opened
- * at the in end, closed, what waited) is done in a turn of its own (turn). A hop that is destroyed in a callback is
- * freed when the outermost one returns. */
+ * Each hop is a channel of its link (links_hops_open.c). At most LIMIT_HOP_AHEAD_BYTES may be sent that the in end has
+ * not confirmed as delivered (hop.taken). So a paused or fenced in end stores at most that much, and the link is still
+ * read. The out end gives the connection at most LIMIT_STREAM_FULL_BYTES at a time, and the rest waits with the hop, so
+ * that hops take turns and pings are not late. A bulk hop gives it BULK_BYTES and one message and, while other hops
+ * were active a moment ago, sends only when nothing else waits: so a step of a model waits for one of its messages at
+ * most. Callbacks that must not come within the caller's call (opened at the in end, closed, waiting messages) come in
+ * a turn of their own (turn). A hop that is destroyed in a callback is freed when the outermost one returns. */
 #include "common/base/clock.h"
 #include "engine/device/info.h"
 #include "engine/node/links/links_hops_inside.h"
@@ -158,7 +157,7 @@ static bool may_send(const struct link_hop *hop)
 enum status link_hop_send(struct link_hop *hop, const uint8_t *bytes, size_t length)
 {
 	if (hop->state == HOP_ENDED || hop->destroyed)
-		return STATUS_OK; // nobody hears it; `closed` is on its way
+		return STATUS_OK; // no callee is left; `closed` follows
 	if (!hop->first && may_send(hop))
 		return send_data(hop, NULL, bytes, length);
 	if (hop->first && hop->queued + length > LIMIT_STREAM_QUEUE_BYTES)
@@ -178,7 +177,7 @@ size_t link_hop_queued(const struct link_hop *hop)
 	return hop->queued;
 }
 
-// One message of what waits. False: nothing waits, or may be sent now.
+// Send one waiting message. False: nothing waits, or it may not be sent now.
 static bool send_waiting(struct link_hop *hop)
 {
 	if (!hop->sends || !hop->first || !may_send(hop))

@@ -27,7 +27,7 @@ struct link_hop {
 	bool due; // this turn has not looked at it yet
 	enum hop_state state;
 	uint32_t channel;
-	struct json *ask_id;             // HOP_ANSWER: what is answered
+	struct json *ask_id;             // HOP_ANSWER: the call to answer
 	struct hop_piece *first, **last; // out: not sent; in: not passed on
 	size_t queued, pieces;
 	// Bytes since it was opened. passed: sent, or passed on to the handler. taken: of these, what the in end has
@@ -40,7 +40,7 @@ struct link_hop {
 struct link_hop *link_hop_find(struct link *link, uint32_t channel, bool sends); // one that is asked for, or open
 void link_hop_end(struct link_hop *hop, const char *why); // `closed` follows in a turn of its own
 void link_hop_unlink(struct link_hop *hop);               // its memory stays until the outermost callback returns
-void links_hops_turn_soon(struct links *links);           // call back what is due, outside of the caller's call
+void links_hops_turn_soon(struct links *links);           // make the pending callbacks, outside of the caller's call
 void links_hops_feed(struct links *links, const struct link *link); // the connection takes more; NULL: all of them
 // Around a callback: a hop that is destroyed in it is freed when the outermost one returns.
 void links_hops_enter(struct links *links);

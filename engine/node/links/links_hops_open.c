@@ -1,6 +1,6 @@
-/* Hops over direct links are opened and closed here; see links.h and links_hops.c. The out end asks (hop.open), and
- * sends once the in end has said yes; both ends are told by `opened`. An ask that comes before this end was told of the
- * hop waits for LIMIT_LINK_ASK_MS. Hops that are bulk are counted by themselves, so that they take no other's place. */
+/* Opens and closes hops over direct links; see links.h and links_hops.c. The out end calls hop.open, and sends when the
+ * in end has accepted; `opened` is called at both ends. A hop.open that comes before this end knows the hop waits for
+ * LIMIT_LINK_ASK_MS. Bulk hops are counted apart, so that they take no place from others. */
 #include "common/base/clock.h"
 #include "engine/node/links/links_hops_inside.h"
 

@@ -1,12 +1,12 @@
-/* What is measured of direct links, and of the connection to the server: round trips, loss, and what is told of both;
- * see links.h. Throughput is the work of links_bursts.c.
+/* Measures round trips and loss of direct links and of the connection to the server, and reports them; see links.h.
+ * links_bursts.c measures throughput.
  *
- * A ping each second; of the last LINK_ROUND_TRIPS the middle half is averaged, and jitter is the same of how far off
- * they are: what a busy machine made of a few of them does not show, and is soon gone. With fewer than
- * LINK_ROUND_TRIPS_LEAST nothing is told. One that was sent while much else waited, or that any link of this node had a
- * burst beside, from its being sent to its answer, says nothing of the link and is not counted; where bursts of other
- * links have left none for PING_STARVED_MS, those count.
- * Loss: the system's count of segments sent again, of those sent, over the last minute. */
+ * A ping is sent each second. The round trip is the mean of the middle half of the last LINK_ROUND_TRIPS, and jitter
+ * the mean of the middle half of their deviations, so that a few pings that a busy machine delayed have no effect. With
+ * fewer than LINK_ROUND_TRIPS_LEAST nothing is reported. A ping that was sent while much else waited, or during which
+ * any link of this node had a burst, is not counted; if bursts of other links have left no ping for PING_STARVED_MS,
+ * those count. Loss: the system's count of retransmitted segments, as a share of all sent ones, over the last
+ * minute. */
 #include "common/base/clock.h"
 #include "engine/device/info.h"
 #include "engine/node/links/links_inside.h"
@@ -96,7 +96,8 @@ bool link_measures_tell(const struct link_measures *measures)
 	return measures->round_trip_count >= LINK_ROUND_TRIPS_LEAST;
 }
 
-// One more counts. Once there are enough they are told at once, not with the next report.
+// Count one more round trip. When there are enough for the first time they are reported at once, not with the next
+// report.
 static void take_round_trip(struct link *link, double rtt_ms)
 {
 	link_measures_round_trip(&link->measures, rtt_ms);
@@ -180,8 +181,8 @@ void link_measures_second(struct link *link)
 	link_bursts_second(link);
 }
 
-// What the newest answered ping to the server took, which stays until there is another, unless a burst was under way
-// when it was sent. ping_ns: the one that has just been sent counts.
+// Take the round trip of the newest answered ping to the server, unless a burst was in progress when it was sent.
+// ping_ns: the time of the ping that has just been sent.
 static void take_server_round_trip(struct link *server, double rtt_ms)
 {
 	struct link_measures *measures = &server->measures;

@@ -1,13 +1,12 @@
-/* The rate that a burst shows, by when its pieces came, and what becomes of the throughput that is known; see
- * links_bursts.c. Pure, but for the wall clock.
+/* Computes the rate of a burst from the arrival of its pieces, and updates the known throughput; see links_bursts.c.
+ * Pure, except for the wall clock.
  *
- * The round trips that TCP waits between its first flights are left out; see link_pieces_rate. A machine that is busy
- * takes a burst late, and a wire that was held up gives at once what waited: the first burst, one that shows less than
- * before and one that shows more than twice as much are done twice. Of the first two the better one counts, later the
- * middle one of both and what was known. It goes in by half; but where both are below half of what was known, or above
- * twice of it, the way itself is another, and it counts whole.
- * Where segments were sent again no pause is left out, and of two that do not show another way the mean counts, or of
- * the first two the second. */
+ * The round trips that TCP waits between its first flights are left out; see link_pieces_rate. A busy machine reads a
+ * burst late, and a stalled wire delivers all waiting pieces at once. So the first burst, a burst with a lower rate
+ * than before, and one with more than twice the rate are repeated. Of the first two the better one counts, later the
+ * median of both and the known rate. It is averaged with the known rate; but if both are below half or above twice of
+ * that, the path has changed, and the new rate replaces it. If segments were retransmitted no pause is left out, and
+ * the mean of two bursts counts that do not show a changed path, or the second of the first two. */
 #include "common/base/clock.h"
 #include "engine/node/links/links_inside.h"
 
@@ -19,8 +18,8 @@ enum {
 	LAST_FLIGHTS = 2, // that the second half of a burst has of them
 	PARTS = 8,        // of a burst on a lossy way
 };
-static const double doubt_below = 0.7; // of what was known
-static const double changed_times = 2; // so many times what was known, or less than one part in so many
+static const double doubt_below = 0.7; // of the known rate
+static const double changed_times = 2; // times the known rate, or the inverse
 
 static int compare_gaps(const void *a, const void *b)
 {
@@ -28,7 +27,7 @@ static int compare_gaps(const void *a, const void *b)
 	return left < right ? 1 : left > right ? -1 : 0;
 }
 
-// Of the pieces after `first` up to `last`, less so many pauses of TCP. < 0: they came at one time.
+// The rate of the pieces after `first` up to `last`, without so many pauses of TCP. < 0: they came at the same time.
 static double rate_between(const struct link_pieces *pieces, size_t first, size_t last, size_t pauses)
 {
 	int64_t gaps[LINK_PIECES], total_ns = pieces->ns[last] - pieces->ns[first];
@@ -38,7 +37,8 @@ static double rate_between(const struct link_pieces *pieces, size_t first, size_
 	qsort(gaps, count, sizeof *gaps, compare_gaps);
 	const int64_t usual_ns = gaps[count / 2];
 	for (size_t i = 0, left = pauses; left && i < count / 2 && pieces->rtt_ms >= 2; i++) {
-		const double gap_ms = (double)gaps[i] / 1e6; // what is far longer than a round trip is no pause of TCP
+		const double gap_ms = (double)gaps[i] / 1e6; // a much longer gap than a round trip is not a pause of
+							     // TCP
 		if (gap_ms < 1.5 * pieces->rtt_ms && gap_ms > pieces->rtt_ms / 4 && gaps[i] > 4 * usual_ns) {
 			total_ns -= gaps[i] - usual_ns;
 			left--;
@@ -47,8 +47,8 @@ static double rate_between(const struct link_pieces *pieces, size_t first, size_
 	return total_ns > 0 ? (double)count * (double)pieces->bytes * 1e9 / (double)total_ns : -1;
 }
 
-// Of eight parts of the pieces all but the first two, the slowest and the fastest: TCP that has overrun a queue on the
-// way stalls once, and then all that waited comes at one time.
+// The rate over eight parts of the pieces without the first two, the slowest and the fastest: TCP stalls once when it
+// has overrun a queue on the path, and then all waiting pieces come at once.
 static double trimmed_rate(const struct link_pieces *pieces)
 {
 	int64_t per_piece_ns[PARTS - 2], total_ns = 0;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum {
-	REDIAL_LOCAL_LAST_MS = 500, // of a server on this machine: what is in vain costs next to nothing
+	REDIAL_LOCAL_LAST_MS = 500, // for a server on this machine, where a failed try costs little
 	REDIAL_LAST_MS = 2000,
 	REDIAL_FAR_LAST_MS = 15000,
 	REDIAL_WRONG_MS = 60000,
@@ -26,7 +26,7 @@ bool uplink_out_of_patience(const struct uplink *uplink, int64_t now_ms)
 	       (uplink->met || getppid() != uplink->parent);
 }
 
-// Say, now and then, that there is no server, or why what is there is not taken for it.
+// Log from time to time that there is no server, or why the one there is not accepted.
 static void say_alone(struct uplink *uplink, int64_t now_ms, bool wrong)
 {
 	if (now_ms < uplink->notice_ms || (uplink->met && !uplink_remote(uplink)))
@@ -51,7 +51,7 @@ static void say_alone(struct uplink *uplink, int64_t now_ms, bool wrong)
 void uplink_redial(struct uplink *uplink, int64_t now_ms)
 {
 	const bool wrong = uplink->failure == NET_FAILURE_CERTIFICATE || uplink->failure == NET_FAILURE_OTHER;
-	// Whoever announces himself as the server elsewhere is not to make the node wait longer for the true one.
+	// A false announcement of the server at another address must not make the node wait longer for the true one.
 	const bool home = uplink->params.port == uplink->home.port && !strcmp(uplink->host, uplink->home.host);
 	// Workers of model instances wait for it so long (tenants.h), and what answers may be its beginning or its end.
 	const bool awaited = uplink->met && now_ms - uplink->lost_at_ms < LIMIT_AWAY_MS;

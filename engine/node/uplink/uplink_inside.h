@@ -66,5 +66,5 @@ void uplink_remember_address(struct uplink *uplink); // where the server was fou
 
 // uplink_renew.c
 void uplink_look_at_age(void *uplink); // ask for another certificate when it is time
-// What a server on this machine says of direct links; NULL: it serves this machine only.
+// Take a server's settings for direct links, from this machine's server; NULL: it serves this machine only.
 void uplink_take_reach(struct uplink *uplink, const struct json *links);

@@ -61,7 +61,7 @@ static void tell_reach(struct uplink *uplink)
 static void take_certificate(struct uplink *uplink, const struct json *granted)
 {
 	struct error error = {0};
-	uint8_t authority_sha256[NET_SHA256_BYTES]; // copies, of what is replaced
+	uint8_t authority_sha256[NET_SHA256_BYTES]; // copies, of the certificate that is replaced
 	memcpy(authority_sha256, uplink->params.credentials->authority_sha256, sizeof authority_sha256);
 	const struct credentials_grant grant = {.certificate = json_get_string(granted, "certificate", ""),
 						.authority = json_get_string(granted, "authority", ""),
@@ -91,7 +91,7 @@ static void renewed(void *context, enum status status, const struct json *result
 	if (!status)
 		return;
 	uplink_log_refused("a new certificate", error);
-	// Of a node that was started again it is too soon.
+	// After a restart of the node it is too soon to ask again.
 	renew_later(uplink, status == STATUS_RATE_LIMITED ? LIMIT_RENEW_MS : RENEW_AGAIN_MS);
 }
 

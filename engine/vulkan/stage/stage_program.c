@@ -1,8 +1,8 @@
-/* What a part of a step is on the device: its dispatches, recorded into secondary command buffers. See stage.h.
+/* Records the dispatches of a part of a step into secondary command buffers. See stage.h.
  *
- * A part of one shape has the same commands whatever it computes, so the last few shapes are kept. A part of more work
- * than stage_segment_operations is cut between layers into several command buffers, each a submission of its own: what
- * takes a large GPU milliseconds and a small one a second or two, where drivers give up after ten. */
+ * Parts of one shape have the same commands, so the commands of the last few shapes are kept. A part with more work
+ * than stage_segment_operations is cut between layers into several command buffers, each a submission of its own: such
+ * a piece takes a large GPU milliseconds and a small one a second or two, and drivers give up after ten. */
 #include "engine/vulkan/stage/stage_program.h"
 
 #include <stdlib.h>
@@ -232,7 +232,7 @@ static uint32_t number_of(const struct backend_stage *stage, const struct stage_
 	return stage->params.first_layer + (uint32_t)(layer - stage->layers);
 }
 
-// Of olmo2: q and k by norms of all their heads.
+// For olmo2: norms of q and k over all their heads.
 static enum status record_whole_norms(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	const struct backend_stage *stage = recorder->stage;
@@ -394,7 +394,7 @@ static enum status record_end(const struct stage_recorder *recorder, const struc
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
-// Of a feed-forward network without a gate: f = gelu(up x + bias).
+// A feed-forward network without a gate: f = gelu(up x + bias).
 static enum status record_gelu(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
@@ -486,7 +486,7 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 	return status;
 }
 
-// ---- what comes out ----
+// ---- output ----
 
 static enum status record_argmax(const struct stage_recorder *recorder)
 {

@@ -1,12 +1,12 @@
 /* Requests of a model instance: from an order to the generator, and from its tokens to messages. See instance.h.
  *
- * A token that was chosen adds to the text, of which some may have to wait (instance_text.h). What came of a step for a
- * request goes out as one generate.delta; what its last step brought goes before generate.end. The token that ended a
- * text is counted and not told. Of a step that fails nobody is told: the worker ends.
+ * A chosen token adds to the text, some of which may be held (instance_text.h). The results of a step for a request are
+ * one generate.delta; those of its last step come before generate.end. The token that ends a text is counted, but not
+ * sent. After a failed step nothing is sent: the worker ends.
  *
- * A request that goes on from elsewhere (`generated`) has its tokens made into text again, as they were there, so that
- * what waited then waits now; of the text the first `delivered_bytes` are not told again. (They may reach into what
- * waits: its end was told, and only that it had ended was not.) Thread: the driver's. */
+ * A request that goes on from elsewhere (`generated`) has its tokens turned into text again, so that the same text is
+ * held; the first `delivered_bytes` of the text are not sent again. (They may include held text, if the end of the text
+ * was sent but generate.end was not.) Thread: the driver's. */
 #include "common/text/base64.h"
 #include "engine/worker/instance/instance.h"
 
@@ -21,9 +21,9 @@ enum {
 	DELTA_BYTES = 128 * 1024, // of text in one message: of escapes, six bytes each
 	TOKEN_BYTES = 3072,       // of one token's, in a choice
 	STOP_BYTES = 1024,        // of a stop string: 256 characters
-	WAITING_BYTES = 9,        // of a character that is not whole, as what its bytes are told as
+	WAITING_BYTES = 9,        // of an incomplete character, as the text of its bytes
 };
-static const float least_logprob = -9999; // what is impossible is told as this
+static const float least_logprob = -9999; // reported for impossible tokens
 
 // ---- life ----
 
@@ -108,7 +108,7 @@ void requests_drop(struct instance *instance)
 		request_free(instance->requests);
 }
 
-// ---- what goes out ----
+// ---- output ----
 
 static struct json *text_of(const void *bytes, size_t length)
 {
@@ -202,8 +202,8 @@ static void add_choice(struct request *request, const struct token_choice *choic
 
 // ---- what the generator says ----
 
-// Where a token begins, and how much text there is with what has come of it. One that goes on with a character is in
-// that; where it does not, the beginning of the character has become one of its own, before it.
+// Note where a token begins in the text, and the length of the text so far. A token that continues a character begins
+// in that; if it does not continue it, the incomplete character has become a U+FFFD of its own before the token.
 static void count_characters(struct request *request, const struct buffer *piece, bool inside)
 {
 	static const char replaced[] = "\xEF\xBF\xBD";
@@ -274,7 +274,7 @@ static void token_judged(void *context, const struct token_choice *choice)
 	add_choice(request, choice, request->offsets[request->judged++]);
 }
 
-// What waited for more comes out, unless a stop string has ended it all.
+// Release the held text, unless a stop string has ended the answer.
 static void finish_text(struct request *request)
 {
 	struct buffer piece;
@@ -378,7 +378,7 @@ static enum status take_sampling(const struct json *params, struct token_bias *b
 	return STATUS_OK;
 }
 
-// Where each token of the prompt begins in the text that is told of it.
+// Find where each token of the prompt begins in the prompt's text as it is sent.
 static enum status find_offsets(struct request *request, const struct order *order)
 {
 	struct detokenizer detokenizer;
@@ -424,7 +424,7 @@ static enum status echo(struct request *request, const struct order *order, stru
 	return status;
 }
 
-// What has been told elsewhere comes to the same text, of which the rest is left.
+// Replay the tokens that were generated elsewhere; only the text after the delivered bytes is sent.
 static enum status replay(struct request *request, const struct order *order, struct error *error)
 {
 	const struct json *params = order->message.params;
@@ -495,7 +495,7 @@ void request_start(struct instance *instance, struct order *order)
 		token_judged(request, &(struct token_choice){.token = order->prompt.tokens[0], .logprob = NAN});
 	tell_fresh(request);
 	struct generator_job *job = request->job;
-	if (request->text.found || request->formed) // what was told elsewhere ended with it
+	if (request->text.found || request->formed) // the text had already ended elsewhere
 		generator_remove(&job);             // `ended` frees the request
 }
 
@@ -550,9 +550,8 @@ static struct json *list_of(const float *values, uint32_t count, uint32_t kept)
 	return list;
 }
 
-// Of models that were trained for it the first values are an embedding themselves (Kusupati et al., "Matryoshka
-// Representation Learning", arXiv 2205.13147). No file says so: Qwen3-Embedding is known by its architecture and
-// pooling.
+// For models trained for it, the first values are an embedding themselves (Kusupati et al., "Matryoshka Representation
+// Learning", arXiv 2205.13147). Files do not say so: Qwen3-Embedding is recognised by its architecture and pooling.
 static enum status take_dimensions(struct request *request, const struct json *params, struct error *error)
 {
 	const struct model_shape *shape = model_shape(request->instance->model);

@@ -29,7 +29,7 @@ struct instance_ring {
 	bool greeted;                              // the previous part has said a good hello in this round
 	float *activations[2];                     // (batch_rows, embedding), of a part without generator
 	uint64_t stages_ns[LIMIT_INSTANCE_STAGES]; // stage_spent_ns of each, when it was last looked at
-	// Of the last part.
+	// For the last part.
 	struct json *check; // the id of the call; NULL: none is under way
 	bool checked_now;
 	struct generator_checked checked;
@@ -37,8 +37,8 @@ struct instance_ring {
 	float expected_logit;
 	double spread;               // of all logits: their standard deviation
 	int64_t sent_ns[RING_PARTS]; // by lane
-	// By lane: its step has been sent and is not back; and no other has been under way since it was sent, so that
-	// what it takes is the devices' own time and not that of a queue.
+	// By lane: its step was sent and is not back; and no other step has been in flight since, so that its time is
+	// that of the devices, not of a queue.
 	bool under_way[RING_PARTS], alone[RING_PARTS];
 	struct timing timing;
 };
@@ -186,7 +186,7 @@ static void answer_check(struct instance *instance, const struct error *error, s
 	json_destroy(&own->check);
 }
 
-// This part cannot go on: the others are told, and the process ends.
+// This part cannot continue: notify the others, and end the process.
 static void fail(struct instance *instance, const struct error *error)
 {
 	const struct ring_part *part = &instance->ring->part;
@@ -224,7 +224,7 @@ static enum status compute(struct instance *instance, const struct ring_step *st
 	return status;
 }
 
-// What this part did of it, from `began_ns` until now.
+// Add this part's share of the step, from `began_ns` until now.
 static void tell_of_it(struct instance *instance, struct ring_step *step, int64_t arrived_ns, int64_t began_ns)
 {
 	struct ring_told *told = &step->parts[step->part_count++];
@@ -431,7 +431,7 @@ void instance_ring_check(struct instance *instance, struct order *order)
 					 own->part.batch_rows);
 	own->round++;
 	own->greeted = own->checked_now = false;
-	memset(own->under_way, 0, sizeof own->under_way); // what was is given up
+	memset(own->under_way, 0, sizeof own->under_way); // its steps are given up
 	ring_forget(own->ring);
 	enum status status = send_hello(own, &error);
 	if (!status)
@@ -465,7 +465,7 @@ enum status instance_ring_may_adopt(const struct instance *instance, const struc
 		return error_set(error, STATUS_CONFLICT,
 				 "what is loaded as part %u of %u, from layer %u on, cannot be part %u of %u",
 				 now->index + 1, now->count, now->first_layer, part.index + 1, part.count);
-	// By the epoch is told for which of both what comes was meant.
+	// The epoch tells for which of the two a message was meant.
 	if (part.epoch == now->epoch && (part.index != now->index || part.count != now->count))
 		return error_set(error, STATUS_CONFLICT, "in epoch %llu this is part %u of %u",
 				 (unsigned long long)now->epoch, now->index + 1, now->count);
@@ -529,9 +529,10 @@ struct json *instance_ring_timing(struct instance *instance)
 	return out;
 }
 
-// ---- what comes ----
+// ---- receiving ----
 
-// What parts said before another server took them up: one that was loaded with another epoch is none of those.
+// Whether a message is of an earlier server or placement: with an epoch since this part was loaded, before the current
+// one.
 static bool is_past(const struct instance_ring *own, uint64_t epoch)
 {
 	return epoch >= own->first_epoch && epoch < own->part.epoch;
