@@ -51,7 +51,7 @@ static enum status wrong(const struct reader *reader, const char *what)
 // The header continues after the bytes that can be read.
 static enum status pending(const struct reader *reader)
 {
-	return error_set(reader->error, STATUS_PENDING, "the header of a model file goes on behind %zu bytes",
+	return error_set(reader->error, STATUS_PENDING, "the header of a model file is longer than %zu bytes",
 			 reader->there);
 }
 

@@ -116,7 +116,7 @@ static enum status refuse_features(struct model_opening *opening)
 		{"expert_group_count", 0, 0, "experts in groups"},
 		{"expert_weights_scale", 0, 0, "scaled weights of experts"},
 		{"leading_dense_block_count", 0, 0, "first layers without experts"},
-		{"moe_every_n_layers", 0, 0, "experts in some layers only"},
+		{"moe_every_n_layers", 0, 0, "experts in only some layers"},
 		{"attn_logit_softcapping", 0, KEYS_ATTENTION_CAP, "capped attention"},
 		{"final_logit_softcapping", 0, KEYS_LOGIT_CAP, "capped logits"},
 		{"attention.max_alibi_bias", 0, 0, "ALiBi"},

@@ -180,7 +180,7 @@ static enum status add_push(struct spirv_reader *r, uint32_t type)
 enum status spirv_take_use(struct spirv_reader *r, uint32_t at, uint32_t end, bool in_functions)
 {
 	if (spirv_op(r, at) == OP_FUNCTION_CALL && (end - at < 4 || !spirv_find(r, spirv_word(r, at + 3), OP_FUNCTION)))
-		return spirv_refuse(r, "a call of what is no function");
+		return spirv_refuse(r, "a call of a value that is not a function");
 	if (in_functions || spirv_op(r, at) != OP_VARIABLE)
 		return STATUS_OK;
 	uint32_t pointer = spirv_find(r, spirv_word(r, at + 1), OP_TYPE_POINTER), id = spirv_word(r, at + 2),

@@ -9,7 +9,7 @@ import { modelFile, packings } from "./gguf.mjs";
 import { eventually, patience, startServer, temporary, within } from "./server.mjs";
 
 const folder = temporary(), long = 12 * patience;
-const noNumbers = /are no numbers \(NaN or infinite\): its file is damaged/;
+const noNumbers = /computes NaN or infinite numbers: its file is damaged/;
 const f32 = (bits) => { const bytes = Buffer.alloc(4); bytes.writeUInt32LE(bits); return bytes; };
 const f16 = (bits) => { const bytes = Buffer.alloc(2); bytes.writeUInt16LE(bits); return bytes; };
 const tilde = 3 + 0x7e; // the token of this byte

@@ -303,7 +303,7 @@ static void received(void *user, struct net_conn *conn, const uint8_t *bytes, si
 	lease_heard(&uplink->lease);
 	const enum rpc_heard heard = rpc_receive(&uplink->rpc, bytes, length, binary, &error);
 	if (heard == RPC_GARBAGE) {
-		log_warning("node", "the server sent what is no message: %s", error.message);
+		log_warning("node", "the server sent a malformed message: %s", error.message);
 		net_conn_close(conn, 1002, "not a message");
 	} else if (heard == RPC_REFUSED || heard == RPC_BROKEN || heard == RPC_UNASKED) {
 		log_warning("node", "a message of the server was refused: %s", error.message);

@@ -303,7 +303,7 @@ static const char *word_of(enum generator_reason reason)
 }
 
 static const char broken[] =
-	"what the model computes are no numbers (NaN or infinite): its file is damaged, or the device that computes it";
+	"the model computes NaN or infinite numbers: its file is damaged, or the device that computes it";
 
 static void ended(void *context, enum generator_reason reason, const struct generator_figures *figures,
 		  const struct error *error)
@@ -438,7 +438,7 @@ static enum status replay(struct request *request, const struct order *order, st
 	for (size_t i = order->prompt_count; !status && i < order->prompt.count; i++) {
 		status = add_text(request, order->prompt.tokens[i]);
 		if (status == STATUS_INVALID_PARAMS)
-			error_set(error, status, "what was generated elsewhere does not keep to the form");
+			error_set(error, status, "the text that was generated elsewhere does not fit the form");
 	}
 	uint64_t most = request->fresh.length + request->text.held.length + WAITING_BYTES;
 	if (!status && delivered > most)

@@ -353,7 +353,7 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 	}
 	json_destroy(&result);
 	generator_halt(instance->generator);
-	error_set(&error, STATUS_INTERNAL, "of the reference token came activations or logits that are no numbers");
+	error_set(&error, STATUS_INTERNAL, "the activations or logits of the reference token are NaN or infinite");
 	answer_check(instance, &error, NULL);
 }
 
