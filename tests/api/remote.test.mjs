@@ -397,7 +397,7 @@ describe("a server that is not heard", () => {
 		await cluster.remote.ready();
 	});
 
-	const fence = /was not heard for ([\d.]+) s/, lifted = /heard again/;
+	const fence = /no byte from the server for ([\d.]+) s/, lifted = /heard again/;
 	// What came from the node, once nothing more comes of what was on the way.
 	const stands = async (pair) => {
 		for (let same = 0, before = -1; same < 3; before = pair.up) {

@@ -70,7 +70,7 @@ static void memory_that_is_short_is_left_to_who_uses_it(void **state)
 	assert_int_equal(exogpu_device_memory(b, &total, &unused, &error), STATUS_OK);
 	assert_int_equal(exogpu_buffer_create(b, &most, unused - (512 << 20), EXOGPU_MEMORY_DEVICE, &error), STATUS_OK);
 	assert_int_equal(measure_copies(a, b, &copy, &error), STATUS_OUT_OF_MEMORY);
-	assert_string_equal(error.message, "only 512 MiB of a device's memory are free: left to who uses it");
+	assert_string_equal(error.message, "only 512 MiB of a device's memory are free, which is left to its users");
 	assert_true(copy.bytes_per_s <= 0);
 	exogpu_buffer_destroy(&most);
 	assert_int_equal(measure_copies(a, b, &copy, &error), STATUS_OK);
