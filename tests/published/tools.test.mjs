@@ -1,6 +1,6 @@
 // Published weights (SmolLM2 135M Instruct, whose template knows no tools) call a tool, by the `openai` packages of npm and
-// PyPI, end to end: the call is demanded, made here, and its result told. Skipped, with the reason, where the weights, or
-// the package for Python, cannot be fetched.
+// PyPI and the `anthropic` package of PyPI, end to end: the call is demanded, made here, and its result told. Skipped, with
+// the reason, where the weights, or a package for Python, cannot be fetched.
 import assert from "node:assert/strict";
 import { execFile, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -17,16 +17,16 @@ const fetched = spawnSync("python3", ["-B", here("fetch.py")], { encoding: "utf8
 const skip = fetched.status === 77 ? fetched.stderr.trim() : false;
 if (!skip) assert.equal(fetched.status, 0, fetched.stderr || String(fetched.error));
 
-// The package for Python, kept beside the weights.
-const version = "2.54.0";
-function fetchPython() {
-	const folder = join(dirname(fetched.stdout.trim()), `openai-${version}`);
-	if (existsSync(join(folder, "openai"))) return { folder };
+// A package for Python, kept beside the weights.
+function fetchPython(name, version) {
+	const folder = join(dirname(fetched.stdout.trim()), `${name}-${version}`);
+	if (existsSync(join(folder, name))) return { folder };
 	const { status, stderr } = spawnSync("python3", ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:",
-		"--retries", "1", "--timeout", "20", "--target", folder, `openai==${version}`], { encoding: "utf8", timeout: 300e3 });
-	return status ? { why: `skipped: no openai ${version} for Python: ${(stderr ?? "").trim().split("\n").at(-1)}` } : { folder };
+		"--retries", "1", "--timeout", "20", "--target", folder, `${name}==${version}`], { encoding: "utf8", timeout: 300e3 });
+	return status ? { why: `skipped: no ${name} ${version} for Python: ${(stderr ?? "").trim().split("\n").at(-1)}` } : { folder };
 }
-const python = skip ? { why: skip } : fetchPython();
+const python = skip ? { why: skip } : fetchPython("openai", "2.54.0");
+const anthropic = skip ? { why: skip } : fetchPython("anthropic", "2.14.0");
 
 describe("tools with SmolLM2 135M Instruct", { skip }, () => {
 	let server, admin, openai, token;
@@ -75,6 +75,16 @@ describe("tools with SmolLM2 135M Instruct", { skip }, () => {
 		assert.equal(called.length, 1);
 		assert.match(called[0][1].city, /Paris/);
 		assert.ok(said.length > 0);
+	});
+	test("by PyPI's package for Anthropic's API, whole and streamed", { skip: anthropic.why ?? false }, async () => {
+		const { stdout } = await promisify(execFile)("python3", ["-B", here("messages_loop.py"), server.url.href],
+			{ env: { ...process.env, PYTHONPATH: anthropic.folder, ANTHROPIC_API_KEY: token }, timeout: 8 * patience });
+		const { called, streamed, said, counted, read } = JSON.parse(stdout);
+		assert.deepEqual(streamed, called);
+		assert.equal(called.length, 1);
+		assert.match(called[0][1].city, /Paris/);
+		assert.ok(said.length > 0);
+		assert.equal(read, counted);
 	});
 	test("an offered tool does not get in the way of an answer", async () => {
 		const tools = [{ type: "function", function: { name: "get_temperature", description: "The temperature in a city.", parameters } }];
