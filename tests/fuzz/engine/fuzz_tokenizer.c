@@ -2,18 +2,21 @@
  *
  * The first byte says which kind and which pre-tokenizer, the second what tokenize is asked for. Then come lines: the
  * tokens (a byte for the type, one for the score, the text) up to an empty line, merges up to another, and the text.
- * What is taken is compared with merging done the slow way: look at all neighbours, merge the best, begin again. No
- * text becomes a control token unless it is asked for, and what tokens give back is UTF-8. */
+ * Instead of merges, Unigram has two bytes, the length of its table, and the table (precompiled_charsmap). What is
+ * taken is compared with merging done the slow way: look at all neighbours, merge the best, begin again; and Unigram's
+ * with the best sum over all ways to cut the text. No text becomes a control token unless it is asked for, and what
+ * tokens give back is UTF-8. */
 #include "engine/text/tokenizer_inside.h"
 #include "engine/text/unicode.h"
 #include "tests/tools/gguf_writer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { TOKENS = 300, MERGES = 300, LINE_BYTES = 64, SLOW_BYTES = 256 };
+enum { TOKENS = 300, MERGES = 300, LINE_BYTES = 64, SLOW_BYTES = 256, TABLE_BYTES = 4096, UNIGRAM = 3 };
 
 static void require(bool condition)
 {
@@ -40,6 +43,19 @@ static bool next_line(struct input *input, char line[LINE_BYTES])
 	return length;
 }
 
+static void put_table(struct gguf_writer *writer, struct input *input)
+{
+	static int32_t table[TABLE_BYTES];
+	const size_t rest = (size_t)(input->end - input->at);
+	size_t length = rest >= 2 ? (size_t)(input->at[0] | input->at[1] << 8) : 0;
+	if (!length || length > TABLE_BYTES || length > rest - 2)
+		return;
+	for (size_t i = 0; i < length; i++)
+		table[i] = input->at[2 + i];
+	input->at += 2 + length;
+	gguf_put_i32s(writer, "tokenizer.ggml.precompiled_charsmap", table, length);
+}
+
 static void put_vocabulary(struct gguf_writer *writer, struct input *input, unsigned kind)
 {
 	static char texts[TOKENS][LINE_BYTES], merges[MERGES][LINE_BYTES];
@@ -53,13 +69,19 @@ static void put_vocabulary(struct gguf_writer *writer, struct input *input, unsi
 		memcpy(texts[tokens], line[1] ? line + 2 : "", line[1] ? LINE_BYTES - 2 : 1);
 		token_texts[tokens] = texts[tokens];
 	}
-	while (merge_count < MERGES && next_line(input, merges[merge_count])) {
+	static const char *const models[] = {"gpt2", "llama", "bert", "t5"};
+	const unsigned model = (kind >> 5 & 2) | (kind & 1); // bit 6: WordPiece or Unigram
+	if (model == UNIGRAM)
+		put_table(writer, input);
+	while (model != UNIGRAM && merge_count < MERGES && next_line(input, merges[merge_count])) {
 		merge_texts[merge_count] = merges[merge_count];
 		merge_count++;
 	}
 	static const char *const pre[] = {"llama-bpe", "qwen2",  "smollm", "gpt-2",
 					  "tekken",    "qwen35", "gpt-4o", "qwen35"};
-	gguf_put_text(writer, "tokenizer.ggml.model", kind & 1 ? "llama" : "gpt2");
+	gguf_put_text(writer, "tokenizer.ggml.model", models[model]);
+	gguf_put_bool(writer, "tokenizer.ggml.remove_extra_whitespaces", kind & 4);
+	gguf_put_bool(writer, "tokenizer.ggml.normalizer.lowercase", kind & 4);
 	gguf_put_text(writer, "tokenizer.ggml.pre", pre[(kind >> 1 & 3) + (kind >> 3 & 4)]);
 	gguf_put_texts(writer, "tokenizer.ggml.tokens", token_texts, tokens);
 	gguf_put_i32s(writer, "tokenizer.ggml.token_type", types, tokens);
@@ -151,6 +173,39 @@ static void compare_slowly(const struct tokenizer *tokenizer, const uint8_t *tex
 		require(tokenizer->tokens[list->tokens[next++]].type != TOKEN_NORMAL);
 }
 
+// The largest sum of scores of a way to cut the text, and that of the tokens found, are the same. Of texts that no
+// table changes and that have no spaces. Nothing is said once an unknown character comes, as a run of them is one
+// token.
+static void compare_sums(const struct tokenizer *tokenizer, const uint8_t *text, size_t length,
+			 const struct token_list *list)
+{
+	static double best[SLOW_BYTES + 1];
+	double sum = 0;
+	size_t next = 0;
+	for (size_t end = 0; end <= length; end++) {
+		best[end] = end ? -INFINITY : 0;
+		for (size_t start = 0; start < end; start++) {
+			const int32_t token = tokenizer_lookup(tokenizer, text + start, end - start);
+			const bool character = utf8_begins(text + start, end - start) == end - start;
+			const double score = token != NO_TOKEN ? (double)tokenizer->tokens[token].score
+					     : character       ? tokenizer->unknown_score
+							       : -INFINITY;
+			best[end] = fmax(best[end], best[start] + score);
+		}
+	}
+	for (size_t at = 0; at < length; next++) {
+		require(next < list->count);
+		const struct token *token = &tokenizer->tokens[list->tokens[next]];
+		if (token->type != TOKEN_NORMAL)
+			return;
+		require(token->length <= length - at &&
+			!memcmp(token_text(tokenizer, list->tokens[next]), text + at, token->length));
+		sum += (double)token->score;
+		at += token->length;
+	}
+	require(next == list->count && sum == best[length]);
+}
+
 static void decode(const struct tokenizer *tokenizer, const struct token_list *list)
 {
 	struct detokenizer detokenizer;
@@ -183,11 +238,18 @@ static void encode(const struct tokenizer *tokenizer, const uint8_t *text, size_
 		decode(tokenizer, &list);
 		for (size_t i = params.begin && tokenizer->add_begin; i < list.count && !params.special; i++)
 			require(tokenizer->tokens[list.tokens[i]].type != TOKEN_CONTROL ||
-				(int32_t)list.tokens[i] == tokenizer->unknown);
+				(int32_t)list.tokens[i] == tokenizer->unknown ||
+				(params.begin && i + 1 == list.count && tokenizer->add_end));
 		bool plain = !params.special && !params.begin && params.continues && !list.limit &&
 			     (tokenizer->unknown == NO_TOKEN ||
 			      tokenizer->tokens[tokenizer->unknown].type != TOKEN_NORMAL);
-		bool same = tokenizer->pieces ? !memmem(text, length, "\xE2\x96\x81", 3) : !tokenizer->words->composes;
+		const bool bare = !memchr(text, ' ', length) && !memmem(text, length, "\xE2\x96\x81", 3);
+		if (plain && bare && tokenizer->unigram && !tokenizer->charsmap.units && length <= SLOW_BYTES)
+			compare_sums(tokenizer, text, length, &list);
+		plain = plain && !tokenizer->unigram && !tokenizer->wordpiece;
+		bool same = !plain              ? false
+			    : tokenizer->pieces ? !memmem(text, length, "\xE2\x96\x81", 3)
+						: !tokenizer->words->composes;
 		if (plain && same && length <= SLOW_BYTES)
 			compare_slowly(tokenizer, text, length, &list);
 	}
