@@ -104,6 +104,8 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			    .exact_yarn = true,
 			    .needs_experts = true,
 			    .expert_bias = true},
+	// Ministral 3, and Mistral Small 3.1 and later (text)
+	[FAMILY_MISTRAL3] = {.name = "mistral3", .keys = KEYS_TEMPERATURE},
 };
 
 const struct architecture *architecture_of(enum model_family family)

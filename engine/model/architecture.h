@@ -51,6 +51,7 @@ enum architecture_keys {
 	KEYS_LOGIT_CAP = 4,     // final_logit_softcapping
 	KEYS_WINDOW = 8,        // attention.sliding_window
 	KEYS_EXPERTS = 16,      // expert_count and what belongs to it
+	KEYS_TEMPERATURE = 64,  // attention.temperature_scale, and YaRN with a log multiplier
 	KEYS_FURTHER = 32,      // nextn_predict_layers: the last so many blocks of the file, which are left out
 };
 

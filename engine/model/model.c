@@ -122,13 +122,13 @@ static enum status refuse_features(struct model_opening *opening)
 		{"attention.max_alibi_bias", 0, 0, "ALiBi"},
 		{"attention.clamp_kqv", 0, 0, "clamped keys and values"},
 		{"attention.scale", 0, KEYS_SCALES, "an attention scale of its own"},
-		{"attention.temperature_scale", 0, 0, "an attention that changes with the position"},
+		{"attention.temperature_scale", 0, KEYS_TEMPERATURE, "an attention that changes with the position"},
 		{"logit_scale", 1, KEYS_SCALES, "scaled logits"},
 		{"residual_scale", 1, KEYS_SCALES, "a scaled residual"},
 		{"embedding_scale", 1, KEYS_SCALES, "scaled embeddings"},
 		{"nextn_predict_layers", 0, KEYS_FURTHER, "layers that predict further tokens"},
 		{"rope.scaling.yarn_ext_factor", 1, 0, "YaRN with an extrapolation factor"},
-		{"rope.scaling.yarn_log_multiplier", 0, 0, "YaRN with a log multiplier"},
+		{"rope.scaling.yarn_log_multiplier", 0, KEYS_TEMPERATURE, "YaRN with a log multiplier"},
 	};
 	for (size_t i = 0; i < sizeof(features) / sizeof(*features); i++) {
 		double value = features[i].without_effect;

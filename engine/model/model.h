@@ -32,6 +32,7 @@ enum model_family {
 	FAMILY_BERT,
 	FAMILY_NOMIC_BERT,
 	FAMILY_GPT_OSS,
+	FAMILY_MISTRAL3,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);

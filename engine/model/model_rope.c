@@ -40,6 +40,11 @@ static enum status scale_yarn(struct model_opening *opening, double base, double
 		status = read_positive(opening, "rope.scaling.attn_factor", &magnitude);
 	if (status)
 		return status;
+	// Ministral 3 (transformers' mscale_all_dim) divides by the magnitude of another multiplier.
+	double multiplier = 0;
+	gguf_get_number(opening->gguf, model_key(opening, "rope.scaling.yarn_log_multiplier"), &multiplier);
+	if (!(multiplier >= 0) || multiplier > 1e6)
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is no number from 0 on", opening->key);
 	// The pair that turns so many times within the original context.
 	double per_pair = shape->rope_size / (2 * log(base));
 	double first = per_pair * log(original / (fast * 2 * PI));
@@ -52,8 +57,23 @@ static enum status scale_yarn(struct model_opening *opening, double base, double
 		double kept = 1 - fmin(1, fmax(0, (i - first) / fmax(0.001, last - first)));
 		shape->rope_frequency[i] *= kept + (1 - kept) / factor;
 	}
-	shape->rope_magnitude = (float)(magnitude * (1 + 0.1 * log(factor)));
+	shape->rope_magnitude = (float)(magnitude * (1 + 0.1 * log(factor)) / (1 + 0.1 * multiplier * log(factor)));
 	return STATUS_OK;
+}
+
+// Ministral 3 multiplies queries at positions beyond its original context by a factor that grows with the position.
+// That is not computed: such a model's context ends where the factor begins to differ from 1.
+static enum status end_before_temperature(struct model_opening *opening)
+{
+	struct model_shape *shape = opening->shape;
+	double scale = 0, original = shape->context;
+	gguf_get_number(opening->gguf, model_key(opening, "attention.temperature_scale"), &scale);
+	if (!(scale != 0))
+		return STATUS_OK;
+	enum status status = read_positive(opening, "rope.scaling.original_context_length", &original);
+	if (!status)
+		shape->context = (uint32_t)fmax(1, fmin(original, shape->context));
+	return status;
 }
 
 static enum status scale_rope(struct model_opening *opening, double base)
@@ -151,6 +171,8 @@ enum status model_read_rope(struct model_opening *opening)
 	for (uint32_t i = 0; shape->rope_local && i < shape->rope_size / 2; i++)
 		shape->rope_frequency_local[i] = pow(opening->architecture->local_base, -2.0 * i / shape->rope_size);
 	status = scale_rope(opening, base);
+	if (!status)
+		status = end_before_temperature(opening);
 	const struct gguf_tensor *factors = gguf_find(opening->gguf, "rope_freqs.weight");
 	if (!status && factors)
 		status = divide_rope(opening, factors, shape->rope_frequency);

@@ -79,6 +79,10 @@ MODELS = {
     "qwen35moe": ("Qwen3_5MoeText", dict({**EXPERTS, **DELTA, "num_hidden_layers": 4}, moe_intermediate_size=32,
                                          shared_expert_intermediate_size=48)),
     "olmoe": ("Olmoe", dict(EXPERTS, intermediate_size=32, norm_topk_prob=False, rope_parameters=THETA)),
+    # The original context is longer than the texts: beyond it queries would be scaled, which is not computed.
+    "mistral3": ("Ministral3", dict(head_dim=16, max_position_embeddings=8192, sliding_window=None, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+        "mscale_all_dim": 0.5, "original_max_position_embeddings": 640, "llama_4_scaling_beta": 0.1})),
     "gpt-oss": ("GptOss", GPT_OSS),
     "gpt-oss-mxfp4": ("GptOss", GPT_OSS),
 }
@@ -215,7 +219,7 @@ def convert(model, folder, out):
         kind = get_model_class(config["architectures"][0])
         kind.no_mtp = True  # of Qwen 3.5: no layers that guess further tokens
         converter = kind(folder, gguf.LlamaFileType.MOSTLY_F16, out)
-        converter.set_vocab = lambda: None
+        getattr(converter, "impl", converter).set_vocab = lambda: None  # Mistral 3 has one within
         converter.write()
 
 

@@ -4,12 +4,14 @@
 #include "tests/engine/model/reference.h"
 #include "tests/tools/model_file.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 // cmocka.h needs those above it.
 #include <cmocka.h>
 
@@ -705,6 +707,24 @@ static void test_numbers(void **state)
 	assert_non_null(strstr(error.message, "number 4711"));
 }
 
+// The context of Ministral 3 ends where its queries would be scaled; a log multiplier divides YaRN's magnitude.
+static void test_ministral(void **state)
+{
+	(void)state;
+	struct gguf *gguf = NULL;
+	struct model *model = NULL;
+	struct error error = {0};
+	const int fd = open(TESTS_DIR "/models/mistral3.gguf", O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(gguf_open(&gguf, fd, &error), STATUS_OK);
+	close(fd);
+	assert_int_equal(model_open(&model, gguf, &error), STATUS_OK);
+	assert_int_equal(model_shape(model)->context, 640); // of 8,192
+	near((double)model_shape(model)->rope_magnitude, (1 + 0.1 * log(16)) / (1 + 0.05 * log(16)), "magnitude");
+	model_destroy(&model);
+	gguf_destroy(&gguf);
+}
+
 // What llama.cpp's converter makes of a cross-encoder does not say pooling_type: its classifier does.
 static void test_cross_encoders(void **state)
 {
@@ -749,6 +769,7 @@ int main(void)
 		cmocka_unit_test(test_experts_refused),
 		cmocka_unit_test(test_recurrent),
 		cmocka_unit_test(test_recurrent_refused),
+		cmocka_unit_test(test_ministral),
 		cmocka_unit_test(test_cross_encoders),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),
