@@ -203,7 +203,7 @@ void instances_drop_failed(struct instances *instances, const char *model_id)
 	for (struct instance *one = instances->first, *next; one; one = next) {
 		next = one->next;
 		if (one->state == INSTANCE_FAILED && !strcmp(one->model_id, model_id)) {
-			instance_forget(one); // a row of state.db that cannot be read still exists
+			instance_forget(one, NULL); // a row of state.db that cannot be read still exists
 			instance_stop(one);
 		}
 	}
@@ -449,7 +449,7 @@ void instances_shut_down(struct instances *instances)
 	demands_shut_down(instances, &fault);
 	while (instances->first) {
 		if (instances->first->state == INSTANCE_RUNNING)
-			instance_keep(instances->first);
+			instance_keep(instances->first, NULL);
 		if (parts_outlive(instances->first->parts))
 			parts_leave(&instances->first->parts);
 		instance_remove(instances->first, &fault);

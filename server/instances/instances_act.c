@@ -404,10 +404,10 @@ static void act_remove(struct instance *instance, const struct decision *decisio
 		other->stands_in = true;
 		generations_move(instance, other);
 	}
-	instance_forget_told(instance, &(struct audit_tally){.by = &audit_server,
-							     .action = "instance.failed",
-							     .target = instance->instance_id,
-							     .outcome = fault.status});
+	instance_forget(instance, &(struct audit_tally){.by = &audit_server,
+							.action = "instance.failed",
+							.target = instance->instance_id,
+							.outcome = fault.status});
 	instance_remove(instance, &fault);
 }
 
@@ -463,7 +463,7 @@ static void act_whole(struct instance *instance)
 {
 	instance->recovery.gave_way[0] = instance->state_reason[0] = 0;
 	recover_drop_search(instance);
-	instance_keep(instance);
+	instance_keep(instance, NULL);
 	instance_publish(instance);
 }
 

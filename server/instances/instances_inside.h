@@ -175,7 +175,7 @@ struct instance {
 	size_t line_tokens;             // that their prompts are given as: text counts nothing
 	uint64_t failed_epoch;          // the placement for which the log reports a failed request
 	bool forgets;                   // a token ended while its worker could not be told
-	// While changes with an entry of the audit log are not on disk yet (instance_keep_told):
+	// While changes with an entry of the audit log are not on disk yet (instance_keep):
 	struct instance_shown *shown; // as it was before each of them, the oldest first; NULL: there are none
 	unsigned shown_count, unsaved;
 	bool removed, gone;       // removed: that must still be published; gone: freed, which must still be done
@@ -324,21 +324,19 @@ void recover_stop(struct instance *instance);  // nothing more comes of it
 void recover_wish(struct instance *instance);  // it has no place, and something else is wanted of it: look again
 
 // instances_store.c
-// Store a new one, and how it is now, without waiting; forget it. Errors: the store's, and then `done` is not called.
+// Store a new one. Errors: the store's, and then `done` is not called.
 enum status instance_keep_new(const struct instance *instance,
 			      void (*done)(void *context, enum status status, const struct error *error),
 			      void *context);
-void instance_keep(const struct instance *instance);
-void instance_forget(const struct instance *instance);
-// A change with an audit entry: clients see the instance as before (instance_changes) until the row and the entry, of
-// one transaction, are on disk. Then the new state is published, and callers that wait for a failed instance get the
-// error (`failed_with`). If they cannot be stored the change is published nevertheless, because it has happened.
+// Store an instance as it is now, or remove its row, without waiting. With an audit entry (which may be NULL) clients see
+// the instance as before (instance_changes) until the row and the entry, of one transaction, are on disk. Then the new
+// state is published, and callers that wait for a failed instance get the error (`failed_with`). If they cannot be
+// stored the change is published nevertheless, because it has happened.
+void instance_keep(struct instance *instance, const struct audit_tally *entry);
+void instance_forget(struct instance *instance, const struct audit_tally *entry);
 void instance_changes(struct instance *instance);
-void instance_show(struct instance *instance, const struct instance *as); // the same, as that one is now
 // Only so many of these are under way: the others end, and their news are told.
 void instance_show_next(struct instance *instance, unsigned left, bool tell);
-void instance_keep_told(struct instance *instance, const struct audit_tally *entry);
-void instance_forget_told(struct instance *instance, const struct audit_tally *entry);
 // All that are stored, at the start. Errors: the store's.
 enum status instances_restore(struct instances *instances, struct error *error);
 

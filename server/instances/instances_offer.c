@@ -166,7 +166,7 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 	if (instance->state == INSTANCE_PAUSED &&
 	    !parts_at_work(instance->parts)) { // it has no place: maybe it has one like this
 		offer_take_format(instance);
-		instance_keep(instance);
+		instance_keep(instance, NULL);
 		recover_wish(instance);
 	}
 	return STATUS_OK;

@@ -12,27 +12,6 @@ int64_t instances_now(const struct instances *all)
 	return all->params.now_ms ? all->params.now_ms(all->params.now_context) : clock_steady_ms();
 }
 
-// The row as the instance is now, or its removal, with the entry in the same transaction if there is one.
-static void store(struct instance *instance, const struct instance_change *change)
-{
-	switch (change->row) {
-	case INSTANCE_ROW_STAYS:
-		return;
-	case INSTANCE_ROW_WRITTEN:
-		if (change->entry)
-			instance_keep_told(instance, change->entry);
-		else
-			instance_keep(instance);
-		return;
-	case INSTANCE_ROW_REMOVED:
-		if (change->entry)
-			instance_forget_told(instance, change->entry);
-		else
-			instance_forget(instance);
-		return;
-	}
-}
-
 void instance_give_news(const struct instance *instance, struct instance_news *news, bool tell)
 {
 	for (struct instance_news *next; news; news = next) {
@@ -117,7 +96,10 @@ bool instance_change(struct instance *instance, const struct instance_change *ch
 	instance->state = change->to;
 	if (change->reason)
 		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", change->reason);
-	store(instance, change);
+	if (change->row == INSTANCE_ROW_WRITTEN)
+		instance_keep(instance, change->entry);
+	else if (change->row == INSTANCE_ROW_REMOVED)
+		instance_forget(instance, change->entry);
 	tell(instance, from);
 	return true;
 }

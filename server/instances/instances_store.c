@@ -135,38 +135,9 @@ static void not_stored(const struct instance *instance, enum status status)
 		    status_text(status));
 }
 
-static void commit(const struct instance *instance,
-		   enum status (*change)(struct store_batch *batch, const struct instance *instance))
-{
-	struct store_batch *batch = NULL;
-	enum status status = store_batch_create(&batch);
-	if (!status)
-		status = change(batch, instance);
-	if (!status)
-		status = store_commit(instance->all->params.store, &batch, NULL, NULL);
-	store_batch_destroy(&batch);
-	if (status)
-		not_stored(instance, status);
-}
-
-void instance_keep(const struct instance *instance)
-{
-	commit(instance, put_as_it_is);
-}
-
-void instance_forget(const struct instance *instance)
-{
-	commit(instance, put_removed);
-}
-
 // ---- changes with their entry ----
 
 void instance_changes(struct instance *instance)
-{
-	instance_show(instance, instance);
-}
-
-void instance_show(struct instance *instance, const struct instance *as)
 {
 	struct instance_shown **last = &instance->shown;
 	if (instance->shown_count > instance->unsaved) // changes that are not being stored yet
@@ -176,7 +147,7 @@ void instance_show(struct instance *instance, const struct instance *as)
 	*last = calloc(1, sizeof **last);
 	if (!*last)
 		return; // it is shown sooner than it is on disk
-	(*last)->json = instance_json_now(as);
+	(*last)->json = instance_json_now(instance);
 	instance->shown_count++;
 }
 
@@ -218,25 +189,34 @@ static void told(void *context, enum status status)
 	instance_publish(instance);
 }
 
-static void commit_told(struct instance *instance, enum status (*change)(struct store_batch *, const struct instance *),
-			const struct audit_tally *entry)
+static void commit(struct instance *instance, enum status (*change)(struct store_batch *, const struct instance *),
+		   const struct audit_tally *entry)
 {
 	struct store_batch *batch = NULL;
-	if (!store_batch_create(&batch))
-		change(batch, instance); // what fails here fails the batch
-	instance_changes(instance);
-	instance->unsaved++;
-	audit_commit(instance->all->params.audit, &batch, entry, told, instance);
+	enum status status = store_batch_create(&batch);
+	if (!status)
+		status = change(batch, instance);
+	if (entry) { // what has failed fails the batch
+		instance_changes(instance);
+		instance->unsaved++;
+		audit_commit(instance->all->params.audit, &batch, entry, told, instance);
+		return;
+	}
+	if (!status)
+		status = store_commit(instance->all->params.store, &batch, NULL, NULL);
+	store_batch_destroy(&batch);
+	if (status)
+		not_stored(instance, status);
 }
 
-void instance_keep_told(struct instance *instance, const struct audit_tally *entry)
+void instance_keep(struct instance *instance, const struct audit_tally *entry)
 {
-	commit_told(instance, put_as_it_is, entry);
+	commit(instance, put_as_it_is, entry);
 }
 
-void instance_forget_told(struct instance *instance, const struct audit_tally *entry)
+void instance_forget(struct instance *instance, const struct audit_tally *entry)
 {
-	commit_told(instance, put_removed, entry);
+	commit(instance, put_removed, entry);
 }
 
 // ---- at the start ----

@@ -53,7 +53,7 @@ static void told_failed(void *arg)
 }
 
 // Report the failure later, from the loop, because the callee destroys the parts.
-void parts_fail(struct parts *parts, int part, const struct error *fault)
+static void parts_fail(struct parts *parts, int part, const struct error *fault)
 {
 	const bool ended = part < 0 || !parts->part[part].worker;
 	if (parts->failed && (!parts->doubtful || !ended))

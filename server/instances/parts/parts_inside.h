@@ -71,7 +71,6 @@ struct parts {
 struct parts_ask *parts_ask_create(struct parts *parts, unsigned which, const unsigned *attempts);
 // Frees it. False: nothing waits for this answer any more.
 bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *which);
-void parts_fail(struct parts *parts, int part, const struct error *fault);
 void parts_fail_at(struct parts *parts, unsigned part, const char *what, const struct error *error);
 void parts_limit(struct parts *parts, int64_t ms); // of silence, from now on
 void parts_limit_step(struct parts *parts);        // the same, as the step has it

@@ -42,7 +42,7 @@ static void keep_and_tell(struct instance *instance, const struct cluster_device
 								    .row = INSTANCE_ROW_WRITTEN,
 								    .entry = &entry});
 	else
-		instance_keep_told(instance, &entry);
+		instance_keep(instance, &entry);
 	buffer_finish(&text);
 	json_destroy(&detail);
 }
@@ -136,7 +136,7 @@ static struct instance *take_displaced(struct instance *instance)
 void evict_settle(struct instance *instance)
 {
 	for (struct instance *one; (one = take_displaced(instance));) {
-		instance_forget(one);
+		instance_forget(one, NULL);
 		instance_publish_removed(one);
 		instance_free(one);
 	}

@@ -320,7 +320,7 @@ enum status keep_begin(struct instance *instance, const struct placing *placing,
 	instance->parts = NULL;
 	instance_hold(instance, false);
 	instance_take_placement(instance, placing);
-	instance_keep(instance);
+	instance_keep(instance, NULL);
 	enum status status = parts_create(&instance->parts, instance, &before, error);
 	for (unsigned i = 0; i < instance->stage_count && !status; i++) {
 		const int at = parts_was_stage(instance->parts, i);
