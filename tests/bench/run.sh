@@ -11,7 +11,7 @@
 # [cluster [PART ...]] a model on several machines (tests/bench/cluster.mjs), alone as well; as root.
 # [grammar [FILE.gguf|TOKENS ...]] what answers in a form cost (tests/bench/grammar.c), alone as well; of 49,152 and 128,000 tokens that are made up.
 # [solver [SECONDS]] how long placements take to be found (tests/bench/solver.c), alone as well.
-# [simulation [FIRST_SEED [SEEDS]]] decisions and placements of a small cluster under random faults, ten thousand seeds; no figures, but a verdict.
+# [simulation [FIRST_SEED [SEEDS]]] a small cluster under random faults, with the real planner, store and rpc, ten thousand seeds; no figures, but a verdict.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -85,9 +85,9 @@ fi
 if [ "${1:-}" = simulation ]; then
 	shift
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/simulation" \
-		tests/server/instances/decide/test_planner_simulation.c server/instances/decide/{decide,states}.c server/placement/placement*.c \
-		build/libengine.a build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs cmocka libcrypto libcjson zlib) \
-		-ldl -lm -pthread
+		tests/server/instances/decide/test_planner_simulation.c build/libserver.a build/libengine.a build/libcommon.a \
+		build/CMakeFiles/embedded.dir/embedded.c.o \
+		$(pkg-config --libs cmocka libcrypto libssl libcjson zlib sqlite3 libwebsockets libcurl) -ldl -lm -pthread
 	"$work/simulation" "${1:-1}" "${2:-10000}"
 	exit
 fi

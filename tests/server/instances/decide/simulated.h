@@ -1,5 +1,6 @@
 /* A small simulated cluster for test_decide_simulation.c: devices, instances with the facts that `struct recovery` has,
  * a planner that is a stub or the real one (struct planning), and a doer that is a model of instances_act.c. */
+#pragma once
 #include "common/base/limits.h"
 #include "server/instances/decide/decide.h"
 
@@ -33,7 +34,15 @@ enum planted {
 	PLANTED_FAILS_EARLY,
 	PLANTED_NO_DRAIN,
 	PLANTED_NO_MEND,
-	PLANTED_COUNT
+	PLANTED_COUNT,
+	PLANTED_NO_DEADLINE = PLANTED_COUNT, // of simulated_wire.h
+	PLANTED_OLD_ANSWER,
+	PLANTED_ENDS_TWICE,
+	PLANTED_NO_CLOSE,
+	PLANTED_WRONG_PARAMS,
+	PLANTED_TOLD_EARLY, // of simulated_store.h
+	PLANTED_TWO_BATCHES,
+	PLANTED_EPOCHS_AGAIN
 };
 
 struct device {
@@ -51,6 +60,7 @@ struct worker {
 	int device, units;
 	bool alive;
 	uint64_t epoch;
+	bool ready; // by the node's answer; without a wire they all are at busy_until_ms
 };
 
 struct instance {
@@ -100,8 +110,35 @@ struct planning {
 	bool (*fits)(const struct world *world, const struct instance *instance);
 };
 
+// The connections between the server and the nodes, which have workers of their own (simulated_wire.h).
+struct wire {
+	void (*begin)(struct world *world);                                      // with the workers that there are
+	void (*open)(struct world *world, struct instance *instance, int part);  // its worker is asked for
+	void (*close)(struct world *world, struct instance *instance, int part); // and is not wanted any more
+	void (*back)(struct world *world, int device);
+	void (*lease_ends)(struct world *world, int device); // of a node that is cut off
+	void (*restart)(struct world *world);       // of the server: connections end, and so do workers that nobody has
+	int64_t (*next)(const struct world *world); // when something happens
+	void (*happen)(struct world *world);
+	void (*check)(struct world *world);
+};
+
+// Rows and audit entries (simulated_store.h).
+struct keeping {
+	void (*begin)(struct world *world);
+	void (*changed)(struct world *world, struct instance *instance, const char *action); // its state
+	// Of the server: what was not on disk is lost. False: the workers of this one cannot be found again.
+	void (*restart)(struct world *world);
+	bool (*found)(struct world *world, struct instance *instance);
+	int64_t (*next)(const struct world *world);
+	void (*happen)(struct world *world);
+	void (*end)(void);
+};
+
 struct world {
 	const struct planning *planning;
+	const struct wire *wire;       // NULL: what is asked of nodes happens by itself
+	const struct keeping *keeping; // NULL: nothing is stored
 	uint64_t random;
 	int64_t now_ms;
 	bool faults;
@@ -213,11 +250,32 @@ static void set_workers(struct world *world, struct instance *instance, enum dec
 	instance->workers_ms = world->now_ms;
 }
 
+static void end_worker(struct world *world, struct instance *instance, int part)
+{
+	if (world->wire && instance->workers[part].alive)
+		world->wire->close(world, instance, part);
+	instance->workers[part].alive = false;
+}
+
 static void end_workers(struct world *world, struct instance *instance, bool lost_only)
 {
 	for (unsigned i = 0; i < instance->worker_count; i++)
 		if (!lost_only || !world->devices[instance->workers[i].device].online)
-			instance->workers[i].alive = false;
+			end_worker(world, instance, (int)i);
+}
+
+// All of them are asked for, and load.
+static void begin_workers(struct world *world, struct instance *instance)
+{
+	set_workers(world, instance, WORKERS_BUSY);
+	for (unsigned i = 0; i < instance->worker_count; i++) {
+		instance->workers[i].alive = true;
+		instance->workers[i].ready = false;
+		instance->workers[i].epoch = instance->epoch;
+	}
+	instance->busy_until_ms = world->wire ? INT64_MAX : world->now_ms + 100 + (int64_t)draw(world, 3000);
+	for (unsigned i = 0; i < instance->worker_count && world->wire; i++)
+		world->wire->open(world, instance, (int)i);
 }
 
 static void begin_pause(struct world *world, struct instance *instance, enum decide_cause cause, const char *why)
@@ -277,10 +335,8 @@ static void begin_place(struct world *world, struct instance *instance)
 	}
 	instance->worker_count = place.count;
 	for (unsigned i = 0; i < place.count; i++)
-		instance->workers[i] = (struct worker){
-			.device = place.device[i], .units = place.units[i], .alive = true, .epoch = instance->epoch};
-	set_workers(world, instance, WORKERS_BUSY);
-	instance->busy_until_ms = world->now_ms + 100 + (int64_t)draw(world, 3000);
+		instance->workers[i] = (struct worker){.device = place.device[i], .units = place.units[i]};
+	begin_workers(world, instance);
 }
 
 static void act_lost(struct world *world, struct instance *instance, const struct decision *decision)
@@ -316,11 +372,10 @@ static void act_spill(struct world *world, struct instance *instance)
 	instance->evicted = false;
 	instance->wanted.whole = true;
 	drop_search(instance);
+	if (world->wire)
+		end_workers(world, instance, false);
 	instance->epoch++;
-	for (unsigned i = 0; i < instance->worker_count; i++)
-		instance->workers[i].epoch = instance->epoch;
-	set_workers(world, instance, WORKERS_BUSY);
-	instance->busy_until_ms = world->now_ms + 100 + (int64_t)draw(world, 3000);
+	begin_workers(world, instance);
 }
 
 static void act_search(struct world *world, struct instance *instance, const struct decision *decision)
@@ -385,6 +440,8 @@ static void act(struct world *world, struct instance *instance, const struct dec
 		break;
 	case ACTION_FAIL:
 		set_state(world, instance, INSTANCE_FAILED);
+		if (world->keeping)
+			world->keeping->changed(world, instance, "instance.failed");
 		end_workers(world, instance, false);
 		set_workers(world, instance, WORKERS_NONE);
 		drop_search(instance);

@@ -3,6 +3,7 @@
  * what there was. Then the faults stop.
  *
  * What must hold at any time is in the functions check_*; run() stops at the first that does not. */
+#pragma once
 #include "tests/server/instances/decide/simulated.h"
 
 // ---- what must hold ----
@@ -166,7 +167,7 @@ static void lose(struct world *world, struct instance *instance, int part, bool 
 	instance->news_part = part;
 	instance->died = died;
 	if (part >= 0)
-		instance->workers[part].alive = false;
+		end_worker(world, instance, part);
 	if (died) {
 		memmove(instance->deaths_ms + 1, instance->deaths_ms, (LIMIT_DEATHS - 1) * sizeof(int64_t));
 		instance->deaths_ms[0] = world->now_ms;
@@ -199,7 +200,7 @@ static void cut_off(struct world *world, int device, int64_t ms)
 		if (part < 0)
 			continue;
 		if (one->workers_are == WORKERS_SPARED) { // nobody waits for such a one
-			one->workers[part].alive = false;
+			end_worker(world, one, part);
 		} else if (works(one) && one->workers_are == WORKERS_BUSY && one->epoch != one->paused_epoch) {
 			lose(world, one, part, false);
 		} else if (works(one)) {
@@ -215,6 +216,8 @@ static void come_back(struct world *world, int device)
 	const bool late = world->now_ms - world->devices[device].cut_ms > LEASE_MS;
 	world->devices[device].online = true;
 	world->devices[device].back_ms = INT64_MAX;
+	if (world->wire)
+		world->wire->back(world, device);
 	for (int i = 0; i < INSTANCES; i++) {
 		struct instance *one = &world->instances[i];
 		const int part = part_on(one, device);
@@ -235,20 +238,25 @@ static void come_back(struct world *world, int device)
 
 static void restart(struct world *world)
 {
+	if (world->keeping)
+		world->keeping->restart(world);
 	for (int i = 0; i < INSTANCES; i++) {
 		struct instance *one = &world->instances[i];
-		const bool outlive = one->state == INSTANCE_RUNNING && draw(world, 2);
+		const bool outlive = one->state == INSTANCE_RUNNING && draw(world, 2) &&
+				     (!world->keeping || world->keeping->found(world, one));
 		if (one->state == INSTANCE_FAILED)
 			continue;
-		if (one->state == INSTANCE_RUNNING) { // else it knows where it was
+		if (one->state == INSTANCE_RUNNING && !world->keeping) { // else its row knows where it was
 			one->missing_count = one->worker_count;
 			for (unsigned j = 0; j < one->worker_count; j++)
 				one->missing[j] = (unsigned)one->workers[j].device;
 		}
 		drop_search(one);
 		one->news = NEWS_NONE;
-		if (!outlive)
-			end_workers(world, one, false);
+		for (unsigned j = 0; j < one->worker_count && !outlive; j++)
+			one->workers[j].alive = false; // nobody asks for that: wire.restart
+		for (unsigned j = 0; j < one->worker_count; j++)
+			one->workers[j].epoch = one->epoch;
 		begin_pause(world, one, CAUSE_RESTART, "the server was restarted");
 		set_workers(world, one, outlive ? WORKERS_AWAY : WORKERS_NONE);
 	}
@@ -257,6 +265,8 @@ static void restart(struct world *world)
 		world->devices[i].cut_ms = world->now_ms;
 		world->devices[i].back_ms = world->now_ms + 1 + (int64_t)draw(world, draw(world, 2) ? 3000 : 40000);
 	}
+	if (world->wire)
+		world->wire->restart(world);
 	for (int i = 0; i < INSTANCES; i++)
 		decide(world, &world->instances[i]);
 }
@@ -336,6 +346,8 @@ static void work_ends(struct world *world, struct instance *instance)
 	if (instance->cause == CAUSE_RETURN)
 		instance->wanted.whole = false;
 	set_state(world, instance, INSTANCE_RUNNING);
+	if (world->keeping)
+		world->keeping->changed(world, instance, "instance.placed_anew");
 	set_workers(world, instance, WORKERS_READY);
 	instance->requests_until_ms = 0;
 	instance->requests_wait = false;
@@ -347,6 +359,8 @@ static void work_ends(struct world *world, struct instance *instance)
 
 static void lose_lease(struct world *world, int device)
 {
+	if (world->wire)
+		world->wire->lease_ends(world, device);
 	for (int i = 0; i < INSTANCES; i++) {
 		struct instance *one = &world->instances[i];
 		const int part = part_on(one, device);
@@ -357,7 +371,11 @@ static void lose_lease(struct world *world, int device)
 
 static int64_t next_of(const struct world *world, int64_t fault_ms)
 {
-	int64_t next = world->faults ? fault_ms : INT64_MAX;
+	int64_t next = world->faults ? fault_ms : INT64_MAX, other;
+	if (world->wire && (other = world->wire->next(world)) < next)
+		next = other;
+	if (world->keeping && (other = world->keeping->next(world)) < next)
+		next = other;
 	for (int i = 0; i < DEVICES; i++) {
 		const struct device *one = &world->devices[i];
 		if (!one->online && one->back_ms < next)
@@ -380,6 +398,10 @@ static int64_t next_of(const struct world *world, int64_t fault_ms)
 
 static void happen(struct world *world)
 {
+	if (world->keeping)
+		world->keeping->happen(world);
+	if (world->wire)
+		world->wire->happen(world);
 	for (int i = 0; i < DEVICES; i++) {
 		const struct device *one = &world->devices[i];
 		if (!one->online && world->now_ms >= one->back_ms)
@@ -400,12 +422,21 @@ static void happen(struct world *world)
 	}
 }
 
-static void begin(struct world *world, uint64_t seed, enum planted planted, const struct planning *planning)
+// Of a run: wire and keeping may be NULL.
+struct setting {
+	const struct planning *planning;
+	const struct wire *wire;
+	const struct keeping *keeping;
+	enum planted planted;
+};
+
+static void begin(struct world *world, uint64_t seed, const struct setting *setting)
 {
+	const struct planning *planning = setting->planning;
 	memset(world, 0, sizeof *world);
 	world->random = seed * 0x9e3779b97f4a7c15u + 1;
 	world->now_ms = 1000;
-	world->planted = planted;
+	world->planted = setting->planted;
 	world->planning = planning;
 	world->faults = true;
 	for (int i = 0; i < DEVICES; i++) {
@@ -431,15 +462,23 @@ static void begin(struct world *world, uint64_t seed, enum planted planted, cons
 		planning->plan(world, one, true, -1, &one->search.place);
 		begin_place(world, one);
 		set_workers(world, one, WORKERS_READY);
-		decide(world, one);
+		one->busy_until_ms = INT64_MAX;
 	}
+	world->wire = setting->wire;
+	world->keeping = setting->keeping;
+	if (world->wire)
+		world->wire->begin(world);
+	if (world->keeping)
+		world->keeping->begin(world);
+	for (int i = 0; i < INSTANCES; i++)
+		decide(world, &world->instances[i]);
 }
 
 // A whole life of the cluster: `world` says what came of it.
-static void run(struct world *world, uint64_t seed, enum planted planted, const struct planning *planning)
+static void run(struct world *world, uint64_t seed, const struct setting *setting)
 {
 	int64_t fault_ms = 1500;
-	begin(world, seed, planted, planning);
+	begin(world, seed, setting);
 	while (!world->broken && world->now_ms < FAULTS_MS + QUIET_MS) {
 		if (world->faults && world->now_ms >= FAULTS_MS) {
 			world->faults = false;
@@ -457,6 +496,8 @@ static void run(struct world *world, uint64_t seed, enum planted planted, const 
 		happen(world);
 		check_owners(world);
 		check_requests(world);
+		if (world->wire)
+			world->wire->check(world);
 		for (int i = 0; i < INSTANCES; i++) {
 			check_idle(world, &world->instances[i]);
 			check_drain(world, &world->instances[i]);
@@ -464,4 +505,6 @@ static void run(struct world *world, uint64_t seed, enum planted planted, const 
 	}
 	if (!world->broken)
 		check_end(world);
+	if (world->keeping)
+		world->keeping->end();
 }
