@@ -328,9 +328,9 @@ void recover_wish(struct instance *instance);  // it has no place, and something
 enum status instance_keep_new(const struct instance *instance,
 			      void (*done)(void *context, enum status status, const struct error *error),
 			      void *context);
-// Store an instance as it is now, or remove its row, without waiting. With an audit entry (which may be NULL) clients see
-// the instance as before (instance_changes) until the row and the entry, of one transaction, are on disk. Then the new
-// state is published, and callers that wait for a failed instance get the error (`failed_with`). If they cannot be
+// Store an instance as it is now, or remove its row, without waiting. With an audit entry (which may be NULL) clients
+// see the instance as before (instance_changes) until the row and the entry, of one transaction, are on disk. Then the
+// new state is published, and callers that wait for a failed instance get the error (`failed_with`). If they cannot be
 // stored the change is published nevertheless, because it has happened.
 void instance_keep(struct instance *instance, const struct audit_tally *entry);
 void instance_forget(struct instance *instance, const struct audit_tally *entry);
