@@ -122,6 +122,13 @@ void generator_published_page(struct generator_job *job);
 // How many of the next rows come before the next position at which a state is to be kept.
 uint32_t generator_cut_rows(const struct generator_job *job, uint32_t rows);
 
+// ---- generator_deliver.c ----
+
+// Whether the job's tokens are chosen from logits, here; else the last stage's argmax is enough.
+bool generator_needs_sampler(const struct generator_job *job);
+void generator_deliver(struct generator *generator, const struct lane *lane);
+void generator_deliver_check(struct generator *generator, const float *input); // input: the activations that came back
+
 // ---- generator_step.c ----
 
 enum status generator_make_lanes(struct generator *generator);

@@ -1,4 +1,5 @@
-/* Steps of a generator, from their plan to the delivery of their results. See generator.h.
+/* Steps of a generator, from their plan to their end; their results are delivered by generator_deliver.c. See
+ * generator.h.
  *
  *     all layers here   generator_step: plan, compute, deliver
  *     with lanes        generator_step: plan, send    ...    generator_return: compute, deliver
@@ -9,7 +10,6 @@
 #include "common/base/clock.h"
 #include "engine/generation/generator_inside.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,19 +239,6 @@ static void clear(struct generator *generator, struct lane *lane)
 
 // ---- computing ----
 
-// Whether the job had begun elsewhere. Its tokens may differ from those it would have got there where two logits are
-// nearly tied; such places are counted.
-static bool went_on(const struct generator_job *job)
-{
-	return job->request.token_count > job->request.prompt_count;
-}
-
-static bool needs_sampler(const struct generator_job *job)
-{
-	return !sampling_is_greedy(&job->request.sampling) || went_on(job) || job->request.want_prompt ||
-	       job->request.form;
-}
-
 static enum status compute(struct generator *generator, const struct lane *lane, const float *input,
 			   struct error *error)
 {
@@ -260,7 +247,7 @@ static enum status compute(struct generator *generator, const struct lane *lane,
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++) {
 		const struct piece *piece = &lane->pieces[i];
-		bool greedy = !needs_sampler(piece->job);
+		bool greedy = !generator_needs_sampler(piece->job);
 		hidden |= piece->outputs && piece->job->request.want_hidden;
 		argmax |= piece->outputs && !piece->job->request.want_hidden && greedy;
 		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy;
@@ -287,200 +274,6 @@ static enum status compute(struct generator *generator, const struct lane *lane,
 	return status;
 }
 
-static void publish_full(struct generator_job *job)
-{
-	while ((job->published + 1) * STAGE_PAGE_TOKENS <= job->done) {
-		job->serial = pages_publish(job->generator->pages, job->pages[job->published], job->serial,
-					    &job->tokens[(size_t)job->published * STAGE_PAGE_TOKENS]);
-		job->published++;
-		generator_published_page(job);
-	}
-}
-
-static struct sampler_input sampler_input_of(const struct generator_job *job, uint32_t output)
-{
-	const struct generator *generator = job->generator;
-	return (struct sampler_input){
-		.sampling = &job->request.sampling,
-		.logits = &generator->logits[(size_t)output * generator->params.shape->vocabulary],
-		.vocabulary = generator->params.shape->vocabulary,
-		.tokens = job->tokens,
-		.token_count = job->token_count,
-		.prompt_count = job->prompt_count,
-		.position = job->token_count,
-		.form = job->request.form,
-	};
-}
-
-// Choose the next tokens of all jobs before the first is reported: the choice for one job does not depend on another.
-static void choose(struct generator *generator, const struct lane *lane)
-{
-	uint32_t output = 0, count = 0;
-	for (uint32_t i = 0; i < lane->run_count; i++) {
-		const struct piece *piece = &lane->pieces[i];
-		const struct generator_job *job = piece->job;
-		output += piece->outputs;
-		if (!job->gone && piece->chooses && needs_sampler(job))
-			generator->tasks[count++] = (struct sampler_task){.input = sampler_input_of(job, output - 1),
-									  .choice = &generator->choices[output - 1]};
-	}
-	samplers_choose(generator->samplers, generator->tasks, count);
-}
-
-_Static_assert(STAGE_NO_TOKEN == SAMPLER_NO_TOKEN, "either says that there is none");
-
-// End a job whose logits are not finite. Its pages are not cached: if a faulty device was the cause, later jobs compute
-// them again.
-static void end_broken(struct generator_job *job)
-{
-	struct generator *generator = job->generator;
-	const uint64_t owner = job->request.owner;
-	generator_end(job, GENERATOR_BROKEN, NULL);
-	generator_forget(generator, owner);
-}
-
-static void deliver_token(struct generator_job *job, uint32_t output)
-{
-	struct generator *generator = job->generator;
-	struct token_choice choice = {.token = generator->argmax[output]};
-	if (needs_sampler(job))
-		choice = generator->choices[output];
-	if (choice.token == STAGE_NO_TOKEN && job->request.form && matcher_error(job->request.form)->status) {
-		generator_end(job, GENERATOR_FORMLESS, NULL);
-		return;
-	}
-	if (choice.token == STAGE_NO_TOKEN) {
-		end_broken(job);
-		return;
-	}
-	if (went_on(job)) {
-		const struct sampler_input input = sampler_input_of(job, output);
-		generator->state.ties += sampler_is_tie(samplers_scratch(generator->samplers), &input, choice.token);
-	}
-	if (!job->first_ns)
-		job->first_ns = clock_steady_ns();
-	job->tokens[job->token_count++] = choice.token;
-	generator->state.generated_tokens++;
-	if (job->request.token(job->request.context, &choice))
-		generator_end(job, GENERATOR_STOP, NULL);
-	else if (job->token_count >= job->most)
-		generator_end(job, GENERATOR_LENGTH, NULL);
-}
-
-// Add a piece's rows to a text's embedding: all of them, the first one only, or the last one so far.
-static void pool_piece(struct generator_job *job, const struct piece *piece, const float *values)
-{
-	const struct model_shape *shape = job->generator->params.shape;
-	uint32_t from = 0, to = piece->outputs;
-	const bool first = shape->pooling == POOLING_FIRST || shape->pooling == POOLING_RANK;
-	if (first)
-		to = job->done == piece->rows ? 1 : 0;
-	if (shape->pooling == POOLING_LAST && piece->outputs) {
-		memset(job->sum, 0, shape->embedding * sizeof(double));
-		from = to - 1;
-	}
-	for (uint32_t row = from; row < to; row++)
-		for (uint32_t i = 0; i < shape->embedding; i++)
-			job->sum[i] += (double)values[(size_t)row * shape->embedding + i];
-}
-
-// Scale the embedding to a length of 1 or, for a reranker, reduce it to the score, its first value. False: a value is
-// not finite.
-static bool finish_pooled(const struct generator_job *job, float *values)
-{
-	const struct generator_params *params = &job->generator->params;
-	const uint32_t embedding = params->shape->embedding;
-	double square = 0;
-	for (uint32_t i = 0; i < embedding; i++)
-		square += job->sum[i] * job->sum[i];
-	const bool ranks = params->shape->pooling == POOLING_RANK;
-	const double length = square > 0 && !ranks ? sqrt(square) : 1;
-	for (uint32_t i = 0; i < embedding; i++)
-		values[i] = (float)(job->sum[i] / length);
-	if (ranks)
-		values[0] = stage_score(params->stages[params->stage_count - 1], values);
-	return isfinite(square) && isfinite(values[0]);
-}
-
-static void deliver_hidden(struct generator_job *job, const struct piece *piece, uint32_t output)
-{
-	const uint32_t embedding = job->generator->params.shape->embedding;
-	float *values = &job->generator->hidden[(size_t)output * embedding];
-	pool_piece(job, piece, values);
-	if (job->done < job->token_count)
-		return;
-	if (!finish_pooled(job, values)) {
-		end_broken(job);
-		return;
-	}
-	job->first_ns = clock_steady_ns();
-	job->request.hidden(job->request.context, values);
-	generator_end(job, GENERATOR_STOP, NULL);
-}
-
-// Tell of the prompt's tokens that this piece judges. False: the model is broken, and the job has ended.
-static bool deliver_judged(struct generator_job *job, const struct piece *piece, uint32_t output)
-{
-	struct sampler_scratch *scratch = samplers_scratch(job->generator->samplers);
-	const uint32_t first = job->done - piece->outputs + 1; // that the first output judges
-	for (uint32_t i = 0; i < piece->outputs && job->judged < job->prompt_count; i++) {
-		struct token_choice choice;
-		const struct sampler_input input = sampler_input_of(job, output + i);
-		if (first + i < job->judged || first + i >= job->prompt_count)
-			continue;
-		sampler_judge(scratch, &input, job->tokens[first + i], &choice);
-		if (choice.token == SAMPLER_NO_TOKEN) {
-			end_broken(job);
-			return false;
-		}
-		job->judged++;
-		job->request.judged(job->request.context, &choice);
-	}
-	return true;
-}
-
-static void deliver(struct generator *generator, const struct lane *lane)
-{
-	uint32_t output = 0;
-	choose(generator, lane);
-	for (uint32_t i = 0; i < lane->run_count; i++) {
-		const struct piece *piece = &lane->pieces[i];
-		struct generator_job *job = piece->job;
-		if (generator_landed(job)) {
-			if (job->done < job->prompt_count)
-				generator->state.prompt_tokens += piece->rows;
-			job->done += piece->rows;
-			publish_full(job);
-			if (job->request.want_hidden)
-				deliver_hidden(job, piece, output);
-			else if (deliver_judged(job, piece, output) && piece->chooses)
-				deliver_token(job, output + piece->outputs - 1);
-		}
-		output += piece->outputs;
-	}
-}
-
-static bool all_finite(const float *values, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (!isfinite(values[i]))
-			return false;
-	return true;
-}
-
-static void deliver_check(struct generator *generator, const float *input)
-{
-	const struct model_shape *shape = generator->params.shape;
-	const uint32_t token = generator->argmax[0] < shape->vocabulary ? generator->argmax[0] : 0; // of finite ones
-	const struct generator_checked checked = {.token = token,
-						  .logit = generator->logits[token],
-						  .logits = generator->logits,
-						  .finite = all_finite(input, shape->embedding) &&
-							    all_finite(generator->logits, shape->vocabulary)};
-	release_check(generator);
-	generator->params.checked(generator->params.context, &checked);
-}
-
 // Complete a step: compute the layers that are here from `input`, the activations that came back, if there are other
 // parts.
 static enum status finish(struct generator *generator, struct lane *lane, const float *input, struct error *error)
@@ -493,10 +286,12 @@ static enum status finish(struct generator *generator, struct lane *lane, const 
 		generator_fail(generator, error);
 		return status;
 	}
-	if (lane->check)
-		deliver_check(generator, input);
-	else
-		deliver(generator, lane);
+	if (lane->check) {
+		release_check(generator);
+		generator_deliver_check(generator, input);
+	} else {
+		generator_deliver(generator, lane);
+	}
 	const uint64_t ns = (uint64_t)(clock_steady_ns() - lane->began_ns);
 	generator->state.steps += lane->run_count > 0;
 	generator->state.step_ns += ns;

@@ -14,7 +14,6 @@ enum {
 	PRODUCT_BATCH_SOFTWARE = 4,
 	TILE = 64, // stage_tile.comp
 	HEAD_LANES = STAGE_HEAD_LANES,
-	ATTENTION_LANES = 128,
 	NONE = STAGE_NO_NORM,
 };
 double stage_segment_operations = 1e11;
@@ -28,11 +27,6 @@ static uint32_t up(uint64_t count, uint32_t of)
 bool stage_rows_are_few(const struct backend_stage *stage, uint32_t rows)
 {
 	return rows <= (stage->device->gpu ? PRODUCT_BATCH : PRODUCT_BATCH_SOFTWARE);
-}
-
-static uint32_t groups_of(uint32_t columns)
-{
-	return up(columns, 32);
 }
 
 void stage_record_barrier(const struct stage_recorder *recorder)
@@ -84,7 +78,7 @@ static enum status record_chunk(const struct stage_recorder *recorder, const str
 		  experts ? 1 : product->rows,
 		  experts ? 0 : chunk->first_row,
 		  experts ? each : product->matrix->rows,
-		  groups_of(experts ? each : product->matrix->rows),
+		  stage_groups_of(experts ? each : product->matrix->rows),
 		  product->norm == NONE ? 0 : (uint32_t)product->norm / 4,
 		  (float)product->matrix->columns,
 		  stage->shape.norm_epsilon,
@@ -142,7 +136,7 @@ static enum status record_norm(const struct stage_recorder *recorder, uint32_t g
 	struct {
 		uint32_t groups, rows_at, gain;
 		float width, epsilon;
-	} push = {groups_of(stage->shape.embedding), rows_at, gain / 4, (float)stage->shape.embedding,
+	} push = {stage_groups_of(stage->shape.embedding), rows_at, gain / 4, (float)stage->shape.embedding,
 		  stage->shape.norm_epsilon};
 	struct stage_dispatch dispatch = {.shader = STAGE_NORM,
 					  .from = stage->x,
@@ -158,15 +152,14 @@ enum status stage_record_norm(const struct stage_recorder *recorder, uint32_t ga
 	return record_norm(recorder, gain, recorder->shape->rows, 0);
 }
 
-// The norm of whole rows: of `from`, added to x, or, of `from` NULL, of `to` in place. `gain`: where in `vectors`.
-static enum status record_post(const struct stage_recorder *recorder, const struct backend_buffer *from,
-			       const struct backend_buffer *to, uint32_t columns, uint32_t gain)
+enum status stage_record_post(const struct stage_recorder *recorder, const struct backend_buffer *from,
+			      const struct backend_buffer *to, uint32_t columns, uint32_t gain)
 {
 	struct backend_stage *stage = recorder->stage;
 	struct {
 		uint32_t columns, groups, gain;
 		float epsilon;
-	} push = {columns, groups_of(columns), gain, stage->shape.norm_epsilon};
+	} push = {columns, stage_groups_of(columns), gain, stage->shape.norm_epsilon};
 	struct stage_dispatch dispatch = {.shader = STAGE_POST,
 					  .constants = {{0, from != NULL}},
 					  .from = from ? from : to,
@@ -183,7 +176,7 @@ static enum status record_move(const struct stage_recorder *recorder, const stru
 	struct backend_stage *stage = recorder->stage;
 	struct {
 		uint32_t columns, groups, from_at;
-	} push = {stage->shape.embedding, groups_of(stage->shape.embedding), stage->places.input};
+	} push = {stage->shape.embedding, stage_groups_of(stage->shape.embedding), stage->places.input};
 	struct stage_dispatch dispatch = {.shader = STAGE_MOVE,
 					  .constants = {{0, into}},
 					  .from = from,
@@ -224,150 +217,6 @@ static enum status record_input(const struct stage_recorder *recorder)
 	return status;
 }
 
-// ---- attention ----
-
-// The number of a layer in the model.
-static uint32_t number_of(const struct backend_stage *stage, const struct stage_layer *layer)
-{
-	return stage->params.first_layer + (uint32_t)(layer - stage->layers);
-}
-
-// For olmo2: norms of q and k over all their heads.
-static enum status record_whole_norms(const struct stage_recorder *recorder, const struct stage_layer *layer)
-{
-	const struct backend_stage *stage = recorder->stage;
-	const struct model_shape *shape = &stage->shape;
-	if (shape->qk_norm != QK_NORM_WHOLE)
-		return STATUS_OK;
-	enum status status = record_post(recorder, NULL, stage->q, shape->heads * shape->head_size,
-					 layer->vectors[ROLE_Q_NORM]);
-	if (!status)
-		status = record_post(recorder, NULL, stage->k, shape->kv_heads * shape->head_size,
-				     layer->vectors[ROLE_K_NORM]);
-	stage_record_barrier(recorder);
-	return status;
-}
-
-static enum status record_rope(const struct stage_recorder *recorder, const struct stage_layer *layer)
-{
-	struct backend_stage *stage = recorder->stage;
-	const struct model_shape *shape = &stage->shape;
-	const unsigned kinds = shape->layer_kinds[number_of(stage, layer)];
-	const uint32_t local = kinds & LAYER_LOCAL ? stage->rows * shape->rope_size : 0;
-	const uint32_t none = UINT32_MAX;
-	struct {
-		uint32_t heads, kv_heads, size, padded, rope_size, halves, rope_at, slots_at, bias[3], norm[2];
-		float epsilon;
-		uint32_t query_rows;
-	} push = {.heads = shape->heads,
-		  .kv_heads = shape->kv_heads,
-		  .size = shape->head_size,
-		  .padded = stage->padded,
-		  .rope_size = kinds & LAYER_UNTURNED ? 0 : shape->rope_size,
-		  .halves = shape->rope_halves,
-		  .rope_at = stage->places.rope + local,
-		  .slots_at = stage->places.slots,
-		  .bias = {none, none, none},
-		  .norm = {none, none},
-		  .epsilon = shape->norm_epsilon,
-		  .query_rows = model_query_rows(shape)};
-	if (shape->qkv_bias) {
-		push.bias[0] = layer->vectors[ROLE_Q_BIAS];
-		push.bias[1] = layer->vectors[ROLE_K_BIAS];
-		push.bias[2] = layer->vectors[ROLE_V_BIAS];
-	}
-	if (shape->qk_norm == QK_NORM_HEADS) {
-		push.norm[0] = layer->vectors[ROLE_Q_NORM];
-		push.norm[1] = layer->vectors[ROLE_K_NORM];
-	}
-	struct stage_dispatch dispatch = {.shader = STAGE_ROPE,
-					  .from = stage->k,
-					  .to = stage->q,
-					  .also = stage->v,
-					  .pages = layer->set,
-					  .groups = {shape->heads + 2 * shape->kv_heads, recorder->shape->rows, 1},
-					  .push = &push,
-					  .push_bytes = sizeof(push)};
-	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
-}
-
-// As many invocations as have a vec4 of a query, in powers of two.
-static uint32_t attention_lanes(uint32_t tile, uint32_t padded)
-{
-	uint32_t lanes = 32;
-	while (lanes < ATTENTION_LANES && lanes < tile * padded / 4)
-		lanes *= 2;
-	return lanes;
-}
-
-// Where a layer has the scores of heads that have no value.
-static uint32_t sinks_of(const struct backend_stage *stage, const struct stage_layer *layer)
-{
-	return stage->shape.sinks ? layer->vectors[ROLE_SINKS] : UINT32_MAX;
-}
-
-static enum status record_combine(const struct stage_recorder *recorder, const struct stage_layer *layer)
-{
-	struct backend_stage *stage = recorder->stage;
-	const struct model_shape *shape = &stage->shape;
-	struct {
-		uint32_t heads, size, padded, splits, to_groups, query_rows, sinks;
-	} push = {shape->heads,
-		  shape->head_size,
-		  stage->padded,
-		  recorder->shape->splits,
-		  groups_of(shape->heads * shape->head_size),
-		  model_query_rows(shape),
-		  sinks_of(stage, layer)};
-	struct stage_dispatch dispatch = {.shader = STAGE_COMBINE,
-					  .from = stage->partial,
-					  .to = stage->a,
-					  .also = stage->q,
-					  .groups = {shape->heads, recorder->shape->rows, 1},
-					  .push = &push,
-					  .push_bytes = sizeof(push)};
-	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
-}
-
-static enum status record_attention(const struct stage_recorder *recorder, const struct stage_layer *layer)
-{
-	struct backend_stage *stage = recorder->stage;
-	const struct model_shape *shape = &stage->shape;
-	uint32_t tile = recorder->shape->tile, splits = recorder->shape->splits;
-	struct {
-		uint32_t tiles_at, pages_at, heads, kv_heads, size, to_groups, splits;
-		float scale;
-		uint32_t window;
-		float cap;
-		uint32_t query_rows, sinks;
-	} push = {stage->places.tiles,
-		  stage->places.pages,
-		  shape->heads,
-		  shape->kv_heads,
-		  shape->head_size,
-		  groups_of(shape->heads * shape->head_size),
-		  splits,
-		  stage->scale,
-		  model_layer_window(shape, number_of(stage, layer)),
-		  shape->attention_cap,
-		  model_query_rows(shape),
-		  sinks_of(stage, layer)};
-	struct stage_dispatch dispatch = {
-		.shader = STAGE_ATTENTION,
-		.constants = {{attention_lanes(tile, stage->padded), stage->padded, tile, splits > 1}},
-		.from = stage->q,
-		.to = splits > 1 ? stage->partial : stage->a,
-		.pages = layer->set,
-		.groups = {recorder->shape->tiles, shape->kv_heads, splits},
-		.push = &push,
-		.push_bytes = sizeof(push)};
-	enum status status = stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
-	if (status || splits == 1)
-		return status;
-	stage_record_barrier(recorder);
-	return record_combine(recorder, layer);
-}
-
 // ---- encoders ----
 
 // x = norm(x + what half a layer has as its bias).
@@ -379,7 +228,7 @@ static enum status record_end(const struct stage_recorder *recorder, const struc
 		uint32_t columns, groups, bias, gain, shift;
 		float epsilon;
 	} push = {stage->shape.embedding,
-		  groups_of(stage->shape.embedding),
+		  stage_groups_of(stage->shape.embedding),
 		  model_has_role(&stage->shape, bias) ? layer->vectors[bias] : UINT32_MAX,
 		  layer->vectors[attention ? ROLE_ATTENTION_POST_NORM : ROLE_FFN_POST_NORM],
 		  layer->vectors[attention ? ROLE_ATTENTION_POST_BIAS : ROLE_FFN_POST_BIAS],
@@ -402,7 +251,7 @@ static enum status record_gelu(const struct stage_recorder *recorder, const stru
 		uint32_t columns, groups, bias, gain, shift;
 		float epsilon;
 	} push = {stage->shape.feed_forward,
-		  groups_of(stage->shape.feed_forward),
+		  stage_groups_of(stage->shape.feed_forward),
 		  layer->vectors[ROLE_FFN_UP_BIAS],
 		  0,
 		  0,
@@ -443,7 +292,7 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 		 alone ? STAGE_STORE : STAGE_GATE, rows, second_norm, false, false, NULL, NULL},
 		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE, false, false, NULL, NULL},
 	};
-	const bool delta = stage->shape.layer_kinds[number_of(stage, layer)] & LAYER_DELTA;
+	const bool delta = stage->shape.layer_kinds[stage_layer_number(stage, layer)] & LAYER_DELTA;
 	enum status status = delta ? stage_record_delta(recorder, layer) : STATUS_OK;
 	for (int i = delta ? 4 : 0; !status && i < 7; i++) {
 		if ((paired && i == 5) || (alone && i == 4))
@@ -461,8 +310,9 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 		if (i >= 2) // q, k and v do not depend on each other
 			stage_record_barrier(recorder);
 		if (!status && post && (i == 3 || i == 6)) {
-			status = record_post(recorder, stage->h, stage->x, stage->shape.embedding,
-					     layer->vectors[i == 3 ? ROLE_ATTENTION_POST_NORM : ROLE_FFN_POST_NORM]);
+			status = stage_record_post(
+				recorder, stage->h, stage->x, stage->shape.embedding,
+				layer->vectors[i == 3 ? ROLE_ATTENTION_POST_NORM : ROLE_FFN_POST_NORM]);
 			stage_record_barrier(recorder);
 		}
 		if (!status && alone && i == 5) {
@@ -474,12 +324,7 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 			stage_record_barrier(recorder);
 		}
 		if (!status && i == 2) {
-			status = record_whole_norms(recorder, layer);
-			if (!status)
-				status = record_rope(recorder, layer);
-			stage_record_barrier(recorder);
-			if (!status)
-				status = record_attention(recorder, layer);
+			status = stage_record_attention(recorder, layer);
 			stage_record_barrier(recorder);
 		}
 	}

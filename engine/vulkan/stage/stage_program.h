@@ -1,5 +1,5 @@
-/* Functions that the files that record a stage's programs share: stage_program.c and stage_experts.c. See stage.h.
- * Thread: that of the device. */
+/* Functions that the files that record a stage's programs share: stage_program.c, stage_attention.c, stage_delta.c and
+ * stage_experts.c. See stage.h. Thread: that of the device. */
 #pragma once
 #include "engine/vulkan/stage/stage.h"
 
@@ -36,6 +36,27 @@ bool stage_rows_are_few(const struct backend_stage *stage, uint32_t rows);
 
 // h = norm(x), all rows. No barrier behind it.
 enum status stage_record_norm(const struct stage_recorder *recorder, uint32_t gain);
+
+// The norm of whole rows: of `from`, added to x, or, of `from` NULL, of `to` in place. `gain`: where in `vectors`.
+enum status stage_record_post(const struct stage_recorder *recorder, const struct backend_buffer *from,
+			      const struct backend_buffer *to, uint32_t columns, uint32_t gain);
+
+// Groups of 32 in a row.
+static inline uint32_t stage_groups_of(uint32_t columns)
+{
+	return (columns + 31) / 32;
+}
+
+// The number of a layer in the model.
+static inline uint32_t stage_layer_number(const struct backend_stage *stage, const struct stage_layer *layer)
+{
+	return stage->params.first_layer + (uint32_t)(layer - stage->layers);
+}
+
+// ---- stage_attention.c ----
+
+// a = attention of q, k and v, which are there. No barrier behind it.
+enum status stage_record_attention(const struct stage_recorder *recorder, const struct stage_layer *layer);
 
 // ---- stage_delta.c ----
 

@@ -225,7 +225,7 @@ enum status request_follow(struct request *request, const struct buffer *text);
 // STATUS_INVALID_PARAMS.
 enum status instance_take_tools(struct instance *instance, struct order *order, struct error *error);
 
-// ---- instance_driver.c, instance_load.c, instance_request.c ----
+// ---- instance_driver.c, instance_load.c, instance_request.c, instance_embed.c ----
 
 void *instance_main(void *instance);
 // Errors: as instance.load answers them. What was loaded of it is freed then.
@@ -233,6 +233,11 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 			  struct error *error);
 void instance_unload(struct instance *instance);
 
+// A request of this order, in the instance's list and counted. Errors, and then there may be one, to be freed:
+// STATUS_CONFLICT, STATUS_RATE_LIMITED, STATUS_OUT_OF_MEMORY.
+enum status request_make(struct request **out, struct instance *instance, struct order *order, struct error *error);
+void request_free(struct request *request);
+extern const char request_broken[]; // the message for results that are not numbers
 // Begin an order's request; its answer is sent when that is due.
 void request_start(struct instance *instance, struct order *order);
 void request_embed(struct instance *instance, struct order *order);

@@ -3,6 +3,7 @@
 #include "engine/device/info.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/instance/instance_ring.h"
+#include "engine/worker/instance/ring_timing.h"
 
 enum { STATE_MS = 1000 };
 
@@ -108,7 +109,7 @@ static struct json *timing(struct instance *instance, const struct generator_sta
 				       .stage_count = instance->stage_count};
 	const double to_ms = 1e-6 / (double)steps;
 	struct json *out = json_new_object(), *parts = json_new_array();
-	json_push(parts, instance_ring_part_json(&told, stages_ns, to_ms));
+	json_push(parts, ring_timing_part_json(&told, stages_ns, to_ms));
 	json_set_integer(out, "steps", (int64_t)steps);
 	json_set_integer(out, "tokens", (int64_t)(state->generated_tokens - before.generated_tokens));
 	json_set_number(out, "step_ms", (double)told.spent_ns * to_ms);

@@ -6,19 +6,12 @@
 #include "engine/device/info.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/instance/instance_measure.h"
+#include "engine/worker/instance/ring_timing.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-// Sums over the steps that have come back since they were last told.
-struct timing {
-	uint64_t steps, tokens_before;
-	uint64_t round_ns, hops_ns;
-	struct ring_told parts[RING_PARTS];
-	uint64_t stages_ns[LIMIT_INSTANCE_STAGES];
-};
 
 struct instance_ring {
 	struct ring *ring;
@@ -40,7 +33,7 @@ struct instance_ring {
 	// By lane: its step was sent and is not back; and no other step has been in flight since, so that its time is
 	// that of the devices, not of a queue.
 	bool under_way[RING_PARTS], alone[RING_PARTS];
-	struct timing timing;
+	struct ring_timing timing;
 };
 
 static bool is_last(const struct ring_part *part)
@@ -357,24 +350,6 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 	answer_check(instance, &error, NULL);
 }
 
-static void add_timing(struct timing *timing, const struct ring_step *step, uint64_t round_ns)
-{
-	uint64_t known_ns = 0;
-	for (uint32_t i = 0; i < step->part_count; i++) {
-		const struct ring_told *told = &step->parts[i];
-		timing->parts[i].spent_ns += told->spent_ns;
-		timing->parts[i].waited_ns += told->waited_ns;
-		timing->parts[i].came_bytes += told->came_bytes;
-		timing->parts[i].stage_count = told->stage_count;
-		known_ns += told->waited_ns + told->spent_ns;
-	}
-	for (uint32_t i = 0; i < step->stage_count; i++)
-		timing->stages_ns[i] += step->stages_ns[i];
-	timing->steps++;
-	timing->round_ns += round_ns;
-	timing->hops_ns += round_ns > known_ns ? round_ns - known_ns : 0;
-}
-
 static void add_step(struct instance *instance, const struct ring_step *step, bool alone)
 {
 	uint64_t parts_ns[RING_PARTS];
@@ -406,7 +381,7 @@ static void take_back(struct instance *instance, struct ring_step *step, int64_t
 	if (own->checked_now) {
 		finish_check(instance, step, round_ns);
 	} else if (step->row_count) {
-		add_timing(&own->timing, step, round_ns);
+		ring_timing_add(&own->timing, step, round_ns);
 		add_step(instance, step, alone);
 	}
 }
@@ -488,44 +463,20 @@ enum status instance_ring_adopt(struct instance *instance, const struct json *pa
 		return STATUS_OK;
 	generator_halt(instance->generator);
 	generator_state(instance->generator, &state);
-	own->timing = (struct timing){.tokens_before = state.generated_tokens}; // of steps that went another way
+	own->timing = (struct ring_timing){.tokens_before = state.generated_tokens}; // of steps that went another way
 	instance->steps = (struct instance_steps){0};
 	return lanes ? generator_set_lanes(instance->generator, (uint32_t)json_number(lanes, 1), error) : STATUS_OK;
 }
 
-struct json *instance_ring_part_json(const struct ring_told *told, const uint64_t *stages_ns, double to_ms)
-{
-	struct json *part = json_new_object(), *stages = json_new_array();
-	json_set_number(part, "waited_ms", (double)told->waited_ns * to_ms);
-	json_set_number(part, "compute_ms", (double)told->spent_ns * to_ms);
-	json_set_integer(part, "came_bytes", (int64_t)told->came_bytes);
-	for (uint32_t i = 0; i < told->stage_count; i++)
-		json_push(stages, json_new_number((double)stages_ns[i] * to_ms));
-	json_set(part, "stages_ms", stages);
-	return part;
-}
-
 struct json *instance_ring_timing(struct instance *instance)
 {
-	struct timing *timing = &instance->ring->timing;
+	struct ring_timing *timing = &instance->ring->timing;
 	struct generator_state state;
-	uint64_t steps = timing->steps;
-	if (!steps)
+	if (!timing->steps)
 		return json_new_null();
 	generator_state(instance->generator, &state);
-	struct json *out = json_new_object(), *parts = json_new_array();
-	const uint64_t *stages_ns = timing->stages_ns;
-	double to_ms = 1e-6 / (double)steps;
-	json_set_integer(out, "steps", (int64_t)steps);
-	json_set_integer(out, "tokens", (int64_t)(state.generated_tokens - timing->tokens_before));
-	json_set_number(out, "step_ms", (double)timing->round_ns * to_ms);
-	for (uint32_t i = 0; i < instance->ring->part.count; i++) {
-		json_push(parts, instance_ring_part_json(&timing->parts[i], stages_ns, to_ms));
-		stages_ns += timing->parts[i].stage_count;
-	}
-	json_set(out, "parts", parts);
-	json_set_number(out, "hops_ms", (double)timing->hops_ns * to_ms);
-	*timing = (struct timing){.tokens_before = state.generated_tokens};
+	struct json *out = ring_timing_json(timing, instance->ring->part.count, state.generated_tokens);
+	*timing = (struct ring_timing){.tokens_before = state.generated_tokens};
 	return out;
 }
 

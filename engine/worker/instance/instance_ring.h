@@ -42,7 +42,4 @@ enum status instance_ring_may_adopt(const struct instance *instance, const struc
 enum status instance_ring_adopt(struct instance *instance, const struct json *params, struct error *error);
 // RingTiming since the last time, or null.
 struct json *instance_ring_timing(struct instance *instance);
-// The timing of one part, with the time of each stage: (told->stage_count). The values are sums; to_ms turns them into
-// means in ms.
-struct json *instance_ring_part_json(const struct ring_told *told, const uint64_t *stages_ns, double to_ms);
 uint32_t instance_ring_parts(const struct instance *instance);
