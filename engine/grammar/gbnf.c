@@ -1,7 +1,7 @@
 /* See gbnf.h. By recursive descent, EXPRESSION_NESTING deep. */
 #include "engine/grammar/gbnf.h"
 
-#include "engine/text/unicode.h"
+#include "common/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

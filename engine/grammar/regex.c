@@ -1,7 +1,7 @@
 /* See regex.h. By recursive descent, EXPRESSION_NESTING deep. */
 #include "engine/grammar/regex.h"
 
-#include "engine/text/unicode.h"
+#include "common/text/unicode.h"
 
 #include <stdio.h>
 #include <string.h>

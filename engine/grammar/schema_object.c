@@ -1,6 +1,6 @@
 /* Objects and arrays of a schema. See schema.h. */
+#include "common/text/unicode.h"
 #include "engine/grammar/schema_inside.h"
-#include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

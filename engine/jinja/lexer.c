@@ -2,8 +2,8 @@
  *
  * White space goes as Jinja has it with trim_blocks and lstrip_blocks: a line's end behind a block or a comment is left
  * out, and so is what stands before one in its line; "-" takes all white space on its side, "+" leaves it. */
+#include "common/text/unicode.h"
 #include "engine/jinja/inside.h"
-#include "engine/text/unicode.h"
 
 #include <errno.h>
 #include <stdio.h>

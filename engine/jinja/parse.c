@@ -1,6 +1,6 @@
 /* Statements as a tree. See inside.h. A template is a list of nodes that are linked by `next`. */
+#include "common/text/unicode.h"
 #include "engine/jinja/inside.h"
-#include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

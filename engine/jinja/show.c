@@ -1,6 +1,6 @@
 /* Values as text: as Python's str() and repr() have them, and as JSON. See inside.h. */
+#include "common/text/unicode.h"
 #include "engine/jinja/inside.h"
-#include "engine/text/unicode.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Text in which each byte is marked as the template's own or as from outside. See inside.h.
  *
  * A part of a text shares its bytes; joining texts copies them. Positions are bytes unless "character" is said. */
+#include "common/text/unicode.h"
 #include "engine/jinja/inside.h"
-#include "engine/text/unicode.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Methods of texts, as Python's str has them. See inside.h. Upper and lower case are known of ASCII, Latin, Greek and
  * Cyrillic; of other letters they change nothing. */
+#include "common/text/unicode.h"
 #include "engine/jinja/inside.h"
 #include "engine/jinja/letters.h"
-#include "engine/text/unicode.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
 #include "engine/text/chat.h"
 
 #include "common/base/limits.h"
+#include "common/text/unicode.h"
 #include "engine/text/tokenizer_inside.h"
-#include "engine/text/unicode.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * The template is not run here: its text is searched for forms that published templates have, each with one meaning. A
  * template with other forms, in a place where it matters, is unknown. Everything is bounded: the text by
  * CHAT_TEXT_BYTES, variables that are set to other variables by LOOKUPS. Thread: any. */
+#include "common/text/unicode.h"
 #include "engine/text/chat.h"
-#include "engine/text/unicode.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * The file is not trusted: every id is checked, tokens have a maximum length, and a file whose texts collide in the
  * hash table is refused, because lookups would be slow. */
 #include "common/base/limits.h"
+#include "common/text/unicode.h"
 #include "engine/text/tokenizer_inside.h"
-#include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

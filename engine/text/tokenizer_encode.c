@@ -8,8 +8,8 @@
  * cut before spaces, which keeps the heap small and does not change the result. Thread: any; each call has its own
  * memory. */
 #include "common/base/limits.h"
+#include "common/text/unicode.h"
 #include "engine/text/tokenizer_inside.h"
-#include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
  * The first alternative that fits wins, and takes as much as it can. */
 #include "engine/text/tokenizer_words.h"
 
-#include "engine/text/unicode.h"
+#include "common/text/unicode.h"
 
 #include <string.h>
 

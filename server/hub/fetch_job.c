@@ -6,7 +6,7 @@
  * its end. */
 #include "common/base/clock.h"
 #include "server/hub/fetch_inside.h"
-#include "server/library/reading.h"
+#include "server/hub/model_header.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -289,8 +289,8 @@ static bool judge(struct fetch_job *job)
 	if (job->judged || job->source.parts || there < MEBIBYTE || there < job->judge_at ||
 	    part->identity.bytes <= there)
 		return true;
-	enum status status = reading_judge(part->path, part->fd, (uint64_t)part->identity.bytes, (uint64_t)there,
-					   &job->fault);
+	enum status status = model_header_judge(part->path, part->fd, (uint64_t)part->identity.bytes, (uint64_t)there,
+						&job->fault);
 	if (status == STATUS_PENDING)
 		job->fault = (struct error){0};
 	job->judge_at = 2 * there;

@@ -12,9 +12,9 @@ struct merge;
 // Prepares to join `count` files. Errors: STATUS_OUT_OF_MEMORY.
 enum status merge_create(struct merge **out, unsigned count, struct error *error);
 void merge_destroy(struct merge **merge);
-// Look into the next piece: reading_look's callback, with the merge as its context. Errors: STATUS_INVALID_PARAMS (it
-// is another piece, or one of another model; a tensor too many), STATUS_UNAVAILABLE (a tensor in a format that is not
-// computed here), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+// Look into the next piece: the callback of model_header_read, with the merge as its context. Errors:
+// STATUS_INVALID_PARAMS (it is another piece, or one of another model; a tensor too many), STATUS_UNAVAILABLE (a tensor
+// in a format that is not computed here), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status merge_look(void *context, const uint8_t *bytes, const struct gguf *gguf, struct error *error);
 
 struct merge_write {

@@ -92,7 +92,7 @@ enum status reading_hash(struct reading_job *job, const struct reading_file *fil
 		if (length < 0 && errno == EINTR)
 			continue;
 		if (length <= 0)
-			status = reading_error(file->path, length, error);
+			status = model_file_error(file->path, length, error);
 		else if (reading_given_up(job))
 			status = error_set(error, STATUS_UNAVAILABLE, "the server stops");
 		else if (EVP_DigestUpdate(hash, bytes, (size_t)length) != 1)
@@ -154,7 +154,7 @@ static void read_file(struct reading_job *job, struct reading_result *result)
 	if (!status && job->place)
 		status = reading_compare(job->sha256, result->sha256, error);
 	if (!status && !job->hash_only)
-		status = reading_look_into(&(struct reading_look){.path = file.path,
+		status = model_header_read(&(struct model_header){.path = file.path,
 								  .fd = file.fd,
 								  .bytes = file.bytes,
 								  .there = file.bytes,

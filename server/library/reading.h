@@ -56,20 +56,3 @@ enum status reading_ask(struct reading *reading, const struct reading_request *r
 void reading_forget(struct reading *reading, const char *model_id, const char *path);
 // Read what the file at `path` is now. False: there is no such file.
 bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns);
-
-// Look into an open file of this many bytes, on any thread that may wait for the disk. `look` sees the whole of it at
-// `bytes`, of which only the beginning was read, with all of the header.
-struct reading_look {
-	const char *path;
-	int fd;
-	uint64_t bytes;
-	uint64_t there; // from the beginning on, of a file that is being fetched; else `bytes`
-	enum status (*look)(void *context, const uint8_t *bytes, const struct gguf *gguf, struct error *error);
-	void *context;
-};
-// Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED (a header of more than
-// LIMIT_MODEL_HEADER_BYTES), those of gguf_parse_beginning (STATUS_PENDING where `there` has not all of the header),
-// and those of `look`.
-enum status reading_look_into(const struct reading_look *look, struct error *error);
-// Whether this is a model that is computed here, as far as its header tells. Errors: as above, and those of model_open.
-enum status reading_judge(const char *path, int fd, uint64_t bytes, uint64_t there, struct error *error);

@@ -3,6 +3,7 @@
  * others. Thread: the one of the jobs, where nothing else is said. */
 #pragma once
 #include "common/work/jobs.h"
+#include "server/hub/model_header.h"
 #include "server/library/reading.h"
 
 #include <stdatomic.h>
@@ -47,9 +48,7 @@ enum status reading_move(const struct reading_file *file, const char *place, str
 // reading_look.c
 enum status reading_open(const char *path, struct reading_file *file,
 			 struct error *error); // file->fd: to be closed, if >= 0
-enum status reading_error(const char *path, ssize_t length,
-			  struct error *error); // of a read() that gave `length`, <= 0
-// What the file says of the model, into a struct reading_result: a callback of reading_look_into.
+// What the file says of the model, into a struct reading_result: a callback of model_header_read.
 enum status reading_describe(void *result, const uint8_t *bytes, const struct gguf *gguf, struct error *error);
 
 // reading_parts.c

@@ -67,7 +67,7 @@ static enum status read_part(struct putting *putting, struct merge *merge, unsig
 	if (!status && job->part_sha256s)
 		status = reading_compare(job->part_sha256s[number - 1], sha256, error);
 	if (!status)
-		status = reading_look_into(&(struct reading_look){.path = path,
+		status = model_header_read(&(struct model_header){.path = path,
 								  .fd = file.fd,
 								  .bytes = file.bytes,
 								  .there = file.bytes,
@@ -138,7 +138,7 @@ void reading_put_together(struct reading_job *job, struct reading_result *result
 	if (!status)
 		status = reading_open(to, &file, error);
 	if (!status)
-		status = reading_look_into(&(struct reading_look){.path = to,
+		status = model_header_read(&(struct model_header){.path = to,
 								  .fd = file.fd,
 								  .bytes = file.bytes,
 								  .there = file.bytes,

@@ -5,7 +5,7 @@
 #include "common/base/limits.h"
 #include "common/base/list.h"
 #include "common/work/jobs.h"
-#include "server/library/reading.h"
+#include "server/hub/model_header.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -204,13 +204,13 @@ static void run_open(struct job *job)
 	}
 	file->bytes = (uint64_t)found.st_size;
 	file->modified_ns = modified(&found);
-	const struct reading_look look_at = {.path = file->path,
+	const struct model_header look_at = {.path = file->path,
 					     .fd = file->fd,
 					     .bytes = file->bytes,
 					     .there = file->bytes,
 					     .look = look,
 					     .context = file};
-	reading_look_into(&look_at, &file->error);
+	model_header_read(&look_at, &file->error);
 }
 
 // ---- reading; on a thread ----

@@ -1,12 +1,12 @@
-// Writes engine/text/unicode_table.h, the classes of characters that pre-tokenizers tell apart, and what is needed to
+// Writes common/text/unicode_table.h, the classes of characters that pre-tokenizers tell apart, and what is needed to
 // compose characters (NFC), from the Unicode data of the JavaScript engine that runs this:
 //
-//   node tools/dev/unicode.mjs > engine/text/unicode_table.h
+//   node tools/dev/unicode.mjs > common/text/unicode_table.h
 //
 // The table is committed; this is run again only for a newer Unicode.
 
 const LAST = 0x10ffff;
-// The order of enum character in engine/text/unicode.h.
+// The order of enum character in common/text/unicode.h.
 const classes = [/\p{Lu}|\p{Lt}/u, /\p{Ll}/u, /\p{Lm}|\p{Lo}/u, /\p{M}/u, /\p{N}/u, /\p{White_Space}/u];
 const isSurrogate = (code) => code >= 0xd800 && code <= 0xdfff;
 
@@ -96,7 +96,7 @@ const steps = decompositions.map(([code, whole]) => {
   offset += whole.length;
   return entry([code, offset - whole.length, whole.length]);
 });
-console.log(`// Written by tools/dev/unicode.mjs from Unicode ${process.versions.unicode}. Read by engine/text/unicode.c alone.
+console.log(`// Written by tools/dev/unicode.mjs from Unicode ${process.versions.unicode}. Read by common/text/unicode.c alone.
 #pragma once
 #include <stdint.h>
 

@@ -12,7 +12,7 @@ const noWords = {
   "tokenizer.ggml.tokens": { texts: ["a"] },
   "tokenizer.ggml.merges": { texts: [] },
 };
-const TABLE_UNICODE = "17.0"; // of engine/text/unicode_table.h
+const TABLE_UNICODE = "17.0"; // of common/text/unicode_table.h
 const newest = parseFloat(process.versions.unicode) === parseFloat(TABLE_UNICODE);
 
 // In the order of enum character.

@@ -11,8 +11,8 @@
  * text. Thread: one. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/text/unicode.h"
 #include "engine/text/chat.h"
-#include "engine/text/unicode.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,9 +4,9 @@
  * messages: a byte for the role and a text, up to a NUL. Whatever the template is taken for has a name and a system
  * message that is text; what a conversation becomes has the special tokens that the same conversation has with a
  * harmless word in each message: no text becomes one, and none goes missing. */
+#include "common/text/unicode.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer_inside.h"
-#include "engine/text/unicode.h"
 #include "tests/tools/model_words.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  *
  * The template goes up to a NUL; behind it are values, as JSON. What is rendered is UTF-8 again, and no byte of a text
  * that is only in the values counts as the template's own. */
+#include "common/text/unicode.h"
 #include "engine/jinja/jinja.h"
-#include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>

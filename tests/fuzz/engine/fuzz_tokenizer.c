@@ -7,7 +7,6 @@
  * with the best sum over all ways to cut the text. No text becomes a control token unless it is asked for, and what
  * tokens give back is UTF-8. */
 #include "engine/text/tokenizer_inside.h"
-#include "engine/text/unicode.h"
 #include "tests/tools/gguf_writer.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 /* See unicode.h. Composition goes as Unicode Standard Annex 15 says: characters are taken apart as far as they can be,
  * marks behind each are put in order, and what composes is composed again. It is done one run at a time, a run being a
  * character that no mark can move over and what follows it up to the next; two neighbouring runs may compose. */
-#include "engine/text/unicode.h"
+#include "common/text/unicode.h"
 
-#include "engine/text/unicode_table.h"
+#include "common/text/unicode_table.h"
 
 #include <stdlib.h>
 #include <string.h>

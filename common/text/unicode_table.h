@@ -1,4 +1,4 @@
-// Written by tools/dev/unicode.mjs from Unicode 17.0. Read by engine/text/unicode.c alone.
+// Written by tools/dev/unicode.mjs from Unicode 17.0. Read by common/text/unicode.c alone.
 #pragma once
 #include <stdint.h>
 
