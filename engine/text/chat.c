@@ -9,7 +9,7 @@
 
 #include "common/base/limits.h"
 #include "common/text/unicode.h"
-#include "engine/text/tokenizer_inside.h"
+#include "engine/text/vocabulary.h"
 
 #include <stdio.h>
 #include <string.h>

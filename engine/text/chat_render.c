@@ -6,7 +6,7 @@
  * write '<|' + role + '|>'. */
 #include "common/base/limits.h"
 #include "engine/text/chat.h"
-#include "engine/text/tokenizer_inside.h"
+#include "engine/text/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>

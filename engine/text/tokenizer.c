@@ -1,10 +1,10 @@
-/* Creates a tokenizer from a model file, and looks up tokens and merges. See tokenizer.h and tokenizer_inside.h.
+/* Creates a tokenizer from a model file, and looks up tokens and merges. See tokenizer.h and vocabulary.h.
  *
  * The file is not trusted: every id is checked, tokens have a maximum length, and a file whose texts collide in the
  * hash table is refused, because lookups would be slow. */
 #include "common/base/limits.h"
 #include "common/text/unicode.h"
-#include "engine/text/tokenizer_inside.h"
+#include "engine/text/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>

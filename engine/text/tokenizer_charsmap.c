@@ -12,8 +12,8 @@
  * are not found, and a key has a maximum length, as an array may lead in circles. Thread: any; nothing changes once it
  * is read. */
 #include "common/base/limits.h"
-#include "engine/text/tokenizer_inside.h"
-#include "engine/text/unicode.h"
+#include "common/text/unicode.h"
+#include "engine/text/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>

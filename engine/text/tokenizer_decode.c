@@ -1,6 +1,6 @@
 /* Tokens to text. See tokenizer.h. */
 #include "common/text/unicode.h"
-#include "engine/text/tokenizer_inside.h"
+#include "engine/text/vocabulary.h"
 
 #include <string.h>
 

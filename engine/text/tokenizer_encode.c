@@ -1,4 +1,4 @@
-/* Text to tokens. See tokenizer.h and tokenizer_inside.h.
+/* Text to tokens. See tokenizer.h and vocabulary.h.
  *
  * Text is cut at special tokens (where they are asked for), then into words, within which neighbours are merged, the
  * best pair first and the leftmost of equal ones, until no pair merges: by score for pieces, by rank for bytes. Symbols
@@ -9,7 +9,7 @@
  * memory. */
 #include "common/base/limits.h"
 #include "common/text/unicode.h"
-#include "engine/text/tokenizer_inside.h"
+#include "engine/text/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* What the scores of tokens say: which pieces merge first, or how likely a token is in Unigram. See tokenizer_inside.h.
+/* What the scores of tokens say: which pieces merge first, or how likely a token is in Unigram. See vocabulary.h.
  */
-#include "engine/text/tokenizer_inside.h"
+#include "engine/text/vocabulary.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Tokens in the order of their bytes: sorting them, and finding the one that a text begins with. See
- * tokenizer_inside.h. */
-#include "engine/text/tokenizer_inside.h"
+ * vocabulary.h. */
+#include "engine/text/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
  * allows it, text is cut before spaces, which changes nothing but keeps what is remembered small. Takes time linear in
  * the text, times the longest token. Thread: any; what is needed is made for each call. */
 #include "common/base/limits.h"
-#include "engine/text/tokenizer_inside.h"
-#include "engine/text/unicode.h"
+#include "common/text/unicode.h"
+#include "engine/text/vocabulary.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * In the file a token that begins a word has U+2581 before it, and one that goes on has nothing. Takes time linear in
  * the text, times the longest token. Thread: any; nothing is kept. */
 #include "common/text/unicode.h"
-#include "engine/text/tokenizer_inside.h"
+#include "engine/text/vocabulary.h"
 #include "engine/text/wordpiece_table.h"
 
 #include <string.h>

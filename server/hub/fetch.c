@@ -1,8 +1,8 @@
 /* See fetch.h: the thread, its tasks, and what it tells the loop. */
 #include "common/base/clock.h"
 #include "server/hub/fetch_inside.h"
+#include "server/hub/fetch_search.h"
 #include "server/hub/hub.h"
-#include "server/hub/search.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The inside of the fetcher, for fetch*.c and search.c. Thread: the fetcher's, unless a function says otherwise. */
+/* The inside of the fetcher, for fetch*.c. Thread: the fetcher's, unless a function says otherwise. */
 #pragma once
 #include "common/base/buffer.h"
 #include "server/hub/fetch.h"

@@ -31,7 +31,7 @@
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 #include "server/library/shards.h"
-#include "server/placement/placement_inside.h"
+#include "server/placement/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>

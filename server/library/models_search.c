@@ -1,6 +1,6 @@
 /* See models_inside.h: who searches, and gets an answer also when the server stops first. */
 #include "common/base/list.h"
-#include "server/hub/search.h"
+#include "server/hub/fetch_search.h"
 #include "server/library/models_inside.h"
 
 #include <stdlib.h>

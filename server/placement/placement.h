@@ -178,3 +178,21 @@ uint64_t placement_reserve(uint64_t memory_bytes, bool host, double headroom);
 double cost_stage_s(void); // what a stage adds by being one, in a step
 // The model's sizes with 16- and 32-bit weights held in `format`, in proportion.
 void placement_shrink(struct model_sizes *sizes, enum tensor_format format);
+
+// ---- for who weighs one placement against another: what a stage takes, and reasons of their own ----
+
+// Of this stage, without a placement's search. pages: of the KV cache.
+struct stage_memory cost_memory(const struct placement_wanted *wanted, const struct model_sizes *sizes, uint32_t pages,
+				const struct placement_stage *stage);
+static inline uint64_t cost_on_device(const struct stage_memory *memory)
+{
+	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
+}
+bool cost_shares_memory(const struct placement_device *a, const struct placement_device *b); // they are one memory
+// Whether the search is to end, by its `stop`.
+static inline bool search_stopped(const struct placement_wanted *wanted)
+{
+	return wanted->stop && atomic_load(wanted->stop);
+}
+// One more reason, while there is room. device: of the placement's, or -1.
+__attribute__((format(printf, 3, 4))) void why_add(struct placement *out, int device, const char *text, ...);

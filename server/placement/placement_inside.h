@@ -66,15 +66,8 @@ struct problem_params {
 	bool pinned;    // exactly the pinned devices, usable or not; else all usable ones
 };
 void problem_init(struct problem *problem, const struct problem_params *params);
-struct stage_memory cost_memory(const struct placement_wanted *wanted, const struct model_sizes *sizes, uint32_t pages,
-				const struct placement_stage *stage);
-static inline uint64_t cost_on_device(const struct stage_memory *memory)
-{
-	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
-}
 // Why this model does not go there; NULL: it may.
 const char *cost_unusable(const struct placement_wanted *wanted, unsigned device);
-bool cost_shares_memory(const struct placement_device *a, const struct placement_device *b);
 // Whether the host of this device has room for what such a stage keeps there; of the same memory, for all of it.
 bool cost_host_fits(const struct placement_wanted *wanted, unsigned device, const struct stage_memory *memory);
 // The largest single buffer of a stage, in bytes: the keys of a layer, or a row of the output.
@@ -134,10 +127,6 @@ void greedy_find(const struct problem *problem, struct chain *best); // by score
 void greedy_improve(const struct problem *problem, struct chain *best, double until_s);
 
 // ---- placement_search.c ----
-static inline bool search_stopped(const struct placement_wanted *wanted)
-{
-	return wanted->stop && atomic_load(wanted->stop);
-}
 struct search_result {
 	struct chain best; // count 0: none that is better than the limit
 	double bound;      // lower bound of all chains; best.value if it is proven optimal
@@ -158,7 +147,6 @@ void placement_set_proof(struct placement *out, double bound_s);
 double placement_value(const struct placement_wanted *wanted, double until_s);
 
 // ---- placement_why.c ----
-__attribute__((format(printf, 3, 4))) void why_add(struct placement *out, int device, const char *text, ...);
 __attribute__((format(printf, 3, 4))) void remedy_add(struct placement *out, int device, const char *text, ...);
 // `all`: of all devices that can be used, with the pages and the format that were taken; `chain` of its devices.
 void why_placed(struct placement *out, const struct problem *all, const struct chain *chain);

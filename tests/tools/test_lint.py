@@ -62,6 +62,14 @@ class LintTest(unittest.TestCase):
             self.assertEqual([(found[0], found[2]) for found in self.findings(layers, files)], [(path, "layers")],
                              line)
 
+    def test_insides_are_for_their_own(self):
+        include = "#include \"server/instances/instances_inside.h\"\n"
+        files = {path: include for path in ("server/instances/instances.c", "server/instances/instances_see.c",
+                                            "server/instances/placing/act.c", "server/api/instance.c",
+                                            "server/api/instances.c", "tests/server/instances/test_see.c")}
+        files["server/instances/instances_inside.h"] = ""
+        self.assertEqual([found[0] for found in self.findings(layers, files)], ["server/api/instance.c", "server/api/instances.c"])
+
     def test_calls_are_sent_by_one(self):
         call = "// message_print_call(\nvoid f(void)\n{\n\tmessage_print_call(&head, id, \"m\", params);\n}\n"
         found = self.findings(messages, {

@@ -5,6 +5,7 @@ import re
 from tree import error, line_of
 
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "layers.txt")
+INSIDE = "_inside.h"
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"\n]+)[>\"]", re.M)
 
 
@@ -34,6 +35,14 @@ def room_of(path, allowed):
     return max((entry for entry in allowed if under(path, entry)), key=len, default=None)
 
 
+def is_inside_for(target, path):
+    """X_inside.h is for the files X* beside and below it, for those of a folder X that it lies in, and for tests."""
+    if not target.endswith(INSIDE) or path.startswith("tests/"):
+        return True
+    folder, name = os.path.split(target[:-len(INSIDE)])
+    return under(path, folder) and (os.path.basename(path).startswith(name) or os.path.basename(folder) == name)
+
+
 def check(tree):
     allowed, libraries = read_table()
     files = set(tree.files)
@@ -54,6 +63,8 @@ def check(tree):
                 yield error(path, line, "layers", "no such file: \"%s\"" % target)
             elif target not in files and os.path.normpath(os.path.join(os.path.dirname(path), target)) in files:
                 yield error(path, line, "layers", "write the path from the root of the repository: \"%s\"" % target)
+            elif target in files and not is_inside_for(target, path):
+                yield error(path, line, "layers", "\"%s\" is for %s* only" % (target, target[:-len(INSIDE)]))
             elif not under(target, room.rstrip("/*")) and not any(under(target, entry) for entry in allowed[room]):
                 yield error(path, line, "layers", "%s may not include \"%s\"; it may include: %s"
                             % (room, target, " ".join(allowed[room]) or "nothing"))

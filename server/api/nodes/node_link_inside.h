@@ -1,4 +1,4 @@
-/* What node_link.c and node_contest.c share: a node's connection. See node_link.h. Thread: the loop's. */
+/* What node_link.c and node_link_contest.c share: a node's connection. See node_link.h. Thread: the loop's. */
 #pragma once
 #include "common/wire/rpc.h"
 #include "server/api/nodes/node_link.h"
@@ -33,7 +33,7 @@ struct node_link {
 	struct rpc rpc;
 	unsigned storing;     // registrations and reports under way; the struct lives until they are done
 	unsigned registering; // of these, registrations
-	// While another connection speaks for this node (node_contest.c):
+	// While another connection speaks for this node (node_link_contest.c):
 	struct json *contest;   // the registration that waits; NULL: none does
 	int64_t contest_ms;     // steady: since when
 	unsigned contest_looks; // since then
@@ -48,7 +48,7 @@ struct node_link {
 // `arg` is the link.
 enum status node_link_register(void *arg, const struct message *message, struct error *error);
 
-// ---- node_contest.c ----
+// ---- node_link_contest.c ----
 
 // Whether this registration is to wait, since another connection speaks for the same node: STATUS_PENDING; STATUS_OK:
 // nobody does. Errors: STATUS_CONFLICT (one waits already), STATUS_OUT_OF_MEMORY.

@@ -1,7 +1,7 @@
 /* See evict.h. */
 #include "server/instances/decide/evict.h"
 
-#include "server/placement/placement_inside.h"
+#include "server/placement/placement.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  * only. */
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
-#include "server/placement/placement_inside.h"
+#include "server/placement/placement.h"
 
 #include <math.h>
 #include <stdlib.h>

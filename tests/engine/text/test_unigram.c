@@ -1,8 +1,8 @@
 /* Unigram: 30,000 texts have the tokens that sentencepiece and `tokenizers` give (tests/models/make_unigram.py, which
  * makes the same texts), and what a file must not say. */
 #include "common/base/limits.h"
-#include "engine/text/tokenizer_inside.h"
-#include "engine/text/unicode.h"
+#include "common/text/unicode.h"
+#include "engine/text/vocabulary.h"
 #include "tests/tools/gguf_writer.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * harmless word in each message: no text becomes one, and none goes missing. */
 #include "common/text/unicode.h"
 #include "engine/text/chat.h"
-#include "engine/text/tokenizer_inside.h"
+#include "engine/text/vocabulary.h"
 #include "tests/tools/model_words.h"
 
 #include <stdlib.h>

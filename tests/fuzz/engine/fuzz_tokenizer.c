@@ -6,7 +6,8 @@
  * taken is compared with merging done the slow way: look at all neighbours, merge the best, begin again; and Unigram's
  * with the best sum over all ways to cut the text. No text becomes a control token unless it is asked for, and what
  * tokens give back is UTF-8. */
-#include "engine/text/tokenizer_inside.h"
+#include "common/text/unicode.h"
+#include "engine/text/vocabulary.h"
 #include "tests/tools/gguf_writer.h"
 
 #include <math.h>

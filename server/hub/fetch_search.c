@@ -1,6 +1,6 @@
-/* See search.h. Both hubs are asked for names, then for the files of each of the first few, all at the same time and
- * all within LIMIT_SEARCH_MS. If a hub does not answer, only its own results are missing. */
-#include "server/hub/search.h"
+/* See fetch_search.h. Both hubs are asked for names, then for the files of each of the first few, all at the same time
+ * and all within LIMIT_SEARCH_MS. If a hub does not answer, only its own results are missing. */
+#include "server/hub/fetch_search.h"
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
