@@ -88,6 +88,8 @@ int conformance_run_tests(const char *backend, const struct CMUnitTest *tests, s
 	suite.count = 0;
 	if (getenv("EXOGPU_TEST_ONLY")) // the tests of this name, with * for anything
 		cmocka_set_test_filter(getenv("EXOGPU_TEST_ONLY"));
+	if (getenv("EXOGPU_TEST_WITHOUT")) // all but these
+		cmocka_set_skip_filter(getenv("EXOGPU_TEST_WITHOUT"));
 	if (exogpu_find_devices(note, NULL, &error)) {
 		fprintf(stderr, "listing devices failed: %s\n", error.message);
 		return 1;
