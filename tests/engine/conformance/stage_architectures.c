@@ -262,8 +262,8 @@ static bool is_refused(struct compared *compared)
 	return true;
 }
 
-// Whether the long text goes through two stages as well. Where a processor stands for a GPU, which takes seconds for each
-// model, only models whose layers attend to a window do that: the others do the same as in one stage.
+// Whether the long text goes through two stages as well. Where a processor stands for a GPU, it takes seconds for each
+// model, and only models whose layers attend to a window do that: the others do the same as in one stage.
 static bool is_long_for_two(const struct compared *compared)
 {
 	const struct conformance *c = compared->c;
