@@ -141,7 +141,6 @@ enum {
 	LIMIT_WORKER_START_MS = 60000,               // until a session's worker is ready: a GPU's first use is slow
 	LIMIT_STREAMS_NOT_LINKED = 1024,             // of workers, that have not said whose they are
 	LIMIT_STREAMS_NOT_LINKED_OF_NODE = 256,      // of them, from one node: as many as it may have workers
-	LIMIT_LAST_WORD_MS = 250,                    // how long a node may take to say why its worker's stream ended
 	LIMIT_LEASE_MS = 5000,                       // a node that does not hear its server for so long is fenced
 	LIMIT_RELAYS_OF_SESSION = 4,                 // copies between workers at once
 	LIMIT_HOPS = 4096,                           // of rings, by way of the server
