@@ -465,7 +465,7 @@ struct ring_message *ring_read(const struct ring_part *part, const struct contra
 	case RING_PAST: // said by read_step only
 		break;
 	case RING_BROKEN:
-		snprintf(out->text, sizeof(out->text), "the previous shard sent a malformed message");
+		snprintf(out->text, sizeof(out->text), "the previous part sent a malformed message");
 		break;
 	}
 	message_finish(&message);
