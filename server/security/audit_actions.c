@@ -16,8 +16,8 @@ static const struct audit_action actions[] = {
 	{"ticket.revoke", AUDIT_WITH_CHANGE, true, "a ticket was revoked"},
 	{"certificate.issue", AUDIT_WITH_CHANGE, false, "a certificate of the authority, the server or a node"},
 	{"certificate.revoke", AUDIT_WITH_CHANGE, false, "a node's certificate was revoked"},
-	{"node.join", AUDIT_WITH_CHANGE, true, "a node was let in by its ticket"},
-	{"node.approve", AUDIT_WITH_CHANGE, true, "a node was let in by somebody's word"},
+	{"node.join", AUDIT_WITH_CHANGE, true, "a node was admitted by its ticket"},
+	{"node.approve", AUDIT_WITH_CHANGE, true, "a node was admitted by a person's approval"},
 	{"node.renew", AUDIT_WITH_CHANGE, true, "a node has a new certificate"},
 	{"node.remove", AUDIT_WITH_CHANGE, true, "a node was removed, with its devices"},
 	{"node.added", AUDIT_WITH_CHANGE, false, "a node connected for the first time"},
@@ -74,7 +74,7 @@ static const struct audit_action actions[] = {
 	{"infer.rerank", AUDIT_AT_ONCE, true, "the same of `/v1/rerank`"},
 	{"infer.messages", AUDIT_AT_ONCE, true, "the same of `/v1/messages`"},
 	{"infer.count_tokens", AUDIT_AT_ONCE, true, "the same of `/v1/messages/count_tokens`"},
-	{"certificate.reload", AUDIT_AT_ONCE, false, "the operator's own certificate was read anew"},
+	{"certificate.reload", AUDIT_AT_ONCE, false, "the operator's own certificate was read again"},
 	{"audit.resume", AUDIT_AT_ONCE, false, "the log can be written again, and for how long it could not be"},
 	{"server.stop", AUDIT_AT_ONCE, false, "the server was stopped"},
 
@@ -143,7 +143,7 @@ static const char *const whens[AUDIT_WHENS] = {
 	[AUDIT_WITH_CHANGE] = "with the change, in one transaction",
 	[AUDIT_BEFORE] = "before it is begun",
 	[AUDIT_BEFORE_ANSWER] = "before the answer",
-	[AUDIT_AT_ONCE] = "at once; nobody waits",
+	[AUDIT_AT_ONCE] = "at once; no call waits for it",
 	[AUDIT_COUNTED] = "counted, within 10 s",
 };
 
