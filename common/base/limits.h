@@ -195,6 +195,7 @@ enum {
 	LIMIT_TOKENIZE_BYTES = LIMIT_BODY_BYTES,     // of one text; positions in it are 32 bits
 	LIMIT_NORMALIZED_BYTES = 2 * LIMIT_TOKENIZE_BYTES, // of it, once SentencePiece's table has rewritten it
 	LIMIT_CHARSMAP_BYTES = 16 * 1024 * 1024,     // of that table: published ones have 0.3 MB
+	LIMIT_CHARSMAP_TEXT_BYTES = 1024,            // of a text in its place: published ones have tens
 	LIMIT_CHARSMAP_KEY_BYTES = 64,               // of a text that it rewrites: published ones have 20
 	LIMIT_JINJA_TEMPLATE_BYTES = 256 * 1024,     // of a model's chat template
 	LIMIT_JINJA_TEXT_BYTES = LIMIT_TOKENIZE_BYTES, // that one makes, on its way too

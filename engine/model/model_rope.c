@@ -57,7 +57,8 @@ static enum status scale_yarn(struct model_opening *opening, double base, double
 		double kept = 1 - fmin(1, fmax(0, (i - first) / fmax(0.001, last - first)));
 		shape->rope_frequency[i] *= kept + (1 - kept) / factor;
 	}
-	shape->rope_magnitude = (float)(magnitude * (1 + 0.1 * log(factor)) / (1 + 0.1 * multiplier * log(factor)));
+	const double grown = factor > 1 ? 0.1 * log(factor) : 0; // a context that is not widened has no other magnitude
+	shape->rope_magnitude = (float)(magnitude * (1 + grown) / (1 + multiplier * grown));
 	return STATUS_OK;
 }
 

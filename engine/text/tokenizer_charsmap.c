@@ -36,6 +36,12 @@ static enum status read_parts(struct charsmap *out, const uint8_t *bytes, size_t
 	if (!out->text_bytes || texts[out->text_bytes - 1] ||
 	    utf8_good((const char *)texts, out->text_bytes) < out->text_bytes)
 		return error_set(error, STATUS_INVALID_PARAMS, KEY " does not end with texts in UTF-8");
+	for (size_t at = 0, text = 0; at < out->text_bytes; at += text + 1) {
+		text = strlen((const char *)texts + at);
+		if (text > LIMIT_CHARSMAP_TEXT_BYTES)
+			return error_set(error, STATUS_INVALID_PARAMS, KEY " has a text of %zu bytes; the most is %d",
+					 text, LIMIT_CHARSMAP_TEXT_BYTES);
+	}
 	out->unit_count = array / UNIT_BYTES;
 	out->units = malloc(array);
 	out->texts = malloc(out->text_bytes);

@@ -52,7 +52,8 @@ static bool name_too_long(const struct fault *fault, char *out, size_t size)
 	unsigned most;
 	const char *message = fault->error->message;
 	if (!fault->of_model || fault->error->status != STATUS_LIMIT_EXCEEDED ||
-	    sscanf(message, "the prompt has %zu tokens; with the answer the context holds %u", &tokens, &most) != 2)
+	    (sscanf(message, "the prompt has %zu tokens; with the answer the context holds %u", &tokens, &most) != 2 &&
+	     sscanf(message, "the prompt has %zu tokens; there is memory for %u", &tokens, &most) != 2))
 		return false;
 	snprintf(out, size, "prompt is too long: %zu tokens > %u maximum", tokens, most);
 	return true;

@@ -129,7 +129,8 @@ enum status instances_foresee(const struct instances *instances, const struct in
 						  .done = foresight->done,
 						  .context = foresight->context};
 	if (!foreseeing || !foreseeing->models) {
-		free(foreseeing);
+		if (foreseeing)
+			foreseeing_destroy(&foreseeing);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	}
 	json_set_number(foreseeing->params, "timeout_s", search_s);

@@ -560,7 +560,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		gather_times(placing, instances->layer_times);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 		read_usual(placing, params, excluded ? excluded->ending : NULL);
-		if (!excluded || excluded->evicts)
+		if (!asked->of && (!excluded || excluded->evicts)) // what is foreseen evicts nothing
 			evict_gather(placing, instances);
 		if (excluded && excluded->keeps)
 			keep_gather(placing, excluded->ending);

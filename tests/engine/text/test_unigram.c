@@ -211,6 +211,27 @@ static void test_a_table_is_checked(void **state)
 	}
 }
 
+// A text in the place of one character is bounded: it is read at each place where that character stands.
+static void test_a_table_has_no_long_text(void **state)
+{
+	(void)state;
+	enum { UNITS = 128, TEXT = 4 + 4 * UNITS, BYTES = TEXT + LIMIT_CHARSMAP_TEXT_BYTES + 2 };
+	static int32_t map[BYTES];
+	const struct vocabulary longest = {.score = -2, .charsmap = map, .charsmap_bytes = BYTES - 1},
+				longer = {.score = -2, .charsmap = map, .charsmap_bytes = BYTES};
+	struct tokenizer *tokenizer = NULL;
+	struct error error = {0};
+	map[1] = 2; // 512 bytes of units, little-endian
+	for (int i = TEXT; i < BYTES; i++)
+		map[i] = ' ';
+	map[BYTES - 2] = 0;
+	assert_ids(&longest, "a", "5");
+	map[BYTES - 2] = ' ';
+	map[BYTES - 1] = 0;
+	assert_int_equal(open_vocabulary(&tokenizer, &longer, &error), STATUS_INVALID_PARAMS);
+	assert_non_null(strstr(error.message, "has a text of 1025 bytes; the most is 1024"));
+}
+
 static void test_scores_and_the_unknown_token_are_needed(void **state)
 {
 	(void)state;
@@ -229,6 +250,7 @@ int main(void)
 		cmocka_unit_test(test_texts_have_the_tokens_of_the_reference),
 		cmocka_unit_test(test_the_largest_sum_is_taken),
 		cmocka_unit_test(test_a_table_is_checked),
+		cmocka_unit_test(test_a_table_has_no_long_text),
 		cmocka_unit_test(test_scores_and_the_unknown_token_are_needed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
