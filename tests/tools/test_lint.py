@@ -83,7 +83,8 @@ class LintTest(unittest.TestCase):
         files = {"engine/cpu/team.c": "void team_run(void)\n", "engine/cpu/team.h": "", "tests/engine/cpu/test_team.c": "",
                  "docs/a.md": "[b](b.md#part) [web](https://example.org/x.md)\n", "docs/b.md": "# part\n",
                  "docs/notes/old.md": "`engine/gone.c` [c](c.md)\n",
-                 "README.md": "[a](docs/a.md) `engine/cpu/` `engine/cpu/team` `engine/*/team.{c,h}` `mine.mjs` `a/b`\n"}
+                 "ui/.gitignore": "node_modules/\nsrc/made.ts\n", "ui/a.ts": "", "ui/logo.png": "",
+                 "README.md": "`ui/src/made.ts` `ui/logo.png` [a](docs/a.md) `engine/cpu/` `engine/cpu/team` `engine/*/team.{c,h}` `mine.mjs` `a/b`\n"}
         self.assertEqual(self.findings(documents, files), [])
         for line, good in (("`engine/cpu/team.c` (`team_run`)", True), ("`engine/cpu/team.c` (`team_walk`)", False),
                            ("`engine/cpu/gone.c`", False), ("`engine/gone/`", False), ("`team.c`", True),

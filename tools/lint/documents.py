@@ -40,10 +40,19 @@ def spread(path):
 class Names:
     def __init__(self, tree):
         self.tree = tree
-        self.files = set(tree.files)
-        self.folders = {folder for path in tree.files for folder in self._above(path)}
+        self.files = set(tree.all)
+        self.generated = set(self._generated())
+        self.folders = {folder for path in tree.all for folder in self._above(path)}
         self.tops = {folder for folder in self.folders if "/" not in folder}
         self.bases = {os.path.basename(path) for path in tree.files}
+
+    def _generated(self):
+        """What the .gitignore files name with a folder: built later, and not there in a new clone."""
+        for path in self.tree.files:
+            if os.path.basename(path) == ".gitignore":
+                for line in self.tree.text(path).split():
+                    if "/" in line.strip("/"):
+                        yield posixpath.join(os.path.dirname(path), line.strip("/"))
 
     @staticmethod
     def _above(path):
@@ -54,7 +63,7 @@ class Names:
     def has(self, path):
         """A file, a folder, a pattern that fits one, or a group of files named without their endings."""
         path = path.rstrip("/")
-        if path in self.files or path in self.folders or os.path.exists(os.path.join(self.tree.root, path)):
+        if path in self.files or path in self.folders or path in self.generated:
             return True
         return any(fnmatch.fnmatchcase(one, path) or fnmatch.fnmatchcase(one, path + ".*") for one in self.files) \
             or any(fnmatch.fnmatchcase(one, path) for one in self.folders)

@@ -25,12 +25,13 @@ def warning(path, line, rule, message):
 
 
 class Tree:
-    """`files`: every text file that git would take, as sorted paths from the root."""
+    """`all`: every file that git would take, as a path from the root; `files`: the text files of them, sorted."""
 
     def __init__(self, root):
         self.root = root
         self.texts, self.codes = {}, {}
-        self.files = sorted(path for path in self._list()
+        self.all = self._list()
+        self.files = sorted(path for path in self.all
                             if os.path.splitext(path)[1] not in BINARY and not path.startswith(BYTES))
 
     def _list(self):

@@ -35,7 +35,9 @@ struct silence silence_blame(const struct silence_seen *seen)
 	return out;
 }
 
-int64_t silence_doubt_ms(bool have_worked, unsigned count, bool worker_ended)
+int64_t silence_doubt_ms(bool have_worked, bool connecting, unsigned count, bool worker_ended)
 {
-	return have_worked && count > 1 && !worker_ended ? SILENCE_END_MS : 0;
+	if (count < 2 || worker_ended)
+		return 0;
+	return have_worked ? SILENCE_END_MS : connecting ? SILENCE_FIRST_END_MS : 0;
 }

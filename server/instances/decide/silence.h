@@ -10,9 +10,10 @@ enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_
 enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY, PARTS_AWAY };
 
 enum {
-	SILENCE_END_MS = 500,    // the word that a worker has ended is waited for, where a way to it has failed
-	SILENCE_ADOPT_MS = 2000, // least time for a worker to confirm that it keeps its layers
-	SILENCE_BROKEN_MOST = 4  // connections between parts that may break until all are connected and checked
+	SILENCE_END_MS = 500,        // the word that a worker has ended is waited for, where a way to it has failed
+	SILENCE_FIRST_END_MS = 3000, // the same before the parts have worked: nobody waits for a token yet
+	SILENCE_ADOPT_MS = 2000,     // least time for a worker to confirm that it keeps its layers
+	SILENCE_BROKEN_MOST = 4      // connections between parts that may break until all are connected and checked
 };
 
 // From a sign of life in this step to the next one. PARTS_READY, PARTS_AWAY: 0, without end.
@@ -34,6 +35,7 @@ struct silence {
 };
 struct silence silence_blame(const struct silence_seen *seen);
 
-// How long a failure is held back before it is reported: if the parts have worked, and all workers seem to be there, a
-// worker has probably ended, and the report of that may come a little later.
-int64_t silence_doubt_ms(bool have_worked, unsigned count, bool worker_ended);
+// How long a failure is held back before it is reported. If the parts have worked or are being connected, and all
+// workers seem to be there, a worker has probably ended. The report of that, which has the reason, may come a little
+// later.
+int64_t silence_doubt_ms(bool have_worked, bool connecting, unsigned count, bool worker_ended);

@@ -58,7 +58,7 @@ static void parts_fail(struct parts *parts, int part, const struct error *fault)
 	const bool ended = part < 0 || !parts->part[part].worker;
 	if (parts->failed && (!parts->doubtful || !ended))
 		return;
-	const int64_t doubt_ms = silence_doubt_ms(parts->proven, parts->count, ended);
+	const int64_t doubt_ms = silence_doubt_ms(parts->proven, parts->step == PARTS_CONNECTING, parts->count, ended);
 	parts->doubtful = doubt_ms > 0;
 	parts->failed = true;
 	parts->faulty = part;

@@ -80,10 +80,12 @@ static void test_blame(void **context)
 static void test_doubt(void **context)
 {
 	(void)context;
-	assert_int_equal(silence_doubt_ms(true, 2, false), SILENCE_END_MS);
-	assert_int_equal(silence_doubt_ms(false, 2, false), 0); // they never worked
-	assert_int_equal(silence_doubt_ms(true, 1, false), 0);  // there is no other worker
-	assert_int_equal(silence_doubt_ms(true, 2, true), 0);   // it has ended, as is known
+	assert_int_equal(silence_doubt_ms(true, false, 2, false), SILENCE_END_MS);
+	assert_int_equal(silence_doubt_ms(false, true, 2, false),
+			 SILENCE_FIRST_END_MS);                        // one that does not fit has ended
+	assert_int_equal(silence_doubt_ms(false, false, 2, false), 0); // they are loaded, or checked
+	assert_int_equal(silence_doubt_ms(true, true, 1, false), 0);   // there is no other worker
+	assert_int_equal(silence_doubt_ms(true, true, 2, true), 0);    // it has ended, as is known
 }
 
 int main(void)
