@@ -150,6 +150,12 @@ describe("/v1/messages", () => {
 				}
 			}
 		});
+		test("a call that is cut off before its first argument is left out", async () => {
+			says(["so", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {"], { reason: "length" });
+			const whole = await anthropic.messages.create(chat("x", { tools: [weather] }));
+			const streamed = await anthropic.messages.stream(chat("x", { tools: [weather] })).finalMessage();
+			for (const { content, stop_reason } of [whole, streamed]) assert.deepEqual([content.map(shape), stop_reason], [["so"], "max_tokens"]);
+		});
 		test("a conversation with tools becomes what a worker is asked", async () => {
 			await anthropic.messages.create({ model: "words", max_tokens: 9, tools: [{ ...weather, cache_control: { type: "ephemeral" } }], tool_choice: { type: "auto", disable_parallel_tool_use: true },
 				system: [{ type: "text", text: "be brief", cache_control: { type: "ephemeral" } }, { type: "text", text: "be kind" }],

@@ -117,9 +117,26 @@ enum status said_more(struct said *said, const char *text)
 	return check(said, STATUS_OK);
 }
 
+// The answer was cut off inside the last call, before its first argument: a client would take it for a call without
+// arguments, or for text. One that has been told cannot be taken back.
+static void drop_empty_call(struct said *said)
+{
+	struct said_call *call = &said->calls[said->count - 1];
+	const char *arguments = buffer_text(&call->arguments);
+	if (call->told || arguments[strspn(arguments, "{ \t\r\n")])
+		return;
+	buffer_finish(&call->arguments);
+	said->count--;
+	said->whole--;
+}
+
 enum status said_end(struct said *said, bool cut)
 {
-	return check(said, said->dialogue ? dialogue_end(said->dialogue, cut) : STATUS_OK);
+	const size_t whole = said->whole;
+	const enum status status = said->dialogue ? dialogue_end(said->dialogue, cut) : STATUS_OK;
+	if (said->whole > whole && said->count)
+		drop_empty_call(said);
+	return check(said, status);
 }
 
 bool said_anything(const struct said *said)

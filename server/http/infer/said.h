@@ -30,5 +30,6 @@ void said_finish(struct said *said);
 enum status said_begin(struct said *said, const struct json *syntax, const struct json *tools);
 // It says more. Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status said_more(struct said *said, const char *text);
-enum status said_end(struct said *said, bool cut); // nothing more; `cut`: the answer was cut off
+// Nothing more; `cut`: the answer was cut off. A call that was cut off before its first argument is dropped.
+enum status said_end(struct said *said, bool cut);
 bool said_anything(const struct said *said);       // that has not been told
