@@ -74,6 +74,7 @@ static const struct audit_action actions[] = {
 	{"infer.rerank", AUDIT_AT_ONCE, true, "the same of `/v1/rerank`"},
 	{"infer.messages", AUDIT_AT_ONCE, true, "the same of `/v1/messages`"},
 	{"infer.count_tokens", AUDIT_AT_ONCE, true, "the same of `/v1/messages/count_tokens`"},
+	{"infer.responses", AUDIT_AT_ONCE, true, "the same of `/v1/responses`"},
 	{"certificate.reload", AUDIT_AT_ONCE, false, "the operator's own certificate was read again"},
 	{"audit.resume", AUDIT_AT_ONCE, false, "the log can be written again, and for how long it could not be"},
 	{"server.stop", AUDIT_AT_ONCE, false, "the server was stopped"},

@@ -76,6 +76,15 @@ describe("tools with SmolLM2 135M Instruct", { skip }, () => {
 		assert.match(called[0][1].city, /Paris/);
 		assert.ok(said.length > 0);
 	});
+	test("by PyPI's package over /v1/responses, whole and streamed", { skip: python.why ?? false }, async () => {
+		const { stdout } = await promisify(execFile)("python3", ["-B", here("responses_loop.py"), `${server.url}v1`],
+			{ env: { ...process.env, PYTHONPATH: python.folder, OPENAI_API_KEY: token }, timeout: 8 * patience });
+		const { called, streamed, said } = JSON.parse(stdout);
+		assert.deepEqual(streamed, called);
+		assert.equal(called.length, 1);
+		assert.match(called[0][1].city, /Paris/);
+		assert.ok(said.length > 0);
+	});
 	test("by PyPI's package for Anthropic's API, whole and streamed", { skip: anthropic.why ?? false }, async () => {
 		const { stdout } = await promisify(execFile)("python3", ["-B", here("messages_loop.py"), server.url.href],
 			{ env: { ...process.env, PYTHONPATH: anthropic.folder, ANTHROPIC_API_KEY: token }, timeout: 8 * patience });

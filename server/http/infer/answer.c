@@ -13,7 +13,7 @@ void answer_drop_choices(struct answer *answer)
 	json_destroy(&answer->choices);
 }
 
-static void give_up(struct answer *answer, enum status status, const char *why)
+void answer_give_up(struct answer *answer, enum status status, const char *why)
 {
 	struct error fault = {0};
 	generation_cancel(&answer->generation);
@@ -28,8 +28,8 @@ void answer_started(void *context, uint64_t prompt_tokens)
 	struct answer *answer = context;
 	answer->prompt_tokens = prompt_tokens;
 	if (!answer->streams && answer->echo && answer->logprobs >= 0 && prompt_tokens > LIMIT_ANSWER_CHOICES)
-		give_up(answer, STATUS_LIMIT_EXCEEDED,
-			"the prompt has too many tokens to be scored in one answer: ask with stream");
+		answer_give_up(answer, STATUS_LIMIT_EXCEEDED,
+			       "the prompt has too many tokens to be scored in one answer: ask with stream");
 	if (!answer->streams)
 		return;
 	answer_begin_events(answer);
@@ -87,9 +87,9 @@ void answer_delta(void *context, const struct json *delta)
 	if (answer->echo && !answer->generates)
 		answer->echoed += characters_of(text);
 	if (answer->logprobs >= 0 && !take_choices(answer, delta))
-		give_up(answer, STATUS_RATE_LIMITED, "too many log-probabilities wait for their clients");
+		answer_give_up(answer, STATUS_RATE_LIMITED, "too many log-probabilities wait for their clients");
 	else if (status || before > LIMIT_ANSWER_CHOICES)
-		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
+		answer_give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
 	else if (answer->begun && net_exchange_queued(answer->exchange) < HELD_BACK_BYTES)
 		answer_flush(answer);
 }
@@ -105,7 +105,7 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 	}
 	const struct ending ending = {.cut = !strcmp(json_get_string(end, "reason", ""), "length"), .end = end};
 	if (said_end(&answer->said, ending.cut)) {
-		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
+		answer_give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
 		return;
 	}
 	struct net_exchange *streaming = answer->begun ? answer->exchange : NULL; // a whole answer may end it at once

@@ -120,28 +120,10 @@ static void tell_delta(struct answer *answer, const char *type, const char *memb
 	block_event(answer, "content_block_delta", "delta", delta);
 }
 
-// A block of nothing but blanks, as between a thought and a call, would not be taken back by Anthropic: it is none.
-static bool is_blank(const struct buffer *text)
-{
-	const char *bytes = buffer_text(text);
-	return bytes[strspn(bytes, " \t\r\n")] == 0;
-}
-
-// Its arguments as an object. NULL: they are none.
-static struct json *input_of(const struct said_call *call)
-{
-	struct json *input = NULL;
-	if (!call->arguments.length)
-		return json_new_object();
-	if (json_parse(&input, buffer_text(&call->arguments), call->arguments.length, NULL) ||
-	    json_type(input) != JSON_OBJECT)
-		json_destroy(&input);
-	return input;
-}
-
+// A block of nothing but blanks would not be taken back by Anthropic: it is none.
 static void tell_text(struct answer *answer, struct buffer *text)
 {
-	if (!text->length || (answer->blocks.open != BLOCK_TEXT && is_blank(text)))
+	if (!text->length || (answer->blocks.open != BLOCK_TEXT && said_blank(text)))
 		return;
 	open_block(answer, BLOCK_TEXT, NULL);
 	tell_delta(answer, "text_delta", "text", text);
@@ -149,7 +131,7 @@ static void tell_text(struct answer *answer, struct buffer *text)
 
 static void tell_call(struct answer *answer, struct said_call *call)
 {
-	struct json *input = input_of(call);
+	struct json *input = said_call_input(call);
 	if (!input) {
 		tell_text(answer, &call->arguments);
 		return;
@@ -208,10 +190,10 @@ static struct json *content_of(struct answer *answer)
 	struct json *content = json_new_array();
 	if (said->thoughts.length && !answer->hides_thoughts)
 		push_text(content, "thinking", "thinking", &said->thoughts);
-	if (!is_blank(&answer->text))
+	if (!said_blank(&answer->text))
 		push_text(content, "text", "text", &answer->text);
 	for (size_t i = 0; i < said->count; i++) {
-		struct json *input = input_of(&said->calls[i]), *block;
+		struct json *input = said_call_input(&said->calls[i]), *block;
 		if (!input) {
 			push_text(content, "text", "text", &said->calls[i].arguments);
 			continue;

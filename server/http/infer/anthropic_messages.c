@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-enum { MESSAGES_MOST = 1024, CALLS_MOST = 128, ID_BYTES = 256 };
-
 // Of blocks and tools: where a client's cache begins changes no answer. Prefixes are shared by themselves.
 static const struct known known_text[] = {
 	{"type", KNOWN_TEXT}, {"text", KNOWN_TEXT}, {"cache_control", KNOWN_READ}, {"citations", KNOWN_NOTHING}, {0}};
@@ -32,46 +30,6 @@ static const struct known known_tool[] = {{"type", KNOWN_TEXT},
 					  {"defer_loading", KNOWN_NOTHING},
 					  {"input_examples", KNOWN_NOTHING},
 					  {0}};
-
-// The turn that is being read.
-struct turn {
-	struct reading *reading;
-	struct json *list; // of messages
-	const char *role;  // NULL: none yet
-	bool spoken;       // it has a text, if an empty one
-	struct buffer text, thoughts;
-	struct json *calls; // NULL: none
-};
-
-// ---- what a turn consists of ----
-
-// Texts of one turn are paragraphs; those of an answer follow each other as they came.
-static void add_text(struct turn *turn, const char *text)
-{
-	if (turn->text.length && text[0] && strcmp(turn->role, "assistant") != 0)
-		buffer_append_text(&turn->text, "\n\n");
-	buffer_append_text(&turn->text, text);
-	turn->spoken = true;
-}
-
-static void end_turn(struct turn *turn)
-{
-	if (!turn->spoken && !turn->calls && !turn->thoughts.length)
-		return;
-	struct json *entry = json_new_object();
-	json_set_string(entry, "role", turn->role);
-	if (turn->text.length || !turn->calls)
-		json_set_string(entry, "text", buffer_text(&turn->text));
-	if (turn->thoughts.length)
-		json_set_string(entry, "thoughts", buffer_text(&turn->thoughts));
-	if (turn->calls)
-		json_set(entry, "calls", turn->calls);
-	json_push(turn->list, entry);
-	turn->calls = NULL;
-	turn->spoken = false;
-	buffer_clear(&turn->text);
-	buffer_clear(&turn->thoughts);
-}
 
 // Where texts and nothing else may stand.
 static enum status read_texts(struct reading *reading, const struct json *value, struct buffer *out, const char *whose)
@@ -97,89 +55,76 @@ static enum status read_texts(struct reading *reading, const struct json *value,
 	return STATUS_OK;
 }
 
-static enum status read_use(struct turn *turn, const struct json *block)
+static enum status read_use(struct turns *turns, const struct json *block)
 {
 	struct buffer text;
-	struct reading *reading = turn->reading;
+	struct reading *reading = turns->reading;
 	const char *id = json_get_string(block, "id", ""), *name = json_get_string(block, "name", "");
 	const struct json *input = json_get(block, "input");
-	if (!id[0] || strlen(id) > ID_BYTES || !infer_is_function(name) || json_type(input) != JSON_OBJECT)
+	if (!turns_is_id(id) || !infer_is_function(name) || json_type(input) != JSON_OBJECT)
 		return reading_wrong(reading, "may have blocks of the type tool_use with an id, a name and an input");
 	if (reading_known(reading, block, known_use, "a block of the type tool_use"))
 		return STATUS_INVALID_PARAMS;
-	if (json_count(turn->calls) == CALLS_MOST)
-		return reading_wrong(reading, "may have 128 blocks of the type tool_use in a turn at most");
 	buffer_init(&text, LIMIT_POST_BYTES);
 	const enum status status = json_print(input, &text) ? reading_wrong(reading, "have an input that is too long")
-							    : STATUS_OK;
-	struct json *call = json_new_object();
-	json_set_string(call, "id", id);
-	json_set_string(call, "name", name);
-	json_set_string(call, "arguments", buffer_text(&text));
-	turn->calls = turn->calls ? turn->calls : json_new_array();
-	json_push(turn->calls, call);
+							    : turns_call(turns, id, name, buffer_text(&text));
 	buffer_finish(&text);
 	return status;
 }
 
 // Templates have no place for a failure: the text begins with the word.
-static enum status read_result(struct turn *turn, const struct json *block)
+static enum status read_result(struct turns *turns, const struct json *block)
 {
 	struct buffer text;
-	struct reading *reading = turn->reading;
+	struct reading *reading = turns->reading;
 	const char *id = json_get_string(block, "tool_use_id", "");
 	const struct json *content = json_get(block, "content"), *failed = json_get(block, "is_error");
-	if (!id[0] || strlen(id) > ID_BYTES)
+	if (!turns_is_id(id))
 		return reading_wrong(reading, "may have blocks of the type tool_result with a tool_use_id");
 	if (reading_known(reading, block, known_result, "a block of the type tool_result"))
 		return STATUS_INVALID_PARAMS;
 	if (failed && json_type(failed) != JSON_BOOL && json_type(failed) != JSON_NULL)
 		return reading_wrong(reading,
 				     "may have blocks of the type tool_result whose is_error is true or false");
-	end_turn(turn);
 	buffer_init(&text, LIMIT_POST_BYTES);
 	if (json_bool(failed, false))
 		buffer_append_text(&text, "Error: ");
 	const enum status status = content ? read_texts(reading, content, &text, "a tool_result") : STATUS_OK;
-	struct json *entry = json_new_object();
-	json_set_string(entry, "role", "tool");
-	json_set_string(entry, "text", buffer_text(&text));
-	json_set_string(entry, "call_id", id);
-	json_push(turn->list, entry);
+	turns_result(turns, id, buffer_text(&text));
 	buffer_finish(&text);
 	return status;
 }
 
-static enum status read_block(struct turn *turn, const struct json *block)
+static enum status read_block(struct turns *turns, const struct json *block)
 {
-	struct reading *reading = turn->reading;
-	const bool answer = !strcmp(turn->role, "assistant");
+	struct reading *reading = turns->reading;
+	const bool answer = !strcmp(turns->role, "assistant");
 	const char *type = json_get_string(block, "type", "");
 	if (!strcmp(type, "text")) {
 		if (json_type(json_get(block, "text")) != JSON_STRING)
 			return reading_wrong(reading, "must have blocks of the type text with a text");
-		add_text(turn, json_get_string(block, "text", ""));
+		turns_text(turns, json_get_string(block, "text", ""));
 		return reading_known(reading, block, known_text, "a block of the type text");
 	}
 	if (!strcmp(type, "tool_result") && !answer)
-		return read_result(turn, block);
+		return read_result(turns, block);
 	if (!strcmp(type, "tool_use") && answer)
-		return read_use(turn, block);
+		return read_use(turns, block);
 	if (!strcmp(type, "thinking") && answer) {
-		buffer_append_text(&turn->thoughts, json_get_string(block, "thinking", ""));
+		turns_thought(turns, json_get_string(block, "thinking", ""));
 		return reading_known(reading, block, known_thinking, "a block of the type thinking");
 	}
 	return error_set(reading->error, STATUS_INVALID_PARAMS,
 			 "messages: a block of the type \"%.32s\" is not supported here, in a message of the role %s",
-			 type, turn->role);
+			 type, turns->role);
 }
 
 // ---- messages ----
 
-static enum status read_message(struct turn *turn, const struct json *message)
+static enum status read_message(struct turns *turns, const struct json *message)
 {
 	static const char *const roles[][2] = {{"user", "user"}, {"assistant", "assistant"}, {"system", "user"}};
-	struct reading *reading = turn->reading;
+	struct reading *reading = turns->reading;
 	const char *given = json_get_string(message, "role", "");
 	const struct json *content = json_get(message, "content");
 	enum status status = STATUS_OK;
@@ -192,19 +137,18 @@ static enum status read_message(struct turn *turn, const struct json *message)
 		return STATUS_INVALID_PARAMS;
 	if (json_type(content) != JSON_STRING && json_type(content) != JSON_ARRAY)
 		return reading_wrong(reading, "must each have a content: a text, or a list of blocks");
-	if (turn->role && strcmp(turn->role, roles[at][1]) != 0)
-		end_turn(turn);
-	turn->role = roles[at][1];
+	turns_role(turns, roles[at][1]);
 	if (json_type(content) == JSON_STRING)
-		add_text(turn, json_string(content, ""));
+		turns_text(turns, json_string(content, ""));
 	for (const struct json *one = json_first(content); one && !status; one = json_next(one))
-		status = read_block(turn, one);
+		status = read_block(turns, one);
 	return status;
 }
 
-static enum status read_system(struct reading *reading, struct json *list)
+static enum status read_system(struct turns *turns)
 {
 	struct buffer text;
+	struct reading *reading = turns->reading;
 	const struct json *value = json_get(reading->body, "system");
 	if (!value || json_type(value) == JSON_NULL)
 		return STATUS_OK;
@@ -212,47 +156,38 @@ static enum status read_system(struct reading *reading, struct json *list)
 	buffer_init(&text, LIMIT_POST_BYTES);
 	const enum status status = read_texts(reading, value, &text, "it");
 	if (text.length) {
-		struct json *entry = json_new_object();
-		json_set_string(entry, "role", "system");
-		json_set_string(entry, "text", buffer_text(&text));
-		json_push(list, entry);
+		turns_role(turns, "system");
+		turns_text(turns, buffer_text(&text));
 	}
 	buffer_finish(&text);
 	return status;
 }
 
-enum status anthropic_read_messages(struct reading *reading, const struct json *value)
+static enum status read_messages(struct turns *turns, const struct json *value)
 {
-	struct turn turn = {.reading = reading, .list = json_new_array()};
-	struct json *prompt = json_new_object();
-	json_set(prompt, "messages", turn.list);
-	json_set(reading->call, "prompt", prompt);
-	enum status status = read_system(reading, turn.list);
+	struct reading *reading = turns->reading;
+	enum status status = read_system(turns);
 	if (status)
 		return status;
 	reading->param = "messages";
 	if (json_type(value) != JSON_ARRAY || !json_count(value))
 		return reading_wrong(reading, "must be a list of messages");
-	buffer_init(&turn.text, LIMIT_POST_BYTES);
-	buffer_init(&turn.thoughts, LIMIT_POST_BYTES);
 	for (const struct json *one = json_first(value); one && !status; one = json_next(one))
-		status = read_message(&turn, one);
-	if (!status && !strcmp(turn.role, "assistant")) {
+		status = read_message(turns, one);
+	if (!status && !strcmp(turns->role, "assistant")) {
 		error_hint(reading->error, "end with a message of the user");
 		status = reading_wrong(reading, "end with one of the assistant: that a model goes on with it is not "
 						"supported here");
 	}
-	if (!status && (turn.text.failed || turn.thoughts.failed))
-		status = reading_wrong(reading, "have a turn that is too long");
-	if (!status)
-		end_turn(&turn);
-	if (!status && json_count(turn.list) > MESSAGES_MOST)
-		status = reading_wrong(reading, "must be 1024 turns and answers of tools at most");
-	if (!status && !json_count(turn.list))
-		status = reading_wrong(reading, "must have a content that is not empty");
-	json_destroy(&turn.calls);
-	buffer_finish(&turn.text);
-	buffer_finish(&turn.thoughts);
+	return status ? status : turns_end(turns);
+}
+
+enum status anthropic_read_messages(struct reading *reading, const struct json *value)
+{
+	struct turns turns;
+	turns_init(&turns, reading);
+	const enum status status = read_messages(&turns, value);
+	turns_finish(&turns);
 	return status;
 }
 

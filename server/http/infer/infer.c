@@ -30,6 +30,7 @@ static const struct {
 	{"/v1/rerank", "infer.rerank", ENDPOINT_RERANK, "rank-", &openai_wording},
 	{"/v1/messages", "infer.messages", ENDPOINT_MESSAGES, "msg_", &anthropic_wording},
 	{"/v1/messages/count_tokens", "infer.count_tokens", ENDPOINT_COUNT_TOKENS, "count_", &anthropic_wording},
+	{"/v1/responses", "infer.responses", ENDPOINT_RESPONSES, "resp_", &responses_wording},
 };
 enum { ENDPOINTS = sizeof endpoints / sizeof *endpoints };
 
@@ -172,7 +173,8 @@ void answer_fail(struct answer *answer, const struct error *error, const char *p
 	answer_fault(answer, &(struct fault){.error = error,
 					     .param = param,
 					     .endpoint = answer->endpoint,
-					     .request_id = answer->request_id});
+					     .request_id = answer->request_id,
+					     .answer = answer->begun ? answer : NULL});
 }
 
 void answer_fail_model(struct answer *answer, const struct error *error)
@@ -180,7 +182,8 @@ void answer_fail_model(struct answer *answer, const struct error *error)
 	answer_fault(answer, &(struct fault){.error = error,
 					     .of_model = true,
 					     .endpoint = answer->endpoint,
-					     .request_id = answer->request_id});
+					     .request_id = answer->request_id,
+					     .answer = answer->begun ? answer : NULL});
 }
 
 void answer_json(struct answer *answer, struct json *json)
@@ -230,6 +233,7 @@ static void answer_destroy(struct answer *answer)
 		answer->infer->input_tokens -= answer->input_tokens;
 	LIST_REMOVE(answer, link);
 	said_finish(&answer->said);
+	responses_finish(answer);
 	json_destroy(&answer->tools);
 	buffer_finish(&answer->text);
 	answer_drop_choices(answer);
@@ -274,7 +278,7 @@ static enum status no_such(const struct net_request *request, struct error *erro
 {
 	error_set(error, STATUS_METHOD_NOT_FOUND, "%.100s is not served here", request->path);
 	error_hint(error, "GET /v1/models; POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, "
-			  "/v1/messages, /v1/messages/count_tokens");
+			  "/v1/messages, /v1/messages/count_tokens, /v1/responses");
 	return STATUS_METHOD_NOT_FOUND;
 }
 

@@ -3,6 +3,7 @@
  *     GET /v1/models, /v1/models/{name}
  *     POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank
  *     POST /v1/messages, /v1/messages/count_tokens
+ *     POST /v1/responses
  *
  * Scope `infer`. What a request asks for and this does not do is refused by name: nothing is passed over that would
  * change the answer. Errors have the shape of their API, with hints in their message. Answers come whole, or with
@@ -12,7 +13,8 @@
  *   read.c       a body as what a worker is asked; parse.c the same of large ones, on another thread
  *   tools.c      the functions that a model may call
  *   said.c       what a model says: thoughts, text, calls; answer.c hands it on
- *   openai*.c    OpenAI's words for all of this; anthropic*.c Anthropic's
+ *   openai*.c    OpenAI's words for all of this; anthropic*.c Anthropic's,
+ *                responses/ those of OpenAI's /v1/responses
  *
  * Thread: the loop's. */
 #pragma once

@@ -2,7 +2,7 @@
  *
  *     body --wording.read--> parameters of generate.start --> worker --> struct said --wording.tell, end--> client
  *
- * An API is a struct wording and the files that it calls: openai*.c, anthropic*.c. */
+ * An API is a struct wording and the files that it calls: openai*.c, anthropic*.c, responses/. */
 #pragma once
 #include "common/base/limits.h"
 #include "server/http/infer/infer.h"
@@ -16,11 +16,12 @@ enum endpoint {
 	ENDPOINT_RERANK,
 	ENDPOINT_MESSAGES,
 	ENDPOINT_COUNT_TOKENS,
+	ENDPOINT_RESPONSES,
 };
 
 enum { REQUEST_ID_BYTES = 48 };
 
-// A piece of Anthropic's content.
+// A piece of Anthropic's content, or of the output of a response.
 enum block_kind { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_CALL };
 
 // A POST, from its headers to the last byte of its answer.
@@ -53,13 +54,23 @@ struct answer {
 	uint64_t echoed;
 	bool generates; // a token has come
 	uint64_t prompt_tokens;
-	// Of Anthropic's content: the block that is open, which number it has, whether one is a call, and when the last
-	// event was sent.
+	// Of Anthropic's content and of the output of a response: the block that is open, which number it has, whether
+	// one is a call, and when the last event was sent.
 	struct {
 		enum block_kind open;
 		int64_t index, told_ms;
 		bool called;
 	} blocks;
+	// Of a response.
+	struct {
+		struct json *repeats; // what its object repeats of the request
+		struct json *items;   // of its events: those that are whole (array); NULL: it has no events
+		struct buffer text;   // of the item that is open
+		char id[48];          // of that item
+		int64_t events;       // so many have been made
+		size_t bytes;         // of all its texts
+		bool encloses;        // thoughts come as encrypted_content too
+	} response;
 	struct json *sampling; // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
 	// Embeddings and rankings.
 	struct json *inputs; // (array), each text or tokens; documents, each text
@@ -84,6 +95,7 @@ struct fault {
 	bool of_model;     // a model's worker says so, of what `endpoint` was asked
 	enum endpoint endpoint;
 	const char *request_id;
+	struct answer *answer; // whose events have begun; NULL: there are none
 };
 
 // An answer is over.
@@ -106,7 +118,7 @@ struct wording {
 	struct json *(*model)(const struct model_record *model, bool loaded);
 	struct json *(*models)(struct json *list); // of all; `list` is taken
 };
-extern const struct wording openai_wording, anthropic_wording;
+extern const struct wording openai_wording, anthropic_wording, responses_wording;
 
 // ---- infer.c ----
 // So many more choices are held (or fewer). False: there is no room for them, and nothing was counted.
@@ -186,6 +198,8 @@ enum status read_max_tokens(struct reading *reading, const struct json *value);
 enum status read_stream(struct reading *reading, const struct json *value);
 enum status read_model(struct reading *reading, const struct json *value);
 enum status read_stop(struct reading *reading, const struct json *value);
+enum status read_parallel(struct reading *reading, const struct json *value);   // parallel_tool_calls
+enum status read_nothing(struct reading *reading, const struct json *value);    // it is taken if it asks for nothing
 enum status read_and_ignore(struct reading *reading, const struct json *value); // it changes no answer
 
 // ---- tools.c ----
@@ -203,6 +217,27 @@ void reading_choose_tool(struct reading *reading, const char *mode, const char *
 // STATUS_INVALID_PARAMS.
 enum status reading_check_tools(struct reading *reading, const char *form);
 
+// ---- turns.c ----
+struct turns {
+	struct reading *reading;
+	struct json *list; // of messages, of the call's prompt
+	const char *role;  // of the turn that is being read; NULL: none yet
+	bool spoken;       // it has a text, if an empty one
+	struct buffer text, thoughts;
+	struct json *calls; // NULL: none
+};
+void turns_init(struct turns *turns, struct reading *reading); // the prompt of its call becomes theirs
+void turns_finish(struct turns *turns);
+void turns_role(struct turns *turns, const char *role); // who says what follows: system, user or assistant; it stays
+// Texts of one turn are paragraphs; those of an answer follow each other as they came.
+void turns_text(struct turns *turns, const char *text);
+void turns_thought(struct turns *turns, const char *text);
+bool turns_is_id(const char *id); // it may be a call's
+// `arguments` are a JSON object. Errors: STATUS_INVALID_PARAMS.
+enum status turns_call(struct turns *turns, const char *id, const char *name, const char *arguments);
+void turns_result(struct turns *turns, const char *id, const char *text); // what a tool answered
+enum status turns_end(struct turns *turns);                               // all is read. Errors: STATUS_INVALID_PARAMS
+
 // ---- openai_*.c ----
 // Each reads one parameter into the call. Errors: STATUS_INVALID_PARAMS.
 enum status openai_read(struct reading *reading); // of the wording
@@ -212,6 +247,9 @@ enum status openai_read_tool_choice(struct reading *reading, const struct json *
 enum status openai_read_effort(struct reading *reading, const struct json *value);
 enum status openai_read_form(struct reading *reading, const struct json *value); // response_format
 // Of the wording.
+int openai_fail(const struct fault *fault, struct json **out);
+struct json *openai_model(const struct model_record *model, bool loaded);
+struct json *openai_models(struct json *list);
 void openai_begin(struct answer *answer);
 void openai_tell(struct answer *answer);
 void openai_end(struct answer *answer, const struct ending *ending);
@@ -223,6 +261,9 @@ enum status anthropic_read_tools(struct reading *reading, const struct json *val
 void anthropic_begin(struct answer *answer);
 void anthropic_tell(struct answer *answer);
 void anthropic_end(struct answer *answer, const struct ending *ending);
+
+// ---- responses/ ----
+void responses_finish(struct answer *answer); // what it holds of a response is freed
 
 // ---- parse.c ----
 struct infer_parser;
@@ -240,6 +281,8 @@ void answer_delta(void *context, const struct json *delta);
 void answer_ended(void *context, enum status status, const struct json *end, const struct error *error);
 void answer_drop_choices(struct answer *answer);
 void answer_flush(struct answer *answer); // an event for what has gathered
+// Generate no more, and say why.
+void answer_give_up(struct answer *answer, enum status status, const char *why);
 
 // Whether several inputs are asked for at once: embeddings, or documents that are ranked.
 static inline bool answer_embeds(const struct answer *answer)
@@ -250,7 +293,8 @@ static inline bool answer_embeds(const struct answer *answer)
 // Whether it is a chat: thoughts and calls are looked for in what comes.
 static inline bool answer_talks(const struct answer *answer)
 {
-	return answer->endpoint == ENDPOINT_CHAT || answer->endpoint == ENDPOINT_MESSAGES;
+	return answer->endpoint == ENDPOINT_CHAT || answer->endpoint == ENDPOINT_MESSAGES ||
+	       answer->endpoint == ENDPOINT_RESPONSES;
 }
 
 // ---- openai_embed.c ----

@@ -52,8 +52,10 @@ static const char *blame(const struct fault *fault)
 	static const char *const prompts[] = {[ENDPOINT_CHAT] = "messages",
 					      [ENDPOINT_COMPLETIONS] = "prompt",
 					      [ENDPOINT_EMBEDDINGS] = "input",
-					      [ENDPOINT_RERANK] = "documents"};
+					      [ENDPOINT_RERANK] = "documents",
+					      [ENDPOINT_RESPONSES] = "input"};
 	const struct error *error = fault->error;
+	const bool response = fault->endpoint == ENDPOINT_RESPONSES;
 	const bool invalid = error->status == STATUS_INVALID_PARAMS;
 	if (error->status == STATUS_NOT_FOUND)
 		return "model";
@@ -62,7 +64,7 @@ static const char *blame(const struct fault *fault)
 	if (strstr(error->message, "a bias is for token"))
 		return "logit_bias";
 	if (!strncmp(error->message, "the form of the answer", 22))
-		return "response_format";
+		return response ? "text.format" : "response_format";
 	if (!strncmp(error->message, "the tools:", 10))
 		return "tools";
 	if (!strncmp(error->message, "tool_choice:", 12))
@@ -72,13 +74,13 @@ static const char *blame(const struct fault *fault)
 	if (!strncmp(error->message, "the model ", 10) && invalid)
 		return "model";
 	if (strstr(error->message, "reasoning_effort is not known"))
-		return "reasoning_effort";
+		return response ? "reasoning.effort" : "reasoning_effort";
 	if (strstr(error->message, "enable_thinking is not known"))
 		return "chat_template_kwargs";
 	return prompts[fault->endpoint];
 }
 
-static int fail(const struct fault *fault, struct json **out)
+int openai_fail(const struct fault *fault, struct json **out)
 {
 	char message[700];
 	const struct error *error = fault->error;
@@ -97,7 +99,7 @@ static int fail(const struct fault *fault, struct json **out)
 	return shape.http;
 }
 
-static struct json *model_json(const struct model_record *model, bool loaded)
+struct json *openai_model(const struct model_record *model, bool loaded)
 {
 	struct json *json = json_new_object();
 	json_set_string(json, "id", model->name);
@@ -108,19 +110,20 @@ static struct json *model_json(const struct model_record *model, bool loaded)
 	return json;
 }
 
-static struct json *models_json(struct json *list)
+struct json *openai_models(struct json *list)
 {
 	struct json *json = json_new_object();
 	json_set_string(json, "object", "list");
 	json_set(json, "data", list);
+	json_set(json, "models", json_new_array()); // Codex asks for its own form: nothing is known beside the names
 	return json;
 }
 
 const struct wording openai_wording = {.id_header = "x-request-id:",
 				       .read = openai_read,
-				       .fail = fail,
+				       .fail = openai_fail,
 				       .begin = openai_begin,
 				       .tell = openai_tell,
 				       .end = openai_end,
-				       .model = model_json,
-				       .models = models_json};
+				       .model = openai_model,
+				       .models = openai_models};

@@ -62,15 +62,6 @@ static enum status read_one(struct reading *reading, const struct json *value)
 
 // ---- switches ----
 
-static enum status read_parallel(struct reading *reading, const struct json *value)
-{
-	bool parallel;
-	const enum status status = reading_bool(reading, value, &parallel);
-	if (!status)
-		json_set_bool(reading->call, "parallel_tool_calls", parallel);
-	return status;
-}
-
 static enum status read_echo(struct reading *reading, const struct json *value)
 {
 	enum status status = reading_bool(reading, value, &reading->answer->echo);
@@ -115,14 +106,6 @@ static enum status read_stream_options(struct reading *reading, const struct jso
 					 "stream_options.%.64s is not supported here", json_name(one));
 	reading->answer->wants_usage = json_get_bool(value, "include_usage", false);
 	return STATUS_OK;
-}
-
-// What may be there as long as it asks for nothing.
-static enum status read_nothing(struct reading *reading, const struct json *value)
-{
-	const bool empty = (json_type(value) == JSON_ARRAY && !json_count(value)) ||
-			   (json_type(value) == JSON_BOOL && !json_bool(value, true));
-	return empty ? STATUS_OK : reading_refuse(reading, NULL);
 }
 
 static enum status read_function_call(struct reading *reading, const struct json *value)

@@ -115,6 +115,23 @@ enum status read_stream(struct reading *reading, const struct json *value)
 	return reading_bool(reading, value, &reading->answer->streams);
 }
 
+enum status read_parallel(struct reading *reading, const struct json *value)
+{
+	bool parallel;
+	const enum status status = reading_bool(reading, value, &parallel);
+	if (!status)
+		json_set_bool(reading->call, "parallel_tool_calls", parallel);
+	return status;
+}
+
+// What may be there as long as it asks for nothing.
+enum status read_nothing(struct reading *reading, const struct json *value)
+{
+	const bool empty = (json_type(value) == JSON_ARRAY && !json_count(value)) ||
+			   (json_type(value) == JSON_BOOL && !json_bool(value, true));
+	return empty ? STATUS_OK : reading_refuse(reading, NULL);
+}
+
 enum status read_and_ignore(struct reading *reading, const struct json *value)
 {
 	(void)reading, (void)value;

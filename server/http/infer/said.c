@@ -146,3 +146,20 @@ bool said_anything(const struct said *said)
 			return true;
 	return said->text->length || said->thoughts.length;
 }
+
+struct json *said_call_input(const struct said_call *call)
+{
+	struct json *input = NULL;
+	if (!call->arguments.length)
+		return json_new_object();
+	if (json_parse(&input, buffer_text(&call->arguments), call->arguments.length, NULL) ||
+	    json_type(input) != JSON_OBJECT)
+		json_destroy(&input);
+	return input;
+}
+
+bool said_blank(const struct buffer *text)
+{
+	const char *bytes = buffer_text(text);
+	return bytes[strspn(bytes, " \t\r\n")] == 0;
+}

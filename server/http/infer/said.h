@@ -32,4 +32,7 @@ enum status said_begin(struct said *said, const struct json *syntax, const struc
 enum status said_more(struct said *said, const char *text);
 // Nothing more; `cut`: the answer was cut off. A call that was cut off before its first argument is dropped.
 enum status said_end(struct said *said, bool cut);
-bool said_anything(const struct said *said);       // that has not been told
+// The arguments of a call as an object; the caller destroys it. NULL: they are none.
+struct json *said_call_input(const struct said_call *call);
+bool said_blank(const struct buffer *text);  // nothing but blanks, as between a thought and a call
+bool said_anything(const struct said *said); // that has not been told

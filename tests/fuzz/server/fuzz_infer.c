@@ -1,9 +1,9 @@
 /* Fuzz target: a request of /v1, and what a model's worker says to it.
  *
- * The first byte says of which endpoint: m and c are Anthropic's, others OpenAI's. Then comes the body, up to a NUL;
- * then, a line each, what generate.delta brings; a line that begins with `!` is generate.end. A body that is taken
- * becomes a call as the contract has it; what is answered is JSON that reads back, and once the answer is over nothing
- * is sent any more. */
+ * The first byte says of which endpoint: m and c are Anthropic's, r is /v1/responses, others are OpenAI's. Then comes
+ * the body, up to a NUL; then, a line each, what generate.delta brings; a line that begins with `!` is generate.end. A
+ * body that is taken becomes a call as the contract has it; what is answered is JSON that reads back, and once the
+ * answer is over nothing is sent any more. */
 #include "common/wire/contract.h"
 #include "server/http/infer/inside.h"
 
@@ -174,7 +174,13 @@ static enum endpoint endpoint_of(uint8_t byte)
 {
 	return byte == 'm'   ? ENDPOINT_MESSAGES
 	       : byte == 'c' ? ENDPOINT_COUNT_TOKENS
+	       : byte == 'r' ? ENDPOINT_RESPONSES
 			     : (enum endpoint)(ENDPOINT_CHAT + byte % 3);
+}
+
+static const struct wording *wording_of(uint8_t byte)
+{
+	return byte == 'm' || byte == 'c' ? &anthropic_wording : byte == 'r' ? &responses_wording : &openai_wording;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -184,9 +190,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (!world.contract)
 		require(!contract_create(&world.contract, CONTRACT_NODE, NULL));
-	struct answer answer = {.endpoint = endpoint_of(data[0]),
-				.wording = data[0] == 'm' || data[0] == 'c' ? &anthropic_wording : &openai_wording,
-				.logprobs = -1};
+	struct answer answer = {.endpoint = endpoint_of(data[0]), .wording = wording_of(data[0]), .logprobs = -1};
 	const uint8_t *body = data + 1, *end = memchr(body, 0, size - 1);
 	const size_t length = end ? (size_t)(end - body) : size - 1;
 	world.answer = &answer;
@@ -210,7 +214,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(!world.choices);
 	json_destroy(&answer.inputs);
 	json_destroy(&answer.tools);
+	json_destroy(&answer.sampling);
 	said_finish(&answer.said);
+	responses_finish(&answer);
 	buffer_finish(&answer.text);
 	return 0;
 }
