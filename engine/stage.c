@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "engine/inside.h"
+#include "engine/stage_classifier.h"
 #include "engine/stage_encoder.h"
 #include "engine/stage_slices.h"
 
@@ -18,7 +19,8 @@ struct stage {
 	uint32_t slices;
 	bool linked;
 	uint64_t spent_ns;
-	struct stage_encoder *encoder; // its ends, if the model is one
+	struct stage_encoder *encoder;       // its ends, if the model is one
+	struct stage_classifier *classifier; // of a reranker's last stage
 	struct exogpu_device *devices[STAGE_SLICES];
 	struct backend_stage *handles[STAGE_SLICES];
 };
@@ -154,6 +156,8 @@ enum status stage_create_sliced(struct stage **out, struct exogpu_device *const 
 		of_back_end.embeds = of_back_end.predicts = false;
 	}
 	if (!status)
+		status = stage_classifier_create(&stage->classifier, params, error);
+	if (!status)
 		status = count > 1 ? make_slices(stage, error)
 				   : told(devices[0], stage->slots->create(devices[0]->handle, &stage->handles[0],
 									   &of_back_end, error));
@@ -180,6 +184,7 @@ void stage_destroy(struct stage **stage_pointer)
 		if (stage->handles[i])
 			stage->slots->destroy(stage->devices[i]->handle, &stage->handles[i]);
 	stage_encoder_destroy(&stage->encoder);
+	stage_classifier_destroy(&stage->classifier);
 	free(stage);
 	*stage_pointer = NULL;
 }
@@ -189,6 +194,7 @@ void stage_slice_memory(const struct stage *stage, uint32_t slice, struct stage_
 	*memory = (struct stage_memory){0};
 	stage->slots->memory(stage->handles[slice], memory);
 	memory->host_bytes += stage->encoder ? stage_encoder_bytes(stage->encoder) : 0;
+	memory->host_bytes += stage->classifier && !slice ? stage_classifier_bytes(stage->classifier) : 0;
 }
 
 void stage_memory(const struct stage *stage, struct stage_memory *memory)
@@ -306,7 +312,7 @@ static enum status step_encoder(struct stage *stage, const struct stage_batch *b
 
 float stage_score(const struct stage *stage, const float *hidden)
 {
-	return stage->encoder ? stage_encoder_score(stage->encoder, hidden) : NAN;
+	return stage->classifier ? stage_classifier_score(stage->classifier, hidden) : NAN;
 }
 
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error)

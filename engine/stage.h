@@ -126,7 +126,8 @@ struct stage_batch {
 // STATUS_TIMEOUT (CUDA and Vulkan, after 30 s: the device counts as lost. On the CPU only the end of the process, after
 // LIMIT_STEP_MS, ends a step. A model instance asks for steps of about a second).
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error);
-// A reranker's last stage: the score of a pair, from `hidden` (embedding) of its first row. NaN for other models.
+// A reranker's last stage: the score of a pair, from `hidden` (embedding) of its first row or, of a language model, its
+// last. NaN for other models.
 float stage_score(const struct stage *stage, const float *hidden);
 // How long all its steps have taken together, in nanoseconds. Thread: that of the steps.
 uint64_t stage_spent_ns(const struct stage *stage);

@@ -14,10 +14,10 @@ struct table {
 struct stage_encoder {
 	const struct model_shape *shape;
 	bool embeds, predicts;
-	struct table tokens, positions, types, head, score;
-	struct table norm, norm_bias, head_bias, score_bias; // F32, of one row
-	float *input, *output;                               // (batch_rows, embedding)
-	float *row;                                          // (embedding)
+	struct table tokens, positions, types;
+	struct table norm, norm_bias; // F32, of one row
+	float *input, *output;        // (batch_rows, embedding)
+	float *row;                   // (embedding)
 	uint64_t bytes;
 };
 
@@ -49,17 +49,12 @@ enum status stage_encoder_create(struct stage_encoder **out, const struct stage_
 	const struct {
 		enum model_role role;
 		struct table *table;
-		bool wanted;
 	} tables[] = {
-		{ROLE_TOKEN_EMBEDDING, &encoder->tokens, params->embeds},
-		{ROLE_POSITIONS, &encoder->positions, params->embeds},
-		{ROLE_TYPES, &encoder->types, params->embeds},
-		{ROLE_EMBEDDING_NORM, &encoder->norm, params->embeds},
-		{ROLE_EMBEDDING_BIAS, &encoder->norm_bias, params->embeds},
-		{ROLE_HEAD, &encoder->head, params->predicts},
-		{ROLE_HEAD_BIAS, &encoder->head_bias, params->predicts},
-		{ROLE_SCORE, &encoder->score, params->predicts},
-		{ROLE_SCORE_BIAS, &encoder->score_bias, params->predicts},
+		{ROLE_TOKEN_EMBEDDING, &encoder->tokens},
+		{ROLE_POSITIONS, &encoder->positions},
+		{ROLE_TYPES, &encoder->types},
+		{ROLE_EMBEDDING_NORM, &encoder->norm},
+		{ROLE_EMBEDDING_BIAS, &encoder->norm_bias},
 	};
 	const size_t numbers = (size_t)params->batch_rows * params->shape->embedding;
 	enum status status = STATUS_OK;
@@ -72,7 +67,7 @@ enum status stage_encoder_create(struct stage_encoder **out, const struct stage_
 	if (!encoder->row || (params->embeds && !encoder->input) || (params->predicts && !encoder->output))
 		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the rows of an encoder");
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]) && !status; i++)
-		if (tables[i].wanted)
+		if (params->embeds)
 			status = load(encoder, params, tables[i].role, tables[i].table, error);
 	if (status)
 		stage_encoder_destroy(&encoder);
@@ -85,9 +80,8 @@ void stage_encoder_destroy(struct stage_encoder **encoder_pointer)
 	struct stage_encoder *encoder = *encoder_pointer;
 	if (!encoder)
 		return;
-	struct table *tables[] = {&encoder->tokens,    &encoder->positions, &encoder->types,
-				  &encoder->head,      &encoder->score,     &encoder->norm,
-				  &encoder->norm_bias, &encoder->head_bias, &encoder->score_bias};
+	struct table *tables[] = {&encoder->tokens, &encoder->positions, &encoder->types, &encoder->norm,
+				  &encoder->norm_bias};
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
 		free(tables[i]->bytes);
 	free(encoder->input);
@@ -200,25 +194,4 @@ void stage_encoder_end(const struct stage_encoder *encoder, const struct stage_b
 		if (batch->argmax || batch->logits)
 			pretend(encoder, batch, i, x);
 	}
-}
-
-float stage_encoder_score(const struct stage_encoder *encoder, const float *x)
-{
-	const uint32_t n = encoder->shape->embedding;
-	double score = encoder->score_bias.bytes ? (double)vector_at(&encoder->score_bias, 0) : 0;
-	float *weights = malloc(2 * n * sizeof(*weights));
-	if (!weights || !encoder->score.bytes || !encoder->head.bytes) {
-		free(weights);
-		return NAN;
-	}
-	row_of(&encoder->score, 0, weights);
-	for (uint32_t i = 0; i < n; i++) {
-		double sum = (double)vector_at(&encoder->head_bias, i);
-		row_of(&encoder->head, i, weights + n);
-		for (uint32_t k = 0; k < n; k++)
-			sum += (double)weights[n + k] * (double)x[k];
-		score += (double)weights[i] * tanh(sum);
-	}
-	free(weights);
-	return (float)score;
 }

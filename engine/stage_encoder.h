@@ -1,8 +1,8 @@
 /* The ends of an encoder (bert): what is computed before and after its layers. The host computes both for all back
- * ends: they are lookups in tables and one norm. So a back end computes layers only.
+ * ends: they are lookups in tables and one norm. So a back end computes layers only. stage_classifier.h has the
+ * classifier of rerankers.
  *
  *     x = norm(embedding[token] + type[of the token] + place[its position])
- *     score = Wscore tanh(Whead x + bias) + bias         of the first token's x, of a reranker
  *
  * A token's type is 0; in a reranker, whose texts are pairs, it is 1 after the first separator. Thread: the stage's.
  *  */
@@ -20,5 +20,3 @@ uint64_t stage_encoder_bytes(const struct stage_encoder *encoder); // of host me
 void stage_encoder_begin(struct stage_encoder *encoder, const struct stage_batch *batch, struct stage_batch *inner);
 // Compute the results of the batch from the output of the layers.
 void stage_encoder_end(const struct stage_encoder *encoder, const struct stage_batch *batch);
-// The score from x (embedding) of the first token of a pair.
-float stage_encoder_score(const struct stage_encoder *encoder, const float *x);

@@ -104,10 +104,12 @@ static void pool_piece(struct generator_job *job, const struct piece *piece, con
 {
 	const struct model_shape *shape = job->generator->params.shape;
 	uint32_t from = 0, to = piece->outputs;
-	const bool first = shape->pooling == POOLING_FIRST || shape->pooling == POOLING_RANK;
+	const bool ranks = shape->pooling == POOLING_RANK;
+	const bool first = shape->pooling == POOLING_FIRST || (ranks && shape->encoder);
+	const bool last = shape->pooling == POOLING_LAST || (ranks && !shape->encoder);
 	if (first)
 		to = job->done == piece->rows ? 1 : 0;
-	if (shape->pooling == POOLING_LAST && piece->outputs) {
+	if (last && piece->outputs) {
 		memset(job->sum, 0, shape->embedding * sizeof(double));
 		from = to - 1;
 	}

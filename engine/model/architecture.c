@@ -210,8 +210,9 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_HEAD_BIAS:
 		return shape->head;
 	case ROLE_SCORE:
-	case ROLE_SCORE_BIAS:
 		return shape->pooling == POOLING_RANK;
+	case ROLE_SCORE_BIAS:
+		return shape->encoder && shape->pooling == POOLING_RANK;
 	case ROLE_ATTENTION_OUTPUT_BIAS:
 		return shape->biases || shape->output_bias;
 	case ROLE_FFN_UP_BIAS:
@@ -401,6 +402,7 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 	const struct wanted_tensor all[ROLE_COUNT] = {
 		[ROLE_TOKEN_EMBEDDING] = {"token_embd.weight", shape->vocabulary, width},
 		[ROLE_OUTPUT_NORM] = {"output_norm.weight", 1, width, true},
+		[ROLE_SCORE] = {"cls.output.weight", 2, width, .kept = true},
 		[ROLE_OUTPUT] = {shape->tied ? "token_embd.weight" : "output.weight", shape->vocabulary, width},
 		[ROLE_ATTENTION_NORM] = {"attn_norm.weight", 1, width, true},
 		[ROLE_Q] = {"attn_q.weight", shape->heads * model_query_rows(shape), width},

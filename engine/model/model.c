@@ -304,55 +304,6 @@ static enum status read_heads(struct model_opening *opening)
 	return STATUS_OK;
 }
 
-static enum status read_pooling(struct model_opening *opening)
-{
-	uint64_t pooling = 0;
-	if (!gguf_get_count(opening->gguf, model_key(opening, "pooling_type"), &pooling) &&
-	    opening->architecture->encoder && gguf_find(opening->gguf, "cls.output.weight"))
-		pooling = POOLING_RANK; // llama.cpp's converter does not say it of a cross-encoder
-	if (pooling > POOLING_RANK)
-		return model_not_computed(opening, "embeddings of another kind than the mean, the first or the last "
-						   "token's");
-	if (pooling == POOLING_RANK && !opening->architecture->encoder)
-		return model_not_computed(opening, "a ranking of texts as its output (a reranker)");
-	opening->shape->pooling = (enum model_pooling)pooling;
-	return STATUS_OK;
-}
-
-// The ends of an encoder, as far as the tensors of the file show them.
-static enum status read_encoder(struct model_opening *opening)
-{
-	enum { TYPES_MOST = 16 };
-	struct model_shape *shape = opening->shape;
-	const struct gguf_tensor *types = gguf_find(opening->gguf, "token_types.weight"),
-				 *score = gguf_find(opening->gguf, "cls.output.weight");
-	uint64_t separator = UINT32_MAX;
-	if (!opening->architecture->encoder)
-		return STATUS_OK;
-	if (types && (!types->size[1] || types->size[1] > TYPES_MOST))
-		return error_set(opening->error, STATUS_INVALID_PARAMS,
-				 "token_types.weight has %" PRIu64 " rows, not 1 to %d", types->size[1], TYPES_MOST);
-	shape->types = types ? (uint32_t)types->size[1] : 0;
-	gguf_get_count(opening->gguf, "tokenizer.ggml.seperator_token_id", &separator);
-	shape->separator = separator < UINT32_MAX ? (uint32_t)separator : UINT32_MAX;
-	if (shape->pooling != POOLING_RANK)
-		return STATUS_OK;
-	if (score && score->size[1] != 1)
-		return model_not_computed(opening, "a classifier of several classes (cls.output.weight)");
-	// Every published reranker has this layer. llama.cpp's converter drops the pooler of
-	// BertForSequenceClassification, as of ms-marco-MiniLM.
-	shape->head = gguf_find(opening->gguf, "cls.weight");
-	if (shape->head)
-		return STATUS_OK;
-	error_set(
-		opening->error, STATUS_UNAVAILABLE,
-		"the reranker lacks the layer before its classifier (cls.weight): its scores would not be the model's");
-	error_hint(opening->error,
-		   "llama.cpp's converter leaves out the pooler of BERT's rerankers (ms-marco and others); take one of "
-		   "XLM-RoBERTa, such as bge-reranker-v2-m3, or a file that has the layer as cls.weight and cls.bias");
-	return STATUS_UNAVAILABLE;
-}
-
 static enum status read_shape(struct model_opening *opening)
 {
 	struct model_shape *shape = opening->shape;
@@ -378,9 +329,9 @@ static enum status read_shape(struct model_opening *opening)
 	if (!status)
 		status = model_read_delta(opening);
 	if (!status)
-		status = read_pooling(opening);
+		status = model_read_pooling(opening);
 	if (!status)
-		status = read_encoder(opening);
+		status = model_read_ends(opening);
 	if (status)
 		return status;
 	const char *key = model_key(opening, opening->architecture->encoder ? "attention.layer_norm_epsilon"

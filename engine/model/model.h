@@ -47,8 +47,13 @@ enum model_pooling {
 	POOLING_MEAN,
 	POOLING_FIRST, // the first token's
 	POOLING_LAST,  // the last token's
-	POOLING_RANK,  // a score for a query and a document, by the classifier behind the first token's
+	POOLING_RANK,  // a score for a query and a document, by the classifier behind the first token's or, of a
+		       // language model, the last token's
 };
+// The text that a language model is asked with about a {query} and a {document}, if it is a reranker: the file's key,
+// and the most bytes.
+#define MODEL_PAIR_TEMPLATE "tokenizer.chat_template.rerank"
+enum { MODEL_PAIR_BYTES = 65536 };
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE };
 // Bits of a layer.
 enum model_layer {
@@ -141,7 +146,7 @@ enum model_role {
 	ROLE_OUTPUT_NORM, // (embedding)
 	ROLE_HEAD,        // (embedding, embedding), of a reranker; may be missing
 	ROLE_HEAD_BIAS,
-	ROLE_SCORE, // (1, embedding), of a reranker
+	ROLE_SCORE, // (1, embedding), of a reranker; (2, embedding) of a language model: for yes and no
 	ROLE_SCORE_BIAS,
 	ROLE_OUTPUT, // (vocabulary, embedding); the token embedding's, if tied
 	// of each layer

@@ -103,3 +103,8 @@ bool chat_template_takes(const struct chat_template *template, const char *varia
 // The same for a file's own template; messages have been looked at.
 enum status chat_render(const struct chat_template *template, const struct tokenizer *tokenizer,
 			const struct conversation *conversation, struct token_list *out, struct error *error);
+
+// The text that a language model is asked with about a query and a document (a reranker): `template` with both in the
+// places of {query} and {document}. Special tokens are looked for in the template only. Errors: those of tokenize.
+enum status chat_pair(const char *template, const struct tokenizer *tokenizer, const char *query, const char *document,
+		      struct token_list *out, struct error *error);

@@ -247,3 +247,52 @@ enum status chat_render(const struct chat_template *template, const struct token
 	jinja_rendering_finish(&rendering);
 	return status;
 }
+
+// ---- pairs ----
+
+static enum status append(struct buffer *text, struct buffer *foreign, const char *bytes, size_t length, bool other)
+{
+	const size_t from = foreign->length;
+	enum status status = buffer_append(text, bytes, length);
+	if (!status)
+		status = buffer_append(foreign, bytes, length);
+	if (!status && length)
+		memset(foreign->data + from, other, length);
+	return status;
+}
+
+enum status chat_pair(const char *template, const struct tokenizer *tokenizer, const char *query, const char *document,
+		      struct token_list *out, struct error *error)
+{
+	const struct {
+		const char *name, *text;
+	} places[] = {{"{query}", query}, {"{document}", document}};
+	struct buffer text, foreign;
+	enum status status = STATUS_OK;
+	const char *at = template;
+	buffer_init(&text, SIZE_MAX);
+	buffer_init(&foreign, SIZE_MAX);
+	while (*at && !status) {
+		const char *next = at + strlen(at), *put = NULL;
+		size_t skip = 0;
+		for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+			const char *found = strstr(at, places[i].name);
+			if (!found || found >= next)
+				continue;
+			next = found;
+			put = places[i].text;
+			skip = strlen(places[i].name);
+		}
+		status = append(&text, &foreign, at, (size_t)(next - at), false);
+		if (!status && put)
+			status = append(&text, &foreign, put, strlen(put), true);
+		at = next + skip;
+	}
+	const struct jinja_rendering whole = {
+		.text = (char *)text.data, .length = text.length, .foreign = foreign.data};
+	struct piece piece = {.tokenizer = tokenizer, .rendering = &whole, .out = out, .error = error};
+	status = status ? error_set(error, status, "no memory for a query and a document") : add_all(&piece);
+	buffer_finish(&text);
+	buffer_finish(&foreign);
+	return status;
+}

@@ -1,4 +1,4 @@
-// Models for embedding and for ranking, beside what transformers computes with them (encoders.json and, for XLM-RoBERTa, unigram.json of tests/models): by the
+// Models for embedding and for ranking, beside what transformers computes with them (encoders.json, for XLM-RoBERTa unigram.json, and for Qwen 3 qwen3.json of tests/models): by the
 // `openai` package and by plain requests, on this machine's processor.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -11,6 +11,7 @@ import { eventually, patience, run, startServer } from "./server.mjs";
 const here = (name) => fileURLToPath(new URL(`../models/${name}`, import.meta.url));
 const { embeddings, query, scores } = JSON.parse(readFileSync(here("encoders.json"), "utf8"));
 const unigram = JSON.parse(readFileSync(here("unigram.json"), "utf8"));
+const qwen3 = JSON.parse(readFileSync(here("qwen3.json"), "utf8"));
 const near = 2e-4; // weights are F16 on both sides, sums are not in the same order
 
 describe("encoders", () => {
@@ -39,7 +40,8 @@ describe("encoders", () => {
 	before(async () => {
 		server = await startServer({ localNode: true });
 		admin = await Client.login(server);
-		models = { bert: await load("bert"), ranker: await load("bert-rank"), xlm: await load("xlm-roberta"), xlmRanker: await load("xlm-roberta-rank") };
+		models = { bert: await load("bert"), ranker: await load("bert-rank"), xlm: await load("xlm-roberta"), xlmRanker: await load("xlm-roberta-rank"),
+			embedder: await load("qwen3-embedding"), judge: await load("qwen3-reranker") };
 		({ token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 }));
 		openai = new OpenAI({ apiKey: token, baseURL: `${server.url}v1`, maxRetries: 0 });
 	});
@@ -85,6 +87,22 @@ describe("encoders", () => {
 		const wanted = unigram.scores.map(({ score }, index) => ({ index, relevance_score: 1 / (1 + Math.exp(-score)) })).sort((a, b) => b.relevance_score - a.relevance_score);
 		assert.deepEqual(body.results.map(({ index }) => index), wanted.map(({ index }) => index));
 		isNear(body.results.map(({ relevance_score }) => relevance_score), wanted.map(({ relevance_score }) => relevance_score));
+	});
+	test("embeddings of Qwen3-Embedding and scores of Qwen3-Reranker are those of the reference", async () => {
+		const { architecture: embedder } = models.embedder, { architecture: judge } = models.judge;
+		assert.deepEqual([embedder.family, embedder.task, embedder.pooling, judge.family, judge.task, judge.pooling], ["qwen3", "embedding", "last", "qwen3", "rerank", "rank"]);
+		const { data, usage } = await openai.embeddings.create({ model: "qwen3-embedding", input: qwen3.embeddings.map(({ text }) => text), encoding_format: "float" });
+		data.forEach(({ embedding }, i) => isNear(embedding, qwen3.embeddings[i].embedding));
+		assert.equal(usage.prompt_tokens, qwen3.embeddings.reduce((sum, { tokens }) => sum + tokens.length, 0));
+		const short = await openai.embeddings.create({ model: "qwen3-embedding", input: qwen3.embeddings[0].text, dimensions: 8, encoding_format: "float" });
+		const first = qwen3.embeddings[0].embedding.slice(0, 8), length = Math.hypot(...first);
+		isNear(short.data[0].embedding, first.map((value) => value / length));
+		const { status, body } = await post("rerank", { model: "qwen3-reranker", query: qwen3.query, documents: qwen3.scores.map(({ document }) => document) });
+		assert.equal(status, 200, JSON.stringify(body));
+		assert.equal(body.usage.prompt_tokens, qwen3.scores.reduce((sum, { tokens }) => sum + tokens.length, 0));
+		const wanted = qwen3.scores.map(({ score }, index) => ({ index, score })).sort((a, b) => b.score - a.score);
+		assert.deepEqual(body.results.map(({ index }) => index), wanted.map(({ index }) => index));
+		isNear(body.results.map(({ relevance_score }) => relevance_score), wanted.map(({ score }) => score));
 	});
 	test("tokens are taken as they are, alone and as a list", async () => {
 		const [first, second] = embeddings;
@@ -145,7 +163,8 @@ describe("encoders", () => {
 	test("a model is refused what it is not for, with a hint", async () => {
 		const messages = [{ role: "user", content: "Hello" }];
 		for (const [path, body, hint] of [["chat/completions", { model: "bert", messages }, /for embeddings.*\/v1\/embeddings/], ["completions", { model: "bert", prompt: "a" }, /\/v1\/embeddings/],
-			["chat/completions", { model: "bert-rank", messages }, /\/v1\/rerank/], ["embeddings", { model: "bert-rank", input: "a" }, /\/v1\/rerank/],
+			["chat/completions", { model: "bert-rank", messages }, /\/v1\/rerank/],
+			["completions", { model: "qwen3-reranker", prompt: "a" }, /\/v1\/rerank/], ["embeddings", { model: "bert-rank", input: "a" }, /\/v1\/rerank/],
 			["rerank", { model: "bert", query, documents: ["a"] }, /no reranker.*cross-encoder/]]) {
 			const { status, body: { error } } = await post(path, body);
 			assert.deepEqual([status, error?.param], [400, "model"], JSON.stringify(error));

@@ -134,6 +134,7 @@ struct instance {
 	struct model *model;
 	struct tokenizer *tokenizer;
 	struct chat_template chat_template; // CHAT_UNKNOWN: it has none
+	char *pair_template;                // of a language model that is a reranker; else NULL. Owned
 	struct mark_token marks[DIALOGUE_MARKS];
 	size_t mark_count;
 	char template_fault[384];   // why the file's own template cannot be read; "": it can, or there is none

@@ -134,6 +134,19 @@ static enum status take_template(struct instance *instance, const struct json *p
 	return STATUS_OK;
 }
 
+// Which model_open has checked.
+static enum status take_pair_template(struct instance *instance, struct error *error)
+{
+	struct gguf_text text;
+	const struct model_shape *shape = model_shape(instance->model);
+	if (shape->pooling != POOLING_RANK || shape->encoder ||
+	    !gguf_get_text(instance->gguf, MODEL_PAIR_TEMPLATE, &text))
+		return STATUS_OK;
+	instance->pair_template = buffer_copy_text(text.bytes, text.length);
+	return instance->pair_template ? STATUS_OK
+				       : error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a reranker's template");
+}
+
 static enum status open_file(struct instance *instance, const struct json *params, struct error *error)
 {
 	enum status status = gguf_open(&instance->gguf, instance->model_fd, error);
@@ -146,6 +159,8 @@ static enum status open_file(struct instance *instance, const struct json *param
 				   tokenizer_vocabulary(instance->tokenizer), model_shape(instance->model)->vocabulary);
 	if (!status)
 		status = take_template(instance, params, error);
+	if (!status)
+		status = take_pair_template(instance, error);
 	if (!status)
 		instance_find_marks(instance);
 	return status ? status : check_file(instance, error);
@@ -437,6 +452,8 @@ void instance_unload(struct instance *instance)
 	instance->rope = NULL;
 	tokenizer_destroy(&instance->tokenizer);
 	chat_template_finish(&instance->chat_template);
+	free(instance->pair_template);
+	instance->pair_template = NULL;
 	model_destroy(&instance->model);
 	gguf_destroy(&instance->gguf);
 }

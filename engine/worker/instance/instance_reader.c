@@ -126,8 +126,10 @@ static enum status check_task(const struct instance *instance, bool pair, struct
 	const bool ranks = model_shape(instance->model)->pooling == POOLING_RANK;
 	if (pair == ranks)
 		return STATUS_OK;
-	error_hint(error, ranks ? "ask POST /v1/rerank"
-				: "choose a model whose KIND is rerank (exogpu model list): a cross-encoder");
+	error_hint(
+		error,
+		ranks ? "ask POST /v1/rerank"
+		      : "choose a model whose KIND is rerank (exogpu model list): a cross-encoder, or Qwen3-Reranker");
 	return error_set(error, STATUS_INVALID_PARAMS,
 			 ranks ? "the model is a reranker: it has no embeddings" : "the model is no reranker");
 }
@@ -149,6 +151,9 @@ static enum status take_prompt(struct instance *instance, struct order *order, s
 	if (order->kind == ORDER_EMBED && check_task(instance, pair != NULL, error))
 		return error->status;
 	order->prompt.limit = LIMIT_PROMPT_TOKENS;
+	if (pair && instance->pair_template)
+		return chat_pair(instance->pair_template, instance->tokenizer, json_string(json_first(pair), ""),
+				 json_string(json_next(json_first(pair)), ""), &order->prompt, error);
 	if (pair)
 		return tokenize_pair(instance->tokenizer, json_string(json_first(pair), ""),
 				     json_string(json_next(json_first(pair)), ""), &order->prompt, error);

@@ -57,7 +57,9 @@ static enum status check_task(const struct model_record *model, const struct gen
 	if ((model->state != MODEL_READY && model->state != MODEL_MISSING) || fits)
 		return STATUS_OK;
 	if (pair)
-		error_hint(error, "choose a model whose KIND is rerank (exogpu model list): a cross-encoder");
+		error_hint(
+			error,
+			"choose a model whose KIND is rerank (exogpu model list): a cross-encoder, or Qwen3-Reranker");
 	else if (task == TASK_RERANK)
 		error_hint(error, "POST /v1/rerank takes a query and documents");
 	else

@@ -725,36 +725,87 @@ static void test_ministral(void **state)
 	gguf_destroy(&gguf);
 }
 
-// What llama.cpp's converter makes of a cross-encoder does not say pooling_type: its classifier does.
+// A model of tests/models, of which the test may change bytes.
+static size_t read_model(const char *name, uint8_t *bytes, size_t most)
+{
+	char path[256];
+	snprintf(path, sizeof(path), TESTS_DIR "/models/%s.gguf", name);
+	FILE *file = fopen(path, "rb");
+	assert_non_null(file);
+	const size_t length = fread(bytes, 1, most, file);
+	fclose(file);
+	assert_true(length > 0 && length < most);
+	return length;
+}
+
+// Whether it opens; its task if it does.
+static enum status open_task(const uint8_t *bytes, size_t length, enum model_task *task, struct error *error)
+{
+	struct gguf *gguf = NULL;
+	struct model *model = NULL;
+	*error = (struct error){0};
+	assert_int_equal(gguf_parse(&gguf, bytes, length, error), STATUS_OK);
+	const enum status status = model_open(&model, gguf, error);
+	if (!status)
+		*task = model_task(model_shape(model));
+	model_destroy(&model);
+	gguf_destroy(&gguf);
+	return status;
+}
+
+// The byte behind this text, which is in the file.
+static uint8_t *behind(uint8_t *bytes, size_t length, const char *text)
+{
+	uint8_t *at = memmem(bytes, length, text, strlen(text));
+	assert_non_null(at);
+	return at + strlen(text);
+}
+
+// What llama.cpp's converter makes of a cross-encoder does not say pooling_type: its classifier does, if it has one
+// class.
 static void test_cross_encoders(void **state)
 {
 	(void)state;
 	static uint8_t bytes[512 * 1024];
-	FILE *file = fopen(TESTS_DIR "/models/xlm-roberta-rank.gguf", "rb");
-	assert_non_null(file);
-	const size_t length = fread(bytes, 1, sizeof(bytes), file);
-	fclose(file);
-	assert_true(length > 0 && length < sizeof(bytes));
-	for (unsigned i = 0; i < 2; i++) {
-		struct gguf *gguf = NULL;
-		struct model *model = NULL;
-		struct error error = {0};
-		assert_int_equal(gguf_parse(&gguf, bytes, length, &error), STATUS_OK);
-		const enum status status = model_open(&model, gguf, &error);
-		if (!i) {
-			assert_int_equal(status, STATUS_OK);
-			assert_int_equal(model_task(model_shape(model)), TASK_RERANK);
-			uint8_t *name = memmem(bytes, length, "cls.weight", 10);
-			assert_non_null(name);
-			name[4] = 'h'; // the layer before the classifier, which is left out of BERT's
-		} else {
-			assert_int_equal(status, STATUS_UNAVAILABLE);
-			assert_non_null(strstr(error.message, "lacks the layer before its classifier (cls.weight)"));
-			assert_non_null(strstr(error.hint, "ms-marco"));
-		}
-		model_destroy(&model);
-		gguf_destroy(&gguf);
-	}
+	enum model_task task = TASK_TEXT;
+	struct error error;
+	const size_t length = read_model("xlm-roberta-rank", bytes, sizeof(bytes));
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_OK);
+	assert_int_equal(task, TASK_RERANK);
+	uint8_t *name = behind(bytes, length, "cls.weight") - strlen("weight");
+	name[-2] = 'h'; // clh.weight: the layer before the classifier, which is left out of BERT's
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "lacks the layer before its classifier (cls.weight)"));
+	assert_non_null(strstr(error.hint, "ms-marco"));
+	name[-2] = 's';
+	uint8_t *sizes = behind(bytes, length, "cls.output.weight") + 4; // columns and rows, of 8 bytes each
+	assert_int_equal(sizes[0], 32);
+	assert_int_equal(sizes[8], 1);
+	sizes[0] = 16; // as many numbers, of two classes
+	sizes[8] = 2;
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_OK);
+	assert_int_equal(task, TASK_EMBEDDING);
+}
+
+// A language model ranks texts only as Qwen3-Reranker does, with a template that has places for both texts.
+static void test_rerankers(void **state)
+{
+	(void)state;
+	static uint8_t bytes[256 * 1024];
+	enum model_task task = TASK_TEXT;
+	struct error error;
+	const size_t length = read_model("qwen3-reranker", bytes, sizeof(bytes));
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_OK);
+	assert_int_equal(task, TASK_RERANK);
+	uint8_t *query = behind(bytes, length, "<Query>: {query");
+	*query = ')';
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "how it is asked about a query and a document"));
+	*query = '}';
+	behind(bytes, length,
+	       "qwen3.classifier.output_labels")[4 + 4 + 8 + 8] = 'Y'; // type, its items', how many, length
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "first class is not \"yes\""));
 }
 
 int main(void)
@@ -771,6 +822,7 @@ int main(void)
 		cmocka_unit_test(test_recurrent_refused),
 		cmocka_unit_test(test_ministral),
 		cmocka_unit_test(test_cross_encoders),
+		cmocka_unit_test(test_rerankers),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),
 		cmocka_unit_test(test_names),
