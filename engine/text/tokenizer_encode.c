@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { UNMERGED = -1, GONE = -2 }; // instead of a token: none of its own; part of the symbol before
+enum { LEAST_WORD = 256 };             // bytes of a word that there is room for at first
 
 struct encoder {
 	const struct tokenizer *tokenizer;
@@ -146,7 +147,8 @@ static enum status make_room(struct encoder *encoder, uint32_t length)
 {
 	if (length <= encoder->capacity)
 		return STATUS_OK;
-	uint32_t capacity = length < 65536 ? 65536 : length;
+	uint32_t capacity = 2 * encoder->capacity < LEAST_WORD ? LEAST_WORD : 2 * encoder->capacity;
+	capacity = capacity < length ? length : capacity;
 	void **arrays[] = {(void **)&encoder->next, (void **)&encoder->previous, (void **)&encoder->tokens};
 	for (unsigned i = 0; i < 3; i++) {
 		free(*arrays[i]);
