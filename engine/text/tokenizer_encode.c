@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { UNMERGED = -1, GONE = -2 }; // instead of a token: none of its own; part of the symbol before
-enum { LEAST_WORD = 256 };             // bytes of a word that there is room for at first
+enum { LEAST_WORD = 256 };         // bytes of a word that there is room for at first
 
 struct encoder {
 	const struct tokenizer *tokenizer;

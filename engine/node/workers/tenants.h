@@ -5,16 +5,16 @@
  * the server, which the node dialled and on which it has named the worker. The calls of a session use the second and
  * never pass the node, unless the server is on another machine: then the node relays them (relay.h).
  *
- * A worker is always ended by SIGKILL: when the server asks for it, when it leaves a call unanswered (a ping for 5 s),
- * and when the connection to the server ends, because then no session can reach it. A model instance's worker is kept
- * for LIMIT_AWAY_MS in this case, if the server is on another machine: the server may only be cut off or restarting,
- * and a model takes long to load. The server is notified of an end that it did not ask for, with the reason. A
- * session's worker sees all devices of its back end, not only one as the prober's workers do (struct backend's
- * `narrow`), because copies between devices need them in one process. A model instance's worker gets its model's file,
- * which this code opens for reading: by its path for a server on this machine only, because another machine's server
- * must not read the files here; else from the node's cache (models.h). A part of several gets a ring (hops.h). It sees
- * all devices of its back end, too, and learns over its stream which of them to use. Thread: the loop's. Owns the
- * processes; does not own the table. */
+ * A worker is always ended by SIGKILL: when the server asks for it, when it leaves a call unanswered (a ping for 1.5
+ * s), and when the connection to the server ends, because then no session can reach it. A model instance's worker is
+ * kept for LIMIT_AWAY_MS in this case, if the server is on another machine: the server may only be cut off or
+ * restarting, and a model takes long to load. The server is notified of an end that it did not ask for, with the
+ * reason. A session's worker sees all devices of its back end, not only one as the prober's workers do (struct
+ * backend's `narrow`), because copies between devices need them in one process. A model instance's worker gets its
+ * model's file, which this code opens for reading: by its path for a server on this machine only, because another
+ * machine's server must not read the files here; else from the node's cache (models.h). A part of several gets a ring
+ * (hops.h). It sees all devices of its back end, too, and learns over its stream which of them to use. Thread: the
+ * loop's. Owns the processes; does not own the table. */
 #pragma once
 #include "common/wire/contract.h"
 #include "engine/device/table.h"

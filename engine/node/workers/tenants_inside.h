@@ -18,16 +18,6 @@ enum {
 	TENANT_CALLS = LIMIT_WORKER_DEVICES + 8, // to one worker, that wait
 };
 
-// The ping that a worker has not answered yet; there is one at a time.
-struct ping {
-	bool sent;
-	int64_t began_ns, due_ms;
-	// What the worker did at the last look, and when that was: set by the first look that finds no answer.
-	struct vitals seen;
-	int64_t seen_ms;
-	bool excused; // the log says why the answer may take longer
-};
-
 // A call to a worker that waits for its answer: the context of its rpc_done, which frees it (tenant_answer). Or a
 // tenant.close, which waits for the end of the process.
 struct ask {
@@ -49,8 +39,8 @@ struct tenant {
 	struct relay *relay;       // of its stream; NULL: it has the server's socket, or the relay is gone
 	struct hops_ring *ring;    // NULL: it is no part of several
 	struct buffer in;
-	struct rpc rpc; // closed once the process has ended
-	struct ping ping;
+	struct rpc rpc;      // closed once the process has ended
+	struct silence ping; // there is one at a time
 	struct ask *closing; // what waits for the end of the process
 	unsigned closing_count;
 	bool warming;              // a spare has not answered worker.warm yet

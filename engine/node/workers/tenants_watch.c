@@ -3,22 +3,15 @@
  *
  * The thread of a worker that answers does nothing that takes long, or says before how long it may take (worker.busy);
  * how long drivers take is bounded by the worker's own watch (engine/worker/calls.c). So one that is silent for
- * ANSWER_MS is hung, unless the system shows what keeps it from answering (vitals.h): then it has LATE_MS. Where this
- * process or the whole machine stood still, which shows as a look that comes late, everybody has that much longer. */
+ * VITALS_ANSWER_MS is hung, unless the system shows what keeps it from answering (vitals.h): then it has
+ * VITALS_LATE_MS. Where this process or the whole machine stood still, which shows as a look that comes late, everybody
+ * has that much longer. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "engine/node/workers/tenants_inside.h"
 
 #include <stdio.h>
-
-enum {
-	LOOK_MS = 500,
-	ANSWER_MS = 1500,
-	LATE_MS = 10000,
-	BUSY_MS = 20000,      // at most, that a worker may say it is busy
-	STOOD_STILL_MS = 250, // that a look is late when the machine was not just busy
-};
 
 // A kept worker: check for how long it is kept, and whether it can be connected again now.
 static void look_at_away(struct tenant *tenant, int64_t now_ms)
@@ -40,33 +33,26 @@ static void kill_late(struct tenant *tenant, const char *method, double waited_m
 	tenant_kill_for(tenant, fault);
 }
 
-// A worker that was pinged at an earlier look and has not answered. It is looked at each time, so that at the deadline
-// its progress since the last look is known.
+// A worker that was pinged at an earlier look and has not answered.
 static void look_at_silent(struct tenant *tenant, int64_t now_ms)
 {
-	struct ping *ping = &tenant->ping;
 	struct vitals now;
+	const char *excuse;
 	vitals_read(&now, tenant->process.pid);
-	const char *excuse = vitals_excuse(&ping->seen, &now, now_ms - ping->seen_ms);
-	ping->seen = now;
-	ping->seen_ms = now_ms;
-	if (ping->due_ms > now_ms)
-		return;
-	if (!excuse || ping->due_ms + LATE_MS - ANSWER_MS <= now_ms) {
-		kill_late(tenant, "worker.ping", tenant_elapsed_ms(ping->began_ns));
-		return;
-	}
-	if (!ping->excused)
+	const enum silence_verdict verdict = silence_look(&tenant->ping, &now, now_ms, &excuse);
+	const int64_t waited_ms = now_ms - tenant->ping.asked_ms;
+	if (verdict == SILENCE_HANGS)
+		kill_late(tenant, "worker.ping", (double)waited_ms);
+	else if (verdict == SILENCE_EXCUSED)
 		log_info("node", "worker %s has not answered for %.1f s: %s; it is not ended for that yet",
-			 tenant->worker_id, tenant_elapsed_ms(ping->began_ns) / 1000, excuse);
-	ping->excused = true;
+			 tenant->worker_id, (double)waited_ms / 1000, excuse);
 }
 
 static void pinged(void *context, enum status status, const struct json *result, const struct error *error)
 {
 	struct ask *ask = context;
 	(void)result;
-	ask->tenant->ping.sent = false;
+	ask->tenant->ping.asked = false;
 	ask->tenant->busy_until_ms = 0; // it answers in the order in which it says
 	tenant_answer(ask, NULL, status ? error : NULL);
 }
@@ -75,12 +61,11 @@ static void ping(struct tenant *tenant, int64_t now_ms)
 {
 	struct error error = {0};
 	const int64_t busy_ms = tenant->busy_until_ms > now_ms ? tenant->busy_until_ms - now_ms : 0;
-	tenant->ping = (struct ping){
-		.sent = true, .began_ns = clock_steady_ns(), .due_ms = clock_steady_ms() + busy_ms + ANSWER_MS};
+	silence_begin(&tenant->ping, clock_steady_ms(), busy_ms);
 	const struct tenant_ask ask = {
 		.method = "worker.ping", .params = json_new_object(), .done = pinged, .passed = -1};
 	if (tenant_call(tenant, &ask, &error))
-		tenant->ping.sent = false;
+		tenant->ping.asked = false;
 }
 
 static void look_at(struct tenant *tenant, int64_t stood_still_ms, int64_t now_ms)
@@ -94,7 +79,7 @@ static void look_at(struct tenant *tenant, int64_t stood_still_ms, int64_t now_m
 	const char *late = tenant->process.killed ? NULL : rpc_late(&tenant->rpc, &waited_ms);
 	if (late)
 		kill_late(tenant, late, (double)waited_ms);
-	else if (tenant->ping.sent && !tenant->process.killed)
+	else if (tenant->ping.asked && !tenant->process.killed)
 		look_at_silent(tenant, now_ms);
 	else if (tenant->open && !tenant->process.killed)
 		ping(tenant, now_ms);
@@ -103,9 +88,9 @@ static void look_at(struct tenant *tenant, int64_t stood_still_ms, int64_t now_m
 static void look_after(void *arg)
 {
 	struct tenants *all = arg;
-	const int64_t now_ms = clock_steady_ms(), late_ms = now_ms - all->looked_ms - LOOK_MS;
+	const int64_t now_ms = clock_steady_ms(), stood_still_ms = silence_stood_still(all->looked_ms, now_ms);
 	for (struct tenant *tenant = all->list; tenant; tenant = tenant->next)
-		look_at(tenant, late_ms > STOOD_STILL_MS ? late_ms : 0, now_ms);
+		look_at(tenant, stood_still_ms, now_ms);
 	if (all->connected)
 		spare_start(all, now_ms);
 	tenants_look(all);
@@ -116,13 +101,13 @@ void tenants_look(struct tenants *tenants)
 	if (tenants->look.running || (!tenants->count && !spares_places(&tenants->spares)))
 		return;
 	tenants->looked_ms = clock_steady_ms();
-	net_timer_start(tenants->params.loop, &tenants->look, LOOK_MS, look_after, tenants);
+	net_timer_start(tenants->params.loop, &tenants->look, VITALS_LOOK_MS, look_after, tenants);
 }
 
 void tenant_busy(struct tenant *tenant, int64_t ms)
 {
-	const int64_t until_ms = clock_steady_ms() + (ms < BUSY_MS ? ms : BUSY_MS);
+	const int64_t until_ms = clock_steady_ms() + (ms < VITALS_BUSY_MS ? ms : VITALS_BUSY_MS);
 	tenant->busy_until_ms = until_ms;
-	if (tenant->ping.due_ms < until_ms + ANSWER_MS)
-		tenant->ping.due_ms = until_ms + ANSWER_MS;
+	if (tenant->ping.due_ms < until_ms + VITALS_ANSWER_MS)
+		tenant->ping.due_ms = until_ms + VITALS_ANSWER_MS;
 }

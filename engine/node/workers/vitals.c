@@ -83,3 +83,31 @@ const char *vitals_excuse(const struct vitals *before, const struct vitals *now,
 		return "the system computes for one of its threads";
 	return NULL;
 }
+
+void silence_begin(struct silence *silence, int64_t now_ms, int64_t busy_ms)
+{
+	*silence = (struct silence){.asked = true, .asked_ms = now_ms, .due_ms = now_ms + busy_ms + VITALS_ANSWER_MS};
+}
+
+// It is looked at each time, so that at the deadline its progress since the last look is known.
+enum silence_verdict silence_look(struct silence *silence, const struct vitals *now, int64_t now_ms,
+				  const char **excuse)
+{
+	*excuse = vitals_excuse(&silence->seen, now, now_ms - silence->seen_ms);
+	silence->seen = *now;
+	silence->seen_ms = now_ms;
+	if (silence->due_ms > now_ms)
+		return SILENCE_WAIT;
+	if (!*excuse || silence->due_ms + VITALS_LATE_MS - VITALS_ANSWER_MS <= now_ms)
+		return SILENCE_HANGS;
+	if (silence->excused)
+		return SILENCE_WAIT;
+	silence->excused = true;
+	return SILENCE_EXCUSED;
+}
+
+int64_t silence_stood_still(int64_t looked_ms, int64_t now_ms)
+{
+	const int64_t late_ms = now_ms - looked_ms - VITALS_LOOK_MS;
+	return late_ms > VITALS_STOOD_STILL_MS ? late_ms : 0;
+}

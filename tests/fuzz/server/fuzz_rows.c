@@ -173,7 +173,7 @@ static void begin_once(void)
 	if (world.loop)
 		return;
 	log_set_level(LOG_ERROR);
-	// Each page by itself: SQLite would allocate twenty at once for every sorted list, which takes most of a run's time.
+	// One page at a time: otherwise SQLite allocates twenty for every sorted list, which takes most of a run.
 	require(sqlite3_config(SQLITE_CONFIG_PAGECACHE, NULL, 0, 0) == SQLITE_OK);
 	require(mkdtemp(folder) && !atexit(remove_folder) && !net_loop_create(&world.loop, NULL));
 	make_database();

@@ -1,4 +1,5 @@
-/* The reasons that excuse a worker which does not answer, and the system's state of processes with and without one. */
+/* The reasons that excuse a worker which does not answer, the system's state of processes with and without one, and how
+ * soon a worker that hangs is found out. */
 #include "engine/node/workers/vitals.h"
 
 #include <fcntl.h>
@@ -174,9 +175,104 @@ static void hidden(void **state)
 	assert_int_equal(WEXITSTATUS(wait_status), 0);
 }
 
+// ---- how soon one that hangs is found out, on a clock that the test moves ----
+
+enum hang { STOPPED, ASLEEP, COMPUTES, NO_PROCESSOR, HANGS };
+
+static struct vitals seen_of(enum hang how, int64_t now_ms)
+{
+	switch (how) {
+	case STOPPED:
+		return (struct vitals){.state = 'T'};
+	case COMPUTES:
+		return (struct vitals){.state = 'R', .cpu_ms = now_ms, .all_cpu_ms = now_ms};
+	case NO_PROCESSOR:
+		return (struct vitals){.state = 'R'};
+	case ASLEEP:
+	default:
+		return (struct vitals){.state = 'S'};
+	}
+}
+
+enum lateness { ON_TIME, SOMEWHAT_LATE, ONE_STANDS_STILL, LATENESSES };
+
+static int64_t late_ms(enum lateness late, int number)
+{
+	if (late == SOMEWHAT_LATE)
+		return number * 37 % (VITALS_STOOD_STILL_MS + 1);
+	return late == ONE_STANDS_STILL && number == 2 ? 4000 : 0;
+}
+
+struct found {
+	int64_t after_hang_ms, after_question_ms, late_ms; // late_ms: of the looks since the hang, together
+	int excused;
+};
+
+// A worker answers each question at once, as tenants_watch.c asks, until it hangs at a moment after the first look.
+static struct found found_out(enum hang how, int64_t hang_ms, enum lateness late)
+{
+	struct silence silence = {0};
+	struct found found = {0};
+	int64_t looked_ms = 0;
+	for (int number = 0;; number++) {
+		const int64_t now_ms = looked_ms + VITALS_LOOK_MS + late_ms(late, number);
+		const char *excuse;
+		silence.due_ms += silence_stood_still(looked_ms, now_ms);
+		found.late_ms += now_ms > hang_ms ? late_ms(late, number) : 0;
+		looked_ms = now_ms;
+		silence.asked = silence.asked && silence.asked_ms >= hang_ms;
+		if (!silence.asked) {
+			silence_begin(&silence, now_ms, 0);
+			continue;
+		}
+		const struct vitals now = seen_of(how, now_ms);
+		const enum silence_verdict verdict = silence_look(&silence, &now, now_ms, &excuse);
+		found.excused += verdict == SILENCE_EXCUSED;
+		if (verdict == SILENCE_HANGS) {
+			found.after_hang_ms = now_ms - hang_ms;
+			found.after_question_ms = now_ms - silence.asked_ms;
+			return found;
+		}
+		assert_true(now_ms < hang_ms + 60000); // it is found out at all
+	}
+}
+
+static void within_two_seconds(void **state)
+{
+	(void)state;
+	assert_true(VITALS_HANG_MS <= 2000); // a second of the three is left for another worker
+	for (enum lateness late = ON_TIME; late < LATENESSES; late++)
+		for (enum hang how = STOPPED; how < HANGS; how++)
+			for (int64_t hang_ms = VITALS_LOOK_MS + 1; hang_ms <= 3 * VITALS_LOOK_MS; hang_ms++) {
+				const struct found found = found_out(how, hang_ms, late);
+				const bool excused = how == NO_PROCESSOR;
+				const int64_t most_ms = excused ? VITALS_LOOK_MS + VITALS_LATE_MS : VITALS_HANG_MS;
+				assert_true(found.after_hang_ms <= most_ms + found.late_ms);
+				assert_true(found.after_question_ms >= (excused ? VITALS_LATE_MS : VITALS_ANSWER_MS));
+				assert_int_equal(found.excused, excused);
+			}
+}
+
+// What it said of itself counts from when it is asked, and who stood still had that much longer.
+static void busy_ones(void **state)
+{
+	struct silence silence;
+	const struct vitals asleep = {.state = 'S'};
+	const char *excuse;
+	(void)state;
+	silence_begin(&silence, 1000, 3000);
+	for (int64_t now_ms = 1500; now_ms < 5500; now_ms += VITALS_LOOK_MS)
+		assert_int_equal(silence_look(&silence, &asleep, now_ms, &excuse), SILENCE_WAIT);
+	assert_int_equal(silence_look(&silence, &asleep, 5500, &excuse), SILENCE_HANGS);
+	assert_null(excuse);
+	assert_int_equal(silence_stood_still(1000, 1000 + VITALS_LOOK_MS + VITALS_STOOD_STILL_MS), 0);
+	assert_int_equal(silence_stood_still(1000, 1000 + VITALS_LOOK_MS + 4000), 4000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(reasons), cmocka_unit_test(processes),
-					   cmocka_unit_test(hidden)};
+					   cmocka_unit_test(hidden), cmocka_unit_test(within_two_seconds),
+					   cmocka_unit_test(busy_ones)};
 	return cmocka_run_group_tests_name("node/vitals", tests, NULL, NULL);
 }
