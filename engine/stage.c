@@ -10,8 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BATCH_ROWS_MOST = 4096 };
-
 struct stage {
 	const struct stage_slots *slots;
 	struct stage_params params;
@@ -38,7 +36,7 @@ static enum status check_params(const struct stage_params *params, struct error 
 		 (params->predicts && params->first_layer + params->layer_count != shape->layers))
 		wrong = "only the first layers embed, and only the last predict";
 	else if (!params->context_tokens || !params->page_count || !params->batch_rows || !params->batch_sequences ||
-		 !params->batch_outputs || params->batch_rows > BATCH_ROWS_MOST ||
+		 !params->batch_outputs || params->batch_rows > STAGE_ROWS_MOST ||
 		 params->batch_sequences > params->batch_rows || params->batch_outputs > params->batch_rows)
 		wrong = "context, pages and batch do not fit each other";
 	else if (params->host_layers > params->layer_count)

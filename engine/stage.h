@@ -32,6 +32,7 @@
 #include "engine/model/model.h"
 
 enum { STAGE_PAGE_TOKENS = 32, STAGE_SLICES = 8 };
+enum { STAGE_ROWS_MOST = 8192 };  // of a step: as long as the texts of bge-m3, which are one step each
 enum { STAGE_EXPERT_ROWS = 512 }; // that go through experts at a time: each takes memory for every expert that it uses
 // On a device that orders rows by expert, the rows of each expert begin at a multiple of STAGE_EXPERT_ALIGN. After the
 // last rows there is room for STAGE_EXPERT_SPARE more, which a block of a product reads but does not use.
@@ -46,7 +47,7 @@ struct stage_params {
 	bool embeds, predicts;   // has the token embedding; has output norm and output matrix
 	uint32_t context_tokens; // positions lie below
 	uint32_t page_count;     // pages are numbered below
-	uint32_t batch_rows;     // of a step, at most; <= 4096
+	uint32_t batch_rows;     // of a step, at most; <= STAGE_ROWS_MOST
 	uint32_t batch_sequences, batch_outputs;
 	uint32_t host_layers; // the last so many of its layers keep their weights in host memory, if the device has its
 			      // own

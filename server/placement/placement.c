@@ -16,6 +16,13 @@ static const double fewer_pages_gain = 0.9, processors_gain = 0.5, first_share =
 static const double search_share = 0.8;    // of the time, where remedies are looked for in the rest
 static const double fast_enough_s = 10e-3; // a token by GPUs alone: then processors are left alone
 
+uint32_t placement_rows(const struct model_shape *shape, uint32_t context_tokens)
+{
+	if (!shape->encoder || context_tokens < PLACEMENT_BATCH_ROWS)
+		return PLACEMENT_BATCH_ROWS;
+	return context_tokens < STAGE_ROWS_MOST ? context_tokens : STAGE_ROWS_MOST;
+}
+
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences)
 {
 	uint32_t one = (context_tokens + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;

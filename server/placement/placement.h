@@ -21,7 +21,7 @@ enum {
 	PLACEMENT_WHYS = 32,
 	PLACEMENT_REMEDIES = 6,
 	PLACEMENT_TEXT_BYTES = 320,
-	PLACEMENT_BATCH_ROWS = 512, // of a step
+	PLACEMENT_BATCH_ROWS = 512, // of a step; encoders: placement_rows
 	PLACEMENT_SHARERS = 32,     // requests at once; each but the first gets room for an eighth of a context
 	PLACEMENT_BATCHES = 7,      // that are timed: of 2, 4, 8, 16, 32, 64, 128 rows
 };
@@ -164,6 +164,9 @@ struct placement {
 // all), STATUS_OUT_OF_MEMORY (for the search). A model that fits nowhere is no error: the result is not feasible.
 enum status placement_find(struct placement *out, const struct placement_wanted *wanted, struct error *error);
 
+// Rows of a step: PLACEMENT_BATCH_ROWS; of an encoder, which computes all of a text in one step, as many as the
+// context, up to STAGE_ROWS_MOST.
+uint32_t placement_rows(const struct model_shape *shape, uint32_t context_tokens);
 // Pages for `sequences`: the context of one, an eighth of it for each further one up to PLACEMENT_SHARERS, and a
 // quarter of that eighth for each beyond.
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences);

@@ -139,7 +139,7 @@ struct stage_memory cost_memory(const struct placement_wanted *wanted, const str
 					    .predicts = stage->predicts,
 					    .context_tokens = wanted->context_tokens,
 					    .page_count = pages,
-					    .batch_rows = PLACEMENT_BATCH_ROWS,
+					    .batch_rows = placement_rows(wanted->shape, wanted->context_tokens),
 					    .batch_sequences = wanted->sequences,
 					    .batch_outputs = wanted->sequences,
 					    .host_layers = stage->host_layers,

@@ -9,7 +9,7 @@ import { Client, assertContractKept } from "./client.mjs";
 import { eventually, patience, run, startServer } from "./server.mjs";
 
 const here = (name) => fileURLToPath(new URL(`../models/${name}`, import.meta.url));
-const { embeddings, query, scores } = JSON.parse(readFileSync(here("encoders.json"), "utf8"));
+const { embeddings, query, scores, long } = JSON.parse(readFileSync(here("encoders.json"), "utf8"));
 const unigram = JSON.parse(readFileSync(here("unigram.json"), "utf8"));
 const qwen3 = JSON.parse(readFileSync(here("qwen3.json"), "utf8"));
 const near = 2e-4; // weights are F16 on both sides, sums are not in the same order
@@ -41,7 +41,7 @@ describe("encoders", () => {
 		server = await startServer({ localNode: true });
 		admin = await Client.login(server);
 		models = { bert: await load("bert"), ranker: await load("bert-rank"), xlm: await load("xlm-roberta"), xlmRanker: await load("xlm-roberta-rank"),
-			embedder: await load("qwen3-embedding"), judge: await load("qwen3-reranker") };
+			embedder: await load("qwen3-embedding"), judge: await load("qwen3-reranker"), nomic: await load("nomic-bert") };
 		({ token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 }));
 		openai = new OpenAI({ apiKey: token, baseURL: `${server.url}v1`, maxRetries: 0 });
 	});
@@ -124,8 +124,13 @@ describe("encoders", () => {
 		await assert.rejects(openai.embeddings.create({ model: "bert", input: [...input, "one more"] }), (error) => error.status === 400 && error.param === "input");
 	});
 	test("an input that is too long is refused with the model's limit", async () => {
-		await assert.rejects(openai.embeddings.create({ model: "bert", input: "cat ".repeat(600) }),
-			(error) => error.status === 400 && error.code === "context_length_exceeded" && error.param === "input" && /602 tokens.*512 at most/.test(error.message));
+		await assert.rejects(openai.embeddings.create({ model: "bert", input: "cat ".repeat(700) }),
+			(error) => error.status === 400 && error.code === "context_length_exceeded" && error.param === "input" && /702 tokens.*640 at most/.test(error.message));
+	});
+	test("a text of more than 512 tokens has the embedding of the reference", async () => {
+		const { data, usage } = await openai.embeddings.create({ model: "nomic-bert", input: [long.text, "cat"], encoding_format: "float" });
+		isNear(data[0].embedding, long.embedding);
+		assert.equal(usage.prompt_tokens, long.tokens + 3);
 	});
 	test("dimensions are refused of a model that was not trained to have fewer", async () => {
 		await assert.rejects(openai.embeddings.create({ model: "bert", input: "cat", dimensions: 8 }),
@@ -154,7 +159,7 @@ describe("encoders", () => {
 		for (const [body, param] of [[{ query, documents: ["a"] }, "model"], [{ model: "bert-rank", documents: ["a"] }, "query"],
 			[{ model: "bert-rank", query }, "documents"], [{ model: "bert-rank", query, documents: [] }, "documents"],
 			[{ model: "bert-rank", query, documents: [1] }, "documents"], [{ model: "bert-rank", query: "", documents: ["a"] }, "query"],
-			[{ model: "bert-rank", query, documents: ["a"], top_n: 0 }, "top_n"], [{ model: "bert-rank", query, documents: ["cat ".repeat(600)] }, "documents"],
+			[{ model: "bert-rank", query, documents: ["a"], top_n: 0 }, "top_n"], [{ model: "bert-rank", query, documents: ["cat ".repeat(700)] }, "documents"],
 			[{ model: "bert-rank", query, documents: ["a"], max_chunks: 1 }, "max_chunks"]]) {
 			const answer = await post("rerank", body);
 			assert.deepEqual([answer.status, answer.body.error?.param], [400, param], JSON.stringify(answer.body));

@@ -10,7 +10,7 @@ names that its published weights have, which are not those of transformers; bert
 that here it keeps the pooler of the cross-encoder, as the layer before its classifier, which it drops elsewhere.
 bert.expected and nomic-bert.expected have what comes out of the last layer for texts of 1, 33 and 600 tokens (make.py says which), keys and
 values rounded to f16: F32, little endian, text by text and token by token, of position p the numbers p % 8, p % 8 + 8
-and so on. encoders.json has embeddings and scores of texts, with their tokens.
+and so on. encoders.json has embeddings and scores of texts, with their tokens, and the embedding of a long one by nomic-bert.
 """
 import json
 import sys
@@ -50,6 +50,9 @@ TEXTS = ["The cat sat on the mat.", "What is the capital of France?", "Paris", "
          "the sky is blue " * 30]
 QUERY = "what is the capital of france?"
 DOCUMENTS = ["Paris is the capital of France.", "The cat sat on the mat.", "", "the sky is blue " * 40]
+
+
+LONG = "the sky is blue on the mat of paris " * 160
 
 
 def words():
@@ -163,8 +166,11 @@ def main():
             encoded = tokenizer([(QUERY, one)], return_tensors="pt")
             scores.append({"document": one, "tokens": encoded["input_ids"][0].tolist(),
                            "score": round(float(ranker(**encoded).logits[0, 0]), 6)})
+        encoded = tokenizer(LONG, return_tensors="pt")
+        mean = nomic(**encoded).last_hidden_state[0].mean(0)
+        long = {"text": LONG, "tokens": encoded["input_ids"].shape[1], "embedding": numbers(mean / mean.norm())}
     made = {"made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
-            "embeddings": embeddings, "query": QUERY, "scores": scores}
+            "embeddings": embeddings, "query": QUERY, "scores": scores, "long": long}
     (here / "encoders.json").write_text(json.dumps(made, indent="\t") + "\n")
 
 

@@ -17,7 +17,6 @@
 
 enum {
 	PROGRESS_MS = 100,
-	ROWS_MOST = 4096,
 	OUTPUTS_LEAST = 64, // so that embeddings are computed by more than a row for each sequence
 	CONVERT_THREADS = 16,
 	CONVERT_VALUES = 65536, // at once
@@ -244,7 +243,7 @@ static enum status take_params(const struct instance *instance, const struct jso
 		return error_set(error, STATUS_INVALID_PARAMS, "the model's context is %u tokens, not %u",
 				 shape->context, context);
 	}
-	if (!context || !pages || !sequences || sequences > rows || rows > ROWS_MOST)
+	if (!context || !pages || !sequences || sequences > rows || rows > STAGE_ROWS_MOST)
 		return error_set(error, STATUS_INVALID_PARAMS,
 				 "a context of %u, %llu pages, %u rows and %llu sequences do not fit each other",
 				 context, (unsigned long long)pages, rows, (unsigned long long)sequences);

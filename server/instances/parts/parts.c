@@ -202,7 +202,7 @@ struct json *parts_load_params(const struct parts *parts, const struct part *par
 	json_set(params, "stages", stages);
 	json_set_integer(params, "context_tokens", instance->context_tokens);
 	json_set_integer(params, "page_count", instance->page_count);
-	json_set_integer(params, "batch_rows", PLACEMENT_BATCH_ROWS);
+	json_set_integer(params, "batch_rows", placement_rows(&instance->model->shape, instance->context_tokens));
 	json_set_integer(params, "sequences", instance->sequences);
 	if (instance->held_format != FORMAT_UNKNOWN)
 		json_set_string(params, "format", format_info(instance->held_format)->name);
