@@ -369,6 +369,7 @@ static enum status create_doors(struct app *app, struct error *error)
 {
 	struct api_params api = {.loop = app->loop,
 				 .contract = app->api_contract,
+				 .load_on_demand = app->options.load_on_demand,
 				 .store = app->store,
 				 .tokens = app->tokens,
 				 .audit = app->audit,

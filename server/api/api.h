@@ -43,7 +43,8 @@ struct api_params {
 	struct alerts *alerts;
 	const struct discovery *discovery;
 	const struct authority *authority;
-	bool tls; // clients reach this server by it
+	bool tls;            // clients reach this server by it
+	bool load_on_demand; // a request loads its model, whoever asks
 	const char *name, *cluster_id, *schema_sha256;
 	int64_t started_ms;
 };

@@ -32,6 +32,7 @@ struct api_client {
 	struct audit_actor actor;
 	int64_t now_ns; // when the message that is looked at came
 	struct event_subscriber subscriber;
+	bool watches_chat; // it is told by chat.status what changes
 	struct tenant_conn tenant_conn;
 	struct net_timer login_deadline;
 	unsigned calls;   // in flight; the struct lives until they are done
@@ -46,8 +47,13 @@ struct api {
 	struct api_session *sessions;
 	struct late_answer *late_answers;
 	struct net_timer sweep; // expired tokens
-	char address[300];      // HOST:PORT by which other machines are likely to reach this server; "": they do not
-	struct buffer text;     // an answer being printed
+	struct {
+		struct net_timer timer;
+		bool due;          // the timer runs
+		struct json *last; // what was told last; NULL: nothing yet
+	} chat;
+	char address[300];  // HOST:PORT by which other machines are likely to reach this server; "": they do not
+	struct buffer text; // an answer being printed
 	struct api_stats stats;
 };
 
@@ -81,7 +87,7 @@ struct api_handler {
 extern const struct api_handler server_handlers[], auth_handlers[], cluster_handlers[], events_handlers[],
 	telemetry_handlers[], device_handlers[], token_handlers[], memory_handlers[], compute_handlers[],
 	audit_handlers[], node_handlers[], ticket_handlers[], certificate_handlers[], model_handlers[],
-	catalog_handlers[], instance_handlers[], topology_handlers[]; // each ends with a NULL method
+	catalog_handlers[], instance_handlers[], topology_handlers[], chat_handlers[]; // each ends with a NULL method
 
 // One handler for each method of the contract and none besides. Errors: STATUS_INTERNAL, naming the method.
 enum status api_bind_handlers(struct api *api, struct error *error);
@@ -104,6 +110,9 @@ void api_give_place(struct api_client *client);
 struct json *api_snapshot(const struct api_client *client);
 // Log a connection in (token NULL: the owner), into a new session or, with session_id, an existing one.
 enum status api_log_in(struct api_client *client, struct token *token, const char *session_id, struct error *error);
+// chat.status: begin to follow what becomes of models, and end it.
+void api_chat_begin(struct api *api);
+void api_chat_end(struct api *api);
 // End a session that nobody is connected to.
 void api_session_destroy(struct api_session *session);
 // What the caller may do: the scopes of its token, or all.

@@ -38,6 +38,9 @@ struct events {
 	const struct contract *contract;
 	void (*watched)(void *context, bool watched);
 	void *context;
+	uint32_t listened; // the listener's topics
+	void (*heard)(void *context);
+	void *listener;
 	struct listed *subscribers; // (subscriber_count)
 	size_t subscriber_count, subscriber_capacity, telemetry_count;
 	struct kept ring[LIMIT_REPLAY_EVENTS];
@@ -175,6 +178,19 @@ static void keep(struct events *events, struct kept *event)
 	events->ring_bytes += event->bytes;
 }
 
+void events_listen(struct events *events, uint32_t topics, void (*heard)(void *context), void *context)
+{
+	events->listened = heard ? topics : 0;
+	events->heard = heard;
+	events->listener = context;
+}
+
+static void tell_listener(struct events *events, enum event_topic topic)
+{
+	if (events->listened & topic)
+		events->heard(events->listener);
+}
+
 static struct event_head next_head(struct events *events, enum event_topic topic)
 {
 	return (struct event_head){.topic = topic, .seq = ++events->seq, .at_ms = clock_wall_ms()};
@@ -203,6 +219,7 @@ void events_publish(struct events *events, enum event_topic topic, uint64_t key,
 			events->stats.delivered++;
 	}
 	net_frame_unref(&frame);
+	tell_listener(events, topic);
 }
 
 // The event as this subscriber may see it. NULL: out of memory.
@@ -256,6 +273,7 @@ void events_publish_seen(struct events *events, enum event_topic topic, uint64_t
 	net_frame_unref(&whole);
 	net_frame_unref(&strangers);
 	json_destroy(&data);
+	tell_listener(events, topic);
 }
 
 static void count_telemetry(struct events *events, uint32_t before, uint32_t after)

@@ -56,6 +56,9 @@ struct event_view {
 void events_publish_seen(struct events *events, enum event_topic topic, uint64_t key, struct json *data,
 			 const struct event_view *view);
 
+// Call `heard` after each event of these topics has been sent, whoever subscribed. One listener; NULL: none any more.
+void events_listen(struct events *events, uint32_t topics, void (*heard)(void *context), void *context);
+
 // Send from now on; replaces an earlier subscription of this subscriber. topics 0 ends it.
 enum status events_subscribe(struct events *events, struct event_subscriber *subscriber, struct net_conn *conn,
 			     uint32_t topics);

@@ -109,6 +109,8 @@ struct shards *instances_shards(const struct instances *instances); // for the c
 const struct instance *instances_find(const struct instances *instances, const char *instance_id); // NULL: none
 // Array of Instance, oldest first, each with those behind it that were unloaded for it.
 struct json *instances_list_json(const struct instances *instances);
+// Array of ChatModel, for each model that is ready: what the holder of a token for models may know.
+struct json *instances_chat_json(const struct instances *instances);
 const char *instance_id(const struct instance *instance);
 const char *instance_state(const struct instance *instance);
 // Whether an instance computes or loads on the device, now or in the last seconds.

@@ -124,6 +124,7 @@ struct instance {
 	enum instance_state state; // only instance_change sets it
 	char state_reason[INSTANCE_REASON_BYTES];
 	int64_t created_ms, ready_ms; // wall clock; ready_ms 0: not yet
+	int64_t state_ms;             // wall clock; since when it has its state
 	int64_t failed_ms;            // steady; 0: it has not, or not since the server began
 	const char *strategy;
 	struct instance_stage stages[PLACEMENT_STAGES]; // (stage_count)

@@ -60,6 +60,7 @@ static enum status prepare(const struct starting *starting, const struct placing
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	*instance = (struct instance){.all = instances,
 				      .created_ms = clock_wall_ms(),
+				      .state_ms = clock_wall_ms(),
 				      .wanted = json_copy(starting->params),
 				      .load_ms = -1,
 				      .tokens_per_s = -1};

@@ -94,6 +94,7 @@ bool instance_change(struct instance *instance, const struct instance_change *ch
 	if (change->entry)
 		instance_changes(instance); // it is shown as it was until the entry is on disk
 	instance->state = change->to;
+	instance->state_ms = clock_wall_ms();
 	if (change->reason)
 		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", change->reason);
 	if (change->row == INSTANCE_ROW_WRITTEN)

@@ -298,6 +298,7 @@ static void restore_row(void *context, const struct store_instance *row)
 	}
 	*instance = (struct instance){.all = all,
 				      .created_ms = row->created_ms,
+				      .state_ms = clock_wall_ms(),
 				      .load_ms = -1,
 				      .tokens_per_s = -1,
 				      .epoch = (uint64_t)row->epoch + EPOCHS_OF_A_START,

@@ -43,7 +43,7 @@ export class Client {
 		this.calls = new Map(); // id: {name, resolve, reject}
 		this.events = [];       // all, in the order of arrival
 		this.requests = [];     // calls and notifications of the other side, but for events
-		this.notices = [];      // session.* notifications
+		this.notices = [];      // session.* and chat.* notifications
 		this.answers = [];      // to what was sent raw
 		this.waiting = new Set();
 		this.lastSeq = -1;
@@ -106,7 +106,7 @@ export class Client {
 		const due = "result" in message && method(this.document, this.calls.get(message.id)?.name ?? "")?.["x-result-body"];
 		if (binary !== Boolean(due)) this.violated("a binary frame where none is due, or none where one is", message);
 		if (message.method === "event") this.receiveEvent(message);
-		else if (message.method?.startsWith("session.")) this.receiveNotice(message);
+		else if (/^(session|chat)\./.test(message.method)) this.receiveNotice(message);
 		else if (message.method !== undefined) this.receiveRequest(message);
 		else this.receiveAnswer(message, body);
 		for (const look of this.waiting) look();

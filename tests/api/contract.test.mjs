@@ -56,6 +56,7 @@ const fitting = {
 	"ticket.revoke": () => ({ ticket_id: context.ticket }),
 	"model.add": () => ({ source: "/nonexistent/model.gguf", name: "made" }),
 	"model.list": () => ({}),
+	"chat.models": () => ({ watch: false }),
 	"model.remove": () => ({ model_id: context.model }),
 	"model.search": () => ({ text: "llama" }),
 	"model.catalog": () => ({}),

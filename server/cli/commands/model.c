@@ -144,15 +144,48 @@ static void add_row(struct table *table, const struct json *model)
 	table_add(table, TONE_PLAIN, "%s", json_get_string(model, "model_id", ""));
 }
 
+static const struct table_column usable_columns[] = {
+	{.title = "NAME", .narrowest = 12}, {.title = "STATE"}, {.title = "KIND"}, {.title = "SINCE"}};
+
+static void add_usable(struct table *table, const struct json *model)
+{
+	const char *state = json_get_string(model, "state", "");
+	table_add(table, TONE_PLAIN, "%s", json_get_string(model, "name", ""));
+	table_add(table, !strcmp(state, "ready") ? TONE_GOOD : TONE_ATTENTION, "%s",
+		  strcmp(state, "not_loaded") ? state : "not loaded");
+	table_add(table, TONE_PLAIN, "%s", json_get_string(model, "task", ""));
+	table_add(table, TONE_PLAIN, "%s", json_get_string(model, "since", ""));
+}
+
+// With a token that may only use models: which there are, and whether they answer.
+static int list_usable(const struct cli_arguments *arguments, struct error *error)
+{
+	const struct command_list list = {.method = "chat.models",
+					  .member = "models",
+					  .columns = usable_columns,
+					  .column_count = sizeof usable_columns / sizeof *usable_columns,
+					  .add = add_usable,
+					  .nothing = "No models. An admin adds them."};
+	return command_list(arguments, &list, error);
+}
+
 static int run_list(const struct cli_arguments *arguments, struct error *error)
 {
+	struct error narrow = {0};
 	const struct command_list list = {.method = "model.list",
 					  .member = "models",
 					  .columns = list_columns,
 					  .column_count = sizeof list_columns / sizeof *list_columns,
 					  .add = add_row,
 					  .nothing = "No models. exogpu model add SOURCE adds one."};
-	return command_list(arguments, &list, error);
+	const int result = command_list(arguments, &list, error);
+	if (error->status != STATUS_FORBIDDEN)
+		return result;
+	const int narrow_result = list_usable(arguments, &narrow);
+	if (narrow.status == STATUS_FORBIDDEN) // the first refusal names the scope that shows most
+		return result;
+	*error = narrow;
+	return narrow_result;
 }
 
 // ---- remove ----
