@@ -88,7 +88,7 @@ describe("a handshake that is none", () => {
 		};
 		const before = server.residentBytes(), soon = answersAfter(300), late = answersAfter(18000);
 		assert.equal(await soon, 400);
-		if (slow === 1) // a sanitizer keeps what was freed
+		if (slow <= 2) // a sanitizer keeps what was freed
 			assert.ok(server.residentBytes() < before + 64e6, "what is held back is not made");
 		assert.ok(await late < 400, "a stranger takes what was asked for in time");
 	});

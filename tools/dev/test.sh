@@ -2,7 +2,7 @@
 # Sourced by ./dev.
 
 results=build/test
-fuzz_seconds=6
+fuzz_seconds=3
 
 usage_test() {
 	cat <<'EOF'
@@ -13,9 +13,9 @@ skipped test is named. Stages, all of them unless some are named:
   lint    ./dev lint, and the tests of the lint itself
   ui      unit tests and type check of the dashboard
   debug   debug build: unit, API and browser tests
-  fuzz    each fuzz target (clang's libFuzzer): its known inputs, then new ones, 6 seconds in all; one on each core.
-          That finds what a change broke in what is known; 10 s each, as before, took three minutes of two
-          cores. What nobody knows yet is for ./dev bench fuzz, which goes on from where it stood
+  fuzz    each fuzz target (clang's libFuzzer): all of its known inputs, then new ones until 3 seconds are over; one on
+          each core. That finds what a change broke in what is known. What nobody knows yet is for ./dev bench fuzz,
+          which goes on from where it stood
   asan    address and undefined-behaviour sanitizers: unit and API tests and one browser test
   tsan    thread sanitizer: unit and API tests
   package ./dev package, what is in the packages, and what takes gigabytes and an optimised build
