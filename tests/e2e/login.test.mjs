@@ -87,7 +87,7 @@ suite("coming in", () => {
 			},
 			/^This token expired at \d{4}-/,
 		],
-		"without the scope observe": [async () => (await make({ scopes: ["infer"] })).token, /scope|observe/],
+		"without the scope observe": [async () => (await make({ scopes: ["join"] })).token, /scope|observe/],
 	};
 	for (const [name, [token, sentence]] of Object.entries(wrong))
 		test(`a wrong token: ${name}`, async () => {

@@ -193,4 +193,41 @@ suite("models", () => {
 		await other.getByRole("heading", { name: "No model is loaded" }).waitFor();
 		await other.context().close();
 	});
+
+	test("a token for models only lands in the Playground: it loads nothing, sees no page besides, and talks", async () => {
+		const { token } = await admin.call("token.create", { name: "guest", scopes: ["infer"] });
+		const { nodes, devices } = await admin.call("cluster.snapshot");
+		const small = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.name === "small" && one.state === "ready"), "small is there");
+		const page = await browser.page();
+		await openDashboard(page, server, "#/devices", token);
+		await page.getByRole("heading", { name: "small (not loaded)" }).waitFor();
+		await see(page, "small is not loaded. Ask an admin to load it.");
+		assert.ok(await page.getByLabel("Message").isDisabled());
+		assert.deepEqual([await page.getByRole("navigation").count(), await page.getByRole("link").count()], [0, 0]);
+		await page.keyboard.press("?");
+		const { instance_id } = await admin.call("instance.create", { model_id: small.model_id });
+		await page.getByRole("heading", { name: "small", exact: true }).waitFor();
+		for (const [name, value] of [["Max tokens", "12"], ["Seed", "1"]]) {
+			await page.getByLabel(name).fill(value);
+			await page.getByLabel(name).press("Tab");
+		}
+		await page.getByLabel("Message").fill("Say something.");
+		await page.getByLabel("Message").press("Enter");
+		await page.getByText(/first token after/).waitFor({ timeout: 60000 });
+		assert.equal(await page.getByRole("dialog").count(), 0, "? shows no keys of pages that are not there");
+		const words = `${await page.title()} ${await page.locator("body").innerText()}`;
+		for (const name of [...nodes.flatMap((one) => [one.name, one.host_name]), ...devices.map((one) => one.name)])
+			assert.ok(!name || !words.includes(name), `${name} is on the page`);
+		await picture(page, "guest-wide-light");
+		await admin.call("instance.delete", { instance_id });
+		await see(page, "small is not loaded. Ask an admin to load it.");
+		await page.getByRole("button", { name: "Log out" }).click();
+		await page.getByRole("button", { name: "Log in" }).waitFor();
+		await page.context().close();
+		const other = await browser.page(shapes["narrow-dark"]);
+		await openDashboard(other, server, "#/overview", token);
+		await see(other, "small is not loaded. Ask an admin to load it.");
+		await picture(other, "guest-narrow-dark");
+		await other.context().close();
+	});
 });

@@ -4,7 +4,8 @@
  * was missed if the server still has it, else with a fresh snapshot. Nothing is polled; only when nothing at all has
  * come for 10 s one small call asks whether the other side is still there. */
 import { forgetToken, readToken, writeToken } from "../lib/prefs";
-import type { Device, Methods } from "../lib/api.gen";
+import type { ChatStatus, Device, Methods } from "../lib/api.gen";
+import { isGuest } from "../state/guest";
 import type { ServerEvent } from "../state/reduce";
 import { lastHeard } from "../state/select";
 import type { DeviceEntry, LoginReason, LostCause } from "../state/state";
@@ -115,7 +116,8 @@ export function connect(store: Store, url: string): Server {
       dispatch({ type: "event", event: head["params"] as unknown as ServerEvent, now });
       const ahead = store.current().serverAheadMs;
       if (first && ahead !== null && Math.abs(ahead) > SKEW_MS) void fetchTrails();
-    } else calls.settle(head);
+    } else if (head["method"] === "chat.status") dispatch({ type: "chat", status: head["params"] as unknown as ChatStatus });
+    else calls.settle(head);
   }
 
   // ---- logging in ----
@@ -131,15 +133,23 @@ export function connect(store: Store, url: string): Server {
     const login = await call("auth.login", { token });
     dispatch({ type: "login", login });
     dispatch({ type: "server", server: await call("server.info", {}) });
+    if (isGuest(login)) {
+      dispatch({ type: "chat", status: await call("chat.models", { watch: true }) });
+      return entered();
+    }
     const { epoch, seq } = store.current();
     const since = epoch === null ? {} : { since: { epoch, seq } };
     const topics = login.scopes.includes("admin") ? ADMIN_TOPICS : TOPICS;
     const { resumed, snapshot } = await call("events.subscribe", { topics, ...since });
     if (!resumed && snapshot) dispatch({ type: "snapshot", snapshot });
+    entered();
+    void fetchTrails();
+  }
+
+  function entered(): void {
     lostSince = null;
     dispatch({ type: "connection", connection: { phase: "live" } });
     steadyTimer = setTimeout(() => (attempt = 0), STEADY_MS);
-    void fetchTrails();
   }
 
   function failed(mine: WebSocket, error: unknown): void {
@@ -149,7 +159,7 @@ export function connect(store: Store, url: string): Server {
     if (reason === "disconnected") return;
     if (reason === "unauthenticated") askLogin({ kind: "refused", message, hint }, true);
     else if (reason === "forbidden")
-      askLogin({ kind: "forbidden", message: "This token lacks the scope observe.", hint }, true);
+      askLogin({ kind: "forbidden", message: "This token shows nothing here: it lacks the scopes observe and infer.", hint }, true);
     else if (reason === "timeout" || reason === "unavailable" || reason === "rate_limited") closed(mine, 1006);
     else askLogin({ kind: "refused", message, hint }, false);
   }

@@ -7,6 +7,7 @@ import type {
   AlertEvent,
   AuditEntry,
   Change,
+  ChatStatus,
   Device,
   InventoryEvent,
   LogEvent,
@@ -32,6 +33,7 @@ export type Action =
   | { type: "event"; event: ServerEvent; now: number }
   | { type: "history"; deviceId: string; history: HistoryRows }
   | { type: "device"; device: Device }
+  | { type: "chat"; status: ChatStatus }
   | { type: "logged_out" };
 
 export type ServerEvent = { epoch: string; seq: number; at: string } & (
@@ -65,6 +67,8 @@ export function reduce(state: State, action: Action): State {
       }));
     case "device":
       return withDevice(state, action.device.device_id, (entry) => ({ ...entry, record: action.device }));
+    case "chat":
+      return { ...state, chat: action.status };
     case "logged_out":
       return { ...initialState, server: state.server, connection: state.connection };
   }

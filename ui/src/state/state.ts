@@ -4,6 +4,7 @@ import type {
   Allocation,
   AuditEntry,
   Change,
+  ChatStatus,
   Device,
   DeviceTelemetry,
   Heard,
@@ -83,6 +84,8 @@ export interface State {
   readonly audit: readonly AuditEntry[];
   /** The last lines of the server's log, newest first; only where the login may see them. */
   readonly log: readonly LogLine[];
+  /** What a login that may only use models is told, in place of everything above; null for all others. */
+  readonly chat: ChatStatus | null;
   /** When anything last came from the server; the page's own clock, ms. */
   readonly heardAt: number | null;
   /** Difference in ms between the server's clock and the page's; from the fastest event of the last minute. */
@@ -114,6 +117,7 @@ export const initialState: State = {
   recent: [],
   audit: [],
   log: [],
+  chat: null,
   heardAt: null,
   serverAheadMs: null,
   aheadJudgedAt: 0,

@@ -1,6 +1,7 @@
 /* Chooses the screen: login, waiting for the first snapshot, or a page. */
 import { useSignalEffect } from "@preact/signals";
 import { route } from "../lib/route";
+import { isGuest } from "../state/guest";
 import { deviceName } from "../state/select";
 import { LazyAccess } from "./access/lazy-page";
 import { LazyAllocations } from "./allocations/lazy-page";
@@ -9,14 +10,14 @@ import { LazyAudit } from "./audit/lazy-page";
 import { LazyLogs } from "./logs/lazy-page";
 import { LazyModel, LazyModels } from "./models/lazy-page";
 import { LazyTopology } from "./topology/lazy-page";
-import { LazyPlayground } from "./playground/lazy-page";
+import { LazyGuest, LazyPlayground } from "./playground/lazy-page";
 import { DevicePage } from "./device/page";
 import { DevicesPage } from "./devices/page";
 import { Help } from "./help";
 import { Login } from "./login";
 import { NodePage } from "./node/page";
 import { Overview } from "./overview/overview";
-import { Page, Shell } from "./shell";
+import { GuestShell, Page, Shell } from "./shell";
 
 function Current() {
   const at = route.value;
@@ -77,7 +78,7 @@ function Waiting() {
 export function AppView() {
   const { state } = useApp();
   useSignalEffect(() => {
-    const { server, connection, devices, nodes, models } = state.value;
+    const { server, connection, devices, nodes, models, login } = state.value;
     const at = route.value;
     const named = {
       overview: "Overview",
@@ -93,7 +94,9 @@ export function AppView() {
     const name =
       connection.phase === "login"
         ? "Log in"
-        : at.page === "device"
+        : isGuest(login)
+          ? "Playground"
+          : at.page === "device"
           ? (devices[at.id] ? deviceName(state.value, at.id) : "Device")
           : at.page === "node"
             ? (nodes[at.id]?.record.name ?? "Node")
@@ -102,12 +105,13 @@ export function AppView() {
               : at.page === "unknown"
                 ? "No such page"
                 : named[at.page];
-    const title = [name, server?.name, "exogpu"].filter(Boolean).join(" · ");
+    const title = [name, isGuest(login) ? null : server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;
   });
-  const { connection, loaded } = state.value;
+  const { connection, loaded, login, chat } = state.value;
   if (connection.phase === "starting") return null;
   if (connection.phase === "login") return <Login reason={connection.reason} />;
+  if (isGuest(login)) return <GuestShell>{chat ? <LazyGuest /> : <Waiting />}</GuestShell>;
   return (
     <Shell>
       {loaded ? <Current /> : <Waiting />}

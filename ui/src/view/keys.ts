@@ -20,9 +20,10 @@ function filterField(): HTMLInputElement | undefined {
   return [...fields].find((field) => field.offsetParent !== null);
 }
 
-export function startKeys({ filter, help }: App): void {
+export function startKeys({ filter, help, current }: App): void {
   let pressedG = -Infinity; // by the time of the event: a page that is slow to handle both keys counts no less
   addEventListener("keydown", (event) => {
+    if (current().chat) return; // there is nowhere to go
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     const { target } = event;
     if (target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement) return;

@@ -216,8 +216,26 @@ export function Shell({ children }: { children: ComponentChildren }) {
   );
 }
 
-/** Number of pages in a phone's bar; the others are behind its last button. */
-const IN_BAR = 4;
+/** The frame for somebody who may only use models: no pages to go to, and nothing of the machine. */
+export function GuestShell({ children }: { children: ComponentChildren }) {
+  const { state, server } = useApp();
+  return (
+    <div class="shell guest">
+      <main id="main" tabIndex={-1}>
+        {children}
+        <footer class="page-foot">
+          <span>token {state.value.login?.name}, for models only</span>
+          <button class="text-btn" type="button" onClick={() => server.logout()}>
+            Log out
+          </button>
+        </footer>
+      </main>
+    </div>
+  );
+}
+
+/** The pages in a phone's bar; the others are behind its last button. */
+const inBar: readonly string[] = ["overview", "devices", "models", "playground"];
 
 function TabBar() {
   const [open, setOpen] = useState(false);
@@ -245,11 +263,11 @@ function TabBar() {
       {name}
     </a>
   );
-  const more = pages.slice(IN_BAR);
+  const more = pages.filter(({ page }) => !inBar.includes(page));
   const here = more.some(({ page }) => current(page));
   return (
     <nav class="tabbar" aria-label="Pages" ref={menu}>
-      {pages.slice(0, IN_BAR).map(link)}
+      {pages.filter(({ page }) => inBar.includes(page)).map(link)}
       <button type="button" aria-expanded={open} aria-current={here ? "page" : undefined} onClick={() => setOpen(!open)}>
         <Icon name="more" />
         More

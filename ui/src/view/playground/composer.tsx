@@ -5,6 +5,7 @@ const LINES_PX = 200;
 
 export function Composer({
   ready,
+  closed,
   waits,
   busy,
   canAgain,
@@ -13,6 +14,8 @@ export function Composer({
   again,
 }: {
   ready: boolean;
+  /** What stands in the field while nobody answers. */
+  closed: string;
   /** A model that is paused: what is sent is answered once it goes on. Null where it answers now. */
   waits: string | null;
   busy: boolean;
@@ -47,7 +50,7 @@ export function Composer({
         rows={1}
         value={text}
         aria-label="Message"
-        placeholder={!ready ? "Load a model first" : waits ? `Message, answered once ${waits} goes on` : "Message"}
+        placeholder={!ready ? closed : waits ? `Message, answered once ${waits} goes on` : "Message"}
         disabled={!ready}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {

@@ -4,11 +4,25 @@ import { Page } from "../shell";
 
 const page = lazy(async () => (await import("./page")).PlaygroundPage);
 
+const guest = lazy(async () => (await import("./guest")).GuestPage);
+
 export const loadPlayground = page.load;
 
 export const LazyPlayground = ({ id }: { id: string }) => (
   <page.View
     id={id}
+    waiting={(failed) => (
+      <Page title="Playground">
+        <section class="panel empty">
+          {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+        </section>
+      </Page>
+    )}
+  />
+);
+
+export const LazyGuest = () => (
+  <guest.View
     waiting={(failed) => (
       <Page title="Playground">
         <section class="panel empty">
