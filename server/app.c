@@ -431,6 +431,9 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .address = app->options.address,
 				   .port = app->options.port,
 				   .socket_path = app->socket_path,
+				   .ollama_token = app->options.ollama_token,
+				   .ollama_address = app->options.ollama_address,
+				   .ollama_port = app->options.ollama_port,
 				   .started_ms = app->started_ms};
 	status = http_create(&app->http, &http, error);
 	if (!status)
@@ -534,6 +537,9 @@ static void print_ready(const struct app *app)
 		token[strcspn(token, "\n")] = 0;
 	if (file)
 		fclose(file);
+	if (http_ollama_port(app->http))
+		printf(strchr(app->options.ollama_address, ':') ? "ollama: http://[%s]:%d\n" : "ollama: http://%s:%d\n",
+		       app->options.ollama_address, http_ollama_port(app->http));
 	if (token[0])
 		printf("dashboard: %s#token=%s\n", http_url(app->http), token);
 	else

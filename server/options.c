@@ -12,12 +12,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { DEFAULT_PORT = 52415 };
+enum { DEFAULT_PORT = 52415, OLLAMA_PORT = 11434, PLACE_BYTES = sizeof((struct options){0}.address) };
 
 // As they are on the command line.
 struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url,
 		*catalog;
+	const char *ollama, *ollama_listen;
 	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned;
 	const char *cors_origins[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
@@ -51,6 +52,13 @@ static const struct flag flags[] = {
 	 "let pages of this origin, as in https://chat.example.com, use /v1 with a token; "
 	 "may be repeated",
 	 offsetof(struct words, cors_origins)},
+	{"ollama", "TOKEN",
+	 "let Ollama's clients in, which send no token: whatever comes to 127.0.0.1:11434 acts as the token of this id "
+	 "or "
+	 "name, for /api and /v1 alone",
+	 offsetof(struct words, ollama)},
+	{"ollama-listen", "ADDRESS:PORT", "where: a loopback address (default 127.0.0.1:11434)",
+	 offsetof(struct words, ollama_listen)},
 	{"hub-url", "URL",
 	 "where hf: models come from: a mirror of Hugging Face, which may be a private address "
 	 "and plain HTTP (default https://huggingface.co)",
@@ -121,9 +129,15 @@ static bool is_loopback(const char *address)
 }
 
 // ADDRESS:PORT, [ADDRESS]:PORT, ADDRESS or :PORT.
-static enum status parse_listen(struct options *options, const char *text, struct error *error)
+struct listen_words {
+	const char *form; // what to say of one that cannot be read
+	char *address;    // (PLACE_BYTES)
+	int *port;
+};
+
+static enum status parse_listen(const struct listen_words *place, const char *text, struct error *error)
 {
-	static const char form[] = "--listen takes ADDRESS:PORT, as in 127.0.0.1:52415";
+	const char *form = place->form;
 	const char *bracket = strchr(text, ']'), *colon = bracket ? bracket + 1 : strrchr(text, ':');
 	size_t length = strlen(text);
 	if (colon && *colon && !is_numeric(text)) { // not an IPv6 address without brackets
@@ -134,23 +148,23 @@ static enum status parse_listen(struct options *options, const char *text, struc
 			return error_set(error, STATUS_INVALID_PARAMS, "%s; the port is a number from 0 to 65535",
 					 form);
 		}
-		options->port = (int)port;
+		*place->port = (int)port;
 		length = (size_t)(colon - text);
 	}
 	if (length && *text == '[' && text[length - 1] == ']') {
 		text++;
 		length -= 2;
 	}
-	if (length >= sizeof options->address)
+	if (length >= PLACE_BYTES)
 		return usage(error, form);
 	if (length)
-		snprintf(options->address, sizeof options->address, "%.*s", (int)length, text);
-	if (!strcmp(options->address, "localhost"))
-		snprintf(options->address, sizeof options->address, "127.0.0.1");
-	if (!is_numeric(options->address)) {
+		snprintf(place->address, PLACE_BYTES, "%.*s", (int)length, text);
+	if (!strcmp(place->address, "localhost"))
+		snprintf(place->address, PLACE_BYTES, "127.0.0.1");
+	if (!is_numeric(place->address)) {
 		error_hint(error, "see: exogpu serve --help");
 		return error_set(error, STATUS_INVALID_PARAMS, "%s; \"%s\" is not a numeric address", form,
-				 options->address);
+				 place->address);
 	}
 	return STATUS_OK;
 }
@@ -212,8 +226,32 @@ static enum status take_url(const char **out, const char *name, const char *url,
 	return STATUS_INVALID_PARAMS;
 }
 
+// Whoever can send to that address acts as the token, so it is one that only this machine can send to.
+static enum status take_ollama(struct options *options, const struct words *words, struct error *error)
+{
+	const struct listen_words listen = {.form = "--ollama-listen takes ADDRESS:PORT, as in 127.0.0.1:11434",
+					    .address = options->ollama_address,
+					    .port = &options->ollama_port};
+	options->ollama_token = words->ollama;
+	if (words->ollama_listen && !words->ollama)
+		return usage(error,
+			     "--ollama-listen says where; --ollama TOKEN is missing, as which clients act there");
+	const enum status status = words->ollama_listen ? parse_listen(&listen, words->ollama_listen, error)
+							: STATUS_OK;
+	if (status || is_loopback(options->ollama_address))
+		return status;
+	error_hint(error, "clients on other machines use https://HOST:52415 and send a token: see docs/clients.md");
+	return error_set(error, STATUS_INVALID_PARAMS,
+			 "--ollama-listen takes a loopback address: no token is asked for there, and %s can be reached "
+			 "from other machines",
+			 options->ollama_address);
+}
+
 static enum status take(struct options *options, const struct words *words, struct error *error)
 {
+	const struct listen_words listen = {.form = "--listen takes ADDRESS:PORT, as in 127.0.0.1:52415",
+					    .address = options->address,
+					    .port = &options->port};
 	if (words->lan && words->listen)
 		return usage(error, "--lan says where to listen, and so does --listen: give one of them");
 	if (words->name && strlen(words->name) > 64)
@@ -249,11 +287,13 @@ static enum status take(struct options *options, const struct words *words, stru
 	options->tls_names = words->tls_names;
 	if (words->lan)
 		snprintf(options->address, sizeof options->address, "%s", every_address());
-	enum status status = words->listen ? parse_listen(options, words->listen, error) : STATUS_OK;
+	enum status status = words->listen ? parse_listen(&listen, words->listen, error) : STATUS_OK;
 	options->announced = words->lan;
 	options->tls = !is_loopback(options->address);
 	if (!status)
 		status = check_tls(options, error);
+	if (!status)
+		status = take_ollama(options, words, error);
 	for (int i = 0; !status && i < FLAGS_MANY && words->cors_origins[i]; i++) {
 		options->cors_origins[i] = words->cors_origins[i];
 		status = check_origin(words->cors_origins[i], error);
@@ -276,12 +316,14 @@ enum status options_parse(struct options *options, int argc, char **argv, bool *
 {
 	struct words words = {0};
 	*options = (struct options){.port = DEFAULT_PORT,
+				    .ollama_port = OLLAMA_PORT,
 				    .local_node = true,
 				    .log_level = LOG_INFO,
 				    .placement_timeout_s = 5,
 				    .headroom = -1,
 				    .give_way_s = 60};
 	snprintf(options->address, sizeof options->address, "127.0.0.1");
+	snprintf(options->ollama_address, sizeof options->ollama_address, "127.0.0.1");
 	limit_values_init(&options->limits);
 	enum status status = flags_read(&(struct flags){.own = flags}, &words, argc - 1, argv + 1, error);
 	*help = !status && words.help;

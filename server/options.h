@@ -7,6 +7,9 @@
 struct options {
 	char address[64]; // numeric
 	int port;
+	const char *ollama_token; // of the listener for Ollama's clients: its id or name; NULL: there is none
+	char ollama_address[64];  // loopback's
+	int ollama_port;
 	bool tls;                                   // the address is not loopback's
 	bool announced;                             // on the local networks
 	const char *tls_cert, *tls_key, *tls_names; // NULL: not given

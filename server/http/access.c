@@ -29,6 +29,8 @@ enum status access_bearer(const struct access *access, const struct net_request 
 {
 	const char *text = request->authorization[0] ? request->authorization + 7 : request->api_key;
 	*token = NULL;
+	if (access->acts_as)
+		return tokens_named(access->tokens, access->acts_as, token, error);
 	if (!text[0] && !request->authorization[0])
 		return STATUS_OK;
 	if (request->authorization[0] && strncasecmp(request->authorization, "Bearer ", 7) != 0) {

@@ -5,6 +5,7 @@
 struct access {
 	struct api *api;
 	struct tokens *tokens;
+	const char *acts_as; // the id or the name of the token that every request is made with; NULL: it brings one
 };
 
 struct caller {
@@ -17,7 +18,8 @@ bool access_is_owner(const struct net_request *request); // by the Unix socket
 // The number by which connections of a token are counted (net_response.holder); of the owner, where it is NULL.
 uint64_t access_holder(const struct token *token);
 // The token in the Authorization header, else in X-Api-Key, wanted for `scope`. NULL with status OK: there is neither.
-// A failure counts as one of its address. Errors: STATUS_UNAUTHENTICATED.
+// With `acts_as`
+// it is that one, whatever stands there. A failure counts as one of its address. Errors: STATUS_UNAUTHENTICATED.
 enum status access_bearer(const struct access *access, const struct net_request *request, uint32_t scope,
 			  struct token **token, struct error *error);
 // Whether this request may do what `scope` is for; takes one call of its token. `action` is what a refusal is counted

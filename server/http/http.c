@@ -19,9 +19,9 @@
 
 struct http {
 	struct http_params params;
-	struct access access;
-	struct infer *infer;
-	struct net_listener *tcp, *local;
+	struct access access, assumed; // assumed: of the listener for Ollama's clients, as is `open`
+	struct infer *infer, *open;
+	struct net_listener *tcp, *local, *ollama;
 	struct assets *assets;
 	char url[300];
 };
@@ -428,6 +428,99 @@ static const struct net_handler handler = {.arrived = on_arrived,
 					   .drained = on_drained,
 					   .closed = on_closed};
 
+// ---- for Ollama's clients ----
+
+// Who comes here needs no token, so a page must not get here through a browser that runs on this machine: by a name
+// that it rebinds (check_host), or by requests that browsers send for it, which name it as their origin.
+static bool open_admits(const struct http *http, const struct net_request *request, struct net_response *response)
+{
+	if (!check_host(http, request, response))
+		return false;
+	if (!request->origin[0] || infer_origin_named(http->open, request->origin))
+		return true;
+	fail(response, STATUS_FORBIDDEN, "a page may not use this address",
+	     "start the server with --cors-origin and its origin");
+	return false;
+}
+
+static void on_open_http(void *context, const struct net_request *request, struct net_response *response)
+{
+	static const char greeting[] = "Ollama is running"; // by which clients know it
+	struct http *http = context;
+	if (!open_admits(http, request, response))
+		return;
+	if (infer_takes(request->path)) {
+		infer_get(http->open, request, response);
+	} else if (!strcmp(request->path, "/")) {
+		response->status = 200;
+		response->content_type = "text/plain; charset=utf-8";
+		response->body = (const uint8_t *)greeting;
+		response->body_bytes = sizeof greeting - 1;
+	} else {
+		fail(response, STATUS_NOT_FOUND, "there is nothing at this address", "/api and /v1 are served here");
+	}
+}
+
+static bool on_open_options(void *context, const struct net_request *request, struct net_response *response)
+{
+	struct http *http = context;
+	if (!infer_takes(request->path))
+		return false;
+	if (open_admits(http, request, response))
+		infer_options(http->open, request, response);
+	return true;
+}
+
+static bool on_open_post(void *context, const struct net_request *request, void **user, struct net_response *response)
+{
+	struct http *http = context;
+	if (!infer_takes(request->path) || !open_admits(http, request, response))
+		return false;
+	return infer_post(http->open, request, user, response);
+}
+
+static bool on_open_upgrade(void *context, const struct net_request *request, void **user,
+			    struct net_response *response)
+{
+	(void)context, (void)request, (void)user;
+	fail(response, STATUS_NOT_FOUND, "no WebSocket is served here", NULL);
+	return false;
+}
+
+static const struct net_handler open_handler = {.arrived = on_arrived,
+						.left = on_left,
+						.http = on_open_http,
+						.options = on_open_options,
+						.post = on_open_post,
+						.posted = infer_posted,
+						.misread = infer_misread,
+						.sent = infer_sent,
+						.over = infer_over,
+						.upgrade = on_open_upgrade};
+
+static enum status open_for_ollama(struct http *http, const struct infer_params *infer,
+				   const struct net_listener_params *tcp, struct error *error)
+{
+	struct infer_params inside = *infer;
+	struct net_listener_params listener = *tcp;
+	http->assumed = http->access;
+	http->assumed.acts_as = http->params.ollama_token;
+	inside.access = &http->assumed;
+	listener.address = http->params.ollama_address;
+	listener.port = http->params.ollama_port;
+	listener.tls = NULL;
+	listener.handler = &open_handler;
+	enum status status = infer_create(&http->open, &inside, error);
+	if (!status)
+		status = net_listener_create(&http->ollama, http->params.loop, &listener, error);
+	if (status == STATUS_CONFLICT && error)
+		error->hint[0] = 0; // which is about --listen
+	if (status == STATUS_CONFLICT)
+		error_hint(error, "end the Ollama that runs there, or choose another address: --ollama-listen "
+				  "127.0.0.1:PORT");
+	return status;
+}
+
 static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", WORKER_SUBPROTOCOL, MODEL_SUBPROTOCOL, NULL};
 
 // Bound to all addresses: by the name or address that others are likely to reach this machine by.
@@ -471,6 +564,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 					   .loop = params->loop,
 					   .models = params->models,
 					   .instances = params->instances,
+					   .cluster = params->cluster,
 					   .audit = params->audit,
 					   .cors_origins = params->cors_origins,
 					   .load_on_demand = params->load_on_demand};
@@ -481,6 +575,8 @@ enum status http_create(struct http **out, const struct http_params *params, str
 		status = net_listener_create(&http->tcp, params->loop, &tcp, error);
 	if (!status)
 		status = net_listener_create(&http->local, params->loop, &local, error);
+	if (!status && params->ollama_token)
+		status = open_for_ollama(http, &infer, &tcp, error);
 	if (status) {
 		http_destroy(&http);
 		return status;
@@ -492,7 +588,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 
 bool http_answering(const struct http *http)
 {
-	return infer_answering(http->infer);
+	return infer_answering(http->infer) || (http->open && infer_answering(http->open));
 }
 
 void http_destroy(struct http **pointer)
@@ -503,6 +599,8 @@ void http_destroy(struct http **pointer)
 	*pointer = NULL;
 	net_listener_destroy(&http->tcp);
 	net_listener_destroy(&http->local);
+	net_listener_destroy(&http->ollama);
+	infer_destroy(&http->open);
 	infer_destroy(&http->infer);
 	assets_destroy(&http->assets);
 	free(http);
@@ -511,6 +609,11 @@ void http_destroy(struct http **pointer)
 int http_port(const struct http *http)
 {
 	return net_listener_port(http->tcp);
+}
+
+int http_ollama_port(const struct http *http)
+{
+	return http->ollama ? net_listener_port(http->ollama) : 0;
 }
 
 const char *http_url(const struct http *http)

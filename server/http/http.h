@@ -32,12 +32,17 @@ struct http_params {
 	const char *address; // to listen on, numeric
 	int port;            // 0: any
 	const char *socket_path;
+	// A second listener for Ollama's clients, which send no token: plain HTTP on a loopback address, acting as this
+	// token (its id or name) and serving /api and /v1 alone. NULL: there is none.
+	const char *ollama_token, *ollama_address;
+	int ollama_port;
 	int64_t started_ms;
 };
-// Listens on both. Errors: those of net_listener_create.
+// Listens on all of them. Errors: those of net_listener_create.
 enum status http_create(struct http **out, const struct http_params *params, struct error *error);
 void http_destroy(struct http **http);
 bool http_answering(const struct http *http); // an answer of /v1 is under way
 // Where the dashboard is, for somebody elsewhere if it can be reached from there: http://127.0.0.1:52415/
 const char *http_url(const struct http *http);
 int http_port(const struct http *http);
+int http_ollama_port(const struct http *http); // 0: there is none

@@ -1,5 +1,5 @@
 // Published weights (SmolLM2 135M Instruct, whose template knows no tools) call a tool, by the `openai` packages of npm and
-// PyPI and the `anthropic` package of PyPI, end to end: the call is demanded, made here, and its result told. Skipped, with
+// PyPI and the `anthropic` and `ollama` packages of PyPI, end to end: the call is demanded, made here, and its result told. Skipped, with
 // the reason, where the weights, or a package for Python, cannot be fetched.
 import assert from "node:assert/strict";
 import { execFile, spawnSync } from "node:child_process";
@@ -26,6 +26,7 @@ function fetchPython(name, version) {
 	return status ? { why: `skipped: no ${name} ${version} for Python: ${(stderr ?? "").trim().split("\n").at(-1)}` } : { folder };
 }
 const python = skip ? { why: skip } : fetchPython("openai", "2.54.0");
+const ollama = skip ? { why: skip } : fetchPython("ollama", "0.6.3");
 const anthropic = skip ? { why: skip } : fetchPython("anthropic", "2.14.0");
 
 describe("tools with SmolLM2 135M Instruct", { skip }, () => {
@@ -94,6 +95,15 @@ describe("tools with SmolLM2 135M Instruct", { skip }, () => {
 		assert.match(called[0][1].city, /Paris/);
 		assert.ok(said.length > 0);
 		assert.equal(read, counted);
+	});
+	test("by PyPI's package for Ollama's API", { skip: ollama.why ?? false }, async () => {
+		const { stdout } = await promisify(execFile)("python3", ["-B", here("ollama_loop.py"), server.url.origin],
+			{ env: { ...process.env, PYTHONPATH: ollama.folder, EXOGPU_TOKEN: token }, timeout: 8 * patience });
+		const { whole, streamed, form, told, dimensions, read, ...rest } = JSON.parse(stdout);
+		const chat = await openai.chat.completions.create({ ...question, max_tokens: 60 });
+		assert.deepEqual([streamed, whole, read], [whole, chat.choices[0].message.content, chat.usage.prompt_tokens], "both APIs ask the same");
+		assert.ok(["celsius", "fahrenheit"].includes(form.unit) && told.length > 0);
+		assert.deepEqual([dimensions, rest], [[576, 576], { models: ["smollm2"], running: ["smollm2"], capabilities: ["completion", "tools"] }]);
 	});
 	test("an offered tool does not get in the way of an answer", async () => {
 		const tools = [{ type: "function", function: { name: "get_temperature", description: "The temperature in a city.", parameters } }];

@@ -183,6 +183,7 @@ enum status anthropic_read(struct reading *reading)
 	settle_thinking(reading);
 	if (reading->answer->endpoint == ENDPOINT_COUNT_TOKENS) {
 		keep_prompt(reading);
+		reading->answer->counts = true;
 		return STATUS_OK;
 	}
 	json_set_bool(reading->call, "talks", true);

@@ -31,6 +31,11 @@ static const struct {
 	{"/v1/messages", "infer.messages", ENDPOINT_MESSAGES, "msg_", &anthropic_wording},
 	{"/v1/messages/count_tokens", "infer.count_tokens", ENDPOINT_COUNT_TOKENS, "count_", &anthropic_wording},
 	{"/v1/responses", "infer.responses", ENDPOINT_RESPONSES, "resp_", &responses_wording},
+	{"/api/chat", "ollama.chat", ENDPOINT_OLLAMA_CHAT, "chat_", &ollama_wording},
+	{"/api/generate", "ollama.generate", ENDPOINT_OLLAMA_GENERATE, "gen_", &ollama_wording},
+	{"/api/embed", "ollama.embed", ENDPOINT_OLLAMA_EMBED, "emb_", &ollama_wording},
+	{"/api/embeddings", "ollama.embed", ENDPOINT_OLLAMA_EMBEDDINGS, "emb_", &ollama_wording},
+	{"/api/show", "infer.models", ENDPOINT_OLLAMA_SHOW, "show_", &ollama_wording},
 };
 enum { ENDPOINTS = sizeof endpoints / sizeof *endpoints };
 
@@ -38,7 +43,7 @@ static const char models_path[] = "/v1/models";
 
 bool infer_takes(const char *path)
 {
-	return !strcmp(path, "/v1") || !strncmp(path, "/v1/", 4);
+	return !strcmp(path, "/v1") || !strncmp(path, "/v1/", 4) || !strncmp(path, "/api/", 5);
 }
 
 static int endpoint_of(const char *path)
@@ -65,6 +70,8 @@ void infer_let_go_of_choices(struct infer *infer, size_t fewer)
 // Where no address tells: Anthropic's clients name the version of its API.
 static const struct wording *wording_of(const struct net_request *request)
 {
+	if (!strncmp(request->path, "/api/", 5))
+		return &ollama_wording;
 	return request->anthropic_version[0] ? &anthropic_wording : &openai_wording;
 }
 
@@ -197,7 +204,9 @@ void answer_json(struct answer *answer, struct json *json)
 
 void answer_begin_events(struct answer *answer)
 {
-	struct net_response response = {.status = 200, .content_type = "text/event-stream; charset=utf-8"};
+	struct net_response response = {.status = 200,
+					.content_type = answer->wording->lines ? "application/x-ndjson"
+									       : "text/event-stream; charset=utf-8"};
 	add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
 	net_exchange_begin(answer->exchange, &response);
 	answer->begun = true;
@@ -206,15 +215,17 @@ void answer_begin_events(struct answer *answer)
 void answer_event(struct answer *answer, struct json *json)
 {
 	struct buffer text;
+	const bool line = answer->wording->lines;
 	buffer_init(&text, LIMIT_ANSWER_QUEUE_BYTES);
 	if (json && answer->wording->names_events)
 		buffer_printf(&text, "event: %s\n", json_get_string(json, "type", "error"));
-	buffer_append_text(&text, "data: ");
+	if (!line)
+		buffer_append_text(&text, "data: ");
 	if (json)
 		json_print(json, &text);
 	else
 		buffer_append_text(&text, "[DONE]");
-	buffer_append_text(&text, "\n\n");
+	buffer_append_text(&text, line ? "\n" : "\n\n");
 	json_destroy(&json);
 	if (text.failed || net_exchange_send(answer->exchange, text.data, text.length)) {
 		generation_cancel(&answer->generation);
@@ -276,6 +287,8 @@ static enum status check_length(const struct net_request *request, struct error 
 
 static enum status no_such(const struct net_request *request, struct error *error)
 {
+	if (wording_of(request) == &ollama_wording)
+		return ollama_no_such(request->path, error);
 	error_set(error, STATUS_METHOD_NOT_FOUND, "%.100s is not served here", request->path);
 	error_hint(error, "GET /v1/models; POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, "
 			  "/v1/messages, /v1/messages/count_tokens, /v1/responses");
@@ -351,7 +364,7 @@ enum status answer_generate(struct answer *answer, struct json *call, struct err
 	params.delta = answer_delta;
 	params.ended = answer_ended;
 	params.context = answer;
-	params.counts = answer->endpoint == ENDPOINT_COUNT_TOKENS;
+	params.counts = answer->counts;
 	enum status status = answer_ask(answer, &answer->generation, &params, error);
 	if (status)
 		answer_refused(answer, status);
@@ -395,6 +408,15 @@ static enum status count_inputs(struct answer *answer, struct error *error)
 	return STATUS_OK;
 }
 
+// By the name that it has here.
+static void find_model(struct answer *answer)
+{
+	const struct models *models = answer->infer->params.models;
+	const struct model_record *model = answer->wording->find ? answer->wording->find(models, answer->model) : NULL;
+	if (model)
+		snprintf(answer->model, sizeof answer->model, "%s", model->name);
+}
+
 void infer_read_through(struct answer *answer, struct infer_reading *reading)
 {
 	struct error error = reading->error;
@@ -412,6 +434,14 @@ void infer_read_through(struct answer *answer, struct infer_reading *reading)
 		status = error.status;
 	if (!status && answer_embeds(answer))
 		status = count_inputs(answer, &error);
+	if (!status)
+		find_model(answer);
+	if (!status && answer->endpoint == ENDPOINT_OLLAMA_SHOW) {
+		json_destroy(&call);
+		if (answer->wording->serve(answer, &answer->infer->params, &error))
+			answer_fail(answer, &error, NULL);
+		return;
+	}
 	if (status) {
 		json_destroy(&call);
 		answer_fail(answer, &error, reading->param);
@@ -482,16 +512,19 @@ void infer_get(struct infer *infer, const struct net_request *request, struct ne
 	struct error error = {0};
 	struct json *json = NULL;
 	const struct wording *wording = wording_of(request);
+	const struct infer_params *params = &infer->params;
 	const size_t length = sizeof models_path - 1;
 	name_request(infer);
 	enum status status = access_admit(infer->params.access, request, SCOPE_INFER, "infer.models", &caller, &error);
 	response->holder = status ? 0 : access_holder(caller.token);
 	const bool below = !strncmp(request->path, models_path, length) && request->path[length] == '/';
-	const struct model_record *model = below ? models_find(infer->params.models, request->path + length + 1) : NULL;
-	if (!status && !strcmp(request->path, models_path)) {
+	const struct model_record *model = below ? models_find(params->models, request->path + length + 1) : NULL;
+	if (!status && wording->get) {
+		status = wording->get(params, request->path, &json, &error);
+	} else if (!status && !strcmp(request->path, models_path)) {
 		json = list_models(infer, wording);
 	} else if (!status && model && model->state == MODEL_READY) {
-		json = wording->model(model, instances_ready(infer->params.instances, model) > 0);
+		json = wording->model(model, instances_ready(params->instances, model) > 0);
 	} else if (!status && below) {
 		status = error_set(&error, STATUS_NOT_FOUND, "there is no model %.128s", request->path + length + 1);
 		error_hint(&error, "GET /v1/models lists the models");

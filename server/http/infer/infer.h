@@ -1,9 +1,11 @@
-/* /v1: models as the clients of other services know them.
+/* /v1 and /api: models as the clients of other services know them.
  *
  *     GET /v1/models, /v1/models/{name}
  *     POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank
  *     POST /v1/messages, /v1/messages/count_tokens
  *     POST /v1/responses
+ *     GET /api/version, /api/tags, /api/ps
+ *     POST /api/chat, /api/generate, /api/embed, /api/embeddings, /api/show
  *
  * Scope `infer`. What a request asks for and this does not do is refused by name: nothing is passed over that would
  * change the answer. Errors have the shape of their API, with hints in their message. Answers come whole, or with
@@ -14,7 +16,7 @@
  *   tools.c      the functions that a model may call
  *   said.c       what a model says: thoughts, text, calls; answer.c hands it on
  *   openai*.c    OpenAI's words for all of this; anthropic*.c Anthropic's,
- *                responses/ those of OpenAI's /v1/responses
+ *                responses/ those of OpenAI's /v1/responses, ollama/ Ollama's
  *
  * Thread: the loop's. */
 #pragma once
@@ -27,6 +29,7 @@ struct infer_params {
 	struct net_loop *loop;
 	struct models *models;
 	struct instances *instances;
+	struct cluster *cluster;
 	struct audit *audit;
 	const char *const *cors_origins; // ends with NULL; may be NULL
 	bool load_on_demand;             // a question loads its model; without it only of who may create instances

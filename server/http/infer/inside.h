@@ -2,7 +2,8 @@
  *
  *     body --wording.read--> parameters of generate.start --> worker --> struct said --wording.tell, end--> client
  *
- * An API is a struct wording and the files that it calls: openai*.c, anthropic*.c, responses/. */
+ * An API is a struct wording and the files that it calls: openai*.c, anthropic*.c, responses/,
+ * ollama/. */
 #pragma once
 #include "common/base/limits.h"
 #include "server/http/infer/infer.h"
@@ -17,6 +18,11 @@ enum endpoint {
 	ENDPOINT_MESSAGES,
 	ENDPOINT_COUNT_TOKENS,
 	ENDPOINT_RESPONSES,
+	ENDPOINT_OLLAMA_CHAT,
+	ENDPOINT_OLLAMA_GENERATE,
+	ENDPOINT_OLLAMA_EMBED,
+	ENDPOINT_OLLAMA_EMBEDDINGS,
+	ENDPOINT_OLLAMA_SHOW,
 };
 
 enum { REQUEST_ID_BYTES = 48 };
@@ -42,6 +48,7 @@ struct answer {
 	char unknown[65]; // a parameter that there is not, by its name
 	bool streams, wants_usage, echo;
 	bool hides_thoughts; // they are not told
+	bool counts;         // the tokens of the prompt are counted, and nothing is generated
 	int logprobs;        // -1: none; else how many of the most likely ones beside each token
 	struct json *tools;  // that the model may call; NULL: none
 	// The part of the answer that has come and is not being sent.
@@ -106,6 +113,7 @@ struct ending {
 
 struct wording {
 	const char *id_header; // of the request's id, with its colon
+	bool lines;            // an event is a line of JSON; else server-sent
 	bool names_events;     // an event has a line with its `type` before its data
 	bool whole_calls;      // a call is told once it is whole; one that is broken is text
 	// Read the body of a request into reading->answer and reading->call. Thread: any that has the answer. Errors:
@@ -115,10 +123,19 @@ struct wording {
 	void (*begin)(struct answer *answer);                            // the first events
 	void (*tell)(struct answer *answer);                             // events for what has gathered
 	void (*end)(struct answer *answer, const struct ending *ending); // the whole answer, or the last events
+	// GET /v1/models; NULL: it has `get`.
 	struct json *(*model)(const struct model_record *model, bool loaded);
 	struct json *(*models)(struct json *list); // of all; `list` is taken
+	// The rest may be NULL. A GET. Errors: STATUS_METHOD_NOT_FOUND.
+	enum status (*get)(const struct infer_params *params, const char *path, struct json **out, struct error *error);
+	// The model that its clients call so; NULL: there is none.
+	const struct model_record *(*find)(const struct models *models, const char *name);
+	// Answer what no worker is asked, at once: ENDPOINT_OLLAMA_SHOW. Errors: STATUS_NOT_FOUND.
+	enum status (*serve)(struct answer *answer, const struct infer_params *params, struct error *error);
+	// Embeddings, whole; `values` (one of each input) is taken.
+	struct json *(*embeddings)(const struct answer *answer, struct json *values, uint64_t prompt_tokens);
 };
-extern const struct wording openai_wording, anthropic_wording, responses_wording;
+extern const struct wording openai_wording, anthropic_wording, responses_wording, ollama_wording;
 
 // ---- infer.c ----
 // So many more choices are held (or fewer). False: there is no room for them, and nothing was counted.
@@ -197,6 +214,7 @@ enum status read_top_k(struct reading *reading, const struct json *value);
 enum status read_max_tokens(struct reading *reading, const struct json *value);
 enum status read_stream(struct reading *reading, const struct json *value);
 enum status read_model(struct reading *reading, const struct json *value);
+enum status read_dimensions(struct reading *reading, const struct json *value);
 enum status read_stop(struct reading *reading, const struct json *value);
 enum status read_parallel(struct reading *reading, const struct json *value);   // parallel_tool_calls
 enum status read_nothing(struct reading *reading, const struct json *value);    // it is taken if it asks for nothing
@@ -265,6 +283,9 @@ void anthropic_end(struct answer *answer, const struct ending *ending);
 // ---- responses/ ----
 void responses_finish(struct answer *answer); // what it holds of a response is freed
 
+// ---- ollama/ ----
+enum status ollama_no_such(const char *path, struct error *error); // STATUS_METHOD_NOT_FOUND
+
 // ---- parse.c ----
 struct infer_parser;
 enum status infer_parser_create(struct infer_parser **out, struct net_loop *loop, struct error *error);
@@ -287,14 +308,16 @@ void answer_give_up(struct answer *answer, enum status status, const char *why);
 // Whether several inputs are asked for at once: embeddings, or documents that are ranked.
 static inline bool answer_embeds(const struct answer *answer)
 {
-	return answer->endpoint == ENDPOINT_EMBEDDINGS || answer->endpoint == ENDPOINT_RERANK;
+	return answer->endpoint == ENDPOINT_EMBEDDINGS || answer->endpoint == ENDPOINT_RERANK ||
+	       answer->endpoint == ENDPOINT_OLLAMA_EMBED || answer->endpoint == ENDPOINT_OLLAMA_EMBEDDINGS;
 }
 
 // Whether it is a chat: thoughts and calls are looked for in what comes.
 static inline bool answer_talks(const struct answer *answer)
 {
 	return answer->endpoint == ENDPOINT_CHAT || answer->endpoint == ENDPOINT_MESSAGES ||
-	       answer->endpoint == ENDPOINT_RESPONSES;
+	       answer->endpoint == ENDPOINT_RESPONSES || answer->endpoint == ENDPOINT_OLLAMA_CHAT ||
+	       answer->endpoint == ENDPOINT_OLLAMA_GENERATE;
 }
 
 // ---- openai_embed.c ----

@@ -48,6 +48,16 @@ bool answer_has_room(const struct json *embedding, size_t count)
 static void answer_all(struct answer *answer, size_t count)
 {
 	uint64_t prompt_tokens = 0;
+	if (answer->wording->embeddings) {
+		struct json *values = json_new_array();
+		for (size_t i = 0; i < count; i++) {
+			json_push(values, answer->embeddings[i].values);
+			answer->embeddings[i].values = NULL;
+			prompt_tokens += answer->embeddings[i].prompt_tokens;
+		}
+		answer_json(answer, answer->wording->embeddings(answer, values, prompt_tokens));
+		return;
+	}
 	struct json *json = json_new_object(), *usage = json_new_object(), *data = json_new_array();
 	for (size_t i = 0; i < count; i++) {
 		struct embedding *embedding = &answer->embeddings[i];

@@ -229,14 +229,6 @@ static enum status read_input(struct reading *reading, const struct json *value)
 	return STATUS_OK;
 }
 
-static enum status read_dimensions(struct reading *reading, const struct json *value)
-{
-	int64_t *wanted = &reading->answer->dimensions;
-	return json_integer(value, wanted) || *wanted < 1 || *wanted > LIMIT_MODEL_WIDTH
-		       ? wrong(reading, "must be a whole number from 1 to 65536")
-		       : STATUS_OK;
-}
-
 // ---- a ranking, as Cohere's and Jina's clients send it ----
 
 static enum status read_query(struct reading *reading, const struct json *value)

@@ -102,6 +102,14 @@ enum status read_max_tokens(struct reading *reading, const struct json *value)
 	return status;
 }
 
+enum status read_dimensions(struct reading *reading, const struct json *value)
+{
+	int64_t *wanted = &reading->answer->dimensions;
+	return json_integer(value, wanted) || *wanted < 1 || *wanted > LIMIT_MODEL_WIDTH
+		       ? reading_wrong(reading, "must be a whole number from 1 to 65536")
+		       : STATUS_OK;
+}
+
 // ---- switches ----
 
 enum status reading_bool(struct reading *reading, const struct json *value, bool *out)

@@ -204,6 +204,13 @@ static enum status refuse(uint32_t scopes, struct error *error)
 	return status;
 }
 
+// A pointer to it is given away.
+static void hold(struct token *token)
+{
+	for (struct token *one = token; one; one = one->parent)
+		one->held = true;
+}
+
 enum status tokens_authenticate(struct tokens *tokens, const char *text, uint32_t scopes, struct token **out,
 				struct error *error)
 {
@@ -229,9 +236,36 @@ enum status tokens_authenticate(struct tokens *tokens, const char *text, uint32_
 	enum status status = token_usable(token, token_clock_ms(), error);
 	if (status)
 		return status;
-	for (struct token *one = token; one; one = one->parent)
-		one->held = true;
+	hold(token);
 	*out = token;
+	return STATUS_OK;
+}
+
+enum status tokens_named(const struct tokens *tokens, const char *name, struct token **out, struct error *error)
+{
+	size_t count = 0;
+	const int64_t now_ms = token_clock_ms();
+	struct token *found = strlen(name) == TOKEN_ID_DIGITS ? tokens_find(tokens, name) : NULL;
+	*out = NULL;
+	if (found && !token_usable(found, now_ms, NULL)) {
+		count = 1;
+	} else {
+		for (size_t i = 0; i < tokens->count; i++) {
+			struct token *one = tokens->all[i];
+			if (strcmp(one->name, name) != 0 || token_usable(one, now_ms, NULL))
+				continue;
+			found = one;
+			count++;
+		}
+	}
+	if (count != 1) {
+		error_set(error, STATUS_UNAUTHENTICATED, "%s token that may be used is called %.64s",
+			  count ? "more than one" : "no", name);
+		error_hint(error, "exogpu token list shows the tokens with their ids");
+		return STATUS_UNAUTHENTICATED;
+	}
+	hold(found);
+	*out = found;
 	return STATUS_OK;
 }
 

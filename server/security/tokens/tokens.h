@@ -60,6 +60,10 @@ void tokens_destroy(struct tokens **tokens);
 // the secret was right, saying so).
 enum status tokens_authenticate(struct tokens *tokens, const char *text, uint32_t scopes, struct token **token,
 				struct error *error);
+// The token that the operator names by its id, or by its name if no other that may be used has it; for who sends none.
+// The pointer as above. Errors: STATUS_UNAUTHENTICATED (there is none, or several).
+enum status tokens_named(const struct tokens *tokens, const char *id_or_name, struct token **token,
+			 struct error *error);
 // The wall clock as tokens see it: it does not go back while the server runs, whoever sets it.
 int64_t token_clock_ms(void);
 // STATUS_OK while the token may be used at all: STATUS_UNAUTHENTICATED once revoked or expired.
