@@ -46,12 +46,14 @@ static enum status check_params(const struct stage_params *params, struct error 
 
 static enum status check_states(const struct backend *backend, const struct stage_params *params, struct error *error)
 {
-	if (!model_is_recurrent(params->shape) || backend->stage->states)
+	const bool delta = model_is_recurrent(params->shape) && !backend->stage->states;
+	if (!delta && (!params->shape->expert_sigmoid || backend->stage->sigmoids))
 		return STATUS_OK;
 	error_hint(error, "choose a device of another back end: the CPU and Vulkan compute them");
-	return error_set(error, STATUS_UNAVAILABLE,
-			 "back end %s does not compute the layers with a gated delta rule that a model of %s has",
-			 backend_kind_name(backend->kind), model_family_name(params->shape->family));
+	return error_set(error, STATUS_UNAVAILABLE, "back end %s does not compute the %s that a model of %s has",
+			 backend_kind_name(backend->kind),
+			 delta ? "layers with a gated delta rule" : "experts chosen by sigmoids",
+			 model_family_name(params->shape->family));
 }
 
 static enum status told(struct exogpu_device *device, enum status status)
@@ -384,7 +386,7 @@ bool stage_tiles_fit(const struct model_shape *shape)
 	const uint32_t tile_rows = 16; // an expert begins with a tile of its own
 	if (shape->experts && (shape->expert_width | shape->embedding) % tile_rows)
 		return false;
-	return (shape->embedding | shape->feed_forward | shape->heads * shape->head_size) % 4 == 0;
+	return (shape->embedding | shape->feed_forward | shape->dense_width | shape->heads * shape->head_size) % 4 == 0;
 }
 
 static uint64_t whole(uint64_t count, uint64_t of)
@@ -440,9 +442,9 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 	uint64_t embedding = padded(sizes->embedding_bytes, params, false);
 	struct model_shape pages = *shape;
 	pages.head_size = params->tiled ? (uint32_t)whole(shape->head_size, 8) : shape->head_size;
-	uint64_t widest = shape->embedding +
-			  (2ull * shape->feed_forward + (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
-				  slices;
+	uint64_t widest = shape->embedding + (2ull * model_widest_layer(shape) +
+					      (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
+						     slices;
 	widest += slices > 1 || shape->post_norm ? shape->embedding : 0; // partial sums of slices, or values before a
 									 // norm
 	const uint32_t with_state = model_delta_layers(shape, params->first_layer, params->layer_count);

@@ -178,5 +178,6 @@ struct stage_slots {
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
 	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile
-	bool states; // it computes layers with a gated delta rule
+	bool states;   // it computes layers with a gated delta rule
+	bool sigmoids; // it computes experts chosen by sigmoids, and layers without experts beside those with some
 };

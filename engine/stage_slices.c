@@ -99,6 +99,7 @@ static enum cut cut_of(enum model_role role)
 	case ROLE_DELTA_OUTPUT:
 	case ROLE_SINKS:
 	case ROLE_ROUTER_BIAS:
+	case ROLE_ROUTER_CHOICE:
 	case ROLE_EXPERT_GATE_BIAS:
 	case ROLE_EXPERT_UP_BIAS:
 	case ROLE_EXPERT_DOWN_BIAS:

@@ -103,9 +103,21 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			    .whole_every = 2,
 			    .exact_yarn = true,
 			    .needs_experts = true,
-			    .expert_bias = true},
+			    .expert_bias = true,
+			    .late_ffn_norm = true},
 	// Ministral 3, and Mistral Small 3.1 and later (text)
 	[FAMILY_MISTRAL3] = {.name = "mistral3", .keys = KEYS_TEMPERATURE},
+	// GLM 4.5, 4.6 and 4.7, and Air
+	[FAMILY_GLM4MOE] = {.name = "glm4moe",
+			    .keys = KEYS_EXPERTS | KEYS_ROUTING | KEYS_FURTHER,
+			    .qk_norm = QK_NORM_HEADS,
+			    .maybe_qk_norm = true,
+			    .rope_halves = true,
+			    .maybe_bias = true,
+			    .needs_experts = true,
+			    .expert_sigmoid = true,
+			    .shared_experts = true,
+			    .late_ffn_norm = true},
 };
 
 const struct architecture *architecture_of(enum model_family family)
@@ -177,9 +189,21 @@ static bool is_delta(enum model_role role)
 	return role >= ROLE_DELTA_QKV && role <= ROLE_DELTA_OUTPUT;
 }
 
+static bool is_of_experts(enum model_role role)
+{
+	return role == ROLE_ROUTER || role == ROLE_SHARED_GATE || model_role_is_experts(role) ||
+	       (role >= ROLE_ROUTER_BIAS && role <= ROLE_EXPERT_DOWN_BIAS);
+}
+
 bool model_layer_has_role(const struct model_shape *shape, uint32_t layer, enum model_role role)
 {
 	const bool delta = shape->layer_kinds[layer] & LAYER_DELTA;
+	if (shape->layer_kinds[layer] & LAYER_DENSE) {
+		if (is_of_experts(role))
+			return false;
+		if (role == ROLE_FFN_GATE || role == ROLE_FFN_UP || role == ROLE_FFN_DOWN)
+			return true;
+	}
 	return model_has_role(shape, role) && !(delta ? is_attention(role) : is_delta(role));
 }
 
@@ -252,6 +276,8 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 		return model_is_recurrent(shape);
 	case ROLE_SINKS:
 		return shape->sinks;
+	case ROLE_ROUTER_CHOICE:
+		return shape->experts && shape->expert_sigmoid;
 	case ROLE_ROUTER_BIAS:
 	case ROLE_EXPERT_GATE_BIAS:
 	case ROLE_EXPERT_UP_BIAS:
@@ -301,6 +327,7 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 	shape->biases = architecture->biases;
 	shape->post_norm = architecture->post_norm;
 	shape->expert_share = architecture->expert_share;
+	shape->expert_sigmoid = architecture->expert_sigmoid;
 	shape->shared_gate = architecture->shared_gate && shape->feed_forward;
 	shape->gated_attention = architecture->gated_attention;
 	shape->rope_local = shape->window && architecture->local_base > 0;
@@ -313,6 +340,7 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 		shape->layer_kinds[layer] = (uint8_t)((slides ? LAYER_SLIDES : 0) |
 						      (architecture->recurrent && !whole ? LAYER_DELTA : 0) |
 						      (slides && shape->rope_local ? LAYER_LOCAL : 0) |
+						      (layer < shape->dense_layers ? LAYER_DENSE : 0) |
 						      (each(layer, architecture->unturned_every) ? LAYER_UNTURNED : 0));
 	}
 }
@@ -337,6 +365,7 @@ static bool expert_tensor(const struct model_shape *shape, enum model_role role,
 		[ROLE_FFN_UP] = {"ffn_up_shexp.weight", shape->feed_forward, width},
 		[ROLE_FFN_DOWN] = {"ffn_down_shexp.weight", width, shape->feed_forward},
 		[ROLE_SHARED_GATE] = {"ffn_gate_inp_shexp.weight", 1, width},
+		[ROLE_ROUTER_CHOICE] = {"exp_probs_b.bias", 1, experts, true},
 		[ROLE_ROUTER_BIAS] = {"ffn_gate_inp.bias", 1, experts, true},
 		[ROLE_EXPERT_GATE_BIAS] = {"ffn_gate_exps.bias", experts, each, true},
 		[ROLE_EXPERT_UP_BIAS] = {"ffn_up_exps.bias", experts, each, true},
@@ -432,7 +461,7 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 	if (shape->encoder && encoder_tensor(shape, role, out))
 		return true;
 	*out = all[role];
-	if (role == ROLE_FFN_NORM && shape->family == FAMILY_GPT_OSS) // which has no norm behind attention
+	if (role == ROLE_FFN_NORM && architecture->late_ffn_norm)
 		out->name = "post_attention_norm.weight";
 	if (architecture->fused_qkv && role >= ROLE_Q && role <= ROLE_V)
 		*out = part_of("attn_qkv.weight", out->rows, width,
@@ -443,6 +472,19 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 	if (architecture->fused_gate_up && (role == ROLE_FFN_GATE || role == ROLE_FFN_UP))
 		*out = part_of("ffn_up.weight", inner, width, role == ROLE_FFN_GATE ? 0 : inner, 2 * inner);
 	return true;
+}
+
+bool architecture_layer_tensor(const struct model_shape *shape, uint32_t layer, enum model_role role,
+			       struct wanted_tensor *out)
+{
+	if (!model_layer_has_role(shape, layer, role))
+		return false;
+	if (!(shape->layer_kinds[layer] & LAYER_DENSE))
+		return architecture_tensor(shape, role, out);
+	struct model_shape dense = *shape;
+	dense.experts = 0;
+	dense.feed_forward = shape->dense_width;
+	return architecture_tensor(&dense, role, out);
 }
 
 uint32_t model_vector_length(const struct model_shape *shape, enum model_role role)

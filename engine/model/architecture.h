@@ -26,6 +26,9 @@
  *         w = softmax(s of the chosen ones)             expert_share: softmax(s of all)
  *         x = x + residual scale * (sum over the chosen e of w[e] * Wdown[e] (gate(Wgate[e] h) * Wup[e] h))
  *         with expert_bias a bias is added to Wgate[e] h, to Wup[e] h and to what Wdown[e] gives
+ *         or, of a sigmoid mixture (expert_sigmoid):
+ *         s = sigmoid(Wrouter h)                        the experts_used largest of s + bias are chosen
+ *         w = scale * s / (sum of s of the chosen ones)
  *         with a part for all tokens (shared_experts) x = x + residual scale * that part, as above,
  *                                                       times sigmoid(wshared h) with shared_gate
  *     logits = capped(logit scale * Woutput norm(x))
@@ -52,6 +55,7 @@ enum architecture_keys {
 	KEYS_WINDOW = 8,        // attention.sliding_window
 	KEYS_EXPERTS = 16,      // expert_count and what belongs to it
 	KEYS_TEMPERATURE = 64,  // attention.temperature_scale, and YaRN with a log multiplier
+	KEYS_ROUTING = 128,     // weights of experts by a sigmoid and with a scale, first layers without experts
 	KEYS_FURTHER = 32,      // nextn_predict_layers: the last so many blocks of the file, which are left out
 };
 
@@ -62,20 +66,23 @@ struct architecture {
 	enum qk_norm qk_norm;
 	bool rope_halves;          // value i turns with i + rope_size / 2, else 2 i with 2 i + 1
 	bool qkv_bias, maybe_bias; // maybe: where the file has them
+	bool maybe_qk_norm;        // the same of qk_norm
 	bool output_bias, sinks;   // model.h
 	bool bare_input, post_norm;
-	bool fused_qkv, fused_gate_up;    // q over k over v, gate over up, in one tensor
-	bool root_scale;                  // embeddings are multiplied by the root of their width
-	uint32_t unturned_every;          // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
-	uint32_t whole_every;             // the same of layers that attend to all: the others slide; 0: all slide
-	bool recurrent;                   // the others have a gated delta rule; the file says how many are
-	bool gated_attention;             // model.h
-	bool exact_yarn;                  // YaRN's bounds are not rounded to whole pairs
-	double local_base;                // of positions in layers that slide; 0: as the others
-	bool needs_window, needs_caps;    // the file must contain them, because readers differ in their defaults
-	bool encoder, turned, biases;     // model.h
-	bool needs_experts;               // the file must say how many; else it may be dense
-	bool expert_share, expert_bias;   // model.h
+	bool fused_qkv, fused_gate_up;  // q over k over v, gate over up, in one tensor
+	bool root_scale;                // embeddings are multiplied by the root of their width
+	uint32_t unturned_every;        // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
+	uint32_t whole_every;           // the same of layers that attend to all: the others slide; 0: all slide
+	bool recurrent;                 // the others have a gated delta rule; the file says how many are
+	bool gated_attention;           // model.h
+	bool exact_yarn;                // YaRN's bounds are not rounded to whole pairs
+	double local_base;              // of positions in layers that slide; 0: as the others
+	bool needs_window, needs_caps;  // the file must contain them, because readers differ in their defaults
+	bool encoder, turned, biases;   // model.h
+	bool needs_experts;             // the file must say how many; else it may be dense
+	bool expert_share, expert_bias; // model.h
+	bool expert_sigmoid;            // model.h
+	bool late_ffn_norm;             // the norm before the feed-forward network has the name of one behind attention
 	bool shared_experts, shared_gate; // there may be a part for all tokens; it has a score of its own
 	uint32_t wide_layers;             // a model of so many layers divides scores by the root of embedding / heads
 };
@@ -97,6 +104,10 @@ struct wanted_tensor {
 };
 // The tensor of a role in a model of this shape; false if the model has none.
 bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out);
+
+// The same of this layer, which may be of another kind.
+bool architecture_layer_tensor(const struct model_shape *shape, uint32_t layer, enum model_role role,
+			       struct wanted_tensor *out);
 
 // All names, as a list within a sentence.
 void architecture_list(char *out, size_t bytes);

@@ -113,9 +113,8 @@ static enum status refuse_features(struct model_opening *opening)
 		const char *what;
 	} features[] = {
 		{"expert_count", 0, KEYS_EXPERTS, "experts (a mixture of experts)"},
-		{"expert_group_count", 0, 0, "experts in groups"},
-		{"expert_weights_scale", 0, 0, "scaled weights of experts"},
-		{"leading_dense_block_count", 0, 0, "first layers without experts"},
+		{"expert_weights_scale", 0, KEYS_ROUTING, "scaled weights of experts"},
+		{"leading_dense_block_count", 0, KEYS_ROUTING, "first layers without experts"},
 		{"moe_every_n_layers", 0, 0, "experts in only some layers"},
 		{"attn_logit_softcapping", 0, KEYS_ATTENTION_CAP, "capped attention"},
 		{"final_logit_softcapping", 0, KEYS_LOGIT_CAP, "capped logits"},
@@ -304,13 +303,31 @@ static enum status read_heads(struct model_opening *opening)
 	return STATUS_OK;
 }
 
+// How many blocks of the file are layers. The last blocks may be there to guess further tokens: they are left out.
+static enum status read_layers(struct model_opening *opening)
+{
+	struct model_shape *shape = opening->shape;
+	uint64_t further = 0;
+	enum status status = model_read_count(opening, "block_count", (struct model_range){1, LIMIT_MODEL_LAYERS, 1},
+					      &shape->layers);
+	opening->blocks = shape->layers;
+	if (status || !(opening->architecture->keys & KEYS_FURTHER))
+		return status;
+	gguf_get_count(opening->gguf, model_key(opening, "nextn_predict_layers"), &further);
+	if (further >= shape->layers)
+		return error_set(opening->error, STATUS_INVALID_PARAMS,
+				 "%s is %" PRIu64 "; the model has %" PRIu32 " blocks in all", opening->key, further,
+				 shape->layers);
+	shape->layers -= (uint32_t)further;
+	return STATUS_OK;
+}
+
 static enum status read_shape(struct model_opening *opening)
 {
 	struct model_shape *shape = opening->shape;
 	const struct model_range width = {WIDTH_MULTIPLE, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE};
 	double epsilon = 0;
-	enum status status = model_read_count(opening, "block_count", (struct model_range){1, LIMIT_MODEL_LAYERS, 1},
-					      &shape->layers);
+	enum status status = read_layers(opening);
 	if (!status)
 		status = model_read_count(opening, "context_length", (struct model_range){1, LIMIT_MODEL_CONTEXT, 1},
 					  &shape->context);
@@ -346,6 +363,8 @@ static enum status read_shape(struct model_opening *opening)
 	architecture_shape(opening->architecture, shape);
 	if (opening->architecture->maybe_bias)
 		shape->qkv_bias = gguf_find(opening->gguf, "blk.0.attn_q.bias");
+	if (opening->architecture->maybe_qk_norm && !gguf_find(opening->gguf, "blk.0.attn_q_norm.weight"))
+		shape->qk_norm = QK_NORM_NONE;
 	return read_scales(opening);
 }
 

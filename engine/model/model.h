@@ -33,6 +33,7 @@ enum model_family {
 	FAMILY_NOMIC_BERT,
 	FAMILY_GPT_OSS,
 	FAMILY_MISTRAL3,
+	FAMILY_GLM4MOE,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
@@ -61,6 +62,7 @@ enum model_layer {
 	LAYER_UNTURNED = 2, // no rotary positions
 	LAYER_LOCAL = 4,    // turns by the second table of positions
 	LAYER_DELTA = 8,    // a gated delta rule with a state in the place of attention (struct model_delta)
+	LAYER_DENSE = 16,   // no experts, in a model whose other layers have some
 };
 
 // Gated DeltaNet (Yang et al., "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024): what layers with
@@ -119,7 +121,12 @@ struct model_shape {
 	// with shared_gate it is multiplied by the sigmoid of a score of its own.
 	uint32_t experts, experts_used, expert_width; // experts 0: none
 	bool expert_share, shared_gate;
-	struct model_delta delta; // of layers with LAYER_DELTA; zeros: there are none
+	// glm4moe: an expert's score is the sigmoid of the router's. A bias of the layer is added where experts are
+	// chosen, and is no part of their weights, which are their scores divided by the sum of the chosen ones'.
+	bool expert_sigmoid;
+	float expert_scale;                 // weights of experts are multiplied by it; 0: 1
+	uint32_t dense_layers, dense_width; // the first layers, without experts, and how wide they are
+	struct model_delta delta;           // of layers with LAYER_DELTA; zeros: there are none
 	// For each head q has 2 * head_size rows: the query, and a gate. The output of the head is multiplied by the
 	// sigmoid of the gate.
 	bool gated_attention;
@@ -178,6 +185,7 @@ enum model_role {
 	ROLE_SHARED_GATE,      // (1, embedding), with shared_gate: a matrix of one row
 	ROLE_SINKS,            // (heads), with sinks
 	ROLE_ROUTER_BIAS,      // (experts), with expert_bias
+	ROLE_ROUTER_CHOICE,    // (experts), with expert_sigmoid: added to scores where experts are chosen
 	ROLE_EXPERT_GATE_BIAS, // (experts, expert_width): vectors, too
 	ROLE_EXPERT_UP_BIAS,
 	ROLE_EXPERT_DOWN_BIAS, // (experts, embedding)
@@ -240,6 +248,19 @@ static inline float model_attention_scale(const struct model_shape *shape)
 static inline uint32_t model_layer_window(const struct model_shape *shape, uint32_t layer)
 {
 	return shape->layer_kinds[layer] & LAYER_SLIDES ? shape->window : UINT32_MAX;
+}
+// Columns of a layer's feed-forward network, or of the part of it that every token goes through; and of the widest.
+static inline uint32_t model_layer_width(const struct model_shape *shape, uint32_t layer)
+{
+	return shape->layer_kinds[layer] & LAYER_DENSE ? shape->dense_width : shape->feed_forward;
+}
+static inline uint32_t model_widest_layer(const struct model_shape *shape)
+{
+	return shape->dense_width > shape->feed_forward ? shape->dense_width : shape->feed_forward;
+}
+static inline bool model_layer_has_experts(const struct model_shape *shape, uint32_t layer)
+{
+	return shape->experts && !(shape->layer_kinds[layer] & LAYER_DENSE);
 }
 // Whether the model uses only what llama and qwen use. Code paths that are made for those families serve only plain
 // models.

@@ -4,21 +4,6 @@
 
 #include <inttypes.h>
 
-// The last blocks of the file may be there to guess further tokens; they are no layers, and are left out.
-static enum status drop_further(struct model_opening *opening)
-{
-	struct model_shape *shape = opening->shape;
-	uint64_t further = 0;
-	gguf_get_count(opening->gguf, model_key(opening, "nextn_predict_layers"), &further);
-	opening->blocks = shape->layers;
-	if (further >= shape->layers)
-		return error_set(opening->error, STATUS_INVALID_PARAMS,
-				 "%s is %" PRIu64 "; the model has %" PRIu32 " blocks in all", opening->key, further,
-				 shape->layers);
-	shape->layers -= (uint32_t)further;
-	return STATUS_OK;
-}
-
 enum status model_read_delta(struct model_opening *opening)
 {
 	struct model_delta *delta = &opening->shape->delta;
@@ -26,10 +11,8 @@ enum status model_read_delta(struct model_opening *opening)
 	uint32_t inner = 0, every = opening->architecture->whole_every;
 	if (!opening->architecture->recurrent)
 		return STATUS_OK;
-	enum status status = drop_further(opening);
-	if (!status)
-		status = model_read_optional(opening, "full_attention_interval",
-					     (struct model_range){1, LIMIT_MODEL_LAYERS, 1}, &every);
+	enum status status = model_read_optional(opening, "full_attention_interval",
+						 (struct model_range){1, LIMIT_MODEL_LAYERS, 1}, &every);
 	if (!status)
 		status = model_read_count(opening, "ssm.group_count", heads, &delta->key_heads);
 	if (!status)

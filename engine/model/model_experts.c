@@ -3,21 +3,61 @@
 
 #include <inttypes.h>
 
-enum { GATING_SOFTMAX = 1, WIDTH_MULTIPLE = 2 };
+enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2, WIDTH_MULTIPLE = 2 };
 
 // The architecture decides how scores become weights; a file that says otherwise is refused.
 static enum status check_weights(struct model_opening *opening)
 {
-	uint64_t gating = GATING_SOFTMAX;
+	const bool sigmoid = opening->architecture->expert_sigmoid;
+	const uint64_t wanted = sigmoid ? GATING_SIGMOID : GATING_SOFTMAX;
+	uint64_t gating = wanted, groups = 1;
 	bool normalised = !opening->architecture->expert_share;
 	const bool expected = normalised;
+	gguf_get_count(opening->gguf, model_key(opening, "expert_group_count"), &groups);
+	if (groups > 1)
+		return model_not_computed(opening, "experts in groups");
 	gguf_get_count(opening->gguf, model_key(opening, "expert_gating_func"), &gating);
-	if (gating != GATING_SOFTMAX)
-		return model_not_computed(opening, "experts that are not weighed by a softmax (expert_gating_func)");
+	if (gating != wanted)
+		return model_not_computed(opening, sigmoid ? "experts that are not weighed by a sigmoid "
+							     "(expert_gating_func)"
+							   : "experts that are not weighed by a softmax "
+							     "(expert_gating_func)");
 	gguf_get_bool(opening->gguf, model_key(opening, "expert_weights_norm"), &normalised);
 	if (normalised != expected)
 		return model_not_computed(opening, expected ? "weights of experts that do not add up to 1"
 							    : "weights of experts that add up to 1");
+	return STATUS_OK;
+}
+
+// What glm4moe says beside: first layers without experts, whose width is feed_forward_length; the part for all tokens
+// as a count of experts; and a factor of all weights.
+static enum status read_routing(struct model_opening *opening, uint32_t width, uint32_t *shared)
+{
+	struct model_shape *shape = opening->shape;
+	uint32_t count = 0;
+	double scale = 1;
+	const char *key;
+	if (!(opening->architecture->keys & KEYS_ROUTING))
+		return STATUS_OK;
+	enum status status = model_read_optional(opening, "leading_dense_block_count",
+						 (struct model_range){0, shape->layers - 1, 1}, &shape->dense_layers);
+	if (!status)
+		status = model_read_optional(opening, "expert_shared_count",
+					     (struct model_range){0, LIMIT_MODEL_WIDTH / shape->expert_width, 1},
+					     &count);
+	if (status)
+		return status;
+	key = model_key(opening, "expert_weights_scale");
+	gguf_get_number(opening->gguf, key, &scale);
+	if (!(scale >= 1e-6) || scale > 1e6)
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "%s is not a number from 0.000001 to 1000000",
+				 key);
+	shape->expert_scale = (float)scale;
+	*shared = count * shape->expert_width;
+	shape->dense_width = shape->dense_layers ? width : 0;
+	if (shape->dense_layers && !width)
+		return error_set(opening->error, STATUS_INVALID_PARAMS, "the model file does not say %s",
+				 model_key(opening, "feed_forward_length"));
 	return STATUS_OK;
 }
 
@@ -51,6 +91,8 @@ enum status model_read_experts(struct model_opening *opening)
 	if (!status)
 		status = model_read_optional(opening, "expert_shared_feed_forward_length",
 					     (struct model_range){0, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE}, &shared);
+	if (!status)
+		status = read_routing(opening, shape->feed_forward, &shared);
 	if (status)
 		return status;
 	if (shared && !architecture->shared_experts)

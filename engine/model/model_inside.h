@@ -37,8 +37,8 @@ enum status model_read_optional(struct model_opening *opening, const char *name,
 // STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (the architecture has none; another way of choosing them).
 enum status model_read_experts(struct model_opening *opening);
 
-// Sizes of a gated delta rule, of an architecture that has one, and how many blocks of the file are layers, once heads
-// are known (model_delta.c). Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (layers in another order).
+// Sizes of a gated delta rule, of an architecture that has one, once heads are known (model_delta.c). Errors:
+// STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (layers in another order).
 enum status model_read_delta(struct model_opening *opening);
 
 // How the model makes an embedding or a score of a text (model_pooling.c). Errors: STATUS_UNAVAILABLE (another way; a

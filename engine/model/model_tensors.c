@@ -91,8 +91,7 @@ enum status model_find_tensors(struct model_opening *opening, struct model *mode
 	for (uint32_t layer = 0; layer < model->shape.layers && !status; layer++)
 		for (enum model_role role = ROLE_ATTENTION_NORM; role < ROLE_COUNT && !status; role++) {
 			char name[GGUF_NAME_BYTES];
-			if (!model_layer_has_role(&model->shape, layer, role) ||
-			    !architecture_tensor(&model->shape, role, &wanted))
+			if (!architecture_layer_tensor(&model->shape, layer, role, &wanted))
 				continue;
 			snprintf(name, sizeof(name), "blk.%" PRIu32 ".%s", layer, wanted.name);
 			status = find_tensor(opening, name, &wanted, &model->layers[layer][role]);
@@ -100,7 +99,7 @@ enum status model_find_tensors(struct model_opening *opening, struct model *mode
 	return status;
 }
 
-// Whether a tensor belongs to a block after the layers, which predicts further tokens (model_delta.c).
+// Whether a tensor belongs to a block after the layers, which predicts further tokens (read_layers).
 static bool is_further(const struct model_opening *opening, const char *name)
 {
 	unsigned long layer;

@@ -43,7 +43,7 @@ struct counted {
 	uint64_t *large;
 };
 enum { COUNTS = 17, COUNTS_ALWAYS = 13 }; // those of experts were not kept always
-enum { DELTA_COUNTS = 5 };                // kept, and not shown
+enum { KEPT_COUNTS = 7 };                 // kept, and not shown
 
 static void list_counts(struct model_record *record, struct counted counts[COUNTS])
 {
@@ -71,15 +71,17 @@ static void list_counts(struct model_record *record, struct counted counts[COUNT
 	memcpy(counts, all, sizeof all);
 }
 
-static void list_delta(struct model_shape *shape, struct counted counts[DELTA_COUNTS])
+static void list_kept(struct model_shape *shape, struct counted counts[KEPT_COUNTS])
 {
 	struct model_delta *delta = &shape->delta;
-	const struct counted all[DELTA_COUNTS] = {
+	const struct counted all[KEPT_COUNTS] = {
 		{.name = "delta_key_heads", .small = &delta->key_heads},
 		{.name = "delta_heads", .small = &delta->heads},
 		{.name = "delta_key_size", .small = &delta->key_size},
 		{.name = "delta_value_size", .small = &delta->value_size},
 		{.name = "delta_kernel", .small = &delta->kernel},
+		{.name = "dense_layers", .small = &shape->dense_layers},
+		{.name = "dense_width", .small = &shape->dense_width},
 	};
 	memcpy(counts, all, sizeof all);
 }
@@ -116,11 +118,11 @@ struct json *model_architecture_json(const struct model_record *record)
 struct json *model_kept_json(const struct model_record *record)
 {
 	struct model_shape shape = record->shape;
-	struct counted delta[DELTA_COUNTS];
+	struct counted kept[KEPT_COUNTS];
 	struct json *json = model_architecture_json(record), *formats = json_new_object();
-	list_delta(&shape, delta);
-	for (size_t i = 0; i < DELTA_COUNTS; i++)
-		set_count(json, delta[i].name, *delta[i].small);
+	list_kept(&shape, kept);
+	for (size_t i = 0; i < KEPT_COUNTS; i++)
+		set_count(json, kept[i].name, *kept[i].small);
 	for (int format = FORMAT_UNKNOWN + 1; format < FORMAT_COUNT; format++)
 		if (record->sizes.format_bytes[format])
 			set_count(formats, format_info((enum tensor_format)format)->name,
@@ -156,14 +158,15 @@ static bool fits(const struct model_delta *delta)
 
 static bool read_kept(const struct json *json, struct model_record *record)
 {
-	struct counted counts[COUNTS], delta[DELTA_COUNTS];
+	struct counted counts[COUNTS], kept[KEPT_COUNTS];
 	struct model_shape *shape = &record->shape;
 	struct model_sizes *sizes = &record->sizes;
 	list_counts(record, counts);
-	list_delta(shape, delta);
+	list_kept(shape, kept);
 	if (!read_counts(json, counts, COUNTS_ALWAYS, -1) ||
 	    !read_counts(json, counts + COUNTS_ALWAYS, COUNTS - COUNTS_ALWAYS, 0) ||
-	    !read_counts(json, delta, DELTA_COUNTS, 0) || !fits(&shape->delta) ||
+	    !read_counts(json, kept, KEPT_COUNTS, 0) || !fits(&shape->delta) ||
+	    shape->dense_layers > LIMIT_MODEL_LAYERS || shape->dense_width > LIMIT_MODEL_WIDTH ||
 	    shape->experts > LIMIT_MODEL_EXPERTS || shape->experts_used > shape->experts)
 		return false;
 	const struct json *formats = json_get(json, "format_bytes");

@@ -125,6 +125,9 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 	if (!one->unusable && one->backend == PLACE_CUDA && model_is_recurrent(wanted->shape))
 		return "CUDA does not compute the layers with a gated delta rule (recurrent states) that this model "
 		       "has; CPU and Vulkan devices do";
+	if (!one->unusable && one->backend == PLACE_CUDA && wanted->shape->expert_sigmoid)
+		return "CUDA does not compute the experts chosen by sigmoids that this model has; CPU and Vulkan "
+		       "devices do";
 	return one->unusable;
 }
 

@@ -83,6 +83,11 @@ MODELS = {
     "mistral3": ("Ministral3", dict(head_dim=16, max_position_embeddings=8192, sliding_window=None, rope_parameters={
         "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
         "mscale_all_dim": 0.5, "original_max_position_embeddings": 640, "llama_4_scaling_beta": 0.1})),
+    "glm4moe": ("Glm4Moe", dict(n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=3, intermediate_size=80,
+                                moe_intermediate_size=32, n_shared_experts=2, n_group=1, topk_group=1,
+                                first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True, head_dim=16,
+                                use_qk_norm=True, attention_bias=True, num_mtp_layers=0, rope_parameters={
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
     "gpt-oss": ("GptOss", GPT_OSS),
     "gpt-oss-mxfp4": ("GptOss", GPT_OSS),
 }
@@ -121,6 +126,9 @@ def model_of(name, options, seed):
             weight.data = torch.randn_like(weight) * 1.5 - 2
         else:
             weight.data = torch.randn_like(weight) * 0.3
+    for key, buffer in model.named_buffers():
+        if key.endswith("e_score_correction_bias"):  # of scores that lie between 0 and 1
+            buffer.data = torch.randn_like(buffer) * 0.2
     return model
 
 
@@ -129,7 +137,8 @@ def is_centred(name, key):
 
 
 def is_router(weight, options):
-    return weight.dim() == 2 and weight.shape[0] == options.get("num_experts", options.get("num_local_experts"))
+    counts = [options.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts")]
+    return weight.dim() == 2 and weight.shape[0] in counts
 
 
 class Undecided(Exception):
@@ -145,6 +154,8 @@ def undecided(model, options):
     def note(module, inputs):
         scores = torch.nn.functional.linear(inputs[0], module.weight, getattr(module, "bias", None))
         scores = scores.reshape(-1, module.weight.shape[0])
+        if hasattr(module, "e_score_correction_bias"):
+            scores = scores.sigmoid() + module.e_score_correction_bias
         best = scores.topk(options["num_experts_per_tok"] + 1, -1).values
         if len(scores) > 1 and float((best[:, -2] - best[:, -1]).min() / scores.std()) < least:
             raise Undecided(module)

@@ -210,6 +210,7 @@ static enum status load_layer(struct backend_stage *stage, struct stage_layer *l
 		{ROLE_DELTA_OUTPUT, NULL, &layer->delta.output, NULL},
 		{ROLE_SINKS, &layer->sinks, NULL, NULL},
 		{ROLE_ROUTER_BIAS, &layer->router_bias, NULL, NULL},
+		{ROLE_ROUTER_CHOICE, &layer->router_choice, NULL, NULL},
 		{ROLE_EXPERT_GATE_BIAS, &layer->expert_gate_bias, NULL, NULL},
 		{ROLE_EXPERT_UP_BIAS, &layer->expert_up_bias, NULL, NULL},
 		{ROLE_EXPERT_DOWN_BIAS, &layer->expert_down_bias, NULL, NULL},
@@ -312,7 +313,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	const struct model_shape *shape = stage->shape;
 	uint64_t rows = params->batch_rows, kv_size = (uint64_t)shape->kv_heads * shape->head_size;
 	uint64_t embedding = stage_padded(shape->embedding), heads = stage_padded(shape->heads * shape->head_size);
-	uint64_t widest = heads > embedding ? heads : embedding, feed_forward = stage_padded(shape->feed_forward);
+	uint64_t widest = heads > embedding ? heads : embedding, feed_forward = stage_padded(model_widest_layer(shape));
 	const uint64_t values = stage_padded(shape->delta.heads * shape->delta.value_size);
 	widest = widest > feed_forward ? widest : feed_forward;
 	widest = widest > values ? widest : values;
@@ -468,4 +469,5 @@ const struct stage_slots cpu_stage = {
 	.join = cpu_stage_join,
 	.step_joined = cpu_stage_step_joined,
 	.states = true,
+	.sigmoids = true,
 };

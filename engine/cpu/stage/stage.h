@@ -31,6 +31,7 @@ struct stage_layer {
 	struct panels q, k, v, attention_output, gate, up, down;
 	struct panels router, shared_gate;
 	struct panels *expert_gate, *expert_up, *expert_down; // (experts) each; NULL without
+	float *router_choice;                                 // (experts); NULL without
 	// NULL where the model has none: (experts), (experts, expert_width), (experts, embedding)
 	float *router_bias, *expert_gate_bias, *expert_up_bias, *expert_down_bias;
 	// NULL where the model has none

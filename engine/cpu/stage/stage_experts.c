@@ -32,6 +32,30 @@ static uint32_t parts_of(uint32_t count, uint32_t of)
 
 // ---- choosing ----
 
+// Scores become sigmoids; weights are those of the chosen experts, without the bias that they are chosen by.
+static void choose_by_sigmoids(const struct step *step, float *scores, uint32_t *chosen, float *weights)
+{
+	const struct model_shape *shape = step->stage->shape;
+	const float *bias = step->layer->router_choice;
+	bool taken[LIMIT_MODEL_EXPERTS] = {false};
+	float total = 0;
+	for (uint32_t e = 0; e < shape->experts; e++)
+		scores[e] = 1 / (1 + expf(-scores[e]));
+	for (uint32_t k = 0; k < shape->experts_used; k++) {
+		uint32_t best = UINT32_MAX;
+		for (uint32_t e = 0; e < shape->experts; e++)
+			if (!taken[e] && (best == UINT32_MAX || scores[e] + bias[e] > scores[best] + bias[best]))
+				best = e;
+		taken[best] = true;
+		chosen[k] = best;
+		weights[k] = scores[best];
+		total += weights[k];
+	}
+	const float scale = shape->expert_scale > 0 ? shape->expert_scale : 1;
+	for (uint32_t k = 0; k < shape->experts_used; k++)
+		weights[k] *= scale / total;
+}
+
 // The largest scores' experts, the lowest number of equals first, and what each one's result is multiplied by.
 static void choose_piece(void *context, uint64_t row)
 {
@@ -42,6 +66,10 @@ static void choose_piece(void *context, uint64_t row)
 	uint32_t *chosen = experts->chosen + row * shape->experts_used;
 	float *weights = experts->weights + row * shape->experts_used, total = 0;
 	bool taken[LIMIT_MODEL_EXPERTS] = {false};
+	if (shape->expert_sigmoid) {
+		choose_by_sigmoids(step, scores, chosen, weights);
+		return;
+	}
 	stage_add_bias(scores, step->layer->router_bias, shape->experts);
 	for (uint32_t k = 0; k < shape->experts_used; k++) {
 		uint32_t best = UINT32_MAX;

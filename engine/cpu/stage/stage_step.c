@@ -155,11 +155,17 @@ static void end_half(struct step *step, const float *bias, const struct encoder_
 		team_run(step->team, end_half_piece, step, step->batch->row_count);
 }
 
+// Of the feed-forward network of the layer that is computed.
+static uint32_t layer_width(const struct step *step)
+{
+	return model_layer_width(step->stage->shape, step->stage->params.first_layer + step->layer_index);
+}
+
 static void gate_groups_piece(void *context, uint64_t row)
 {
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
-	size_t n = stage_padded(stage->shape->feed_forward);
+	size_t n = stage_padded(layer_width(step));
 	cpu_prepare(stage, row, step->batch->row_count, stage->gate + row * n, n);
 }
 
@@ -210,7 +216,7 @@ static void compute_dense(struct step *step, float *sum)
 		.value_stride = stage_padded(shape->embedding),
 		.rows = rows,
 		.output = stage->gate,
-		.output_stride = stage_padded(shape->feed_forward),
+		.output_stride = stage_padded(layer_width(step)),
 	};
 	struct products products = {.stage = stage, .of = {product, product}, .count = 2};
 	products.of[1].panels = &step->layer->up;
@@ -225,7 +231,7 @@ static void compute_dense(struct step *step, float *sum)
 						      .values = stage->gate,
 						      .groups = stage->groups,
 						      .tiles = cpu_tiles(stage, rows),
-						      .value_stride = stage_padded(shape->feed_forward),
+						      .value_stride = stage_padded(layer_width(step)),
 						      .rows = rows,
 						      .output = sum,
 						      .output_stride = shape->embedding,
@@ -261,11 +267,13 @@ static void compute_ffn(struct step *step)
 	const struct model_shape *shape = stage->shape;
 	float *sum = sum_of(stage);
 	norm_rows(step, step->layer->ffn_norm);
-	if (shape->experts)
+	const uint32_t layer = stage->params.first_layer + step->layer_index;
+	const bool experts = model_layer_has_experts(shape, layer);
+	if (experts)
 		score_experts(step);
-	if (shape->feed_forward)
-		compute_dense(step, shape->shared_gate ? stage->summand : sum);
-	if (shape->experts)
+	if (model_layer_width(shape, layer))
+		compute_dense(step, shape->shared_gate && experts ? stage->summand : sum);
+	if (experts)
 		cpu_experts_compute(step, sum, sum == stage->x || (shape->feed_forward && !shape->shared_gate));
 	post_norm(step, step->layer->ffn_post_norm);
 	end_half(step, step->layer->down_bias, &step->layer->ffn_end);

@@ -1,5 +1,6 @@
 // Chooses the experts of a row and their weights: those with the largest scores, the lowest number of equals first. A
-// group of invocations for each row.
+// group of invocations for each row. With `choice` scores are sigmoids; the vector is added to them where experts are
+// chosen, and is no part of the weights.
 //
 // Lists of a part, whose slots are pairs of a row and one of its experts: experts (slots) | weights (slots) | slots
 // sorted by expert (slots) | where each expert's slots begin in that list (experts + 1). stage_order.comp writes the
@@ -10,7 +11,15 @@
 layout(local_size_x = 64) in;
 FROM { float scores[]; }; // (rows, experts)
 TO { uint lists[]; };
-PUSH { uint experts, used, slots, share; } push; // share: weights are parts of the softmax of all scores
+VECTORS { float vectors[]; };
+// share: weights are parts of the softmax of all scores; choice: a place in VECTORS, or NO_VECTOR; scale: of weights
+PUSH { uint experts, used, slots, share, choice; float scale; } push;
+
+float score_of(uint row, uint expert)
+{
+	float score = scores[row * push.experts + expert];
+	return push.choice == NO_VECTOR ? score : 1 / (1 + exp(-score));
+}
 
 shared float values[64];
 shared uint places[64];
@@ -23,10 +32,13 @@ void main()
 		float best = 0;
 		uint place = 0xffffffffu;
 		for (uint i = 0; i * 64 + lane < push.experts; i++) {
-			float score = scores[row * push.experts + i * 64 + lane];
+			uint expert = i * 64 + lane;
+			float score = score_of(row, expert);
+			if (push.choice != NO_VECTOR)
+				score += vectors[push.choice + expert];
 			if ((taken >> i & 1) == 0 && (place == 0xffffffffu || score > best)) {
 				best = score;
-				place = i * 64 + lane;
+				place = expert;
 			}
 		}
 		values[lane] = best;
@@ -49,7 +61,7 @@ void main()
 			taken |= 1u << place / 64;
 		if (k == 0)
 			largest = best;
-		weights[k] = exp(best - largest);
+		weights[k] = push.choice == NO_VECTOR ? exp(best - largest) : score_of(row, place);
 		total += weights[k];
 		if (lane == 0)
 			lists[row * push.used + k] = place;
@@ -68,5 +80,5 @@ void main()
 		total = values[0];
 	}
 	for (uint k = lane; k < push.used; k += 64)
-		lists[push.slots + row * push.used + k] = floatBitsToUint(weights[k] / total);
+		lists[push.slots + row * push.used + k] = floatBitsToUint(weights[k] / total * push.scale);
 }

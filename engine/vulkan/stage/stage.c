@@ -64,7 +64,7 @@ static uint64_t widest(const struct model_shape *shape)
 {
 	uint64_t most = shape->embedding, heads = (uint64_t)shape->heads * shape->head_size;
 	most = heads > most ? heads : most;
-	most = shape->feed_forward > most ? shape->feed_forward : most;
+	most = model_widest_layer(shape) > most ? model_widest_layer(shape) : most;
 	const uint64_t slots = (uint64_t)shape->experts_used *
 			       (shape->expert_width > shape->embedding ? shape->expert_width : shape->embedding);
 	most = slots > most ? slots : most;
@@ -142,7 +142,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 {
 	const struct model_shape *shape = &stage->shape;
 	uint64_t rows = 4ull * stage->rows, head = shape->head_size; // rows of floats, in bytes
-	uint64_t embedding = (shape->embedding + 31) & ~31ull, ffn = (shape->feed_forward + 31) & ~31ull;
+	uint64_t embedding = (shape->embedding + 31) & ~31ull, ffn = (model_widest_layer(shape) + 31) & ~31ull;
 	uint64_t attended = (shape->heads * head + 31) & ~31ull;
 	const uint64_t slots = rows * shape->experts_used, width = (shape->expert_width + 31) & ~31ull;
 	struct stage_experts *experts = &stage->experts;
@@ -595,4 +595,5 @@ const struct stage_slots vulkan_stage = {
 	.step = step,
 	.zero = zero,
 	.states = true,
+	.sigmoids = true,
 };

@@ -19,12 +19,18 @@ static uint32_t slots_of(const struct stage_recorder *recorder)
 	return recorder->shape->rows * recorder->stage->shape.experts_used;
 }
 
-static enum status record_route(const struct stage_recorder *recorder)
+static enum status record_route(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct {
-		uint32_t experts, used, slots, share;
-	} push = {stage->shape.experts, stage->shape.experts_used, slots_of(recorder), stage->shape.expert_share};
+		uint32_t experts, used, slots, share, choice;
+		float scale;
+	} push = {stage->shape.experts,
+		  stage->shape.experts_used,
+		  slots_of(recorder),
+		  stage->shape.expert_share,
+		  stage->shape.expert_sigmoid ? layer->vectors[ROLE_ROUTER_CHOICE] : UINT32_MAX,
+		  stage->shape.expert_scale > 0 ? stage->shape.expert_scale : 1};
 	const struct {
 		uint32_t experts, slots;
 	} of_order = {push.experts, push.slots};
@@ -173,6 +179,6 @@ enum status stage_record_experts(const struct stage_recorder *recorder, const st
 	if (!status && stage->shape.feed_forward)
 		status = record_shared(recorder, layer);
 	if (!status)
-		status = record_route(recorder);
+		status = record_route(recorder, layer);
 	return status ? status : record_chosen(recorder, layer);
 }

@@ -292,12 +292,13 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 		 alone ? STAGE_STORE : STAGE_GATE, rows, second_norm, false, false, NULL, NULL},
 		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE, false, false, NULL, NULL},
 	};
-	const bool delta = stage->shape.layer_kinds[stage_layer_number(stage, layer)] & LAYER_DELTA;
+	const uint32_t number = stage_layer_number(stage, layer);
+	const bool delta = stage->shape.layer_kinds[number] & LAYER_DELTA;
 	enum status status = delta ? stage_record_delta(recorder, layer) : STATUS_OK;
 	for (int i = delta ? 4 : 0; !status && i < 7; i++) {
 		if ((paired && i == 5) || (alone && i == 4))
 			continue;
-		const bool mixture = i == 4 && stage->shape.experts;
+		const bool mixture = i == 4 && model_layer_has_experts(&stage->shape, number);
 		if ((!few || mixture) && !bare && (i == 0 || i == 4)) {
 			status = record_norm(recorder, layer->vectors[i ? ROLE_FFN_NORM : ROLE_ATTENTION_NORM], rows,
 					     0);

@@ -808,6 +808,60 @@ static void test_rerankers(void **state)
 	assert_non_null(strstr(error.message, "first class is not \"yes\""));
 }
 
+// GLM 4.5: keys that its experts are computed by, and a last block that guesses further tokens.
+static void test_routing(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *key, *what; // what: NULL, it opens
+		uint8_t value;
+	} changes[] = {
+		{"glm4moe.expert_gating_func", "not weighed by a sigmoid", 1},
+		{"glm4moe.expert_group_count", "experts in groups", 4},
+		{"glm4moe.expert_group_count", NULL, 0},
+		{"glm4moe.leading_dense_block_count", "must be from 0 to 2", 3},
+		{"glm4moe.leading_dense_block_count", "no tensor blk.1.ffn_gate.weight", 2},
+		{"glm4moe.nextn_predict_layers", "3 blocks in all", 3},
+		{"glm4moe.expert_shared_count", "tensor blk.1.ffn_gate_shexp.weight has 64 rows", 3},
+	};
+	static uint8_t bytes[512 * 1024];
+	enum model_task task;
+	struct error error;
+	const size_t length = read_model("glm4moe", bytes, sizeof(bytes));
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_OK);
+	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+		uint8_t *value = behind(bytes, length, changes[i].key) + 4, before = *value; // behind the value's type
+		*value = changes[i].value;
+		const enum status status = open_task(bytes, length, &task, &error);
+		*value = before;
+		assert_int_equal(!status, !changes[i].what);
+		if (changes[i].what && !strstr(error.message, changes[i].what))
+			fail_msg("%s", error.message);
+	}
+}
+
+static void test_further_blocks(void **state)
+{
+	(void)state;
+	static uint8_t bytes[512 * 1024];
+	struct gguf *gguf = NULL;
+	struct model *model = NULL;
+	struct error error = {0};
+	const size_t length = read_model("glm4moe", bytes, sizeof(bytes));
+	behind(bytes, length, "glm4moe.nextn_predict_layers")[4] = 1;
+	assert_int_equal(gguf_parse(&gguf, bytes, length, &error), STATUS_OK);
+	assert_int_equal(model_open(&model, gguf, &error), STATUS_OK);
+	const struct model_shape *shape = model_shape(model);
+	assert_int_equal(shape->layers, 2);
+	assert_int_equal(shape->dense_layers, 1);
+	assert_int_equal(model_layer_width(shape, 0), 80);
+	assert_int_equal(model_layer_width(shape, 1), 64);
+	assert_false(model_layer_has_experts(shape, 0));
+	assert_true(model_layer_has_experts(shape, 1));
+	model_destroy(&model);
+	gguf_destroy(&gguf);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -823,6 +877,8 @@ int main(void)
 		cmocka_unit_test(test_ministral),
 		cmocka_unit_test(test_cross_encoders),
 		cmocka_unit_test(test_rerankers),
+		cmocka_unit_test(test_routing),
+		cmocka_unit_test(test_further_blocks),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),
 		cmocka_unit_test(test_names),
