@@ -835,7 +835,7 @@ static void spoil_pages(struct stage_params *params)
 
 static void spoil_rows(struct stage_params *params)
 {
-	params->batch_rows = 4097;
+	params->batch_rows = STAGE_ROWS_MOST + 1;
 }
 
 static void spoil_host(struct stage_params *params)
