@@ -126,6 +126,7 @@ static enum status model_catalog(struct api_call *call, const struct json *param
 	const struct instances_foresight foresight = {.models = models,
 						      .count = count,
 						      .asker = session->token ? (const void *)session->token : session,
+						      .connection = call->client,
 						      .done = was_foreseen,
 						      .context = call};
 	enum status status = STATUS_PENDING;

@@ -58,7 +58,8 @@ enum status instances_preview(const struct instances *instances, const struct in
 			      struct error *error);
 void instances_leave(const struct instances *instances, const void *connection); // it is gone: so are its previews
 // Predict the placements of models that are not in the library, one after the other, each with little time. `done` is
-// called once, later, with the result for each: `found` (count) is valid during the call. Errors, after which it is not
+// called once, later, with the result for each: `found` (count) is valid during the call. When the connection ends, no
+// further one is searched for, and `done` is called soon. Errors, after which it is not
 // called: STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE (no shape is given), and placement.preview's immediate ones.
 enum { INSTANCES_WHY_BYTES = 400 };
 enum instances_fit { FIT_UNKNOWN, FIT_DEVICE, FIT_DEVICES, FIT_NO };
@@ -74,7 +75,7 @@ struct instances_foreseen {
 struct instances_foresight {
 	struct instances_foreseen *models; // (count): shape and sizes are read, and outlive the search
 	size_t count;
-	const void *asker;
+	const void *asker, *connection; // as of a preview
 	void (*done)(void *context, const struct instances_foreseen *found, size_t count);
 	void *context;
 };

@@ -448,11 +448,13 @@ struct placing_request {
 	const struct instances_foreseen *of;     // a model that is not in the library, instead of params' model_id; it
 						 // must outlive the search. NULL: none
 	const void *asker, *connection;          // of a preview: who has few at a time; whose end is its end
+	bool *left;                              // set when that connection has ended; valid until `done`; may be NULL
 	placing_done *done;
 	void *context;
 };
 // A more urgent kind stops the running search: a preview then answers with its result so far, other searches are
-// repeated. A newer preview of the same connection stops the older one, too.
+// repeated. A newer preview of the same connection stops the older one, too, unless
+// one of them is of a foreseen model.
 // Errors, after which `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_PLACINGS of its kind wait, or LIMIT_PREVIEWS
 // of its asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
 enum status placing_start(const struct instances *instances, const struct placing_request *request,

@@ -1,6 +1,7 @@
 /* Placements of models that are not in the library: whether they fit, how fast they would be, or what is missing.
  *
- * The planner searches for them as previews, one after the other: each begins when the previous one has been reported.
+ * The planner searches for them as previews, one after the other: each begins when the previous one has been reported,
+ * as long as the connection is there that asked for them.
  * Thread: the loop's. */
 #include "server/instances/instances_inside.h"
 
@@ -14,7 +15,8 @@ struct foreseeing {
 	const struct instances *instances;
 	struct instances_foreseen *models; // (count), owned
 	size_t count, at;
-	const void *asker;
+	const void *asker, *connection;
+	bool left; // the connection has ended: nobody reads the answer
 	struct json *params;
 	void (*done)(void *context, const struct instances_foreseen *found, size_t count);
 	void *context;
@@ -85,7 +87,7 @@ static void found(void *context, enum status status, struct placing *placing, co
 	else
 		take_none(out, placing);
 	free(placing);
-	if (begin_next(foreseeing, &ignored))
+	if (!foreseeing->left && begin_next(foreseeing, &ignored))
 		return;
 	foreseeing->done(foreseeing->context, foreseeing->models, foreseeing->count);
 	foreseeing_destroy(&foreseeing);
@@ -101,7 +103,8 @@ static bool begin_next(struct foreseeing *foreseeing, struct error *error)
 							.params = foreseeing->params,
 							.of = one,
 							.asker = foreseeing->asker,
-							.connection = foreseeing,
+							.connection = foreseeing->connection,
+							.left = &foreseeing->left,
 							.done = found,
 							.context = foreseeing};
 		if (!one->shape)
@@ -125,6 +128,7 @@ enum status instances_foresee(const struct instances *instances, const struct in
 						  .models = calloc(count + 1, sizeof *foreseeing->models),
 						  .count = count,
 						  .asker = foresight->asker,
+						  .connection = foresight->connection,
 						  .params = json_new_object(),
 						  .done = foresight->done,
 						  .context = foresight->context};

@@ -237,6 +237,13 @@ static enum status check_limits(const struct planner *planner, const struct plac
 	return error_set(error, STATUS_LIMIT_EXCEEDED, "%u previews of this token are already being searched", own);
 }
 
+// Whether nobody needs `other` any longer, since the same connection asks for something else. A connection that lists
+// foreseen models waits for all of them, and for its own preview as well.
+static bool is_newer(const struct placing_request *asked, const struct placing_request *other)
+{
+	return asked->connection == other->connection && !asked->of && !other->of;
+}
+
 enum status placing_start(const struct instances *instances, const struct placing_request *asked, struct error *error)
 {
 	struct planner *planner = instances->planner;
@@ -254,8 +261,8 @@ enum status placing_start(const struct instances *instances, const struct placin
 	}
 	line_up(planner, request, false);
 	planner->counts[asked->kind]++;
-	if (planner->running && search_stops(planner->running->asked.kind, asked->kind,
-					     planner->running->asked.connection == asked->connection))
+	if (planner->running &&
+	    search_stops(planner->running->asked.kind, asked->kind, is_newer(asked, &planner->running->asked)))
 		atomic_store(&planner->running->stop, true);
 	begin(planner);
 	return STATUS_OK;
@@ -281,11 +288,18 @@ void placing_cancel(const struct instances *instances, const void *context)
 	}
 }
 
+static void tell_left(const struct placing_request *asked)
+{
+	if (asked->left)
+		*asked->left = true;
+}
+
 void placing_leave(const struct instances *instances, const void *connection)
 {
 	struct planner *planner = instances->planner;
 	struct request **at = &planner->first;
 	if (planner->running && planner->running->asked.connection == connection) {
+		tell_left(&planner->running->asked);
 		planner->running->changes = SEARCH_TRIES; // whatever comes of it
 		atomic_store(&planner->running->stop, true);
 	}
@@ -296,6 +310,7 @@ void placing_leave(const struct instances *instances, const void *connection)
 			continue;
 		}
 		*at = request->next;
+		tell_left(&request->asked);
 		request->status = error_set(&request->error, STATUS_UNAVAILABLE, "nobody waits for it any longer");
 		finish(request);
 	}
