@@ -155,6 +155,13 @@ static size_t without_blanks(const struct dialogue *dialogue, size_t length)
 	return end;
 }
 
+// The same, but BLANKS at most wait: what is told does not depend on where the answer was cut.
+static size_t without_waiting(const struct dialogue *dialogue, size_t length)
+{
+	const size_t end = without_blanks(dialogue, length);
+	return length - end > BLANKS ? length - BLANKS : end;
+}
+
 // Tell so many bytes. Blanks at the beginning of a thought, or behind one, are left out.
 static void say(struct dialogue *dialogue, enum dialogue_kind kind, size_t length)
 {
@@ -224,11 +231,13 @@ static void begin_marked(struct dialogue *dialogue, const char *mark)
 	}
 }
 
+static const char recipient_mark[] = " to=functions.";
+
 // The prompt of harmony ends with "<|start|>assistant", so an answer may go on with the recipient of a call.
 static enum match match_recipient(const struct dialogue *dialogue)
 {
 	const bool first = !dialogue->dropped && !dialogue->at && dialogue_left(dialogue);
-	return first && is_harmony(dialogue) ? dialogue_match(dialogue, " to=functions.") : MATCH_NO;
+	return first && is_harmony(dialogue) ? dialogue_match(dialogue, recipient_mark) : MATCH_NO;
 }
 
 static bool in_text(struct dialogue *dialogue)
@@ -236,6 +245,7 @@ static bool in_text(struct dialogue *dialogue)
 	const enum match recipient = match_recipient(dialogue);
 	if (recipient == MATCH_YES) {
 		buffer_clear(&dialogue->raw);
+		dialogue_take(dialogue, sizeof(recipient_mark) - 1);
 		dialogue->state = DIALOGUE_IN_HEADER;
 	}
 	if (recipient != MATCH_NO)
@@ -248,6 +258,8 @@ static bool in_text(struct dialogue *dialogue)
 		while (blanks < dialogue_left(dialogue) && is_blank(dialogue_rest(dialogue)[blanks]))
 			blanks++;
 		if (blanks < dialogue_left(dialogue) && dialogue_rest(dialogue)[blanks] == '{') {
+			if (blanks > BLANKS)
+				say(dialogue, DIALOGUE_TEXT, blanks - BLANKS);
 			dialogue_begin_call(dialogue);
 			return true;
 		}
@@ -255,7 +267,7 @@ static bool in_text(struct dialogue *dialogue)
 	const struct found found = find(dialogue, marks, count);
 	if (found.mark) {
 		const bool drops = found.mark == call_mark(dialogue) || !dialogue->spoke;
-		const size_t solid = drops ? without_blanks(dialogue, found.at) : found.at;
+		const size_t solid = drops ? without_waiting(dialogue, found.at) : found.at;
 		const bool spoke = dialogue->spoke;
 		say(dialogue, DIALOGUE_TEXT, solid);
 		if (dialogue->spoke != spoke)
@@ -265,10 +277,7 @@ static bool in_text(struct dialogue *dialogue)
 		return true;
 	}
 	// Blanks wait while a mark may follow them.
-	size_t end = count ? without_blanks(dialogue, found.at) : found.at;
-	if (found.at - end > BLANKS)
-		end = found.at;
-	say(dialogue, DIALOGUE_TEXT, end);
+	say(dialogue, DIALOGUE_TEXT, count ? without_waiting(dialogue, found.at) : found.at);
 	return false;
 }
 
@@ -276,9 +285,7 @@ static bool in_thought(struct dialogue *dialogue)
 {
 	const char *const marks[] = {dialogue->params.thoughts->end};
 	const struct found found = find(dialogue, marks, 1);
-	size_t end = without_blanks(dialogue, found.at);
-	if (!found.mark && found.at - end > BLANKS)
-		end = found.at;
+	const size_t end = without_waiting(dialogue, found.at);
 	say(dialogue, DIALOGUE_THOUGHT, end);
 	if (!found.mark)
 		return false;

@@ -90,7 +90,7 @@ enum status models_remove(struct models *models, const struct models_remove *rem
 
 typedef void models_found(void *context, enum status status, struct json *result, const struct error *error);
 // Ask both hubs for `text`: `done` gets the result of model.search, which it takes. text NULL: ask only whether they
-// answer, which `unreachable` says. Errors at once, and then it is not called: STATUS_RATE_LIMITED (LIMIT_SEARCHES are
-// under way), STATUS_UNAVAILABLE.
+// answer, which `unreachable` says; who asks while another does gets the same answer. Errors at once, and then it is
+// not called: STATUS_RATE_LIMITED (LIMIT_SEARCHES are under way), STATUS_UNAVAILABLE.
 enum status models_search(struct models *models, const char *text, models_found *done, void *context,
 			  struct error *error);

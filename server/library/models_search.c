@@ -1,4 +1,5 @@
-/* See models_inside.h: who searches, and gets an answer also when the server stops first. */
+/* See models_inside.h: who searches, and gets an answer also when the server stops first. Whoever asks whether the hubs
+ * answer, while somebody else does, gets that answer: all of them together take one search's place. */
 #include "common/base/list.h"
 #include "server/hub/fetch_search.h"
 #include "server/library/models_inside.h"
@@ -11,6 +12,8 @@ struct models_question {
 	struct models *models;
 	models_found *done;
 	void *context;
+	bool reaches;                     // only whether the hubs answer is asked
+	struct models_question *together; // the others that get the same answer: lines of `next`, without a link
 };
 
 static void answer(struct models_question *question, enum status status, struct json *result, const struct error *error)
@@ -18,6 +21,11 @@ static void answer(struct models_question *question, enum status status, struct 
 	LIST_REMOVE(question, link);
 	question->link = NULL;
 	question->models->question_count--;
+	for (struct models_question *other; (other = question->together);) {
+		question->together = other->next;
+		other->done(other->context, status, json_copy(result), error);
+		free(other);
+	}
 	question->done(question->context, status, result, error);
 }
 
@@ -40,12 +48,22 @@ static bool is_added(void *owner, const char *source)
 	return false;
 }
 
+// The question about the hubs that is being asked; NULL: none is.
+static struct models_question *reaching(const struct models *models)
+{
+	struct models_question *question = models->questions;
+	while (question && !question->reaches)
+		question = question->next;
+	return question;
+}
+
 enum status models_search(struct models *models, const char *text, models_found *done, void *context,
 			  struct error *error)
 {
+	struct models_question *same = text ? NULL : reaching(models);
 	if (models->stopping)
 		return error_set(error, STATUS_UNAVAILABLE, "the server stops");
-	if (models->question_count >= LIMIT_SEARCHES) {
+	if (!same && models->question_count >= LIMIT_SEARCHES) {
 		error_set(error, STATUS_RATE_LIMITED, "%d searches are in progress", LIMIT_SEARCHES);
 		error_hint(error, "try again in a few seconds");
 		return STATUS_RATE_LIMITED;
@@ -53,7 +71,12 @@ enum status models_search(struct models *models, const char *text, models_found 
 	struct models_question *question = calloc(1, sizeof *question);
 	if (!question)
 		return error_set(error, STATUS_UNAVAILABLE, "no memory for a search");
-	*question = (struct models_question){.models = models, .done = done, .context = context};
+	*question = (struct models_question){.models = models, .done = done, .context = context, .reaches = !text};
+	if (same) {
+		question->next = same->together;
+		same->together = question;
+		return STATUS_OK;
+	}
 	LIST_PUSH(&models->questions, question, link);
 	models->question_count++;
 	struct search_params params = {

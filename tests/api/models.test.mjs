@@ -490,6 +490,20 @@ describe("models", () => {
 			};
 			assert.match((await admin.call("model.reach")).unreachable.join(), /^Hugging Face: .*503/);
 		});
+		test("all who ask at once whether the hubs answer take one place of a search", async () => {
+			const held = [];
+			hub.plan.front = (request, response, url) => {
+				if (url.pathname === "/api/models") held.push(response);
+				return url.pathname === "/api/models";
+			};
+			const asking = Array.from({ length: 20 }, () => admin.call("model.reach"));
+			await eventually(() => held.length === 1, "the hub is asked");
+			hub.plan.front = undefined;
+			assert.deepEqual((await admin.call("model.search", { text: "tiny" })).unreachable, [], "there is a place for a search");
+			held[0].end("[]");
+			for (const answer of await Promise.all(asking)) assert.deepEqual(answer, { unreachable: [] });
+			assert.equal(held.length, 1);
+		});
 		test("answers that are no answers", async () => {
 			for (const text of ["{", "{}", '[{"id":"../../etc"},{"id":5},{"id":"a/b/c"},null,[]]', `[${"[".repeat(1000)}`]) {
 				hub.plan.front = (request, response) => { response.end(text); return true; };

@@ -319,6 +319,7 @@ static void test_endless(void **state)
 		{"glm", "<tool_call>now\n<arg_key>", 'a'},
 		{"glm", "<tool_call>now\n<arg_key>a</arg_key>", '\n'},
 		{"harmony", "<|channel|>", 'a'},
+		{"harmony", " to=functions.", 'a'},
 		{"mistral-args", "[TOOL_CALLS]now[CALL_ID]", 'a'},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -339,6 +340,32 @@ static void test_endless(void **state)
 		free(told);
 		json_destroy(&tools);
 		buffer_finish(&text);
+	}
+}
+
+// Of many blanks before a mark the last 256 are left out, wherever the answer was cut.
+static void test_blanks(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *calls, *thoughts, *before, *behind, *told_before, *told_behind;
+		bool opened;
+	} cases[] = {
+		{NULL, "think", "a", "</think>b", "(T:a", ")b", true},
+		{"gemma", "harmony", "a", "", "(T:a", ")", true},
+		{"hermes", NULL, "a", "<tool_call>{\"name\": \"now\"}</tool_call>", "a", "(C:now {})", false},
+		{"llama3", NULL, "", PARAMETERS, "", TOLD, false},
+	};
+	char blanks[301], told[45];
+	memset(blanks, '\t', sizeof blanks - 1);
+	memset(told, '\t', sizeof told - 1);
+	blanks[300] = told[44] = 0;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char text[600], out[600];
+		snprintf(text, sizeof text, "%s%s%s", cases[i].before, blanks, cases[i].behind);
+		snprintf(out, sizeof out, "%s%s%s", cases[i].told_before, told, cases[i].told_behind);
+		check_all(&(struct transcript){cases[i].calls, cases[i].thoughts, text, out, cases[i].opened, false},
+			  1);
 	}
 }
 
@@ -444,9 +471,10 @@ static void test_plain(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_texts), cmocka_unit_test(test_json),        cmocka_unit_test(test_others),
-		cmocka_unit_test(test_many),  cmocka_unit_test(test_scan),        cmocka_unit_test(test_detection),
-		cmocka_unit_test(test_plain), cmocka_unit_test(test_many_broken), cmocka_unit_test(test_endless),
+		cmocka_unit_test(test_texts),  cmocka_unit_test(test_json),        cmocka_unit_test(test_others),
+		cmocka_unit_test(test_many),   cmocka_unit_test(test_scan),        cmocka_unit_test(test_detection),
+		cmocka_unit_test(test_plain),  cmocka_unit_test(test_many_broken), cmocka_unit_test(test_endless),
+		cmocka_unit_test(test_blanks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,9 +53,9 @@ static bool is_control(uint8_t byte)
 // The head that a handler is asked about. Moves on to what follows it and `body` bytes.
 static void check_head(size_t body)
 {
-	const uint8_t *at = world.all + world.head_at, *end = world.all + world.all_bytes;
 	if (world.head_at == SIZE_MAX)
 		return;
+	const uint8_t *at = world.all + world.head_at, *end = world.all + world.all_bytes;
 	if (end - at >= 2 && at[0] == '\r') // one empty line may come first
 		at += 2;
 	for (bool begins = true, empty = false; !empty; begins = true) {
