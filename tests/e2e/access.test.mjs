@@ -36,6 +36,7 @@ suite("access", () => {
 		await region(page, "Tokens").getByRole("button", { name: "Make a token" }).click();
 		const dialog = page.getByRole("dialog");
 		await dialog.getByLabel("Name").fill("laptop of alice");
+		await dialog.getByRole("radio", { name: /^Other/ }).check();
 		await dialog.getByRole("checkbox", { name: /allocate/ }).check();
 		await dialog.getByLabel("Memory at most, GiB").fill("2");
 		await dialog.getByLabel("Lasts").selectOption({ label: "a day" });
@@ -62,9 +63,38 @@ suite("access", () => {
 		const page = await open();
 		await region(page, "Tokens").getByRole("button", { name: "Make a token" }).click();
 		const dialog = page.getByRole("dialog");
+		await dialog.getByRole("radio", { name: /^Other/ }).check();
 		await dialog.getByRole("checkbox", { name: /observe/ }).uncheck();
 		assert.ok(await dialog.getByRole("button", { name: "Make", exact: true }).isDisabled(), "a token of no scope cannot be asked for");
 		await page.context().close();
+	});
+
+	test("a token for an app: lines for curl and openai, with the address that others reach, and a QR code; lending is a ticket", async () => {
+		const page = await open();
+		await region(page, "Tokens").getByRole("button", { name: "Make a token" }).click();
+		const dialog = page.getByRole("dialog");
+		assert.ok(await dialog.getByRole("radio", { name: /^App or chat/ }).isChecked());
+		await dialog.getByLabel("Name").fill("an app");
+		await picture(page, "access-kinds-wide-light", { fullPage: false });
+		await dialog.getByRole("button", { name: "Make", exact: true }).click();
+		const token = await (await see(page, /^exo_\w{10}_\w{43}_\w{6}$/)).textContent();
+		const line = await dialog.getByLabel("curl", { exact: true }).textContent();
+		assert.match(line, new RegExp(`^curl --cacert exogpu-authority.pem https://\\S+:${server.port}/v1/chat/completions .*${token}`));
+		await dialog.getByLabel("Python, openai", { exact: true }).waitFor();
+		await dialog.getByRole("button", { name: "Show a QR code for a phone" }).click();
+		await dialog.getByRole("img", { name: /QR code/ }).waitFor();
+		await picture(page, "access-made-wide-light", { fullPage: false });
+		assert.deepEqual((await Client.login(server, token)).session.scopes, ["infer"]);
+		await dialog.getByRole("button", { name: "I have it" }).click();
+		await region(page, "Tokens").getByRole("button", { name: "Make a token" }).click();
+		await dialog.getByRole("radio", { name: /^Lend a device/ }).check();
+		await dialog.getByRole("button", { name: "Make a ticket" }).waitFor();
+		assert.equal(await dialog.getByLabel("Name").count(), 0);
+		await page.context().close();
+		const phone = await open("#/access", shapes["narrow-dark"]);
+		await region(phone, "Tokens").getByRole("button", { name: "Make a token" }).click();
+		await picture(phone, "access-kinds-narrow-dark", { fullPage: false });
+		await phone.context().close();
 	});
 
 	test("a machine joins by the line that the page shows", async () => {

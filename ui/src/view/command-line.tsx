@@ -1,7 +1,7 @@
-/* A command to type into a terminal, with a button that copies it where the browser allows that. */
+/* A command to type into a terminal, or lines for a program, with a button that copies them where the browser allows that. */
 import { useState } from "preact/hooks";
 
-export function Command({ text }: { text: string }) {
+function CopyButton({ text, label }: { text: string; label: string }) {
   const [copied, setCopied] = useState(false);
   const copy = (): void => {
     navigator.clipboard.writeText(text).then(
@@ -12,16 +12,33 @@ export function Command({ text }: { text: string }) {
       () => setCopied(false),
     );
   };
+  if (!("clipboard" in navigator)) return null;
+  return (
+    <button type="button" onClick={copy} aria-label={label}>
+      {copied ? "Copied" : "Copy"}
+    </button>
+  );
+}
+
+export function Command({ text }: { text: string }) {
   return (
     <span class="cmd">
       <code>
         {text.split(" ").map((word, i) => [i > 0 && " ", <span key={word}>{word}</span>])}
       </code>
-      {"clipboard" in navigator && (
-        <button type="button" onClick={copy} aria-label={`Copy: ${text}`}>
-          {copied ? "Copied" : "Copy"}
-        </button>
-      )}
+      <CopyButton text={text} label={`Copy: ${text}`} />
+    </span>
+  );
+}
+
+/** Lines as they are; `name` says whose. */
+export function Lines({ text, name }: { text: string; name: string }) {
+  return (
+    <span class="cmd lines">
+      <pre tabIndex={0} role="group" aria-label={name}>
+        {text}
+      </pre>
+      <CopyButton text={text} label={`Copy: ${name}`} />
     </span>
   );
 }

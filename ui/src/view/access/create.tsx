@@ -1,4 +1,4 @@
-/* Making a token: what it may do, for how long, with which limits; and its text, shown once. */
+/* Making a token: what it is for, for how long, with which limits. */
 import { useRef, useState } from "preact/hooks";
 import { type MadeToken, type NewToken, createToken, isRefusal } from "../../command/access";
 import type { Refusal } from "../../command/tried";
@@ -6,10 +6,12 @@ import type { Scope, Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { fullTime } from "../../lib/format";
 import { tokenEnd } from "../../state/access";
+import { type Kind, kinds } from "../../state/kinds";
 import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
-import { Command } from "../command-line";
 import { MarkIcon, RefusalNote } from "../parts";
+import { Made } from "./made";
+import { JoinLine } from "./tickets";
 
 const GIB = 2 ** 30;
 const DAY_S = 24 * 3600;
@@ -64,7 +66,9 @@ function Form({ names, close }: { names: readonly string[]; close: () => void })
   const [made, setMade] = useState<MadeToken | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const [busy, setBusy] = useState(false);
-  const [chosen, setChosen] = useState<readonly Scope[]>(["observe"]);
+  const [kind, setKind] = useState<Kind>("chat");
+  const [picked, setPicked] = useState<readonly Scope[]>(["observe"]);
+  const chosen = kinds.find((one) => one.kind === kind)?.scopes ?? picked;
   const form = useRef<HTMLFormElement>(null);
 
   const submit = async (event: Event): Promise<void> => {
@@ -90,10 +94,12 @@ function Form({ names, close }: { names: readonly string[]; close: () => void })
     else setMade(outcome);
   };
 
-  if (made) return <Made made={made} close={close} />;
+  if (made) return <Made made={made} scopes={chosen} close={close} />;
+  if (kind === "lend") return <Lend kind={kind} setKind={setKind} close={close} />;
   return (
     <form ref={form} class="dialog-body" onSubmit={(event) => void submit(event)}>
       <h2>Make a token</h2>
+      <Kinds kind={kind} setKind={setKind} />
       <div class="in">
         <label for="token-name">Name</label>
         <input id="token-name" name="name" required maxLength={64} autocomplete="off" placeholder="who or what it is for" list="token-names" />
@@ -103,23 +109,25 @@ function Form({ names, close }: { names: readonly string[]; close: () => void })
           ))}
         </datalist>
       </div>
-      <fieldset class="scopes">
-        <legend class="label">It may</legend>
-        {scopes.map(([scope, what]) => (
-          <label class="check" key={scope}>
-            <input
-              type="checkbox"
-              checked={chosen.includes(scope)}
-              onChange={(event) =>
-                setChosen(event.currentTarget.checked ? [...chosen, scope] : chosen.filter((one) => one !== scope))
-              }
-            />
-            <span>
-              <b>{scope}</b> <span class="quiet">{what}</span>
-            </span>
-          </label>
-        ))}
-      </fieldset>
+      {kind === "other" && (
+        <fieldset class="scopes">
+          <legend class="label">It may</legend>
+          {scopes.map(([scope, what]) => (
+            <label class="check" key={scope}>
+              <input
+                type="checkbox"
+                checked={picked.includes(scope)}
+                onChange={(event) =>
+                  setPicked(event.currentTarget.checked ? [...picked, scope] : picked.filter((one) => one !== scope))
+                }
+              />
+              <span>
+                <b>{scope}</b> <span class="quiet">{what}</span>
+              </span>
+            </label>
+          ))}
+        </fieldset>
+      )}
       <div class="fields">
         <div class="in">
           <label for="token-lasts">Lasts</label>
@@ -167,18 +175,33 @@ function Form({ names, close }: { names: readonly string[]; close: () => void })
   );
 }
 
-function Made({ made, close }: { made: MadeToken; close: () => void }) {
+/** What the token is for: the first thing that is chosen. */
+function Kinds({ kind, setKind }: { kind: Kind; setKind: (kind: Kind) => void }) {
+  return (
+    <fieldset class="scopes kinds">
+      <legend class="label">It is for</legend>
+      {kinds.map(({ kind: one, name, what }) => (
+        <label class="check" key={one}>
+          <input type="radio" name="kind" checked={one === kind} onChange={() => setKind(one)} />
+          <span>
+            <b>{name}</b> <span class="quiet">{what}</span>
+          </span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+/** A machine joins by a ticket: no token is made. */
+function Lend({ kind, setKind, close }: { kind: Kind; setKind: (kind: Kind) => void; close: () => void }) {
   return (
     <div class="dialog-body">
-      <h2>The token</h2>
-      <p>Copy it now: the server keeps only a hash, and nobody can show it again.</p>
-      <Command text={made.token} />
-      <p class="small quiet">
-        Until {fullTime(Date.parse(made.expires_at))}. For the command line: <code>export EXOGPU_TOKEN=…</code>
-      </p>
+      <h2>Make a token</h2>
+      <Kinds kind={kind} setKind={setKind} />
+      <JoinLine changed={() => {}} />
       <div class="dialog-acts">
-        <button class="btn primary" type="button" onClick={close}>
-          I have it
+        <button class="btn" type="button" onClick={close}>
+          Close
         </button>
       </div>
     </div>

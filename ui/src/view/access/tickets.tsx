@@ -1,42 +1,28 @@
 /* Letting machines join: a ticket, as a line to type there; and the tickets that are out. */
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { type MadeTicket, isRefusal, makeTicket, revokeTicket } from "../../command/access";
-import { readDiscovery } from "../../command/topology";
 import type { Refusal } from "../../command/tried";
-import type { Heard, Ticket } from "../../lib/api.gen";
+import type { Ticket } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { count, fullTime, shortTime } from "../../lib/format";
-import { isLoopback, joinAddress } from "../../state/access";
-import { isLive, obstacle, serverTime } from "../../state/select";
+import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Command } from "../command-line";
 import { Panel, RefusalNote } from "../parts";
+import { useAddress } from "./address";
 
 const HOUR_S = 3600;
-
-/** Where machines reach this server. */
-function useAddress(): string {
-  const { state, server } = useApp();
-  const [asked, setAsked] = useState<readonly Heard[] | null>(null);
-  const wanted = isLive(state.value) && state.value.heard === null && isLoopback(location.hostname);
-  useEffect(() => {
-    if (!wanted) return;
-    let current = true;
-    void readDiscovery(server).then((outcome) => current && !isRefusal(outcome) && setAsked(outcome.heard));
-    return () => void (current = false);
-  }, [wanted]);
-  return joinAddress(location, state.value.heard ?? asked);
-}
 
 export function TicketPanel({ tickets, changed }: { tickets: readonly Ticket[]; changed: () => void }) {
   const { state } = useApp();
   const at = serverTime(state.value, now.value);
   const good = tickets.filter((one) => !one.revoked_at && one.used < one.uses && Date.parse(one.expires_at) > at);
-  const { tls } = state.value.server ?? { tls: false };
   return (
     <Panel title="Join another machine">
-      <div class="panel-body join">{tls ? <Make changed={changed} /> : <LoopbackOnly />}</div>
+      <div class="panel-body join">
+        <JoinLine changed={changed} />
+      </div>
       {good.length > 0 && (
         <ul class="rows tickets">
           {good.map((one) => (
@@ -46,6 +32,12 @@ export function TicketPanel({ tickets, changed }: { tickets: readonly Ticket[]; 
       )}
     </Panel>
   );
+}
+
+/** Makes a ticket, and shows the line that is typed on the other machine. */
+export function JoinLine({ changed }: { changed: () => void }) {
+  const { state } = useApp();
+  return state.value.server?.tls ? <Make changed={changed} /> : <LoopbackOnly />;
 }
 
 function LoopbackOnly() {
