@@ -1,8 +1,11 @@
 /* See tokenizer_words.h. The expressions, as they are published, with \s for Unicode's white space:
  *
- *   gpt2    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- *   smollm  every \p{N} is a word; what lies between is cut as in gpt2
- *   llama3  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+
+ *   gpt2, olmo
+ *           's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *   smollm, refact
+ *           every \p{N} is a word; what lies between is cut as in gpt2
+ *   llama3, glm4, chatglm-bpe, dbrx
+ *           (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+
  *           |\s+(?!\S)|\s+
  *   qwen2   as llama3 with \p{N}
  *   qwen35  as qwen2 with [\p{L}\p{M}]+ for letters and [^\s\p{L}\p{M}\p{N}]+ for others
@@ -28,6 +31,11 @@ static const struct pre_tokenizer pre_tokenizers[] = {
 	{.name = "gpt-4o", .kind = WORDS_O200K},
 	{.name = "smollm", .kind = WORDS_SMOLLM},
 	{.name = "gpt-2", .kind = WORDS_GPT2},
+	{.name = "glm4", .kind = WORDS_LLAMA3},
+	{.name = "chatglm-bpe", .kind = WORDS_LLAMA3},
+	{.name = "dbrx", .kind = WORDS_LLAMA3},
+	{.name = "refact", .kind = WORDS_SMOLLM},
+	{.name = "olmo", .kind = WORDS_GPT2},
 };
 
 const struct pre_tokenizer *pre_tokenizer_find(const char *name, size_t length)
@@ -40,7 +48,8 @@ const struct pre_tokenizer *pre_tokenizer_find(const char *name, size_t length)
 
 const char *pre_tokenizer_names(void)
 {
-	return "llama-bpe, llama3, llama-v3, qwen2, qwen35, deepseek-r1-qwen, tekken, gpt-4o, smollm, gpt-2";
+	return "llama-bpe, llama3, llama-v3, qwen2, qwen35, deepseek-r1-qwen, tekken, gpt-4o, smollm, gpt-2, glm4, "
+	       "chatglm-bpe, dbrx, refact, olmo";
 }
 
 // ---- classes ----

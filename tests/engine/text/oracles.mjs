@@ -133,6 +133,15 @@ export const qwen35Oracle = () => {
   return { ...oracle, encode: (text, special) => oracle.encode(text.normalize("NFC"), special) };
 };
 
+// That of Llama 3, which GLM 4 (glm4), Phi 4 and OLMo 2 (dbrx) have, too: there a word that is a token is made by merges as all
+// others are.
+const glm4 =
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+export const glm4Oracle = () => {
+  const split = { type: "Split", pattern: { Regex: glm4 }, behavior: "Isolated", invert: false };
+  return qwenOracle("glm4", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] });
+};
+
 // The expression of Mistral's Tekken.
 const tekken =
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" +

@@ -2,6 +2,7 @@
  * refused. That whole vocabularies give the published tokens is tokenizer.test.mjs's. */
 #include "common/base/limits.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer_words.h"
 #include "tests/tools/model_words.h"
 
 #include <setjmp.h>
@@ -372,6 +373,27 @@ static void test_long_texts_come_back(void **state)
 	tokenizer_destroy(&tokenizer);
 }
 
+// Families that share an expression: each of these names cuts words as the other does.
+static void test_names_of_one_expression(void **state)
+{
+	(void)state;
+	static const char *const pairs[][2] = {{"glm4", "llama3"},
+					       {"chatglm-bpe", "llama3"},
+					       {"dbrx", "llama3"},
+					       {"refact", "smollm"},
+					       {"olmo", "gpt-2"}};
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		const struct pre_tokenizer *one = pre_tokenizer_find(pairs[i][0], strlen(pairs[i][0])),
+					   *other = pre_tokenizer_find(pairs[i][1], strlen(pairs[i][1]));
+		assert_non_null(one);
+		assert_non_null(other);
+		assert_int_equal(one->kind, other->kind);
+		assert_false(one->begins || one->composes || one->whole_words);
+		assert_non_null(strstr(pre_tokenizer_names(), pairs[i][0]));
+	}
+	assert_null(pre_tokenizer_find("smaug-bpe", 9));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -384,6 +406,7 @@ int main(void)
 		cmocka_unit_test(test_lists_have_limits),
 		cmocka_unit_test(test_files_that_do_not_fit_are_refused_by_name),
 		cmocka_unit_test(test_long_texts_come_back),
+		cmocka_unit_test(test_names_of_one_expression),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

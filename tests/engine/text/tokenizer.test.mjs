@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { corpus, random } from "./corpus.mjs";
-import { gpt2Oracle, llama2Oracle, llama3Oracle, o200kOracle, qwen2Oracle, qwen35Oracle, smollmOracle, tekkenOracle } from "./oracles.mjs";
+import { glm4Oracle, gpt2Oracle, llama2Oracle, llama3Oracle, o200kOracle, qwen2Oracle, qwen35Oracle, smollmOracle, tekkenOracle } from "./oracles.mjs";
 import { ask, mode } from "./tokens.mjs";
 
 // The least file that there is to ask with, for what needs no vocabulary.
@@ -85,6 +85,7 @@ const cases = [
   { name: "smollm's words", make: smollmOracle, count: 300 },
   { name: "tekken's words", make: tekkenOracle, count: 300 },
   { name: "o200k's words", make: o200kOracle, count: 300 },
+  { name: "glm 4's words", make: glm4Oracle, count: 300 },
 ];
 for (const { name, make, special, back = (text) => text, fits = sameSpaces, count } of cases)
   test(`tokens of ${name}`, () => {
