@@ -12,6 +12,7 @@
  *   topology                                 the links between nodes
  *   tickets, joins                           nodes that ask to join
  *   discovery                                who is on the local networks; with --lan, that this is here
+ *   watch                                    rules that raise alerts and clear them
  *   witnesses                                nodes that sign the audit log's heads
  *   models                                   files of models, and where they come from
  *   tenants                                  what sessions own on devices, and the workers that hold it
@@ -28,6 +29,7 @@
 #include "common/base/clock.h"
 #include "common/base/process.h"
 #include "common/net/supervisor.h"
+#include "server/alerts/watch.h"
 #include "server/api/api.h"
 #include "server/api/nodes/node_link.h"
 #include "server/api/nodes/witnesses.h"
@@ -75,6 +77,7 @@ struct app {
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
 	struct alerts *alerts;
+	struct watch *watch;
 	struct log_lines *log_lines;
 	struct cluster *cluster;
 	struct topology *topology;
@@ -258,7 +261,8 @@ static enum status create_state(struct app *app, struct error *error)
 	if (!status)
 		status = events_create(&app->events, app->api_contract, watched_changed, app);
 	if (!status)
-		status = alerts_create(&app->alerts, &(struct alerts_params){app->store, app->events}, error);
+		status = alerts_create(&app->alerts, &(struct alerts_params){app->store, app->events, app->audit},
+				       error);
 	if (!status)
 		status = log_lines_create(&app->log_lines, app->events);
 	return status;
@@ -387,6 +391,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .discovery = app->discovery,
 				 .witnesses = app->witnesses,
 				 .alerts = app->alerts,
+				 .watch = app->watch,
 				 .authority = app->authority,
 				 .tls = app->options.tls,
 				 .name = app->identity.cluster_name,
@@ -418,6 +423,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .events = app->events,
 				   .cluster = app->cluster,
 				   .topology = app->topology,
+				   .alerts = app->alerts,
 				   .tenants = app->tenants,
 				   .models = app->models,
 				   .instances = app->instances,
@@ -466,6 +472,19 @@ static enum status create(struct app *app, struct error *error)
 						     .alerts = app->alerts};
 		status = witnesses_create(&app->witnesses, &witnesses);
 	}
+	if (!status) {
+		const struct watch_params watch = {.loop = app->loop,
+						   .store = app->store,
+						   .audit = app->audit,
+						   .alerts = app->alerts,
+						   .cluster = app->cluster,
+						   .tokens = app->tokens,
+						   .authority = app->authority,
+						   .directory = app->options.data,
+						   .cluster_id = app->identity.cluster_id,
+						   .cluster_name = app->identity.cluster_name};
+		status = watch_create(&app->watch, &watch, error);
+	}
 	if (!status)
 		status = create_doors(app, error);
 	if (!status)
@@ -495,6 +514,7 @@ static void destroy(struct app *app)
 		net_close_all(app->loop, 1001);
 	node_links_destroy(&app->nodes);
 	witnesses_destroy(&app->witnesses);
+	watch_destroy(&app->watch);
 	alerts_destroy(&app->alerts);
 	discovery_destroy(&app->discovery);
 	joins_destroy(&app->joins);

@@ -6,6 +6,7 @@
 #pragma once
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
+#include "server/alerts/watch.h"
 #include "server/api/nodes/join.h"
 #include "server/api/nodes/witnesses.h"
 #include "server/cluster/cluster.h"
@@ -41,6 +42,7 @@ struct api_params {
 	struct tickets *tickets;
 	struct witnesses *witnesses;
 	struct alerts *alerts;
+	struct watch *watch;
 	const struct discovery *discovery;
 	const struct authority *authority;
 	bool tls;            // clients reach this server by it

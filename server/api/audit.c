@@ -171,6 +171,8 @@ static void verified(void *context, enum status status, struct json *result, con
 		judge(call->api->params.witnesses, answers, json_get(result, "memories"));
 		json_remove(result, "memories");
 		json_set(result, "witnesses", answers);
+		watch_verified(call->api->params.watch, json_get_bool(result, "ok", true),
+			       json_get_string(result, "verdict", ""));
 	}
 	api_finish(call, status, result, error);
 }

@@ -29,12 +29,13 @@ static const struct cli_command *const commands[] = {
 	&model_add_command,     &model_list_command,    &model_remove_command,  &model_search_command,
 	&model_catalog_command, &place_command,         &instances_command,     &move_command,
 	&stop_command,          &run_model_command,     &bench_device_command,  &audit_list_command,
-	&audit_verify_command,  &audit_export_command,  &health_command,        &log_command,
+	&audit_verify_command,  &audit_export_command,  &alerts_ack_command,    &alerts_rules_command,
+	&alerts_rule_command,   &alerts_command,        &health_command,        &log_command,
 	&help_command,          &version_command,       &state_settle_command,
 };
 // First words of those that have two.
 static const char *const groups[] = {"token", "ticket", "devices", "nodes", "alloc",
-				     "model", "bench",  "audit",   "state"};
+				     "model", "bench",  "audit",   "state", "alerts"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 enum { NAME_COLUMNS = 24 }; // of a command with its operands, in the list of them
 

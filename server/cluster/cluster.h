@@ -164,6 +164,35 @@ int64_t cluster_first_sample_ms(const struct cluster_device *device);
 int64_t cluster_newest_sample_ms(const struct cluster_device *device);
 enum { CLUSTER_SAMPLES_MS = 10 * 60 * 1000 };
 
+// What rules for alerts compare (figures.c). Numbers that are not known are NaN.
+enum { CLUSTER_TITLE_BYTES = 96, CLUSTER_ENDS = 8, CLUSTER_ENDS_MS = 10 * 60 * 1000, CLUSTER_ECC_MS = 60 * 60 * 1000 };
+struct cluster_node_figures {
+	const char *node_id, *name, *version, *reason; // reason: of the state; NULL: none is known
+	const struct json *libraries;                  // (Library of schema/api.json)
+	bool online;
+	double memory_percent; // in use
+	int64_t reading_ms;    // steady: when the newest readings came; 0: never
+};
+struct cluster_device_figures {
+	const char *device_id, *node_id;
+	char title[CLUSTER_TITLE_BYTES + 80]; // with its node's name
+	bool node_online, present, processor; // processor: its memory is its node's
+	double memory_percent;                // in use
+	double throttled;                     // by heat: 1 or 0
+	double ecc_errors;                    // that came within CLUSTER_ECC_MS
+	double ends;        // of its workers, by themselves, within CLUSTER_ENDS_MS; CLUSTER_ENDS at most
+	int64_t reading_ms; // as above
+};
+void cluster_each_node_figures(const struct cluster *cluster,
+			       void (*each)(void *context, const struct cluster_node_figures *figures), void *context);
+void cluster_each_device_figures(const struct cluster *cluster,
+				 void (*each)(void *context, const struct cluster_device_figures *figures),
+				 void *context);
+// A worker of this device has ended by itself.
+void cluster_note_end(const struct cluster *cluster, const struct cluster_device *device);
+// The device's newest readings were replaced.
+void cluster_note_reading(struct cluster_device *device, int64_t now_ms);
+
 // For /metrics and the like: each device with its newest readings (NULL if there are none).
 void cluster_each_device(const struct cluster *cluster,
 			 void (*each)(void *context, const struct cluster_device *device, const struct json *telemetry),
@@ -173,7 +202,6 @@ const struct json *cluster_device_record(const struct cluster_device *device); /
 const char *cluster_device_name(const struct cluster_device *device);
 // The same, for sentences: those of one name on one machine are numbered from 0, in the order of their PCI addresses,
 // as the dashboard does. Returns text.
-enum { CLUSTER_TITLE_BYTES = 96 };
 char *cluster_device_title(const struct cluster *cluster, const struct cluster_device *device,
 			   char text[CLUSTER_TITLE_BYTES]);
 const char *cluster_device_node_id(const struct cluster_device *device);

@@ -20,6 +20,7 @@ struct cluster_node {
 	char state_reason[160];
 	int64_t first_seen_ms, last_seen_ms;
 	struct json *telemetry;        // NodeTelemetry, newest; NULL
+	int64_t reading_ms;            // steady: when that came
 	struct device_report *reports; // that came while one is being stored, oldest first
 	bool storing;                  // a report is being stored
 	struct topology_from *ways;    // its links, as topology.c has them; NULL: none
@@ -45,7 +46,14 @@ struct cluster_device {
 	enum activity activity_next;
 	int64_t first_seen_ms, last_seen_ms;
 	struct json *telemetry; // DeviceTelemetry, newest; NULL
+	int64_t reading_ms;     // steady: when that came
 	struct samples samples;
+	int64_t ends_ms[CLUSTER_ENDS]; // steady: of its workers, the newest at (ends - 1) % CLUSTER_ENDS
+	unsigned ends;
+	// Uncorrected memory errors: the newest count, how many came within an hour of each other, and when the first
+	// count and the newest error came (steady; 0: not yet).
+	double ecc_count, ecc_new;
+	int64_t ecc_first_ms, ecc_new_ms;
 };
 
 struct cluster {

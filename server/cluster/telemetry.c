@@ -109,6 +109,7 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 	if (json_type(node_readings) == JSON_OBJECT) {
 		json_destroy(&node->telemetry);
 		node->telemetry = json_copy(node_readings);
+		node->reading_ms = now_ms;
 		json_set_string(node->telemetry, "node_id", node->node_id); // its own, whatever it says
 		json_push(nodes, json_copy(node->telemetry));
 	}
@@ -120,6 +121,7 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 		device->last_seen_ms = node->last_seen_ms;
 		json_destroy(&device->telemetry);
 		device->telemetry = json_copy(one);
+		cluster_note_reading(device, now_ms);
 		json_push(list, json_copy(one));
 		key = add_to_key(key, device->device_id);
 		// The server's clock orders the history; a node's own may be off.

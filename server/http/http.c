@@ -203,6 +203,7 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 					  .cluster = http->params.cluster,
 					  .topology = http->params.topology,
 					  .tenants = http->params.tenants,
+					  .alerts = http->params.alerts,
 					  .store = http->params.store,
 					  .started_ms = http->params.started_ms};
 	metrics_print(&sources, &response->owned);

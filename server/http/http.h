@@ -20,6 +20,7 @@ struct http_params {
 	struct cluster *cluster;
 	struct topology *topology;
 	struct tenancy *tenants;
+	struct alerts *alerts;
 	struct models *models;
 	struct instances *instances;
 	struct audit *audit;

@@ -177,6 +177,43 @@ static void print_links(const struct topology *topology, struct buffer *out)
 	}
 }
 
+static void print_alert_labels(struct buffer *out, const char *metric, const struct alerts_count *count)
+{
+	buffer_printf(out, "%s{", metric);
+	label(out, "kind", count->kind);
+	buffer_append_byte(out, ',');
+	label(out, "severity", count->severity);
+	buffer_append_text(out, "} ");
+}
+
+static void print_alerts_standing(void *context, const struct alerts_count *count)
+{
+	print_alert_labels(context, "exogpu_alerts", count);
+	buffer_printf(context, "%u\n", count->stand);
+}
+
+static void print_alerts_raised(void *context, const struct alerts_count *count)
+{
+	print_alert_labels(context, "exogpu_alerts_raised_total", count);
+	buffer_printf(context, "%llu\n", (unsigned long long)count->raised);
+}
+
+static void print_alerts_cleared(void *context, const struct alerts_count *count)
+{
+	print_alert_labels(context, "exogpu_alerts_cleared_total", count);
+	buffer_printf(context, "%llu\n", (unsigned long long)count->cleared);
+}
+
+static void print_alerts(const struct alerts *alerts, struct buffer *out)
+{
+	head(out, "exogpu_alerts", "gauge", "Alerts that stand now.");
+	alerts_each_count(alerts, print_alerts_standing, out);
+	head(out, "exogpu_alerts_raised_total", "counter", "Alerts that were raised since the server started.");
+	alerts_each_count(alerts, print_alerts_raised, out);
+	head(out, "exogpu_alerts_cleared_total", "counter", "Alerts that were cleared since the server started.");
+	alerts_each_count(alerts, print_alerts_cleared, out);
+}
+
 static double resident_bytes(void)
 {
 	return (double)process_resident_pages() * (double)sysconf(_SC_PAGESIZE);
@@ -227,4 +264,5 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 		cluster_each_device(sources->cluster, print_reading, &printing);
 	}
 	print_links(sources->topology, out);
+	print_alerts(sources->alerts, out);
 }

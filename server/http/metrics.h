@@ -8,6 +8,7 @@ struct metrics_sources {
 	const struct cluster *cluster;
 	const struct topology *topology;
 	const struct tenancy *tenants;
+	const struct alerts *alerts;
 	struct store *store;
 	int64_t started_ms;
 };

@@ -39,6 +39,8 @@ static const struct audit_action actions[] = {
 	{"instance.placed_anew", AUDIT_WITH_CHANGE, false, "an instance goes on after a loss, and where"},
 	{"instance.moved", AUDIT_WITH_CHANGE, false, "an instance has moved because somebody wanted it so"},
 	{"instance.gave_way", AUDIT_WITH_CHANGE, false, "an idle instance made room for another, and how"},
+	{"alert.acknowledge", AUDIT_WITH_CHANGE, true, "somebody has seen an alert"},
+	{"alert.rule_set", AUDIT_WITH_CHANGE, true, "a rule of alerts was changed, and how it is now"},
 	{"server.start", AUDIT_WITH_CHANGE, false, "the server was started; it does not start without this entry"},
 	{"audit.rotate", AUDIT_WITH_CHANGE, true, "the next segment was begun"},
 	{"audit.witness", AUDIT_WITH_CHANGE, false,

@@ -24,6 +24,12 @@ static struct batch_value measured_value(double real)
 			: (struct batch_value){.type = VALUE_REAL, .real = real};
 }
 
+static struct batch_value number_value(double real) // NaN: there is none
+{
+	return real != real ? (struct batch_value){.type = VALUE_NULL}
+			    : (struct batch_value){.type = VALUE_REAL, .real = real};
+}
+
 static enum status add_row(struct store_batch *batch, enum batch_statement statement, const struct batch_value *values,
 			   size_t count)
 {
@@ -156,9 +162,11 @@ enum status store_put_alert(struct store_batch *batch, const struct store_alert 
 		integer_value(alert->cleared_ms),
 		integer_value(alert->acknowledged_ms),
 		text_value(alert->acknowledged_by),
+		number_value(alert->value),
+		number_value(alert->threshold),
 	};
-	const struct batch_value kept[] = {integer_value(LIMIT_STORE_CHANGES)};
-	enum status status = add_row(batch, BATCH_PUT_ALERT, values, 12);
+	const struct batch_value kept[] = {integer_value(LIMIT_ALERTS)};
+	enum status status = add_row(batch, BATCH_PUT_ALERT, values, 14);
 	return status ? status : add_row(batch, BATCH_TRIM_ALERTS, kept, 1);
 }
 

@@ -75,8 +75,11 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_LIST_DEVICES] = "SELECT device_id FROM devices WHERE node_id = ?1",
 	[BATCH_PUT_ALERT] =
 		"INSERT INTO alerts (alert_id, kind, severity, subject_type, subject_id, subject_name, message, hint, "
-		"raised_ms, cleared_ms, acknowledged_ms, acknowledged_by) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
-		"?10, ?11, ?12) ON CONFLICT (alert_id) DO UPDATE SET cleared_ms = excluded.cleared_ms",
+		"raised_ms, cleared_ms, acknowledged_ms, acknowledged_by, value, threshold) VALUES (?1, ?2, ?3, ?4, "
+		"?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT (alert_id) DO UPDATE SET "
+		"cleared_ms = max(cleared_ms, excluded.cleared_ms), "
+		"acknowledged_by = iif(acknowledged_ms, acknowledged_by, excluded.acknowledged_by), "
+		"acknowledged_ms = iif(acknowledged_ms, acknowledged_ms, excluded.acknowledged_ms)",
 	[BATCH_TRIM_ALERTS] = "DELETE FROM alerts WHERE cleared_ms != 0 AND alert_id NOT IN (SELECT alert_id FROM "
 			      "alerts ORDER BY raised_ms DESC LIMIT ?1)",
 	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "

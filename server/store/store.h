@@ -139,10 +139,11 @@ enum status store_load_links(struct store *store, void (*row)(void *context, con
 struct store_alert {
 	const char *alert_id, *kind, *severity, *subject_type, *subject_id, *subject_name, *message, *hint;
 	const char *acknowledged_by;                    // "": nobody
+	double value, threshold;                        // NaN: there is none
 	int64_t raised_ms, cleared_ms, acknowledged_ms; // 0: it was not
 };
 enum status store_load_alerts(struct store *store, void (*row)(void *context, const struct store_alert *alert),
-			      void *context, struct error *error); // those that stand, oldest first
+			      void *context, struct error *error); // all that are kept, oldest first
 
 enum { STORE_BATCHES = 7 };
 struct store_layer_time { // how long a layer took on a device, by its format and size
@@ -166,6 +167,7 @@ enum status store_put_token(struct store_batch *batch,
 			    const struct store_token *token);                    // insert or replace by token_id
 enum status store_remove_token(struct store_batch *batch, const char *token_id); // none made with it may be left
 enum status store_put_change(struct store_batch *batch, const struct store_change *change);
+// A new one, or, of one that is there, that it was cleared or acknowledged. Neither is ever taken back.
 enum status store_put_alert(struct store_batch *batch, const struct store_alert *alert);
 enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate);
 enum status store_remove_certificate(struct store_batch *batch, const char *serial);
@@ -285,6 +287,7 @@ enum status store_read_link_history(struct store *store, const char *series, int
 struct store_stats {
 	uint64_t commits, batches, commit_failures;
 	uint64_t wrong_pages; // of state.db, read since the start and not as they were written
+	bool history_failing; // the last minute averages could not be stored
 	bool damaged;         // SQLite has found state.db damaged: no change is stored any more
 	double commit_seconds;
 	int64_t state_bytes, history_bytes;

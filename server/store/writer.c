@@ -216,6 +216,9 @@ static void add_minutes(struct store *store, struct store_minutes *job)
 	}
 	if (status)
 		log_warning("store", "%zu minute averages were dropped: %s", job->count, error.message);
+	pthread_mutex_lock(&store->lock);
+	store->stats.history_failing = status != STATUS_OK;
+	pthread_mutex_unlock(&store->lock);
 	store->prune_slices += (int)(job->count / ROWS_PER_SLICE) + 1;
 	store_minutes_destroy(&job);
 }

@@ -47,6 +47,10 @@ const fitting = {
 	"log.list": () => ({ limit: 5 }),
 	"audit.verify": () => ({}),
 	"certificate.list": () => ({}),
+	"alert.list": () => ({ state: "all", limit: 5, before: "alert_0000000000000000" }),
+	"alert.acknowledge": () => ({ alert_id: context.alert }),
+	"alert.rules": () => ({}),
+	"alert.rule_set": () => ({ rule_id: "disk_full", enabled: true, threshold: 99, clear_threshold: 98, for_s: 60 }),
 	"node.waiting": () => ({}),
 	"node.approve": () => ({ node_id: context.waiting, code: context.code }),
 	"node.refuse": () => ({ node_id: context.unwanted }),
@@ -108,6 +112,8 @@ describe("every method of the contract", () => {
 		}
 		await (await Stranger.connect(server)).joinByTicket((context.leaving = "nod_leaving"), ticket);
 		context.ticket = ticket_id;
+		await admin.call("alert.rule_set", { rule_id: "node_offline", for_s: 0 });
+		context.alert = (await eventually(async () => (await admin.call("alert.list")).alerts[0], "an alert: the node that was let in does not come")).alert_id;
 		const source = join(temporary(), "placed.gguf");
 		writeFileSync(source, modelFile());
 		context.placed = (await admin.call("model.add", { source })).model_id;
@@ -123,7 +129,7 @@ describe("every method of the contract", () => {
 	test("has parameters in this file", () => {
 		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
 		for (const [name, make] of Object.entries(fitting)) {
-			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model", "placed", "instance"]) context[thing] ??= "x";
+			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model", "placed", "instance", "alert"]) context[thing] ??= "x";
 			context.code ??= "000000";
 			assert.equal(paramsFault(api, name, make()), undefined, name);
 		}

@@ -6,7 +6,7 @@
  * log was cut or replaced: an alert, and an entry, until it signs again or is removed. The server's own node is not
  * asked: who can change the log's files can change that one's, too. Thread: the loop's. */
 #pragma once
-#include "server/cluster/alerts.h"
+#include "server/alerts/alerts.h"
 #include "server/cluster/cluster.h"
 
 struct witnesses;

@@ -64,5 +64,12 @@ enum authority_standing authority_standing(const struct authority *authority, co
 					   const uint8_t *key_sha256);
 // Revoke all of a node's certificates: in memory now, and in `batch`.
 void authority_revoke_node(struct authority *authority, const char *node_id, struct store_batch *batch);
+// Each certificate that is in use, and when it ends. node_id: NULL where it is no node's.
+struct authority_end {
+	const char *kind, *serial, *subject, *node_id; // kind: as in Certificate of schema/api.json
+	int64_t not_after_ms;
+};
+void authority_each_end(const struct authority *authority, void (*each)(void *context, const struct authority_end *end),
+			void *context);
 // All that there are, for certificate.list: an array of Certificate of schema/api.json.
 struct json *authority_list(const struct authority *authority);

@@ -1,0 +1,126 @@
+// Alerts over the whole: readings of a node raise one, a person sees it, a restart keeps it, other readings clear it; the
+// rules that do so are edited and kept.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "./records.mjs";
+import { eventually, run, startServer, temporary } from "./server.mjs";
+
+const full = { memory_used_bytes: 17100000000 }, free = { memory_used_bytes: 1000000000 };
+
+describe("alerts", () => {
+	let server, admin, node, feed, readings = free;
+	const data = temporary();
+	const list = async (state = "active") => (await admin.call("alert.list", { state })).alerts;
+	const rule = async (rule_id) => (await admin.call("alert.rules")).rules.find((one) => one.rule_id === rule_id);
+	const told = (check, what) => eventually(() => admin.events.find((one) => one.topic === "alerts" && check(one.data.alert))?.data.alert, what);
+	const start = async () => {
+		server = await startServer({ data });
+		admin = await Client.login(server);
+		await admin.call("events.subscribe", { topics: ["alerts"] });
+		node = await FakeNode.connect(server, nodeRecord());
+		await node.devices([deviceRecord()]);
+		feed = setInterval(() => node.telemetry([deviceReadings(readings)], nodeReadings()), 200);
+	};
+	const stop = async () => {
+		clearInterval(feed);
+		await server?.finish();
+	};
+	before(start);
+	after(async () => {
+		await stop();
+		assertContractKept();
+	});
+
+	test("a rule is changed, told in the audit log, and refused where it makes no sense", async () => {
+		const was = await rule("memory_full.device");
+		assert.deepEqual([was.kind, was.subject_type, was.unit, was.threshold, was.clear_threshold, was.for_s, was.enabled],
+			["memory_full", "device", "percent", 99, 97, 60, true]);
+		const now = await admin.call("alert.rule_set", { rule_id: was.rule_id, for_s: 0 });
+		assert.deepEqual(now, { ...was, for_s: 0 });
+		assert.deepEqual(await rule(was.rule_id), now);
+		const error = await admin.refused("alert.rule_set", { rule_id: was.rule_id, clear_threshold: 99 }, "invalid_params");
+		assert.match(error.hint, /come and go/);
+		await admin.refused("alert.rule_set", { rule_id: "nothing", for_s: 0 }, "not_found");
+		assert.deepEqual(await rule(was.rule_id), now);
+		const { entries } = await admin.call("audit.list", { action: "alert.rule_set" });
+		const done = entries.filter((one) => one.outcome === "ok");
+		assert.deepEqual(done.map((one) => [one.target, one.detail.for_s]), [[was.rule_id, 0]]);
+	});
+
+	let alert;
+	test("readings raise it once", async () => {
+		assert.deepEqual(await list(), []);
+		readings = full;
+		alert = await told((one) => one.kind === "memory_full", "it is raised");
+		assert.deepEqual([alert.severity, alert.subject.type, alert.subject.id, alert.cleared_at, alert.acknowledged_at],
+			["warning", "device", "dev_gpu", null, null]);
+		assert.match(alert.message, /GPU One on bench/);
+		assert.ok(Math.abs(alert.value - 100 * full.memory_used_bytes / 17179869184) < 1e-9, `${alert.value}`);
+		assert.equal(alert.threshold, 99);
+		assert.deepEqual(await list(), [alert]);
+		assert.deepEqual((await admin.call("cluster.snapshot")).alerts, [alert]);
+		const metrics = (await server.http("/metrics", { headers: { authorization: `Bearer ${server.token}` } })).text;
+		assert.match(metrics, /^exogpu_alerts\{kind="memory_full",severity="warning"\} 1$/m);
+		assert.match(metrics, /^exogpu_alerts_raised_total\{kind="memory_full",severity="warning"\} 1$/m);
+		assert.match(metrics, /^exogpu_alerts_cleared_total\{kind="memory_full",severity="warning"\} 0$/m);
+	});
+
+	test("a person has seen it; the first is named", async () => {
+		const seen = await admin.call("alert.acknowledge", { alert_id: alert.alert_id });
+		assert.deepEqual([seen.acknowledged_by, seen.cleared_at], ["admin.token", null]);
+		await told((one) => one.acknowledged_by === "admin.token", "others are told");
+		const other = await Client.login(server, (await admin.call("token.create", { name: "other", scopes: ["admin"] })).token);
+		assert.deepEqual(await other.call("alert.acknowledge", { alert_id: alert.alert_id }), seen);
+		await admin.refused("alert.acknowledge", { alert_id: "alert_nothing" }, "not_found");
+		alert = seen;
+	});
+
+	test("a restart keeps it and the rule, and does not raise it again", async () => {
+		await stop();
+		await start();
+		assert.deepEqual(await list(), [alert]);
+		assert.equal((await rule("memory_full.device")).for_s, 0);
+		readings = free;
+		const cleared = await told((one) => one.cleared_at !== null, "it is cleared");
+		assert.equal(cleared.alert_id, alert.alert_id);
+		assert.equal(cleared.acknowledged_by, "admin.token");
+		assert.deepEqual(admin.events.filter((one) => one.topic === "alerts").length, 1, "and nothing else was told");
+		assert.deepEqual(await list(), []);
+		assert.deepEqual(await list("all"), [cleared]);
+		assert.deepEqual((await admin.call("alert.list", { state: "all", before: cleared.alert_id })).alerts, []);
+	});
+
+	test("a lost node raises one alert, and none for its devices", async () => {
+		for (const rule_id of ["node_offline", "device_lost"]) await admin.call("alert.rule_set", { rule_id, for_s: 0 });
+		clearInterval(feed);
+		await node.close();
+		const lost = await told((one) => one.kind === "node_offline", "the node's is raised");
+		assert.deepEqual([lost.severity, lost.subject.id], ["critical", "nod_test"]);
+		assert.deepEqual((await list()).map((one) => one.kind), ["node_offline"]);
+		await admin.call("alert.rule_set", { rule_id: "node_offline", enabled: false });
+		await told((one) => one.kind === "node_offline" && one.cleared_at !== null, "a rule that is off clears its alert");
+		assert.deepEqual(await list(), []);
+	});
+
+	test("the command line", async () => {
+		const cli = (...words) => run(["alerts", ...words, "--data", data]);
+		const none = await cli();
+		assert.deepEqual([none.code, none.stdout], [0, ""]);
+		assert.match(none.stderr, /No alerts/);
+		const all = await cli("--all");
+		assert.match(all.stdout, /memory_full|nearly full/);
+		assert.match(all.stdout, /cleared/);
+		const rules = await cli("rules");
+		assert.match(rules.stdout, /memory_full\.device/);
+		const changed = await cli("rule", "disk_full", "--threshold", "98.5", "--clear", "96", "--for", "2m");
+		assert.equal(changed.code, 0, changed.stderr);
+		assert.deepEqual([(await rule("disk_full")).threshold, (await rule("disk_full")).for_s], [98.5, 120]);
+		for (const words of [["rule", "disk_full"], ["rule", "disk_full", "--threshold", "much"], ["rule", "disk_full", "--on", "--off"]])
+			assert.equal((await cli(...words)).code, 2, words.join(" "));
+		const ack = await cli("ack", alert.alert_id);
+		assert.equal(ack.code, 0, ack.stderr);
+		assert.match(ack.stdout, /seen by admin\.token/);
+		assert.equal((await cli("ack", "alert_nothing")).code, 1);
+	});
+});
