@@ -133,8 +133,7 @@ export const qwen35Oracle = () => {
   return { ...oracle, encode: (text, special) => oracle.encode(text.normalize("NFC"), special) };
 };
 
-// That of Llama 3, which GLM 4 (glm4), Phi 4 and OLMo 2 (dbrx) have, too: there a word that is a token is made by merges as all
-// others are.
+// That of Llama 3, which GLM 4 (glm4), Phi 4 and OLMo 2 (dbrx) have, too.
 const glm4 =
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 export const glm4Oracle = () => {
