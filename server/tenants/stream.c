@@ -19,6 +19,19 @@ enum {
 	LAST_WORD_MS = 2000,    // that a node may take to say why its worker's stream ended
 };
 
+// How long to wait for the one way when the other has spoken. EXOGPU_TEST_LAST_WAIT_MS, in builds with assertions only,
+// is for tests of the order of the two, which would otherwise have to be faster than these limits.
+static int last_wait_ms(int usual_ms)
+{
+#ifndef NDEBUG
+	const char *text = getenv("EXOGPU_TEST_LAST_WAIT_MS");
+	const long longer_ms = text ? strtol(text, NULL, 10) : 0;
+	if (longer_ms > usual_ms && longer_ms <= 600000)
+		return (int)longer_ms;
+#endif
+	return usual_ms;
+}
+
 // Forget a worker that came; its line is closed, if it has one.
 static void arrival_destroy(struct arrival **pointer)
 {
@@ -292,7 +305,8 @@ void arrival_closed(struct arrival *arrival, const char *why)
 	if (arrival->worker->fault.status)
 		worker_told_all(arrival->worker);
 	else
-		net_timer_start(arrival->tenants->params.loop, &arrival->deadline, LAST_WORD_MS, waited_for, arrival);
+		net_timer_start(arrival->tenants->params.loop, &arrival->deadline, last_wait_ms(LAST_WORD_MS),
+				waited_for, arrival);
 }
 
 bool stream_outlasts(struct worker *worker)
@@ -300,7 +314,8 @@ bool stream_outlasts(struct worker *worker)
 	struct arrival *arrival = worker->stream;
 	if (!arrival || !arrival->line)
 		return false;
-	net_timer_start(worker->tenants->params.loop, &arrival->deadline, LAST_ANSWERS_MS, waited_for, arrival);
+	net_timer_start(worker->tenants->params.loop, &arrival->deadline, last_wait_ms(LAST_ANSWERS_MS), waited_for,
+			arrival);
 	return true;
 }
 

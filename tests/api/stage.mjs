@@ -10,8 +10,8 @@ export let server, node, admin;
 let made, kind;
 
 // With FakeWorker, or another kind of worker.
-export const startWith = (Worker) => async () => {
-	server = await startServer();
+export const startWith = (Worker, options) => async () => {
+	server = await startServer(options);
 	admin = await Client.login(server);
 	made = 0;
 	kind = Worker;
