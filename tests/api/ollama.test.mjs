@@ -10,14 +10,15 @@ import OpenAI from "openai";
 import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
-import { eventually, run, startServer, temporary, within } from "./server.mjs";
+import { Hub, sha256 } from "./hub.mjs";
+import { eventually, patience, run, startServer, temporary, within } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const syntax = { calls: "hermes", thoughts: "think", opened: false };
 const weather = { type: "function", function: { name: "get_weather", description: "The weather.", parameters: { type: "object", properties: { city: { type: "string" } } } } };
 
 describe("Ollama's API", () => {
-	let server, admin, node, token, token_id, ollama, open, door;
+	let server, admin, node, token, token_id, ollama, open, door, hub;
 
 	const post = (path, body, headers = { authorization: `Bearer ${token}` }) => server.http(path, { method: "POST",
 		headers: { "content-type": "application/json", ...headers }, body: typeof body === "string" ? body : JSON.stringify(body) });
@@ -46,7 +47,8 @@ describe("Ollama's API", () => {
 	const call = (name, input) => `<tool_call>\n${JSON.stringify({ name, arguments: input })}\n</tool_call>`;
 
 	before(async () => {
-		server = await startServer({ args: ["--ollama", "clients", "--ollama-listen", "127.0.0.1:0", "--cors-origin", "https://chat.example"] });
+		hub = await Hub.start();
+		server = await startServer({ args: ["--ollama-url", hub.url, "--ollama", "clients", "--ollama-listen", "127.0.0.1:0", "--cors-origin", "https://chat.example"] });
 		[, open] = /^ollama: (http:\/\/127\.0\.0\.1:\d+)$/m.exec(server.output.stdout);
 		door = (path, { method = "GET", headers = {}, body } = {}) => within(new Promise((resolve, reject) => {
 			http.request(new URL(path, open), { method, headers }, (incoming) => {
@@ -73,6 +75,7 @@ describe("Ollama's API", () => {
 	after(async () => {
 		node?.socket.close();
 		await server?.finish();
+		hub?.stop();
 		assertContractKept();
 	});
 
@@ -195,6 +198,55 @@ describe("Ollama's API", () => {
 		test("OpenAI's API, at Ollama's address, with whatever word its clients send", async () => {
 			const openai = new OpenAI({ apiKey: "ollama", baseURL: `${open}/v1`, maxRetries: 0 });
 			assert.equal((await openai.chat.completions.create(chat("one"))).choices[0].message.content, "one");
+		});
+	});
+
+	describe("a model is pulled", () => {
+		const puller = () => new Ollama({ host: server.url.origin, headers: { authorization: `Bearer ${server.token}` } });
+		const offer = (name, seed) => {
+			const bytes = Buffer.from(modelFile({ seed, megabytes: 1 }));
+			hub.blobs.set(sha256(bytes), bytes);
+			hub.library.set(`library/${name}`, sha256(bytes));
+			return bytes;
+		};
+		afterEach(() => (hub.plan = {}));
+		test("with its progress, and once more at once", async () => {
+			const bytes = offer("tiny:latest", 5);
+			hub.plan = { slow: 100 };
+			const lines = await collect(puller().pull({ model: "tiny", stream: true }));
+			assert.equal(lines.at(-1).status, "success");
+			assert.ok(lines.length > 1 && lines.every(({ status }) => ["pulling manifest", "pulling model", "verifying sha256 digest", "success"].includes(status)), JSON.stringify(lines));
+			assert.ok(lines.filter(({ digest }) => digest).every(({ total, completed }) => total === bytes.length && completed <= total), JSON.stringify(lines));
+			assert.deepEqual((await ollama.list()).models.map(({ name }) => name).sort(), ["tiny:latest", "words"]);
+			assert.deepEqual(await collect(puller().pull({ model: "tiny:latest", stream: true })), [{ status: "success" }]);
+			assert.deepEqual(await puller().pull({ model: "tiny", stream: false }), { status: "success" });
+		});
+		test("one that is not there, and one that is removed meanwhile", async () => {
+			await assert.rejects(collect(puller().pull({ model: "nothing", stream: true })), /404/);
+			await assert.rejects(puller().pull({ model: "nothing", stream: false }), /404/);
+			await assert.rejects(puller().pull({ model: "a b", stream: false }), (error) => error.status_code === 400);
+			offer("gone:latest", 6);
+			hub.plan = { store: () => true }; // the store says nothing
+			const pulling = assert.rejects(collect(puller().pull({ model: "gone", stream: true })), /removed/);
+			const find = async () => (await admin.call("model.list")).models.find(({ name }) => name === "gone:latest");
+			const { model_id } = await eventually(find, "it is being fetched");
+			await admin.call("model.remove", { model_id });
+			await pulling;
+		});
+		test("who goes away ends the telling alone", async () => {
+			offer("left:latest", 7);
+			hub.plan = { store: () => true };
+			const stream = await puller().pull({ model: "left", stream: true });
+			await stream[Symbol.asyncIterator]().next();
+			stream.abort();
+			hub.plan = {};
+			for (const socket of hub.sockets) socket.destroy(); // what is asked again is answered
+			await eventually(async () => (await admin.call("model.list")).models.find(({ name, state }) => name === "left:latest" && state === "ready"), "it is there", 4 * patience);
+		});
+		test("by admins alone", async () => {
+			await assert.rejects(ollama.pull({ model: "tiny", stream: false }), (error) => error.status_code === 403 && /admin/.test(error.message));
+			const { status, json } = await post("/api/pull", { model: "tiny", insecure: true }, { authorization: `Bearer ${server.token}` });
+			assert.deepEqual([status, /insecure/.test(json().error)], [400, true]);
 		});
 	});
 

@@ -36,6 +36,7 @@ static const struct {
 	{"/api/embed", "ollama.embed", ENDPOINT_OLLAMA_EMBED, "emb_", &ollama_wording},
 	{"/api/embeddings", "ollama.embed", ENDPOINT_OLLAMA_EMBEDDINGS, "emb_", &ollama_wording},
 	{"/api/show", "infer.models", ENDPOINT_OLLAMA_SHOW, "show_", &ollama_wording},
+	{"/api/pull", "model.add", ENDPOINT_OLLAMA_PULL, "pull_", &ollama_wording},
 };
 enum { ENDPOINTS = sizeof endpoints / sizeof *endpoints };
 
@@ -240,6 +241,7 @@ static void answer_destroy(struct answer *answer)
 {
 	generation_cancel(&answer->generation);
 	answer_embed_finish(answer);
+	ollama_pull_leave(answer);
 	if (answer->counted)
 		answer->infer->input_tokens -= answer->input_tokens;
 	LIST_REMOVE(answer, link);
@@ -304,7 +306,8 @@ bool infer_post(struct infer *infer, const struct net_request *request, void **u
 	const int at = endpoint_of(request->path);
 	const struct wording *wording = at < 0 ? wording_of(request) : endpoints[at].wording;
 	name_request(infer);
-	enum status status = access_admit(infer->params.access, request, SCOPE_INFER,
+	const bool adds = at >= 0 && endpoints[at].endpoint == ENDPOINT_OLLAMA_PULL;
+	enum status status = access_admit(infer->params.access, request, adds ? SCOPE_ADMIN : SCOPE_INFER,
 					  at < 0 ? "infer" : endpoints[at].action, &caller, &error);
 	if (!status && at < 0)
 		status = no_such(request, &error);
@@ -434,9 +437,9 @@ void infer_read_through(struct answer *answer, struct infer_reading *reading)
 		status = error.status;
 	if (!status && answer_embeds(answer))
 		status = count_inputs(answer, &error);
-	if (!status)
+	if (!status && answer->endpoint != ENDPOINT_OLLAMA_PULL)
 		find_model(answer);
-	if (!status && answer->endpoint == ENDPOINT_OLLAMA_SHOW) {
+	if (!status && answer_serves(answer)) {
 		json_destroy(&call);
 		if (answer->wording->serve(answer, &answer->infer->params, &error))
 			answer_fail(answer, &error, NULL);

@@ -5,11 +5,11 @@
  *     POST /v1/messages, /v1/messages/count_tokens
  *     POST /v1/responses
  *     GET /api/version, /api/tags, /api/ps
- *     POST /api/chat, /api/generate, /api/embed, /api/embeddings, /api/show
+ *     POST /api/chat, /api/generate, /api/embed, /api/embeddings, /api/show, /api/pull
  *
- * Scope `infer`. What a request asks for and this does not do is refused by name: nothing is passed over that would
- * change the answer. Errors have the shape of their API, with hints in their message. Answers come whole, or with
- * `stream` as server-sent events while they are generated.
+ * Scope `infer`; for /api/pull `admin`. What a request asks for and this does not do is refused by name: nothing is
+ * passed over that would change the answer. Errors have the shape of their API, with hints in their message. Answers
+ * come whole, or with `stream` as server-sent events while they are generated.
  *
  *   infer.c      routes, who may, the life of a request
  *   read.c       a body as what a worker is asked; parse.c the same of large ones, on another thread

@@ -23,6 +23,7 @@ enum endpoint {
 	ENDPOINT_OLLAMA_EMBED,
 	ENDPOINT_OLLAMA_EMBEDDINGS,
 	ENDPOINT_OLLAMA_SHOW,
+	ENDPOINT_OLLAMA_PULL,
 };
 
 enum { REQUEST_ID_BYTES = 48 };
@@ -78,7 +79,8 @@ struct answer {
 		size_t bytes;         // of all its texts
 		bool encloses;        // thoughts come as encrypted_content too
 	} response;
-	struct json *sampling; // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
+	struct ollama_pull *pull; // of a model; NULL: none
+	struct json *sampling;    // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
 	// Embeddings and rankings.
 	struct json *inputs; // (array), each text or tokens; documents, each text
 	struct json *query;  // of a ranking
@@ -130,7 +132,7 @@ struct wording {
 	enum status (*get)(const struct infer_params *params, const char *path, struct json **out, struct error *error);
 	// The model that its clients call so; NULL: there is none.
 	const struct model_record *(*find)(const struct models *models, const char *name);
-	// Answer what no worker is asked, at once: ENDPOINT_OLLAMA_SHOW. Errors: STATUS_NOT_FOUND.
+	// Answer what no worker is asked, at once or later: answer_serves.
 	enum status (*serve)(struct answer *answer, const struct infer_params *params, struct error *error);
 	// Embeddings, whole; `values` (one of each input) is taken.
 	struct json *(*embeddings)(const struct answer *answer, struct json *values, uint64_t prompt_tokens);
@@ -284,6 +286,7 @@ void anthropic_end(struct answer *answer, const struct ending *ending);
 void responses_finish(struct answer *answer); // what it holds of a response is freed
 
 // ---- ollama/ ----
+void ollama_pull_leave(struct answer *answer);                     // nothing more of it is told
 enum status ollama_no_such(const char *path, struct error *error); // STATUS_METHOD_NOT_FOUND
 
 // ---- parse.c ----
@@ -310,6 +313,12 @@ static inline bool answer_embeds(const struct answer *answer)
 {
 	return answer->endpoint == ENDPOINT_EMBEDDINGS || answer->endpoint == ENDPOINT_RERANK ||
 	       answer->endpoint == ENDPOINT_OLLAMA_EMBED || answer->endpoint == ENDPOINT_OLLAMA_EMBEDDINGS;
+}
+
+// Whether no worker is asked.
+static inline bool answer_serves(const struct answer *answer)
+{
+	return answer->endpoint == ENDPOINT_OLLAMA_SHOW || answer->endpoint == ENDPOINT_OLLAMA_PULL;
 }
 
 // Whether it is a chat: thoughts and calls are looked for in what comes.

@@ -1,10 +1,9 @@
-/* Fuzz target: a request of /v1, and what a model's worker says to it.
+/* Fuzz target: a request of /v1 or /api, and what a model's worker says to it.
  *
- * The first byte says of which endpoint: m and c are Anthropic's, r is /v1/responses, o, g, e and s are
- * Ollama's, others are OpenAI's. Then comes
- * the body, up to a NUL; then, a line each, what generate.delta brings; a line that begins with `!` is generate.end. A
- * body that is taken becomes a call as the contract has it; what is answered is JSON that reads back, and once the
- * answer is over nothing is sent any more. */
+ * The first byte says of which endpoint: m and c are Anthropic's, r is /v1/responses, o, g, e, s and p are Ollama's,
+ * others are OpenAI's. Then comes the body, up to a NUL; then, a line each, what generate.delta brings; a line that
+ * begins with `!` is generate.end. A body that is taken becomes a call as the contract has it; what is answered is JSON
+ * that reads back, and once the answer is over nothing is sent any more. */
 #include "common/wire/contract.h"
 #include "server/http/infer/inside.h"
 
@@ -151,7 +150,7 @@ static void read_body(struct answer *answer, const uint8_t *bytes, size_t length
 	require(*taken == !reading.error.message[0]);
 	require(!*taken || (answer->model[0] && !reading.call == answer_embeds(answer)));
 	require(!*taken || !answer_embeds(answer) || json_count(answer->inputs));
-	if (reading.call && answer->endpoint != ENDPOINT_OLLAMA_SHOW)
+	if (reading.call && !answer_serves(answer))
 		check_call(reading.call);
 	infer_reading_finish(&reading);
 }
@@ -180,15 +179,16 @@ static enum endpoint endpoint_of(uint8_t byte)
 	       : byte == 'g' ? ENDPOINT_OLLAMA_GENERATE
 	       : byte == 'e' ? ENDPOINT_OLLAMA_EMBED
 	       : byte == 's' ? ENDPOINT_OLLAMA_SHOW
+	       : byte == 'p' ? ENDPOINT_OLLAMA_PULL
 			     : (enum endpoint)(ENDPOINT_CHAT + byte % 3);
 }
 
 static const struct wording *wording_of(uint8_t byte)
 {
-	return byte == 'm' || byte == 'c'     ? &anthropic_wording
-	       : byte == 'r'                  ? &responses_wording
-	       : byte && strchr("oges", byte) ? &ollama_wording
-					      : &openai_wording;
+	return byte == 'm' || byte == 'c'      ? &anthropic_wording
+	       : byte == 'r'                   ? &responses_wording
+	       : byte && strchr("ogesp", byte) ? &ollama_wording
+					       : &openai_wording;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -208,8 +208,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	said_init(&answer.said, &answer.text, false);
 	read_body(&answer, body, length, &taken);
 	answer.said.streams = answer.streams && !answer.wording->whole_calls;
-	const bool comes = taken && !answer_embeds(&answer) && !answer.counts &&
-			   answer.endpoint != ENDPOINT_OLLAMA_SHOW;
+	const bool comes = taken && !answer_embeds(&answer) && !answer.counts && !answer_serves(&answer);
 	if (comes)
 		answer_started(&answer, 1);
 	for (size_t at = 1 + length + 1; comes && at < size && !world.over;) {

@@ -118,7 +118,7 @@ static struct json *list_running(const struct infer_params *params)
 enum status ollama_no_such(const char *path, struct error *error)
 {
 	error_hint(error, "GET /api/version, /api/tags, /api/ps; POST /api/chat, /api/generate, /api/embed, "
-			  "/api/embeddings, /api/show");
+			  "/api/embeddings, /api/show, /api/pull");
 	return error_set(error, STATUS_METHOD_NOT_FOUND, "%.100s is not served here", path);
 }
 
@@ -176,7 +176,7 @@ static struct json *capabilities_of(const struct json *architecture)
 	return list;
 }
 
-enum status ollama_serve(struct answer *answer, const struct infer_params *params, struct error *error)
+enum status ollama_show(struct answer *answer, const struct infer_params *params, struct error *error)
 {
 	const struct model_record *model = ollama_find(params->models, answer->model);
 	if (!model || model->state != MODEL_READY) {

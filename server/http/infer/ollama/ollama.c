@@ -1,5 +1,5 @@
 /* The words of Ollama's API: its wording, and errors. What is asked is read in read.c, messages.c and options.c, what
- * is answered told in answer.c; library.c says which models there are. */
+ * is answered told in answer.c; library.c says which models there are, and pull.c adds them. */
 #include "server/http/infer/ollama/ollama.h"
 
 static int fail(const struct fault *fault, struct json **out)
@@ -10,6 +10,12 @@ static int fail(const struct fault *fault, struct json **out)
 	json_set(*out, "error", json_copy(json_get(json_get(plain, "error"), "message")));
 	json_destroy(&plain);
 	return http;
+}
+
+static enum status serve(struct answer *answer, const struct infer_params *params, struct error *error)
+{
+	return answer->endpoint == ENDPOINT_OLLAMA_PULL ? ollama_pull_start(answer, params, error)
+							: ollama_show(answer, params, error);
 }
 
 const struct wording ollama_wording = {.id_header = "x-request-id:",
@@ -23,4 +29,4 @@ const struct wording ollama_wording = {.id_header = "x-request-id:",
 				       .embeddings = ollama_embeddings,
 				       .find = ollama_find,
 				       .get = ollama_get,
-				       .serve = ollama_serve};
+				       .serve = serve};

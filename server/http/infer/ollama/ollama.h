@@ -23,4 +23,8 @@ struct json *ollama_embeddings(const struct answer *answer, struct json *values,
 // ---- library.c: which models there are ----
 const struct model_record *ollama_find(const struct models *models, const char *name);
 enum status ollama_get(const struct infer_params *params, const char *path, struct json **out, struct error *error);
-enum status ollama_serve(struct answer *answer, const struct infer_params *params, struct error *error);
+enum status ollama_show(struct answer *answer, const struct infer_params *params, struct error *error);
+
+// ---- pull.c ----
+// Errors: those of models_add.
+enum status ollama_pull_start(struct answer *answer, const struct infer_params *params, struct error *error);

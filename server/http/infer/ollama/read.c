@@ -10,7 +10,9 @@ enum {
 	EMBED = 1 << ENDPOINT_OLLAMA_EMBED,
 	EMBED_ONE = 1 << ENDPOINT_OLLAMA_EMBEDDINGS,
 	SHOW = 1 << ENDPOINT_OLLAMA_SHOW,
-	ANY = CHAT | TEXT | EMBED | EMBED_ONE | SHOW,
+	PULL = 1 << ENDPOINT_OLLAMA_PULL,
+	ASKED = CHAT | TEXT | EMBED | EMBED_ONE | SHOW, // of a model that is here
+	ANY = ASKED | PULL,
 	ANSWER_TOKENS = 32768, // of an answer, where it is not said
 };
 
@@ -134,7 +136,7 @@ static enum status read_truncate(struct reading *reading, const struct json *val
 
 static const struct parameter parameters[] = {
 	{"model", ANY, read_model},
-	{"name", SHOW, read_model}, // older clients
+	{"name", SHOW | PULL, read_model}, // older clients
 	{"verbose", SHOW, read_and_ignore},
 	{"messages", CHAT, ollama_read_messages},
 	{"tools", CHAT, ollama_read_tools},
@@ -149,10 +151,11 @@ static const struct parameter parameters[] = {
 	{"input", EMBED, read_input},
 	{"truncate", EMBED, read_truncate},
 	{"dimensions", EMBED, read_dimensions},
-	{"stream", CHAT | TEXT, read_stream},
+	{"stream", CHAT | TEXT | PULL, read_stream},
+	{"insecure", PULL, read_nothing},
 	{"format", CHAT | TEXT, read_format},
 	{"think", CHAT | TEXT, read_think},
-	{"options", ANY, ollama_read_options},
+	{"options", ASKED, ollama_read_options},
 	{"keep_alive", CHAT | TEXT | EMBED | EMBED_ONE, read_keep_alive},
 	{"logprobs", CHAT | TEXT, read_nothing},
 	{NULL, 0, NULL},
@@ -192,7 +195,7 @@ enum status ollama_read(struct reading *reading)
 {
 	struct answer *answer = reading->answer;
 	const bool talks = answer_talks(answer), raw = json_get_bool(reading->body, "raw", false);
-	answer->streams = talks; // unless it says otherwise
+	answer->streams = talks || answer->endpoint == ENDPOINT_OLLAMA_PULL; // unless it says otherwise
 	enum status status = reading_all(reading, parameters);
 	if (!status)
 		status = check(reading);
