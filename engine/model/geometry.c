@@ -108,6 +108,7 @@ static void fill_shape(const struct model_geometry *of, const struct architectur
 				      .expert_width = of->expert_width,
 				      .expert_share = architecture->expert_share,
 				      .expert_bias = architecture->expert_bias,
+				      .expert_sigmoid = architecture->expert_sigmoid,
 				      .shared_gate = architecture->shared_gate,
 				      .delta = of->delta,
 				      .gated_attention = architecture->gated_attention,

@@ -29,7 +29,8 @@ struct encoder {
 	int32_t *tokens;           // (capacity + 1)
 	uint64_t *heap;            // (heap_capacity)
 	size_t heap_count, heap_capacity;
-	bool unknown; // the last token was the unknown one: consecutive unknown characters are one token
+	bool unknown;   // the last token was the unknown one: consecutive unknown characters are one token
+	bool laborious; // tokenizer_encode_unigram's
 };
 
 void token_list_finish(struct token_list *list)
@@ -292,7 +293,7 @@ static enum status encode_text(struct encoder *encoder, const char *text, size_t
 		return tokenizer_encode_wordpiece(tokenizer, text, length, encoder->out);
 	if (tokenizer->unigram)
 		return tokenizer_encode_unigram(tokenizer, text, length, prefix && tokenizer->space_prefix,
-						encoder->out);
+						encoder->out, &encoder->laborious);
 	if (tokenizer->pieces)
 		return encode_pieces(encoder, text, length, prefix && tokenizer->space_prefix);
 	if (!tokenizer->words->composes)
@@ -356,7 +357,10 @@ enum status tokenize(const struct tokenizer *tokenizer, const struct tokenize_pa
 		status = STATUS_LIMIT_EXCEEDED;
 	if (!status)
 		status = encode_all(&encoder, params);
-	if (status == STATUS_LIMIT_EXCEEDED && out->count != out->limit && tokenizer->unigram)
+	if (status == STATUS_LIMIT_EXCEEDED && encoder.laborious)
+		error_set(error, status,
+			  "the vocabulary has such long tokens that looking for them in this text takes too long");
+	else if (status == STATUS_LIMIT_EXCEEDED && out->count != out->limit && tokenizer->unigram)
 		error_set(error, status, "rewritten as the vocabulary demands, the text has more than %d bytes",
 			  LIMIT_NORMALIZED_BYTES);
 	else if (status == STATUS_LIMIT_EXCEEDED)

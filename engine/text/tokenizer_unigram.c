@@ -26,7 +26,8 @@ struct unigram {
 	struct token_list *out;
 	struct step *steps; // (capacity + 1)
 	size_t capacity;
-	bool unknown; // the last token was the unknown one
+	bool unknown;             // the last token was the unknown one
+	uint64_t work, most_work; // bytes of tokens that were compared, and how many may be
 };
 
 // ---- rewriting ----
@@ -77,8 +78,13 @@ static void offer(struct step *step, double sum, uint32_t start, int32_t token)
 		*step = (struct step){sum, start, token};
 }
 
+// SentencePiece makes tokens of at most 16 characters, of at most 64 bytes, unless it is told otherwise. So no more
+// bytes are compared at a place. Only a vocabulary with tokens of a kilobyte that begin alike, which was made to be
+// slow, needs more for a whole text.
+enum { WORK_OF_BYTE = 64, WORK_FREE = 1 << 16 };
+
 // All tokens that begin at a place, and its character.
-static void step_from(const struct unigram *unigram, const uint8_t *word, uint32_t length, uint32_t at)
+static void step_from(struct unigram *unigram, const uint8_t *word, uint32_t length, uint32_t at)
 {
 	const struct tokenizer *tokenizer = unigram->tokenizer;
 	const struct sorted_tokens *sorted = &tokenizer->normal;
@@ -86,7 +92,7 @@ static void step_from(const struct unigram *unigram, const uint8_t *word, uint32
 	const double sum = unigram->steps[at].sum;
 	uint32_t low = sorted->first[word[at]], high = sorted->first[word[at] + 1];
 	bool known = false; // the character is a token
-	for (uint32_t depth = 1; low < high; depth++) {
+	for (uint32_t depth = 1; low < high; depth++, unigram->work++) {
 		const struct token *token = &tokenizer->tokens[sorted->tokens[low]];
 		if (token->length == depth) {
 			offer(&unigram->steps[at + depth], sum + (double)token->score, at,
@@ -152,13 +158,14 @@ static enum status encode_word(struct unigram *unigram, const uint8_t *word, uin
 	unigram->steps[0] = (struct step){.token = NO_TOKEN};
 	for (uint32_t at = 1; at <= length; at++)
 		unigram->steps[at] = (struct step){.sum = -INFINITY};
-	for (uint32_t at = 0; at < length; at += utf8_begins(word + at, length - at))
+	for (uint32_t at = 0; at < length && unigram->work <= unigram->most_work;
+	     at += utf8_begins(word + at, length - at))
 		step_from(unigram, word, length, at);
-	return walk(unigram, word, length);
+	return unigram->work <= unigram->most_work ? walk(unigram, word, length) : STATUS_LIMIT_EXCEEDED;
 }
 
 enum status tokenizer_encode_unigram(const struct tokenizer *tokenizer, const char *text, size_t length, bool prefix,
-				     struct token_list *out)
+				     struct token_list *out, bool *laborious)
 {
 	struct unigram unigram = {.tokenizer = tokenizer, .out = out};
 	struct buffer normal;
@@ -168,12 +175,14 @@ enum status tokenizer_encode_unigram(const struct tokenizer *tokenizer, const ch
 		finish_spaces(tokenizer, &normal);
 	const uint8_t *bytes = normal.data;
 	const uint32_t written = (uint32_t)normal.length;
+	unigram.most_work = WORK_FREE + (uint64_t)WORK_OF_BYTE * written;
 	for (uint32_t at = 0, end; at < written && !status; at = end) {
 		for (end = at + 1; end < written; end++)
 			if (bytes[end] == ' ' && bytes[end - 1] != ' ' && tokenizer->cut_at_spaces)
 				break;
 		status = encode_word(&unigram, bytes + at, end - at);
 	}
+	*laborious = unigram.work > unigram.most_work;
 	free(unigram.steps);
 	buffer_finish(&normal);
 	return status;

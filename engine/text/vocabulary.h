@@ -85,11 +85,12 @@ static inline const uint8_t *token_text(const struct tokenizer *tokenizer, uint3
 // The token of type TOKEN_NORMAL with these bytes; NO_TOKEN if there is none.
 int32_t tokenizer_lookup(const struct tokenizer *tokenizer, const uint8_t *bytes, size_t length);
 // Append the tokens of a text without special ones. Errors: those of token_list_add; Unigram's
-// also STATUS_LIMIT_EXCEEDED where rewriting makes it too long. `prefix`: a space is put before it.
+// also STATUS_LIMIT_EXCEEDED where rewriting makes it too long, or where looking for long tokens takes too much work:
+// then *laborious. `prefix`: a space is put before it.
 enum status tokenizer_encode_wordpiece(const struct tokenizer *tokenizer, const char *text, size_t length,
 				       struct token_list *out);
 enum status tokenizer_encode_unigram(const struct tokenizer *tokenizer, const char *text, size_t length, bool prefix,
-				     struct token_list *out);
+				     struct token_list *out, bool *laborious);
 
 // Sort the tokens of which `belongs` is true. Errors: STATUS_OUT_OF_MEMORY.
 enum status tokenizer_sort(const struct tokenizer *tokenizer, bool (*belongs)(const struct tokenizer *, uint32_t),

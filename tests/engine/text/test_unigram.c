@@ -244,11 +244,57 @@ static void test_scores_and_the_unknown_token_are_needed(void **state)
 	}
 }
 
+// Tokens a, aa, aaa and so on: at each place of a text of this letter all of them fit.
+static void test_a_slow_vocabulary_is_bounded(void **state)
+{
+	(void)state;
+	enum { LONGEST = 1024, TEXT = 256 * 1024, SHORT = 60 };
+	static char letters[LONGEST + 1], text[TEXT];
+	static const char *texts[LONGEST + 1];
+	static float scores[LONGEST + 1];
+	struct gguf_writer writer;
+	struct buffer file;
+	struct gguf *gguf = NULL;
+	struct tokenizer *tokenizer = NULL;
+	struct token_list list = {0};
+	struct error error = {0};
+	memset(letters, 'a', LONGEST);
+	memset(text, 'a', TEXT);
+	texts[0] = "<unk>";
+	for (int i = 1; i <= LONGEST; i++) {
+		texts[i] = letters + LONGEST - i;
+		scores[i] = -1;
+	}
+	gguf_writer_init(&writer, 32);
+	gguf_put_text(&writer, "tokenizer.ggml.model", "t5");
+	gguf_put_texts(&writer, "tokenizer.ggml.tokens", texts, LONGEST + 1);
+	gguf_put_f32s(&writer, "tokenizer.ggml.scores", scores, LONGEST + 1);
+	gguf_put_u32(&writer, "tokenizer.ggml.unknown_token_id", 0);
+	gguf_put_bool(&writer, "tokenizer.ggml.add_space_prefix", false);
+	buffer_init(&file, SIZE_MAX / 2);
+	gguf_writer_head(&writer, &file);
+	assert_int_equal(gguf_parse(&gguf, file.data, file.length, &error), STATUS_OK);
+	assert_int_equal(tokenizer_create(&tokenizer, gguf, &error), STATUS_OK);
+	struct tokenize_params params = {.text = text, .length = SHORT};
+	assert_int_equal(tokenize(tokenizer, &params, &list, &error), STATUS_OK);
+	assert_int_equal(list.count, 1);
+	assert_int_equal(list.tokens[0], SHORT);
+	params.length = TEXT;
+	assert_int_equal(tokenize(tokenizer, &params, &list, &error), STATUS_LIMIT_EXCEEDED);
+	assert_non_null(strstr(error.message, "such long tokens"));
+	token_list_finish(&list);
+	tokenizer_destroy(&tokenizer);
+	gguf_destroy(&gguf);
+	buffer_finish(&file);
+	gguf_writer_finish(&writer);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_texts_have_the_tokens_of_the_reference),
 		cmocka_unit_test(test_the_largest_sum_is_taken),
+		cmocka_unit_test(test_a_slow_vocabulary_is_bounded),
 		cmocka_unit_test(test_a_table_is_checked),
 		cmocka_unit_test(test_a_table_has_no_long_text),
 		cmocka_unit_test(test_scores_and_the_unknown_token_are_needed),
