@@ -430,6 +430,9 @@ enum status keep_begin(struct instance *instance, const struct placing *placing,
 
 // nowhere.c
 // Remember that there is no place for the model of a request: `error` is the answer to requests.
+// Whether the holder of this token (NULL: the machine's owner) may know the reasons of models in words. They name
+// devices and machines; who may only use models is told neither.
+bool sees_why(const struct token *token);
 void nowhere_keep(struct instances *all, const struct placing *placing, const struct error *error);
 // The remembered result for the next decision; and whether there is more memory by now.
 void nowhere_see(struct question_seen *seen, const struct instances *all, const char *model_id);

@@ -103,6 +103,27 @@ describe("a token that may only use models", { timeout: 300000 * slow }, () => {
 		await third.close();
 	});
 
+	test("a request that waits for a model that is then deleted is refused without the reason; an observer's with it", async () => {
+		const observer = await admin.call("token.create", { name: "sees why", scopes: ["observe", "infer"] });
+		const ask = async (bearer) => {
+			const answer = await fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${bearer}` },
+				body: JSON.stringify({ model: "words", prompt: "one two", max_tokens: 9 }) });
+			return { status: answer.status, ...(await answer.json()).error };
+		};
+		const instance_id = await load();
+		await guest.call("chat.models", { watch: true });
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "it runs");
+		node.worker().manual = true;
+		const asked = [ask(token), ask(observer.token)];
+		await eventually(() => node.worker().calls.filter((one) => one.method === "generate.start").length === 2, "both wait");
+		await admin.call("instance.delete", { instance_id });
+		const [guests, observers] = await Promise.all(asked);
+		assert.deepEqual([guests.status, observers.status].map((status) => status >= 400), [true, true]);
+		assert.match(guests.message, /^the model words cannot answer: an admin can see why/);
+		assert.doesNotMatch(observers.message, /an admin can see why/);
+		await guest.call("chat.models", { watch: false });
+	});
+
 	test("a token that ends hears nothing more", async () => {
 		const made = await admin.call("token.create", { name: "short", scopes: ["infer"] });
 		const client = await Client.login(server, made.token);

@@ -76,6 +76,12 @@ static bool join_least_busy(struct asking *at, instance_test *test)
 	return take(at, QUESTION_JOINS);
 }
 
+// Why an instance is as it is, for who asks.
+static const char *reason_for(const struct asking *at, const struct question_instance *one)
+{
+	return at->seen->sees_why ? one->reason : "an admin can see why";
+}
+
 // ---- the rules ----
 
 static bool joins_running(struct asking *at)
@@ -103,7 +109,7 @@ static bool refuses_paused(struct asking *at)
 	if (!paused)
 		return false;
 	error_set(at->error, STATUS_UNAVAILABLE, "the model %.128s is paused: %.200s", at->seen->model_name,
-		  paused->reason);
+		  reason_for(at, paused));
 	error_hint(at->error, "try again later: it continues by itself once there is room for it");
 	return take(at, QUESTION_REFUSED);
 }
@@ -144,7 +150,7 @@ static bool refuses_unloaded(struct asking *at)
 			  seen->model_name);
 	else if (failed)
 		error_set(at->error, STATUS_UNAVAILABLE, "the model %.128s is not loaded: %.200s", seen->model_name,
-			  failed->reason);
+			  reason_for(at, failed));
 	else
 		error_set(at->error, STATUS_UNAVAILABLE, "the model %.128s is not loaded", seen->model_name);
 	error_hint(at->error,
@@ -161,7 +167,7 @@ static bool waits_for_begun(struct asking *at)
 static bool refuses_after(struct asking *at, const struct question_instance *failed)
 {
 	return error_set(at->error, STATUS_UNAVAILABLE, "the model %.100s could not be loaded: %.240s",
-			 at->seen->model_name, failed->reason) &&
+			 at->seen->model_name, reason_for(at, failed)) &&
 	       take(at, QUESTION_REFUSED);
 }
 
@@ -206,7 +212,11 @@ static bool fits_nowhere(struct asking *at)
 		return false;
 	if (seen->room == ROOM_NOT_LOOKED)
 		return take(at, QUESTION_LOOKS);
-	*at->error = *seen->nowhere;
+	if (seen->sees_why)
+		*at->error = *seen->nowhere;
+	else
+		error_set(at->error, seen->nowhere->status,
+			  "there is no room for the model %.128s; an admin can see why", seen->model_name);
 	return take(at, QUESTION_REFUSED);
 }
 

@@ -33,11 +33,12 @@ struct question_seen {
 	const char *model_name;
 	const struct question_instance *instances; // (count), oldest first
 	unsigned count;
-	bool ending; // the server is
-	bool loads;  // requests may have models loaded
-	bool ready;  // the model's file can be loaded
-	bool admin;  // who asks
-	bool begun;  // an earlier request has the model loaded, and there is no instance yet
+	bool ending;   // the server is
+	bool loads;    // requests may have models loaded
+	bool ready;    // the model's file can be loaded
+	bool admin;    // who asks
+	bool sees_why; // who asks may know reasons, which name devices and machines
+	bool begun;    // an earlier request has the model loaded, and there is no instance yet
 	// The error of the last search, if it found no place for the model; NULL: none.
 	const struct error *nowhere;
 	bool nowhere_proven;

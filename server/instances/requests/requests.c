@@ -165,6 +165,11 @@ static void end(struct generation *generation, enum status status, const struct 
 		ended(context, status, status ? NULL : json, error);
 }
 
+bool sees_why(const struct token *token)
+{
+	return !token || token_allows(token, SCOPE_OBSERVE);
+}
+
 void generations_fail(struct instance *instance, const struct error *fault)
 {
 	while (instance->generations) {
@@ -173,6 +178,12 @@ void generations_fail(struct instance *instance, const struct error *fault)
 		if (told.status == STATUS_DEVICE_LOST)
 			error_hint(&told, "an admin can load the model again: exogpu place %.128s",
 				   instance->model_name);
+		if (!sees_why(generation->token)) {
+			told = (struct error){0};
+			error_set(&told, fault->status, "the model %.128s cannot answer: an admin can see why",
+				  instance->model_name);
+			error_hint(&told, "try again later");
+		}
 		end(generation, fault->status, NULL, &told);
 	}
 }

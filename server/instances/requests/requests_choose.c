@@ -94,6 +94,7 @@ enum status requests_choose(struct instance **out, struct instances *all, const 
 				     .loads = params->loads,
 				     .ready = model->state == MODEL_READY,
 				     .admin = !params->token || token_allows(params->token, SCOPE_ADMIN),
+				     .sees_why = sees_why(params->token),
 				     .begun = demand_find(all, model->model_id)};
 	for (struct instance *one = all->first; one && seen.count < LIMIT_INSTANCES; one = one->next) {
 		if (strcmp(one->model_id, model->model_id) != 0)

@@ -109,12 +109,37 @@ static void test_situations(void **context)
 		seen.model_name = "m";
 		seen.instances = one->instances;
 		seen.count = one->count;
+		seen.sees_why = true;
 		question_decide(&decision, &seen, NOW_MS, &error);
 		if (decision.action != one->action || decision.instance != one->instance ||
 		    (one->text && !strstr(error.message, one->text)))
 			fail_msg("%s: action %d, instance %u, \"%s\" by the rule \"%s\"", one->name,
 				 (int)decision.action, decision.instance, error.message, decision.rule);
 	}
+}
+
+// Who may not know reasons is refused alike, and is told none of them.
+static void test_reasons_are_kept_back(void **context)
+{
+	static const char *const reasons[] = {"no memory", "it broke", "6 GiB"};
+	unsigned kept = 0;
+	(void)context;
+	for (size_t i = 0; i < sizeof situations / sizeof *situations; i++) {
+		const struct situation *one = &situations[i];
+		struct question_decision decision;
+		struct error error = {0};
+		struct question_seen seen = one->seen;
+		seen.model_name = "m";
+		seen.instances = one->instances;
+		seen.count = one->count;
+		question_decide(&decision, &seen, NOW_MS, &error);
+		assert_int_equal(decision.action, one->action);
+		for (size_t j = 0; j < sizeof reasons / sizeof *reasons; j++)
+			if (strstr(error.message, reasons[j]) || strstr(error.hint, reasons[j]))
+				fail_msg("%s: \"%s\"", one->name, error.message);
+		kept += strstr(error.message, "an admin can see why") != NULL;
+	}
+	assert_int_equal(kept, 5);
 }
 
 // ---- generated situations ----
@@ -246,6 +271,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_situations),
+		cmocka_unit_test(test_reasons_are_kept_back),
 		cmocka_unit_test(test_invariants),
 		cmocka_unit_test(test_line),
 	};
