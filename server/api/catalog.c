@@ -3,16 +3,21 @@
 
 #include "server/api/call.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_ENTRIES = 64 }; // catalog/schema.json
 
-static const struct model_record *find_model(const struct models *models, const char *source)
+// Whoever added the file by its name alone has it, too: of the branch main.
+static const struct model_record *find_model(const struct models *models, const struct catalog_entry *entry)
 {
+	char unpinned[SOURCE_TEXT_BYTES];
 	const struct model_record *record;
+	snprintf(unpinned, sizeof unpinned, "hf:%s/%s", json_get_string(entry->json, "repository", ""),
+		 json_get_string(entry->json, "file", ""));
 	for (size_t i = 0; (record = models_at(models, i)); i++)
-		if (!strcmp(record->source, source))
+		if (!strcmp(record->source, entry->source) || !strcmp(record->source, unpinned))
 			return record;
 	return NULL;
 }
@@ -70,7 +75,7 @@ static struct json *entry_json(const struct api *api, const struct catalog_entry
 					     "good_at", "repository", "revision",  "file",    "bytes",
 					     "sha256",  "format",     "read"};
 	struct json *json = json_new_object();
-	const struct model_record *record = find_model(api->params.models, entry->source);
+	const struct model_record *record = find_model(api->params.models, entry);
 	for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
 		json_set(json, copied[i], json_copy(json_get(entry->json, copied[i])));
 	json_set_string(json, "source", entry->source);

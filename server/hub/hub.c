@@ -290,23 +290,31 @@ static bool fits(int length, size_t size)
 	return length >= 0 && (size_t)length < size;
 }
 
+// The commit or branch of which files are asked for.
+static const char *revision_of(const struct source *source)
+{
+	return source->revision[0] ? source->revision : "main";
+}
+
 bool hub_files_url(const char *base, const struct source *source, char *url, size_t size)
 {
-	return fits(snprintf(url, size, "%s/api/models/%s/%s/tree/main?recursive=true", base, source->owner,
-			     source->repository),
+	return fits(snprintf(url, size, "%s/api/models/%s/%s/tree/%s?recursive=true", base, source->owner,
+			     source->repository, revision_of(source)),
 		    size);
 }
 
 bool hub_file_url(const char *base, const struct source *source, char *url, size_t size)
 {
-	return fits(snprintf(url, size, "%s/%s/%s/resolve/main/", base, source->owner, source->repository), size) &&
+	return fits(snprintf(url, size, "%s/%s/%s/resolve/%s/", base, source->owner, source->repository,
+			     revision_of(source)),
+		    size) &&
 	       source_append_encoded(url, size, source->file);
 }
 
 bool hub_config_url(const char *base, const struct source *source, char *url, size_t size)
 {
-	return fits(snprintf(url, size, "%s/%s/%s/resolve/main/generation_config.json", base, source->owner,
-			     source->repository),
+	return fits(snprintf(url, size, "%s/%s/%s/resolve/%s/generation_config.json", base, source->owner,
+			     source->repository, revision_of(source)),
 		    size);
 }
 

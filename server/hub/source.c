@@ -134,20 +134,33 @@ static bool is_file(const char *file)
 	}
 }
 
+// "@" and the 40 digits of a commit. Returns what follows; NULL: it is none.
+static const char *take_revision(const char *at, char revision[SOURCE_REVISION_BYTES])
+{
+	if (strspn(at + 1, "0123456789abcdef") != SOURCE_REVISION_BYTES - 1)
+		return NULL;
+	snprintf(revision, SOURCE_REVISION_BYTES, "%s", at + 1);
+	at += SOURCE_REVISION_BYTES;
+	return *at && *at != '/' ? NULL : at;
+}
+
 static enum status parse_hub(const char *text, struct source *out, struct error *error)
 {
 	const char *at = take_part(text, "/", out->owner);
 	if (at && *at == '/')
-		at = take_part(at + 1, "/", out->repository);
+		at = take_part(at + 1, "/@", out->repository);
 	else
 		at = NULL;
+	if (at && *at == '@' && !(at = take_revision(at, out->revision)))
+		return wrong(error, "behind @ the commit is named by its 40 hexadecimal digits");
 	if (!at || (*at && !is_file(at + 1)))
 		return wrong(error, "this does not name a file on Hugging Face: hf:owner/repo/file.gguf");
 	out->kind = *at ? SOURCE_HUB_FILE : SOURCE_HUB;
 	if (*at && !ends_with(at, ".gguf"))
 		return wrong(error, "only files in the format GGUF can be added; their names end with .gguf");
 	snprintf(out->file, sizeof out->file, "%s", *at ? at + 1 : "");
-	snprintf(out->text, sizeof out->text, "hf:%s/%s%s%s", out->owner, out->repository, *at ? "/" : "", out->file);
+	snprintf(out->text, sizeof out->text, "hf:%s/%s%s%s%s%s", out->owner, out->repository,
+		 out->revision[0] ? "@" : "", out->revision, *at ? "/" : "", out->file);
 	return STATUS_OK;
 }
 
@@ -248,10 +261,11 @@ enum status source_parse(const char *text, struct source *out, struct error *err
 
 enum status source_pick(const struct source *repository, const char *file, struct source *out, struct error *error)
 {
-	char text[2 * SOURCE_PART_BYTES + SOURCE_FILE_BYTES + 8];
+	char text[2 * SOURCE_PART_BYTES + SOURCE_REVISION_BYTES + SOURCE_FILE_BYTES + 8];
 	if (strlen(file) >= SOURCE_FILE_BYTES)
 		return wrong(error, "a file's name is too long");
-	snprintf(text, sizeof text, "hf:%s/%s/%s", repository->owner, repository->repository, file);
+	snprintf(text, sizeof text, "hf:%s/%s%s%s/%s", repository->owner, repository->repository,
+		 repository->revision[0] ? "@" : "", repository->revision, file);
 	return source_parse(text, out, error);
 }
 

@@ -1,7 +1,7 @@
 /* Where a model comes from, as people write it: a path, a URL, hf:owner/repo/file.gguf,
- * hf:owner/repo, ollama:name:tag. The source decides which server is asked for what, so parsing is
- * strict: names use the hubs' letters, paths have no empty or dotted part, a URL has no user in it.
- * Pure. Thread: any. */
+ * hf:owner/repo, ollama:name:tag; of hf: with @COMMIT behind repo, else of the branch main. The source decides which
+ * server is asked for what, so parsing is strict: names use the hubs' letters, paths have no empty or dotted part, a
+ * URL has no user in it. Pure. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 
@@ -16,7 +16,13 @@ enum source_kind {
 	SOURCE_OLLAMA,
 };
 
-enum { SOURCE_TEXT_BYTES = 2049, SOURCE_PART_BYTES = 130, SOURCE_FILE_BYTES = 513, SOURCE_NAME_BYTES = 129 };
+enum {
+	SOURCE_TEXT_BYTES = 2049,
+	SOURCE_PART_BYTES = 130,
+	SOURCE_FILE_BYTES = 513,
+	SOURCE_NAME_BYTES = 129,
+	SOURCE_REVISION_BYTES = 41
+};
 
 struct source {
 	enum source_kind kind;
@@ -24,8 +30,9 @@ struct source {
 	char text[SOURCE_TEXT_BYTES];
 	char location[SOURCE_TEXT_BYTES];                             // SOURCE_PATH: the path; SOURCE_URL: all of it
 	char owner[SOURCE_PART_BYTES], repository[SOURCE_PART_BYTES]; // of a hub; Ollama's own models: "library"
-	char file[SOURCE_FILE_BYTES];                                 // SOURCE_HUB_FILE
-	char tag[SOURCE_PART_BYTES];                                  // SOURCE_OLLAMA
+	char revision[SOURCE_REVISION_BYTES]; // of a hub: the commit, in hexadecimal digits; "": the branch main
+	char file[SOURCE_FILE_BYTES];         // SOURCE_HUB_FILE
+	char tag[SOURCE_PART_BYTES];          // SOURCE_OLLAMA
 	unsigned parts; // files that are one model together, of which this is the first; 0: it is one file
 };
 

@@ -122,8 +122,9 @@ static enum status read_entry(struct catalog_entry *out, const struct json *entr
 	struct error why = {0};
 	char text[512];
 	*out = (struct catalog_entry){.json = entry, .bytes = (uint64_t)json_get_integer(entry, "bytes", 0)};
-	snprintf(text, sizeof text, "hf:%s/%s", json_get_string(entry, "repository", ""),
-		 json_get_string(entry, "file", ""));
+	const char *revision = json_get_string(entry, "revision", "");
+	snprintf(text, sizeof text, "hf:%s%s%s/%s", json_get_string(entry, "repository", ""), revision[0] ? "@" : "",
+		 revision, json_get_string(entry, "file", ""));
 	if (source_parse(text, &source, &why))
 		return refuse(error, entry, why.message);
 	if (source.kind != SOURCE_HUB_FILE || source.parts)

@@ -11,7 +11,7 @@ struct catalog;
 
 struct catalog_entry {
 	const struct json *json;        // as in the file, checked
-	char source[SOURCE_TEXT_BYTES]; // hf:OWNER/NAME/FILE, as a model's record has it
+	char source[SOURCE_TEXT_BYTES]; // hf:OWNER/NAME@COMMIT/FILE, as a model's record has it
 	uint64_t bytes;                 // 0: it could not be read
 	// Whether a placement can be predicted: geometry and bytes are known. Then:
 	bool predictable;

@@ -31,7 +31,7 @@ describe("the catalogue in the binary", () => {
 			assert.deepEqual([one.fits, one.predicted_tokens_per_s, one.missing_bytes, one.state, one.model_id], ["unknown", null, null, "absent", null]);
 			assert.match(one.why, /no device/);
 			for (const name of ["name", "licence", "languages", "bytes", "sha256", "revision", "read"]) assert.deepEqual(one[name], own[i][name], name);
-			assert.equal(one.source, `hf:${own[i].repository}/${own[i].file}`);
+			assert.equal(one.source, `hf:${own[i].repository}${own[i].revision ? `@${own[i].revision}` : ""}/${own[i].file}`);
 			assert.deepEqual(one.unverified, ["licence", "languages", "revision", "bytes", "sha256", "geometry"].filter((name) => own[i][name] === null));
 		}
 	});

@@ -63,15 +63,16 @@ export class Hub {
 	answer_front(request, response, url) {
 		if (this.plan.front?.(request, response, url)) return;
 		const path = decodeURIComponent(url.pathname);
-		const [, repository] = /^\/api\/models\/([^/]+\/[^/]+)\/tree\/main$/.exec(path) ?? [];
-		const [, owner, file] = /^\/([^/]+\/[^/]+)\/resolve\/main\/(.+)$/.exec(path) ?? [];
+		const [, repository, tree] = /^\/api\/models\/([^/]+\/[^/]+)\/tree\/([^/]+)$/.exec(path) ?? [];
+		const [, owner, revision, file] = /^\/([^/]+\/[^/]+)\/resolve\/([^/]+)\/(.+)$/.exec(path) ?? [];
 		const [, model, tag] = /^\/v2\/(.+)\/manifests\/([^/]+)$/.exec(path) ?? [];
 		const [, digest] = /^\/v2\/.+\/blobs\/sha256:([0-9a-f]{64})$/.exec(path) ?? [];
 		if (path === "/api/models") return this.json(response, this.search(url.searchParams.get("search")));
 		if (path === "/search") return this.page(response, url.searchParams.get("q"));
-		if (repository) return this.tree(response, repository);
+		const at = (name, commit) => (commit === "main" ? name : `${name}@${commit}`); // as `files` has them
+		if (repository) return this.tree(response, at(repository, tree));
 		if (model) return this.manifest(response, `${model}:${tag}`);
-		if (owner) return this.resolve(request, response, `${owner}/${file}`);
+		if (owner) return this.resolve(request, response, `${at(owner, revision)}/${file}`);
 		if (digest) return this.redirect(response, `/blob/${digest}`, {});
 		this.refuse(response, 404);
 	}

@@ -152,6 +152,18 @@ describe("models", () => {
 			const { freed_bytes } = await admin.call("model.remove", { model_id: model.model_id });
 			assert.ok(freed_bytes >= large.length, `${freed_bytes}`);
 		});
+		test("of a commit, whatever is on the branch main; of one that picks a file, too", async () => {
+			const commit = "0123456789abcdef0123456789abcdef01234567";
+			hub.files.set(`maker/large@${commit}/model-F16.gguf`, small);
+			const named = await ready(`hf:maker/large@${commit}/model-F16.gguf`), main = await ready("hf:maker/large/model-F16.gguf");
+			assert.deepEqual([named, main].map((one) => one.sha256), [small, large].map(sha256));
+			assert.equal(named.source, `hf:maker/large@${commit}/model-F16.gguf`);
+			await admin.call("model.remove", { model_id: named.model_id });
+			const picked = await ready(`hf:maker/large@${commit}`);
+			assert.deepEqual([picked.sha256, picked.source], [sha256(small), `hf:maker/large@${commit}/model-F16.gguf`]);
+			for (const { model_id } of [picked, main]) await admin.call("model.remove", { model_id });
+			await admin.refused("model.add", { source: "hf:maker/large@main/model-F16.gguf" }, "invalid_params");
+		});
 		test("progress is told, four times a second at most", async () => {
 			hub.plan.slow = 20;
 			const from = admin.events.length, begun = performance.now();

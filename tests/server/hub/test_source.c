@@ -36,6 +36,10 @@ static void test_good(void **state)
 	good("hf:owner/repo/a-00001-of-00001.gguf", SOURCE_HUB_FILE, "hf:owner/repo/a-00001-of-00001.gguf",
 	     "a-00001-of-00001");
 	good("hf:owner/repo", SOURCE_HUB, "hf:owner/repo", "repo");
+	good("hf:o/r@0123456789abcdef0123456789abcdef01234567/a.gguf", SOURCE_HUB_FILE,
+	     "hf:o/r@0123456789abcdef0123456789abcdef01234567/a.gguf", "a");
+	good("hf:o/r@0123456789abcdef0123456789abcdef01234567", SOURCE_HUB,
+	     "hf:o/r@0123456789abcdef0123456789abcdef01234567", "r");
 	good("ollama:llama3.2", SOURCE_OLLAMA, "ollama:llama3.2:latest", "llama3.2:latest");
 	good("ollama:user/name:1b-q4", SOURCE_OLLAMA, "ollama:user/name:1b-q4", "name:1b-q4");
 	good("ollama:library/name:tag", SOURCE_OLLAMA, "ollama:name:tag", "name:tag");
@@ -102,6 +106,12 @@ static void test_bad(void **state)
 		"hf:owner",
 		"hf:/repo",
 		"hf:owner//a.gguf",
+		"hf:owner/repo@/a.gguf",
+		"hf:owner/repo@main/a.gguf",
+		"hf:owner/repo@0123456789abcdef0123456789abcdef0123456/a.gguf",
+		"hf:owner/repo@0123456789abcdef0123456789abcdef012345678/a.gguf",
+		"hf:owner/repo@0123456789ABCDEF0123456789ABCDEF01234567/a.gguf",
+		"hf:ow@ner/repo/a.gguf",
 		"hf:owner/repo/",
 		"hf:owner/repo/a.bin",
 		"hf:owner/repo/../a.gguf",
