@@ -202,8 +202,9 @@ stage_docker() {
 }
 
 # run_ctest PRESET [CTEST ARGUMENT...]: results in PRESET.xml; a failing test is counted and shown by the summary, not
-# here. Three jobs more than cores, since most tests wait for an event of another process (docs/notes/tests.md). Output is
-# kept whole: ctest would cut what a passing test said about what it skipped.
+# here. Three tests more than cores, since most wait for an event of another process; a test takes two places, one that
+# mostly waits takes one (tests/CMakeLists.txt). Output is kept whole: ctest would cut what a passing test said about what
+# it skipped.
 run_ctest() {
 	local preset=$1 arguments=()
 	shift
@@ -211,7 +212,7 @@ run_ctest() {
 	[ -z "$pattern" ] || arguments+=(-R "$pattern")
 	rm -f "$results/$preset.xml"
 	step_tail=0 step "test-$preset" "testing ($preset)" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
-		-j "${CTEST_PARALLEL_LEVEL:-$(($(cores) + 3))}" --timeout 600 --output-on-failure --no-tests=ignore \
+		-j "${CTEST_PARALLEL_LEVEL:-$((2 * ($(cores) + 3)))}" --timeout 600 --output-on-failure --no-tests=ignore \
 		--test-output-size-passed 1000000 --test-output-size-failed 1000000 \
 		--output-junit "$root/$results/$preset.xml" "${arguments[@]}" || true
 	[ -f "$results/$preset.xml" ] || fail "ctest ended without results; see $log_dir/test-$preset.log"
