@@ -338,6 +338,11 @@ enum status stage_step(struct stage *stage, const struct stage_batch *batch, str
 	return status;
 }
 
+const char *stage_single_kernel(const struct stage *stage)
+{
+	return stage->slots->single_kernel ? stage->slots->single_kernel(stage->handles[0]) : NULL;
+}
+
 uint64_t stage_spent_ns(const struct stage *stage)
 {
 	return stage->spent_ns;

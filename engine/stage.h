@@ -130,6 +130,9 @@ enum status stage_step(struct stage *stage, const struct stage_batch *batch, str
 // A reranker's last stage: the score of a pair, from `hidden` (embedding) of its first row or, of a language model, its
 // last. NaN for other models.
 float stage_score(const struct stage *stage, const float *hidden);
+// The name of the one kernel that computes all layers of a step of one row; NULL if there is a kernel for each
+// operation.
+const char *stage_single_kernel(const struct stage *stage);
 // How long all its steps have taken together, in nanoseconds. Thread: that of the steps.
 uint64_t stage_spent_ns(const struct stage *stage);
 // Set pages to zero, before somebody else's tokens come into them. The number of a state is page_count + slot - 1.
@@ -178,6 +181,8 @@ struct stage_slots {
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
 	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile
+	// Of stage_single_kernel; NULL: there is never one.
+	const char *(*single_kernel)(const struct backend_stage *stage);
 	bool states;   // it computes layers with a gated delta rule
 	bool sigmoids; // it computes experts chosen by sigmoids, and layers without experts beside those with some
 };

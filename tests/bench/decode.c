@@ -2,7 +2,8 @@
  *
  *   decode BACKEND SHAPE FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]
  *                                        cpu, vulkan, cuda; 1b, 7b, 8b, 30b-a3b (a mixture of experts); F16, Q8_0,
- *                                        Q4_0, Q4_K, Q4_K_M ...; LAYERS 0: all
+ *                                        Q4_0, Q4_K ..., a mixture: Q4_K_S, Q4_K_M, Q5_K_M, or Q8_0+Q4_K+F16: of most
+ *                                        matrices, of v and down in half of the layers, of the output; LAYERS 0: all
  *
  * The model is one stage with random weights that are made while it is loaded: no file is needed. A decoded token reads
  * every weight but the token embedding once, and the keys and values of its context: the share is that of the bytes
@@ -76,7 +77,7 @@ struct bench {
 	struct exogpu_buffer *data, *sink;
 	uint64_t data_bytes;
 	struct model_shape shape;
-	enum tensor_format format; // FORMAT_UNKNOWN: the mixture Q4_K_M
+	enum tensor_format formats[3]; // of most matrices, of v and down in half of the layers, of the output
 	struct stage *stages[STAGE_SLICES];
 	unsigned stage_count;
 	float *activations[2];               // between stages
@@ -149,18 +150,16 @@ static void fill_weights(enum tensor_format format, uint8_t *bytes, uint64_t len
 		memcpy(bytes + at, pool, length - at < pool_bytes ? length - at : pool_bytes);
 }
 
-// As quantisers make it: v and down of half of the layers, and the output, have more bits.
+// Of a mixture, v and down of half of the layers, and the output, have other formats, as quantisers make it.
 static enum tensor_format format_of(const struct bench *bench, enum model_role role, uint32_t layer)
 {
 	const uint32_t layers = bench->shape.layers;
 	const bool more = layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
 	if (role == ROLE_ROUTER)
 		return FORMAT_F32;
-	if (bench->format)
-		return bench->format;
-	if (role == ROLE_OUTPUT || (more && (role == ROLE_V || role == ROLE_FFN_DOWN || role == ROLE_EXPERT_DOWN)))
-		return FORMAT_Q6_K;
-	return FORMAT_Q4_K;
+	if (role == ROLE_OUTPUT)
+		return bench->formats[2];
+	return bench->formats[more && (role == ROLE_V || role == ROLE_FFN_DOWN || role == ROLE_EXPERT_DOWN)];
 }
 
 static enum status give_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
@@ -439,6 +438,25 @@ static void open_device(struct bench *bench, const char *backend)
 	launch(bench, "stream_fill", arguments, 3);
 }
 
+// False if that is no format and no mixture.
+static bool parse_formats(const char *name, enum tensor_format formats[3])
+{
+	static const char *const mixtures[][2] = {
+		{"Q4_K_S", "Q4_K+Q5_K+Q6_K"}, {"Q4_K_M", "Q4_K+Q6_K+Q6_K"}, {"Q5_K_M", "Q5_K+Q6_K+Q6_K"}};
+	char parts[3][16] = {0};
+	for (size_t i = 0; i < sizeof(mixtures) / sizeof(mixtures[0]); i++)
+		name = strcmp(name, mixtures[i][0]) ? name : mixtures[i][1];
+	const int found = sscanf(name, "%15[^+]+%15[^+]+%15[^+]", parts[0], parts[1], parts[2]);
+	if (found != 1 && found != 3)
+		return false;
+	for (int i = 0; i < 3; i++) {
+		formats[i] = format_parse(parts[found == 1 ? 0 : i]);
+		if (formats[i] == FORMAT_UNKNOWN)
+			return false;
+	}
+	return true;
+}
+
 int main(int count, char **words)
 {
 	static struct bench all;
@@ -446,11 +464,10 @@ int main(int count, char **words)
 	int rounds = count > 4 ? (int)strtol(words[4], NULL, 10) : 5, shape = -1;
 	for (int i = 0; count > 3 && i < SHAPES; i++)
 		shape = strcmp(words[2], shape_names[i]) ? shape : i;
-	const bool mixture = count > 3 && !strcmp(words[3], "Q4_K_M");
-	bench->format = count > 3 && !mixture ? format_parse(words[3]) : FORMAT_UNKNOWN;
+	const bool known = count > 3 && parse_formats(words[3], bench->formats);
 	bench->device_count = count > 7 ? (unsigned)strtoul(words[7], NULL, 10) : 1;
 	bench->tensor = count > 6 && !strcmp(words[6], "tensor");
-	if (shape < 0 || (!bench->format && !mixture) || rounds < 1 || rounds > ROUNDS_MOST || !bench->device_count ||
+	if (shape < 0 || !known || rounds < 1 || rounds > ROUNDS_MOST || !bench->device_count ||
 	    bench->device_count > STAGE_SLICES) {
 		fprintf(stderr,
 			"usage: decode BACKEND 1b|7b|8b|30b-a3b FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]\n");
@@ -466,10 +483,12 @@ int main(int count, char **words)
 	load(bench);
 	const double load_s = now_s() - began_s;
 	printf("### %s, %s %s, %u layers, %s of %u%s, loaded in %.1f s (%.2f GB/s)\n\n", words[1], shape_names[shape],
-	       mixture ? "Q4_K_M" : format_info(bench->format)->name, bench->shape.layers,
-	       bench->tensor ? "tensor" : "pipeline", bench->device_count,
+	       words[3], bench->shape.layers, bench->tensor ? "tensor" : "pipeline", bench->device_count,
 	       stage_slices_linked(bench->stages[0]) ? "" : " by way of the host", load_s,
 	       (double)bench->weights_bytes / load_s * 1e-9);
+	const char *single = stage_single_kernel(bench->stages[0]);
+	printf("One row: %s%s\n\n", single ? "one kernel for all layers, of " : "a kernel for each operation",
+	       single ? single : "");
 	measure(bench, rounds);
 	for (unsigned i = 0; i < bench->stage_count; i++)
 		stage_destroy(&bench->stages[i]);

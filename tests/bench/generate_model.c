@@ -356,9 +356,9 @@ int main(int argc, char **argv)
 			continue;
 		file.name = shapes[i].name;
 		file.seed = 1;
-		file.medium = !strcmp(argv[3], "Q4_K_M");
-		file.output_format = file.medium ? FORMAT_Q6_K : FORMAT_UNKNOWN;
-		file.format = file.medium ? FORMAT_Q4_K : format_parse(argv[3]);
+		const bool medium = !strcmp(argv[3], "Q4_K_M");
+		file.output_format = file.more_format = medium ? FORMAT_Q6_K : FORMAT_UNKNOWN;
+		file.format = medium ? FORMAT_Q4_K : format_parse(argv[3]);
 		if (!file.format || !read_options(&file, argc - 4, argv + 4))
 			return usage();
 		return generate(&file, argv[1]);

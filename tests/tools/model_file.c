@@ -152,8 +152,8 @@ static void add_experts(struct planning *planning, const char *name, uint64_t ro
 	if (!format)
 		format = file->mixed
 				 ? (enum tensor_format)(FORMAT_F32 + planning->matrices++ % (FORMAT_COUNT - FORMAT_F32))
-			 : file->medium && takes_more_bits(file, name) ? FORMAT_Q6_K
-								       : file->format;
+			 : file->more_format && takes_more_bits(file, name) ? file->more_format
+									    : file->format;
 	if (!format_row_bytes(format, columns))
 		format = FORMAT_Q8_0;
 	if (!format_row_bytes(format, columns))

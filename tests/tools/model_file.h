@@ -24,7 +24,7 @@ struct model_file {
 	enum tensor_format format; // of matrices; one that a matrix' columns do not fit becomes Q8_0, or F16
 	enum tensor_format embedding_format, output_format; // FORMAT_UNKNOWN: as the others
 	bool mixed;                                         // each matrix in another format, all in turn
-	bool medium; // as llama.cpp's Q4_K_M: Q6_K for half of the layers' attn_v and ffn_down; `format` is Q4_K
+	enum tensor_format more_format; // of attn_v and ffn_down in half of the layers: Q6_K in llama.cpp's Q4_K_M
 	bool tied;
 	enum model_scaling scaling;
 	float rope_base;    // 0: 10000

@@ -1,11 +1,17 @@
 // One row through all layers, by one persistent kernel: a block on every multiprocessor; all blocks synchronise between
 // products.
 //
-// Each warp has a ring in shared memory; another warp fills all rings by bulk copies, a lane for each. Weights do not
-// depend on computed values, so the rings continue over the ends of products and layers: memory is still read while the
-// blocks wait for each other and for attention. A block takes a run of units of 16 rows. Its warps share the columns,
-// always the same ones, so a warp needs only its own slice of the input, and rounds it itself. A norm's factor is
-// applied to the results, because it needs the whole row.
+// Each warp has a ring in shared memory, which it fills by bulk copies: whenever it has multiplied one, it begins the
+// next. Weights do not depend on computed values, so the ring continues over the ends of products and layers: memory is
+// still read while the blocks wait for each other and for attention. A block takes a run of units of 16 rows. Its warps
+// share the columns, always the same ones, so a warp needs only its own slice of the input, and rounds it itself. A
+// norm's factor is applied to the results, because it needs the whole row.
+//
+// A kernel is made for a set of formats (DECODE_SETS). Each matrix of a model may have another one of the set: all
+// warps go through its rows by the code of its format.
+//
+// Bound: memory, at 51 to 84 % of what a read kernel reaches on an H200 (docs/notes/performance-gpu.md says where the
+// rest is).
 //
 // Rounded to integers (of 16 bits, with a scale for each 32 columns, as in stage_gemv.cu) the input makes two columns
 // of a product of bytes, and there are eight: four blocks of columns share a product's, each with zeros where the
@@ -20,6 +26,30 @@ enum { MULTIPLIERS = 1 }; // the barrier of the warps that multiply
 INLINE void multipliers_barrier()
 {
 	barrier(MULTIPLIERS, DECODE_THREADS);
+}
+
+// ---- sets of formats: bits 1 << enum tile_format ----
+
+// The only format of a set; TILE_NONE: there are several.
+static constexpr INLINE_METHOD int only_format(unsigned set)
+{
+	int format = TILE_NONE;
+	for (int i = 0; i < TILE_COUNT; i++)
+		if (set == 1u << i)
+			format = i;
+	return format;
+}
+enum : unsigned {
+	SET_256 = 1u << TILE_Q4_K | 1u << TILE_Q5_K | 1u << TILE_Q6_K, // columns of a piece
+	SET_INTEGERS = SET_256 | 1u << TILE_Q8_0 | 1u << TILE_Q4_0,
+	SET_HALVES = 1u << TILE_F16,
+	SET_PAIRS = 1u << TILE_F32 | 1u << TILE_BF16,
+};
+// Whether an input is rounded in a way that only the formats of `which` take: known when compiling, if the set has all
+// of its formats there or none.
+template <unsigned SET> INLINE bool takes(unsigned which, unsigned inputs, unsigned bit)
+{
+	return SET & which && (!(SET & ~which) || inputs & bit);
 }
 
 // ---- copies that a barrier in shared memory counts ----
@@ -46,10 +76,6 @@ INLINE void bulk_copy(unsigned to, const void *from, unsigned bytes, unsigned co
 		     "[%0], [%1], %2, [%3], %4;" ::"r"(to),
 		     "l"(from), "r"(bytes), "r"(count), "l"(policy)
 		     : "memory");
-}
-INLINE void count_one(unsigned at)
-{
-	asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(at) : "memory");
 }
 INLINE void count_wait(unsigned at, unsigned parity)
 {
@@ -88,8 +114,10 @@ INLINE void wait_for_all(const decode_params &p, unsigned target)
 struct memory { // a block's shared memory
 	const decode_layer *layers;
 	const uint2 *units;   // of each kind of product: this block's first, and the one behind its last
-	unsigned full, empty; // counts of a warp's slots
-	unsigned char *ring;  // of a warp
+	unsigned full, full_end; // counts of a warp's copies
+	unsigned ring_at;        // of a warp
+	uint4 *segment;          // the next one that a warp copies: layer, kind of product, matrix, unit
+	unsigned char *ring;     // the same
 	unsigned char *slice; // of a warp
 	float *squares;       // (DECODE_WARPS)
 	float *sums;          // (SUM_ROWS, DECODE_WARPS, TILE_ROWS)
@@ -99,10 +127,10 @@ struct memory { // a block's shared memory
 struct columns { // a warp's of a product
 	unsigned begin, end;
 };
-template <int FORMAT>
+template <unsigned SET>
 INLINE columns columns_of(const decode_product &product, const decode_layer &layer, unsigned kind, unsigned warp)
 {
-	bool by_256 = FORMAT ? piece_columns(FORMAT) == 256 : layer.inputs[kind] & DECODE_BY_256;
+	bool by_256 = takes<SET>(SET_256, layer.inputs[kind], DECODE_BY_256);
 	unsigned shift = by_256 ? 8 : 7, quanta = (product.padded + (1 << shift) - 1) >> shift;
 	columns out;
 	out.begin = warp * quanta / DECODE_WARPS << shift;
@@ -117,10 +145,11 @@ struct segment {
 };
 
 // The units `from` to `to` that belong to a matrix; rows: 0 for none.
-template <int FORMAT>
+template <unsigned SET>
 INLINE segment segment_of(const decode_product &product, const decode_layer &layer, const columns &mine,
 			  unsigned matrix, unsigned from, unsigned to)
 {
+	enum { FORMAT = only_format(SET) };
 	segment out;
 	unsigned first = 0;
 	if (product.mode != GEMV_GATED)
@@ -140,49 +169,119 @@ INLINE segment segment_of(const decode_product &product, const decode_layer &lay
 	return out;
 }
 
-// Copy all weights of a warp's columns, in the order of the multiplications. All lanes run in step, each for a warp of
-// its own.
-template <int FORMAT> INLINE void fill_rings(const decode_params &p, const memory &m, unsigned warp)
+// A place in a warp's ring: of a copy that is made, or of one that is multiplied. A copy of pieces lies in one run of
+// bytes; what is too long for the end of the ring begins at its beginning. Copies take counts in turn.
+struct place {
+	unsigned count, round, at, sum; // count: in shared memory; round: the count's; sum: of bytes so far
+};
+INLINE unsigned ring_bytes_of(unsigned bytes)
 {
-	unsigned slot = 0, round = 1, kind = DECODE_QKV;
-	unsigned ring = shared_place(m.ring);
-	const u64 policy = read_once();
-#pragma unroll 1
-	for (unsigned i = 0; i < p.layer_count + p.predicts;) {
-		kind = i == p.layer_count ? (unsigned)DECODE_OUTPUT : kind;
-		const decode_product &product = p.products[kind];
-		const decode_layer &layer = m.layers[i];
-		const columns mine = columns_of<FORMAT>(product, layer, kind, warp);
-#pragma unroll 1
-		for (unsigned from = m.units[kind].x, matrix = 0; from < m.units[kind].y;) {
-			unsigned to = from + DECODE_UNITS < m.units[kind].y ? from + DECODE_UNITS : m.units[kind].y;
-			const segment s = segment_of<FORMAT>(product, layer, mine, matrix, from, to);
-			unsigned bytes = piece_bytes(s.format), at_once = p.at_once[s.format];
-			const unsigned char *row = s.tiles;
-#pragma unroll 1
-			for (unsigned k = 0; k < s.rows; k++, row += s.row_bytes) {
-				const unsigned char *next = row;
-#pragma unroll 1
-				for (unsigned left = s.pieces; left;) {
-					unsigned pieces = left < at_once ? left : at_once;
-					count_wait(m.empty + slot * 8, round);
-					bulk_copy(ring + slot * p.slot_bytes, next, pieces * bytes, m.full + slot * 8,
-						  policy);
-					next += pieces * bytes;
-					left -= pieces;
-					slot = slot + 1 == p.slots ? 0 : slot + 1;
-					round ^= !slot;
-				}
-			}
-			if (++matrix == product.count) {
-				matrix = 0;
-				from = to;
-			}
-		}
-		kind = kind == DECODE_DOWN ? (unsigned)DECODE_QKV : kind + 1;
-		i += kind == DECODE_QKV || kind > DECODE_OUTPUT;
+	return (bytes + DECODE_ALIGN - 1) / DECODE_ALIGN * DECODE_ALIGN;
+}
+// Where a copy of so many bytes lies; *next is then behind it.
+INLINE unsigned place_take(place *next, unsigned bytes, unsigned ring_bytes)
+{
+	unsigned padded = ring_bytes_of(bytes), end = next->at + padded;
+	unsigned at = end > ring_bytes ? 0 : next->at;
+	next->sum += end > ring_bytes ? ring_bytes - next->at + padded : padded;
+	next->at = at + padded;
+	return at;
+}
+INLINE void place_advance(place *next, const memory &m)
+{
+	next->count += 8;
+	if (next->count == m.full_end) {
+		next->count = m.full;
+		next->round ^= 1;
 	}
 }
+
+// Copies a warp's columns of all weights into its ring, in the order of the multiplications: whenever a copy has been
+// multiplied, the next ones that there is room for.
+template <unsigned SET> struct copier {
+	place next;
+	unsigned rows;                 // of a segment, which are left
+	unsigned left, row, gap, most; // bytes: of its row, of all its pieces, from row to row, of a copy
+	const unsigned char *from;
+
+	INLINE_METHOD void begin(const decode_params &p, const memory &m)
+	{
+		next = {m.full, 0, 0, 0};
+		rows = left = 0;
+		uint4 first;
+		first.x = first.y = first.z = 0;
+		first.w = m.units[0].x;
+		*m.segment = first;
+		warp_barrier();
+	}
+	// The next segment of which the warp has something; rows: 0 if there is none.
+	INLINE_METHOD void find(const decode_params &p, const memory &m)
+	{
+		const uint4 now = *m.segment;
+		unsigned layer = now.x, kind = now.y, matrix = now.z, unit = now.w;
+#pragma unroll 1
+		while (!rows && layer < p.layer_count + p.predicts) {
+			unsigned last = m.units[kind].y;
+			if (unit >= last) {
+				kind = kind == DECODE_DOWN ? (unsigned)DECODE_QKV : kind + 1;
+				layer += kind == DECODE_QKV || kind > DECODE_OUTPUT;
+				kind = layer == p.layer_count ? (unsigned)DECODE_OUTPUT : kind;
+				unit = kind < DECODE_KINDS ? m.units[kind].x : 0;
+				continue;
+			}
+			const decode_product &product = p.products[kind];
+			const columns mine = columns_of<SET>(product, m.layers[layer], kind, THREAD_X / 32);
+			unsigned to = unit + DECODE_UNITS < last ? unit + DECODE_UNITS : last;
+			const segment s = segment_of<SET>(product, m.layers[layer], mine, matrix, unit, to);
+			unsigned bytes = piece_bytes(s.format);
+			from = s.tiles;
+			rows = s.pieces ? s.rows : 0;
+			left = row = s.pieces * bytes;
+			gap = s.row_bytes - row;
+			most = p.at_once[s.format] * bytes;
+			if (++matrix == product.count) {
+				matrix = 0;
+				unit = to;
+			}
+		}
+		uint4 then;
+		then.x = layer;
+		then.y = kind;
+		then.z = matrix;
+		then.w = unit;
+		warp_barrier();
+		*m.segment = then;
+		warp_barrier();
+	}
+	// taken: bytes of the ring that are multiplied, so far.
+	INLINE_METHOD void fill(const decode_params &p, const memory &m, unsigned taken)
+	{
+#pragma unroll 1
+		for (;;) {
+			if (!rows)
+				find(p, m);
+			if (!rows)
+				return;
+			unsigned bytes = left < most ? left : most;
+			place then = next;
+			unsigned at = place_take(&then, bytes, p.ring_bytes);
+			if (then.sum - taken > p.ring_bytes)
+				return;
+			if (THREAD_X % 32 == 0)
+				bulk_copy(m.ring_at + at, from, bytes, next.count, read_once());
+			warp_barrier();
+			next = then;
+			place_advance(&next, m);
+			from += bytes;
+			left -= bytes;
+			if (!left) {
+				rows--;
+				from += gap;
+				left = row;
+			}
+		}
+	}
+};
 
 // ---- the input ----
 
@@ -194,7 +293,7 @@ struct slice { // of a warp: where its part of the input is in shared memory, as
 	unsigned block_mask[4];
 };
 
-INLINE slice slice_of(unsigned char *at, unsigned columns, unsigned inputs)
+template <unsigned SET> INLINE slice slice_of(unsigned char *at, unsigned columns, unsigned inputs)
 {
 	slice out;
 	unsigned lane = THREAD_X % 32;
@@ -202,10 +301,10 @@ INLINE slice slice_of(unsigned char *at, unsigned columns, unsigned inputs)
 	out.plane_pairs = columns * 2;
 	out.integers = at;
 	out.blocks = (uint2 *)(at + 2 * columns + 64);
-	at += inputs & DECODE_INTEGERS ? 2 * columns + 64 + columns / 4 : 0;
+	at += takes<SET>(SET_INTEGERS, inputs, DECODE_INTEGERS) ? 2 * columns + 64 + columns / 4 : 0;
 	out.halves = at;
 	out.groups = (float *)(at + 2 * columns);
-	at += inputs & DECODE_HALVES ? 2 * columns + (columns / 32 + 15) / 16 * 16 : 0;
+	at += takes<SET>(SET_HALVES, inputs, DECODE_HALVES) ? 2 * columns + (columns / 32 + 15) / 16 * 16 : 0;
 	out.pairs = at;
 #pragma unroll
 	for (unsigned i = 0; i < 4; i++)
@@ -215,7 +314,7 @@ INLINE slice slice_of(unsigned char *at, unsigned columns, unsigned inputs)
 
 // Load this warp's columns of the input. norms: the first gains of the norm, loaded before. Returns the sum of their
 // squares.
-template <int FORMAT>
+template <unsigned SET>
 INLINE float take_slice(const decode_product &product, const columns &mine, unsigned inputs, const slice &to,
 			const float *norm, const float4 (&norms)[PRELOADED])
 {
@@ -244,7 +343,7 @@ INLINE float take_slice(const decode_product &product, const columns &mine, unsi
 				v[i].w *= w.w;
 			}
 		}
-		if (FORMAT ? FORMAT >= TILE_Q8_0 : inputs & DECODE_INTEGERS) {
+		if (takes<SET>(SET_INTEGERS, inputs, DECODE_INTEGERS)) {
 			rounded_four rounded[PRELOADED];
 			round_fours<PRELOADED>(rounded, v, at);
 #pragma unroll
@@ -265,7 +364,7 @@ INLINE float take_slice(const decode_product &product, const columns &mine, unsi
 			if (first + i * 128 >= mine.end)
 				break;
 			unsigned place = column_place(at + i * 128);
-			if (FORMAT ? FORMAT == TILE_F16 : inputs & DECODE_HALVES) {
+			if (takes<SET>(SET_HALVES, inputs, DECODE_HALVES)) {
 				float most = larger(larger(absolute(v[i].x), absolute(v[i].y)),
 						    larger(absolute(v[i].z), absolute(v[i].w)));
 				float scale = scale_for(warp_most(most));
@@ -274,7 +373,7 @@ INLINE float take_slice(const decode_product &product, const columns &mine, unsi
 				if (!lane)
 					to.groups[at / 128 + i] = quotient(1, scale);
 			}
-			if (FORMAT ? FORMAT == TILE_F32 || FORMAT == TILE_BF16 : inputs & DECODE_PAIRS) {
+			if (takes<SET>(SET_PAIRS, inputs, DECODE_PAIRS)) {
 				unsigned char *pair = to.pairs + place;
 				unsigned one = pack_bf16(v[i].x, v[i].y), two = pack_bf16(v[i].z, v[i].w);
 				*(unsigned *)pair = one;
@@ -348,12 +447,44 @@ INLINE void multiply_floats(float (&sum)[2], const unsigned char *piece, unsigne
 	sum[1] = FUSED(part[0][2], scale, sum[1]);
 }
 
-template <int FORMAT>
-INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsigned at, const slice &x)
-{
+// A warp's integers of a piece's columns, as its lanes multiply them. GROUPS: the scales of a lane.
+template <int FORMAT> struct operands {
 	enum { GROUPS = FORMAT == TILE_Q6_K ? 4 : FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0 ? 1 : 2 };
-	unsigned lane = THREAD_X % 32, g = lane / 4, j = lane % 4, q = lane / 8, odd = g % 2;
-	const unsigned char *bytes = x.integers + odd * x.plane + at + j * 8;
+	uint2 b[GROUPS][4]; // of Q6_K the first halves alone
+	float scale[GROUPS];
+	int total[GROUPS];
+
+	INLINE_METHOD void load(unsigned at, const slice &x)
+	{
+		unsigned lane = THREAD_X % 32, j = lane % 4, q = lane / 8, odd = lane / 4 % 2;
+		const unsigned char *bytes = x.integers + odd * x.plane + at + j * 8;
+#pragma unroll
+		for (unsigned group = 0; group < GROUPS; group++) {
+			uint2 all, block;
+			if (FORMAT == TILE_Q6_K) { // scales are of 16
+				all.x = *(const unsigned *)(bytes + group * 64 + q / 2 * 32 + q % 2 * 4);
+				all.y = 0;
+				block = x.blocks[at / 32 + group * 2 + j / 2];
+			} else {
+				all = *(const uint2 *)(bytes + group * 128 + q * 32);
+				block = x.blocks[at / 32 + group * 4 + j];
+			}
+			scale[group] = __builtin_bit_cast(float, block.x);
+			total[group] = (int)block.y;
+#pragma unroll
+			for (unsigned i = 0; i < 4; i++) {
+				b[group][i].x = all.x & x.block_mask[i];
+				b[group][i].y = all.y & x.block_mask[i];
+			}
+		}
+	}
+};
+
+template <int FORMAT>
+INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, const operands<FORMAT> &x)
+{
+	enum { GROUPS = operands<FORMAT>::GROUPS };
+	unsigned lane = THREAD_X % 32, g = lane / 4, j = lane % 4;
 	const unsigned char *heads = piece + 2048 + (FORMAT == TILE_Q5_K ? 512 : 0) + g * 16;
 	uint4 above, below, high;
 	float d[2], least[2];
@@ -380,7 +511,6 @@ INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsig
 	for (unsigned group = 0; group < GROUPS; group++) {
 		int part[4] = {0, 0, 0, 0};
 		if (FORMAT == TILE_Q6_K) { // scales are of 16
-			unsigned b = *(const unsigned *)(bytes + group * 64 + q / 2 * 32 + q % 2 * 4);
 			uint4 run = load_run(piece, group * TILE_RUN_BYTES, lane);
 			if (group % 2 == 0)
 				high = load_run(piece, 2048 + group / 2 * TILE_RUN_BYTES, lane);
@@ -390,16 +520,14 @@ INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsig
 				bits = i % 2 ? bits : bits << 4;
 				unsigned a0 = ((word << 2 & 0x3c3c3c3cu) | (bits << 2 & 0xc0c0c0c0u)) ^ 0x80808080u;
 				unsigned a1 = ((word >> 2 & 0x3c3c3c3cu) | (bits & 0xc0c0c0c0u)) ^ 0x80808080u;
-				add_bytes_16(part, a0, a1, b & x.block_mask[i]);
+				add_bytes_16(part, a0, a1, x.b[group][i].x);
 			}
-			float scale = __builtin_bit_cast(float, x.blocks[at / 32 + group * 2 + j / 2].x);
+			float scale = x.scale[group];
 			const signed char *scales = (const signed char *)piece + 3072 + g * 16 + group * 4 + j;
 			sum[0] = FUSED((float)whole(part[0], part[1]), d[0] * (float)scales[0] * scale, sum[0]);
 			sum[1] = FUSED((float)whole(part[2], part[3]), d[1] * (float)scales[128] * scale, sum[1]);
 			continue;
 		}
-		uint2 b = *(const uint2 *)(bytes + group * 128 + q * 32);
-		uint2 block = x.blocks[at / 32 + group * 4 + j];
 		uint4 run[2];
 		if (FORMAT != TILE_Q8_0) {
 			run[0] = load_run(piece, group * 2 * TILE_RUN_BYTES, lane);
@@ -429,10 +557,10 @@ INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsig
 						a[k] |= shifted(bits, (int)(i % 2) * 4 + k - 4) & 0x10101010u;
 				}
 			}
-			add_bytes<FORMAT == TILE_Q8_0>(part, a, b.x & x.block_mask[i], b.y & x.block_mask[i]);
+			add_bytes<FORMAT == TILE_Q8_0>(part, a, x.b[group][i].x, x.b[group][i].y);
 		}
-		int upper = whole(part[0], part[1]), lower = whole(part[2], part[3]), total = (int)block.y;
-		float scale = __builtin_bit_cast(float, block.x);
+		int upper = whole(part[0], part[1]), lower = whole(part[2], part[3]), total = x.total[group];
+		float scale = x.scale[group];
 		if (FORMAT == TILE_Q4_0) {
 			upper -= 8 * total;
 			lower -= 128 * total;
@@ -456,42 +584,13 @@ INLINE void multiply_pieces(float (&sum)[2], const unsigned char *from, unsigned
 {
 #pragma unroll 1
 	for (; pieces; pieces--, from += piece_bytes(FORMAT), at += piece_columns(FORMAT))
-		if (FORMAT >= TILE_Q8_0)
-			multiply_integers<FORMAT>(sum, from, at, x);
-		else
+		if (FORMAT >= TILE_Q8_0) {
+			operands<FORMAT> all;
+			all.load(at, x);
+			multiply_integers<FORMAT>(sum, from, all);
+		} else {
 			multiply_floats<FORMAT>(sum, from, at, x);
-}
-
-// FORMAT 0: any, as it comes.
-template <int FORMAT>
-INLINE void multiply(float (&sum)[2], unsigned format, const unsigned char *from, unsigned pieces, unsigned at,
-		     const slice &x)
-{
-	if (FORMAT)
-		return multiply_pieces<FORMAT>(sum, from, pieces, at, x);
-	switch (format) {
-	case TILE_F32:
-		return multiply_pieces<TILE_F32>(sum, from, pieces, at, x);
-	case TILE_F16:
-		return multiply_pieces<TILE_F16>(sum, from, pieces, at, x);
-	case TILE_BF16:
-		return multiply_pieces<TILE_BF16>(sum, from, pieces, at, x);
-	case TILE_Q8_0:
-		return multiply_pieces<TILE_Q8_0>(sum, from, pieces, at, x);
-	case TILE_Q4_0:
-		return multiply_pieces<TILE_Q4_0>(sum, from, pieces, at, x);
-	case TILE_Q4_K:
-		return multiply_pieces<TILE_Q4_K>(sum, from, pieces, at, x);
-	case TILE_Q5_K:
-		return multiply_pieces<TILE_Q5_K>(sum, from, pieces, at, x);
-	case TILE_Q6_K:
-		return multiply_pieces<TILE_Q6_K>(sum, from, pieces, at, x);
-	}
-}
-
-INLINE unsigned inputs_of(unsigned format)
-{
-	return format >= TILE_Q8_0 ? DECODE_INTEGERS : format == TILE_F16 ? DECODE_HALVES : DECODE_PAIRS;
+		}
 }
 
 // The sums of a thread: a result of a unit, four threads each.
@@ -551,18 +650,75 @@ INLINE void add_up(const decode_params &p, const decode_product &product, const 
 		*to.y = product.mode == GEMV_GATED ? silu(first) * (second * factor) : to.extra + first;
 }
 
-struct place { // in a warp's ring
-	unsigned slot, round;
-};
+// The sum of a row of tiles, which four lanes have parts of, to its place.
+INLINE void put_sum(float *sums, float (&sum)[2])
+{
+	unsigned lane = THREAD_X % 32, g = lane / 4, j = lane % 4;
+	for (unsigned half = 1; half < 4; half *= 2) {
+		sum[0] += from_lane(sum[0], half);
+		sum[1] += from_lane(sum[1], half);
+	}
+	if (j < 2)
+		sums[g + j * 8] = j ? sum[1] : sum[0];
+}
+
+// The rows of a segment, by this warp's columns of the input, into `sums`.
+template <unsigned SET, int FORMAT>
+INLINE void multiply_rows(const decode_params &p, const segment &s, const memory &m, const slice &x, float *sums,
+			  place *next, copier<SET> &copies)
+{
+	enum { SUMS = DECODE_WARPS * TILE_ROWS };
+	const unsigned at_once = decode_at_once(FORMAT);
+	if (FORMAT >= TILE_Q8_0 && s.pieces == 1) { // all rows by the same columns
+		operands<FORMAT> all;
+		all.load(0, x);
+#pragma unroll 1
+		for (unsigned i = 0; i < s.rows; i++, sums += SUMS) {
+			float sum[2] = {0, 0};
+			unsigned at = place_take(next, piece_bytes(FORMAT), p.ring_bytes);
+			count_wait(next->count, next->round);
+			multiply_integers<FORMAT>(sum, m.ring + at, all);
+			warp_barrier();
+			copies.fill(p, m, next->sum);
+			place_advance(next, m);
+			put_sum(sums, sum);
+		}
+		return;
+	}
+#pragma unroll 1
+	for (unsigned i = 0; i < s.rows; i++, sums += SUMS) {
+		float sum[2] = {0, 0};
+#pragma unroll 1
+		for (unsigned left = s.pieces, column = 0; left;) {
+			unsigned pieces = left < at_once ? left : at_once;
+			unsigned at = place_take(next, pieces * piece_bytes(FORMAT), p.ring_bytes);
+			count_wait(next->count, next->round);
+			multiply_pieces<FORMAT>(sum, m.ring + at, pieces, column, x);
+			warp_barrier();
+			copies.fill(p, m, next->sum);
+			place_advance(next, m);
+			left -= pieces;
+			column += pieces * piece_columns(FORMAT);
+		}
+		put_sum(sums, sum);
+	}
+}
+template <unsigned SET, int FORMAT>
+INLINE void multiply_if(const decode_params &p, const segment &s, const memory &m, const slice &x, float *sums,
+			place *next, copier<SET> &copies)
+{
+	if ((SET >> FORMAT & 1) && (SET == 1u << FORMAT || s.format == FORMAT))
+		multiply_rows<SET, FORMAT>(p, s, m, x, sums, next, copies);
+}
 
 // A product of this block's units by the input. target: how many blocks have come when that is there.
-template <int FORMAT>
+template <unsigned SET>
 INLINE void run_product(const decode_params &p, unsigned kind, const decode_layer &layer, const memory &m, place *next,
-			unsigned target)
+			copier<SET> &copies, unsigned target)
 {
 	const decode_product &product = p.products[kind];
-	unsigned inputs = layer.inputs[kind], warp = THREAD_X / 32, lane = THREAD_X % 32, g = lane / 4, j = lane % 4;
-	const columns mine = columns_of<FORMAT>(product, layer, kind, warp);
+	unsigned inputs = layer.inputs[kind], warp = THREAD_X / 32, lane = THREAD_X % 32;
+	const columns mine = columns_of<SET>(product, layer, kind, warp);
 	const float *norm = product.norm == DECODE_NO_NORM ? 0 : layer.norms[product.norm];
 	float4 norms[PRELOADED];
 #pragma unroll
@@ -572,14 +728,14 @@ INLINE void run_product(const decode_params &p, unsigned kind, const decode_laye
 		if (norm && k < product.columns && k < mine.end)
 			norms[i] = *(const float4 *)(norm + k);
 	}
-	const slice x = slice_of(m.slice, mine.end - mine.begin, FORMAT ? inputs_of(FORMAT) : inputs);
+	const slice x = slice_of<SET>(m.slice, mine.end - mine.begin, inputs);
 	unsigned last = m.units[kind].y;
 	for (unsigned from = m.units[kind].x, first = from; first <= last; from += DECODE_UNITS) {
 		unsigned to = from + DECODE_UNITS < last ? from + DECODE_UNITS : last;
 		const result out = result_of(product, layer, from, to - from);
 		if (from == first) {
 			wait_for_all(p, target);
-			float squares = take_slice<FORMAT>(product, mine, inputs, x, norm, norms);
+			float squares = take_slice<SET>(product, mine, inputs, x, norm, norms);
 			if (!lane)
 				m.squares[warp] = squares;
 		} else {
@@ -587,33 +743,18 @@ INLINE void run_product(const decode_params &p, unsigned kind, const decode_laye
 		}
 #pragma unroll 1
 		for (unsigned matrix = 0, row = 0; matrix < product.count; matrix++) {
-			const segment s = segment_of<FORMAT>(product, layer, mine, matrix, from, to);
-			unsigned at_once = p.at_once[s.format];
+			const segment s = segment_of<SET>(product, layer, mine, matrix, from, to);
 			row = product.mode == GEMV_GATED && matrix ? (unsigned)DECODE_UNITS : row;
-#pragma unroll 1
-			for (unsigned i = 0; i < s.rows; i++, row++) {
-				float sum[2] = {0, 0};
-#pragma unroll 1
-				for (unsigned left = s.pieces, at = 0; left;) {
-					unsigned pieces = left < at_once ? left : at_once, slot = next->slot;
-					count_wait(m.full + slot * 8, next->round);
-					multiply<FORMAT>(sum, s.format, m.ring + slot * p.slot_bytes, pieces, at, x);
-					warp_barrier();
-					if (!lane)
-						count_one(m.empty + slot * 8);
-					next->slot = slot + 1 == p.slots ? 0 : slot + 1;
-					next->round ^= !next->slot;
-					left -= pieces;
-					at += pieces * piece_columns(s.format);
-				}
-				for (unsigned half = 1; half < 4; half *= 2) {
-					sum[0] += from_lane(sum[0], half);
-					sum[1] += from_lane(sum[1], half);
-				}
-				if (j < 2)
-					m.sums[(row * DECODE_WARPS + warp) * TILE_ROWS + g + j * 8] = j ? sum[1]
-													: sum[0];
-			}
+			float *sums = m.sums + (row * DECODE_WARPS + warp) * TILE_ROWS;
+			multiply_if<SET, TILE_F32>(p, s, m, x, sums, next, copies);
+			multiply_if<SET, TILE_F16>(p, s, m, x, sums, next, copies);
+			multiply_if<SET, TILE_BF16>(p, s, m, x, sums, next, copies);
+			multiply_if<SET, TILE_Q8_0>(p, s, m, x, sums, next, copies);
+			multiply_if<SET, TILE_Q4_0>(p, s, m, x, sums, next, copies);
+			multiply_if<SET, TILE_Q4_K>(p, s, m, x, sums, next, copies);
+			multiply_if<SET, TILE_Q5_K>(p, s, m, x, sums, next, copies);
+			multiply_if<SET, TILE_Q6_K>(p, s, m, x, sums, next, copies);
+			row += s.rows;
 		}
 		multipliers_barrier();
 		add_up(p, product, m, out, to - from);
@@ -918,17 +1059,15 @@ INLINE attention_params attention_of(const decode_params &p, const decode_layer 
 	return out;
 }
 
-// shared: layers (layer_count + 1), units (8), rings' counts (DECODE_WARPS, 2, slots), squares, rope, sums, slices
-// (DECODE_WARPS, slice_bytes), rings (DECODE_WARPS, slots, slot_bytes); attention has sums and slices. stage_decode.c
-// adds up the same.
-template <int FORMAT> INLINE void decode(const decode_params &p)
+// shared: layers (layer_count + 1), units (8), segments (DECODE_WARPS), counts of the rings' copies (DECODE_WARPS, slots), squares, rope, sums,
+// slices (DECODE_WARPS, slice_bytes), rings (DECODE_WARPS, ring_bytes), from a multiple of DECODE_ALIGN on; attention
+// has sums and slices. stage_decode.c adds up the same.
+template <unsigned SET> INLINE void decode(const decode_params &p)
 {
-	unsigned lane = THREAD_X % 32, warp = THREAD_X / 32, layers = p.layer_count + 1;
-	bool fills = warp == DECODE_WARPS;
-	warp = fills ? lane % DECODE_WARPS : warp;
+	unsigned warp = THREAD_X / 32, layers = p.layer_count + 1;
 	memory m;
 	unsigned char *at = shared;
-	for (unsigned i = THREAD_X; i < layers * sizeof(decode_layer) / 16; i += DECODE_THREADS + 32)
+	for (unsigned i = THREAD_X; i < layers * sizeof(decode_layer) / 16; i += DECODE_THREADS)
 		((uint4 *)at)[i] = ((const uint4 *)p.layers)[i];
 	m.layers = (const decode_layer *)at;
 	at += layers * sizeof(decode_layer);
@@ -940,36 +1079,38 @@ template <int FORMAT> INLINE void decode(const decode_params &p)
 		((uint2 *)at)[THREAD_X] = units;
 	}
 	at += 8 * sizeof(uint2);
-	m.full = shared_place(at) + warp * p.slots * 16;
-	m.empty = m.full + p.slots * 8;
-	at += DECODE_WARPS * p.slots * 16;
+	m.segment = (uint4 *)at + warp;
+	at += DECODE_WARPS * sizeof(uint4);
+	m.full = shared_place(at) + warp * p.slots * 8;
+	m.full_end = m.full + p.slots * 8;
+	at += DECODE_WARPS * p.slots * 8;
 	m.squares = (float *)at;
 	m.rope = m.squares + DECODE_WARPS;
 	m.sums = m.rope + (p.attention.rope_size + 3) / 4 * 4;
 	at = (unsigned char *)(m.sums + SUM_ROWS * DECODE_WARPS * TILE_ROWS);
 	m.slice = at + warp * p.slice_bytes;
-	m.ring = at + DECODE_WARPS * p.slice_bytes + warp * p.slots * p.slot_bytes;
-	if (fills && lane < DECODE_WARPS)
-		for (unsigned i = 0; i < 2 * p.slots; i++)
-			count_begin(m.full + i * 8);
+	at += DECODE_WARPS * p.slice_bytes;
+	m.ring_at = ring_bytes_of(shared_place(at)) + warp * p.ring_bytes;
+	m.ring = at + (m.ring_at - shared_place(at));
+	if (THREAD_X % 32 == 0)
+		for (unsigned i = m.full; i < m.full_end; i += 8)
+			count_begin(i);
 	counts_shown();
 	block_barrier();
-	if (fills) {
-		if (lane < DECODE_WARPS)
-			fill_rings<FORMAT>(p, m, lane);
-		return;
-	}
+	copier<SET> copies;
+	copies.begin(p, m);
+	copies.fill(p, m, 0);
 	wait_for_previous();
 	unsigned base = p.arrived[1], target = base, length = p.attention.positions[0] + 1, kind = DECODE_QKV;
 	for (unsigned i = THREAD_X; i < p.attention.rope_size; i += DECODE_THREADS)
 		m.rope[i] = p.attention.rope[(u64)(length - 1) * p.attention.rope_size + i];
-	place next = {0, 0};
+	place next = {m.full, 0, 0, 0};
 #pragma unroll 1
 	for (unsigned i = 0; i < p.layer_count + p.predicts;) {
 		kind = i == p.layer_count ? (unsigned)DECODE_OUTPUT : kind;
 		if (kind == DECODE_QKV)
 			fetch_keys(attention_of(p, m.layers[i], i), p.tasks, length);
-		run_product<FORMAT>(p, kind, m.layers[i], m, &next, target);
+		run_product<SET>(p, kind, m.layers[i], m, &next, copies, target);
 		if (kind == DECODE_OUTPUT)
 			break;
 		arrive(p);
@@ -994,15 +1135,12 @@ template <int FORMAT> INLINE void decode(const decode_params &p)
 		p.arrived[1] = target;
 }
 
-#define DECODE(name, format) \
-	extern "C" __global__ void __launch_bounds__(DECODE_THREADS + 32, 1) name(const CONSTANT decode_params p) \
+#define KERNEL(name, formats) \
+	extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1) \
+		decode_##name(const CONSTANT decode_params p) \
 	{ \
-		decode<format>(p); \
+		decode<formats>(p); \
 	}
-DECODE(decode_mixed, TILE_NONE)
-DECODE(decode_f16, TILE_F16)
-DECODE(decode_q8_0, TILE_Q8_0)
-DECODE(decode_q4_0, TILE_Q4_0)
-DECODE(decode_q4_k, TILE_Q4_K)
+DECODE_SETS(KERNEL)
 
 #endif

@@ -28,6 +28,8 @@ enum {
 	DECODE_THREADS = DECODE_WARPS * 32,
 	DECODE_UNITS = 8, // row tiles whose sums are added up at once, of one matrix
 	DECODE_MATRICES = 7,
+	DECODE_COPY = 2048, // bytes of a copy of whole pieces, at least, unless its row ends
+	DECODE_ALIGN = 128, // of copies in shared memory
 };
 
 struct stage_matrix {
@@ -108,6 +110,28 @@ struct attention_params {
 // a time: bits.
 enum decode_input { DECODE_INTEGERS = 1, DECODE_HALVES = 2, DECODE_PAIRS = 4, DECODE_BY_256 = 8 };
 
+// The kernels of stage_decode.cu: the name, and the formats that a model's matrices may have, bits 1 << enum
+// tile_format. The first one that has all formats of a model computes it.
+// clang-format off
+#define DECODE_SETS(X) \
+	X(f16, 1u << TILE_F16) \
+	X(bf16, 1u << TILE_BF16) \
+	X(q8_0, 1u << TILE_Q8_0) \
+	X(q4_0, 1u << TILE_Q4_0) \
+	X(q4_k, 1u << TILE_Q4_K) \
+	X(q4_k_q6_k, 1u << TILE_Q4_K | 1u << TILE_Q6_K) \
+	X(k, 1u << TILE_Q4_K | 1u << TILE_Q5_K | 1u << TILE_Q6_K) \
+	X(integers, 1u << TILE_Q8_0 | 1u << TILE_Q4_0 | 1u << TILE_Q4_K | 1u << TILE_Q5_K | 1u << TILE_Q6_K) \
+	X(mixed, 1u << TILE_F16 | 1u << TILE_BF16 | 1u << TILE_Q8_0 | 1u << TILE_Q4_0 | 1u << TILE_Q4_K | \
+		1u << TILE_Q5_K | 1u << TILE_Q6_K)
+// clang-format on
+
+// Pieces of a matrix that are copied at once, at most.
+STAGE_BOTH unsigned decode_at_once(unsigned format)
+{
+	return (DECODE_COPY + piece_bytes(format) - 1) / piece_bytes(format);
+}
+
 enum decode_kind { DECODE_QKV, DECODE_ATTENTION_OUTPUT, DECODE_GATE_UP, DECODE_DOWN, DECODE_OUTPUT, DECODE_KINDS };
 
 // A layer of the table in device memory; the output matrix is one more, with its norm.
@@ -139,8 +163,8 @@ struct decode_params {
 	unsigned long long kv_layer;           // numbers of a layer's keys and values
 	unsigned layer_count, predicts;        // predicts: the output matrix, too
 	unsigned tasks;                        // of attention: k heads by blocks of their heads
-	unsigned slots, slot_bytes;            // of each warp's ring
-	unsigned char at_once[TILE_COUNT + 3]; // pieces of a slot
+	unsigned slots, ring_bytes;            // of each warp's ring: copies at a time, at most; bytes
+	unsigned char at_once[TILE_COUNT + 3]; // pieces of a copy, at most
 	unsigned slice_bytes;                  // of each warp's part of the input
 	float epsilon;
 };

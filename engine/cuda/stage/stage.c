@@ -152,4 +152,5 @@ const struct stage_slots cuda_stage_slots = {
 	.join = cuda_stage_join,
 	.step_joined = cuda_stage_step_joined,
 	.compile = cuda_stage_compile,
+	.single_kernel = cuda_stage_single_kernel,
 };

@@ -22,6 +22,10 @@
 #include "engine/cuda/kernels/stage_params.h"
 #include "engine/stage.h"
 
+#define STAGE_COUNT_SET(name, formats) +1
+enum { STAGE_DECODE_SETS = 0 DECODE_SETS(STAGE_COUNT_SET) }; // kernels of stage_decode.cu
+#undef STAGE_COUNT_SET
+
 enum stage_kernel {
 	STAGE_EMBED,
 	STAGE_PREPARE,
@@ -38,9 +42,9 @@ enum stage_kernel {
 	STAGE_PROMPT_64,
 	STAGE_PROMPT_128,
 	STAGE_PLAIN_KERNELS,
-	STAGE_DECODE = STAGE_PLAIN_KERNELS,         // + format; TILE_NONE: of any
-	STAGE_GEMV = STAGE_DECODE + TILE_COUNT,     // + format; TILE_NONE: of several
-	STAGE_MIXTURE_IN = STAGE_GEMV + TILE_COUNT, // + format
+	STAGE_DECODE = STAGE_PLAIN_KERNELS,            // + stage_decode_set
+	STAGE_GEMV = STAGE_DECODE + STAGE_DECODE_SETS, // + format; TILE_NONE: of several
+	STAGE_MIXTURE_IN = STAGE_GEMV + TILE_COUNT,    // + format
 	STAGE_MIXTURE_OUT = STAGE_MIXTURE_IN + TILE_COUNT,
 	STAGE_GEMM_32 = STAGE_MIXTURE_OUT + TILE_COUNT,
 	STAGE_GEMM_128 = STAGE_GEMM_32 + TILE_COUNT,
@@ -152,7 +156,7 @@ struct backend_stage {
 	bool decodes;                         // one row goes by stage_decode
 	struct decode_params decode;          // without the fields of a step
 	uint32_t decode_shared;               // bytes of a block
-	unsigned decode_format;               // of all matrices; TILE_NONE: several
+	unsigned decode_set;                  // which of DECODE_SETS, if it decodes
 	CUgraphExec graphs[GEMV_ROWS + 1][3]; // by rows, and by what comes after the layers (stage_step.c)
 };
 
@@ -225,6 +229,11 @@ enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_
 
 // ---- stage_decode.c ----
 
+// The first of DECODE_SETS that has all these formats (bits 1 << enum tile_format), STAGE_DECODE_SETS if none has; and
+// the name of a set.
+unsigned stage_decode_set(unsigned formats);
+const char *stage_decode_name(unsigned set);
+const char *cuda_stage_single_kernel(const struct backend_stage *stage); // struct stage_slots'
 // Find out whether steps of one row can go this way (stage->decodes), once weights and workspace are there.
 enum status stage_decode_begin(struct backend_stage *stage, struct error *error);
 // Compute all layers for one row in place in stage->x and, if `predicts`, the logits. attention: of the first layer.

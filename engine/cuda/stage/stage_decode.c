@@ -4,7 +4,36 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SLOT_LEAST = 2048, SLOTS_LEAST = 3, SLOTS_MOST = 32, SUM_ROWS = 2 * DECODE_UNITS };
+enum { COPIES_LEAST = 3, COPIES_MOST = 32, SUM_ROWS = 2 * DECODE_UNITS };
+
+static const struct {
+	const char *name;
+	unsigned formats;
+} sets[] = {
+#define SET(name, formats) {#name, formats},
+	DECODE_SETS(SET)
+#undef SET
+};
+enum { SETS = sizeof(sets) / sizeof(sets[0]) };
+_Static_assert((int)SETS == (int)STAGE_DECODE_SETS, "each kernel of stage_decode.cu has a place in enum stage_kernel");
+
+const char *stage_decode_name(unsigned set)
+{
+	return sets[set].name;
+}
+
+const char *cuda_stage_single_kernel(const struct backend_stage *stage)
+{
+	return stage->decodes ? sets[stage->decode_set].name : NULL;
+}
+
+unsigned stage_decode_set(unsigned formats)
+{
+	unsigned set = 0;
+	while (set < SETS && formats & ~sets[set].formats)
+		set++;
+	return set;
+}
 
 static uint32_t most(uint32_t a, uint32_t b)
 {
@@ -14,6 +43,11 @@ static uint32_t most(uint32_t a, uint32_t b)
 static uint32_t parts_of(uint32_t n, uint32_t size)
 {
 	return (n + size - 1) / size;
+}
+
+static uint32_t aligned(uint32_t bytes)
+{
+	return parts_of(bytes, DECODE_ALIGN) * DECODE_ALIGN;
 }
 
 // The formats to which a product's input is rounded for matrices of these formats.
@@ -108,39 +142,53 @@ static void put_output(struct backend_stage *stage, struct decode_layer *to)
 	to->inputs[DECODE_OUTPUT] = inputs_of(to->formats, 1);
 }
 
+// The formats of all matrices: bits 1 << enum tile_format.
+static unsigned formats_of(const struct decode_layer *layers, uint32_t count)
+{
+	unsigned formats = 0;
+	for (uint32_t i = 0; i < count; i++)
+		for (unsigned k = 0; k < DECODE_MATRICES; k++)
+			formats |= layers[i].tiles[k] ? 1u << layers[i].formats[k] : 0;
+	return formats;
+}
+
+// Shared memory that is no ring, as the kernel divides it.
+static uint32_t fixed_bytes(const struct backend_stage *stage, uint32_t layers)
+{
+	uint32_t units = 8 * 8 + DECODE_WARPS * 16, sums = SUM_ROWS * DECODE_WARPS * TILE_ROWS * 4;
+	return layers * (uint32_t)sizeof(struct decode_layer) + units + DECODE_WARPS * 4 + DECODE_ALIGN +
+	       parts_of(stage->shape.rope_size, 4) * 16 + sums + DECODE_WARPS * stage->decode.slice_bytes;
+}
+
 // How shared memory is divided, as the kernel does it. False if a warp's ring gets too small.
-static bool divide(struct backend_stage *stage, const struct decode_layer *layers)
+static bool divide(struct backend_stage *stage, const struct decode_layer *layers, unsigned formats)
 {
 	struct decode_params *params = &stage->decode;
-	uint32_t count = params->layer_count + 1, kinds = DECODE_KINDS, piece = 0, units = 8 * 8;
-	unsigned format = layers[0].formats[0];
-	for (uint32_t i = 0; i < count; i++) {
-		for (unsigned k = 0; k < DECODE_MATRICES; k++)
-			if (layers[i].tiles[k]) {
-				piece = most(piece, piece_bytes(layers[i].formats[k]));
-				format = layers[i].formats[k] == format ? format : TILE_NONE;
-			}
+	uint32_t count = params->layer_count + 1, kinds = DECODE_KINDS, longest = 0, shortest = UINT32_MAX;
+	for (uint32_t i = 0; i < count; i++)
 		for (unsigned k = 0; k < kinds; k++)
 			params->slice_bytes = most(params->slice_bytes,
 						   slice_bytes(&params->products[k], layers[i].inputs[k]));
-	}
 	uint32_t sums = SUM_ROWS * DECODE_WARPS * TILE_ROWS * 4, padded = stage->head_padded;
 	uint32_t attention = (ATTENTION_HEADS * padded + DECODE_WARPS * ATTENTION_HEADS * (padded + 2) + padded + 1) *
 			     4;
 	while (sums + DECODE_WARPS * params->slice_bytes < attention)
 		params->slice_bytes += 16;
-	params->slot_bytes = piece * parts_of(SLOT_LEAST, piece);
-	uint32_t fixed = count * (uint32_t)sizeof(*layers) + units + DECODE_WARPS * 4 +
-			 parts_of(stage->shape.rope_size, 4) * 16 + sums + DECODE_WARPS * params->slice_bytes;
-	uint32_t room = stage->shared_bytes - 1024;
-	params->slots = fixed < room ? (room - fixed) / DECODE_WARPS / (params->slot_bytes + 16) : 0;
-	params->slots = params->slots < SLOTS_MOST ? params->slots : SLOTS_MOST;
-	bool own = format == TILE_F16 || format == TILE_Q8_0 || format == TILE_Q4_0 || format == TILE_Q4_K;
-	stage->decode_format = own ? format : TILE_NONE;
-	stage->decode_shared = fixed + DECODE_WARPS * params->slots * (params->slot_bytes + 16);
-	for (unsigned one = TILE_F32; one < TILE_COUNT; one++)
-		params->at_once[one] = (unsigned char)(params->slot_bytes / piece_bytes(one));
-	return params->slots >= SLOTS_LEAST;
+	for (unsigned format = TILE_F32; format < TILE_COUNT; format++) {
+		uint32_t bytes = piece_bytes(format);
+		params->at_once[format] = (unsigned char)decode_at_once(format);
+		if (!(formats >> format & 1))
+			continue;
+		longest = most(longest, aligned(params->at_once[format] * bytes));
+		shortest = aligned(bytes) < shortest ? aligned(bytes) : shortest;
+	}
+	uint32_t fixed = fixed_bytes(stage, count), room = stage->shared_bytes - 1024;
+	uint32_t ring = fixed < room ? (room - fixed) / DECODE_WARPS : 0;
+	params->slots = ring / shortest < COPIES_MOST ? ring / shortest : COPIES_MOST;
+	params->ring_bytes = ring - params->slots * 8;
+	params->ring_bytes -= params->ring_bytes % DECODE_ALIGN;
+	stage->decode_shared = fixed + DECODE_WARPS * (params->ring_bytes + params->slots * 8);
+	return params->ring_bytes >= COPIES_LEAST * longest;
 }
 
 // Whether it is possible: on Hopper and later, for a whole stage with all its layers on the device.
@@ -173,7 +221,9 @@ enum status stage_decode_begin(struct backend_stage *stage, struct error *error)
 		put_product(stage, DECODE_OUTPUT, stage->x, stage->logits, GEMV_STORE);
 		put_output(stage, &layers[count - 1]);
 	}
-	stage->decodes = divide(stage, layers) && stage->decode_format; // of several formats the kernel is no faster
+	const unsigned formats = formats_of(layers, count);
+	stage->decode_set = stage_decode_set(formats);
+	stage->decodes = stage->decode_set < SETS && divide(stage, layers, formats);
 	enum status status = STATUS_OK;
 	CUdeviceptr table = 0;
 	if (stage->decodes)
@@ -201,9 +251,9 @@ enum status stage_decode(struct backend_stage *stage, const struct attention_par
 	params.arrived = stage->ready + STAGE_READY * sizeof(uint32_t);
 	params.predicts = predicts;
 	return stage_launch(stage,
-			    &(struct stage_launch){.kernel = STAGE_DECODE + stage->decode_format,
+			    &(struct stage_launch){.kernel = STAGE_DECODE + stage->decode_set,
 						   .grid = {stage->units, 1, 1},
-						   .block = DECODE_THREADS + 32,
+						   .block = DECODE_THREADS,
 						   .shared_bytes = stage->decode_shared,
 						   .together = true,
 						   .params = &params},

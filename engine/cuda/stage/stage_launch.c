@@ -89,7 +89,7 @@ static unsigned place_of(unsigned kernel, char *name, size_t size)
 		return places[kernel].file;
 	}
 	if (kernel < STAGE_GEMV) {
-		snprintf(name, size, "decode_%s", formats[kernel - STAGE_DECODE]);
+		snprintf(name, size, "decode_%s", stage_decode_name(kernel - STAGE_DECODE));
 		return STAGE_FILE_DECODE;
 	}
 	if (kernel < STAGE_MIXTURE_IN) {

@@ -13,7 +13,8 @@
 
 // clang-format off
 #define STAGE_TESTS(X)                                                                                      \
-	X(stage_formats) X(stage_mixed) X(stage_experts) X(stage_experts_turns) X(stage_shapes)              \
+	X(stage_formats) X(stage_mixed) X(stage_pairs) X(stage_experts) X(stage_experts_turns)              \
+	X(stage_shapes)                                                                             \
 	X(stage_widths) X(stage_wide) X(stage_positions) X(stage_large) X(stage_chunks)             \
 	X(stage_long) X(stage_batch)                                                                \
 	X(stage_many) X(stage_ranges) X(stage_host_layers) X(stage_outputs) X(stage_equals)         \

@@ -103,6 +103,48 @@ void test_stage_mixed(void **state)
 	check_file(*state, &file, "Q4_K with a Q6_K output");
 }
 
+// Every pair of formats that files mix: most matrices have the first, attn_v and ffn_down of one layer and the output
+// the second. Where one kernel computes the layers of a file in Q8_0, it computes each of these, too.
+void test_stage_pairs(void **state)
+{
+	enum { LENGTH = 40, FIRST = 34 };
+	static const enum tensor_format formats[] = {FORMAT_F16,  FORMAT_BF16, FORMAT_Q8_0, FORMAT_Q4_0,
+						     FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K};
+	enum { FORMATS = sizeof(formats) / sizeof(*formats) };
+	const struct model_file same = plain(FAMILY_LLAMA, FORMAT_Q8_0);
+	struct staged staged;
+	staged_open(&staged, *state, &same);
+	struct stage *stage = staged_create(&staged);
+	const bool single = stage_single_kernel(stage);
+	stage_destroy(&stage);
+	staged_close(&staged);
+	for (size_t i = 0; i < (size_t)FORMATS * FORMATS; i++) {
+		const enum tensor_format most = formats[i / FORMATS], more = formats[i % FORMATS];
+		struct model_file file = plain(i % 2 ? FAMILY_LLAMA : FAMILY_QWEN3, most);
+		struct expected expected;
+		uint32_t tokens[LENGTH];
+		char what[64];
+		if (in_turn(*state) && (most != FORMAT_Q4_K || more != FORMAT_Q6_K))
+			continue;
+		file.more_format = file.output_format = more;
+		file.layers = 3;
+		snprintf(what, sizeof(what), "%s with %s", format_info(most)->name, format_info(more)->name);
+		staged_open(&staged, *state, &file);
+		make_text(tokens, LENGTH, file.vocabulary, 3);
+		expect(&expected, &staged, &(struct reference_run){.tokens = tokens, .count = LENGTH});
+		stage = staged_create(&staged);
+		if (single && !stage_single_kernel(stage))
+			fail_msg("%s is not computed by one kernel", what);
+		step_and_check(&staged, stage, &expected, &(struct stage_job){tokens, 0, FIRST, in_order}, what);
+		for (uint32_t position = FIRST; position < LENGTH; position++)
+			step_and_check(&staged, stage, &expected, &(struct stage_job){tokens, position, 1, in_order},
+				       what);
+		stage_destroy(&stage);
+		expected_finish(&expected);
+		staged_close(&staged);
+	}
+}
+
 // Weights with which no choice of experts is as good as a tie, which each back end would decide by its own rounding: of
 // the text of check_text.
 static void decide_seed(struct conformance *c, struct model_file *file)
@@ -254,13 +296,14 @@ void test_stage_widths(void **state)
 // Sums as long as those of real models.
 void test_stage_wide(void **state)
 {
-	static const enum tensor_format formats[] = {FORMAT_F16, FORMAT_Q4_0, FORMAT_Q6_K};
+	static const enum tensor_format formats[] = {FORMAT_F16, FORMAT_Q4_0, FORMAT_Q6_K, FORMAT_Q4_K};
 	for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++) {
 		struct model_file file = plain(FAMILY_LLAMA, formats[i]);
 		uint32_t tokens[5];
 		struct staged staged;
 		struct expected expected;
-		file.layers = 1;
+		file.layers = formats[i] == FORMAT_Q4_K ? 3 : 1;
+		file.more_format = file.output_format = formats[i] == FORMAT_Q4_K ? FORMAT_Q6_K : FORMAT_UNKNOWN;
 		file.embedding = 1024;
 		file.feed_forward = 2816;
 		file.heads = 8;

@@ -34,7 +34,7 @@ static uint64_t pool_bytes;
 // What a life has asked for.
 struct asked {
 	const struct model_shape *shape;
-	enum tensor_format format;
+	enum tensor_format format, more; // more: of attn_v, ffn_down and the output; FORMAT_UNKNOWN: `format`, too
 	unsigned times[ROLE_COUNT][LAYERS];
 	uint64_t told_bytes; // the last progress
 };
@@ -68,7 +68,10 @@ static struct model_tensor tensor_of(const struct asked *asked, enum model_role 
 		[ROLE_EXPERT_DOWN] = {shape->experts * embedding, shape->expert_width},
 		[ROLE_SHARED_GATE] = {1, embedding},
 	};
-	struct model_tensor tensor = {.format = sizes[role].rows == 1 ? FORMAT_F32 : asked->format,
+	const bool takes_more = asked->more && (role == ROLE_V || role == ROLE_FFN_DOWN || role == ROLE_OUTPUT);
+	struct model_tensor tensor = {.format = sizes[role].rows == 1 ? FORMAT_F32
+						: takes_more          ? asked->more
+								      : asked->format,
 				      .rows = sizes[role].rows,
 				      .columns = sizes[role].columns};
 	assert_true(tensor.rows > 0);
@@ -364,6 +367,54 @@ static void test_hangs_sliced(void **state)
 	strike.end();
 }
 
+// ---- which kernel computes one row ----
+
+// On Hopper, by the formats of the matrices; its steps find it in the image.
+static void test_single_kernel(void **state)
+{
+	static const struct {
+		enum tensor_format format, more;
+		const char *kernel;
+	} cases[] = {
+		{FORMAT_F16, FORMAT_UNKNOWN, "f16"},
+		{FORMAT_BF16, FORMAT_UNKNOWN, "bf16"},
+		{FORMAT_Q8_0, FORMAT_UNKNOWN, "q8_0"},
+		{FORMAT_Q4_0, FORMAT_UNKNOWN, "q4_0"},
+		{FORMAT_Q4_K, FORMAT_UNKNOWN, "q4_k"},
+		{FORMAT_Q4_K, FORMAT_Q6_K, "q4_k_q6_k"},
+		{FORMAT_Q6_K, FORMAT_UNKNOWN, "q4_k_q6_k"},
+		{FORMAT_Q4_K, FORMAT_Q5_K, "k"},
+		{FORMAT_Q5_K, FORMAT_Q6_K, "k"},
+		{FORMAT_Q4_0, FORMAT_Q6_K, "integers"},
+		{FORMAT_Q6_K, FORMAT_Q8_0, "integers"},
+		{FORMAT_Q4_K, FORMAT_F16, "mixed"},
+		{FORMAT_Q8_0, FORMAT_F16, "mixed"},
+		{FORMAT_MXFP4, FORMAT_UNKNOWN, NULL},
+		{FORMAT_F32, FORMAT_UNKNOWN, NULL},
+		{FORMAT_Q4_K, FORMAT_MXFP4, NULL},
+	};
+	struct exogpu_device *device = NULL;
+	(void)state;
+	strike.begin(-1, CUDA_ERROR_OUT_OF_MEMORY, false);
+	strikes->capability = 90;
+	open_all(&device, 1);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct asked asked = {.shape = &small, .format = cases[i].format, .more = cases[i].more};
+		struct stage *stage = NULL;
+		HERE_OK(make(&stage, &asked, &device, 1, &error));
+		const char *kernel = stage_single_kernel(stage);
+		if (!kernel != !cases[i].kernel || (kernel && strcmp(kernel, cases[i].kernel) != 0))
+			fail_msg("case %zu: one row by %s, not %s", i, kernel ? kernel : "many kernels",
+				 cases[i].kernel ? cases[i].kernel : "many kernels");
+		HERE_OK(step(stage, &error));
+		stage_destroy(&stage);
+	}
+	close_all(&device, 1);
+	strike.end();
+	strikes->capability = 80;
+	check_books();
+}
+
 // ---- no memory for a graph ----
 
 static void check_graphless(uint32_t slices, const char *call)
@@ -400,7 +451,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts),        cmocka_unit_test(test_estimate),
 					   cmocka_unit_test(test_experts),      cmocka_unit_test(test_hangs_loading),
-					   cmocka_unit_test(test_hangs_sliced), cmocka_unit_test(test_graphless)};
+					   cmocka_unit_test(test_hangs_sliced), cmocka_unit_test(test_graphless),
+					   cmocka_unit_test(test_single_kernel)};
 	strike_load(NULL);
 	strikes->capability = 80;
 	strikes->countdown = -1;
