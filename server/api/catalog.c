@@ -78,7 +78,8 @@ static struct json *entry_json(const struct api *api, const struct catalog_entry
 	const struct model_record *record = find_model(api->params.models, entry);
 	for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
 		json_set(json, copied[i], json_copy(json_get(entry->json, copied[i])));
-	json_set_string(json, "source", entry->source);
+	// One that is here keeps the source that it was added by, so that adding it again fetches nothing.
+	json_set_string(json, "source", record ? record->source : entry->source);
 	set_counts(json, entry);
 	json_set(json, "unverified", catalog_unverified(entry));
 	json_set_string(json, "fits", fit_name(foreseen->fit));

@@ -81,12 +81,15 @@ describe("the catalogue in the binary", () => {
 
 describe("a catalogue of one's own", () => {
 	let server, admin, hub;
-	const file = modelFile({ megabytes: 1 });
+	const file = modelFile({ megabytes: 1 }), commit = "89abcdef0123456789abcdef0123456789abcdef";
 
 	before(async () => {
 		hub = await Hub.start();
 		hub.files.set("maker/small/model-Q8_0.gguf", file);
-		const catalog = catalogueFile([catalogueEntry("small", { bytes: file }), catalogueEntry("unknown", { file: "gone.gguf", geometry: null })]);
+		hub.files.set(`maker/pinned@${commit}/model-Q8_0.gguf`, file).set("maker/pinned/model-Q8_0.gguf", modelFile({ megabytes: 0.8 }));
+		const pinned = catalogueEntry("pinned", { repository: "maker/pinned", bytes: file, revision: commit });
+		pinned.read[0].what.push("revision");
+		const catalog = catalogueFile([pinned, catalogueEntry("small", { bytes: file }), catalogueEntry("unknown", { file: "gone.gguf", geometry: null })]);
 		server = await startServer({ args: ["--hub-url", hub.url, "--ollama-url", hub.url, "--catalog", catalog] });
 		admin = await Client.login(server);
 	});
@@ -112,6 +115,25 @@ describe("a catalogue of one's own", () => {
 		await eventually(async () => (await entry("small")).state === "ready", "it is here", 6 * patience);
 		await admin.call("model.remove", { model_id });
 		assert.deepEqual([(await entry("small")).state, (await entry("small")).model_id], ["absent", null]);
+	});
+
+	test("a download is of the commit that the entry names; a file that was added by its name alone counts, too", async () => {
+		const entry = async () => byId(await admin.call("model.catalog")).pinned;
+		const add = async (source) => {
+			const { model_id } = await admin.call("model.add", { source });
+			await eventually(async () => (await entry()).state === "ready", "it is here", 6 * patience);
+			return (await admin.call("model.list")).models.find((one) => one.model_id === model_id);
+		};
+		const { source } = await entry(), unpinned = "hf:maker/pinned/model-Q8_0.gguf";
+		assert.equal(source, `hf:maker/pinned@${commit}/model-Q8_0.gguf`);
+		const model = await add(source);
+		assert.deepEqual([model.sha256, (await entry()).source], [(await entry()).sha256, source]);
+		await admin.call("model.remove", { model_id: model.model_id });
+		const other = await add(unpinned);
+		assert.notEqual(other.sha256, (await entry()).sha256, "the branch main has another file");
+		assert.equal((await entry()).source, unpinned);
+		assert.equal((await admin.call("model.add", { source: (await entry()).source })).model_id, other.model_id, "and is not fetched again");
+		await admin.call("model.remove", { model_id: other.model_id });
 	});
 
 	test("one that the hub does not have fails, and says so", async () => {

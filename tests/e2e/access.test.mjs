@@ -106,7 +106,10 @@ suite("access", () => {
 		assert.ok(ticket, line);
 		// by loopback the page knows only from what the server hears of itself where others reach it
 		assert.match(line, new RegExp(`^exogpu node --join https://\\S+:${server.port} `));
+		await panel.getByText("Waiting for it …").waitFor();
+		await picture(page, "access-waiting-wide-light", { fullPage: false });
 		ask(["--ticket", ticket, "--name", "garage"]);
+		await panel.getByText("garage has joined.").waitFor();
 		await region(page, "Certificates").getByRole("link", { name: "garage" }).waitFor();
 		await goTo(page, "#/overview");
 		await region(page, "garage").waitFor();

@@ -15,7 +15,7 @@ test("a kind by its scopes, in any order; what is none of them is other", () => 
 });
 
 test("what is shown fits what the token may do", () => {
-  assert.deepEqual(snippets(["infer"], made).map((one) => one.name), ["curl", "Python, openai", "Programs for OpenAI's API"]);
+  assert.deepEqual(snippets(["infer"], made).map((one) => one.name), ["curl", "Python, openai", "JavaScript, ollama", "Programs for OpenAI's API"]);
   assert.deepEqual(snippets(["observe"], made).map((one) => one.name), ["Command line"]);
   assert.deepEqual(snippets(["allocate"], made), []);
   assert.equal(pageLink(["infer"], made), "http://127.0.0.1:52415/#token=exo_abc_def");

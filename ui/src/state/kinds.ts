@@ -51,6 +51,10 @@ function chatSnippets({ token, address, model }: Made): Snippet[] {
   return [
     { name: "curl", text: `curl${trust} ${address}/v1/chat/completions -H 'Authorization: Bearer ${token}' -H 'Content-Type: application/json' -d ${quoted(body)}` },
     { name: "Python, openai", text: `${client}\n${ask}` },
+    {
+      name: "JavaScript, ollama",
+      text: `import { Ollama } from "ollama";\nconst client = new Ollama({ host: "${address}", headers: { authorization: "Bearer ${token}" } });\nconst { message } = await client.chat({ model: ${JSON.stringify(model ?? "MODEL")}, messages: [{ role: "user", content: "Hello" }] });\nconsole.log(message.content);`,
+    },
     { name: "Programs for OpenAI's API", text: `OPENAI_BASE_URL=${address}/v1\nOPENAI_API_KEY=${token}` },
   ];
 }

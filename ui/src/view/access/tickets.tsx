@@ -5,11 +5,12 @@ import type { Refusal } from "../../command/tried";
 import type { Ticket } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { count, fullTime, shortTime } from "../../lib/format";
+import { joinedSince, joiningText, memberIds } from "../../state/joining";
 import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Command } from "../command-line";
-import { Panel, RefusalNote } from "../parts";
+import { MarkIcon, Panel, RefusalNote } from "../parts";
 import { useAddress } from "./address";
 
 const HOUR_S = 3600;
@@ -53,11 +54,14 @@ function Make({ changed }: { changed: () => void }) {
   const { state, server } = useApp();
   const address = useAddress();
   const [made, setMade] = useState<MadeTicket | null>(null);
+  const [before, setBefore] = useState<ReadonlySet<string>>(new Set());
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const [uses, setUses] = useState(1);
   const [hours, setHours] = useState(1);
   const why = obstacle(state.value);
+  const joined = joinedSince(state.value, before);
   const make = async (): Promise<void> => {
+    setBefore(memberIds(state.value));
     const outcome = await makeTicket(server, { expires_in_s: hours * HOUR_S, uses });
     if (isRefusal(outcome)) setRefusal(outcome);
     else {
@@ -105,6 +109,9 @@ function Make({ changed }: { changed: () => void }) {
             {fullTime(Date.parse(made.expires_at))}. It is shown only here and only now.
           </p>
           <Command text={`exogpu node --join ${address} --ticket ${made.ticket}`} />
+          <p class="small quiet">
+            <MarkIcon mark={joined.length > 0 ? "ok" : "stale"} class="mini" /> {joiningText(joined, made.uses)}
+          </p>
         </div>
       )}
     </>
