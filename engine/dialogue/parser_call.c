@@ -99,6 +99,7 @@ void dialogue_end_call(struct dialogue *dialogue)
 {
 	dialogue->calls++;
 	dialogue->spoke = true;
+	dialogue->announced = false; // what breaks from now on is no part of it
 	dialogue_tell(dialogue, DIALOGUE_CALL_END, "", 0);
 	go(dialogue, DIALOGUE_IN_TAIL);
 }

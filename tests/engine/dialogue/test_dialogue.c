@@ -194,6 +194,9 @@ static void test_json(void **state)
 	check_all(transcripts, sizeof(transcripts) / sizeof(*transcripts));
 }
 
+#define HUNDRED "an endless header an endless header an endless header an endless header an endless header an endless "
+#define ENDLESS HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED
+
 static void test_others(void **state)
 {
 	(void)state;
@@ -243,6 +246,9 @@ static void test_others(void **state)
 		{"harmony", "harmony", " to=functions.nobody<|channel|>commentary json<|message|>{}",
 		 " to=functions.nobody<|channel|>commentary json<|message|>{}", false, false},
 		{"harmony", "harmony", " to=functions.", "", false, false},
+		// What breaks behind a call takes nothing of it back.
+		{"harmony", "harmony", "<|start|>assistant to=functions.now<|message|>{}<|call|><|start|>" ENDLESS,
+		 "(C:now {})<|start|>" ENDLESS, false, false},
 		{"harmony", "harmony", " to=fun<|channel|>final<|message|>Hi", " to=funHi", false, false},
 		{"gemma", NULL,
 		 "Wait.\n```tool_code\nprint(default_api.get_weather(city=\"Pa'ris\\n\", days=-2, deep={'a': [True, "
