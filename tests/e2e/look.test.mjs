@@ -133,6 +133,7 @@ suite("how it looks", () => {
 		allocations: () => ["#/allocations", "Nothing is lent now"],
 		access: () => ["#/access", "Join another machine"],
 		audit: () => ["#/audit", "First key"],
+		alerts: () => ["#/alerts", "Nothing needs attention"],
 		logs: () => ["#/logs", "Follow"],
 	};
 

@@ -11,6 +11,7 @@ import { AppContext, createApp } from "./view/app-context";
 import { loadAccess } from "./view/access/lazy-page";
 import { loadAllocations } from "./view/allocations/lazy-page";
 import { loadAudit } from "./view/audit/lazy-page";
+import { loadAlerts } from "./view/alerts/lazy-page";
 import { loadLogs } from "./view/logs/lazy-page";
 import { loadTopology } from "./view/topology/lazy-page";
 import { loadModels } from "./view/models/lazy-page";
@@ -39,5 +40,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-const parts = [loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadLogs];
+const parts = [loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadLogs];
 setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

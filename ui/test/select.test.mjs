@@ -63,6 +63,17 @@ test("a badge is as red as the worst that it stands for, and alerts count", () =
   assert.deepEqual([found[0].title, found[0].href, found[0].level], ["Node n1 holds another audit log", "#/audit", "error"]);
 });
 
+test("what an alert says is not said twice, and not at all once somebody has seen it", () => {
+  const hot = { kind: "throttled", severity: "warning", subject: { type: "device", id: "d1", name: "d1" }, message: "d1 is throttled", hint: "check its fans", raised_at: "2026-11-20T14:31:52.000Z", cleared_at: null, acknowledged_at: null, acknowledged_by: null, alert_id: "a1" };
+  const devices = [device("d1", { state: "throttled", state_reason: "too hot" })];
+  const found = attention(state({ devices, alerts: [hot] }));
+  assert.deepEqual(found.map((one) => [one.key, one.href, one.open]), [["a1", "#/devices/d1", "Open the device"]]);
+  const seen = { ...hot, acknowledged_at: "2026-11-20T14:32:52.000Z", acknowledged_by: "admin" };
+  assert.deepEqual(attention(state({ devices, alerts: [seen] })), []);
+  const other = { ...hot, subject: { ...hot.subject, id: "d2" } };
+  assert.equal(attention(state({ devices, alerts: [other] })).length, 2);
+});
+
 test("nothing reported is null, not 0", () => {
   const sums = select.vitals(state({ telemetry: { nodes: [], devices: [] } }));
   assert.equal(sums.power.watts, null);

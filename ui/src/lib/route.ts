@@ -13,6 +13,7 @@ export type Route =
   | { page: "allocations" }
   | { page: "access" }
   | { page: "audit" }
+  | { page: "alerts" }
   | { page: "logs" }
   | { page: "unknown"; path: string };
 
@@ -27,7 +28,7 @@ export function parseRoute(hash: string): Route {
   if (more.length === 0) {
     if (page === "" || (page === "overview" && !id)) return { page: "overview" };
     if (page === "devices") return name ? { page: "device", id: name } : { page: "devices" };
-    if ((page === "topology" || page === "allocations" || page === "access" || page === "audit" || page === "logs") && !id) return { page };
+    if ((page === "topology" || page === "allocations" || page === "access" || page === "audit" || page === "alerts" || page === "logs") && !id) return { page };
     if (page === "models") return name ? { page: "model", id: name } : { page: "models" };
     if (page === "playground") return { page: "playground", id: name };
     if (page === "nodes" && name) return { page: "node", id: name };

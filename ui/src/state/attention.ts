@@ -1,5 +1,5 @@
 /* Things that need a person's attention, worst first, each with advice. Derived from the state; pure. */
-import type { Instance } from "../lib/api.gen";
+import type { Alert, Instance } from "../lib/api.gen";
 import { sentence } from "../lib/format";
 import { remember } from "../lib/remember";
 import type { DeviceEntry, State } from "./state";
@@ -22,6 +22,8 @@ export interface Attention {
   readonly open: string;
   /** When it began, where that is known. */
   readonly since: string | null;
+  /** The kind and subject of the alert that says the same once it is raised. */
+  readonly alert?: string;
 }
 
 export const attention = remember((state: State): readonly Attention[] => {
@@ -33,6 +35,7 @@ export const attention = remember((state: State): readonly Attention[] => {
       found.push({
         ...about,
         key: `${record.node_id}/offline`,
+        alert: `node_offline/${record.node_id}`,
         level: "error",
         since: record.last_seen_at,
         title: `${record.name} is offline`,
@@ -68,6 +71,7 @@ export const attention = remember((state: State): readonly Attention[] => {
           found.push({
             ...about,
             key: `${record.node_id}/${library.name}`,
+            alert: `driver_unusable/${record.node_id}`,
             level: "attention",
             since: null,
             title: `${library.name} on ${record.name} ${library.state === "broken" ? "does not work" : "is too old"}`,
@@ -80,7 +84,7 @@ export const attention = remember((state: State): readonly Attention[] => {
   }
   found.push(...sortedInstances(state.instances).flatMap((one) => ofInstance(state, one) ?? []));
   found.push(...ofLinks(state), ...ofAlerts(state));
-  return found.sort((a, b) => Number(b.level === "error") - Number(a.level === "error"));
+  return found.filter((one) => !toldByAlert(state, one)).sort((a, b) => Number(b.level === "error") - Number(a.level === "error"));
 });
 
 function lastReadings(state: State, node: string): string {
@@ -106,16 +110,35 @@ export function worstLevel(found: readonly Attention[]): Attention["level"] | nu
   return found.some((one) => one.level === "error") ? "error" : (found[0]?.level ?? null);
 }
 
+/** Where more stands about what an alert is about. */
+export function subjectHref({ kind, subject }: Pick<Alert, "kind" | "subject">): string {
+  if (kind === "audit_forked" || kind === "audit_failed") return "#/audit";
+  if (subject.type === "node") return nodeHref(subject.id);
+  if (subject.type === "device") return deviceHref(subject.id);
+  return subject.type === "server" ? "#/logs" : "#/access";
+}
+
+/** Alerts that nobody has acknowledged yet. */
 const ofAlerts = (state: State): Attention[] =>
-  Object.values(state.alerts).map(({ alert_id, severity, message, hint, raised_at }) => ({
-    key: alert_id,
-    level: severity === "critical" ? "error" : "attention",
-    title: sentence(message).replace(/\.$/, ""),
-    text: sentence(hint),
-    href: "#/audit",
-    open: "Open Audit",
-    since: raised_at,
-  }));
+  Object.values(state.alerts)
+    .filter((one) => one.acknowledged_at === null)
+    .map((one) => {
+      const href = subjectHref(one);
+      return {
+        key: one.alert_id,
+        level: one.severity === "critical" ? "error" : "attention",
+        title: sentence(one.message).replace(/\.$/, ""),
+        text: sentence(one.hint),
+        href,
+        open: href === "#/audit" ? "Open Audit" : href === "#/logs" ? "Open Logs" : href === "#/access" ? "Open Access" : `Open the ${one.subject.type}`,
+        since: one.raised_at,
+      };
+    });
+
+/** What an alert says already, acknowledged or not, is not said a second time. */
+function toldByAlert(state: State, { alert }: Attention): boolean {
+  return alert !== undefined && Object.values(state.alerts).some((one) => alert === `${one.kind}/${one.subject.id}`);
+}
 
 /** Up to this many of one kind are listed one by one, more as one. */
 const EACH = 2;
@@ -161,6 +184,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
   if (record.state === "offline")
     return {
       key,
+      alert: `device_lost/${key}`,
       level: "attention",
       since: record.last_seen_at,
       title: `${name} is gone`,
@@ -169,6 +193,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
   if (reading?.thermal_state === "critical")
     return {
       key,
+      alert: `throttled/${key}`,
       level: "error",
       since: null,
       title: `${name} is critically hot`,
@@ -177,6 +202,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
   if (record.state === "throttled")
     return {
       key,
+      alert: `throttled/${key}`,
       level: "attention",
       since: null,
       title: `${name} is throttled`,
@@ -191,6 +217,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
   )
     return {
       key,
+      alert: `memory_full/${key}`,
       level: "attention",
       since: null,
       title: `Memory of ${name} is nearly full`,

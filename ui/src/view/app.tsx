@@ -6,6 +6,7 @@ import { deviceName } from "../state/select";
 import { LazyAccess } from "./access/lazy-page";
 import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
+import { LazyAlerts } from "./alerts/lazy-page";
 import { LazyAudit } from "./audit/lazy-page";
 import { LazyLogs } from "./logs/lazy-page";
 import { LazyModel, LazyModels } from "./models/lazy-page";
@@ -44,6 +45,8 @@ function Current() {
       return <LazyAccess />;
     case "audit":
       return <LazyAudit />;
+    case "alerts":
+      return <LazyAlerts />;
     case "logs":
       return <LazyLogs />;
     case "unknown":
@@ -88,6 +91,7 @@ export function AppView() {
       playground: "Playground",
       allocations: "Allocations",
       access: "Access",
+      alerts: "Alerts",
       audit: "Audit",
       logs: "Logs",
     };

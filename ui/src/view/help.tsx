@@ -10,6 +10,7 @@ const keys: [string[], string][] = [
   [["g", "p"], "go to Playground"],
   [["g", "a"], "go to Allocations"],
   [["g", "k"], "go to Access (keys)"],
+  [["g", "e"], "go to Alerts (events)"],
   [["g", "u"], "go to Audit"],
   [["g", "l"], "go to Logs"],
   [["/"], "filter devices, or the audit log or the server's log on its page"],

@@ -10,6 +10,7 @@ const targets: Record<string, string> = {
   p: "#/playground",
   a: "#/allocations",
   k: "#/access",
+  e: "#/alerts",
   u: "#/audit",
   l: "#/logs",
 };

@@ -20,6 +20,7 @@ const pages = [
   { page: "playground", name: "Playground", key: "p" },
   { page: "allocations", name: "Allocations", key: "a" },
   { page: "access", name: "Access", key: "k" },
+  { page: "alerts", name: "Alerts", key: "e" },
   { page: "audit", name: "Audit", key: "u" },
   { page: "logs", name: "Logs", key: "l" },
 ] as const;
@@ -32,7 +33,8 @@ const current = (page: string): "page" | undefined => {
 
 function Rail() {
   const { state, help } = useApp();
-  const { server, devices, allocations, instances } = state.value;
+  const { server, devices, allocations, instances, alerts } = state.value;
+  const unseen = Object.values(alerts).filter((one) => one.acknowledged_at === null).length;
   const running = readyInstances(instances).length;
   const found = attention(state.value);
   const worst = worstLevel(found);
@@ -56,6 +58,7 @@ function Rail() {
             {page === "allocations" && Object.keys(allocations).length > 0 && (
               <span class="count">{Object.keys(allocations).length}</span>
             )}
+            {page === "alerts" && unseen > 0 && <span class="count">{unseen}</span>}
             {page === "overview" && worst && (
               <span class={`count ${worst === "error" ? "crit" : "warm"}`}>
                 <MarkIcon mark={worst === "error" ? "offline" : "throttled"} />

@@ -1,0 +1,72 @@
+// The page of alerts: what a rule finds shows there and on the Overview, somebody has seen it, the rule is changed, and what
+// was cleared moves to the past ones.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client, FakeNode } from "../api/client.mjs";
+import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "../api/records.mjs";
+import { startServer } from "../api/server.mjs";
+import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+
+suite("alerts", () => {
+	let server, admin, browser, node, feed, used = 17100000000;
+	const table = (page, name) => page.getByRole("table", { name });
+	const full = /memory of GPU One on bench is nearly full/;
+
+	before(async () => {
+		server = await startServer();
+		admin = await Client.login(server);
+		await admin.call("alert.rule_set", { rule_id: "memory_full.device", for_s: 0 });
+		node = await FakeNode.connect(server, nodeRecord());
+		await node.devices([deviceRecord()]);
+		feed = setInterval(() => node.telemetry([deviceReadings({ memory_used_bytes: used })], nodeReadings()), 200);
+		browser = await startBrowser();
+	});
+	after(async () => {
+		clearInterval(feed);
+		await browser?.close();
+		await server?.stop();
+	});
+
+	test("it is raised, seen and cleared", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server, "#/alerts");
+		const now = table(page, "Alerts that stand").getByRole("row").filter({ hasText: full });
+		await now.waitFor();
+		for (const [name, shape] of Object.entries(shapes)) {
+			const shaped = await browser.page(shape);
+			await openDashboard(shaped, server, "#/alerts");
+			await table(shaped, "Rules").waitFor();
+			await picture(shaped, `alerts-${name}`);
+			await shaped.context().close();
+		}
+		await goTo(page, "#/overview");
+		await page.getByRole("region", { name: "Needs attention" }).getByText(full).waitFor();
+		await goTo(page, "#/alerts");
+		await now.getByRole("button", { name: /^I have seen/ }).click();
+		await now.getByText("by admin.token").waitFor();
+		await goTo(page, "#/overview");
+		await page.getByRole("region", { name: "Needs attention" }).getByText(full).waitFor({ state: "detached" });
+		await goTo(page, "#/alerts");
+		used = 1000000000;
+		await table(page, "Alerts that were cleared").getByRole("row").filter({ hasText: full }).waitFor();
+		await see(page, "Nothing needs attention");
+		await page.context().close();
+	});
+
+	test("a rule is changed, and what makes no sense is refused in its dialog", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server, "#/alerts");
+		await page.getByRole("button", { name: "Change disk_full" }).click();
+		const dialog = page.getByRole("dialog", { name: "Change the rule disk_full" });
+		await dialog.getByLabel("Clear at (%)").fill("99");
+		await dialog.getByRole("button", { name: "Save" }).click();
+		await dialog.getByText(/clear_threshold \(99\) must be under threshold/).waitFor();
+		await dialog.getByLabel("Raise at (%)").fill("99.5");
+		await dialog.getByRole("button", { name: "Save" }).click();
+		await dialog.waitFor({ state: "hidden" });
+		await table(page, "Rules").getByText("99.5 % or more").waitFor();
+		const { rules } = await admin.call("alert.rules");
+		assert.deepEqual(rules.filter((one) => one.rule_id === "disk_full").map((one) => [one.threshold, one.clear_threshold]), [[99.5, 99]]);
+		await page.context().close();
+	});
+});

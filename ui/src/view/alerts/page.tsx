@@ -1,0 +1,81 @@
+/* Alerts: those that stand, those that were, and the rules that raise them. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Alerts, readAlerts } from "../../command/alerts";
+import { isRefusal } from "../../command/access";
+import type { Refusal } from "../../command/tried";
+import { isLive } from "../../state/select";
+import { useApp } from "../app-context";
+import { Panel, RefusalNote } from "../parts";
+import { Page } from "../shell";
+import { AlertList } from "./list";
+import { RulePanel } from "./rules";
+
+/** Read when the page opens, on every reconnect, and after each event of an alert. */
+function useAlerts(): { read: Alerts | null; refusal: Refusal | null; again: () => void } {
+  const { state, server } = useApp();
+  const [read, setRead] = useState<Alerts | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const shown = useRef(true);
+  const all = state.value;
+  const again = (): void => {
+    void readAlerts(server).then((outcome) => {
+      if (!shown.current) return;
+      if (isRefusal(outcome)) setRefusal(outcome);
+      else {
+        setRead(outcome);
+        setRefusal(null);
+      }
+    });
+  };
+  useEffect(() => {
+    shown.current = true;
+    return () => {
+      shown.current = false;
+    };
+  }, []);
+  const live = isLive(all);
+  useEffect(() => {
+    if (live) again();
+  }, [live, all.alerts]);
+  return { read, refusal, again };
+}
+
+export function AlertsPage() {
+  const { read, refusal, again } = useAlerts();
+  const standing = read?.alerts.filter((one) => one.cleared_at === null) ?? [];
+  const past = read?.alerts.filter((one) => one.cleared_at !== null) ?? [];
+  return (
+    <Page title="Alerts">
+      <div class="stack">
+        <RefusalNote refusal={refusal} />
+        {read ? (
+          <>
+            <Panel title="Now">
+              {standing.length > 0 ? (
+                <AlertList alerts={standing} name="Alerts that stand" changed={again} />
+              ) : (
+                <div class="empty">
+                  <h3>Nothing needs attention</h3>
+                  <p>No rule below finds anything now.</p>
+                </div>
+              )}
+            </Panel>
+            <RulePanel rules={read.rules} changed={again} />
+            <Panel title="Before">
+              {past.length > 0 ? (
+                <AlertList alerts={past} name="Alerts that were cleared" changed={again} />
+              ) : (
+                <div class="empty">
+                  <h3>No alert was cleared yet</h3>
+                  <p>The newest 1,000 alerts are kept.</p>
+                </div>
+              )}
+            </Panel>
+          </>
+        ) : (
+          !refusal && <p class="panel-body quiet skeleton">Reading the alerts.</p>
+        )}
+      </div>
+    </Page>
+  );
+}
