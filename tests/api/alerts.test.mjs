@@ -5,6 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "./records.mjs";
 import { eventually, run, startServer, temporary } from "./server.mjs";
+import { WorkerNode } from "./workers.mjs";
 
 const full = { memory_used_bytes: 17100000000 }, free = { memory_used_bytes: 1000000000 };
 
@@ -122,5 +123,79 @@ describe("alerts", () => {
 		assert.equal(ack.code, 0, ack.stderr);
 		assert.match(ack.stdout, /seen by admin\.token/);
 		assert.equal((await cli("ack", "alert_nothing")).code, 1);
+	});
+});
+
+// Each rule from where its figure comes, with a threshold that what is there passes.
+describe("what each rule sees", () => {
+	let server, admin, node, feed;
+	let sick = {};
+	const standing = async () => (await admin.call("alert.list")).alerts;
+	const stands = (kind, subject, check = () => true) => eventually(async () => (await standing()).find((one) => one.kind === kind
+		&& one.subject.id === subject && check(one)), `${kind} of ${subject} stands`);
+	const gone = (kind) => eventually(async () => !(await standing()).some((one) => one.kind === kind), `${kind} is cleared`);
+
+	before(async () => {
+		server = await startServer();
+		admin = await Client.login(server);
+		for (const rule_id of ["version_differs", "driver_unusable", "throttled", "memory_full.node", "device_lost"])
+			await admin.call("alert.rule_set", { rule_id, for_s: 0 });
+		node = await WorkerNode.start(server, { devices: [deviceRecord()], record: nodeRecord({ version: "0.0.1",
+			libraries: [{ name: "CUDA driver", file: "libcuda.so.1", state: "too_old", version: "11.0", minimum_version: "12.0",
+				reason: "version 11.0 is older than 12.0", hint: "install a newer driver" }] }) });
+		feed = setInterval(() => node.telemetry([deviceReadings(sick)], nodeReadings({ memory_available_bytes: 1e8 })), 200);
+	});
+	after(async () => {
+		clearInterval(feed);
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("of a node: its version, its libraries, its memory", async () => {
+		assert.match((await stands("version_differs", "nod_test")).message, /runs exogpu 0\.0\.1/);
+		const driver = await stands("driver_unusable", "nod_test");
+		assert.match(driver.message, /CUDA driver on bench is too old: version 11\.0/);
+		assert.equal(driver.hint, "install a newer driver");
+		await stands("memory_full", "nod_test");
+	});
+
+	test("of a device: heat, new memory errors, that it is lost", async () => {
+		sick = { thermal_state: "throttled" };
+		await stands("throttled", "dev_gpu");
+		assert.ok(!(await standing()).some((one) => one.kind === "ecc_errors"), "errors of before are no news");
+		sick = { ecc_errors: 3 };
+		assert.equal((await stands("ecc_errors", "dev_gpu")).value, 3);
+		await gone("throttled");
+		await node.devices([deviceRecord({ present: false })]);
+		await stands("device_lost", "dev_gpu");
+		await node.devices([deviceRecord()]);
+		await gone("device_lost");
+	});
+
+	test("of its workers: that they end again and again", async () => {
+		for (let n = 0; n < 3; n++) {
+			const before = node.workers.length;
+			await admin.call("memory.allocate", { device_id: "dev_gpu", bytes: 100 });
+			assert.equal(node.workers.length, before + 1);
+			node.notify("tenant.ended", { worker_id: node.worker().worker_id, message: "it was killed by SIGKILL" });
+			await eventually(async () => !(await admin.call("cluster.snapshot")).allocations.length, "what it held is lost");
+		}
+		assert.equal((await stands("worker_failing", "dev_gpu")).value, 3);
+	});
+
+	test("of the server: its disk, certificates and tokens", async () => {
+		await admin.call("alert.rule_set", { rule_id: "disk_full", threshold: 0, clear_threshold: -1, for_s: 0 });
+		await admin.call("alert.rule_set", { rule_id: "certificate_expiring", threshold: 4000, clear_threshold: 5000, for_s: 0 });
+		await admin.call("alert.rule_set", { rule_id: "token_expiring", threshold: 4000, clear_threshold: 5000, for_s: 0 });
+		const short = await admin.call("token.create", { name: "short", scopes: ["observe"], expires_in_s: 3600 });
+		const long = await admin.call("token.create", { name: "long", scopes: ["observe"], expires_in_s: 20 * 86400 });
+		const alert = await stands("token_expiring", long.token_id);
+		assert.equal(alert.subject.name, long.token_id, "who may only observe does not learn what tokens are called");
+		assert.ok(!(await standing()).some((one) => one.subject.id === short.token_id), "what was made for an hour is meant to end");
+		await admin.call("token.revoke", { token_id: long.token_id });
+		await eventually(async () => !(await standing()).some((one) => one.subject.id === long.token_id), "a token that is revoked has no alert");
+		const { certificates } = await admin.call("certificate.list");
+		await stands("certificate_expiring", certificates.find((one) => one.kind === "authority").serial);
+		assert.equal((await eventually(async () => (await standing()).find((one) => one.kind === "disk_full"), "its disk")).subject.type, "server");
 	});
 });
