@@ -343,6 +343,21 @@ const char *stage_single_kernel(const struct stage *stage)
 	return stage->slots->single_kernel ? stage->slots->single_kernel(stage->handles[0]) : NULL;
 }
 
+enum status stage_time(struct stage *stage, const struct stage_batch *batch, stage_timing_fn *each, void *context,
+		       struct error *error)
+{
+	enum status status = usable(stage, error);
+	const char *wrong = status ? NULL : check_batch(&stage->params, batch);
+	if (wrong)
+		return error_set(error, STATUS_INVALID_PARAMS, "%s", wrong);
+	if (!status && (!stage->slots->time || stage->slices > 1 || stage->encoder))
+		return error_set(error, STATUS_UNAVAILABLE, "kernels of such a stage are not timed one by one");
+	if (!status)
+		status = stage->slots->time(stage->handles[0], batch, each, context, error);
+	told(stage->devices[0], status);
+	return status;
+}
+
 uint64_t stage_spent_ns(const struct stage *stage)
 {
 	return stage->spent_ns;

@@ -22,9 +22,9 @@
  *
  * Numbers: weights are used as their format says, exactly. Activations between operations are f32; a back end may round
  * an operation's input to what its multiplier takes, but to no less than 11 significant bits (f16, int16 by blocks of
- * 32, or a pair of bf16; never to 8-bit integers), and sums in f32 or wider. In products of many rows it may round a
- * weight (its scale times its quant) to f16, once. Keys and values are f16. The same batch on the same device gives the
- * same bits.
+ * 32, or a pair of bf16; never to 8-bit integers), and sums in f32 or wider. In products of several rows it may round a
+ * weight to f16, and before that the scale of its block and what is added to it. Keys and values are f16. The same
+ * batch on the same device gives the same bits.
  *
  * Thread: a stage and its device belong to one thread at a time. */
 #pragma once
@@ -135,6 +135,20 @@ float stage_score(const struct stage *stage, const float *hidden);
 const char *stage_single_kernel(const struct stage *stage);
 // How long all its steps have taken together, in nanoseconds. Thread: that of the steps.
 uint64_t stage_spent_ns(const struct stage *stage);
+
+// A kernel of a step, timed alone: it began when the one before had ended.
+struct stage_timing {
+	const char *kernel;
+	uint32_t grid[3];      // blocks
+	uint64_t weight_bytes; // that it reads, of the matrices of a product
+	float us;              // with the launch of it, about 2 us on a GPU
+};
+typedef void stage_timing_fn(void *context, const struct stage_timing *timing);
+// Computes the batch several times, and calls `each` for every kernel of the last time, in order. The results stay on
+// the device. For measurements: kernels do not overlap here as in a step. Errors: those of stage_step, and
+// STATUS_UNAVAILABLE (a back end without timed kernels, or a stage in slices).
+enum status stage_time(struct stage *stage, const struct stage_batch *batch, stage_timing_fn *each, void *context,
+		       struct error *error);
 // Set pages to zero, before somebody else's tokens come into them. The number of a state is page_count + slot - 1.
 enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
 
@@ -183,6 +197,9 @@ struct stage_slots {
 	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile
 	// Of stage_single_kernel; NULL: there is never one.
 	const char *(*single_kernel)(const struct backend_stage *stage);
+	// NULL: kernels are not timed.
+	enum status (*time)(struct backend_stage *stage, const struct stage_batch *batch, stage_timing_fn *each,
+			    void *context, struct error *error);
 	bool states;   // it computes layers with a gated delta rule
 	bool sigmoids; // it computes experts chosen by sigmoids, and layers without experts beside those with some
 };

@@ -4,6 +4,7 @@
  *                                        cpu, vulkan, cuda; 1b, 7b, 8b, 30b-a3b (a mixture of experts); F16, Q8_0,
  *                                        Q4_0, Q4_K ..., a mixture: Q4_K_S, Q4_K_M, Q5_K_M, or Q8_0+Q4_K+F16: of most
  *                                        matrices, of v and down in half of the layers, of the output; LAYERS 0: all
+ *   decode BACKEND SHAPE FORMAT kernels [LAYERS]   where steps of 1 to 128 rows and a prompt spend their time
  *
  * The model is one stage with random weights that are made while it is loaded: no file is needed. A decoded token reads
  * every weight but the token embedding once, and the keys and values of its context: the share is that of the bytes
@@ -12,6 +13,10 @@
  * LAYERS takes fewer layers than the shape has, where memory is short, or more, where there is much. Over several
  * devices the model is one stage in slices, or stages of as many layers each one behind another, whose activations go
  * by way of the host; where there are fewer devices than were asked for, they take turns. Prints one table in Markdown.
+ *
+ * `kernels` prints a table for each number of rows: the kernels of one step, timed alone (engine/stage.h's stage_time),
+ * those with the same name, blocks and weights together. The floor is the time in which stream_read's rate reads the
+ * weights. Above each table: what the kernels take together, and what a step takes, in which they overlap.
  */
 #include "engine/include/exogpu/exogpu.h"
 #include "engine/stage.h"
@@ -27,6 +32,7 @@ enum {
 	ROUNDS_MOST = 64,
 	STEPS = 16,
 	MATMUL = 2048,
+	KINDS_MOST = 64, // of kernels of a step
 	BATCH = 128,
 	POOL_BYTES = 64 << 20,
 	LAYERS_MOST = 512,
@@ -307,8 +313,9 @@ static double run_matmul(struct bench *bench)
 	return launch(bench, "matmul_f32", arguments, 6);
 }
 
-// A step of `sequences` runs of `rows` tokens each, from `position` on.
-static double run_step(struct bench *bench, uint32_t sequences, uint32_t rows, uint32_t position)
+// A step of `sequences` runs of `rows` tokens each, from `position` on. each: its kernels are timed instead.
+static double run_step(struct bench *bench, uint32_t sequences, uint32_t rows, uint32_t position, stage_timing_fn *each,
+		       void *context)
 {
 	struct stage_run runs[BATCH];
 	uint32_t outputs[BATCH], pages_each = (position + rows + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;
@@ -331,7 +338,10 @@ static double run_step(struct bench *bench, uint32_t sequences, uint32_t rows, u
 			.output_count = last ? sequences : 0,
 			.argmax = bench->argmax,
 		};
-		OK(stage_step(bench->stages[i], &batch, &bench->error));
+		if (each)
+			OK(stage_time(bench->stages[i], &batch, each, context, &bench->error));
+		else
+			OK(stage_step(bench->stages[i], &batch, &bench->error));
 	}
 	return now_s() - began_s;
 }
@@ -374,7 +384,8 @@ static void measure(struct bench *bench, int rounds)
 		for (size_t i = 0; i < FIGURES; i++) {
 			double steps[STEPS];
 			for (uint32_t j = 0; j < figures[i].steps; j++)
-				steps[j] = run_step(bench, figures[i].sequences, figures[i].rows, figures[i].position);
+				steps[j] = run_step(bench, figures[i].sequences, figures[i].rows, figures[i].position,
+						    NULL, NULL);
 			seconds[i][at] = median(steps, (int)figures[i].steps);
 		}
 	}
@@ -396,6 +407,80 @@ static void measure(struct bench *bench, int rounds)
 		printf("| %s | %.1f | %.1f | %.0f %% | %.0f | %.0f %% |\n", figure->name, tokens / s, bytes / s * 1e-9,
 		       100 * bytes / s / read, rate * 1e-9, 100 * rate / matmul);
 	}
+}
+
+// ---- kernels of a step ----
+
+struct kind {
+	char name[48];
+	struct stage_timing timing;
+	uint32_t launches;
+	double us;
+};
+struct kinds {
+	struct kind of[KINDS_MOST];
+	uint32_t count, launches;
+	double us;
+};
+
+static void note_kernel(void *context, const struct stage_timing *timing)
+{
+	struct kinds *kinds = context;
+	uint32_t i = 0;
+	while (i < kinds->count && (strcmp(kinds->of[i].name, timing->kernel) != 0 ||
+				    memcmp(kinds->of[i].timing.grid, timing->grid, sizeof(timing->grid)) != 0 ||
+				    kinds->of[i].timing.weight_bytes != timing->weight_bytes))
+		i++;
+	if (i == KINDS_MOST) {
+		fprintf(stderr, "decode: a step has more than %d kinds of kernels\n", KINDS_MOST);
+		exit(1);
+	}
+	if (i == kinds->count)
+		snprintf(kinds->of[kinds->count++].name, sizeof(kinds->of[0].name), "%s", timing->kernel);
+	kinds->of[i].timing = *timing;
+	kinds->of[i].launches++;
+	kinds->of[i].us += (double)timing->us;
+	kinds->launches++;
+	kinds->us += (double)timing->us;
+}
+
+static void print_kernels(struct bench *bench, uint32_t sequences, uint32_t rows, uint32_t position, double read)
+{
+	struct kinds kinds = {0};
+	double steps[STEPS];
+	for (int i = 0; i < STEPS; i++)
+		steps[i] = run_step(bench, sequences, rows, position, NULL, NULL);
+	run_step(bench, sequences, rows, position, note_kernel, &kinds);
+	const double step_us = median(steps, STEPS) * 1e6;
+	printf("\n%u at once, %u rows each, from position %u: a step takes %.0f us; its %u kernels, alone, %.0f us\n\n"
+	       "| kernel | blocks | launches | us each | us | of the sum | MB each | of the floor |\n"
+	       "|---|---|---|---|---|---|---|---|\n",
+	       sequences, rows, position, step_us, kinds.launches, kinds.us);
+	for (uint32_t i = 0; i < kinds.count; i++) {
+		const struct kind *kind = &kinds.of[i];
+		const uint32_t *grid = kind->timing.grid;
+		const double bytes = (double)kind->timing.weight_bytes, each_us = kind->us / kind->launches;
+		printf("| %s | %u, %u, %u | %u | %.1f | %.0f | %.0f %% | %.1f | ", kind->name, grid[0], grid[1],
+		       grid[2], kind->launches, each_us, kind->us, 100 * kind->us / kinds.us, bytes * 1e-6);
+		if (bytes > 0)
+			printf("%.1f times |\n", each_us / (bytes / read * 1e6));
+		else
+			printf("|\n");
+	}
+}
+
+static void measure_kernels(struct bench *bench)
+{
+	double reads[STEPS];
+	for (int i = 0; i < STEPS; i++)
+		reads[i] = run_read(bench);
+	const double read = (double)bench->data_bytes / median(reads, STEPS);
+	printf("read %.1f GB/s; a token reads %.0f MB of weights: %.0f us\n", read * 1e-9,
+	       (double)bench->token_bytes * 1e-6, (double)bench->token_bytes / read * 1e6);
+	for (uint32_t sequences = 1; sequences <= BATCH; sequences *= 2)
+		print_kernels(bench, sequences, 1, 64, read);
+	print_kernels(bench, 8, 1, 1024, read);
+	print_kernels(bench, 1, PROMPT, 0, read);
 }
 
 // ---- the device ----
@@ -461,7 +546,8 @@ int main(int count, char **words)
 {
 	static struct bench all;
 	struct bench *bench = &all;
-	int rounds = count > 4 ? (int)strtol(words[4], NULL, 10) : 5, shape = -1;
+	const bool kernels = count > 4 && !strcmp(words[4], "kernels");
+	int rounds = kernels ? 1 : count > 4 ? (int)strtol(words[4], NULL, 10) : 5, shape = -1;
 	for (int i = 0; count > 3 && i < SHAPES; i++)
 		shape = strcmp(words[2], shape_names[i]) ? shape : i;
 	const bool known = count > 3 && parse_formats(words[3], bench->formats);
@@ -470,7 +556,8 @@ int main(int count, char **words)
 	if (shape < 0 || !known || rounds < 1 || rounds > ROUNDS_MOST || !bench->device_count ||
 	    bench->device_count > STAGE_SLICES) {
 		fprintf(stderr,
-			"usage: decode BACKEND 1b|7b|8b|30b-a3b FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]\n");
+			"usage: decode BACKEND 1b|7b|8b|30b-a3b FORMAT [ROUNDS|kernels [LAYERS [tensor|pipeline "
+			"DEVICES]]]\n");
 		return 2;
 	}
 	bench->shape = shapes[shape];
@@ -489,7 +576,10 @@ int main(int count, char **words)
 	const char *single = stage_single_kernel(bench->stages[0]);
 	printf("One row: %s%s\n\n", single ? "one kernel for all layers, of " : "a kernel for each operation",
 	       single ? single : "");
-	measure(bench, rounds);
+	if (kernels)
+		measure_kernels(bench);
+	else
+		measure(bench, rounds);
 	for (unsigned i = 0; i < bench->stage_count; i++)
 		stage_destroy(&bench->stages[i]);
 	exogpu_stream_destroy(&bench->stream);

@@ -6,7 +6,7 @@
 // their page yet, the blocks that reach its position turn them and put them there, all of them the same bits.
 #include "stage.cuh"
 
-enum { ATTENTION_BLOCK = ATTENTION_WARPS * 32, AT_ONCE = 4, PART_LEAST = 64 };
+enum { ATTENTION_BLOCK = ATTENTION_WARPS * 32, AT_ONCE = 4, PART_LEAST = 128, PREFETCHED = 512 };
 
 // A head as a stage has it after the product, into `out` (head_padded): its norm, and turned by its position. By one
 // warp.
@@ -112,6 +112,12 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	// The step's input is there before the first kernel, and the table of positions never changes.
 	for (unsigned i = THREAD_X * 16; i < p.rope_size; i += ATTENTION_BLOCK * 16)
 		asm volatile("prefetch.global.L1 [%0];" ::"l"(p.rope + (u64)position * p.rope_size + i));
+	// Keys and values of other steps are there, too: on their way from memory while the kernel before ends.
+	for (unsigned at = begin + THREAD_X / 4; at < end && at < begin + PREFETCHED && p.head_padded <= 256; at += ATTENTION_BLOCK / 4) {
+		const unsigned char *from = (const unsigned char *)page_row(p, row, at, THREAD_X / 2 % 2, head);
+		if (THREAD_X % 2 * 128 < p.head_padded * 2)
+			asm volatile("prefetch.global.L2 [%0];" ::"l"(from + THREAD_X % 2 * 128));
+	}
 	wait_for_previous();
 	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32, padded = p.head_padded;
 	float *queries = (float *)shared, *results = queries + ATTENTION_HEADS * padded;

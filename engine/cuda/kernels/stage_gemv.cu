@@ -128,36 +128,64 @@ INLINE void take_one(const gemv_params &p, const layout_of_rows &to, float *fact
 	}
 }
 
-// Several rows: a warp each.
+// Several rows: two to eight warps for each. What is rounded with a scale of the row is loaded again once that is known.
 template <bool INTEGERS, bool OTHERS>
-INLINE void take_rows(const gemv_params &p, const layout_of_rows &to, float *factors)
+INLINE void take_rows(const gemv_params &p, const layout_of_rows &to, float *factors, float *scratch)
 {
-	unsigned lane = THREAD_X % 32;
-	for (unsigned row = THREAD_X / 32; row < p.rows; row += GEMV_WARPS) {
-		float squares = 0, most = 0;
-#pragma unroll 4
-		for (unsigned k = lane * 4; k < p.padded; k += 128) {
-			float4 v = load_row(p, row, k);
-			squares += squares_of(v);
-			v = k < p.columns ? weighted(v, p.norm, k) : v;
+	enum { EACH = 4 }; // loads in flight
+	unsigned lane = THREAD_X % 32, warp = THREAD_X / 32, share = p.rows > 4 ? 2 : p.rows > 2 ? 4 : 8;
+	unsigned row = warp / share, each = (p.padded / 128 + share - 1) / share * 128;
+	unsigned begin = warp % share * each, end = begin + each < p.padded ? begin + each : p.padded;
+	float squares = 0, most = 0;
+	for (unsigned k = begin + lane * 4; row < p.rows && k < end + lane * 4; k += EACH * 128) {
+		float4 v[EACH];
+#pragma unroll
+		for (unsigned i = 0; i < EACH; i++)
+			v[i] = load_row(p, row, k + i * 128);
+#pragma unroll
+		for (unsigned i = 0; i < EACH; i++) {
+			if (k + i * 128 - lane * 4 >= end)
+				break;
+			squares += squares_of(v[i]);
+			v[i] = k + i * 128 < p.columns ? weighted(v[i], p.norm, k + i * 128) : v[i];
 			if (INTEGERS && p.integers)
-				store_integers(p, to, row, k, v, 1);
+				store_integers(p, to, row, k + i * 128, v[i], 1);
 			if (OTHERS)
-				most = larger(most, most_of(v));
+				most = larger(most, most_of(v[i]));
 		}
-		squares = warp_sum(squares);
-		most = OTHERS ? warp_most(most) : 0;
-		float scale = scale_for(most);
-		if (!lane) {
-			factors[row] = norm_factor(p, squares);
-			factors[GEMV_ROWS + row] = factors[row] / scale;
-		}
-#pragma unroll 4
-		for (unsigned k = lane * 4; OTHERS && k < p.padded; k += 128) {
-			float4 v = load_row(p, row, k);
-			v = k < p.columns ? weighted(v, p.norm, k) : v;
-			store_two(p, to, row, k, v.x * scale, v.y * scale);
-			store_two(p, to, row, k + 2, v.z * scale, v.w * scale);
+	}
+	squares = warp_sum(squares);
+	most = OTHERS ? warp_most(most) : 0;
+	if (!lane) {
+		scratch[warp] = squares;
+		scratch[GEMV_WARPS + warp] = most;
+	}
+	block_barrier();
+	if (row >= p.rows)
+		return;
+	squares = most = 0;
+	for (unsigned i = 0; i < share; i++) {
+		squares += scratch[row * share + i];
+		most = larger(most, scratch[GEMV_WARPS + row * share + i]);
+	}
+	float scale = scale_for(most);
+	if (!lane && begin == 0) {
+		factors[row] = norm_factor(p, squares);
+		factors[GEMV_ROWS + row] = factors[row] / scale;
+	}
+	for (unsigned k = begin + lane * 4; OTHERS && k < end; k += EACH * 128) {
+		float4 v[EACH];
+#pragma unroll
+		for (unsigned i = 0; i < EACH; i++)
+			v[i] = load_row(p, row, k + i * 128);
+#pragma unroll
+		for (unsigned i = 0; i < EACH; i++) {
+			unsigned at = k + i * 128;
+			if (at >= end)
+				break;
+			float4 four = at < p.columns ? weighted(v[i], p.norm, at) : v[i];
+			store_two(p, to, row, at, four.x * scale, four.y * scale);
+			store_two(p, to, row, at + 2, four.z * scale, four.w * scale);
 		}
 	}
 }
@@ -245,7 +273,7 @@ template <int FORMAT, int SLOTS> INLINE void gemv(const gemv_params &p)
 	unsigned ring_bytes = SLOTS * p.slot_bytes;
 	unsigned char *ring = shared + warp * ring_bytes;
 	layout_of_rows to;
-	to.blocks = p.padded / 32;
+	to.blocks = p.padded / 32 + 1; // one more, so that the scales of rows lie in different banks
 	to.integer_bytes = p.integers ? 2 * p.padded + 64 : 0;
 	to.half_bytes = p.halves ? p.padded * 2 + 32 : 0;
 	to.pair_bytes = p.pairs ? p.padded * 4 + 32 : 0;
@@ -276,7 +304,7 @@ template <int FORMAT, int SLOTS> INLINE void gemv(const gemv_params &p)
 	if (p.rows == 1)
 		take_one<!others_only, !integers_only>(p, to, factors, scratch);
 	else
-		take_rows<!others_only, !integers_only>(p, to, factors);
+		take_rows<!others_only, !integers_only>(p, to, factors, scratch);
 	block_barrier();
 	activations b;
 	integers ints;

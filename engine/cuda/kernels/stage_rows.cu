@@ -2,7 +2,7 @@
 // largest logit, and tiles from the file's bytes.
 #include "stage.cuh"
 
-enum { ROWS_BLOCK = 256, PREPARE_BLOCK = 512, PREPARE_WARPS = PREPARE_BLOCK / 32, ARGMAX_BLOCK = 256 };
+enum { ROWS_BLOCK = 256, PREPARE_BLOCK = 512, PREPARE_WARPS = PREPARE_BLOCK / 32, PREPARE_HELD = 7, ARGMAX_BLOCK = 256 };
 
 INLINE unsigned tile_word(const unsigned char *tile, unsigned at) { return *(const unsigned *)(tile + at / 4 * 4); }
 INLINE float tile_half(const unsigned char *tile, unsigned at) { return low_f16(*(const unsigned short *)(tile + at)); }
@@ -198,13 +198,28 @@ extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTA
 	}
 	u64 from = (u64)(p.from ? load_fresh_word(p.from + row) : source) * p.x_stride;
 	float squares = 0, most = 0;
-#pragma unroll 4
-	for (unsigned k = THREAD_X * 4; k < p.columns; k += PREPARE_BLOCK * 4) {
-		float4 v = input_of(p, from, k);
+	float4 held[PREPARE_HELD]; // all of a row, unless it is very long
+	auto take = [&](float4 v, unsigned k) {
 		squares += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
 		v = normed(p, v, k);
 		most = larger(most, larger(larger(absolute(v.x), absolute(v.y)), larger(absolute(v.z), absolute(v.w))));
+		return v;
+	};
+#pragma unroll
+	for (unsigned i = 0; i < PREPARE_HELD; i++) {
+		unsigned k = (i * PREPARE_BLOCK + THREAD_X) * 4;
+		held[i].x = held[i].y = held[i].z = held[i].w = 0;
+		if (k < p.columns)
+			held[i] = input_of(p, from, k);
 	}
+#pragma unroll
+	for (unsigned i = 0; i < PREPARE_HELD; i++) {
+		unsigned k = (i * PREPARE_BLOCK + THREAD_X) * 4;
+		if (k < p.columns)
+			held[i] = take(held[i], k);
+	}
+	for (unsigned k = (PREPARE_HELD * PREPARE_BLOCK + THREAD_X) * 4; k < p.columns; k += PREPARE_BLOCK * 4)
+		take(input_of(p, from, k), k);
 	squares = warp_sum(squares);
 	most = warp_most(most);
 	if (THREAD_X % 32 == 0) {
@@ -222,12 +237,7 @@ extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTA
 	if (!THREAD_X && p.factors)
 		p.factors[row] = factor / scale;
 	unsigned short *out = p.out + (u64)row * p.planes * p.padded;
-#pragma unroll 4
-	for (unsigned k = THREAD_X * 4; k < p.padded; k += PREPARE_BLOCK * 4) {
-		float4 v;
-		v.x = v.y = v.z = v.w = 0;
-		if (k < p.columns)
-			v = normed(p, input_of(p, from, k), k);
+	auto put = [&](float4 v, unsigned k) {
 		unsigned short *to = p.blocks ? p.out + block_place(p, row, k) : out + k;
 		store_pair(p, to, v.x * scale, v.y * scale);
 		store_pair(p, to + 2, v.z * scale, v.w * scale);
@@ -238,6 +248,17 @@ extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTA
 			plain[2] = v.z * factor;
 			plain[3] = v.w * factor;
 		}
+	};
+#pragma unroll
+	for (unsigned i = 0; i < PREPARE_HELD; i++) {
+		unsigned k = (i * PREPARE_BLOCK + THREAD_X) * 4;
+		if (k < p.padded)
+			put(held[i], k);
+	}
+	for (unsigned k = (PREPARE_HELD * PREPARE_BLOCK + THREAD_X) * 4; k < p.padded; k += PREPARE_BLOCK * 4) {
+		float4 v;
+		v.x = v.y = v.z = v.w = 0;
+		put(k < p.columns ? normed(p, input_of(p, from, k), k) : v, k);
 	}
 }
 

@@ -3,7 +3,8 @@
 // Tile: a block makes 128 rows of results by 16, 32, 64, 128 or 256 rows of activations, 64 columns a step. Two groups
 // of four warps have 64 rows of the matrix each; one warp of a third group copies.
 // Pipeline: rings of four steps of activations and two to five chunks of weights in shared memory, filled by
-// cp.async.bulk. Tiles hold operand A's fragments, so weights become f16 in registers: scale times quant, rounded once.
+// cp.async.bulk. Tiles hold operand A's fragments, so weights become f16 in registers, by a table of
+// scales for formats that have scales of scales.
 // The next step's are made while the multiplier does this one's.
 // Activations have the layout that `prepare` writes: 16 KiB for each 128 rows and 64 columns, in which the 16-byte
 // pieces of a row are swizzled as the multiplier expects. For blocks of up to 64 rows all rows of 64 columns are
@@ -13,10 +14,9 @@
 // With gate and up the first group of warps has gate and the second up, and silu(gate) * up is stored. Where there are
 // too few blocks the columns are split; the last block of a place adds the parts up, in their order.
 //
-// Bound: wide blocks by the multiplier (60 % of cuBLAS); blocks of 16 to 64 rows neither by it nor by memory: with 64
-// rows an 8B model in Q4_K_M takes 7.1 ms on an H100, reading its weights 1.5 and the products 1. Making weights f16 is
-// what remains; it was not profiled. With 64 rows that is 8,972 tokens/s, by blocks of 128 rows 4,472. Figures:
-// docs/notes/performance-gpu.md.
+// Bound: wide blocks by the multiplier (60 % of cuBLAS); narrow ones by the chain of a step of 64 columns (wait, load, make
+// f16, multiply), about 950 clocks for two blocks of a multiprocessor: gate and up of an 8B model in Q4_K_M by 16 rows take
+// 35 us on an H200, where reading takes 18. Figures, and what was tried: docs/notes/performance-gpu.md.
 #pragma once
 #include "stage_gemm.cuh"
 
@@ -24,6 +24,7 @@ enum {
 	WIDE_STAGES = 4,                 // of activations
 	WIDE_BLOCK_BYTES = 128 * STEP_BYTES, // of 128 rows, a step
 	WIDE_STRIDE = 128 + 4,           // of results in shared memory
+	WIDE_TABLE_BYTES = 1024,         // of a warp: scales of a tile
 };
 
 template <int FORMAT, int WIDTH> struct wide_shape_of {
@@ -74,31 +75,31 @@ INLINE void copy_bulk(unsigned to, const void *from, unsigned bytes, unsigned ga
 		"+f"(d[i + 6]), "+f"(d[i + 7])
 #define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
 // 64 rows of the matrix by a step of 16 columns; b says where the activations are.
-INLINE void multiply_wide(float (&d)[8], const unsigned (&a)[4], u64 b)
+INLINE void multiply_wide(float (&d)[8], const unsigned (&a)[4], u64 b, unsigned more)
 {
 	asm volatile("{ .reg .pred more; setp.ne.b32 more, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, more, 1, 1, 0; }"
 		     : SUMS_8(0)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
 }
-INLINE void multiply_wide(float (&d)[16], const unsigned (&a)[4], u64 b)
+INLINE void multiply_wide(float (&d)[16], const unsigned (&a)[4], u64 b, unsigned more)
 {
 	asm volatile("{ .reg .pred more; setp.ne.b32 more, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, "
 		     "more, 1, 1, 0; }"
 		     : SUMS_8(0), SUMS_8(8)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
 }
-INLINE void multiply_wide(float (&d)[32], const unsigned (&a)[4], u64 b)
+INLINE void multiply_wide(float (&d)[32], const unsigned (&a)[4], u64 b, unsigned more)
 {
 	asm volatile("{ .reg .pred more; setp.ne.b32 more, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
 		     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, "
 		     "more, 1, 1, 0; }"
 		     : SUMS_32(0)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
 }
-INLINE void multiply_wide(float (&d)[64], const unsigned (&a)[4], u64 b)
+INLINE void multiply_wide(float (&d)[64], const unsigned (&a)[4], u64 b, unsigned more)
 {
 	asm volatile("{ .reg .pred more; setp.ne.b32 more, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
@@ -107,9 +108,9 @@ INLINE void multiply_wide(float (&d)[64], const unsigned (&a)[4], u64 b)
 		     "%56, %57, %58, %59, %60, %61, %62, %63}, "
 		     "{%64, %65, %66, %67}, %68, more, 1, 1, 0; }"
 		     : SUMS_32(0), SUMS_32(32)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
 }
-INLINE void multiply_wide(float (&d)[128], const unsigned (&a)[4], u64 b)
+INLINE void multiply_wide(float (&d)[128], const unsigned (&a)[4], u64 b, unsigned more)
 {
 	asm volatile("{ .reg .pred more; setp.ne.b32 more, %133, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
@@ -122,7 +123,7 @@ INLINE void multiply_wide(float (&d)[128], const unsigned (&a)[4], u64 b)
 		     "%124, %125, %126, %127}, "
 		     "{%128, %129, %130, %131}, %132, more, 1, 1, 0; }"
 		     : SUMS_32(0), SUMS_32(32), SUMS_32(64), SUMS_32(96)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
 }
 
 INLINE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -139,7 +140,92 @@ INLINE unsigned product_f16(unsigned a, unsigned b)
 	return out;
 }
 
-// 32 columns of a warp's 16 rows, as two fragments of f16.
+// Whether a format has scales of scales: each warp makes a table of them from a tile, so that a weight costs one
+// multiply-add of two.
+INLINE constexpr bool has_table(int format) { return format == TILE_Q4_K || format == TILE_Q5_K || format == TILE_Q6_K; }
+
+// The table of a tile, (4 times 64 columns, 16 rows, 16 bytes): for each 32 columns scale and addend, for Q6_K of each
+// 16 the scale, all of them f16 and twice. A weight is scale * (quant - offset) + addend: the offset is what makes
+// the addend small. By a warp.
+template <int FORMAT> INLINE void make_table(unsigned char *table, const unsigned char *tile, unsigned lane)
+{
+	unsigned row = lane % 16, half = lane / 16;
+	uint4 *to = (uint4 *)(table + half * 512 + row * 16);
+	if (FORMAT == TILE_Q6_K) {
+		uint2 scales = *(const uint2 *)(tile + 3072 + row * 16 + half * 8);
+		float d = low_f16(*(const unsigned short *)(tile + 3328 + row * 2));
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			unsigned four = i ? scales.y : scales.x, out[4];
+#pragma unroll
+			for (int k = 0; k < 4; k++) {
+				float scale = d * (float)(signed char)(four >> k * 8);
+				out[k] = pack_f16(scale, scale);
+			}
+			uint4 entry = {out[0], out[1], out[2], out[3]};
+			to[i * 16] = entry;
+		}
+	} else {
+		uint4 head = *(const uint4 *)(tile + 2048 + (FORMAT == TILE_Q5_K ? 512 : 0) + row * 16);
+		float d = low_f16(head.x), least = -high_f16(head.x);
+		unsigned scales = half ? (head.w & 0x0f0f0f0fu) | (head.y >> 2 & 0x30303030u) : head.y & 0x3f3f3f3fu;
+		unsigned mins = half ? (head.w >> 4 & 0x0f0f0f0fu) | (head.z >> 2 & 0x30303030u) : head.z & 0x3f3f3f3fu;
+		const float offset = FORMAT == TILE_Q5_K ? 16 : 8;
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			unsigned out[4];
+#pragma unroll
+			for (int k = 0; k < 2; k++) {
+				float scale = d * (float)(scales >> (i * 2 + k) * 8 & 255);
+				float addend = FUSED(scale, offset, least * (float)(mins >> (i * 2 + k) * 8 & 255));
+				out[k * 2] = pack_f16(scale, scale);
+				out[k * 2 + 1] = pack_f16(addend, addend);
+			}
+			uint4 entry = {out[0], out[1], out[2], out[3]};
+			to[i * 16] = entry;
+		}
+	}
+}
+
+// 64 columns of a warp's 16 rows, as four fragments of f16, from the `at`th of a tile; by its table.
+template <int FORMAT>
+INLINE void load_by_table(unsigned (&out)[4][4], const unsigned char *tile, unsigned at, const unsigned char *table,
+			  unsigned lane)
+{
+	uint4 run = load_run(tile, at * TILE_RUN_BYTES, lane);
+	uint4 above = *(const uint4 *)(table + at * 256 + lane / 4 * 16);
+	uint4 below = *(const uint4 *)(table + at * 256 + 128 + lane / 4 * 16);
+	uint2 high;
+	high.x = high.y = 0;
+	if (FORMAT == TILE_Q6_K)
+		high = *(const uint2 *)(tile + 2048 + at / 2 * TILE_RUN_BYTES + lane * TILE_LANE_BYTES + at % 2 * 8);
+	if (FORMAT == TILE_Q5_K)
+		high.x = *(const unsigned *)(tile + 2048 + lane * TILE_LANE_BYTES + at * 4);
+#pragma unroll
+	for (int step = 0; step < 4; step++) {
+		unsigned bits[4] = {0, 0, 0, 0};
+#pragma unroll
+		for (int pair = 0; pair < 4; pair++) {
+			if (FORMAT == TILE_Q6_K)
+				bits[pair] = pair % 2 ? shifted(step / 2 ? high.y : high.x, pair / 2 * 8 + step % 2 * 4 + 2 - 8) & 0x03000300u
+						      : shifted(step / 2 ? high.y : high.x, pair / 2 * 8 + step % 2 * 4 - 4) & 0x00300030u;
+			if (FORMAT == TILE_Q5_K)
+				bits[pair] = pair % 2 ? shifted(high.x, step / 2 * 4 + pair / 2 * 8 + step % 2 * 2 + 1 - 8) & 0x01000100u
+						      : shifted(high.x, step / 2 * 4 + pair / 2 * 8 + step % 2 * 2 - 4) & 0x00100010u;
+		}
+		const fragment f = fragment_of_nibbles<FORMAT == TILE_Q6_K ? 32 : FORMAT == TILE_Q5_K ? 16 : 8>(
+			word_of(run, step), bits[0], bits[1], bits[2], bits[3]);
+#pragma unroll
+		for (int pair = 0; pair < 4; pair++) {
+			const uint4 &scales = pair % 2 ? below : above;
+			out[step][pair] = FORMAT == TILE_Q6_K ? product_f16(f.pair[pair], word_of(scales, step))
+							      : fused_f16(f.pair[pair], word_of(scales, step / 2 * 2),
+									  word_of(scales, step / 2 * 2 + 1));
+		}
+	}
+}
+
+// 32 columns of a warp's 16 rows, as two fragments of f16, of other formats.
 template <int FORMAT> INLINE void load_f16(unsigned (&out)[2][4], const unsigned char *tile, unsigned block, unsigned lane)
 {
 	block_of_weights w;
@@ -151,14 +237,9 @@ template <int FORMAT> INLINE void load_f16(unsigned (&out)[2][4], const unsigned
 			unsigned q = w.step[step].pair[pair];
 			if (FORMAT == TILE_F16) {
 				out[step][pair] = q;
-			} else if (FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0) {
+			} else {
 				float d = pair % 2 ? w.lower[0] : w.upper[0];
 				out[step][pair] = product_f16(q, pack_f16(d, d));
-			} else {
-				bool mins = FORMAT != TILE_Q6_K;
-				float d = pair % 2 ? w.lower[mins ? 0 : step] : w.upper[mins ? 0 : step];
-				float least = !mins ? 0 : pair % 2 ? w.lower_min : w.upper_min;
-				out[step][pair] = pack_f16(FUSED(low_f16(q), d, least), FUSED(high_f16(q), d, least));
 			}
 		}
 }
@@ -252,16 +333,18 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, u64 expert, 
 
 // The sums of a warp group, all steps.
 template <int FORMAT, int WIDTH>
-INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, const unsigned char *weights, unsigned steps)
+INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, unsigned char *weights, unsigned steps)
 {
 	typedef shape_of<FORMAT> S;
 	typedef wide_shape_of<FORMAT, WIDTH> W;
 	unsigned warp = THREAD_X / 32 - 4, lane = THREAD_X % 32;
-	// Computing while products are in flight makes the compiler wait for each of them.
-	enum { AHEAD = FORMAT == TILE_F16 ? 1 : 0 };
-	unsigned a[2][4][4];
-	for (unsigned i = 0; i < WIDTH / 2; i++)
+	// The products of a step are in flight while the next step's weights are made. Where that is computing, the first
+	// product sets the sums: were they cleared before, the compiler would wait for each product.
+	enum { AHEAD = 1, CLEARED = FORMAT == TILE_F16 };
+	for (unsigned i = 0; CLEARED && i < WIDTH / 2; i++)
 		sum[i] = 0;
+	unsigned a[2][4][4];
+	unsigned char *table = weights + W::CHUNKS * W::CHUNK_BYTES + warp * WIDE_TABLE_BYTES;
 	for (unsigned pair = 0; pair < steps; pair += 2) {
 #pragma unroll
 		for (unsigned odd = 0; odd < 2; odd++) {
@@ -269,8 +352,16 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, cons
 			if (step % S::STEPS == 0)
 				gate_wait(rings.full_weights + chunk % W::CHUNKS * 8, chunk / W::CHUNKS % 2);
 			const unsigned char *tile = weights + chunk % W::CHUNKS * W::CHUNK_BYTES + warp * S::CHUNK;
+			if (has_table(FORMAT)) {
+				if (step % S::STEPS == 0) {
+					warp_barrier();
+					make_table<FORMAT>(table, tile, lane);
+					warp_barrier();
+				}
+				load_by_table<FORMAT>(a[odd], tile, step % S::STEPS, table, lane);
+			}
 #pragma unroll
-			for (unsigned half = 0; half < 2; half++) {
+			for (unsigned half = 0; !has_table(FORMAT) && half < 2; half++) {
 				unsigned(&two)[2][4] = *(unsigned(*)[2][4]) & a[odd][half * 2];
 				if (S::TILES == 2)
 					load_f16<FORMAT>(two, tile + half * S::BYTES, 0, lane);
@@ -286,7 +377,7 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, cons
 			products_begin();
 #pragma unroll
 			for (unsigned k = 0; k < 4; k++)
-				multiply_wide(sum, a[odd][k], x + k * 2);
+				multiply_wide(sum, a[odd][k], x + k * 2, CLEARED || k ? 1 : step);
 			products_end();
 			products_wait<AHEAD>();
 			if ((int)step >= AHEAD && !lane)

@@ -12,7 +12,7 @@ static void stage_close(struct backend_device *device, struct backend_stage **ou
 	stage_settle(&stage, 1, STAGE_CLOSE_NS);
 	cuda_enter(device);
 	if (!device->abandoned) {
-		for (unsigned i = 0; i <= GEMV_ROWS; i++)
+		for (unsigned i = 0; i <= STAGE_SINGLE_ROWS; i++)
 			for (unsigned k = 0; k < 3; k++)
 				if (stage->graphs[i][k])
 					cuda->cuGraphExecDestroy(stage->graphs[i][k]);
@@ -153,4 +153,5 @@ const struct stage_slots cuda_stage_slots = {
 	.step_joined = cuda_stage_step_joined,
 	.compile = cuda_stage_compile,
 	.single_kernel = cuda_stage_single_kernel,
+	.time = cuda_stage_time,
 };

@@ -12,8 +12,9 @@
  *	stage_joined.c    slices of one stage: shared memory, and sums
  *	stage_wide.c      products of many rows on Hopper
  *	stage_decode.c    a step of one row there, by one kernel
+ *	stage_timer.c     how long each kernel of a step takes
  *
- * Everything goes through one stream of the stage's own. A step of one to eight rows, one of each sequence, is a graph
+ * Everything goes through one stream of the stage's own. A step of up to 128 rows, one of each sequence, is a graph
  * that is recorded once: it reads the values that change from step to step (tokens, positions, pages) from device
  * memory. On Hopper and later each kernel of the graph is launched before the previous one has ended, and prefetches
  * its first weights. Thread: that of the device. */
@@ -113,6 +114,8 @@ struct cuda_experts {
 	CUdeviceptr gate_up, out;         // (slots, 2 * expert_width); (slots, embedding)
 };
 
+enum { STAGE_SINGLE_ROWS = 128 }; // of a step with one row of each sequence, that is a graph
+
 struct backend_stage {
 	struct backend_device *device;
 	struct cuda *cuda;
@@ -149,15 +152,16 @@ struct backend_stage {
 	CUdeviceptr prepared, factors; // (rows, planes, widest); (rows)
 	CUdeviceptr partial, ready;    // of products and attention that are split
 	struct cuda_experts experts;
-	CUdeviceptr logits, hidden;           // (outputs, vocabulary); (outputs, embedding)
-	uint32_t *argmax;                     // (outputs), of the host
-	struct cuda_slice slice;              // of a stage in slices
-	bool graphless;                       // a graph was not to be had: steps go without from then on
-	bool decodes;                         // one row goes by stage_decode
-	struct decode_params decode;          // without the fields of a step
-	uint32_t decode_shared;               // bytes of a block
-	unsigned decode_set;                  // which of DECODE_SETS, if it decodes
-	CUgraphExec graphs[GEMV_ROWS + 1][3]; // by rows, and by what comes after the layers (stage_step.c)
+	CUdeviceptr logits, hidden;                   // (outputs, vocabulary); (outputs, embedding)
+	uint32_t *argmax;                             // (outputs), of the host
+	struct cuda_slice slice;                      // of a stage in slices
+	struct cuda_timer *timer;                     // of a step whose kernels are timed, else NULL
+	bool graphless;                               // a graph was not to be had: steps go without from then on
+	bool decodes;                                 // one row goes by stage_decode
+	struct decode_params decode;                  // without the fields of a step
+	uint32_t decode_shared;                       // bytes of a block
+	unsigned decode_set;                          // which of DECODE_SETS, if it decodes
+	CUgraphExec graphs[STAGE_SINGLE_ROWS + 1][3]; // by rows, and by what comes after the layers (stage_step.c)
 };
 
 enum {
@@ -184,10 +188,12 @@ enum status stage_load(struct backend_stage *const *stages, uint32_t count, stru
 struct stage_launch {
 	unsigned kernel; // an enum stage_kernel, plus a format for kernels that have one for each
 	uint32_t grid[3], block, shared_bytes;
-	bool together; // its blocks wait for each other, so all of them run at the same time
+	bool together;         // its blocks wait for each other, so all of them run at the same time
+	uint64_t weight_bytes; // that a product reads
 	const void *params;
 };
 enum status stage_launch(struct backend_stage *stage, const struct stage_launch *launch, struct error *error);
+void stage_kernel_name(unsigned kernel, char *name, size_t size);
 // Load a kernel before its first launch, as it has to be before a capture.
 enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error);
 void stage_unload(struct backend_stage *stage);
@@ -225,6 +231,9 @@ enum { STAGE_WIDE_NARROW = STAGE_EXPERT_SPARE }; // rows of a block up to which 
 bool stage_wide_fits(const struct backend_stage *stage, unsigned format);
 // The number of rows of a block, at most STAGE_WIDE_NARROW.
 uint32_t stage_wide_width(uint32_t rows);
+// How many rows lie together, for narrow blocks; 0: blocks are wide. Narrow blocks make the weights f16 more often, but
+// where a product has few results wide ones leave processors idle.
+uint32_t stage_wide_together(uint32_t rows, uint32_t results);
 enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_wide *product, struct error *error);
 
 // ---- stage_decode.c ----
@@ -275,6 +284,18 @@ enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batc
 
 enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
+
+// As a step does, several times; and struct stage_slots' time.
+enum status cuda_stage_time(struct backend_stage *stage, const struct stage_batch *batch, stage_timing_fn *each,
+			    void *context, struct error *error);
+
+// ---- stage_timer.c: times of kernels between events ----
+
+// From here on every launch is followed by an event, until the timer ends.
+enum status stage_timer_begin(struct backend_stage *stage, struct error *error);
+enum status stage_timer_note(struct backend_stage *stage, const struct stage_launch *launch, struct error *error);
+// Once the work is done: calls `each` for every launch, and ends the timer. each: NULL after an error.
+enum status stage_timer_end(struct backend_stage *stage, stage_timing_fn *each, void *context, struct error *error);
 
 // ---- stage_joined.c ----
 

@@ -110,6 +110,11 @@ static unsigned place_of(unsigned kernel, char *name, size_t size)
 	return STAGE_FILE_GEMM + format;
 }
 
+void stage_kernel_name(unsigned kernel, char *name, size_t size)
+{
+	place_of(kernel, name, size);
+}
+
 enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error)
 {
 	CUfunction function;
@@ -161,8 +166,9 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 		result = cuda->cuLaunchKernel(function, grid[0], grid[1], grid[2], launch->block, 1, 1,
 					      launch->shared_bytes, stage->stream, arguments, NULL);
 	}
-	return cuda_check(stage->device, error,
-			  launch->kernel < STAGE_PLAIN_KERNELS ? places[launch->kernel].name : "a product", result);
+	status = cuda_check(stage->device, error,
+			    launch->kernel < STAGE_PLAIN_KERNELS ? places[launch->kernel].name : "a product", result);
+	return status || !stage->timer ? status : stage_timer_note(stage, launch, error);
 }
 
 enum status cuda_stage_compile(struct backend_device *device, struct error *error)

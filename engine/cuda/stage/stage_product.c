@@ -11,6 +11,7 @@ enum {
 	ROUNDED_OF_TILE = 64, // columns that are rounded in the time of a tile
 	UNIT_COST = 2,        // of a unit of few rows, in tiles
 	GEMM_TILES = 8,       // rows of tiles of a block
+	GEMV_BESIDE_WIDE = 4, // rows of activations up to which stage_gemv.cu is faster than Hopper's own products
 };
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -21,6 +22,11 @@ static uint32_t least(uint32_t a, uint32_t b)
 static uint32_t parts_of(uint32_t n, uint32_t size)
 {
 	return (n + size - 1) / size;
+}
+
+uint64_t stage_matrix_bytes(const struct stage_matrix *matrix)
+{
+	return (uint64_t)matrix->row_tiles * matrix->column_tiles * tile_bytes(matrix->format);
 }
 
 static bool takes_pairs(unsigned format)
@@ -41,7 +47,7 @@ static uint32_t gemv_shared(const struct gemv_params *params, unsigned slots)
 	uint32_t integers = params->integers ? 2 * params->padded + 64 : 0;
 	uint32_t halves = params->halves ? params->padded * 2 + 32 : 0,
 		 pairs = params->pairs ? params->padded * 4 + 32 : 0;
-	uint32_t row = integers + halves + pairs + params->padded / 32 * 2 * 4;
+	uint32_t row = integers + halves + pairs + (params->padded / 32 + 1) * 2 * 4;
 	uint32_t sums = 2u * (params->mode == GEMV_GATED ? 2 : 1) * GEMV_WARPS * TILE_ROWS * params->rows;
 	return GEMV_WARPS * slots * params->slot_bytes + params->rows * row +
 	       (sums + 2 * GEMV_ROWS + 2 * GEMV_WARPS) * 4;
@@ -69,6 +75,8 @@ bool stage_gemv_plan(const struct backend_stage *stage, const struct stage_produ
 	};
 	if (product->rows > GEMV_ROWS || product->gated || product->from)
 		return false;
+	if (product->rows > GEMV_BESIDE_WIDE && stage_goes_wide(stage, product))
+		return false;
 	for (uint32_t i = 0; i < product->count; i++) {
 		const struct stage_matrix *matrix = product->matrices[i];
 		if (matrix->format == TILE_MXFP4) // experts have it, and they do not go this way
@@ -83,6 +91,9 @@ bool stage_gemv_plan(const struct backend_stage *stage, const struct stage_produ
 		column_tiles = least(column_tiles, matrix->column_tiles);
 		format = matrix->format == format ? format : TILE_NONE;
 	}
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < product->count; i++)
+		bytes += stage_matrix_bytes(product->matrices[i]);
 	// How many warps share a unit: so that the busiest has the least to do.
 	uint32_t best = UINT32_MAX, parts = gated ? 2 : 1, blocks = least(stage->units, params->units);
 	// A long way goes twice as many warps to a multiprocessor, though each block has to round the row for itself;
@@ -100,6 +111,7 @@ bool stage_gemv_plan(const struct backend_stage *stage, const struct stage_produ
 	*launch = (struct stage_launch){.kernel = STAGE_GEMV + format,
 					.grid = {blocks, 1, 1},
 					.block = GEMV_THREADS,
+					.weight_bytes = bytes,
 					.shared_bytes = gemv_shared(params, slots[format])};
 	return launch->shared_bytes + 1024 <= stage->shared_bytes;
 }
@@ -156,6 +168,7 @@ static enum status gemm(struct backend_stage *stage, const struct stage_product 
 	const struct stage_launch launch = {.kernel = (wide ? STAGE_GEMM_128 : STAGE_GEMM_32) + matrix->format,
 					    .grid = {across, down, splits},
 					    .block = GEMM_THREADS,
+					    .weight_bytes = stage_matrix_bytes(&one),
 					    .shared_bytes = gemm_shared(matrix->format, width),
 					    .params = &params};
 	return stage_launch(stage, &launch, error);
@@ -207,8 +220,11 @@ enum status stage_product_prepare(struct backend_stage *stage, const struct stag
 enum status stage_product_wide(struct backend_stage *stage, const struct stage_product *product, struct error *error)
 {
 	struct stage_product narrow = *product;
-	if (!product->together && product->rows <= STAGE_WIDE_NARROW)
-		narrow.together = stage_wide_width(product->rows);
+	uint32_t results = 0;
+	for (uint32_t i = 0; i < product->count; i++)
+		results += product->matrices[i]->rows;
+	if (!product->together)
+		narrow.together = stage_wide_together(product->rows, results);
 	enum status status = stage_product_prepare(stage, &narrow, true, error);
 	for (uint32_t i = 0, count; !status && i < product->count; i += count) {
 		struct stage_wide part = {.y = product->y,

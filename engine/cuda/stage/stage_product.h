@@ -24,6 +24,7 @@ struct stage_product {
 	uint32_t copies, first_row, together;
 };
 
+uint64_t stage_matrix_bytes(const struct stage_matrix *matrix); // of its tiles
 // By the fastest kernel for so many rows; without groups.
 enum status stage_product_multiply(struct backend_stage *stage, const struct stage_product *product,
 				   struct error *error);

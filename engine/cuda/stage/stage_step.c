@@ -11,6 +11,9 @@
 #include "engine/cuda/stage/stage_product.h"
 
 #include <string.h>
+
+enum { BEFORE_TIMED = 3 };
+
 static uint32_t least(uint32_t a, uint32_t b)
 {
 	return a < b ? a : b;
@@ -192,13 +195,19 @@ static bool has_graphs(const struct cuda *cuda)
 	       cuda->cuGraphLaunch && cuda->cuGraphDestroy && cuda->cuGraphExecDestroy;
 }
 
+// The number of rows, one of each sequence, up to which a step is a graph.
+static uint32_t single_rows(const struct backend_stage *stage)
+{
+	return stage->params.slices ? GEMV_ROWS : STAGE_SINGLE_ROWS;
+}
+
 static struct plan plan_of(const struct backend_stage *stage, const struct stage_batch *batch,
 			   const struct cuda_step *step)
 {
 	bool outputs = batch->output_count && stage->params.predicts;
 	return (struct plan){
 		.step = step,
-		.single = batch->run_count == batch->row_count && batch->row_count <= GEMV_ROWS,
+		.single = batch->run_count == batch->row_count && batch->row_count <= single_rows(stage),
 		.all = batch->output_count == batch->row_count,
 		.ends = !outputs        ? ENDS_LAYERS
 			: batch->hidden ? ENDS_HIDDEN
@@ -275,6 +284,27 @@ enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batc
 	}
 	status = stage_wait(stage, error);
 	return status ? status : give(stage, batch, error);
+}
+
+enum status cuda_stage_time(struct backend_stage *stage, const struct stage_batch *batch, stage_timing_fn *each,
+			    void *context, struct error *error)
+{
+	struct cuda_step step;
+	enum status status = enter(stage, error), ended;
+	if (!status)
+		status = tell(stage, batch, &step, error);
+	const struct plan plan = plan_of(stage, batch, &step);
+	// The GPU is kept busy meanwhile: the time between two events is never that of the host, which launches later.
+	for (int i = 0; !status && i < BEFORE_TIMED; i++)
+		status = run(stage, &plan, error);
+	if (!status)
+		status = stage_timer_begin(stage, error);
+	if (!status)
+		status = run(stage, &plan, error);
+	ended = status ? stage_wait_event(stage, NULL, NULL) : stage_wait(stage, error);
+	status = status ? status : ended;
+	ended = stage_timer_end(stage, status ? NULL : each, context, error);
+	return status ? status : ended;
 }
 
 // ---- slices ----

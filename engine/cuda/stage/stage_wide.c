@@ -1,14 +1,17 @@
 /* Products of many rows on Hopper: see stage.h and kernels/stage_wide.cuh. A block is as wide as pays: rows that are
  * not there cost as much as others. */
-#include "engine/cuda/stage/stage.h"
+#include "engine/cuda/stage/stage_product.h"
 
 enum {
 	WIDE_MATRIX = 128, // rows of the matrix, of a block
 	WIDE_STAGES = 4,
 	WIDE_STRIDE = WIDE_MATRIX + 4,
-	WIDE_SHORT = 4096, // columns
+	WIDE_SHORT = 4096,      // columns
+	WIDE_TABLES = 8 * 1024, // bytes: scales of a tile, of each warp
 	ALIGNMENT = 1024,
-	SPLIT_COLUMNS = 512, // of a part, at least, of a product of few rows
+	FEW_RESULTS = 8192,
+	SPLIT_COLUMNS = 512,       // of a part, at least, of narrow blocks
+	SPLIT_COLUMNS_WIDE = 1024, // of wide ones
 };
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -31,6 +34,13 @@ uint32_t stage_wide_width(uint32_t rows)
 	return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
+uint32_t stage_wide_together(uint32_t rows, uint32_t results)
+{
+	if (rows <= STAGE_WIDE_NARROW)
+		return stage_wide_width(rows);
+	return rows <= 2 * STAGE_WIDE_NARROW && results <= FEW_RESULTS ? 2 * STAGE_WIDE_NARROW : 0;
+}
+
 // Shared memory as stage_wide.cuh divides it.
 static uint32_t wide_shared(unsigned format, uint32_t width)
 {
@@ -43,6 +53,8 @@ static uint32_t wide_shared(unsigned format, uint32_t width)
 			 : format == TILE_Q6_K && width == STAGE_WIDE_NARROW ? 2
 									     : 3;
 	uint32_t rings = WIDE_STAGES * width * GEMM_DEPTH * 2 + chunks * chunk * (WIDE_MATRIX / TILE_ROWS);
+	if (format == TILE_Q4_K || format == TILE_Q5_K || format == TILE_Q6_K)
+		rings += WIDE_TABLES;
 	uint32_t results = width * WIDE_STRIDE * 4;
 	return (rings > results ? rings : results) + ALIGNMENT;
 }
@@ -53,7 +65,7 @@ static uint32_t width_of(const struct backend_stage *stage, const struct stage_w
 {
 	uint32_t blocks = across * parts_of(product->rows, 2 * WIDE_ROWS);
 	bool narrow = blocks * 2 <= stage->units && blocks * 4 > stage->units && product->columns <= WIDE_SHORT;
-	if (product->width || product->rows <= STAGE_WIDE_NARROW)
+	if (product->width || product->together)
 		return product->width ? product->width : stage_wide_width(product->rows);
 	return product->rows <= WIDE_ROWS || narrow ? WIDE_ROWS : 2 * WIDE_ROWS;
 }
@@ -63,6 +75,7 @@ enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_
 	bool gated = product->mode == GEMV_GATED;
 	unsigned format = product->matrices[0]->format;
 	uint32_t across = 0, splits = 1;
+	uint64_t bytes = 0;
 	struct wide_params params = {
 		.x = stage->prepared,
 		.factors = stage->factors,
@@ -84,21 +97,22 @@ enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_
 		}
 		across += parts_of(matrix->row_tiles * TILE_ROWS, gated ? WIDE_MATRIX / 2 : WIDE_MATRIX);
 		params.part_rows += matrix->row_tiles * TILE_ROWS;
+		bytes += stage_matrix_bytes(matrix);
 	}
 	across = gated ? across / 2 : across;
-	uint32_t width = width_of(stage, product, across), chunks = product->matrices[0]->column_tiles;
+	uint32_t width = width_of(stage, product, across);
 	uint32_t down = product->groups ? product->group_count : parts_of(product->rows, width);
 	uint64_t part_bytes = (uint64_t)product->rows * params.part_rows * sizeof(float);
 	params.x_rows = product->together;
 	params.groups = product->groups;
-	if (width <= STAGE_WIDE_NARROW && !product->groups && !gated) {
-		splits = least(2 * stage->units / across, product->columns / SPLIT_COLUMNS);
+	// The columns are split so that every processor has a block, or two narrow ones.
+	if (!product->groups && !gated) {
+		bool narrow = width <= STAGE_WIDE_NARROW;
+		splits = least((narrow ? 2 : 1) * stage->units / (across * down),
+			       product->columns / (narrow ? SPLIT_COLUMNS : SPLIT_COLUMNS_WIDE));
 		splits = least(splits, (uint32_t)(STAGE_PARTIAL_BYTES / part_bytes));
-		splits = splits && across <= STAGE_READY ? splits : 1;
+		splits = splits && across * down <= STAGE_READY ? splits : 1;
 	}
-	while (width > STAGE_WIDE_NARROW && product->count == 1 && across * down * splits * 2 <= stage->units &&
-	       splits * 16 <= chunks && 2 * splits * part_bytes <= STAGE_PARTIAL_BYTES && across * down <= STAGE_READY)
-		splits *= 2;
 	params.splits = splits;
 	const unsigned kernel = width == 16         ? STAGE_WIDE_16
 				: width == 32       ? STAGE_WIDE_32
@@ -108,6 +122,7 @@ enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_
 	const struct stage_launch launch = {.kernel = kernel + format,
 					    .grid = {down, across, splits},
 					    .block = WIDE_THREADS,
+					    .weight_bytes = bytes,
 					    .shared_bytes = wide_shared(format, width),
 					    .params = &params};
 	return stage_launch(stage, &launch, error);

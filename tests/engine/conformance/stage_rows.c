@@ -56,6 +56,67 @@ void test_stage_narrow(void **state)
 	}
 }
 
+struct timed {
+	uint32_t kernels;
+	bool numbers; // all times are numbers, and none is below zero
+};
+
+static void note_timing(void *context, const struct stage_timing *timing)
+{
+	struct timed *timed = context;
+	timed->kernels++;
+	timed->numbers &= timing->us >= 0 && timing->kernel[0] && timing->grid[0] > 0;
+}
+
+// Kernels are timed one by one, or the back end says that it does not; a step afterwards gives what it gave before.
+void test_stage_timed(void **state)
+{
+	struct model_file file = {
+		.family = FAMILY_LLAMA,
+		.layers = 2,
+		.embedding = 256,
+		.feed_forward = 256,
+		.heads = 4,
+		.kv_heads = 2,
+		.vocabulary = 200,
+		.context = 64,
+		.format = FORMAT_Q4_K,
+		.norm_epsilon = 3e-3f,
+		.seed = 5,
+	};
+	uint32_t tokens[8], row = 0;
+	struct staged staged;
+	struct expected expected;
+	struct timed timed = {.numbers = true};
+	struct error error = {0};
+	staged_open(&staged, *state, &file);
+	make_text(tokens, 8, staged.shape->vocabulary, 1);
+	expect(&expected, &staged, &(struct reference_run){.tokens = tokens, .count = 8});
+	struct stage *stage = staged_create(&staged);
+	const struct stage_run run = {.row_count = 1, .pages = pages};
+	const enum status status = stage_time(stage,
+					      &(struct stage_batch){.row_count = 1,
+								    .runs = &run,
+								    .run_count = 1,
+								    .tokens = tokens,
+								    .output_rows = &row,
+								    .output_count = 1},
+					      note_timing, &timed, &error);
+	if (status != STATUS_UNAVAILABLE) {
+		assert_int_equal(status, STATUS_OK);
+		assert_true(timed.kernels > 0 && timed.numbers);
+	}
+	const struct stage_run nothing = {.row_count = 0, .pages = pages};
+	assert_int_equal(stage_time(stage, &(struct stage_batch){.row_count = 0, .runs = &nothing, .tokens = tokens},
+				    note_timing, &timed, &error),
+			 STATUS_INVALID_PARAMS);
+	step_and_check(&staged, stage, &expected, &(struct stage_job){tokens, 0, 8, pages},
+		       "after its kernels were timed");
+	stage_destroy(&stage);
+	expected_finish(&expected);
+	staged_close(&staged);
+}
+
 // Weights with which no choice of experts is nearly a tie: each back end would decide that by its own rounding.
 static void avoid_ties(struct conformance *c, struct model_file *file, uint32_t rows)
 {
