@@ -669,7 +669,7 @@ INLINE void multiply_rows(const decode_params &p, const segment &s, const memory
 {
 	enum { SUMS = DECODE_WARPS * TILE_ROWS };
 	const unsigned at_once = decode_at_once(FORMAT);
-	if (FORMAT >= TILE_Q8_0 && s.pieces == 1) { // all rows by the same columns
+	if (only_format(SET) && FORMAT >= TILE_Q8_0 && s.pieces == 1) { // all rows by the same columns
 		operands<FORMAT> all;
 		all.load(0, x);
 #pragma unroll 1

@@ -119,7 +119,10 @@ enum decode_input { DECODE_INTEGERS = 1, DECODE_HALVES = 2, DECODE_PAIRS = 4, DE
 	X(q8_0, 1u << TILE_Q8_0) \
 	X(q4_0, 1u << TILE_Q4_0) \
 	X(q4_k, 1u << TILE_Q4_K) \
-	X(q4_k_q6_k, 1u << TILE_Q4_K | 1u << TILE_Q6_K) \
+	X(q5_k, 1u << TILE_Q5_K) \
+	X(q6_k, 1u << TILE_Q6_K) \
+	X(q4_0_q6_k, 1u << TILE_Q4_0 | 1u << TILE_Q6_K) \
+	X(f16_q8_0, 1u << TILE_F16 | 1u << TILE_Q8_0) \
 	X(k, 1u << TILE_Q4_K | 1u << TILE_Q5_K | 1u << TILE_Q6_K) \
 	X(integers, 1u << TILE_Q8_0 | 1u << TILE_Q4_0 | 1u << TILE_Q4_K | 1u << TILE_Q5_K | 1u << TILE_Q6_K) \
 	X(mixed, 1u << TILE_F16 | 1u << TILE_BF16 | 1u << TILE_Q8_0 | 1u << TILE_Q4_0 | 1u << TILE_Q4_K | \

@@ -376,22 +376,15 @@ static void test_single_kernel(void **state)
 		enum tensor_format format, more;
 		const char *kernel;
 	} cases[] = {
-		{FORMAT_F16, FORMAT_UNKNOWN, "f16"},
-		{FORMAT_BF16, FORMAT_UNKNOWN, "bf16"},
-		{FORMAT_Q8_0, FORMAT_UNKNOWN, "q8_0"},
-		{FORMAT_Q4_0, FORMAT_UNKNOWN, "q4_0"},
-		{FORMAT_Q4_K, FORMAT_UNKNOWN, "q4_k"},
-		{FORMAT_Q4_K, FORMAT_Q6_K, "q4_k_q6_k"},
-		{FORMAT_Q6_K, FORMAT_UNKNOWN, "q4_k_q6_k"},
-		{FORMAT_Q4_K, FORMAT_Q5_K, "k"},
-		{FORMAT_Q5_K, FORMAT_Q6_K, "k"},
-		{FORMAT_Q4_0, FORMAT_Q6_K, "integers"},
-		{FORMAT_Q6_K, FORMAT_Q8_0, "integers"},
-		{FORMAT_Q4_K, FORMAT_F16, "mixed"},
-		{FORMAT_Q8_0, FORMAT_F16, "mixed"},
-		{FORMAT_MXFP4, FORMAT_UNKNOWN, NULL},
-		{FORMAT_F32, FORMAT_UNKNOWN, NULL},
-		{FORMAT_Q4_K, FORMAT_MXFP4, NULL},
+		{FORMAT_F16, FORMAT_UNKNOWN, "f16"},     {FORMAT_BF16, FORMAT_UNKNOWN, "bf16"},
+		{FORMAT_Q8_0, FORMAT_UNKNOWN, "q8_0"},   {FORMAT_Q4_0, FORMAT_UNKNOWN, "q4_0"},
+		{FORMAT_Q4_K, FORMAT_UNKNOWN, "q4_k"},   {FORMAT_Q5_K, FORMAT_UNKNOWN, "q5_k"},
+		{FORMAT_Q6_K, FORMAT_UNKNOWN, "q6_k"},   {FORMAT_Q4_K, FORMAT_Q6_K, "k"},
+		{FORMAT_Q4_K, FORMAT_Q5_K, "k"},         {FORMAT_Q5_K, FORMAT_Q6_K, "k"},
+		{FORMAT_Q4_0, FORMAT_Q6_K, "q4_0_q6_k"}, {FORMAT_Q6_K, FORMAT_Q8_0, "integers"},
+		{FORMAT_Q8_0, FORMAT_F16, "f16_q8_0"},   {FORMAT_Q4_K, FORMAT_Q8_0, "integers"},
+		{FORMAT_Q4_K, FORMAT_F16, "mixed"},      {FORMAT_MXFP4, FORMAT_UNKNOWN, NULL},
+		{FORMAT_F32, FORMAT_UNKNOWN, NULL},      {FORMAT_Q4_K, FORMAT_MXFP4, NULL},
 	};
 	struct exogpu_device *device = NULL;
 	(void)state;
