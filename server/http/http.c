@@ -78,9 +78,9 @@ static bool read_host(const char *host, char name[256])
 }
 
 // A page that rebinds its own name to this machine's address comes here with that name, so names must be this server's;
-// an address cannot be rebound. Off loopback a foreign page fails at the certificate already. Where only this machine
-// can come, of names localhost alone is taken: others can be claimed by neighbours, by multicast DNS. The port does not
-// matter: it may have been forwarded.
+// an address cannot be rebound. Off loopback a foreign page fails at the certificate already. On a
+// listener without TLS localhost is the only name taken: others can be claimed by neighbours, by multicast DNS. The
+// port does not matter: it may have been forwarded.
 static bool host_allowed(const struct http *http, const struct net_request *request)
 {
 	char name[256];
@@ -90,8 +90,7 @@ static bool host_allowed(const struct http *http, const struct net_request *requ
 	if (!read_host(request->host, name))
 		return false;
 	return inet_pton(request->host[0] == '[' ? AF_INET6 : AF_INET, name, address) == 1 ||
-	       !strcasecmp(name, "localhost") ||
-	       (http->params.tls && authority_knows_name(http->params.authority, name));
+	       !strcasecmp(name, "localhost") || (request->tls && authority_knows_name(http->params.authority, name));
 }
 
 // Absent, as from programs, or exactly the page that this server served to that Host.
@@ -432,12 +431,15 @@ static const struct net_handler handler = {.arrived = on_arrived,
 // ---- for Ollama's clients ----
 
 // Who comes here needs no token, so a page must not get here through a browser that runs on this machine: by a name
-// that it rebinds (check_host), or by requests that browsers send for it, which name it as their origin.
+// that it rebinds (check_host), or by requests that browsers send for it: these name its origin, and those that need
+// none, as for an image, have a Sec-Fetch-Site that says that another site asks.
 static bool open_admits(const struct http *http, const struct net_request *request, struct net_response *response)
 {
 	if (!check_host(http, request, response))
 		return false;
-	if (!request->origin[0] || infer_origin_named(http->open, request->origin))
+	const char *site = request->fetch_site;
+	const bool foreign = site[0] && strcmp(site, "none") != 0 && strcmp(site, "same-origin") != 0;
+	if ((!request->origin[0] && !foreign) || infer_origin_named(http->open, request->origin))
 		return true;
 	fail(response, STATUS_FORBIDDEN, "a page may not use this address",
 	     "start the server with --cors-origin and its origin");

@@ -189,6 +189,16 @@ describe("Ollama's API", () => {
 			node.worker().finish(request, "failed", { error: "burnt" });
 			await failed;
 		});
+		test("a prompt that is longer than the context", async () => {
+			const worker = node.worker();
+			for (const method of ["generate.start", "generate.embed"])
+				worker.answers[method] = () => ({ error: { code: -32006, message: "the prompt has 9000 tokens; the context holds 4096", data: { reason: "limit_exceeded", hint: "shorten it" } } });
+			for (const [path, body] of [["chat", chat("x")], ["generate", { model: "words", prompt: "x" }], ["embed", { model: "words", input: "x" }], ["embeddings", { model: "words", prompt: "x" }]]) {
+				const { status, json } = await post(`/api/${path}`, body);
+				assert.deepEqual([status, json()], [400, { error: "the prompt has 9000 tokens; the context holds 4096; shorten it" }], path);
+			}
+			delete worker.answers["generate.embed"];
+		});
 		test("with a token, at the server's own address", async () => {
 			const mine = new Ollama({ host: server.url.origin, headers: { authorization: `Bearer ${token}` } });
 			assert.equal((await mine.chat(chat("one"))).message.content, "one");
@@ -300,7 +310,10 @@ describe("Ollama's API", () => {
 			}
 			for (const name of ["evil.example", `evil.example:${new URL(open).port}`])
 				for (const method of ["GET", "POST"]) assert.equal((await door(method === "GET" ? "/api/tags" : "/api/chat", { method, headers: { host: name }, body: method === "POST" ? body : undefined })).status, 403, name);
-			const named = await door("/api/chat", { method: "POST", headers: { origin: "https://chat.example" }, body });
+			// A request without an origin, as of an image in a page, or of a link in one.
+			for (const [site, status] of [["cross-site", 403], ["same-site", 403], ["same-origin", 200], ["none", 200]])
+				assert.equal((await door("/api/tags", { headers: { "sec-fetch-site": site } })).status, status, site);
+			const named = await door("/api/chat", { method: "POST", headers: { "sec-fetch-site": "cross-site", origin: "https://chat.example" }, body });
 			assert.deepEqual([named.status, named.headers["access-control-allow-origin"]], [200, "https://chat.example"]);
 		});
 		test("its token can be revoked, and must be one", async () => {
@@ -328,4 +341,14 @@ describe("Ollama's API", () => {
 			assert.match(taken.stderr, /--ollama-listen/);
 		});
 	});
+});
+
+test("where the server has names of its own, the listener without a token takes none of them", async () => {
+	const server = await startServer({ listen: "0.0.0.0:0", args: ["--tls-name", "gpu.example", "--ollama", "clients", "--ollama-listen", "127.0.0.1:0"] });
+	const [, port] = /^ollama: http:\/\/127\.0\.0\.1:(\d+)$/m.exec(server.output.stdout);
+	const ask = (host) => within(new Promise((resolve, reject) => {
+		http.get({ host: "127.0.0.1", port, path: "/api/tags", headers: { host } }, (incoming) => incoming.resume().on("end", () => resolve(incoming.statusCode))).on("error", reject);
+	}), `${host} is answered`);
+	for (const [host, status] of [["gpu.example", 403], [`gpu.example:${port}`, 403], ["localhost", 401], [`127.0.0.1:${port}`, 401]]) assert.equal(await ask(host), status, host);
+	await server.finish();
 });

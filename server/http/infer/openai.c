@@ -46,14 +46,14 @@ static struct shape shape_of(enum status status)
 	return (struct shape){500, "server_error", NULL};
 }
 
-// Which parameter a model's worker complains of.
+// Which parameter a model's worker complains of. NULL: not known, or its API does not say it.
 static const char *blame(const struct fault *fault)
 {
-	static const char *const prompts[] = {[ENDPOINT_CHAT] = "messages",
-					      [ENDPOINT_COMPLETIONS] = "prompt",
-					      [ENDPOINT_EMBEDDINGS] = "input",
-					      [ENDPOINT_RERANK] = "documents",
-					      [ENDPOINT_RESPONSES] = "input"};
+	static const char *const prompts[ENDPOINT_COUNT] = {[ENDPOINT_CHAT] = "messages",
+							    [ENDPOINT_COMPLETIONS] = "prompt",
+							    [ENDPOINT_EMBEDDINGS] = "input",
+							    [ENDPOINT_RERANK] = "documents",
+							    [ENDPOINT_RESPONSES] = "input"};
 	const struct error *error = fault->error;
 	const bool response = fault->endpoint == ENDPOINT_RESPONSES;
 	const bool invalid = error->status == STATUS_INVALID_PARAMS;
