@@ -27,6 +27,7 @@ void said_finish(struct said *said)
 static void add_call(struct said *said, const char *name, size_t length)
 {
 	char id[24];
+	said->open = false;
 	struct said_call *grown = realloc(said->calls, (said->count + 1) * sizeof(*grown));
 	if (grown)
 		said->calls = grown;
@@ -39,21 +40,20 @@ static void add_call(struct said *said, const char *name, size_t length)
 	memcpy(call->id, id, sizeof(call->id) - 1);
 	memcpy(call->name, name, length);
 	buffer_init(&call->arguments, LIMIT_ANSWER_QUEUE_BYTES);
+	said->open = true;
 }
 
-// The last call is none. What of it has not been told is text.
+// What was taken for a call is text, except for what a stream has told of it. A call that has ended stays as it is.
 static void break_call(struct said *said, const struct dialogue_event *event)
 {
-	struct said_call *call = said->count ? &said->calls[said->count - 1] : NULL;
 	size_t from = 0;
-	if (!call)
-		return;
-	if (said->streams) {
+	if (said->open && said->streams) {
 		from = event->told < event->length ? event->told : event->length;
-	} else {
-		buffer_finish(&call->arguments);
+	} else if (said->open) {
 		said->count--;
+		buffer_finish(&said->calls[said->count].arguments);
 	}
+	said->open = false;
 	buffer_append(said->text, event->text + from, event->length - from);
 }
 
@@ -71,11 +71,12 @@ static void take_event(void *context, const struct dialogue_event *event)
 		add_call(said, event->text, event->length);
 		break;
 	case DIALOGUE_ARGUMENTS:
-		if (said->count)
+		if (said->open)
 			buffer_append(&said->calls[said->count - 1].arguments, event->text, event->length);
 		break;
 	case DIALOGUE_CALL_END:
-		said->whole++;
+		said->whole += said->open;
+		said->open = false;
 		break;
 	case DIALOGUE_BROKEN:
 		break_call(said, event);

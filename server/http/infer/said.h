@@ -19,6 +19,7 @@ struct said {
 	size_t count;
 	size_t told;  // calls that have been told whole
 	size_t whole; // calls that are, or were cut off with the answer; others are broken
+	bool open;    // the last call has neither ended nor broken: arguments are its own
 	bool streams; // calls are told before they are whole
 	enum status trouble;
 };

@@ -1,4 +1,5 @@
 /* What an answer has said once it is over: calls that are whole, and calls that the end of the answer cut off. */
+#include "engine/dialogue/parser_inside.h"
 #include "server/http/infer/said.h"
 
 // clang-format off
@@ -94,10 +95,58 @@ static void test_whole_calls_stay(void **state)
 	}
 }
 
+static void hear(struct world *world, enum dialogue_kind kind, const char *text, size_t told)
+{
+	const struct dialogue_params *params = &world->said.dialogue->params;
+	params->event(params->context,
+		      &(struct dialogue_event){.kind = kind, .text = text, .length = strlen(text), .told = told});
+}
+
+// Whatever the parser says after a call has ended, the call stays as it is.
+static void test_what_breaks_after_a_call_is_text(void **state)
+{
+	(void)state;
+	for (int streams = 0; streams < 2; streams++) {
+		struct world world = {0};
+		begin(&world, streams, CALL);
+		assert_int_equal(world.said.whole, 1);
+		hear(&world, DIALOGUE_ARGUMENTS, "more", 0);
+		hear(&world, DIALOGUE_BROKEN, "broken", 3);
+		hear(&world, DIALOGUE_CALL_END, "", 0);
+		assert_int_equal(world.said.count, 1);
+		assert_int_equal(world.said.whole, 1);
+		assert_string_equal(buffer_text(&world.said.calls[0].arguments), "{}");
+		assert_string_equal(buffer_text(&world.text), "broken");
+		finish(&world);
+	}
+}
+
+static void test_a_call_that_breaks_is_text(void **state)
+{
+	(void)state;
+	for (int streams = 0; streams < 2; streams++) {
+		struct world world = {0};
+		begin(&world, streams, CALL);
+		hear(&world, DIALOGUE_CALL, "look", 0);
+		hear(&world, DIALOGUE_ARGUMENTS, "{", 0);
+		hear(&world, DIALOGUE_BROKEN, "look{[", 5);
+		assert_int_equal(world.said.count, streams ? 2 : 1);
+		assert_int_equal(world.said.whole, 1);
+		assert_string_equal(buffer_text(&world.text), streams ? "[" : "look{[");
+		hear(&world, DIALOGUE_BROKEN, "again", 5);
+		assert_int_equal(world.said.count, streams ? 2 : 1);
+		assert_string_equal(buffer_text(&world.text), streams ? "[again" : "look{[again");
+		finish(&world);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cut_before_its_first_argument), cmocka_unit_test(test_a_call_that_was_told_stays),
-		cmocka_unit_test(test_cut_inside_its_arguments), cmocka_unit_test(test_whole_calls_stay)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut_before_its_first_argument),
+					   cmocka_unit_test(test_a_call_that_was_told_stays),
+					   cmocka_unit_test(test_cut_inside_its_arguments),
+					   cmocka_unit_test(test_whole_calls_stay),
+					   cmocka_unit_test(test_what_breaks_after_a_call_is_text),
+					   cmocka_unit_test(test_a_call_that_breaks_is_text)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
