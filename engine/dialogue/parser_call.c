@@ -138,9 +138,9 @@ bool dialogue_in_between(struct dialogue *dialogue)
 	const enum match ends = calls->section_end ? dialogue_take_mark(dialogue, calls->section_end) : MATCH_NO;
 	if (ends == MATCH_PART || (begins == MATCH_PART && calls->form != CALL_FORM_HEADER))
 		return false;
-	if (ends == MATCH_NO && calls->section &&
-	    !strncmp(buffer_text(&dialogue->raw), calls->section, strlen(calls->section)))
-		return wrong(dialogue); // a section without a call
+	const char *opening = calls->section ? calls->section : dialogue->listed ? calls->begin : NULL;
+	if (ends == MATCH_NO && opening && !strncmp(buffer_text(&dialogue->raw), opening, strlen(opening)))
+		return wrong(dialogue); // a section or a list without a call
 	return go(dialogue, DIALOGUE_IN_TEXT);
 }
 

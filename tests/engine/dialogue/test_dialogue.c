@@ -187,6 +187,8 @@ static void test_json(void **state)
 		{"mistral", NULL, "[TOOL_CALLS][" CALL "]", TOLD, false, false},
 		{"mistral", NULL, "[TOOL_CALLS] [" CALL ", {\"name\": \"now\", \"arguments\": {}}]", TOLD "(C:now {})",
 		 false, false},
+		{"mistral", NULL, "[TOOL_CALLS][x] so", "[TOOL_CALLS][x] so", false, false},
+		{"mistral", NULL, "[TOOL_CALLS] [ 5]", "[TOOL_CALLS] [ 5]", false, false},
 		{"mistral-args", NULL, "[TOOL_CALLS]now[ARGS]{\"a\": [1]}[TOOL_CALLS]now[CALL_ID]abcdef123[ARGS]{}",
 		 "(C:now {\"a\": [1]})(C:now {})", false, false},
 		{"mistral-args", NULL, "[TOOL_CALLS]never[ARGS]{}", "[TOOL_CALLS]never[ARGS]{}", false, false},
