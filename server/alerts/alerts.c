@@ -2,6 +2,7 @@
 #include "server/alerts/alerts.h"
 
 #include "common/base/clock.h"
+#include "common/base/keyed_hash.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "server/alerts/decide.h"
@@ -12,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNTS_MOST = 64 }; // of kinds with their severities; there are fewer
+enum { COUNTS_MOST = 64, BUCKETS = 1024 }; // COUNTS_MOST: kinds with their severities; there are fewer
 
 struct entry {
-	struct entry *next;
+	struct entry *next, *same; // same: the next that has not been cleared, of its bucket
 	struct alerts *alerts;
 	struct json *json; // Alert of schema/api.json
 	int64_t raised_ms, cleared_ms, clearing_ms;
@@ -26,7 +27,8 @@ struct entry {
 
 struct alerts {
 	struct alerts_params params;
-	struct entry *first; // oldest first
+	struct entry *first, **end;      // oldest first
+	struct entry *standing[BUCKETS]; // that were not cleared, by the hash of their subjects
 	size_t count;
 	struct alerts_count counts[COUNTS_MOST];
 	size_t count_count;
@@ -90,12 +92,27 @@ static struct store_alert row_of(const struct entry *one)
 
 // ---- the list ----
 
+static size_t bucket_of(const char *subject_id)
+{
+	return keyed_hash(subject_id, strlen(subject_id)) % BUCKETS;
+}
+
+// It does not stand any more: `find` does not find it.
+static void take_out(struct entry *one)
+{
+	struct entry **at = &one->alerts->standing[bucket_of(subject(one, "id"))];
+	while (*at && *at != one)
+		at = &(*at)->same;
+	if (*at)
+		*at = one->same;
+}
+
 static struct entry *find(const struct alerts *alerts, const char *kind, const char *subject_id)
 {
-	for (struct entry *one = alerts->first; one; one = one->next)
-		if (!one->cleared_ms && !strcmp(member(one, "kind"), kind) && !strcmp(subject(one, "id"), subject_id))
-			return one;
-	return NULL;
+	struct entry *one = alerts->standing[bucket_of(subject_id)];
+	while (one && (strcmp(member(one, "kind"), kind) != 0 || strcmp(subject(one, "id"), subject_id) != 0))
+		one = one->same;
+	return one;
 }
 
 static struct entry *find_id(const struct alerts *alerts, const char *alert_id)
@@ -112,6 +129,9 @@ static void drop(struct entry *one)
 	while (*at != one)
 		at = &(*at)->next;
 	*at = one->next;
+	if (!one->next)
+		one->alerts->end = at;
+	take_out(one);
 	one->alerts->count--;
 	json_destroy(&one->json);
 	free(one);
@@ -129,16 +149,20 @@ static void trim(struct alerts *alerts)
 
 static struct entry *add(struct alerts *alerts, const struct store_alert *alert)
 {
-	struct entry *one = calloc(1, sizeof(*one)), **end = &alerts->first;
+	struct entry *one = calloc(1, sizeof(*one));
 	if (!one)
 		return NULL;
 	*one = (struct entry){.alerts = alerts,
 			      .json = alert_json(alert),
 			      .raised_ms = alert->raised_ms,
 			      .cleared_ms = alert->cleared_ms};
-	while (*end)
-		end = &(*end)->next;
-	*end = one;
+	*alerts->end = one;
+	alerts->end = &one->next;
+	if (!one->cleared_ms) {
+		struct entry **bucket = &alerts->standing[bucket_of(subject(one, "id"))];
+		one->same = *bucket;
+		*bucket = one;
+	}
 	alerts->count++;
 	trim(alerts);
 	return one;
@@ -188,6 +212,7 @@ enum status alerts_create(struct alerts **out, const struct alerts_params *param
 	if (!alerts)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for alerts");
 	alerts->params = *params;
+	alerts->end = &alerts->first;
 	// Prometheus wants counters that begin at 0.
 	count_of(alerts, ALERT_AUDIT_FORKED, "critical");
 	for (int i = 0; i < ALERT_RULES; i++)
@@ -321,6 +346,7 @@ static void cleared(void *context, enum status status, const struct error *error
 		return;
 	}
 	one->cleared_ms = one->clearing_ms;
+	take_out(one);
 	set_time(one->json, "cleared_at", one->cleared_ms);
 	count_change(one, false);
 	log_info("alerts", "resolved: %s", member(one, "message"));

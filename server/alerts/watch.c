@@ -22,6 +22,7 @@ struct watch {
 	bool verified, intact;   // the audit log was verified since the start, and was as it should be
 	char verdict[64];
 	bool forked;               // a witness is in conflict
+	bool full;                 // the log says that alerts are left out
 	bool setting[ALERT_RULES]; // a change of the rule is being stored
 };
 
@@ -89,7 +90,9 @@ static void see_libraries(struct look *look, const struct cluster_node_figures *
 
 static void see_node(void *context, const struct cluster_node_figures *node)
 {
-	struct look look = {.watch = context, .seen = {.subject_id = node->node_id, .subject_name = node->name}};
+	struct look look = {
+		.watch = context,
+		.seen = {.subject_id = node->node_id, .subject_name = node->name, .node_id = node->node_id}};
 	const int64_t now_ms = look.watch->now_ms;
 	snprintf(look.message, sizeof look.message, "node %.64s is offline%s%.160s", node->name,
 		 node->reason ? ": " : "", node->reason ? node->reason : "");
@@ -110,7 +113,9 @@ static void see_node(void *context, const struct cluster_node_figures *node)
 
 static void see_device(void *context, const struct cluster_device_figures *device)
 {
-	struct look look = {.watch = context, .seen = {.subject_id = device->device_id, .subject_name = device->title}};
+	struct look look = {
+		.watch = context,
+		.seen = {.subject_id = device->device_id, .subject_name = device->title, .node_id = device->node_id}};
 	const int64_t now_ms = look.watch->now_ms;
 	const bool here = device->node_online && device->present;
 	snprintf(look.message, sizeof look.message, "%s is lost: its node no longer finds it", device->title);
@@ -156,7 +161,8 @@ static void say_days(char *text, size_t size, double days)
 static void see_certificate(void *context, const struct authority_end *end)
 {
 	char when[64];
-	struct look look = {.watch = context, .seen = {.subject_id = end->serial, .subject_name = end->subject}};
+	struct look look = {.watch = context,
+			    .seen = {.subject_id = end->serial, .subject_name = end->subject, .node_id = end->node_id}};
 	const double days = days_left(look.watch, end->not_after_ms);
 	say_days(when, sizeof when, days);
 	snprintf(look.message, sizeof look.message, "the certificate of %s %.120s %s",
@@ -255,6 +261,12 @@ static void look(void *arg)
 		see_token(watch, token);
 	see_server(watch);
 	engine_end(watch->engine);
+	if (engine_full(watch->engine) && !watch->full) {
+		watch->full = true;
+		log_warning("alerts",
+			    "so many alerts stand that further ones are not raised (%d, or %d of one rule and node)",
+			    ENGINE_STAND, ENGINE_STAND_NODE);
+	}
 	net_timer_start(watch->params.loop, &watch->timer, WATCH_LOOK_MS, look, watch);
 }
 

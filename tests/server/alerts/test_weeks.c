@@ -237,6 +237,54 @@ static void test_gone(void **state)
 	end(&week);
 }
 
+static void see_many(struct week *week, int nodes, int devices, double value)
+{
+	engine_begin(week->engine);
+	for (int node = 0; node < nodes; node++)
+		for (int device = 0; device < devices; device++) {
+			char id[32], node_id[32];
+			snprintf(node_id, sizeof node_id, "node%d", node);
+			snprintf(id, sizeof id, "%d.%d", node, device);
+			engine_see(week->engine,
+				   &(struct engine_seen){
+					   .rule = ALERT_RULE_ECC_ERRORS,
+					   .subject_id = id,
+					   .subject_name = id,
+					   .node_id = node_id,
+					   .sample = {.at_ms = week->now_s * 1000, .known = true, .value = value},
+					   .message = "",
+					   .hint = ""});
+		}
+	engine_end(week->engine);
+	week->now_s++;
+}
+
+// A round changes so many alerts, and so many of a node stand; the rest is cleared in the next rounds.
+static void test_bounds(void **state)
+{
+	struct week *week = begin(1);
+	(void)state;
+	see_many(week, 1, 40, 1);
+	see_many(week, 1, 40, 1);
+	assert_int_equal(week->count, 40);
+	assert_false(engine_full(week->engine));
+	see_many(week, 1, 1024, 1);
+	see_many(week, 1, 1024, 1);
+	assert_int_equal(week->count, ENGINE_STAND_NODE);
+	assert_true(engine_full(week->engine));
+	see_many(week, 1, 1024, 1);
+	assert_int_equal(week->count, ENGINE_STAND_NODE);
+	see_many(week, 0, 0, 0); // all are gone
+	assert_int_equal(week->count, 2 * ENGINE_STAND_NODE);
+	week->count = 0;
+	see_many(week, 3, 50, 1); // three nodes: more than one round may raise
+	see_many(week, 3, 50, 1);
+	assert_int_equal(week->count, ENGINE_CHANGES);
+	see_many(week, 3, 50, 1);
+	assert_int_equal(week->count, 2 * ENGINE_CHANGES);
+	end(&week);
+}
+
 static bool never(void *context, const char *kind, const char *subject_id)
 {
 	(void)context, (void)kind, (void)subject_id;
@@ -269,10 +317,8 @@ static void test_restart(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_healthy),
-		cmocka_unit_test(test_sick),
-		cmocka_unit_test(test_gone),
-		cmocka_unit_test(test_restart),
+		cmocka_unit_test(test_healthy), cmocka_unit_test(test_sick),    cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_bounds),  cmocka_unit_test(test_restart),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
