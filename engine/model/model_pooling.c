@@ -13,13 +13,13 @@ static bool is_cross_encoder(const struct model_opening *opening)
 	return opening->architecture->encoder && score && score->size[1] == 1;
 }
 
-static bool text_has(const struct gguf_text *text, const char *word)
+static bool text_has_one(const struct gguf_text *text, const char *word)
 {
 	const size_t length = strlen(word);
+	unsigned found = 0;
 	for (size_t i = 0; i + length <= text->length; i++)
-		if (!memcmp(text->bytes + i, word, length))
-			return true;
-	return false;
+		found += !memcmp(text->bytes + i, word, length);
+	return found == 1;
 }
 
 // Qwen3-Reranker, as llama.cpp's converter makes it: the rows of "yes" and "no" of the output matrix as
@@ -34,7 +34,7 @@ static enum status check_reranker(struct model_opening *opening)
 	if (gguf_next_text(opening->gguf, labels, &first, &label) && !model_text_is(&label, "yes"))
 		return model_not_computed(opening, "a classifier whose first class is not \"yes\"");
 	if (gguf_get_text(opening->gguf, MODEL_PAIR_TEMPLATE, &template) && template.length <= MODEL_PAIR_BYTES &&
-	    text_has(&template, "{query}") && text_has(&template, "{document}"))
+	    text_has_one(&template, "{query}") && text_has_one(&template, "{document}"))
 		return STATUS_OK;
 	error_set(opening->error, STATUS_UNAVAILABLE,
 		  "the reranker's file does not say how it is asked about a query and a document (%s)",

@@ -270,8 +270,8 @@ enum status chat_pair(const char *template, const struct tokenizer *tokenizer, c
 	struct buffer text, foreign;
 	enum status status = STATUS_OK;
 	const char *at = template;
-	buffer_init(&text, SIZE_MAX);
-	buffer_init(&foreign, SIZE_MAX);
+	buffer_init(&text, LIMIT_TOKENIZE_BYTES);
+	buffer_init(&foreign, LIMIT_TOKENIZE_BYTES);
 	while (*at && !status) {
 		const char *next = at + strlen(at), *put = NULL;
 		size_t skip = 0;
@@ -291,7 +291,8 @@ enum status chat_pair(const char *template, const struct tokenizer *tokenizer, c
 	const struct jinja_rendering whole = {
 		.text = (char *)text.data, .length = text.length, .foreign = foreign.data};
 	struct piece piece = {.tokenizer = tokenizer, .rendering = &whole, .out = out, .error = error};
-	status = status ? error_set(error, status, "no memory for a query and a document") : add_all(&piece);
+	status = status ? error_set(error, status, "no room for a query and a document in the template")
+			: add_all(&piece);
 	buffer_finish(&text);
 	buffer_finish(&foreign);
 	return status;

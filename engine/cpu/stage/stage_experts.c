@@ -53,7 +53,7 @@ static void choose_by_sigmoids(const struct step *step, float *scores, uint32_t 
 	}
 	const float scale = shape->expert_scale > 0 ? shape->expert_scale : 1;
 	for (uint32_t k = 0; k < shape->experts_used; k++)
-		weights[k] *= scale / total;
+		weights[k] *= scale / fmaxf(total, 6.1e-5f); // all sigmoids may underflow
 }
 
 // The largest scores' experts, the lowest number of equals first, and what each one's result is multiplied by.

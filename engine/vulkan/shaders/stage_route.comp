@@ -79,6 +79,8 @@ void main()
 		barrier();
 		total = values[0];
 	}
+	if (push.choice != NO_VECTOR)
+		total = max(total, 6.1e-5); // all sigmoids may underflow
 	for (uint k = lane; k < push.used; k += 64)
 		lists[push.slots + row * push.used + k] = floatBitsToUint(weights[k] / total * push.scale);
 }
