@@ -29,8 +29,13 @@ enum status access_bearer(const struct access *access, const struct net_request 
 {
 	const char *text = request->authorization[0] ? request->authorization + 7 : request->api_key;
 	*token = NULL;
-	if (access->acts_as)
-		return tokens_named(access->tokens, access->acts_as, token, error);
+	if (access->acts_as) {
+		enum status named = *access->acting
+					    ? token_usable(*access->acting, token_clock_ms(), error)
+					    : tokens_named(access->tokens, access->acts_as, access->acting, error);
+		*token = named ? NULL : *access->acting;
+		return named;
+	}
 	if (!text[0] && !request->authorization[0])
 		return STATUS_OK;
 	if (request->authorization[0] && strncasecmp(request->authorization, "Bearer ", 7) != 0) {

@@ -5,7 +5,8 @@
 struct access {
 	struct api *api;
 	struct tokens *tokens;
-	const char *acts_as; // the id or the name of the token that every request is made with; NULL: it brings one
+	const char *acts_as;   // the id or the name of the token that every request is made with; NULL: it brings one
+	struct token **acting; // with acts_as: that token, once there was one; from then on no other is taken
 };
 
 struct caller {

@@ -1,6 +1,7 @@
 /* See http.h. */
 #include "server/http/http.h"
 
+#include "common/base/log.h"
 #include "common/files/kernels_built.h"
 #include "server/http/access.h"
 #include "server/http/assets.h"
@@ -20,6 +21,7 @@
 struct http {
 	struct http_params params;
 	struct access access, assumed; // assumed: of the listener for Ollama's clients, as is `open`
+	struct token *acting;          // of `assumed`
 	struct infer *infer, *open;
 	struct net_listener *tcp, *local, *ollama;
 	struct assets *assets;
@@ -508,6 +510,12 @@ static enum status open_for_ollama(struct http *http, const struct infer_params 
 	struct net_listener_params listener = *tcp;
 	http->assumed = http->access;
 	http->assumed.acts_as = http->params.ollama_token;
+	http->assumed.acting = &http->acting;
+	if (!tokens_named(http->params.tokens, http->params.ollama_token, &http->acting, NULL) &&
+	    http->acting->scopes != SCOPE_INFER)
+		log_warning("ollama",
+			    "everybody on this machine acts as the token %s, which has more than the scope infer",
+			    http->acting->token_id);
 	inside.access = &http->assumed;
 	listener.address = http->params.ollama_address;
 	listener.port = http->params.ollama_port;

@@ -318,15 +318,14 @@ describe("Ollama's API", () => {
 		});
 		test("its token can be revoked, and must be one", async () => {
 			const other = await admin.call("token.create", { name: "clients", scopes: ["infer"], expires_in_s: 3600 });
-			const two = await door("/api/tags");
-			assert.deepEqual([two.status, /more than one token/.test(two.json().error)], [401, true]);
+			assert.equal((await door("/api/tags")).status, 200, "the first keeps its place");
 			await admin.call("token.revoke", { token_id: other.token_id });
 			assert.equal((await door("/api/tags")).status, 200);
 			await admin.call("token.revoke", { token_id });
 			const none = await door("/api/chat", { method: "POST", body: JSON.stringify(chat("x")) });
-			assert.deepEqual([none.status, /no token that may be used is called clients/.test(none.json().error)], [401, true]);
+			assert.deepEqual([none.status, /revoked/.test(none.json().error)], [401, true]);
 			const observer = await admin.call("token.create", { name: "clients", scopes: ["observe"], expires_in_s: 3600 });
-			assert.equal((await door("/api/tags")).status, 403);
+			assert.equal((await door("/api/tags")).status, 401, "another of its name does not take its place");
 			await admin.call("token.revoke", { token_id: observer.token_id });
 		});
 		test("it is loopback's alone", async () => {

@@ -247,7 +247,9 @@ enum status tokens_named(const struct tokens *tokens, const char *name, struct t
 	const int64_t now_ms = token_clock_ms();
 	struct token *found = strlen(name) == TOKEN_ID_DIGITS ? tokens_find(tokens, name) : NULL;
 	*out = NULL;
-	if (found && !token_usable(found, now_ms, NULL)) {
+	if (found) {
+		if (token_usable(found, now_ms, error))
+			return STATUS_UNAUTHENTICATED;
 		count = 1;
 	} else {
 		for (size_t i = 0; i < tokens->count; i++) {
