@@ -802,6 +802,9 @@ static void test_rerankers(void **state)
 	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_UNAVAILABLE);
 	assert_non_null(strstr(error.message, "how it is asked about a query and a document"));
 	*query = '}';
+	memcpy(query - strlen("<Query>: {query"), "{query}", strlen("<Query>")); // two places for the query
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_UNAVAILABLE);
+	memcpy(query - strlen("<Query>: {query"), "<Query>", strlen("<Query>"));
 	behind(bytes, length,
 	       "qwen3.classifier.output_labels")[4 + 4 + 8 + 8] = 'Y'; // type, its items', how many, length
 	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_UNAVAILABLE);
