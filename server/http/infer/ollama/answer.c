@@ -7,6 +7,8 @@
 
 enum { NS_PER_MS = 1000000 };
 
+static const double NS_MOST = 9007199254740992.0; // 2^53, some 104 days: what a number of JSON holds exactly
+
 static struct json *head(const struct answer *answer)
 {
 	char at[CLOCK_TEXT_BYTES];
@@ -69,20 +71,31 @@ static bool put_fresh(struct answer *answer, struct json *json)
 	return anything;
 }
 
-static void put_end(struct json *json, const struct ending *ending)
+// A worker says how long something took, and may say anything.
+static double bounded_ns(double ns)
+{
+	return ns < NS_MOST ? ns : NS_MOST;
+}
+
+void ollama_put_durations(struct json *json, const struct json *end)
 {
 	static const char *const names[][2] = {{"load_duration", "queued_ms"},
 					       {"prompt_eval_duration", "prompt_ms"},
 					       {"eval_duration", "generate_ms"}};
 	double all = 0;
-	json_set_bool(json, "done", true);
-	json_set_string(json, "done_reason", ending->cut ? "length" : "stop");
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		const double ns = json_get_number(ending->end, names[i][1], 0) * NS_PER_MS;
+		const double ns = bounded_ns(json_get_number(end, names[i][1], 0) * NS_PER_MS);
 		json_set_integer(json, names[i][0], (int64_t)ns);
 		all += ns;
 	}
-	json_set_integer(json, "total_duration", (int64_t)all);
+	json_set_integer(json, "total_duration", (int64_t)bounded_ns(all));
+}
+
+static void put_end(struct json *json, const struct ending *ending)
+{
+	json_set_bool(json, "done", true);
+	json_set_string(json, "done_reason", ending->cut ? "length" : "stop");
+	ollama_put_durations(json, ending->end);
 	json_set_integer(json, "prompt_eval_count", json_get_integer(ending->end, "prompt_tokens", 0));
 	json_set_integer(json, "eval_count", json_get_integer(ending->end, "generated_tokens", 0));
 }

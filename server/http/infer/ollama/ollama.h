@@ -18,6 +18,8 @@ enum status ollama_read_options(struct reading *reading, const struct json *valu
 void ollama_begin(struct answer *answer);
 void ollama_tell(struct answer *answer);
 void ollama_end(struct answer *answer, const struct ending *ending);
+// Durations in ns, 2^53 at most, of the milliseconds that `end` (generate.end) says.
+void ollama_put_durations(struct json *json, const struct json *end);
 struct json *ollama_embeddings(const struct answer *answer, struct json *values, uint64_t prompt_tokens);
 
 // ---- library.c: which models there are ----
