@@ -78,7 +78,7 @@ function AlertRow({ alert, changed }: { alert: Alert; changed: () => void }) {
         <Time at={alert.raised_at} />
       </td>
       <td data-name="Cleared" class="quiet">
-        {alert.cleared_at ? <Time at={alert.cleared_at} /> : "stands"}
+        {alert.cleared_at ? <Time at={alert.cleared_at} /> : "not yet"}
       </td>
       <td class="list-act">
         {alert.acknowledged_by !== null ? (

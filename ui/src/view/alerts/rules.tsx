@@ -10,9 +10,27 @@ import { Panel, RefusalNote } from "../parts";
 
 const units: Record<NonNullable<AlertRule["unit"]>, string> = { percent: "%", days: "days", errors: "errors", ends: "ends" };
 
-/** "99 % or more", "7 days or less", "yes". */
+/** What a rule is about, and for one without a figure what raises and what clears its alert. */
+const words: Record<string, { title: string; raised?: string; cleared?: string }> = {
+  node_offline: { title: "A machine is away", raised: "not connected", cleared: "connected again" },
+  version_differs: { title: "A machine has another version", raised: "another than the server's", cleared: "the server's" },
+  driver_unusable: { title: "A driver cannot be used", raised: "its devices are not usable", cleared: "they are" },
+  "memory_full.node": { title: "A machine's memory is nearly full" },
+  device_lost: { title: "A device is lost", raised: "it does not answer", cleared: "it answers again" },
+  "memory_full.device": { title: "A device's memory is nearly full" },
+  throttled: { title: "A device is slowed down by heat", raised: "throttled or critical", cleared: "neither" },
+  ecc_errors: { title: "Memory errors that cannot be corrected" },
+  worker_failing: { title: "Workers end again and again" },
+  disk_full: { title: "The server's disk is nearly full" },
+  history_unwritten: { title: "The history cannot be written", raised: "writing fails", cleared: "writing works again" },
+  audit_failed: { title: "The audit log does not verify", raised: "a check failed", cleared: "a check passed" },
+  certificate_expiring: { title: "A certificate ends soon" },
+  token_expiring: { title: "A token ends soon" },
+};
+
+/** "99 % or more", "7 days or less". */
 function threshold(rule: AlertRule, value: number, less: boolean): string {
-  if (rule.unit === null) return value >= 1 ? "yes" : "no";
+  if (rule.unit === null) return (value >= 1 ? words[rule.rule_id]?.raised : words[rule.rule_id]?.cleared) ?? figure(value, 0);
   const unit = value === 1 ? units[rule.unit].replace(/s$/, "") : units[rule.unit];
   return `${figure(value, Number.isInteger(value) ? 0 : 1)} ${unit} or ${less ? "less" : "more"}`;
 }
@@ -28,9 +46,9 @@ export function RulePanel({ rules, changed }: { rules: readonly AlertRule[]; cha
           <thead>
             <tr>
               <th scope="col">Rule</th>
-              <th scope="col">Raised at</th>
-              <th scope="col">After</th>
-              <th scope="col">Cleared at</th>
+              <th scope="col">Raised when</th>
+              <th scope="col">For</th>
+              <th scope="col">Cleared when</th>
               <th scope="col" class="w-act">
                 <span class="sr">Change</span>
               </th>
@@ -40,16 +58,16 @@ export function RulePanel({ rules, changed }: { rules: readonly AlertRule[]; cha
             {rules.map((one) => (
               <tr key={one.rule_id} class={one.enabled ? undefined : "over"}>
                 <th scope="row">
-                  <b class="code">{one.rule_id}</b>
+                  <b>{words[one.rule_id]?.title ?? one.rule_id}</b>
+                  <br />
                   <span class="small faint">
-                    {" "}
-                    {one.subject_type}, {one.severity}
+                    <span class="code">{one.rule_id}</span>, {one.severity}
                     {!one.enabled && ", off"}
                   </span>
                 </th>
-                <td data-name="Raised at">{threshold(one, one.threshold, one.below)}</td>
-                <td data-name="After">{one.for_s > 0 ? `${one.for_s} s` : "two samples"}</td>
-                <td data-name="Cleared at">{threshold(one, one.clear_threshold, !one.below)}</td>
+                <td data-name="Raised when">{threshold(one, one.threshold, one.below)}</td>
+                <td data-name="For">{one.for_s > 0 ? `${one.for_s} s` : "two samples"}</td>
+                <td data-name="Cleared when">{threshold(one, one.clear_threshold, !one.below)}</td>
                 <td class="list-act">{may && <Change rule={one} changed={changed} />}</td>
               </tr>
             ))}
