@@ -21,7 +21,6 @@ enum {
 	SHARED_BYTES = 24 * 1024, // that the shaders need
 };
 static const uint64_t logits_bytes = 128ull << 20; // of a part
-static const int64_t step_timeout_ns = 30ll * 1000 * 1000 * 1000;
 
 static uint32_t up(uint64_t count, uint32_t of)
 {
@@ -246,7 +245,7 @@ static enum status settle(struct backend_stage *stage, struct error *error)
 {
 	uint64_t point;
 	enum status status = vulkan_mark(stage->stream, &point, error);
-	return status ? status : vulkan_wait(stage->stream, point, step_timeout_ns, error);
+	return status ? status : vulkan_wait(stage->stream, point, stage_timeout_ns(stage->device), error);
 }
 
 static void stage_finish(struct backend_device *device, struct backend_stage **out)
@@ -255,7 +254,7 @@ static void stage_finish(struct backend_device *device, struct backend_stage **o
 	if (!stage)
 		return;
 	*out = NULL;
-	if (!vulkan_streams_idle(device, step_timeout_ns)) {
+	if (!vulkan_streams_idle(device, stage_timeout_ns(device))) {
 		log_warning("vulkan", "a step never ended: its stage's memory stays until this process ends");
 		return;
 	}
@@ -491,9 +490,9 @@ static enum status run_program(struct backend_stage *stage, const struct stage_p
 		if (!status)
 			status = vulkan_mark(stream, &point, error);
 		if (!status && before)
-			status = vulkan_wait(stream, before, step_timeout_ns, error);
+			status = vulkan_wait(stream, before, stage_timeout_ns(stage->device), error);
 	}
-	return status ? status : vulkan_wait(stream, point, step_timeout_ns, error);
+	return status ? status : vulkan_wait(stream, point, stage_timeout_ns(stage->device), error);
 }
 
 static void deliver(const struct backend_stage *stage, const struct stage_batch *batch, const struct part *part)

@@ -190,6 +190,13 @@ struct backend_stage {
 	uint64_t uses;
 };
 
+// How long a step or a copy of a stage may take before its device is taken for lost. A software device is as slow as
+// the processor is busy, and does not hang as a GPU does.
+static inline int64_t stage_timeout_ns(const struct backend_device *device)
+{
+	return (device->software ? 120ll : 30ll) * 1000 * 1000 * 1000;
+}
+
 // ---- stage_weights.c ----
 
 // Every matrix and vector that the stage needs. Fills memory.weights_bytes and host_bytes.

@@ -11,7 +11,6 @@
 
 enum { GROUP = 32, SUPER = 8 /* groups */, PIECE_BYTES = 16 };
 static const uint64_t staging_bytes = 4ull << 20, chunk_bytes = 1ull << 30;
-static const int64_t copy_timeout_ns = 30ll * 1000 * 1000 * 1000;
 
 // Bytes of each plane: of a group; of the last one, of a run of 8.
 static const uint32_t plane_bytes[FORMAT_COUNT][STAGE_PLANES] = {
@@ -226,7 +225,7 @@ static enum status take_piece(struct loader *loader, struct backend_buffer **pie
 	loader->turn ^= 1;
 	*piece = loader->staging[loader->turn];
 	uint64_t point = loader->points[loader->turn];
-	return point ? vulkan_wait(stream, point, copy_timeout_ns, error) : STATUS_OK;
+	return point ? vulkan_wait(stream, point, stage_timeout_ns(loader->stage->device), error) : STATUS_OK;
 }
 
 // Rows [first, first + count) of a chunk, which fit a piece.
@@ -449,8 +448,8 @@ enum status stage_weights_load(struct backend_stage *stage, struct error *error)
 		status = load_layers(&loader, error);
 	for (int i = 0; i < 2; i++) {
 		if (loader.points[i]) {
-			enum status waited = vulkan_wait(stage->stream, loader.points[i], copy_timeout_ns,
-							 status ? NULL : error);
+			enum status waited = vulkan_wait(stage->stream, loader.points[i],
+							 stage_timeout_ns(stage->device), status ? NULL : error);
 			status = status ? status : waited;
 		}
 	}

@@ -146,7 +146,7 @@ static void a_load_that_fails_may_be_tried_again(void **state)
 		{"gpu", 0, 2, 64, 16, 4, STATUS_NOT_FOUND},       {"cpu", 0, 1, 64, 16, 4, STATUS_INVALID_PARAMS},
 		{"cpu", 1, 1, 64, 16, 4, STATUS_INVALID_PARAMS},  {"cpu", 0, 3, 64, 16, 4, STATUS_INVALID_PARAMS},
 		{"cpu", 0, 2, 257, 16, 4, STATUS_INVALID_PARAMS}, {"cpu", 0, 2, 0, 16, 4, STATUS_INVALID_PARAMS},
-		{"cpu", 0, 2, 64, 4, 8, STATUS_INVALID_PARAMS},   {"cpu", 0, 2, 64, 5000, 8, STATUS_INVALID_PARAMS},
+		{"cpu", 0, 2, 64, 4, 8, STATUS_INVALID_PARAMS},   {"cpu", 0, 2, 64, 9000, 8, STATUS_INVALID_PARAMS},
 	};
 	start_with(NULL);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
