@@ -195,7 +195,7 @@ struct stage_slots {
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
 	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile
-	// Of stage_single_kernel; NULL: there is never one.
+	// The answer of stage_single_kernel; NULL: the back end has no such kernel.
 	const char *(*single_kernel)(const struct backend_stage *stage);
 	// NULL: kernels are not timed.
 	enum status (*time)(struct backend_stage *stage, const struct stage_batch *batch, stage_timing_fn *each,

@@ -29,7 +29,7 @@ static enum status check_weights(struct model_opening *opening)
 	return STATUS_OK;
 }
 
-// What glm4moe says beside: first layers without experts, whose width is feed_forward_length; the part for all tokens
+// Keys that only glm4moe has: first layers without experts, whose width is feed_forward_length; the part for all tokens
 // as a count of experts; and a factor of all weights.
 static enum status read_routing(struct model_opening *opening, uint32_t width, uint32_t *shared)
 {

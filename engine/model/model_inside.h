@@ -44,8 +44,8 @@ enum status model_read_delta(struct model_opening *opening);
 // How the model makes an embedding or a score of a text (model_pooling.c). Errors: STATUS_UNAVAILABLE (another way; a
 // language model as a reranker that is not Qwen3-Reranker).
 enum status model_read_pooling(struct model_opening *opening);
-// What an encoder has before and after its layers. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (several classes
-// of a reranker; a classifier without the layer before it).
+// The tensors of an encoder before and after its layers. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (several
+// classes of a reranker; a classifier without the layer before it).
 enum status model_read_ends(struct model_opening *opening);
 
 // Everything about positions. Errors: STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (a scaling that is not known).

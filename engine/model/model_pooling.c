@@ -1,4 +1,4 @@
-/* What a model gives for a text: an embedding, a score, or the next token; and the ends of an encoder. See
+/* The result of a model for a text: an embedding, a score, or the next token; and the ends of an encoder. See
  * model_inside.h. */
 #include "engine/model/model_inside.h"
 

@@ -47,7 +47,7 @@ enum alert_rule_number alert_rule_find(const char *rule_id);
 enum { ALERT_FOR_MOST_S = 86400 };
 enum status alert_rule_check(const struct alert_rule *rule, struct error *error);
 
-// What is remembered of one subject of one rule. Zero: nothing yet.
+// The state of one subject of one rule. Zero: nothing is known yet.
 struct alert_state {
 	bool stands;
 	unsigned samples;            // one after the other that call for the change

@@ -277,7 +277,7 @@ static void print_key(enum alert_rule_number number, char key[64])
 	snprintf(key, 64, "alert_rule.%s", alert_default_rules[number].rule_id);
 }
 
-// Those of `changes` that are there.
+// The changes of `changes` that are there.
 static void take_changes(struct alert_rule *rule, const struct json *changes)
 {
 	rule->enabled = json_get_bool(changes, "enabled", rule->enabled);

@@ -62,7 +62,7 @@ static void heard(void *context)
 
 void api_chat_begin(struct api *api)
 {
-	// What is draining is told as a device's change.
+	// A drain is told as a change of its devices.
 	events_listen(api->params.events, TOPIC_PLACEMENT | TOPIC_INVENTORY, heard, api);
 }
 

@@ -164,7 +164,7 @@ int64_t cluster_first_sample_ms(const struct cluster_device *device);
 int64_t cluster_newest_sample_ms(const struct cluster_device *device);
 enum { CLUSTER_SAMPLES_MS = 10 * 60 * 1000 };
 
-// What rules for alerts compare (figures.c). Numbers that are not known are NaN.
+// Figures that rules for alerts compare (figures.c). Numbers that are not known are NaN.
 enum { CLUSTER_TITLE_BYTES = 96, CLUSTER_ENDS = 8, CLUSTER_ENDS_MS = 10 * 60 * 1000, CLUSTER_ECC_MS = 60 * 60 * 1000 };
 struct cluster_node_figures {
 	const char *node_id, *name, *version, *reason; // reason: of the state; NULL: none is known

@@ -1,5 +1,5 @@
-/* What rules for alerts compare: figures of nodes and devices, as their newest readings give them. A figure that a
- * reading lacks is NaN. Thread: the loop's. */
+/* Figures that rules for alerts compare: those of nodes and devices, as their newest readings give them. A figure that
+ * a reading lacks is NaN. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/cluster/state.h"
 

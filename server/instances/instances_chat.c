@@ -1,6 +1,6 @@
-/* What the holder of a token for models may know of them (schema's ChatModel): whether each answers now, since when,
- * and until when requests wait for it. Neither devices, machines and ids nor reasons in words, which name them.
- * Thread: the loop's. */
+/* The view of models for the holder of a token that may only use them (schema's ChatModel): whether each answers now,
+ * since when, and until when requests wait for it. Neither devices, machines and ids nor reasons in words, which name
+ * them. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/instances/instances_inside.h"
 

@@ -155,7 +155,7 @@ static void end_half(struct step *step, const float *bias, const struct encoder_
 		team_run(step->team, end_half_piece, step, step->batch->row_count);
 }
 
-// Of the feed-forward network of the layer that is computed.
+// The feed-forward network of the layer that is computed.
 static uint32_t layer_width(const struct step *step)
 {
 	return model_layer_width(step->stage->shape, step->stage->params.first_layer + step->layer_index);

@@ -178,7 +178,7 @@ INLINE unsigned ring_bytes_of(unsigned bytes)
 {
 	return (bytes + DECODE_ALIGN - 1) / DECODE_ALIGN * DECODE_ALIGN;
 }
-// Where a copy of so many bytes lies; *next is then behind it.
+// The place of a copy of so many bytes; *next is then behind it.
 INLINE unsigned place_take(place *next, unsigned bytes, unsigned ring_bytes)
 {
 	unsigned padded = ring_bytes_of(bytes), end = next->at + padded;

@@ -39,7 +39,7 @@ const char *vitals_excuse(const struct vitals *before, const struct vitals *now,
 struct silence {
 	bool asked; // cleared by the caller once there is an answer
 	int64_t asked_ms, due_ms;
-	// What the worker did at the last look, and when that was: set by the first look that finds no answer.
+	// The worker's state at the last look, and the time of that look: set by the first look that finds no answer.
 	struct vitals seen;
 	int64_t seen_ms;
 	bool excused; // the log says why the answer may take longer

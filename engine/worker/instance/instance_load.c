@@ -133,7 +133,7 @@ static enum status take_template(struct instance *instance, const struct json *p
 	return STATUS_OK;
 }
 
-// Which model_open has checked.
+// model_open has checked it.
 static enum status take_pair_template(struct instance *instance, struct error *error)
 {
 	struct gguf_text text;

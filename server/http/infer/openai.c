@@ -46,7 +46,7 @@ static struct shape shape_of(enum status status)
 	return (struct shape){500, "server_error", NULL};
 }
 
-// Which parameter a model's worker complains of. NULL: not known, or its API does not say it.
+// The parameter that a model's worker complains of. NULL: not known, or its API does not say it.
 static const char *blame(const struct fault *fault)
 {
 	static const char *const prompts[ENDPOINT_COUNT] = {[ENDPOINT_CHAT] = "messages",

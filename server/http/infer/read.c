@@ -132,7 +132,7 @@ enum status read_parallel(struct reading *reading, const struct json *value)
 	return status;
 }
 
-// What may be there as long as it asks for nothing.
+// Parameters that are accepted as long as they ask for nothing.
 enum status read_nothing(struct reading *reading, const struct json *value)
 {
 	const bool empty = (json_type(value) == JSON_ARRAY && !json_count(value)) ||

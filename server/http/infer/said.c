@@ -43,7 +43,8 @@ static void add_call(struct said *said, const char *name, size_t length)
 	said->open = true;
 }
 
-// What was taken for a call is text, except for what a stream has told of it. A call that has ended stays as it is.
+// Text that was taken for a call is text, except for what a stream has told of it. A call that has ended stays as it
+// is.
 static void break_call(struct said *said, const struct dialogue_event *event)
 {
 	size_t from = 0;

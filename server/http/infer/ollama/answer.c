@@ -1,4 +1,4 @@
-/* What is generated, in Ollama's words: whole, or as lines of JSON as it comes. A call is told once it is whole; one
+/* A generated answer in Ollama's words: whole, or as lines of JSON as it comes. A call is told once it is whole; one
  * that is not JSON, because the answer was cut off, is text. */
 #include "common/base/clock.h"
 #include "server/http/infer/ollama/ollama.h"
@@ -48,7 +48,7 @@ static struct json *fresh_calls(struct answer *answer)
 	return list;
 }
 
-// What has gathered, in a message or a response. False: there is nothing.
+// Take what has gathered, in a message or a response. False: nothing has.
 static bool put_fresh(struct answer *answer, struct json *json)
 {
 	const bool chat = answer->endpoint == ENDPOINT_OLLAMA_CHAT;

@@ -1,4 +1,4 @@
-/* Which models there are, in Ollama's words: /api/tags, /api/ps, /api/show, /api/version. */
+/* The list of models in Ollama's words: /api/tags, /api/ps, /api/show, /api/version. */
 #include "server/http/infer/ollama/ollama.h"
 
 #include <stdio.h>
@@ -86,7 +86,7 @@ static int64_t bytes_of(const struct infer_params *params, const struct json *st
 	return bytes;
 }
 
-// What is loaded. Nobody knows until when: it stays until its memory is needed.
+// The loaded models. Nobody knows how long each stays: it stays until its memory is needed.
 static struct json *list_running(const struct infer_params *params)
 {
 	struct json *json = json_new_object(), *list = json_new_array();

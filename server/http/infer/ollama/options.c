@@ -7,7 +7,7 @@
 
 enum { TOKENS_MOST = 16777216 };
 
-// What an option becomes. Its name in `sampling`; NULL: it is ignored.
+// An option and its name in `sampling`; NULL: the option is ignored.
 static const struct option {
 	const char *name, *sampling;
 	double least, most;

@@ -1,4 +1,4 @@
-/* What is generated, as a response of OpenAI's: whole, or as events. Its output is items, one after another: reasoning,
+/* A generated answer as a response of OpenAI's: whole, or as events. Its output is items, one after another: reasoning,
  * a message, function_call. A call is told once it is whole, since clients run what they are told; one that is not
  * JSON, because the answer was cut off, is text. */
 #include "common/base/clock.h"

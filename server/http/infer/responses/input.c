@@ -163,7 +163,7 @@ static bool disclose(struct turns *turns, const char *enclosed)
 	return good;
 }
 
-// Of `content` or `summary` the texts.
+// The texts of `content` or `summary`.
 static bool read_thoughts(struct turns *turns, const struct json *list)
 {
 	for (const struct json *one = json_first(list); one; one = json_next(one))

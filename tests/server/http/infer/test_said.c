@@ -1,4 +1,4 @@
-/* What an answer has said once it is over: calls that are whole, and calls that the end of the answer cut off. */
+/* The content of an answer once it is over: calls that are whole, and calls that the end of the answer cut off. */
 #include "engine/dialogue/parser_inside.h"
 #include "server/http/infer/said.h"
 
