@@ -24,21 +24,7 @@ describe("/v1/messages", () => {
 		headers: { "content-type": "application/json", ...headers }, body: typeof body === "string" ? body : JSON.stringify(body) });
 	const calls = () => node.worker().calls.filter((one) => one.method.startsWith("generate."));
 	const asked = () => calls().at(-1).params;
-	// What the worker says to the next request: texts, with the syntax in the first.
-	const says = (texts, end = {}) => {
-		const worker = node.worker();
-		worker.answers["generate.start"] = (params) => {
-			worker.requests.set(params.request, { params, tokens: 0 });
-			setImmediate(() => {
-				texts.forEach((text, at) => {
-					worker.requests.get(params.request).tokens++;
-					worker.tell("generate.delta", { request: params.request, tokens: [1], text, ...at ? {} : { syntax } });
-				});
-				worker.finish(params.request, end.reason ?? "stop", end);
-			});
-			return { result: { prompt_tokens: 7 } };
-		};
-	};
+	const says = (texts, end) => node.worker().says(texts, syntax, end);
 	const call = (name, input) => `<tool_call>\n${JSON.stringify({ name, arguments: input })}\n</tool_call>`;
 	const shape = ({ type, text, thinking, name, input }) => type === "text" ? text : type === "thinking" ? [thinking] : [name, input];
 

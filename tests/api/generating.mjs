@@ -15,6 +15,22 @@ export class ModelWorker extends FakeWorker {
 		this.send({ jsonrpc: "2.0", method, params });
 	}
 
+	/** Answers the next requests with these texts, in this syntax of calls and thoughts, until answers["generate.start"] is deleted. */
+	says(texts, syntax, end = {}) {
+		this.answers["generate.start"] = (params) => {
+			const { request } = params;
+			this.requests.set(request, { params, tokens: 0 });
+			setImmediate(() => {
+				texts.forEach((text, at) => {
+					this.requests.get(request).tokens++;
+					this.tell("generate.delta", { request, tokens: [1], text, ...at ? {} : { syntax } });
+				});
+				this.finish(request, end.reason ?? "stop", end);
+			});
+			return { result: { prompt_tokens: 7 } };
+		};
+	}
+
 	run(method, params, body, id) {
 		switch (method) {
 		case "instance.load":

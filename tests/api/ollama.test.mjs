@@ -29,21 +29,7 @@ describe("Ollama's API", () => {
 		for await (const part of await stream) parts.push(part);
 		return parts;
 	};
-	// What the worker says to the next requests: texts, with the syntax in the first.
-	const says = (texts, end = {}) => {
-		const worker = node.worker();
-		worker.answers["generate.start"] = (params) => {
-			worker.requests.set(params.request, { params, tokens: 0 });
-			setImmediate(() => {
-				texts.forEach((text, at) => {
-					worker.requests.get(params.request).tokens++;
-					worker.tell("generate.delta", { request: params.request, tokens: [1], text, ...at ? {} : { syntax } });
-				});
-				worker.finish(params.request, end.reason ?? "stop", end);
-			});
-			return { result: { prompt_tokens: 7 } };
-		};
-	};
+	const says = (texts, end) => node.worker().says(texts, syntax, end);
 	const call = (name, input) => `<tool_call>\n${JSON.stringify({ name, arguments: input })}\n</tool_call>`;
 
 	before(async () => {
