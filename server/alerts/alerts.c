@@ -137,14 +137,21 @@ static void drop(struct entry *one)
 	free(one);
 }
 
-// As the store does: of those that were cleared, the oldest beyond LIMIT_ALERTS.
+static bool is_audit(const struct entry *one)
+{
+	return !strncmp(member(one, "kind"), "audit_", 6);
+}
+
+// The store does the same: of cleared alerts the oldest beyond LIMIT_ALERTS go, and those about the audit log last,
+// since nodes can raise and clear others as they like.
 static void trim(struct alerts *alerts)
 {
-	for (struct entry *next, *one = alerts->first; one && alerts->count > LIMIT_ALERTS; one = next) {
-		next = one->next;
-		if (one->cleared_ms && !one->holders)
-			drop(one);
-	}
+	for (unsigned audit = 0; audit < 2; audit++)
+		for (struct entry *next, *one = alerts->first; one && alerts->count > LIMIT_ALERTS; one = next) {
+			next = one->next;
+			if (one->cleared_ms && !one->holders && is_audit(one) == (audit == 1))
+				drop(one);
+		}
 }
 
 static struct entry *add(struct alerts *alerts, const struct store_alert *alert)
@@ -250,13 +257,15 @@ struct json *alerts_list(const struct alerts *alerts, bool all, const char *befo
 	const struct entry **list = calloc(alerts->count + 1, sizeof(*list));
 	struct json *array = json_new_array();
 	size_t count = 0;
+	bool found = !before[0]; // one that is no longer kept was among the oldest: nothing is behind it
 	for (const struct entry *one = alerts->first; one && list; one = one->next) {
-		if (before[0] && !strcmp(member(one, "alert_id"), before))
+		found = found || !strcmp(member(one, "alert_id"), before);
+		if (before[0] && found)
 			break;
 		if (one->stored && (all || !one->cleared_ms))
 			list[count++] = one;
 	}
-	for (; count && limit > 0; limit--)
+	for (; found && count && limit > 0; limit--)
 		json_push(array, json_copy(list[--count]->json));
 	free(list);
 	return array;

@@ -81,7 +81,7 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"acknowledged_by = iif(acknowledged_ms, acknowledged_by, excluded.acknowledged_by), "
 		"acknowledged_ms = iif(acknowledged_ms, acknowledged_ms, excluded.acknowledged_ms)",
 	[BATCH_TRIM_ALERTS] = "DELETE FROM alerts WHERE cleared_ms != 0 AND alert_id NOT IN (SELECT alert_id FROM "
-			      "alerts ORDER BY raised_ms DESC LIMIT ?1)",
+			      "alerts ORDER BY substr(kind, 1, 6) = 'audit_' DESC, raised_ms DESC LIMIT ?1)",
 	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
 			    "?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
 	[BATCH_PUT_COSIGNED] =

@@ -90,6 +90,7 @@ describe("alerts", () => {
 		assert.deepEqual(await list(), []);
 		assert.deepEqual(await list("all"), [cleared]);
 		assert.deepEqual((await admin.call("alert.list", { state: "all", before: cleared.alert_id })).alerts, []);
+		assert.deepEqual((await admin.call("alert.list", { state: "all", before: "alert_gone" })).alerts, [], "one that is no longer kept was the oldest");
 	});
 
 	test("a lost node raises one alert, and none for its devices", async () => {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -524,6 +525,46 @@ static void children_inherit_no_descriptor(void **state)
 	store_destroy(&store);
 }
 
+static void count_alert(void *context, const struct store_alert *alert)
+{
+	int *kept = context;
+	kept[!strcmp(alert->kind, "audit_failed")]++;
+	if (strcmp(alert->alert_id, "alert-0") == 0)
+		fail_msg("the oldest of the others is kept");
+}
+
+static void alerts_about_the_audit_log_are_kept_longest(void **state)
+{
+	struct support *support = *state;
+	struct store *store = open_store(support);
+	struct store_batch *batch = new_batch();
+	struct error error = {0};
+	int kept[2] = {0};
+	for (int i = -1; i <= LIMIT_ALERTS; i++) {
+		char id[32];
+		snprintf(id, sizeof(id), "alert-%d", i);
+		const struct store_alert alert = {.alert_id = id,
+						  .kind = i < 0 ? "audit_failed" : "throttled",
+						  .severity = "critical",
+						  .subject_type = "device",
+						  .subject_id = id,
+						  .subject_name = "one",
+						  .message = "it was so",
+						  .hint = "",
+						  .acknowledged_by = "",
+						  .value = NAN,
+						  .threshold = NAN,
+						  .raised_ms = i + 10,
+						  .cleared_ms = i + 11};
+		assert_int_equal(store_put_alert(batch, &alert), STATUS_OK);
+	}
+	commit_wait(store, batch);
+	assert_int_equal(store_load_alerts(store, count_alert, kept, &error), STATUS_OK);
+	assert_int_equal(kept[0], LIMIT_ALERTS - 1);
+	assert_int_equal(kept[1], 1);
+	store_destroy(&store);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
@@ -539,6 +580,7 @@ int main(void)
 		TEST(a_disk_without_space_refuses_and_recovers),
 		TEST(the_log_file_is_emptied_when_nothing_happens),
 		TEST(children_inherit_no_descriptor),
+		TEST(alerts_about_the_audit_log_are_kept_longest),
 	};
 #undef TEST
 	return cmocka_run_group_tests(tests, NULL, NULL);
