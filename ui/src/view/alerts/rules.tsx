@@ -65,9 +65,9 @@ export function RulePanel({ rules, changed }: { rules: readonly AlertRule[]; cha
                     {!one.enabled && ", off"}
                   </span>
                 </th>
-                <td data-name="Raised when">{threshold(one, one.threshold, one.below)}</td>
+                <td data-name="Raised">{threshold(one, one.threshold, one.below)}</td>
                 <td data-name="For">{one.for_s > 0 ? `${one.for_s} s` : "two samples"}</td>
-                <td data-name="Cleared when">{threshold(one, one.clear_threshold, !one.below)}</td>
+                <td data-name="Cleared">{threshold(one, one.clear_threshold, !one.below)}</td>
                 <td class="list-act">{may && <Change rule={one} changed={changed} />}</td>
               </tr>
             ))}
