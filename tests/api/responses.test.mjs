@@ -268,8 +268,9 @@ describe("/v1/responses", () => {
 			const [request] = node.worker().requests.keys();
 			node.worker().say(request, "so ");
 			node.worker().finish(request, "failed", { error: "burnt" });
-			const { status, error } = await done;
+			const { status, error, output } = await done;
 			assert.deepEqual([status, error.code], ["failed", "server_error"]);
+			assert.deepEqual(output.map(shape), [["message", "so ", "incomplete"]], "what was said until then");
 			assert.match(error.message, /burnt/);
 		});
 		test("it is on record", async () => {

@@ -9,8 +9,10 @@
 #include <string.h>
 
 enum {
-	ALIVE_MS = 5000,                   // without an event, while something is generated
-	RESPONSE_BYTES = LIMIT_POST_BYTES, // of all texts of a response: a longer one could not be sent back
+	ALIVE_MS = 5000, // without an event, while something is generated
+	// Of all texts of a response. Each is printed five times at its end, escaped and with the earlier ones; all of
+	// that has to be below LIMIT_ANSWER_QUEUE_BYTES. It can also be sent back in the next request.
+	RESPONSE_BYTES = LIMIT_POST_BYTES / 2,
 };
 
 static struct json *typed(const char *type)
@@ -178,7 +180,7 @@ static void send_done(struct answer *answer, struct json *item)
 	answer->blocks.index++;
 }
 
-static void close_item(struct answer *answer, const char *status)
+void responses_close_item(struct answer *answer, const char *status)
 {
 	const enum block_kind kind = answer->blocks.open;
 	const struct buffer *text = &answer->response.text;
@@ -196,7 +198,7 @@ static void tell_piece(struct answer *answer, enum block_kind kind, struct buffe
 	if (!piece->length || (answer->blocks.open != kind && said_blank(piece)))
 		return;
 	if (answer->blocks.open != kind) {
-		close_item(answer, "completed");
+		responses_close_item(answer, "completed");
 		open_item(answer, kind);
 		send_of_item(answer, "response.output_item.added", "item",
 			     item_json(answer, kind, answer->response.id, NULL, "in_progress"));
@@ -218,7 +220,7 @@ static void tell_call(struct answer *answer, struct said_call *call)
 	}
 	json_destroy(&input);
 	const char *arguments = buffer_text(&call->arguments);
-	close_item(answer, "completed");
+	responses_close_item(answer, "completed");
 	open_item(answer, BLOCK_CALL);
 	send_of_item(answer, "response.output_item.added", "item",
 		     call_json(answer->response.id, call, "", "in_progress"));
@@ -252,7 +254,8 @@ void responses_tell(struct answer *answer)
 	for (; said->told < said->whole && said->told < said->count; said->told++)
 		tell_call(answer, &said->calls[said->told]);
 	if (answer->response.bytes > RESPONSE_BYTES && answer->generation)
-		answer_give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is longer than a request may be");
+		answer_give_up(answer, STATUS_LIMIT_EXCEEDED,
+			       "the answer is longer than 1 MiB, the most of a response");
 	else if (clock_steady_ms() - answer->blocks.told_ms >= ALIVE_MS)
 		answer_event(answer, responses_event(answer, "keepalive"));
 }
@@ -292,7 +295,7 @@ void responses_end(struct answer *answer, const struct ending *ending)
 		answer_json(answer, last_object(answer, ending, output_of(answer, ending->cut)));
 		return;
 	}
-	close_item(answer, ending->cut ? "incomplete" : "completed");
+	responses_close_item(answer, ending->cut ? "incomplete" : "completed");
 	send_object(answer, ending->cut ? "response.incomplete" : "response.completed",
 		    last_object(answer, ending, json_copy(answer->response.items)));
 }

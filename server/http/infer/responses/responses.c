@@ -2,7 +2,8 @@
  * answered told in answer.c. */
 #include "server/http/infer/responses/responses.h"
 
-// Before the first event it is an error as all of OpenAI's are. Later it is an event with a response that has failed.
+// Before the first event it is an error as all of OpenAI's are. Later it is an event with a response that has failed,
+// and that has what was said until then.
 static int fail(const struct fault *fault, struct json **out)
 {
 	struct json *plain = NULL, *error = json_new_object();
@@ -15,6 +16,7 @@ static int fail(const struct fault *fault, struct json **out)
 	const struct json *inside = json_get(plain, "error");
 	json_set_string(error, "code", http < 500 ? json_get_string(inside, "code", "invalid_prompt") : "server_error");
 	json_set_string(error, "message", json_get_string(inside, "message", ""));
+	responses_close_item(fault->answer, "incomplete");
 	struct json *response = responses_object(fault->answer, "failed", json_copy(fault->answer->response.items));
 	json_set(response, "error", error);
 	*out = responses_event(fault->answer, "response.failed");

@@ -20,6 +20,8 @@ enum status responses_read_tool_choice(struct reading *reading, const struct jso
 struct json *responses_object(const struct answer *answer, const char *status, struct json *output);
 // An event with its number, to be sent.
 struct json *responses_event(struct answer *answer, const char *type);
+// End the open item of text or thought, if there is one: status is completed or incomplete.
+void responses_close_item(struct answer *answer, const char *status);
 void responses_begin(struct answer *answer);
 void responses_tell(struct answer *answer);
 void responses_end(struct answer *answer, const struct ending *ending);
