@@ -13,7 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNTS_MOST = 64, BUCKETS = 1024 }; // COUNTS_MOST: kinds with their severities; there are fewer
+enum {
+	COUNTS_MOST = 64, // kinds with their severities; there are fewer
+	BUCKETS = 1024,
+	LINES_PER_MIN = 20, // in the log: nodes could fill it, since their readings raise and clear alerts
+};
 
 struct entry {
 	struct entry *next, *same; // same: the next that has not been cleared, of its bucket
@@ -32,6 +36,8 @@ struct alerts {
 	size_t count;
 	struct alerts_count counts[COUNTS_MOST];
 	size_t count_count;
+	int64_t minute_ms; // steady clock: when the minute began that `lines` were written in
+	unsigned lines, left_out;
 };
 
 // ---- the shape ----
@@ -295,6 +301,24 @@ void alerts_each_standing(const struct alerts *alerts,
 
 // ---- changes ----
 
+// A line in the log, as long as this minute has few. Those about the audit log are always written.
+static void write_line(const struct entry *one, enum log_level level, const char *before, const char *after)
+{
+	struct alerts *alerts = one->alerts;
+	const int64_t now_ms = clock_steady_ms();
+	if (now_ms - alerts->minute_ms >= 60000) {
+		if (alerts->left_out)
+			log_warning("alerts", "%u lines about alerts were left out; exogpu alerts --all has them",
+				    alerts->left_out);
+		alerts->minute_ms = now_ms;
+		alerts->lines = alerts->left_out = 0;
+	}
+	if (!is_audit(one) && ++alerts->lines > LINES_PER_MIN)
+		alerts->left_out++;
+	else
+		log_write(level, "alerts", "%s%s%s", before, member(one, "message"), after);
+}
+
 static void raised(void *context, enum status status, const struct error *error)
 {
 	struct entry *one = context;
@@ -311,7 +335,9 @@ static void raised(void *context, enum status status, const struct error *error)
 	const enum log_level level = !strcmp(severity, "critical") ? LOG_ERROR
 				     : !strcmp(severity, "info")   ? LOG_INFO
 								   : LOG_WARNING;
-	log_write(level, "alerts", "%s; %s", member(one, "message"), member(one, "hint"));
+	char after[512];
+	snprintf(after, sizeof(after), "; %s", member(one, "hint"));
+	write_line(one, level, "", after);
 	tell(one);
 }
 
@@ -358,7 +384,7 @@ static void cleared(void *context, enum status status, const struct error *error
 	take_out(one);
 	set_time(one->json, "cleared_at", one->cleared_ms);
 	count_change(one, false);
-	log_info("alerts", "resolved: %s", member(one, "message"));
+	write_line(one, LOG_INFO, "resolved: ", "");
 	tell(one);
 	trim(one->alerts);
 }

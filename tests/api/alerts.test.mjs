@@ -184,6 +184,16 @@ describe("what each rule sees", () => {
 		assert.equal((await stands("worker_failing", "dev_gpu")).value, 3);
 	});
 
+	test("sixty at once do not fill the log", async () => {
+		const many = Array.from({ length: 60 }, (_, at) => ({ device_id: `dev_${at}`, hardware_key: `GPU-${at}` }));
+		const tell = (more) => node.devices([deviceRecord(), ...many.map((one) => deviceRecord({ ...one, ...more }))]);
+		await tell({});
+		await tell({ present: false });
+		await eventually(async () => (await standing()).filter((one) => one.kind === "device_lost").length === 60, "all are raised");
+		const lines = server.output.stderr.split("\n").filter((one) => /alerts: .* lost/.test(one)).length;
+		assert.ok(lines > 0 && lines <= 40, `${lines} lines; 20 a minute, and two minutes at most`);
+	});
+
 	test("of the server: its disk, certificates and tokens", async () => {
 		await admin.call("alert.rule_set", { rule_id: "disk_full", threshold: 0, clear_threshold: -1, for_s: 0 });
 		await admin.call("alert.rule_set", { rule_id: "certificate_expiring", threshold: 4000, clear_threshold: 5000, for_s: 0 });
