@@ -35,7 +35,8 @@ struct relay {
 	bool left, due;                // the same, to be dialled again: when it is closed, if `due`
 	bool worker_full, server_full; // one cannot take more: the other is not read
 	bool reading;                  // the worker's stream is
-	void (*closed)(void *arg, bool ended);
+	bool worker_gone;              // the worker closed its stream, and that closed the connection
+	void (*closed)(void *arg, enum relay_end end);
 	void (*broken)(void *arg);
 	void *arg;
 	bool *gone; // set when this is freed, while it is being dialled
@@ -132,11 +133,12 @@ static void conn_closed(void *user, struct net_conn *conn, int code)
 		return;
 	}
 	relay->conn = NULL;
-	void (*closed)(void *, bool) = relay->gone ? NULL : relay->closed;
+	void (*closed)(void *, enum relay_end) = relay->gone ? NULL : relay->closed;
 	void *arg = relay->arg;
+	const enum relay_end end = relay->worker_gone ? RELAY_WORKER_GONE : ended ? RELAY_SERVER_ENDED : RELAY_LOST;
 	relay_free(relay);
 	if (closed)
-		closed(arg, ended);
+		closed(arg, end);
 }
 
 static void stream_closed(void *user, struct net_stream *stream, const char *why)
@@ -145,6 +147,7 @@ static void stream_closed(void *user, struct net_stream *stream, const char *why
 	(void)stream;
 	log_debug("node", "the stream of worker %s ended: %s", relay->worker_id, why);
 	relay->stream = NULL; // it goes when this returns
+	relay->worker_gone = true;
 	drop_stream(relay);
 	close_conn(relay, CLOSE_DONE, "the worker ended");
 }

@@ -27,11 +27,17 @@ enum status relays_create(struct relays **out, const struct relays_params *param
 void relays_destroy(struct relays **relays); // after the loop's connections are closed
 void relays_fence(struct relays *relays, bool fenced);
 
+// Which end closed first.
+enum relay_end {
+	RELAY_LOST,         // the connection to the server: it was refused, or it broke
+	RELAY_SERVER_ENDED, // the server ended the worker
+	RELAY_WORKER_GONE,  // the worker closed its stream: its process has ended, or is about to
+};
+
 struct relay_params {
 	const char *worker_id, *key;
-	// The server's end is gone, unasked: `ended` by the server, or it never came to be, or broke. The relay is
-	// gone.
-	void (*closed)(void *arg, bool ended);
+	// Both ends are closed, without relay_destroy; the relay is gone.
+	void (*closed)(void *arg, enum relay_end end);
 	// NULL: a connection that broke is the end, as above. Else the relay stays, without one.
 	void (*broken)(void *arg);
 	void *arg;

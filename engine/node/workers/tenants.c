@@ -204,7 +204,7 @@ static void process_ended(void *arg, int wait_status)
 	tenant_take_answers(tenant); // answers that it sent before its end
 	snprintf(worker_id, sizeof(worker_id), "%s", tenant->worker_id);
 	process_describe(&tenant->process, wait_status, words, sizeof(words));
-	if (tenant->fault[0])
+	if (tenant->fault[0] && !WIFEXITED(wait_status)) // one that exited did so before it could be killed
 		error_set(&error, STATUS_TIMEOUT, "%s and was killed", tenant->fault);
 	else if (tenant->has_model && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGBUS)
 		error_set(&error, STATUS_UNAVAILABLE,
@@ -248,12 +248,16 @@ static struct tenant *find(struct tenants *tenants, const struct uplink_call *ca
 	return find_id(tenants, json_get_string(call->params, "worker_id", ""));
 }
 
-static void relay_closed(void *arg, bool ended)
+static void relay_closed(void *arg, enum relay_end end)
 {
 	struct tenant *tenant = arg;
 	tenant->relay = NULL;
-	tenant->unwanted |= ended;
-	tenant_kill_for(tenant, ended ? "" : "the worker lost its connection to the server");
+	tenant->unwanted |= end == RELAY_SERVER_ENDED;
+	if (end == RELAY_WORKER_GONE) // its own end tells why
+		process_expect_end(&tenant->process);
+	else
+		tenant_kill_for(tenant,
+				end == RELAY_SERVER_ENDED ? "" : "the worker lost its connection to the server");
 }
 
 // The connection is gone, and the server has not ended the worker. The node's own connection to the server may break a

@@ -39,7 +39,8 @@ static struct fixture {
 	struct seen at_server, at_worker;
 	char folder[40], path[64], worker_id[65], key[65];
 	uint8_t *pattern; // (LARGEST + 1024)
-	bool refuse, server_closed, worker_closed, relay_closed, relay_ended;
+	bool refuse, server_closed, worker_closed, relay_closed;
+	enum relay_end relay_end;
 	bool keeps; // the relay stays when its connection breaks
 	int breaks, hellos;
 	int close_code;
@@ -149,12 +150,12 @@ static enum status dial(void *arg, struct net_dial_params *params, struct error 
 	return net_dial(all.loop, params, error);
 }
 
-static void relay_closed(void *arg, bool ended)
+static void relay_closed(void *arg, enum relay_end end)
 {
 	(void)arg;
 	all.relay = NULL;
 	all.relay_closed = true;
-	all.relay_ended = ended;
+	all.relay_end = end;
 }
 
 static void relay_broken(void *arg)
@@ -333,7 +334,7 @@ static void the_server_ends_a_worker(void **state)
 	start_worker();
 	net_conn_close(all.conn, 4410, "the worker was ended");
 	assert_true(run(both_closed, 5000));
-	assert_true(all.relay_ended);
+	assert_int_equal(all.relay_end, RELAY_SERVER_ENDED);
 }
 
 static void a_connection_that_breaks_ends_the_worker(void **state)
@@ -342,12 +343,24 @@ static void a_connection_that_breaks_ends_the_worker(void **state)
 	start_worker();
 	net_conn_close(all.conn, 1011, "a fault");
 	assert_true(run(both_closed, 5000));
-	assert_false(all.relay_ended);
+	assert_int_equal(all.relay_end, RELAY_LOST);
 }
 
 static bool relay_is_closed(void)
 {
 	return all.relay_closed;
+}
+
+// The node must not take a worker that ended by itself for one that lost its server: then its own reason would be lost.
+static void a_worker_that_closes_its_stream_is_told_as_gone(void **state)
+{
+	(void)state;
+	start_worker();
+	net_stream_destroy(&all.worker);
+	assert_true(run(relay_is_closed, 5000));
+	assert_int_equal(all.relay_end, RELAY_WORKER_GONE);
+	assert_true(run(server_hung_up, 5000));
+	assert_int_equal(all.close_code, 1000);
 }
 
 static void a_server_that_refuses_is_told(void **state)
@@ -357,7 +370,7 @@ static void a_server_that_refuses_is_told(void **state)
 	all.refuse = true;
 	int fd = start_relay();
 	assert_true(run(relay_is_closed, 5000));
-	assert_false(all.relay_ended);
+	assert_int_equal(all.relay_end, RELAY_LOST);
 	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 0);
 	close(fd);
 }
@@ -378,7 +391,7 @@ static void no_server_is_an_error_or_told(void **state)
 		return;
 	}
 	assert_true(run(relay_is_closed, 5000));
-	assert_false(all.relay_ended);
+	assert_int_equal(all.relay_end, RELAY_LOST);
 	close(fd);
 }
 
@@ -441,7 +454,7 @@ static void a_flood_of_tiny_messages_ends_its_relay_at_most(void **state)
 	close(fd);
 	if (all.conn)
 		net_conn_resume(all.conn);
-	assert_false(all.relay_ended);
+	assert_int_not_equal(all.relay_end, RELAY_SERVER_ENDED);
 }
 
 static void a_fence_lets_nothing_pass_and_loses_nothing(void **state)
@@ -546,7 +559,7 @@ static void a_kept_worker_waits_for_its_server(void **state)
 	assert_false(all.relay_closed || all.worker_closed);
 	net_conn_close(all.conn, 4410, "the worker was ended");
 	assert_true(run(both_closed, 5000));
-	assert_true(all.relay_ended);
+	assert_int_equal(all.relay_end, RELAY_SERVER_ENDED);
 }
 
 static void a_server_that_was_left_is_returned_to(void **state)
@@ -614,7 +627,7 @@ static void a_server_that_wants_it_no_more_refuses(void **state)
 	come_back();
 	net_conn_close(all.conn, 4410, "nobody awaits it");
 	assert_true(run(both_closed, 5000));
-	assert_true(all.relay_ended);
+	assert_int_equal(all.relay_end, RELAY_SERVER_ENDED);
 }
 
 int main(void)
@@ -627,6 +640,7 @@ int main(void)
 		TEST(what_a_worker_said_before_its_end_arrives),
 		TEST(the_server_ends_a_worker),
 		TEST(a_connection_that_breaks_ends_the_worker),
+		TEST(a_worker_that_closes_its_stream_is_told_as_gone),
 		TEST(a_server_that_refuses_is_told),
 		TEST(no_server_is_an_error_or_told),
 		TEST(one_that_is_destroyed_passes_nothing_more),
