@@ -1,6 +1,6 @@
 /* Builds the dashboard: node build.mjs OUTDIR [--dev]
  *
- * Writes into OUTDIR: index.html, app-HASH.js and what it loads when needed, style-HASH.css, theme-HASH.js (classic script; sets light or dark
+ * Writes into OUTDIR: index.html, app-HASH.js and what it loads when needed, gpu-worker-HASH.js, style-HASH.css, theme-HASH.js (classic script; sets light or dark
  * before the first paint), icon-HASH.svg, licenses-HASH.txt, each also as .gz, and assets.json, the list of them
  * {path, file, type, immutable} from which they are embedded. The same sources give the same bytes. */
 import { build } from "esbuild";
@@ -63,10 +63,16 @@ function licenses() {
 }
 
 writeTypes();
+// First: the others name the file.
+const worker = await bundle([{ in: "src/lend/gpu/worker.ts", out: "gpu-worker" }], { format: "esm" });
+const workerFile = basename(worker.outputFiles.find(({ path }) => path.endsWith(".js")).path);
+const define = { GPU_WORKER_URL: JSON.stringify(`/${workerFile}`) };
 const results = await Promise.all([
+  worker,
   bundle([{ in: "src/main.tsx", out: "app" }], {
     format: "esm",
     splitting: true,
+    define,
     jsx: "automatic",
     jsxImportSource: "preact",
   }),

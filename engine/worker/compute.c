@@ -93,6 +93,12 @@ static enum status may_load(struct session *session, struct call *call, struct w
 	if (!module_find(session, 0))
 		return error_set(&call->error, STATUS_LIMIT_EXCEEDED, "a session holds at most %d modules",
 				 LIMIT_MODULES_OF_SESSION);
+	if (!strcmp(json_get_string(call->message.params, "format", ""), "wgsl")) {
+		error_set(&call->error, STATUS_UNAVAILABLE, "this device does not run WGSL");
+		error_hint(&call->error, "WGSL is for GPUs of browsers, PTX for CUDA, SPIR-V for Vulkan; the built-in "
+					 "kernels work everywhere");
+		return STATUS_UNAVAILABLE;
+	}
 	if ((format == EXOGPU_FORMAT_BUILTIN) != !call->module_bytes)
 		return error_set(&call->error, STATUS_INVALID_PARAMS,
 				 format == EXOGPU_FORMAT_BUILTIN ? "the module built in has no body"

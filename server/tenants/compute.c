@@ -43,7 +43,7 @@ static enum status check_format(const struct cluster_device *device, const struc
 		const char *format, *backend, *where;
 	} takers[] = {{"ptx", "cuda", "CUDA devices"},
 		      {"spirv", "vulkan", "Vulkan devices"},
-		      {"wgsl", "webgpu", "browsers, of which none can join yet"}};
+		      {"wgsl", "webgpu", "GPUs of browsers"}};
 	const char *format = json_get_string(client->params, "format", "");
 	const char *backend = json_get_string(cluster_device_record(device), "backend", "");
 	for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)

@@ -36,6 +36,9 @@ export const flags = [
 	"--no-first-run",
 ];
 
+// What gives Chromium a GPU for WebGPU where there is none: SwiftShader, which computes on the processor.
+export const gpuFlags = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"];
+
 export const shapes = {
 	"wide-light": { viewport: { width: 1440, height: 1000 }, colorScheme: "light" },
 	"wide-dark": { viewport: { width: 1440, height: 1000 }, colorScheme: "dark" },
@@ -45,11 +48,11 @@ export const shapes = {
 
 // A browser whose pages are watched. `close` ends it and fails if a page had something to complain about.
 // `authority`: a certificate (PEM) whose server is believed, as a person who installed it would have it. (Playwright's own
-// ignoreHTTPSErrors answers each connection's fault anew, and Chromium gives up after some.)
-export async function startBrowser({ authority } = {}) {
+// ignoreHTTPSErrors answers each connection's fault anew, and Chromium gives up after some.) `more`: flags of its own.
+export async function startBrowser({ authority, more = [] } = {}) {
 	const key = authority && new X509Certificate(authority).publicKey.export({ type: "spki", format: "der" });
 	const believed = key ? [`--ignore-certificate-errors-spki-list=${createHash("sha256").update(key).digest("base64")}`] : [];
-	const browser = await chromium.launch({ executablePath: executable, args: [...flags, ...believed], timeout: 2 * patience });
+	const browser = await chromium.launch({ executablePath: executable, args: [...flags, ...believed, ...more], timeout: 2 * patience });
 	const faults = [];
 	return {
 		browser,

@@ -256,7 +256,7 @@ static void wrong_calls(struct worker *worker)
 		{"memory.write", "'handle':3,'offset':1001", STATUS_INVALID_PARAMS},
 		{"memory.write", "'handle':4,'offset':0", STATUS_NOT_FOUND},
 		{"compute.load", "'device':0,'module':1,'format':'ptx'", STATUS_INVALID_PARAMS},
-		{"compute.load", "'device':0,'module':1,'format':'wgsl'", STATUS_INVALID_PARAMS},
+		{"compute.load", "'device':0,'module':1,'format':'wgsl'", STATUS_UNAVAILABLE},
 		{"compute.load", "'device':0,'module':1,'format':'builtin'", STATUS_OK},
 		{"compute.load", "'device':0,'module':1,'format':'builtin'", STATUS_CONFLICT},
 		{"compute.run", "'device':1,'kernel':'sum_f32','args':[{'zeros':1}],'timeout_ms':1000",

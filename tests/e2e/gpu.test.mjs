@@ -1,0 +1,212 @@
+// The GPU of a browser tab, lent to sessions: Chromium computes on SwiftShader through WebGPU, in the tab's own workers,
+// for a real client of a real server. What it computes is compared with this process.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client, assertContractKept } from "../api/client.mjs";
+import { eventually, startServer } from "../api/server.mjs";
+import { pattern } from "../api/workers.mjs";
+import { gpuFlags, startBrowser, suite } from "./browser.mjs";
+import { MIB, servePage, startTabNode } from "./gpu_node.mjs";
+
+const CHUNK = MIB / 4; // of a buffer here, so that little memory lies in many
+const device_id = "dev_tab";
+const buffer = (allocation_id) => ({ allocation_id });
+const floats = (body) => new Float32Array(Uint8Array.from(body).buffer);
+const bytesOf = (values) => Buffer.from(Float32Array.from(values).buffer);
+
+suite("a browser's GPU", () => {
+	let server, served, browser, page, node, client;
+	const allocate = async (bytes) => (await client.call("memory.allocate", { device_id, bytes })).allocation_id;
+	const write = (allocation_id, offset, body) => client.callWith("memory.write", { allocation_id, offset }, body);
+	const read = async (allocation_id, offset, bytes) => (await client.call("memory.read", { allocation_id, offset, bytes })).body;
+	const put = async (values) => {
+		const allocation_id = await allocate(values.length * 4);
+		await write(allocation_id, 0, bytesOf(values));
+		return allocation_id;
+	};
+	const load = (text, format = "wgsl") => client.callWith("compute.load", { device_id, format }, Buffer.from(text));
+	const launch = (module, kernel, args, more = {}) => client.call("compute.launch", { module_id: module.module_id, kernel, args, ...more });
+
+	before(async () => {
+		server = await startServer();
+		served = await servePage(`ws+unix:${server.socket}:/node`);
+		browser = await startBrowser({ more: gpuFlags });
+		page = await browser.page();
+		await page.goto(served.origin);
+		node = await startTabNode(server, page, served, { more: { buffer_bytes: CHUNK } });
+		client = await Client.login(server);
+	});
+	after(async () => {
+		await browser?.close();
+		served?.close();
+		await server?.stop();
+		assertContractKept();
+	});
+
+	test("it is described, and what the browser hides is null", async () => {
+		const told = await page.evaluate(() => gpu.describe());
+		assert.deepEqual([told.software, told.architecture], [true, "swiftshader"]);
+		assert.ok(told.buffer_bytes >= 256 * MIB && told.binding_bytes >= 128 * MIB && told.storage_buffers >= 8);
+		for (const name of ["vendor", "device", "description"]) assert.ok(told[name] === null || told[name].length > 0, name);
+	});
+
+	test("it is verified by computing", async () => {
+		const { state, error, memory_bandwidth_bytes_per_s, duration_ms } = await page.evaluate(() => gpu.verify());
+		assert.deepEqual([state, error], ["passed", null]);
+		assert.ok(memory_bandwidth_bytes_per_s > 0 && duration_ms > 0);
+	});
+
+	test("memory that lies in several buffers is one to its client", async () => {
+		const bytes = 4 * CHUNK + 7, sent = pattern(bytes), id = await allocate(bytes);
+		assert.ok((await read(id, 0, bytes)).every((one) => one === 0), "it is zeroed");
+		await write(id, 0, sent);
+		assert.deepEqual(await read(id, 0, bytes), sent);
+		for (const [offset, count] of [[1, 1], [CHUNK - 1, 2], [CHUNK - 3, CHUNK + 6], [bytes - 5, 5], [bytes, 0], [2, 4096]]) {
+			const more = pattern(count, offset + 2);
+			await write(id, offset, more);
+			more.copy(sent, offset);
+			assert.deepEqual(await read(id, offset, count), sent.subarray(offset, offset + count), `${count} bytes at ${offset}`);
+		}
+		for (const [offset, count, value] of [[0, 3, 7], [CHUNK - 2, 5, 255], [4, CHUNK, 0], [CHUNK + 9, 2 * CHUNK + 1, 0], [bytes - 1, 1, 1]]) {
+			await client.call("memory.fill", { allocation_id: id, offset, bytes: count, value });
+			sent.fill(value, offset, offset + count);
+		}
+		assert.deepEqual(await read(id, 0, bytes), sent);
+		await client.call("memory.free", { allocation_id: id });
+		await client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "not_found");
+	});
+
+	test("copies, from any byte to any byte", async () => {
+		const bytes = 3 * CHUNK, source = pattern(bytes), target = pattern(bytes, 5), from = await allocate(bytes), to = await allocate(bytes);
+		await write(from, 0, source);
+		await write(to, 0, target);
+		const copy = async (a, a_offset, b, b_offset, count) => {
+			const told = await client.call("memory.copy", { from: a, from_offset: a_offset, to: b, to_offset: b_offset, bytes: count });
+			assert.deepEqual(told, { bytes: count, path: "device" });
+		};
+		for (const [a, b, count] of [[0, 0, 64], [4, 8, CHUNK], [1, 2, 5], [3, 3, CHUNK + 8], [CHUNK - 1, 2 * CHUNK - 2, 9], [2, CHUNK + 1, CHUNK], [9, 9, 0]]) {
+			await copy(from, a, to, b, count);
+			source.copy(target, b, a, a + count);
+		}
+		assert.deepEqual(await read(to, 0, bytes), target);
+		for (const [a, b, count] of [[0, 1001, 999], [CHUNK - 10, CHUNK + 14, 24], [3, 2 * CHUNK + 1, 70001]]) { // within one
+			await copy(to, a, to, b, count);
+			target.copy(target, b, a, a + count);
+		}
+		assert.deepEqual(await read(to, 0, bytes), target);
+		await client.refused("memory.copy", { from: to, from_offset: 0, to, to_offset: 10, bytes: 11 }, "invalid_params");
+		for (const allocation_id of [from, to]) await client.call("memory.free", { allocation_id });
+	});
+
+	test("calls that are sent at once are done in their order", async () => {
+		const id = await allocate(4096), sent = Array.from({ length: 60 }, (_, i) => pattern(101, i + 1));
+		const all = sent.flatMap((body, i) => [write(id, i % 7, body), read(id, i % 7, 101)]);
+		const answers = await Promise.all(all);
+		sent.forEach((body, i) => assert.deepEqual(answers[2 * i + 1], body, `read ${i}`));
+		await client.call("memory.free", { allocation_id: id });
+	});
+
+	test("the built-in kernels agree with this process", async () => {
+		const module = await client.call("compute.load", { device_id, format: "builtin" });
+		assert.deepEqual(module.kernels, ["fill_f32", "saxpy_f32", "matmul_f32", "sum_f32"]);
+		const n = CHUNK / 4 + 1001; // over two buffers
+		const values = Array.from({ length: n }, (_, i) => Math.fround(Math.sin(i))), x = await put(values), y = await allocate(n * 4), out = await allocate(4);
+		await launch(module, "fill_f32", [buffer(y), { f32: 0.5 }, { u32: n }]);
+		await launch(module, "saxpy_f32", [buffer(y), buffer(x), { f32: 3 }, { u64: String(n) }]);
+		floats(await read(y, 0, n * 4)).forEach((one, i) => assert.ok(Math.abs(one - (0.5 + 3 * values[i])) < 1e-6, `y[${i}] ${one}`));
+		await launch(module, "saxpy_f32", [buffer(x), buffer(x), { f32: 1 }, { u32: n }]); // one buffer
+		const told = await launch(module, "sum_f32", [buffer(out), buffer(x), { u32: n }]);
+		assert.ok(told.device_us >= 0);
+		const sum = values.reduce((total, one) => total + 2 * one, 0);
+		assert.ok(Math.abs(floats(await read(out, 0, 4))[0] - sum) < 1e-2, `${floats(await read(out, 0, 4))[0]} and ${sum}`);
+		await launch(module, "sum_f32", [buffer(out), buffer(x), { u32: 0 }]);
+		assert.equal(floats(await read(out, 0, 4))[0], 0);
+		for (const id of [x, y, out]) await client.call("memory.free", { allocation_id: id });
+
+		const [m, cols, k] = [33, 45, 70], a = Array.from({ length: m * k }, (_, i) => Math.fround(Math.cos(i))), b = Array.from({ length: k * cols }, (_, i) => Math.fround(Math.sin(3 * i)));
+		const ids = [await allocate(m * cols * 4), await put(a), await put(b)];
+		await launch(module, "matmul_f32", [...ids.map(buffer), { u32: m }, { u32: cols }, { u32: k }]);
+		floats(await read(ids[0], 0, m * cols * 4)).forEach((one, at) => {
+			let wanted = 0;
+			for (let i = 0; i < k; i++) wanted += a[Math.floor(at / cols) * k + i] * b[i * cols + (at % cols)];
+			assert.ok(Math.abs(one - wanted) < 1e-4, `c[${at}] is ${one}, not ${wanted}`);
+		});
+		await client.refused("compute.launch", { module_id: module.module_id, kernel: "matmul_f32", args: [...ids.map(buffer), { u32: m }, { u32: cols }, { u32: k + 1 }] }, "invalid_params");
+		const large = await allocate(CHUNK + 4), args = [buffer(ids[0]), buffer(large), buffer(ids[2]), { u32: 1 }, { u32: 1 }, { u32: 1 }];
+		assert.match((await client.refused("compute.launch", { module_id: module.module_id, kernel: "matmul_f32", args }, "limit_exceeded")).said, /reaches 262144 bytes/);
+		for (const id of [...ids, large]) await client.call("memory.free", { allocation_id: id });
+		const ran = await client.call("compute.run", { device_id, kernel: "saxpy_f32", args: [{ f32s: [1, 2] }, { f32s: [10, 20] }, { f32: 2 }, { u32: 2 }] });
+		assert.deepEqual(ran.f32s, [21, 42]);
+		await client.call("compute.unload", { module_id: module.module_id });
+	});
+
+	test("a user's WGSL runs, and is refused where it cannot", async () => {
+		const module = await load(`
+			struct P { n: u32, a: f32 }
+			@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+			@group(0) @binding(1) var<storage, read> x: array<f32>;
+			@group(0) @binding(2) var<uniform> p: P;
+			@compute @workgroup_size(64) fn axpy(@builtin(global_invocation_id) id: vec3u) { if (id.x < p.n) { y[id.x] += p.a * x[id.x]; } }`);
+		assert.deepEqual(module.signatures, [{ kernel: "axpy", block: [64, 1, 1], parameters: [
+			{ name: "y", kind: "allocation" }, { name: "x", kind: "allocation" }, { name: "n", kind: "u32" }, { name: "a", kind: "f32" }] }]);
+		const x = await put(Array(1000).fill(2)), y = await put(Array(1000).fill(1)), args = [buffer(y), buffer(x), { u32: 999 }, { f32: 1.5 }];
+		for (let i = 0; i < 3; i++) await launch(module, "axpy", args, { grid: [16, 1, 1], block: [64, 1, 1] });
+		assert.deepEqual([...floats(await read(y, 998 * 4, 8))], [10, 1]);
+		const refused = (reason, said, given, more = {}, kernel = "axpy") =>
+			client.refused("compute.launch", { module_id: module.module_id, kernel, args: given, ...more }, reason).then((error) => assert.match(error.said, said));
+		await refused("invalid_params", /one allocation/, [buffer(y), buffer(y), { u32: 1 }, { f32: 1 }]);
+		await refused("invalid_params", /takes a u32/, [buffer(y), buffer(x), { f32: 1 }, { f32: 1 }]);
+		await refused("invalid_params", /4 arguments/, [buffer(y), buffer(x)]);
+		await refused("invalid_params", /fixes block\[0\] at 64/, args, { block: [32, 1, 1] });
+		await refused("limit_exceeded", /the device takes 65535/, args, { grid: [65536, 1, 1] });
+		await refused("not_found", /no kernel other/, args, {}, "other");
+		const large = await allocate(CHUNK + 4);
+		await refused("limit_exceeded", /reaches 262144 bytes/, [buffer(large), buffer(x), { u32: 1 }, { f32: 1 }]);
+		for (const id of [x, y, large]) await client.call("memory.free", { allocation_id: id });
+
+		const not = async (text, said) => assert.match((await client.refused("compute.load", { device_id, format: "wgsl" }, "invalid_params", Buffer.from(text))).said, said);
+		await not("@compute @workgroup_size(1) fn k() { let x: u32 = 1.5; }", /does not compile: 1:\d+ .*u32/);
+		await not("@compute @workgroup_size(100000) fn k() {}", /^k: /);
+		await not("fn k() {}", /no @compute/);
+		await client.refused("compute.load", { device_id, format: "spirv" }, "unavailable", Buffer.from("x"));
+		const { said } = await client.refused("compute.load", { device_id, format: "wgsl" }, "limit_exceeded", Buffer.alloc(257 * 1024, " "));
+		assert.match(said, /at most 262144/);
+	});
+
+	test("what the tab lends is the most that all sessions hold, and comes back", async () => {
+		const held = () => page.evaluate(() => gpu.memory());
+		const before = await held(), id = await allocate(8 * MIB);
+		assert.equal((await held()).held_bytes, before.held_bytes + 8 * MIB);
+		await page.evaluate(() => gpu.setMemoryLimit(9 * 2 ** 20)); // less than the server was told
+		const other = await Client.login(server);
+		const { said } = await other.refused("memory.allocate", { device_id, bytes: 2 * MIB }, "out_of_memory");
+		assert.match(said, /this browser lends/);
+		const small = await other.call("memory.allocate", { device_id, bytes: MIB / 2 });
+		await other.call("memory.free", { allocation_id: small.allocation_id });
+		assert.equal((await held()).held_bytes, before.held_bytes + 8 * MIB);
+		await client.call("memory.free", { allocation_id: id });
+		await page.evaluate((bytes) => gpu.setMemoryLimit(bytes), before.limit_bytes);
+		assert.equal((await held()).held_bytes, before.held_bytes);
+	});
+
+	test("a token that is revoked loses its worker, and with it what that holds", async () => {
+		const { token, token_id } = await client.call("token.create", { name: "gone soon", scopes: ["allocate", "compute"] });
+		const other = await Client.login(server, token), count = node.workers.length, { held_bytes } = await page.evaluate(() => gpu.memory());
+		await other.call("memory.allocate", { device_id, bytes: 4096 });
+		assert.equal((await page.evaluate(() => gpu.memory())).held_bytes, held_bytes + 4096);
+		await client.call("token.revoke", { token_id });
+		await node.endOf(node.workers[count]);
+		await eventually(() => page.evaluate((bytes) => gpu.memory().held_bytes === bytes, held_bytes), "nothing of it is held");
+	});
+
+	test("a kernel without an end is ended, and so is its worker; last, since its GPU does not come back here", async () => {
+		const other = await Client.login(server), id = (await other.call("memory.allocate", { device_id, bytes: 64 })).allocation_id;
+		const module = await other.callWith("compute.load", { device_id, format: "wgsl" }, Buffer.from(`
+			@group(0) @binding(0) var<storage, read_write> y: array<atomic<u32>>;
+			@compute @workgroup_size(1) fn spin() { loop { if (atomicLoad(&y[0]) == 77u) { break; } atomicAdd(&y[1], 1u); } }`));
+		const { said } = await other.refused("compute.launch", { module_id: module.module_id, kernel: "spin", args: [buffer(id)], timeout_ms: 500 }, "timeout");
+		assert.match(said, /not done within 500 ms; the worker has ended/);
+		await other.notice("device_lost");
+		await other.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");
+	});
+});

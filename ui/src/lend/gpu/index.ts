@@ -1,0 +1,169 @@
+/* The GPU of this browser, lent: what it is, whether it computes, and workers for sessions.
+ *
+ * For the coordinator of a tab that is a node: it calls `describe` and `verify` once, `openWorker` for each tenant.open,
+ * and `device` of that worker for tenant.device. Runs in a page or in a worker; uses no DOM. docs/lend.md has the whole. */
+import { findAdapter, isSoftware } from "./device";
+import type { DeviceLimits, FromWorker, OpenParams, ToWorker } from "./messages";
+import { type Verification, verifyDevice } from "./verify";
+
+export type { DeviceLimits, OpenParams } from "./messages";
+export type { Verification } from "./verify";
+
+/** Where the build has put worker.ts. */
+declare const GPU_WORKER_URL: string;
+
+/** What the browser says of its GPU; what it hides is null. */
+export interface GpuDescription {
+  vendor: string | null;
+  architecture: string | null;
+  device: string | null;
+  description: string | null;
+  /** The processor in disguise: lending it makes no sense but for tests. */
+  software: boolean;
+  /** Bytes of one buffer, and of one binding, at most. */
+  buffer_bytes: number;
+  binding_bytes: number;
+  storage_buffers: number;
+  workgroup_invocations: number;
+  workgroup_bytes: number;
+  features: string[];
+}
+
+const told = (text: string | undefined): string | null => text || null;
+
+/** null: the browser has no WebGPU, or no adapter for it. */
+export async function describe(): Promise<GpuDescription | null> {
+  const adapter = await findAdapter();
+  if (!adapter) return null;
+  const { info, limits } = adapter;
+  return {
+    vendor: told(info.vendor),
+    architecture: told(info.architecture),
+    device: told(info.device),
+    description: told(info.description),
+    software: isSoftware(adapter),
+    buffer_bytes: limits.maxBufferSize,
+    binding_bytes: limits.maxStorageBufferBindingSize,
+    storage_buffers: limits.maxStorageBuffersPerShaderStage,
+    workgroup_invocations: limits.maxComputeInvocationsPerWorkgroup,
+    workgroup_bytes: limits.maxComputeWorkgroupStorageSize,
+    features: [...adapter.features].sort(),
+  };
+}
+
+/** Compute on the GPU and compare; about a second, on a software adapter longer. */
+export function verify(): Promise<Verification> {
+  return verifyDevice();
+}
+
+// ---- what is lent in all ----
+
+let limitBytes = 0;
+let heldBytes = 0;
+
+/** What all workers of this tab may hold together. It takes nothing away that is held already. 0 at first. */
+export function setMemoryLimit(bytes: number): void {
+  limitBytes = bytes;
+}
+
+export function memory(): { limit_bytes: number; held_bytes: number } {
+  return { limit_bytes: limitBytes, held_bytes: heldBytes };
+}
+
+// ---- workers ----
+
+export interface GpuWorker {
+  /** It is connected to the server and has its device; rejects with its end. tenant.open is answered then. */
+  readonly ready: Promise<{ started_ms: number }>;
+  /** Open the device under the number that the server's calls name (tenant.device). */
+  device(number: number): Promise<{ opened_ms: number; limits: DeviceLimits }>;
+  /** While it is fenced it begins and sends nothing. */
+  fence(held: boolean): void;
+  /** End it at once; `ended` is not called any more. */
+  close(): void;
+}
+
+/** Start a worker for a session. `ended` is called once, if it ends by itself: with why, for tenant.ended. */
+export function openWorker(params: OpenParams, ended: (reason: string) => void): GpuWorker {
+  const began = performance.now();
+  const worker = new Worker(GPU_WORKER_URL, { type: "module", name: `gpu ${params.worker_id}` });
+  let mine = 0; // bytes
+  let over = false;
+  let software = false;
+  const waiting = new Map<number, () => void>(); // of `device`
+  let begun: (value: { started_ms: number }) => void = () => {};
+  let failed: (error: Error) => void = () => {};
+  const ready = new Promise<{ started_ms: number }>((resolve, reject) => {
+    begun = resolve;
+    failed = reject;
+  });
+  ready.catch(() => {}); // `ended` says it too
+  const say = (message: ToWorker): void => worker.postMessage(message);
+
+  const finish = (reason: string): boolean => {
+    if (over) return false;
+    over = true;
+    worker.terminate();
+    heldBytes -= mine;
+    waiting.clear();
+    failed(new Error(reason));
+    return true;
+  };
+  const limits = (): DeviceLimits => ({
+    capabilities: software ? ["zeroed", "software"] : ["zeroed"],
+    memory_bytes: limitBytes,
+    free_bytes: Math.max(0, limitBytes - heldBytes),
+    buffer_bytes: limitBytes, // buffers are split where the adapter's limits ask for it
+  });
+  const hear = (message: FromWorker): void => {
+    if (over) return;
+    switch (message.kind) {
+      case "ready":
+        software = message.software;
+        begun({ started_ms: performance.now() - began });
+        break;
+      case "opened":
+        waiting.get(message.number)?.();
+        waiting.delete(message.number);
+        break;
+      case "reserve": {
+        const granted = heldBytes + message.bytes <= limitBytes;
+        if (granted) {
+          mine += message.bytes;
+          heldBytes += message.bytes;
+        }
+        say({ kind: "granted", id: message.id, granted });
+        break;
+      }
+      case "release":
+        mine -= message.bytes;
+        heldBytes -= message.bytes;
+        break;
+      case "ended":
+        if (finish(message.reason)) ended(message.reason);
+        break;
+    }
+  };
+  worker.onmessage = ({ data }: MessageEvent<FromWorker>) => hear(data);
+  worker.onerror = (event) => {
+    event.preventDefault();
+    const reason = `its program failed: ${event.message || "it could not be loaded"}`;
+    if (finish(reason)) ended(reason);
+  };
+  say({ kind: "open", params });
+
+  return {
+    ready,
+    device: async (number) => {
+      await ready;
+      const asked = performance.now();
+      await new Promise<void>((resolve) => {
+        waiting.set(number, resolve);
+        say({ kind: "device", number });
+      });
+      return { opened_ms: performance.now() - asked, limits: limits() };
+    },
+    fence: (held) => say({ kind: "fence", held }),
+    close: () => void finish("it was closed"),
+  };
+}

@@ -1,0 +1,32 @@
+/* What the page and one of its workers say to each other. */
+export interface OpenParams {
+  worker_id: string;
+  key: string;
+  /** The server's /node, as a WebSocket address. */
+  url: string;
+  /** Of the token whose session it is; absent: none. */
+  memory_limit_bytes?: number;
+  /** Bytes of one buffer at most, below what the adapter takes: for tests, and for devices that report too much. */
+  buffer_bytes?: number;
+}
+
+/** As DeviceLimits of schema/node.json. */
+export interface DeviceLimits {
+  capabilities: ("zeroed" | "software")[];
+  memory_bytes: number;
+  free_bytes: number;
+  buffer_bytes: number;
+}
+
+export type ToWorker =
+  | { kind: "open"; params: OpenParams }
+  | { kind: "device"; number: number }
+  | { kind: "granted"; id: number; granted: boolean }
+  | { kind: "fence"; held: boolean };
+
+export type FromWorker =
+  | { kind: "ready"; software: boolean }
+  | { kind: "opened"; number: number }
+  | { kind: "reserve"; id: number; bytes: number }
+  | { kind: "release"; bytes: number }
+  | { kind: "ended"; reason: string };

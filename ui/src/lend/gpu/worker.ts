@@ -1,0 +1,108 @@
+/* A dedicated Web Worker for one session: it owns its socket to the server and its GPU device.
+ *
+ * It dials the server as a native node's relay does for its worker (engine/node/links/relay.c), says whose it is
+ * (link.hello), and serves the session's calls. It ends when either side closes, when the device is lost, or when the
+ * server breaks the protocol. */
+import { printNotice } from "./contract";
+import { Device } from "./device";
+import type { Ledger } from "./memory";
+import type { FromWorker, OpenParams, ToWorker } from "./messages";
+import { Session } from "./session";
+
+const SUBPROTOCOL = "exogpu.worker.v1";
+/** Until the server has taken the connection; as LIMIT_WORKER_START_MS. */
+const DIAL_MS = 60_000;
+
+const scope = self as unknown as {
+  postMessage(message: FromWorker): void;
+  close(): void;
+  onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
+};
+
+let session: Session | null = null;
+let ended = false;
+
+function end(reason: string): void {
+  if (ended) return;
+  ended = true;
+  scope.postMessage({ kind: "ended", reason });
+  // The last answers are still on their way out: the page ends this worker when it has heard.
+}
+
+// ---- what the tab lends ----
+
+const grants = new Map<number, (granted: boolean) => void>();
+let lastGrant = 0;
+const ledger: Ledger = {
+  reserve(bytes) {
+    return new Promise((resolve) => {
+      grants.set(++lastGrant, resolve);
+      scope.postMessage({ kind: "reserve", id: lastGrant, bytes });
+    });
+  },
+  release(bytes) {
+    scope.postMessage({ kind: "release", bytes });
+  },
+};
+
+// ---- the server ----
+
+function dial(params: OpenParams): Promise<WebSocket> {
+  return new Promise((resolve, reject) => {
+    const socket = new WebSocket(params.url, SUBPROTOCOL);
+    const late = setTimeout(() => {
+      reject(new Error("the server did not answer in time"));
+      socket.close();
+    }, DIAL_MS);
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => {
+      clearTimeout(late);
+      socket.send(printNotice("link.hello", { worker_id: params.worker_id, key: params.key }) as Uint8Array<ArrayBuffer>);
+      resolve(socket);
+    };
+    socket.onclose = () => {
+      clearTimeout(late);
+      reject(new Error("the server cannot be dialled for a worker"));
+    };
+  });
+}
+
+async function open(params: OpenParams): Promise<void> {
+  const device = await Device.open(params.buffer_bytes);
+  const socket = await dial(params);
+  session = new Session({
+    device,
+    ledger,
+    limit_bytes: params.memory_limit_bytes ?? null,
+    send: (message) => socket.send(message as Uint8Array<ArrayBuffer>),
+    unsent: () => (socket.readyState === WebSocket.OPEN ? socket.bufferedAmount : 0),
+    ended: (reason) => {
+      socket.onclose = () => end(reason);
+      socket.close(1000);
+      if (socket.readyState === WebSocket.CLOSED) end(reason);
+    },
+  });
+  socket.onmessage = ({ data }) => session?.receive(data);
+  socket.onclose = ({ code }) => session?.end(`the server closed the connection (${code})`);
+  if (socket.readyState !== WebSocket.OPEN) session.end("the server closed the connection");
+  scope.postMessage({ kind: "ready", software: device.software });
+}
+
+scope.onmessage = ({ data }) => {
+  switch (data.kind) {
+    case "open":
+      open(data.params).catch((error: unknown) => end(error instanceof Error ? error.message : String(error)));
+      break;
+    case "device":
+      session?.openDevice(data.number);
+      scope.postMessage({ kind: "opened", number: data.number });
+      break;
+    case "granted":
+      grants.get(data.id)?.(data.granted);
+      grants.delete(data.id);
+      break;
+    case "fence":
+      session?.fence(data.held);
+      break;
+  }
+};
