@@ -193,6 +193,29 @@ suite("this machine's devices", () => {
 		await eventually(() => page.evaluate(() => document.activeElement.id === "main"), "the page's content has the focus");
 	});
 
+	test("Ctrl-K finds a device by its name and a page by its name, from inside a field too", async () => {
+		await goTo(page, "#/devices");
+		await heading("Devices").waitFor();
+		await page.getByRole("searchbox", { name: "Filter devices" }).first().focus();
+		await page.keyboard.press("Control+k");
+		const dialog = page.getByRole("dialog", { name: "Find" });
+		await dialog.waitFor();
+		await page.keyboard.type(cpu.name);
+		await dialog.getByRole("option", { name: cpu.name, selected: true }).waitFor();
+		await page.keyboard.press("Enter");
+		await heading(cpu.name).waitFor();
+		await dialog.waitFor({ state: "detached" });
+		await page.keyboard.press("Control+k");
+		await page.keyboard.type("no such thing");
+		await dialog.getByText("Nothing here has that name").waitFor();
+		await page.keyboard.press("Escape");
+		await dialog.waitFor({ state: "detached" });
+		await page.getByRole("button", { name: "find", exact: false }).first().click();
+		await dialog.getByRole("combobox").fill("overv");
+		await dialog.getByRole("option", { name: "Overview" }).click();
+		await heading("Overview").waitFor();
+	});
+
 	test("the charts of a device have points in each span", async () => {
 		await goTo(page, `#/devices/${cpu.device_id}`);
 		await heading(cpu.name).waitFor();

@@ -124,6 +124,7 @@ suite("how it looks", () => {
 		node: () => `#/nodes/${node.node_id}`,
 		nowhere: () => "#/nowhere/at/all",
 		keys: () => "#/overview",
+		find: () => "#/overview",
 	};
 	// Other suites draw these: the address, and what is there once the page's own file has come.
 	const others = {
@@ -186,10 +187,14 @@ suite("how it looks", () => {
 					await page.keyboard.press("?");
 					await page.getByRole("dialog", { name: "Keys" }).waitFor();
 				}
+				if (name === "find") {
+					await page.keyboard.press("Control+k");
+					await page.getByRole("option").first().waitFor();
+				}
 				if (name === "device") await page.locator("figure .plot canvas").first().waitFor();
 				await inspect(page, shape, name, t);
-				await picture(page, `${name}-${shape}`, { fullPage: name !== "keys" });
-				if (name === "keys") await page.keyboard.press("Escape");
+				await picture(page, `${name}-${shape}`, { fullPage: name !== "keys" && name !== "find" });
+				if (name === "keys" || name === "find") await page.keyboard.press("Escape");
 			}
 			for (const [name, at] of Object.entries(others)) {
 				const [hash, text] = at();

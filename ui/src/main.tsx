@@ -18,6 +18,7 @@ import { loadModels } from "./view/models/lazy-page";
 import { loadCatalog } from "./view/models/lazy-catalog";
 import { loadPlayground } from "./view/playground/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
+import { loadFind } from "./view/lazy-find";
 import { startKeys } from "./view/keys";
 
 let server: Server | null = null;
@@ -40,5 +41,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-const parts = [loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadLogs];
+const parts = [loadFind, loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadLogs];
 setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

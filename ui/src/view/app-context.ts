@@ -15,6 +15,8 @@ export interface App {
   current: () => State;
   filter: Signal<string>;
   help: Signal<boolean>;
+  /** Is the search of the whole page open? */
+  finding: Signal<boolean>;
 }
 
 export const AppContext = createContext<App | null>(null);
@@ -44,4 +46,5 @@ export const createApp = (store: Pick<Store, "state" | "current">, server: Serve
   server,
   filter: signal(""),
   help: signal(false),
+  finding: signal(false),
 });

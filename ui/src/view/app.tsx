@@ -1,5 +1,6 @@
 /* Chooses the screen: login, waiting for the first snapshot, or a page. */
 import { useSignalEffect } from "@preact/signals";
+import { pages } from "../lib/pages";
 import { route } from "../lib/route";
 import { isGuest } from "../state/guest";
 import { deviceName } from "../state/select";
@@ -8,6 +9,7 @@ import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
 import { LazyAlerts } from "./alerts/lazy-page";
 import { LazyAudit } from "./audit/lazy-page";
+import { LazyFind } from "./lazy-find";
 import { LazyLogs } from "./logs/lazy-page";
 import { LazyModel, LazyModels } from "./models/lazy-page";
 import { LazyTopology } from "./topology/lazy-page";
@@ -83,18 +85,6 @@ export function AppView() {
   useSignalEffect(() => {
     const { server, connection, devices, nodes, models, login } = state.value;
     const at = route.value;
-    const named = {
-      overview: "Overview",
-      devices: "Devices",
-      topology: "Topology",
-      models: "Models",
-      playground: "Playground",
-      allocations: "Allocations",
-      access: "Access",
-      alerts: "Alerts",
-      audit: "Audit",
-      logs: "Logs",
-    };
     const name =
       connection.phase === "login"
         ? "Log in"
@@ -108,7 +98,7 @@ export function AppView() {
               ? (models[at.id]?.name ?? "Model")
               : at.page === "unknown"
                 ? "No such page"
-                : named[at.page];
+                : pages.find((one) => one.page === at.page)?.name;
     const title = [name, isGuest(login) ? null : server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;
   });
@@ -120,6 +110,7 @@ export function AppView() {
     <Shell>
       {loaded ? <Current /> : <Waiting />}
       <Help />
+      <LazyFind />
     </Shell>
   );
 }

@@ -1,18 +1,12 @@
 /* The keys, on `?`. */
 import { useEffect, useRef } from "preact/hooks";
+import { pages } from "../lib/pages";
 import { useApp } from "./app-context";
 
+const mnemonic: Readonly<Record<string, string>> = { access: " (keys)", alerts: " (events)" };
 const keys: [string[], string][] = [
-  [["g", "o"], "go to Overview"],
-  [["g", "d"], "go to Devices"],
-  [["g", "t"], "go to Topology"],
-  [["g", "m"], "go to Models"],
-  [["g", "p"], "go to Playground"],
-  [["g", "a"], "go to Allocations"],
-  [["g", "k"], "go to Access (keys)"],
-  [["g", "e"], "go to Alerts (events)"],
-  [["g", "u"], "go to Audit"],
-  [["g", "l"], "go to Logs"],
+  [["Ctrl", "K"], "find a machine, device, model, page or action"],
+  ...pages.map(({ page, name, key }): [string[], string] => [["g", key], `go to ${name}${mnemonic[page] ?? ""}`]),
   [["/"], "filter devices, or the audit log or the server's log on its page"],
   [["?"], "this list"],
   [["Esc"], "close, or clear the filter"],

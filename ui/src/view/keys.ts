@@ -1,19 +1,10 @@
-/* Keys of the whole page: g and a letter, /, ?, Esc. Not while something is being typed or a dialog is open. */
+/* Keys of the whole page: Ctrl-K, g and a letter, /, ?, Esc. Not while a dialog is open; all but Ctrl-K not while
+ * something is being typed. */
+import { pages } from "../lib/pages";
 import type { App } from "./app-context";
 
 const G_MS = 1500;
-const targets: Record<string, string> = {
-  o: "#/overview",
-  d: "#/devices",
-  t: "#/topology",
-  m: "#/models",
-  p: "#/playground",
-  a: "#/allocations",
-  k: "#/access",
-  e: "#/alerts",
-  u: "#/audit",
-  l: "#/logs",
-};
+const targets: Readonly<Record<string, string>> = Object.fromEntries(pages.map(({ page, key }) => [key, `#/${page}`]));
 
 /** The filter field that is seen: the one in the head on a desk, the one above the list on a phone. */
 function filterField(): HTMLInputElement | undefined {
@@ -21,11 +12,16 @@ function filterField(): HTMLInputElement | undefined {
   return [...fields].find((field) => field.offsetParent !== null);
 }
 
-export function startKeys({ filter, help, current }: App): void {
+export function startKeys({ filter, finding, help, current }: App): void {
   let pressedG = -Infinity; // by the time of the event: a page that is slow to handle both keys counts no less
   addEventListener("keydown", (event) => {
     if (current().chat) return; // there is nowhere to go
-    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (document.querySelector("dialog[open]")) return;
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k" && current().loaded) {
+      finding.value = true;
+      event.preventDefault();
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { target } = event;
     if (target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement) return;
     if (target instanceof HTMLInputElement && target.type !== "checkbox") {

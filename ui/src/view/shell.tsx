@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { now } from "../lib/clock";
 import { age, day } from "../lib/format";
+import { pages } from "../lib/pages";
 import { route } from "../lib/route";
 import { switchTheme, theme } from "../lib/theme";
 import { attention, worstLevel } from "../state/attention";
@@ -12,19 +13,6 @@ import { useApp } from "./app-context";
 import { LostBanner } from "./banner";
 import { Icon, MarkIcon } from "./parts";
 
-const pages = [
-  { page: "overview", name: "Overview", key: "o" },
-  { page: "devices", name: "Devices", key: "d" },
-  { page: "topology", name: "Topology", key: "t" },
-  { page: "models", name: "Models", key: "m" },
-  { page: "playground", name: "Playground", key: "p" },
-  { page: "allocations", name: "Allocations", key: "a" },
-  { page: "access", name: "Access", key: "k" },
-  { page: "alerts", name: "Alerts", key: "e" },
-  { page: "audit", name: "Audit", key: "u" },
-  { page: "logs", name: "Logs", key: "l" },
-] as const;
-
 const current = (page: string): "page" | undefined => {
   const at = route.value.page;
   const of = at === "device" ? "devices" : at === "node" ? "overview" : at === "model" ? "models" : at;
@@ -32,7 +20,7 @@ const current = (page: string): "page" | undefined => {
 };
 
 function Rail() {
-  const { state, help } = useApp();
+  const { state, help, finding } = useApp();
   const { server, devices, allocations, instances, alerts } = state.value;
   const unseen = Object.values(alerts).filter((one) => one.acknowledged_at === null).length;
   const running = readyInstances(instances).length;
@@ -71,6 +59,9 @@ function Rail() {
       </div>
       <div class="rail-foot">
         <Who />
+        <button class="text-btn" type="button" aria-keyshortcuts="Control+K" onClick={() => (finding.value = true)}>
+          <kbd>Ctrl K</kbd> <span class="word">find</span>
+        </button>
         <div class="row">
           <span class="label">{server ? `exogpu ${server.version}` : ""}</span>
           <button class="text-btn" type="button" onClick={() => (help.value = true)}>
@@ -241,6 +232,7 @@ export function GuestShell({ children }: { children: ComponentChildren }) {
 const inBar: readonly string[] = ["overview", "devices", "models", "playground"];
 
 function TabBar() {
+  const { finding } = useApp();
   const [open, setOpen] = useState(false);
   const at = route.value;
   const menu = useRef<HTMLElement>(null);
@@ -275,7 +267,21 @@ function TabBar() {
         <Icon name="more" />
         More
       </button>
-      {open && <div class="tabbar-more">{more.map(link)}</div>}
+      {open && (
+        <div class="tabbar-more">
+          {more.map(link)}
+          <button
+            type="button"
+            onClick={() => {
+              setOpen(false);
+              finding.value = true;
+            }}
+          >
+            <Icon name="find" />
+            Find
+          </button>
+        </div>
+      )}
     </nav>
   );
 }

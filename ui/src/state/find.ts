@@ -1,0 +1,86 @@
+/* What the search of the whole page (Ctrl-K) finds: pages, machines, devices, models, and what can be done. Pure. */
+import { pages } from "../lib/pages";
+import { deviceHref, modelHref, nodeHref, playgroundHref } from "../lib/route";
+import { describeModel, readyInstances, talks } from "./models";
+import { backendName, byName, deviceName } from "./select";
+import type { State } from "./state";
+
+/** What is done beside opening an address. */
+export type Act = "theme" | "keys" | "logout";
+
+export interface Found {
+  readonly id: string;
+  readonly kind: "page" | "machine" | "device" | "model" | "action";
+  readonly name: string;
+  /** What tells it from others of that name; also searched. */
+  readonly detail: string;
+  readonly go: { readonly href: string } | { readonly act: Act };
+}
+
+export const FOUND_MAX = 12;
+
+const actions: readonly Found[] = [
+  { id: "act-add", kind: "action", name: "Add a model", detail: "from the catalogue, Hugging Face or a file", go: { href: "#/models" } },
+  { id: "act-token", kind: "action", name: "Make a token", detail: "for an app, a person or a machine", go: { href: "#/access" } },
+  { id: "act-theme", kind: "action", name: "Switch between light and dark", detail: "theme", go: { act: "theme" } },
+  { id: "act-keys", kind: "action", name: "Show all keys", detail: "keyboard shortcuts", go: { act: "keys" } },
+  { id: "act-logout", kind: "action", name: "Log out", detail: "this browser forgets the token", go: { act: "logout" } },
+];
+
+function everything(state: State): Found[] {
+  const machine = (id: string): string => state.nodes[id]?.record.name ?? id;
+  const ready = readyInstances(state.instances);
+  return [
+    ...Object.values(state.nodes).map(({ record }): Found => ({
+      id: record.node_id,
+      kind: "machine",
+      name: record.name,
+      detail: `${record.state}, ${record.node_id}`,
+      go: { href: nodeHref(record.node_id) },
+    })),
+    ...Object.values(state.devices).map(({ record }): Found => ({
+      id: record.device_id,
+      kind: "device",
+      name: deviceName(state, record.device_id),
+      detail: `${backendName[record.backend]} on ${machine(record.node_id)}, ${record.state}`,
+      go: { href: deviceHref(record.device_id) },
+    })),
+    ...Object.values(state.models).map((model): Found => ({
+      id: model.model_id,
+      kind: "model",
+      name: model.name,
+      detail: model.architecture ? describeModel(model.architecture) : model.state,
+      go: { href: modelHref(model.model_id) },
+    })),
+    ...ready.filter((one) => talks(state.models[one.model_id])).map((one): Found => ({
+      id: one.instance_id,
+      kind: "action",
+      name: `Chat with ${state.models[one.model_id]?.name ?? one.model_id}`,
+      detail: "opens the Playground",
+      go: { href: playgroundHref(one.instance_id) },
+    })),
+    ...pages.map(({ page, name, key }): Found => ({ id: `page-${page}`, kind: "page", name, detail: `page, g ${key}`, go: { href: `#/${page}` } })),
+    ...actions,
+  ];
+}
+
+/** How well one word fits: 0 not at all; the start of the name counts most, then of a word, then anywhere. */
+function fits(word: string, { name, detail }: Found): number {
+  const text = name.toLowerCase();
+  if (text.startsWith(word)) return 4;
+  if (text.split(/[^\p{L}\p{N}]+/u).some((part) => part.startsWith(word))) return 3;
+  return text.includes(word) ? 2 : detail.toLowerCase().includes(word) ? 1 : 0;
+}
+
+/** What fits every word that was typed, the best first; without a word what there is to go to and do. */
+export function find(state: State, typed: string): Found[] {
+  const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+  const order = ["machine", "device", "model", "action", "page"];
+  const ranked = everything(state)
+    .filter((one) => words.length > 0 || one.id !== "act-logout")
+    .map((one) => ({ one, points: words.map((word) => fits(word, one)) }))
+    .filter(({ points }) => points.every((each) => each > 0))
+    .map(({ one, points }) => ({ one, sum: points.reduce((sum, each) => sum + each, 0) }));
+  ranked.sort((a, b) => b.sum - a.sum || order.indexOf(a.one.kind) - order.indexOf(b.one.kind) || byName(a.one.name, b.one.name));
+  return ranked.slice(0, FOUND_MAX).map(({ one }) => one);
+}

@@ -1,0 +1,69 @@
+/* The search of the whole page, on Ctrl-K: a field and what it finds; Enter opens the marked line. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { switchTheme } from "../lib/theme";
+import { type Found, find } from "../state/find";
+import { useApp } from "./app-context";
+
+const kindWord: Record<Found["kind"], string> = { page: "Page", machine: "Machine", device: "Device", model: "Model", action: "Do" };
+
+export default function Find() {
+  const { state, server, help, finding } = useApp();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [typed, setTyped] = useState("");
+  const [marked, setMarked] = useState(0);
+  const found = find(state.value, typed);
+  const at = Math.min(marked, found.length - 1);
+  useEffect(() => {
+    dialog.current?.showModal();
+  }, []);
+  useEffect(() => {
+    dialog.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
+  }, [at, typed]);
+
+  const run = ({ go }: Found): void => {
+    dialog.current?.close();
+    if ("href" in go) location.hash = go.href;
+    else if (go.act === "theme") switchTheme();
+    else if (go.act === "logout") server.logout();
+    else help.value = true;
+  };
+  const keyed = (event: KeyboardEvent): void => {
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (step && found.length > 0) setMarked((at + step + found.length) % found.length);
+    else if (event.key === "Enter" && !event.isComposing && found[at]) run(found[at]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <dialog ref={dialog} class="find" aria-label="Find" onClose={() => (finding.value = false)}>
+      <input
+        type="text" // a search field would take the first Escape for itself
+        list={undefined}
+        role="combobox"
+        aria-label="Find machines, devices, models and actions"
+        aria-expanded="true"
+        aria-controls="find-list"
+        aria-activedescendant={found[at] ? `find-${found[at].id}` : undefined}
+        placeholder="Machine, device, model, page or action"
+        autocomplete="off"
+        spellcheck={false}
+        value={typed}
+        onKeyDown={keyed}
+        onInput={(event) => {
+          setTyped(event.currentTarget.value);
+          setMarked(0);
+        }}
+      />
+      <ul id="find-list" role="listbox" aria-label="Found">
+        {found.map((one, i) => (
+          <li key={one.id} id={`find-${one.id}`} role="option" aria-selected={i === at} onMouseMove={() => setMarked(i)} onClick={() => run(one)}>
+            <span class="label">{kindWord[one.kind]}</span>
+            <span class="clip">{one.name}</span>
+            <span class="quiet clip">{one.detail}</span>
+          </li>
+        ))}
+      </ul>
+      {found.length === 0 && <p class="quiet" role="status">Nothing here has that name. Models of Hugging Face are searched on the page Models.</p>}
+    </dialog>
+  );
+}
