@@ -22,7 +22,9 @@ struct cli_arguments {
 	const char *from, *to, *format;                   // audit list, export
 	const char *archives, *witness[FLAGS_MANY], *key; // audit verify
 	const char *row[FLAGS_MANY];                      // state settle
-	const char *threshold, *clear, *lasting;          // alerts rule
+	const char *threshold, *clear, *lasting;          // alerts rule; lasting: forecast
+	const char *watts;                                // forecast
+	bool memory;
 	bool on, off;
 	bool all;
 	const char *operand, *second; // token revoke ID; alloc DEVICE SIZE; alloc free ID; bench device [DEVICE]

@@ -31,7 +31,7 @@ static const struct cli_command *const commands[] = {
 	&stop_command,          &run_model_command,     &bench_device_command,  &audit_list_command,
 	&audit_verify_command,  &audit_export_command,  &alerts_ack_command,    &alerts_rules_command,
 	&alerts_rule_command,   &alerts_command,        &health_command,        &log_command,
-	&help_command,          &version_command,       &state_settle_command,
+	&help_command,          &version_command,       &state_settle_command,  &forecast_command,
 };
 // First words of those that have two.
 static const char *const groups[] = {"token", "ticket", "devices", "nodes", "alloc",

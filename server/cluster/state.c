@@ -110,6 +110,7 @@ static void empty_device(struct cluster_device *device)
 	json_destroy(&device->ways_told);
 	json_destroy(&device->telemetry);
 	samples_finish(&device->samples);
+	cluster_forget_heat(device);
 	struct cluster_device shell = {.node = node};
 	memcpy(shell.device_id, device->device_id, sizeof shell.device_id);
 	*device = shell;

@@ -1,6 +1,7 @@
 /* The inside of struct cluster, for the files of this folder. Thread: the loop's. */
 #pragma once
 #include "server/cluster/cluster.h"
+#include "server/cluster/heat.h"
 #include "server/cluster/samples.h"
 
 // A report of devices that waits for its turn.
@@ -50,6 +51,8 @@ struct cluster_device {
 	struct samples samples;
 	int64_t ends_ms[CLUSTER_ENDS]; // steady: of its workers, the newest at (ends - 1) % CLUSTER_ENDS
 	unsigned ends;
+	struct thermal_model *heat[HEAT_SENSORS]; // NULL: nothing to learn from was read yet (heat.c)
+	int64_t heat_ms;                          // when the newest readings came, by the clock of these
 	// Uncorrected memory errors: the newest count, how many came within an hour of each other, and when the first
 	// count and the newest error came (steady; 0: not yet).
 	double ecc_count, ecc_new;
@@ -78,6 +81,10 @@ struct cluster {
 	void (*discovered)(void *context); // may be NULL
 	void *discovered_context;
 };
+
+// The device's newest readings were replaced: its thermal models learn from them.
+void cluster_note_heat(struct cluster_device *device, int64_t now_ms);
+void cluster_forget_heat(struct cluster_device *device);
 
 void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);
 struct cluster_node *cluster_find_node(const struct cluster *cluster, const char *node_id);

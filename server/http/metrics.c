@@ -2,7 +2,9 @@
 #include "server/http/metrics.h"
 
 #include "common/base/process.h"
+#include "server/cluster/heat.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,6 +77,53 @@ static void print_reading(void *context, const struct cluster_device *device, co
 	buffer_printf(printing->out, "%s{", printing->reading->metric);
 	device_labels(printing->out, device);
 	buffer_printf(printing->out, "} %.17g\n", json_number(value, 0) * printing->reading->scale);
+}
+
+static const struct heat_figure {
+	const char *metric, *help;
+	size_t offset; // of a double in struct cluster_heat
+} heat_figures[] = {
+	{"exogpu_device_forecast_seconds_to_limit",
+	 "Until it slows itself down for heat, at the present power. +Inf: not within an hour.",
+	 offsetof(struct cluster_heat, throttles_in_s)},
+	{"exogpu_device_sustainable_watts", "Power that holds it 5 °C under its limit for ever.",
+	 offsetof(struct cluster_heat, sustainable_watts)},
+	{"exogpu_device_ambient_celsius", "Ambient temperature, as its forecast has learnt it.",
+	 offsetof(struct cluster_heat, ambient)},
+	{"exogpu_device_forecast_error_celsius", "Mean error of its forecasts a minute ahead.",
+	 offsetof(struct cluster_heat, error)},
+};
+
+struct printing_heat {
+	struct buffer *out;
+	const struct heat_figure *figure;
+};
+
+static void print_heat(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	double value;
+	struct cluster_heat heat;
+	const struct printing_heat *printing = context;
+	(void)telemetry;
+	cluster_read_heat(device, HEAT_CORE, (double)NAN, &heat);
+	memcpy(&value, (const char *)&heat + printing->figure->offset, sizeof value);
+	if (isnan(value))
+		return;
+	buffer_printf(printing->out, "%s{", printing->figure->metric);
+	device_labels(printing->out, device);
+	if (isinf(value))
+		buffer_append_text(printing->out, "} +Inf\n");
+	else
+		buffer_printf(printing->out, "} %.17g\n", value);
+}
+
+static void print_heats(const struct cluster *cluster, struct buffer *out)
+{
+	for (size_t i = 0; i < sizeof heat_figures / sizeof *heat_figures; i++) {
+		struct printing_heat printing = {.out = out, .figure = &heat_figures[i]};
+		head(out, heat_figures[i].metric, "gauge", heat_figures[i].help);
+		cluster_each_device(cluster, print_heat, &printing);
+	}
 }
 
 static void print_state(void *context, const struct cluster_device *device, const struct json *telemetry)
@@ -263,6 +312,7 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 		head(out, readings[i].metric, "gauge", readings[i].help);
 		cluster_each_device(sources->cluster, print_reading, &printing);
 	}
+	print_heats(sources->cluster, out);
 	print_links(sources->topology, out);
 	print_alerts(sources->alerts, out);
 }

@@ -1,0 +1,114 @@
+// Forecasts over the whole: an hour of readings of a simulated card goes through a node to the server within a moment, by
+// the clock that a debug build takes from readings; what the server then foresees is compared with what that card does.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "./records.mjs";
+import { eventually, run, startServer, temporary } from "./server.mjs";
+
+const air = 25, resistance = 0.1, tau = 60, slowdown = 90; // the card: °C, °C/W, s, °C
+
+describe("forecasts", () => {
+	let server, admin, node, at = Date.now() - 3600e3, rise = 5;
+	const data = temporary();
+	const ask = (more = {}) => admin.call("thermal.forecast", { device_id: "dev_gpu", ...more });
+	// Seconds of the card at a power, thirty readings to a message. Resolves once the server has taken the last.
+	const flow = async (seconds, watts) => {
+		let readings = [];
+		for (let i = 0; i < seconds; i++, at += 1000) {
+			rise += (resistance * watts - rise) * (1 - Math.exp(-1 / tau));
+			readings.push(deviceReadings({ at: new Date(at).toISOString(), power_watts: watts,
+				temperature_celsius: Math.round((air + rise) * 10) / 10, slowdown_celsius: slowdown }));
+			if (readings.length < 30 && i < seconds - 1) continue;
+			node.telemetry(readings, nodeReadings());
+			readings = [];
+		}
+		const shown = Math.round((air + rise) * 10) / 10;
+		await eventually(async () => (await ask()).temperature_celsius === shown, "the newest reading is taken");
+	};
+
+	before(async () => {
+		server = await startServer({ data, env: { EXOGPU_THERMAL_CLOCK: "readings" } });
+		admin = await Client.login(server);
+		node = await FakeNode.connect(server, nodeRecord());
+		await node.devices([deviceRecord(), deviceRecord({ device_id: "dev_cpu", hardware_key: "cpu", kind: "cpu", backend: "cpu", name: "A CPU" })]);
+	});
+	after(async () => {
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("before any reading, and of a device that there is not", async () => {
+		const first = await ask();
+		assert.deepEqual([first.state, first.state_reason, first.points], ["learning", "no readings have come yet", []]);
+		await admin.refused("thermal.forecast", { device_id: "dev_none" }, "not_found");
+		await admin.refused("thermal.forecast", { device_id: "dev_gpu", horizon_s: 3601 }, "invalid_params");
+	});
+
+	test("a load that never changes teaches nothing", async () => {
+		await flow(120, 50);
+		const idle = await ask();
+		assert.equal(idle.state, "learning");
+		assert.match(idle.state_reason, /has not changed enough/);
+		assert.deepEqual([idle.limit_celsius, idle.throttles_in_s, idle.sustainable_watts], [slowdown, null, null]);
+		assert.equal(idle.margin_celsius, slowdown - idle.temperature_celsius);
+	});
+
+	test("steps teach it: what is foreseen is what the card then does", async () => {
+		for (const watts of [300, 50, 400, 120, 350]) await flow(180, watts);
+		const known = await ask({ power_watts: 350, horizon_s: 60 });
+		assert.equal(known.state, "ready", known.state_reason);
+		assert.deepEqual([known.state_reason, known.sensor, known.power_watts, known.points.length], [null, "core", 350, 61]);
+		assert.ok(Math.abs(known.ambient_celsius - air) < 3, `${known.ambient_celsius}`);
+		assert.ok(Math.abs(known.sustainable_watts - (slowdown - 5 - air) / resistance) < 60, `${known.sustainable_watts}`);
+		assert.equal(known.throttles_in_s, null, "60 °C is all that 350 W make");
+		assert.ok(known.error_celsius < 1.5, `${known.error_celsius}`);
+		const hot = await ask({ power_watts: 900 }), would = air + resistance * 900;
+		const due = tau * Math.log((would - hot.temperature_celsius) / (would - slowdown));
+		assert.ok(Math.abs(hot.throttles_in_s - due) < 0.25 * due + 2, `${hot.throttles_in_s} of ${due}`);
+		await flow(60, 350);
+		const then = (await ask()).temperature_celsius, last = known.points.at(-1);
+		assert.equal(last.in_s, 60);
+		assert.ok(last.low_celsius <= then && then <= last.high_celsius, `${then} in ${JSON.stringify(last)}`);
+		assert.ok(Math.abs(last.celsius - then) < 1.5, `${then} in ${JSON.stringify(last)}`);
+	});
+
+	test("it warns before the limit is reached", async () => {
+		assert.equal((await ask()).warns, false);
+		await flow(5, 900);
+		const { warns, throttles_in_s, temperature_celsius } = await ask();
+		assert.ok(warns && throttles_in_s > 0 && temperature_celsius < slowdown, `${warns} ${throttles_in_s} ${temperature_celsius}`);
+		await flow(60, 50);
+		assert.equal((await ask()).warns, false);
+	});
+
+	test("memory and processors that do not tell are unsuitable, with the reason", async () => {
+		const memory = await ask({ sensor: "memory" });
+		assert.deepEqual([memory.state, memory.state_reason, memory.limit_celsius],
+			["unsuitable", "it does not report the temperature of its memory", null]);
+		node.telemetry(Array.from({ length: 60 }, (_, i) => deviceReadings({ device_id: "dev_cpu", at: new Date(at + i * 1000).toISOString(),
+			power_watts: null, temperature_celsius: null, slowdown_celsius: null })));
+		await eventually(async () => {
+			const { state, state_reason } = await admin.call("thermal.forecast", { device_id: "dev_cpu" });
+			return state === "unsuitable" && state_reason === "it does not report its temperature";
+		}, "a processor without a sensor is unsuitable");
+	});
+
+	test("metrics and the command line", async () => {
+		const metrics = (await server.http("/metrics", { headers: { authorization: `Bearer ${server.token}` } })).text;
+		assert.match(metrics, /^exogpu_device_forecast_seconds_to_limit\{device="dev_gpu",.*\} \+Inf$/m);
+		assert.match(metrics, /^exogpu_device_sustainable_watts\{device="dev_gpu",.*\} \d/m);
+		assert.doesNotMatch(metrics, /^exogpu_device_sustainable_watts\{device="dev_cpu"/m);
+		const all = await run(["forecast", "--data", data]);
+		assert.equal(all.code, 0, all.stderr);
+		assert.match(all.stdout, /GPU One +.*ready/);
+		assert.match(all.stderr, /A CPU.* is unsuitable: it does not report its temperature/);
+		const one = await run(["forecast", "dev_gpu", "--watts", "900", "--for", "2m", "--json", "--data", data]);
+		assert.equal(one.code, 0, one.stderr);
+		const told = JSON.parse(one.stdout);
+		assert.deepEqual([told.device_id, told.power_watts, told.points.at(-1).in_s], ["dev_gpu", 900, 120]);
+		for (const words of [["--watts", "much"], ["--for", "2h"], ["--for", "x"]])
+			assert.equal((await run(["forecast", ...words, "--data", data])).code, 2, words.join(" "));
+		assert.equal((await run(["forecast", "none", "--data", data])).code, 1);
+	});
+});
