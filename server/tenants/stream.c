@@ -7,6 +7,7 @@
  * calls are taken as if the worker still lived, and answered with its end. */
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "server/tenants/inside.h"
 
 #include <openssl/crypto.h>
@@ -18,19 +19,6 @@ enum {
 	LAST_ANSWERS_MS = 1000, // that a line may last after its worker's node has said that it ended
 	LAST_WORD_MS = 2000,    // that a node may take to say why its worker's stream ended
 };
-
-// How long to wait for the one way when the other has spoken. EXOGPU_TEST_LAST_WAIT_MS, in builds with assertions only,
-// is for tests of the order of the two, which would otherwise have to be faster than these limits.
-static int last_wait_ms(int usual_ms)
-{
-#ifndef NDEBUG
-	const char *text = getenv("EXOGPU_TEST_LAST_WAIT_MS");
-	const long longer_ms = text ? strtol(text, NULL, 10) : 0;
-	if (longer_ms > usual_ms && longer_ms <= 600000)
-		return (int)longer_ms;
-#endif
-	return usual_ms;
-}
 
 // Forget a worker that came; its line is closed, if it has one.
 static void arrival_destroy(struct arrival **pointer)
@@ -305,7 +293,7 @@ void arrival_closed(struct arrival *arrival, const char *why)
 	if (arrival->worker->fault.status)
 		worker_told_all(arrival->worker);
 	else
-		net_timer_start(arrival->tenants->params.loop, &arrival->deadline, last_wait_ms(LAST_WORD_MS),
+		net_timer_start(arrival->tenants->params.loop, &arrival->deadline, longer_last_wait_ms(LAST_WORD_MS),
 				waited_for, arrival);
 }
 
@@ -314,8 +302,8 @@ bool stream_outlasts(struct worker *worker)
 	struct arrival *arrival = worker->stream;
 	if (!arrival || !arrival->line)
 		return false;
-	net_timer_start(worker->tenants->params.loop, &arrival->deadline, last_wait_ms(LAST_ANSWERS_MS), waited_for,
-			arrival);
+	net_timer_start(worker->tenants->params.loop, &arrival->deadline, longer_last_wait_ms(LAST_ANSWERS_MS),
+			waited_for, arrival);
 	return true;
 }
 

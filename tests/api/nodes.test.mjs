@@ -238,15 +238,17 @@ describe("a node and its devices", () => {
 	});
 
 	// By the server's own look, which reads first what has come, and not by the timer of its sockets.
-	test("a node of which nothing is heard is told so, as those of other machines are", async () => {
-		const from = admin.events.length;
-		node.socket.pause(); // and answers no ping
-		const gone = await admin.event(({ data }) => data.change?.kind === "node.offline", "it is given up", from);
+	test("a node of which nothing is heard for 8 s is told so, as those of other machines are", async () => {
+		const impatient = await startServer({ env: { EXOGPU_TEST_NODE_SILENCE_S: "" } }), watches = await Client.login(impatient);
+		await watches.call("events.subscribe", { topics: ["inventory"] });
+		const still = await FakeNode.connect(impatient, nodeRecord());
+		still.socket.pause(); // and answers no ping
+		const gone = await watches.event(({ data }) => data.change?.kind === "node.offline", "it is given up");
 		assert.equal(gone.data.node.state_reason, "it is silent");
-		node.socket.resume();
-		assert.equal((await within(node.closed, "it is closed")).code, 4408);
-		node = await FakeNode.connect(server, nodeRecord());
-		await inventory("node.online", "nod_test", from);
+		still.socket.resume();
+		assert.equal((await within(still.closed, "it is closed")).code, 4408);
+		await watches.close();
+		await impatient.finish();
 	});
 
 	test("a lost connection is an event at once", async () => {

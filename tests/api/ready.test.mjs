@@ -1,37 +1,36 @@
 // The first seconds of a server: its devices are still being looked for, it says so, and what needs a place waits for them,
-// or is told to try again. The server's own node is stopped meanwhile by a signal, so that it takes as long as a test wants.
+// or is told to try again. The server's own node waits for the lock of its folder, which the test holds as long as it wants.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
+import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
-import { nodes } from "./machine.mjs";
-import { eventually, patience, run, startServer, temporary, within } from "./server.mjs";
+import { eventually, launch, patience, run, startServer, temporary, within } from "./server.mjs";
+import { WorkerNode, gpu } from "./workers.mjs";
 
 const folder = temporary(), long = 12 * patience;
 
 describe("a server whose devices are still being looked for", () => {
-	let server, admin, held = [], model_id;
-	const hold = () => eventually(() => {
-		held = nodes(server.data);
-		held.forEach((pid) => process.kill(pid, "SIGSTOP"));
-		return held.length;
-	}, "its node runs", long);
-	const release = () => {
-		held.forEach((pid) => process.kill(pid, "SIGCONT"));
-		held = [];
+	let server, admin, model_id, lock;
+	// Another process has the lock of the node's folder, as a node of a server before this one would.
+	const hold = async () => {
+		mkdirSync(join(folder, "node"), { recursive: true, mode: 0o700 });
+		lock = launch(["-F", join(folder, "node", "lock"), "sh", "-c", "echo locked; exec sleep infinity"], {}, "flock");
+		await eventually(() => lock.output.stdout.includes("locked"), "the lock is held", long);
 	};
-	const start = async (tries = 5) => {
-		server = await startServer({ localNode: true, data: folder, args: ["--load-on-demand"] });
+	const release = async () => {
+		lock?.child.kill("SIGKILL");
+		await lock?.exited;
+		lock = undefined;
+	};
+	const start = async () => {
 		await hold();
+		server = await startServer({ localNode: true, data: folder, args: ["--load-on-demand"] });
 		admin = await Client.login(server);
 		await admin.call("events.subscribe", { topics: ["inventory"] });
-		if ((await admin.call("server.info")).discovering) return;
-		assert.ok(tries, "its node was never stopped in time");
-		release();
-		await server.stop();
-		await start(tries - 1);
+		assert.equal((await admin.call("server.info")).discovering, true);
 	};
 	const get = async (path) => {
 		const { status, json } = await server.http(path);
@@ -48,7 +47,7 @@ describe("a server whose devices are still being looked for", () => {
 		({ model_id } = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is read", long));
 	});
 	after(async () => {
-		release();
+		await release();
 		await server?.finish();
 		assertContractKept();
 	});
@@ -76,7 +75,7 @@ describe("a server whose devices are still being looked for", () => {
 	});
 
 	test("is ready once they are found: an event says so, and a model has its place", async () => {
-		release();
+		await release();
 		await eventually(() => admin.events.some((one) => one.topic === "inventory" && one.data.discovering === false), "an event says so", long);
 		assert.deepEqual([await get("/healthz"), await get("/readyz")], [[200, "ok", true], [200, "ok", true]]);
 		assert.equal((await admin.call("server.info")).discovering, false);
@@ -90,9 +89,11 @@ describe("a server whose devices are still being looked for", () => {
 		await admin.close();
 		await server.stop();
 		await start();
+		// The test plays a node, which has its devices as soon as others wait for them: real ones may take longer than these wait.
+		const node = await WorkerNode.start(server, { Worker: ModelWorker, prepare: (one) => { one.devices = () => {}; } });
 		const created = place(), asked = ask();
-		await new Promise((resolve) => setTimeout(resolve, 300)); // so that they wait
-		release();
+		await admin.call("server.info"); // on the same connection: the place has been asked for
+		await node.call("node.devices", { devices: [gpu], complete: true });
 		const { one, error } = await created;
 		assert.equal(error, undefined, error?.message);
 		assert.ok(one.instance_id);

@@ -126,12 +126,12 @@ export function ownNode(server) {
 	return { pid: Number(pid), ports };
 }
 
-export async function startCluster({ args = [] } = {}) {
-	const server = await startServer({ listen: "0.0.0.0:0", localNode: true, args });
+export async function startCluster({ args = [], env } = {}) {
+	const server = await startServer({ listen: "0.0.0.0:0", localNode: true, args, env });
 	const admin = await Client.login(server), proxy = await Proxy.start(server.port);
 	const cluster = { server, admin, proxy };
 	const { ticket } = await admin.call("node.ticket", {});
-	const remote = new RemoteNode(cluster);
+	const remote = new RemoteNode(cluster, { env });
 	await remote.start(ticket);
 	cluster.remote = remote;
 	cluster.local = await eventually(async () => {

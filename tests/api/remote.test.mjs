@@ -12,7 +12,7 @@ import { startCluster } from "./remote.mjs";
 import { eventually, launch, patience, slow, within } from "./server.mjs";
 import { pattern } from "./workers.mjs";
 
-const MiB = 1024 * 1024;
+const MiB = 1024 * 1024, WAITING = 60; // launches
 let cluster;
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -65,7 +65,8 @@ function later(client, name, params, body) {
 	return new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
 }
 
-// Some 9 s of kernels, one after the other, all with the worker at once; each is answered when it is done.
+// Kernels without end, one after the other, WAITING of them with the worker at a time: some 3 s of work, whenever the test looks.
+// Each is answered when it is done; `finish` lets those end that are there.
 async function startLongWork(client) {
 	const { module_id } = await client.call("compute.load", { device_id: cluster.remote.device.device_id, format: "builtin" });
 	const launch = async (n) => {
@@ -76,11 +77,30 @@ async function startLongWork(client) {
 	let fastest = Infinity; // of several: others may be at work just now, and done with it later
 	for (let i = 0; i < 8; i++) fastest = Math.min(fastest, (await client.call("compute.launch", trial)).device_us);
 	const long = await launch(Math.ceil(512 * Math.cbrt(45000 / fastest))); // 45 ms each
-	const work = { total: 200, done: 0, failed: 0 };
-	work.all = Promise.all(Array.from({ length: work.total }, () => later(client, "compute.launch", long).then(
-		() => { work.done++; }, () => { work.failed++; })));
+	const work = { done: 0, failed: 0, goesOn: true };
+	const line = async () => {
+		do {
+			await later(client, "compute.launch", long);
+			work.done++;
+		} while (work.goesOn);
+	};
+	const all = Promise.all(Array.from({ length: WAITING }, () => line().catch(() => { work.failed++; })));
+	work.finish = () => {
+		work.goesOn = false;
+		return within(all, "the work goes on", 300000 * slow);
+	};
 	await eventually(() => work.done > 3, "the first are done");
 	return work;
+}
+
+const fence = /no byte from the server for ([\d.]+) s/, lifted = /heard again/;
+// What came from the node, once nothing more comes of what was on the way.
+async function stands(pair) {
+	for (let same = 0, before = -1; same < 3; before = pair.up) {
+		await sleep(50);
+		same = pair.up === before ? same + 1 : 0;
+	}
+	return pair.up;
 }
 
 describe("a device of another machine", () => {
@@ -239,6 +259,57 @@ describe("a device of another machine", () => {
 		assert.ok((await read(client, id, 127 * MiB, MiB)).equals(bytes));
 		await client.close();
 	});
+
+	// However long that lasts: the 8 s after which it would be given up are those of the tests below.
+	describe("whose server is not heard", () => {
+		// Whatever became of the test before, this one begins with a node that is there.
+		beforeEach(async () => {
+			cluster.server.child.kill("SIGCONT");
+			cluster.proxy.mend();
+			await cluster.remote.ready();
+		});
+
+		test("nothing passes after 5 s, and the work goes on when it is heard in time", async () => {
+			const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
+			const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
+			const cut = performance.now(), since = () => performance.now() - cut;
+			cluster.proxy.cut("down"); // what the node says still arrives: it alone can stop itself
+			await cluster.remote.said(fence, from);
+			const fenced = since(), before = work.done;
+			const passed = { up: await stands(pair), done: work.done };
+			assert.ok(before > 3, `${before} were answered before`);
+			assert.ok(alive(pid), "the worker stays");
+			await sleep(1000);
+			const later = { up: pair.up, done: work.done };
+			cluster.proxy.mend();
+			assert.deepEqual(later, passed, "nothing passed");
+			await cluster.remote.said(lifted, from);
+			console.log(`held ${(fenced / 1000).toFixed(1)} s after the cut, lifted after ${(since() / 1000).toFixed(1)} s: ${passed.done} answered before`);
+			await work.finish();
+			assert.equal(work.failed, 0);
+			assert.ok(work.done >= passed.done + WAITING, `${work.done} after ${passed.done}: all that waited`);
+			assert.equal(client.notices.length, 0);
+			await client.close();
+			await dead(pid);
+		});
+
+		test("the server's process stands still", async () => {
+			const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
+			const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
+			cluster.server.child.kill("SIGSTOP");
+			await cluster.remote.said(fence, from);
+			const passed = await stands(pair);
+			await sleep(1000);
+			const later = pair.up;
+			cluster.server.child.kill("SIGCONT");
+			assert.equal(later, passed, "nothing passed");
+			await cluster.remote.said(lifted, from);
+			await work.finish();
+			assert.equal(work.failed, 0);
+			await client.close();
+			await dead(pid);
+		});
+	});
 });
 
 describe("what ends on another machine", () => {
@@ -381,8 +452,8 @@ describe("what ends on another machine", () => {
 	});
 });
 
-describe("a server that is not heard", () => {
-	before(async () => { cluster = await startCluster(); });
+describe("a server that is not heard for 8 s", () => {
+	before(async () => { cluster = await startCluster({ env: { EXOGPU_TEST_NODE_SILENCE_S: "" } }); });
 	after(async () => {
 		cluster?.proxy.mend();
 		await cluster?.remote.finish();
@@ -393,69 +464,18 @@ describe("a server that is not heard", () => {
 
 	// Whatever became of the test before, this one begins with a node that is there.
 	beforeEach(async () => {
+		cluster.server.child.kill("SIGCONT");
 		cluster.proxy.mend();
 		await cluster.remote.ready();
 	});
 
-	const fence = /no byte from the server for ([\d.]+) s/, lifted = /heard again/;
-	// What came from the node, once nothing more comes of what was on the way.
-	const stands = async (pair) => {
-		for (let same = 0, before = -1; same < 3; before = pair.up) {
-			await sleep(50);
-			same = pair.up === before ? same + 1 : 0;
-		}
-		return pair.up;
-	};
-	// What has to be heard again within 8 s of its beginning, when it gives what that was, is tried again where a busy
-	// machine took longer.
-	const inTime = (attempt) => async () => {
-		for (let tries = 1; ; tries++) {
-			const times = {}; // cut, heard
-			try {
-				return await attempt(times);
-			} catch (error) {
-				const took = (times.heard ?? performance.now()) - times.cut;
-				if (tries === 5 || !(took > 7000)) throw error;
-				console.log(`${(took / 1000).toFixed(1)} s went by: once more`);
-			}
-			cluster.server.child.kill("SIGCONT");
-			cluster.proxy.mend();
-			await cluster.remote.ready();
-		}
-	};
-
-	test("nothing passes after 5 s, and the work goes on when it is heard in time", inTime(async (times) => {
-		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
-		const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
-		const cut = times.cut = performance.now(), since = () => performance.now() - cut;
-		cluster.proxy.cut("down"); // what the node says still arrives: it alone can stop itself
-		await cluster.remote.said(fence, from);
-		const fenced = since(), before = work.done;
-		const passed = { up: await stands(pair), done: work.done };
-		assert.ok(before > 3 && work.done < work.total, `work goes on: ${work.done} of ${work.total}`);
-		assert.ok(alive(pid), "the worker stays");
-		await sleep(1000); // and 3 s after the fence the connection would be given up
-		const later = { up: pair.up, done: work.done };
-		times.heard = performance.now();
-		cluster.proxy.mend();
-		assert.deepEqual(later, passed, "nothing passed");
-		await cluster.remote.said(lifted, from);
-		console.log(`held ${(fenced / 1000).toFixed(1)} s after the cut, lifted after ${(since() / 1000).toFixed(1)} s: ${passed.done} of ${work.total} answered before`);
-		await within(work.all, "the work goes on", 300000 * slow);
-		assert.deepEqual([work.done, work.failed], [work.total, 0]);
-		assert.equal(client.notices.length, 0);
-		await client.close();
-		await dead(pid);
-	}));
-
 	test("a token revoked meanwhile: no output after 5 s, the worker dies after 8", async () => {
 		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
 		const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
-		const cut = performance.now(), since = () => performance.now() - cut;
+		const cut = performance.now(), since = () => performance.now() - cut, before = pair.up;
 		cluster.proxy.cut("down");
 		await cluster.admin.call("token.revoke", { token_id: client.token_id });
 		assert.equal((await client.closed).code, 4410);
-		const before = pair.up;
 		await cluster.remote.said(fence, from);
 		const fenced = since(), passed = await stands(pair);
 		assert.ok(passed > before, "until then the node does not know");
@@ -463,7 +483,8 @@ describe("a server that is not heard", () => {
 		const gone = since();
 		assert.ok(pair.up - passed < 60, `a farewell at most passed, no answer: ${pair.up - passed} bytes`);
 		console.log(`cut off and revoked: nothing from its worker after ${(fenced / 1000).toFixed(1)} s, the worker dead after ${(gone / 1000).toFixed(1)} s`);
-		assert.ok(work.failed > 0);
+		await work.finish();
+		assert.equal(work.failed, WAITING);
 		cluster.proxy.mend();
 		await cluster.remote.ready();
 		const other = await tenant(cluster);
@@ -486,23 +507,4 @@ describe("a server that is not heard", () => {
 		await allocateSoon(client, cluster.remote.device, MiB);
 		await client.close();
 	});
-
-	test("the server's process stands still, for less than 8 s", inTime(async (times) => {
-		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
-		const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
-		times.cut = performance.now();
-		cluster.server.child.kill("SIGSTOP");
-		await cluster.remote.said(fence, from);
-		const passed = await stands(pair);
-		await sleep(1000);
-		const later = pair.up;
-		times.heard = performance.now();
-		cluster.server.child.kill("SIGCONT");
-		assert.equal(later, passed, "nothing passed");
-		await cluster.remote.said(lifted, from);
-		await within(work.all, "the work goes on", 300000 * slow);
-		assert.deepEqual([work.done, work.failed], [work.total, 0]);
-		await client.close();
-		await dead(pid);
-	}));
 });

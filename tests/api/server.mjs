@@ -71,9 +71,11 @@ export async function freePort() {
 const running = new Set();
 after(() => running.forEach((child) => child.kill("SIGKILL")));
 
+// A test's own processes may stand still for longer than the 8 s after which a silent node is given up. A test of these 8 s
+// gives EXOGPU_TEST_NODE_SILENCE_S: "" to what it starts (common/base/longer.h).
 export function launch(args, env = {}, program = binary) {
 	const child = spawn(program, args, {
-		stdio: ["ignore", "pipe", "pipe"], env: { EXOGPU_SPARES: "off", ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
+		stdio: ["ignore", "pipe", "pipe"], env: { EXOGPU_SPARES: "off", EXOGPU_TEST_NODE_SILENCE_S: "300", ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
 	const output = { stdout: "", stderr: "" };
 	running.add(child);
 	for (const name of ["stdout", "stderr"]) child[name].setEncoding("utf8").on("data", (text) => (output[name] += text));

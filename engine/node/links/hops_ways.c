@@ -4,6 +4,7 @@
  * The server says hop.hello back once the other end is there too, and before anything else; that and our own are the
  * only messages that are looked into. A connection closes some time after it was told to: its hop lives until then. */
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "common/wire/message.h"
 #include "engine/node/links/hops_inside.h"
 
@@ -303,7 +304,7 @@ static void far_dial(void *arg)
 	struct net_dial_params dial = {.path = "/node",
 				       .subprotocol = "exogpu.worker.v1",
 				       .ping_s = LIMIT_NODE_PING_S,
-				       .silence_s = LIMIT_NODE_SILENCE_S,
+				       .silence_s = longer_node_silence_s(),
 				       .speaks_first = true, // hop.hello
 				       .handler = &far_handler,
 				       .user = hop};

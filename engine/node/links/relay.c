@@ -3,6 +3,7 @@
 
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "common/net/stream.h"
 #include "common/net/ws/parts.h"
 #include "common/wire/message.h"
@@ -309,7 +310,7 @@ static enum status dial(struct relay *relay, struct error *error)
 	struct net_dial_params params = {.path = "/node",
 					 .subprotocol = "exogpu.worker.v1",
 					 .ping_s = LIMIT_NODE_PING_S,
-					 .silence_s = LIMIT_NODE_SILENCE_S,
+					 .silence_s = longer_node_silence_s(),
 					 .speaks_first = true, // link.hello
 					 .handler = &conn_handler,
 					 .user = relay};

@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "engine/node/models/models_inside.h"
 
 #include <errno.h>
@@ -196,7 +197,7 @@ static void dial(struct fetch *fetch)
 	struct net_dial_params params = {.path = "/node",
 					 .subprotocol = "exogpu.model.v1",
 					 .ping_s = LIMIT_NODE_PING_S,
-					 .silence_s = LIMIT_NODE_SILENCE_S,
+					 .silence_s = longer_node_silence_s(),
 					 .speaks_first = true, // model.read
 					 .handler = &conn_handler,
 					 .user = fetch};

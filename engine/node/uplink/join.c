@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "common/net/tls/pairing.h"
 #include "common/net/ws/ws.h"
 #include "common/text/ticket_text.h"
@@ -436,7 +437,7 @@ static void dial(void *arg)
 		.subprotocol = "exogpu.node.v1",
 		.tls = &tls,
 		.ping_s = LIMIT_NODE_PING_S,
-		.silence_s = LIMIT_NODE_SILENCE_S,
+		.silence_s = longer_node_silence_s(),
 		.handler = &handler,
 		.user = join,
 	};

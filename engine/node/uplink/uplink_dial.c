@@ -2,6 +2,7 @@
  * announced; with pauses that double. See uplink.h. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "engine/node/uplink/addresses.h"
 #include "engine/node/uplink/uplink_inside.h"
 
@@ -146,7 +147,7 @@ void uplink_dial_next(void *arg)
 		.path = "/node",
 		.subprotocol = "exogpu.node.v1",
 		.ping_s = LIMIT_NODE_PING_S,
-		.silence_s = LIMIT_NODE_SILENCE_S,
+		.silence_s = longer_node_silence_s(),
 		.handler = &uplink_handler,
 		.user = uplink,
 	};

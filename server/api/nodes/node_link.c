@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "common/net/ws/parts.h"
 #include "server/api/nodes/node_link_inside.h"
 #include "server/cluster/log_lines.h"
@@ -137,7 +138,7 @@ static void look(void *arg)
 	struct node_link *link = arg;
 	if (!link->conn || link->cut)
 		return;
-	bool silent = net_conn_silence_ms(link->conn) > LIMIT_NODE_SILENCE_S * 1000;
+	bool silent = net_conn_silence_ms(link->conn) > longer_node_silence_s() * 1000;
 	if (silent && !link->late) {
 		link->late = true; // it may be this process that stood still: what has come meanwhile is read first
 		net_timer_start(link->all->params.loop, &link->look, LATE_MS, look, link);

@@ -6,6 +6,7 @@
  *   parts_keep.c   parts kept from the previous placement
  *   parts_adopt.c  parts adopted from the previous server */
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "server/instances/parts/parts_inside.h"
 
 #include <openssl/crypto.h>
@@ -65,7 +66,8 @@ static void parts_fail(struct parts *parts, int part, const struct error *fault)
 	parts->fault = *fault;
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_stop(parts->loop, &parts->keep_limit);
-	net_timer_start(parts->loop, &parts->tell, doubt_ms, told_failed, parts);
+	net_timer_start(parts->loop, &parts->tell, parts->doubtful ? longer_last_wait_ms(doubt_ms) : 0, told_failed,
+			parts);
 }
 
 // The same, with the failed step before the message.

@@ -1,0 +1,27 @@
+/* See longer.h. */
+#include "common/base/longer.h"
+
+#include "common/base/limits.h"
+
+#include <stdlib.h>
+
+int64_t longer_in_tests(const char *variable, int64_t usual, int64_t most)
+{
+#ifndef NDEBUG
+	const char *text = getenv(variable);
+	const int64_t longer = text ? strtoll(text, NULL, 10) : 0;
+	if (longer > usual && longer <= most)
+		return longer;
+#endif
+	return usual;
+}
+
+int longer_node_silence_s(void)
+{
+	return (int)longer_in_tests("EXOGPU_TEST_NODE_SILENCE_S", LIMIT_NODE_SILENCE_S, 3600);
+}
+
+int longer_last_wait_ms(int64_t usual_ms)
+{
+	return (int)longer_in_tests("EXOGPU_TEST_LAST_WAIT_MS", usual_ms, 600000);
+}
