@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { Client } from "./client.mjs";
-import { eventually, slow, startServer } from "./server.mjs";
+import { eventually, launch, slow, startServer } from "./server.mjs";
 
 export async function startMachine(options = {}) {
 	const server = await startServer({ localNode: true, ...options });
@@ -63,6 +63,11 @@ export function alive(pid) {
 	const { state } = look(pid);
 	return state !== undefined && state !== "Z";
 }
+
+// Stops a process for 0.4 s, `times` times in a row. By a process of its own, before all others where that is allowed: a node
+// ends a worker that stands still for 1.5 s, and a test's process may not get a processor for longer.
+export const stopFor = (pid, times = 1) => launch(["-c", `chrt -f -p 1 $$ 2>/dev/null
+	i=0; while [ $i -lt ${times} ] && kill -STOP ${pid}; do sleep 0.4; kill -CONT ${pid}; sleep 0.02; i=$((i + 1)); done`], {}, "sh");
 
 // What `make` gives, and the worker that it started.
 export async function withWorker(server, make) {

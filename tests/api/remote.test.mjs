@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { after, before, beforeEach, describe, test } from "node:test";
 import WebSocket from "ws";
 import { assertContractKept, Client, frame } from "./client.mjs";
-import { alive, tenant, workers } from "./machine.mjs";
+import { alive, stopFor, tenant, workers } from "./machine.mjs";
 import { startCluster } from "./remote.mjs";
 import { eventually, launch, patience, slow, within } from "./server.mjs";
 import { pattern } from "./workers.mjs";
@@ -242,9 +242,7 @@ describe("a device of another machine", () => {
 		client.socket.resume();
 		for (const { body } of await reads) assert.ok(body.equals(bytes));
 		before = sizes();
-		// A process of its own stops and wakes the worker, which the node ends if it does not answer for 1.5 s: this one has
-		// 128 MiB to send, and may come to nothing else for longer.
-		const stops = launch(["-c", `while kill -STOP ${pid}; do sleep 0.4; kill -CONT ${pid}; sleep 0.02; done`], {}, "sh");
+		const stops = stopFor(pid, 1000);
 		const writes = [];
 		for (let i = 0; i < 128; i++) {
 			writes.push(later(client, "memory.write", { allocation_id: id, offset: i * MiB }, bytes));

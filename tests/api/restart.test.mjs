@@ -202,7 +202,7 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 	const prompt = "a b c", length = { max_tokens: 30 };
 
 	before(async () => {
-		({ cluster, proxies, nodes, model_id } = await all.start());
+		({ cluster, proxies, nodes, model_id } = await all.start(undefined, undefined, { EXOGPU_TEST_NODE_SILENCE_S: "" })); // one is away
 		const pins = nodes.map(({ device }, i) => ({ device_id: device.device_id, first_layer: 4 * i, layer_count: i ? 0 : 4 }));
 		({ instance_id } = await cluster.admin.call("instance.create", { model_id, context_tokens: 4096, sequences: 4, pins }));
 		await cluster.ready(instance_id);

@@ -122,13 +122,13 @@ export const wordsFile = (more) => {
 
 // Such a server, real nodes that joined it by TLS, each behind a proxy that can be cut, and a model.
 export class RestartedWithNodes {
-	async start(names = ["alpha", "beta"], file = { megabytes: 1.6, context: 4096 }) {
+	async start(names = ["alpha", "beta"], file = { megabytes: 1.6, context: 4096 }, env = {}) {
 		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
-		this.cluster = new Restarted({ host: "0.0.0.0" });
+		this.cluster = new Restarted({ host: "0.0.0.0", env });
 		await this.cluster.start();
 		this.proxies = await Promise.all(names.map(() => Proxy.start(this.cluster.server.port)));
 		const { server, admin } = this.cluster;
-		this.nodes = names.map((name, i) => new RemoteNode({ server, admin, proxy: this.proxies[i] }, { name }));
+		this.nodes = names.map((name, i) => new RemoteNode({ server, admin, proxy: this.proxies[i] }, { name, env }));
 		for (const node of this.nodes) await node.start((await admin.call("node.ticket", {})).ticket);
 		({ model_id: this.model_id } = await this.cluster.add(wordsFile(file)));
 		return this;
