@@ -239,10 +239,14 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 
 	test("streams go on when a node stands still and comes back after it was replaced", async (context) => {
 		const { child } = nodes[1];
-		const id = await disturbed(context, nodes.slice(0, 2), async () => {
+		let back;
+		const id = await disturbed(context, nodes.slice(0, 2), () => {
 			child.kill("SIGSTOP");
-			setTimeout(() => child.kill("SIGCONT"), 12000);
+			back = eventually(async () => (await list()).some((one) => one.recoveries && one.state === "running"), "it is replaced", LONG)
+				.finally(() => child.kill("SIGCONT"));
+			back.catch(() => {});
 		}, 1000);
+		await back;
 		assert.ok(!(await goneOn(id)).includes(nodes[1].device.device_id));
 		await eventually(async () => (await admin.call("cluster.snapshot")).nodes.find((one) => one.node_id === nodes[1].node_id).state === "online",
 			"it is back", LONG);
