@@ -77,6 +77,7 @@ struct app {
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
 	struct alerts *alerts;
+	struct usage *usage;
 	struct watch *watch;
 	struct log_lines *log_lines;
 	struct cluster *cluster;
@@ -264,6 +265,8 @@ static enum status create_state(struct app *app, struct error *error)
 		status = alerts_create(&app->alerts, &(struct alerts_params){app->store, app->events, app->audit},
 				       error);
 	if (!status)
+		status = usage_create(&app->usage, &(struct usage_params){app->loop, app->store}, error);
+	if (!status)
 		status = log_lines_create(&app->log_lines, app->events);
 	return status;
 }
@@ -322,6 +325,7 @@ static enum status create_cluster(struct app *app, struct error *error)
 						  .store = app->store,
 						  .events = app->events,
 						  .audit = app->audit,
+						  .usage = app->usage,
 						  .placement_timeout_s = app->options.placement_timeout_s,
 						  .headroom = app->options.headroom,
 						  .give_way_ms = (int64_t)(app->options.give_way_s * 1000),
@@ -392,6 +396,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .witnesses = app->witnesses,
 				 .alerts = app->alerts,
 				 .watch = app->watch,
+				 .usage = app->usage,
 				 .authority = app->authority,
 				 .tls = app->options.tls,
 				 .name = app->identity.cluster_name,
@@ -424,6 +429,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .cluster = app->cluster,
 				   .topology = app->topology,
 				   .alerts = app->alerts,
+				   .usage = app->usage,
 				   .tenants = app->tenants,
 				   .models = app->models,
 				   .instances = app->instances,
@@ -523,6 +529,7 @@ static void destroy(struct app *app)
 	if (app->cluster)
 		cluster_ask_work(app->cluster, NULL, NULL);
 	instances_destroy(&app->instances);
+	usage_destroy(&app->usage);
 	tenancy_destroy(&app->tenants);
 	models_destroy(&app->models);
 	catalog_destroy(&app->catalog);

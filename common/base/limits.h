@@ -105,6 +105,9 @@ enum {
 	LIMIT_LOG_LINES = 500,         // of the server's log and its nodes', kept to be asked for
 	LIMIT_NODE_LINES_PER_MIN = 10, // of one node, taken into it
 	LIMIT_ALERTS = 1000,           // kept, also after they were cleared
+	LIMIT_USAGE_KEYS = 512,        // pairs of token, model and device that are counted apart in an hour, or a day
+	LIMIT_USAGE_NAMES = 65536,     // of tokens, models and devices, that usage is kept under
+	LIMIT_USAGE_ROWS = 2000,       // of one answer of usage.list
 	LIMIT_RECENT_CHANGES = 50,
 	LIMIT_DEVICES_PER_NODE = 1024,
 	LIMIT_CLUSTER_LINKS = 16384, // directions between nodes that are kept: 128 nodes, each with all the others

@@ -55,6 +55,8 @@ static void release_pages(struct generator_job *job)
 {
 	while (job->page_count)
 		pages_release(job->generator->pages, job->pages[--job->page_count]);
+	if (job->done > job->reached)
+		job->reached = job->done;
 	job->done = job->sent = job->published = 0;
 	job->serial = FIRST_SERIAL;
 	generator_release_states(job);
@@ -224,7 +226,10 @@ void generator_end(struct generator_job *job, enum generator_reason reason, cons
 {
 	int64_t now_ns = clock_steady_ns();
 	int64_t begun_ns = job->begun ? job->begun_ns : now_ns, first_ns = job->first_ns ? job->first_ns : now_ns;
-	const struct generator_figures figures = {.prompt_tokens = job->prompt_count,
+	const uint32_t prompt_count = job->prompt_count, reached = job->done > job->reached ? job->done : job->reached;
+	const struct generator_figures figures = {.prompt_tokens = prompt_count,
+						  .read_tokens = reached < prompt_count ? reached : prompt_count,
+						  .spent = generator_job_spent(job),
 						  .cached_tokens = job->cached_tokens,
 						  .generated_tokens = job->token_count - job->prompt_count,
 						  .queued_ns = begun_ns - job->added_ns,
@@ -448,6 +453,7 @@ void generator_make_room(struct generator *generator)
 void generator_state(const struct generator *generator, struct generator_state *state)
 {
 	*state = generator->state;
+	state->spent = (struct generator_spent){.stages_ns = generator->spent_ns, .count = generator->stage_count};
 	state->running = generator->running_count;
 	state->waiting = generator->waiting_count;
 	state->page_count = generator->params.page_count;

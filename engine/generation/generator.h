@@ -60,6 +60,12 @@ struct generator_params {
 enum status generator_create(struct generator **out, const struct generator_params *params, struct error *error);
 void generator_destroy(struct generator **generator); // jobs are dropped without a callback
 
+// The time that stages computed for a job: of each step's, the share of the job's rows among those of the step.
+struct generator_spent {
+	const uint64_t *stages_ns; // (count), in order, those of other parts first
+	uint32_t count;
+};
+
 // GENERATOR_BROKEN: what the model made of it holds NaN or infinities, as damaged weights do; others go on.
 // GENERATOR_FORMLESS: no token keeps to its form, or it cannot be told which: matcher_error says why.
 enum generator_reason {
@@ -73,6 +79,8 @@ enum generator_reason {
 
 struct generator_figures {
 	uint32_t prompt_tokens, cached_tokens, generated_tokens;
+	uint32_t read_tokens; // of the prompt's: those whose keys and values are there, computed or cached
+	struct generator_spent spent;
 	int64_t queued_ns, prompt_ns, generate_ns; // until it began; until its first token; from then on
 };
 
@@ -107,6 +115,7 @@ enum status generator_add(struct generator *generator, struct generator_job **ou
 			  const struct generator_request *request, struct error *error);
 // From its next token on it keeps to this, as generator_request.form; for its `token`, or before its first.
 void generator_set_form(struct generator_job *job, struct matcher *form);
+struct generator_spent generator_job_spent(const struct generator_job *job); // until now; the job's
 // The job ends now with GENERATOR_REMOVED; its pages are free at once.
 void generator_remove(struct generator_job **job);
 
@@ -129,7 +138,9 @@ enum status generator_step(struct generator *generator, bool *idle, struct error
 struct generator_returned {
 	uint32_t lane, row_count;
 	uint64_t step;
-	const float *activations; // (row_count, embedding)
+	const float *activations;  // (row_count, embedding)
+	const uint64_t *stages_ns; // (stage_count), what each stage elsewhere computed
+	uint32_t stage_count;
 };
 enum status generator_return(struct generator *generator, const struct generator_returned *returned, bool *taken,
 			     struct error *error);
@@ -151,5 +162,6 @@ struct generator_state {
 	uint32_t step_rows, step_runs; // of the last of these
 	uint32_t preemptions;          // jobs that gave their pages back
 	uint64_t ties;                 // tokens of jobs that went on whose choice lay within rounding of another
+	struct generator_spent spent;  // of all jobs ever; the generator's
 };
 void generator_state(const struct generator *generator, struct generator_state *state);

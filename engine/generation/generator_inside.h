@@ -6,6 +6,7 @@
  * its prompt was computed, a job goes to the back. A job that ended while steps of it are in flight is `gone`: it is in
  * no list, and is freed with the last of these steps. Thread: the generator's. */
 #pragma once
+#include "common/base/limits.h"
 #include "engine/generation/generator.h"
 #include "engine/generation/generator_lanes.h"
 #include "engine/generation/pages.h"
@@ -38,6 +39,8 @@ struct generator_job {
 	bool running, begun, gone;
 	bool stalled; // it has no page for its next token until a step is back
 	uint32_t cached_tokens;
+	uint32_t reached;                         // the most tokens that were done, of a job that was preempted
+	uint64_t spent_ns[LIMIT_INSTANCE_STAGES]; // its share of what each stage computed
 	int64_t added_ns, begun_ns, first_ns;
 };
 
@@ -82,12 +85,17 @@ struct generator {
 	uint32_t check_state;          // the same, of a model with states; else 0
 	bool halted;
 	// of the step that is computed
-	uint32_t *argmax;             // (batch_outputs)
-	struct token_choice *choices; // (batch_outputs), of jobs whose sampling is not greedy
-	struct sampler_task *tasks;   // (batch_outputs)
-	float *logits;                // (batch_outputs, vocabulary)
-	float *hidden;                // (batch_outputs, embedding)
-	float *activations[2];        // (batch_rows, embedding), of several stages
+	uint32_t *argmax;                          // (batch_outputs)
+	struct token_choice *choices;              // (batch_outputs), of jobs whose sampling is not greedy
+	struct sampler_task *tasks;                // (batch_outputs)
+	float *logits;                             // (batch_outputs, vocabulary)
+	float *hidden;                             // (batch_outputs, embedding)
+	float *activations[2];                     // (batch_rows, embedding), of several stages
+	uint64_t stages_ns[LIMIT_INSTANCE_STAGES]; // (stage_count), what each stage computed, those elsewhere first
+	uint32_t stage_count;
+	// ever
+	uint64_t seen_ns[LIMIT_INSTANCE_STAGES];  // stage_spent_ns of the stages here, before the step
+	uint64_t spent_ns[LIMIT_INSTANCE_STAGES]; // of all jobs, as stages_ns
 };
 
 // ---- generator.c ----
@@ -128,6 +136,13 @@ uint32_t generator_cut_rows(const struct generator_job *job, uint32_t rows);
 bool generator_needs_sampler(const struct generator_job *job);
 void generator_deliver(struct generator *generator, const struct lane *lane);
 void generator_deliver_check(struct generator *generator, const float *input); // input: the activations that came back
+
+// ---- generator_spent.c ----
+
+// Before the stages here compute a step: `returned` has what those elsewhere computed of it; NULL: there are none.
+void generator_spent_begin(struct generator *generator, const struct generator_returned *returned);
+// The stages here have computed the step: divide the time among its jobs.
+void generator_spent_add(struct generator *generator, const struct lane *lane);
 
 // ---- generator_step.c ----
 

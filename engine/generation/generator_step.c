@@ -274,10 +274,13 @@ static enum status compute(struct generator *generator, const struct lane *lane,
 	return status;
 }
 
-// Complete a step: compute the layers that are here from `input`, the activations that came back, if there are other
-// parts.
-static enum status finish(struct generator *generator, struct lane *lane, const float *input, struct error *error)
+// Complete a step: compute the layers that are here, from what came back if there are other parts, else from the
+// tokens.
+static enum status finish(struct generator *generator, struct lane *lane, const struct generator_returned *returned,
+			  struct error *error)
 {
+	const float *input = returned ? returned->activations : NULL;
+	generator_spent_begin(generator, returned);
 	enum status status = compute(generator, lane, input, error);
 	if (status) {
 		error_set(error, status, "%s", status_text(status));
@@ -286,6 +289,7 @@ static enum status finish(struct generator *generator, struct lane *lane, const 
 		generator_fail(generator, error);
 		return status;
 	}
+	generator_spent_add(generator, lane);
 	if (lane->check) {
 		release_check(generator);
 		generator_deliver_check(generator, input);
@@ -369,7 +373,7 @@ enum status generator_return(struct generator *generator, const struct generator
 	generator->due_step++;
 	generator->under_way--;
 	lane->under_way = false;
-	const enum status status = finish(generator, lane, returned->activations, error);
+	const enum status status = finish(generator, lane, returned, error);
 	if (!lane->check)
 		lanes_back(&generator->choice, lane->row_count, generator->under_way, clock_steady_ns());
 	return status;

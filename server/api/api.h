@@ -42,6 +42,7 @@ struct api_params {
 	struct tickets *tickets;
 	struct witnesses *witnesses;
 	struct alerts *alerts;
+	struct usage *usage;
 	struct watch *watch;
 	const struct discovery *discovery;
 	const struct authority *authority;

@@ -88,7 +88,7 @@ extern const struct api_handler server_handlers[], auth_handlers[], cluster_hand
 	telemetry_handlers[], device_handlers[], token_handlers[], memory_handlers[], compute_handlers[],
 	audit_handlers[], node_handlers[], ticket_handlers[], certificate_handlers[], model_handlers[],
 	catalog_handlers[], instance_handlers[], topology_handlers[], chat_handlers[], alert_handlers[],
-	thermal_handlers[]; // each ends with a NULL method
+	thermal_handlers[], usage_handlers[]; // each ends with a NULL method
 
 // One handler for each method of the contract and none besides. Errors: STATUS_INTERNAL, naming the method.
 enum status api_bind_handlers(struct api *api, struct error *error);

@@ -25,6 +25,7 @@ struct cli_arguments {
 	const char *threshold, *clear, *lasting;          // alerts rule; lasting: forecast
 	const char *watts;                                // forecast
 	bool memory;
+	const char *by, *step; // usage
 	bool on, off;
 	bool all;
 	const char *operand, *second; // token revoke ID; alloc DEVICE SIZE; alloc free ID; bench device [DEVICE]

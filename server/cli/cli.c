@@ -32,6 +32,7 @@ static const struct cli_command *const commands[] = {
 	&audit_verify_command,  &audit_export_command,  &alerts_ack_command,    &alerts_rules_command,
 	&alerts_rule_command,   &alerts_command,        &health_command,        &log_command,
 	&help_command,          &version_command,       &state_settle_command,  &forecast_command,
+	&usage_command,
 };
 // First words of those that have two.
 static const char *const groups[] = {"token", "ticket", "devices", "nodes", "alloc",

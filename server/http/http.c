@@ -205,6 +205,7 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 					  .topology = http->params.topology,
 					  .tenants = http->params.tenants,
 					  .alerts = http->params.alerts,
+					  .usage = http->params.usage,
 					  .store = http->params.store,
 					  .started_ms = http->params.started_ms};
 	metrics_print(&sources, &response->owned);

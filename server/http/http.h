@@ -21,6 +21,7 @@ struct http_params {
 	struct topology *topology;
 	struct tenancy *tenants;
 	struct alerts *alerts;
+	struct usage *usage;
 	struct models *models;
 	struct instances *instances;
 	struct audit *audit;

@@ -253,6 +253,75 @@ static void print_alerts_cleared(void *context, const struct alerts_count *count
 	buffer_printf(context, "%llu\n", (unsigned long long)count->cleared);
 }
 
+struct printing_usage {
+	struct buffer *out;
+	const char *metric, *of, *kind, *value; // kind="value", besides the subject; NULL: nothing besides
+	double (*count)(const struct store_counts *counts);
+};
+
+static void print_total(void *context, const struct book_sum *total)
+{
+	const struct printing_usage *printing = context;
+	buffer_printf(printing->out, "%s{", printing->metric);
+	label(printing->out, printing->of, total->id);
+	buffer_append_byte(printing->out, ',');
+	label(printing->out, "name", total->name);
+	if (printing->kind) {
+		buffer_append_byte(printing->out, ',');
+		label(printing->out, printing->kind, printing->value);
+	}
+	buffer_printf(printing->out, "} %.17g\n", printing->count(&total->counts));
+}
+
+static double requests_of(const struct store_counts *counts)
+{
+	return (double)counts->requests;
+}
+
+static double computed_of(const struct store_counts *counts)
+{
+	return (double)(counts->prompt_tokens - counts->cached_tokens);
+}
+
+static double cached_of(const struct store_counts *counts)
+{
+	return (double)counts->cached_tokens;
+}
+
+static double completion_of(const struct store_counts *counts)
+{
+	return (double)counts->completion_tokens;
+}
+
+static double seconds_of(const struct store_counts *counts)
+{
+	return counts->device_s;
+}
+
+static void print_usage(const struct usage *usage, struct buffer *out)
+{
+	const struct printing_usage seconds = {
+		.out = out, .metric = "exogpu_device_seconds_total", .of = "device", .count = seconds_of};
+	struct printing_usage printing = {
+		.out = out, .metric = "exogpu_requests_total", .of = "model", .count = requests_of};
+	const struct {
+		const char *kind;
+		double (*count)(const struct store_counts *counts);
+	} tokens[] = {{"prompt", computed_of}, {"cached", cached_of}, {"completion", completion_of}};
+	head(out, printing.metric, "counter", "Requests to each model that have ended.");
+	usage_totals(usage, BOOK_MODEL, print_total, &printing);
+	printing.metric = "exogpu_tokens_total";
+	printing.kind = "kind";
+	head(out, printing.metric, "counter", "Tokens of these: of prompts, computed or cached, and generated.");
+	for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+		printing.value = tokens[i].kind;
+		printing.count = tokens[i].count;
+		usage_totals(usage, BOOK_MODEL, print_total, &printing);
+	}
+	head(out, seconds.metric, "counter", "Time that each device has computed for requests.");
+	usage_totals(usage, BOOK_DEVICE, print_total, (void *)&seconds);
+}
+
 static void print_alerts(const struct alerts *alerts, struct buffer *out)
 {
 	head(out, "exogpu_alerts", "gauge", "Alerts that stand now.");
@@ -315,4 +384,5 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 	print_heats(sources->cluster, out);
 	print_links(sources->topology, out);
 	print_alerts(sources->alerts, out);
+	print_usage(sources->usage, out);
 }

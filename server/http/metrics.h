@@ -9,6 +9,7 @@ struct metrics_sources {
 	const struct topology *topology;
 	const struct tenancy *tenants;
 	const struct alerts *alerts;
+	const struct usage *usage;
 	struct store *store;
 	int64_t started_ms;
 };

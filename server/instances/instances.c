@@ -275,6 +275,7 @@ static void told_state(struct instance *instance, const struct json *params)
 	instance->pages_cached = (uint64_t)json_get_integer(params, "pages_cached", 0);
 	instance->prompt_tokens = (uint64_t)json_get_integer(params, "prompt_tokens", 0);
 	instance_observe(instance, json_get(params, "steps_took"));
+	generations_spent(instance, json_get(params, "spent"));
 	instance->ties = (uint64_t)json_get_integer(params, "ties", 0);
 	if (!instance->running && !instance->waiting)
 		instance->tokens_per_s = 0;

@@ -13,6 +13,7 @@
 #include "server/library/models.h"
 #include "server/security/tokens/tokens.h"
 #include "server/tenants/tenants.h"
+#include "server/usage/usage.h"
 
 struct instances;
 struct instance;
@@ -27,6 +28,7 @@ struct instances_params {
 	struct store *store;
 	struct events *events;
 	struct audit *audit;
+	struct usage *usage;
 	double placement_timeout_s; // of a search, where nothing else is asked for
 	double headroom;            // the part of each device's memory that stays free; < 0: placement_reserve's
 	int64_t pause_ms;           // that requests wait for an instance that has no place

@@ -491,6 +491,8 @@ struct json *instance_timing_json(struct instance *instance, const struct json *
 // requests.c
 // Handle generate.delta and generate.end. False: the message breaks the contract.
 bool generations_notice(struct instance *instance, const char *method, const struct json *params);
+// What its requests have spent, as its worker tells it: Spent of schema/node.json, or NULL.
+void generations_spent(struct instance *instance, const struct json *spent);
 // Its worker has, or will have, none of its requests; later another worker has them, and each continues.
 void generations_pause(struct instance *instance);
 void generations_resume(struct instance *instance);

@@ -170,6 +170,35 @@ enum status store_put_alert(struct store_batch *batch, const struct store_alert 
 	return status ? status : add_row(batch, BATCH_TRIM_ALERTS, kept, 1);
 }
 
+enum status store_put_usage(struct store_batch *batch, const struct store_usage *usage)
+{
+	const struct batch_value values[] = {
+		integer_value(usage->step_s),
+		integer_value(usage->at_s),
+		text_value(usage->token_id),
+		text_value(usage->model_id),
+		text_value(usage->device_id),
+		text_value(usage->token_name),
+		text_value(usage->model_name),
+		text_value(usage->device_name),
+		integer_value(usage->counts.requests),
+		integer_value(usage->counts.prompt_tokens),
+		integer_value(usage->counts.cached_tokens),
+		integer_value(usage->counts.completion_tokens),
+		number_value(usage->counts.device_s),
+		number_value(usage->counts.energy_joules),
+		number_value(usage->counts.idle_joules),
+		integer_value(usage->counts.energy_source),
+	};
+	return add_row(batch, BATCH_PUT_USAGE, values, 16);
+}
+
+enum status store_trim_usage(struct store_batch *batch, int64_t step_s, int64_t before_s)
+{
+	const struct batch_value values[] = {integer_value(step_s), integer_value(before_s)};
+	return add_row(batch, BATCH_TRIM_USAGE, values, 2);
+}
+
 enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate)
 {
 	const struct batch_value values[] = {

@@ -82,6 +82,11 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"acknowledged_ms = iif(acknowledged_ms, acknowledged_ms, excluded.acknowledged_ms)",
 	[BATCH_TRIM_ALERTS] = "DELETE FROM alerts WHERE cleared_ms != 0 AND alert_id NOT IN (SELECT alert_id FROM "
 			      "alerts ORDER BY substr(kind, 1, 6) = 'audit_' DESC, raised_ms DESC LIMIT ?1)",
+	[BATCH_PUT_USAGE] = "INSERT OR REPLACE INTO usage (step_s, at_s, token_id, model_id, device_id, token_name, "
+			    "model_name, device_name, requests, prompt_tokens, cached_tokens, completion_tokens, "
+			    "device_s, energy_joules, idle_joules, energy_source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, "
+			    "?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+	[BATCH_TRIM_USAGE] = "DELETE FROM usage WHERE step_s = ?1 AND at_s < ?2",
 	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
 			    "?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
 	[BATCH_PUT_COSIGNED] =

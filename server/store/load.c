@@ -93,6 +93,7 @@ struct load {
 		void (*link)(void *context, const struct store_link *link);
 		void (*layer_time)(void *context, const struct store_layer_time *time);
 		void (*alert)(void *context, const struct store_alert *alert);
+		void (*usage)(void *context, const struct store_usage *usage);
 	} call;
 	void *context;
 };
@@ -482,6 +483,43 @@ enum status store_load_alerts(struct store *store, void (*row)(void *context, co
 		       "raised_ms",
 		.row = alert_row,
 		.call.alert = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void usage_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_usage usage = {
+		.step_s = sqlite3_column_int64(row, 0),
+		.at_s = sqlite3_column_int64(row, 1),
+		.token_id = text(row, 2),
+		.model_id = text(row, 3),
+		.device_id = text(row, 4),
+		.token_name = text(row, 5),
+		.model_name = text(row, 6),
+		.device_name = text(row, 7),
+		.counts = {.requests = sqlite3_column_int64(row, 8),
+			   .prompt_tokens = sqlite3_column_int64(row, 9),
+			   .cached_tokens = sqlite3_column_int64(row, 10),
+			   .completion_tokens = sqlite3_column_int64(row, 11),
+			   .device_s = sqlite3_column_double(row, 12),
+			   .energy_joules = sqlite3_column_double(row, 13),
+			   .idle_joules = sqlite3_column_double(row, 14),
+			   .energy_source = (enum store_energy_source)sqlite3_column_int(row, 15)},
+	};
+	load->call.usage(load->context, &usage);
+}
+
+enum status store_load_usage(struct store *store, void (*row)(void *context, const struct store_usage *usage),
+			     void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT step_s, at_s, token_id, model_id, device_id, token_name, model_name, device_name, "
+		       "requests, prompt_tokens, cached_tokens, completion_tokens, device_s, energy_joules, "
+		       "idle_joules, energy_source FROM usage ORDER BY step_s, at_s",
+		.row = usage_row,
+		.call.usage = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

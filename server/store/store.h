@@ -145,6 +145,21 @@ struct store_alert {
 enum status store_load_alerts(struct store *store, void (*row)(void *context, const struct store_alert *alert),
 			      void *context, struct error *error); // all that are kept, oldest first
 
+// Where the joules of a device come from: its own counter, or its power times the time between readings.
+enum store_energy_source { STORE_ENERGY_NONE, STORE_ENERGY_INTEGRATED, STORE_ENERGY_COUNTER };
+struct store_counts {
+	int64_t requests, prompt_tokens, cached_tokens, completion_tokens; // prompt_tokens: cached ones too
+	double device_s, energy_joules, idle_joules;
+	enum store_energy_source energy_source;
+};
+struct store_usage { // what requests used in the step_s seconds from at_s on; migrations/state has the meaning of ""
+	int64_t step_s, at_s; // since 1970 UTC
+	const char *token_id, *model_id, *device_id, *token_name, *model_name, *device_name;
+	struct store_counts counts;
+};
+enum status store_load_usage(struct store *store, void (*row)(void *context, const struct store_usage *usage),
+			     void *context, struct error *error); // by step_s, then oldest first
+
 enum { STORE_BATCHES = 7 };
 struct store_layer_time { // how long a layer took on a device, by its format and size
 	const char *device_id, *format;
@@ -169,6 +184,8 @@ enum status store_remove_token(struct store_batch *batch, const char *token_id);
 enum status store_put_change(struct store_batch *batch, const struct store_change *change);
 // A new one, or, of one that is there, that it was cleared or acknowledged. Neither is ever taken back.
 enum status store_put_alert(struct store_batch *batch, const struct store_alert *alert);
+enum status store_put_usage(struct store_batch *batch, const struct store_usage *usage);
+enum status store_trim_usage(struct store_batch *batch, int64_t step_s, int64_t before_s); // what is older goes
 enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate);
 enum status store_remove_certificate(struct store_batch *batch, const char *serial);
 enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket);

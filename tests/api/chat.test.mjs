@@ -49,15 +49,15 @@ describe("a token that may only use models", { timeout: 300000 * slow }, () => {
 		assertContractKept();
 	});
 
-	test("may log in and call two methods, and subscribe to no topic", async () => {
+	test("may log in and call three methods, and subscribe to no topic", async () => {
 		const may = [];
 		for (const { name } of api.methods) {
 			if (name === "auth.login") continue;
-			const error = await guest.call(name, {}).then(() => null, (refused) => refused);
+			const error = await guest.call(name, name === "usage.list" ? { by: "model" } : {}).then(() => null, (refused) => refused);
 			if (error) assert.equal(error.reason, "forbidden", `${name}: ${error.message}`);
 			else may.push(name);
 		}
-		assert.deepEqual(may, ["server.info", "chat.models"]);
+		assert.deepEqual(may, ["server.info", "usage.list", "chat.models"]);
 		for (const topic of Object.keys(api["x-events"].topics)) await guest.refused("events.subscribe", { topics: [topic] }, "forbidden");
 		await guest.refused("events.subscribe", { topics: [] }, "forbidden");
 		assert.equal(guest.events.length, 0);

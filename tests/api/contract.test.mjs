@@ -48,6 +48,7 @@ const fitting = {
 	"log.list": () => ({ limit: 5 }),
 	"audit.verify": () => ({}),
 	"certificate.list": () => ({}),
+	"usage.list": () => ({ by: "model", from: new Date(now - 86400000).toISOString(), to: new Date(now + 1000).toISOString(), step_s: 3600 }),
 	"alert.list": () => ({ state: "all", limit: 5, before: "alert_0000000000000000" }),
 	"alert.acknowledge": () => ({ alert_id: context.alert }),
 	"alert.rules": () => ({}),

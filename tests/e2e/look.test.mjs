@@ -134,6 +134,7 @@ suite("how it looks", () => {
 		allocations: () => ["#/allocations", "Nothing is lent now"],
 		access: () => ["#/access", "Join another machine"],
 		audit: () => ["#/audit", "First key"],
+		usage: () => ["#/usage", "Nothing was used in this time"],
 		alerts: () => ["#/alerts", "Nothing needs attention"],
 		logs: () => ["#/logs", "Follow"],
 	};

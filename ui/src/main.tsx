@@ -12,6 +12,7 @@ import { loadAccess } from "./view/access/lazy-page";
 import { loadAllocations } from "./view/allocations/lazy-page";
 import { loadAudit } from "./view/audit/lazy-page";
 import { loadAlerts } from "./view/alerts/lazy-page";
+import { loadUsage } from "./view/usage/lazy-page";
 import { loadLogs } from "./view/logs/lazy-page";
 import { loadTopology } from "./view/topology/lazy-page";
 import { loadModels } from "./view/models/lazy-page";
@@ -41,5 +42,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-const parts = [loadFind, loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadLogs];
+const parts = [loadFind, loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadUsage, loadLogs];
 setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

@@ -3,6 +3,7 @@
 #include "engine/device/info.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/instance/instance_ring.h"
+#include "engine/worker/instance/instance_spent.h"
 #include "engine/worker/instance/ring_timing.h"
 
 enum { STATE_MS = 1000 };
@@ -148,6 +149,7 @@ static void tell_state(struct instance *instance, bool idle)
 	json_set(params, "steps_took",
 		 instance_steps_tell(&instance->steps, instance->ring ? instance_ring_parts(instance) : 1));
 	json_set(params, "timing", timing(instance, &state));
+	json_set(params, "spent", instance_spent_json(instance, NULL));
 	instance_tell(instance, "instance.state", params);
 	instance->told_state = !idle;
 	instance->state_ns = now_ns;

@@ -1,5 +1,5 @@
 /* Embeddings and scores of texts: generate.embed. See instance.h. Thread: the driver's. */
-#include "engine/worker/instance/instance.h"
+#include "engine/worker/instance/instance_spent.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -58,6 +58,7 @@ static void hidden_came(void *context, const float *values)
 			 list_of(values, shape->embedding,
 				 request->dimensions ? request->dimensions : shape->embedding));
 	json_set_integer(result, "prompt_tokens", request->prompt_tokens);
+	json_set(result, "spent", instance_spent_json(request->instance, request));
 	instance_answer(request->instance, request->id, NULL, result);
 }
 

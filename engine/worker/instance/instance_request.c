@@ -8,7 +8,7 @@
  * held; the first `delivered_bytes` of the text are not sent again. (They may include held text, if the end of the text
  * was sent but generate.end was not.) Thread: the driver's. */
 #include "common/text/base64.h"
-#include "engine/worker/instance/instance.h"
+#include "engine/worker/instance/instance_spent.h"
 
 #include <errno.h>
 #include <math.h>
@@ -332,6 +332,8 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	json_set_integer(params, "generated_tokens", figures->generated_tokens);
 	if (request->dialogue)
 		json_set_integer(params, "reasoning_tokens", (int64_t)request->thought_tokens);
+	json_set_integer(params, "read_tokens", figures->read_tokens);
+	json_set(params, "spent", instance_spent_json(request->instance, request));
 	json_set_number(params, "queued_ms", (double)figures->queued_ns * 1e-6);
 	json_set_number(params, "prompt_ms", (double)figures->prompt_ns * 1e-6);
 	json_set_number(params, "generate_ms", (double)figures->generate_ns * 1e-6);

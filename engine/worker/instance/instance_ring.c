@@ -364,8 +364,12 @@ static void take_back(struct instance *instance, struct ring_step *step, int64_t
 	struct error error = {0};
 	int64_t began_ns = clock_steady_ns();
 	bool taken = false;
-	const struct generator_returned returned = {
-		.lane = step->lane, .row_count = step->row_count, .step = step->step, .activations = step->activations};
+	const struct generator_returned returned = {.lane = step->lane,
+						    .row_count = step->row_count,
+						    .step = step->step,
+						    .activations = step->activations,
+						    .stages_ns = step->stages_ns,
+						    .stage_count = step->stage_count};
 	enum status status = generator_return(instance->generator, &returned, &taken, &error);
 	if (status) {
 		fail(instance, &error);

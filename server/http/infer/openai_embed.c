@@ -158,6 +158,7 @@ static enum status ask(struct embedding *embedding, struct error *error)
 		json_set_integer(call, "dimensions", embedding->answer->dimensions);
 	struct generation_params params = answer_question(embedding->answer, call);
 	params.embeds = true;
+	params.part = embedding != embedding->answer->embeddings;
 	params.ended = embedded;
 	params.context = embedding;
 	return answer_ask(embedding->answer, &embedding->generation, &params, error);

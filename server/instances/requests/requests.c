@@ -9,45 +9,13 @@
 #include "server/instances/requests/requests.h"
 
 #include "common/base/log.h"
-#include "server/instances/instances_inside.h"
-#include "server/instances/requests/delivered.h"
+#include "server/instances/requests/requests_inside.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-enum {
-	DEVICES_BYTES = 2048, // of their ids, in an entry of the audit log
-	LOSSES_MOST = 2,      // of workers that a request may bring about, or be there at, without getting a token
-};
-
-struct generation {
-	struct generation *next, **link; // of its instance
-	struct instance *instance;
-	int64_t number;
-	int64_t old_number; // that a worker which was cut off still has it under; 0: none
-	struct audit_actor by;
-	struct token *token;
-	const char *action;
-	int64_t began_ns;
-	bool embeds, counts;   // with either, the answer to its call is the only message
-	bool sent, answered;   // sent: a worker has it; answered: generate.start, or generate.embed
-	bool told_started;     // `started` was called
-	struct json *call;     // as it was asked, with owner, seed and all of `sampling`
-	struct json *sampling; // the sampling values with their origins; NULL: for an embedding
-	size_t given_tokens;   // in it; 0: its prompt is text
-
-	uint64_t prompt_tokens; // as far as is known
-	struct delivered delivered;
-	unsigned losses;    // of workers that had it, since a token of it came
-	size_t losses_seen; // tokens that had come by the last of them
-	// NULL once it was cancelled or has ended:
-	void (*started)(void *context, uint64_t prompt_tokens);
-	void (*delta)(void *context, const struct json *delta);
-	void (*ended)(void *context, enum status status, const struct json *end, const struct error *error);
-	void *context;
-};
+enum { LOSSES_MOST = 2 }; // of workers that a request may bring about, or be there at, without getting a token
 
 // ---- whose instance ----
 
@@ -72,54 +40,6 @@ static int64_t owner_number(struct instances *all, const struct token *token)
 }
 
 // ---- the end ----
-
-static void print_detail(const struct generation *generation, const struct json *end, struct buffer *text)
-{
-	const struct instance *instance = generation->instance;
-	char devices[DEVICES_BYTES] = "";
-	struct json *detail = json_new_object();
-	int64_t prompt = json_get_integer(end, "prompt_tokens", (int64_t)generation->prompt_tokens);
-	for (unsigned i = 0; i < instance->stage_count; i++) {
-		size_t at = strlen(devices);
-		snprintf(devices + at, sizeof devices - at, "%s%s", i ? " " : "",
-			 cluster_device_id(instance->stages[i].device));
-	}
-	json_set_string(detail, "model", instance->model_name);
-	json_set_string(detail, "instance_id", instance->instance_id);
-	json_set_string(detail, "devices", devices);
-	json_set_integer(detail, "prompt_tokens", prompt);
-	if (!generation->embeds) {
-		json_set_integer(detail, "cached_tokens", json_get_integer(end, "cached_tokens", 0));
-		json_set_integer(detail, "generated_tokens",
-				 json_get_integer(end, "generated_tokens", (int64_t)generation->delivered.count));
-		json_set_string(detail, "reason", json_get_string(end, "reason", NULL));
-	} else if (!generation->ended) {
-		json_set_string(detail, "reason", "cancelled");
-	}
-	json_print(detail, text);
-	json_destroy(&detail);
-}
-
-// Write its audit entry. If that is not possible now, it is written as soon as it is.
-static void put_on_record(const struct generation *generation, enum status status, const struct json *end)
-{
-	struct buffer detail;
-	const struct instance *instance = generation->instance;
-	struct audit *audit = instance->all->params.audit;
-	const struct cluster_device *device = instance->stage_count ? instance->stages[0].device : NULL;
-	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
-	print_detail(generation, end, &detail);
-	const char *text = detail.failed ? NULL : buffer_text(&detail);
-	audit_tell(audit, &(struct audit_tally){.by = &generation->by,
-						.action = generation->action,
-						.target = instance->model_name,
-						.node_id = device ? cluster_device_node_id(device) : NULL,
-						.device_id = device ? cluster_device_id(device) : NULL,
-						.outcome = status,
-						.duration_us = (clock_steady_ns() - generation->began_ns) / 1000,
-						.detail = text});
-	buffer_finish(&detail);
-}
 
 static void silence(struct generation *generation)
 {
@@ -157,7 +77,7 @@ static void end(struct generation *generation, enum status status, const struct 
 	void *context = generation->context;
 	struct instance *instance = generation->instance;
 	const bool was_next = generation->sent && suspected(generation);
-	put_on_record(generation, status, json);
+	generation_record(generation, status, json);
 	generation_free(generation);
 	if (was_next)
 		generations_resume(instance);
@@ -300,10 +220,12 @@ bool generations_notice(struct instance *instance, const char *method, const str
 	// The kept tokens of a request are bounded by its context.
 	if (!ends && generation->delivered.count + json_count(json_get(params, "tokens")) > instance->context_tokens)
 		return false;
-	if (ends)
+	if (ends) {
+		generations_spent(instance, json_get(params, "spent"));
 		took(generation, params);
-	else
+	} else {
 		deliver(generation, params);
+	}
 	return true;
 }
 
@@ -313,6 +235,7 @@ static void start_answered(void *context, enum status status, const struct json 
 	if (status == STATUS_DEVICE_LOST)
 		return; // its instance is lost, and all of its requests are seen to in a moment
 	if (status || generation->embeds) {
+		generations_spent(generation->instance, json_get(result, "spent"));
 		if (status == STATUS_UNAVAILABLE && !generation->ended)
 			status = STATUS_OK; // it was cancelled
 		generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
@@ -347,6 +270,7 @@ static enum status send(struct generation *generation, struct error *error)
 											    : "generate.start",
 						  call_of(generation), start_answered, generation, error);
 	generation->sent = !status;
+	generation_count_anew(generation);
 	return status;
 }
 
@@ -487,6 +411,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .began_ns = clock_steady_ns(),
 					  .embeds = embeds,
 					  .counts = params->counts,
+					  .part = params->part,
 					  .call = call,
 					  .sampling = sampling,
 					  .given_tokens = given_tokens,
@@ -495,14 +420,17 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .ended = params->ended,
 					  .context = params->context};
 	*last = generation;
+	generation_count(generation);
 	instance->generation_count++;
 	instance->line_tokens += given_tokens;
 	if (instance->state == INSTANCE_RUNNING && parts_generator(instance->parts)) // else it waits, and is sent later
 		status = send(generation, error);
-	if (status)
+	if (status) {
+		usage_drop(&generation->usage);
 		generation_free(generation);
-	else
+	} else {
 		*out = generation;
+	}
 	return status;
 }
 

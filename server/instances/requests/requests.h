@@ -19,6 +19,7 @@ struct generation_params {
 	struct json *call;
 	bool embeds;
 	bool counts; // only count the prompt's tokens; nothing is generated
+	bool part;   // of a request that another one stands for: usage counts that one
 	bool loads;  // a model that is not loaded is loaded for this, and then it waits
 	// It has joined the batch; not called with `embeds` or `counts`.
 	void (*started)(void *context, uint64_t prompt_tokens);

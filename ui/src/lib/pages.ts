@@ -7,6 +7,7 @@ export const pages = [
   { page: "playground", name: "Playground", key: "p" },
   { page: "allocations", name: "Allocations", key: "a" },
   { page: "access", name: "Access", key: "k" },
+  { page: "usage", name: "Usage", key: "s" },
   { page: "alerts", name: "Alerts", key: "e" },
   { page: "audit", name: "Audit", key: "u" },
   { page: "logs", name: "Logs", key: "l" },

@@ -1,4 +1,4 @@
-/* What the browser stores: token and theme. If storage is refused (private windows), nothing is stored. */
+/* What the browser stores: token, theme and the price of energy. If storage is refused (private windows), nothing is stored. */
 
 const TOKEN = "exogpu.token";
 export const THEME = "exogpu.theme";
@@ -35,6 +35,15 @@ export function readTheme(): Theme | null {
 
 export function writeTheme(theme: Theme | null): void {
   attempt(() => (theme ? localStorage.setItem(THEME, theme) : localStorage.removeItem(THEME)), undefined);
+}
+
+const PRICE = "exogpu.price-per-kwh";
+
+/** The price of a kWh as it was typed, "" if none was. */
+export const readPriceText = (): string => attempt(() => localStorage.getItem(PRICE) ?? "", "");
+
+export function writePriceText(text: string): void {
+  attempt(() => (text.trim() ? localStorage.setItem(PRICE, text) : localStorage.removeItem(PRICE)), undefined);
 }
 
 /** The last head of an audit log that this browser saw. */

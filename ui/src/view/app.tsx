@@ -8,6 +8,7 @@ import { LazyAccess } from "./access/lazy-page";
 import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
 import { LazyAlerts } from "./alerts/lazy-page";
+import { LazyUsage } from "./usage/lazy-page";
 import { LazyAudit } from "./audit/lazy-page";
 import { LazyFind } from "./lazy-find";
 import { LazyLogs } from "./logs/lazy-page";
@@ -47,6 +48,8 @@ function Current() {
       return <LazyAccess />;
     case "audit":
       return <LazyAudit />;
+    case "usage":
+      return <LazyUsage />;
     case "alerts":
       return <LazyAlerts />;
     case "logs":

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { pages } from "../lib/pages";
 import { useApp } from "./app-context";
 
-const mnemonic: Readonly<Record<string, string>> = { access: " (keys)", alerts: " (events)" };
+const mnemonic: Readonly<Record<string, string>> = { access: " (keys)", usage: " (spent)", alerts: " (events)" };
 const keys: [string[], string][] = [
   [["Ctrl", "K"], "find a machine, device, model, page or action"],
   ...pages.map(({ page, name, key }): [string[], string] => [["g", key], `go to ${name}${mnemonic[page] ?? ""}`]),

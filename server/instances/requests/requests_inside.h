@@ -1,0 +1,43 @@
+/* A request, for requests*.c. Thread: the loop's. */
+#pragma once
+#include "server/instances/instances_inside.h"
+#include "server/instances/requests/delivered.h"
+#include "server/usage/usage.h"
+
+struct generation {
+	struct generation *next, **link; // of its instance
+	struct instance *instance;
+	int64_t number;
+	int64_t old_number; // that a worker which was cut off still has it under; 0: none
+	struct audit_actor by;
+	struct token *token;
+	const char *action;
+	int64_t began_ns;
+	bool embeds, counts;   // with either, the answer to its call is the only message
+	bool sent, answered;   // sent: a worker has it; answered: generate.start, or generate.embed
+	bool told_started;     // `started` was called
+	struct json *call;     // as it was asked, with owner, seed and all of `sampling`
+	struct json *sampling; // the sampling values with their origins; NULL: for an embedding
+	size_t given_tokens;   // in it; 0: its prompt is text
+
+	uint64_t prompt_tokens; // as far as is known
+	struct delivered delivered;
+	struct usage_request *usage;            // NULL: it is not counted
+	bool part;                              // of a request that is counted by another one
+	double spent_ms[LIMIT_INSTANCE_STAGES]; // by its worker's stages, as it was told last
+	unsigned losses;                        // of workers that had it, since a token of it came
+	size_t losses_seen;                     // tokens that had come by the last of them
+	// NULL once it was cancelled or has ended:
+	void (*started)(void *context, uint64_t prompt_tokens);
+	void (*delta)(void *context, const struct json *delta);
+	void (*ended)(void *context, enum status status, const struct json *end, const struct error *error);
+	void *context;
+};
+
+// requests_record.c
+// It begins to be counted.
+void generation_count(struct generation *generation);
+// A worker has it from now on: what it has spent there begins at 0.
+void generation_count_anew(struct generation *generation);
+// It has ended: its usage, and its entry in the audit log. `end`: as struct generation_params has it.
+void generation_record(struct generation *generation, enum status status, const struct json *end);

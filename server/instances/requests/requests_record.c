@@ -1,0 +1,139 @@
+/* What stays of a request: its entry in the audit log, and what it used. Every request passes here once, whatever API
+ * it came by, so this is where tokens and the time of devices are counted. See usage.h. */
+#include "server/instances/requests/requests_inside.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { DEVICES_BYTES = 2048 }; // of their ids, in an entry of the audit log
+
+// ---- usage ----
+
+void generation_count(struct generation *generation)
+{
+	const struct token *token = generation->token;
+	const struct instance *instance = generation->instance;
+	const struct usage_who who = {.token_id = token ? token->token_id : "owner",
+				      .token_name = token ? token->name : "the machine's owner",
+				      .model_id = instance->model_id,
+				      .model_name = instance->model_name};
+	if (!generation->counts)
+		generation->usage = usage_begin(instance->all->params.usage, &who);
+}
+
+void generation_count_anew(struct generation *generation)
+{
+	memset(generation->spent_ms, 0, sizeof generation->spent_ms);
+}
+
+// A worker's stage is one of the instance's, or as many as it has slices, which compute at the same time.
+static void spend(struct generation *generation, unsigned at, double ms)
+{
+	unsigned stage = 0;
+	const double more_ms = ms - generation->spent_ms[at];
+	const struct instance *instance = generation->instance;
+	if (!(more_ms > 0))
+		return;
+	generation->spent_ms[at] = ms;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const struct instance_stage *one = &instance->stages[i];
+		stage += i && !(one->slices && one->slice);
+		if (stage == at)
+			usage_spend(generation->usage, cluster_device_id(one->device), cluster_device_name(one->device),
+				    more_ms / 1000);
+	}
+}
+
+void generations_spent(struct instance *instance, const struct json *spent)
+{
+	const struct json *requests = json_get(spent, "requests");
+	for (const struct json *told = json_first(requests); told; told = json_next(told)) {
+		const int64_t number = json_get_integer(told, "request", 0);
+		struct generation *one = instance->generations;
+		unsigned at = 0;
+		while (one && one->number != number)
+			one = one->next;
+		const struct json *ms = one ? json_first(json_get(told, "stages_ms")) : NULL;
+		for (; ms && at < LIMIT_INSTANCE_STAGES; ms = json_next(ms))
+			spend(one, at++, json_number(ms, 0));
+	}
+}
+
+static int64_t at_least_0(int64_t count)
+{
+	return count > 0 ? count : 0;
+}
+
+// What it computed, however it ended. A worker that was lost says nothing: then the prompt was read if a token came.
+static void count_end(struct generation *generation, const struct json *end)
+{
+	const int64_t known = (int64_t)(generation->embeds ? 0 : generation->prompt_tokens),
+		      delivered = (int64_t)generation->delivered.count,
+		      prompt = json_get_integer(end, "prompt_tokens", delivered ? known : 0);
+	struct usage_ended ended = {.requests = !generation->part,
+				    .prompt_tokens = json_get_integer(end, "read_tokens", prompt),
+				    .cached_tokens = json_get_integer(end, "cached_tokens", 0),
+				    .completion_tokens = json_get_integer(end, "generated_tokens", delivered)};
+	ended.prompt_tokens = at_least_0(ended.prompt_tokens);
+	ended.cached_tokens = at_least_0(ended.cached_tokens);
+	ended.completion_tokens = at_least_0(ended.completion_tokens);
+	if (ended.cached_tokens > ended.prompt_tokens)
+		ended.cached_tokens = ended.prompt_tokens;
+	usage_end(&generation->usage, &ended);
+}
+
+// ---- the audit log ----
+
+static void print_detail(const struct generation *generation, const struct json *end, struct buffer *text)
+{
+	const struct instance *instance = generation->instance;
+	char devices[DEVICES_BYTES] = "";
+	struct json *detail = json_new_object();
+	int64_t prompt = json_get_integer(end, "prompt_tokens", (int64_t)generation->prompt_tokens);
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		size_t at = strlen(devices);
+		snprintf(devices + at, sizeof devices - at, "%s%s", i ? " " : "",
+			 cluster_device_id(instance->stages[i].device));
+	}
+	json_set_string(detail, "model", instance->model_name);
+	json_set_string(detail, "instance_id", instance->instance_id);
+	json_set_string(detail, "devices", devices);
+	json_set_integer(detail, "prompt_tokens", prompt);
+	if (!generation->embeds) {
+		json_set_integer(detail, "cached_tokens", json_get_integer(end, "cached_tokens", 0));
+		json_set_integer(detail, "generated_tokens",
+				 json_get_integer(end, "generated_tokens", (int64_t)generation->delivered.count));
+		json_set_string(detail, "reason", json_get_string(end, "reason", NULL));
+	} else if (!generation->ended) {
+		json_set_string(detail, "reason", "cancelled");
+	}
+	json_print(detail, text);
+	json_destroy(&detail);
+}
+
+// Write its audit entry. If that is not possible now, it is written as soon as it is.
+static void write_entry(const struct generation *generation, enum status status, const struct json *end)
+{
+	struct buffer detail;
+	const struct instance *instance = generation->instance;
+	struct audit *audit = instance->all->params.audit;
+	const struct cluster_device *device = instance->stage_count ? instance->stages[0].device : NULL;
+	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
+	print_detail(generation, end, &detail);
+	const char *text = detail.failed ? NULL : buffer_text(&detail);
+	audit_tell(audit, &(struct audit_tally){.by = &generation->by,
+						.action = generation->action,
+						.target = instance->model_name,
+						.node_id = device ? cluster_device_node_id(device) : NULL,
+						.device_id = device ? cluster_device_id(device) : NULL,
+						.outcome = status,
+						.duration_us = (clock_steady_ns() - generation->began_ns) / 1000,
+						.detail = text});
+	buffer_finish(&detail);
+}
+
+void generation_record(struct generation *generation, enum status status, const struct json *end)
+{
+	count_end(generation, end);
+	write_entry(generation, status, end);
+}

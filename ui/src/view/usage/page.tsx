@@ -1,0 +1,109 @@
+/* Usage: what requests to models used, by token, model or device, and what its energy costs. */
+import { useEffect, useState } from "preact/hooks";
+import { isRefused } from "../../command/models";
+import type { Refusal } from "../../command/tried";
+import { type By, readUsage } from "../../command/usage";
+import type { UsageRow } from "../../lib/api.gen";
+import { readPriceText, writePriceText } from "../../lib/prefs";
+import { isLive, serverTime } from "../../state/select";
+import { readPrice } from "../../state/usage";
+import { useApp } from "../app-context";
+import { RefusalNote } from "../parts";
+import { Page } from "../shell";
+import { UsageTable } from "./table";
+
+const DAY_MS = 86_400_000;
+const AGAIN_MS = 10_000;
+const kinds: readonly { by: By; name: string }[] = [
+  { by: "token", name: "By token" },
+  { by: "model", name: "By model" },
+  { by: "device", name: "By device" },
+];
+const spans: readonly { days: number; name: string }[] = [
+  { days: 1, name: "24 h" },
+  { days: 7, name: "7 d" },
+  { days: 30, name: "30 d" },
+  { days: 366, name: "1 y" },
+];
+
+/** Read when the page opens, on every reconnect, and again while it is shown. */
+function useUsage(by: By, days: number): { rows: readonly UsageRow[] | null; refusal: Refusal | null } {
+  const { state, server } = useApp();
+  const [rows, setRows] = useState<readonly UsageRow[] | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const live = isLive(state.value);
+  useEffect(() => {
+    if (!live) return;
+    let wanted = true;
+    const read = async (): Promise<void> => {
+      const outcome = await readUsage(server, by, days * DAY_MS, serverTime(state.peek(), Date.now()));
+      if (!wanted) return;
+      setRefusal(isRefused(outcome) ? outcome : null);
+      if (!isRefused(outcome)) setRows(outcome);
+    };
+    setRows(null);
+    void read();
+    const again = setInterval(() => void read(), AGAIN_MS);
+    return () => {
+      wanted = false;
+      clearInterval(again);
+    };
+  }, [live, by, days]);
+  return { rows, refusal };
+}
+
+export function UsagePage() {
+  const { state } = useApp();
+  const [by, setBy] = useState<By>("token");
+  const [days, setDays] = useState(1);
+  const [price, setPrice] = useState(readPriceText());
+  const { rows, refusal } = useUsage(by, days);
+  const all = state.value.login?.scopes.includes("admin") ?? false;
+  return (
+    <Page title="Usage">
+      <section class="panel" aria-label="Usage">
+        <div class="panel-head usage-head">
+          <div class="seg" role="group" aria-label="Count by">
+            {kinds.map((one) => (
+              <button key={one.by} type="button" aria-pressed={by === one.by} onClick={() => setBy(one.by)}>
+                {one.name}
+              </button>
+            ))}
+          </div>
+          <div class="seg" role="group" aria-label="Time span">
+            {spans.map((one) => (
+              <button key={one.days} type="button" aria-pressed={days === one.days} onClick={() => setDays(one.days)}>
+                {one.name}
+              </button>
+            ))}
+          </div>
+          <label class="small price">
+            Price per kWh
+            <input
+              type="text"
+              inputMode="decimal"
+              maxLength={12}
+              placeholder="0.30"
+              aria-invalid={price.trim() !== "" && readPrice(price) === null}
+              value={price}
+              onInput={(event) => {
+                setPrice(event.currentTarget.value);
+                writePriceText(event.currentTarget.value);
+              }}
+            />
+          </label>
+        </div>
+        <RefusalNote refusal={refusal} />
+        {rows ? (
+          <UsageTable rows={rows} by={by} price={readPrice(price)} />
+        ) : (
+          !refusal && <p class="panel-body quiet skeleton">Reading the usage.</p>
+        )}
+        <p class="panel-body quiet small">
+          {all ? "" : "This token sees what it used itself. "}Hours are kept for 8 days, days (UTC) for a year. The price stays in
+          this browser.
+        </p>
+      </section>
+    </Page>
+  );
+}
