@@ -51,14 +51,15 @@ if(EXOGPU_DASHBOARD AND NODE AND NPM)
 	set(ui_out ${CMAKE_BINARY_DIR}/ui)
 	set(ui_modules ${CMAKE_SOURCE_DIR}/ui/node_modules/.package-lock.json)
 	file(GLOB_RECURSE ui_sources CONFIGURE_DEPENDS ui/src/*)
-	list(APPEND ui_sources ${CMAKE_SOURCE_DIR}/ui/build.mjs ${CMAKE_SOURCE_DIR}/ui/gen-types.mjs)
+	list(APPEND ui_sources ${CMAKE_SOURCE_DIR}/ui/build.mjs)
+	file(GLOB client_writers CONFIGURE_DEPENDS tools/clients/*.py)
 	add_custom_command(OUTPUT ${ui_modules}
 		COMMAND ${CMAKE_COMMAND} -DNPM=${NPM} -DOUT=${ui_modules} -P ${CMAKE_SOURCE_DIR}/cmake/npm.cmake
 		DEPENDS ${CMAKE_SOURCE_DIR}/ui/package-lock.json
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/ui COMMENT "dashboard: npm packages" VERBATIM)
 	add_custom_command(OUTPUT ${ui_out}/assets.json
 		COMMAND ${NODE} ui/build.mjs ${ui_out}
-		DEPENDS ${ui_modules} ${ui_sources} ${CMAKE_SOURCE_DIR}/schema/api.json
+		DEPENDS ${ui_modules} ${ui_sources} ${client_writers} ${CMAKE_SOURCE_DIR}/schema/api.json
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} COMMENT "dashboard" VERBATIM)
 	list(APPEND embed_roots "ui=${ui_out}")
 	list(APPEND embed_inputs ${ui_out}/assets.json)

@@ -4,12 +4,12 @@
  * before the first paint), icon-HASH.svg, licenses-HASH.txt, each also as .gz, and assets.json, the list of them
  * {path, file, type, immutable} from which they are embedded. The same sources give the same bytes. */
 import { build } from "esbuild";
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { basename, dirname, join, resolve } from "node:path";
 import { gzipSync } from "node:zlib";
-import { writeTypes } from "./gen-types.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const args = process.argv.slice(2);
@@ -62,7 +62,7 @@ function licenses() {
     .join("\n----\n\n");
 }
 
-writeTypes();
+execFileSync("python3", ["-B", join(here, "../tools/clients/generate.py"), "ui"], { stdio: "inherit" });
 // First: the others name the file.
 const worker = await bundle([{ in: "src/lend/gpu/worker.ts", out: "gpu-worker" }], { format: "esm" });
 const workerFile = basename(worker.outputFiles.find(({ path }) => path.endsWith(".js")).path);

@@ -3,28 +3,19 @@
 // the reason, where the weights, or a package for Python, cannot be fetched.
 import assert from "node:assert/strict";
 import { execFile, spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
 import { Client, assertContractKept } from "../api/client.mjs";
 import { eventually, patience, startServer } from "../api/server.mjs";
+import { fetchPython } from "./packages.mjs";
 
 const here = (name) => fileURLToPath(new URL(name, import.meta.url));
 const fetched = spawnSync("python3", ["-B", here("fetch.py")], { encoding: "utf8" });
 const skip = fetched.status === 77 ? fetched.stderr.trim() : false;
 if (!skip) assert.equal(fetched.status, 0, fetched.stderr || String(fetched.error));
 
-// A package for Python, kept beside the weights.
-function fetchPython(name, version) {
-	const folder = join(dirname(fetched.stdout.trim()), `${name}-${version}`);
-	if (existsSync(join(folder, name))) return { folder };
-	const { status, stderr } = spawnSync("python3", ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:",
-		"--retries", "1", "--timeout", "20", "--target", folder, `${name}==${version}`], { encoding: "utf8", timeout: 300e3 });
-	return status ? { why: `skipped: no ${name} ${version} for Python: ${(stderr ?? "").trim().split("\n").at(-1)}` } : { folder };
-}
 const python = skip ? { why: skip } : fetchPython("openai", "2.54.0");
 const ollama = skip ? { why: skip } : fetchPython("ollama", "0.6.3");
 const anthropic = skip ? { why: skip } : fetchPython("anthropic", "2.14.0");

@@ -1,0 +1,130 @@
+"""What a kernel is given: numbers in the type that its signature says, grids, and kernels of your own."""
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from . import api
+
+Grid = int | Sequence[int]
+EXACT = 1 << 53
+
+
+class Scalar(NamedTuple):
+    """A number whose type is said: exogpu.f32(2), for kernels whose signature leaves it open."""
+
+    kind: str
+    value: float
+
+
+def f32(value: float) -> Scalar:
+    return Scalar("f32", float(value))
+
+
+def i32(value: int) -> Scalar:
+    return Scalar("i32", int(value))
+
+
+def u32(value: int) -> Scalar:
+    return Scalar("u32", int(value))
+
+
+def u64(value: int) -> Scalar:
+    return Scalar("u64", int(value))
+
+
+NUMPY = {"float32": "f32", "float64": "f32", "int32": "i32", "uint32": "u32", "uint64": "u64"}
+
+
+def three(grid: Grid | None) -> list[int] | None:
+    """1, (4, 2) -> [1, 1, 1], [4, 2, 1]."""
+    if grid is None:
+        return None
+    sizes = [grid] if isinstance(grid, int) else [int(one) for one in grid]
+    if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
+        raise ValueError("a grid or block has one to three sizes of at least 1, not %r" % (grid,))
+    return sizes + [1] * (3 - len(sizes))
+
+
+def argument(value: Any, parameter: api.KernelParameter) -> api.KernelArgument:
+    """One argument as the server takes it. Raises TypeError where it does not fit the kernel's parameter."""
+    kind: str = parameter["kind"]
+    where = "the argument %s" % (parameter["name"] or "of the kind %s" % kind)
+    allocation = getattr(value, "allocation_id", None)
+    if allocation is not None:
+        if kind not in ("allocation", "dword"):
+            raise TypeError("%s is a number, not an array" % where)
+        if value.offset:
+            raise ValueError("%s begins inside another array: kernels take whole allocations, so copy() it" % where)
+        return {"allocation_id": allocation}
+    if kind == "allocation":
+        raise TypeError("%s is an array of the device, not %r" % (where, value))
+    if isinstance(value, Scalar):
+        kind, value = value.kind, value.value
+    elif kind in ("word", "dword"):
+        named = NUMPY.get(str(getattr(value, "dtype", "")))
+        whole = isinstance(value, int) or named in ("i32", "u32", "u64")
+        kind = "u64" if kind == "dword" else named or ("f32" if not whole else "u32" if value >= 0 else "i32")
+    if kind == "f32":
+        return {"f32": float(value)}
+    if int(value) != value:
+        raise TypeError("%s is an integer, not %r" % (where, value))
+    number = int(value)
+    if kind == "i32":
+        return {"i32": number}
+    if kind == "u32" or kind == "count" and number < 1 << 32:
+        return {"u32": number}
+    return {"u64": number if number < EXACT else str(number)}
+
+
+def source_of(source: Any) -> tuple[bytes, str]:
+    """A module's bytes and format: PTX begins with text, SPIR-V with its magic number; a path is read."""
+    if isinstance(source, os.PathLike):
+        source = pathlib.Path(source).read_bytes()
+    data = source.encode() if isinstance(source, str) else bytes(source)
+    if data[:4] == b"\x03\x02\x23\x07":
+        return data, "spirv"
+    if b".version" in data[:4096]:
+        return data, "ptx"
+    raise ValueError("neither PTX (text with .version) nor SPIR-V (little-endian); say format=")
+
+
+class UserKernel:
+    """A kernel of your own, written as a function that names its parameters; see exogpu.kernel."""
+
+    def __init__(self, function: Callable[..., Any], source: Any, format: str | None, name: str):
+        functools.update_wrapper(self, function)
+        self.signature = inspect.signature(function)
+        self.source, self.format, self.name = source, format, name
+
+    def __call__(self, *args: Any, grid: Grid | None = None, block: Grid | None = None,
+                 timeout_ms: int | None = None, **named: Any) -> Any:
+        """Runs it on the device of its first array: the time on the device in microseconds, of an AsyncArray an awaitable."""
+        bound = self.signature.bind(*args, **named)
+        bound.apply_defaults()
+        values = list(bound.arguments.values())
+        device = next((one.device for one in values if hasattr(one, "allocation_id")), None)
+        if device is None:
+            raise TypeError("%s: one of its arguments has to be an array of a device" % self.name)
+        return device.run(self, values, grid=grid, block=block, timeout_ms=timeout_ms)
+
+
+def kernel(source: Any, *, format: str | None = None, name: str | None = None) -> Callable[[Callable[..., Any]], UserKernel]:
+    """A decorator: the function's parameters are the kernel's, in order, and its body is not run.
+
+        @exogpu.kernel(pathlib.Path("scale.ptx"))
+        def scale(y, x, factor=2.0, n=0):
+            "y[i] = factor x[i]"
+
+        scale(y, x, n=1000, grid=4, block=256)
+
+    source: PTX (text or bytes), SPIR-V (bytes) or the path of such a file; name: that of the kernel in the module,
+    without it the function's. The module is loaded once for each device and session.
+    """
+    def decorate(function: Callable[..., Any]) -> UserKernel:
+        return UserKernel(function, source, format, name or function.__name__)
+    return decorate
