@@ -87,6 +87,18 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			      .needs_experts = true,
 			      .shared_experts = true,
 			      .shared_gate = true},
+	// Qwen3-Next 80B A3B, Qwen3-Coder-Next
+	[FAMILY_QWEN3NEXT] = {.name = "qwen3next",
+			      .keys = KEYS_FURTHER | KEYS_EXPERTS,
+			      .qk_norm = QK_NORM_HEADS,
+			      .rope_halves = true,
+			      .recurrent = true,
+			      .grouped_heads = true,
+			      .gated_attention = true,
+			      .whole_every = 4,
+			      .needs_experts = true,
+			      .shared_experts = true,
+			      .shared_gate = true},
 	// BERT, all-MiniLM, bge, e5; RoBERTa and XLM-RoBERTa (bge-m3, bge-reranker)
 	[FAMILY_BERT] = {.name = "bert", .gate = GATE_NONE, .qkv_bias = true, .encoder = true, .biases = true},
 	[FAMILY_NOMIC_BERT] =
@@ -267,13 +279,14 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_DELTA_QKV:
 	case ROLE_DELTA_GATE:
 	case ROLE_DELTA_BETA:
-	case ROLE_DELTA_ALPHA:
 	case ROLE_DELTA_CONV:
 	case ROLE_DELTA_DECAY:
 	case ROLE_DELTA_BIAS:
 	case ROLE_DELTA_NORM:
 	case ROLE_DELTA_OUTPUT:
 		return model_is_recurrent(shape);
+	case ROLE_DELTA_ALPHA:
+		return model_is_recurrent(shape) && !shape->delta.grouped;
 	case ROLE_SINKS:
 		return shape->sinks;
 	case ROLE_ROUTER_CHOICE:
@@ -330,6 +343,7 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 	shape->expert_sigmoid = architecture->expert_sigmoid;
 	shape->shared_gate = architecture->shared_gate && shape->feed_forward;
 	shape->gated_attention = architecture->gated_attention;
+	shape->delta.grouped = architecture->grouped_heads;
 	shape->rope_local = shape->window && architecture->local_base > 0;
 	if (architecture->root_scale)
 		shape->embedding_scale = sqrtf((float)shape->embedding);
@@ -383,7 +397,8 @@ static bool delta_tensor(const struct model_shape *shape, enum model_role role, 
 	const struct wanted_tensor all[ROLE_COUNT] = {
 		[ROLE_DELTA_QKV] = {"attn_qkv.weight", model_delta_channels(delta), width},
 		[ROLE_DELTA_GATE] = {"attn_gate.weight", values, width},
-		[ROLE_DELTA_BETA] = {"ssm_beta.weight", delta->heads, width},
+		[ROLE_DELTA_BETA] = {delta->grouped ? "ssm_ba.weight" : "ssm_beta.weight", model_delta_betas(delta),
+				     width},
 		[ROLE_DELTA_ALPHA] = {"ssm_alpha.weight", delta->heads, width},
 		[ROLE_DELTA_CONV] = {"ssm_conv1d.weight", model_delta_channels(delta), delta->kernel, true,
 				     .kept = true},

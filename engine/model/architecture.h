@@ -74,6 +74,7 @@ struct architecture {
 	uint32_t unturned_every;        // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
 	uint32_t whole_every;           // the same of layers that attend to all: the others slide; 0: all slide
 	bool recurrent;                 // the others have a gated delta rule; the file says how many are
+	bool grouped_heads;             // of a gated delta rule: struct model_delta
 	bool gated_attention;           // model.h
 	bool exact_yarn;                // YaRN's bounds are not rounded to whole pairs
 	double local_base;              // of positions in layers that slide; 0: as the others

@@ -116,6 +116,7 @@ static void fill_shape(const struct model_geometry *of, const struct architectur
 				      .encoder = architecture->encoder,
 				      .turned = architecture->turned,
 				      .biases = architecture->biases};
+	shape->delta.grouped = architecture->grouped_heads;
 	for (uint32_t i = 0; architecture->recurrent && i < shape->layers; i++)
 		shape->layer_kinds[i] = (i + 1) % architecture->whole_every ? LAYER_DELTA : 0;
 }

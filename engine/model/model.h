@@ -34,6 +34,7 @@ enum model_family {
 	FAMILY_GPT_OSS,
 	FAMILY_MISTRAL3,
 	FAMILY_GLM4MOE,
+	FAMILY_QWEN3NEXT,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
@@ -68,12 +69,15 @@ enum model_layer {
 // Gated DeltaNet (Yang et al., "Gated Delta Networks: Improving Mamba2 with Delta Rule", 2024): what layers with
 // LAYER_DELTA compute. Such a layer has no keys and values of earlier tokens; it has a state of a fixed size for each
 // request: for each head a matrix (key_size, value_size), and the last kernel - 1 rows that its convolution took.
-// Head i takes the queries and keys of key head i % key_heads.
+// Head i takes the queries and keys of key head i % key_heads or, of grouped heads (qwen3next), of key head
+// i / (heads / key_heads). There beta and alpha are one matrix: for each key head the rows of beta of its heads, then
+// those of alpha.
 enum { MODEL_KERNEL_MOST = 16 };
 struct model_delta {
 	uint32_t key_heads, heads;     // heads is a multiple of key_heads
 	uint32_t key_size, value_size; // of a head
 	uint32_t kernel;               // rows of the convolution, the row's own included
+	bool grouped;
 };
 
 // Limits on shapes, so that nothing overflows: layers 512, embedding, feed_forward and expert_width 65536 (even; a
@@ -193,7 +197,7 @@ enum model_role {
 	// their keys, and the values of all heads.
 	ROLE_DELTA_QKV,    // (channels, embedding)
 	ROLE_DELTA_GATE,   // (heads * value_size, embedding)
-	ROLE_DELTA_BETA,   // (heads, embedding)
+	ROLE_DELTA_BETA,   // (heads, embedding); of grouped heads (2 * heads, embedding), and there is no alpha
 	ROLE_DELTA_ALPHA,  // (heads, embedding)
 	ROLE_DELTA_CONV,   // (channels, kernel), F32, the oldest row first
 	ROLE_DELTA_DECAY,  // (heads): negative
@@ -289,6 +293,11 @@ uint32_t model_delta_layers(const struct model_shape *shape, uint32_t first, uin
 static inline uint32_t model_delta_channels(const struct model_delta *delta)
 {
 	return 2 * delta->key_heads * delta->key_size + delta->heads * delta->value_size;
+}
+// Columns that the product with ROLE_DELTA_BETA gives.
+static inline uint32_t model_delta_betas(const struct model_delta *delta)
+{
+	return delta->grouped ? 2 * delta->heads : delta->heads;
 }
 // Rows of the queries' matrix for each head.
 static inline uint32_t model_query_rows(const struct model_shape *shape)

@@ -45,6 +45,12 @@ GPT_OSS = dict(EXPERTS, num_local_experts=8, hidden_size=64, intermediate_size=3
                head_dim=64,  # for which CUDA has kernels of its own
                rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 16.0, "beta_fast": 32.0,
                                 "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64})
+LFM2 = dict(norm_eps=1e-5, block_auto_adjust_ff_dim=False, tie_word_embeddings=True, rope_parameters=THETA)
+
+
+def layer_types(kinds):
+    return [{"a": "full_attention", "c": "conv"}[kind] for kind in kinds]
+
 
 MODELS = {
     "phi3": ("Phi3", dict(original_max_position_embeddings=256, sliding_window=40, rope_parameters={
@@ -78,6 +84,12 @@ MODELS = {
     "qwen35": ("Qwen3_5Text", dict(DELTA)),
     "qwen35moe": ("Qwen3_5MoeText", dict({**EXPERTS, **DELTA, "num_hidden_layers": 4}, moe_intermediate_size=32,
                                          shared_expert_intermediate_size=48)),
+    "qwen3next": ("Qwen3Next", dict({**EXPERTS, **DELTA, "num_hidden_layers": 4}, moe_intermediate_size=32,
+                                    shared_expert_intermediate_size=48, rope_parameters={
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
+    "lfm2": ("Lfm2", dict(LFM2, num_hidden_layers=5, layer_types=layer_types("cacca"))),
+    "lfm2moe": ("Lfm2Moe", dict(EXPERTS, **LFM2, num_hidden_layers=4, layer_types=layer_types("ccac"),
+                                moe_intermediate_size=32, num_dense_layers=1)),
     "olmoe": ("Olmoe", dict(EXPERTS, intermediate_size=32, norm_topk_prob=False, rope_parameters=THETA)),
     # The original context is longer than the texts: beyond it queries would be scaled, which is not computed.
     "mistral3": ("Ministral3", dict(head_dim=16, max_position_embeddings=8192, sliding_window=None, rope_parameters={
@@ -127,13 +139,13 @@ def model_of(name, options, seed):
         else:
             weight.data = torch.randn_like(weight) * 0.3
     for key, buffer in model.named_buffers():
-        if key.endswith("e_score_correction_bias"):  # of scores that lie between 0 and 1
+        if key.endswith(("e_score_correction_bias", "expert_bias")):  # of scores that lie between 0 and 1
             buffer.data = torch.randn_like(buffer) * 0.2
     return model
 
 
 def is_centred(name, key):
-    return name.startswith("Gemma") or name.startswith("Qwen3_5") and "linear_attn" not in key
+    return name.startswith("Gemma") or name.startswith(("Qwen3_5", "Qwen3Next")) and "linear_attn" not in key
 
 
 def is_router(weight, options):
@@ -156,6 +168,8 @@ def undecided(model, options):
         scores = scores.reshape(-1, module.weight.shape[0])
         if hasattr(module, "e_score_correction_bias"):
             scores = scores.sigmoid() + module.e_score_correction_bias
+        if len(inputs) > 1:  # the bias of LFM2's
+            scores = scores.sigmoid() + inputs[1]
         best = scores.topk(options["num_experts_per_tok"] + 1, -1).values
         if len(scores) > 1 and float((best[:, -2] - best[:, -1]).min() / scores.std()) < least:
             raise Undecided(module)

@@ -299,7 +299,7 @@ static void list_delta(struct backend_stage *stage, struct workspace_part parts[
 		{&delta->channels, rows * model_delta_channels(sizes)},
 		{&delta->mixed, rows * model_delta_channels(sizes)},
 		{&delta->gate, rows * values},
-		{&delta->beta, rows * sizes->heads},
+		{&delta->beta, rows * model_delta_betas(sizes)},
 		{&delta->alpha, rows * sizes->heads},
 		{&delta->out, rows * stage_padded((uint32_t)values)},
 		{&delta->run_rows, sizes->heads ? stage->params.batch_sequences : 0},

@@ -80,7 +80,7 @@ struct stage_experts {
 struct stage_delta {
 	float *channels, *mixed; // (batch_rows, channels): before and after the convolution
 	float *gate;             // (batch_rows, heads * value_size)
-	float *beta, *alpha;     // (batch_rows, heads)
+	float *beta, *alpha;     // (batch_rows, model_delta_betas), (batch_rows, heads)
 	float *out;              // (batch_rows, heads * value_size in whole groups)
 	uint32_t *run_rows;      // (batch_sequences): first rows of the batch's runs
 };

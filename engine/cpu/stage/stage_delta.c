@@ -76,6 +76,23 @@ static float softplus(float x)
 	return x > 20 ? x : log1pf(expf(x));
 }
 
+// Where a head's queries and keys are, among those of the key heads.
+static uint32_t key_head_of(const struct model_delta *sizes, uint32_t head)
+{
+	return sizes->grouped ? head / (sizes->heads / sizes->key_heads) : head % sizes->key_heads;
+}
+
+// A row's beta and alpha of a head (struct model_delta).
+static void scores_of(const struct backend_stage *stage, size_t row, uint32_t head, float *beta, float *alpha)
+{
+	const struct model_delta *sizes = &stage->shape->delta;
+	const float *betas = stage->delta.beta + row * model_delta_betas(sizes);
+	const uint32_t each = sizes->heads / sizes->key_heads;
+	*beta = betas[sizes->grouped ? head + head / each * each : head];
+	*alpha = sizes->grouped ? betas[head + (head / each + 1) * each]
+				: stage->delta.alpha[row * sizes->heads + head];
+}
+
 // A head of a run, its rows one after another.
 static void head_piece(void *context, uint64_t index)
 {
@@ -88,7 +105,7 @@ static void head_piece(void *context, uint64_t index)
 	const size_t channels = model_delta_channels(sizes), of_keys = (size_t)sizes->key_heads * keys;
 	const size_t state = (sizes->kernel - 1) * channels + (size_t)head * keys * values;
 	const size_t out_stride = stage_padded(sizes->heads * values);
-	const size_t at = head % sizes->key_heads * (size_t)keys, value_at = (size_t)head * values;
+	const size_t at = key_head_of(sizes, head) * (size_t)keys, value_at = (size_t)head * values;
 	float query[LIMIT_MODEL_HEAD_SIZE], key[LIMIT_MODEL_HEAD_SIZE], *to = state_at(step, run->state_to) + state;
 	if (!run->state_from)
 		memset(to, 0, (size_t)keys * values * sizeof(*to));
@@ -97,7 +114,8 @@ static void head_piece(void *context, uint64_t index)
 	for (size_t row = stage->delta.run_rows[index / sizes->heads], end = row + run->row_count; row < end; row++) {
 		const float *mixed = stage->delta.mixed + row * channels;
 		const float *gate = stage->delta.gate + (row * sizes->heads + head) * values;
-		const float alpha = stage->delta.alpha[row * sizes->heads + head] + layer->bias[head];
+		float beta, alpha;
+		scores_of(stage, row, head, &beta, &alpha);
 		float *out = stage->delta.out + row * out_stride + value_at;
 		to_length(query, mixed + at, keys, 1 / sqrtf((float)keys));
 		to_length(key, mixed + of_keys + at, keys, 1);
@@ -106,8 +124,8 @@ static void head_piece(void *context, uint64_t index)
 			.query = query,
 			.key = key,
 			.values = mixed + 2 * of_keys + value_at,
-			.decay = expf(layer->decay[head] * softplus(alpha)),
-			.beta = 1 / (1 + expf(-stage->delta.beta[row * sizes->heads + head])),
+			.decay = expf(layer->decay[head] * softplus(alpha + layer->bias[head])),
+			.beta = 1 / (1 + expf(-beta)),
 			.key_size = keys,
 			.value_size = values,
 			.out = out,
@@ -126,7 +144,7 @@ static void groups_piece(void *context, uint64_t row)
 	cpu_prepare(step->stage, row, step->batch->row_count, step->stage->delta.out + row * n, n);
 }
 
-// The norm's rows through the layer's four matrices.
+// The norm's rows through the layer's matrices: three, if beta and alpha are one.
 static void multiply_rows(struct step *step)
 {
 	struct backend_stage *stage = step->stage;
@@ -140,10 +158,10 @@ static void multiply_rows(struct step *step)
 	} parts[] = {
 		{&layer->qkv, stage->delta.channels, model_delta_channels(sizes)},
 		{&layer->gate, stage->delta.gate, sizes->heads * sizes->value_size},
-		{&layer->beta, stage->delta.beta, sizes->heads},
+		{&layer->beta, stage->delta.beta, model_delta_betas(sizes)},
 		{&layer->alpha, stage->delta.alpha, sizes->heads},
 	};
-	struct products products = {.count = sizeof(parts) / sizeof(*parts)};
+	struct products products = {.count = sizeof(parts) / sizeof(*parts) - sizes->grouped};
 	_Static_assert(sizeof(parts) / sizeof(*parts) <= PRODUCTS, "a product for each");
 	for (unsigned i = 0; i < products.count; i++)
 		products.of[i] = (struct product){.panels = parts[i].panels,

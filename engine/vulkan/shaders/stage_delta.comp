@@ -9,7 +9,7 @@ TO { float to[]; };      // (rows, heads * value_size), in places
 ALSO { float gates[]; }; // (rows, heads * value_size)
 VECTORS { float vectors[]; };
 STEP { uint step_words[]; };
-layout(std430, set = 1, binding = 0) readonly buffer Beta { float beta[]; };   // (rows, heads)
+layout(std430, set = 1, binding = 0) readonly buffer Beta { float beta[]; };   // (rows, heads); grouped: 2 * heads
 layout(std430, set = 1, binding = 1) readonly buffer Alpha { float alpha[]; }; // (rows, heads)
 layout(std430, set = 2, binding = 0) buffer States { float states[]; };
 PUSH {
@@ -18,6 +18,7 @@ PUSH {
 	uint decay, bias, gain;    // in `vectors`
 	uint to_groups;
 	float epsilon;
+	uint grouped; // each key head's heads are neighbours, and beta and alpha one matrix
 } push;
 
 shared float query[512], key[512], result[512], sums[64];
@@ -38,7 +39,8 @@ float sum_of(uint lane, float part)
 // The row's query and key, at a length of 1; the query shorter by the root of its size.
 void load_keys(uint lane, uint row, uint head)
 {
-	uint at = row * push.channels + head % push.key_heads * push.key_size, keys = push.key_heads * push.key_size;
+	uint key_head = push.grouped != 0 ? head / (push.heads / push.key_heads) : head % push.key_heads;
+	uint at = row * push.channels + key_head * push.key_size, keys = push.key_heads * push.key_size;
 	float q = 0, k = 0;
 	for (uint i = lane; i < push.key_size; i += 64) {
 		query[i] = mixed[at + i];
@@ -67,9 +69,10 @@ void main()
 				states[state + i * push.value_size + j] = from == 0 ? 0 : states[before + i * push.value_size + j];
 	for (; row < end; row++) {
 		uint scores = row * push.heads + head, wide = scores * push.value_size;
-		float x = alpha[scores] + vectors[push.bias + head];
+		uint each = push.heads / push.key_heads, pair = 2 * row * push.heads + head + head / each * each;
+		float x = (push.grouped != 0 ? beta[pair + each] : alpha[scores]) + vectors[push.bias + head];
 		float fades = exp(vectors[push.decay + head] * (x > 20 ? x : log(1 + exp(x))));
-		float b = 1 / (1 + exp(-max(beta[scores], -80.0)));
+		float b = 1 / (1 + exp(-max(beta[push.grouped != 0 ? pair : scores], -80.0)));
 		uint values = row * push.channels + 2 * push.key_heads * push.key_size + head * push.value_size;
 		float squares = 0;
 		load_keys(lane, row, head);

@@ -168,7 +168,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&delta->mixed, layers * rows * channels, EXOGPU_MEMORY_DEVICE},
 		{&delta->gate, layers * rows * values, EXOGPU_MEMORY_DEVICE},
 		{&delta->out, layers * rows * ((values + 31) & ~31ull), EXOGPU_MEMORY_DEVICE},
-		{&delta->scores.buffer, layers * rows * shape->delta.heads, EXOGPU_MEMORY_DEVICE},
+		{&delta->scores.buffer, layers * rows * model_delta_betas(&shape->delta), EXOGPU_MEMORY_DEVICE},
 		{&delta->alpha, layers * rows * shape->delta.heads, EXOGPU_MEMORY_DEVICE},
 		{&experts->scores, layers * rows * shape->experts, EXOGPU_MEMORY_DEVICE},
 		{&experts->shared_scores, layers * shape->shared_gate * rows, EXOGPU_MEMORY_DEVICE},

@@ -43,6 +43,7 @@ static enum status record_heads(const struct stage_recorder *recorder, const str
 		uint32_t runs_at, heads, key_heads, key_size, value_size, channels;
 		uint32_t state_at, state_size, decay, bias, gain, to_groups;
 		float epsilon;
+		uint32_t grouped;
 	} push = {.runs_at = stage->places.runs,
 		  .heads = sizes->heads,
 		  .key_heads = sizes->key_heads,
@@ -55,7 +56,8 @@ static enum status record_heads(const struct stage_recorder *recorder, const str
 		  .bias = layer->vectors[ROLE_DELTA_BIAS],
 		  .gain = layer->vectors[ROLE_DELTA_NORM],
 		  .to_groups = up((uint64_t)sizes->heads * sizes->value_size, 32),
-		  .epsilon = stage->shape.norm_epsilon};
+		  .epsilon = stage->shape.norm_epsilon,
+		  .grouped = sizes->grouped};
 	struct stage_dispatch dispatch = {.shader = STAGE_DELTA,
 					  .from = stage->delta.mixed,
 					  .to = stage->delta.out,
@@ -88,7 +90,8 @@ enum status stage_record_delta(const struct stage_recorder *recorder, const stru
 		status = stage_record_norm(recorder, layer->vectors[ROLE_ATTENTION_NORM]);
 		stage_record_barrier(recorder);
 	}
-	for (size_t i = 0; !status && i < sizeof(parts) / sizeof(parts[0]); i++)
+	const size_t count = sizeof(parts) / sizeof(parts[0]) - stage->shape.delta.grouped; // beta and alpha may be one
+	for (size_t i = 0; !status && i < count; i++)
 		status = stage_record_product(
 			recorder, &(struct stage_product){.matrix = &layer->matrices[parts[i].role],
 							  .from = in,

@@ -378,7 +378,7 @@ void test_stage_architectures(void **state)
 	static const char *const names[] = {"phi3",    "granite",       "smollm3",  "olmo2",    "glm4",
 					    "gemma",   "gemma2",        "gemma3",   "qwen3moe", "qwen2moe",
 					    "mixtral", "granitemoe",    "olmoe",    "qwen35",   "qwen35moe",
-					    "gpt-oss", "gpt-oss-mxfp4", "mistral3", "glm4moe"};
+					    "gpt-oss", "gpt-oss-mxfp4", "mistral3", "glm4moe",  "qwen3next"};
 	unsigned wrong = 0;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		wrong += !compare(*state, names[i]);

@@ -482,14 +482,14 @@ static void test_recurrent_refused(void **state)
 		enum status status;
 		const char *word;
 	} cases[] = {
-		{{2, 4, 16, 24, 4}, NULL, STATUS_OK, ""},
-		{{2, 4, 16, 24, 4}, more_often, STATUS_UNAVAILABLE, "full_attention_interval"},
-		{{2, 4, 16, 24, 4}, more_guesses, STATUS_INVALID_PARAMS, "nextn_predict_layers is 5"},
-		{{3, 4, 16, 24, 4}, NULL, STATUS_INVALID_PARAMS, "do not fit each other"},
-		{{2, 4, 514, 24, 4}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.state_size is 514"},
-		{{2, 4, 16, 514, 4}, NULL, STATUS_INVALID_PARAMS, "do not fit each other"},
-		{{2, 4, 16, 24, 17}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.conv_kernel is 17"},
-		{{2, 4, 16, 24, 1}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.conv_kernel is 1"},
+		{{2, 4, 16, 24, 4, false}, NULL, STATUS_OK, ""},
+		{{2, 4, 16, 24, 4, false}, more_often, STATUS_UNAVAILABLE, "full_attention_interval"},
+		{{2, 4, 16, 24, 4, false}, more_guesses, STATUS_INVALID_PARAMS, "nextn_predict_layers is 5"},
+		{{3, 4, 16, 24, 4, false}, NULL, STATUS_INVALID_PARAMS, "do not fit each other"},
+		{{2, 4, 514, 24, 4, false}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.state_size is 514"},
+		{{2, 4, 16, 514, 4, false}, NULL, STATUS_INVALID_PARAMS, "do not fit each other"},
+		{{2, 4, 16, 24, 17, false}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.conv_kernel is 17"},
+		{{2, 4, 16, 24, 1, false}, NULL, STATUS_INVALID_PARAMS, "qwen35.ssm.conv_kernel is 1"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct model_file file = recurrent();
@@ -811,28 +811,20 @@ static void test_rerankers(void **state)
 	assert_non_null(strstr(error.message, "first class is not \"yes\""));
 }
 
-// GLM 4.5: keys that its experts are computed by, and a last block that guesses further tokens.
-static void test_routing(void **state)
+struct change {
+	const char *key, *what; // what: NULL, it opens
+	uint8_t value;
+};
+
+// A model of tests/models opens; and with each of these keys changed it does so, or says what is wrong.
+static void check_changes(const char *name, const struct change *changes, size_t count)
 {
-	(void)state;
-	static const struct {
-		const char *key, *what; // what: NULL, it opens
-		uint8_t value;
-	} changes[] = {
-		{"glm4moe.expert_gating_func", "not weighed by a sigmoid", 1},
-		{"glm4moe.expert_group_count", "experts in groups", 4},
-		{"glm4moe.expert_group_count", NULL, 0},
-		{"glm4moe.leading_dense_block_count", "must be from 0 to 2", 3},
-		{"glm4moe.leading_dense_block_count", "no tensor blk.1.ffn_gate.weight", 2},
-		{"glm4moe.nextn_predict_layers", "3 blocks in all", 3},
-		{"glm4moe.expert_shared_count", "tensor blk.1.ffn_gate_shexp.weight has 64 rows", 3},
-	};
 	static uint8_t bytes[512 * 1024];
 	enum model_task task;
 	struct error error;
-	const size_t length = read_model("glm4moe", bytes, sizeof(bytes));
+	const size_t length = read_model(name, bytes, sizeof(bytes));
 	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_OK);
-	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+	for (size_t i = 0; i < count; i++) {
 		uint8_t *value = behind(bytes, length, changes[i].key) + 4, before = *value; // behind the value's type
 		*value = changes[i].value;
 		const enum status status = open_task(bytes, length, &task, &error);
@@ -841,6 +833,38 @@ static void test_routing(void **state)
 		if (changes[i].what && !strstr(error.message, changes[i].what))
 			fail_msg("%s", error.message);
 	}
+}
+
+// GLM 4.5: keys that its experts are computed by, and a last block that guesses further tokens.
+static void test_routing(void **state)
+{
+	(void)state;
+	static const struct change changes[] = {
+		{"glm4moe.expert_gating_func", "not weighed by a sigmoid", 1},
+		{"glm4moe.expert_group_count", "experts in groups", 4},
+		{"glm4moe.expert_group_count", NULL, 0},
+		{"glm4moe.leading_dense_block_count", "must be from 0 to 2", 3},
+		{"glm4moe.leading_dense_block_count", "no tensor blk.1.ffn_gate.weight", 2},
+		{"glm4moe.nextn_predict_layers", "3 blocks in all", 3},
+		{"glm4moe.expert_shared_count", "tensor blk.1.ffn_gate_shexp.weight has 64 rows", 3},
+	};
+	check_changes("glm4moe", changes, sizeof(changes) / sizeof(changes[0]));
+}
+
+// Qwen3-Next: heads that share queries and keys as neighbours, with one matrix for beta and alpha.
+static void test_grouped_heads(void **state)
+{
+	(void)state;
+	static const struct change changes[] = {
+		{"qwen3next.ssm.time_step_rank", "do not fit each other", 3},
+		{"qwen3next.ssm.time_step_rank", "ssm.time_step_rank is 0", 0},
+		{"qwen3next.ssm.time_step_rank", "tensor blk.0.ssm_ba.weight has 8 rows of 32, not 16", 8},
+		{"qwen3next.ssm.group_count", "tensor blk.0.attn_qkv.weight", 1},
+		{"qwen3next.ssm.inner_size", "do not fit each other", 98},
+		{"qwen3next.ssm.conv_kernel", "ssm.conv_kernel is 17", 17},
+		{"qwen3next.full_attention_interval", "another turn of layers", 2},
+	};
+	check_changes("qwen3next", changes, sizeof(changes) / sizeof(changes[0]));
 }
 
 static void test_further_blocks(void **state)
@@ -881,6 +905,7 @@ int main(void)
 		cmocka_unit_test(test_cross_encoders),
 		cmocka_unit_test(test_rerankers),
 		cmocka_unit_test(test_routing),
+		cmocka_unit_test(test_grouped_heads),
 		cmocka_unit_test(test_further_blocks),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),

@@ -357,7 +357,7 @@ static void recurrent_layers(void **unused)
 	want(2);
 	const uint32_t pages = placement_pages(wanted.context_tokens, wanted.sequences);
 	const uint64_t without = takes(1, 2, pages);
-	shape.delta = (struct model_delta){16, 32, 128, 128, 4};
+	shape.delta = (struct model_delta){16, 32, 128, 128, 4, false};
 	shape.layer_kinds[0] = shape.layer_kinds[1] = shape.layer_kinds[2] = LAYER_DELTA;
 	const uint64_t states = stage_state_bytes(&shape) * stage_state_count(&shape, wanted.sequences);
 	assert_int_equal(stage_state_bytes(&shape), 4 * (32 * 128 * 128 + 3 * 8192));
