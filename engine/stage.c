@@ -52,7 +52,7 @@ static enum status check_states(const struct backend *backend, const struct stag
 	error_hint(error, "choose a device of another back end: the CPU and Vulkan compute them");
 	return error_set(error, STATUS_UNAVAILABLE, "back end %s does not compute the %s that a model of %s has",
 			 backend_kind_name(backend->kind),
-			 delta ? "layers with a gated delta rule" : "experts chosen by sigmoids",
+			 delta ? model_delta_name(&params->shape->delta) : "experts chosen by sigmoids",
 			 model_family_name(params->shape->family));
 }
 

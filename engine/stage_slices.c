@@ -25,9 +25,8 @@ enum status slice_shape(const struct model_shape *whole, uint32_t slices, struct
 	}
 	if (model_is_recurrent(whole)) {
 		error_hint(error, "take stages one behind another");
-		return error_set(error, STATUS_UNAVAILABLE,
-				 "a model (%s) with layers of a gated delta rule cannot be cut into slices",
-				 model_family_name(whole->family));
+		return error_set(error, STATUS_UNAVAILABLE, "a model (%s) with %s cannot be cut into slices",
+				 model_family_name(whole->family), model_delta_name(&whole->delta));
 	}
 	if (!model_can_slice(whole)) {
 		error_hint(error, "take stages one behind another");

@@ -99,6 +99,18 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			      .needs_experts = true,
 			      .shared_experts = true,
 			      .shared_gate = true},
+	// LFM2 350M to 2.6B
+	[FAMILY_LFM2] =
+		{.name = "lfm2", .qk_norm = QK_NORM_HEADS, .rope_halves = true, .recurrent = true, .convolves = true},
+	// LFM2 8B A1B
+	[FAMILY_LFM2MOE] = {.name = "lfm2moe",
+			    .keys = KEYS_EXPERTS | KEYS_ROUTING,
+			    .qk_norm = QK_NORM_HEADS,
+			    .rope_halves = true,
+			    .recurrent = true,
+			    .convolves = true,
+			    .needs_experts = true,
+			    .expert_sigmoid = true},
 	// BERT, all-MiniLM, bge, e5; RoBERTa and XLM-RoBERTa (bge-m3, bge-reranker)
 	[FAMILY_BERT] = {.name = "bert", .gate = GATE_NONE, .qkv_bias = true, .encoder = true, .biases = true},
 	[FAMILY_NOMIC_BERT] =
@@ -280,13 +292,14 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_DELTA_GATE:
 	case ROLE_DELTA_BETA:
 	case ROLE_DELTA_CONV:
+	case ROLE_DELTA_OUTPUT:
+		return model_is_recurrent(shape);
 	case ROLE_DELTA_DECAY:
 	case ROLE_DELTA_BIAS:
 	case ROLE_DELTA_NORM:
-	case ROLE_DELTA_OUTPUT:
-		return model_is_recurrent(shape);
+		return model_is_recurrent(shape) && !model_delta_is_short(&shape->delta);
 	case ROLE_DELTA_ALPHA:
-		return model_is_recurrent(shape) && !shape->delta.grouped;
+		return model_is_recurrent(shape) && !model_delta_is_short(&shape->delta) && !shape->delta.grouped;
 	case ROLE_SINKS:
 		return shape->sinks;
 	case ROLE_ROUTER_CHOICE:
@@ -351,8 +364,9 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 		shape->attention_scale = 1 / sqrtf((float)shape->embedding / (float)shape->heads);
 	for (uint32_t layer = 0; layer < shape->layers; layer++) {
 		bool whole = each(layer, architecture->whole_every), slides = shape->window && !whole;
-		shape->layer_kinds[layer] = (uint8_t)((slides ? LAYER_SLIDES : 0) |
-						      (architecture->recurrent && !whole ? LAYER_DELTA : 0) |
+		bool delta = architecture->convolves ? shape->layer_kinds[layer] & LAYER_DELTA // as the file says
+						     : architecture->recurrent && !whole;
+		shape->layer_kinds[layer] = (uint8_t)((slides ? LAYER_SLIDES : 0) | (delta ? LAYER_DELTA : 0) |
 						      (slides && shape->rope_local ? LAYER_LOCAL : 0) |
 						      (layer < shape->dense_layers ? LAYER_DENSE : 0) |
 						      (each(layer, architecture->unturned_every) ? LAYER_UNTURNED : 0));
@@ -407,6 +421,23 @@ static bool delta_tensor(const struct model_shape *shape, enum model_role role, 
 		[ROLE_DELTA_NORM] = {"ssm_norm.weight", 1, delta->value_size, true},
 		[ROLE_DELTA_OUTPUT] = {"ssm_out.weight", width, values},
 		[ROLE_FFN_NORM] = {"post_attention_norm.weight", 1, width, true},
+	};
+	*out = all[role];
+	return out->name;
+}
+
+// The same in a model with short convolutions.
+static bool short_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out)
+{
+	static const char in[] = "shortconv.in_proj.weight"; // b over c over x
+	const uint32_t width = shape->embedding;
+	const struct wanted_tensor all[ROLE_COUNT] = {
+		[ROLE_DELTA_BETA] = part_of(in, width, width, 0, 3 * width),
+		[ROLE_DELTA_GATE] = part_of(in, width, width, width, 3 * width),
+		[ROLE_DELTA_QKV] = part_of(in, width, width, 2 * width, 3 * width),
+		[ROLE_DELTA_CONV] = {"shortconv.conv.weight", width, shape->delta.kernel, true, .kept = true},
+		[ROLE_DELTA_OUTPUT] = {"shortconv.out_proj.weight", width, width},
+		[ROLE_OUTPUT_NORM] = {"token_embd_norm.weight", 1, width, true},
 	};
 	*out = all[role];
 	return out->name;
@@ -471,7 +502,8 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 		return false;
 	if (shape->experts && expert_tensor(shape, role, out))
 		return true;
-	if (model_is_recurrent(shape) && delta_tensor(shape, role, out))
+	if (model_is_recurrent(shape) &&
+	    (model_delta_is_short(&shape->delta) ? short_tensor(shape, role, out) : delta_tensor(shape, role, out)))
 		return true;
 	if (shape->encoder && encoder_tensor(shape, role, out))
 		return true;

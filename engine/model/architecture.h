@@ -19,6 +19,8 @@
  *         g = exp(decay * softplus(Walpha h + bias)); b = sigmoid(Wbeta h)
  *         S = g S; S = S + k b (v - S' k)'; a = S' q                                S: the head's state
  *         x = x + Wdelta (norm(a) * silu(Wgate h))                                  norm: of each head
+ *     or, in layers of a short convolution (`convolves`: those that the file names):
+ *         x = x + Wout (Wc h * convolution of (Wb h * Wx h) and the rows before it)
  *         h = norm(x)
  *         x = x + residual scale * post(Wdown (gate(Wgate h) * Wup h))    gate: SiLU, GELU or clamped; fused_gate_up
  *     or, of a mixture of experts:
@@ -74,6 +76,7 @@ struct architecture {
 	uint32_t unturned_every;        // layers 1 * it, 2 * it, ... (from 1) do not turn; 0: all do
 	uint32_t whole_every;           // the same of layers that attend to all: the others slide; 0: all slide
 	bool recurrent;                 // the others have a gated delta rule; the file says how many are
+	bool convolves;                 // the layers that do not attend have a short convolution; the file names them
 	bool grouped_heads;             // of a gated delta rule: struct model_delta
 	bool gated_attention;           // model.h
 	bool exact_yarn;                // YaRN's bounds are not rounded to whole pairs

@@ -282,8 +282,10 @@ static enum status read_heads(struct model_opening *opening)
 		return error_set(opening->error, STATUS_INVALID_PARAMS,
 				 "an embedding of %" PRIu32 " is not to be divided among %" PRIu32 " heads",
 				 shape->embedding, shape->heads);
-	status = model_read_optional(opening, "attention.head_count_kv", (struct model_range){1, shape->heads, 1},
-				     &shape->kv_heads);
+	status = opening->architecture->convolves
+			 ? model_read_turns(opening)
+			 : model_read_optional(opening, "attention.head_count_kv",
+					       (struct model_range){1, shape->heads, 1}, &shape->kv_heads);
 	if (!status)
 		status = model_read_optional(opening, "attention.key_length",
 					     (struct model_range){2, LIMIT_MODEL_HEAD_SIZE, 2}, &shape->head_size);

@@ -35,6 +35,8 @@ enum model_family {
 	FAMILY_MISTRAL3,
 	FAMILY_GLM4MOE,
 	FAMILY_QWEN3NEXT,
+	FAMILY_LFM2,
+	FAMILY_LFM2MOE,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
@@ -62,7 +64,7 @@ enum model_layer {
 	LAYER_SLIDES = 1,   // attends to the last `window` positions only, its own included
 	LAYER_UNTURNED = 2, // no rotary positions
 	LAYER_LOCAL = 4,    // turns by the second table of positions
-	LAYER_DELTA = 8,    // a gated delta rule with a state in the place of attention (struct model_delta)
+	LAYER_DELTA = 8,    // a state in the place of keys and values (struct model_delta)
 	LAYER_DENSE = 16,   // no experts, in a model whose other layers have some
 };
 
@@ -72,6 +74,10 @@ enum model_layer {
 // Head i takes the queries and keys of key head i % key_heads or, of grouped heads (qwen3next), of key head
 // i / (heads / key_heads). There beta and alpha are one matrix: for each key head the rows of beta of its heads, then
 // those of alpha.
+//
+// Without key heads (LFM2) such a layer is a short convolution alone: b, c, x = parts of Win h; a row gives
+// Wout (c * (convolution of b * x)), and its state is the last kernel - 1 rows of b * x. There is one head, and
+// value_size is the embedding.
 enum { MODEL_KERNEL_MOST = 16 };
 struct model_delta {
 	uint32_t key_heads, heads;     // heads is a multiple of key_heads
@@ -195,10 +201,11 @@ enum model_role {
 	ROLE_EXPERT_DOWN_BIAS, // (experts, embedding)
 	// Of each layer with LAYER_DELTA, instead of the roles of attention. Channels: the queries of all key heads,
 	// their keys, and the values of all heads.
-	ROLE_DELTA_QKV,    // (channels, embedding)
+	ROLE_DELTA_QKV,    // (channels, embedding); of a short convolution x, and the next two are c and b
 	ROLE_DELTA_GATE,   // (heads * value_size, embedding)
-	ROLE_DELTA_BETA,   // (heads, embedding); of grouped heads (2 * heads, embedding), and there is no alpha
-	ROLE_DELTA_ALPHA,  // (heads, embedding)
+	ROLE_DELTA_BETA,   // (heads, embedding); of grouped heads (2 * heads, embedding), and there is no alpha;
+			   // of a short convolution (embedding, embedding)
+	ROLE_DELTA_ALPHA,  // (heads, embedding); this, decay, bias and norm are not of a short convolution
 	ROLE_DELTA_CONV,   // (channels, kernel), F32, the oldest row first
 	ROLE_DELTA_DECAY,  // (heads): negative
 	ROLE_DELTA_BIAS,   // (heads), added to alpha
@@ -294,10 +301,20 @@ static inline uint32_t model_delta_channels(const struct model_delta *delta)
 {
 	return 2 * delta->key_heads * delta->key_size + delta->heads * delta->value_size;
 }
+// Whether layers with a state are short convolutions.
+static inline bool model_delta_is_short(const struct model_delta *delta)
+{
+	return delta->heads && !delta->key_heads;
+}
 // Columns that the product with ROLE_DELTA_BETA gives.
 static inline uint32_t model_delta_betas(const struct model_delta *delta)
 {
-	return delta->grouped ? 2 * delta->heads : delta->heads;
+	return model_delta_is_short(delta) ? delta->value_size : delta->grouped ? 2 * delta->heads : delta->heads;
+}
+// What layers with a state have, in messages.
+static inline const char *model_delta_name(const struct model_delta *delta)
+{
+	return model_delta_is_short(delta) ? "short convolutions" : "layers with a gated delta rule";
 }
 // Rows of the queries' matrix for each head.
 static inline uint32_t model_query_rows(const struct model_shape *shape)

@@ -33,6 +33,10 @@ enum status model_read_count(struct model_opening *opening, const char *name, st
 enum status model_read_optional(struct model_opening *opening, const char *name, struct model_range range,
 				uint32_t *out);
 
+// Which layers have keys and values, and how many heads of them, of an architecture with short convolutions. Errors:
+// STATUS_INVALID_PARAMS.
+enum status model_read_turns(struct model_opening *opening);
+
 // Experts, if there are any, once the width of the feed-forward network is known (model_experts.c). Errors:
 // STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (the architecture has none; another way of choosing them).
 enum status model_read_experts(struct model_opening *opening);

@@ -4,7 +4,7 @@
  *           's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *   smollm, refact
  *           every \p{N} is a word; what lies between is cut as in gpt2
- *   llama3, glm4, chatglm-bpe, dbrx
+ *   llama3, glm4, chatglm-bpe, dbrx, lfm2
  *           (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+
  *           |\s+(?!\S)|\s+
  *   qwen2   as llama3 with \p{N}
@@ -34,6 +34,7 @@ static const struct pre_tokenizer pre_tokenizers[] = {
 	{.name = "glm4", .kind = WORDS_LLAMA3, .whole_words = true},
 	{.name = "chatglm-bpe", .kind = WORDS_LLAMA3, .whole_words = true},
 	{.name = "dbrx", .kind = WORDS_LLAMA3},
+	{.name = "lfm2", .kind = WORDS_LLAMA3, .whole_words = true, .begins = true},
 	{.name = "refact", .kind = WORDS_SMOLLM},
 	{.name = "olmo", .kind = WORDS_GPT2},
 };
@@ -49,7 +50,7 @@ const struct pre_tokenizer *pre_tokenizer_find(const char *name, size_t length)
 const char *pre_tokenizer_names(void)
 {
 	return "llama-bpe, llama3, llama-v3, qwen2, qwen35, deepseek-r1-qwen, tekken, gpt-4o, smollm, gpt-2, glm4, "
-	       "chatglm-bpe, dbrx, refact, olmo";
+	       "chatglm-bpe, dbrx, lfm2, refact, olmo";
 }
 
 // ---- classes ----

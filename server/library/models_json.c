@@ -86,6 +86,29 @@ static void list_kept(struct model_shape *shape, struct counted counts[KEPT_COUN
 	memcpy(counts, all, sizeof all);
 }
 
+// Of a model whose file says which layers attend, a letter for each: 'a', or 'c' where there is a convolution.
+static void set_turns(struct json *json, const struct model_shape *shape)
+{
+	char turns[LIMIT_MODEL_LAYERS + 1];
+	for (uint32_t i = 0; i < shape->layers; i++)
+		turns[i] = shape->layer_kinds[i] & LAYER_DELTA ? 'c' : 'a';
+	turns[shape->layers] = 0;
+	if (model_delta_is_short(&shape->delta))
+		json_set_string(json, "turns", turns);
+}
+
+static bool read_turns(const struct json *json, struct model_shape *shape)
+{
+	const char *turns = json_get_string(json, "turns", "");
+	if (!model_delta_is_short(&shape->delta))
+		return true;
+	if (strlen(turns) != shape->layers || strspn(turns, "ac") != shape->layers)
+		return false;
+	for (uint32_t i = 0; i < shape->layers; i++)
+		shape->layer_kinds[i] = turns[i] == 'c' ? LAYER_DELTA : 0;
+	return true;
+}
+
 static uint64_t kv_bytes_per_token(const struct model_shape *shape)
 {
 	const uint32_t layers = shape->layers - model_delta_layers(shape, 0, shape->layers);
@@ -128,6 +151,7 @@ struct json *model_kept_json(const struct model_record *record)
 			set_count(formats, format_info((enum tensor_format)format)->name,
 				  record->sizes.format_bytes[format]);
 	json_set(json, "format_bytes", formats);
+	set_turns(json, &shape);
 	json_set_number(json, "norm_epsilon", (double)record->shape.norm_epsilon);
 	json_set_bool(json, "qkv_bias", record->shape.qkv_bias);
 	return json;
@@ -151,8 +175,10 @@ static bool read_counts(const struct json *json, const struct counted *counts, s
 // Within what model_open takes.
 static bool fits(const struct model_delta *delta)
 {
+	const bool is_short = model_delta_is_short(delta);
 	return delta->key_heads <= LIMIT_MODEL_HEADS && delta->heads <= LIMIT_MODEL_HEADS &&
-	       delta->key_size <= LIMIT_MODEL_HEAD_SIZE && delta->value_size <= LIMIT_MODEL_HEAD_SIZE &&
+	       delta->key_size <= LIMIT_MODEL_HEAD_SIZE &&
+	       delta->value_size <= (is_short ? LIMIT_MODEL_WIDTH : LIMIT_MODEL_HEAD_SIZE) &&
 	       delta->kernel <= MODEL_KERNEL_MOST && (!delta->heads || delta->kernel);
 }
 
@@ -179,7 +205,9 @@ static bool read_kept(const struct json *json, struct model_record *record)
 	}
 	shape->family = model_family_parse(json_get_string(json, "family", ""));
 	if (!shape->family || shape->layers > LIMIT_MODEL_LAYERS ||
-	    architecture_of(shape->family)->recurrent != model_is_recurrent(shape))
+	    architecture_of(shape->family)->recurrent != model_is_recurrent(shape) ||
+	    architecture_of(shape->family)->convolves != model_delta_is_short(&shape->delta) ||
+	    !read_turns(json, shape))
 		return false;
 	architecture_shape(architecture_of(shape->family), shape);
 	// What is not kept, by what a stage may need at most.

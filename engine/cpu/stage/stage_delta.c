@@ -1,4 +1,5 @@
-/* The CPU back end: layers with a gated delta rule, which have a state instead of keys and values (model.h).
+/* The CPU back end: layers with a gated delta rule or a short convolution, which have a state instead of keys and
+ * values (model.h).
  *
  * A layer goes through three phases: products of the norm's rows; the convolution, which mixes each channel with the
  * rows before it; and the heads, which take a run's rows one after another. A run's state contains what its first rows
@@ -51,6 +52,38 @@ static void convolve_piece(void *context, uint64_t index)
 			for (uint32_t i = 0; i <= before; i++)
 				sum += weights[i] * last[i];
 			mixed[(size_t)row * all + channel] = sum / (1 + expf(-sum));
+			memmove(last, last + 1, before * sizeof(*last));
+		}
+		for (uint32_t i = 0; i < before; i++)
+			to[(size_t)i * all + channel] = last[i];
+	}
+}
+
+// Some channels of a run of short convolutions: c times the sum of the last rows of b * x.
+static void shorten_piece(void *context, uint64_t index)
+{
+	const struct step *step = context;
+	const struct backend_stage *stage = step->stage;
+	const struct model_delta *sizes = &stage->shape->delta;
+	const uint32_t pieces = channel_pieces(sizes), all = model_delta_channels(sizes), before = sizes->kernel - 1;
+	const struct stage_run *run = &step->batch->runs[index / pieces];
+	const uint32_t first = (uint32_t)(index % pieces) * CHANNELS;
+	const uint32_t end = all - first < CHANNELS ? all : first + CHANNELS;
+	const size_t top = stage->delta.run_rows[index / pieces], padded = stage_padded(all);
+	const float *from = run->state_from ? state_at(step, run->state_from) : NULL;
+	float *to = state_at(step, run->state_to);
+	for (uint32_t channel = first; channel < end; channel++) {
+		const float *weights = step->layer->delta.conv + (size_t)channel * sizes->kernel;
+		float last[MODEL_KERNEL_MOST];
+		for (uint32_t i = 0; i < before; i++)
+			last[i] = from ? from[(size_t)i * all + channel] : 0;
+		for (size_t row = top; row < top + run->row_count; row++) {
+			const size_t at = row * all + channel;
+			float sum = 0;
+			last[before] = stage->delta.beta[at] * stage->delta.channels[at];
+			for (uint32_t i = 0; i <= before; i++)
+				sum += weights[i] * last[i];
+			stage->delta.out[row * padded + channel] = stage->delta.gate[at] * sum;
 			memmove(last, last + 1, before * sizeof(*last));
 		}
 		for (uint32_t i = 0; i < before; i++)
@@ -144,13 +177,14 @@ static void groups_piece(void *context, uint64_t row)
 	cpu_prepare(step->stage, row, step->batch->row_count, step->stage->delta.out + row * n, n);
 }
 
-// The norm's rows through the layer's matrices: three, if beta and alpha are one.
+// The norm's rows through the layer's matrices: three, if there is no alpha.
 static void multiply_rows(struct step *step)
 {
 	struct backend_stage *stage = step->stage;
 	const struct model_delta *sizes = &stage->shape->delta;
 	const struct stage_delta_layer *layer = &step->layer->delta;
 	const uint32_t rows = step->batch->row_count;
+	const bool alpha = model_has_role(stage->shape, ROLE_DELTA_ALPHA);
 	const struct {
 		const struct panels *panels;
 		float *output;
@@ -161,7 +195,7 @@ static void multiply_rows(struct step *step)
 		{&layer->beta, stage->delta.beta, model_delta_betas(sizes)},
 		{&layer->alpha, stage->delta.alpha, sizes->heads},
 	};
-	struct products products = {.count = sizeof(parts) / sizeof(*parts) - sizes->grouped};
+	struct products products = {.count = sizeof(parts) / sizeof(*parts) - !alpha};
 	_Static_assert(sizeof(parts) / sizeof(*parts) <= PRODUCTS, "a product for each");
 	for (unsigned i = 0; i < products.count; i++)
 		products.of[i] = (struct product){.panels = parts[i].panels,
@@ -184,8 +218,10 @@ void cpu_delta_compute(struct step *step, float *sum, bool add)
 	for (uint32_t i = 0, row = 0; i < batch->run_count; row += batch->runs[i++].row_count)
 		stage->delta.run_rows[i] = row;
 	multiply_rows(step);
-	team_run(step->team, convolve_piece, step, batch->run_count * channel_pieces(sizes));
-	team_run(step->team, head_piece, step, batch->run_count * sizes->heads);
+	const bool is_short = model_delta_is_short(sizes);
+	team_run(step->team, is_short ? shorten_piece : convolve_piece, step, batch->run_count * channel_pieces(sizes));
+	if (!is_short)
+		team_run(step->team, head_piece, step, batch->run_count * sizes->heads);
 	team_run(step->team, groups_piece, step, rows);
 	cpu_multiply(step, &(struct products){.of = {{.panels = &step->layer->delta.output,
 						      .values = stage->delta.out,

@@ -1,4 +1,4 @@
-/* Layers with a gated delta rule in a stage's program (engine/model/model.h). See stage.h.
+/* Layers with a gated delta rule or a short convolution in a stage's program (engine/model/model.h). See stage.h.
  *
  * Products of the norm's rows, the convolution of each channel, the heads, and the product that adds to x. A run's rows
  * follow each other within the shaders; its state comes from one slot of the layer's buffer and goes to another, or to
@@ -28,6 +28,27 @@ static enum status record_convolution(const struct stage_recorder *recorder, con
 					  .from = stage->delta.channels,
 					  .to = stage->delta.mixed,
 					  .also = stage->delta.channels,
+					  .pages = layer->set,
+					  .groups = {up(push.channels, STAGE_HEAD_LANES), recorder->shape->runs, 1},
+					  .push = &push,
+					  .push_bytes = sizeof(push)};
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+static enum status record_short(const struct stage_recorder *recorder, const struct stage_layer *layer)
+{
+	struct backend_stage *stage = recorder->stage;
+	const struct model_delta *sizes = &stage->shape.delta;
+	struct {
+		uint32_t runs_at, channels, weights, state_size, to_groups;
+	} push = {stage->places.runs, model_delta_channels(sizes), layer->vectors[ROLE_DELTA_CONV],
+		  state_floats(&stage->shape), up(model_delta_channels(sizes), 32)};
+	struct stage_dispatch dispatch = {.shader = STAGE_SHORT,
+					  .constants = {{0, sizes->kernel}},
+					  .from = stage->delta.channels,
+					  .to = stage->delta.out,
+					  .also = stage->delta.gate,
+					  .weights = stage->delta.scores.set,
 					  .pages = layer->set,
 					  .groups = {up(push.channels, STAGE_HEAD_LANES), recorder->shape->runs, 1},
 					  .push = &push,
@@ -90,7 +111,8 @@ enum status stage_record_delta(const struct stage_recorder *recorder, const stru
 		status = stage_record_norm(recorder, layer->vectors[ROLE_ATTENTION_NORM]);
 		stage_record_barrier(recorder);
 	}
-	const size_t count = sizeof(parts) / sizeof(parts[0]) - stage->shape.delta.grouped; // beta and alpha may be one
+	const bool is_short = model_delta_is_short(&stage->shape.delta);
+	const size_t count = sizeof(parts) / sizeof(parts[0]) - !model_has_role(&stage->shape, ROLE_DELTA_ALPHA);
 	for (size_t i = 0; !status && i < count; i++)
 		status = stage_record_product(
 			recorder, &(struct stage_product){.matrix = &layer->matrices[parts[i].role],
@@ -102,11 +124,12 @@ enum status stage_record_delta(const struct stage_recorder *recorder, const stru
 								      : STAGE_NO_NORM});
 	stage_record_barrier(recorder);
 	if (!status)
-		status = record_convolution(recorder, layer);
+		status = is_short ? record_short(recorder, layer) : record_convolution(recorder, layer);
 	stage_record_barrier(recorder);
-	if (!status)
+	if (!status && !is_short) {
 		status = record_heads(recorder, layer);
-	stage_record_barrier(recorder);
+		stage_record_barrier(recorder);
+	}
 	if (!status)
 		status = stage_record_product(recorder,
 					      &(struct stage_product){.matrix = &layer->matrices[ROLE_DELTA_OUTPUT],

@@ -17,7 +17,7 @@ static const char *const names[STAGE_SHADERS] = {
 	[STAGE_ZERO] = "zero",         [STAGE_ROUTE] = "route",
 	[STAGE_ORDER] = "order",       [STAGE_MIX] = "mix",
 	[STAGE_CONVOLVE] = "convolve", [STAGE_DELTA] = "delta",
-	[STAGE_ENCODE] = "encode",
+	[STAGE_ENCODE] = "encode",     [STAGE_SHORT] = "short",
 };
 
 // ---- layouts ----

@@ -867,6 +867,47 @@ static void test_grouped_heads(void **state)
 	check_changes("qwen3next", changes, sizeof(changes) / sizeof(changes[0]));
 }
 
+// LFM2: the list of key and value heads says which layers attend.
+static void test_short_convolutions(void **state)
+{
+	(void)state;
+	static const struct change changes[] = {
+		{"lfm2.shortconv.l_cache", "shortconv.l_cache is 17", 17},
+		{"lfm2.shortconv.l_cache", "shortconv.l_cache is 1", 1},
+		{"lfm2.shortconv.l_cache", "tensor blk.0.shortconv.conv.weight has 32 rows of 3, not 32 of 4", 4},
+	};
+	static const struct {
+		unsigned layer;
+		uint8_t heads;
+		const char *what;
+	} lists[] = {
+		{0, 2, "no tensor blk.0.attn_q.weight"},
+		{1, 0, "no tensor blk.1.shortconv"},
+		{1, 1, "is not 0, or one number up to 4"},
+		{1, 5, "is not 0, or one number up to 4"},
+	};
+	static uint8_t bytes[512 * 1024];
+	enum model_task task;
+	struct error error;
+	check_changes("lfm2", changes, sizeof(changes) / sizeof(changes[0]));
+	const size_t length = read_model("lfm2", bytes, sizeof(bytes));
+	uint8_t *list = behind(bytes, length, "lfm2.attention.head_count_kv") + 4 + 4 + 8; // types and how many
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		uint8_t *value = list + 4 * lists[i].layer, before = *value;
+		*value = lists[i].heads;
+		assert_int_equal(open_task(bytes, length, &task, &error), STATUS_INVALID_PARAMS);
+		*value = before;
+		if (!strstr(error.message, lists[i].what))
+			fail_msg("%s", error.message);
+	}
+	list[4] = list[16] = 0; // both layers that attend
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_INVALID_PARAMS);
+	assert_non_null(strstr(error.message, "names no layer that attends"));
+	behind(bytes, length, "lfm2.attention.head_count_k")[0] = 'w'; // the list has another name
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_INVALID_PARAMS);
+	assert_non_null(strstr(error.message, "is not a list of 5 numbers"));
+}
+
 static void test_further_blocks(void **state)
 {
 	(void)state;
@@ -906,6 +947,7 @@ int main(void)
 		cmocka_unit_test(test_rerankers),
 		cmocka_unit_test(test_routing),
 		cmocka_unit_test(test_grouped_heads),
+		cmocka_unit_test(test_short_convolutions),
 		cmocka_unit_test(test_further_blocks),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),
