@@ -28,6 +28,16 @@ test("vitals count, sum what is reported and say how many report", () => {
   assert.deepEqual(sums.memory, { kind: "gpu", used: 40 * GIB, total: 100 * GIB, pools: 1, reporting: 1 });
 });
 
+test("the hottest device and the one that is nearest to its limit may be two", () => {
+  const reading = (id, temperature_celsius, slowdown_celsius) => deviceReading(id, { temperature_celsius, slowdown_celsius });
+  const heat = (readings, devices = readings.map((one) => device(one.device_id))) =>
+    select.vitals(state({ devices, telemetry: { nodes: [], devices: readings } })).heat;
+  assert.deepEqual(heat([reading("d1", 70, 90), reading("d2", 60, 65)]), { hottest: { id: "d1", celsius: 70 }, nearest: { id: "d2", margin: 5 } });
+  assert.deepEqual(heat([reading("d1", 70, null)]), { hottest: { id: "d1", celsius: 70 }, nearest: null });
+  assert.equal(heat([reading("d1", null, 90)]), null);
+  assert.equal(heat([reading("d1", 70, 90)], [device("d1", { state: "offline" })]), null);
+});
+
 test("a device that other programs use is not computing", () => {
   const reason = "in use, but no model or session of exogpu works on it";
   const all = state({ devices: [device("d1", { state_reason: reason }), device("d2"), device("d3", { state: "computing" })] });

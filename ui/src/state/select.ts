@@ -147,6 +147,12 @@ export interface MemoryVital {
   reporting: number;
 }
 
+/** The hottest device, and the one that is nearest to the temperature at which it slows down. */
+export interface HeatVital {
+  hottest: { id: string; celsius: number };
+  nearest: { id: string; margin: number } | null;
+}
+
 export interface Vitals {
   devices: number;
   online: number;
@@ -154,6 +160,7 @@ export interface Vitals {
   states: [string, number][];
   memory: MemoryVital;
   power: { watts: number | null; reporting: number };
+  heat: HeatVital | null;
   /** Mean over the nodes that report, weighted by their threads. */
   cpu: { percent: number | null; reporting: number; nodes: number };
 }
@@ -179,6 +186,7 @@ export function vitals(state: State): Vitals {
       watts: powered.length ? powered.reduce((sum, one) => sum + one.reading!.power_watts!, 0) : null,
       reporting: powered.length,
     },
+    heat: heatVital(entries),
     cpu: {
       percent: busy.length
         ? busy.reduce((sum, one) => sum + one.reading!.cpu_percent! * weight(one), 0) / threads
@@ -187,6 +195,23 @@ export function vitals(state: State): Vitals {
       nodes: nodes.length,
     },
   };
+}
+
+function heatVital(all: readonly DeviceEntry[]): HeatVital | null {
+  let heat: HeatVital | null = null;
+  for (const { record, reading } of all) {
+    const celsius = reading?.temperature_celsius;
+    if (celsius == null || record.state === "offline") continue;
+    const id = record.device_id;
+    const margin = reading!.slowdown_celsius == null ? null : reading!.slowdown_celsius - celsius;
+    const before: HeatVital = heat ?? { hottest: { id, celsius }, nearest: null };
+    heat = {
+      hottest: celsius > before.hottest.celsius ? { id, celsius } : before.hottest,
+      nearest:
+        margin !== null && (before.nearest === null || margin < before.nearest.margin) ? { id, margin } : before.nearest,
+    };
+  }
+  return heat;
 }
 
 function memoryVital(all: readonly DeviceEntry[]): MemoryVital {

@@ -3,6 +3,7 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import type { Range, Series } from "../../command/history";
+import type { ThermalPoint } from "../../lib/api.gen";
 import { clockTime, day } from "../../lib/format";
 import { theme } from "../../lib/theme";
 
@@ -50,7 +51,25 @@ function binarySplits(_: uPlot, __: number, min: number, max: number): number[] 
   return splits;
 }
 
-function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<number | null>): uPlot.Options {
+/** The lines of a forecast: what is expected, dashed, within a band. */
+const aheadLines = (): uPlot.Series[] => [
+  { label: "at most", width: 0, points: { show: false } },
+  { label: "at least", width: 0, points: { show: false } },
+  { label: "expected", stroke: colour("--series-1"), width: 1.5, dash: [3, 3], points: { show: false } }, // over the band
+];
+
+interface Shape {
+  width: number;
+  range: Range;
+  ahead: boolean;
+}
+
+function optionsOf(
+  spec: ChartSpec,
+  { width, range, ahead }: Shape,
+  hover: Signal<number | null>,
+): uPlot.Options {
+  const first = spec.lines.length + 1;
   const axis = { font: `500 11px ${colour("--font")}`, stroke: colour("--ink-3"), ticks: { show: false }, gap: 4 };
   const bottom = spec.bottom ?? 0;
   const most = spec.limit?.value ?? Infinity;
@@ -95,12 +114,34 @@ function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<n
         spanGaps: false,
         points: { show: (u, index) => isLone(u.data[index] as (number | null)[]), size: 3 },
       })),
+      ...(ahead ? aheadLines() : []),
     ],
+    bands: ahead ? [{ series: [first, first + 1], fill: colour("--accent-soft") }] : [],
     hooks: {
       setCursor: [(u) => (hover.value = u.cursor.idx ?? null)],
       draw: [(u) => drawLimit(u, spec)],
     },
   };
+}
+
+/** The values of the lines and, behind them, those of the forecast, which begins at `from`. */
+function dataOf(
+  series: Series,
+  lines: (number | null)[][],
+  ahead: readonly ThermalPoint[],
+  from: number,
+): uPlot.AlignedData {
+  if (ahead.length < 2) return [series.times, ...lines];
+  const none = (n: number): null[] => new Array<null>(n).fill(null);
+  const before = none(series.times.length);
+  const after = ahead.filter(({ in_s }) => from + in_s > (series.times[series.times.length - 1] ?? 0));
+  return [
+    [...series.times, ...after.map(({ in_s }) => from + in_s)],
+    ...lines.map((values) => [...values, ...none(after.length)]),
+    [...before, ...after.map(({ high_celsius }) => high_celsius)],
+    [...before, ...after.map(({ low_celsius }) => low_celsius)],
+    [...before, ...after.map(({ celsius }) => celsius)],
+  ];
 }
 
 /** Too few points for a line to be seen? */
@@ -139,6 +180,7 @@ export function Chart({
   reported,
   from,
   to,
+  ahead = [],
   range,
   hover,
 }: {
@@ -148,6 +190,8 @@ export function Chart({
   reported: boolean;
   from: number;
   to: number;
+  /** What is expected after `to`; empty where nothing is. */
+  ahead?: readonly ThermalPoint[];
   range: Range;
   hover: Signal<number | null>;
 }) {
@@ -156,12 +200,20 @@ export function Chart({
   const lines = spec.lines.filter(({ column }) => series.columns[column]?.some((value) => value !== null));
   const known = hasData(spec, series);
   const shape = lines.map((line) => line.column).join();
-  const data: uPlot.AlignedData = [series.times, ...lines.map(({ column }) => series.columns[column] ?? [])];
+  const foreseen = ahead.length > 1;
+  const data = dataOf(
+    series,
+    lines.map(({ column }) => series.columns[column] ?? []),
+    ahead,
+    to,
+  );
+  const end = foreseen ? to + ahead[ahead.length - 1]!.in_s : to;
 
   useEffect(() => {
     const parent = box.current;
     if (!parent) return;
-    const chart = new uPlot(optionsOf({ ...spec, lines }, parent.clientWidth, range, hover), data, parent);
+    const width = parent.clientWidth;
+    const chart = new uPlot(optionsOf({ ...spec, lines }, { width, range, ahead: foreseen }, hover), data, parent);
     plot.current = chart;
     const resized = new ResizeObserver(() => chart.setSize({ width: parent.clientWidth, height: HEIGHT }));
     resized.observe(parent);
@@ -170,12 +222,12 @@ export function Chart({
       chart.destroy();
       plot.current = null;
     };
-  }, [spec, shape, range, theme.value]);
+  }, [spec, shape, range, foreseen, theme.value]);
 
   useEffect(() => {
     plot.current?.batch(() => {
       plot.current?.setData(data, false);
-      plot.current?.setScale("x", { min: from, max: to });
+      plot.current?.setScale("x", { min: from, max: end });
     });
   });
 

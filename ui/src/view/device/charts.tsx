@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Range, type Series, isGap, loadHistory, push, spans } from "../../command/history";
 import type { Refusal } from "../../command/tried";
+import type { ThermalForecast } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { clock, clockTime, day, figure, memoryOf, rate, sentence } from "../../lib/format";
 import { isLive, isSystem, memoryTotal, serverTime } from "../../state/select";
@@ -93,7 +94,7 @@ function specsOf(entry: DeviceEntry): ChartSpec[] {
 
 const emptySeries: Series = { times: [], columns: {} };
 
-export function Charts({ entry }: { entry: DeviceEntry }) {
+export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: ThermalForecast | null }) {
   const { state, server } = useApp();
   const [range, setRange] = useState<Range>("10min");
   const [series, setSeries] = useState<Series>(emptySeries);
@@ -173,6 +174,7 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
             reported={told(spec)}
             from={end - spans[range].ms / 1000}
             to={end}
+            ahead={range === "10min" && spec.title === "Temperature" ? (forecast?.points ?? []) : []}
             range={range}
             hover={hover}
           />

@@ -1,14 +1,21 @@
 /* The charts and the library that draws them are a file of their own. */
+import type { ThermalForecast } from "../../lib/api.gen";
 import type { DeviceEntry } from "../../state/state";
 import { lazy } from "../lazy";
 
-const charts = lazy<{ entry: DeviceEntry }>(async () => (await import("./charts")).Charts);
+interface Props {
+  entry: DeviceEntry;
+  forecast: ThermalForecast | null;
+}
+
+const charts = lazy<Props>(async () => (await import("./charts")).Charts);
 
 export const loadCharts = charts.load;
 
-export const LazyCharts = ({ entry }: { entry: DeviceEntry }) => (
+export const LazyCharts = ({ entry, forecast }: Props) => (
   <charts.View
     entry={entry}
+    forecast={forecast}
     waiting={(failed) => (
       <section class="panel charts-panel" aria-label="Charts">
         <div class="panel-head">

@@ -12,6 +12,7 @@ import { nodeHref } from "../../lib/route";
 import { Page } from "../shell";
 import { Actions } from "./actions";
 import { Holders } from "./holders";
+import { ForecastPanel, useForecast } from "./forecast";
 import { LazyCharts } from "./lazy-charts";
 import { ApiTable, Identity, Processes } from "./facts";
 import { Readings } from "./readings";
@@ -20,6 +21,7 @@ const devices = { name: "Devices", href: "#/devices" };
 
 export function DevicePage({ id }: { id: string }) {
   const { state } = useApp();
+  const forecast = useForecast(id);
   const entry = state.value.devices[id];
   if (!entry)
     return (
@@ -44,11 +46,12 @@ export function DevicePage({ id }: { id: string }) {
         <Readings entry={entry} stale={stale} />
         <div class="cols">
           <div class="stack">
-            <LazyCharts entry={entry} />
+            <LazyCharts entry={entry} forecast={forecast} />
             <Processes entry={entry} />
             <Holders device={id} />
           </div>
           <aside class="stack">
+            <ForecastPanel entry={entry} forecast={forecast} />
             <Identity entry={entry} />
             <ApiTable entry={entry} />
             {node && node.record.libraries.length > 0 && (

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { count, figure, memory, memoryOf } from "../../lib/format";
 import { attention, worstLevel } from "../../state/attention";
 import { readyInstances, tokensPerSecond } from "../../state/models";
-import { type Vitals as Figures, isLive, isSystem, sortedNodes, sumTrails, vitals } from "../../state/select";
+import { type Vitals as Figures, deviceName, isLive, isSystem, sortedNodes, sumTrails, vitals } from "../../state/select";
 import type { State } from "../../state/state";
 import { STEPS } from "../../state/trail";
 import { useApp } from "../app-context";
@@ -102,8 +102,19 @@ function MemoryVital({ sums, live }: { sums: Figures; live: boolean }) {
   );
 }
 
+/** "hottest 71 °C (A), 9 °C to slowdown": the hottest device, and the one that is nearest to slowing down for heat. */
+function heatOf({ heat }: Figures, state: State): string {
+  if (!heat) return "";
+  const { hottest, nearest } = heat;
+  const first = `hottest ${figure(hottest.celsius)} °C (${deviceName(state, hottest.id)})`;
+  if (!nearest) return first;
+  const left = `${figure(nearest.margin)} °C to slowdown`;
+  return nearest.id === hottest.id ? `${first}, ${left}` : `${first}; ${deviceName(state, nearest.id)} ${left}`;
+}
+
 function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: boolean }) {
   const { watts, reporting } = sums.power;
+  const reports = `${reporting} of ${count(sums.devices, "device")} ${sums.devices === 1 ? "reports" : "report"}`;
   const values = sumTrails(
     Object.values(state.devices).map((one) => one.trail),
     "power",
@@ -118,7 +129,7 @@ function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: 
         ) : reporting === 0 ? (
           "no device reports it"
         ) : (
-          `${reporting} of ${count(sums.devices, "device")} ${sums.devices === 1 ? "reports" : "report"}`
+          [reporting < sums.devices || !sums.heat ? reports : "", heatOf(sums, state)].filter(Boolean).join("; ")
         )
       }
     >
