@@ -79,6 +79,7 @@ struct app {
 	struct alerts *alerts;
 	struct usage *usage;
 	struct watch *watch;
+	struct channels *channels;
 	struct log_lines *log_lines;
 	struct cluster *cluster;
 	struct topology *topology;
@@ -232,6 +233,19 @@ static enum status create_audit(struct app *app, struct error *error)
 	return status;
 }
 
+static enum status create_alerts(struct app *app, struct error *error)
+{
+	const struct channels_params channels = {.loop = app->loop,
+						 .store = app->store,
+						 .audit = app->audit,
+						 .hosts = app->options.alert_hosts,
+						 .cluster_id = app->identity.cluster_id,
+						 .cluster_name = app->identity.cluster_name};
+	enum status status = channels_create(&app->channels, &channels, error);
+	const struct alerts_params alerts = {app->store, app->events, app->audit, app->channels};
+	return status ? status : alerts_create(&app->alerts, &alerts, error);
+}
+
 static enum status create_state(struct app *app, struct error *error)
 {
 	char token[TOKEN_TEXT_BYTES];
@@ -262,8 +276,7 @@ static enum status create_state(struct app *app, struct error *error)
 	if (!status)
 		status = events_create(&app->events, app->api_contract, watched_changed, app);
 	if (!status)
-		status = alerts_create(&app->alerts, &(struct alerts_params){app->store, app->events, app->audit},
-				       error);
+		status = create_alerts(app, error);
 	if (!status)
 		status = usage_create(&app->usage, &(struct usage_params){app->loop, app->store}, error);
 	if (!status)
@@ -397,6 +410,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .alerts = app->alerts,
 				 .watch = app->watch,
 				 .usage = app->usage,
+				 .channels = app->channels,
 				 .authority = app->authority,
 				 .tls = app->options.tls,
 				 .name = app->identity.cluster_name,
@@ -430,6 +444,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .topology = app->topology,
 				   .alerts = app->alerts,
 				   .usage = app->usage,
+				   .channels = app->channels,
 				   .tenants = app->tenants,
 				   .models = app->models,
 				   .instances = app->instances,
@@ -522,6 +537,7 @@ static void destroy(struct app *app)
 	witnesses_destroy(&app->witnesses);
 	watch_destroy(&app->watch);
 	alerts_destroy(&app->alerts);
+	channels_destroy(&app->channels);
 	discovery_destroy(&app->discovery);
 	joins_destroy(&app->joins);
 	tickets_destroy(&app->tickets);

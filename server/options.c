@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { DEFAULT_PORT = 52415, OLLAMA_PORT = 11434, PLACE_BYTES = sizeof((struct options){0}.address) };
+enum { DEFAULT_PORT = 52415, OLLAMA_PORT = 11434, ALERT_HOSTS = 16, PLACE_BYTES = sizeof((struct options){0}.address) };
 
 // As they are on the command line.
 struct words {
@@ -20,7 +20,7 @@ struct words {
 		*catalog;
 	const char *ollama, *ollama_listen;
 	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned;
-	const char *cors_origins[FLAGS_MANY];
+	const char *cors_origins[FLAGS_MANY], *alert_hosts[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
 };
 
@@ -52,6 +52,10 @@ static const struct flag flags[] = {
 	 "let pages of this origin, as in https://chat.example.com, use /v1 with a token; "
 	 "may be repeated",
 	 offsetof(struct words, cors_origins)},
+	{"alert-host", "HOST...",
+	 "let alerts be sent to this host although its address is private or it has no TLS, as in ntfy.home.lan; "
+	 "may be repeated",
+	 offsetof(struct words, alert_hosts)},
 	{"ollama", "TOKEN",
 	 "let Ollama's clients in, which send no token: whatever comes to 127.0.0.1:11434 acts as the token of this id "
 	 "or "
@@ -209,6 +213,22 @@ static enum status check_origin(const char *origin, struct error *error)
 	return STATUS_INVALID_PARAMS;
 }
 
+static enum status take_alert_hosts(struct options *options, const struct words *words, struct error *error)
+{
+	for (int i = 0; i < FLAGS_MANY && words->alert_hosts[i]; i++) {
+		const char *host = words->alert_hosts[i];
+		options->alert_hosts[i] = host;
+		if (host[0] && strlen(host) < 256 && !strpbrk(host, "/?#@ ") && i < ALERT_HOSTS)
+			continue;
+		error_set(error, STATUS_INVALID_PARAMS,
+			  "--alert-host takes the name or the address of a host, at most %d times; not \"%.100s\"",
+			  ALERT_HOSTS, host);
+		error_hint(error, "without a scheme, a port or a path; IPv6 addresses in brackets");
+		return STATUS_INVALID_PARAMS;
+	}
+	return STATUS_OK;
+}
+
 static enum status take_url(const char **out, const char *name, const char *url, struct error *error)
 {
 	*out = url;
@@ -298,6 +318,8 @@ static enum status take(struct options *options, const struct words *words, stru
 		options->cors_origins[i] = words->cors_origins[i];
 		status = check_origin(words->cors_origins[i], error);
 	}
+	if (!status)
+		status = take_alert_hosts(options, words, error);
 	options->catalog = words->catalog;
 	options->limit_settings = words->limits;
 	options->accept_unsigned = words->accept_unsigned;

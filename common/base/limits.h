@@ -108,6 +108,8 @@ enum {
 	LIMIT_USAGE_KEYS = 512,        // pairs of token, model and device that are counted apart in an hour, or a day
 	LIMIT_USAGE_NAMES = 65536,     // of tokens, models and devices, that usage is kept under
 	LIMIT_USAGE_ROWS = 2000,       // of one answer of usage.list
+	LIMIT_ALERT_CHANNELS = 16,
+	LIMIT_ALERT_OUTBOX = 500,      // of one channel, not delivered yet
 	LIMIT_RECENT_CHANGES = 50,
 	LIMIT_DEVICES_PER_NODE = 1024,
 	LIMIT_CLUSTER_LINKS = 16384, // directions between nodes that are kept: 128 nodes, each with all the others

@@ -322,6 +322,7 @@ static void write_line(const struct entry *one, enum log_level level, const char
 static void raised(void *context, enum status status, const struct error *error)
 {
 	struct entry *one = context;
+	channels_settle(one->alerts->params.channels, member(one, "alert_id"), !status);
 	if (status) {
 		log_warning("alerts",
 			    "an alert could not be stored, and is raised again when its reason is seen again: %s",
@@ -339,6 +340,22 @@ static void raised(void *context, enum status status, const struct error *error)
 	snprintf(after, sizeof(after), "; %s", member(one, "hint"));
 	write_line(one, level, "", after);
 	tell(one);
+}
+
+// Commit a change of an alert (taken), with what its channels are told of it.
+static enum status commit_told(struct entry *one, const char *type, const struct json *alert,
+			       struct store_batch **batch,
+			       void (*done)(void *context, enum status status, const struct error *error))
+{
+	struct channels *channels = one->alerts->params.channels;
+	enum status status = channels_put(channels, *batch, type, alert);
+	if (status)
+		store_batch_destroy(batch);
+	else
+		status = store_commit(one->alerts->params.store, batch, done, one);
+	if (status)
+		channels_settle(channels, member(one, "alert_id"), false);
+	return status;
 }
 
 enum status alerts_raise(struct alerts *alerts, const struct alert *alert, struct store_batch **batch)
@@ -366,7 +383,7 @@ enum status alerts_raise(struct alerts *alerts, const struct alert *alert, struc
 		store_batch_destroy(batch);
 		return status ? status : STATUS_OUT_OF_MEMORY;
 	}
-	status = store_commit(alerts->params.store, batch, raised, one);
+	status = commit_told(one, "alert.raised", one->json, batch, raised);
 	if (status)
 		drop(one);
 	return status;
@@ -375,6 +392,7 @@ enum status alerts_raise(struct alerts *alerts, const struct alert *alert, struc
 static void cleared(void *context, enum status status, const struct error *error)
 {
 	struct entry *one = context;
+	channels_settle(one->alerts->params.channels, member(one, "alert_id"), !status);
 	one->clearing = false;
 	if (status) {
 		log_warning("alerts", "an alert stands although its reason is gone: %s", error->message);
@@ -399,7 +417,10 @@ static enum status clear(struct entry *one, struct store_batch **batch)
 		store_batch_destroy(batch);
 		return status;
 	}
-	status = store_commit(one->alerts->params.store, batch, cleared, one);
+	struct json *json = json_copy(one->json);
+	set_time(json, "cleared_at", one->clearing_ms);
+	status = commit_told(one, "alert.cleared", json, batch, cleared);
+	json_destroy(&json);
 	one->clearing = !status;
 	return status;
 }

@@ -3,6 +3,7 @@
  * finds something by itself, such as a witness in conflict, raises the alert in the same transaction as its change. The
  * event follows the commit. The newest LIMIT_ALERTS are kept as history, here and on disk. Thread: the loop's. */
 #pragma once
+#include "server/alerts/channels.h"
 #include "server/cluster/events.h"
 #include "server/security/audit.h"
 #include "server/store/store.h"
@@ -14,6 +15,7 @@ struct alerts_params {
 	struct store *store;
 	struct events *events;
 	struct audit *audit;
+	struct channels *channels; // where each is sent to
 };
 // With those that the store keeps. Errors: the store's.
 enum status alerts_create(struct alerts **out, const struct alerts_params *params, struct error *error);

@@ -44,6 +44,7 @@ struct api_params {
 	struct alerts *alerts;
 	struct usage *usage;
 	struct watch *watch;
+	struct channels *channels;
 	const struct discovery *discovery;
 	const struct authority *authority;
 	bool tls;            // clients reach this server by it

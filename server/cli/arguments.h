@@ -25,7 +25,8 @@ struct cli_arguments {
 	const char *threshold, *clear, *lasting;          // alerts rule; lasting: forecast
 	const char *watts;                                // forecast
 	bool memory;
-	const char *by, *step; // usage
+	const char *by, *step;                        // usage
+	const char *severities, *quiet, *secret_file; // alerts channels add
 	bool on, off;
 	bool all;
 	const char *operand, *second; // token revoke ID; alloc DEVICE SIZE; alloc free ID; bench device [DEVICE]

@@ -21,24 +21,61 @@ static const struct cli_command help_command = {
 static const struct cli_command version_command = {.name = "version",
 						   .summary = "the version of this binary, and its CUDA kernels"};
 static const struct cli_command *const commands[] = {
-	&serve_command,         &node_command,          &devices_drain_command, &devices_return_command,
-	&devices_command,       &nodes_approve_command, &nodes_refuse_command,  &nodes_remove_command,
-	&nodes_command,         &topology_command,      &discover_command,      &ticket_create_command,
-	&ticket_list_command,   &ticket_revoke_command, &token_create_command,  &token_list_command,
-	&token_revoke_command,  &alloc_list_command,    &alloc_free_command,    &alloc_command,
-	&model_add_command,     &model_list_command,    &model_remove_command,  &model_search_command,
-	&model_catalog_command, &place_command,         &instances_command,     &move_command,
-	&stop_command,          &run_model_command,     &bench_device_command,  &audit_list_command,
-	&audit_verify_command,  &audit_export_command,  &alerts_ack_command,    &alerts_rules_command,
-	&alerts_rule_command,   &alerts_command,        &health_command,        &log_command,
-	&help_command,          &version_command,       &state_settle_command,  &forecast_command,
+	&serve_command,
+	&node_command,
+	&devices_drain_command,
+	&devices_return_command,
+	&devices_command,
+	&nodes_approve_command,
+	&nodes_refuse_command,
+	&nodes_remove_command,
+	&nodes_command,
+	&topology_command,
+	&discover_command,
+	&ticket_create_command,
+	&ticket_list_command,
+	&ticket_revoke_command,
+	&token_create_command,
+	&token_list_command,
+	&token_revoke_command,
+	&alloc_list_command,
+	&alloc_free_command,
+	&alloc_command,
+	&model_add_command,
+	&model_list_command,
+	&model_remove_command,
+	&model_search_command,
+	&model_catalog_command,
+	&place_command,
+	&instances_command,
+	&move_command,
+	&stop_command,
+	&run_model_command,
+	&bench_device_command,
+	&audit_list_command,
+	&audit_verify_command,
+	&audit_export_command,
+	&alerts_ack_command,
+	&alerts_rules_command,
+	&alerts_rule_command,
+	&alerts_channels_add_command,
+	&alerts_channels_test_command,
+	&alerts_channels_remove_command,
+	&alerts_channels_command,
+	&alerts_command,
+	&health_command,
+	&log_command,
+	&help_command,
+	&version_command,
+	&state_settle_command,
+	&forecast_command,
 	&usage_command,
 };
-// First words of those that have two.
+// First words of those that have several.
 static const char *const groups[] = {"token", "ticket", "devices", "nodes", "alloc",
 				     "model", "bench",  "audit",   "state", "alerts"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-enum { NAME_COLUMNS = 24 }; // of a command with its operands, in the list of them
+enum { NAME_COLUMNS = 28 }; // of a command with its operands, in the list of them
 
 void cli_print_help(FILE *out)
 {
@@ -111,18 +148,28 @@ static int too_many(const char *word)
 	return complain(&error, 2);
 }
 
-// The command that the words begin with, and how many words it has. A command has one word or two.
+// How many words a command's name has, if argv begins with them; else 0.
+static int words_of(const char *name, int argc, char **argv)
+{
+	for (int words = 0; words < argc;) {
+		const size_t length = strcspn(name, " ");
+		if (strlen(argv[words]) != length || memcmp(argv[words], name, length) != 0)
+			return 0;
+		words++;
+		if (!name[length])
+			return words;
+		name += length + 1;
+	}
+	return 0;
+}
+
+// The command that the words begin with, and how many words it has. Of those that share words the longest is listed
+// first.
 static const struct cli_command *find_command(int argc, char **argv, int *words)
 {
-	for (size_t i = 0; i < COMMANDS; i++) {
-		const char *name = commands[i]->name;
-		size_t first = strcspn(name, " ");
-		if (argc < 1 || strlen(argv[0]) != first || memcmp(argv[0], name, first) != 0)
-			continue;
-		*words = name[first] ? 2 : 1;
-		if (!name[first] || (argc > 1 && !strcmp(argv[1], name + first + 1)))
+	for (size_t i = 0; i < COMMANDS; i++)
+		if ((*words = words_of(commands[i]->name, argc, argv)))
 			return commands[i];
-	}
 	return NULL;
 }
 

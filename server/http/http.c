@@ -206,6 +206,7 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 					  .tenants = http->params.tenants,
 					  .alerts = http->params.alerts,
 					  .usage = http->params.usage,
+					  .channels = http->params.channels,
 					  .store = http->params.store,
 					  .started_ms = http->params.started_ms};
 	metrics_print(&sources, &response->owned);

@@ -22,6 +22,7 @@ struct http_params {
 	struct tenancy *tenants;
 	struct alerts *alerts;
 	struct usage *usage;
+	struct channels *channels;
 	struct models *models;
 	struct instances *instances;
 	struct audit *audit;

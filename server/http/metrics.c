@@ -332,6 +332,45 @@ static void print_alerts(const struct alerts *alerts, struct buffer *out)
 	alerts_each_count(alerts, print_alerts_cleared, out);
 }
 
+struct channel_metric {
+	struct buffer *out;
+	const char *name;
+	enum { CHANNEL_WAITING, CHANNEL_DELIVERED, CHANNEL_FAILED, CHANNEL_DROPPED } which;
+};
+
+static void print_channel(void *context, const struct channels_count *count)
+{
+	const struct channel_metric *metric = context;
+	const uint64_t values[] = {[CHANNEL_WAITING] = count->waiting,
+				   [CHANNEL_DELIVERED] = count->delivered,
+				   [CHANNEL_FAILED] = count->failed,
+				   [CHANNEL_DROPPED] = count->dropped};
+	buffer_printf(metric->out, "%s{channel_id=\"%s\",kind=\"%s\"} %llu\n", metric->name, count->channel_id,
+		      count->kind, (unsigned long long)values[metric->which]);
+}
+
+static void print_channels(const struct channels *channels, struct buffer *out)
+{
+	static const struct {
+		const char *name, *type, *help;
+	} metrics[] = {
+		[CHANNEL_WAITING] = {"exogpu_alert_outbox", "gauge",
+				     "Messages of alerts that wait for their receiver."},
+		[CHANNEL_DELIVERED] = {"exogpu_alert_deliveries_total", "counter",
+				       "Messages of alerts that a receiver took since the server started."},
+		[CHANNEL_FAILED] = {"exogpu_alert_deliveries_failed_total", "counter",
+				    "Attempts to deliver a message of an alert that failed."},
+		[CHANNEL_DROPPED] = {"exogpu_alert_deliveries_dropped_total", "counter",
+				     "Messages of alerts that were refused, too old or too many."},
+	};
+	for (int i = CHANNEL_WAITING; i <= CHANNEL_DROPPED; i++) {
+		struct channel_metric metric = {.out = out, .name = metrics[i].name};
+		metric.which = i;
+		head(out, metrics[i].name, metrics[i].type, metrics[i].help);
+		channels_each_count(channels, print_channel, &metric);
+	}
+}
+
 static double resident_bytes(void)
 {
 	return (double)process_resident_pages() * (double)sysconf(_SC_PAGESIZE);
@@ -385,4 +424,5 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 	print_links(sources->topology, out);
 	print_alerts(sources->alerts, out);
 	print_usage(sources->usage, out);
+	print_channels(sources->channels, out);
 }

@@ -10,6 +10,7 @@ struct metrics_sources {
 	const struct tenancy *tenants;
 	const struct alerts *alerts;
 	const struct usage *usage;
+	const struct channels *channels;
 	struct store *store;
 	int64_t started_ms;
 };

@@ -5,6 +5,7 @@
 #include "common/base/limits.h"
 #include "common/base/list.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CONNECT_MS = 15000, STALL_S = 30, TRUSTED_HOSTS = 4 };
+enum { CONNECT_MS = 15000, STALL_S = 30, TRUSTED_HOSTS = 16 };
 
 struct web {
 	CURLM *multi;
@@ -32,6 +33,7 @@ struct web_question {
 	char *token, *accept, *if_range;
 	struct fetch_headers headers;
 	unsigned redirects;
+	bool posts;
 	bool begun, wanted, enough, refused_private, may_be_private;
 	int64_t until_ms; // steady; 0: none
 };
@@ -127,7 +129,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *context)
 	struct web_question *question = context;
 	const struct web_params *params = &question->params;
 	const long status = question->headers.status;
-	if (is_redirect(status))
+	if (is_redirect(status) && !question->posts)
 		return 0; // what it says besides is not wanted
 	if (!question->begun) {
 		question->begun = true;
@@ -158,17 +160,21 @@ static curl_socket_t on_socket(void *context, curlsocktype purpose, struct curl_
 
 // ---- a step ----
 
+static bool add_line(struct web_question *question, const char *line)
+{
+	struct curl_slist *grown = curl_slist_append(question->fields, line);
+	if (grown)
+		question->fields = grown;
+	return grown != NULL;
+}
+
 static bool add_field(struct web_question *question, const char *name, const char *value)
 {
 	char line[1024];
 	int length = snprintf(line, sizeof line, "%s: %s", name, value);
-	struct curl_slist *grown = length > 0 && (size_t)length < sizeof line
-					   ? curl_slist_append(question->fields, line)
-					   : NULL;
+	const bool added = length > 0 && (size_t)length < sizeof line && add_line(question, line);
 	OPENSSL_cleanse(line, sizeof line);
-	if (grown)
-		question->fields = grown;
-	return grown != NULL;
+	return added;
 }
 
 static bool set_fields(struct web_question *question)
@@ -193,6 +199,8 @@ static bool set_fields(struct web_question *question)
 	}
 	if (good && question->if_range)
 		good = add_field(question, "If-Range", question->if_range);
+	for (size_t i = 0; good && params->post && i < params->post->field_count; i++)
+		good = add_line(question, params->post->fields[i]);
 	return good;
 }
 
@@ -226,24 +234,63 @@ static void set_options(struct web_question *question)
 #if LIBCURL_VERSION_NUM >= 0x075700
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); // a name that does not resolve holds up no stop
 #endif
+	if (question->posts) {
+		curl_easy_setopt(easy, CURLOPT_POST, 1L);
+		curl_easy_setopt(easy, CURLOPT_POSTFIELDS, question->params.post->body);
+		curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, (long)question->params.post->length);
+	}
 	if (question->until_ms) {
 		int64_t left = question->until_ms - clock_steady_ms();
 		curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(left < 1 ? 1 : left));
 	}
 }
 
-// A given URL may be anywhere. A redirect may lead to private addresses of the given host and operator's hosts only.
+// One of those that the operator named.
+static bool is_trusted(const struct web *web, const char *host)
+{
+	bool trusted = false;
+	for (size_t i = 0; i < TRUSTED_HOSTS; i++)
+		trusted |= !strcmp(host, web->hosts[i]);
+	return trusted;
+}
+
+// The given URL of a GET may be anywhere. A redirect may lead to private addresses of the given host and operator's
+// hosts only, and a POST may go to private addresses of the latter only.
 static bool may_be_private(const struct web_question *question)
 {
 	char host[FETCH_ORIGIN_BYTES], given[FETCH_ORIGIN_BYTES];
-	if (!question->redirects && !question->params.from)
+	if (!question->posts && !question->redirects && !question->params.from)
 		return true;
 	if (!fetch_host(question->url, host) || !fetch_host(question->origin, given))
 		return false;
-	bool may = !strcmp(host, given);
-	for (size_t i = 0; i < TRUSTED_HOSTS; i++)
-		may |= !strcmp(host, question->web->hosts[i]);
-	return may;
+	return (!question->posts && !strcmp(host, given)) || is_trusted(question->web, host);
+}
+
+bool web_is_trusted(const struct web *web, const char *url)
+{
+	char host[FETCH_ORIGIN_BYTES];
+	return fetch_host(url, host) && is_trusted(web, host);
+}
+
+bool web_may_post(const struct web *web, const char *url)
+{
+	char host[FETCH_ORIGIN_BYTES];
+	struct sockaddr_in four = {.sin_family = AF_INET};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+	if (!fetch_host(url, host))
+		return false;
+	if (is_trusted(web, host))
+		return true;
+	if (inet_pton(AF_INET, host, &four.sin_addr) == 1)
+		return !fetch_is_private((const struct sockaddr *)&four);
+	const size_t length = strlen(host);
+	if (host[0] == '[' && host[length - 1] == ']') {
+		host[length - 1] = 0;
+		// An address with a zone is one of a local network.
+		return inet_pton(AF_INET6, host + 1, &six.sin6_addr) == 1 &&
+		       !fetch_is_private((const struct sockaddr *)&six);
+	}
+	return strcmp(host, "localhost") != 0;
 }
 
 static bool start_step(struct web_question *question)
@@ -270,6 +317,7 @@ enum status web_ask(struct web *web, const struct web_params *params, struct web
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a download");
 	question->web = web;
 	question->params = *params;
+	question->posts = params->post != NULL;
 	LIST_PUSH(&web->questions, question, link);
 	const char *given = params->from ? params->from : params->url;
 	question->token = params->token ? strdup(params->token) : NULL;
@@ -324,9 +372,13 @@ static enum status judge(struct web_question *question, CURLcode code, struct we
 	if (question->refused_private) {
 		answer->final = true;
 		return error_set(&answer->error, STATUS_FORBIDDEN,
-				 "it is redirected to %.100s, which is an address of a private network", host);
+				 question->posts
+					 ? "%.100s is an address of a private network"
+					 : "it is redirected to %.100s, which is an address of a private network",
+				 host);
 	}
-	if (is_redirect(question->headers.status) && (code == CURLE_OK || code == CURLE_WRITE_ERROR))
+	if (is_redirect(question->headers.status) && !question->posts &&
+	    (code == CURLE_OK || code == CURLE_WRITE_ERROR))
 		return follow(question, answer);
 	if (code == CURLE_OK || (code == CURLE_WRITE_ERROR && question->enough))
 		return STATUS_OK;

@@ -41,6 +41,8 @@ static const struct audit_action actions[] = {
 	{"instance.gave_way", AUDIT_WITH_CHANGE, false, "an idle instance made room for another, and how"},
 	{"alert.acknowledge", AUDIT_WITH_CHANGE, true, "somebody has seen an alert"},
 	{"alert.rule_set", AUDIT_WITH_CHANGE, true, "a rule of alerts was changed, and how it is now"},
+	{"alert.channel_add", AUDIT_WITH_CHANGE, true, "alerts are sent to one more receiver, and to which host"},
+	{"alert.channel_remove", AUDIT_WITH_CHANGE, true, "alerts are not sent to a receiver any more"},
 	{"server.start", AUDIT_WITH_CHANGE, false, "the server was started; it does not start without this entry"},
 	{"audit.rotate", AUDIT_WITH_CHANGE, true, "the next segment was begun"},
 	{"audit.witness", AUDIT_WITH_CHANGE, false,
@@ -81,6 +83,7 @@ static const struct audit_action actions[] = {
 	{"ollama.generate", AUDIT_AT_ONCE, true, "the same of `/api/generate`"},
 	{"ollama.embed", AUDIT_AT_ONCE, true, "the same of `/api/embed` and `/api/embeddings`"},
 	{"certificate.reload", AUDIT_AT_ONCE, false, "the operator's own certificate was read again"},
+	{"alert.channel_test", AUDIT_AT_ONCE, true, "a test message was sent to a receiver of alerts"},
 	{"audit.resume", AUDIT_AT_ONCE, false, "the log can be written again, and for how long it could not be"},
 	{"server.stop", AUDIT_AT_ONCE, false, "the server was stopped"},
 

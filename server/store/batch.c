@@ -199,6 +199,49 @@ enum status store_trim_usage(struct store_batch *batch, int64_t step_s, int64_t 
 	return add_row(batch, BATCH_TRIM_USAGE, values, 2);
 }
 
+enum status store_put_channel(struct store_batch *batch, const struct store_channel *channel)
+{
+	const struct batch_value values[] = {
+		text_value(channel->channel_id),    text_value(channel->kind),
+		text_value(channel->url),           text_value(channel->secret),
+		integer_value(channel->severities), integer_value(channel->quiet_from),
+		integer_value(channel->quiet_to),   integer_value(channel->added_ms),
+		text_value(channel->added_by),      integer_value(channel->last_ms),
+		text_value(channel->last_result),
+	};
+	return add_row(batch, BATCH_PUT_CHANNEL, values, 11);
+}
+
+enum status store_put_channel_result(struct store_batch *batch, const struct store_channel *channel)
+{
+	const struct batch_value values[] = {text_value(channel->channel_id), integer_value(channel->last_ms),
+					     text_value(channel->last_result)};
+	return add_row(batch, BATCH_CHANNEL_RESULT, values, 3);
+}
+
+enum status store_remove_channel(struct store_batch *batch, const char *channel_id)
+{
+	const struct batch_value values[] = {text_value(channel_id)};
+	const enum status status = add_row(batch, BATCH_REMOVE_CHANNEL, values, 1);
+	return status ? status : add_row(batch, BATCH_REMOVE_DELIVERIES, values, 1);
+}
+
+enum status store_put_delivery(struct store_batch *batch, const struct store_delivery *delivery)
+{
+	const struct batch_value values[] = {
+		text_value(delivery->delivery_id), text_value(delivery->channel_id),
+		text_value(delivery->alert_id),    text_value(delivery->severity),
+		text_value(delivery->body),        integer_value(delivery->created_ms),
+	};
+	return add_row(batch, BATCH_PUT_DELIVERY, values, 6);
+}
+
+enum status store_remove_delivery(struct store_batch *batch, const char *delivery_id)
+{
+	const struct batch_value values[] = {text_value(delivery_id)};
+	return add_row(batch, BATCH_REMOVE_DELIVERY, values, 1);
+}
+
 enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate)
 {
 	const struct batch_value values[] = {

@@ -87,6 +87,16 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 			    "device_s, energy_joules, idle_joules, energy_source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, "
 			    "?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
 	[BATCH_TRIM_USAGE] = "DELETE FROM usage WHERE step_s = ?1 AND at_s < ?2",
+	[BATCH_PUT_CHANNEL] = "INSERT INTO alert_channels (channel_id, kind, url, secret, severities, quiet_from, "
+			      "quiet_to, added_ms, added_by, last_ms, last_result) "
+			      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+	[BATCH_CHANNEL_RESULT] = "UPDATE alert_channels SET last_ms = ?2, last_result = ?3 WHERE channel_id = ?1",
+	[BATCH_REMOVE_CHANNEL] = "DELETE FROM alert_channels WHERE channel_id = ?1",
+	[BATCH_PUT_DELIVERY] =
+		"INSERT INTO alert_deliveries (delivery_id, channel_id, alert_id, severity, body, created_ms) SELECT "
+		"?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM alert_channels WHERE channel_id = ?2)",
+	[BATCH_REMOVE_DELIVERIES] = "DELETE FROM alert_deliveries WHERE channel_id = ?1",
+	[BATCH_REMOVE_DELIVERY] = "DELETE FROM alert_deliveries WHERE delivery_id = ?1",
 	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
 			    "?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
 	[BATCH_PUT_COSIGNED] =

@@ -94,6 +94,8 @@ struct load {
 		void (*layer_time)(void *context, const struct store_layer_time *time);
 		void (*alert)(void *context, const struct store_alert *alert);
 		void (*usage)(void *context, const struct store_usage *usage);
+		void (*channel)(void *context, const struct store_channel *channel);
+		void (*delivery)(void *context, const struct store_delivery *delivery);
 	} call;
 	void *context;
 };
@@ -520,6 +522,64 @@ enum status store_load_usage(struct store *store, void (*row)(void *context, con
 		       "idle_joules, energy_source FROM usage ORDER BY step_s, at_s",
 		.row = usage_row,
 		.call.usage = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void channel_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_channel channel = {
+		.channel_id = text(row, 0),
+		.kind = text(row, 1),
+		.url = text(row, 2),
+		.secret = text(row, 3),
+		.severities = sqlite3_column_int64(row, 4),
+		.quiet_from = sqlite3_column_int64(row, 5),
+		.quiet_to = sqlite3_column_int64(row, 6),
+		.added_ms = sqlite3_column_int64(row, 7),
+		.added_by = text(row, 8),
+		.last_ms = sqlite3_column_int64(row, 9),
+		.last_result = text(row, 10),
+	};
+	load->call.channel(load->context, &channel);
+}
+
+enum status store_load_channels(struct store *store, void (*row)(void *context, const struct store_channel *channel),
+				void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT channel_id, kind, url, secret, severities, quiet_from, quiet_to, added_ms, added_by, "
+		       "last_ms, last_result FROM alert_channels ORDER BY added_ms, rowid",
+		.row = channel_row,
+		.call.channel = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void delivery_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_delivery delivery = {
+		.delivery_id = text(row, 0),
+		.channel_id = text(row, 1),
+		.alert_id = text(row, 2),
+		.severity = text(row, 3),
+		.body = text(row, 4),
+		.created_ms = sqlite3_column_int64(row, 5),
+	};
+	load->call.delivery(load->context, &delivery);
+}
+
+enum status store_load_deliveries(struct store *store,
+				  void (*row)(void *context, const struct store_delivery *delivery), void *context,
+				  struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT delivery_id, channel_id, alert_id, severity, body, created_ms FROM alert_deliveries "
+		       "ORDER BY rowid",
+		.row = delivery_row,
+		.call.delivery = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

@@ -158,7 +158,20 @@ struct store_usage { // what requests used in the step_s seconds from at_s on; m
 	struct store_counts counts;
 };
 enum status store_load_usage(struct store *store, void (*row)(void *context, const struct store_usage *usage),
-			     void *context, struct error *error); // by step_s, then oldest first
+			     void *context, struct error *error);              // by step_s, then oldest first
+struct store_channel {                                                         // where alerts are sent to
+	const char *channel_id, *kind, *url, *secret, *added_by, *last_result; // kind: webhook or ntfy
+	int64_t severities, quiet_from, quiet_to, added_ms, last_ms; // migrations/state/0019_alert_channels.sql
+};
+struct store_delivery { // of an alert to a channel, not done yet
+	const char *delivery_id, *channel_id, *alert_id, *severity, *body;
+	int64_t created_ms;
+};
+enum status store_load_channels(struct store *store, void (*row)(void *context, const struct store_channel *channel),
+				void *context, struct error *error); // oldest first
+enum status store_load_deliveries(struct store *store,
+				  void (*row)(void *context, const struct store_delivery *delivery), void *context,
+				  struct error *error); // in the order in which they were put
 
 enum { STORE_BATCHES = 7 };
 struct store_layer_time { // how long a layer took on a device, by its format and size
@@ -186,6 +199,13 @@ enum status store_put_change(struct store_batch *batch, const struct store_chang
 enum status store_put_alert(struct store_batch *batch, const struct store_alert *alert);
 enum status store_put_usage(struct store_batch *batch, const struct store_usage *usage);
 enum status store_trim_usage(struct store_batch *batch, int64_t step_s, int64_t before_s); // what is older goes
+enum status store_put_channel(struct store_batch *batch, const struct store_channel *channel);
+// What became of its last delivery; a channel that is gone stays so.
+enum status store_put_channel_result(struct store_batch *batch, const struct store_channel *channel);
+enum status store_remove_channel(struct store_batch *batch, const char *channel_id); // and what was to be delivered
+// Nothing is put if the channel is gone.
+enum status store_put_delivery(struct store_batch *batch, const struct store_delivery *delivery);
+enum status store_remove_delivery(struct store_batch *batch, const char *delivery_id);
 enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate);
 enum status store_remove_certificate(struct store_batch *batch, const char *serial);
 enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket);

@@ -16,6 +16,7 @@ import { Stranger } from "./stranger.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const now = Date.now();
+const nowhere = "http://127.0.0.1:9/hook"; // where nobody answers
 // Parameters that fit, for each method; made anew for each call.
 const fitting = {
 	"server.info": () => ({}),
@@ -53,6 +54,10 @@ const fitting = {
 	"alert.acknowledge": () => ({ alert_id: context.alert }),
 	"alert.rules": () => ({}),
 	"alert.rule_set": () => ({ rule_id: "disk_full", enabled: true, threshold: 99, clear_threshold: 98, for_s: 60 }),
+	"alert.channel_add": () => ({ kind: "webhook", url: nowhere, secret: "sixteen-letters1", severities: ["info"], quiet_hours: { from: "22:00", to: "07:00" } }),
+	"alert.channel_list": () => ({}),
+	"alert.channel_test": () => ({ channel_id: context.channel }),
+	"alert.channel_remove": () => ({ channel_id: context.spareChannel }),
 	"node.waiting": () => ({}),
 	"node.approve": () => ({ node_id: context.waiting, code: context.code }),
 	"node.refuse": () => ({ node_id: context.unwanted }),
@@ -93,7 +98,7 @@ describe("every method of the contract", () => {
 
 	before(async () => {
 		server = context.server = await startServer({ // where nodes can ask to join, and without the hubs of the world
-			listen: "0.0.0.0:0", args: ["--hub-url", "http://127.0.0.1:9", "--ollama-url", "http://127.0.0.1:9"] });
+			listen: "0.0.0.0:0", args: ["--alert-host", "127.0.0.1", "--hub-url", "http://127.0.0.1:9", "--ollama-url", "http://127.0.0.1:9"] });
 		admin = await Client.login(server);
 		observer = await Client.login(server, (await admin.call("token.create", { name: "observer", scopes: ["observe"] })).token);
 		context.spare = (await admin.call("token.create", { name: "spare", scopes: ["join"] })).token_id;
@@ -114,6 +119,8 @@ describe("every method of the contract", () => {
 		}
 		await (await Stranger.connect(server)).joinByTicket((context.leaving = "nod_leaving"), ticket);
 		context.ticket = ticket_id;
+		for (const name of ["channel", "spareChannel"])
+			context[name] = (await admin.call("alert.channel_add", { kind: "webhook", url: nowhere, severities: ["info"] })).channel_id;
 		await admin.call("alert.rule_set", { rule_id: "node_offline", for_s: 0 });
 		context.alert = (await eventually(async () => (await admin.call("alert.list")).alerts[0], "an alert: the node that was let in does not come")).alert_id;
 		const source = join(temporary(), "placed.gguf");

@@ -71,15 +71,17 @@ static void check(const struct run_case *cases, size_t count)
 static void help(void **state)
 {
 	static const struct run_case cases[] = {
-		{{"--help"}, 0, "token revoke ID          end a token", ""},
+		{{"--help"}, 0, "token revoke ID              end a token", ""},
 		{{"-h"}, 0, "serve ", ""},
-		{{"-h"}, 0, "bench device [DEVICE]    measure how fast", ""},
+		{{"-h"}, 0, "bench device [DEVICE]        measure how fast", ""},
 		{{"help"}, 0, "nodes ", ""},
 		{{0}, 2, "", "Usage: exogpu COMMAND"},
 		{{"--version"}, 0, "exogpu " EXOGPU_VERSION "\nCUDA kernels: ", ""},
 		{{"version"}, 0, "exogpu " EXOGPU_VERSION "\n", ""},
 		{{"help", "devices"}, 0, "exogpu devices: ", ""},
 		{{"devices", "--help"}, 0, "--json", ""},
+		{{"alerts", "channels", "add", "--help"}, 0, "--secret-file FILE", ""},
+		{{"help", "alerts", "channels", "test"}, 0, "exogpu alerts channels test ID", ""},
 		{{"nodes", "-h"}, 0, "--wide", ""},
 		{{"token", "--help"}, 0, "exogpu token create", ""},
 		{{"help", "token"}, 0, "exogpu token revoke ID", ""},
