@@ -268,7 +268,9 @@ static bool set_ends(struct tokenizer *tokenizer, const char *name, bool ends)
 static enum status read_ids(struct tokenizer *tokenizer, const struct gguf *gguf, struct error *error)
 {
 	static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>",
-					    "<|eom_id|>", "</s>"};
+					    "<|eom_id|>", "</s>",
+					    // What fills a gap ends where the next file or repository would begin.
+					    "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>"};
 	enum status status = read_id(tokenizer, gguf, KEY "bos_token_id", &tokenizer->begin, error);
 	if (!status)
 		status = read_id(tokenizer, gguf, KEY "eos_token_id", &tokenizer->end, error);

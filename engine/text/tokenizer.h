@@ -50,6 +50,12 @@ enum status tokenize(const struct tokenizer *tokenizer, const struct tokenize_pa
 enum status tokenize_pair(const struct tokenizer *tokenizer, const char *query, const char *document,
 			  struct token_list *out, struct error *error);
 
+// Append a text with a gap: [begin] mark `before` mark `after` mark; the model goes on with what fills the gap
+// (fill-in-the-middle). The marks are those that the vocabulary has of the known ones; marks inside the texts are
+// ordinary text. Errors: STATUS_INVALID_PARAMS (the vocabulary has no marks), those of tokenize.
+enum status tokenize_fill(const struct tokenizer *tokenizer, const char *before, const char *after,
+			  struct token_list *out, struct error *error);
+
 // Tokens to text, while they are generated. The text that is returned never ends inside a UTF-8 sequence: an incomplete
 // sequence waits for the next token, and bytes that cannot be UTF-8 become U+FFFD.
 struct detokenizer {

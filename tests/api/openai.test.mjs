@@ -264,7 +264,8 @@ describe("/v1", () => {
 			for (const body of ["", "{", "[]", "null", "{\"model\":\"words\"}", "\u0000", "{\"model\":\"words\",\"model\":\"words\"}"])
 				assert.equal((await post("/v1/chat/completions", body)).status, 400, JSON.stringify(body));
 			assert.equal((await post("/v1/completions", { model: "words", prompt: ["a", "b"] })).status, 400);
-			assert.equal((await post("/v1/completions", { model: "words", prompt: "a", suffix: "b" })).json().error.param, "suffix");
+			for (const more of [{ prompt: [1, 2], suffix: "b" }, { suffix: 5 }, { suffix: "b", echo: true }])
+				assert.equal((await post("/v1/completions", { model: "words", prompt: "a", ...more })).json().error.param, "suffix", JSON.stringify(more));
 			assert.equal((await post("/v1/embeddings", { model: "words", input: [] })).json().error.param, "input");
 			assert.equal((await post("/v1/chat/completions", { ...chat("x"), tools: [], n: 1, temperature: null })).status, 200);
 		});

@@ -73,6 +73,22 @@ describe("/v1 and the engine", () => {
 		assert.equal(drawn[0], drawn[1], "a seed has one answer");
 		assert.notEqual(drawn[0], drawn[2]);
 	});
+	test("a gap in a text is filled: the same as the prompt with the model's own marks in it; a model without marks says so", async () => {
+		const marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"], [before, behind, gap] = marks;
+		writeFileSync(join(folder, "gaps.gguf"), modelFile({ megabytes: 0.4, context, marks }));
+		const { instance_id } = await load(join(folder, "gaps.gguf"), "gaps");
+		const marked = await openai.completions.create(ask({ model: "gaps", prompt: `${before}abc${behind}def${gap}`, logprobs: 1 }));
+		const filled = await openai.completions.create(ask({ model: "gaps", prompt: "abc", suffix: " def", logprobs: 1 })); // behind a mark a text begins with a space there
+		assert.deepEqual([filled.choices[0], filled.usage.prompt_tokens], [marked.choices[0], marked.usage.prompt_tokens]);
+		const other = await openai.completions.create(ask({ model: "gaps", prompt: "abc", suffix: " dee", logprobs: 1 }));
+		assert.notDeepEqual(other.choices[0].logprobs, filled.choices[0].logprobs, "what follows the gap counts");
+		assert.deepEqual(await streamed(ask({ model: "gaps", prompt: "abc", suffix: "" })), await streamed(ask({ model: "gaps", prompt: "abc" })), "an empty one is none");
+		const ollama = await server.http("/api/generate", { method: "POST", headers: { authorization: `Bearer ${server.token}`, "content-type": "application/json" },
+			body: JSON.stringify({ model: "gaps", prompt: "abc", suffix: " def", stream: false, options: { temperature: 0, num_predict: 12 } }) });
+		assert.deepEqual([ollama.status, ollama.json().prompt_eval_count], [200, filled.usage.prompt_tokens]);
+		await assert.rejects(openai.completions.create(ask({ prompt: "abc", suffix: "def" })), (error) => error.status === 400 && error.param === "suffix" && /mark a gap/.test(error.message));
+		await admin.call("instance.delete", { instance_id });
+	});
 	test("a file with tensors in Q5_0 answers as one that has the same numbers in Q8_0", async () => {
 		const texts = [], weights = [];
 		for (const [name, packing] of Object.entries(packings)) {

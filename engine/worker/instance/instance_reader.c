@@ -145,6 +145,8 @@ static enum status take_prompt(struct instance *instance, struct order *order, s
 		return error_set(error, STATUS_CONFLICT, "no model is loaded yet");
 	if (instance->ring && !instance_ring_is_last(instance))
 		return error_set(error, STATUS_CONFLICT, "this is a part of a model: the last part generates");
+	if (json_get(prompt, "suffix") && !text)
+		return error_set(error, STATUS_INVALID_PARAMS, "suffix: the prompt must be a text");
 	if ((text != NULL) + (tokens != NULL) + (messages != NULL) + (pair != NULL) != 1 ||
 	    (pair && order->kind != ORDER_EMBED))
 		return error_set(error, STATUS_INVALID_PARAMS, "a prompt is text, tokens or messages: one of them");
@@ -161,6 +163,9 @@ static enum status take_prompt(struct instance *instance, struct order *order, s
 		return take_tokens(tokens, &order->prompt, error);
 	if (messages)
 		return instance_take_messages(instance, order, error);
+	if (json_get(prompt, "suffix"))
+		return tokenize_fill(instance->tokenizer, json_string(text, ""), json_get_string(prompt, "suffix", ""),
+				     &order->prompt, error);
 	const struct tokenize_params params = {.text = json_string(text, ""),
 					       .length = strlen(json_string(text, "")),
 					       .special = order->kind == ORDER_GENERATE,

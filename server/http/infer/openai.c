@@ -71,6 +71,8 @@ static const char *blame(const struct fault *fault)
 		return "tool_choice";
 	if (!strncmp(error->message, "dimensions:", 11))
 		return "dimensions";
+	if (!strncmp(error->message, "suffix:", 7))
+		return "suffix";
 	if (!strncmp(error->message, "the model ", 10) && invalid)
 		return "model";
 	if (strstr(error->message, "reasoning_effort is not known"))

@@ -204,13 +204,21 @@ static enum status read_prompt(struct reading *reading, const struct json *value
 		value = first;
 	else if (json_type(value) == JSON_ARRAY && json_count(value) > 1 && json_type(first) != JSON_NUMBER)
 		return wrong(reading, "may be one text or one list of tokens: several need a request each");
+	const char *suffix = json_get_string(reading->body, "suffix", "");
 	if (json_type(value) == JSON_STRING)
 		json_set(prompt, "text", json_copy(value));
 	else if (are_tokens(value))
 		json_set(prompt, "tokens", json_copy(value));
 	else
 		return wrong(reading, "must be a text or a list of tokens");
+	if (suffix[0] && json_type(value) == JSON_STRING)
+		json_set_string(prompt, "suffix", suffix);
 	return STATUS_OK;
+}
+
+static enum status read_suffix(struct reading *reading, const struct json *value)
+{
+	return json_type(value) == JSON_STRING ? STATUS_OK : wrong(reading, "must be a text"); // with the prompt
 }
 
 static enum status read_input(struct reading *reading, const struct json *value)
@@ -271,6 +279,7 @@ static const struct parameter parameters[] = {
 	{"model", ANY, read_model},
 	{"messages", CHAT, openai_read_messages},
 	{"prompt", TEXT, read_prompt},
+	{"suffix", TEXT, read_suffix},
 	{"input", EMBED, read_input},
 	{"encoding_format", EMBED, read_encoding},
 	{"dimensions", EMBED, read_dimensions},
@@ -319,7 +328,6 @@ static const struct parameter parameters[] = {
 	{"prediction", CHAT, NULL},
 	{"verbosity", CHAT, NULL},
 	{"web_search_options", CHAT, NULL},
-	{"suffix", TEXT, NULL},
 	{NULL, 0, NULL},
 };
 
@@ -336,6 +344,17 @@ static enum status check_query(struct reading *reading)
 			 most, count);
 }
 
+// An empty suffix is none.
+static enum status check_suffix(struct reading *reading)
+{
+	if (!json_get_string(reading->body, "suffix", "")[0])
+		return STATUS_OK;
+	reading->param = "suffix";
+	if (!json_get(json_get(reading->call, "prompt"), "text"))
+		return wrong(reading, "needs a prompt that is a text");
+	return reading->answer->echo ? wrong(reading, "cannot be asked for with echo") : STATUS_OK;
+}
+
 static enum status check(struct reading *reading)
 {
 	const struct answer *answer = reading->answer;
@@ -350,6 +369,8 @@ static enum status check(struct reading *reading)
 	if (!json_get(reading->call, "prompt"))
 		return reading_missing(reading, answer->endpoint == ENDPOINT_CHAT ? "messages" : "prompt");
 	if (answer->endpoint == ENDPOINT_CHAT && reading_check_tools(reading, "response_format"))
+		return STATUS_INVALID_PARAMS;
+	if (answer->endpoint == ENDPOINT_COMPLETIONS && check_suffix(reading))
 		return STATUS_INVALID_PARAMS;
 	if (answer->wants_usage && !answer->streams) {
 		reading->param = "stream_options";

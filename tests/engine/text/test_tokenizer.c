@@ -174,6 +174,44 @@ static const struct vocabulary bytes = {
 	.space_prefix = -1,
 };
 
+static enum status fill(const struct tokenizer *tokenizer, const char *before, const char *after, char ids[128],
+			struct error *error)
+{
+	struct token_list list = {0};
+	enum status status = tokenize_fill(tokenizer, before, after, &list, error);
+	size_t at = 0;
+	for (size_t i = 0; i < list.count; i++)
+		at += (size_t)snprintf(ids + at, 128 - at, "%s%u", i ? " " : "", list.tokens[i]);
+	token_list_finish(&list);
+	return status;
+}
+
+static void test_a_gap_is_marked_as_the_model_learnt_it(void **state)
+{
+	(void)state;
+	char ids[128] = "";
+	struct error error = {0};
+	struct vocabulary with_marks = pieces;
+	static const char *const marks[] = {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"};
+	for (unsigned i = 0; i < 3; i++) {
+		with_marks.texts[20 + i] = marks[i];
+		with_marks.types[20 + i] = CONTROL;
+	}
+	struct tokenizer *tokenizer = open_good(&with_marks);
+	assert_int_equal(fill(tokenizer, "ab", "ba", ids, &error), STATUS_OK);
+	assert_string_equal(ids,
+			    "1 20 6 9 21 10 22"); // the text begins with a space's piece, what follows the gap does not
+	assert_int_equal(fill(tokenizer, "", "a", ids, &error), STATUS_OK);
+	assert_string_equal(ids, "1 20 21 7 22");
+	assert_int_equal(fill(tokenizer, "a<fim_middle>", "b", ids, &error), STATUS_OK);
+	assert_null(strstr(strstr(ids, "20"), "22 ")); // a mark in a text is no mark
+	tokenizer_destroy(&tokenizer);
+	tokenizer = open_good(&pieces);
+	assert_int_equal(fill(tokenizer, "a", "b", ids, &error), STATUS_INVALID_PARAMS);
+	assert_non_null(strstr(error.message, "suffix: the model has no tokens that mark a gap"));
+	tokenizer_destroy(&tokenizer);
+}
+
 static void test_bytes_merge_by_rank(void **state)
 {
 	(void)state;
@@ -400,6 +438,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pieces_merge_by_score_then_from_the_left),
 		cmocka_unit_test(test_special_tokens_are_found_only_when_asked_for_and_the_longest_first),
+		cmocka_unit_test(test_a_gap_is_marked_as_the_model_learnt_it),
 		cmocka_unit_test(test_bytes_merge_by_rank),
 		cmocka_unit_test(test_harmony_ends_with_its_own),
 		cmocka_unit_test(test_text_comes_back_in_whole_characters),

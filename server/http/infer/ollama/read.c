@@ -83,16 +83,20 @@ static enum status read_prompt(struct reading *reading, const struct json *value
 {
 	struct turns turns;
 	const char *text = json_string(value, NULL), *system = json_get_string(reading->body, "system", "");
-	const bool raw = json_get_bool(reading->body, "raw", false);
+	const char *suffix = json_get_string(reading->body, "suffix", "");
+	const bool raw = json_get_bool(reading->body, "raw", false) || suffix[0];
 	if (!text)
 		return reading_wrong(reading, "must be a text");
 	if (!text[0]) // the model is to be loaded, and nothing more
 		return STATUS_OK;
 	if (raw && system[0])
-		return reading_wrong(reading, "cannot be raw beside a system: write that into the prompt");
+		return reading_wrong(reading,
+				     "cannot be raw, or have a suffix, beside a system: write that into the prompt");
 	if (raw) {
 		struct json *prompt = json_new_object();
 		json_set_string(prompt, "text", text);
+		if (suffix[0])
+			json_set_string(prompt, "suffix", suffix);
 		json_set(reading->call, "prompt", prompt);
 		return STATUS_OK;
 	}
@@ -144,7 +148,7 @@ static const struct parameter parameters[] = {
 	{"system", TEXT, read_text}, // with the prompt
 	{"raw", TEXT, read_raw},
 	{"images", TEXT, read_no_images},
-	{"suffix", TEXT, read_no_text},
+	{"suffix", TEXT, read_text}, // with the prompt
 	{"template", TEXT, read_no_text},
 	{"context", TEXT, read_nothing},
 	{"prompt", EMBED_ONE, read_embedded},
@@ -207,7 +211,7 @@ enum status ollama_read(struct reading *reading)
 		return unloads(reading) ? reading_refuse(reading, "an admin unloads models: exogpu stop MODEL")
 					: STATUS_OK;
 	}
-	if (!raw)
+	if (!raw && !json_get_string(reading->body, "suffix", "")[0])
 		json_set_bool(reading->call, "talks", true);
 	return reading_fill_in(reading, ANSWER_TOKENS);
 }
