@@ -23,6 +23,7 @@ from .launch import Grid, UserKernel, argument, source_of, three
 from .link import Events, Link
 
 if TYPE_CHECKING:
+    import numpy
     from typing_extensions import Buffer
 
 Self = TypeVar("Self", bound="Owned")
@@ -64,7 +65,8 @@ async def in_pieces(total: int, move: Callable[[int, int], Awaitable[object]]) -
 
 
 class AsyncCluster:
-    """A session with a server. Use it as a context: leaving it closes the connection, and the session frees its memory.
+    """A session with a server. Use it as a context: leaving it closes the connection, and 10 s later the
+    server ends the session and frees its memory.
 
     api: every method of the server, typed (cluster.api.instance.list()); login: the token's name and scopes.
     """
@@ -334,7 +336,7 @@ class AsyncArray:
         await in_pieces(self.nbytes, lambda at, count: call(allocation_id, self.offset + at, count, into=memory[at:at + count]))
         return memory
 
-    async def numpy(self) -> Any:
+    async def numpy(self) -> numpy.ndarray[Any, Any]:
         """A copy as a NumPy array."""
         return host.to_numpy(await self.read(), self.shape, self.dtype)
 

@@ -15,6 +15,7 @@ from .launch import Grid, UserKernel
 from .link import Events, SnapshotMessage
 
 if TYPE_CHECKING:
+    import numpy
     from typing_extensions import Buffer
 
 Result = TypeVar("Result")
@@ -91,7 +92,8 @@ class Caller:
 
 
 class Cluster:
-    """A session with a server. Use it as a context: leaving it closes the connection, and the session frees its memory.
+    """A session with a server. Use it as a context: leaving it closes the connection, and 10 s later the
+    server ends the session and frees its memory.
 
     api: every method of the server, typed (cluster.api.instance.list()); login: the token's name and scopes.
     """
@@ -283,7 +285,7 @@ class Array:
         """The bytes; into: memory that receives them, as of a NumPy array of this size."""
         return self._run(self._inner.read(into))
 
-    def numpy(self) -> Any:
+    def numpy(self) -> numpy.ndarray[Any, Any]:
         """A copy as a NumPy array."""
         return self._run(self._inner.numpy())
 
