@@ -91,8 +91,11 @@ static enum status send_now(struct worker *worker, struct worker_call *call, con
 										   .length = params->body_bytes,
 										   .holder = params->holder}});
 	call->id = worker->rpc.last_id;
-	if (!status)
+	if (!status) {
+		call->unanswered_bytes = strcmp(worker->backend, "webgpu") ? 0 : params->body_bytes;
+		worker->unanswered_bytes += call->unanswered_bytes;
 		return STATUS_OK;
+	}
 	if (!worker->refused)
 		return error_set(error, status, "the call is longer than a message may be");
 	if (worker->instance && status == STATUS_LIMIT_EXCEEDED)
@@ -234,6 +237,7 @@ void worker_call_over(void *context, enum status status, const struct json *resu
 {
 	struct worker_call *call = context;
 	struct worker *worker = call->worker;
+	worker->unanswered_bytes -= call->unanswered_bytes;
 	if (worker->failing) {
 		call->done(call, status, NULL, NULL, error);
 		worker_call_destroy(&call);
@@ -293,7 +297,7 @@ void worker_calls_init(struct worker *worker, int64_t last_id)
 
 static size_t backlog(const struct worker *worker)
 {
-	return worker->waiting_bytes + stream_queued(worker);
+	return worker->waiting_bytes + worker->unanswered_bytes + stream_queued(worker);
 }
 
 static void hold(const struct worker *worker, struct tenant_conn *conn)

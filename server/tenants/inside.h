@@ -63,6 +63,7 @@ struct worker_call {
 	uint8_t *kept;
 	const uint8_t *body;
 	size_t waiting_bytes, params_bytes;
+	size_t unanswered_bytes; // once it is sent: its part of worker->unanswered_bytes
 };
 
 struct worker_queue {
@@ -103,7 +104,8 @@ struct worker {
 	bool refused;           // its line did not take the last call
 	struct worker_queue waiting;
 	size_t waiting_bytes;
-	int64_t worked_ms; // when it was called or answered last; steady
+	size_t unanswered_bytes; // of bodies that a browser was sent: it receives all, whether it has room or not
+	int64_t worked_ms;       // when it was called or answered last; steady
 	uint32_t next_handle;
 	struct item *items, **last_item;
 	bool held; // its stream is not read, because a connection of the tenant is full

@@ -2,11 +2,11 @@
 // for a real client of a real server. What it computes is compared with this process.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Client, assertContractKept } from "../api/client.mjs";
-import { eventually, startServer } from "../api/server.mjs";
+import { Client, assertContractKept, frame, unframe } from "../api/client.mjs";
+import { eventually, startServer, within } from "../api/server.mjs";
 import { pattern } from "../api/workers.mjs";
 import { gpuFlags, startBrowser, suite } from "./browser.mjs";
-import { MIB, servePage, startTabNode } from "./gpu_node.mjs";
+import { MIB, lendAgain, servePage, startTabNode } from "./gpu_node.mjs";
 
 const CHUNK = MIB / 4; // of a buffer here, so that little memory lies in many
 const device_id = "dev_tab";
@@ -199,14 +199,90 @@ suite("a browser's GPU", () => {
 		await eventually(() => page.evaluate((bytes) => gpu.memory().held_bytes === bytes, held_bytes), "nothing of it is held");
 	});
 
-	test("a kernel without an end is ended, and so is its worker; last, since its GPU does not come back here", async () => {
-		const other = await Client.login(server), id = (await other.call("memory.allocate", { device_id, bytes: 64 })).allocation_id;
+	test("a server that breaks the protocol ends the worker, and nothing else", async () => {
+		const call = (method, params, id = 1) => frame({ jsonrpc: "2.0", id, method, params });
+		const cases = [
+			["text", (socket) => socket.send('{"jsonrpc":"2.0","id":1,"method":"memory.free","params":{"handle":1}}')],
+			["empty", (socket) => socket.send(Buffer.alloc(0))],
+			["lengths", (socket) => socket.send(Buffer.from([255, 255, 255, 255, 1]))],
+			["no JSON", (socket) => socket.send(Buffer.from([1, 0, 0, 0, 123]))],
+			["nested", (socket) => socket.send(Buffer.concat([Buffer.from([200, 0, 0, 0]), Buffer.alloc(200, "[")]))],
+			["notification", (socket) => socket.send(frame({ jsonrpc: "2.0", method: "memory.free", params: { handle: 1 } }))],
+			["answer", (socket) => socket.send(frame({ jsonrpc: "2.0", id: 1, result: {} }))],
+			["a body of 17 MiB", (socket) => socket.send(frame({ jsonrpc: "2.0", id: 1, method: "memory.write", params: { handle: 1, offset: 0 } }, Buffer.alloc(17 * MIB)))],
+		];
+		const open = async (worker_id, act) => {
+			const met = new Promise((resolve) => (served.greet = (socket) => {
+				const said = [];
+				socket.on("error", () => {}).on("close", () => resolve(said)).on("message", (bytes) => {
+					const { head } = unframe(bytes);
+					said.push(head);
+					act(socket, head, said);
+				});
+			}));
+			const params = { worker_id, key: "k".repeat(64), url: served.sockets };
+			const reason = await within(page.evaluate((given) => new Promise((resolve) => gpu.openWorker(given, resolve)), params), `${worker_id} ends`);
+			return { reason, said: await met };
+		};
+		try {
+			for (const [name, act] of cases) {
+				const { reason, said } = await open(`wrk_${name.length}`, (socket, head) => head.method === "link.hello" && act(socket));
+				assert.deepEqual(said[0], { jsonrpc: "2.0", method: "link.hello", params: { worker_id: `wrk_${name.length}`, key: "k".repeat(64) } }, name);
+				assert.match(reason, /^the server broke the protocol: /, name);
+			}
+			// What a worker refuses, and answers: it goes on until the server leaves.
+			const wrong = [["memory.share", { wanted: true }, -32601], ["memory.free", {}, -32602], ["memory.free", { handle: 1 }, -32004],
+				["memory.allocate", { device: 3, handle: 1, bytes: 8 }, -32004], ["memory.read", { handle: 9, offset: 0, bytes: 2 ** 30 }, -32602]];
+			const { reason, said } = await open("wrk_wrong", (socket, head, all) => {
+				if (head.method === "link.hello") wrong.forEach(([method, params], i) => socket.send(call(method, params, i + 1)));
+				else if (all.length === 1 + wrong.length) socket.close(1000);
+			});
+			assert.deepEqual(said.slice(1).map((one) => [one.id, one.error.code]), wrong.map(([, , code], i) => [i + 1, code]));
+			assert.match(reason, /closed the connection/);
+		} finally {
+			served.greet = undefined;
+		}
+		await client.call("memory.free", { allocation_id: await allocate(64) }); // the session's own has noticed nothing
+	});
+
+	test("a tab that goes in mid-transfer loses its sessions' memory, and the next page lends again", async () => {
+		const other = await Client.login(server), id = (await other.call("memory.allocate", { device_id, bytes: 16 * MIB })).allocation_id;
+		const body = Buffer.alloc(MIB), writes = Array.from({ length: 64 }, (_, i) => other.callWith("memory.write", { allocation_id: id, offset: (i % 16) * MIB }, body));
+		const ends = Promise.allSettled(writes);
+		await writes[0];
+		await page.reload();
+		for (const { status, reason } of await ends) if (status === "rejected") assert.equal(reason.reason, "device_lost");
+		await other.notice("device_lost");
+		await other.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");
+		await lendAgain(page, 256 * MIB);
+		const fresh = (await other.call("memory.allocate", { device_id, bytes: 64 })).allocation_id;
+		assert.ok((await other.call("memory.read", { allocation_id: fresh, offset: 0, bytes: 64 })).body.every((one) => one === 0));
+		await other.call("memory.free", { allocation_id: fresh });
+	});
+
+	// Last: this Chromium's software adapter never stops a kernel.
+	test("a kernel without an end is ended with its worker, and a GPU that hangs on it is told to all", async () => {
+		const [other, third] = await Promise.all([Client.login(server), Client.login(server)]);
+		const id = (await other.call("memory.allocate", { device_id, bytes: 64 })).allocation_id;
+		const own = (await third.call("memory.allocate", { device_id, bytes: 64 })).allocation_id;
 		const module = await other.callWith("compute.load", { device_id, format: "wgsl" }, Buffer.from(`
 			@group(0) @binding(0) var<storage, read_write> y: array<atomic<u32>>;
 			@compute @workgroup_size(1) fn spin() { loop { if (atomicLoad(&y[0]) == 77u) { break; } atomicAdd(&y[1], 1u); } }`));
-		const { said } = await other.refused("compute.launch", { module_id: module.module_id, kernel: "spin", args: [buffer(id)], timeout_ms: 500 }, "timeout");
-		assert.match(said, /not done within 500 ms; the worker has ended/);
+		const spin = { module_id: module.module_id, kernel: "spin", args: [buffer(id)] };
+		await other.callWith("memory.write", { allocation_id: id, offset: 0 }, Buffer.from([77, 0, 0, 0])); // then it has an end
+		await other.call("compute.launch", spin);
+		await other.call("memory.fill", { allocation_id: id, offset: 0, bytes: 4, value: 0 });
+		const { said } = await other.refused("compute.launch", { ...spin, timeout_ms: 1000 }, "timeout");
+		assert.match(said, /not done within 1000 ms; the worker has ended/);
 		await other.notice("device_lost");
 		await other.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");
+		// On a busy machine the device may be given up before the kernel has begun: then the GPU works on.
+		const told = third.notice("device_lost"), works = third.call("memory.read", { allocation_id: own, offset: 0, bytes: 4 });
+		const message = await Promise.race([told.then((one) => one.message), works.then(() => null, (error) => error.said)]);
+		for (const one of [told, works]) one.catch(() => {});
+		assert.equal(await page.evaluate(() => gpu.hangs()), message !== null);
+		if (message === null) return;
+		assert.match((await told).message, /the browser's GPU does not answer since a kernel has outlasted/);
+		await third.refused("memory.allocate", { device_id, bytes: 64 });
 	});
 });

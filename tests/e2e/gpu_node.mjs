@@ -18,7 +18,8 @@ async function bundle(name, define = {}) {
 	return outputFiles[0].contents;
 }
 
-// The page and its worker's program, and a way for its sockets to `target`, a WebSocket address.
+// The page and its worker's program, and a way for its sockets to `target`, a WebSocket address. While `greet` is set, a
+// socket goes no further than to that function.
 export async function servePage(target) {
 	const files = {
 		"/": ["text/html", '<!doctype html><title>GPU</title><link rel="icon" href="data:,"><script src="/page.js"></script>'],
@@ -30,7 +31,9 @@ export async function servePage(target) {
 		response.writeHead(files[request.url] ? 200 : 404, { "content-type": type }).end(bytes);
 	});
 	const sockets = new WebSocketServer({ server, path: "/node", perMessageDeflate: false });
+	const served = {};
 	sockets.on("connection", (near, request) => {
+		if (served.greet) return void served.greet(near);
 		const far = new WebSocket(target, request.headers["sec-websocket-protocol"], { perMessageDeflate: false });
 		const early = [];
 		const close = (other) => (code, reason) => {
@@ -45,7 +48,7 @@ export async function servePage(target) {
 	server.listen(0, "127.0.0.1");
 	await once(server, "listening");
 	const { port } = server.address();
-	return { origin: `http://127.0.0.1:${port}`, sockets: `ws://127.0.0.1:${port}/node`, close: () => { sockets.clients.forEach((one) => one.terminate()); server.close(); } };
+	return Object.assign(served, { origin: `http://127.0.0.1:${port}`, sockets: `ws://127.0.0.1:${port}/node`, close: () => { sockets.clients.forEach((one) => one.terminate()); server.close(); } });
 }
 
 export const browserDevice = (changes = {}) => deviceRecord({ device_id: "dev_tab", hardware_key: "webgpu", name: "A browser's GPU",
@@ -74,6 +77,10 @@ export async function startTabNode(server, page, served, { limit = 256 * MIB, mo
 		node.reasons.push(reason);
 		node.notify("tenant.ended", { worker_id, message: reason.slice(0, 512) || "it ended" });
 	});
-	await page.evaluate((bytes) => { globalThis.workers = {}; gpu.setMemoryLimit(bytes); }, limit);
+	await lendAgain(page, limit);
 	return node;
 }
+
+// What a page does before it lends, after it was loaded again too.
+export const lendAgain = (page, limit) =>
+	page.evaluate((bytes) => { globalThis.workers = {}; gpu.setMemoryLimit(bytes); }, limit);

@@ -146,6 +146,47 @@ test("faults are told with the server's codes and bounded texts", () => {
   assert.equal(told(contract.printFault(3, new Error("x"))).error.code, codes.get("internal"));
 });
 
+test("a server that sends more than anybody waits for ends the worker", async () => {
+  const { Session } = await load("lend/gpu/session.ts");
+  const begin = () => {
+    const told = { sent: 0, closed: 0, reason: null };
+    const device = { gpu: { lost: new Promise(() => {}), addEventListener() {} }, close: () => told.closed++ };
+    const session = new Session({ device, ledger: null, limit_bytes: null, send: () => told.sent++, unsent: () => 0, ended: (reason) => (told.reason = reason) });
+    session.fence(true); // nothing is served, so all of it waits
+    return { session, told };
+  };
+  const free = frame({ jsonrpc: "2.0", id: 1, method: "memory.free", params: { handle: 1 } });
+  const write = frame({ jsonrpc: "2.0", id: 1, method: "memory.write", params: { handle: 1, offset: 0 } }, new Uint8Array(16 * 2 ** 20));
+  for (const [message, most] of [[free, 4097], [write, 16]]) {
+    const { session, told } = begin();
+    for (let i = 0; i < most; i++) session.receive(message.slice(0));
+    assert.equal(told.reason, null);
+    session.receive(message);
+    assert.match(told.reason, /broke the protocol: the server sent more/);
+    session.receive(message);
+    assert.deepEqual([told.sent, told.closed], [0, 1]);
+  }
+  const { session, told } = begin();
+  session.receive("text");
+  assert.match(told.reason, /no binary frame/);
+});
+
+test("calls are answered in their order, and a fence holds them", async () => {
+  const { Session } = await load("lend/gpu/session.ts");
+  const sent = [];
+  const device = { gpu: { lost: new Promise(() => {}), addEventListener() {} }, close() {} };
+  const session = new Session({ device, ledger: null, limit_bytes: null, unsent: () => 0, ended: assert.fail,
+    send: (bytes) => sent.push(JSON.parse(new TextDecoder().decode(bytes.subarray(4)))) });
+  session.fence(true);
+  for (let id = 1; id <= 30; id++) session.receive(frame({ jsonrpc: "2.0", id, method: id % 3 ? "memory.free" : "other", params: { handle: id } }));
+  await new Promise((resolve) => setTimeout(resolve));
+  assert.equal(sent.length, 0);
+  session.fence(false);
+  while (sent.length < 30) await new Promise((resolve) => setTimeout(resolve));
+  assert.deepEqual(sent.map(({ id }) => id), Array.from({ length: 30 }, (_, i) => i + 1));
+  assert.deepEqual([...new Set(sent.map(({ error }) => error.data.reason))], ["not_found", "method_not_found"]);
+});
+
 // ---- ranges ----
 
 test("pieces cover a range once, in order, inside their buffers", () => {

@@ -70,6 +70,49 @@ export function memory(): { limit_bytes: number; held_bytes: number } {
   return { limit_bytes: limitBytes, held_bytes: heldBytes };
 }
 
+// ---- a GPU that hangs ----
+
+/** A GPU that does nothing else in so long, after a kernel has outlasted its limit, hangs on that kernel. */
+const HANG_MS = 10_000;
+const HANGS = "the browser's GPU does not answer since a kernel has outlasted its time limit";
+
+const open = new Set<(reason: string) => void>(); // the end of each open worker
+let asking = false;
+let hanging = false;
+let hear: (hangs: boolean) => void = () => {};
+
+/** Whether the GPU hangs; `changed` is called when that changes. Workers that are opened meanwhile end at once. */
+export function hangs(changed?: (hangs: boolean) => void): boolean {
+  if (changed) hear = changed;
+  return hanging;
+}
+
+function setHanging(now: boolean): void {
+  if (now === hanging) return;
+  hanging = now;
+  if (now) for (const end of [...open]) end(HANGS);
+  hear(now);
+}
+
+/** WebGPU cannot stop a kernel: whether the GPU still works for others, a device of its own shows. It is asked for in a
+ * worker of its own, since the browser may stop whoever asks until its GPU process answers. */
+function askGpu(): void {
+  if (asking) return;
+  asking = true;
+  const late = setTimeout(() => setHanging(true), HANG_MS);
+  const worker = new Worker(GPU_WORKER_URL, { type: "module", name: "gpu probe" });
+  const answered = (): void => {
+    clearTimeout(late);
+    worker.terminate();
+    asking = false;
+    setHanging(false);
+  };
+  worker.onmessage = answered;
+  worker.onerror = answered;
+  const message: ToWorker = { kind: "probe" };
+  worker.postMessage(message);
+}
+
 // ---- workers ----
 
 export interface GpuWorker {
@@ -103,11 +146,15 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
   const finish = (reason: string): boolean => {
     if (over) return false;
     over = true;
+    open.delete(end);
     worker.terminate();
     heldBytes -= mine;
     waiting.clear();
     failed(new Error(reason));
     return true;
+  };
+  const end = (reason: string): void => {
+    if (finish(reason)) ended(reason);
   };
   const limits = (): DeviceLimits => ({
     capabilities: software ? ["zeroed", "software"] : ["zeroed"],
@@ -115,7 +162,7 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
     free_bytes: Math.max(0, limitBytes - heldBytes),
     buffer_bytes: limitBytes, // buffers are split where the adapter's limits ask for it
   });
-  const hear = (message: FromWorker): void => {
+  const take = (message: FromWorker): void => {
     if (over) return;
     switch (message.kind) {
       case "ready":
@@ -139,18 +186,22 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
         mine -= message.bytes;
         heldBytes -= message.bytes;
         break;
+      case "late":
+        askGpu();
+        break;
       case "ended":
-        if (finish(message.reason)) ended(message.reason);
+        end(message.reason);
         break;
     }
   };
-  worker.onmessage = ({ data }: MessageEvent<FromWorker>) => hear(data);
+  worker.onmessage = ({ data }: MessageEvent<FromWorker>) => take(data);
   worker.onerror = (event) => {
     event.preventDefault();
-    const reason = `its program failed: ${event.message || "it could not be loaded"}`;
-    if (finish(reason)) ended(reason);
+    end(`its program failed: ${event.message || "it could not be loaded"}`);
   };
-  say({ kind: "open", params });
+  open.add(end);
+  if (hanging) queueMicrotask(() => end(HANGS));
+  else say({ kind: "open", params });
 
   return {
     ready,

@@ -20,13 +20,16 @@ export interface DeviceLimits {
 
 export type ToWorker =
   | { kind: "open"; params: OpenParams }
+  | { kind: "probe" }
   | { kind: "device"; number: number }
   | { kind: "granted"; id: number; granted: boolean }
   | { kind: "fence"; held: boolean };
 
 export type FromWorker =
+  | { kind: "alive" } // to a probe: the GPU works, or is lost to everybody
   | { kind: "ready"; software: boolean }
   | { kind: "opened"; number: number }
   | { kind: "reserve"; id: number; bytes: number }
   | { kind: "release"; bytes: number }
+  | { kind: "late" } // a call took too long; the server ends the worker soon
   | { kind: "ended"; reason: string };

@@ -18,7 +18,9 @@ const BYTES_PER_MS = 50_000;
 const STEPS = 24;
 /** The server holds clients back long before these: who sends more floods. */
 const CALLS_MOST = 4096;
-const BYTES_MOST = 1024 * 1024 * 1024;
+const BYTES_MOST = 256 * 1024 * 1024;
+/** Of reads that are under way, in memory between device and socket. */
+const READING_MOST = 32 * 1024 * 1024;
 const COPY_TELL_MS = 500;
 /** What the socket has not sent yet, before more is read from the device. */
 const SENDING_MOST = 2 * 1024 * 1024;
@@ -31,6 +33,8 @@ export interface SessionParams {
   send(message: Uint8Array): void;
   /** Bytes that were sent and have not left yet. */
   unsent(): number;
+  /** A call took too long: it is answered so next, and then the session ends. */
+  late(): void;
   /** Once, with the reason; nothing is sent any more. */
   ended(reason: string): void;
 }
@@ -47,6 +51,7 @@ export class Session {
   private readonly compute: Compute;
   private readonly line: (Call | Refused)[] = [];
   private lineBytes = 0;
+  private readingBytes = 0;
   private number: number | null = null; // of the open device
   private readonly steps: Promise<void>[] = []; // of each call that was begun, until it is answered
   private tail: Promise<void> = Promise.resolve(); // the answer of the last step
@@ -62,7 +67,7 @@ export class Session {
     const { device, ledger, limit_bytes } = params;
     this.memory = new Memory({ device, ledger, limit_bytes });
     this.compute = new Compute(device, this.memory);
-    void device.gpu.lost.then(({ reason, message }) => this.lose(message || `the GPU device is lost (${reason})`));
+    void device.gpu.lost.then(({ reason, message }) => this.lose(message || reason));
     device.gpu.addEventListener("uncapturederror", (event) => {
       // Everything is checked before it is enqueued, so what the device then refuses is a fault of this program.
       this.end(`the device refused its work: ${event.error.message}`);
@@ -122,7 +127,7 @@ export class Session {
     // What is unanswered is answered with it; then the worker ends.
     const last = this.line.splice(0);
     for (const call of last) this.push(call, Promise.reject(this.lostFault()));
-    void this.tail.then(() => this.end(`device_lost: ${why}`));
+    void this.tail.then(() => this.end(`the GPU device is lost: ${why}`));
   }
 
   private lostFault(): Fault {
@@ -150,8 +155,9 @@ export class Session {
     }
     const waits = !["memory.write", "memory.read", "memory.fill", "compute.launch"].includes(call.method);
     if (waits) await this.tail;
-    else while (this.steps.length >= STEPS) await this.steps[0];
+    else while (this.steps.length >= STEPS || this.readingBytes >= READING_MOST) await this.steps[0];
     if (this.over) return;
+    if (call.method === "memory.read") this.readingBytes += call.params.bytes;
     this.push(call, this.lost === null ? this.begin(call) : Promise.reject(this.lostFault()));
     if (waits) await this.tail;
   }
@@ -177,8 +183,10 @@ export class Session {
     }
     await this.room();
     void this.steps.shift();
+    if (!("refused" in step.call) && step.call.method === "memory.read") this.readingBytes -= step.call.params.bytes;
     this.lastDone = performance.now();
     if (this.over) return;
+    if (isTimeout(fault)) this.params.late();
     this.params.send(message);
     if (isTimeout(fault)) this.end("a kernel outlasted its time limit");
   }

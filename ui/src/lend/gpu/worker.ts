@@ -12,6 +12,8 @@ import { Session } from "./session";
 const SUBPROTOCOL = "exogpu.worker.v1";
 /** Until the server has taken the connection; as LIMIT_WORKER_START_MS. */
 const DIAL_MS = 60_000;
+/** For what was sent last, and for the server's farewell. */
+const FAREWELL_MS = 2_000;
 
 const scope = self as unknown as {
   postMessage(message: FromWorker): void;
@@ -76,9 +78,11 @@ async function open(params: OpenParams): Promise<void> {
     limit_bytes: params.memory_limit_bytes ?? null,
     send: (message) => socket.send(message as Uint8Array<ArrayBuffer>),
     unsent: () => (socket.readyState === WebSocket.OPEN ? socket.bufferedAmount : 0),
+    late: () => scope.postMessage({ kind: "late" }),
     ended: (reason) => {
       socket.onclose = () => end(reason);
       socket.close(1000);
+      setTimeout(() => end(reason), FAREWELL_MS); // a server that says nothing holds nobody
       if (socket.readyState === WebSocket.CLOSED) end(reason);
     },
   });
@@ -88,10 +92,21 @@ async function open(params: OpenParams): Promise<void> {
   scope.postMessage({ kind: "ready", software: device.software });
 }
 
+async function probe(): Promise<void> {
+  const device = await Device.open();
+  await device.done();
+  device.close();
+}
+
 scope.onmessage = ({ data }) => {
   switch (data.kind) {
     case "open":
       open(data.params).catch((error: unknown) => end(error instanceof Error ? error.message : String(error)));
+      break;
+    case "probe":
+      probe()
+        .catch(() => {})
+        .finally(() => scope.postMessage({ kind: "alive" }));
       break;
     case "device":
       session?.openDevice(data.number);
