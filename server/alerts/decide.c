@@ -22,6 +22,8 @@ const struct alert_rule alert_default_rules[ALERT_RULES] = {
 		{"memory_full.device", "memory_full", "device", "warning", "percent", 99, 97, 60, false, true},
 	[ALERT_RULE_THROTTLED] =
 		{"throttled", "throttled", "device", "warning", "", 1, 0, 30, false, true},
+	[ALERT_RULE_THROTTLES_SOON] =
+		{"throttles_soon", "throttles_soon", "device", "warning", "", 1, 0, 0, false, true},
 	[ALERT_RULE_ECC_ERRORS] =
 		{"ecc_errors", "ecc_errors", "device", "critical", "errors", 1, 0, 0, false, true},
 	[ALERT_RULE_WORKER_FAILING] =

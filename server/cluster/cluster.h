@@ -179,6 +179,7 @@ struct cluster_device_figures {
 	bool node_online, present, processor; // processor: its memory is its node's
 	double memory_percent;                // in use
 	double throttled;                     // by heat: 1 or 0
+	double throttles_soon;                // it will be, by forecast: 1 or 0; 0 once it is
 	double ecc_errors;                    // that came within CLUSTER_ECC_MS
 	double ends;        // of its workers, by themselves, within CLUSTER_ENDS_MS; CLUSTER_ENDS at most
 	int64_t reading_ms; // as above

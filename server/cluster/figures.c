@@ -40,6 +40,14 @@ static double throttled(const struct json *telemetry)
 	return !strcmp(state, "throttled") || !strcmp(state, "critical");
 }
 
+// Heat that throttles already is another alert.
+static double throttles_soon(const struct cluster_device *device, const struct cluster_heat *heat)
+{
+	if (heat->state != THERMAL_READY || isnan(heat->limit))
+		return NAN;
+	return heat->warned && throttled(device->telemetry) != 1;
+}
+
 // Errors that stopped coming are known to have stopped once nothing came for the whole time.
 static double ecc_errors(const struct cluster_device *device, int64_t now_ms)
 {
@@ -66,6 +74,8 @@ void cluster_each_device_figures(const struct cluster *cluster,
 	char title[CLUSTER_TITLE_BYTES];
 	for (size_t i = 0; i < cluster->device_count; i++) {
 		const struct cluster_device *device = cluster->devices[i];
+		struct cluster_heat heat;
+		cluster_read_heat(device, HEAT_CORE, NAN, &heat);
 		struct cluster_device_figures figures = {
 			.device_id = device->device_id,
 			.node_id = device->node->node_id,
@@ -75,6 +85,7 @@ void cluster_each_device_figures(const struct cluster *cluster,
 			.memory_percent = percent(json_get_number(device->telemetry, "memory_used_bytes", -1),
 						  json_get_number(device->telemetry, "memory_total_bytes", -1)),
 			.throttled = throttled(device->telemetry),
+			.throttles_soon = throttles_soon(device, &heat),
 			.ecc_errors = ecc_errors(device, now_ms),
 			.ends = count_ends(device, now_ms),
 			.reading_ms = device->reading_ms};

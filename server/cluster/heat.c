@@ -41,6 +41,12 @@ static int64_t reading_time(const struct json *telemetry, int64_t now_ms)
 	return now_ms;
 }
 
+// Only the core's is told. Memory slows down at a point that no reading names.
+static double limit_of(const struct cluster_device *device, enum heat_sensor sensor)
+{
+	return sensor == HEAT_CORE ? json_get_number(device->telemetry, "slowdown_celsius", (double)NAN) : (double)NAN;
+}
+
 void cluster_note_heat(struct cluster_device *device, int64_t now_ms)
 {
 	const struct json *telemetry = device->telemetry;
@@ -55,18 +61,18 @@ void cluster_note_heat(struct cluster_device *device, int64_t now_ms)
 		if (device->heat[sensor])
 			thermal_model_add(device->heat[sensor], &reading);
 	}
+	const double limit = limit_of(device, HEAT_CORE);
+	const bool warns = !isnan(limit) && device->heat[HEAT_CORE] &&
+			   thermal_model_warns(device->heat[HEAT_CORE], limit);
+	device->heat_warnings = warns ? device->heat_warnings + 1 : 0;
+	if (device->heat_warnings >= 2) // no single reading is a warning
+		device->heat_warned_ms = device->heat_ms;
 }
 
 void cluster_forget_heat(struct cluster_device *device)
 {
 	for (int sensor = 0; sensor < HEAT_SENSORS; sensor++)
 		thermal_model_destroy(&device->heat[sensor]);
-}
-
-// Only the core's is told. Memory slows down at a point that no reading names.
-static double limit_of(const struct cluster_device *device, enum heat_sensor sensor)
-{
-	return sensor == HEAT_CORE ? json_get_number(device->telemetry, "slowdown_celsius", (double)NAN) : (double)NAN;
 }
 
 void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sensor, double watts,
@@ -103,6 +109,8 @@ void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sen
 	heat->throttles_in_s = thermal_model_reaches(model, heat->limit, heat->watts);
 	heat->sustainable_watts = thermal_model_sustains(model, heat->target);
 	heat->warns = thermal_model_warns(model, heat->limit);
+	heat->warned = sensor == HEAT_CORE && device->heat_warned_ms &&
+		       device->heat_ms - device->heat_warned_ms < CLUSTER_WARNED_MS;
 }
 
 static void set_rounded(struct json *json, const char *name, double value, double scale)

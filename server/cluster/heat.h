@@ -6,6 +6,8 @@
 
 enum { CLUSTER_MARGIN_CELSIUS = 5 }; // how far from its limit a device is to stay
 
+enum { CLUSTER_WARNED_MS = 60000 };
+
 enum heat_sensor { HEAT_CORE, HEAT_MEMORY, HEAT_SENSORS };
 
 struct cluster_heat { // numbers that are not known are NaN
@@ -17,6 +19,7 @@ struct cluster_heat { // numbers that are not known are NaN
 	double ambient, error;             // error: the mean one a minute ahead
 	double throttles_in_s;             // INFINITY: it does not reach the limit
 	double sustainable_watts;          // that hold the target
+	bool warned;                       // it did so in two readings, one after the other, within CLUSTER_WARNED_MS
 	bool warns;                        // it reaches the limit within THERMAL_WARN_S, as far as can be known
 };
 // `watts`: the power to reckon with; NaN: the present one.

@@ -52,6 +52,8 @@ struct cluster_device {
 	int64_t ends_ms[CLUSTER_ENDS]; // steady: of its workers, the newest at (ends - 1) % CLUSTER_ENDS
 	unsigned ends;
 	struct thermal_model *heat[HEAT_SENSORS]; // NULL: nothing to learn from was read yet (heat.c)
+	unsigned heat_warnings;                   // readings in a row by which the core reaches its limit soon
+	int64_t heat_warned_ms;                   // the newest of two or more; 0: none yet
 	int64_t heat_ms;                          // when the newest readings came, by the clock of these
 	// Uncorrected memory errors: the newest count, how many came within an hour of each other, and when the first
 	// count and the newest error came (steady; 0: not yet).

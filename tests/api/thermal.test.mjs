@@ -78,8 +78,20 @@ describe("forecasts", () => {
 		await flow(5, 900);
 		const { warns, throttles_in_s, temperature_celsius } = await ask();
 		assert.ok(warns && throttles_in_s > 0 && temperature_celsius < slowdown, `${warns} ${throttles_in_s} ${temperature_celsius}`);
-		await flow(60, 50);
+		const standing = async () => (await admin.call("alert.list")).alerts.filter((one) => one.kind === "throttles_soon");
+		const [alert] = await eventually(async () => {
+			const found = await standing();
+			await flow(1, 900); // two looks of the rules at two readings raise it
+			return found.length && found;
+		}, "the alert stands");
+		assert.deepEqual([alert.severity, alert.subject.id], ["warning", "dev_gpu"]);
+		assert.match(alert.message, /GPU One on bench will be throttled within a minute/);
+		await flow(120, 50);
 		assert.equal((await ask()).warns, false);
+		await eventually(async () => {
+			await flow(1, 50);
+			return (await standing()).length === 0;
+		}, "it is cleared");
 	});
 
 	test("memory and processors that do not tell are unsuitable, with the reason", async () => {

@@ -19,6 +19,11 @@ const words: Record<string, { title: string; raised?: string; cleared?: string }
   device_lost: { title: "A device is lost", raised: "it does not answer", cleared: "it answers again" },
   "memory_full.device": { title: "A device's memory is nearly full" },
   throttled: { title: "A device is slowed down by heat", raised: "throttled or critical", cleared: "neither" },
+  throttles_soon: {
+    title: "A device will be slowed down by heat",
+    raised: "within a minute, by forecast",
+    cleared: "not within a minute",
+  },
   ecc_errors: { title: "Memory errors that cannot be corrected" },
   worker_failing: { title: "Workers end again and again" },
   disk_full: { title: "The server's disk is nearly full" },
