@@ -46,6 +46,7 @@
 #include "server/tenants/tenants.h"
 
 #include <errno.h>
+#include <math.h>
 #include <openssl/crypto.h>
 #include <pthread.h>
 #include <signal.h>
@@ -78,6 +79,7 @@ struct app {
 	struct events *events;
 	struct alerts *alerts;
 	struct usage *usage;
+	bool watched, hurries; // nodes read their devices every second at least: somebody watches; usage wants it
 	struct watch *watch;
 	struct channels *channels;
 	struct log_lines *log_lines;
@@ -163,8 +165,18 @@ static enum status block_signals(struct app *app, struct error *error)
 static void watched_changed(void *context, bool watched)
 {
 	struct app *app = context;
+	app->watched = watched;
 	if (app->nodes)
-		node_links_watch(app->nodes, watched);
+		node_links_watch(app->nodes, app->watched || app->hurries);
+}
+
+// The same while a request waits for the joules that it used.
+static void hurry(void *context, bool wanted)
+{
+	struct app *app = context;
+	app->hurries = wanted;
+	if (app->nodes)
+		node_links_watch(app->nodes, app->watched || app->hurries);
 }
 
 static enum status create_authority(struct app *app, struct error *error)
@@ -290,6 +302,25 @@ static bool works(void *context, const struct cluster_device *device)
 	return tenancy_works_on(app->tenants, device) || instances_work_on(app->instances, device);
 }
 
+enum { IN_USE_PERCENT = 5 };
+
+static void device_read(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	const struct app *app = context;
+	const char *source = json_get_string(telemetry, "energy_source", "");
+	usage_read(app->usage,
+		   &(struct energy_reading){.device_id = cluster_device_id(device),
+					    .device_name = cluster_device_name(device),
+					    .now_ms = clock_steady_ms(),
+					    .joules = json_get_number(telemetry, "energy_joules", NAN),
+					    .source = !strcmp(source, "counter")      ? STORE_ENERGY_COUNTER
+						      : !strcmp(source, "integrated") ? STORE_ENERGY_INTEGRATED
+										      : STORE_ENERGY_NONE,
+					    .computes = instances_compute_on(app->instances, device),
+					    .in_use = json_get_number(telemetry, "utilization_percent", 0) >=
+						      IN_USE_PERCENT});
+}
+
 // What there is, and what runs on it.
 static enum status create_cluster(struct app *app, struct error *error)
 {
@@ -348,6 +379,8 @@ static enum status create_cluster(struct app *app, struct error *error)
 		status = instances_create(&app->instances, &params, error);
 		models_watch_room(app->models, instances_look_room, app->instances);
 		cluster_ask_work(app->cluster, works, app);
+		cluster_listen_readings(app->cluster, device_read, app);
+		usage_listen(app->usage, hurry, app);
 	}
 	return status;
 }
@@ -544,6 +577,8 @@ static void destroy(struct app *app)
 	api_destroy(&app->api);
 	if (app->cluster)
 		cluster_ask_work(app->cluster, NULL, NULL);
+	if (app->cluster)
+		cluster_listen_readings(app->cluster, NULL, NULL);
 	instances_destroy(&app->instances);
 	usage_destroy(&app->usage);
 	tenancy_destroy(&app->tenants);

@@ -27,6 +27,9 @@ struct package {
 	struct sensor energy;
 	uint64_t energy_wrap; // µJ
 	struct rate energy_rate;
+	int64_t last_energy; // µJ
+	double joules;       // since the first reading, over the end of the counter
+	bool energy_known;
 	double limit; // W, or 0
 };
 
@@ -267,22 +270,40 @@ static void read_temperature(struct cpu_reader *cpu, struct telemetry_sample *sa
 		sample_unset(sample, READING_SLOWDOWN_CELSIUS);
 }
 
+static void add_energy(struct package *package, int64_t energy)
+{
+	int64_t more = energy - package->last_energy;
+	if (more < 0) // it began again at its end
+		more = package->energy_wrap ? more + (int64_t)package->energy_wrap : 0;
+	if (package->energy_known && more > 0)
+		package->joules += (double)more * 1e-6;
+	package->energy_known = true;
+	package->last_energy = energy;
+}
+
 // Power is known only if all packages report it: part of the sum would be wrong.
 static void read_power(struct cpu_reader *cpu, int64_t now_ns, struct telemetry_sample *sample)
 {
-	double watts = 0, limit = 0;
-	bool known = cpu->power_count > 0, limited = cpu->power_count > 0;
+	double watts = 0, limit = 0, joules = 0;
+	bool known = cpu->power_count > 0, limited = cpu->power_count > 0, counted = cpu->power_count > 0;
 	for (int i = 0; i < cpu->power_count; i++) {
 		struct package *package = &cpu->powers[i];
 		int64_t energy;
 		double microwatts = 0;
-		if (!sensor_integer(&package->energy, &energy) || energy < 0 ||
+		const bool read = sensor_integer(&package->energy, &energy) && energy >= 0;
+		if (!read ||
 		    !rate_per_s(&package->energy_rate, (uint64_t)energy, package->energy_wrap, now_ns, &microwatts))
 			known = false;
+		if (read)
+			add_energy(package, energy);
+		counted = counted && read;
+		joules += package->joules;
 		watts += microwatts / 1e6;
 		limited = limited && package->limit > 0;
 		limit += package->limit;
 	}
+	sample->counter_known = counted;
+	sample->counter_joules = joules;
 	if (known)
 		sample_set(sample, READING_POWER_WATTS, watts);
 	if (limited)

@@ -167,6 +167,7 @@ static void read_fast(struct nvml_gpu *gpu)
 	const struct nvml_calls *nvml = gpu->nvml;
 	struct nvml_field memory = {.field = NVML_FIELD_MEMORY_TEMPERATURE};
 	unsigned value;
+	unsigned long long millijoules;
 	uint64_t celsius;
 	if (nvml->temperature && told(gpu, nvml->temperature(gpu->device, NVML_TEMPERATURE_GPU, &value)))
 		sample_set(&gpu->sample, READING_TEMPERATURE_CELSIUS, value);
@@ -176,6 +177,10 @@ static void read_fast(struct nvml_gpu *gpu)
 		sample_set(&gpu->sample, READING_MEMORY_TEMPERATURE_CELSIUS, (double)celsius);
 	if (nvml->power && told(gpu, nvml->power(gpu->device, &value)))
 		sample_set(&gpu->sample, READING_POWER_WATTS, value / 1000.0);
+	if (nvml->energy && told(gpu, nvml->energy(gpu->device, &millijoules))) {
+		gpu->sample.counter_known = true;
+		gpu->sample.counter_joules = (double)millijoules / 1000;
+	}
 }
 
 static void read_memory(struct nvml_gpu *gpu)

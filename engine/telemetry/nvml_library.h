@@ -103,6 +103,8 @@ struct nvml_field {
 	  "nvmlDeviceGetMemoryInfo", NULL) \
 	X(OPTIONAL, power, (struct nvml_device *, unsigned *), \
 	  "nvmlDeviceGetPowerUsage", NULL) \
+	X(OPTIONAL, energy, (struct nvml_device *, unsigned long long *), \
+	  "nvmlDeviceGetTotalEnergyConsumption", NULL) \
 	X(OPTIONAL, power_limit, (struct nvml_device *, unsigned *), \
 	  "nvmlDeviceGetEnforcedPowerLimit", NULL) \
 	X(OPTIONAL, temperature, (struct nvml_device *, int, unsigned *), \

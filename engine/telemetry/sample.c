@@ -59,6 +59,7 @@ bool sample_has(const struct telemetry_sample *sample, enum telemetry_reading re
 
 void sample_begin(struct telemetry_sample *sample, enum pace_round round)
 {
+	sample->counter_known = false;
 	if (round == PACE_FULL) {
 		sample->valid = 0;
 		sample->throttle_count = -1;

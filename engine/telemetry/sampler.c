@@ -11,6 +11,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "engine/telemetry/cpu.h"
+#include "engine/telemetry/energy.h"
 #include "engine/telemetry/node.h"
 #include "engine/telemetry/nvml.h"
 #include "engine/telemetry/sensor.h"
@@ -35,6 +36,7 @@ struct entry { // a device; the sampler thread's own
 	bool late;  // it did not within a round; it is not waited for until it does
 	bool fresh; // the sample is to be reported
 	struct telemetry_sample sample;
+	struct telemetry_energy energy; // of all samples so far
 };
 
 struct telemetry {
@@ -221,8 +223,12 @@ static void send_report(struct telemetry *telemetry, struct json *node)
 	struct json *devices = json_new_array();
 	for (size_t i = 0; i < telemetry->entry_count; i++) {
 		struct entry *entry = &telemetry->entries[i];
-		if (entry->fresh)
-			json_push(devices, sample_json(&entry->sample, entry->target.device_id));
+		if (entry->fresh) {
+			struct json *device = sample_json(&entry->sample, entry->target.device_id);
+			energy_add(&entry->energy, &entry->sample, clock_steady_ns());
+			energy_json(&entry->energy, device);
+			json_push(devices, device);
+		}
 		entry->fresh = false;
 	}
 	if (!node && json_count(devices) == 0) {

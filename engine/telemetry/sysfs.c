@@ -270,8 +270,12 @@ static void read_fast(struct sysfs_gpu *gpu, int64_t now_ns, struct telemetry_sa
 	take(gpu, FILE_TEMPERATURE, 0.001, READING_TEMPERATURE_CELSIUS, sample);
 	take(gpu, FILE_MEMORY_TEMPERATURE, 0.001, READING_MEMORY_TEMPERATURE_CELSIUS, sample);
 	take(gpu, FILE_POWER, 1e-6, READING_POWER_WATTS, sample);
-	if (!sample_has(sample, READING_POWER_WATTS) && sensor_integer(&gpu->files[FILE_ENERGY], &energy) &&
-	    energy >= 0 && rate_per_s(&gpu->energy_rate, (uint64_t)energy, 0, now_ns, &microwatts))
+	if (!sensor_integer(&gpu->files[FILE_ENERGY], &energy) || energy < 0)
+		return;
+	sample->counter_known = true;
+	sample->counter_joules = (double)energy * 1e-6;
+	if (!sample_has(sample, READING_POWER_WATTS) &&
+	    rate_per_s(&gpu->energy_rate, (uint64_t)energy, 0, now_ns, &microwatts))
 		sample_set(sample, READING_POWER_WATTS, microwatts * 1e-6);
 }
 

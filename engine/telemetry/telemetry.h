@@ -42,8 +42,10 @@ struct telemetry_sample {
 	const char *throttles[TELEMETRY_THROTTLES]; // static words: power_cap, thermal, hardware_slowdown, …
 	int throttle_count;                         // -1: not reported
 	struct telemetry_process processes[TELEMETRY_PROCESSES];
-	int process_count; // -1: not reported
-	bool computes;     // one of the processes computes, rather than draws
+	int process_count;     // -1: not reported
+	bool computes;         // one of the processes computes, rather than draws
+	double counter_joules; // the hardware's count of what it has drawn, from any beginning
+	bool counter_known;
 };
 
 // How a device is found again by each source; empty strings where it does not apply.

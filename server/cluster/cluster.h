@@ -98,6 +98,11 @@ struct json *cluster_describe_node(const struct cluster *cluster, const char *no
 void cluster_listen(struct cluster *cluster,
 		    void (*lost)(void *context, const char *node_id, const char *device_id, const char *why),
 		    void *context);
+// Told of each device that was read, with its DeviceTelemetry. One listener.
+void cluster_listen_readings(struct cluster *cluster,
+			     void (*reading)(void *context, const struct cluster_device *device,
+					     const struct json *telemetry),
+			     void *context);
 // Devices of the server's own machine are being looked for from now on, until its node says that all are found and
 // verified, or have failed (cluster_discovered), and for LIMIT_DISCOVERY_MS at most (ready.c). It is an event of the
 // topic inventory; `discovered` is told too, one listener.

@@ -428,6 +428,15 @@ void cluster_listen(struct cluster *cluster,
 	cluster->lost_context = context;
 }
 
+void cluster_listen_readings(struct cluster *cluster,
+			     void (*reading)(void *context, const struct cluster_device *device,
+					     const struct json *telemetry),
+			     void *context)
+{
+	cluster->reading = reading;
+	cluster->reading_context = context;
+}
+
 void cluster_ask_work(struct cluster *cluster, cluster_works *works, void *context)
 {
 	cluster->works = works;

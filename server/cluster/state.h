@@ -73,6 +73,8 @@ struct cluster {
 	size_t gone_node_count, gone_device_count, gone_node_capacity, gone_device_capacity;
 	void (*lost)(void *context, const char *node_id, const char *device_id, const char *why); // may be NULL
 	void *lost_context;
+	void (*reading)(void *context, const struct cluster_device *device, const struct json *telemetry); // or NULL
+	void *reading_context;
 	struct json *recent[LIMIT_RECENT_CHANGES]; // Change, newest first
 	size_t recent_count;
 	struct topology *topology; // NULL until it was made; topology.h

@@ -262,6 +262,9 @@ struct printing_usage {
 static void print_total(void *context, const struct book_sum *total)
 {
 	const struct printing_usage *printing = context;
+	const double count = printing->count(&total->counts);
+	if (isnan(count)) // not reported
+		return;
 	buffer_printf(printing->out, "%s{", printing->metric);
 	label(printing->out, printing->of, total->id);
 	buffer_append_byte(printing->out, ',');
@@ -270,7 +273,7 @@ static void print_total(void *context, const struct book_sum *total)
 		buffer_append_byte(printing->out, ',');
 		label(printing->out, printing->kind, printing->value);
 	}
-	buffer_printf(printing->out, "} %.17g\n", printing->count(&total->counts));
+	buffer_printf(printing->out, "} %.17g\n", count);
 }
 
 static double requests_of(const struct store_counts *counts)
@@ -291,6 +294,16 @@ static double cached_of(const struct store_counts *counts)
 static double completion_of(const struct store_counts *counts)
 {
 	return (double)counts->completion_tokens;
+}
+
+static double energy_of(const struct store_counts *counts)
+{
+	return counts->energy_source == STORE_ENERGY_NONE ? NAN : counts->energy_joules;
+}
+
+static double idle_of(const struct store_counts *counts)
+{
+	return counts->energy_source == STORE_ENERGY_NONE ? NAN : counts->idle_joules;
 }
 
 static double seconds_of(const struct store_counts *counts)
@@ -320,6 +333,14 @@ static void print_usage(const struct usage *usage, struct buffer *out)
 	}
 	head(out, seconds.metric, "counter", "Time that each device has computed for requests.");
 	usage_totals(usage, BOOK_DEVICE, print_total, (void *)&seconds);
+	printing = (struct printing_usage){
+		.out = out, .metric = "exogpu_energy_joules_total", .of = "device", .kind = "use"};
+	head(out, printing.metric, "counter", "Energy that each device has drawn: above idle, and when idle.");
+	for (int idle = 0; idle < 2; idle++) {
+		printing.value = idle ? "idle" : "work";
+		printing.count = idle ? idle_of : energy_of;
+		usage_totals(usage, BOOK_DEVICE, print_total, &printing);
+	}
 }
 
 static void print_alerts(const struct alerts *alerts, struct buffer *out)

@@ -275,7 +275,7 @@ static void told_state(struct instance *instance, const struct json *params)
 	instance->pages_cached = (uint64_t)json_get_integer(params, "pages_cached", 0);
 	instance->prompt_tokens = (uint64_t)json_get_integer(params, "prompt_tokens", 0);
 	instance_observe(instance, json_get(params, "steps_took"));
-	generations_spent(instance, json_get(params, "spent"));
+	generations_spent(instance, json_get(params, "spent"), true);
 	instance->ties = (uint64_t)json_get_integer(params, "ties", 0);
 	if (!instance->running && !instance->waiting)
 		instance->tokens_per_s = 0;
@@ -556,6 +556,15 @@ static bool works(const struct instance *instance)
 	case INSTANCE_FAILED:
 		return false;
 	}
+	return false;
+}
+
+bool instances_compute_on(const struct instances *instances, const struct cluster_device *device)
+{
+	for (const struct instance *one = instances->first; one; one = one->next)
+		for (unsigned i = 0; i < one->stage_count && one->state == INSTANCE_RUNNING && one->generations; i++)
+			if (one->stages[i].device == device)
+				return true;
 	return false;
 }
 

@@ -117,6 +117,7 @@ struct json *instances_chat_json(const struct instances *instances);
 const char *instance_id(const struct instance *instance);
 const char *instance_state(const struct instance *instance);
 // Whether an instance computes or loads on the device, now or in the last seconds.
+bool instances_compute_on(const struct instances *instances, const struct cluster_device *device); // for requests, now
 bool instances_work_on(const struct instances *instances, const struct cluster_device *device);
 int64_t instances_line_tokens(const struct instances *instances); // as configured
 // How many of a model's instances answer requests.

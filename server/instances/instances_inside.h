@@ -52,6 +52,7 @@ struct instance_stage {
 	double seconds_per_token;        // predicted, then as it was measured; < 0: not known
 	struct layer_time timed;         // layer_s 0: it was not
 	struct layer_time stored;        // timed, as it was stored last
+	double spent_ms, unclaimed_ms;   // for requests, as its worker told; of that, not told of any request yet
 	unsigned corrected[STAGE_TIMES]; // how often running steps have corrected what of timed (instances_times.c)
 };
 
@@ -491,8 +492,9 @@ struct json *instance_timing_json(struct instance *instance, const struct json *
 // requests.c
 // Handle generate.delta and generate.end. False: the message breaks the contract.
 bool generations_notice(struct instance *instance, const char *method, const struct json *params);
-// What its requests have spent, as its worker tells it: Spent of schema/node.json, or NULL.
-void generations_spent(struct instance *instance, const struct json *spent);
+// What its requests have spent, as its worker tells it: Spent of schema/node.json, or NULL. `whole`: of every request
+// that runs.
+void generations_spent(struct instance *instance, const struct json *spent, bool whole);
 // Its worker has, or will have, none of its requests; later another worker has them, and each continues.
 void generations_pause(struct instance *instance);
 void generations_resume(struct instance *instance);

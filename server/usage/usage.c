@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 
 #include <math.h>
@@ -14,12 +15,22 @@ enum { STORED_AT_ONCE = 4096 };
 struct usage {
 	struct usage_params params;
 	struct book *book;
+	struct energy *energy;
+	struct usage_request *requests; // those that have ended, too, while their energy is not known
+	unsigned waiting;               // of these, that somebody waits for
+	void (*hurry)(void *context, bool wanted);
+	void *hurry_context;
 	struct net_timer timer;
 	bool storing, failing; // a batch is on its way; the last one failed
 };
 
 struct usage_request {
+	struct energy_owner owner; // first member: an owner is its request
+	struct usage_request *next, **link;
 	struct usage *usage;
+	bool over;
+	void (*settled)(void *context, double joules); // NULL: nobody waits
+	void *context;
 	struct book_key key;
 	uint32_t devices[LIMIT_INSTANCE_STAGES]; // (device_count), that have computed for it
 	unsigned device_count;
@@ -57,8 +68,78 @@ static void store_changes(struct usage *usage)
 static void tick(void *context)
 {
 	struct usage *usage = context;
+	energy_sweep(usage->energy, clock_steady_ms());
 	store_changes(usage);
 	net_timer_start(usage->params.loop, &usage->timer, USAGE_STORE_MS, tick, usage);
+}
+
+// ---- energy ----
+
+static int64_t now_s(void)
+{
+	return clock_wall_ms() / 1000;
+}
+
+static void given(void *context, const struct energy_given *given)
+{
+	struct usage *usage = context;
+	struct usage_request *request = (struct usage_request *)given->owner;
+	struct book_key key = {.of = {0}};
+	if (request)
+		key = request->key;
+	key.of[BOOK_DEVICE] = book_name(usage->book, BOOK_DEVICE, given->device_id, given->device_name);
+	book_add(usage->book, now_s(), &key,
+		 &(struct store_counts){.energy_joules = given->joules,
+					.idle_joules = given->idle_joules,
+					.energy_source = given->source});
+}
+
+static void request_free(struct usage_request *request)
+{
+	energy_leave(request->usage->energy, &request->owner);
+	LIST_REMOVE(request, link);
+	free(request);
+}
+
+static void wait(struct usage *usage, int more)
+{
+	const bool before = usage->waiting;
+	usage->waiting += (unsigned)more;
+	if (usage->hurry && before != (usage->waiting > 0))
+		usage->hurry(usage->hurry_context, usage->waiting > 0);
+}
+
+static void settled(void *context, struct energy_owner *owner)
+{
+	(void)context;
+	struct usage_request *request = (struct usage_request *)owner;
+	if (!request->over)
+		return;
+	void (*told)(void *, double) = request->settled;
+	void *told_context = request->context;
+	const double joules = owner->source == STORE_ENERGY_NONE ? NAN : owner->joules;
+	if (told)
+		wait(request->usage, -1);
+	request_free(request);
+	if (told)
+		told(told_context, joules);
+}
+
+void usage_listen(struct usage *usage, void (*hurry)(void *context, bool wanted), void *context)
+{
+	usage->hurry = hurry;
+	usage->hurry_context = context;
+}
+
+void usage_read(struct usage *usage, const struct energy_reading *reading)
+{
+	energy_read(usage->energy, reading);
+}
+
+void usage_unclaimed(struct usage *usage, const char *device_id, double seconds)
+{
+	if (usage)
+		energy_unclaimed(usage->energy, device_id, seconds);
 }
 
 // ---- life ----
@@ -76,6 +157,8 @@ enum status usage_create(struct usage **out, const struct usage_params *params, 
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for usage");
 	usage->params = *params;
 	enum status status = book_create(&usage->book);
+	if (!status)
+		status = energy_create(&usage->energy, &(struct energy_params){given, settled, usage});
 	if (status)
 		error_set(error, status, "no memory for usage");
 	if (!status)
@@ -99,16 +182,14 @@ void usage_destroy(struct usage **pointer)
 	usage->storing = false;
 	if (usage->book)
 		store_changes(usage);
+	while (usage->requests)
+		request_free(usage->requests);
+	energy_destroy(&usage->energy);
 	book_destroy(&usage->book);
 	free(usage);
 }
 
 // ---- counting ----
-
-static int64_t now_s(void)
-{
-	return clock_wall_ms() / 1000;
-}
 
 struct usage_request *usage_begin(struct usage *usage, const struct usage_who *who)
 {
@@ -116,6 +197,7 @@ struct usage_request *usage_begin(struct usage *usage, const struct usage_who *w
 	if (!request)
 		return NULL;
 	request->usage = usage;
+	LIST_PUSH(&usage->requests, request, link);
 	request->key.of[BOOK_TOKEN] = book_name(usage->book, BOOK_TOKEN, who->token_id, who->token_name);
 	request->key.of[BOOK_MODEL] = book_name(usage->book, BOOK_MODEL, who->model_id, who->model_name);
 	return request;
@@ -138,16 +220,19 @@ void usage_spend(struct usage_request *request, const char *device_id, const cha
 		return;
 	struct book_key key = request->key;
 	key.of[BOOK_DEVICE] = book_name(request->usage->book, BOOK_DEVICE, device_id, device_name);
-	if (remember(request, key.of[BOOK_DEVICE]))
-		book_add(request->usage->book, now_s(), &key, &(struct store_counts){.device_s = seconds});
+	if (!remember(request, key.of[BOOK_DEVICE]))
+		return;
+	book_add(request->usage->book, now_s(), &key, &(struct store_counts){.device_s = seconds});
+	energy_share(request->usage->energy, &request->owner, device_id, seconds);
 }
 
 void usage_end(struct usage_request **pointer, const struct usage_ended *ended)
 {
 	struct usage_request *request = *pointer;
+	if (!request && ended->settled)
+		ended->settled(ended->context, NAN);
 	if (!request)
 		return;
-	*pointer = NULL;
 	const struct store_counts counts = {.requests = ended->requests,
 					    .prompt_tokens = ended->prompt_tokens,
 					    .cached_tokens = ended->cached_tokens,
@@ -158,13 +243,28 @@ void usage_end(struct usage_request **pointer, const struct usage_ended *ended)
 		key.of[BOOK_DEVICE] = request->devices[i];
 		book_add(request->usage->book, now_s(), &key, &counts);
 	}
-	free(request);
+	request->over = true;
+	request->settled = ended->settled;
+	request->context = ended->context;
+	if (ended->settled)
+		wait(request->usage, 1);
+	if (!request->owner.shares || !ended->settled)
+		*pointer = NULL;
+	if (!request->owner.shares)
+		settled(request->usage, &request->owner);
 }
 
-void usage_drop(struct usage_request **request)
+void usage_drop(struct usage_request **pointer)
 {
-	free(*request);
-	*request = NULL;
+	struct usage_request *request = *pointer;
+	*pointer = NULL;
+	if (!request)
+		return;
+	if (request->settled)
+		wait(request->usage, -1);
+	request->settled = NULL;
+	if (!request->over) // else it is still given what it used
+		request_free(request);
 }
 
 // ---- lists ----

@@ -4,6 +4,7 @@
  * killed loses what the last ten seconds have counted, and no more. Thread: the loop's. */
 #pragma once
 #include "server/usage/book.h"
+#include "server/usage/energy.h"
 
 enum { USAGE_STORE_MS = 10000 };
 
@@ -22,15 +23,25 @@ struct usage_who { // copied
 };
 // NULL: there is no memory, and it is not counted. The others accept that.
 struct usage_request *usage_begin(struct usage *usage, const struct usage_who *who);
-// The device has computed for it for so many seconds more.
+// The device has computed for it for so many seconds more; what it drew for that is divided at its next reading.
 void usage_spend(struct usage_request *request, const char *device_id, const char *device_name, double seconds);
 // It has ended. It counts as one request, or as a part of another (`requests` 0), with the tokens that it computed or
-// found in a cache. Leaves NULL behind.
+// found in a cache. Leaves NULL behind, unless `settled` is still to be called: with the joules that it was given, once
+// the devices have been read that computed for it (NaN: they report none). Without that, `settled` was called already.
 struct usage_ended {
 	int64_t requests, prompt_tokens, cached_tokens, completion_tokens;
+	void (*settled)(void *context, double joules); // NULL: nobody waits
+	void *context;
 };
 void usage_end(struct usage_request **request, const struct usage_ended *ended);
-void usage_drop(struct usage_request **request); // it was never one
+void usage_drop(struct usage_request **request); // it was never one; or nobody waits any more
+// Nodes have to read their devices every second, because somebody waits for joules; or not any more.
+void usage_listen(struct usage *usage, void (*hurry)(void *context, bool wanted), void *context);
+
+// A device was read.
+void usage_read(struct usage *usage, const struct energy_reading *reading);
+// Requests have computed so many seconds more (or fewer) on it that usage_spend has not told of.
+void usage_unclaimed(struct usage *usage, const char *device_id, double seconds);
 
 struct usage_asker {
 	const char *token_id; // is told what this token used; NULL: everything

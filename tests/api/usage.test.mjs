@@ -7,6 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
+import { deviceReadings, nodeReadings } from "./records.mjs";
 import { eventually, run, startServer, temporary } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
@@ -153,6 +154,40 @@ describe("usage", () => {
 		const [row] = await usage("model");
 		assert.ok(text.includes(`exogpu_requests_total{model="${row.key}",name="words"} ${row.requests}\n`), text.match(/exogpu_requests.*/g)?.join("\n"));
 		assert.ok(text.includes(`exogpu_tokens_total{model="${row.key}",name="words",kind="completion"} ${row.completion_tokens}\n`));
+	});
+
+	test("the energy of a request is what its device draws above idle while it computes", async () => {
+		const device_id = (await usage("device"))[0].key;
+		const row = async (by, key) => (await usage(by)).find((one) => one.key === key);
+		let drawn = 1000;
+		const read = async (more, utilization_percent) => {
+			drawn += more;
+			await new Promise((resolve) => setTimeout(resolve, 60)); // joules within the same millisecond are taken with the next
+			node.telemetry([deviceReadings({ device_id, energy_joules: drawn, energy_source: "counter", utilization_percent })], nodeReadings());
+		};
+		await eventually(async () => {
+			await read(0.001, 0); // at rest: all of it is idle
+			return (await row("device", device_id)).idle_joules > 0;
+		}, "idle is counted");
+		assert.deepEqual([(await row("device", device_id)).energy_joules, (await row("token", tokens.alice.token_id)).energy_joules], [0, null]);
+		assert.equal((await post("/v1/completions", { model: "words", prompt: "one" })).status, 200);
+		const before = await row("device", device_id);
+		await read(20, 50);
+		const { energy_joules, energy_source } = await eventually(async () => {
+			const one = await row("token", tokens.alice.token_id);
+			return one.energy_source && one;
+		}, "it is given its energy");
+		const device = await row("device", device_id);
+		assert.equal(energy_source, "counter");
+		assert.equal(device.energy_joules, energy_joules);
+		assert.ok(energy_joules > 10 && energy_joules <= 20, `${energy_joules}`);
+		assert.ok(Math.abs(energy_joules + device.idle_joules - before.idle_joules - 20) < 1e-9, `${energy_joules} and ${device.idle_joules} of 20`);
+		assert.equal((await row("token", tokens.bob.token_id)).energy_source, null);
+		const { text } = await server.http("/metrics", { headers: { authorization: `Bearer ${server.token}` } });
+		const told = new RegExp(`exogpu_energy_joules_total\\{device="${device_id}",name="[^"]*",use="work"\\} (\\S+)`).exec(text);
+		assert.equal(Number(told[1]), energy_joules);
+		const table = await run(["usage", "--by", "device", "--data", data]);
+		assert.match(table.stdout, /ENERGY +IDLE\n.* J .* J/);
 	});
 
 	test("a restart keeps it", async () => {

@@ -221,7 +221,7 @@ bool generations_notice(struct instance *instance, const char *method, const str
 	if (!ends && generation->delivered.count + json_count(json_get(params, "tokens")) > instance->context_tokens)
 		return false;
 	if (ends) {
-		generations_spent(instance, json_get(params, "spent"));
+		generations_spent(instance, json_get(params, "spent"), false);
 		took(generation, params);
 	} else {
 		deliver(generation, params);
@@ -235,7 +235,7 @@ static void start_answered(void *context, enum status status, const struct json 
 	if (status == STATUS_DEVICE_LOST)
 		return; // its instance is lost, and all of its requests are seen to in a moment
 	if (status || generation->embeds) {
-		generations_spent(generation->instance, json_get(result, "spent"));
+		generations_spent(generation->instance, json_get(result, "spent"), false);
 		if (status == STATUS_UNAVAILABLE && !generation->ended)
 			status = STATUS_OK; // it was cancelled
 		generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
@@ -276,6 +276,7 @@ static enum status send(struct generation *generation, struct error *error)
 
 void generations_pause(struct instance *instance)
 {
+	generations_unclaim(instance);
 	for (struct generation *one = instance->generations; one; one = one->next) {
 		one->sent = one->answered = false;
 		one->old_number = 0;
@@ -292,6 +293,7 @@ static void send_cancel(const struct generation *generation, int64_t number)
 void generations_blame(struct instance *instance)
 {
 	struct generation *one;
+	generations_unclaim(instance);
 	for (one = instance->generations; one; one = one->next)
 		if (one->sent) {
 			one->losses = suspected(one) ? one->losses + 1 : 1;
@@ -348,6 +350,7 @@ void generations_resume(struct instance *instance)
 
 void generations_cut(struct instance *instance)
 {
+	generations_unclaim(instance);
 	instance->stale_request = instance->all->next_request;
 	for (struct generation *one = instance->generations; one; one = one->next) {
 		if (one->sent && !one->old_number)

@@ -39,5 +39,7 @@ struct generation {
 void generation_count(struct generation *generation);
 // A worker has it from now on: what it has spent there begins at 0.
 void generation_count_anew(struct generation *generation);
+// The worker is not there any more: what it has spent without telling for whom is nobody's.
+void generations_unclaim(struct instance *instance);
 // It has ended: its usage, and its entry in the audit log. `end`: as struct generation_params has it.
 void generation_record(struct generation *generation, enum status status, const struct json *end);

@@ -31,21 +31,53 @@ static void spend(struct generation *generation, unsigned at, double ms)
 {
 	unsigned stage = 0;
 	const double more_ms = ms - generation->spent_ms[at];
-	const struct instance *instance = generation->instance;
+	struct instance *instance = generation->instance;
 	if (!(more_ms > 0))
 		return;
 	generation->spent_ms[at] = ms;
 	for (unsigned i = 0; i < instance->stage_count; i++) {
-		const struct instance_stage *one = &instance->stages[i];
+		struct instance_stage *one = &instance->stages[i];
 		stage += i && !(one->slices && one->slice);
-		if (stage == at)
-			usage_spend(generation->usage, cluster_device_id(one->device), cluster_device_name(one->device),
-				    more_ms / 1000);
+		if (stage != at)
+			continue;
+		one->spent_ms += more_ms;
+		usage_spend(generation->usage, cluster_device_id(one->device), cluster_device_name(one->device),
+			    more_ms / 1000);
 	}
 }
 
-void generations_spent(struct instance *instance, const struct json *spent)
+static void unclaim(struct instance *instance, struct instance_stage *stage, double ms)
 {
+	usage_unclaimed(instance->all->params.usage, cluster_device_id(stage->device),
+			(ms - stage->unclaimed_ms) / 1000);
+	stage->unclaimed_ms = ms;
+}
+
+void generations_unclaim(struct instance *instance)
+{
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		unclaim(instance, &instance->stages[i], 0);
+}
+
+// busy_ms: what each of the worker's stages has spent for all requests.
+static void note_busy(struct instance *instance, const struct json *busy_ms, bool whole)
+{
+	const struct json *busy = json_first(busy_ms);
+	for (unsigned i = 0; i < instance->stage_count && busy; i++) {
+		struct instance_stage *stage = &instance->stages[i];
+		if (i && !(stage->slices && stage->slice) && !(busy = json_next(busy)))
+			break;
+		const double ms = json_number(busy, 0);
+		if (whole) // what is left belonged to requests that are gone
+			stage->spent_ms = ms;
+		unclaim(instance, stage, ms > stage->spent_ms ? ms - stage->spent_ms : 0);
+	}
+}
+
+void generations_spent(struct instance *instance, const struct json *spent, bool whole)
+{
+	if (!spent)
+		return;
 	const struct json *requests = json_get(spent, "requests");
 	for (const struct json *told = json_first(requests); told; told = json_next(told)) {
 		const int64_t number = json_get_integer(told, "request", 0);
@@ -57,6 +89,7 @@ void generations_spent(struct instance *instance, const struct json *spent)
 		for (; ms && at < LIMIT_INSTANCE_STAGES; ms = json_next(ms))
 			spend(one, at++, json_number(ms, 0));
 	}
+	note_busy(instance, json_get(spent, "busy_ms"), whole);
 }
 
 static int64_t at_least_0(int64_t count)

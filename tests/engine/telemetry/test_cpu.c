@@ -121,6 +121,7 @@ static void test_energy_wraps(void **state)
 	tree_write("class/powercap/intel-rapl:0/energy_uj", "29000000\n");
 	cpu_reader_read(cpu, PACE_FULL, &machine, second * 2, &sample);
 	assert_reading(&sample, READING_POWER_WATTS, 30);
+	assert_true(sample.counter_known && sample.counter_joules > 29.999 && sample.counter_joules < 30.001);
 	cpu_reader_destroy(&cpu);
 }
 
