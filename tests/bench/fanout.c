@@ -249,7 +249,8 @@ static void publish_exogpu(struct publisher *publisher)
 		"'power_watts':null,'power_limit_watts':null,'temperature_celsius':null,"
 		"'memory_temperature_celsius':null,'slowdown_celsius':null,'thermal_state':null,'ecc_errors':null,"
 		"'clock_mhz':null,'memory_clock_mhz':null,'fan_percent':null,'pcie_rx_bytes_per_s':null,"
-		"'pcie_tx_bytes_per_s':null,'throttle':null,'availability_score':null,'processes':[";
+		"'pcie_tx_bytes_per_s':null,'throttle':null,'availability_score':null,'energy_joules':null,"
+		"'energy_source':null,'processes':[";
 	enum { AROUND = 250 }; // what else the server's event has
 	size_t room = (size_t)size + TEXT_BYTES;
 	char *text = publisher->text;

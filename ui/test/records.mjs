@@ -86,6 +86,8 @@ export const deviceReading = (id, more = {}) => ({
   throttle: [],
   processes: null,
   availability_score: null,
+  energy_joules: null,
+  energy_source: null,
   ...more,
 });
 
