@@ -20,8 +20,9 @@ import {
   signatures,
 } from "./builtin";
 import type { Argument, Calls, RunArgument } from "./contract";
-import { type Device, STAGE_COMPUTE, USAGE } from "./device";
+import type { Device } from "./device";
 import { Fault } from "./fault";
+import { STAGE_COMPUTE, USAGE } from "./flags";
 import type { Memory } from "./memory";
 import { type Entry, entriesOf, parametersOf, sourceOf } from "./wgsl";
 
@@ -308,9 +309,11 @@ export class Compute {
       checkCounts(kernel, values);
       await this.device.done();
       const began = performance.now();
+      this.device.timer?.begin();
       this.enqueue(kernel, bound, values);
+      const ns = this.device.timer?.end() ?? null;
       await within(this.device.done(), timeout_ms);
-      const device_us = (performance.now() - began) * 1000;
+      const device_us = ((await ns) ?? (performance.now() - began) * 1e6) / 1000;
       const first = bound[0] ?? { buffers: [], bytes: 0 };
       const bytes = await this.memory.readAll(first.buffers, first.bytes);
       return { f32s: [...new Float32Array(bytes.slice().buffer)], device_us };

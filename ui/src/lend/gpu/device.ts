@@ -3,11 +3,8 @@
  * Every worker has a device of its own, so that one that is lost takes no other with it (where the browser can tell
  * them apart). All work goes to one queue, in the order of the calls. */
 import { Fault } from "./fault";
-
-/** Flags of WebGPU, which workers have as values only, without types. */
-export const USAGE = { MAP_READ: 0x1, COPY_SRC: 0x4, COPY_DST: 0x8, UNIFORM: 0x40, STORAGE: 0x80 } as const;
-export const MAP_READ = 0x1;
-export const STAGE_COMPUTE = 0x4;
+import { USAGE } from "./flags";
+import { Timer } from "./timer";
 
 /** Of what the adapter has; the rest stays at WebGPU's defaults. */
 const LIMITS = [
@@ -21,7 +18,7 @@ const LIMITS = [
   "maxComputeWorkgroupSizeZ",
   "maxComputeWorkgroupsPerDimension",
 ] as const;
-const FEATURES: GPUFeatureName[] = ["shader-f16", "subgroups"];
+const FEATURES: GPUFeatureName[] = ["shader-f16", "subgroups", "timestamp-query"];
 /** Addresses of our kernels are words of 32 bits. */
 const CHUNK_MOST = 1 << 30;
 const CHUNK_STEP = 256;
@@ -45,6 +42,8 @@ export class Device {
   /** Whether it is a processor in disguise. */
   readonly software: boolean;
   private readonly uniform: GPUBuffer;
+  /** null: the browser does not tell the time on its device. */
+  readonly timer: Timer | null;
   private readonly pipelines = new Map<string, GPUComputePipeline>();
 
   private constructor(gpu: GPUDevice, adapter: GPUAdapter, most: number) {
@@ -53,6 +52,7 @@ export class Device {
     const bytes = Math.min(gpu.limits.maxBufferSize, gpu.limits.maxStorageBufferBindingSize, CHUNK_MOST, most);
     this.chunk = Math.max(CHUNK_STEP, Math.floor(bytes / CHUNK_STEP) * CHUNK_STEP);
     this.software = isSoftware(adapter);
+    this.timer = gpu.features.has("timestamp-query") ? new Timer(gpu) : null;
     this.uniform = gpu.createBuffer({
       size: UNIFORM_BYTES,
       usage: USAGE.UNIFORM | USAGE.COPY_DST,
@@ -107,7 +107,7 @@ export class Device {
     // The queue writes it after the work before has read it.
     if (how.params.length) this.gpu.queue.writeBuffer(this.uniform, 0, how.params);
     const encoder = this.gpu.createCommandEncoder();
-    const pass = encoder.beginComputePass();
+    const pass = encoder.beginComputePass(this.timer?.pass());
     pass.setPipeline(pipeline);
     pass.setBindGroup(0, bindings);
     pass.dispatchWorkgroups(...how.groups);

@@ -3,8 +3,9 @@
  * An allocation is as many buffers as the device's limits make necessary; nobody outside this file and range.ts notices.
  * The first calls of a method here check, the rest enqueues: what is enqueued is in order with all other work. */
 import { FILL_WORDS, PUT_BYTES, groupsFor } from "./builtin";
-import { type Device, MAP_READ, USAGE } from "./device";
+import type { Device } from "./device";
 import { Fault } from "./fault";
+import { MAP_READ, USAGE } from "./flags";
 import { type Piece, checkRange, edges, moves, overlap, pieces, words, wordsUp } from "./range";
 
 /** As LIMIT_ALLOCATIONS_OF_SESSION. */

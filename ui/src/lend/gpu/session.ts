@@ -255,17 +255,21 @@ export class Session {
         compute.unload(call.params.module);
         return { result: {} };
       case "compute.launch":
-        return { result: { device_us: await this.timed(compute.launch(call.params)) } };
+        return { result: { device_us: await this.timed(() => compute.launch(call.params)) } };
       case "compute.run":
         return { result: await compute.run(call.params, (work, ms) => this.within(work, ms)) };
     }
   }
 
-  /** Microseconds from the end of the work before until it is done. */
-  private async timed(launched: Promise<void>): Promise<number> {
+  /** Microseconds on the device; where that does not tell, from the end of the work before until this is done. */
+  private async timed(launch: () => Promise<void>): Promise<number> {
+    const { device } = this.params;
+    device.timer?.begin();
+    const launched = launch(); // has enqueued it, or never will
+    const ns = device.timer?.end() ?? null;
     const enqueued = performance.now();
-    const [, done] = await Promise.all([launched, this.params.device.done().then(() => performance.now())]);
-    return Math.max(0, done - Math.max(enqueued, this.lastDone)) * 1000;
+    const [, done, told] = await Promise.all([launched, device.done().then(() => performance.now()), ns]);
+    return told === null ? Math.max(0, done - Math.max(enqueued, this.lastDone)) * 1000 : told / 1000;
   }
 
   private teller(id: number | string): (done: number) => void {
