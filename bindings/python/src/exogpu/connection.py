@@ -82,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self.pending: dict[int, Pending] = {}
         self.last_id = 0
         self.placing: tuple[dict[str, Any], memoryview] | None = None  # the answer whose body is being received
+        self.gone = asyncio.Event()
         self.writable = asyncio.Event()
         self.writable.set()
         self.close_code: int | None = None
@@ -98,8 +99,6 @@ class Connection(asyncio.BufferedProtocol):
                     lambda: cls(where, heard, ended), where.host, where.port, ssl=where.tls)
                 await made.upgraded
         except TimeoutError:
-            if made is not None:
-                made.abort()
             raise ConnectionLostError("no answer from %s:%d within %g s" % (where.host, where.port, timeout)) from None
         except ssl.SSLError:
             raise
@@ -107,7 +106,15 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(error, ConnectionLostError):
                 raise
             raise ConnectionLostError("no server at %s:%d: %s" % (where.host, where.port, error)) from error
+        finally:
+            if made is not None and not made.usable:
+                made.abort()
         return made
+
+    @property
+    def usable(self) -> bool:
+        """Whether the upgrade is over, and went well."""
+        return self.upgraded.done() and not self.upgraded.cancelled() and self.upgraded.exception() is None
 
     # --- what asyncio calls -------------------------------------------------------------------------------------
 
@@ -147,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         self.error = ConnectionLostError("the connection ended%s" % (
             ": %s" % (text or exc) if text or exc else ""), self.close_code)
         self.writable.set()
+        self.gone.set()
         if not self.upgraded.done():
             self.upgraded.set_exception(self.error)
         for call in self.pending.values():
@@ -203,11 +211,11 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport is None or self.error is not None:
             return
         self._write(frames.CLOSE, [(1000).to_bytes(2, "big")])
-        for _ in range(200):
-            if self.error is not None:
-                return
-            await asyncio.sleep(0.01)
-        self.abort()
+        try:
+            async with asyncio.timeout(2):
+                await self.gone.wait()
+        except TimeoutError:
+            self.abort()
 
     def abort(self) -> None:
         if self.transport is not None:
