@@ -5,9 +5,12 @@
 include(GNUInstallDirs)
 file(GLOB library_sources CONFIGURE_DEPENDS engine/*.c)
 add_library(libexogpu SHARED ${library_sources})
-set_target_properties(libexogpu PROPERTIES OUTPUT_NAME exogpu VERSION ${PROJECT_VERSION} SOVERSION 0)
+set(EXOGPU_SOVERSION 0) # of the symbols too, in libexogpu.map; what it promises is engine/include/exogpu-0.abi
+set_target_properties(libexogpu PROPERTIES OUTPUT_NAME exogpu VERSION ${PROJECT_VERSION} SOVERSION ${EXOGPU_SOVERSION}
+	LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/libexogpu.map)
 target_link_libraries(libexogpu PRIVATE engine embedded)
-target_link_options(libexogpu PRIVATE -Wl,--as-needed -Wl,--gc-sections)
+target_link_options(libexogpu PRIVATE -Wl,--as-needed -Wl,--gc-sections
+	-Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/libexogpu.map)
 if(NOT EXOGPU_SANITIZE)
 	target_link_options(libexogpu PRIVATE -Wl,-z,defs) # nothing that only a program brings along
 endif()

@@ -1,7 +1,7 @@
 # libexogpu as another program sees it: install it, build example.c with what pkg-config says, run it, and see that the
-# library exports its own names only.
+# library exports its own names only, each with its version, and what was recorded for that version (abi.py).
 #
-#   cmake -DBUILD=DIR -DCC=cc -DFLAGS=-fsanitize=address -P installed.cmake
+#   cmake -DBUILD=DIR -DCC=cc -DFLAGS=-fsanitize=address -DSOVERSION=0 -DPYTHON=python3 -P installed.cmake
 set(prefix ${BUILD}/installed)
 file(REMOVE_RECURSE ${prefix})
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix} --component library
@@ -16,12 +16,15 @@ execute_process(COMMAND ${CC} -std=c11 -Wall -Wextra -Wpedantic -Werror -o ${pre
 	${CMAKE_CURRENT_LIST_DIR}/example.c ${flags} COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${lib_dir} ${prefix}/example cpu COMMAND_ERROR_IS_FATAL ANY)
 
-execute_process(COMMAND nm -D --defined-only ${lib_dir}/libexogpu.so.0 OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND nm -D --defined-only --with-symbol-versions ${lib_dir}/libexogpu.so.${SOVERSION} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^ \n]+\n" names "${symbols}")
 set(count 0)
 foreach(name ${names})
 	string(STRIP ${name} name)
-	if(NOT name MATCHES "^(exogpu_[a-z_]+|status_text|status_word)$" AND NOT name MATCHES "^_|^\\.")
+	if(name STREQUAL "EXOGPU_${SOVERSION}") # the version itself
+		continue()
+	endif()
+	if(NOT name MATCHES "^(exogpu_[a-z_]+|status_text|status_word)@@EXOGPU_${SOVERSION}$")
 		message(SEND_ERROR "libexogpu exports ${name}")
 	endif()
 	math(EXPR count "${count} + 1")
@@ -33,3 +36,13 @@ message(STATUS "${count} names exported, ${wanted} in the headers")
 if(NOT count EQUAL wanted)
 	message(SEND_ERROR "what libexogpu exports is not what its headers name")
 endif()
+
+if(NOT PYTHON)
+	message(STATUS "no python3: what a program relies on was not compared with what is recorded")
+	return()
+endif()
+file(WRITE ${prefix}/abi.c "#include <exogpu/exogpu.h>\n")
+execute_process(COMMAND ${CC} -E -P -I${prefix}/include/exogpu-${SOVERSION} ${prefix}/abi.c OUTPUT_FILE ${prefix}/abi.i
+	COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/abi.py ${SOVERSION}
+	${CMAKE_CURRENT_LIST_DIR}/../../../engine/include ${prefix}/abi.i COMMAND_ERROR_IS_FATAL ANY)
