@@ -532,6 +532,7 @@ static enum status create(struct app *app, struct error *error)
 						   .audit = app->audit,
 						   .alerts = app->alerts,
 						   .cluster = app->cluster,
+						   .topology = app->topology,
 						   .tokens = app->tokens,
 						   .authority = app->authority,
 						   .directory = app->options.data,

@@ -23,6 +23,7 @@ struct entry {
 	struct entry *next, *same; // same: the next that has not been cleared, of its bucket
 	struct alerts *alerts;
 	struct json *json; // Alert of schema/api.json
+	char node_id[STORE_ID_BYTES];
 	int64_t raised_ms, cleared_ms, clearing_ms;
 	bool stored;      // it is on disk, and was told
 	bool clearing;    // that is on its way to the disk
@@ -91,6 +92,7 @@ static struct store_alert row_of(const struct entry *one)
 				    .message = member(one, "message"),
 				    .hint = member(one, "hint"),
 				    .acknowledged_by = "",
+				    .node_id = one->node_id,
 				    .value = json_get_number(one->json, "value", NAN),
 				    .threshold = json_get_number(one->json, "threshold", NAN),
 				    .raised_ms = one->raised_ms};
@@ -148,16 +150,33 @@ static bool is_audit(const struct entry *one)
 	return !strncmp(member(one, "kind"), "audit_", 6);
 }
 
-// The store does the same: of cleared alerts the oldest beyond LIMIT_ALERTS go, and those about the audit log last,
-// since nodes can raise and clear others as they like.
+// The cleared alert that goes next: the oldest of the node that has the most, and one about the audit log only if there
+// is no other. NULL: all stand, or are being changed.
+static struct entry *next_to_go(struct alerts *alerts)
+{
+	unsigned of_node[BUCKETS] = {0}; // by the hash of the node's id
+	struct entry *found = NULL, *of_audit = NULL;
+	for (const struct entry *one = alerts->first; one; one = one->next)
+		if (one->cleared_ms && !one->holders && !is_audit(one))
+			of_node[bucket_of(one->node_id)]++;
+	for (struct entry *one = alerts->first; one; one = one->next) {
+		if (!one->cleared_ms || one->holders)
+			continue;
+		if (is_audit(one))
+			of_audit = of_audit ? of_audit : one;
+		else if (!found || of_node[bucket_of(one->node_id)] > of_node[bucket_of(found->node_id)])
+			found = one;
+	}
+	return found ? found : of_audit;
+}
+
+// The store does the same (BATCH_TRIM_ALERTS). A node raises and clears alerts as it likes, so it must not take away
+// those of others, nor those about the audit log.
 static void trim(struct alerts *alerts)
 {
-	for (unsigned audit = 0; audit < 2; audit++)
-		for (struct entry *next, *one = alerts->first; one && alerts->count > LIMIT_ALERTS; one = next) {
-			next = one->next;
-			if (one->cleared_ms && !one->holders && is_audit(one) == (audit == 1))
-				drop(one);
-		}
+	struct entry *one;
+	while (alerts->count > LIMIT_ALERTS && (one = next_to_go(alerts)))
+		drop(one);
 }
 
 static struct entry *add(struct alerts *alerts, const struct store_alert *alert)
@@ -169,6 +188,7 @@ static struct entry *add(struct alerts *alerts, const struct store_alert *alert)
 			      .json = alert_json(alert),
 			      .raised_ms = alert->raised_ms,
 			      .cleared_ms = alert->cleared_ms};
+	snprintf(one->node_id, sizeof one->node_id, "%s", alert->node_id);
 	*alerts->end = one;
 	alerts->end = &one->next;
 	if (!one->cleared_ms) {
@@ -370,6 +390,7 @@ enum status alerts_raise(struct alerts *alerts, const struct alert *alert, struc
 					.message = alert->message,
 					.hint = alert->hint,
 					.acknowledged_by = "",
+					.node_id = alert->node_id ? alert->node_id : "",
 					.value = alert->value ? *alert->value : NAN,
 					.threshold = alert->threshold ? *alert->threshold : NAN,
 					.raised_ms = clock_wall_ms()};

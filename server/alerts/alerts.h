@@ -27,6 +27,7 @@ struct alert {
 	const char *subject_type, *subject_id, *subject_name;
 	const char *message, *hint;      // for a person
 	const double *value, *threshold; // of the rule that raises it; NULL: none does
+	const char *node_id;             // that the subject is or belongs to; NULL: none
 };
 // Commit the batch (taken), and with it the alert, unless one of its kind and subject stands already.
 enum status alerts_raise(struct alerts *alerts, const struct alert *alert, struct store_batch **batch);

@@ -16,6 +16,8 @@ const struct alert_rule alert_default_rules[ALERT_RULES] = {
 		{"driver_unusable", "driver_unusable", "node", "warning", "", 1, 0, 60, false, true},
 	[ALERT_RULE_NODE_MEMORY] =
 		{"memory_full.node", "memory_full", "node", "warning", "percent", 95, 90, 60, false, true},
+	[ALERT_RULE_LINK_DEGRADED] =
+		{"link_degraded", "link_degraded", "node", "warning", "", 1, 0, 60, false, true},
 	[ALERT_RULE_DEVICE_LOST] =
 		{"device_lost", "device_lost", "device", "critical", "", 1, 0, 30, false, true},
 	[ALERT_RULE_DEVICE_MEMORY] =

@@ -3,6 +3,7 @@
 #include "server/alerts/watch.h"
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "server/alerts/engine.h"
 
@@ -14,6 +15,13 @@
 
 enum { MESSAGE_BYTES = 320, HINT_BYTES = 320, DAY_MS = 86400000, LASTING_DAYS = 14 };
 
+// A node with links that are worse than their class; those of a pair of nodes count for one of the two. The texts are
+// the topology's, for this round.
+struct bad_links {
+	const char *node_id, *to_name, *reason; // of the first
+	unsigned count;
+};
+
 struct watch {
 	struct watch_params params;
 	struct engine *engine;
@@ -21,8 +29,10 @@ struct watch {
 	int64_t now_ms, wall_ms; // of this round: steady, and the wall clock
 	bool verified, intact;   // the audit log was verified since the start, and was as it should be
 	char verdict[64];
-	bool forked;               // a witness is in conflict
-	bool full;                 // the log says that alerts are left out
+	bool forked; // a witness is in conflict
+	bool full;   // the log says that alerts are left out
+	struct bad_links bad_links[LIMIT_NODES];
+	size_t bad_link_count;     // of this round
 	bool setting[ALERT_RULES]; // a change of the rule is being stored
 };
 
@@ -42,6 +52,7 @@ static void act(void *context, const struct alert_rule *rule, const char *subjec
 					    .subject_name = seen->subject_name,
 					    .message = seen->message,
 					    .hint = seen->hint,
+					    .node_id = seen->node_id,
 					    .value = &seen->sample.value,
 					    .threshold = &rule->threshold};
 		status = alerts_raise(watch->params.alerts, &alert, &batch);
@@ -88,6 +99,43 @@ static void see_libraries(struct look *look, const struct cluster_node_figures *
 	see(look, ALERT_RULE_DRIVER_UNUSABLE, node->online ? bad != NULL : NAN, look->watch->now_ms);
 }
 
+static void note_link(void *context, const struct topology_figures *link)
+{
+	struct watch *watch = context;
+	size_t i = 0;
+	if (!link->degraded || !link->up)
+		return;
+	// Of a pair, both directions are mostly bad together: they are told with the node whose id comes first.
+	const bool swapped = strcmp(link->to_node_id, link->from_node_id) < 0 &&
+			     strcmp(link->to_node_id, "server") != 0;
+	const char *node_id = swapped ? link->to_node_id : link->from_node_id;
+	while (i < watch->bad_link_count && strcmp(watch->bad_links[i].node_id, node_id) != 0)
+		i++;
+	if (i == LIMIT_NODES)
+		return;
+	struct bad_links *bad = &watch->bad_links[i];
+	if (i == watch->bad_link_count) {
+		*bad = (struct bad_links){node_id, swapped ? link->from_name : link->to_name, link->degraded_reason, 0};
+		watch->bad_link_count++;
+	}
+	bad->count++;
+}
+
+static void see_links(struct look *look, const struct cluster_node_figures *node)
+{
+	const struct watch *watch = look->watch;
+	size_t i = 0;
+	while (i < watch->bad_link_count && strcmp(watch->bad_links[i].node_id, node->node_id) != 0)
+		i++;
+	const bool is_bad = i < watch->bad_link_count;
+	if (is_bad)
+		snprintf(look->message, sizeof look->message, "the link between %.64s and %.64s is degraded: %.140s",
+			 node->name, watch->bad_links[i].to_name, watch->bad_links[i].reason);
+	snprintf(look->hint, sizeof look->hint,
+		 "look at its cable, its Wi-Fi or the switch between them; exogpu topology shows what each link gives");
+	see(look, ALERT_RULE_LINK_DEGRADED, node->online ? is_bad : NAN, watch->now_ms);
+}
+
 static void see_node(void *context, const struct cluster_node_figures *node)
 {
 	struct look look = {
@@ -105,6 +153,7 @@ static void see_node(void *context, const struct cluster_node_figures *node)
 	snprintf(look.hint, sizeof look.hint, "install the same version on both");
 	see(&look, ALERT_RULE_VERSION_DIFFERS, node->online ? strcmp(node->version, EXOGPU_VERSION) != 0 : NAN, now_ms);
 	see_libraries(&look, node);
+	see_links(&look, node);
 	snprintf(look.message, sizeof look.message, "the memory of node %.64s is nearly full: %.0f %% is in use",
 		 node->name, node->memory_percent);
 	snprintf(look.hint, sizeof look.hint, "stop a model (exogpu stop) or another program there");
@@ -260,6 +309,8 @@ static void look(void *arg)
 	watch->forked = false;
 	alerts_each_standing(watch->params.alerts, note_standing, watch);
 	engine_begin(watch->engine);
+	watch->bad_link_count = 0;
+	topology_each(watch->params.topology, note_link, watch);
 	cluster_each_node_figures(watch->params.cluster, see_node, watch);
 	cluster_each_device_figures(watch->params.cluster, see_device, watch);
 	authority_each_end(watch->params.authority, see_certificate, watch);

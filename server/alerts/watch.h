@@ -5,6 +5,7 @@
 #include "server/alerts/alerts.h"
 #include "server/alerts/decide.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/topology/topology.h"
 #include "server/security/certificates/authority.h"
 #include "server/security/tokens/tokens.h"
 
@@ -17,6 +18,7 @@ struct watch_params {
 	struct audit *audit;
 	struct alerts *alerts;
 	struct cluster *cluster;
+	const struct topology *topology;
 	struct tokens *tokens;
 	struct authority *authority;
 	const char *directory;                 // the data directory

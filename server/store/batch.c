@@ -164,9 +164,10 @@ enum status store_put_alert(struct store_batch *batch, const struct store_alert 
 		text_value(alert->acknowledged_by),
 		number_value(alert->value),
 		number_value(alert->threshold),
+		text_value(alert->node_id),
 	};
 	const struct batch_value kept[] = {integer_value(LIMIT_ALERTS)};
-	enum status status = add_row(batch, BATCH_PUT_ALERT, values, 14);
+	enum status status = add_row(batch, BATCH_PUT_ALERT, values, 15);
 	return status ? status : add_row(batch, BATCH_TRIM_ALERTS, kept, 1);
 }
 

@@ -75,13 +75,15 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_LIST_DEVICES] = "SELECT device_id FROM devices WHERE node_id = ?1",
 	[BATCH_PUT_ALERT] =
 		"INSERT INTO alerts (alert_id, kind, severity, subject_type, subject_id, subject_name, message, hint, "
-		"raised_ms, cleared_ms, acknowledged_ms, acknowledged_by, value, threshold) VALUES (?1, ?2, ?3, ?4, "
-		"?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT (alert_id) DO UPDATE SET "
+		"raised_ms, cleared_ms, acknowledged_ms, acknowledged_by, value, threshold, node_id) VALUES (?1, ?2, "
+		"?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) ON CONFLICT (alert_id) DO UPDATE SET "
 		"cleared_ms = max(cleared_ms, excluded.cleared_ms), "
 		"acknowledged_by = iif(acknowledged_ms, acknowledged_by, excluded.acknowledged_by), "
 		"acknowledged_ms = iif(acknowledged_ms, acknowledged_ms, excluded.acknowledged_ms)",
+	// Kept are those about the audit log, then the newest of each node, then the second of each, and so on.
 	[BATCH_TRIM_ALERTS] = "DELETE FROM alerts WHERE cleared_ms != 0 AND alert_id NOT IN (SELECT alert_id FROM "
-			      "alerts ORDER BY substr(kind, 1, 6) = 'audit_' DESC, raised_ms DESC LIMIT ?1)",
+			      "alerts ORDER BY substr(kind, 1, 6) = 'audit_' DESC, row_number() OVER (PARTITION BY "
+			      "node_id ORDER BY raised_ms DESC), raised_ms DESC LIMIT ?1)",
 	[BATCH_PUT_USAGE] = "INSERT OR REPLACE INTO usage (step_s, at_s, token_id, model_id, device_id, token_name, "
 			    "model_name, device_name, requests, prompt_tokens, cached_tokens, completion_tokens, "
 			    "device_s, energy_joules, idle_joules, energy_source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, "

@@ -470,6 +470,7 @@ static void alert_row(sqlite3_stmt *row, const struct load *load)
 		.acknowledged_ms = sqlite3_column_int64(row, 9),
 		.acknowledged_by = text(row, 10),
 		.cleared_ms = sqlite3_column_int64(row, 11),
+		.node_id = text(row, 14),
 		.value = sqlite3_column_type(row, 12) == SQLITE_NULL ? NAN : sqlite3_column_double(row, 12),
 		.threshold = sqlite3_column_type(row, 13) == SQLITE_NULL ? NAN : sqlite3_column_double(row, 13),
 	};
@@ -481,7 +482,8 @@ enum status store_load_alerts(struct store *store, void (*row)(void *context, co
 {
 	const struct load load = {
 		.sql = "SELECT alert_id, kind, severity, subject_type, subject_id, subject_name, message, hint, "
-		       "raised_ms, acknowledged_ms, acknowledged_by, cleared_ms, value, threshold FROM alerts ORDER BY "
+		       "raised_ms, acknowledged_ms, acknowledged_by, cleared_ms, value, threshold, node_id FROM alerts "
+		       "ORDER BY "
 		       "raised_ms",
 		.row = alert_row,
 		.call.alert = row,

@@ -139,6 +139,7 @@ enum status store_load_links(struct store *store, void (*row)(void *context, con
 struct store_alert {
 	const char *alert_id, *kind, *severity, *subject_type, *subject_id, *subject_name, *message, *hint;
 	const char *acknowledged_by;                    // "": nobody
+	const char *node_id;                            // that it is about; "": none
 	double value, threshold;                        // NaN: there is none
 	int64_t raised_ms, cleared_ms, acknowledged_ms; // 0: it was not
 };

@@ -110,6 +110,7 @@ enum status tenant_load(const struct tenant_call *client, struct error *error)
 		json_set_string(params, "format", json_get_string(client->params, "format", ""));
 		call->item = item;
 		call->device = place;
+		worker->own_code |= strcmp(json_get_string(client->params, "format", ""), "builtin") != 0;
 		const struct worker_send_params send = {.method = "compute.load",
 							.params = params,
 							.holder = client->holder,

@@ -88,6 +88,7 @@ struct worker {
 	bool opened, ended;     // the node has answered tenant.open; it is no tenant's any more
 	bool away;              // an instance's: its node is cut off, and may come back with it
 	bool restored;          // a server before this one had it, and has stored key_sha256, of the key's text
+	bool own_code;          // it has run or may run kernels that its user has written
 	bool left;              // it is to outlive this server: its node is not told that it ends
 	struct error fault;     // why its process is gone, while its line may still tell what it said before
 	struct json *opens;     // an instance's: tenant.open's params, until what ends on its node has ended; else NULL

@@ -223,7 +223,8 @@ void tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const ch
 	struct worker *worker = worker_by_id(tenants, worker_id);
 	if (!worker || strcmp(worker->node_id, node_id) != 0 || worker->fault.status)
 		return;
-	for (unsigned place = 0; place < worker->device_count; place++)
+	// What a user's own kernel does to its worker says nothing of the device.
+	for (unsigned place = 0; place < worker->device_count && !worker->own_code; place++)
 		cluster_note_end(tenants->params.cluster, worker->devices[place].device);
 	error_set(&worker->fault, STATUS_DEVICE_LOST, "its worker ended: %s", message);
 	error_hint(&worker->fault, worker->instance ? "start the model again" : "allocate and load again to go on");

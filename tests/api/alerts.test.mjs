@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
-import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "./records.mjs";
+import { deviceReadings, deviceRecord, linkReading, nodeReadings, nodeRecord } from "./records.mjs";
 import { eventually, run, startServer, temporary } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
@@ -160,6 +160,19 @@ describe("what each rule sees", () => {
 		await stands("memory_full", "nod_test");
 	});
 
+	test("of links: one that is worse than its class", async () => {
+		await admin.call("alert.rule_set", { rule_id: "link_degraded", for_s: 0 });
+		const other = await FakeNode.connect(server, nodeRecord({ node_id: "nod_other", name: "other" }));
+		let rtt_ms = 80; // too long for Ethernet
+		const telling = setInterval(() => node.notify("node.links", { links: [linkReading({ peer_id: "nod_other", rtt_ms })] }), 300);
+		const alert = await stands("link_degraded", "nod_other");
+		assert.match(alert.message, /^the link between other and bench is degraded: a round trip takes 80 ms/);
+		rtt_ms = 0.2;
+		await gone("link_degraded");
+		clearInterval(telling);
+		await other.close();
+	});
+
 	test("of a device: heat, new memory errors, that it is lost", async () => {
 		sick = { thermal_state: "throttled" };
 		await stands("throttled", "dev_gpu");
@@ -174,10 +187,11 @@ describe("what each rule sees", () => {
 	});
 
 	test("of its workers: that they end again and again", async () => {
-		for (let n = 0; n < 3; n++) {
+		for (let n = 0; n < 6; n++) { // those of a session that has loaded its own kernel say nothing of the device
 			const before = node.workers.length;
 			await admin.call("memory.allocate", { device_id: "dev_gpu", bytes: 100 });
 			assert.equal(node.workers.length, before + 1);
+			if (n % 2) await admin.callWith("compute.load", { device_id: "dev_gpu", format: "spirv" }, Buffer.from("spir"));
 			node.notify("tenant.ended", { worker_id: node.worker().worker_id, message: "it was killed by SIGKILL" });
 			await eventually(async () => !(await admin.call("cluster.snapshot")).allocations.length, "what it held is lost");
 		}

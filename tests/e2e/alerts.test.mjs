@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Client, FakeNode } from "../api/client.mjs";
+import { Receiver } from "../api/receiver.mjs";
 import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "../api/records.mjs";
 import { startServer } from "../api/server.mjs";
 import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
@@ -13,7 +14,7 @@ suite("alerts", () => {
 	const full = /memory of GPU One on bench is nearly full/;
 
 	before(async () => {
-		server = await startServer();
+		server = await startServer({ args: ["--alert-host", "127.0.0.1"] });
 		admin = await Client.login(server);
 		await admin.call("alert.rule_set", { rule_id: "memory_full.device", for_s: 0 });
 		node = await FakeNode.connect(server, nodeRecord());
@@ -51,6 +52,43 @@ suite("alerts", () => {
 		await table(page, "Alerts that were cleared").getByRole("row").filter({ hasText: full }).waitFor();
 		await see(page, "Nothing needs attention");
 		await page.context().close();
+	});
+
+	test("a channel is added, tested and removed", async () => {
+		const receiver = await new Receiver().start();
+		const page = await browser.page();
+		await openDashboard(page, server, "#/alerts");
+		const channels = page.getByRole("region", { name: "Channels" });
+		await channels.getByText("Alerts reach no other program").waitFor();
+		await channels.getByRole("button", { name: "Add a channel" }).click();
+		const dialog = page.getByRole("dialog", { name: "Add a channel" });
+		await dialog.getByLabel("URL").fill("http://10.0.0.1/hook");
+		await dialog.getByRole("button", { name: "Add", exact: true }).click();
+		await dialog.getByText(/--alert-host/).waitFor();
+		await dialog.getByLabel("URL").fill(`${receiver.url}/hidden-path`);
+		await dialog.getByRole("button", { name: "Add", exact: true }).click();
+		await dialog.waitFor({ state: "hidden" });
+		receiver.secret = await channels.getByText(/^whsec_/).textContent();
+		await channels.getByRole("button", { name: "I have kept it" }).click();
+		await channels.getByText(/^whsec_/).waitFor({ state: "detached" });
+		await channels.getByRole("button", { name: /^Test / }).click();
+		await channels.getByText("The receiver has it.").waitFor();
+		assert.deepEqual(receiver.got.map((one) => [one.valid, one.json.type]), [[true, "alert.test"]]);
+		receiver.plan = [500];
+		await channels.getByRole("button", { name: /^Test / }).click();
+		await channels.getByText("Not delivered: the receiver answered 500").waitFor();
+		for (const [name, shape] of Object.entries(shapes)) {
+			const shaped = await browser.page(shape);
+			await openDashboard(shaped, server, "#/alerts");
+			await shaped.getByRole("region", { name: "Channels" }).getByText(/failed/).waitFor();
+			await picture(shaped, `channels-${name}`);
+			await shaped.context().close();
+		}
+		assert.ok(!(await page.content()).includes("hidden-path"));
+		await channels.getByRole("button", { name: /^Remove / }).click();
+		await channels.getByText("Alerts reach no other program").waitFor();
+		await page.context().close();
+		await receiver.stop();
 	});
 
 	test("a rule is changed, and what makes no sense is refused in its dialog", async () => {

@@ -12,6 +12,7 @@ import { loadAccess } from "./view/access/lazy-page";
 import { loadAllocations } from "./view/allocations/lazy-page";
 import { loadAudit } from "./view/audit/lazy-page";
 import { loadAlerts } from "./view/alerts/lazy-page";
+import { notifying } from "./view/alerts/notify";
 import { loadUsage } from "./view/usage/lazy-page";
 import { loadLogs } from "./view/logs/lazy-page";
 import { loadTopology } from "./view/topology/lazy-page";
@@ -29,7 +30,7 @@ followSystem();
 startClock();
 
 const store = createStore(requestAnimationFrame);
-server = connect(store, `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
+server = connect(notifying(store), `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
 const app = createApp(store, server);
 startKeys(app);
 store.publish();

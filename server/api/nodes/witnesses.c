@@ -191,6 +191,7 @@ static void complain(struct witness *witness, uint64_t shown, const char *why)
 				    .severity = "critical",
 				    .subject_type = "node",
 				    .subject_id = witness->node_id,
+				    .node_id = witness->node_id,
 				    .subject_name = name,
 				    .message = message,
 				    .hint = "the log was cut, replaced or restored from a backup, or this node does "

@@ -58,8 +58,9 @@ bool topology_series(const struct topology *topology, const char *from_node_id, 
 
 // For /metrics: each direction that is measured now.
 struct topology_figures {
-	const char *from_node_id, *to_node_id, *link_class;
+	const char *from_node_id, *to_node_id, *from_name, *to_name, *link_class;
 	bool up, degraded;
+	const char *degraded_reason;                                    // "" unless it is
 	double rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s; // < 0: not known
 };
 void topology_each(const struct topology *topology, void (*each)(void *context, const struct topology_figures *figures),

@@ -94,6 +94,7 @@ static void look(struct week *week)
 		see(week, ALERT_RULE_NODE_OFFLINE, subject, !online[node]);
 		see(week, ALERT_RULE_VERSION_DIFFERS, subject, online[node] ? 0 : NAN);
 		see(week, ALERT_RULE_DRIVER_UNUSABLE, subject, online[node] ? 0 : NAN);
+		see(week, ALERT_RULE_LINK_DEGRADED, subject, online[node] ? 0 : NAN);
 		see(week, ALERT_RULE_NODE_MEMORY, subject, online[node] ? 40 + 45 * draw(week) : NAN);
 	}
 	for (int device = 0; device < DEVICES; device++) {

@@ -529,17 +529,18 @@ static void count_alert(void *context, const struct store_alert *alert)
 {
 	int *kept = context;
 	kept[!strcmp(alert->kind, "audit_failed")]++;
-	if (strcmp(alert->alert_id, "alert-0") == 0)
-		fail_msg("the oldest of the others is kept");
+	kept[2] += !strcmp(alert->node_id, "calm");
+	if (strcmp(alert->alert_id, "alert-1") == 0)
+		fail_msg("the oldest of the node with the most is kept");
 }
 
-static void alerts_about_the_audit_log_are_kept_longest(void **state)
+static void alerts_of_the_audit_log_and_of_other_nodes_are_kept(void **state)
 {
 	struct support *support = *state;
 	struct store *store = open_store(support);
 	struct store_batch *batch = new_batch();
 	struct error error = {0};
-	int kept[2] = {0};
+	int kept[3] = {0};
 	for (int i = -1; i <= LIMIT_ALERTS; i++) {
 		char id[32];
 		snprintf(id, sizeof(id), "alert-%d", i);
@@ -552,6 +553,7 @@ static void alerts_about_the_audit_log_are_kept_longest(void **state)
 						  .message = "it was so",
 						  .hint = "",
 						  .acknowledged_by = "",
+						  .node_id = i ? "flapping" : "calm",
 						  .value = NAN,
 						  .threshold = NAN,
 						  .raised_ms = i + 10,
@@ -562,6 +564,7 @@ static void alerts_about_the_audit_log_are_kept_longest(void **state)
 	assert_int_equal(store_load_alerts(store, count_alert, kept, &error), STATUS_OK);
 	assert_int_equal(kept[0], LIMIT_ALERTS - 1);
 	assert_int_equal(kept[1], 1);
+	assert_int_equal(kept[2], 1); // older than all of the other node's
 	store_destroy(&store);
 }
 
@@ -580,7 +583,7 @@ int main(void)
 		TEST(a_disk_without_space_refuses_and_recovers),
 		TEST(the_log_file_is_emptied_when_nothing_happens),
 		TEST(children_inherit_no_descriptor),
-		TEST(alerts_about_the_audit_log_are_kept_longest),
+		TEST(alerts_of_the_audit_log_and_of_other_nodes_are_kept),
 	};
 #undef TEST
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,3 +73,12 @@ function isPin(pin: unknown): pin is Pin {
   const { size, root, firstKey, seenAt } = pin as Record<string, unknown>;
   return typeof size === "number" && typeof root === "string" && typeof firstKey === "string" && typeof seenAt === "number";
 }
+
+const NOTIFY = "exogpu.notify";
+
+/** Whether this browser shows notifications of its own for alerts. */
+export const readNotify = (): boolean => attempt(() => localStorage.getItem(NOTIFY), null) === "yes";
+
+export function writeNotify(wanted: boolean): void {
+  attempt(() => (wanted ? localStorage.setItem(NOTIFY, "yes") : localStorage.removeItem(NOTIFY)), undefined);
+}

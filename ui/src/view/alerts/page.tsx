@@ -2,12 +2,15 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Alerts, readAlerts } from "../../command/alerts";
 import { isRefusal } from "../../command/access";
+import { readNotify, writeNotify } from "../../lib/prefs";
 import type { Refusal } from "../../command/tried";
 import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
 import { Panel, RefusalNote } from "../parts";
 import { Page } from "../shell";
+import { ChannelPanel } from "./channels";
 import { AlertList } from "./list";
+import { canNotify } from "./notify";
 import { RulePanel } from "./rules";
 
 /** Read when the page opens, on every reconnect, and after each event of an alert. */
@@ -40,6 +43,25 @@ function useAlerts(): { read: Alerts | null; refusal: Refusal | null; again: () 
   return { read, refusal, again };
 }
 
+/** Turns the browser's own notifications on and off; the browser asks the person once. */
+function NotifyMe() {
+  const [wanted, setWanted] = useState(readNotify());
+  const [why, setWhy] = useState<string | null>(null);
+  if (!canNotify()) return null;
+  const set = async (on: boolean): Promise<void> => {
+    const allowed = !on || (await Notification.requestPermission()) === "granted";
+    setWhy(allowed ? null : "This browser does not allow notifications of this page.");
+    writeNotify(on && allowed);
+    setWanted(on && allowed);
+  };
+  return (
+    <label class="check small" title="For warnings and critical alerts, while this page is open">
+      <input type="checkbox" checked={wanted} onChange={(event) => void set(event.currentTarget.checked)} /> Notify me in this browser
+      {why !== null && <span role="alert"> {why}</span>}
+    </label>
+  );
+}
+
 export function AlertsPage() {
   const { read, refusal, again } = useAlerts();
   const standing = read?.alerts.filter((one) => one.cleared_at === null) ?? [];
@@ -50,7 +72,7 @@ export function AlertsPage() {
         <RefusalNote refusal={refusal} />
         {read ? (
           <>
-            <Panel title="Now">
+            <Panel title="Now" aside={<NotifyMe />}>
               {standing.length > 0 ? (
                 <AlertList alerts={standing} name="Alerts that stand" changed={again} />
               ) : (
@@ -60,6 +82,7 @@ export function AlertsPage() {
                 </div>
               )}
             </Panel>
+            <ChannelPanel />
             <RulePanel rules={read.rules} changed={again} />
             <Panel title="Before">
               {past.length > 0 ? (

@@ -16,6 +16,7 @@ const words: Record<string, { title: string; raised?: string; cleared?: string }
   version_differs: { title: "A machine has another version", raised: "another than the server's", cleared: "the server's" },
   driver_unusable: { title: "A driver cannot be used", raised: "its devices are not usable", cleared: "they are" },
   "memory_full.node": { title: "A machine's memory is nearly full" },
+  link_degraded: { title: "A link is worse than its kind", raised: "too slow for its kind", cleared: "as it should be" },
   device_lost: { title: "A device is lost", raised: "it does not answer", cleared: "it answers again" },
   "memory_full.device": { title: "A device's memory is nearly full" },
   throttled: { title: "A device is slowed down by heat", raised: "throttled or critical", cleared: "neither" },

@@ -1,0 +1,247 @@
+/* Where alerts are sent to: the channels, what became of their last message, and a dialog that adds one. Admins only. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { addChannel, readChannels, removeChannel, testChannel } from "../../command/alerts";
+import { isRefusal } from "../../command/access";
+import type { Refusal } from "../../command/tried";
+import type { AlertChannel, Methods } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
+import { fullTime, shortTime } from "../../lib/format";
+import { isLive, obstacle } from "../../state/select";
+import { useApp } from "../app-context";
+import { Panel, RefusalNote } from "../parts";
+
+type Added = Methods["alert.channel_add"]["params"];
+const EVERY_MS = 5000; // deliveries tell nobody: while the page is open they are asked for
+
+export function ChannelPanel() {
+  const { state, server } = useApp();
+  const [channels, setChannels] = useState<readonly AlertChannel[] | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [secret, setSecret] = useState<string | null>(null);
+  const shown = useRef(true);
+  const all = state.value;
+  const live = isLive(all);
+  const may = all.login?.scopes.includes("admin") ?? false;
+  const again = (): void => {
+    void readChannels(server).then((outcome) => {
+      if (!shown.current) return;
+      setRefusal(isRefusal(outcome) ? outcome : null);
+      if (!isRefusal(outcome)) setChannels(outcome);
+    });
+  };
+  useEffect(() => {
+    if (!live || !may) return undefined;
+    shown.current = true;
+    again();
+    const timer = setInterval(again, EVERY_MS);
+    return () => {
+      shown.current = false;
+      clearInterval(timer);
+    };
+  }, [live, may]);
+  if (!may) return null;
+  return (
+    <Panel title="Channels" aside={<Add added={(one) => (setSecret(one.secret), again())} />}>
+      <RefusalNote refusal={refusal} />
+      {secret !== null && (
+        <div class="panel-body" role="status">
+          <p>
+            The secret that signs its messages is shown this once: <code class="code">{secret}</code>
+          </p>
+          <button class="btn small-btn" type="button" onClick={() => setSecret(null)}>
+            I have kept it
+          </button>
+        </div>
+      )}
+      {channels && channels.length > 0 ? (
+        <div class="table-wrap">
+          <table class="list cert-list channel-list">
+            <caption class="sr">Channels</caption>
+            <thead>
+              <tr>
+                <th scope="col">Where</th>
+                <th scope="col">Severities</th>
+                <th scope="col">Last message</th>
+                <th scope="col" class="w-act">
+                  <span class="sr">Change</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {channels.map((one) => (
+                <ChannelRow key={one.channel_id} channel={one} changed={again} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+      ) : (
+        channels && (
+          <div class="empty">
+            <h3>Alerts reach no other program</h3>
+            <p>Add a webhook or a topic of ntfy, and alerts come to you.</p>
+          </div>
+        )
+      )}
+    </Panel>
+  );
+}
+
+function Last({ channel }: { channel: AlertChannel }) {
+  const { last, waiting } = channel;
+  const at = last ? Date.parse(last.at) : 0;
+  return (
+    <>
+      {last ? (
+        <span class={last.delivered ? "quiet" : "crit"}>
+          {last.delivered ? "delivered" : "failed"} <time title={fullTime(at)}>{shortTime(at, now.peek())}</time>
+          {!last.delivered && last.message !== null && `: ${last.message}`}
+        </span>
+      ) : (
+        <span class="faint">nothing yet</span>
+      )}
+      {waiting > 0 && <span class="small warm">, {waiting === 1 ? "1 message waits" : `${waiting} messages wait`}</span>}
+    </>
+  );
+}
+
+function ChannelRow({ channel, changed }: { channel: AlertChannel; changed: () => void }) {
+  const { state, server } = useApp();
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [said, setSaid] = useState<string | null>(null);
+  const why = obstacle(state.value);
+  const test = async (): Promise<void> => {
+    setSaid("Sending.");
+    const outcome = await testChannel(server, channel.channel_id);
+    setRefusal(isRefusal(outcome) ? outcome : null);
+    setSaid(isRefusal(outcome) ? null : outcome.delivered ? "The receiver has it." : `Not delivered: ${outcome.message ?? "no answer"}`);
+    changed();
+  };
+  return (
+    <tr>
+      <th scope="row">
+        <b>{channel.url}</b>
+        <br />
+        <span class="small faint">
+          {channel.kind}, <span class="code">{channel.channel_id}</span>
+          {channel.quiet_hours && `, quiet ${channel.quiet_hours.from} to ${channel.quiet_hours.to}`}
+        </span>
+      </th>
+      <td data-name="Severities">{channel.severities.join(", ")}</td>
+      <td data-name="Last message">
+        <Last channel={channel} />
+      </td>
+      <td class="list-act">
+        <button class="btn small-btn" type="button" disabled={why !== null} title={why ?? undefined} aria-label={`Test ${channel.url}`} onClick={() => void test()}>
+          Test
+        </button>{" "}
+        <button
+          class="btn small-btn"
+          type="button"
+          disabled={why !== null}
+          title={why ?? undefined}
+          aria-label={`Remove ${channel.url}`}
+          onClick={() =>
+            void removeChannel(server, channel.channel_id).then((outcome) => {
+              setRefusal(outcome);
+              changed();
+            })
+          }
+        >
+          Remove
+        </button>
+        {said !== null && (
+          <p class="small quiet" role="status">
+            {said}
+          </p>
+        )}
+        <RefusalNote refusal={refusal} />
+      </td>
+    </tr>
+  );
+}
+
+/** What the form says, as the API takes it. */
+function paramsOf(given: FormData): Added {
+  const text = (name: string): string => String(given.get(name) ?? "").trim();
+  const severities = (["info", "warning", "critical"] as const).filter((one) => given.get(one) !== null);
+  return {
+    kind: text("kind") === "ntfy" ? "ntfy" : "webhook",
+    url: text("url"),
+    ...(text("secret") !== "" && { secret: text("secret") }),
+    ...(severities.length > 0 && { severities }),
+    ...(text("from") !== "" && text("to") !== "" && { quiet_hours: { from: text("from"), to: text("to") } }),
+  };
+}
+
+function Add({ added }: { added: (channel: AlertChannel) => void }) {
+  const { state, server } = useApp();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const why = obstacle(state.value);
+  const save = async (form: HTMLFormElement): Promise<void> => {
+    const outcome = await addChannel(server, paramsOf(new FormData(form)));
+    setRefusal(isRefusal(outcome) ? outcome : null);
+    if (isRefusal(outcome)) return;
+    dialog.current?.close();
+    form.reset();
+    added(outcome);
+  };
+  return (
+    <>
+      <button class="btn small-btn" type="button" disabled={why !== null} title={why ?? undefined} onClick={() => dialog.current?.showModal()}>
+        Add a channel
+      </button>
+      <dialog ref={dialog} aria-label="Add a channel">
+        <form
+          class="dialog-body stack"
+          onSubmit={(event) => {
+            event.preventDefault();
+            void save(event.currentTarget);
+          }}
+        >
+          <h2>Add a channel</h2>
+          <label>
+            Kind
+            <select name="kind">
+              <option value="webhook">Webhook, signed</option>
+              <option value="ntfy">ntfy</option>
+            </select>
+          </label>
+          <label>
+            URL
+            <input type="url" name="url" required maxLength={2048} placeholder="https://hooks.example.com/exogpu" autocomplete="off" />
+          </label>
+          <label>
+            Secret of the webhook, or access token of ntfy; empty: one is made for a webhook
+            <input type="password" name="secret" maxLength={256} autocomplete="new-password" />
+          </label>
+          <fieldset class="row">
+            <legend>Severities</legend>
+            {["critical", "warning", "info"].map((one) => (
+              <label class="check" key={one}>
+                <input type="checkbox" name={one} defaultChecked={one !== "info"} /> {one}
+              </label>
+            ))}
+          </fieldset>
+          <label>
+            Quiet from (the server's local time; critical alerts come anyway)
+            <input type="time" name="from" />
+          </label>
+          <label>
+            Quiet to
+            <input type="time" name="to" />
+          </label>
+          <RefusalNote refusal={refusal} />
+          <div class="dialog-acts">
+            <button class="btn" type="button" onClick={() => dialog.current?.close()}>
+              Cancel
+            </button>
+            <button class="btn primary" type="submit">
+              Add
+            </button>
+          </div>
+        </form>
+      </dialog>
+    </>
+  );
+}
