@@ -7,6 +7,7 @@ import { eventually, startServer, within } from "../api/server.mjs";
 import { pattern } from "../api/workers.mjs";
 import { gpuFlags, startBrowser, suite } from "./browser.mjs";
 import { MIB, lendAgain, servePage, startTabNode } from "./gpu_node.mjs";
+import { formatsGiven, given, loadStage } from "./rows.mjs";
 
 const CHUNK = MIB / 4; // of a buffer here, so that little memory lies in many
 const device_id = "dev_tab";
@@ -172,6 +173,21 @@ suite("a browser's GPU", () => {
 		await client.refused("compute.load", { device_id, format: "spirv" }, "unavailable", Buffer.from("x"));
 		const { said } = await client.refused("compute.load", { device_id, format: "wgsl" }, "limit_exceeded", Buffer.alloc(257 * 1024, " "));
 		assert.match(said, /at most 262144/);
+	});
+
+	test("products of quantised rows are those of gguf and numpy", async () => {
+		const { pack, productText, ROWS } = await loadStage(), { rows, columns, vectors, x } = given;
+		const ids = [await allocate(rows * vectors * 4), await put(x)];
+		for (const { name, file, products } of formatsGiven) {
+			const planes = pack(name, file, rows, columns), weights = await allocate(planes.bytes.length), module = await load(productText(name));
+			await write(weights, 0, Buffer.from(planes.bytes));
+			await launch(module, "product", [buffer(ids[0]), buffer(weights), buffer(ids[1]), ...[rows, planes.groups, planes.scales, planes.tops].map((u32) => ({ u32 }))],
+				{ grid: [Math.ceil(rows / ROWS), 1, vectors] });
+			floats(await read(ids[0], 0, rows * vectors * 4)).forEach((one, i) =>
+				assert.ok(Math.abs(one - products[i]) < 1e-4 * Math.max(1, Math.abs(products[i])), `${name}: ${i} is ${one}, not ${products[i]}`));
+			await client.call("memory.free", { allocation_id: weights });
+		}
+		for (const id of ids) await client.call("memory.free", { allocation_id: id });
 	});
 
 	test("what the tab lends is the most that all sessions hold, and comes back", async () => {

@@ -9,12 +9,12 @@ import WebSocket from "ws";
 import { eventually, patience, within } from "../api/server.mjs";
 import { executable, flags } from "./browser.mjs";
 
-// {evaluate(expression), hide(), show(), close()}; the page at `url` has been loaded.
-export async function openTab(url) {
+// {evaluate(expression), hide(), show(), freeze(), thaw(), close()}; the page at `url` has been loaded. `more`: flags.
+export async function openTab(url, more = []) {
 	const profile = mkdtempSync(join(tmpdir(), "exogpu-tab-"));
 	const child = spawn(
 		executable,
-		["--headless=new", ...flags, "--remote-debugging-port=0", `--user-data-dir=${profile}`, "about:blank"],
+		["--headless=new", ...flags, ...more, "--remote-debugging-port=0", `--user-data-dir=${profile}`, "about:blank"],
 		{ stdio: ["ignore", "ignore", "pipe"], detached: true }, // a group of its own, to end all of it
 	);
 	const exited = once(child, "exit");
@@ -82,6 +82,9 @@ export async function openTab(url) {
 		evaluate,
 		hide: () => bring(front, true),
 		show: () => bring(tab, false),
+		// As a browser does with a page that was hidden for long: it runs nothing, and its connections are closed.
+		freeze: () => call("Page.setWebLifecycleState", { state: "frozen" }, sessionId),
+		thaw: () => call("Page.setWebLifecycleState", { state: "active" }, sessionId),
 		async close() {
 			socket.close();
 			child.kill("SIGTERM");
