@@ -189,13 +189,19 @@ for (const [kind, Worker] of Object.entries(kinds)) describe(`copies between wor
 	test("tell how far they are", async () => {
 		const client = await tenant(), size = 8 * MiB;
 		const from = await allocate(client, size), to = await allocate(client, size, "dev_gpu"), last = node.worker();
+		let first = true, goesOn; // after the first piece it is told how far it is before another one is written
+		const goes = new Promise((resolve) => { goesOn = resolve; });
 		last.answers["memory.write"] = (params, body, id) => {
-			setTimeout(() => last.send({ jsonrpc: "2.0", id, result: { bytes: body.length } }), 400);
+			const answer = () => last.send({ jsonrpc: "2.0", id, result: { bytes: body.length } });
+			if (first) answer();
+			else goes.then(answer);
+			first = false;
 			return null;
 		};
 		const copy = client.call("memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes: size });
 		const told = await client.notice("progress");
 		assert.deepEqual([told.id, told.total_bytes], [client.nextId - 1, size]);
+		goesOn();
 		await copy;
 		await client.close();
 	});
