@@ -112,7 +112,7 @@ fuzz_one() { # PROGRAM
 	local name=${1##*/} known status=0 start=$EPOCHREALTIME
 	known=tests/fuzz/known/${name#fuzz_}
 	mkdir -p "build/fuzz/new/$name"
-	"$1" -max_total_time="$fuzz_seconds" -print_funcs=0 -timeout=5 -rss_limit_mb=1024 -artifact_prefix="$results/" "build/fuzz/new/$name" \
+	"$1" -max_total_time="$fuzz_seconds" -print_funcs=0 -timeout=60 -rss_limit_mb=1024 -artifact_prefix="$results/" "build/fuzz/new/$name" \
 		$([ ! -d "$known" ] || echo "$known") >"$log_dir/$name.log" 2>&1 || status=$?
 	record "$name" $status "$start"
 }

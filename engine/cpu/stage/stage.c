@@ -63,12 +63,14 @@ static enum status arena_take(struct backend_stage *stage, void **out, uint64_t 
 const struct stage_kernels *stage_kernels(const struct cpu_level *level)
 {
 #ifdef __x86_64__
+#ifndef EXOGPU_WITHOUT_STAGE_AVX512
 	__builtin_cpu_init();
 	if (level == &cpu_level_amx)
 		return &stage_kernels_amx;
 	if (level == &cpu_level_avx512 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
 	    __builtin_cpu_supports("avx512vnni"))
 		return &stage_kernels_avx512;
+#endif
 	// Every processor with AVX2 has F16C.
 	if (level != &cpu_level_scalar)
 		return &stage_kernels_avx2;

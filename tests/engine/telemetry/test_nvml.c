@@ -132,7 +132,7 @@ static void test_idle(void **state)
 	check_range(&sample, READING_TEMPERATURE_CELSIUS, 10, 110);
 	check_range(&sample, READING_CLOCK_MHZ, 100, 4000);
 	assert_true(sample.process_count >= 0);
-	assert_true(llabs(sample.at_ms - clock_wall_ms()) < 5000);
+	assert_true(llabs(sample.at_ms - clock_wall_ms()) < 60000);
 	nvml_gpu_destroy(&gpu);
 }
 

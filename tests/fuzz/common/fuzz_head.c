@@ -19,7 +19,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { PATIENCE_MS = 10000, POST_BYTES = 256, MOST_INPUT = 16384 };
+enum { PATIENCE_MS = 60000, POST_BYTES = 256, MOST_INPUT = 16384 };
 
 static struct {
 	struct net_loop *loop;

@@ -24,7 +24,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void __wrap_host_memory_read(int64_t *total_bytes, int64_t *available_bytes);
 
-enum { MOST_INPUT = 65536, PATIENCE_MS = 5000, ANSWER_BYTES = 1 << 20 };
+enum { MOST_INPUT = 65536, PATIENCE_MS = 60000, ANSWER_BYTES = 1 << 20 };
 
 static const char *const calls[] = {
 	"'memory.allocate','params':{'device':0,'handle':1,'bytes':600000}",

@@ -465,8 +465,8 @@ static void *stop_soon(void *argument)
 {
 	struct stopping *stopping = argument;
 	nanosleep(&(struct timespec){.tv_nsec = (long)(stopping->after_s * 1e9)}, NULL);
+	atomic_store(&stopping->stop, true); // before the clock is read: this thread may stand still in between
 	stopping->stopped_s = processor_s(stopping->searching);
-	atomic_store(&stopping->stop, true);
 	return NULL;
 }
 
