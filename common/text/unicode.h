@@ -15,7 +15,8 @@ enum character {
 	CHARACTER_LETTER, // Lm, Lo
 	CHARACTER_MARK,
 	CHARACTER_NUMBER,
-	CHARACTER_SPACE
+	CHARACTER_SPACE,
+	CHARACTER_SYMBOL // P, S
 };
 enum character unicode_class(uint32_t character);
 // The version of Unicode that the table is of.

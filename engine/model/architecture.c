@@ -111,6 +111,26 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			    .convolves = true,
 			    .needs_experts = true,
 			    .expert_sigmoid = true},
+	// Qwen 2 VL, 2.5 VL and 2.5 Omni (text). A text's positions are the same in all three sections of a head.
+	[FAMILY_QWEN2VL] = {.name = "qwen2vl", .rope_halves = true, .qkv_bias = true},
+	// Qwen 3 VL (text)
+	[FAMILY_QWEN3VL] = {.name = "qwen3vl", .rope_halves = true, .qk_norm = QK_NORM_HEADS},
+	[FAMILY_QWEN3VLMOE] = {.name = "qwen3vlmoe",
+			       .keys = KEYS_EXPERTS,
+			       .qk_norm = QK_NORM_HEADS,
+			       .rope_halves = true,
+			       .needs_experts = true},
+	// Seed-OSS 36B
+	[FAMILY_SEED_OSS] = {.name = "seed_oss", .rope_halves = true, .qkv_bias = true, .late_ffn_norm = true},
+	// ERNIE 4.5 0.3B
+	[FAMILY_ERNIE4_5] = {.name = "ernie4_5"},
+	// MiniMax M2 and M2.1
+	[FAMILY_MINIMAX_M2] = {.name = "minimax-m2",
+			       .keys = KEYS_EXPERTS,
+			       .qk_norm = QK_NORM_WHOLE,
+			       .rope_halves = true,
+			       .needs_experts = true,
+			       .expert_sigmoid = true},
 	// BERT, all-MiniLM, bge, e5; RoBERTa and XLM-RoBERTa (bge-m3, bge-reranker)
 	[FAMILY_BERT] = {.name = "bert", .gate = GATE_NONE, .qkv_bias = true, .encoder = true, .biases = true},
 	[FAMILY_NOMIC_BERT] =

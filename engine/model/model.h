@@ -37,6 +37,12 @@ enum model_family {
 	FAMILY_QWEN3NEXT,
 	FAMILY_LFM2,
 	FAMILY_LFM2MOE,
+	FAMILY_QWEN2VL,
+	FAMILY_QWEN3VL,
+	FAMILY_QWEN3VLMOE,
+	FAMILY_SEED_OSS,
+	FAMILY_ERNIE4_5,
+	FAMILY_MINIMAX_M2,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);

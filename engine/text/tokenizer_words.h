@@ -7,7 +7,16 @@
 #include <stddef.h>
 
 // How words are cut.
-enum word_kind { WORDS_GPT2, WORDS_SMOLLM, WORDS_LLAMA3, WORDS_QWEN2, WORDS_QWEN35, WORDS_TEKKEN, WORDS_O200K };
+enum word_kind {
+	WORDS_GPT2,
+	WORDS_SMOLLM,
+	WORDS_LLAMA3,
+	WORDS_QWEN2,
+	WORDS_QWEN35,
+	WORDS_TEKKEN,
+	WORDS_O200K,
+	WORDS_DEEPSEEK3
+};
 
 struct pre_tokenizer {
 	const char *name; // tokenizer.ggml.pre

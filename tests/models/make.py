@@ -27,7 +27,9 @@ from conversion import get_model_class
 from conversion.base import TextModel
 
 # The converter's file for DeepSeek wants a newer gguf than is published; that for GLM wants only a class of it.
+# That for MiniMax names an architecture that is not in it yet.
 sys.modules["conversion.deepseek"] = types.SimpleNamespace(DeepseekV2Model=TextModel)
+gguf.MODEL_ARCH.MINIMAXM3 = None
 
 VOCABULARY, STRIDE, LENGTHS = 128, 16, (1, 33, 600)
 SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
@@ -46,6 +48,10 @@ GPT_OSS = dict(EXPERTS, num_local_experts=8, hidden_size=64, intermediate_size=3
                rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 16.0, "beta_fast": 32.0,
                                 "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64})
 LFM2 = dict(norm_eps=1e-5, block_auto_adjust_ff_dim=False, tie_word_embeddings=True, rope_parameters=THETA)
+
+# Positions in three sections, which turn alike in text; and what sees images, which is no part of the file.
+SECTIONS = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+VISION = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 32}
 
 
 def layer_types(kinds):
@@ -100,6 +106,17 @@ MODELS = {
                                 first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True, head_dim=16,
                                 use_qk_norm=True, attention_bias=True, num_mtp_layers=0, rope_parameters={
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
+    "qwen2vl": ("Qwen2_5_VL", dict(num_hidden_layers=2, rope_parameters=SECTIONS)),
+    "qwen3vl": ("Qwen3VL", dict(num_hidden_layers=2, head_dim=16, rope_parameters={**SECTIONS, "mrope_interleaved": True})),
+    "qwen3vlmoe": ("Qwen3VLMoe", dict(EXPERTS, head_dim=16, moe_intermediate_size=32, decoder_sparse_step=1,
+                                      rope_parameters={**SECTIONS, "mrope_interleaved": True})),
+    "seed_oss": ("SeedOss", dict(num_hidden_layers=2, head_dim=16, attention_bias=True, attention_out_bias=False,
+                                 rope_parameters=THETA)),
+    "ernie4_5": ("Ernie4_5", dict(num_hidden_layers=2, head_dim=16, use_bias=False, tie_word_embeddings=True,
+                                  rope_parameters=THETA)),
+    "minimax-m2": ("MiniMaxM2", dict(EXPERTS, num_local_experts=8, intermediate_size=32, head_dim=16, rotary_dim=8,
+                                     use_qk_norm=True, rope_parameters={
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
     "gpt-oss": ("GptOss", GPT_OSS),
     "gpt-oss-mxfp4": ("GptOss", GPT_OSS),
 }
@@ -122,9 +139,12 @@ def round_keys_and_values(model):
 
 
 def model_of(name, options, seed):
-    config = getattr(transformers, name + "Config")(**{**SIZES, **options})
+    make, values = getattr(transformers, name + "Config"), {**SIZES, **options}
+    has_vision = "VL" in name
+    config = make(text_config=values, vision_config=VISION, tie_word_embeddings=False,
+                  attn_implementation="eager") if has_vision else make(**values)
     torch.manual_seed(seed)
-    model = getattr(transformers, name.removesuffix("Text") + "ForCausalLM")(config).float().eval()
+    model = getattr(transformers, name.removesuffix("Text") + ("ForConditionalGeneration" if has_vision else "ForCausalLM"))(config).float().eval()
     for key, weight in model.named_parameters():
         if name == "GptOss" and "gate_up_proj" in key:  # so large that some values are beyond the limit
             weight.data = torch.randn_like(weight) * 2 / (9 if "bias" in key else weight.shape[1])**0.5
@@ -238,6 +258,11 @@ def convert(model, folder, out):
         tensors = safetensors.torch.load_file(folder / "model.safetensors")
         tensors = {key: tensor for key, tensor in tensors.items() if key + "_blocks" not in model.packed}
         safetensors.torch.save_file(tensors | model.packed, folder / "model.safetensors")
+    if config["model_type"] == "qwen3_vl_moe":  # published ones have the experts' matrices the other way round
+        tensors = safetensors.torch.load_file(folder / "model.safetensors")
+        tensors = {key: tensor.transpose(1, 2).contiguous() if ".experts." in key else tensor
+                   for key, tensor in tensors.items()}
+        safetensors.torch.save_file(tensors, folder / "model.safetensors")
     vocabulary = {f"t{i}": i for i in range(VOCABULARY)}
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
     with torch.inference_mode():

@@ -7,7 +7,7 @@
 
 const LAST = 0x10ffff;
 // The order of enum character in common/text/unicode.h.
-const classes = [/\p{Lu}|\p{Lt}/u, /\p{Ll}/u, /\p{Lm}|\p{Lo}/u, /\p{M}/u, /\p{N}/u, /\p{White_Space}/u];
+const classes = [/\p{Lu}|\p{Lt}/u, /\p{Ll}/u, /\p{Lm}|\p{Lo}/u, /\p{M}/u, /\p{N}/u, /\p{White_Space}/u, /\p{P}|\p{S}/u];
 const isSurrogate = (code) => code >= 0xd800 && code <= 0xdfff;
 
 function classOf(code) {

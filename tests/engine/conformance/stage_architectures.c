@@ -377,9 +377,10 @@ void test_stage_states(void **state)
 void test_stage_architectures(void **state)
 {
 	static const char *const names[] = {
-		"phi3",          "granite",  "smollm3", "olmo2",      "glm4",  "gemma",  "gemma2",    "gemma3",
-		"qwen3moe",      "qwen2moe", "mixtral", "granitemoe", "olmoe", "qwen35", "qwen35moe", "gpt-oss",
-		"gpt-oss-mxfp4", "mistral3", "glm4moe", "qwen3next",  "lfm2",  "lfm2moe"};
+		"phi3",      "granite",  "smollm3",       "olmo2",      "glm4",       "gemma",     "gemma2",
+		"gemma3",    "qwen3moe", "qwen2moe",      "mixtral",    "granitemoe", "olmoe",     "qwen35",
+		"qwen35moe", "gpt-oss",  "gpt-oss-mxfp4", "mistral3",   "glm4moe",    "qwen3next", "lfm2",
+		"lfm2moe",   "qwen2vl",  "qwen3vl",       "qwen3vlmoe", "seed_oss",   "ernie4_5",  "minimax-m2"};
 	unsigned wrong = 0;
 	const char *only = getenv("EXOGPU_TEST_MODEL");
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)

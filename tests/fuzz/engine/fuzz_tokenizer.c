@@ -78,7 +78,7 @@ static void put_vocabulary(struct gguf_writer *writer, struct input *input, unsi
 		merge_count++;
 	}
 	static const char *const pre[] = {"llama-bpe", "qwen2",  "smollm", "gpt-2",
-					  "tekken",    "qwen35", "gpt-4o", "qwen35"};
+					  "tekken",    "qwen35", "gpt-4o", "deepseek-v3"};
 	gguf_put_text(writer, "tokenizer.ggml.model", models[model]);
 	gguf_put_bool(writer, "tokenizer.ggml.remove_extra_whitespaces", kind & 4);
 	gguf_put_bool(writer, "tokenizer.ggml.normalizer.lowercase", kind & 4);
