@@ -214,12 +214,16 @@ enum model_pooling model_pooling_parse(const char *name)
 
 void architecture_list(char *out, size_t bytes)
 {
+	static const char more[] = ", ...";
 	size_t used = 0;
 	out[0] = 0;
-	for (enum model_family family = FAMILY_UNKNOWN + 1; family < FAMILY_COUNT && used < bytes; family++) {
-		const struct architecture *one = &architectures[family];
-		int wrote = snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", one->name);
-		used += wrote > 0 ? (size_t)wrote : 0;
+	for (enum model_family family = FAMILY_UNKNOWN + 1; family < FAMILY_COUNT; family++) {
+		const char *name = architectures[family].name;
+		const bool fits = used + strlen(", ") + strlen(name) + sizeof(more) <= bytes;
+		used += (size_t)snprintf(out + used, bytes - used, "%s%s", used && fits ? ", " : "",
+					 fits ? name : more);
+		if (!fits)
+			return;
 	}
 }
 

@@ -113,5 +113,5 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 bool architecture_layer_tensor(const struct model_shape *shape, uint32_t layer, enum model_role role,
 			       struct wanted_tensor *out);
 
-// All names, as a list within a sentence.
+// All names, or as many as there is room for and "...", as a list within a sentence; `bytes` is 64 at least.
 void architecture_list(char *out, size_t bytes);

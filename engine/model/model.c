@@ -41,16 +41,17 @@ bool model_text_is(const struct gguf_text *text, const char *word)
 
 enum status model_not_computed(struct model_opening *opening, const char *what)
 {
-	char works[384];
-	architecture_list(works, sizeof(works));
-	if (opening->architecture)
+	char works[200]; // a hint has 256 bytes
+	if (opening->architecture) {
 		error_set(opening->error, STATUS_UNAVAILABLE, "a model (%s) with %s, which is not computed here",
 			  opening->architecture->name, what);
-	else
-		error_set(opening->error, STATUS_UNAVAILABLE, "a model with %s, which is not computed here", what);
-	error_hint(opening->error,
-		   "what works: %s; in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, Q4_K, Q5_K, Q6_K",
-		   works);
+		error_hint(opening->error, "what works: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4, "
+					   "Q4_K, Q5_K, Q6_K, and what docs/models.md says of each architecture");
+		return STATUS_UNAVAILABLE;
+	}
+	error_set(opening->error, STATUS_UNAVAILABLE, "a model with %s, which is not computed here", what);
+	architecture_list(works, sizeof(works));
+	error_hint(opening->error, "what works: %s; docs/models.md lists all", works);
 	return STATUS_UNAVAILABLE;
 }
 
