@@ -238,6 +238,7 @@ enum {
 	LIMIT_ANSWER_CHOICES = 16384,                // tokens with log-probabilities that wait for their client
 	LIMIT_EMBEDDINGS = 2048,                     // inputs of one request
 	LIMIT_BIASES = 300,                          // tokens with a bias, of one request
+	LIMIT_SEVERAL = 128,                         // choices of one answer: prompts, times n
 	LIMIT_STOPS = 16,                            // stop strings of one request
 	LIMIT_MODEL_FILE_GIB = 4096,                 // of a model file that is fetched
 	LIMIT_FETCHES = 2,                           // downloads at once; others wait

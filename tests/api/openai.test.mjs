@@ -205,7 +205,7 @@ describe("/v1", () => {
 			await rejects(client("exo_nothing").chat.completions.create(chat("x")), OpenAI.AuthenticationError, 401, /token/);
 			await rejects(openai.chat.completions.create({ ...chat("x"), model: "none" }), OpenAI.NotFoundError, 404, /no model none/);
 			await rejects(openai.chat.completions.create({ ...chat("x"), model: "other" }), OpenAI.InternalServerError, 503, /exogpu place other/);
-			await rejects(openai.chat.completions.create(chat("x", { n: 2 })), OpenAI.BadRequestError, 400, /n is not supported/);
+			await rejects(openai.chat.completions.create(chat("x", { audio: {} })), OpenAI.BadRequestError, 400, /audio is not supported/);
 			const observer = await make("observer", ["observe"]);
 			await rejects(client(observer.token).models.list(), OpenAI.PermissionDeniedError, 403, /infer/);
 			const slow = await make("slow", ["infer"], { calls_per_s: 1 });
@@ -242,7 +242,7 @@ describe("/v1", () => {
 
 	describe("underneath", () => {
 		test("what is not done is refused by name", async () => {
-			for (const [more, param] of [[{ n: 2 }, "n"], [{ tools: [{ type: "function" }] }, "tools"], ...[{ type: "xml" }, {}, "json_object", { type: "json_object", schema: {} },
+			for (const [more, param] of [[{ n: 0 }, "n"], [{ n: 129 }, "n"], [{ n: 1.5 }, "n"], [{ tools: [{ type: "function" }] }, "tools"], ...[{ type: "xml" }, {}, "json_object", { type: "json_object", schema: {} },
 					{ type: "json_schema" }, { type: "json_schema", json_schema: {} }, { type: "json_schema", json_schema: { name: "a", schema: 1 } },
 					{ type: "json_schema", json_schema: { name: "a", schema: {}, strict: "yes" } }, { type: "json_schema", json_schema: { name: 1, schema: {} } },
 					{ type: "grammar" }, { type: "grammar", grammar: 1 }, { type: "regex", regex: ["a"] }, { type: "regex", regex: "a".repeat(262145) }]
@@ -263,7 +263,9 @@ describe("/v1", () => {
 			}
 			for (const body of ["", "{", "[]", "null", "{\"model\":\"words\"}", "\u0000", "{\"model\":\"words\",\"model\":\"words\"}"])
 				assert.equal((await post("/v1/chat/completions", body)).status, 400, JSON.stringify(body));
-			assert.equal((await post("/v1/completions", { model: "words", prompt: ["a", "b"] })).status, 400);
+			for (const [more, param] of [[{ prompt: ["a", 5] }, "prompt"], [{ prompt: Array(129).fill("a") }, "prompt"], [{ prompt: Array(65).fill("a"), n: 2 }, "n"], [{ best_of: 2 }, "best_of"],
+				[{ n: 2, best_of: 3 }, "best_of"], [{ prompt: ["a", [1]], suffix: "b" }, "suffix"]])
+				assert.equal((await post("/v1/completions", { model: "words", prompt: "a", ...more })).json().error?.param, param, JSON.stringify(more));
 			for (const more of [{ prompt: [1, 2], suffix: "b" }, { suffix: 5 }, { suffix: "b", echo: true }])
 				assert.equal((await post("/v1/completions", { model: "words", prompt: "a", ...more })).json().error.param, "suffix", JSON.stringify(more));
 			assert.equal((await post("/v1/embeddings", { model: "words", input: [] })).json().error.param, "input");
@@ -339,6 +341,22 @@ describe("/v1", () => {
 				const cancelled = await eventually(async () => (await entries("infer.chat")).find((one) => one.detail.reason === "cancelled"), "it is on record");
 				assert.equal(cancelled.target, "words");
 			});
+		test("a client that goes ends all choices that it asked for; one that fails ends the others, and the answer", async () => {
+			node.worker().manual = true;
+			const request = http.request({ host: "127.0.0.1", port: server.port, path: "/v1/chat/completions", method: "POST",
+				headers: { authorization: `Bearer ${token}` } }).on("error", () => {});
+			request.end(JSON.stringify(chat("x", { n: 3 })));
+			await eventually(() => node.worker().requests.size === 3, "all are asked for");
+			request.destroy();
+			await eventually(() => node.worker().requests.size === 0, "all are cancelled");
+			const asked = post("/v1/chat/completions", chat("x", { n: 3 }));
+			await eventually(() => node.worker().requests.size === 3, "all are asked for");
+			node.worker().finish([...node.worker().requests.keys()][1], "failed", { error: "it broke" });
+			const { status, json } = await asked;
+			assert.ok(status >= 500 && json().error.message, `${status}`);
+			await eventually(() => node.worker().requests.size === 0, "the others are cancelled");
+			node.worker().manual = false;
+		});
 		test("a client that does not take its answer costs no memory, and loses nothing", async () => {
 			node.worker().manual = true;
 			const stream = await open("/v1/chat/completions", chat("x", { stream: true }));

@@ -73,6 +73,28 @@ describe("/v1 and the engine", () => {
 		assert.equal(drawn[0], drawn[1], "a seed has one answer");
 		assert.notEqual(drawn[0], drawn[2]);
 	});
+	test("several choices: n of each prompt, as each alone with the next seed, whole and as they come", async () => {
+		const drawn = { temperature: 1, seed: 7, max_tokens: 8 }, prompts = ["abc def", "ghi"];
+		const alone = [];
+		for (let i = 0; i < 4; i++) alone.push(await openai.completions.create(ask({ ...drawn, prompt: prompts[i >> 1], seed: 7 + i })));
+		const whole = await openai.completions.create(ask({ ...drawn, prompt: prompts, n: 2 }));
+		assert.deepEqual(whole.choices.map(({ index, text, finish_reason }) => [index, text, finish_reason]), alone.map((one, i) => [i, one.choices[0].text, "length"]));
+		assert.deepEqual([whole.usage.completion_tokens, whole.usage.prompt_tokens], [32, alone[0].usage.prompt_tokens + alone[2].usage.prompt_tokens], "a prompt counts once");
+		const texts = ["", "", "", ""], reasons = [];
+		let usage;
+		for await (const chunk of await openai.completions.create({ ...ask({ ...drawn, prompt: prompts, n: 2 }), stream: true, stream_options: { include_usage: true } })) {
+			for (const { index, text, finish_reason } of chunk.choices) {
+				texts[index] += text;
+				if (finish_reason) reasons.push(finish_reason);
+			}
+			usage = chunk.usage ?? usage;
+		}
+		assert.deepEqual([texts, reasons, usage.completion_tokens], [whole.choices.map((one) => one.text), Array(4).fill("length"), 32]);
+		const talk = { model: "small", messages: [{ role: "user", content: "abc" }], ...drawn };
+		const spoken = await openai.chat.completions.create({ ...talk, n: 2 }), second = await openai.chat.completions.create({ ...talk, seed: 8 });
+		assert.equal(spoken.choices[1].message.content, second.choices[0].message.content);
+		await assert.rejects(openai.completions.create(ask({ prompt: ["abc", "x".repeat(2 * context)] })), (error) => error.status === 400 && error.code === "context_length_exceeded");
+	});
 	test("a gap in a text is filled: the same as the prompt with the model's own marks in it; a model without marks says so", async () => {
 		const marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"], [before, behind, gap] = marks;
 		writeFileSync(join(folder, "gaps.gguf"), modelFile({ megabytes: 0.4, context, marks }));

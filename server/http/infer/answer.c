@@ -32,7 +32,9 @@ void answer_started(void *context, uint64_t prompt_tokens)
 			       "the prompt has too many tokens to be scored in one answer: ask with stream");
 	if (!answer->streams)
 		return;
-	answer_begin_events(answer);
+	if (!answer_whole(answer)->begun)
+		answer_begin_events(answer_whole(answer));
+	answer->begun = true;
 	answer->wording->begin(answer);
 }
 
@@ -111,6 +113,6 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 	struct net_exchange *streaming = answer->begun ? answer->exchange : NULL; // a whole answer may end it at once
 	answer_flush(answer);
 	answer->wording->end(answer, &ending);
-	if (streaming)
+	if (streaming && !answer_whole(answer)->several.left)
 		net_exchange_end(streaming);
 }

@@ -160,9 +160,11 @@ static void refuse(struct infer *infer, struct net_response *response, const str
 	fail(response, wording, &(struct fault){.error = error, .request_id = infer->request_id});
 }
 
-static void answer_fault(struct answer *answer, const struct fault *fault)
+static void answer_fault(struct answer *choice, const struct fault *fault)
 {
 	struct net_response response = {0};
+	struct answer *answer = answer_whole(choice);
+	answer_cancel_several(answer);
 	if (answer->begun) {
 		struct json *json = NULL;
 		answer->wording->fail(fault, &json);
@@ -237,14 +239,14 @@ void answer_event(struct answer *answer, struct json *json)
 
 // ---- a POST ----
 
-static void answer_destroy(struct answer *answer)
+void answer_free(struct answer *answer)
 {
 	generation_cancel(&answer->generation);
+	answer_finish_several(answer);
 	answer_embed_finish(answer);
 	ollama_pull_leave(answer);
 	if (answer->counted)
 		answer->infer->input_tokens -= answer->input_tokens;
-	LIST_REMOVE(answer, link);
 	said_finish(&answer->said);
 	responses_finish(answer);
 	json_destroy(&answer->tools);
@@ -254,6 +256,37 @@ static void answer_destroy(struct answer *answer)
 	json_destroy(&answer->inputs);
 	json_destroy(&answer->query);
 	free(answer);
+}
+
+static void answer_destroy(struct answer *answer)
+{
+	LIST_REMOVE(answer, link);
+	answer_free(answer);
+}
+
+struct answer *answer_copy(const struct answer *answer)
+{
+	struct answer *copy = calloc(1, sizeof(*copy));
+	if (!copy)
+		return NULL;
+	*copy = (struct answer){.infer = answer->infer,
+				.wording = answer->wording,
+				.endpoint = answer->endpoint,
+				.caller = answer->caller,
+				.exchange = answer->exchange,
+				.created_s = answer->created_s,
+				.streams = answer->streams,
+				.wants_usage = answer->wants_usage,
+				.echo = answer->echo,
+				.hides_thoughts = answer->hides_thoughts,
+				.logprobs = answer->logprobs,
+				.tools = answer->tools ? json_copy(answer->tools) : NULL};
+	memcpy(copy->id, answer->id, sizeof copy->id);
+	memcpy(copy->request_id, answer->request_id, sizeof copy->request_id);
+	memcpy(copy->model, answer->model, sizeof copy->model);
+	buffer_init(&copy->text, LIMIT_ANSWER_QUEUE_BYTES);
+	said_init(&copy->said, &copy->text, false);
+	return copy;
 }
 
 static enum status answer_create(struct answer **out, struct infer *infer, int at, struct error *error)
@@ -368,6 +401,7 @@ enum status answer_generate(struct answer *answer, struct json *call, struct err
 	params.ended = answer_ended;
 	params.context = answer;
 	params.counts = answer->counts;
+	params.part = answer->several.index > 0;
 	enum status status = answer_ask(answer, &answer->generation, &params, error);
 	if (status)
 		answer_refused(answer, status);
@@ -450,7 +484,8 @@ void infer_read_through(struct answer *answer, struct infer_reading *reading)
 		answer_fail(answer, &error, reading->param);
 	} else if (answer_embeds(answer)) {
 		answer_embed(answer);
-	} else if (answer_generate(answer, call, &error)) {
+	} else if (answer_has_several(answer) ? answer_generate_several(answer, call, &error)
+					      : answer_generate(answer, call, &error)) {
 		answer_fail_model(answer, &error);
 	}
 }
@@ -482,8 +517,11 @@ void infer_misread(void *user, struct net_exchange *exchange, const struct error
 
 void infer_sent(void *user, struct net_exchange *exchange)
 {
+	struct answer *answer = user;
 	(void)exchange;
-	answer_flush(user);
+	answer_flush(answer);
+	for (size_t i = 0; i < answer->several.count; i++)
+		answer_flush(answer->several.all[i]);
 }
 
 void infer_over(void *user)

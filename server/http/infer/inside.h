@@ -81,11 +81,22 @@ struct answer {
 		bool encloses;        // thoughts come as encrypted_content too
 	} response;
 	struct ollama_pull *pull; // of a model; NULL: none
-	struct json *sampling;    // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
+	// Of a request for several choices, which has no generation of its own: each choice is an answer that tells
+	// through it. Of a choice: whose it is, and which.
+	struct {
+		struct answer *of;
+		struct answer **all; // (count), by their index; owned
+		size_t count, left;  // left: those that have not ended
+		int64_t index, each; // each: the choices of one prompt
+		struct json **ended; // (count), owned: those that were asked for whole, as they are told
+		struct json *sum;    // tokens of those that have ended, as in generate.end
+	} several;
+	struct json *sampling; // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
 	// Embeddings and rankings.
-	struct json *inputs; // (array), each text or tokens; documents, each text
-	struct json *query;  // of a ranking
-	int64_t top_n;       // of its documents, at most; 0: all
+	struct json *
+		inputs; // (array), each text or tokens; documents, each text; prompts, as a worker is asked, if several
+	struct json *query; // of a ranking
+	int64_t top_n;      // of its documents, at most; 0: all
 	bool returns_documents;
 	int64_t dimensions;           // of an embedding; 0: all
 	size_t input_tokens;          // that they are given as
@@ -141,6 +152,9 @@ struct wording {
 extern const struct wording openai_wording, anthropic_wording, responses_wording, ollama_wording;
 
 // ---- infer.c ----
+// Another answer of the same request, without an exchange of its own and in no list. NULL: there is no memory.
+struct answer *answer_copy(const struct answer *answer);
+void answer_free(struct answer *answer); // all that it has; what it generates is cancelled
 // So many more choices are held (or fewer). False: there is no room for them, and nothing was counted.
 bool infer_hold_choices(struct infer *infer, size_t more);
 void infer_let_go_of_choices(struct infer *infer, size_t fewer);
@@ -329,6 +343,20 @@ static inline bool answer_talks(const struct answer *answer)
 	       answer->endpoint == ENDPOINT_RESPONSES || answer->endpoint == ENDPOINT_OLLAMA_CHAT ||
 	       answer->endpoint == ENDPOINT_OLLAMA_GENERATE;
 }
+
+// ---- openai_several.c ----
+static inline struct answer *answer_whole(struct answer *answer) // the request's, of a choice
+{
+	return answer->several.of ? answer->several.of : answer;
+}
+// Whether more than one choice is asked for.
+bool answer_has_several(const struct answer *answer);
+// Generate all choices: `call` (taken) is for the first. Errors: generation_start's, STATUS_OUT_OF_MEMORY.
+enum status answer_generate_several(struct answer *answer, struct json *call, struct error *error);
+// A choice has ended: its usage is added to that of the others. Returns whether it was the last.
+bool answer_choice_ended(struct answer *choice, const struct json *end);
+void answer_cancel_several(struct answer *answer); // nothing more is generated
+void answer_finish_several(struct answer *answer); // all choices are freed
 
 // ---- openai_embed.c ----
 // Whether `count` embeddings (1 and more), each as long as this one (numbers, or base64), fit into an answer.

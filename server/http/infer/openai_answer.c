@@ -211,7 +211,7 @@ static void send_chunk(struct answer *answer, const char *role, const char *reas
 {
 	const bool chat = answer->endpoint == ENDPOINT_CHAT;
 	struct json *choices = json_new_array(), *choice = json_new_object();
-	json_set_integer(choice, "index", 0);
+	json_set_integer(choice, "index", answer->several.index);
 	if (chat)
 		json_set(choice, "delta", fresh_delta(answer, role));
 	else
@@ -255,22 +255,34 @@ static struct json *message_json(const struct answer *answer)
 	return message;
 }
 
-static void send_whole(struct answer *answer, const char *reason, struct json *usage)
+static struct json *whole_choice(struct answer *answer, const char *reason)
 {
-	const bool chat = answer->endpoint == ENDPOINT_CHAT;
-	struct json *choices = json_new_array(), *choice = json_new_object();
-	json_set_integer(choice, "index", 0);
-	if (chat) {
+	struct json *choice = json_new_object();
+	json_set_integer(choice, "index", answer->several.index);
+	if (answer->endpoint == ENDPOINT_CHAT)
 		json_set(choice, "message", message_json(answer));
-	} else {
+	else
 		json_set_string(choice, "text", buffer_text(&answer->text));
-	}
 	add_logprobs(answer, choice);
 	json_set_string(choice, "finish_reason", reason);
-	json_push(choices, choice);
-	struct json *json = head(answer, chat ? "chat.completion" : "text_completion", choices);
+	return choice;
+}
+
+// `choice` (taken): the only one; of several all are among those that have ended.
+static void send_whole(struct answer *answer, struct json *choice, struct json *usage)
+{
+	struct json *choices = json_new_array();
+	const bool several = answer->several.count > 0;
+	for (size_t i = 0; i < answer->several.count; i++) {
+		json_push(choices, answer->several.ended[i]);
+		answer->several.ended[i] = NULL;
+	}
+	if (!several)
+		json_push(choices, choice);
+	struct json *json = head(answer, answer->endpoint == ENDPOINT_CHAT ? "chat.completion" : "text_completion",
+				 choices);
 	json_set(json, "usage", usage);
-	json_set(json, "sampling", json_copy(answer->sampling));
+	json_set(json, "sampling", json_copy(several ? answer->several.all[0]->sampling : answer->sampling));
 	answer_json(answer, json);
 }
 
@@ -290,15 +302,21 @@ void openai_tell(struct answer *answer)
 void openai_end(struct answer *answer, const struct ending *ending)
 {
 	const char *reason = ending->cut ? "length" : answer->said.whole ? "tool_calls" : "stop";
-	struct json *usage = usage_of(ending->end);
+	struct answer *whole = answer_whole(answer);
+	const bool several = whole != answer, last = !several || answer_choice_ended(answer, ending->end);
+	const struct json *end = several ? whole->several.sum : ending->end;
 	if (!answer->streams) {
-		send_whole(answer, reason, usage);
+		struct json *choice = whole_choice(answer, reason);
+		if (several)
+			whole->several.ended[answer->several.index] = choice;
+		if (last)
+			send_whole(whole, choice, usage_of(end));
 		return;
 	}
 	send_chunk(answer, NULL, reason);
+	if (!last)
+		return;
 	if (answer->wants_usage)
-		send_usage(answer, usage);
-	else
-		json_destroy(&usage);
+		send_usage(answer, usage_of(end));
 	answer_event(answer, NULL);
 }

@@ -54,10 +54,17 @@ static enum status read_seed(struct reading *reading, const struct json *value)
 	return STATUS_OK;
 }
 
-static enum status read_one(struct reading *reading, const struct json *value)
+static enum status read_n(struct reading *reading, const struct json *value)
 {
-	return json_number(value, 0) == 1 ? STATUS_OK
-					  : reading_refuse(reading, "only one answer is given to a request: 1");
+	return reading_integer(reading, value, 1, LIMIT_SEVERAL, &reading->answer->several.each);
+}
+
+// All that are generated are returned.
+static enum status read_best_of(struct reading *reading, const struct json *value)
+{
+	return json_number(value, 0) == json_number(json_get(reading->body, "n"), 1)
+		       ? STATUS_OK
+		       : reading_refuse(reading, "only with the same number as n");
 }
 
 // ---- switches ----
@@ -195,24 +202,40 @@ static bool are_tokens(const struct json *list)
 	return true;
 }
 
+// NULL: it is none.
+static struct json *make_prompt(const struct json *value, const char *suffix)
+{
+	const bool text = json_type(value) == JSON_STRING;
+	if (!text && !are_tokens(value))
+		return NULL;
+	struct json *prompt = json_new_object();
+	json_set(prompt, text ? "text" : "tokens", json_copy(value));
+	if (text && suffix[0])
+		json_set_string(prompt, "suffix", suffix);
+	return prompt;
+}
+
+// A text or a list of tokens; or a list of these, of which each has choices of its own.
 static enum status read_prompt(struct reading *reading, const struct json *value)
 {
-	struct json *prompt = json_new_object();
 	const struct json *first = json_first(value);
-	json_set(reading->call, "prompt", prompt);
-	if (json_type(value) == JSON_ARRAY && json_count(value) == 1 && json_type(first) != JSON_NUMBER)
-		value = first;
-	else if (json_type(value) == JSON_ARRAY && json_count(value) > 1 && json_type(first) != JSON_NUMBER)
-		return wrong(reading, "may be one text or one list of tokens: several need a request each");
 	const char *suffix = json_get_string(reading->body, "suffix", "");
-	if (json_type(value) == JSON_STRING)
-		json_set(prompt, "text", json_copy(value));
-	else if (are_tokens(value))
-		json_set(prompt, "tokens", json_copy(value));
-	else
-		return wrong(reading, "must be a text or a list of tokens");
-	if (suffix[0] && json_type(value) == JSON_STRING)
-		json_set_string(prompt, "suffix", suffix);
+	const bool list = json_type(value) == JSON_ARRAY && first && json_type(first) != JSON_NUMBER;
+	struct json *prompt = make_prompt(list ? first : value, suffix);
+	if (!prompt || json_count(value) > (list ? LIMIT_SEVERAL : SIZE_MAX)) {
+		json_destroy(&prompt);
+		return wrong(reading, "must be a text or a list of tokens, or a list of up to 128 of these");
+	}
+	json_set(reading->call, "prompt", prompt);
+	if (!list || !json_next(first))
+		return STATUS_OK;
+	reading->answer->inputs = json_new_array();
+	for (const struct json *one = first; one; one = json_next(one)) {
+		prompt = make_prompt(one, suffix);
+		if (!prompt)
+			return wrong(reading, "must be texts or lists of tokens");
+		json_push(reading->answer->inputs, prompt);
+	}
 	return STATUS_OK;
 }
 
@@ -305,8 +328,8 @@ static const struct parameter parameters[] = {
 	{"logit_bias", CHAT | TEXT, read_biases},
 	{"echo", TEXT, read_echo},
 	{"ignore_eos", CHAT | TEXT, read_ignore_end},
-	{"n", CHAT | TEXT, read_one},
-	{"best_of", TEXT, read_one},
+	{"n", CHAT | TEXT, read_n},
+	{"best_of", TEXT, read_best_of},
 	{"response_format", CHAT | TEXT, openai_read_form},
 	{"modalities", CHAT, read_modalities},
 	{"tools", CHAT, openai_read_tools},
@@ -352,7 +375,23 @@ static enum status check_suffix(struct reading *reading)
 	reading->param = "suffix";
 	if (!json_get(json_get(reading->call, "prompt"), "text"))
 		return wrong(reading, "needs a prompt that is a text");
+	for (const struct json *one = json_first(reading->answer->inputs); one; one = json_next(one))
+		if (!json_get(one, "text"))
+			return wrong(reading, "needs prompts that are texts");
 	return reading->answer->echo ? wrong(reading, "cannot be asked for with echo") : STATUS_OK;
+}
+
+static enum status check_several(struct reading *reading)
+{
+	struct answer *answer = reading->answer;
+	const size_t prompts = answer->inputs ? json_count(answer->inputs) : 1;
+	answer->several.each = answer->several.each ? answer->several.each : 1;
+	reading->param = "n";
+	if (prompts * (size_t)answer->several.each <= LIMIT_SEVERAL)
+		return STATUS_OK;
+	error_hint(reading->error, "ask in several requests");
+	return error_set(reading->error, STATUS_INVALID_PARAMS, "n choices of %zu prompts are %zu; there may be %d",
+			 prompts, prompts * (size_t)answer->several.each, LIMIT_SEVERAL);
 }
 
 static enum status check(struct reading *reading)
@@ -370,7 +409,7 @@ static enum status check(struct reading *reading)
 		return reading_missing(reading, answer->endpoint == ENDPOINT_CHAT ? "messages" : "prompt");
 	if (answer->endpoint == ENDPOINT_CHAT && reading_check_tools(reading, "response_format"))
 		return STATUS_INVALID_PARAMS;
-	if (answer->endpoint == ENDPOINT_COMPLETIONS && check_suffix(reading))
+	if (check_several(reading) || (answer->endpoint == ENDPOINT_COMPLETIONS && check_suffix(reading)))
 		return STATUS_INVALID_PARAMS;
 	if (answer->wants_usage && !answer->streams) {
 		reading->param = "stream_options";
