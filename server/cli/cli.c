@@ -70,6 +70,7 @@ static const struct cli_command *const commands[] = {
 	&state_settle_command,
 	&forecast_command,
 	&usage_command,
+	&mcp_command,
 };
 // First words of those that have several.
 static const char *const groups[] = {"token", "ticket", "devices", "nodes", "alloc",

@@ -88,7 +88,8 @@ class AsyncCluster:
         """The device of that id, or name, or beginning of one; without a name that with the most memory among those
         which can compute, GPUs before processors. Raises LookupError, which names those that there are."""
         found = await self.devices()
-        usable = [each for each in found if each.record["state"] in ("idle", "computing", "throttled")]
+        usable = [each for each in found if each.record["state"] in ("idle", "computing", "throttled")
+                  and each.record["verification"]["state"] == "passed"]
         if name is None and usable:
             return max(usable, key=lambda one: (one.record["kind"] != "cpu", one.record["kind"] != "virtual",
                                                 one.record["memory_bytes"] or 0))
@@ -222,7 +223,8 @@ class AsyncDevice:
         return made
 
     async def load(self, source: Any, format: str | None = None) -> AsyncModule:
-        """A module of kernels: PTX (str or bytes, CUDA), SPIR-V (bytes, Vulkan), a path of such a file, or "builtin"."""
+        """A module of kernels: PTX (text, CUDA), SPIR-V (bytes, Vulkan), WGSL (text, browsers), a path of such a file, or
+        "builtin"."""
         if isinstance(source, str) and source == "builtin" and format is None:
             data, kind = None, "builtin"
         else:

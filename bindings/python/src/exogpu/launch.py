@@ -82,7 +82,7 @@ def argument(value: Any, parameter: api.KernelParameter) -> api.KernelArgument:
 
 
 def source_of(source: Any) -> tuple[bytes, str]:
-    """A module's bytes and format: PTX begins with text, SPIR-V with its magic number; a path is read."""
+    """A module's bytes and format, by what each has in it; a path is read."""
     if isinstance(source, os.PathLike):
         source = pathlib.Path(source).read_bytes()
     data = source.encode() if isinstance(source, str) else bytes(source)
@@ -90,7 +90,9 @@ def source_of(source: Any) -> tuple[bytes, str]:
         return data, "spirv"
     if b".version" in data[:4096]:
         return data, "ptx"
-    raise ValueError("neither PTX (text with .version) nor SPIR-V (little-endian); say format=")
+    if b"@compute" in data:
+        return data, "wgsl"
+    raise ValueError("neither PTX (text with .version) nor SPIR-V (little-endian) nor WGSL (@compute); say format=")
 
 
 class UserKernel:
@@ -122,7 +124,7 @@ def kernel(source: Any, *, format: str | None = None, name: str | None = None) -
 
         scale(y, x, n=1000, grid=4, block=256)
 
-    source: PTX (text or bytes), SPIR-V (bytes) or the path of such a file; name: that of the kernel in the module,
+    source: PTX or WGSL (text or bytes), SPIR-V (bytes) or the path of such a file; name: that of the kernel in the module,
     without it the function's. The module is loaded once for each device and session.
     """
     def decorate(function: Callable[..., Any]) -> UserKernel:

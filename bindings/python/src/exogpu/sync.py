@@ -197,7 +197,8 @@ class Device:
         return Array(self, self._run(self._inner.array(values, dtype, label=label)))
 
     def load(self, source: Any, format: str | None = None) -> Module:
-        """A module of kernels: PTX (str or bytes, CUDA), SPIR-V (bytes, Vulkan), a path of such a file, or "builtin"."""
+        """A module of kernels: PTX (text, CUDA), SPIR-V (bytes, Vulkan), WGSL (text, browsers), a path of such a file, or
+        "builtin"."""
         return Module(self, self._run(self._inner.load(source, format)))
 
     def launch(self, kernel: str, *args: Any, timeout_ms: int | None = None) -> float:

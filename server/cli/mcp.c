@@ -1,0 +1,295 @@
+/* `exogpu mcp`: the cluster as tools of a language model's agent (Model Context Protocol, over standard input and
+ * output).
+ *
+ * One JSON-RPC object a line, in both directions. A tool is a method of the contract: its description, its parameters
+ * and its name (with _ for .) come from there, so the table below only says which of them are offered. Each call of a
+ * tool is a connection of its own, with the token of the command line, whose scopes the server enforces; a refusal is
+ * told to the model as a failed call, with the server's hint. Standard output carries nothing else. Source:
+ * modelcontextprotocol.io, revision 2025-06-18. Thread: the process's only one. */
+#include "common/base/limits.h"
+#include "common/wire/contract.h"
+#include "server/cli/commands/commands.h"
+
+#include <string.h>
+
+enum {
+	REFERENCES_DEEP = 16,       // of schemas within schemas
+	ANSWER_MS = 90000,          // longer than a kernel may take unless it is told otherwise
+	LONGEST_NAMED_MS = 3600000, // what the contract lets a call name
+};
+
+// What an agent may do. Not here: what gives rights, and what only makes sense within one session.
+static const struct offer {
+	const char *method;
+	bool changes; // more than nothing
+} offers[] = {
+	{"cluster.snapshot", false}, {"topology.summary", false}, {"telemetry.history", false},
+	{"alert.list", false},       {"model.list", false},       {"placement.preview", false},
+	{"instance.list", false},    {"instance.create", true},   {"instance.delete", true},
+	{"compute.run", true},       {"thermal.forecast", false}, {"usage.list", false},
+};
+static const char *const revisions[] = {"2025-06-18", "2025-03-26", "2024-11-05"}; // the newest first
+
+struct mcp {
+	struct contract *contract;
+	struct json *document; // schema/api.json, for its schemas
+	struct target target;
+	struct json *tools;
+};
+
+// A copy of a schema in which no reference is left: a tool's schema stands alone. NULL if it is too deep.
+static struct json *resolve(const struct json *document, const struct json *schema, int deep)
+{
+	static const char prefix[] = "#/components/schemas/";
+	const char *reference = json_get_string(schema, "$ref", NULL);
+	if (reference && !strncmp(reference, prefix, sizeof prefix - 1)) {
+		const struct json *all = json_get(json_get(document, "components"), "schemas");
+		return deep ? resolve(document, json_get(all, reference + sizeof prefix - 1), deep - 1) : NULL;
+	}
+	if (json_type(schema) != JSON_OBJECT && json_type(schema) != JSON_ARRAY)
+		return json_copy(schema);
+	const bool array = json_type(schema) == JSON_ARRAY;
+	struct json *made = array ? json_new_array() : json_new_object();
+	for (const struct json *one = json_first(schema); one; one = json_next(one)) {
+		if (array)
+			json_push(made, resolve(document, one, deep));
+		else
+			json_set(made, json_name(one), resolve(document, one, deep));
+	}
+	return made;
+}
+
+// {name, description, inputSchema, annotations}.
+static struct json *tool_of(const struct mcp *mcp, const struct offer *offer, const struct contract_method *method)
+{
+	char name[64];
+	struct json *tool = json_new_object(), *schema = json_new_object(), *properties = json_new_object(),
+		    *required = json_new_array(), *annotations = json_new_object();
+	const struct json *params = json_get(method->description, "params");
+	snprintf(name, sizeof name, "%s", method->name);
+	for (char *dot = strchr(name, '.'); dot; dot = strchr(dot, '.'))
+		*dot = '_';
+	for (const struct json *one = json_first(params); one; one = json_next(one)) {
+		const char *parameter = json_get_string(one, "name", "");
+		json_set(properties, parameter, resolve(mcp->document, json_get(one, "schema"), REFERENCES_DEEP));
+		if (json_get_bool(one, "required", false))
+			json_push(required, json_new_string(parameter));
+	}
+	json_set_string(schema, "type", "object");
+	json_set(schema, "properties", properties);
+	json_set(schema, "required", required);
+	json_set_bool(schema, "additionalProperties", false);
+	json_set_bool(annotations, "readOnlyHint", !offer->changes);
+	json_set_string(tool, "name", name);
+	json_set_string(tool, "description", json_get_string(method->description, "summary", ""));
+	json_set(tool, "inputSchema", schema);
+	json_set(tool, "annotations", annotations);
+	return tool;
+}
+
+static enum status make_tools(struct mcp *mcp, struct error *error)
+{
+	size_t length;
+	const char *text = contract_text(CONTRACT_API, &length);
+	enum status status = contract_create(&mcp->contract, CONTRACT_API, error);
+	if (!status)
+		status = json_parse(&mcp->document, text, length, error);
+	mcp->tools = json_new_array();
+	for (size_t i = 0; !status && i < sizeof offers / sizeof *offers; i++) {
+		const struct contract_method *method = contract_find(mcp->contract, offers[i].method);
+		if (!method)
+			return error_set(error, STATUS_INTERNAL, "the contract has no %s", offers[i].method);
+		json_push(mcp->tools, tool_of(mcp, &offers[i], method));
+	}
+	return status;
+}
+
+// What a call of a tool answers: the result as text and as it is, or why there is none.
+static struct json *called(const struct json *result, const struct error *error)
+{
+	struct json *answer = json_new_object(), *content = json_new_array(), *text = json_new_object();
+	struct buffer printed;
+	buffer_init(&printed, LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES);
+	if (result)
+		json_print(result, &printed);
+	else
+		buffer_printf(&printed, "%s: %s%s%s", status_word(error->status), error->message,
+			      error->hint[0] ? "\n" : "", error->hint);
+	json_set_string(text, "type", "text");
+	json_set_string(text, "text", buffer_text(&printed));
+	json_push(content, text);
+	json_set(answer, "content", content);
+	json_set_bool(answer, "isError", !result);
+	if (result)
+		json_set(answer, "structuredContent", json_copy(result));
+	buffer_finish(&printed);
+	return answer;
+}
+
+// One call on a connection of its own. What names its time on the server (timeout_ms) may take so much longer.
+static enum status ask(const struct mcp *mcp, const char *method, const struct json *arguments, struct json **answer,
+		       struct error *error)
+{
+	struct client *client = NULL;
+	struct json *params = arguments ? json_copy(arguments) : NULL;
+	const int64_t named_ms = json_get_integer(arguments, "timeout_ms", 0);
+	struct client_wait wait = {.timeout_ms = ANSWER_MS, .result = answer};
+	if (named_ms > 0 && named_ms <= LONGEST_NAMED_MS)
+		wait.timeout_ms += named_ms;
+	enum status status = client_open(&client, &mcp->target, error);
+	if (status) {
+		json_destroy(&params);
+		return status;
+	}
+	const struct client_call call = {.method = method, .params = params};
+	status = client_send(client, &call, &wait.id, error);
+	if (!status)
+		status = client_wait(client, &wait, error);
+	client_close(&client);
+	return status;
+}
+
+// Errors: STATUS_INVALID_PARAMS (no such tool). What the server refuses is an answer, not an error.
+static enum status call_tool(struct mcp *mcp, const struct json *params, struct json **result, struct error *error)
+{
+	const char *name = json_get_string(params, "name", "");
+	size_t at = 0;
+	const struct json *tool = json_first(mcp->tools);
+	for (; tool && strcmp(json_get_string(tool, "name", ""), name) != 0; tool = json_next(tool))
+		at++;
+	if (!tool)
+		return error_set(error, STATUS_INVALID_PARAMS, "Unknown tool: %.64s", name);
+	struct error refusal = {0};
+	struct json *answer = NULL;
+	const enum status status = ask(mcp, offers[at].method, json_get(params, "arguments"), &answer, &refusal);
+	*result = called(status ? NULL : answer, &refusal);
+	json_destroy(&answer);
+	return STATUS_OK;
+}
+
+static struct json *initialized(const struct json *params)
+{
+	struct json *result = json_new_object(), *capabilities = json_new_object(), *info = json_new_object();
+	const char *wanted = json_get_string(params, "protocolVersion", ""), *revision = revisions[0];
+	for (size_t i = 0; i < sizeof revisions / sizeof *revisions; i++)
+		if (!strcmp(wanted, revisions[i]))
+			revision = revisions[i];
+	json_set(capabilities, "tools", json_new_object());
+	json_set_string(info, "name", "exogpu");
+	json_set_string(info, "version", EXOGPU_VERSION);
+	json_set_string(result, "protocolVersion", revision);
+	json_set(result, "capabilities", capabilities);
+	json_set(result, "serverInfo", info);
+	json_set_string(result, "instructions",
+			"The GPUs, processors and loaded models of an exogpu cluster. Ids come from cluster_snapshot.");
+	return result;
+}
+
+static enum status answer_request(struct mcp *mcp, const char *method, const struct json *params, struct json **result,
+				  struct error *error)
+{
+	if (!strcmp(method, "initialize"))
+		*result = initialized(params);
+	else if (!strcmp(method, "ping"))
+		*result = json_new_object();
+	else if (!strcmp(method, "tools/list")) {
+		*result = json_new_object();
+		json_set(*result, "tools", json_copy(mcp->tools));
+	} else if (!strcmp(method, "tools/call"))
+		return call_tool(mcp, params, result, error);
+	else
+		return error_set(error, STATUS_METHOD_NOT_FOUND, "Method not found: %.64s", method);
+	return STATUS_OK;
+}
+
+// Write one message and its newline. False: nobody reads them any more.
+static bool say(const struct json *id, struct json *result, const struct error *error)
+{
+	struct json *message = json_new_object();
+	struct buffer line;
+	json_set_string(message, "jsonrpc", "2.0");
+	json_set(message, "id", id ? json_copy(id) : json_new_null());
+	if (result) {
+		json_set(message, "result", result);
+	} else {
+		struct json *fault = json_new_object();
+		json_set_integer(fault, "code", status_rpc_code(error->status));
+		json_set_string(fault, "message", error->message);
+		json_set(message, "error", fault);
+	}
+	buffer_init(&line,
+		    3 * (size_t)(LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES)); // a result stands in it twice, once quoted
+	const bool said = !json_print(message, &line) && puts(buffer_text(&line)) >= 0 && !fflush(stdout);
+	buffer_finish(&line);
+	json_destroy(&message);
+	return said;
+}
+
+// A line of the client's. False: nobody reads the answers.
+static bool take_line(struct mcp *mcp, const char *text, size_t length)
+{
+	struct error error = {0};
+	struct json *message = NULL, *result = NULL;
+	bool going = true;
+	if (json_parse(&message, text, length, &error)) {
+		error.status = STATUS_PARSE_ERROR;
+		going = say(NULL, NULL, &error);
+	} else if (json_type(message) != JSON_OBJECT || !json_get_string(message, "method", NULL)) {
+		// An answer is to nothing that was asked here.
+		error_set(&error, STATUS_INVALID_REQUEST, "Neither a request nor a notification");
+		if (!json_get(message, "result") && !json_get(message, "error"))
+			going = say(json_get(message, "id"), NULL, &error);
+	} else if (json_get(message, "id")) {
+		answer_request(mcp, json_get_string(message, "method", ""), json_get(message, "params"), &result,
+			       &error);
+		going = say(json_get(message, "id"), result, &error);
+	}
+	json_destroy(&message);
+	return going;
+}
+
+static enum status serve(struct mcp *mcp, struct error *error)
+{
+	struct buffer line;
+	buffer_init(&line, LIMIT_HEAD_BYTES);
+	for (int letter = getchar(); letter != EOF; letter = getchar()) {
+		if (letter != '\n') {
+			if (buffer_append_byte(&line, (uint8_t)letter)) {
+				buffer_finish(&line);
+				return error_set(error, STATUS_LIMIT_EXCEEDED,
+						 "a line of the client has more than %d bytes", LIMIT_HEAD_BYTES);
+			}
+			continue;
+		}
+		if (line.length && !take_line(mcp, buffer_text(&line), line.length))
+			break;
+		buffer_clear(&line);
+	}
+	buffer_finish(&line);
+	return STATUS_OK;
+}
+
+static int run(const struct cli_arguments *arguments, struct error *error)
+{
+	struct mcp mcp = {0};
+	const struct target_wanted wanted = {.data = arguments->data, .url = arguments->url, .ca = arguments->ca};
+	enum status status = target_find(&mcp.target, &wanted, error);
+	if (status)
+		return status == STATUS_INVALID_PARAMS ? 2 : 1;
+	status = make_tools(&mcp, error);
+	if (!status)
+		status = serve(&mcp, error);
+	json_destroy(&mcp.tools);
+	json_destroy(&mcp.document);
+	contract_destroy(&mcp.contract);
+	return status ? 1 : 0;
+}
+
+const struct cli_command mcp_command = {
+	.name = "mcp",
+	.summary = "offer the cluster as tools to an agent (MCP over standard input and output)",
+	.more = "An agent starts it. With a token in EXOGPU_TOKEN and --url it may what the token's scopes allow;\n"
+		"without, as the owner of the data directory, it may call all of its tools.\n"
+		"  claude mcp add exogpu -e EXOGPU_TOKEN=TOKEN -- exogpu mcp --url http://127.0.0.1:52415\n",
+	.run = run,
+};
