@@ -368,6 +368,13 @@ static void recurrent_layers(void **unused)
 	assert_true(placement.stages[0].memory.kv_bytes == 3 * states + stage_page_bytes(&shape) * pages);
 	assert_true(says("CUDA does not compute the layers with a gated delta rule"));
 	assert_false(says("does not fit the usable GPUs"));
+	const struct model_delta rule = shape.delta;
+	shape.delta = (struct model_delta){.heads = 1, .value_size = shape.embedding, .kernel = 3};
+	assert_int_equal(stage_state_bytes(&shape), 4 * 2 * shape.embedding);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_true(says("CUDA does not compute the short convolutions"));
+	shape.delta = rule;
 	make_device(2, PLACE_VULKAN, 16 * GIB);
 	want(3);
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
