@@ -385,6 +385,11 @@ double thermal_model_watts(const struct thermal_model *model)
 	return fmax(fmin(watts[0], watts[1]), fmin(fmax(watts[0], watts[1]), watts[2]));
 }
 
+double thermal_model_least_watts(const struct thermal_model *model)
+{
+	return model->newest_ms ? model->least_watts : NAN;
+}
+
 double thermal_model_celsius(const struct thermal_model *model)
 {
 	return model->newest_ms ? model->celsius : NAN;

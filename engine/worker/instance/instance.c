@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 // Room beyond LIMIT_INSTANCE_QUEUE_BYTES for what one order or step may add. The longest is a prompt that is sent back,
@@ -25,6 +26,7 @@ void order_destroy(struct order **order)
 
 enum status instance_create(struct instance **out, const struct instance_params *params, struct error *error)
 {
+	pthread_condattr_t attributes;
 	struct instance *instance = *out = calloc(1, sizeof(*instance));
 	if (!instance)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a model instance");
@@ -38,7 +40,10 @@ enum status instance_create(struct instance **out, const struct instance_params 
 	instance->ring_out_fd = params->ring ? params->ring_out_fd : -1;
 	buffer_init(&instance->queue, LIMIT_INSTANCE_QUEUE_BYTES + QUEUE_MORE_BYTES);
 	pthread_mutex_init(&instance->lock, NULL);
-	pthread_cond_init(&instance->changed, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&instance->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
 	instance->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (instance->wake_fd < 0)
 		return error_errno(error, STATUS_INTERNAL, errno, "making an eventfd");
@@ -101,12 +106,19 @@ static void wake_reader(struct instance *instance)
 		;
 }
 
-struct order *instance_take(struct instance *instance, bool wait)
+struct order *instance_take(struct instance *instance, bool wait, int64_t until_ns)
 {
 	struct order *order = NULL;
+	const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+				       .tv_nsec = (long)(until_ns % 1000000000)};
+	const bool forever = until_ns == 0 || until_ns == INT64_MAX;
 	pthread_mutex_lock(&instance->lock);
-	while (!instance->ending && (instance->full || (wait && !instance->orders && !instance->ring_came)))
-		pthread_cond_wait(&instance->changed, &instance->lock);
+	while (!instance->ending && (instance->full || (wait && !instance->orders && !instance->ring_came))) {
+		if (forever || instance->full)
+			pthread_cond_wait(&instance->changed, &instance->lock);
+		else if (pthread_cond_timedwait(&instance->changed, &instance->lock, &until) == ETIMEDOUT)
+			wait = false;
+	}
 	instance->ring_came = false;
 	if (!instance->ending && instance->orders) {
 		order = instance->orders;

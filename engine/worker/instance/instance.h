@@ -36,7 +36,8 @@ enum order_kind {
 	ORDER_GENERATE,
 	ORDER_CANCEL,
 	ORDER_EMBED,
-	ORDER_FORGET
+	ORDER_FORGET,
+	ORDER_PACE
 };
 
 // From where on an answer keeps to its form.
@@ -150,6 +151,10 @@ struct instance {
 	unsigned device_count, stage_count;
 	float *rope;
 	struct generator *generator;
+	// The pace of its steps, for heat (set_pace): the driver's.
+	unsigned rest_percent; // share of the time that it rests, 0 to 100
+	int64_t rest_until_ns; // steady; no step begins before
+	uint64_t paced_ns;     // of generator_state.step_ns, for which it has rested
 	struct request *requests;
 	unsigned request_count;
 	uint64_t token_count; // of their prompts
@@ -187,8 +192,9 @@ void instance_stop(struct instance *instance);
 
 void instance_put(struct instance *instance, struct order *order); // taken
 // Thread: the driver's. The next order; with `wait` it waits for one, or for a message of the ring. NULL if there is
-// none, or if the instance ends. Does not return while the queue is full.
-struct order *instance_take(struct instance *instance, bool wait);
+// none, or if the instance ends, or once it is `until_ns` (steady; 0 and INT64_MAX: no end). Does not return while the
+// queue is full.
+struct order *instance_take(struct instance *instance, bool wait, int64_t until_ns);
 // Any thread: a message of the ring has come.
 void instance_ring_came(void *instance);
 bool instance_ending(struct instance *instance);

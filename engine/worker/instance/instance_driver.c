@@ -16,10 +16,19 @@ static void note(struct instance *instance, int64_t *place, bool begins)
 	pthread_mutex_unlock(&instance->lock);
 }
 
+// At its own pace, until the server says otherwise.
+static void reset_pace(struct instance *instance)
+{
+	instance->rest_percent = 0;
+	instance->rest_until_ns = 0;
+	instance->paced_ns = 0;
+}
+
 static void load(struct instance *instance, const struct order *order)
 {
 	struct error error = {0};
 	struct json *result = NULL;
+	reset_pace(instance);
 	enum status status = instance_load(instance, order->message.params, &result, &error);
 	if (status)
 		error_set(&error, status, "%s", status_text(status));
@@ -47,6 +56,7 @@ static void adopt(struct instance *instance, const struct order *order)
 			  (unsigned long long)instance->epoch);
 	} else if (!instance_ring_may_adopt(instance, params, &error)) {
 		instance->epoch = epoch;
+		instance->rest_percent = 0;
 		requests_cancel(instance);
 		if (instance->generator)
 			generator_forget(instance->generator, 0);
@@ -54,6 +64,14 @@ static void adopt(struct instance *instance, const struct order *order)
 			instance_fail(instance, &error);
 	}
 	instance_answer(instance, order->message.id, &error, error.status ? NULL : json_copy(instance->told_loaded));
+}
+
+// How large a share of the time steps may take, from now on.
+static void set_pace(struct instance *instance, const struct order *order)
+{
+	instance->rest_percent = 100 - (unsigned)json_get_integer(order->message.params, "percent", 100);
+	instance->rest_until_ns = 0;
+	instance_answer(instance, order->message.id, &(struct error){0}, json_new_object());
 }
 
 static void obey(struct instance *instance, struct order *order)
@@ -69,6 +87,8 @@ static void obey(struct instance *instance, struct order *order)
 		adopt(instance, order);
 		break;
 	case ORDER_CHECK:
+		instance->rest_percent = 0; // its token goes around at once
+		instance->rest_until_ns = 0;
 		instance_ring_check(instance, order);
 		break;
 	case ORDER_GENERATE:
@@ -82,6 +102,9 @@ static void obey(struct instance *instance, struct order *order)
 		break;
 	case ORDER_FORGET:
 		requests_forget(instance, order);
+		break;
+	case ORDER_PACE:
+		set_pace(instance, order);
 		break;
 	}
 	note(instance, &instance->work_ns, false);
@@ -165,6 +188,28 @@ static void add_step(struct instance *instance, const struct generator_state *be
 		instance_steps_add(&instance->steps, now.step_rows, now.step_runs, true, &ns, 1);
 }
 
+enum { REST_MOST_MS = 5000 };
+
+// Whether no step is to begin now, and until when (steady; INT64_MAX: until the pace changes).
+static bool rests(const struct instance *instance, int64_t *until_ns)
+{
+	*until_ns = instance->rest_percent >= 100 ? INT64_MAX : instance->rest_until_ns;
+	return clock_steady_ns() < *until_ns;
+}
+
+// After a step, also one of a ring that came back: rest for as long as the pace asks.
+static void rest(struct instance *instance)
+{
+	struct generator_state state;
+	generator_state(instance->generator, &state);
+	const double ns = (double)(state.step_ns - instance->paced_ns), most_ns = REST_MOST_MS * 1e6;
+	instance->paced_ns = state.step_ns;
+	if (!(ns > 0) || !instance->rest_percent || instance->rest_percent >= 100)
+		return;
+	const double rest_ns = ns * instance->rest_percent / (100 - instance->rest_percent);
+	instance->rest_until_ns = clock_steady_ns() + (int64_t)(rest_ns < most_ns ? rest_ns : most_ns);
+}
+
 // Compute one step. False if there was nothing to do.
 static bool step(struct instance *instance)
 {
@@ -204,19 +249,33 @@ static bool serve_ring(struct instance *instance)
 	return true;
 }
 
+// A step, unless it is time to rest: then only the ring is served, and orders are obeyed. False if there is nothing to
+// do before *until_ns, or at all.
+static bool step_at_pace(struct instance *instance, int64_t *until_ns)
+{
+	rest(instance);
+	if (rests(instance, until_ns))
+		return false;
+	*until_ns = 0;
+	const bool busy = step(instance);
+	rest(instance);
+	return busy;
+}
+
 void *instance_main(void *context)
 {
 	struct instance *instance = context;
+	int64_t until_ns = 0; // that it rests; 0: it does not
 	bool busy = false;
 	while (!instance_ending(instance)) {
-		struct order *order = instance_take(instance, !busy);
+		struct order *order = instance_take(instance, !busy, until_ns);
 		for (int i = 0; order && i < LIMIT_INSTANCE_ORDERS; i++) {
 			obey(instance, order);
-			order = i + 1 < LIMIT_INSTANCE_ORDERS ? instance_take(instance, false) : NULL;
+			order = i + 1 < LIMIT_INSTANCE_ORDERS ? instance_take(instance, false, 0) : NULL;
 		}
 		busy = instance->ring && !instance_ending(instance) && serve_ring(instance);
 		if (instance->generator && !instance_ending(instance))
-			busy |= step(instance);
+			busy |= step_at_pace(instance, &until_ns);
 	}
 	pthread_mutex_lock(&instance->lock);
 	bool failed = instance->failed;

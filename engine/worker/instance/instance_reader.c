@@ -74,7 +74,7 @@ static const struct {
 } methods[] = {
 	{"instance.load", ORDER_LOAD},      {"instance.adopt", ORDER_ADOPT},   {"instance.check", ORDER_CHECK},
 	{"generate.start", ORDER_GENERATE}, {"generate.cancel", ORDER_CANCEL}, {"generate.embed", ORDER_EMBED},
-	{"generate.forget", ORDER_FORGET},
+	{"generate.forget", ORDER_FORGET},  {"instance.pace", ORDER_PACE},
 };
 
 // Long params are the body, and the head's are empty.

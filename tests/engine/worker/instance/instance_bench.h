@@ -34,7 +34,7 @@ static struct model_file_open file;
 static struct tokenizer *tokenizer;
 static struct reference *reference;
 static char path[64];
-static int loads, progresses, states, embeds, cancels, adoptions;
+static int loads, progresses, states, embeds, cancels, adoptions, paces;
 static struct json *last_result;
 static struct error last_error;
 static const char *method_of[4096]; // by the number of the call
@@ -105,6 +105,7 @@ static inline void take_answer(const struct answer *answer)
 	embeds += !strcmp(method, "generate.embed");
 	cancels += !strcmp(method, "generate.cancel");
 	adoptions += !strcmp(method, "instance.adopt");
+	paces += !strcmp(method, "instance.pace");
 	for (int i = 0; i < TALKS && !strcmp(method, "generate.start"); i++)
 		if (talks[i].used && !talks[i].answered) {
 			talks[i].answered = true; // they are answered in order

@@ -40,6 +40,46 @@ static void greedy_is_the_reference(void **state)
 	end_well();
 }
 
+static void set_pace(int percent)
+{
+	const unsigned before = (unsigned)paces;
+	ASK("instance.pace", "'percent':%d", percent);
+	while ((unsigned)paces == before)
+		assert_true(pump());
+	assert_int_equal(last_error.status, STATUS_OK);
+}
+
+// A pace is time between steps, and changes no token. At none nothing is computed, and a request can still be ended.
+static void a_pace_changes_no_token(void **state)
+{
+	(void)state;
+	static const char greedy[] = ",'max_tokens':40,'ignore_end':true,'sampling':{'temperature':0}";
+	start_with(NULL);
+	load_well(32, 64, 4);
+	ask_text(1, "the rain in spain", greedy);
+	wait_for_end(1);
+	set_pace(0);
+	ask_text(2, "the rain in spain", greedy);
+	ask_text(3, "what is rain", greedy);
+	for (int i = 0; i < 50; i++)
+		set_pace(0); // an answer, so the orders before it were obeyed
+	assert_true(talks[2].answered && talks[3].answered);
+	assert_int_equal(talks[2].count + talks[3].count, 0);
+	ASK("generate.cancel", "'request':3");
+	while (!talks[3].ended)
+		assert_true(pump());
+	assert_int_equal(talks[2].count + talks[3].count, 0);
+	set_pace(30);
+	while (talks[2].count < 10)
+		assert_true(pump());
+	set_pace(0);
+	set_pace(100);
+	wait_for_end(2);
+	assert_int_equal(talks[2].count, 40);
+	assert_memory_equal(talks[2].tokens, talks[1].tokens, 40 * sizeof(uint32_t));
+	end_well();
+}
+
 static void a_chat_uses_the_template(void **state)
 {
 	(void)state;
@@ -472,13 +512,21 @@ static void an_embedding_is_cancelled(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(greedy_is_the_reference),     cmocka_unit_test(a_chat_uses_the_template),
-		cmocka_unit_test(an_answer_keeps_to_its_form), cmocka_unit_test(two_hundred_at_once),
-		cmocka_unit_test(answers_end_as_asked),        cmocka_unit_test(sampled_by_seed),
-		cmocka_unit_test(a_request_goes_on_elsewhere), cmocka_unit_test(pieces_of_prompts_take_a_second),
-		cmocka_unit_test(batches_are_timed),           cmocka_unit_test(what_is_forgotten_is_computed_anew),
-		cmocka_unit_test(another_server_takes_it_up),  cmocka_unit_test(cancelled_between_steps),
-		cmocka_unit_test(embeddings_have_length_one),  cmocka_unit_test(an_embedding_is_cancelled),
+		cmocka_unit_test(greedy_is_the_reference),
+		cmocka_unit_test(a_chat_uses_the_template),
+		cmocka_unit_test(a_pace_changes_no_token),
+		cmocka_unit_test(an_answer_keeps_to_its_form),
+		cmocka_unit_test(two_hundred_at_once),
+		cmocka_unit_test(answers_end_as_asked),
+		cmocka_unit_test(sampled_by_seed),
+		cmocka_unit_test(a_request_goes_on_elsewhere),
+		cmocka_unit_test(pieces_of_prompts_take_a_second),
+		cmocka_unit_test(batches_are_timed),
+		cmocka_unit_test(what_is_forgotten_is_computed_anew),
+		cmocka_unit_test(another_server_takes_it_up),
+		cmocka_unit_test(cancelled_between_steps),
+		cmocka_unit_test(embeddings_have_length_one),
+		cmocka_unit_test(an_embedding_is_cancelled),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -1,0 +1,34 @@
+/* Keeps a device under its limit: decides from each reading how large a share of the time work may use it.
+ *
+ *     FREE --(its target will be reached within a minute at this power)--> LIMITED --(it is hotter still)--> PAUSED
+ *      ^                                                                    |  ^                               |
+ *      +--(cooler than the target by `resume`, and the load fits)-----------+  +--(cooler by `resume`)---------+
+ *
+ * LIMITED: the share is the power that the forecast allows for the next minute, over what the load draws when it is not
+ * held back. It falls at once and rises slowly. A policy without `limit` goes from FREE to PAUSED and back.
+ *
+ * Pure: the caller gives the time. Thread: any, one at a time for each. */
+#pragma once
+#include "server/thermal/model.h"
+
+struct thermal_policy {
+	double margin, resume; // °C: the target is the limit less `margin`; `resume` is below the target
+	bool limit, pause;     // what may be done
+};
+
+enum thermal_step { THERMAL_FREE, THERMAL_LIMITED, THERMAL_PAUSED };
+
+struct thermal_guard { // all zero at first
+	enum thermal_step step;
+	double share;      // 0 to 1, of the time; of THERMAL_LIMITED
+	double full_watts; // what the load draws when it is not held back, as far as is known
+	unsigned calls;    // readings in a row that call for the next step
+	int64_t newest_ms, step_ms,
+		share_ms; // of the newest reading; since when the step and the share are as they are
+};
+
+// Take the newest reading of `model`; limit: NaN if it is not known. True: the step has changed.
+bool thermal_guard_update(struct thermal_guard *guard, const struct thermal_policy *policy,
+			  const struct thermal_model *model, double limit, int64_t at_ms);
+// The share of the time that work may use: 1 when it is free, 0 while it is paused.
+double thermal_guard_share(const struct thermal_guard *guard);
