@@ -88,7 +88,7 @@ void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sen
 				      .error = (double)NAN,
 				      .throttles_in_s = (double)NAN,
 				      .sustainable_watts = (double)NAN};
-	heat->target = heat->limit - CLUSTER_MARGIN_CELSIUS;
+	heat->target = heat->limit - cluster_heat_policy(device).margin;
 	if (!model) {
 		heat->state = sensor == HEAT_MEMORY && device->telemetry ? THERMAL_UNSUITABLE : THERMAL_LEARNING;
 		snprintf(heat->reason, sizeof heat->reason, "%s",
@@ -136,6 +136,8 @@ static struct json *points_json(const struct thermal_model *model, double watts,
 	return points;
 }
 
+static const char *const acts[] = {[THERMAL_FREE] = "nothing", [THERMAL_LIMITED] = "limit", [THERMAL_PAUSED] = "pause"};
+
 struct json *cluster_forecast_json(const struct cluster_device *device, const struct cluster_forecast *forecast)
 {
 	struct cluster_heat heat;
@@ -156,6 +158,8 @@ struct json *cluster_forecast_json(const struct cluster_device *device, const st
 	set_rounded(json, "sustainable_watts", heat.sustainable_watts, 100);
 	set_rounded(json, "error_celsius", heat.error, 1000);
 	json_set_bool(json, "warns", heat.warns);
+	json_set_string(json, "acts", acts[device->heat_guard.step]);
+	json_set_integer(json, "work_percent", cluster_work_percent(device));
 	json_set(json, "points",
 		 ready ? points_json(device->heat[forecast->sensor], heat.watts, forecast->horizon_s)
 		       : json_new_array());

@@ -2,9 +2,8 @@
  * Thread: the loop's. */
 #pragma once
 #include "server/cluster/cluster.h"
+#include "server/thermal/guard.h"
 #include "server/thermal/model.h"
-
-enum { CLUSTER_MARGIN_CELSIUS = 5 }; // how far from its limit a device is to stay
 
 enum { CLUSTER_WARNED_MS = 60000 };
 
@@ -15,7 +14,7 @@ struct cluster_heat { // numbers that are not known are NaN
 	char reason[THERMAL_REASON_BYTES]; // of any state but THERMAL_READY
 	double celsius, watts;             // now; watts: those that the forecast goes by
 	double limit;                      // where the device slows itself down
-	double target;                     // the limit less CLUSTER_MARGIN_CELSIUS
+	double target;                     // the limit less the margin of its policy
 	double ambient, error;             // error: the mean one a minute ahead
 	double throttles_in_s;             // INFINITY: it does not reach the limit
 	double sustainable_watts;          // that hold the target
@@ -33,3 +32,18 @@ struct cluster_forecast {
 	double watts;
 };
 struct json *cluster_forecast_json(const struct cluster_device *device, const struct cluster_forecast *forecast);
+
+// What keeps it from its limit (heat_guard.c): its policy, Policy of schema/api.json, and the change of one. `done`
+// gets the device once the change is stored and in force. Errors: the store's.
+struct thermal_policy cluster_heat_policy(const struct cluster_device *device);
+struct json *cluster_heat_policy_json(const struct cluster_device *device);
+struct cluster_heat_change {
+	const struct json *changes; // margin_celsius, resume_celsius, actions: those that are there
+	const struct audit_actor *by;
+	cluster_device_done *done;
+	void *context;
+};
+enum status cluster_set_heat_policy(struct cluster *cluster, const struct cluster_device *device,
+				    const struct cluster_heat_change *change, struct error *error);
+// The share of the time that models may use it now, for its heat: 100 as much as they need, 0 none.
+unsigned cluster_work_percent(const struct cluster_device *device);

@@ -99,6 +99,7 @@ struct cluster_device *cluster_add_device(struct cluster *cluster, const char *d
 	snprintf(device->device_id, sizeof device->device_id, "%s", device_id);
 	device->node = node;
 	cluster->devices[cluster->device_count++] = device;
+	cluster_load_heat_policy(cluster, device);
 	return device;
 }
 

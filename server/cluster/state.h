@@ -54,7 +54,10 @@ struct cluster_device {
 	struct thermal_model *heat[HEAT_SENSORS]; // NULL: nothing to learn from was read yet (heat.c)
 	unsigned heat_warnings;                   // readings in a row by which the core reaches its limit soon
 	int64_t heat_warned_ms;                   // the newest of two or more; 0: none yet
-	int64_t heat_ms;                          // when the newest readings came, by the clock of these
+	struct thermal_guard heat_guard;
+	struct thermal_policy heat_policy; // where heat_policy_set: somebody has set it
+	bool heat_policy_set;
+	int64_t heat_ms; // when the newest readings came, by the clock of these
 	// Uncorrected memory errors: the newest count, how many came within an hour of each other, and when the first
 	// count and the newest error came (steady; 0: not yet).
 	double ecc_count, ecc_new;
@@ -88,6 +91,9 @@ struct cluster {
 
 // The device's newest readings were replaced: its thermal models learn from them.
 void cluster_note_heat(struct cluster_device *device, int64_t now_ms);
+// Its guard decides what happens to the work on it (heat_guard.c).
+void cluster_guard_heat(struct cluster *cluster, struct cluster_device *device);
+void cluster_load_heat_policy(struct cluster *cluster, struct cluster_device *device);
 void cluster_forget_heat(struct cluster_device *device);
 
 void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);

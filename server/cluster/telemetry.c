@@ -125,6 +125,7 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 		cluster_note_heat(device, now_ms);
 		if (cluster->reading)
 			cluster->reading(cluster->reading_context, device, device->telemetry);
+		cluster_guard_heat(cluster, device);
 		json_push(list, json_copy(one));
 		key = add_to_key(key, device->device_id);
 		// The server's clock orders the history; a node's own may be off.

@@ -176,6 +176,7 @@ struct instance {
 	int64_t used_ms;                // steady: a request began or ended, or it was ready; 0: not yet
 	size_t line_tokens;             // that their prompts are given as: text counts nothing
 	uint64_t failed_epoch;          // the placement for which the log reports a failed request
+	unsigned held_percent;          // of the time that its worker was told to rest
 	bool forgets;                   // a token ended while its worker could not be told
 	// While changes with an entry of the audit log are not on disk yet (instance_keep):
 	struct instance_shown *shown; // as it was before each of them, the oldest first; NULL: there are none
@@ -310,6 +311,7 @@ void recover_spill(struct instance *instance, const struct evict_candidate *cand
 
 // instances_recover.c: what happens to an instance, and its next decision
 // Decide and do, until there is something to wait for. `soon`: in the turn after this one.
+void instance_pace(struct instance *instance); // instances_pace.c
 void recover_decide(struct instance *instance);
 void recover_soon(struct instance *instance);
 // A part is lost, or its step has failed.

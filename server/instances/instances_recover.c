@@ -70,6 +70,7 @@ void recover_decide(struct instance *instance)
 	if (decision.action != ACTION_WAIT)
 		log_error("models", "instance %s of %s goes around in circles: %s: %s. Please report this",
 			  instance->instance_id, instance->model_name, decision.rule, decision.reason);
+	instance_pace(instance);
 	const int64_t ms = decision.action == ACTION_WAIT ? decision.until_ms - now(instance) : DECIDE_LOOK_MS;
 	net_timer_start(loop, &recovery->again, ms > 0 ? ms : 0, decide_again, instance);
 }

@@ -40,6 +40,8 @@ static const struct audit_action actions[] = {
 	{"instance.moved", AUDIT_WITH_CHANGE, false, "an instance has moved because somebody wanted it so"},
 	{"instance.gave_way", AUDIT_WITH_CHANGE, false, "an idle instance made room for another, and how"},
 	{"alert.acknowledge", AUDIT_WITH_CHANGE, true, "somebody has seen an alert"},
+	{"device.heat", AUDIT_WITH_CHANGE, false, "models on a device get less time for its heat, pause, or work freely again"},
+	{"thermal.policy_set", AUDIT_WITH_CHANGE, true, "how a device is kept from its limit was changed, and how it is now"},
 	{"alert.rule_set", AUDIT_WITH_CHANGE, true, "a rule of alerts was changed, and how it is now"},
 	{"alert.channel_add", AUDIT_WITH_CHANGE, true, "alerts are sent to one more receiver, and to which host"},
 	{"alert.channel_remove", AUDIT_WITH_CHANGE, true, "alerts are not sent to a receiver any more"},

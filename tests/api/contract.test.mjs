@@ -26,6 +26,8 @@ const fitting = {
 	"telemetry.history": () => ({ device_id: "dev_gpu", from: new Date(now - 60000).toISOString(), to: new Date(now).toISOString(),
 		step_s: 1 }),
 	"thermal.forecast": () => ({ device_id: "dev_gpu", sensor: "core", horizon_s: 300, power_watts: 250.5 }),
+	"thermal.policy": () => ({ device_id: "dev_gpu" }),
+	"thermal.policy_set": () => ({ device_id: "dev_gpu", margin_celsius: 6, resume_celsius: 9, actions: ["limit"] }),
 	"device.verify": () => ({ device_id: "dev_gpu" }),
 	"device.drain": () => ({ device_id: "dev_gpu", drain: false }),
 	"token.create": () => ({ name: "made", scopes: ["observe"], expires_in_s: 3600, calls_per_s: 100, max_sessions: 10 }),

@@ -19,6 +19,7 @@ const bases = {
 	api: { "auth.login": { token: "x", session_id: "s" }, "events.subscribe": { topics: ["log"], since: { epoch: "e", seq: 1 } },
 		"telemetry.history": { device_id: "d", from: "2026-11-20T14:31:52Z", to: "2026-11-20T14:31:53Z", step_s: 1 },
 		"thermal.forecast": { device_id: "d", sensor: "core", horizon_s: 60, power_watts: 100 },
+		"thermal.policy": { device_id: "d" }, "thermal.policy_set": { device_id: "d", margin_celsius: 5, resume_celsius: 10, actions: ["pause"] },
 		"device.verify": { device_id: "d" }, "device.drain": { device_id: "d", drain: true }, "token.revoke": { token_id: "t" },
 		"token.create": { name: "n", scopes: ["observe"], expires_in_s: 1, calls_per_s: 1, max_sessions: 1,
 			memory_limit_bytes: 1 },

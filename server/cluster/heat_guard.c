@@ -1,0 +1,217 @@
+/* What keeps devices from their limits: the policy of each, and what its guard (server/thermal/guard.h) decides about
+ * the work on it. A policy that somebody has set is a setting of state.db. Thread: the loop's. */
+#include "common/base/clock.h"
+#include "server/cluster/state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STALE_MS = 30000, STEP_PERCENT = 5, KEY_BYTES = STORE_ID_BYTES + 32 };
+
+static void print_key(const char *device_id, char key[KEY_BYTES])
+{
+	snprintf(key, KEY_BYTES, "thermal_policy.%s", device_id);
+}
+
+struct thermal_policy cluster_heat_policy(const struct cluster_device *device)
+{
+	// Phones and laptops have little to lose heat with.
+	const bool low_power = json_get_bool(device->record, "low_power", false);
+	if (device->heat_policy_set)
+		return device->heat_policy;
+	return (struct thermal_policy){.margin = low_power ? 10 : 5, .resume = 10, .limit = true, .pause = true};
+}
+
+static bool has_action(const struct json *actions, const char *name)
+{
+	for (const struct json *one = json_first(actions); one; one = json_next(one))
+		if (!strcmp(json_string(one, ""), name))
+			return true;
+	return false;
+}
+
+// The changes of `json` that are there.
+static void take_changes(struct thermal_policy *policy, const struct json *json)
+{
+	const struct json *actions = json_get(json, "actions");
+	policy->margin = json_get_number(json, "margin_celsius", policy->margin);
+	policy->resume = json_get_number(json, "resume_celsius", policy->resume);
+	if (json_type(actions) != JSON_ARRAY)
+		return;
+	policy->limit = has_action(actions, "limit");
+	policy->pause = has_action(actions, "pause");
+}
+
+static struct json *policy_json(const struct thermal_policy *policy)
+{
+	struct json *json = json_new_object(), *actions = json_new_array();
+	if (policy->limit)
+		json_push(actions, json_new_string("limit"));
+	if (policy->pause)
+		json_push(actions, json_new_string("pause"));
+	json_set_number(json, "margin_celsius", policy->margin);
+	json_set_number(json, "resume_celsius", policy->resume);
+	json_set(json, "actions", actions);
+	return json;
+}
+
+struct json *cluster_heat_policy_json(const struct cluster_device *device)
+{
+	const struct thermal_policy policy = cluster_heat_policy(device);
+	struct json *json = policy_json(&policy);
+	json_set_string(json, "device_id", device->device_id);
+	return json;
+}
+
+void cluster_load_heat_policy(struct cluster *cluster, struct cluster_device *device)
+{
+	char key[KEY_BYTES];
+	struct error error;
+	struct json *json = NULL;
+	print_key(device->device_id, key);
+	const char *text = store_load_setting(cluster->params.store, key);
+	if (!text || json_parse(&json, text, strlen(text), &error))
+		return;
+	device->heat_policy = cluster_heat_policy(device);
+	take_changes(&device->heat_policy, json);
+	device->heat_policy_set = true;
+	json_destroy(&json);
+}
+
+struct setting {
+	struct cluster *cluster;
+	char device_id[STORE_ID_BYTES];
+	struct thermal_policy policy;
+	cluster_device_done *done;
+	void *context;
+};
+
+static void policy_stored(void *context, enum status status, const struct error *error)
+{
+	struct setting *setting = context;
+	struct cluster_device *device = cluster_find_device(setting->cluster, setting->device_id);
+	if (!status && device) {
+		device->heat_policy = setting->policy;
+		device->heat_policy_set = true;
+	}
+	setting->done(setting->context, status, device, error);
+	free(setting);
+}
+
+static enum status put_policy(const struct setting *setting, const struct audit_actor *by, struct store_batch *batch)
+{
+	char key[KEY_BYTES];
+	struct buffer text;
+	struct json *json = policy_json(&setting->policy);
+	struct audit_event event = {.by = by,
+				    .action = "thermal.policy_set",
+				    .target = setting->device_id,
+				    .device_id = setting->device_id};
+	buffer_init(&text, 1024);
+	enum status status = json_print(json, &text);
+	json_destroy(&json);
+	print_key(setting->device_id, key);
+	event.detail = buffer_text(&text);
+	if (!status)
+		status = store_put_setting(batch, key, buffer_text(&text));
+	if (!status)
+		status = audit_put(setting->cluster->params.audit, batch, &event);
+	buffer_finish(&text);
+	return status;
+}
+
+enum status cluster_set_heat_policy(struct cluster *cluster, const struct cluster_device *device,
+				    const struct cluster_heat_change *change, struct error *error)
+{
+	struct store_batch *batch = NULL;
+	struct setting *setting = calloc(1, sizeof *setting);
+	if (!setting || store_batch_create(&batch)) {
+		free(setting);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to change a policy");
+	}
+	*setting = (struct setting){.cluster = cluster,
+				    .policy = cluster_heat_policy(device),
+				    .done = change->done,
+				    .context = change->context};
+	snprintf(setting->device_id, sizeof setting->device_id, "%s", device->device_id);
+	take_changes(&setting->policy, change->changes);
+	enum status status = put_policy(setting, change->by, batch);
+	if (status)
+		store_batch_destroy(&batch);
+	else
+		status = store_commit(cluster->params.store, &batch, policy_stored, setting);
+	if (!status)
+		return STATUS_OK;
+	free(setting);
+	return error_set(error, status, "the policy cannot be changed now");
+}
+
+// ---- the guard ----
+
+unsigned cluster_work_percent(const struct cluster_device *device)
+{
+	if (clock_steady_ms() - device->reading_ms > STALE_MS && device->heat_guard.step != THERMAL_FREE)
+		return 100; // nobody knows how hot it is: it looks after itself
+	if (device->heat_guard.step == THERMAL_FREE)
+		return 100;
+	const int steps = (int)(thermal_guard_share(&device->heat_guard) * 100 / STEP_PERCENT);
+	return (unsigned)(steps * STEP_PERCENT);
+}
+
+static void say_step(const struct cluster_device *device, double limit, struct change *change)
+{
+	const struct thermal_policy policy = cluster_heat_policy(device);
+	const double celsius = json_get_number(device->telemetry, "temperature_celsius", 0);
+	change->level = device->heat_guard.step == THERMAL_FREE ? "info" : "attention";
+	switch (device->heat_guard.step) {
+	case THERMAL_FREE:
+		snprintf(change->summary, sizeof change->summary, "works freely again, at %.0f °C", celsius);
+		break;
+	case THERMAL_LIMITED:
+		snprintf(change->summary, sizeof change->summary,
+			 "models on it get less time, at %.0f °C: it would reach %.0f °C within a minute, and slows "
+			 "itself down at %.0f °C",
+			 celsius, limit - policy.margin, limit);
+		break;
+	case THERMAL_PAUSED:
+		snprintf(change->summary, sizeof change->summary,
+			 "models on it pause, at %.0f °C: it slows itself down at %.0f °C", celsius, limit);
+		break;
+	}
+}
+
+static void tell_step(struct cluster *cluster, struct cluster_device *device, double limit)
+{
+	struct store_batch *batch = NULL;
+	struct change change = {.kind = "device.heat", .keep = true};
+	const int64_t at_ms = clock_wall_ms();
+	say_step(device, limit, &change);
+	const struct audit_event event = {.action = "device.heat",
+					  .target = device->device_id,
+					  .node_id = device->node->node_id,
+					  .device_id = device->device_id,
+					  .detail = device->heat_guard.step == THERMAL_FREE ? "{\"step\":\"free\"}"
+						    : device->heat_guard.step == THERMAL_PAUSED
+							    ? "{\"step\":\"paused\"}"
+							    : "{\"step\":\"limited\"}"};
+	if (!store_batch_create(&batch)) {
+		enum status status = cluster_store_change(batch, device->node, device, &change, at_ms);
+		if (!status)
+			status = audit_put(cluster->params.audit, batch, &event);
+		if (!status)
+			store_commit(cluster->params.store, &batch, NULL, NULL);
+		else
+			store_batch_destroy(&batch);
+	}
+	cluster_push_change(cluster, device->node, device, &change, at_ms);
+}
+
+void cluster_guard_heat(struct cluster *cluster, struct cluster_device *device)
+{
+	const struct thermal_policy policy = cluster_heat_policy(device);
+	const double limit = json_get_number(device->telemetry, "slowdown_celsius", (double)NAN);
+	if (thermal_guard_update(&device->heat_guard, &policy, device->heat[HEAT_CORE], limit, device->heat_ms))
+		tell_step(cluster, device, limit);
+}
