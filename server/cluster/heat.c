@@ -75,11 +75,15 @@ void cluster_forget_heat(struct cluster_device *device)
 		thermal_model_destroy(&device->heat[sensor]);
 }
 
+int64_t cluster_heat_age_ms(const struct cluster_device *device)
+{
+	return told_by_readings() ? 0 : clock_steady_ms() - device->reading_ms;
+}
+
 void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sensor, double watts,
 		       struct cluster_heat *heat)
 {
 	const struct thermal_model *model = device->heat[sensor];
-	const int64_t age_ms = told_by_readings() ? 0 : clock_steady_ms() - device->reading_ms;
 	*heat = (struct cluster_heat){.state = THERMAL_LEARNING,
 				      .celsius = (double)NAN,
 				      .watts = watts,
@@ -96,7 +100,7 @@ void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sen
 							 : "it does not report the temperature of its memory");
 		return;
 	}
-	heat->state = thermal_model_state(model, device->heat_ms + age_ms, heat->reason);
+	heat->state = thermal_model_state(model, device->heat_ms + cluster_heat_age_ms(device), heat->reason);
 	heat->celsius = json_get_number(device->telemetry, celsius_names[sensor], (double)NAN);
 	if (isnan(watts))
 		heat->watts = thermal_model_watts(model);

@@ -102,18 +102,25 @@ static void policy_stored(void *context, enum status status, const struct error 
 
 static enum status put_policy(const struct setting *setting, const struct audit_actor *by, struct store_batch *batch)
 {
-	char key[KEY_BYTES];
+	char key[KEY_BYTES], detail[128];
 	struct buffer text;
-	struct json *json = policy_json(&setting->policy);
-	struct audit_event event = {.by = by,
-				    .action = "thermal.policy_set",
-				    .target = setting->device_id,
-				    .device_id = setting->device_id};
+	const struct thermal_policy *policy = &setting->policy;
+	struct json *json = policy_json(policy);
+	const struct audit_event event = {.by = by,
+					  .action = "thermal.policy_set",
+					  .target = setting->device_id,
+					  .device_id = setting->device_id,
+					  .detail = detail};
+	snprintf(detail, sizeof detail, "{\"margin_celsius\":%.6g,\"resume_celsius\":%.6g,\"actions\":\"%s\"}",
+		 policy->margin, policy->resume,
+		 policy->limit && policy->pause ? "limit, pause"
+		 : policy->limit                ? "limit"
+		 : policy->pause                ? "pause"
+						: "none");
 	buffer_init(&text, 1024);
 	enum status status = json_print(json, &text);
 	json_destroy(&json);
 	print_key(setting->device_id, key);
-	event.detail = buffer_text(&text);
 	if (!status)
 		status = store_put_setting(batch, key, buffer_text(&text));
 	if (!status)
@@ -152,9 +159,8 @@ enum status cluster_set_heat_policy(struct cluster *cluster, const struct cluste
 
 unsigned cluster_work_percent(const struct cluster_device *device)
 {
-	if (clock_steady_ms() - device->reading_ms > STALE_MS && device->heat_guard.step != THERMAL_FREE)
-		return 100; // nobody knows how hot it is: it looks after itself
-	if (device->heat_guard.step == THERMAL_FREE)
+	// Once nobody knows how hot it is, it looks after itself.
+	if (device->heat_guard.step == THERMAL_FREE || cluster_heat_age_ms(device) > STALE_MS)
 		return 100;
 	const int steps = (int)(thermal_guard_share(&device->heat_guard) * 100 / STEP_PERCENT);
 	return (unsigned)(steps * STEP_PERCENT);

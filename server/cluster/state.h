@@ -94,6 +94,7 @@ void cluster_note_heat(struct cluster_device *device, int64_t now_ms);
 // Its guard decides what happens to the work on it (heat_guard.c).
 void cluster_guard_heat(struct cluster *cluster, struct cluster_device *device);
 void cluster_load_heat_policy(struct cluster *cluster, struct cluster_device *device);
+int64_t cluster_heat_age_ms(const struct cluster_device *device); // of the newest readings
 void cluster_forget_heat(struct cluster_device *device);
 
 void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);

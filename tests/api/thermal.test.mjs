@@ -1,10 +1,15 @@
 // Forecasts over the whole: an hour of readings of a simulated card goes through a node to the server within a moment, by
 // the clock that a debug build takes from readings; what the server then foresees is compared with what that card does.
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "./records.mjs";
+import { ModelWorker } from "./generating.mjs";
+import { modelFile } from "./gguf.mjs";
 import { eventually, run, startServer, temporary } from "./server.mjs";
+import { WorkerNode } from "./workers.mjs";
 
 const air = 25, resistance = 0.1, tau = 60, slowdown = 90; // the card: °C, °C/W, s, °C
 
@@ -122,5 +127,96 @@ describe("forecasts", () => {
 		for (const words of [["--watts", "much"], ["--for", "2h"], ["--for", "x"]])
 			assert.equal((await run(["forecast", ...words, "--data", data])).code, 2, words.join(" "));
 		assert.equal((await run(["forecast", "none", "--data", data])).code, 1);
+	});
+});
+
+// A model on a card that gets too hot: its worker is told to rest, and set free when the card is cool again.
+describe("acting", () => {
+	let server, admin, node, model, at = Date.now() - 3600e3, rise = 5;
+	const data = temporary();
+	const entries = async (action) => (await admin.call("audit.list", { action })).entries;
+	const forecast = () => admin.call("thermal.forecast", { device_id: "dev_gpu" });
+	const paces = () => node.workers.flatMap((worker) => worker.paces ?? []);
+	const flow = (seconds, watts) => {
+		const readings = Array.from({ length: seconds }, () => {
+			rise += (resistance * watts - rise) * (1 - Math.exp(-1 / tau));
+			return deviceReadings({ at: new Date(at += 1000).toISOString(), power_watts: watts, temperature_celsius: air + rise, slowdown_celsius: slowdown });
+		});
+		for (let i = 0; i < seconds; i += 30) node.telemetry(readings.slice(i, i + 30), nodeReadings());
+	};
+	class Paced extends ModelWorker {
+		run(method, params, body, id) {
+			if (method !== "instance.pace") return super.run(method, params, body, id);
+			(this.paces ??= []).push(params.percent);
+			return { result: {} };
+		}
+	}
+
+	before(async () => {
+		server = await startServer({ data, env: { EXOGPU_THERMAL_CLOCK: "readings" } });
+		admin = await Client.login(server);
+		node = await WorkerNode.start(server, { Worker: Paced });
+		const path = join(temporary(), "words.gguf");
+		writeFileSync(path, modelFile({ megabytes: 0.8 }));
+		await admin.call("model.add", { source: path });
+		model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		await admin.call("instance.create", { model_id: model.model_id, pins: [{ device_id: "dev_gpu", first_layer: 0, layer_count: 0 }] });
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "it runs");
+		for (const watts of [300, 50, 400, 120, 350]) flow(180, watts);
+		await eventually(async () => (await forecast()).state === "ready", "a forecast is made");
+	});
+	after(async () => {
+		node?.socket.close();
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("the policy of a device", async () => {
+		const usual = { device_id: "dev_gpu", margin_celsius: 5, resume_celsius: 10, actions: ["limit", "pause"] };
+		assert.deepEqual(await admin.call("thermal.policy", { device_id: "dev_gpu" }), usual);
+		await admin.refused("thermal.policy", { device_id: "dev_none" }, "not_found");
+		await admin.refused("thermal.policy_set", { device_id: "dev_none" }, "not_found");
+		await admin.refused("thermal.policy_set", { device_id: "dev_gpu", margin_celsius: 0 }, "invalid_params");
+		await admin.refused("thermal.policy_set", { device_id: "dev_gpu", actions: ["melt"] }, "invalid_params");
+		const wider = await admin.call("thermal.policy_set", { device_id: "dev_gpu", margin_celsius: 8 });
+		assert.deepEqual(wider, { ...usual, margin_celsius: 8 });
+		assert.equal((await forecast()).target_celsius, slowdown - 8);
+		const [entry] = await entries("thermal.policy_set");
+		assert.deepEqual([entry.target, entry.detail.margin_celsius, entry.detail.actions], ["dev_gpu", 8, "limit, pause"]);
+	});
+
+	test("a load that is too hot is held back, then free again", async () => {
+		assert.deepEqual(paces(), []);
+		assert.equal((await forecast()).acts, "nothing");
+		flow(10, 900);
+		const held = await eventually(() => paces().at(-1), "the worker is told to rest");
+		assert.ok(held > 0 && held < 100, `${held}`);
+		const told = await forecast();
+		assert.deepEqual([told.acts, told.work_percent], ["limit", held]);
+		assert.ok(told.temperature_celsius < slowdown, `${told.temperature_celsius}`);
+		assert.equal((await admin.call("instance.list")).instances[0].state, "running", "it goes on, more slowly");
+		flow(400, 50);
+		await eventually(() => paces().at(-1) === 100, "it is set free");
+		assert.equal((await forecast()).acts, "nothing");
+		const steps = (await entries("device.heat")).map((one) => [one.actor, one.target, one.detail.step]).reverse();
+		assert.deepEqual(steps, [["server", "dev_gpu", "limited"], ["server", "dev_gpu", "free"]]);
+		const changes = (await admin.call("cluster.snapshot")).recent.filter((one) => one.kind === "device.heat");
+		assert.deepEqual(changes.map((one) => one.level), ["info", "attention"]);
+		assert.match(changes[1].summary, /models on it get less time, at \d+ °C: it would reach 82 °C within a minute/);
+	});
+
+	test("a policy without actions does nothing, and is kept over a restart", async () => {
+		await admin.call("thermal.policy_set", { device_id: "dev_gpu", actions: [] });
+		const before = paces().length;
+		flow(60, 900);
+		await eventually(async () => (await forecast()).temperature_celsius > 80, "it is hot");
+		assert.equal((await forecast()).acts, "nothing");
+		assert.equal(paces().length, before);
+		node.socket.close();
+		await server.finish();
+		server = await startServer({ data });
+		admin = await Client.login(server);
+		assert.deepEqual(await admin.call("thermal.policy", { device_id: "dev_gpu" }),
+			{ device_id: "dev_gpu", margin_celsius: 8, resume_celsius: 10, actions: [] });
 	});
 });

@@ -89,6 +89,15 @@ static enum status read_options(const struct cli_arguments *arguments, struct js
 static void print_reason(const struct json *snapshot, const struct json *forecast)
 {
 	char line[COMMAND_LABEL_BYTES + 64], label[COMMAND_LABEL_BYTES];
+	const int64_t percent = json_get_integer(forecast, "work_percent", 100);
+	if (percent < 100) {
+		char text[64] = "models on it pause";
+		if (percent)
+			snprintf(text, sizeof text, "models on it get %lld %% of the time", (long long)percent);
+		snprintf(line, sizeof line, "%s is held back for its heat: ",
+			 command_device_label(snapshot, json_get_string(forecast, "device_id", ""), label));
+		command_print_text(stderr, line, text);
+	}
 	if (is_ready(forecast))
 		return;
 	snprintf(line, sizeof line,

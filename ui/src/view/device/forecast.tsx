@@ -71,6 +71,14 @@ export function ForecastPanel({ entry, forecast }: { entry: DeviceEntry; forecas
               </span>
             ))}
         </Fact>
+        {forecast.acts !== "nothing" && (
+          <Fact name="Held back">
+            <span class="warm">
+              <MarkIcon mark="throttled" class="mini" />{" "}
+              {forecast.acts === "pause" ? "models on it pause" : `models on it get ${forecast.work_percent} % of the time`}
+            </span>
+          </Fact>
+        )}
         <Fact name="For ever">{watts !== null && target !== null && `${figure(watts)} W hold ${figure(target)} °C`}</Fact>
         <Fact name="Air">{celsius(forecast.ambient_celsius)}</Fact>
         <Fact name="Error">

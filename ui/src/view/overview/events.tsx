@@ -35,6 +35,7 @@ function markOf(change: Change): { mark: Mark; tone: string } {
     case "model.unloaded":
     case "device.added":
     case "device.changed":
+    case "device.heat":
       return { mark: "info", tone: "" };
   }
 }
