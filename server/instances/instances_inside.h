@@ -206,6 +206,7 @@ struct instances {
 	bool ending;               // the server is
 	struct starting *starting; // instances that are being created, or come back (instances_start.c)
 	struct demand *demands;    // for models that are not loaded
+	struct generation *held;   // requests that have ended, whose clients wait for their joules
 	struct nowhere *nowhere;   // and for which there was no room, the newest first
 	int64_t next_request;
 	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's;

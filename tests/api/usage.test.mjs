@@ -190,6 +190,46 @@ describe("usage", () => {
 		assert.match(table.stdout, /ENERGY +IDLE\n.* J .* J/);
 	});
 
+	test("an answer has its joules where they are asked for", async () => {
+		const model = "words", { device_id } = { device_id: (await usage("device"))[0].key };
+		let drawn = 1e6;
+		const feed = setInterval(() => node.telemetry([deviceReadings({ device_id, energy_joules: drawn++, energy_source: "counter",
+			utilization_percent: 50 })], nodeReadings()), 50);
+		try {
+			for (const [path, body, usageOf] of [
+				["/v1/chat/completions", { model, messages }, (one) => one.usage],
+				["/v1/completions", { model, prompt: "one two" }, (one) => one.usage],
+				["/v1/completions", { model, prompt: ["one two", "three"], n: 2, temperature: 1 }, (one) => one.usage],
+				["/v1/messages", { model, max_tokens: 9, messages }, (one) => one.usage],
+				["/v1/responses", { model, input: "one two three four" }, (one) => one.usage],
+				["/api/chat", { model, messages, stream: false }, (one) => one],
+			]) {
+				const plain = (await post(path, body)).json();
+				assert.ok(!("energy_joules" in usageOf(plain)), `${path}: nobody has asked`);
+				await eventually(async () => { // null where the machine is so busy that the readings come late
+					const answer = await post(path, { ...body, include_energy: true });
+					assert.equal(answer.status, 200, path);
+					const joules = usageOf(answer.json()).energy_joules;
+					assert.ok(joules === null || joules >= 0, `${path}: ${joules}`);
+					return joules > 0;
+				}, `${path} tells joules`);
+			}
+			const { text } = await post("/v1/chat/completions", { model, messages, stream: true, stream_options: { include_usage: true }, include_energy: true });
+			assert.match(text, /"energy_joules":/);
+			assert.match((await post("/v1/completions", { model, prompt: "one", include_energy: "yes" })).text, /include_energy/);
+		} finally {
+			clearInterval(feed);
+		}
+		// Who leaves meanwhile is not waited for.
+		const before = await of("token", tokens.bob.token_id), leaving = new AbortController();
+		const left = fetch(`${server.url}v1/completions`, { method: "POST", signal: leaving.signal, headers: { authorization: `Bearer ${tokens.bob.token}` },
+			body: JSON.stringify({ model, prompt: "one", include_energy: true }) });
+		await eventually(async () => (await of("token", tokens.bob.token_id))[0] > before[0], "it has ended");
+		leaving.abort();
+		await left.catch(() => {});
+		assert.equal((await post("/v1/completions", { model, prompt: "one" }, tokens.bob)).status, 200);
+	});
+
 	test("a restart keeps it", async () => {
 		const before = await usage("token");
 		node.socket.close();

@@ -15,7 +15,8 @@ test("energy in the unit that fits", () => {
 
 test("its price", () => {
   assert.equal(cost(3.6e6, 0.3), "0.30");
-  assert.equal(cost(36000, 0.3), "0.30 ¢");
+  assert.equal(cost(36000, 0.3), "0.0030");
+  assert.equal(cost(12, 0.3), "under 0.0001");
   assert.equal(cost(0, 0.3), "0.00");
   assert.equal(cost(null, 0.3), null, "what is not reported has no price");
   assert.equal(cost(3.6e6, null), null);

@@ -116,3 +116,10 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 	if (streaming && !answer_whole(answer)->several.left)
 		net_exchange_end(streaming);
 }
+
+void answer_put_energy(struct json *usage, const struct json *end)
+{
+	const struct json *joules = json_get(end, "energy_joules");
+	if (joules)
+		json_set(usage, "energy_joules", json_copy(joules));
+}

@@ -27,8 +27,11 @@ static struct json *usage_json(int64_t prompt, int64_t cached, int64_t generated
 
 static struct json *usage_of(const struct json *end)
 {
-	return usage_json(json_get_integer(end, "prompt_tokens", 0), json_get_integer(end, "cached_tokens", 0),
-			  json_get_integer(end, "generated_tokens", 0));
+	struct json *usage = usage_json(json_get_integer(end, "prompt_tokens", 0),
+					json_get_integer(end, "cached_tokens", 0),
+					json_get_integer(end, "generated_tokens", 0));
+	answer_put_energy(usage, end);
+	return usage;
 }
 
 static struct json *message_json(const struct answer *answer, struct json *content)

@@ -119,6 +119,7 @@ static const struct parameter parameters[] = {
 	{"max_tokens", CHAT, read_max_tokens},
 	{"stop_sequences", CHAT, read_stop},
 	{"stream", CHAT, read_stream},
+	{"include_energy", CHAT, read_energy},
 	{"temperature", CHAT, read_temperature},
 	{"top_p", CHAT, read_temperature}, // from 0 to 1 as well
 	{"top_k", CHAT, read_top_k},

@@ -277,6 +277,7 @@ struct answer *answer_copy(const struct answer *answer)
 				.created_s = answer->created_s,
 				.streams = answer->streams,
 				.wants_usage = answer->wants_usage,
+				.energy = answer->energy,
 				.echo = answer->echo,
 				.hides_thoughts = answer->hides_thoughts,
 				.logprobs = answer->logprobs,
@@ -375,6 +376,7 @@ struct generation_params answer_question(const struct answer *answer, struct jso
 					  .token = answer->caller.token,
 					  .action = action_of(answer),
 					  .model = answer->model,
+					  .energy = answer->energy,
 					  .loads = answer->infer->params.load_on_demand || !token ||
 						   token_allows(token, SCOPE_ADMIN),
 					  .call = call};

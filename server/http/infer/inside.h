@@ -47,12 +47,12 @@ struct answer {
 	int64_t created_s;
 	// The request.
 	char model[MODEL_NAME_BYTES];
-	char unknown[65]; // a parameter that there is not, by its name
-	bool streams, wants_usage, echo;
-	bool hides_thoughts; // they are not told
-	bool counts;         // the tokens of the prompt are counted, and nothing is generated
-	int logprobs;        // -1: none; else how many of the most likely ones beside each token
-	struct json *tools;  // that the model may call; NULL: none
+	char unknown[65];                        // a parameter that there is not, by its name
+	bool streams, wants_usage, echo, energy; // energy: its joules are wanted
+	bool hides_thoughts;                     // they are not told
+	bool counts;                             // the tokens of the prompt are counted, and nothing is generated
+	int logprobs;                            // -1: none; else how many of the most likely ones beside each token
+	struct json *tools;                      // that the model may call; NULL: none
 	// The part of the answer that has come and is not being sent.
 	bool begun; // the events have
 	struct buffer text;
@@ -230,6 +230,7 @@ enum status reading_set_schema(struct reading *reading, const struct json *schem
 enum status read_top_k(struct reading *reading, const struct json *value);
 enum status read_max_tokens(struct reading *reading, const struct json *value);
 enum status read_stream(struct reading *reading, const struct json *value);
+enum status read_energy(struct reading *reading, const struct json *value); // include_energy
 enum status read_model(struct reading *reading, const struct json *value);
 enum status read_dimensions(struct reading *reading, const struct json *value);
 enum status read_stop(struct reading *reading, const struct json *value);
@@ -343,6 +344,9 @@ static inline bool answer_talks(const struct answer *answer)
 	       answer->endpoint == ENDPOINT_RESPONSES || answer->endpoint == ENDPOINT_OLLAMA_CHAT ||
 	       answer->endpoint == ENDPOINT_OLLAMA_GENERATE;
 }
+
+// The joules of a request that has asked for them, as generate.end or an embedding's answer has them.
+void answer_put_energy(struct json *usage, const struct json *end);
 
 // ---- openai_several.c ----
 static inline struct answer *answer_whole(struct answer *answer) // the request's, of a choice

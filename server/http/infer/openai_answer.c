@@ -23,6 +23,7 @@ static struct json *usage_of(const struct json *end)
 		json_set_integer(more, "reasoning_tokens", json_get_integer(end, "reasoning_tokens", 0));
 		json_set(usage, "completion_tokens_details", more);
 	}
+	answer_put_energy(usage, end);
 	return usage;
 }
 

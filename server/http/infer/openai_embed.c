@@ -16,6 +16,7 @@ struct embedding {
 	struct generation *generation; // NULL: not asked for yet, or over
 	struct json *values;           // NULL: not there yet
 	uint64_t prompt_tokens;
+	double joules; // NaN: not known
 };
 
 // Little-endian floats in base64, as clients ask for where they do not say that they want numbers.
@@ -43,6 +44,16 @@ bool answer_has_room(const struct json *embedding, size_t count)
 	const size_t one = json_type(embedding) == JSON_STRING ? strlen(json_string(embedding, ""))
 							       : json_count(embedding) * NUMBER_BYTES;
 	return one + AROUND_BYTES <= LIMIT_BODY_BYTES / count;
+}
+
+// Of all inputs; null unless each is known.
+static void put_energy(const struct answer *answer, struct json *usage, size_t count)
+{
+	double joules = 0;
+	for (size_t i = 0; i < count; i++)
+		joules += answer->embeddings[i].joules;
+	if (answer->energy)
+		json_set_number(usage, "energy_joules", joules);
 }
 
 static void answer_all(struct answer *answer, size_t count)
@@ -74,6 +85,7 @@ static void answer_all(struct answer *answer, size_t count)
 	json_set_string(json, "model", answer->model);
 	json_set_integer(usage, "prompt_tokens", (int64_t)prompt_tokens);
 	json_set_integer(usage, "total_tokens", (int64_t)prompt_tokens);
+	put_energy(answer, usage, count);
 	json_set(json, "usage", usage);
 	answer_json(answer, json);
 }
@@ -127,6 +139,7 @@ static void answer_ranking(struct answer *answer, size_t count)
 	json_set(json, "results", results_of(answer, order, count));
 	json_set_integer(usage, "prompt_tokens", (int64_t)tokens);
 	json_set_integer(usage, "total_tokens", (int64_t)tokens);
+	put_energy(answer, usage, count);
 	json_set(json, "usage", usage);
 	free(order);
 	answer_json(answer, json);
@@ -205,6 +218,7 @@ static void embedded(void *context, enum status status, const struct json *resul
 	if (!status && values)
 		embedding->values = answer->base64 ? encode(values) : json_copy(values);
 	embedding->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
+	embedding->joules = json_get_number(result, "energy_joules", NAN);
 	if (status || !embedding->values)
 		fail(answer, status ? error : values ? &no_room : &none);
 	else if (!answer->query && !answer_has_room(embedding->values, json_count(answer->inputs)))

@@ -311,6 +311,7 @@ static const struct parameter parameters[] = {
 	{"top_n", RANK, read_top_n},
 	{"return_documents", RANK, read_return_documents},
 	{"stream", CHAT | TEXT, read_stream},
+	{"include_energy", ANY, read_energy},
 	{"stream_options", CHAT | TEXT, read_stream_options},
 	{"max_tokens", CHAT | TEXT, read_max_tokens},
 	{"max_completion_tokens", CHAT, read_max_tokens},

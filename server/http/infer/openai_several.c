@@ -3,6 +3,7 @@
  * fails, the request fails. */
 #include "server/http/infer/inside.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 bool answer_has_several(const struct answer *answer)
@@ -61,6 +62,13 @@ static void add(struct json *sum, const struct json *end, const char *name)
 		json_set_integer(sum, name, json_get_integer(sum, name, 0) + json_get_integer(end, name, 0));
 }
 
+// Null unless that of each is known.
+static void add_energy(struct json *sum, const struct json *end)
+{
+	const double before = json_get(sum, "energy_joules") ? json_get_number(sum, "energy_joules", NAN) : 0;
+	json_set_number(sum, "energy_joules", before + json_get_number(end, "energy_joules", NAN));
+}
+
 bool answer_choice_ended(struct answer *choice, const struct json *end)
 {
 	struct answer *answer = choice->several.of;
@@ -70,6 +78,8 @@ bool answer_choice_ended(struct answer *choice, const struct json *end)
 	}
 	add(answer->several.sum, end, "generated_tokens");
 	add(answer->several.sum, end, "reasoning_tokens");
+	if (answer->energy)
+		add_energy(answer->several.sum, end);
 	return --answer->several.left == 0;
 }
 

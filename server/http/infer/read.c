@@ -123,6 +123,11 @@ enum status read_stream(struct reading *reading, const struct json *value)
 	return reading_bool(reading, value, &reading->answer->streams);
 }
 
+enum status read_energy(struct reading *reading, const struct json *value)
+{
+	return reading_bool(reading, value, &reading->answer->energy);
+}
+
 enum status read_parallel(struct reading *reading, const struct json *value)
 {
 	bool parallel;

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "server/instances/requests/requests_inside.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -50,19 +51,32 @@ static void silence(struct generation *generation)
 	generation->ended = NULL;
 }
 
-static void generation_free(struct generation *generation)
+// It is in no list any more, and its instance may go.
+static void leave(struct generation *generation)
 {
-	silence(generation);
+	if (generation->ended)
+		generation->instance->generation_count--;
 	generation->instance->line_tokens -= generation->given_tokens;
 	if (generation->instance->used_ms)
 		generation->instance->used_ms = instances_now(generation->instance->all);
 	*generation->link = generation->next;
 	if (generation->next)
 		generation->next->link = generation->link;
+}
+
+void generation_destroy(struct generation *generation)
+{
+	json_destroy(&generation->end);
 	json_destroy(&generation->call);
 	json_destroy(&generation->sampling);
 	delivered_finish(&generation->delivered);
 	free(generation);
+}
+
+static void generation_free(struct generation *generation)
+{
+	leave(generation);
+	generation_destroy(generation);
 }
 
 static bool suspected(const struct generation *generation)
@@ -77,11 +91,16 @@ static void end(struct generation *generation, enum status status, const struct 
 	void *context = generation->context;
 	struct instance *instance = generation->instance;
 	const bool was_next = generation->sent && suspected(generation);
-	generation_record(generation, status, json);
-	generation_free(generation);
+	const bool holds = generation_record(generation, status, json);
+	if (holds) {
+		leave(generation);
+		generation_hold(generation, json);
+	} else {
+		generation_free(generation);
+	}
 	if (was_next)
 		generations_resume(instance);
-	if (ended)
+	if (ended && !holds)
 		ended(context, status, status ? NULL : json, error);
 }
 
@@ -415,6 +434,9 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .embeds = embeds,
 					  .counts = params->counts,
 					  .part = params->part,
+					  .energy = params->energy,
+					  .joules = NAN,
+					  .all = all,
 					  .call = call,
 					  .sampling = sampling,
 					  .given_tokens = given_tokens,
@@ -443,6 +465,10 @@ void generation_cancel(struct generation **pointer)
 	if (!generation)
 		return;
 	*pointer = NULL;
+	if (generation->is_held) {
+		generation_drop_held(generation);
+		return;
+	}
 	silence(generation);
 	if (!generation->sent && !generation->old_number)
 		end(generation, STATUS_OK, NULL, NULL);

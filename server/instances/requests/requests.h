@@ -10,6 +10,8 @@
 
 struct generation;
 
+enum { GENERATION_ENERGY_MS = 3000 }; // that `ended` waits for joules, at most
+
 struct generation_params {
 	const struct audit_actor *by; // copied
 	struct token *token;          // NULL: the machine's owner. Must outlive it
@@ -20,6 +22,8 @@ struct generation_params {
 	bool embeds;
 	bool counts; // only count the prompt's tokens; nothing is generated
 	bool part;   // of a request that another one stands for: usage counts that one
+	bool energy; // `ended` waits until its joules are known, GENERATION_ENERGY_MS at most: energy_joules of `end`,
+		     // or null
 	bool loads;  // a model that is not loaded is loaded for this, and then it waits
 	// It has joined the batch; not called with `embeds` or `counts`.
 	void (*started)(void *context, uint64_t prompt_tokens);

@@ -22,7 +22,14 @@ struct generation {
 
 	uint64_t prompt_tokens; // as far as is known
 	struct delivered delivered;
-	struct usage_request *usage;            // NULL: it is not counted
+	struct usage_request *usage; // NULL: it is not counted, or all of it is
+	bool energy;                 // its client wants to know its joules
+	// It has ended, and waits for them: it is in instances->held, and has no instance.
+	bool is_held;
+	double joules;    // NaN: not known
+	struct json *end; // of `ended`
+	struct instances *all;
+	struct net_timer give_up;
 	bool part;                              // of a request that is counted by another one
 	double spent_ms[LIMIT_INSTANCE_STAGES]; // by its worker's stages, as it was told last
 	unsigned losses;                        // of workers that had it, since a token of it came
@@ -41,5 +48,10 @@ void generation_count(struct generation *generation);
 void generation_count_anew(struct generation *generation);
 // The worker is not there any more: what it has spent without telling for whom is nobody's.
 void generations_unclaim(struct instance *instance);
-// It has ended: its usage, and its entry in the audit log. `end`: as struct generation_params has it.
-void generation_record(struct generation *generation, enum status status, const struct json *end);
+// A request that has ended, and is in no list, waits for its joules: `ended` is called then. `end` is copied.
+void generation_hold(struct generation *generation, const struct json *end);
+void generation_drop_held(struct generation *generation); // its client has left
+void generation_destroy(struct generation *generation);   // requests.c: one that is in no list
+// It has ended: its usage, and its entry in the audit log. `end`: as struct generation_params has it. True: its
+// client waits for its joules.
+bool generation_record(struct generation *generation, enum status status, const struct json *end);

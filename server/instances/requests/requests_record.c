@@ -1,5 +1,6 @@
 /* What stays of a request: its entry in the audit log, and what it used. Every request passes here once, whatever API
  * it came by, so this is where tokens and the time of devices are counted. See usage.h. */
+#include "common/base/list.h"
 #include "server/instances/requests/requests_inside.h"
 
 #include <stdio.h>
@@ -92,13 +93,67 @@ void generations_spent(struct instance *instance, const struct json *spent, bool
 	note_busy(instance, json_get(spent, "busy_ms"), whole);
 }
 
+// ---- joules that a client waits for ----
+
+static void leave_held(struct generation *generation)
+{
+	net_timer_stop(generation->all->params.loop, &generation->give_up);
+	usage_drop(&generation->usage);
+	LIST_REMOVE(generation, link);
+}
+
+static void tell_held(struct generation *generation)
+{
+	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
+	void *context = generation->context;
+	struct json *end = generation->end;
+	generation->end = NULL;
+	json_set_number(end, "energy_joules", generation->joules);
+	leave_held(generation);
+	generation_destroy(generation);
+	ended(context, STATUS_OK, end, NULL);
+	json_destroy(&end);
+}
+
+static void give_up(void *context)
+{
+	tell_held(context);
+}
+
+void generation_hold(struct generation *generation, const struct json *end)
+{
+	generation->is_held = true;
+	generation->instance = NULL;
+	generation->end = json_copy(end);
+	LIST_PUSH(&generation->all->held, generation, link);
+	// Not at once, even if nothing is to be waited for: who ends it may have more to do.
+	net_timer_start(generation->all->params.loop, &generation->give_up,
+			generation->usage ? GENERATION_ENERGY_MS : 0, give_up, generation);
+}
+
+void generation_drop_held(struct generation *generation)
+{
+	leave_held(generation);
+	generation_destroy(generation);
+}
+
 static int64_t at_least_0(int64_t count)
 {
 	return count > 0 ? count : 0;
 }
 
+static void joules_known(void *context, double joules)
+{
+	struct generation *generation = context;
+	generation->joules = joules;
+	if (!generation->is_held)
+		return;
+	generation->usage = NULL;
+	tell_held(generation);
+}
+
 // What it computed, however it ended. A worker that was lost says nothing: then the prompt was read if a token came.
-static void count_end(struct generation *generation, const struct json *end)
+static void count_end(struct generation *generation, const struct json *end, bool waits)
 {
 	const int64_t known = (int64_t)(generation->embeds ? 0 : generation->prompt_tokens),
 		      delivered = (int64_t)generation->delivered.count,
@@ -107,6 +162,8 @@ static void count_end(struct generation *generation, const struct json *end)
 				    .prompt_tokens = json_get_integer(end, "read_tokens", prompt),
 				    .cached_tokens = json_get_integer(end, "cached_tokens", 0),
 				    .completion_tokens = json_get_integer(end, "generated_tokens", delivered)};
+	ended.settled = waits ? joules_known : NULL;
+	ended.context = generation;
 	ended.prompt_tokens = at_least_0(ended.prompt_tokens);
 	ended.cached_tokens = at_least_0(ended.cached_tokens);
 	ended.completion_tokens = at_least_0(ended.completion_tokens);
@@ -165,8 +222,10 @@ static void write_entry(const struct generation *generation, enum status status,
 	buffer_finish(&detail);
 }
 
-void generation_record(struct generation *generation, enum status status, const struct json *end)
+bool generation_record(struct generation *generation, enum status status, const struct json *end)
 {
-	count_end(generation, end);
+	const bool waits = generation->energy && generation->ended && end && !status;
+	count_end(generation, end, waits);
 	write_entry(generation, status, end);
+	return waits;
 }

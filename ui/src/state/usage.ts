@@ -16,7 +16,8 @@ export function energy(joules: number | null): Quantity | null {
 export function cost(joules: number | null, perKwh: number | null): string | null {
   if (joules === null || perKwh === null) return null;
   const price = (joules / J_PER_KWH) * perKwh;
-  return price < 0.01 && price > 0 ? `${(price * 100).toPrecision(2)} ¢` : figure(price, 2);
+  if (price > 0 && price < 0.0001) return "under 0.0001";
+  return price > 0 && price < 0.01 ? price.toFixed(4) : figure(price, 2);
 }
 
 /** Seconds that devices computed: "0.25 s", "12 min", "3.5 h". */

@@ -156,6 +156,7 @@ static const struct parameter parameters[] = {
 	{"truncate", EMBED, read_truncate},
 	{"dimensions", EMBED, read_dimensions},
 	{"stream", CHAT | TEXT | PULL, read_stream},
+	{"include_energy", CHAT | TEXT, read_energy},
 	{"insecure", PULL, read_nothing},
 	{"format", CHAT | TEXT, read_format},
 	{"think", CHAT | TEXT, read_think},

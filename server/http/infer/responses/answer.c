@@ -62,6 +62,7 @@ static struct json *usage_of(const struct json *end)
 	json_set_integer(out, "reasoning_tokens", json_get_integer(end, "reasoning_tokens", 0));
 	json_set(usage, "output_tokens_details", out);
 	json_set_integer(usage, "total_tokens", prompt + generated);
+	answer_put_energy(usage, end);
 	return usage;
 }
 

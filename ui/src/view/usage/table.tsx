@@ -1,4 +1,5 @@
 /* The rows of usage as a table, and why there is no energy where there is none. */
+import type { ComponentChildren } from "preact";
 import type { By } from "../../command/usage";
 import type { UsageRow } from "../../lib/api.gen";
 import { type Quantity, figure } from "../../lib/format";
@@ -34,38 +35,38 @@ function Name({ row, by }: { row: UsageRow; by: By }) {
   return <>{row.name}</>;
 }
 
+const Cell = ({ name, title, children }: { name: string; title?: string; children: ComponentChildren }) => (
+  <td data-name={name} class="num" title={title}>
+    <span>{children}</span>
+  </td>
+);
+
 function Row({ row, by, price }: { row: UsageRow; by: By; price: number | null }) {
-  const paid = cost(row.energy_joules, price);
+  const integrated = row.energy_source === "integrated";
   return (
     <tr>
       <th scope="row">
         <Name row={row} by={by} />
       </th>
-      <td data-name="Requests" class="num">
-        {figure(row.requests)}
-      </td>
-      <td data-name="Prompt tokens" class="num">
+      <Cell name="Requests">{figure(row.requests)}</Cell>
+      <Cell name="Prompt tokens">
         {figure(row.prompt_tokens)}
         {row.cached_tokens > 0 && <span class="faint small"> ({figure(row.cached_tokens)} cached)</span>}
-      </td>
-      <td data-name="Generated" class="num">
-        {figure(row.completion_tokens)}
-      </td>
-      <td data-name="Device time" class="num">
+      </Cell>
+      <Cell name="Generated">{figure(row.completion_tokens)}</Cell>
+      <Cell name="Device time">
         <Amount of={deviceTime(row.device_s)} />
-      </td>
-      <td data-name="Energy" class="num" title={row.energy_source === "integrated" ? "power times time" : undefined}>
-        {row.energy_source === "integrated" && "~"}
+      </Cell>
+      <Cell name="Energy" title={integrated ? "power times time" : ""}>
+        {integrated && "~"}
         <Amount of={energy(row.energy_joules)} />
-      </td>
+      </Cell>
       {by === "device" && (
-        <td data-name="Idle" class="num">
+        <Cell name="Idle">
           <Amount of={energy(row.idle_joules)} />
-        </td>
+        </Cell>
       )}
-      <td data-name="Cost" class="num">
-        {paid ?? <span class="faint">–</span>}
-      </td>
+      <Cell name="Cost">{cost(row.energy_joules, price) ?? <span class="faint">–</span>}</Cell>
     </tr>
   );
 }
@@ -128,7 +129,9 @@ export function UsageTable({ rows, by, price }: { rows: readonly UsageRow[]; by:
       )}
       {any && (
         <p class="panel-body quiet small">
-          Energy is what devices drew for requests above idle.
+          {by === "device"
+            ? "Energy is what a device drew above idle, for requests and other work; idle is what it draws when idle."
+            : "Energy is what devices drew for requests above idle."}
           {integrated && " ~: power times time, because a device has no counter of energy."}
         </p>
       )}
