@@ -84,7 +84,7 @@ static void begin(const struct bench *bench)
 	shape = toy_shape;
 	shape.pooling = bench->last ? POOLING_LAST : POOLING_MEAN;
 	if (recurrent) {
-		shape.delta = (struct model_delta){1, 1, 2, 2, 2};
+		shape.delta = (struct model_delta){1, 1, 2, 2, 2, false};
 		memset(shape.layer_kinds, LAYER_DELTA, TOY_LAYERS - 1);
 	}
 	struct stage_params params = {.shape = &shape,
