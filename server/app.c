@@ -72,6 +72,7 @@ struct app {
 	struct tokens *tokens;
 	struct authority *authority;
 	struct tickets *tickets;
+	struct lends *lends;
 	struct joins *joins;
 	struct discovery *discovery;
 	struct witnesses *witnesses;
@@ -396,7 +397,10 @@ static enum status create_joins(struct app *app, struct error *error)
 				      .limits = app->limits};
 	enum status status = tickets_create(&app->tickets, app->store, app->audit, authority_sha256(app->authority),
 					    error);
+	if (!status)
+		status = lends_create(&app->lends, app->store, app->audit, error);
 	params.tickets = app->tickets;
+	params.lends = app->lends;
 	return status ? status : joins_create(&app->joins, &params, error);
 }
 
@@ -438,6 +442,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .tenants = app->tenants,
 				 .joins = app->joins,
 				 .tickets = app->tickets,
+				 .lends = app->lends,
 				 .discovery = app->discovery,
 				 .witnesses = app->witnesses,
 				 .alerts = app->alerts,
@@ -471,6 +476,8 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .api = app->api,
 				   .nodes = app->nodes,
 				   .joins = app->joins,
+				   .lends = app->lends,
+				   .contract = app->node_contract,
 				   .tokens = app->tokens,
 				   .events = app->events,
 				   .cluster = app->cluster,
@@ -575,6 +582,7 @@ static void destroy(struct app *app)
 	discovery_destroy(&app->discovery);
 	joins_destroy(&app->joins);
 	tickets_destroy(&app->tickets);
+	lends_destroy(&app->lends);
 	api_destroy(&app->api);
 	if (app->cluster)
 		cluster_ask_work(app->cluster, NULL, NULL);

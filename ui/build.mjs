@@ -1,6 +1,6 @@
 /* Builds the dashboard: node build.mjs OUTDIR [--dev]
  *
- * Writes into OUTDIR: index.html, app-HASH.js and what it loads when needed, gpu-worker-HASH.js, style-HASH.css, theme-HASH.js (classic script; sets light or dark
+ * Writes into OUTDIR: index.html, app-HASH.js and what it loads when needed, lend.html with its lend-HASH.js, lend-node-HASH.js and gpu-worker-HASH.js, style-HASH.css, theme-HASH.js (classic script; sets light or dark
  * before the first paint), icon-HASH.svg, licenses-HASH.txt, each also as .gz, and assets.json, the list of them
  * {path, file, type, immutable} from which they are embedded. The same sources give the same bytes. */
 import { build } from "esbuild";
@@ -66,9 +66,19 @@ execFileSync("python3", ["-B", join(here, "../tools/clients/generate.py"), "ui"]
 // First: the others name the file.
 const worker = await bundle([{ in: "src/lend/gpu/worker.ts", out: "gpu-worker" }], { format: "esm" });
 const workerFile = basename(worker.outputFiles.find(({ path }) => path.endsWith(".js")).path);
-const define = { GPU_WORKER_URL: JSON.stringify(`/${workerFile}`) };
+const gpuDefine = { GPU_WORKER_URL: JSON.stringify(`/${workerFile}`) };
+const node = await bundle([{ in: "src/lend/node-worker.ts", out: "lend-node" }], { format: "esm", define: gpuDefine });
+const nodeFile = basename(node.outputFiles.find(({ path }) => path.endsWith(".js")).path);
+const define = { ...gpuDefine, LEND_NODE_URL: JSON.stringify(`/${nodeFile}`) };
 const results = await Promise.all([
   worker,
+  node,
+  bundle([{ in: "src/lend/main.tsx", out: "lend" }], {
+    format: "esm",
+    define,
+    jsx: "automatic",
+    jsxImportSource: "preact",
+  }),
   bundle([{ in: "src/main.tsx", out: "app" }], {
     format: "esm",
     splitting: true,
@@ -103,15 +113,22 @@ function preloads() {
 }
 
 const named = (start, ending) => [...files.keys()].find((file) => file.startsWith(start) && file.endsWith(ending));
-const html = readFileSync(join(here, "src/index.html"), "utf8")
-  .replace("%THEME%", `/${named("theme-", ".js")}`)
-  .replace("%STYLE%", `/${named("style-", ".css")}`)
-  .replace("%PRELOADS%", preloads())
-  .replace("%APP%", `/${named("app-", ".js")}`)
-  .replace("%ICON%", `/${named("icon-", ".svg")}`)
-  .replace("%LICENSES%", `/${named("licenses-", ".txt")}`);
-if (/%[A-Z]+%/.test(html)) throw new Error(`index.html: ${/%[A-Z]+%/.exec(html)[0]} was not filled in`);
-files.set("index.html", Buffer.from(html));
+const lendFile = [...files.keys()].find((file) => /^lend-[A-Z0-9]+\.js$/.test(file));
+/** The pages, with the names of the files that they load. */
+function addPage(name) {
+  const html = readFileSync(join(here, "src", name), "utf8")
+    .replace("%THEME%", `/${named("theme-", ".js")}`)
+    .replace("%STYLE%", `/${named("style-", ".css")}`)
+    .replace("%PRELOADS%", preloads())
+    .replace("%APP%", `/${named("app-", ".js")}`)
+    .replace("%LEND%", `/${lendFile}`)
+    .replace("%ICON%", `/${named("icon-", ".svg")}`)
+    .replace("%LICENSES%", `/${named("licenses-", ".txt")}`);
+  if (/%[A-Z]+%/.test(html)) throw new Error(`${name}: ${/%[A-Z]+%/.exec(html)[0]} was not filled in`);
+  files.set(name, Buffer.from(html));
+}
+addPage("index.html");
+addPage("lend.html");
 
 mkdirSync(out, { recursive: true });
 try {
@@ -127,8 +144,8 @@ const assets = [];
 for (const [file, bytes] of files) {
   writeFileSync(join(out, file), bytes);
   writeFileSync(join(out, `${file}.gz`), gzipSync(bytes, { level: 9 }));
-  const index = file === "index.html";
-  assets.push({ path: index ? "/" : `/${file}`, file, type: types[extension(file)], immutable: !index });
+  const page = { "index.html": "/", "lend.html": "/lend" }[file];
+  assets.push({ path: page ?? `/${file}`, file, type: types[extension(file)], immutable: !page });
 }
 writeFileSync(join(out, "assets.json"), `${JSON.stringify(assets, null, "\t")}\n`);
 

@@ -146,6 +146,8 @@ enum {
 	LIMIT_NODE_CALLS_PER_S = 128,                // of a node elsewhere; for the rest of the second it is not read
 	LIMIT_WORKER_START_MS = 60000,               // until a session's worker is ready: a GPU's first use is slow
 	LIMIT_STREAMS_NOT_LINKED = 1024,             // of workers, that have not said whose they are
+	LIMIT_STREAMS_NOT_LINKED_OF_TABS = 64,       // of them, that come from browsers
+	LIMIT_STREAMS_NOT_LINKED_OF_TAB = 16,        // of these, from one address
 	LIMIT_STREAMS_NOT_LINKED_OF_NODE = 256,      // of them, from one node: as many as it may have workers
 	LIMIT_LEASE_MS = 5000,                       // a node that does not hear its server for so long is fenced
 	LIMIT_RELAYS_OF_SESSION = 4,                 // copies between workers at once
@@ -172,6 +174,11 @@ enum {
 	LIMIT_CERTIFICATES_ENDED = 256,              // revoked ones, that are still listed
 	LIMIT_CERTIFICATES_OF_NODE = 4,              // that are good: a new one makes the oldest unknown
 	LIMIT_TICKETS = 1000,                        // that are not long over
+	LIMIT_LENDS = 200,                           // addresses for browser tabs, that are not long over
+	LIMIT_TABS = 512,                            // browser tabs that have joined and may come back
+	LIMIT_TAB_BYTES = 32 * 1024,                 // of one message of a tab, outside its workers' streams
+	LIMIT_TAB_CALLS_PER_S = 32,                  // of a tab; for the rest of the second it is not read
+	LIMIT_TAB_DEVICES = 4,                       // of one tab
 	LIMIT_WAITING_NODES = 16,                    // that asked to join and wait for a person
 	LIMIT_WAITING_NODES_OF_ADDRESS = 4,          // of these, from one address
 	LIMIT_JOIN_MS = 600000,                      // how long one waits

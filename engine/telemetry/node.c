@@ -202,6 +202,8 @@ static void add_battery(struct node_reader *reader, struct json *object)
 		json_set_bool(object, "charging", !discharging);
 	else
 		json_set_null(object, "charging");
+	json_set_null(object, "visible"); // these two are a browser tab's
+	json_set_null(object, "pressure");
 }
 
 static void add_rate(struct json *object, const char *name, bool known, struct rate *rate, uint64_t count,

@@ -116,6 +116,7 @@ void api_shut_down(struct api *api)
 void api_set_url(struct api *api, const char *url)
 {
 	static const char scheme[] = "https://";
+	snprintf(api->url, sizeof api->url, "%s", url);
 	if (api->params.tls && !strncmp(url, scheme, sizeof scheme - 1))
 		snprintf(api->address, sizeof api->address, "%.*s", (int)strcspn(url + sizeof scheme - 1, "/"),
 			 url + sizeof scheme - 1);

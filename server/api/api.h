@@ -40,6 +40,7 @@ struct api_params {
 	struct tenancy *tenants;
 	struct joins *joins;
 	struct tickets *tickets;
+	struct lends *lends;
 	struct witnesses *witnesses;
 	struct alerts *alerts;
 	struct usage *usage;

@@ -52,6 +52,7 @@ struct api {
 		bool due;          // the timer runs
 		struct json *last; // what was told last; NULL: nothing yet
 	} chat;
+	char url[300];      // where clients find this server, with a / at its end
 	char address[300];  // HOST:PORT by which other machines are likely to reach this server; "": they do not
 	struct buffer text; // an answer being printed
 	struct api_stats stats;
@@ -88,7 +89,8 @@ extern const struct api_handler server_handlers[], auth_handlers[], cluster_hand
 	telemetry_handlers[], device_handlers[], token_handlers[], memory_handlers[], compute_handlers[],
 	audit_handlers[], node_handlers[], ticket_handlers[], certificate_handlers[], model_handlers[],
 	catalog_handlers[], instance_handlers[], topology_handlers[], chat_handlers[], alert_handlers[],
-	thermal_handlers[], usage_handlers[]; // each ends with a NULL method
+	thermal_handlers[], usage_handlers[],
+	lend_handlers[]; // each ends with a NULL method
 
 // One handler for each method of the contract and none besides. Errors: STATUS_INTERNAL, naming the method.
 enum status api_bind_handlers(struct api *api, struct error *error);

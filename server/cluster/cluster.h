@@ -66,6 +66,7 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 
 // Whether a node belongs to the cluster; *local (may be NULL): whether it is the server's own machine's.
 bool cluster_has_node(const struct cluster *cluster, const char *node_id, bool *local);
+bool cluster_is_tab(const struct cluster *cluster, const char *node_id); // a browser tab's
 // Nodes that are let in and removed. The rows, and the change that tells a person, are added to `batch` (taken, also on
 // failure), which the caller has filled with what belongs to it, and which is committed as a whole; `done` is called
 // once it is. Errors at once, and then `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_NODES), the store's.

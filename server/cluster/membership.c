@@ -188,6 +188,7 @@ struct json *cluster_waiting_json(const struct json *record, int64_t since_ms)
 	json_set_string(json, "state", "pending");
 	json_set_string(json, "state_reason", "waiting to be let in");
 	json_set_bool(json, "local", false);
+	json_set_string(json, "kind", "machine");
 	json_set_string(json, "first_seen_at", at);
 	json_set_string(json, "last_seen_at", at);
 	return json;
@@ -213,6 +214,12 @@ void cluster_tell_waiting(struct cluster *cluster, const struct cluster_waiting 
 	json_set(event, "freed", json_new_array());
 	json_set_bool(event, "discovering", cluster->discovering);
 	events_publish(cluster->params.events, TOPIC_INVENTORY, 0, event);
+}
+
+bool cluster_is_tab(const struct cluster *cluster, const char *node_id)
+{
+	const struct cluster_node *node = cluster_find_node(cluster, node_id);
+	return node && !strcmp(json_get_string(node->record, "kind", ""), "browser");
 }
 
 struct json *cluster_describe_node(const struct cluster *cluster, const char *node_id)

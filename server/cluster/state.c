@@ -281,6 +281,8 @@ struct json *cluster_node_json(const struct cluster_node *node)
 	json_set_string(json, "state", node->link ? "online" : "offline");
 	json_set_string(json, "state_reason", node->link || !node->state_reason[0] ? NULL : node->state_reason);
 	json_set_bool(json, "local", node->local);
+	if (!json_get(json, "kind"))
+		json_set_string(json, "kind", "machine");
 	set_time(json, "first_seen_at", node->first_seen_ms);
 	set_time(json, "last_seen_at", node->last_seen_ms);
 	return json;

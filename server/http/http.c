@@ -3,6 +3,7 @@
 
 #include "common/base/log.h"
 #include "common/files/kernels_built.h"
+#include "server/api/nodes/tab.h"
 #include "server/http/access.h"
 #include "server/http/assets.h"
 #include "server/http/infer/infer.h"
@@ -17,6 +18,7 @@
 
 #define WORKER_SUBPROTOCOL "exogpu.worker.v1"
 #define MODEL_SUBPROTOCOL "exogpu.model.v1"
+#define TAB_SUBPROTOCOL "exogpu.tab.v1"
 
 struct http {
 	struct http_params params;
@@ -47,7 +49,7 @@ static const struct net_header security_headers[] = {
 // Which connection an upgrade has become: whose it is, and what is told it.
 struct upgraded {
 	const struct net_handler *to;
-	void *user; // struct api_client, node_link, worker_link or shards_link
+	void *user; // struct api_client, node_link, tab_door, worker_link or shards_link
 };
 
 static const struct net_handler to_client = {.opened = api_client_opened,
@@ -57,6 +59,8 @@ static const struct net_handler to_client = {.opened = api_client_opened,
 static const struct net_handler to_node = {
 	.opened = node_link_opened, .message = node_link_message, .closed = node_link_closed};
 static const struct net_handler to_stranger = {.opened = join_opened, .message = join_message, .closed = join_closed};
+static const struct net_handler to_tab = {
+	.opened = tab_door_opened, .message = tab_door_message, .closed = tab_door_closed};
 static const struct net_handler to_worker = {.opened = worker_link_opened,
 					     .message = worker_link_message,
 					     .drained = worker_link_drained,
@@ -311,18 +315,45 @@ static bool on_post(void *context, const struct net_request *request, void **use
 	return infer_post(http->infer, request, user, response);
 }
 
-// A node relays one of its workers.
+// A browser tab, which says who it is by its first message. Without TLS it is one of this machine: no other is heard.
+static bool upgrade_tab(struct http *http, const struct net_request *request, struct upgraded *upgraded,
+			struct net_response *response)
+{
+	struct error error = {0};
+	struct tab_door *door;
+	const struct tab_door_params params = {.contract = http->params.contract,
+					       .loop = http->params.loop,
+					       .links = http->params.nodes,
+					       .lends = http->params.lends,
+					       .audit = http->params.audit,
+					       .limits = http->params.limits,
+					       .peer = access_peer(request)};
+	if (tab_door_create(&door, &params, &error)) {
+		fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
+		return false;
+	}
+	*upgraded = (struct upgraded){.to = &to_tab, .user = door};
+	response->patient = true;
+	return true;
+}
+
+// A node relays one of its workers, or a browser tab connects one: it has no certificate, and the key that it is about
+// to say must be that of a worker of a tab.
 static bool upgrade_worker(struct http *http, const struct net_request *request, struct upgraded *upgraded,
 			   struct net_response *response)
 {
 	char node_id[STORE_ID_BYTES] = "";
-	if (!access_is_owner(request) && !authority_accepts(http->params.authority, &request->certificate, node_id)) {
+	const bool tab = !request->local && request->origin[0] && !request->certificate.uri[0];
+	if (!tab && !access_is_owner(request) &&
+	    !authority_accepts(http->params.authority, &request->certificate, node_id)) {
 		fail(response, STATUS_FORBIDDEN, "workers are connected by their node, with its certificate",
 		     "join this machine to the cluster: exogpu node --join");
 		return false;
 	}
-	*upgraded = (struct upgraded){.to = &to_worker, .user = worker_link_create(http->params.tenants, node_id)};
-	response->holder = upgraded->user ? NET_HOLDER_ANY : 0;
+	*upgraded = (struct upgraded){
+		.to = &to_worker,
+		.user = worker_link_create(http->params.tenants, tab ? access_peer(request) : node_id, tab)};
+	response->holder = upgraded->user && !tab ? NET_HOLDER_ANY : 0;
 	response->patient = upgraded->user != NULL;
 	if (!upgraded->user)
 		fail(response, STATUS_RATE_LIMITED, "too many workers have not identified themselves", NULL);
@@ -364,6 +395,8 @@ static bool on_upgrade(void *context, const struct net_request *request, void **
 		taken = upgrade_worker(http, request, &made, response);
 	else if (!strcmp(request->path, "/node") && !strcmp(request->subprotocol, MODEL_SUBPROTOCOL))
 		taken = upgrade_model(http, request, &made, response);
+	else if (!strcmp(request->path, "/node") && !strcmp(request->subprotocol, TAB_SUBPROTOCOL))
+		taken = upgrade_tab(http, request, &made, response);
 	else if (!strcmp(request->path, "/node"))
 		taken = upgrade_node(http, request, &made, response);
 	else
@@ -534,7 +567,8 @@ static enum status open_for_ollama(struct http *http, const struct infer_params 
 	return status;
 }
 
-static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", WORKER_SUBPROTOCOL, MODEL_SUBPROTOCOL, NULL};
+static const char *const subprotocols[] = {"exogpu.v1",       "exogpu.node.v1", WORKER_SUBPROTOCOL,
+					   MODEL_SUBPROTOCOL, TAB_SUBPROTOCOL,  NULL};
 
 // Bound to all addresses: by the name or address that others are likely to reach this machine by.
 static void print_url(struct http *http)

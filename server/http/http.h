@@ -15,6 +15,8 @@ struct http_params {
 	struct api *api;
 	struct node_links *nodes;
 	struct joins *joins;
+	struct lends *lends;
+	const struct contract *contract; // CONTRACT_NODE
 	struct tokens *tokens;
 	struct events *events;
 	struct cluster *cluster;

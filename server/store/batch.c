@@ -312,6 +312,45 @@ enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id
 	return add_row(batch, BATCH_REMOVE_TICKET, values, 1);
 }
 
+enum status store_put_lend(struct store_batch *batch, const struct store_lend *lend)
+{
+	const struct batch_value values[] = {
+		text_value(lend->lend_id),
+		{.type = VALUE_BYTES, .text = (const char *)lend->secret_hash, .length = STORE_HASH_BYTES},
+		text_value(lend->name),
+		text_value(lend->made_by),
+		integer_value(lend->uses),
+		integer_value(lend->used),
+		integer_value(lend->created_ms),
+		integer_value(lend->expires_ms),
+		integer_value(lend->revoked_ms),
+	};
+	return add_row(batch, BATCH_PUT_LEND, values, 9);
+}
+
+enum status store_remove_lend(struct store_batch *batch, const char *lend_id)
+{
+	const struct batch_value values[] = {text_value(lend_id)};
+	return add_row(batch, BATCH_REMOVE_LEND, values, 1);
+}
+
+enum status store_put_tab(struct store_batch *batch, const struct store_tab *tab)
+{
+	const struct batch_value values[] = {
+		text_value(tab->node_id),
+		text_value(tab->lend_id),
+		{.type = VALUE_BYTES, .text = (const char *)tab->secret_hash, .length = STORE_HASH_BYTES},
+		integer_value(tab->joined_ms),
+	};
+	return add_row(batch, BATCH_PUT_TAB, values, 4);
+}
+
+enum status store_remove_tab(struct store_batch *batch, const char *node_id)
+{
+	const struct batch_value values[] = {text_value(node_id)};
+	return add_row(batch, BATCH_REMOVE_TAB, values, 1);
+}
+
 enum status store_put_model(struct store_batch *batch, const struct store_model *model)
 {
 	const struct batch_value values[] = {

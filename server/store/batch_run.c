@@ -44,6 +44,17 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"excluded.secret_hash, made_by = excluded.made_by, uses = excluded.uses, used = excluded.used, "
 		"created_ms = excluded.created_ms, expires_ms = excluded.expires_ms, revoked_ms = excluded.revoked_ms",
 	[BATCH_REMOVE_TICKET] = "DELETE FROM tickets WHERE ticket_id = ?1",
+	[BATCH_PUT_LEND] =
+		"INSERT INTO lends (lend_id, secret_hash, name, made_by, uses, used, created_ms, expires_ms, "
+		"revoked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (lend_id) DO UPDATE SET "
+		"secret_hash = excluded.secret_hash, name = excluded.name, made_by = excluded.made_by, "
+		"uses = excluded.uses, used = excluded.used, created_ms = excluded.created_ms, "
+		"expires_ms = excluded.expires_ms, revoked_ms = excluded.revoked_ms",
+	[BATCH_REMOVE_LEND] = "DELETE FROM lends WHERE lend_id = ?1",
+	[BATCH_PUT_TAB] = "INSERT INTO tabs (node_id, lend_id, secret_hash, joined_ms) VALUES (?1, ?2, ?3, ?4) "
+			  "ON CONFLICT (node_id) DO UPDATE SET lend_id = excluded.lend_id, "
+			  "secret_hash = excluded.secret_hash, joined_ms = excluded.joined_ms",
+	[BATCH_REMOVE_TAB] = "DELETE FROM tabs WHERE node_id = ?1",
 	[BATCH_PUT_MODEL] =
 		"INSERT INTO models (model_id, name, source, request, path, state, file_bytes, modified_ns, sha256, "
 		"state_reason, added_ms, architecture) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) "
@@ -199,6 +210,10 @@ static const struct bound_statement {
 	[BATCH_REMOVE_CERTIFICATE] = {.binds = true, .gone = true, .kind = BOUND_CERTIFICATE},
 	[BATCH_PUT_TICKET] = {.binds = true, .kind = BOUND_TICKET},
 	[BATCH_REMOVE_TICKET] = {.binds = true, .gone = true, .kind = BOUND_TICKET},
+	[BATCH_PUT_LEND] = {.binds = true, .kind = BOUND_LEND},
+	[BATCH_REMOVE_LEND] = {.binds = true, .gone = true, .kind = BOUND_LEND},
+	[BATCH_PUT_TAB] = {.binds = true, .kind = BOUND_TAB},
+	[BATCH_REMOVE_TAB] = {.binds = true, .gone = true, .kind = BOUND_TAB},
 	[BATCH_PUT_MODEL] = {.binds = true, .kind = BOUND_MODEL},
 	[BATCH_REMOVE_MODEL] = {.binds = true, .gone = true, .kind = BOUND_MODEL},
 	[BATCH_PUT_INSTANCE] = {.binds = true, .kind = BOUND_INSTANCE},

@@ -88,6 +88,8 @@ struct load {
 		void (*change)(void *context, const struct store_change *change);
 		void (*certificate)(void *context, const struct store_certificate *certificate);
 		void (*ticket)(void *context, const struct store_ticket *ticket);
+		void (*lend)(void *context, const struct store_lend *lend);
+		void (*tab)(void *context, const struct store_tab *tab);
 		void (*model)(void *context, const struct store_model *model);
 		void (*instance)(void *context, const struct store_instance *instance);
 		void (*link)(void *context, const struct store_link *link);
@@ -173,6 +175,16 @@ enum status store_load_devices(struct store *store, void (*row)(void *context, c
 	return load_rows(store, &load, error);
 }
 
+// False: a CHECK of the table was got around.
+static bool read_hash(sqlite3_stmt *row, int column, uint8_t hash[STORE_HASH_BYTES])
+{
+	const void *bytes = sqlite3_column_blob(row, column);
+	if (!bytes || sqlite3_column_bytes(row, column) != STORE_HASH_BYTES)
+		return false;
+	memcpy(hash, bytes, STORE_HASH_BYTES);
+	return true;
+}
+
 static void token_row(sqlite3_stmt *row, const struct load *load)
 {
 	struct store_token token = {
@@ -188,11 +200,8 @@ static void token_row(sqlite3_stmt *row, const struct load *load)
 		.memory_limit_bytes = sqlite3_column_int64(row, 10),
 		.last_used_ms = sqlite3_column_int64(row, 11),
 	};
-	const void *hash = sqlite3_column_blob(row, 4);
-	if (hash && sqlite3_column_bytes(row, 4) == STORE_HASH_BYTES) { // a CHECK of the table holds this
-		memcpy(token.secret_hash, hash, STORE_HASH_BYTES);
+	if (read_hash(row, 4, token.secret_hash))
 		load->call.token(load->context, &token);
-	}
 }
 
 enum status store_load_tokens(struct store *store, void (*row)(void *context, const struct store_token *token),
@@ -282,11 +291,8 @@ static void ticket_row(sqlite3_stmt *row, const struct load *load)
 		.expires_ms = sqlite3_column_int64(row, 6),
 		.revoked_ms = sqlite3_column_int64(row, 7),
 	};
-	const void *hash = sqlite3_column_blob(row, 1);
-	if (hash && sqlite3_column_bytes(row, 1) == STORE_HASH_BYTES) { // a CHECK of the table holds this
-		memcpy(ticket.secret_hash, hash, STORE_HASH_BYTES);
+	if (read_hash(row, 1, ticket.secret_hash))
 		load->call.ticket(load->context, &ticket);
-	}
 }
 
 enum status store_load_tickets(struct store *store, void (*row)(void *context, const struct store_ticket *ticket),
@@ -299,6 +305,59 @@ enum status store_load_tickets(struct store *store, void (*row)(void *context, c
 		.kind = BOUND_TICKET,
 		.row = ticket_row,
 		.call.ticket = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void lend_row(sqlite3_stmt *row, const struct load *load)
+{
+	struct store_lend lend = {
+		.lend_id = text(row, 0),
+		.name = text(row, 2),
+		.made_by = text(row, 3),
+		.uses = sqlite3_column_int64(row, 4),
+		.used = sqlite3_column_int64(row, 5),
+		.created_ms = sqlite3_column_int64(row, 6),
+		.expires_ms = sqlite3_column_int64(row, 7),
+		.revoked_ms = sqlite3_column_int64(row, 8),
+	};
+	if (read_hash(row, 1, lend.secret_hash))
+		load->call.lend(load->context, &lend);
+}
+
+enum status store_load_lends(struct store *store, void (*row)(void *context, const struct store_lend *lend),
+			     void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT lend_id, secret_hash, name, made_by, uses, used, created_ms, expires_ms, revoked_ms "
+		       "FROM lends ORDER BY created_ms, rowid",
+		.binds = true,
+		.kind = BOUND_LEND,
+		.row = lend_row,
+		.call.lend = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void tab_row(sqlite3_stmt *row, const struct load *load)
+{
+	struct store_tab tab = {
+		.node_id = text(row, 0), .lend_id = text(row, 1), .joined_ms = sqlite3_column_int64(row, 3)};
+	if (read_hash(row, 2, tab.secret_hash))
+		load->call.tab(load->context, &tab);
+}
+
+enum status store_load_tabs(struct store *store, void (*row)(void *context, const struct store_tab *tab), void *context,
+			    struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT node_id, lend_id, secret_hash, joined_ms FROM tabs ORDER BY joined_ms, rowid",
+		.binds = true,
+		.kind = BOUND_TAB,
+		.row = tab_row,
+		.call.tab = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

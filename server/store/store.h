@@ -108,6 +108,20 @@ enum status store_load_certificates(struct store *store,
 				    void *context, struct error *error);
 enum status store_load_tickets(struct store *store, void (*row)(void *context, const struct store_ticket *ticket),
 			       void *context, struct error *error);
+struct store_lend { // an address by which browser tabs join
+	const char *lend_id, *name, *made_by;
+	uint8_t secret_hash[STORE_HASH_BYTES];
+	int64_t uses, used, created_ms, expires_ms, revoked_ms;
+};
+struct store_tab { // a browser tab that has joined with one
+	const char *node_id, *lend_id;
+	uint8_t secret_hash[STORE_HASH_BYTES];
+	int64_t joined_ms;
+};
+enum status store_load_lends(struct store *store, void (*row)(void *context, const struct store_lend *lend),
+			     void *context, struct error *error); // oldest first
+enum status store_load_tabs(struct store *store, void (*row)(void *context, const struct store_tab *tab), void *context,
+			    struct error *error); // oldest first
 
 struct store_model {
 	const char *model_id, *name, *source, *request, *path;
@@ -211,6 +225,10 @@ enum status store_put_certificate(struct store_batch *batch, const struct store_
 enum status store_remove_certificate(struct store_batch *batch, const char *serial);
 enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket);
 enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id);
+enum status store_put_lend(struct store_batch *batch, const struct store_lend *lend);
+enum status store_remove_lend(struct store_batch *batch, const char *lend_id);
+enum status store_put_tab(struct store_batch *batch, const struct store_tab *tab);
+enum status store_remove_tab(struct store_batch *batch, const char *node_id);
 enum status store_put_model(struct store_batch *batch, const struct store_model *model);
 enum status store_remove_model(struct store_batch *batch, const char *model_id);
 enum status store_put_instance(struct store_batch *batch, const struct store_instance *instance); // a new one

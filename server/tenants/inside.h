@@ -143,7 +143,8 @@ struct arrival {
 	struct worker *worker;        // NULL until it has said whose it is, or
 	struct hop *hop;              // of which hop it is an end
 	bool linked;                  // it has
-	char node_id[STORE_ID_BYTES]; // by whose certificate it came; "": this machine's owner's
+	bool tab;                     // it came without a certificate: a browser tab's
+	char node_id[STORE_ID_BYTES]; // by whose certificate it came; "": this machine's owner's; of a tab its address
 	struct net_timer deadline;    // for that; or for why it ended; or for what it still says
 };
 
@@ -333,9 +334,10 @@ void stream_drop(struct worker *worker); // close a worker's stream
 bool stream_outlasts(struct worker *worker);
 void stream_hold(struct worker *worker); // stop or go on reading it, as the tenant's connections bid
 
-// The events of a line; each of these functions may destroy it. NULL: there is no room, and `line` stays the caller's.
+// The events of a line; each of these functions may destroy it. `tab`: as worker_link_create has it. NULL: there is no
+// room, and `line` stays the caller's.
 // The message's body is its holder, or is absent.
-struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id);
+struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id, bool tab);
 void arrival_message(struct arrival *arrival, const struct net_parts *message);
 void arrival_broken(struct arrival *arrival, const char *why); // what came is no message
 void arrival_drained(struct arrival *arrival);

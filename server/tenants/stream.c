@@ -46,25 +46,37 @@ static void too_late(void *arg)
 }
 
 // Whether one more may come. One node alone does not keep those of others out.
-static bool has_room(const struct tenancy *tenants, const char *node_id)
+static bool has_room(const struct tenancy *tenants, const char *node_id, bool tab)
 {
-	unsigned of_node = 0;
-	for (const struct arrival *arrival = tenants->arrivals; arrival; arrival = arrival->next)
-		of_node += !arrival->linked && !strcmp(arrival->node_id, node_id);
+	unsigned of_node = 0, of_tabs = 0;
+	for (const struct arrival *arrival = tenants->arrivals; arrival; arrival = arrival->next) {
+		of_node += !arrival->linked && arrival->tab == tab && !strcmp(arrival->node_id, node_id);
+		of_tabs += !arrival->linked && arrival->tab;
+	}
+	if (tab && (of_tabs >= LIMIT_STREAMS_NOT_LINKED_OF_TABS || of_node >= LIMIT_STREAMS_NOT_LINKED_OF_TAB))
+		return false;
 	return tenants->not_linked < LIMIT_STREAMS_NOT_LINKED && of_node < LIMIT_STREAMS_NOT_LINKED_OF_NODE;
 }
 
-struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id)
+struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id, bool tab)
 {
-	struct arrival *arrival = has_room(tenants, node_id) ? calloc(1, sizeof(*arrival)) : NULL;
+	struct arrival *arrival = has_room(tenants, node_id, tab) ? calloc(1, sizeof(*arrival)) : NULL;
 	if (!arrival)
 		return NULL;
-	*arrival = (struct arrival){.tenants = tenants, .line = line};
+	*arrival = (struct arrival){.tenants = tenants, .line = line, .tab = tab};
 	snprintf(arrival->node_id, sizeof arrival->node_id, "%s", node_id);
 	LIST_PUSH(&tenants->arrivals, arrival, link);
 	tenants->not_linked++;
 	net_timer_start(tenants->params.loop, &arrival->deadline, LIMIT_LOGIN_MS, too_late, arrival);
 	return arrival;
+}
+
+// Whether workers of this node may come this way.
+static bool brings(const struct arrival *arrival, const char *node_id)
+{
+	if (arrival->tab)
+		return cluster_is_tab(arrival->tenants->params.cluster, node_id);
+	return !arrival->node_id[0] || !strcmp(arrival->node_id, node_id);
 }
 
 // Whether the first message names a worker that is awaited, with its key, and of the node that brings it.
@@ -78,8 +90,8 @@ static struct worker *greeted(const struct arrival *arrival, const struct messag
 		return NULL;
 	struct worker *worker = worker_by_id(tenants, json_get_string(message->params, "worker_id", ""));
 	const char *key = json_get_string(message->params, "key", "");
-	if (!worker || (worker->stream && !worker->instance) ||
-	    (arrival->node_id[0] && strcmp(arrival->node_id, worker->node_id) != 0) || !worker_knows_key(worker, key))
+	if (!worker || (worker->stream && !worker->instance) || !brings(arrival, worker->node_id) ||
+	    !worker_knows_key(worker, key))
 		return NULL;
 	return worker;
 }
@@ -111,7 +123,7 @@ static bool brings_hop(struct arrival *arrival, const struct message *message)
 static void say_hello(struct arrival *arrival, const struct message *message)
 {
 	struct worker *worker = greeted(arrival, message);
-	if (!worker && brings_hop(arrival, message))
+	if (!worker && !arrival->tab && brings_hop(arrival, message))
 		return;
 	if (!worker) {
 		log_warning("tenants", "a stream was refused: its greeting is no awaited worker's");

@@ -1,5 +1,6 @@
 /* Lines by a WebSocket of /node, subprotocol exogpu.worker.v1: a node of another machine relays between it and the
- * worker. Which node that is its certificate says, and it brings no worker but its own. See inside.h.
+ * worker. Which node that is its certificate says, and it brings no worker but its own. A browser tab, which has no
+ * certificate, brings workers of tabs only, each with its key. See inside.h.
  *
  * The connection outlives the line: one that is closed here is closed when the node has answered. */
 #include "server/tenants/inside.h"
@@ -56,7 +57,7 @@ static void line_destroy(struct line **pointer)
 		net_conn_close(link->conn, CLOSE_ENDED, "the worker was ended");
 }
 
-struct worker_link *worker_link_create(struct tenancy *tenants, const char *node_id)
+struct worker_link *worker_link_create(struct tenancy *tenants, const char *node_id, bool tab)
 {
 	struct worker_link *link = calloc(1, sizeof(*link));
 	if (!link)
@@ -66,7 +67,7 @@ struct worker_link *worker_link_create(struct tenancy *tenants, const char *node
 				   .pause = line_pause,
 				   .resume = line_resume,
 				   .destroy = line_destroy};
-	link->arrival = arrival_create(tenants, &link->line, node_id);
+	link->arrival = arrival_create(tenants, &link->line, node_id, tab);
 	if (link->arrival)
 		return link;
 	free(link);

@@ -57,7 +57,7 @@ static void *accepted(void *context, struct net_stream *stream)
 				   .take_fd = line_take_fd,
 				   .destroy = line_destroy};
 	line->stream = stream;
-	line->arrival = arrival_create(context, &line->line, "");
+	line->arrival = arrival_create(context, &line->line, "", false);
 	if (line->arrival)
 		return line;
 	free(line);

@@ -115,9 +115,11 @@ void tenancy_flush_events(struct tenancy *tenants);
 void tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const char *worker_id, const char *message);
 
 // A connection of /node by which a node relays one worker (subprotocol exogpu.worker.v1). `node_id`: of the certificate
-// that it showed; "": it is this machine's owner's. NULL: there is no room. Its functions are those of net_handler.
+// that it showed; "": it is this machine's owner's. With `tab` it is the network address of somebody who has shown
+// nothing yet, and who may bring workers of browser tabs only. NULL: there is no room. Its functions are those of
+// net_handler.
 struct worker_link;
-struct worker_link *worker_link_create(struct tenancy *tenants, const char *node_id);
+struct worker_link *worker_link_create(struct tenancy *tenants, const char *node_id, bool tab);
 void worker_link_opened(void *user, struct net_conn *conn);
 void worker_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
 void worker_link_drained(void *user, struct net_conn *conn);

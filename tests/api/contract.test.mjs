@@ -65,6 +65,9 @@ const fitting = {
 	"node.refuse": () => ({ node_id: context.unwanted }),
 	"node.remove": () => ({ node_id: context.leaving }),
 	"node.ticket": () => ({ expires_in_s: 60, uses: 2 }),
+	"lend.create": () => ({ name: "phones", expires_in_s: 60, uses: 2 }),
+	"lend.list": () => ({}),
+	"lend.revoke": () => ({ lend_id: context.lend }),
 	"ticket.list": () => ({}),
 	"ticket.revoke": () => ({ ticket_id: context.ticket }),
 	"model.add": () => ({ source: "/nonexistent/model.gguf", name: "made" }),
@@ -123,6 +126,7 @@ describe("every method of the contract", () => {
 		context.ticket = ticket_id;
 		for (const name of ["channel", "spareChannel"])
 			context[name] = (await admin.call("alert.channel_add", { kind: "webhook", url: nowhere, severities: ["info"] })).channel_id;
+		context.lend = (await admin.call("lend.create", { name: "spare" })).lend_id;
 		await admin.call("alert.rule_set", { rule_id: "node_offline", for_s: 0 });
 		context.alert = (await eventually(async () => (await admin.call("alert.list")).alerts[0], "an alert: the node that was let in does not come")).alert_id;
 		const source = join(temporary(), "placed.gguf");

@@ -36,4 +36,4 @@ export const nodeReadings = (changes = {}) => ({
 	node_id: "nod_test", at: new Date().toISOString(), cpu_percent: 12.5, memory_total_bytes: 34359738368,
 	memory_available_bytes: 20000000000, swap_total_bytes: 0, swap_used_bytes: 0, load_1m: 0.5, disk_read_bytes_per_s: 0,
 	disk_write_bytes_per_s: 4096, network_rx_bytes_per_s: 100, network_tx_bytes_per_s: 200, battery_percent: null, charging: null,
-	...changes });
+	visible: null, pressure: null, ...changes });

@@ -7,6 +7,7 @@ const verification = { state: "passed", at: T, duration_ms: 400, error: null };
 export const node = (id, more = {}) => ({
   node_id: id,
   name: id,
+  kind: "machine",
   state: "online",
   state_reason: null,
   local: true,
@@ -104,6 +105,8 @@ export const nodeReading = (id, more = {}) => ({
   disk_write_bytes_per_s: null,
   network_rx_bytes_per_s: null,
   network_tx_bytes_per_s: null,
+  visible: null,
+  pressure: null,
   battery_percent: null,
   charging: null,
   ...more,

@@ -12,7 +12,12 @@
 
 void net_conn_trust(struct net_conn *conn)
 {
-	conn->rx.limit = LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4;
+	net_conn_allow(conn, LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4);
+}
+
+void net_conn_allow(struct net_conn *conn, size_t bytes)
+{
+	conn->rx.limit = bytes;
 	net_conn_know(conn);
 }
 

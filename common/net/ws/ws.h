@@ -182,6 +182,8 @@ void net_conn_close(struct net_conn *conn, int code, const char *reason);
 void net_close_all(struct net_loop *loop, int code);
 // Raise the message limit from LIMIT_LOGIN_BYTES to the full one; it is known from now on.
 void net_conn_trust(struct net_conn *conn);
+// Raise the message limit to this; it is known from now on.
+void net_conn_allow(struct net_conn *conn, size_t bytes);
 // It does not count among strangers any more.
 enum { NET_HOLDER_ANY = 1 };
 void net_conn_know(struct net_conn *conn);

@@ -43,6 +43,12 @@ void joins_set_cut(struct joins *joins, void (*cut)(void *context, const char *n
 	joins->params.context = context;
 }
 
+void joins_cut(struct joins *joins, const char *node_id, const char *reason)
+{
+	if (joins->params.cut)
+		joins->params.cut(joins->params.context, node_id, reason);
+}
+
 void joins_shut_down(struct joins *joins)
 {
 	for (struct join *join = joins->all; join; join = join->next)

@@ -12,6 +12,7 @@
 #include "server/cluster/cluster.h"
 #include "server/security/certificates/authority.h"
 #include "server/security/joining.h"
+#include "server/security/lends.h"
 #include "server/security/limits.h"
 #include "server/security/tickets.h"
 
@@ -24,6 +25,7 @@ struct joins_params {
 	struct cluster *cluster;
 	struct authority *authority;
 	struct tickets *tickets;
+	struct lends *lends;
 	struct audit *audit;
 	struct limits *limits;
 	// End the connections that speak for this node, with 4403. Set by node_links_create.
@@ -35,6 +37,8 @@ enum status joins_create(struct joins **out, const struct joins_params *params, 
 void joins_destroy(struct joins **joins); // after the loop's connections are closed
 void joins_set_cut(struct joins *joins, void (*cut)(void *context, const char *node_id, const char *reason),
 		   void *context);
+// End the connections that speak for this node, with 4403.
+void joins_cut(struct joins *joins, const char *node_id, const char *reason);
 // Say goodbye to all that wait: close with 1001.
 void joins_shut_down(struct joins *joins);
 

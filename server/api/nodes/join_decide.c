@@ -208,8 +208,8 @@ enum status joins_remove(struct joins *joins, const struct joins_decision *asked
 	}
 	if (there && !local) {
 		authority_revoke_node(joins->params.authority, decision->node_id, batch);
-		if (joins->params.cut)
-			joins->params.cut(joins->params.context, decision->node_id, "this node was removed");
+		lends_forget_tab(joins->params.lends, decision->node_id, batch);
+		joins_cut(joins, decision->node_id, "this node was removed");
 	}
 	enum status status = audit_put(joins->params.audit, batch,
 				       &(struct audit_event){.by = asked->by,

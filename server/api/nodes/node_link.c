@@ -91,6 +91,10 @@ static enum status ask(struct cluster_link *cluster_link, const char *method, st
 		       void *context)
 {
 	struct node_link *link = (struct node_link *)cluster_link;
+	if (link->tab && !node_tab_may_hear(method, params)) {
+		json_destroy(&params);
+		return STATUS_UNAVAILABLE;
+	}
 	return rpc_call(&link->rpc,
 			&(struct rpc_ask){.method = method, .params = params, .done = told, .context = context});
 }
@@ -108,7 +112,11 @@ static void say_refused(struct node_link *link, const struct error *error)
 
 static void tell(struct cluster_link *cluster_link, const char *method, struct json *params)
 {
-	rpc_notify(&((struct node_link *)cluster_link)->rpc, method, params);
+	struct node_link *link = (struct node_link *)cluster_link;
+	if (link->tab && !node_tab_may_hear(method, params))
+		json_destroy(&params);
+	else
+		rpc_notify(&link->rpc, method, params);
 }
 
 static void ask_verify(struct cluster_link *cluster_link, const char *device_id)
@@ -157,7 +165,11 @@ void node_link_opened(void *user, struct net_conn *conn)
 {
 	struct node_link *link = user;
 	link->conn = conn;
-	net_conn_trust(conn); // it came by the data directory's own socket, or with a certificate of this cluster's
+	if (link->tab)
+		net_conn_allow(conn, LIMIT_TAB_BYTES);
+	else
+		net_conn_trust(conn); // it came by the data directory's own socket, or with a certificate of this
+				      // cluster's
 	struct net_peer_path path;
 	if (!link->local && net_conn_path(conn, &path))
 		snprintf(link->link.reached, sizeof link->link.reached, "%s", path.local);
@@ -240,7 +252,7 @@ static void registered(void *context, enum status status, const struct error *er
 	}
 	if (link->closed || link->cut) // gone while it was stored
 		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "its connection broke");
-	else if (!link->local)
+	else if (!link->local && !link->tab)
 		witnesses_node_came(link->all->params.witnesses, link->node_id);
 	if (first && !link->local && !link->closed && !link->cut)
 		tenancy_node_back(link->all->params.tenants, link->node_id, pending->workers);
@@ -277,7 +289,7 @@ static void look_at_clock(struct node_link *link, const struct json *reading)
 
 static void look_at_version(struct node_link *link, const char *version)
 {
-	if (link->local || link->other_version || !strcmp(version, EXOGPU_VERSION))
+	if (link->local || link->tab || link->other_version || !strcmp(version, EXOGPU_VERSION))
 		return;
 	link->other_version = true;
 	log_warning("nodes",
@@ -323,8 +335,10 @@ enum status node_link_register(void *arg, const struct message *message, struct 
 	snprintf(link->link.actor.peer, sizeof link->link.actor.peer, "%s", link->local ? "unix" : link->peer);
 	look_at_version(link, json_get_string(record, "version", ""));
 	link->registering++;
-	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link,
-						   registered, pending, error);
+	struct json *written = link->tab ? node_tab_record(link, record) : NULL;
+	enum status status = cluster_register_node(link->all->params.cluster, written ? written : record, link->local,
+						   &link->link, registered, pending, error);
+	json_destroy(&written);
 	if (status) {
 		link->registering--;
 		if (first)
@@ -337,14 +351,17 @@ enum status node_link_register(void *arg, const struct message *message, struct 
 static enum status node_devices(void *arg, const struct message *message, struct error *error)
 {
 	struct node_link *link = arg;
+	enum status status = link->tab ? node_tab_check_devices(link, message->params, error) : STATUS_OK;
+	if (status)
+		return status;
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	pending->complete = link->local && json_get_bool(message->params, "complete", true);
 	struct json *devices = cluster_join_speeds(json_get(message->params, "devices"),
 						   json_get(message->params, "peer_speeds"));
-	enum status status = cluster_report_devices(link->all->params.cluster, link->node_id, devices, devices_reported,
-						    pending, error);
+	status = cluster_report_devices(link->all->params.cluster, link->node_id, devices, devices_reported, pending,
+					error);
 	json_destroy(&devices);
 	if (status) {
 		say_refused(link, error);
@@ -442,8 +459,10 @@ static enum status node_telemetry(void *arg, const struct message *message, stru
 static enum status node_reports_links(void *arg, const struct message *message, struct error *error)
 {
 	struct node_link *link = arg;
+	struct json *own = link->tab ? node_tab_links(link, message->params) : NULL;
 	(void)error;
-	topology_report(link->all->params.topology, link->node_id, message->params);
+	topology_report(link->all->params.topology, link->node_id, own ? own : message->params);
+	json_destroy(&own);
 	return STATUS_OK;
 }
 
@@ -473,6 +492,39 @@ static enum status tenant_ended(void *arg, const struct message *message, struct
 	return STATUS_OK;
 }
 
+static enum status tab_ping(void *arg, const struct message *message, struct error *error)
+{
+	(void)arg, (void)message, (void)error;
+	return STATUS_OK;
+}
+
+static void left(void *context, enum status status, const struct error *error)
+{
+	pending_finish(context, status ? NULL : json_new_object(), status ? error : NULL);
+}
+
+static enum status tab_leave(void *arg, const struct message *message, struct error *error)
+{
+	struct node_link *link = arg;
+	struct pending *pending = pending_create(link, message);
+	if (!pending)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	const struct joins_decision leaving = {
+		.node_id = link->node_id, .by = &link->link.actor, .done = left, .context = pending};
+	if (joins_remove(link->all->params.joins, &leaving, error))
+		pending_finish(pending, NULL, error);
+	return STATUS_PENDING;
+}
+
+static const struct rpc_method tab_methods[] = {
+	{"node.register", node_link_register},
+	{"node.devices", node_devices},
+	{"node.telemetry", node_telemetry},
+	{"node.links", node_reports_links},
+	{"tenant.ended", tenant_ended},
+	{"tab.ping", tab_ping},
+	{"tab.leave", tab_leave},
+};
 static const struct rpc_method methods[] = {
 	{"node.register", node_link_register},
 	{"node.devices", node_devices},
@@ -515,14 +567,16 @@ struct node_link *node_link_create(struct node_links *links, const struct node_l
 		return NULL;
 	*link = (struct node_link){.link = {.ask = ask, .tell = tell, .verify = ask_verify, .superseded = superseded},
 				   .all = links,
-				   .local = params->local};
+				   .local = params->local,
+				   .tab = params->tab};
 	snprintf(link->proven, sizeof link->proven, "%s", params->local ? "" : params->node_id);
 	snprintf(link->peer, sizeof link->peer, "%s", params->peer);
 	rpc_init(&link->rpc, &(struct rpc_params){.contract = links->params.contract,
 						  .serves = "node-to-server",
 						  .peer = "the node",
-						  .methods = methods,
-						  .method_count = sizeof methods / sizeof *methods,
+						  .methods = params->tab ? tab_methods : methods,
+						  .method_count = params->tab ? sizeof tab_methods / sizeof *tab_methods
+									      : sizeof methods / sizeof *methods,
 						  .most_calls = LIMIT_NODE_CALLS,
 						  .answers_faults = true,
 						  .send = send,
@@ -549,7 +603,8 @@ static void count_call(struct node_link *link)
 		link->second_ms = now_ms;
 		link->calls = 0;
 	}
-	if (link->local || ++link->calls != LIMIT_NODE_CALLS_PER_S || !link->conn)
+	const unsigned most = link->tab ? LIMIT_TAB_CALLS_PER_S : LIMIT_NODE_CALLS_PER_S;
+	if (link->local || ++link->calls != most || !link->conn)
 		return;
 	net_conn_pause(link->conn);
 	net_timer_start(link->all->params.loop, &link->rest, SECOND_MS - (now_ms - link->second_ms), rested, link);

@@ -1,7 +1,8 @@
 /* The connections of /node: nodes, in; the cluster's state, out. The protocol is schema/node.json.
  *
- * A node has proved who it is before it is here: by the data directory's Unix socket, or by its certificate, and then
- * it is that node and no other. Strangers are server/api/nodes/join.h's. Thread: the loop's. */
+ * A node has proved who it is before it is here: by the data directory's Unix socket, by its certificate, or, a browser
+ * tab, by its secret, and then it is that node and no other. Strangers are server/api/nodes/join.h's, and tab.h's.
+ * Thread: the loop's. */
 #pragma once
 #include "common/wire/contract.h"
 #include "server/api/nodes/join.h"
@@ -38,7 +39,8 @@ void node_links_shut_down(struct node_links *links);
 // A connection. Its functions are those of struct net_handler.
 struct node_link_params {
 	bool local;          // it came by the Unix socket
-	const char *node_id; // that its certificate is for; NULL of a local one
+	bool tab;            // a browser tab, which has shown its secret
+	const char *node_id; // that its certificate or its secret is for; NULL of a local one
 	const char *peer;    // its address; "" of a local one
 };
 struct node_link;

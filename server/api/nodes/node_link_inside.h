@@ -1,4 +1,5 @@
-/* What node_link.c and node_link_contest.c share: a node's connection. See node_link.h. Thread: the loop's. */
+/* What node_link.c, node_link_contest.c and node_link_tab.c share: a node's connection. See node_link.h. Thread: the
+ * loop's. */
 #pragma once
 #include "common/wire/rpc.h"
 #include "server/api/nodes/node_link.h"
@@ -15,11 +16,11 @@ struct node_link {
 	struct node_link *next, **at;
 	struct node_links *all;
 	struct net_conn *conn;
-	bool local, closed;
+	bool local, tab, closed;
 	bool cut;                    // it was removed: nothing that it still says is heard
 	bool skewed, other_version;  // the log has told that its clock is wrong, that it is of another version
 	bool late;                   // silent for too long when it was last looked at
-	char proven[STORE_ID_BYTES]; // who its certificate says it is; "" of a local one
+	char proven[STORE_ID_BYTES]; // who its certificate, or its secret, says it is; "" of a local one
 	char peer[JOINING_PEER_BYTES];
 	bool renewing;
 	unsigned calls;               // in the second that began then
@@ -54,3 +55,14 @@ enum status node_link_register(void *arg, const struct message *message, struct 
 // nobody does. Errors: STATUS_CONFLICT (one waits already), STATUS_OUT_OF_MEMORY.
 enum status node_contest(struct node_link *link, const struct message *message, struct error *error);
 void node_contest_end(struct node_link *link); // the connection is gone
+
+// ---- node_link_tab.c ----
+
+// Whether a browser tab may be asked this.
+bool node_tab_may_hear(const char *method, const struct json *params);
+// The NodeRecord of a tab, of what it says of itself.
+struct json *node_tab_record(const struct node_link *link, const struct json *told);
+// Whether a tab may have these devices (params of node.devices). Errors: STATUS_INVALID_PARAMS, STATUS_LIMIT_EXCEEDED.
+enum status node_tab_check_devices(const struct node_link *link, const struct json *params, struct error *error);
+// What a tab says of its way to the server (params of node.links), and nothing else.
+struct json *node_tab_links(const struct node_link *link, const struct json *params);

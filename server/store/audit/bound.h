@@ -27,6 +27,8 @@ enum bound_kind {
 	BOUND_TICKET,
 	BOUND_MODEL,
 	BOUND_INSTANCE,
+	BOUND_LEND,
+	BOUND_TAB,
 	BOUND_WORKERS, // of an instance: who is taken up again as one of its workers
 	BOUND_KINDS,
 };

@@ -185,6 +185,8 @@ static enum status want_what_hangs_on(struct settlement *all, enum bound_kind ki
 		enum status status = want_others(all, BOUND_CERTIFICATE,
 						 "SELECT serial FROM certificates WHERE node_id = ?1", id, error);
 		if (!status)
+			status = want_others(all, BOUND_TAB, "SELECT node_id FROM tabs WHERE node_id = ?1", id, error);
+		if (!status)
 			status = run(all, "DELETE FROM links WHERE from_node_id = ?1 OR to_node_id = ?1", id, error);
 		return status ? status
 			      : want_others(all, BOUND_DEVICE, "SELECT device_id FROM devices WHERE node_id = ?1", id,
@@ -195,10 +197,13 @@ static enum status want_what_hangs_on(struct settlement *all, enum bound_kind ki
 	case BOUND_MODEL:
 		return want_others(all, BOUND_INSTANCE, "SELECT instance_id FROM instances WHERE model_id = ?1", id,
 				   error);
+	case BOUND_LEND: // the tabs that joined with it
+		return want_others(all, BOUND_TAB, "SELECT node_id FROM tabs WHERE lend_id = ?1", id, error);
 	case BOUND_INSTANCE:
 	case BOUND_WORKERS:
 	case BOUND_CERTIFICATE:
 	case BOUND_TICKET:
+	case BOUND_TAB:
 	case BOUND_KINDS:
 		break;
 	}

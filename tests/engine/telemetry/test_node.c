@@ -37,7 +37,7 @@ static struct json *read_at(int64_t seconds)
 {
 	struct json *json = node_reader_read(reader, &machine, "node", seconds * second, 1763700000000);
 	assert_non_null(json);
-	assert_int_equal(json_count(json), 14);
+	assert_int_equal(json_count(json), 16);
 	return json;
 }
 

@@ -104,7 +104,7 @@ static void open_end(unsigned which)
 				     .pause = end_pause,
 				     .resume = end_resume,
 				     .destroy = end_destroy}};
-	end->arrival = arrival_create(&world.tenants, &end->line, nodes[which]);
+	end->arrival = arrival_create(&world.tenants, &end->line, nodes[which], false);
 	require(end->arrival != NULL);
 }
 

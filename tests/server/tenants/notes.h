@@ -186,7 +186,7 @@ static inline int set_up(void **state)
 				   .resume = line_nothing,
 				   .take_fd = line_take_fd,
 				   .destroy = line_destroy};
-	require((world.arrival = arrival_create(&world.tenants, &world.line, "")) != NULL);
+	require((world.arrival = arrival_create(&world.tenants, &world.line, "", false)) != NULL);
 	snprintf(hello, sizeof hello,
 		 "{\"jsonrpc\":\"2.0\",\"method\":\"link.hello\",\"params\":{\"worker_id\":\"wrk_1\",\"key\":\"%s\"}}",
 		 key);

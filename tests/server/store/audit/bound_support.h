@@ -74,6 +74,15 @@ static inline void put_rows(struct store_batch *batch)
 					    .used = 1,
 					    .created_ms = 1,
 					    .expires_ms = 2};
+	const struct store_lend lend = {.lend_id = "lendaaaaaa",
+					.name = "phones",
+					.made_by = "owner:0",
+					.secret_hash = {5},
+					.uses = 2,
+					.used = 1,
+					.created_ms = 1,
+					.expires_ms = 2};
+	const struct store_tab tab = {.node_id = "tab_1", .lend_id = "lendaaaaaa", .secret_hash = {6}, .joined_ms = 3};
 	const struct store_model model = {.model_id = "mod_1",
 					  .name = "m",
 					  .source = "/m",
@@ -97,6 +106,8 @@ static inline void put_rows(struct store_batch *batch)
 	store_put_device(batch, &device);
 	store_put_certificate(batch, &certificate);
 	store_put_ticket(batch, &ticket);
+	store_put_lend(batch, &lend);
+	store_put_tab(batch, &tab);
 	store_put_model(batch, &model);
 	assert_int_equal(store_put_instance(batch, &instance), STATUS_OK);
 }
@@ -150,6 +161,14 @@ static inline void take_ticket(void *context, const struct store_ticket *row)
 {
 	add(context, row->ticket_id);
 }
+static inline void take_lend(void *context, const struct store_lend *row)
+{
+	add(context, row->lend_id);
+}
+static inline void take_tab(void *context, const struct store_tab *row)
+{
+	add(context, row->node_id);
+}
 static inline void take_model(void *context, const struct store_model *row)
 {
 	add(context, row->model_id);
@@ -170,6 +189,8 @@ static inline void load(struct audit_case *test, struct loaded *loaded)
 	assert_int_equal(store_load_tokens(test->store, take_token, loaded, &error), STATUS_OK);
 	assert_int_equal(store_load_certificates(test->store, take_certificate, loaded, &error), STATUS_OK);
 	assert_int_equal(store_load_tickets(test->store, take_ticket, loaded, &error), STATUS_OK);
+	assert_int_equal(store_load_lends(test->store, take_lend, loaded, &error), STATUS_OK);
+	assert_int_equal(store_load_tabs(test->store, take_tab, loaded, &error), STATUS_OK);
 	assert_int_equal(store_load_models(test->store, take_model, loaded, &error), STATUS_OK);
 	assert_int_equal(store_load_instances(test->store, take_instance, loaded, &error), STATUS_OK);
 }
@@ -181,7 +202,8 @@ static inline bool has(const struct loaded *loaded, const char *id)
 	return strstr(loaded->text, word) != NULL;
 }
 
-static const char all_ids[] = " node_1  dev_1  tokenaaaaa  tokenbbbbb  tokenccccc  01ab  ticketaaaa  mod_1  ins_1 ";
+static const char all_ids[] =
+	" node_1  dev_1  tokenaaaaa  tokenbbbbb  tokenccccc  01ab  ticketaaaa  lendaaaaaa  tab_1  mod_1  ins_1 ";
 
 static inline void expect_all(struct audit_case *test)
 {

@@ -43,6 +43,9 @@ static const struct {
 	{"a ticket made", "INSERT INTO tickets VALUES ('ticketzzzz', zeroblob(32), 'owner:0', 9, 0, 1, 9, 0)",
 	 "ticket ticketzzzz", "ticketzzzz"},
 	{"uses of a ticket", "UPDATE tickets SET used = 0", "ticket ticketaaaa", "ticketaaaa"},
+	{"an address for tabs prolonged", "UPDATE lends SET expires_ms = 9e12", "lend lendaaaaaa", "lendaaaaaa"},
+	{"the secret of a tab", "UPDATE tabs SET secret_hash = zeroblob(32)", "tab tab_1", "tab_1"},
+	{"a tab made", "INSERT INTO tabs VALUES ('node_9', 'lendaaaaaa', zeroblob(32), 1)", "tab node_9", "node_9"},
 	{"a ticket deleted", "DELETE FROM tickets", "ticket ticketaaaa", "ticketaaaa"},
 	{"a node made", "INSERT INTO nodes VALUES ('node_2', 'two', '{}', 1, 2)", "node node_2", "node_2"},
 	{"a node's name", "UPDATE nodes SET name = 'two'", "node node_1", "node_1"},
@@ -162,8 +165,8 @@ static void expect_settled(struct audit_case *test, void **own, const char *subj
 // INSERT, UPDATE and DELETE on every table that grants something; what was not touched is loaded.
 static void every_edit_is_refused_and_found(void **state)
 {
-	static const char *const ids[] = {"node_1",     "dev_1", "tokenaaaaa", "tokenbbbbb", "tokenccccc",
-					  "ticketaaaa", "mod_1", "ins_1",      "01ab"};
+	static const char *const ids[] = {"node_1",     "dev_1", "tokenaaaaa", "tokenbbbbb", "tokenccccc", "ticketaaaa",
+					  "lendaaaaaa", "tab_1", "mod_1",      "ins_1",      "01ab"};
 	(void)state;
 	for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
 		void *own = NULL;
@@ -204,17 +207,17 @@ static void settling_takes_what_rests_on_it(void **state)
 	audit_close(&test);
 	run_sql(test.support,
 		"UPDATE tokens SET scopes = 63 WHERE token_id = 'tokenaaaaa'; UPDATE models SET path = '/x'; "
-		"UPDATE nodes SET name = 'two'; UPDATE tickets SET used = 0");
+		"UPDATE nodes SET name = 'two'; UPDATE tickets SET used = 0; UPDATE lends SET used = 0");
 	assert_int_equal(settle(&test, NULL, false, &settled), STATUS_OK);
-	assert_int_equal(settled.left, 8); // a look shows all that would go, and nothing does
+	assert_int_equal(settled.left, 10); // a look shows all that would go, and nothing does
 	assert_int_equal(ask_sql(test.support, "SELECT count(*) FROM tokens"), 3);
 	expect_found(test.support, "token tokenaaaaa");
 	assert_int_equal(settle(&test, "token:tokenaaaaa", false, &settled), STATUS_OK);
 	assert_int_equal(settled.gone, 2); // and the one that was made with it
-	assert_int_equal(settled.left, 3);
+	assert_int_equal(settled.left, 4);
 	audit_open(&test, state);
 	load(&test, &loaded);
-	assert_string_equal(loaded.text, " dev_1  tokenccccc  01ab  ins_1 ");
+	assert_string_equal(loaded.text, " dev_1  tokenccccc  01ab  tab_1  ins_1 ");
 	audit_close(&test);
 	assert_int_equal(settle(&test, "model mod_1", false, &settled), STATUS_OK);
 	assert_int_equal(settle(&test, "node node_1", false, &settled), STATUS_OK);
@@ -330,8 +333,9 @@ static const struct {
 	const char *id;
 } attacked[BOUND_KINDS] = {
 	[BOUND_NODE] = {"node_1"},      [BOUND_DEVICE] = {"dev_1"},      [BOUND_TOKEN] = {"tokenccccc"},
-	[BOUND_CERTIFICATE] = {"01ab"}, [BOUND_TICKET] = {"ticketaaaa"}, [BOUND_MODEL] = {"mod_1"},
-	[BOUND_INSTANCE] = {"ins_1"},   [BOUND_WORKERS] = {"ins_1"},
+	[BOUND_CERTIFICATE] = {"01ab"}, [BOUND_TICKET] = {"ticketaaaa"}, [BOUND_LEND] = {"lendaaaaaa"},
+	[BOUND_TAB] = {"tab_1"},        [BOUND_MODEL] = {"mod_1"},       [BOUND_INSTANCE] = {"ins_1"},
+	[BOUND_WORKERS] = {"ins_1"},
 };
 
 static void expect_refused(struct audit_case *test, void **state, enum bound_kind kind, const char *id)
@@ -424,6 +428,15 @@ static void every_row_borrowed_and_put_back(void **state)
 						       .used = 2,
 						       .created_ms = 1,
 						       .expires_ms = 2});
+	store_put_lend(batch, &(struct store_lend){.lend_id = "lendaaaaaa",
+						   .name = "phones",
+						   .made_by = "owner:0",
+						   .secret_hash = {5},
+						   .uses = 2,
+						   .used = 2,
+						   .created_ms = 1,
+						   .expires_ms = 2});
+	store_put_tab(batch, &(struct store_tab){.node_id = "tab_1", .lend_id = "lendaaaaaa", .secret_hash = {7}});
 	store_put_model(batch, &(struct store_model){.model_id = "mod_1",
 						     .name = "m",
 						     .source = "/m",
@@ -516,6 +529,8 @@ static void rows_that_change_and_go(void **state)
 	store_remove_instance(batch, "ins_1");
 	store_remove_ticket(batch, "ticketaaaa");
 	store_remove_certificate(batch, "01ab");
+	store_remove_lend(batch, "lendaaaaaa");
+	store_remove_tab(batch, "tab_1");
 	store_remove_model(batch, "mod_1");
 	store_remove_token(batch, "tokenbbbbb");
 	commit(&test, batch);

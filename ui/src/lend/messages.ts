@@ -1,0 +1,64 @@
+/* What the page and the worker that is the node say to each other. */
+
+/** What a browser says of the device it runs on; null: it does not tell. */
+export interface Facts {
+  os: string | null;
+  cpu_threads: number | null;
+  /** Of exogpu: of the server that this page came from. */
+  version: string;
+}
+
+export interface Readings {
+  battery_percent: number | null;
+  charging: boolean | null;
+  visible: boolean | null;
+  pressure: "nominal" | "fair" | "serious" | "critical" | null;
+}
+
+export interface Identity {
+  node_id: string;
+  secret: string;
+}
+
+export type Credential = { token: string } | Identity;
+
+export interface StartParams {
+  /** The server's /node, as a WebSocket address. */
+  url: string;
+  credential: Credential;
+  name: string;
+  /** What sessions may hold here together. */
+  limit_bytes: number;
+  facts: Facts;
+  readings: Readings;
+  /** It was opened only to leave. */
+  leave: boolean;
+}
+
+export type ToNode =
+  | { kind: "start"; params: StartParams }
+  | { kind: "readings"; readings: Readings }
+  | { kind: "stop" }
+  | { kind: "leave" }
+  | { kind: "try_now" };
+
+/** connecting: dialling, or saying who it is. waiting: until `retry_at`, by performance.timeOrigin's clock. refused: the
+ * server does not let it in; elsewhere: another tab of this browser is the node. The last four do not end by themselves. */
+export type Phase = "connecting" | "online" | "waiting" | "refused" | "elsewhere" | "stopped" | "left";
+
+export interface NodeState {
+  phase: Phase;
+  /** What is wrong, and what to do; for `waiting` and `refused`. */
+  message: string | null;
+  hint: string | null;
+  retry_at: number | null;
+  device: string | null;
+  /** Of the device; null: not yet known. */
+  verified: "passed" | "failed" | null;
+  verification_error: string | null;
+  rtt_ms: number | null;
+  held_bytes: number;
+  sessions: number;
+}
+
+export type FromNode = { kind: "state"; state: NodeState } | { kind: "joined"; identity: Identity };

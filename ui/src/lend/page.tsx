@@ -1,0 +1,290 @@
+/* What the page /lend shows, by the state of the node. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { memory } from "../lib/format";
+import type { App, View } from "./main";
+import type { NodeState, Readings } from "./messages";
+import { type Obstacle, trustSteps } from "./obstacle";
+
+const MIB = 2 ** 20;
+const LIMITS = [256 * MIB, 512 * MIB, 768 * MIB, 1024 * MIB, 2048 * MIB, 4096 * MIB];
+
+const size = (bytes: number): string => {
+  const { value, unit } = memory(bytes);
+  return `${value} ${unit}`;
+};
+
+export function Page({ app }: { app: App }) {
+  const view = app.view.value;
+  return (
+    <>
+      <header class="lend-head">
+        <b>exogpu</b>
+        <span class="quiet">{location.host}</span>
+      </header>
+      <Body app={app} view={view} />
+    </>
+  );
+}
+
+function Body({ app, view }: { app: App; view: View }) {
+  switch (view.kind) {
+    case "looking":
+      return <Card title="Lend this device">Looking for a GPU…</Card>;
+    case "obstacle":
+      return <ObstacleCard obstacle={view.obstacle} system={view.system} />;
+    case "no_token":
+      return (
+        <Card title="Lend this device">
+          <p>To lend this device's GPU, open the address that somebody made for you: scan its QR code, or open the whole link.</p>
+          <p class="quiet">
+            The owner of the cluster makes one by <code>exogpu lend</code>, or on the page Access of the dashboard. An address works once, unless
+            it was made for more.
+          </p>
+        </Card>
+      );
+    case "ask":
+      return <Ask app={app} view={view} />;
+    case "node":
+      return <NodeCard app={app} view={view} />;
+  }
+}
+
+function Card({ title, children, state }: { title: string; children: ComponentChildren; state?: string }) {
+  return (
+    <section class="lend-card" data-state={state}>
+      <h1>{title}</h1>
+      {children}
+    </section>
+  );
+}
+
+function ObstacleCard({ obstacle, system }: { obstacle: Obstacle; system: string | null }) {
+  return (
+    <Card title={obstacle.title} state="obstacle">
+      <p>{obstacle.text}</p>
+      {obstacle.steps.length > 0 && (
+        <ul class="lend-steps">
+          {obstacle.steps.map((step) => (
+            <li key={step}>{step}</li>
+          ))}
+        </ul>
+      )}
+      {obstacle.certificate && (
+        <>
+          <ol class="lend-steps">
+            {trustSteps(system).map((step) => (
+              <li key={step}>{step}</li>
+            ))}
+          </ol>
+          <p class="quiet small">
+            Whoever made the address sees the right fingerprint beside it. If it differs, somebody is between this device and the cluster. With a
+            public name and certificate for the server, none of this is needed.
+          </p>
+          <a class="btn" href="/ca.pem" download="exogpu-authority.pem">
+            Certificate
+          </a>
+        </>
+      )}
+      <p class="quiet small">Nothing of this device was sent or stored.</p>
+    </Card>
+  );
+}
+
+function Ask({ app, view }: { app: App; view: Extract<View, { kind: "ask" }> }) {
+  const [name, setName] = useState(view.name);
+  const [limit, setLimit] = useState(view.limit_bytes);
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    app.yes(name, limit);
+  };
+  return (
+    <Card title="Lend this device's GPU?" state="ask">
+      <p>
+        The cluster at <b>{location.host}</b> would like to compute on: <b>{view.gpu}</b>
+      </p>
+      <dl class="lend-terms">
+        <dt>What is shared</dt>
+        <dd>
+          The GPU, and as much of its memory as you say. The cluster also sees a name for this device, its system, the browser's description of the
+          GPU, the network address, and, if the browser tells them, battery, charging, whether this page is in front, and how busy the processor is.
+          No files, no camera, no location.
+        </dd>
+        <dt>What is stored here</dt>
+        <dd>A name and a secret by which the cluster knows this browser again: less than 1 KB. No models and no data stay here.</dd>
+        <dt>How it ends</dt>
+        <dd>Close this page, or press Stop: the GPU is free at once. “Leave and delete” also removes what is stored here and there.</dd>
+        <dt>What it costs</dt>
+        <dd>Power and heat while something computes. What others compute here can be seen by whoever controls this browser.</dd>
+      </dl>
+      <form onSubmit={submit} class="lend-form">
+        <label>
+          Name
+          <input value={name} maxLength={64} onInput={(event) => setName(event.currentTarget.value)} />
+        </label>
+        <label>
+          Memory at most
+          <select value={limit} onChange={(event) => setLimit(Number(event.currentTarget.value))}>
+            {LIMITS.map((bytes) => (
+              <option key={bytes} value={bytes}>
+                {size(bytes)}
+              </option>
+            ))}
+          </select>
+        </label>
+        <button class="btn primary" type="submit">
+          Yes, lend it
+        </button>
+        <p class="quiet small">If not, close this page. Nothing was sent or stored yet.</p>
+      </form>
+    </Card>
+  );
+}
+
+const TITLES: Record<NodeState["phase"], string> = {
+  connecting: "Connecting…",
+  online: "This device is lent",
+  waiting: "The server cannot be reached",
+  refused: "The server does not let this device in",
+  elsewhere: "Another tab lends already",
+  stopped: "Stopped",
+  left: "Left",
+};
+
+function NodeCard({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }) {
+  const { state } = view;
+  return (
+    <Card title={TITLES[state.phase]} state={state.phase}>
+      <div role="status">
+        <Explanation app={app} state={state} />
+      </div>
+      {state.phase === "online" && <Live app={app} view={view} />}
+      {!view.kept && state.phase === "online" && (
+        <p class="small warm">This browser keeps nothing (a private window?): after closing, it needs a new address to come back.</p>
+      )}
+      <Buttons app={app} phase={state.phase} />
+    </Card>
+  );
+}
+
+function Explanation({ app, state }: { app: App; state: NodeState }) {
+  switch (state.phase) {
+    case "online":
+      return <p>Keep this page open. Closing it ends everything at once.</p>;
+    case "waiting":
+      return (
+        <p>
+          {state.message ?? "The connection is gone. What was computed here for others has ended."} Trying again{" "}
+          <Countdown until={state.retry_at} />.{" "}
+          <button class="link-btn" type="button" onClick={() => app.tryNow()}>
+            Try now
+          </button>
+        </p>
+      );
+    case "refused":
+      return (
+        <>
+          <p>{sentence(state.message ?? "")}</p>
+          <p class="quiet">{sentence(state.hint ?? "Ask for a new address.")}</p>
+        </>
+      );
+    case "elsewhere":
+      return (
+        <p>
+          Another tab or window of this browser is connected as this device. Use that one, or close it and{" "}
+          <button class="link-btn" type="button" onClick={() => app.tryNow()}>
+            try again
+          </button>
+          .
+        </p>
+      );
+    case "stopped":
+      return <p>Nothing is lent. The cluster shows this device as offline.</p>;
+    default:
+      return null;
+  }
+}
+
+const sentence = (text: string): string => (text ? `${text[0]!.toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "");
+
+function Countdown({ until }: { until: number | null }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const left = Math.max(0, Math.round(((until ?? now) - now) / 1000));
+  return <>{left > 0 ? `in ${left} s` : "now"}</>;
+}
+
+const NOT_REPORTED = <span class="not-reported">not reported</span>;
+
+function Live({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }) {
+  const { state } = view;
+  const readings = app.readings.value;
+  return (
+    <dl class="facts lend-facts">
+      <dt>Name</dt>
+      <dd>{view.name}</dd>
+      <dt>GPU</dt>
+      <dd>
+        {state.device}
+        <Verdict state={state} />
+      </dd>
+      <dt>Memory</dt>
+      <dd>
+        {size(state.held_bytes)} of {size(view.limit_bytes)} in use by {state.sessions === 1 ? "1 session" : `${state.sessions} sessions`}
+      </dd>
+      <dt>Round trip</dt>
+      <dd>{state.rtt_ms === null ? NOT_REPORTED : `${state.rtt_ms.toFixed(1)} ms`}</dd>
+      <dt>Battery</dt>
+      <dd>{batteryText(readings) ?? NOT_REPORTED}</dd>
+      <dt>Processor</dt>
+      <dd>{readings?.pressure ? `${readings.pressure} pressure` : NOT_REPORTED}</dd>
+      {app.awake.possible && (
+        <>
+          <dt>Screen</dt>
+          <dd>
+            <label class="lend-check">
+              <input type="checkbox" checked={app.awake.wanted.value} onChange={(event) => app.awake.ask(event.currentTarget.checked)} /> keep it on
+            </label>
+          </dd>
+        </>
+      )}
+    </dl>
+  );
+}
+
+function Verdict({ state }: { state: NodeState }) {
+  if (state.verified === "passed") return <span class="accent"> · verified: it computes correctly</span>;
+  if (state.verified === "failed") return <span class="crit"> · failed: {state.verification_error}</span>;
+  return <span class="quiet"> · being verified…</span>;
+}
+
+function batteryText(readings: Readings | null): string | null {
+  if (!readings || readings.charging === null) return null;
+  const level = readings.battery_percent === null ? "" : `${readings.battery_percent} %, `;
+  return `${level}${readings.charging ? "on power" : "not charging"}`;
+}
+
+function Buttons({ app, phase }: { app: App; phase: NodeState["phase"] }) {
+  const [sure, setSure] = useState(false);
+  if (phase === "refused") return null;
+  return (
+    <div class="lend-buttons">
+      {phase === "stopped" ? (
+        <button class="btn primary" type="button" onClick={() => app.resume()}>
+          Lend again
+        </button>
+      ) : (
+        <button class="btn" type="button" onClick={() => app.stop()}>
+          Stop
+        </button>
+      )}
+      <button class="btn" type="button" onClick={() => (sure ? app.leave() : setSure(true))}>
+        {sure ? "Yes, leave and delete" : "Leave and delete"}
+      </button>
+      {sure && <p class="small quiet">The cluster forgets this device, and this browser forgets the cluster. To come back it needs a new address.</p>}
+    </div>
+  );
+}
