@@ -21,8 +21,8 @@ const fetched = Object.fromEntries(Object.entries({ numpy: "2.3.5", mypy: "2.4.1
 function fetchPyright(version = "1.1.414") {
 	const place = join(kept, `pyright-${version}`), program = join(place, "node_modules/pyright/index.js");
 	if (existsSync(program)) return { program };
-	const { status, stderr } = run("npm", ["install", "--prefix", place, "--no-save", "--no-audit", "--no-fund", `pyright@${version}`]);
-	return status ? { why: `skipped: no pyright ${version}: ${(stderr ?? "").trim().split("\n").at(-1)}` } : { program };
+	const { status, stderr } = run("npm", ["install", "--prefix", place, "--no-save", "--no-audit", "--no-fund", "--fetch-retries", "0", `pyright@${version}`]);
+	return status ? { why: `skipped: no pyright ${version}: ${(stderr ?? "").trim().split("\n")[0]}` } : { program };
 }
 
 const head = "import exogpu\nfrom exogpu import api\ncluster = exogpu.connect()\n";
