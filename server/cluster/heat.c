@@ -91,7 +91,8 @@ void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sen
 				      .ambient = (double)NAN,
 				      .error = (double)NAN,
 				      .throttles_in_s = (double)NAN,
-				      .sustainable_watts = (double)NAN};
+				      .sustainable_watts = (double)NAN,
+				      .rate = (double)NAN};
 	heat->target = heat->limit - cluster_heat_policy(device).margin;
 	if (!model) {
 		heat->state = sensor == HEAT_MEMORY && device->telemetry ? THERMAL_UNSUITABLE : THERMAL_LEARNING;
@@ -112,6 +113,9 @@ void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sen
 		return;
 	heat->throttles_in_s = thermal_model_reaches(model, heat->limit, heat->watts);
 	heat->sustainable_watts = thermal_model_sustains(model, heat->target);
+	const double idle = thermal_model_least_watts(model), most = thermal_model_most_watts(model);
+	if (most > idle) // which a model that is ready has seen
+		heat->rate = fmin(fmax((heat->sustainable_watts - idle) / (most - idle), 0), 1);
 	heat->warns = thermal_model_warns(model, heat->limit);
 	heat->warned = sensor == HEAT_CORE && device->heat_warned_ms &&
 		       device->heat_ms - device->heat_warned_ms < CLUSTER_WARNED_MS;

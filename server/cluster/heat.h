@@ -18,8 +18,9 @@ struct cluster_heat { // numbers that are not known are NaN
 	double ambient, error;             // error: the mean one a minute ahead
 	double throttles_in_s;             // INFINITY: it does not reach the limit
 	double sustainable_watts;          // that hold the target
-	bool warned;                       // it did so in two readings, one after the other, within CLUSTER_WARNED_MS
-	bool warns;                        // it reaches the limit within THERMAL_WARN_S, as far as can be known
+	double rate; // the share of the time that it can work for ever, at the most power that was seen; 1 at most
+	bool warned; // it did so in two readings, one after the other, within CLUSTER_WARNED_MS
+	bool warns;  // it reaches the limit within THERMAL_WARN_S, as far as can be known
 };
 // `watts`: the power to reckon with; NaN: the present one.
 void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sensor, double watts,

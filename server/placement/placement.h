@@ -41,6 +41,7 @@ struct placement_device {
 	enum placement_backend backend;
 	bool software; // another back end than cpu, on the host's processor: only where it is pinned
 	enum placement_heat heat;
+	double heat_rate;        // the share of its rate that it can hold for ever, by its forecast; 0: `heat` says it
 	const char *unusable;    // why nothing new goes there; NULL: it does
 	bool draining;           // that is why
 	uint64_t memory_bytes;   // 0: not known

@@ -91,12 +91,12 @@ double cost_bandwidth(const struct placement_device *device)
 {
 	const double measured = device->bandwidth > 0 ? device->bandwidth
 						      : fitted_of(device->backend)->assumed_bandwidth;
-	return measured * heat_rates[device->heat];
+	return measured * cost_heat_rate(device);
 }
 
-double cost_heat_rate(enum placement_heat heat)
+double cost_heat_rate(const struct placement_device *device)
 {
-	return heat_rates[heat];
+	return device->heat_rate > 0 && device->heat < HEAT_THROTTLED ? device->heat_rate : heat_rates[device->heat];
 }
 
 bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned second)
@@ -317,6 +317,7 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 	if (!time.by)
 		return time;
 	struct placement_device on = wanted->devices[time.by->device];
+	on.heat_rate = 0;
 	on.heat = HEAT_NORMAL; // it was, as far as is known
 	const struct estimate there = estimate_of(&on, time.by->format, (double)time.by->layer_bytes,
 						  (double)time.by->output_bytes);
@@ -327,7 +328,7 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 	// A prompt's time is arithmetic, which bandwidths do not predict: it scales with the weights, and only a time
 	// of this device counts.
 	if (time.here && time.by->prompt_s > 0)
-		time.prompt_s = time.by->prompt_s * bytes / (double)time.by->layer_bytes / heat_rates[of->heat];
+		time.prompt_s = time.by->prompt_s * bytes / (double)time.by->layer_bytes / cost_heat_rate(of);
 	time.known |= time.here;
 	return time;
 }

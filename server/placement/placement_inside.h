@@ -83,7 +83,7 @@ double cost_close_s(const struct problem *problem, unsigned last, unsigned first
 struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,
 				bool *measured);
 double cost_bandwidth(const struct placement_device *device); // measured or assumed
-double cost_heat_rate(enum placement_heat heat);              // share of the rate of a cool device
+double cost_heat_rate(const struct placement_device *device); // share of the rate of a cool device
 // Both ways, without the host's memory.
 bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned second);
 // The time of a layer of the model on a device, and its source.

@@ -84,6 +84,7 @@ static void put_together(struct grouping *grouping, const unsigned *members, uns
 		least = one->free_bytes < least ? one->free_bytes : least;
 		first->bandwidth = one->bandwidth < first->bandwidth ? one->bandwidth : first->bandwidth;
 		first->heat = one->heat > first->heat ? one->heat : first->heat;
+		first->heat_rate = cost_heat_rate(one) < cost_heat_rate(first) ? one->heat_rate : first->heat_rate;
 		first->members[i] = members[i];
 		for (unsigned k = 0; k < i; k++)
 			first->staged |= !cost_linked(&grouping->wanted, members[k], members[i]);

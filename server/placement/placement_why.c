@@ -302,13 +302,14 @@ void why_assumed(struct placement *out, const struct placement_wanted *wanted, c
 				"the memory of %s has not been measured: %.0f GB/s were taken for it, so no time is "
 				"told",
 				device->name, cost_bandwidth(device) / 1e9);
-		if (device->heat)
+		if (device->heat || cost_heat_rate(device) < 1)
 			why_add(out, (int)out->stages[i].device, "%s %s, and counts with %.0f %% of its rate",
 				device->name,
-				device->heat == HEAT_WARM        ? "is almost too hot"
+				!device->heat                    ? "would become too hot at its full rate"
+				: device->heat == HEAT_WARM      ? "is almost too hot"
 				: device->heat == HEAT_THROTTLED ? "has reduced its clock"
 								 : "is too hot now",
-				cost_heat_rate(device->heat) * 100);
+				cost_heat_rate(device) * 100);
 	}
 }
 

@@ -390,6 +390,11 @@ double thermal_model_least_watts(const struct thermal_model *model)
 	return model->newest_ms ? model->least_watts : NAN;
 }
 
+double thermal_model_most_watts(const struct thermal_model *model)
+{
+	return model->newest_ms ? model->most_watts : NAN;
+}
+
 double thermal_model_celsius(const struct thermal_model *model)
 {
 	return model->newest_ms ? model->celsius : NAN;

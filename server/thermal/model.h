@@ -63,6 +63,7 @@ double thermal_model_error(const struct thermal_model *model);
 double thermal_model_watts(const struct thermal_model *model);
 // The least power that was ever read.
 double thermal_model_least_watts(const struct thermal_model *model);
+double thermal_model_most_watts(const struct thermal_model *model); // and the most
 // The newest temperature.
 double thermal_model_celsius(const struct thermal_model *model);
 

@@ -2,9 +2,11 @@
  * texts are copied, so that a placement can be searched for on another thread while devices come and go. Thread: the
  * loop's. */
 #include "common/base/clock.h"
+#include "server/cluster/heat.h"
 #include "server/instances/instances_inside.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -301,6 +303,16 @@ static enum placement_heat heat_of(const struct cluster_device *device, const st
 	return !strcmp(thermal, "warm") ? HEAT_WARM : HEAT_NORMAL;
 }
 
+static const double least_heat_rate = 0.3; // of a device that is too hot for any work, by its forecast
+
+// The share of its rate that the device can hold for ever; 0: there is no forecast.
+static double heat_rate(const struct cluster_device *device)
+{
+	struct cluster_heat heat;
+	cluster_read_heat(device, HEAT_CORE, (double)NAN, &heat);
+	return isnan(heat.rate) ? 0 : fmax(heat.rate, least_heat_rate);
+}
+
 static void add_device(void *context, const struct cluster_device *device, const struct json *telemetry)
 {
 	const struct gathering *gathering = context;
@@ -335,6 +347,7 @@ static void add_device(void *context, const struct cluster_device *device, const
 	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");
 	out->bandwidth = json_get_number(record, "memory_bandwidth_bytes_per_s", 0);
 	out->heat = heat_of(device, telemetry);
+	out->heat_rate = heat_rate(device);
 	out->largest_buffer = (uint64_t)json_get_integer(record, "largest_buffer_bytes", 0);
 	out->heat_room = heat_room(telemetry);
 	read_memory(out, gathering, device, telemetry);

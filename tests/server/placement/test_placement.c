@@ -882,6 +882,25 @@ static void heat_counts(void **unused)
 		predicted();
 		assert_int_equal(placement.stages[0].device, heat >= HEAT_THROTTLED);
 	}
+	// A forecast says it in place of the state, but for a device that is throttled already.
+	const struct {
+		double rate;
+		enum placement_heat heat;
+		const char *words;
+	} foreseen[] = {{1, HEAT_WARM, "is almost too hot, and counts with 100 %"},
+			{0.5, HEAT_NORMAL, "would become too hot at its full rate, and counts with 50 %"},
+			{0.5, HEAT_CRITICAL, "is too hot now, and counts with 30 %"}};
+	make_device(0, PLACE_CUDA, 4 * GIB);
+	want(1);
+	before_s = 0;
+	for (size_t i = 0; i < sizeof foreseen / sizeof *foreseen; i++) {
+		devices[0].heat = foreseen[i].heat;
+		devices[0].heat_rate = foreseen[i].rate;
+		const double seconds = predicted();
+		assert_true(seconds > before_s * 1.05);
+		assert_true(says(foreseen[i].words));
+		before_s = seconds;
+	}
 	// Two in slices go at the pace of the hotter one.
 	make_model(16, GIB / 4);
 	make_device(0, PLACE_CUDA, 40 * GIB);
