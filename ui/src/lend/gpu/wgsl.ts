@@ -41,7 +41,7 @@ const bad = (message: string): Fault =>
 // ---- tokens ----
 
 const BLANK = /[\s\p{Pattern_White_Space}]+|\/\/[^\n\v\f\r\u0085\u2028\u2029]*/uy;
-const TOKEN = /[\p{XID_Start}_][\p{XID_Continue}]*|[0-9][0-9A-Za-z_.]*(?:[+-](?<=[eEpP][+-])[0-9]+[a-z]?)?|->|[^\s]/uy;
+const TOKEN = /[\p{XID_Start}_][\p{XID_Continue}]*|[0-9][0-9A-Za-z_.]*|->|[^\s]/uy;
 
 /** The end of a comment that may hold others. */
 function endOfComment(text: string, start: number): number {
