@@ -387,3 +387,38 @@ test("rows as planes keep every number, and other sizes are refused", async () =
       assert.throws(() => pack(name, file.subarray(0, length), r, c), RangeError);
   }
 });
+
+// ---- the node that lends it ----
+
+test("a GPU that hangs is a device that failed, until it has computed again", async () => {
+  const { Node } = await load("lend/node.ts");
+  const before = globalThis.WebSocket;
+  globalThis.WebSocket = class {
+    static OPEN = 1;
+    readyState = 0;
+    close() {}
+  };
+  let hanging = false, changed, verified = 0;
+  const states = [];
+  const gpu = {
+    describe: async () => null,
+    verify: async () => (verified++, { state: "passed", error: null, duration_ms: 1, memory_bandwidth_bytes_per_s: 1 }),
+    openWorker: assert.fail,
+    setMemoryLimit() {},
+    memory: () => ({ limit_bytes: 1, held_bytes: 0 }),
+    hangs: (listener) => ((changed = listener ?? changed), hanging),
+  };
+  const node = new Node(gpu, ({ state }) => states.push(state));
+  node.start({ url: "ws://127.0.0.1:1/node", credential: { token: "t" }, name: "n", limit_bytes: 1, facts: {}, readings: {} });
+  hanging = true;
+  changed(true);
+  assert.equal(states.at(-1).verified, "failed");
+  assert.match(states.at(-1).verification_error, /does not answer/);
+  assert.equal(verified, 0);
+  hanging = false;
+  changed(false);
+  await new Promise((resolve) => setTimeout(resolve));
+  assert.deepEqual([verified, states.at(-1).verified, states.at(-1).verification_error], [1, "passed", null]);
+  node.stop();
+  globalThis.WebSocket = before;
+});

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 1, CLOSE_UNAUTHENTICATED = 4401, CLOSE_FORBIDDEN = 4403, REASON_BYTES = 120 };
+enum { PROTOCOL = 1, CLOSE_UNAUTHENTICATED = 4401, CLOSE_FORBIDDEN = 4403, CLOSE_SILENT = 4408, REASON_BYTES = 120 };
+enum { SILENT_MS = 16000 }; // that a page may be: it asks for a sign of life every 2 s
 
 struct tab_door {
 	struct tab_door_params params; // peer: not kept, see below
@@ -49,6 +50,19 @@ static void too_late(void *arg)
 	struct tab_door *door = arg;
 	if (door->conn)
 		net_conn_close(door->conn, CLOSE_UNAUTHENTICATED, "it did not say who it is within 5 s");
+}
+
+static void silent(void *arg)
+{
+	struct tab_door *door = arg;
+	if (door->conn)
+		net_conn_close(door->conn, CLOSE_SILENT, "its page has said nothing: it is frozen");
+}
+
+// A browser answers pings for a page that it has frozen, so that the page itself has to be heard.
+static void expect_page(struct tab_door *door)
+{
+	net_timer_start(door->params.loop, &door->deadline, SILENT_MS, silent, door);
 }
 
 void tab_door_opened(void *user, struct net_conn *conn)
@@ -100,8 +114,10 @@ static enum status let_in(struct tab_door *door, const char *node_id, struct err
 
 static void open_link(struct tab_door *door)
 {
-	if (door->link && door->conn)
-		node_link_opened(door->link, door->conn);
+	if (!door->link || !door->conn)
+		return;
+	expect_page(door);
+	node_link_opened(door->link, door->conn);
 }
 
 static void joined(void *context, enum status status, const struct error *why)
@@ -199,6 +215,7 @@ void tab_door_message(void *user, struct net_conn *conn, const uint8_t *bytes, s
 	struct tab_door *door = user;
 	struct error error = {0};
 	if (door->link) {
+		expect_page(door);
 		node_link_message(door->link, conn, bytes, length, binary);
 		return;
 	}

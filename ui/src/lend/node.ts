@@ -9,7 +9,7 @@ import { Line, LineError, type Served } from "./line";
 import type { FromNode, Identity, NodeState, Readings, StartParams } from "./messages";
 import { deviceId, deviceReadings, deviceRecord, gpuName, linkReading, nodeReadings, nodeRecord } from "./record";
 
-type GpuSide = Pick<typeof gpuSide, "describe" | "verify" | "openWorker" | "setMemoryLimit" | "memory">;
+type GpuSide = Pick<typeof gpuSide, "describe" | "verify" | "openWorker" | "setMemoryLimit" | "memory" | "hangs">;
 type GpuDescription = gpuSide.GpuDescription;
 
 const PROTOCOL = 1;
@@ -73,6 +73,7 @@ export class Node {
     this.identity = "secret" in params.credential ? params.credential : null;
     this.attempt = 0;
     this.gpu.setMemoryLimit(params.limit_bytes);
+    this.gpu.hangs((hangs) => this.setHanging(hangs));
     if (params.leave) this.leave();
     else void this.dial();
   }
@@ -272,6 +273,7 @@ export class Node {
 
   /** Compute, compare, and report the outcome. */
   private verify(): Promise<void> {
+    if (this.gpu.hangs()) return Promise.resolve(); // whoever asks it for anything may be stopped until it answers
     this.verifying ??= (async () => {
       const outcome = await this.gpu.verify();
       this.verified = { ...outcome, at: new Date().toISOString() };
@@ -280,6 +282,15 @@ export class Node {
       await this.reportDevices().catch(() => {}); // a new connection reports it again
     })();
     return this.verifying;
+  }
+
+  /** A GPU that hangs computes for nobody; what it can do once it answers, it has to show again. */
+  private setHanging(hangs: boolean): void {
+    if (!hangs) return void this.verify();
+    const error = "the GPU does not answer since a kernel has outlasted its time limit";
+    this.verified = { state: "failed", error, duration_ms: 0, memory_bandwidth_bytes_per_s: null, at: new Date().toISOString() };
+    this.set({ verified: "failed", verification_error: error });
+    void this.reportDevices().catch(() => {}); // a new connection reports it again
   }
 
   // ---- what the server asks ----

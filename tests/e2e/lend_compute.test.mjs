@@ -1,0 +1,101 @@
+// A GPU that a browser lends beside this machine's own devices: its tab hidden and frozen, and copies from device to
+// device. The tab has joined by its address, as a person's does.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+import { Client, assertContractKept } from "../api/client.mjs";
+import { binary, eventually, patience, startServer } from "../api/server.mjs";
+import { pattern } from "../api/workers.mjs";
+import { gpuFlags, suite } from "./browser.mjs";
+import { decode, formatsGiven, given, loadStage } from "./rows.mjs";
+import { openTab } from "./tab.mjs";
+
+const MIB = 2 ** 20;
+
+suite("a lent GPU beside other devices", () => {
+	let server, client, tab, gpu, cpu;
+	const snapshot = () => client.call("cluster.snapshot");
+	const press = (name) => eventually(() => tab.evaluate(`(() => {
+		const button = [...document.querySelectorAll("button")].find((one) => one.textContent.trim() === ${JSON.stringify(name)});
+		button?.click();
+		return Boolean(button);
+	})()`), `there is a button ${name}`);
+	const lent = () => eventually(async () => (await snapshot()).devices.find((one) => one.backend === "webgpu" && one.state !== "offline" &&
+		one.verification.state === "passed"), "the browser's GPU is lent and verified", 4 * patience);
+	const allocate = async ({ device_id }, bytes) => (await client.call("memory.allocate", { device_id, bytes })).allocation_id;
+	const sum = async () => (await client.call("compute.run", { device_id: gpu.device_id, kernel: "sum_f32", args: [{ zeros: 1 }, { f32s: [1, 2, 4] }, { u32: 3 }] })).f32s;
+
+	before(async () => {
+		server = await startServer({ localNode: true });
+		client = await Client.login(server);
+		const { stdout } = await promisify(execFile)(binary, ["lend", "--data", server.data]);
+		tab = await openTab(stdout.trim(), gpuFlags);
+		await press("Yes, lend it");
+		gpu = await lent();
+		cpu = await eventually(async () => (await snapshot()).devices.find((one) => one.backend === "cpu" && one.verification.state === "passed"), "the CPU is verified", 2 * patience);
+	});
+	after(async () => {
+		await tab?.close();
+		await server?.stop();
+		assertContractKept();
+	});
+
+	test("what is copied to it and back is what it was", async () => {
+		const bytes = 3 * MIB + 5, sent = pattern(bytes), from = await allocate(cpu, bytes), there = await allocate(gpu, bytes + 3), back = await allocate(cpu, bytes);
+		for (let at = 0; at < bytes; at += MIB) await client.callWith("memory.write", { allocation_id: from, offset: at }, sent.subarray(at, at + MIB));
+		const copy = (a, from_offset, b, to_offset) => client.call("memory.copy", { from: a, from_offset, to: b, to_offset, bytes });
+		assert.deepEqual(await copy(from, 0, there, 3), { bytes, path: "relay" });
+		assert.deepEqual(await copy(there, 3, back, 0), { bytes, path: "relay" });
+		assert.deepEqual((await client.call("memory.read", { allocation_id: back, offset: 0, bytes })).body, sent);
+		for (const allocation_id of [from, there, back]) await client.call("memory.free", { allocation_id });
+	});
+
+	test("products of quantised rows agree with the CPU's", async () => {
+		const { pack, productText, ROWS } = await loadStage(), { rows, columns, vectors, x } = given;
+		const builtin = await client.call("compute.load", { device_id: cpu.device_id, format: "builtin" });
+		const put = async (device, bytes) => {
+			const id = await allocate(device, bytes.length);
+			await client.callWith("memory.write", { allocation_id: id, offset: 0 }, Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+			return id;
+		};
+		const get = async (id) => new Float32Array(Uint8Array.from((await client.call("memory.read", { allocation_id: id, offset: 0, bytes: rows * vectors * 4 })).body).buffer);
+		const bytesOf = (floats) => new Uint8Array(floats.buffer);
+		const buffer = (allocation_id) => ({ allocation_id }), words = (...all) => all.map((u32) => ({ u32 }));
+		for (const { name, file } of formatsGiven) {
+			const values = decode(name, file), turned = new Float32Array(columns * rows); // the CPU multiplies with columns
+			values.forEach((value, i) => (turned[(i % columns) * rows + Math.floor(i / columns)] = value));
+			const wanted = [await allocate(cpu, rows * vectors * 4), await put(cpu, bytesOf(x)), await put(cpu, bytesOf(turned))];
+			await client.call("compute.launch", { module_id: builtin.module_id, kernel: "matmul_f32", args: [...wanted.map(buffer), ...words(vectors, rows, columns)] });
+			const planes = pack(name, file, rows, columns), ids = [await allocate(gpu, rows * vectors * 4), await put(gpu, planes.bytes), await put(gpu, bytesOf(x))];
+			const module = await client.callWith("compute.load", { device_id: gpu.device_id, format: "wgsl" }, Buffer.from(productText(name)));
+			await client.call("compute.launch", { module_id: module.module_id, kernel: "product", grid: [Math.ceil(rows / ROWS), 1, vectors],
+				args: [...ids.map(buffer), ...words(rows, planes.groups, planes.scales, planes.tops)] });
+			const reference = await get(wanted[0]);
+			(await get(ids[0])).forEach((one, i) => assert.ok(Math.abs(one - reference[i]) < 1e-4 * Math.max(1, Math.abs(reference[i])), `${name}: ${i} is ${one}, not ${reference[i]}`));
+			for (const id of [...wanted, ...ids]) await client.call("memory.free", { allocation_id: id });
+		}
+	});
+
+	test("it computes while its tab is hidden", async () => {
+		const id = await allocate(gpu, MIB), sent = pattern(MIB, 3);
+		await tab.hide();
+		await client.callWith("memory.write", { allocation_id: id, offset: 0 }, sent);
+		assert.deepEqual((await client.call("memory.read", { allocation_id: id, offset: 0, bytes: MIB })).body, sent);
+		assert.deepEqual(await sum(), [7]);
+		await tab.show();
+		await client.call("memory.free", { allocation_id: id });
+	});
+
+	test("a tab that is frozen loses what its sessions had, and is back by itself", async () => {
+		const id = await allocate(gpu, 4096);
+		await tab.hide();
+		await tab.freeze();
+		await client.notice("device_lost", (told) => told.device_id === gpu.device_id);
+		await client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");
+		await tab.thaw();
+		await tab.show();
+		assert.equal((await lent()).device_id, gpu.device_id);
+		assert.deepEqual(await eventually(() => sum().catch(() => null), "it computes again"), [7]);
+	});
+});
