@@ -63,6 +63,7 @@ static const struct cli_command *const commands[] = {
 	&alerts_channels_remove_command,
 	&alerts_channels_command,
 	&alerts_command,
+	&history_command,
 	&health_command,
 	&log_command,
 	&help_command,

@@ -31,14 +31,36 @@ static void grow(struct samples *samples)
 	samples->first = 0;
 }
 
+static void add_value(struct samples_sums *sums, int column, double value)
+{
+	if (isnan(value))
+		return;
+	if (!sums->counts[column] || value < sums->least[column])
+		sums->least[column] = value;
+	if (!sums->counts[column] || value > sums->most[column])
+		sums->most[column] = value;
+	sums->sums[column] += value;
+	sums->counts[column]++;
+}
+
+// values: (STORE_COLUMNS), as the store has them.
+static void take_columns(const struct samples_sums *sums, double *values)
+{
+	for (int i = 0; i < STORE_READINGS; i++)
+		values[i] = sums->counts[i] ? sums->sums[i] / sums->counts[i] : (double)NAN;
+	for (int i = 0; i < STORE_EXTREMES; i++) {
+		const int reading = store_extremes[i];
+		const bool any = sums->counts[reading];
+		values[STORE_READINGS + i] = any ? sums->least[reading] : (double)NAN;
+		values[STORE_READINGS + STORE_EXTREMES + i] = any ? sums->most[reading] : (double)NAN;
+	}
+}
+
 static void end_minute(struct samples *samples, struct store_minute *minute)
 {
 	*minute = (struct store_minute){.minute_ms = samples->minute_ms};
-	for (int i = 0; i < STORE_COLUMNS; i++) {
-		minute->values[i] = samples->counts[i] ? samples->sums[i] / samples->counts[i] : (double)NAN;
-		samples->sums[i] = 0;
-		samples->counts[i] = 0;
-	}
+	take_columns(&samples->sums, minute->values);
+	samples->sums = (struct samples_sums){.counts = {0}};
 }
 
 bool samples_add(struct samples *samples, int64_t at_ms, const struct json *telemetry, struct store_minute *minute)
@@ -49,13 +71,10 @@ bool samples_add(struct samples *samples, int64_t at_ms, const struct json *tele
 	if (ended)
 		end_minute(samples, minute);
 	samples->minute_ms = this_minute;
-	for (int i = 0; i < STORE_COLUMNS; i++) {
+	for (int i = 0; i < STORE_READINGS; i++) {
 		double value = json_get_number(telemetry, store_column_names[i], (double)NAN);
 		sample.values[i] = (float)value;
-		if (!isnan(value)) {
-			samples->sums[i] += value;
-			samples->counts[i]++;
-		}
+		add_value(&samples->sums, i, value);
 	}
 	if (samples->count == samples->capacity && samples->capacity < MOST_SAMPLES)
 		grow(samples);
@@ -98,23 +117,21 @@ struct json *samples_rows(const struct samples *samples, int64_t from_ms, int64_
 			i++;
 			continue;
 		}
-		double sums[STORE_COLUMNS] = {0};
-		unsigned counts[STORE_COLUMNS] = {0};
+		struct samples_sums sums = {.counts = {0}};
+		double values[STORE_COLUMNS];
 		int64_t start = step_ms ? from_ms + (sample->at_ms - from_ms) / step_ms * step_ms : sample->at_ms;
 		int64_t end = step_ms ? start + step_ms : start + 1;
 		for (; i < samples->count; i++) {
 			sample = &samples->ring[(samples->first + i) % samples->capacity];
 			if (sample->at_ms < start || sample->at_ms >= end || sample->at_ms >= to_ms)
 				break; // the next step, or a clock that was set back
-			for (int column = 0; column < STORE_COLUMNS; column++)
-				if (!isnan(sample->values[column])) {
-					sums[column] += (double)sample->values[column];
-					counts[column]++;
-				}
+			for (int column = 0; column < STORE_READINGS; column++)
+				add_value(&sums, column, (double)sample->values[column]);
 		}
-		for (int column = 0; column < STORE_COLUMNS; column++)
-			sums[column] = counts[column] ? sums[column] / counts[column] : (double)NAN;
-		json_push(rows, samples_row(start, sums));
+		take_columns(&sums, values);
+		for (int column = STORE_READINGS; column < STORE_COLUMNS && !step_ms; column++)
+			values[column] = (double)NAN; // a sample is its own least and most
+		json_push(rows, samples_row(start, values));
 	}
 	return rows;
 }

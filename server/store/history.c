@@ -19,10 +19,32 @@ enum {
 };
 
 const char *const store_column_names[STORE_COLUMNS] = {
-	"utilization_percent", "memory_used_bytes",          "memory_total_bytes",  "power_watts",
-	"temperature_celsius", "memory_temperature_celsius", "clock_mhz",           "memory_clock_mhz",
-	"fan_percent",         "pcie_rx_bytes_per_s",        "pcie_tx_bytes_per_s", "availability_score",
+	"utilization_percent",
+	"memory_used_bytes",
+	"memory_total_bytes",
+	"power_watts",
+	"temperature_celsius",
+	"memory_temperature_celsius",
+	"clock_mhz",
+	"memory_clock_mhz",
+	"fan_percent",
+	"pcie_rx_bytes_per_s",
+	"pcie_tx_bytes_per_s",
+	"availability_score",
+	"utilization_percent_min",
+	"memory_used_bytes_min",
+	"power_watts_min",
+	"temperature_celsius_min",
+	"memory_temperature_celsius_min",
+	"clock_mhz_min",
+	"utilization_percent_max",
+	"memory_used_bytes_max",
+	"power_watts_max",
+	"temperature_celsius_max",
+	"memory_temperature_celsius_max",
+	"clock_mhz_max",
 };
+const int store_extremes[STORE_EXTREMES] = {0, 1, 3, 4, 5, 6};
 const char *const store_link_names[STORE_LINK_COLUMNS] = {"rtt_ms", "jitter_ms", "loss_percent",
 							  "throughput_bytes_per_s", "sent_bytes_per_s"};
 
@@ -51,14 +73,19 @@ struct kind {
 // The order of columns is that of store_column_names and store_link_names.
 static const struct kind kinds[STORE_KINDS] = {
 	[STORE_OF_DEVICE] = {.columns = STORE_COLUMNS,
-			     .units = {0.1, 1024, 1024, 0.1, 0.1, 0.1, 1, 1, 0.1, 1000, 1000, 0.0001},
+			     .units = {0.1, 1024, 1024, 0.1, 0.1, 0.1, 1,   1,    0.1, 1000, 1000, 0.0001,
+				       0.1, 1024, 0.1,  0.1, 0.1, 1,   0.1, 1024, 0.1, 0.1,  0.1,  1},
 			     .writes = {WRITES_SQL("devices", "minutes", "device", "device_id"),
 					[HISTORY_ADD] = "INSERT OR REPLACE INTO minutes VALUES (?1, ?2, ?3, ?4, ?5, "
-							"?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"},
+							"?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, "
+							"?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)"},
 			     .reads = {READS_SQL("devices", "minutes", "device", "device_id",
 						 "utilization, memory_used, memory_total, power, temperature, "
 						 "memory_temperature, clock, memory_clock, fan, pcie_rx, pcie_tx, "
-						 "availability")}},
+						 "availability, utilization_min, memory_used_min, power_min, "
+						 "temperature_min, memory_temperature_min, clock_min, "
+						 "utilization_max, memory_used_max, power_max, temperature_max, "
+						 "memory_temperature_max, clock_max")}},
 	[STORE_OF_LINK] = {.columns = STORE_LINK_COLUMNS,
 			   .units = {0.001, 0.001, 0.01, 1000, 1000},
 			   .writes = {WRITES_SQL("links", "link_minutes", "link", "series"),
@@ -284,10 +311,32 @@ void history_reader_finish(struct history_reader *reader)
 // Sums of the step that is being read.
 struct step {
 	int64_t at_ms;
-	double sums[STORE_COLUMNS]; // of units: whole numbers, so exact to 2^53
+	double sums[STORE_COLUMNS]; // of units: whole numbers, so exact to 2^53; of extremes the extreme
 	unsigned counts[STORE_COLUMNS];
 	bool any;
 };
+
+static void add_value(struct step *step, int column, double units)
+{
+	const bool least = column < STORE_READINGS + STORE_EXTREMES;
+	double *sum = &step->sums[column];
+	if (column < STORE_READINGS)
+		*sum += units;
+	else if (!step->counts[column] || (least ? units < *sum : units > *sum))
+		*sum = units;
+	step->counts[column]++;
+}
+
+// The value of a column, in units.
+static double step_value(const struct step *step, int column)
+{
+	const unsigned count = step->counts[column];
+	if (column < STORE_READINGS)
+		return count ? step->sums[column] / count : (double)NAN;
+	// Without that of each minute that has a reading, the extreme of the step is not known.
+	const int reading = store_extremes[(column - STORE_READINGS) % STORE_EXTREMES];
+	return count && count == step->counts[reading] ? step->sums[column] : (double)NAN;
+}
 
 static void end_step(const struct kind *kind, struct step *step, struct store_history *history, size_t capacity)
 {
@@ -295,8 +344,7 @@ static void end_step(const struct kind *kind, struct step *step, struct store_hi
 		return;
 	history->at_ms[history->rows] = step->at_ms;
 	for (int i = 0; i < STORE_COLUMNS; i++)
-		history->values[history->rows][i] = step->counts[i] ? step->sums[i] / step->counts[i] * kind->units[i]
-								    : (double)NAN;
+		history->values[history->rows][i] = step_value(step, i) * kind->units[i];
 	history->rows++;
 }
 
@@ -313,10 +361,8 @@ static int read_steps(const struct kind *kind, sqlite3_stmt *rows, struct store_
 		}
 		for (int i = 0; i < kind->columns; i++) {
 			int64_t units = sqlite3_column_int64(rows, i + 1); // 0 also where there is none
-			if (units || sqlite3_column_type(rows, i + 1) == SQLITE_INTEGER) {
-				step.sums[i] += (double)units;
-				step.counts[i]++;
-			}
+			if (units || sqlite3_column_type(rows, i + 1) == SQLITE_INTEGER)
+				add_value(&step, i, (double)units);
 		}
 	}
 	end_step(kind, &step, history, capacity);

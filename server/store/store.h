@@ -311,9 +311,12 @@ struct store_offline_params {
 };
 enum status store_audit_offline(const struct store_offline_params *params, struct error *error);
 
-// History: minute averages of readings, of devices and of links. NaN is "not reported".
-enum { STORE_COLUMNS = 12, STORE_LINK_COLUMNS = 5, STORE_SERIES_BYTES = 2 * STORE_ID_BYTES };
+// History: minute averages of readings, of devices and of links. NaN is "not reported". A device's columns are the
+// averages of its readings, then the least in the minute of some of them, then the most of the same.
+enum { STORE_READINGS = 12, STORE_EXTREMES = 6, STORE_COLUMNS = STORE_READINGS + 2 * STORE_EXTREMES };
+enum { STORE_LINK_COLUMNS = 5, STORE_SERIES_BYTES = 2 * STORE_ID_BYTES };
 extern const char *const store_column_names[STORE_COLUMNS]; // utilization_percent, memory_used_bytes, power_watts, …
+extern const int store_extremes[STORE_EXTREMES];            // the columns of the readings that these are of
 extern const char *const store_link_names[STORE_LINK_COLUMNS]; // rtt_ms, jitter_ms, loss_percent, …
 enum store_kind { STORE_OF_DEVICE, STORE_OF_LINK, STORE_KINDS };
 struct store_minute {
@@ -332,8 +335,9 @@ struct store_history {
 	double (*values)[STORE_COLUMNS]; // (rows, STORE_COLUMNS), NaN: nothing reported in that step
 };
 typedef void store_history_done(void *context, enum status status, const struct store_history *history);
-// Averages of [from_ms, to_ms) in steps of step_ms (a multiple of a minute), only steps that hold something. Answered
-// by the reader thread through `done` on the loop thread; the history belongs to the callback's caller.
+// Averages of [from_ms, to_ms) in steps of step_ms (a multiple of a minute), only steps that hold something. The least
+// and the most of a step are NaN if one of its minutes has an average without them, as those of earlier versions.
+// Answered by the reader thread through `done` on the loop thread; the history belongs to the callback's caller.
 enum status store_read_history(struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms,
 			       int64_t step_ms, store_history_done *done, void *context);
 enum status store_read_link_history(struct store *store, const char *series, int64_t from_ms, int64_t to_ms,

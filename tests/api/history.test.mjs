@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { isTime } from "./contract.mjs";
 import { deviceReadings, deviceRecord, nodeRecord } from "./records.mjs";
-import { startServer } from "./server.mjs";
+import { run, startServer } from "./server.mjs";
 
 describe("history", () => {
 	let server, admin, node, begun;
@@ -52,6 +52,11 @@ describe("history", () => {
 		assert.equal(history.rows.length, 1);
 		assert.ok(Math.abs(column(history, "utilization_percent")[0] - 24.5) < 1e-4, column(history, "utilization_percent"));
 		assert.equal(column(history, "temperature_celsius")[0], 50, "absent readings do not count");
+		const extremes = (name) => ["min", "max"].map((which) => column(history, `${name}_${which}`)[0]);
+		assert.deepEqual(extremes("utilization_percent"), [0, 49], "the least and the most are not averaged away");
+		assert.deepEqual(extremes("temperature_celsius"), [50, 50]);
+		assert.deepEqual(extremes("memory_temperature_celsius"), [null, null]);
+		assert.deepEqual(column(await ask(begun - 1000, Date.now() + 1000, 0), "utilization_percent_max"), Array(50).fill(null));
 	});
 
 	test("a part of the time, the end left out", async () => {
@@ -64,6 +69,18 @@ describe("history", () => {
 	test("a device without readings, and times without any", async () => {
 		assert.deepEqual((await ask(begun - 1000, Date.now() + 1000, 0, "dev_cpu")).rows, []);
 		assert.deepEqual((await ask(begun + 3600000, begun + 7200000, 1)).rows, []);
+	});
+
+	test("the command line prints them as CSV", async () => {
+		const cli = (...words) => run(["history", ...words, "--data", server.data]);
+		const { code, stdout, stderr } = await cli("dev_gpu", "--from", "5m");
+		assert.equal(code, 0, stderr);
+		const [head, ...lines] = stdout.trimEnd().split("\r\n").map((line) => line.split(","));
+		const { columns, rows } = await ask(begun - 1000, Date.now() + 1000, 0);
+		assert.deepEqual(head, columns);
+		assert.deepEqual(lines, rows.map((row) => row.map((value) => (value === null ? "" : `${value}`))));
+		assert.equal((await cli("dev_gpu", "--from", "2020-01-02", "--to", "2020-01-01")).code, 2);
+		assert.equal((await cli("dev_none")).code, 1);
 	});
 
 	test("longer ago comes from the minutes, at most 2,000 rows", async () => {

@@ -1,6 +1,7 @@
 // This machine's own devices, as a person sees them: the overview whose numbers move, the table, a device's page
 // with its charts and actions, a node's page; by mouse and by keyboard, as admin and as somebody who may only look.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { eventually, patience, startServer } from "../api/server.mjs";
@@ -242,6 +243,21 @@ suite("this machine's devices", () => {
 			// a server that has just begun has no minute yet: the page says so in words; it draws where the test took minutes
 			await page.getByText("there is little to show yet").or(chart.locator("canvas")).first().waitFor();
 		}
+		await span("10 min").click();
+		await chart.locator("canvas").waitFor();
+		const [saved] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "CSV" }).click()]);
+		assert.match(saved.suggestedFilename(), /^exogpu-.*\.csv$/);
+		const lines = readFileSync(await saved.path(), "utf8").split("\r\n");
+		assert.match(lines[0], /^at,utilization_percent,.*,clock_mhz_max$/);
+		assert.ok(lines.length > 2, "with readings");
+		await page.getByRole("button", { name: "From, to" }).click();
+		const dialog = page.getByRole("dialog", { name: "Readings of any time" });
+		await dialog.getByLabel("From").fill("2020-01-01T00:00");
+		await dialog.getByLabel("To").fill("2020-01-02T00:00");
+		await dialog.getByRole("button", { name: "Show" }).click();
+		await dialog.waitFor({ state: "hidden" });
+		assert.equal(await span("10 min").getAttribute("aria-pressed"), "false");
+		await page.getByText("There are no readings of this time.").waitFor();
 		await span("10 min").click();
 		await chart.locator("canvas").waitFor();
 	});

@@ -6,7 +6,7 @@ const format = await load("lib/format.ts");
 const { parseRoute, tokenOf, deviceHref, modelHref } = await load("lib/route.ts");
 const { backoff } = await load("net/backoff.ts");
 const { Calls } = await load("net/calls.ts");
-const { isGap, seriesOf } = await load("command/history.ts");
+const { csvOf, isGap, seriesOf } = await load("command/history.ts");
 const text = ({ value, unit }) => `${value} ${unit}`;
 
 test("memory in powers of 1024", () => {
@@ -152,4 +152,15 @@ test("a change of pace is no gap, silence is", () => {
   assert.equal(isGap(12, 5, 5), false);
   assert.equal(isGap(13, 5, 5), true);
   assert.equal(isGap(5, undefined, undefined), false);
+});
+
+test("a history as CSV: what is not reported is empty", () => {
+  const rows = [
+    ["2026-11-20T14:31:00.000Z", 12.5, null],
+    ["2026-11-20T14:32:00.000Z", 0, 7],
+  ];
+  assert.equal(
+    csvOf({ columns: ["at", "power_watts", "power_watts_max"], rows }),
+    "at,power_watts,power_watts_max\r\n2026-11-20T14:31:00.000Z,12.5,\r\n2026-11-20T14:32:00.000Z,0,7\r\n",
+  );
 });

@@ -13,7 +13,8 @@
 
 enum { MINUTE_MS = 60000, HOUR_MS = 60 * MINUTE_MS };
 
-static const double units[STORE_COLUMNS] = {0.1, 1024, 1024, 0.1, 0.1, 0.1, 1, 1, 0.1, 1000, 1000, 0.0001};
+static const double units[STORE_COLUMNS] = {0.1, 1024, 1024, 0.1, 0.1, 0.1, 1,   1,    0.1, 1000, 1000, 0.0001,
+					    0.1, 1024, 0.1,  0.1, 0.1, 1,   0.1, 1024, 0.1, 0.1,  0.1,  1};
 
 static struct answer {
 	int count;
@@ -73,9 +74,14 @@ static int64_t this_hour_ms(void)
 // A reading that is absent now and then, or for whole steps, or always.
 static double reading(int device, int minute, int column)
 {
+	if (column >= STORE_READINGS) { // the extremes lie a tenth below and above, and the first hour has none
+		const int of = store_extremes[(column - STORE_READINGS) % STORE_EXTREMES];
+		const bool least = column < STORE_READINGS + STORE_EXTREMES;
+		return minute < 60 ? (double)NAN : reading(device, minute, of) * (least ? 0.9 : 1.1);
+	}
 	if (column == 5 || (column == 8 && minute / 30 % 2) || (minute * 7 + column) % 11 == 0)
 		return NAN;
-	double size[STORE_COLUMNS] = {100, 8e10, 8e10, 700, 90, 95, 2000, 2600, 100, 6e10, 6e10, 1};
+	static const double size[STORE_READINGS] = {100, 8e10, 8e10, 700, 90, 95, 2000, 2600, 100, 6e10, 6e10, 1};
 	return size[column] * ((minute * 131 + column * 17 + device * 3) % 1000) / 1000;
 }
 
@@ -96,19 +102,25 @@ static void fill(struct store *store, int64_t begin_ms)
 	}
 }
 
-// The average of one column of one step, straight from the readings.
+// The average, the least or the most of one column of one step, straight from the readings.
 static double expected(int device, int64_t begin_ms, int64_t at_ms, int64_t step_ms, int column)
 {
-	double sum = 0;
-	int count = 0;
+	double sum = 0, extreme = NAN;
+	int count = 0, readings = 0;
+	const bool least = column < STORE_READINGS + STORE_EXTREMES;
+	const int of = column < STORE_READINGS ? column : store_extremes[(column - STORE_READINGS) % STORE_EXTREMES];
 	for (int minute = 0; minute < MINUTES; minute++) {
 		int64_t minute_ms = begin_ms + (int64_t)minute * MINUTE_MS;
 		double value = reading(device, minute, column);
 		if (minute_ms >= at_ms && minute_ms < at_ms + step_ms && !isnan(value)) {
 			sum += value;
 			count++;
+			extreme = isnan(extreme) || (least ? value < extreme : value > extreme) ? value : extreme;
 		}
+		readings += minute_ms >= at_ms && minute_ms < at_ms + step_ms && !isnan(reading(device, minute, of));
 	}
+	if (column >= STORE_READINGS)
+		return count == readings ? extreme : (double)NAN;
 	return count ? sum / count : (double)NAN;
 }
 

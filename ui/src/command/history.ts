@@ -5,6 +5,11 @@ import type { Server } from "../net/socket";
 import type { Refusal } from "./tried";
 
 export type Range = "10min" | "1h" | "24h" | "30d";
+/** Any time between two moments, ms. */
+export interface Between {
+  readonly from: number;
+  readonly to: number;
+}
 export const spans: Record<Range, { ms: number; stepS: number; name: string }> = {
   "10min": { ms: 600_000, stepS: 0, name: "10 min" },
   "1h": { ms: 3_600_000, stepS: 60, name: "1 h" },
@@ -62,19 +67,47 @@ export function push(series: Series, time: number, value: (column: string) => nu
   for (const [name, values] of Object.entries(series.columns)) values.push(value(name));
 }
 
-/** The history up to `nowMs` on the server's clock. */
+/** One line for each step, its times in UTC; what is not reported is empty, and a step without readings has no line. */
+export function csvOf(history: Pick<History, "columns" | "rows">): string {
+  const lines = [history.columns, ...history.rows].map((row) => row.map((value) => (value === null ? "" : String(value))).join(","));
+  return `${lines.join("\r\n")}\r\n`;
+}
+
+const DAY_MS = 86_400_000; // 1,440 minutes; one answer has 2,000 rows
+
+/** All that is kept of a time, as CSV: a line for each minute, and the last ten minutes as sampled. */
+export async function exportHistory(server: Server, deviceId: string, { from, to }: Between): Promise<string | Refusal> {
+  let columns: string[] = [];
+  const rows: History["rows"] = [];
+  try {
+    for (let at = from; at < to; at += DAY_MS) {
+      const span = { from: new Date(at).toISOString(), to: new Date(Math.min(at + DAY_MS, to)).toISOString() };
+      const part = await server.call("telemetry.history", { device_id: deviceId, ...span, step_s: 0 });
+      columns = part.columns;
+      rows.push(...part.rows);
+    }
+    return csvOf({ columns, rows });
+  } catch (error) {
+    if (error instanceof CallError) return { what: error.message, hint: error.hint };
+    throw error;
+  }
+}
+
+/** The history up to `nowMs` on the server's clock, or of any time. */
 export async function loadHistory(
   server: Server,
   deviceId: string,
   range: Range,
   nowMs: number,
+  between?: Between,
 ): Promise<Series | Refusal> {
-  const { ms, stepS } = spans[range];
+  const { ms, stepS } = between ? { ms: between.to - between.from, stepS: 0 } : spans[range];
+  if (between) nowMs = between.to;
   try {
     return seriesOf(
       await server.call("telemetry.history", {
         device_id: deviceId,
-        from: new Date(nowMs - ms + MARGIN_MS).toISOString(),
+        from: new Date(nowMs - ms + (between ? 0 : MARGIN_MS)).toISOString(),
         to: new Date(nowMs).toISOString(),
         step_s: stepS,
       }),

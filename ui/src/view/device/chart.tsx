@@ -58,18 +58,36 @@ const aheadLines = (): uPlot.Series[] => [
   { label: "expected", stroke: colour("--series-1"), width: 1.5, dash: [3, 3], points: { show: false } }, // over the band
 ];
 
+const faint = (line: number, percent: number): string =>
+  `color-mix(in srgb, ${colour(seriesColour(line))} ${percent}%, transparent)`;
+
+/** The least and the most of each step, around the band between them: hair lines, so that a spike of one minute shows. */
+const extremeLines = (lines: readonly number[]): uPlot.Series[] =>
+  lines.flatMap((line) =>
+    ["most", "least"].map((label) => ({ label, stroke: faint(line, 55), width: 0.75, spanGaps: false, points: { show: false } })),
+  );
+
+/** Those of a line; null where the history keeps none. */
+function extremesOf(series: Series, column: string): [(number | null)[], (number | null)[]] | null {
+  const [most, least] = [series.columns[`${column}_max`], series.columns[`${column}_min`]];
+  return most && least && most.some((value) => value !== null) ? [most, least] : null;
+}
+
 interface Shape {
   width: number;
   range: Range;
   ahead: boolean;
+  /** By the numbers of the lines: those that have extremes. */
+  banded: readonly number[];
 }
 
 function optionsOf(
   spec: ChartSpec,
-  { width, range, ahead }: Shape,
+  { width, range, ahead, banded }: Shape,
   hover: Signal<number | null>,
 ): uPlot.Options {
-  const first = spec.lines.length + 1;
+  const extremes = spec.lines.length + 1;
+  const first = extremes + 2 * banded.length;
   const axis = { font: `500 11px ${colour("--font")}`, stroke: colour("--ink-3"), ticks: { show: false }, gap: 4 };
   const bottom = spec.bottom ?? 0;
   const most = spec.limit?.value ?? Infinity;
@@ -114,9 +132,16 @@ function optionsOf(
         spanGaps: false,
         points: { show: (u, index) => isLone(u.data[index] as (number | null)[]), size: 3 },
       })),
+      ...extremeLines(banded),
       ...(ahead ? aheadLines() : []),
     ],
-    bands: ahead ? [{ series: [first, first + 1], fill: colour("--accent-soft") }] : [],
+    bands: [
+      ...banded.map((line, i): uPlot.Band => ({
+        series: [extremes + 2 * i, extremes + 2 * i + 1],
+        fill: faint(line, 22),
+      })),
+      ...(ahead ? [{ series: [first, first + 1], fill: colour("--accent-soft") } as uPlot.Band] : []),
+    ],
     hooks: {
       setCursor: [(u) => (hover.value = u.cursor.idx ?? null)],
       draw: [(u) => drawLimit(u, spec)],
@@ -124,7 +149,7 @@ function optionsOf(
   };
 }
 
-/** The values of the lines and, behind them, those of the forecast, which begins at `from`. */
+/** The values of the lines and of their extremes and, behind them, those of the forecast, which begins at `from`. */
 function dataOf(
   series: Series,
   lines: (number | null)[][],
@@ -201,9 +226,12 @@ export function Chart({
   const known = hasData(spec, series);
   const shape = lines.map((line) => line.column).join();
   const foreseen = ahead.length > 1;
+  const extremes = lines.map(({ column }) => extremesOf(series, column));
+  const banded = extremes.flatMap((pair, i) => (pair ? [i] : []));
+  const bandShape = banded.join();
   const data = dataOf(
     series,
-    lines.map(({ column }) => series.columns[column] ?? []),
+    [...lines.map(({ column }) => series.columns[column] ?? []), ...extremes.flatMap((pair) => pair ?? [])],
     ahead,
     to,
   );
@@ -213,7 +241,7 @@ export function Chart({
     const parent = box.current;
     if (!parent) return;
     const width = parent.clientWidth;
-    const chart = new uPlot(optionsOf({ ...spec, lines }, { width, range, ahead: foreseen }, hover), data, parent);
+    const chart = new uPlot(optionsOf({ ...spec, lines }, { width, range, ahead: foreseen, banded }, hover), data, parent);
     plot.current = chart;
     const resized = new ResizeObserver(() => chart.setSize({ width: parent.clientWidth, height: HEIGHT }));
     resized.observe(parent);
@@ -222,7 +250,7 @@ export function Chart({
       chart.destroy();
       plot.current = null;
     };
-  }, [spec, shape, range, foreseen, theme.value]);
+  }, [spec, shape, bandShape, range, foreseen, theme.value]);
 
   useEffect(() => {
     plot.current?.batch(() => {
@@ -240,11 +268,17 @@ export function Chart({
         {lines.map(({ column, name }, i) => {
           const values = series.columns[column] ?? [];
           const value = hovered ? values[at] : lastOf(values);
+          const [most, least] = (hovered && extremes[i]?.map((one) => one[at] ?? null)) || [null, null];
           return (
             <span class="legend" key={column}>
               {lines.length > 1 && <Dash i={i} />}
               {lines.length > 1 && <span class="faint">{name}</span>}
               <span class="legend-value">{value == null ? "no reading" : spec.text(value)}</span>
+              {most !== null && least !== null && (
+                <span class="faint">
+                  {spec.text(least!)} to {spec.text(most!)}
+                </span>
+              )}
             </span>
           );
         })}

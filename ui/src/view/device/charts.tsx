@@ -1,7 +1,7 @@
 /* The charts of a device over 10 min, 24 h or 30 d, on one time axis and with one cursor. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { type Range, type Series, isGap, loadHistory, push, spans } from "../../command/history";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Between, type Range, type Series, exportHistory, isGap, loadHistory, push, spans } from "../../command/history";
 import type { Refusal } from "../../command/tried";
 import type { ThermalForecast } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
@@ -97,6 +97,7 @@ const emptySeries: Series = { times: [], columns: {} };
 export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: ThermalForecast | null }) {
   const { state, server } = useApp();
   const [range, setRange] = useState<Range>("10min");
+  const [between, setBetween] = useState<Between | null>(null);
   const [series, setSeries] = useState<Series>(emptySeries);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const [loading, setLoading] = useState(true);
@@ -110,7 +111,7 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
     if (!live) return;
     let wanted = true;
     setLoading(true);
-    void loadHistory(server, id, range, serverTime(state.peek(), Date.now())).then((result) => {
+    void loadHistory(server, id, range, serverTime(state.peek(), Date.now()), between ?? undefined).then((result) => {
       if (!wanted) return;
       setLoading(false);
       hover.value = null;
@@ -121,15 +122,25 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
       }
     });
     return () => ((wanted = false), undefined);
-  }, [id, range, live]);
+  }, [id, range, between, live]);
 
   // what comes live is added behind the history
   useEffect(() => {
-    if (!reading || loading) return;
+    if (!reading || loading || between) return;
     const time = Date.parse(reading.at) / 1000;
     setSeries((old) => withReading(old, time, fields, range));
   }, [reading?.at, loading]);
 
+  const save = async (): Promise<void> => {
+    const to = between?.to ?? serverTime(state.peek(), Date.now());
+    const outcome = await exportHistory(server, id, { from: between?.from ?? to - spans[range].ms, to });
+    if (typeof outcome !== "string") return setRefusal(outcome);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([outcome], { type: "text/csv" }));
+    link.download = `exogpu-${id}-${new Date(to).toISOString().slice(0, 16).replace(":", "")}.csv`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  };
   const specs = useMemo(
     () => specsOf(entry),
     [entry.record, reading?.power_limit_watts, reading?.slowdown_celsius, reading?.memory_total_bytes],
@@ -139,7 +150,9 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
   // what is not reported takes little room, at the end
   const ordered = loading ? specs : [...specs].sort((a, b) => Number(hasData(b, series)) - Number(hasData(a, series)));
   const newest = series.times[series.times.length - 1];
-  const end = live
+  const end = between
+    ? between.to / 1000
+    : live
     ? serverTime(state.value, now.peek()) / 1000
     : (newest ?? serverTime(state.value, now.peek()) / 1000);
   return (
@@ -149,15 +162,27 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
         <span class="aside small" aria-live="off">
           {pointed === undefined
             ? ""
-            : `at ${range === "30d" ? `${day(pointed * 1000)}, ` : ""}${clockTime(pointed * 1000)}`}
+            : `at ${range === "30d" || between ? `${day(pointed * 1000)}, ` : ""}${clockTime(pointed * 1000)}`}
         </span>
         <div class="seg" role="group" aria-label="Time span">
           {ranges.map((one) => (
-            <button key={one} type="button" aria-pressed={range === one} onClick={() => setRange(one)}>
+            <button
+              key={one}
+              type="button"
+              aria-pressed={!between && range === one}
+              onClick={() => {
+                setBetween(null);
+                setRange(one);
+              }}
+            >
               {spans[one].name}
             </button>
           ))}
         </div>
+        <AnyTime chosen={setBetween} />
+        <button class="btn small-btn" type="button" disabled={!live} onClick={() => void save()}>
+          CSV
+        </button>
       </div>
       {refusal && (
         <p class="panel-body quiet">
@@ -172,20 +197,70 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
             series={series}
             loading={loading}
             reported={told(spec)}
-            from={end - spans[range].ms / 1000}
+            from={between ? between.from / 1000 : end - spans[range].ms / 1000}
             to={end}
-            ahead={range === "10min" && spec.title === "Temperature" ? (forecast?.points ?? []) : []}
-            range={range}
+            ahead={!between && range === "10min" && spec.title === "Temperature" ? (forecast?.points ?? []) : []}
+            range={between ? rangeLike(between) : range}
             hover={hover}
           />
         ))}
       </div>
-      {!loading && !refusal && range !== "10min" && series.times.length < 3 && (
+      {!loading && !refusal && between && series.times.length === 0 && (
+        <p class="panel-body small quiet">There are no readings of this time.</p>
+      )}
+      {!loading && !refusal && !between && range !== "10min" && series.times.length < 3 && (
         <p class="panel-body small quiet">
           Minute averages begin when the server first sees the device; there is little to show yet.
         </p>
       )}
     </section>
+  );
+}
+
+/** How the axis of a time names its moments: as the shortest range that holds it. */
+const rangeLike = ({ from, to }: Between): Range => (to - from <= spans["24h"].ms ? "24h" : "30d");
+
+/** Two moments of the person's own clock. */
+function AnyTime({ chosen }: { chosen: (between: Between) => void }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  return (
+    <>
+      <button class="btn small-btn" type="button" onClick={() => dialog.current?.showModal()}>
+        From, to
+      </button>
+      <dialog ref={dialog} aria-label="Readings of any time">
+        <form
+          class="dialog-body stack"
+          onSubmit={(event) => {
+            event.preventDefault();
+            const given = new FormData(event.currentTarget);
+            const [from, to] = ["from", "to"].map((name) => Date.parse(String(given.get(name)))) as [number, number];
+            if (!(from < to)) return;
+            chosen({ from, to });
+            dialog.current?.close();
+          }}
+        >
+          <h2>Readings of any time</h2>
+          <label>
+            From
+            <input type="datetime-local" name="from" required />
+          </label>
+          <label>
+            To
+            <input type="datetime-local" name="to" required />
+          </label>
+          <p class="small quiet">Minutes are kept for 30 days.</p>
+          <div class="dialog-acts">
+            <button class="btn" type="button" onClick={() => dialog.current?.close()}>
+              Cancel
+            </button>
+            <button class="btn primary" type="submit">
+              Show
+            </button>
+          </div>
+        </form>
+      </dialog>
+    </>
   );
 }
 
