@@ -101,13 +101,15 @@ static enum status put(struct channel *channel, struct store_batch *batch, const
 	return outbox_add(channel, &row, body) ? STATUS_OK : STATUS_OUT_OF_MEMORY;
 }
 
-// Channels are told of an alert as a whole: of one that was raised before there was the channel, nothing.
-static bool wants(const struct channel *channel, const struct json *alert)
+// Channels are told of an alert as a whole: of one that was raised before there was the channel, not that it is
+// cleared.
+static bool wants(const struct channel *channel, const char *type, const struct json *alert)
 {
 	int64_t raised_ms = 0;
-	const bool known = !clock_parse(json_get_string(alert, "raised_at", ""), &raised_ms);
-	return known && raised_ms >= channel->added_ms &&
-	       (channel->severities & channel_severity(json_get_string(alert, "severity", "")));
+	if (!(channel->severities & channel_severity(json_get_string(alert, "severity", ""))))
+		return false;
+	return strcmp(type, "alert.cleared") != 0 ||
+	       (!clock_parse(json_get_string(alert, "raised_at", ""), &raised_ms) && raised_ms >= channel->added_ms);
 }
 
 enum status channels_put(struct channels *channels, struct store_batch *batch, const char *type,
@@ -115,7 +117,7 @@ enum status channels_put(struct channels *channels, struct store_batch *batch, c
 {
 	enum status status = STATUS_OK;
 	for (struct channel *one = channels->first; one && !status; one = one->next)
-		if (wants(one, alert))
+		if (wants(one, type, alert))
 			status = put(one, batch, type, alert);
 	return status;
 }

@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { Receiver } from "./receiver.mjs";
 import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "./records.mjs";
-import { eventually, run, startServer, temporary } from "./server.mjs";
+import { eventually, freePort, run, startServer, temporary } from "./server.mjs";
 
 const full = { memory_used_bytes: 17100000000 }, free = { memory_used_bytes: 1000000000 };
 
@@ -37,7 +37,7 @@ describe("channels of alerts", () => {
 
 	before(async () => {
 		await start();
-		receiver = await new Receiver().start();
+		receiver = await new Receiver().start(await freePort()); // it goes away and comes back
 		await admin.call("alert.rule_set", { rule_id: "memory_full.device", for_s: 0 });
 	});
 	after(async () => {
@@ -131,9 +131,10 @@ describe("channels of alerts", () => {
 		await start();
 		await taken(2);
 		await delivered();
-		assert.deepEqual(receiver.got.map((one) => [one.json.type, one.duplicate, one.valid]),
-			[["alert.raised", false, true], ["alert.raised", true, true], ["alert.cleared", false, true]]);
-		assert.equal(receiver.got[1].text, receiver.got[0].text);
+		assert.ok(receiver.got.every((one) => one.valid));
+		const [first, second] = receiver.got;
+		assert.deepEqual([second.duplicate, second.text], [true, first.text], "the receiver can tell that it has it");
+		assert.deepEqual(receiver.taken.map((one) => one.json.type), ["alert.raised", "alert.cleared"]);
 		assert.deepEqual(receiver.taken.map((one) => one.json.data.alert), [raised, cleared]);
 		receiver.got.length = 0;
 	});
