@@ -176,7 +176,7 @@ enum status store_load_usage(struct store *store, void (*row)(void *context, con
 			     void *context, struct error *error);              // by step_s, then oldest first
 struct store_channel {                                                         // where alerts are sent to
 	const char *channel_id, *kind, *url, *secret, *added_by, *last_result; // kind: webhook or ntfy
-	int64_t severities, quiet_from, quiet_to, added_ms, last_ms; // migrations/state/0019_alert_channels.sql
+	int64_t severities, quiet_from, quiet_to, added_ms, last_ms; // migrations/state/0018_alert_channels.sql
 };
 struct store_delivery { // of an alert to a channel, not done yet
 	const char *delivery_id, *channel_id, *alert_id, *severity, *body;
