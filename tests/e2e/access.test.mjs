@@ -1,10 +1,12 @@
 // The page of access, by TLS as a network sees it: tokens made, used and revoked; a machine that joins by ticket, one that
-// a person lets in after comparing six digits, one that is turned away and one that is removed; certificates.
+// a person lets in after comparing six digits, one that is turned away and one that is removed; a browser that joins by
+// a link; certificates.
 import assert from "node:assert/strict";
+import { X509Certificate } from "node:crypto";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
-import { eventually, launch, startServer, temporary } from "../api/server.mjs";
-import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+import { eventually, launch, patience, startServer, temporary } from "../api/server.mjs";
+import { goTo, gpuFlags, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 suite("access", () => {
 	let server, browser;
@@ -23,7 +25,7 @@ suite("access", () => {
 
 	before(async () => {
 		server = await startServer({ listen: "0.0.0.0:0", localNode: false });
-		browser = await startBrowser({ authority: server.ca });
+		browser = await startBrowser({ authority: server.ca, more: gpuFlags });
 	});
 	after(async () => {
 		for (const { child } of nodes) child.kill("SIGKILL");
@@ -159,6 +161,51 @@ suite("access", () => {
 		await see(page, "No such node");
 		const { code } = await nodes[0].exited;
 		assert.equal(code, 1, "the node ends");
+		await page.context().close();
+	});
+
+	test("a browser joins by the link that the page shows, and is cut off when the link is revoked", async () => {
+		const page = await open();
+		await region(page, "Phones and browsers").getByText("No link is out, and no browser has joined.").waitFor();
+		await region(page, "Tokens").getByRole("button", { name: "Make a token" }).click();
+		const dialog = page.getByRole("dialog", { name: "Make a token" });
+		await dialog.getByRole("radio", { name: /^Lend a device/ }).check();
+		await dialog.getByRole("radio", { name: /^A phone or a browser/ }).check();
+		await dialog.getByLabel("name", { exact: true }).fill("phones");
+		await dialog.getByLabel("for how many devices").selectOption({ label: "2 devices" });
+		await dialog.getByRole("button", { name: "Make a link" }).click();
+		const link = await dialog.getByText(/\/lend#token=/).first().textContent();
+		assert.match(link, new RegExp(`^https://\\S+:${server.port}/lend#token=exolend_\\w{61}$`));
+		assert.notEqual(new URL(link).hostname, "127.0.0.1", "another device reaches it");
+		await dialog.getByRole("img", { name: /QR code/ }).waitFor();
+		const shown = await dialog.locator(".lend-trust .code").textContent();
+		assert.equal(shown, new X509Certificate(server.ca).fingerprint256, "the authority's fingerprint");
+		await dialog.getByText("Waiting for up to 2 devices …").waitFor();
+		await picture(page, "access-lend-wide-light", { fullPage: false });
+
+		const lending = await browser.page();
+		await lending.goto(link);
+		await lending.getByLabel("Name").fill("my phone");
+		await lending.getByRole("button", { name: "Yes, lend it" }).click();
+		await dialog.getByText("my phone has joined. Waiting for up to 1 more …").waitFor({ timeout: 2 * patience });
+		await dialog.getByRole("button", { name: "Close" }).click();
+		const row = region(page, "Phones and browsers").getByRole("listitem").filter({ hasText: "phones" });
+		await row.getByText("1 of 2 uses left").waitFor();
+		await row.getByRole("link", { name: "my phone" }).waitFor();
+		const phone = await open("#/access", shapes["narrow-dark"]);
+		await region(phone, "Phones and browsers").getByRole("link", { name: "my phone" }).waitFor();
+		await region(phone, "Phones and browsers").getByRole("button", { name: "Make a link" }).click();
+		await region(phone, "Phones and browsers").getByRole("img", { name: /QR code/ }).waitFor();
+		assert.ok(await phone.evaluate("document.documentElement.scrollWidth <= innerWidth"), "a phone shows all of it");
+		await picture(phone, "access-lend-narrow-dark");
+		await phone.context().close();
+		await row.getByRole("button", { name: "Revoke the link phones" }).click();
+		const sure = page.getByRole("dialog", { name: "Revoke the link phones?" });
+		await sure.getByText("1 device leaves at once: my phone.").waitFor();
+		await sure.getByRole("button", { name: "Revoke", exact: true }).click();
+		await row.waitFor({ state: "detached" });
+		await see(lending, "Its address was revoked.");
+		await lending.context().close();
 		await page.context().close();
 	});
 

@@ -58,7 +58,7 @@ test("who it was, and what is told besides", () => {
   assert.deepEqual(actorOf(entry({ actor: "server", actor_name: "" })), { name: "the server", id: "" });
   assert.deepEqual(actorOf(entry({ actor: "nobody", actor_name: "" })), { name: "nobody", id: "not logged in" });
   assert.equal(detailOf(entry()), "1 KiB");
-  assert.ok(touchesAccess(entry({ action: "token.create" })) && !touchesAccess(entry()));
+  assert.ok(["token.create", "lend.create", "lend.revoke"].every((action) => touchesAccess(entry({ action }))) && !touchesAccess(entry()));
 });
 
 test("other machines are not sent to a loopback address where another one is known", () => {

@@ -43,7 +43,7 @@ export function actorOf(entry: AuditEntry): { name: string; id: string } {
 }
 
 /** Entries that say that the page of access shows something else now. */
-export const touchesAccess = (entry: AuditEntry): boolean => /^(token|ticket|node|join|certificate|auth|session)\./.test(entry.action);
+export const touchesAccess = (entry: AuditEntry): boolean => /^(token|ticket|lend|node|join|certificate|auth|session)\./.test(entry.action);
 
 function said(name: string, value: string | number | boolean): string {
   if (name.endsWith("bytes") && typeof value === "number") {

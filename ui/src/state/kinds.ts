@@ -14,7 +14,7 @@ interface KindText {
 export const kinds: readonly KindText[] = [
   { kind: "chat", name: "App or chat", what: "a program or a person who talks to models, and sees nothing else", scopes: ["infer"] },
   { kind: "viewer", name: "Viewer", what: "sees machines, devices, models and readings, and changes nothing", scopes: ["observe"] },
-  { kind: "lend", name: "Lend a device", what: "another machine joins, and its devices are used", scopes: null },
+  { kind: "lend", name: "Lend a device", what: "another machine, a phone or a browser joins, and its devices are used", scopes: null },
   { kind: "admin", name: "Admin", what: "may do everything, also make tokens", scopes: ["admin"] },
   { kind: "other", name: "Other", what: "choose what it may do", scopes: null },
 ];

@@ -2,7 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { type MadeToken, type NewToken, createToken, isRefusal } from "../../command/access";
 import type { Refusal } from "../../command/tried";
-import type { Scope, Token } from "../../lib/api.gen";
+import type { Lend, Scope, Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { fullTime } from "../../lib/format";
 import { tokenEnd } from "../../state/access";
@@ -11,7 +11,7 @@ import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
 import { MarkIcon, RefusalNote } from "../parts";
 import { Made } from "./made";
-import { JoinLine } from "./tickets";
+import { LendDevice } from "./lending";
 
 const GIB = 2 ** 30;
 const DAY_S = 24 * 3600;
@@ -33,7 +33,14 @@ const lasts: [string, number][] = [
   ["a year", 365 * DAY_S],
 ];
 
-export function CreateToken({ tokens, changed }: { tokens: readonly Token[]; changed: () => void }) {
+interface Known {
+  readonly tokens: readonly Token[];
+  readonly lends: readonly Lend[];
+  /** What is known may be old now. */
+  readonly changed: () => void;
+}
+
+export function CreateToken({ tokens, lends, changed }: Known) {
   const { state } = useApp();
   const dialog = useRef<HTMLDialogElement>(null);
   const [open, setOpen] = useState(false); // closed, nothing of it is left: the page may not hold on to a secret
@@ -53,13 +60,18 @@ export function CreateToken({ tokens, changed }: { tokens: readonly Token[]; cha
         Make a token
       </button>
       <dialog ref={dialog} aria-label="Make a token" class="wide" onClose={() => (setOpen(false), changed())}>
-        {open && <Form names={tokens.map((one) => one.name)} close={() => dialog.current?.close()} />}
+        {open && <Form names={tokens.map((one) => one.name)} lends={lends} changed={changed} close={() => dialog.current?.close()} />}
       </dialog>
     </>
   );
 }
 
-function Form({ names, close }: { names: readonly string[]; close: () => void }) {
+interface FormProps extends Pick<Known, "lends" | "changed"> {
+  readonly names: readonly string[];
+  readonly close: () => void;
+}
+
+function Form({ names, lends, changed, close }: FormProps) {
   const { server, state } = useApp();
   const [lasting, setLasting] = useState(30 * DAY_S);
   const { end, cut } = tokenEnd(serverTime(state.value, now.value), lasting, state.value.login?.expires_at ?? null);
@@ -95,7 +107,12 @@ function Form({ names, close }: { names: readonly string[]; close: () => void })
   };
 
   if (made) return <Made made={made} scopes={chosen} close={close} />;
-  if (kind === "lend") return <Lend kind={kind} setKind={setKind} close={close} />;
+  if (kind === "lend")
+    return (
+      <LendDevice lends={lends} changed={changed} close={close}>
+        <Kinds kind={kind} setKind={setKind} />
+      </LendDevice>
+    );
   return (
     <form ref={form} class="dialog-body" onSubmit={(event) => void submit(event)}>
       <h2>Make a token</h2>
@@ -189,21 +206,5 @@ function Kinds({ kind, setKind }: { kind: Kind; setKind: (kind: Kind) => void })
         </label>
       ))}
     </fieldset>
-  );
-}
-
-/** A machine joins by a ticket: no token is made. */
-function Lend({ kind, setKind, close }: { kind: Kind; setKind: (kind: Kind) => void; close: () => void }) {
-  return (
-    <div class="dialog-body">
-      <h2>Make a token</h2>
-      <Kinds kind={kind} setKind={setKind} />
-      <JoinLine changed={() => {}} />
-      <div class="dialog-acts">
-        <button class="btn" type="button" onClick={close}>
-          Close
-        </button>
-      </div>
-    </div>
   );
 }

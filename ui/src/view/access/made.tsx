@@ -21,7 +21,7 @@ function exampleModel({ instances, models }: State): string | null {
 /** The quiet zone around a code, in modules. */
 const QUIET = 4;
 
-function Code({ text, label }: { text: string; label: string }) {
+export function Code({ text, label }: { text: string; label: string }) {
   const rows = qrCode(text);
   if (!rows) return null;
   const size = rows.length + 2 * QUIET;

@@ -1,4 +1,4 @@
-/* Access: nodes that wait, tokens, tickets, certificates. For admins. */
+/* Access: nodes that wait, tokens, tickets, addresses for browsers, certificates. For admins. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Access, isRefusal, readAccess } from "../../command/access";
 import type { Refusal } from "../../command/tried";
@@ -10,6 +10,7 @@ import { Command } from "../command-line";
 import { RefusalNote } from "../parts";
 import { Page } from "../shell";
 import { CertificatePanel } from "./certificates";
+import { LendPanel } from "./lending";
 import { TicketPanel } from "./tickets";
 import { TokenPanel } from "./tokens";
 import { WaitingPanel } from "./waiting";
@@ -65,8 +66,9 @@ function Everything() {
         {access ? (
           <>
             <WaitingPanel waiting={access.waiting} changed={read} />
-            <TokenPanel tokens={access.tokens} changed={read} />
+            <TokenPanel tokens={access.tokens} lends={access.lends} changed={read} />
             <TicketPanel tickets={access.tickets} changed={read} />
+            <LendPanel lends={access.lends} changed={read} />
             <CertificatePanel certificates={access.certificates} />
           </>
         ) : (

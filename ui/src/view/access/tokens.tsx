@@ -1,7 +1,7 @@
 /* Tokens: who may do what, until when; making and revoking them. */
 import { useState } from "preact/hooks";
 import { revokeToken } from "../../command/access";
-import type { Token } from "../../lib/api.gen";
+import type { Lend, Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { count, day, figure, fullTime, memory } from "../../lib/format";
 import { type TokenState, madeWith, sortedTokens, tokenState } from "../../state/access";
@@ -19,7 +19,13 @@ const marks: Record<TokenState, { mark: Mark; tone: string }> = {
   revoked: { mark: "offline", tone: "" },
 };
 
-export function TokenPanel({ tokens, changed }: { tokens: readonly Token[]; changed: () => void }) {
+interface Shown {
+  readonly tokens: readonly Token[];
+  readonly lends: readonly Lend[];
+  readonly changed: () => void;
+}
+
+export function TokenPanel({ tokens, lends, changed }: Shown) {
   const { state } = useApp();
   const [ended, setEnded] = useState(false);
   const at = serverTime(state.value, now.value);
@@ -27,7 +33,7 @@ export function TokenPanel({ tokens, changed }: { tokens: readonly Token[]; chan
   const over = sorted.filter((one) => isOver(tokenState(one, at))).length;
   const shown = ended ? sorted : sorted.filter((one) => !isOver(tokenState(one, at)));
   return (
-    <Panel title="Tokens" aside={<CreateToken tokens={tokens} changed={changed} />} class="tokens">
+    <Panel title="Tokens" aside={<CreateToken tokens={tokens} lends={lends} changed={changed} />} class="tokens">
       <div class="table-wrap">
         <table class="list token-list">
           <caption class="sr">Tokens</caption>

@@ -1,0 +1,255 @@
+/* Lending a device: a machine by a ticket, a phone or a browser by an address; and the addresses that are out. */
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { type MadeLend, isRefusal, makeLend, revokeLend } from "../../command/access";
+import type { Refusal } from "../../command/tried";
+import type { Lend } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
+import { count, fullTime, shortTime } from "../../lib/format";
+import { nodeHref } from "../../lib/route";
+import { isLoopback } from "../../state/access";
+import { admits, joiningText, leavingText, lendLink, shownLends, tabNames, usesText } from "../../state/joining";
+import { obstacle, serverTime } from "../../state/select";
+import { useApp } from "../app-context";
+import { AskButton } from "../ask";
+import { Command } from "../command-line";
+import { MarkIcon, Panel, RefusalNote } from "../parts";
+import { useAddress } from "./address";
+import { Code } from "./made";
+import { JoinLine } from "./tickets";
+
+const HOUR_S = 3600;
+const lasts: [string, number][] = [
+  ["an hour", HOUR_S],
+  ["a day", 24 * HOUR_S],
+  ["a week", 168 * HOUR_S],
+  ["30 days", 720 * HOUR_S],
+];
+
+interface Known {
+  readonly lends: readonly Lend[];
+  /** What is known may be old now. */
+  readonly changed: () => void;
+}
+
+/** A device joins by a ticket or an address: no token is made. `children`: the choice of what a token is for. */
+export function LendDevice({ lends, changed, close, children }: Known & { close: () => void; children: ComponentChildren }) {
+  const [browser, setBrowser] = useState(false);
+  return (
+    <div class="dialog-body">
+      <h2>Make a token</h2>
+      {children}
+      <fieldset class="scopes">
+        <legend class="label">What is lent</legend>
+        <label class="check">
+          <input type="radio" name="lent" checked={!browser} onChange={() => setBrowser(false)} />
+          <span>
+            <b>A machine</b> <span class="quiet">where exogpu can be installed; it joins by a ticket</span>
+          </span>
+        </label>
+        <label class="check">
+          <input type="radio" name="lent" checked={browser} onChange={() => setBrowser(true)} />
+          <span>
+            <b>A phone or a browser</b> <span class="quiet">nothing is installed; it joins by a link</span>
+          </span>
+        </label>
+      </fieldset>
+      {browser ? <LendForm lends={lends} changed={changed} /> : <JoinLine changed={changed} />}
+      <div class="dialog-acts">
+        <button class="btn" type="button" onClick={close}>
+          Close
+        </button>
+      </div>
+    </div>
+  );
+}
+
+export function LendPanel({ lends, changed }: Known) {
+  const { state } = useApp();
+  const at = serverTime(state.value, now.value);
+  const shown = shownLends(lends, at);
+  return (
+    <Panel title="Phones and browsers">
+      <div class="panel-body join">
+        <LendForm lends={lends} changed={changed} />
+        {shown.length === 0 && <p class="small quiet">No link is out, and no browser has joined.</p>}
+      </div>
+      {shown.length > 0 && (
+        <ul class="rows tickets" aria-label="Links for browsers">
+          {shown.map((one) => (
+            <LendRow key={one.lend_id} lend={one} at={at} changed={changed} />
+          ))}
+        </ul>
+      )}
+    </Panel>
+  );
+}
+
+/** Makes an address, and shows it while it waits for those who join with it. */
+function LendForm({ lends, changed }: Known) {
+  const { state, server } = useApp();
+  const here = !state.value.server?.tls && isLoopback(new URL(useAddress()).hostname);
+  const [made, setMade] = useState<MadeLend | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [busy, setBusy] = useState(false);
+  const why = obstacle(state.value);
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    const fields = new FormData(event.currentTarget as HTMLFormElement);
+    setBusy(true);
+    const outcome = await makeLend(server, {
+      name: String(fields.get("name")).trim() || "a browser",
+      uses: Number(fields.get("uses")),
+      expires_in_s: Number(fields.get("lasts")),
+    });
+    setBusy(false);
+    if (isRefusal(outcome)) setRefusal(outcome);
+    else {
+      setRefusal(null);
+      setMade(outcome);
+      changed();
+    }
+  };
+  return (
+    <>
+      <p class="quiet">
+        Somebody opens the link on a phone or a laptop and agrees there. As long as the page stays open, the cluster can compute on that
+        device's GPU.
+      </p>
+      {here && <LoopbackNote />}
+      <form class="ticket-form" onSubmit={(event) => void submit(event)}>
+        <label class="small">
+          name <input class="lend-name" name="name" maxLength={64} autocomplete="off" placeholder="phone of alice" />
+        </label>
+        <label class="small">
+          for{" "}
+          <select name="uses" aria-label="for how many devices">
+            {[1, 2, 5, 10, 50, 100].map((n) => (
+              <option key={n} value={n}>
+                {count(n, "device")}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="small">
+          good for{" "}
+          <select name="lasts" aria-label="good for how long">
+            {lasts.map(([word, seconds]) => (
+              <option key={seconds} value={seconds}>
+                {word}
+              </option>
+            ))}
+          </select>
+        </label>
+        <button class="btn" type="submit" disabled={busy || why !== null} title={why ?? undefined}>
+          {busy ? "Making" : "Make a link"}
+        </button>
+      </form>
+      <RefusalNote refusal={refusal} />
+      {made && <MadeLink key={made.lend_id} made={made} lend={lends.find((one) => one.lend_id === made.lend_id)} />}
+    </>
+  );
+}
+
+/** The address that was made. `lend`: what the server's list says of it; undefined until it was read. */
+function MadeLink({ made, lend }: { made: MadeLend; lend: Lend | undefined }) {
+  const { state } = useApp();
+  const { link, reach } = lendLink(made, useAddress());
+  const at = serverTime(state.value, now.value);
+  const names = tabNames(state.value, lend);
+  const over = lend !== undefined && !admits(lend, at) && lend.used < lend.uses;
+  return (
+    <div class="made-ticket">
+      <p class="small">
+        Open this on {made.uses === 1 ? "the device" : `each of up to ${made.uses} devices`}, until {fullTime(Date.parse(made.expires_at))}. It
+        is shown only here and only now.
+      </p>
+      {reach === "others" && <Code text={link} label="QR code of the link that lends a device" />}
+      <Command text={link} />
+      <ReachNote reach={reach} authority={made.fingerprint} />
+      <p class="small quiet" role="status">
+        <MarkIcon mark={names.length > 0 ? "ok" : "stale"} class="mini" />{" "}
+        {over ? `${names.length > 0 ? `${names.join(", ")} joined. ` : ""}Nobody else can join with it any more.` : joiningText(names, made.uses, "device")}
+      </p>
+    </div>
+  );
+}
+
+function LoopbackNote() {
+  return (
+    <>
+      <p class="small quiet">
+        This server listens on its own machine only, so a link works only in a browser there. For other devices start the server for the
+        network; it then speaks TLS:
+      </p>
+      <Command text="exogpu serve --lan" />
+    </>
+  );
+}
+
+/** What a device needs before it can use the link; without TLS on loopback the form says it. */
+function ReachNote({ reach, authority }: { reach: ReturnType<typeof lendLink>["reach"]; authority: string | null }) {
+  if (reach === "here" && authority === null) return null;
+  if (reach === "here")
+    return (
+      <p class="small warm-note">
+        <MarkIcon mark="throttled" class="warm" /> This link works on the server's own machine only. Open this dashboard by the address at
+        which other devices reach the server, and make another link there.
+      </p>
+    );
+  if (reach === "insecure")
+    return (
+      <p class="small warm-note">
+        <MarkIcon mark="throttled" class="warm" /> Browsers give a page the GPU only by https. Open this dashboard by https, and make
+        another link.
+      </p>
+    );
+  if (authority === null) return null;
+  return (
+    <p class="small quiet lend-trust">
+      A device that does not know this cluster warns of its certificate. Install the cluster's authority there first:{" "}
+      <a href="/ca.pem" download="exogpu-authority.pem">
+        exogpu-authority.pem
+      </a>
+      , which is <code>/ca.pem</code> at the same address. Compare its SHA-256: <span class="code">{authority.replace(/^SHA256:/, "")}</span>. With a
+      certificate of your own that browsers trust, this is not needed.
+    </p>
+  );
+}
+
+function LendRow({ lend, at, changed }: { lend: Lend; at: number; changed: () => void }) {
+  const { state, server } = useApp();
+  const { lend_id, node_ids, expires_at } = lend;
+  const names = tabNames(state.value, lend);
+  return (
+    <li>
+      <b class="small">{lend.name}</b>
+      <span class="small quiet">
+        {usesText(lend, at)}
+        {admits(lend, at) && `, until ${shortTime(Date.parse(expires_at), now.value)}`}, made by {lend.made_by};{" "}
+        {node_ids.length === 0 ? "nobody has joined" : `${count(node_ids.length, "device")} joined: `}
+        {node_ids.map((id, i) => (
+          <span key={id}>
+            {i > 0 && ", "}
+            <a href={nodeHref(id)}>{state.value.nodes[id]?.record.name ?? id}</a>
+          </span>
+        ))}
+      </span>
+      <AskButton
+        word="Revoke"
+        busyWord="Revoking"
+        label={`Revoke the link ${lend.name}`}
+        title={`Revoke the link ${lend.name}?`}
+        confirm="Revoke"
+        why={obstacle(state.value)}
+        run={async () => {
+          const refusal = await revokeLend(server, lend_id);
+          changed();
+          return refusal;
+        }}
+      >
+        <p>Nobody can join with it any more. {leavingText(names, node_ids.length)}</p>
+      </AskButton>
+    </li>
+  );
+}
