@@ -217,12 +217,15 @@ describe("browser tabs", () => {
 	});
 
 	test("whoever has not said who it is may say nothing else", async () => {
-		for (const text of ['{"jsonrpc":"2.0","id":1,"method":"node.register","params":{}}', "x", "[]",
-			'{"jsonrpc":"2.0","id":1,"method":"tab.hello","params":{"protocol":1,"node_id":"nod_test","secret":"a"}}']) {
+		const hello = (params) => JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tab.hello",
+			params: { protocol: 1, node_id: "nod_test", secret: "a".repeat(43), ...params } });
+		// a page forgets who it is when it hears 4403, so only what will never be let in is told that
+		for (const [text, code] of [['{"jsonrpc":"2.0","id":1,"method":"node.register","params":{}}', 4403], [hello(), 4403],
+			["x", 4503], ["[]", 4503], [hello({ secret: "a" }), 4503], [hello({ protocol: 2 }), 4426]]) {
 			const stranger = new WebSocket(`ws://127.0.0.1:${server.port}/node`, [tabProtocol], { headers: { Origin: server.url.origin } });
 			await new Promise((resolve) => stranger.on("open", resolve));
 			stranger.send(text);
-			assert.equal(await new Promise((resolve) => stranger.on("close", resolve)), 4403, text);
+			assert.equal(await new Promise((resolve) => stranger.on("close", resolve)), code, text);
 		}
 		await assert.rejects(Tab.open(server, { path: "/node", protocol: tabProtocol, headers: { Origin: "https://elsewhere.example" } }),
 			(error) => error.status === 403);

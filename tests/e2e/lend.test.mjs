@@ -109,6 +109,16 @@ suite("a browser lends its GPU", () => {
 		await picture(page, "lend-revoked-wide-light");
 		await page.goto(`${server.url.origin}/lend`);
 		await see(page, "To lend this device's GPU, open the address");
+		const open = (address) => page.evaluate((hash) => void (location.hash = hash), new URL(address).hash);
+		await open(await lend());
+		await see(page, "Lend this device's GPU?");
+		assert.equal(await page.evaluate("location.href"), `${server.url.origin}/lend`, "the address was opened in a tab that was open");
+		await page.evaluate(`localStorage.setItem("exogpu.lend", JSON.stringify({ identity: { node_id: "nod_gone", secret: "a".repeat(43) },
+			name: "gone", limit_bytes: 1, paused: false }))`);
+		await page.goto("about:blank");
+		await page.goto(await lend()); // who this browser was is known no more: the new address counts
+		await see(page, "Lend this device's GPU?");
+		assert.equal(await page.evaluate("localStorage.length"), 0);
 		const without = await page.context().newPage();
 		await without.addInitScript("delete Navigator.prototype.gpu");
 		await without.goto(url);

@@ -11,7 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 1, CLOSE_UNAUTHENTICATED = 4401, CLOSE_FORBIDDEN = 4403, CLOSE_SILENT = 4408, REASON_BYTES = 120 };
+enum {
+	PROTOCOL = 1,
+	CLOSE_UNAUTHENTICATED = 4401,
+	CLOSE_FORBIDDEN = 4403, // a page that hears this forgets who it is
+	CLOSE_SILENT = 4408,
+	CLOSE_OTHER_VERSION = 4426,
+	CLOSE_NOT_NOW = 4503,
+};
 enum { SILENT_MS = 16000 }; // that a page may be: it asks for a sign of life every 2 s
 
 struct tab_door {
@@ -89,6 +96,18 @@ void tab_door_closed(void *user, struct net_conn *conn, int code)
 	release(door);
 }
 
+static int refusal_code(enum status status)
+{
+	switch (status) {
+	case STATUS_UNAUTHENTICATED:
+		return CLOSE_FORBIDDEN;
+	case STATUS_CONFLICT:
+		return CLOSE_OTHER_VERSION;
+	default:
+		return CLOSE_NOT_NOW;
+	}
+}
+
 // What strangers try is counted by address, not written one by one.
 static void refuse(struct tab_door *door, const struct error *error)
 {
@@ -99,7 +118,7 @@ static void refuse(struct tab_door *door, const struct error *error)
 			    .by = &by, .action = "node.join", .target = "", .node_id = "", .outcome = error->status});
 	log_warning("lends", "a browser tab from %s was refused: %s", door->peer, error->message);
 	if (door->conn)
-		net_conn_close(door->conn, CLOSE_FORBIDDEN, error->message);
+		net_conn_close(door->conn, refusal_code(error->status), error->message);
 }
 
 // From here on the connection is the node's.

@@ -3,8 +3,9 @@
 import { type Signal, signal } from "@preact/signals";
 import { render } from "preact";
 import { followSystem } from "../lib/theme";
+import { backoff } from "../net/backoff";
 import { describe } from "./gpu";
-import type { FromNode, NodeState, Readings, StartParams, ToNode } from "./messages";
+import type { Credential, Facts, FromNode, NodeState, Readings, StartParams, ToNode } from "./messages";
 import { type Obstacle, findObstacle } from "./obstacle";
 import { Page } from "./page";
 import { browserName, readFacts, systemName, watchReadings } from "./readings";
@@ -22,11 +23,14 @@ export interface App {
   readonly view: Signal<View>;
   readonly readings: Signal<Readings | null>;
   readonly awake: WakeLock;
+  readonly system: string | null;
   yes(name: string, limit_bytes: number): void;
   stop(): void;
   resume(): void;
   leave(): void;
   tryNow(): void;
+  /** Load this page anew; an address that is not used yet stays good. */
+  reload(): void;
 }
 
 export type View =
@@ -34,15 +38,22 @@ export type View =
   | { kind: "obstacle"; obstacle: Obstacle; system: string | null }
   | { kind: "ask"; name: string; limit_bytes: number; gpu: string }
   | { kind: "no_token" }
-  | { kind: "node"; name: string; limit_bytes: number; state: NodeState; kept: boolean };
+  /** certificate: the server's may be why there is no connection. */
+  | { kind: "node"; name: string; limit_bytes: number; state: NodeState; kept: boolean; certificate: boolean };
 
-const system = systemName(navigator.userAgent);
+const system = systemName(navigator.userAgent, navigator.maxTouchPoints);
 const view = signal<View>({ kind: "looking" });
 const readings = signal<Readings | null>(null);
 const awake = new WakeLock();
 let token = takeToken();
 let kept: Kept | null = readKept();
+let gpuName = "";
 let node: Worker | null = null;
+let started = false; // the node has been told to begin
+let reached = false; // a connection to the server has been open since this page was loaded
+let failures = 0; // to start the node, one after the other
+let again: (() => void) | null = null; // starts the node that could not be started
+let timer: ReturnType<typeof setTimeout> | undefined; // of `again`
 let unwatch = (): void => {};
 
 const limitOf = (): number => (system === "iOS" ? BYTES_OF_IOS : BYTES_OF_PHONE);
@@ -57,6 +68,20 @@ async function begin(name: string, limit_bytes: number, leave = false): Promise<
   const worker = new Worker(LEND_NODE_URL, { type: "module", name: "exogpu node" });
   node = worker;
   let stored = kept !== null;
+  const show = (state: NodeState): void => {
+    reached ||= state.reached;
+    const certificate = location.protocol === "https:" && !reached && state.phase === "waiting" && state.message === null;
+    view.value = { kind: "node", name, limit_bytes, state, kept: stored, certificate };
+  };
+  const failed = (message: string): void => {
+    if (node !== worker) return;
+    end();
+    const wait = backoff(failures++, Math.random());
+    again = () => void begin(name, limit_bytes, leave);
+    timer = setTimeout(again, wait);
+    show({ ...stoppedState, phase: "waiting", message, retry_at: Date.now() + wait });
+  };
+  show({ ...stoppedState, phase: "connecting" });
   worker.onmessage = ({ data }: MessageEvent<FromNode>) => {
     if (node !== worker) return;
     if (data.kind === "joined") {
@@ -66,12 +91,17 @@ async function begin(name: string, limit_bytes: number, leave = false): Promise<
       return;
     }
     if (data.state.phase === "left") return forget();
-    if (data.state.phase === "refused") refused();
-    view.value = { kind: "node", name, limit_bytes, state: data.state, kept: stored };
+    if (data.state.phase === "online") failures = 0;
+    show(data.state);
+    if (data.state.phase === "refused") refused(credential);
   };
-  worker.onerror = (event) => console.error("exogpu: the node failed:", event.message);
-  const facts = await readFacts();
-  let started = false;
+  worker.onerror = (event) => {
+    console.error("exogpu: the node failed:", event.message);
+    failed("the part of this page that lends the GPU has failed, or could not be loaded");
+  };
+  const facts = await readFacts().catch((): Facts | null => (leave ? { os: system, cpu_threads: null, version: "" } : null));
+  if (node !== worker) return;
+  if (!facts) return failed("the server does not answer");
   unwatch = watchReadings((now) => {
     readings.value = now;
     awake.follow(now.visible === true);
@@ -89,15 +119,24 @@ async function begin(name: string, limit_bytes: number, leave = false): Promise<
 function end(): void {
   unwatch();
   awake.ask(false);
+  clearTimeout(timer);
+  again = null;
+  started = false;
   node?.terminate();
   node = null;
 }
 
 /** The server does not know this node any more: with a new address it becomes another. */
-function refused(): void {
+function refused(credential: Credential): void {
+  end();
   forgetKept();
   kept = null;
-  unwatch();
+  if ("token" in credential && token === credential.token) token = null;
+  if (token) ask();
+}
+
+function ask(): void {
+  view.value = token ? { kind: "ask", name: defaultName(), limit_bytes: limitOf(), gpu: gpuName } : { kind: "no_token" };
 }
 
 function forget(): void {
@@ -117,11 +156,17 @@ const app: App = {
   view,
   readings,
   awake,
-  yes: (name, limit_bytes) => void begin(name.trim() || defaultName(), limit_bytes),
+  system,
+  yes: (name, limit_bytes) => {
+    if (view.value.kind === "ask") void begin(name.trim() || defaultName(), limit_bytes); // once, of two taps
+  },
   stop: () => {
     setPaused(true);
     awake.ask(false);
-    say({ kind: "stop" });
+    if (started) return say({ kind: "stop" });
+    end();
+    const { value } = view;
+    if (value.kind === "node") view.value = { ...value, state: stoppedState, certificate: false };
   },
   resume: () => {
     setPaused(false);
@@ -129,11 +174,15 @@ const app: App = {
     if (value.kind === "node") void begin(value.name, value.limit_bytes);
   },
   leave: () => {
-    if (node) say({ kind: "leave" });
+    if (started) say({ kind: "leave" });
     else if (kept) void begin(kept.name, kept.limit_bytes, true);
     else forget();
   },
-  tryNow: () => say({ kind: "try_now" }),
+  tryNow: () => (again ? again() : say({ kind: "try_now" })),
+  reload: () => {
+    if (token) history.replaceState(null, "", `#token=${token}`); // it is taken out again at once
+    location.reload();
+  },
 };
 
 async function look(): Promise<void> {
@@ -142,15 +191,15 @@ async function look(): Promise<void> {
   const obstacle = findObstacle({
     secure: isSecureContext, webgpu, adapter: gpu !== null, system, browser: browserName(navigator.userAgent),
   });
+  gpuName = gpu ? gpuLine(gpu) : "";
   if (obstacle) view.value = { kind: "obstacle", obstacle, system };
   else if (kept && !kept.paused) void begin(kept.name, kept.limit_bytes);
-  else if (kept) view.value = { kind: "node", name: kept.name, limit_bytes: kept.limit_bytes, kept: true, state: stoppedState };
-  else if (token) view.value = { kind: "ask", name: defaultName(), limit_bytes: limitOf(), gpu: gpu ? gpuLine(gpu) : "" };
-  else view.value = { kind: "no_token" };
+  else if (kept) view.value = { kind: "node", name: kept.name, limit_bytes: kept.limit_bytes, kept: true, state: stoppedState, certificate: false };
+  else ask();
 }
 
 const stoppedState: NodeState = {
-  phase: "stopped", message: null, hint: null, retry_at: null, device: null, verified: null, verification_error: null,
+  phase: "stopped", message: null, hint: null, retry_at: null, reached: false, device: null, verified: null, verification_error: null,
   rtt_ms: null, held_bytes: 0, sessions: 0,
 };
 
@@ -163,4 +212,10 @@ render(<Page app={app} />, document.getElementById("lend")!);
 void look();
 // The node ends with the page in any case; this only says it sooner than the server would notice.
 addEventListener("pagehide", () => say({ kind: "stop" }));
+// An address that is opened where this page is open already only changes the fragment.
+addEventListener("hashchange", () => {
+  token = takeToken() ?? token;
+  const { value } = view;
+  if (value.kind === "no_token" || (value.kind === "node" && value.state.phase === "refused")) ask();
+});
 addEventListener("pageshow", ({ persisted }) => persisted && location.reload()); // it was put aside as it stood, stopped

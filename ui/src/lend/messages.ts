@@ -43,8 +43,9 @@ export type ToNode =
   | { kind: "try_now" };
 
 /** connecting: dialling, or saying who it is. waiting: until `retry_at`, by performance.timeOrigin's clock. refused: the
- * server does not let it in; elsewhere: another tab of this browser is the node. The last four do not end by themselves. */
-export type Phase = "connecting" | "online" | "waiting" | "refused" | "elsewhere" | "stopped" | "left";
+ * server does not know it; outdated: this page is of another version than the server; elsewhere: another tab of this
+ * browser is the node. The last five do not end by themselves. */
+export type Phase = "connecting" | "online" | "waiting" | "refused" | "outdated" | "elsewhere" | "stopped" | "left";
 
 export interface NodeState {
   phase: Phase;
@@ -52,6 +53,8 @@ export interface NodeState {
   message: string | null;
   hint: string | null;
   retry_at: number | null;
+  /** A connection to the server has been open. */
+  reached: boolean;
   device: string | null;
   /** Of the device; null: not yet known. */
   verified: "passed" | "failed" | null;

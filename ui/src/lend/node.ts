@@ -25,6 +25,7 @@ const WORKERS_MOST = 16;
 const STEADY_MS = 5000;
 const CLOSE_FORBIDDEN = 4403;
 const CLOSE_SUPERSEDED = 4409;
+const CLOSE_OTHER_VERSION = 4426;
 /** A server that cannot be told is left without a word. */
 const LEAVING_MS = 15_000;
 
@@ -62,7 +63,7 @@ export class Node {
     this.gpu = gpu;
     this.tell = tell;
     this.state = {
-      phase: "stopped", message: null, hint: null, retry_at: null, device: null, verified: null, verification_error: null,
+      phase: "stopped", message: null, hint: null, retry_at: null, reached: false, device: null, verified: null, verification_error: null,
       rtt_ms: null, held_bytes: 0, sessions: 0,
     };
   }
@@ -136,7 +137,8 @@ export class Node {
     socket.onopen = () => {
       clearTimeout(slow);
       this.heard = performance.now();
-      this.greet(line, params).catch((error: unknown) => this.refused(error));
+      this.state.reached = true;
+      this.greet(line, params).catch((error: unknown) => line === this.line && this.refused(error));
     };
     socket.onmessage = ({ data }) => {
       this.heard = performance.now();
@@ -176,12 +178,12 @@ export class Node {
     if (this.described && !this.verified) await this.verify();
   }
 
-  /** What the server said instead of letting us in. The connection's end follows. */
+  /** What the server said instead of letting us in. The connection's end follows, whose code says what comes next. */
   private refused(error: unknown): void {
     if (this.leaving && error instanceof LineError && error.reason === "unauthenticated") return this.gone(); // it is forgotten already
     if (error instanceof LineError && error.reason === "unauthenticated")
       this.set({ phase: "refused", message: error.message, hint: error.hint, retry_at: null });
-    else if (error instanceof LineError && error.reason !== "unavailable") this.set({ message: error.message, hint: error.hint });
+    else if (error instanceof LineError) this.set({ message: error.message, hint: error.hint });
     this.socket?.close(1000);
   }
 
@@ -191,6 +193,7 @@ export class Node {
     if (code === CLOSE_FORBIDDEN && this.leaving) return this.gone();
     if (code === CLOSE_FORBIDDEN)
       return this.set({ phase: "refused", message: reason || "the server does not let this device in", hint: null, retry_at: null });
+    if (code === CLOSE_OTHER_VERSION) return this.set({ phase: "outdated", message: null, hint: null, retry_at: null });
     if (code === CLOSE_SUPERSEDED) return this.set({ phase: "elsewhere", message: null, hint: null, retry_at: null });
     const wait = backoff(this.attempt++, Math.random());
     this.retry = setTimeout(() => void this.dial(), wait);

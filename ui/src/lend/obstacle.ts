@@ -54,6 +54,10 @@ export function findObstacle({ secure, webgpu, adapter, system, browser }: Surro
   return null;
 }
 
+/** For a page whose WebSocket never opened. `isSecureContext` stays true after a certificate warning was clicked away. */
+export const DISTRUST =
+  "If a certificate warning was clicked away to open this page, the browser may still refuse the connection on which the GPU is lent. Then install the certificate of the cluster:";
+
 /** How a device comes to trust the cluster's own authority, one step a line. */
 export function trustSteps(system: string | null): readonly string[] {
   switch (system) {

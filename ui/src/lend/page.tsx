@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { memory } from "../lib/format";
 import type { App, View } from "./main";
 import type { NodeState, Readings } from "./messages";
-import { type Obstacle, trustSteps } from "./obstacle";
+import { DISTRUST, type Obstacle, trustSteps } from "./obstacle";
 
 const MIB = 2 ** 20;
 const LIMITS = [256 * MIB, 512 * MIB, 768 * MIB, 1024 * MIB, 2048 * MIB, 4096 * MIB];
@@ -70,24 +70,28 @@ function ObstacleCard({ obstacle, system }: { obstacle: Obstacle; system: string
           ))}
         </ul>
       )}
-      {obstacle.certificate && (
-        <>
-          <ol class="lend-steps">
-            {trustSteps(system).map((step) => (
-              <li key={step}>{step}</li>
-            ))}
-          </ol>
-          <p class="quiet small">
-            Whoever made the address sees the right fingerprint beside it. If it differs, somebody is between this device and the cluster. With a
-            public name and certificate for the server, none of this is needed.
-          </p>
-          <a class="btn" href="/ca.pem" download="exogpu-authority.pem">
-            Certificate
-          </a>
-        </>
-      )}
+      {obstacle.certificate && <TrustSteps system={system} />}
       <p class="quiet small">Nothing of this device was sent or stored.</p>
     </Card>
+  );
+}
+
+function TrustSteps({ system }: { system: string | null }) {
+  return (
+    <>
+      <ol class="lend-steps">
+        {trustSteps(system).map((step) => (
+          <li key={step}>{step}</li>
+        ))}
+      </ol>
+      <p class="quiet small">
+        Whoever made the address sees the right fingerprint beside it. If it differs, somebody is between this device and the cluster. With a public
+        name and certificate for the server, none of this is needed.
+      </p>
+      <a class="btn" href="/ca.pem" download="exogpu-authority.pem">
+        Certificate
+      </a>
+    </>
   );
 }
 
@@ -146,6 +150,7 @@ const TITLES: Record<NodeState["phase"], string> = {
   online: "This device is lent",
   waiting: "The server cannot be reached",
   refused: "The server does not let this device in",
+  outdated: "This page is of another version than the server",
   elsewhere: "Another tab lends already",
   stopped: "Stopped",
   left: "Left",
@@ -154,10 +159,16 @@ const TITLES: Record<NodeState["phase"], string> = {
 function NodeCard({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }) {
   const { state } = view;
   return (
-    <Card title={TITLES[state.phase]} state={state.phase}>
+    <Card title={state.phase === "waiting" && state.message ? "This device is not lent at the moment" : TITLES[state.phase]} state={state.phase}>
       <div role="status">
         <Explanation app={app} state={state} />
       </div>
+      {view.certificate && (
+        <>
+          <p>{DISTRUST}</p>
+          <TrustSteps system={app.system} />
+        </>
+      )}
       {state.phase === "online" && <Live app={app} view={view} />}
       {!view.kept && state.phase === "online" && (
         <p class="small warm">This browser keeps nothing (a private window?): after closing, it needs a new address to come back.</p>
@@ -174,8 +185,8 @@ function Explanation({ app, state }: { app: App; state: NodeState }) {
     case "waiting":
       return (
         <p>
-          {state.message ?? "The connection is gone. What was computed here for others has ended."} Trying again{" "}
-          <Countdown until={state.retry_at} />.{" "}
+          {sentence(state.message ?? "The connection is gone. What was computed here for others has ended.")}{" "}
+          {state.hint && `${sentence(state.hint)} `}Trying again <Countdown until={state.retry_at} />.{" "}
           <button class="link-btn" type="button" onClick={() => app.tryNow()}>
             Try now
           </button>
@@ -187,6 +198,15 @@ function Explanation({ app, state }: { app: App; state: NodeState }) {
           <p>{sentence(state.message ?? "")}</p>
           <p class="quiet">{sentence(state.hint ?? "Ask for a new address.")}</p>
         </>
+      );
+    case "outdated":
+      return (
+        <p>
+          <button class="link-btn" type="button" onClick={() => app.reload()}>
+            Load this page again
+          </button>
+          .
+        </p>
       );
     case "elsewhere":
       return (

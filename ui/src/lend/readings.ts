@@ -79,8 +79,9 @@ const SYSTEMS: readonly (readonly [RegExp, string])[] = [
   [/iPhone|iPad|iPod/, "iOS"], [/Android/, "Android"], [/CrOS/, "ChromeOS"], [/Windows/, "Windows"], [/Mac OS X/, "macOS"], [/Linux/, "Linux"],
 ];
 
-/** As the browser says of itself. */
-export function systemName(userAgent: string): string | null {
+/** As the browser says of itself. An iPad says that it is a Mac; no Mac has a touch screen. */
+export function systemName(userAgent: string, touchPoints: number): string | null {
+  if (/Mac OS X/.test(userAgent) && touchPoints > 1) return "iOS";
   return SYSTEMS.find(([pattern]) => pattern.test(userAgent))?.[1] ?? null;
 }
 
@@ -92,11 +93,11 @@ export function browserName(userAgent: string): string | null {
   return found ? (names[found[1]!] ?? found[1]!) : null;
 }
 
-/** The server's version, which is that of this page. */
+/** The server's version, which is that of this page. Rejects if the server does not answer. */
 export async function readFacts(): Promise<Facts> {
   const health = (await (await fetch("/healthz")).json()) as { version?: unknown };
   return {
-    os: systemName(navigator.userAgent),
+    os: systemName(navigator.userAgent, navigator.maxTouchPoints),
     cpu_threads: navigator.hardwareConcurrency || null,
     version: typeof health.version === "string" ? health.version.slice(0, 64) : "",
   };

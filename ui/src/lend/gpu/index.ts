@@ -118,7 +118,7 @@ function askGpu(): void {
 export interface GpuWorker {
   /** It is connected to the server and has its device; rejects with its end. tenant.open is answered then. */
   readonly ready: Promise<{ started_ms: number }>;
-  /** Open the device under the number that the server's calls name (tenant.device). */
+  /** Open the device under the number that the server's calls name (tenant.device); rejects with the worker's end. */
   device(number: number): Promise<{ opened_ms: number; limits: DeviceLimits }>;
   /** While it is fenced it begins and sends nothing. */
   fence(held: boolean): void;
@@ -133,7 +133,7 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
   let mine = 0; // bytes
   let over = false;
   let software = false;
-  const waiting = new Map<number, () => void>(); // of `device`
+  const waiting = new Map<number, { opened(): void; failed(error: Error): void }>(); // of `device`
   let begun: (value: { started_ms: number }) => void = () => {};
   let failed: (error: Error) => void = () => {};
   const ready = new Promise<{ started_ms: number }>((resolve, reject) => {
@@ -149,6 +149,7 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
     open.delete(end);
     worker.terminate();
     heldBytes -= mine;
+    for (const one of waiting.values()) one.failed(new Error(reason));
     waiting.clear();
     failed(new Error(reason));
     return true;
@@ -170,7 +171,7 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
         begun({ started_ms: performance.now() - began });
         break;
       case "opened":
-        waiting.get(message.number)?.();
+        waiting.get(message.number)?.opened();
         waiting.delete(message.number);
         break;
       case "reserve": {
@@ -208,8 +209,9 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
     device: async (number) => {
       await ready;
       const asked = performance.now();
-      await new Promise<void>((resolve) => {
-        waiting.set(number, resolve);
+      if (over) throw new Error("the worker has ended");
+      await new Promise<void>((opened, failed) => {
+        waiting.set(number, { opened, failed });
         say({ kind: "device", number });
       });
       return { opened_ms: performance.now() - asked, limits: limits() };
