@@ -51,6 +51,7 @@ let gpuName = "";
 let node: Worker | null = null;
 let started = false; // the node has been told to begin
 let reached = false; // a connection to the server has been open since this page was loaded
+let unanswered = false; // no connection has been open, and the first did not open
 let failures = 0; // to start the node, one after the other
 let again: (() => void) | null = null; // starts the node that could not be started
 let timer: ReturnType<typeof setTimeout> | undefined; // of `again`
@@ -70,7 +71,8 @@ async function begin(name: string, limit_bytes: number, leave = false): Promise<
   let stored = kept !== null;
   const show = (state: NodeState): void => {
     reached ||= state.reached;
-    const certificate = location.protocol === "https:" && !reached && state.phase === "waiting" && state.message === null;
+    unanswered = !reached && (unanswered || (state.phase === "waiting" && state.message === null));
+    const certificate = location.protocol === "https:" && unanswered && (state.phase === "waiting" || state.phase === "connecting");
     view.value = { kind: "node", name, limit_bytes, state, kept: stored, certificate };
   };
   const failed = (message: string): void => {

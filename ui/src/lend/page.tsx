@@ -185,7 +185,7 @@ function Explanation({ app, state }: { app: App; state: NodeState }) {
     case "waiting":
       return (
         <p>
-          {sentence(state.message ?? "The connection is gone. What was computed here for others has ended.")}{" "}
+          {sentence(state.message ?? (state.reached ? "The connection is gone. What was computed here for others has ended." : "It does not answer."))}{" "}
           {state.hint && `${sentence(state.hint)} `}Trying again <Countdown until={state.retry_at} />.{" "}
           <button class="link-btn" type="button" onClick={() => app.tryNow()}>
             Try now
