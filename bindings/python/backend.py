@@ -22,7 +22,7 @@ WHEN = (2020, 1, 1, 0, 0, 0)
 def project():
     """The [project] table, with the version that the package has."""
     generator = HERE.parents[1] / "tools/clients/generate.py"
-    if generator.exists():
+    if not (HERE / "PKG-INFO").exists() and generator.exists():  # what lies above an unpacked archive is not its own
         subprocess.run([sys.executable, "-B", str(generator), "python"], check=True)
     with open(HERE / "pyproject.toml", "rb") as file:
         table = tomllib.load(file)["project"]

@@ -9,7 +9,7 @@ import { after, before, describe, test } from "node:test";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { startMachine } from "../api/machine.mjs";
 import { Proxy } from "../api/remote.mjs";
-import { eventually, startServer, temporary, within } from "../api/server.mjs";
+import { eventually, slow, startServer, temporary, within } from "../api/server.mjs";
 import { executable, startBrowser } from "../e2e/browser.mjs";
 
 const here = (name) => fileURLToPath(new URL(name, import.meta.url));
@@ -19,7 +19,7 @@ const has = (name) => { try { return Boolean(ui.resolve(`${name}/package.json`))
 const skip = !has("esbuild") && "the dashboard's packages are not installed: npm ci in ui/";
 
 describe("the TypeScript client", { skip }, () => {
-	let machine, exogpu, client, bundle, folder;
+	let machine, exogpu, client, bundle, folder, parts;
 	const connect = (options = {}, url = machine.server.url.origin) =>
 		exogpu.Client.connect(url, { token: machine.server.token, ...options });
 
@@ -33,6 +33,9 @@ describe("the TypeScript client", { skip }, () => {
 		bundle = readFileSync(join(place, "dist/index.js"), "utf8");
 		writeFileSync(join(folder, "find.mjs"), 'export * from "exogpu";\n');
 		exogpu = await import(pathToFileURL(join(folder, "find.mjs")));
+		await ui("esbuild").build({ entryPoints: [join(source, "src/socket.ts")], outfile: join(folder, "socket.mjs"), bundle: true,
+			format: "esm", platform: "neutral", external: ["ws"], logLevel: "warning" });
+		parts = await import(pathToFileURL(join(folder, "socket.mjs")));
 		machine = await startMachine();
 		client = await connect();
 	});
@@ -68,6 +71,26 @@ describe("the TypeScript client", { skip }, () => {
 		assert.ok(Buffer.from(values.buffer).equals(back));
 	});
 
+	test("after a piece that fails no other is begun", async () => {
+		const mine = await connect(), begun = [];
+		mine.call = async (method, { offset }) => {
+			begun.push(offset);
+			if (offset === 0) throw new Error("of the first piece");
+			await new Promise((resolve) => setImmediate(resolve));
+		};
+		await assert.rejects(mine.write("alloc_none", new Uint8Array(40 << 20)), /of the first piece/);
+		await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+		assert.equal(begun.length, 8, "those that were under way");
+		mine.close();
+	});
+
+	test("an address has the port of its scheme, and without one the server's", () => {
+		for (const [url, wanted] of [["host", "ws://host:52415"], ["host:80", "ws://host:80"], ["[::1]", "ws://[::1]:52415"],
+			["http://host", "ws://host"], ["https://host", "wss://host"], ["wss://host:52415", "wss://host:52415"], ["127.0.0.1:443", "ws://127.0.0.1:443"]])
+			assert.equal(parts.socketUrl(url), `${wanted}/ws`, url);
+		for (const url of ["", "ftp://host", "host:port"]) assert.throws(() => parts.socketUrl(url), TypeError, url);
+	});
+
 	test("an error has its reason, and the server's hint", async () => {
 		const error = await client.call("memory.free", { allocation_id: "alloc_none" }).then(() => assert.fail("freed"), (one) => one);
 		assert.ok(error instanceof exogpu.ApiError && error.reason === "not_found" && error.method === "memory.free", error.stack);
@@ -84,9 +107,34 @@ describe("the TypeScript client", { skip }, () => {
 		giving.abort(new Error("enough"));
 		await assert.rejects(waiting, /enough/);
 		proxy.mend();
+		assert.ok((await mine.call("server.info", {}, { timeoutMs: 2 ** 40 })).version, "also one that no timer can hold");
+		mine.close();
+		proxy.close();
+	});
+
+	test("a connection on which nothing is heard is lost", async () => {
+		const proxy = await Proxy.start(machine.server.port), mine = await connect({ silenceMs: 3000 * slow }, `http://127.0.0.1:${proxy.port}`);
+		const [pair] = proxy.pairs, { down } = pair;
+		await eventually(() => pair.down > down, "what was asked for is answered");
+		proxy.cut("down");
+		await assert.rejects(mine.call("server.info"), { name: "ConnectionLostError", message: /nothing was heard/ });
+		proxy.mend();
 		assert.ok((await mine.call("server.info")).version);
 		mine.close();
 		proxy.close();
+	});
+
+	test("an error in onNotification is told, and the connection goes on", async (context) => {
+		const told = context.mock.method(console, "error", () => {}).mock;
+		for (const onNotification of [() => { throw new Error("my own"); }, async () => { throw new Error("my own"); }]) {
+			const mine = await connect({ onNotification }), before = told.callCount();
+			const { allocation_id } = await mine.call("memory.allocate", { device_id: machine.cpu.device_id, bytes: 16 });
+			await client.call("memory.free", { allocation_id });
+			await eventually(() => told.callCount() > before, "it is told");
+			assert.match(told.calls.at(-1).arguments.join(" "), /session\.device_lost.*my own/);
+			assert.ok((await mine.call("server.info")).version);
+			mine.close();
+		}
 	});
 
 	test("memory outlives a connection, and events that were missed are replayed", async () => {

@@ -4,10 +4,11 @@
 import type { Login, Methods, Notifications, Snapshot, Topics } from "./api.gen.js";
 import { Connection, type Message, type Method, type Result } from "./connection.js";
 import { ApiError, CallTimeoutError, ConnectionLostError } from "./errors.js";
-import { openSocket, socketUrl } from "./socket.js";
+import { openSocket, socketUrl, wait } from "./socket.js";
 
 const CALL_MS = 90_000; // longer than a kernel may take unless it is told otherwise
 const DIAL_MS = 10_000;
+const SILENCE_MS = 60_000; // the server pings every 20 s, which a page does not see
 const LAST_WAIT_MS = 5_000;
 const WAITING_EVENTS = 10_000;
 const FINAL_CODES = [4403, 4410]; // after these the server would only refuse again
@@ -22,7 +23,9 @@ export interface Options {
   timeoutMs?: number;
   /** How long a lost connection is tried again, 60 s unless said. The server keeps a session for 10 s. */
   reconnectMs?: number;
-  /** What the server says to this session, such as session.device_lost. */
+  /** When nothing has been heard for so long, not even what was asked for, the connection is lost; 60 s unless said. */
+  silenceMs?: number;
+  /** What the server says to this session, such as session.device_lost. What this throws is told by console.error. */
   onNotification?: (notification: Notification) => void;
 }
 
@@ -49,7 +52,7 @@ type Rest<M extends Method> = Methods[M]["body"] extends "required"
     ? [params?: Methods[M]["params"], options?: CallOptions & Body<M>]
     : [params: Methods[M]["params"], options?: CallOptions & Body<M>];
 
-const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+const pause = (ms: number) => new Promise<void>((resolve) => wait(ms, resolve));
 
 export class Client {
   readonly #url: string;
@@ -136,7 +139,7 @@ export class Client {
   async #dial(): Promise<void> {
     const made: { connection?: Connection } = {};
     const connection = await Connection.open(
-      await openSocket(this.#url, this.#options.ca), DIAL_MS, (message) => this.#heard(message), (error) => this.#lost(made.connection, error));
+      await openSocket(this.#url, this.#options.ca), DIAL_MS, this.#options.silenceMs ?? SILENCE_MS, (message) => this.#heard(message), (error) => this.#lost(made.connection, error));
     made.connection = connection;
     try {
       this.login = await this.#logIn(connection);
@@ -202,7 +205,7 @@ export class Client {
         this.#waiting.delete(look);
         resolve();
       };
-      const timer = setTimeout(look, ms);
+      const timer = wait(ms, look);
       signal?.addEventListener("abort", look);
       this.#waiting.add(look);
     });
@@ -210,7 +213,16 @@ export class Client {
 
   #heard({ method, params }: Message): void {
     if (method === "event") this.#events?.add(params as Event);
-    else this.#options.onNotification?.({ method, params } as Notification);
+    else void this.#tell({ method, params } as Notification);
+  }
+
+  /** An error of the program's own is told, and the connection goes on. */
+  async #tell(notification: Notification): Promise<void> {
+    try {
+      await this.#options.onNotification?.(notification);
+    } catch (error) {
+      console.error(`exogpu: onNotification failed at ${notification.method}:`, error);
+    }
   }
 }
 
@@ -218,13 +230,17 @@ function lost(error: unknown): void {
   if (!(error instanceof ConnectionLostError)) throw error;
 }
 
+/** After a piece that fails no other is begun. */
 async function inPieces(total: number, move: (at: number, count: number) => Promise<unknown>): Promise<void> {
   let next = 0;
   const some = async () => {
     while (next < total) {
       const at = next;
       next += PIECE;
-      await move(at, Math.min(PIECE, total - at));
+      await move(at, Math.min(PIECE, total - at)).catch((error: unknown) => {
+        next = total;
+        throw error;
+      });
     }
   };
   await Promise.all(Array.from({ length: Math.min(WINDOW, Math.ceil(total / PIECE)) }, some));

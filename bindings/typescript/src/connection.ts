@@ -2,7 +2,7 @@
 import { decodeFrame, decodeText, encodeFrame } from "../../../ui/src/net/codec.js";
 import type { Methods } from "./api.gen.js";
 import { ApiError, CallTimeoutError, ConnectionLostError } from "./errors.js";
-import type { Socket } from "./socket.js";
+import { wait, type Socket } from "./socket.js";
 
 export type Method = keyof Methods;
 /** The result; where the answer has a body, with it. */
@@ -36,27 +36,36 @@ export class Connection {
   readonly #pending = new Map<number, Pending>();
   readonly #ended: (error: ConnectionLostError) => void;
   #lastId = 0;
+  readonly #silenceMs: number;
+  #signAt = Date.now(); // when the server was heard last, or took what was sent
+  #askedAt: number | null = null; // since then nothing
+  #unsent = 0;
+  #watching: ReturnType<typeof setTimeout> | undefined;
   /** Why it is over; null while it is open. */
   error: Error | null = null;
 
-  /** Resolves when the socket is open. `heard`: what the server says by itself; `ended`: once. */
-  static open(socket: Socket, ms: number, heard: (message: Message) => void, ended: (error: ConnectionLostError) => void) {
+  /** Resolves when the socket is open. `heard`: what the server says by itself; `ended`: once. After a third of `silenceMs`
+   * without a sign of the server it is asked for one; if none comes in the rest, the connection is lost. */
+  static open(socket: Socket, ms: number, silenceMs: number, heard: (message: Message) => void, ended: (error: ConnectionLostError) => void) {
     return new Promise<Connection>((resolve, reject) => {
-      const made = new Connection(socket, heard, (error) => {
+      const made = new Connection(socket, silenceMs, heard, (error) => {
         clearTimeout(slow);
         reject(error);
         ended(error);
       });
-      const slow = setTimeout(() => made.#fail(new ConnectionLostError(null, `no answer within ${ms} ms`)), ms);
+      const slow = wait(ms, () => made.#fail(new ConnectionLostError(null, `no answer within ${ms} ms`)));
       socket.onopen = () => {
         clearTimeout(slow);
+        made.#sign();
+        made.#watch();
         resolve(made);
       };
     });
   }
 
-  private constructor(socket: Socket, heard: (message: Message) => void, ended: (error: ConnectionLostError) => void) {
+  private constructor(socket: Socket, silenceMs: number, heard: (message: Message) => void, ended: (error: ConnectionLostError) => void) {
     this.#socket = socket;
+    this.#silenceMs = silenceMs;
     this.#ended = ended;
     let trouble: string | undefined; // comes before the close, which alone would not say why
     socket.binaryType = "arraybuffer";
@@ -65,6 +74,7 @@ export class Connection {
     };
     socket.onclose = ({ code }) => this.#fail(new ConnectionLostError(code, trouble && `no connection: ${trouble}`));
     socket.onmessage = ({ data }) => {
+      this.#sign();
       try {
         const { head, body } =
           typeof data === "string" ? { head: decodeText(data), body: undefined } : decodeFrame(new Uint8Array(data as ArrayBuffer));
@@ -93,7 +103,7 @@ export class Connection {
         over();
         reject(error);
       };
-      const timer = setTimeout(() => fail(new CallTimeoutError(method, ms)), ms);
+      const timer = wait(ms, () => fail(new CallTimeoutError(method, ms)));
       const given = () => fail(more.signal?.reason);
       more.signal?.addEventListener("abort", given);
       const resolved = (result: object) => {
@@ -110,6 +120,28 @@ export class Connection {
     this.#socket.close(1000);
   }
 
+  #sign(): void {
+    this.#signAt = Date.now();
+    this.#askedAt = null;
+  }
+
+  /** Looks whether the server is still there; again in a sixth of the time. A page that was asleep asks once more. */
+  #watch(looked = Date.now()): void {
+    const now = Date.now();
+    if (this.error) return;
+    if (this.#socket.bufferedAmount < this.#unsent || now - looked > this.#silenceMs / 2) this.#sign();
+    this.#unsent = this.#socket.bufferedAmount;
+    if (this.#askedAt !== null && now - this.#askedAt >= (this.#silenceMs * 2) / 3) {
+      this.#fail(new ConnectionLostError(null, `the connection ended: nothing was heard for ${this.#silenceMs} ms`));
+      return;
+    }
+    if (this.#askedAt === null && now - this.#signAt >= this.#silenceMs / 3) {
+      this.#askedAt = now;
+      this.call("server.info", {}, this.#silenceMs).catch(() => {}); // any answer is a sign, and none ends the connection
+    }
+    this.#watching = wait(this.#silenceMs / 6, () => this.#watch(now));
+  }
+
   #take(answer: Answer, body: Uint8Array | undefined): void {
     const call = this.#pending.get(Number(answer.id));
     if (!call) return;
@@ -124,6 +156,7 @@ export class Connection {
   #fail(error: ConnectionLostError): void {
     if (this.error) return;
     this.error = error;
+    clearTimeout(this.#watching);
     for (const call of [...this.#pending.values()]) call.reject(error);
     this.#socket.close();
     this.#ended(error);

@@ -16,9 +16,21 @@ export interface Socket {
 
 type Ws = new (url: string, protocol: string, options: { ca?: string | undefined; perMessageDeflate: boolean }) => Socket;
 
-/** "http://HOST:PORT", "https://…", "ws://…" or "HOST:PORT" as the address of the server's WebSocket. */
+const PORT = 52415;
+const LONGEST_MS = 2 ** 31 - 1; // 24 days; a timer of more ends at once
+
+/** As setTimeout, for any time. */
+export const wait = (ms: number, over: () => void) => setTimeout(over, Math.min(ms, LONGEST_MS));
+
+/** "http://HOST:PORT", "https://…", "ws://…" or "HOST:PORT" as the address of the server's WebSocket. Without a port: that of
+ * the scheme, 443 or 80; 52415 where there is no scheme either. */
 export function socketUrl(url: string): string {
-  const whole = new URL(url.includes("://") ? url : `http://${url}`);
+  if (!url.includes("://")) {
+    const { host, port } = new URL(`bare://${url}`); // unlike http it has no port that URL leaves out
+    if (!host) throw new TypeError(`no address of a server: ${url}`);
+    return `ws://${port ? host : `${host}:${PORT}`}/ws`;
+  }
+  const whole = new URL(url);
   if (!/^(https?|wss?):$/.test(whole.protocol)) throw new TypeError(`no address of a server: ${url}`);
   const secure = whole.protocol === "https:" || whole.protocol === "wss:";
   return `${secure ? "wss" : "ws"}://${whole.host}/ws`;

@@ -11,10 +11,11 @@ import pathlib
 import random
 import threading
 import unittest
+from unittest import mock
 
 import exogpu
-from exogpu import api, host
-from way import Proxy, eventually
+from exogpu import api, host, link as link_module
+from way import SLOW, Proxy, eventually
 
 numpy = host.numpy_module()
 with_numpy = unittest.skipIf(numpy is None, "NumPy is not installed")
@@ -103,6 +104,38 @@ class Arrays(OnServer):
                     self.assertEqual(y.device.device_id, other.device_id)
                     self.assertEqual(y.tolist(), values)
 
+    def test_an_array_of_a_device_is_taken_as_values(self):
+        values = matrix(3, 4, 9)
+        for device in self.each_device():
+            with self.device.array(values) as x, device.array(x) as y, device.array(x[1:], "float64") as z:
+                self.assertEqual((y.device.device_id, y.dtype.name, y.tolist()), (device.device_id, "float32", values))
+                self.assertEqual((z.dtype.name, z.tolist()), ("float64", values[1:]))
+                y[:2] = z # converted
+                self.assertEqual(y.tolist(), [*values[1:], values[2]])
+        with exogpu.connect() as other, self.device.array(values) as x:
+            self.assertEqual(other.device(self.device.device_id).array(x).tolist(), values)
+
+    def test_every_value_fills(self):
+        for device in self.each_device():
+            for name, value in (("float32", math.inf), ("float32", -0.0), ("float64", -math.inf), ("float16", math.inf), ("int32", 7)):
+                with self.subTest(name, value=value), device.empty(3, name) as x:
+                    x.fill(value)
+                    self.assertEqual(list(map(repr, x.tolist())), [repr(value)] * 3)
+            with device.empty(2) as x, device.empty(2, "int32") as whole:
+                x[:] = math.nan
+                self.assertTrue(all(map(math.isnan, x.tolist())))
+                self.assertRaisesRegex(ValueError, "int32 has no inf", whole.fill, math.inf)
+
+    def test_what_went_wrong_is_told_and_not_that_freeing_failed(self):
+        with self.assertRaises(ZeroDivisionError), self.device.array([1.0]) as x:
+            self.cluster.api.memory.free(x.allocation_id)
+            raise ZeroDivisionError
+        with self.assertRaises(ZeroDivisionError), self.device.load("builtin") as module:
+            self.cluster.api.compute.unload(module._inner.module_id)
+            raise ZeroDivisionError
+        with self.assertRaises(exogpu.NotFoundError), self.device.array([1.0]) as x:
+            self.cluster.api.memory.free(x.allocation_id)
+
     def test_what_nobody_holds_is_freed(self):
         held = lambda: {one["allocation_id"] for one in self.cluster.api.memory.list()["allocations"]}
         x = self.device.empty(1000)
@@ -160,6 +193,15 @@ class Kernels(OnServer):
             self.assertRaisesRegex(ValueError, "takes? whole", module.saxpy_f32, y[1:], x, 3, 1)
             self.assertRaises(AttributeError, lambda: module.nothing)
 
+    def test_a_kept_module_that_is_gone_is_loaded_anew_once(self):
+        device = self.cluster.device(self.device.device_id)
+        with device.array([1.0, 2.0]) as x:
+            self.assertEqual(x.sum(), 3)
+            kept, = device._inner.loaded.values()
+            self.cluster.api.compute.unload(kept.module_id)
+            self.assertEqual(x.sum(), 3)
+            self.assertNotEqual([one.module_id for one in device._inner.loaded.values()], [kept.module_id])
+
     def vulkan(self):
         found = next((one for one in self.devices if one.record["backend"] == "vulkan"), None)
         if found is None:
@@ -180,13 +222,15 @@ class Kernels(OnServer):
         with open(os.environ["EXOGPU_TEST_ENDLESS"], "rb") as file, exogpu.connect(on_notice=told.append) as cluster:
             data = cluster.device(self.vulkan().device_id).array(array.array("I", [0, 1]))
             module = data.device.load(file.read())
+            self.assertEqual(data.device.array([1.0, 2.0]).sum(), 3) # by a module that the device keeps
             with self.assertRaises(TimeoutError) as caught: # Python's own, too
                 module.main(data, grid=FOREVER, timeout_ms=300)
             self.assertEqual((type(caught.exception), caught.exception.reason), (api.TimeoutError, "timeout"))
             eventually(lambda: told, "the session is told")
             self.assertEqual(told[0]["method"], "session.device_lost")
-            self.assertEqual(told[0]["params"]["allocations"], [data.allocation_id])
+            self.assertIn(data.allocation_id, told[0]["params"]["allocations"])
             self.assertRaises(exogpu.DeviceLostError, data.tolist)
+            self.assertEqual(data.device.array([1.0, 2.0]).sum(), 3)
 
     def test_ptx_is_for_cuda(self):
         with self.assertRaises(exogpu.ApiError):
@@ -262,6 +306,42 @@ class Connections(OnServer):
         thread.join()
         self.assertEqual(len(failed), 1)
         self.assertTrue(self.mine.devices())
+
+    def test_a_connection_on_which_nothing_is_heard_is_lost(self):
+        mine = exogpu.connect(self.proxy.url, silence_s=3 * SLOW)
+        self.addCleanup(mine.close)
+        link = mine._inner.link
+        before = link.connection.sign_at
+        eventually(lambda: link.connection.sign_at > before, "a ping is answered")
+        self.proxy.keep_back("down")
+        self.assertRaisesRegex(exogpu.ConnectionLostError, "nothing was heard", mine.devices)
+        self.proxy.cut()
+        self.assertTrue(mine.devices())
+
+    def test_an_error_of_ones_own_in_on_notice_is_logged_and_the_connection_goes_on(self):
+        def fails(notice):
+            raise RuntimeError("of one's own")
+        with exogpu.connect(on_notice=fails) as mine, self.assertLogs("exogpu") as logs:
+            connection = mine._inner.link.connection
+            self.cluster.api.memory.free(mine.device(self.device.device_id).empty(3).allocation_id)
+            eventually(lambda: logs.output, "it is logged")
+            self.assertRegex(logs.output[0], r"session\.device_lost[\s\S]*of one's own")
+            self.assertTrue(mine.devices())
+            self.assertIs(mine._inner.link.connection, connection)
+
+    def test_a_connection_that_cannot_take_up_the_events_is_closed(self):
+        made, opened, link = [], link_module.Connection.open, self.mine._inner.link
+
+        async def noted(*args):
+            made.append(await opened(*args))
+            return made[-1]
+        with mock.patch.object(link_module.Connection, "open", noted), self.mine.events("inventory") as stream:
+            topics, stream._events.topics = stream._events.topics, ["none"]
+            self.proxy.cut()
+            eventually(lambda: len(made) >= 2, "it is tried again")
+            stream._events.topics = topics
+            self.assertTrue(self.mine.devices())
+            eventually(lambda: all(one.error for one in made if one is not link.connection), "the others are closed")
 
     def test_a_session_that_is_over_says_so(self):
         x = self.mine.device(self.device.device_id).empty(3)

@@ -1,11 +1,18 @@
 """What needs no server: frames in any pieces, values for kernels, numbers of the host."""
 import array
+import ctypes
+import fractions
+import math
 import random
 import struct
 import unittest
+from unittest import mock
 
-from exogpu import frames, host, launch
+from exogpu import connection, frames, host, launch
 from exogpu.dtypes import dtype
+
+numpy = host.numpy_module()
+with_numpy = unittest.skipIf(numpy is None, "NumPy is not installed")
 
 
 def frame(opcode, payload, last=True):
@@ -107,8 +114,57 @@ class Values(unittest.TestCase):
             self.assertEqual(given(value, kind), wanted, (value, kind))
         for value, kind in ((1.5, "u32"), (1, "allocation")):
             self.assertRaises(TypeError, given, value, kind)
+        for value, kind, wanted in ((True, "word", {"u32": 1}), (False, "f32", {"f32": 0.0}), (fractions.Fraction(1, 2), "word", {"f32": 0.5})):
+            self.assertEqual(given(value, kind), wanted, (value, kind))
+        for value, kind in (("2", "f32"), ("2", "word"), (2j, "word"), (math.inf, "f32"), (math.nan, "u32"), ([1], "f32")):
+            self.assertRaises(TypeError, given, value, kind)
         self.assertEqual(launch.three((4, 2)), [4, 2, 1])
         self.assertRaises(ValueError, launch.three, 0)
+
+    @with_numpy
+    def test_numbers_of_numpy_are_what_they_are(self):
+        for value, wanted in ((numpy.int64(3), {"u32": 3}), (numpy.int64(-3), {"i32": -3}), (numpy.int8(-1), {"i32": -1}),
+                              (numpy.uint16(9), {"u32": 9}), (numpy.int32(5), {"i32": 5}), (numpy.uint64(5), {"u64": 5}),
+                              (numpy.bool_(True), {"u32": 1}), (numpy.float16(0.5), {"f32": 0.5}), (numpy.float64(2), {"f32": 2.0}),
+                              (numpy.array(7), {"u32": 7})):
+            with self.subTest(repr(value)):
+                self.assertEqual(launch.argument(value, {"name": "it", "kind": "word"}), wanted)
+        self.assertEqual(launch.argument(numpy.int64(4), {"name": "it", "kind": "dword"}), {"u64": 4})
+        self.assertRaises(TypeError, launch.argument, numpy.array([1, 2]), {"name": "it", "kind": "word"})
+        self.assertEqual(launch.three(numpy.int64(4)), [4, 1, 1])
+
+    def test_buffers_say_their_type_and_order(self):
+        for values, kind in ((ctypes.c_float * 2, "float32"), (ctypes.c_double * 2, "float64"), (ctypes.c_int32 * 2, "int32"),
+                             (ctypes.c_uint16 * 2, "uint16"), (ctypes.c_int64 * 2, "int64"), (ctypes.c_bool * 2, "bool")):
+            made = values(1, 0)
+            with self.subTest(kind):
+                self.assertEqual(host.look(made)[1:], ((2,), kind))
+                self.assertEqual(host.pack(made, (2,), dtype(kind)).tobytes(), bytes(made))
+                self.assertEqual(host.pack(made, (2,), dtype("f4")).tobytes(), struct.pack("<2f", 1, 0))
+        swapped = ctypes.c_float.__ctype_be__ * 2
+        self.assertRaisesRegex(TypeError, "other order", host.look, swapped(1, 2))
+        self.assertRaisesRegex(TypeError, "none of these", host.look, (ctypes.c_void_p * 1)())
+        grid = (ctypes.c_float * 2 * 2)((1, 2), (3, 4))
+        self.assertEqual(host.pack(grid, (2, 2), dtype("f8")).tobytes(), struct.pack("<4d", 1, 2, 3, 4))
+
+    @with_numpy
+    def test_numpys_arrays_in_the_other_order_are_turned(self):
+        values = numpy.array([1, 2], ">f4")
+        self.assertEqual(host.look(values)[1:], ((2,), "float32"))
+        self.assertEqual(host.pack(values, (2,), dtype("f4")).tobytes(), struct.pack("<2f", 1, 2))
+
+    def test_without_numpy_values_are_converted_too(self):
+        with mock.patch.object(host, "numpy_module", lambda: None):
+            self.test_buffers_say_their_type_and_order()
+            self.test_values_of_the_host_become_bytes()
+            self.assertRaises(TypeError, host.pack, [1, "x"], (2,), dtype("f4"))
+            self.assertRaises(TypeError, host.pack, 300, (), dtype("u1"))
+            self.assertEqual(host.pack(math.inf, (2,), dtype("f2")).tobytes(), struct.pack("<2e", math.inf, math.inf))
+
+    def test_an_address_has_the_port_of_its_scheme_and_without_one_the_servers(self):
+        for url, port in (("host", 52415), ("host:80", 80), ("[::1]", 52415), ("http://host", 80), ("ws://host", 80),
+                          ("https://host", 443), ("wss://[::1]", 443), ("https://host:52415", 52415)):
+            self.assertEqual(connection.address(url).port, port, url)
 
     def test_values_of_the_host_become_bytes(self):
         f4 = dtype("f4")

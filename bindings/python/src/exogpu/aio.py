@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import api, display, host
-from .connection import address
+from .connection import SILENCE_S, address
 from .dtypes import DType, dtype as find_dtype
 from .errors import ExogpuError, SessionLostError
 from .launch import Grid, UserKernel, argument, source_of, three
@@ -33,14 +33,14 @@ FLOATS = "float32"
 
 
 async def connect_async(url: str | None = None, token: str | None = None, *, ca: str | os.PathLike[str] | None = None,
-                        timeout: float | None = None, reconnect_s: float = 60.0,
+                        timeout: float | None = None, reconnect_s: float = 60.0, silence_s: float = SILENCE_S,
                         on_notice: Callable[[api.Notification], None] | None = None) -> AsyncCluster:
     """As exogpu.connect, for asyncio."""
     url = url or os.environ.get("EXOGPU_URL") or "http://127.0.0.1:52415"
     token = token or os.environ.get("EXOGPU_TOKEN")
     if not token:
         raise ValueError("a token is needed: token=, or EXOGPU_TOKEN; exogpu token create makes one")
-    link = Link(address(url, ca), token, timeout=timeout, reconnect_s=reconnect_s, noticed=on_notice)
+    link = Link(address(url, ca), token, timeout=timeout, reconnect_s=reconnect_s, silence_s=silence_s, noticed=on_notice)
     await link.start()
     return AsyncCluster(link, url)
 
@@ -170,12 +170,19 @@ class Owned:
         if self.forgotten.detach() and self.session == self.link.session_id:
             await self.link.call(*self.free_call)
 
+    async def leave(self, error: BaseException | None) -> None:
+        """The end of a `with`: after an error it is freed in the background, so that the error is told at once, and no other."""
+        if error is None:
+            await self.free()
+        else:
+            self.forgotten()
+
     async def __aenter__(self: Self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:
-        await self.free()
+        await self.leave(error)
 
 
 async def _free(link: Link, method: str, params: dict[str, Any]) -> None:
@@ -210,15 +217,22 @@ class AsyncDevice:
         return AsyncArray(self, Allocation(self, answer["allocation_id"]), shape, kind, 0)
 
     async def array(self, values: Any, dtype: Any = None, *, label: str | None = None) -> AsyncArray:
-        """A copy of NumPy's array, of a buffer, of what DLPack knows, or of lists. dtype: that of the values, and
-        float32 for lists unless said."""
+        """A copy of NumPy's array, of a buffer, of what DLPack knows, of lists, or of an array of any device. dtype: that
+        of the values, and float32 for lists unless said."""
+        if isinstance(values, AsyncArray):
+            return await self._made(values.shape, dtype or values.dtype, lambda made: made.write(values), label)
         taken, shape, kind = host.look(values)
-        made = await self.empty(shape or 1, dtype or kind or FLOATS, label=label)
+        return await self._made(shape, dtype or kind or FLOATS, lambda made: made.write(taken), label)
+
+    async def _made(self, shape: host.Shape, dtype: Any, fill: Callable[[AsyncArray], Awaitable[object]],
+                    label: str | None = None) -> AsyncArray:
+        """A new array once it is filled; freed where that fails."""
+        made = await self.empty(shape or 1, dtype, label=label)
         made.shape = shape
         try:
-            await made.write(taken)
-        except BaseException:
-            await made.free()
+            await fill(made)
+        except BaseException as error:
+            await made.memory.leave(error)
             raise
         return made
 
@@ -235,19 +249,38 @@ class AsyncDevice:
 
     async def module(self, source: Any, format: str | None = None) -> AsyncModule:
         """As load, but once for each session: kept on this device."""
-        key = self.cluster.link.session_id, str(format), source
+        key = self._key(source, format)
         if key not in self.loaded:
-            self.loaded[key] = await self.load(source, format)
+            made = await self.load(source, format)
+            self.loaded = {known: each for known, each in self.loaded.items() if known[0] == key[0]}
+            self.loaded[key] = made
         return self.loaded[key]
+
+    def _key(self, source: Any, format: str | None) -> tuple[str, str, Any]:
+        kept = bytes(source) if isinstance(source, (bytearray, memoryview)) else source  # what may change is no key
+        return self.cluster.link.session_id, str(format), kept
+
+    async def _launch(self, source: Any, format: str | None, kernel: str, values: Sequence[Any], **more: Any) -> float:
+        """By the module that is kept. One that the session has lost with its device is loaded anew, once."""
+        kept = self.loaded.get(self._key(source, format))
+        module = await self.module(source, format)
+        try:
+            return await module.launch(kernel, *values, **more)
+        except (api.DeviceLostError, api.NotFoundError):
+            if kept is not module:
+                raise
+        key = self._key(source, format)
+        if self.loaded.get(key) is module:
+            del self.loaded[key]
+        return await (await self.module(source, format)).launch(kernel, *values, **more)
 
     async def launch(self, kernel: str, *args: Any, timeout_ms: int | None = None) -> float:
         """A built-in kernel (fill_f32, saxpy_f32, matmul_f32, sum_f32): its time on the device in microseconds."""
-        return await (await self.module("builtin")).launch(kernel, *args, timeout_ms=timeout_ms)
+        return await self._launch("builtin", None, kernel, args, timeout_ms=timeout_ms)
 
     async def run(self, kernel: UserKernel, values: Sequence[Any], *, grid: Grid | None, block: Grid | None,
                   timeout_ms: int | None) -> float:
-        module = await self.module(kernel.source, kernel.format)
-        return await module.launch(kernel.name, *values, grid=grid, block=block, timeout_ms=timeout_ms)
+        return await self._launch(kernel.source, kernel.format, kernel.name, values, grid=grid, block=block, timeout_ms=timeout_ms)
 
     def __repr__(self) -> str:
         return "<exogpu device %s (%s)>" % (display.device_line(self.record), self.device_id)
@@ -324,7 +357,13 @@ class AsyncArray:
         return AsyncArray(self.device, self.memory, tuple(sizes), self.dtype, self.offset)
 
     async def write(self, values: Any) -> None:
-        """Values of the same shape, or that NumPy broadcasts to it, converted to this array's type."""
+        """Values of the same shape, or that NumPy broadcasts to it, converted to this array's type. An array of a device
+        passes through this program only where it is converted, or of another cluster."""
+        if isinstance(values, AsyncArray):
+            if (values.shape, values.dtype, values.memory.link) == (self.shape, self.dtype, self.memory.link):
+                await self.copy_from(values)
+                return
+            values = await values.values()
         data = host.pack(values, self.shape, self.dtype)
         call, allocation_id = self.device.cluster.api.memory.write, self.allocation_id
         await in_pieces(self.nbytes, lambda at, count: call(allocation_id, self.offset + at, data[at:at + count]))
@@ -345,12 +384,13 @@ class AsyncArray:
     async def tolist(self) -> Any:
         return host.unpack(await self.read(), self.shape, self.dtype)
 
+    async def values(self) -> Any:
+        """A copy as that which write takes: NumPy's array where NumPy is there, else lists, and of bfloat16 bytes."""
+        return host.values_of(await self.read(), self.shape, self.dtype)
+
     async def copy(self, device: AsyncDevice | None = None) -> AsyncArray:
         """A copy on this device or another one, also of another machine; its bytes do not pass through this program."""
-        made = await (device or self.device).empty(self.shape or 1, self.dtype)
-        made.shape = self.shape
-        await made.copy_from(self)
-        return made
+        return await (device or self.device)._made(self.shape, self.dtype, lambda made: made.copy_from(self))
 
     async def copy_from(self, other: AsyncArray) -> None:
         """The bytes of an array of the same size, on any device of the cluster."""
@@ -359,10 +399,12 @@ class AsyncArray:
         await self.device.cluster.api.memory.copy(other.allocation_id, other.offset, self.allocation_id, self.offset, self.nbytes)
 
     async def fill(self, value: float) -> None:
-        """Every element; done on the device for 0 and, in a whole array of float32, for any value."""
+        """Every element; done on the device for 0 and, in a whole array of float32, for every finite value."""
+        if not math.isfinite(value) and self.dtype.code not in ("f", "d", "e"):
+            raise ValueError("%s has no %r" % (self.dtype.name, value))
         if value == 0 and math.copysign(1, value) == 1:
             await self.device.cluster.api.memory.fill(self.allocation_id, self.offset, self.nbytes, 0)
-        elif self.dtype.name == FLOATS and not self.offset:
+        elif self.dtype.name == FLOATS and not self.offset and math.isfinite(value):
             await self.device.launch("fill_f32", self, float(value), self.size)
         else:
             await self.write(value)
@@ -379,9 +421,7 @@ class AsyncArray:
         if self.ndim != 2 or other.ndim != 2 or self.shape[1] != other.shape[0]:
             raise ValueError("the product of %r and %r is not defined" % (self.shape, other.shape))
         (m, k), n = self.shape, other.shape[1]
-        made = await self.device.empty((m, n), FLOATS)
-        await self.device.launch("matmul_f32", made, self, other, m, n, k)
-        return made
+        return await self.device._made((m, n), FLOATS, lambda made: self.device.launch("matmul_f32", made, self, other, m, n, k))
 
     async def sum(self) -> float:
         """The sum of all elements, in float32."""
@@ -406,7 +446,7 @@ class AsyncArray:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:
-        await self.free()
+        await self.memory.leave(error)
 
     def __repr__(self) -> str:
         return "<exogpu array %s %s, %s on %s>" % (

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PORT = 52415
+SILENCE_S = 60.0       # the server pings every 20 s
 HEAD_LIMIT = 16 << 10  # of the answer to the upgrade
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -45,7 +46,8 @@ class Address(NamedTuple):
 
 
 def address(url: str, ca: str | os.PathLike[str] | None = None) -> Address:
-    """Of "http://127.0.0.1:52415", "https://HOST", "ws://..." or "HOST:PORT"; ca: a PEM file with the cluster's authority."""
+    """Of "http://127.0.0.1:52415", "https://HOST", "ws://..." or "HOST:PORT"; ca: a PEM file with the cluster's authority.
+    Without a port: that of the scheme, 443 or 80; 52415 where there is no scheme either."""
     whole = url if "://" in url else "http://" + url
     parts = urlsplit(whole)
     if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
@@ -56,7 +58,8 @@ def address(url: str, ca: str | os.PathLike[str] | None = None) -> Address:
         tls.minimum_version = ssl.TLSVersion.TLSv1_3
     elif ca is not None:
         raise ValueError("ca= is for https addresses, and %r is none" % url)
-    return Address(parts.hostname, parts.port or PORT, tls)
+    port = PORT if whole is not url else 80 if tls is None else 443
+    return Address(parts.hostname, port if parts.port is None else parts.port, tls)
 
 
 class Pending(NamedTuple):
@@ -67,10 +70,14 @@ class Pending(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """heard(message): a notification; ended(connection, error): called once, when it is over."""
+    """heard(message): a notification; ended(connection, error): called once, when it is over.
+
+    After a third of silence_s without a sign of the server it is asked for one by a ping; if none comes in the rest of
+    silence_s, the connection is lost.
+    """
 
     def __init__(self, where: Address, heard: Callable[[dict[str, Any]], None],
-                 ended: Callable[[Connection, ConnectionLostError], None]):
+                 ended: Callable[[Connection, ConnectionLostError], None], silence_s: float = SILENCE_S):
         loop = asyncio.get_running_loop()
         self.where, self.heard, self.ended = where, heard, ended
         self.transport: asyncio.Transport | None = None
@@ -87,16 +94,23 @@ class Connection(asyncio.BufferedProtocol):
         self.writable.set()
         self.close_code: int | None = None
         self.error: ConnectionLostError | None = None
+        self.silence_s = silence_s
+        self.sign_at = loop.time()              # when the server was heard last, or took what was sent
+        self.pinged_at: float | None = None     # since then nothing
+        self.unsent = 0
+        self.watch: asyncio.TimerHandle | None = None
+        self.silent = False
 
     @classmethod
     async def open(cls, where: Address, heard: Callable[[dict[str, Any]], None],
-                   ended: Callable[[Connection, ConnectionLostError], None], timeout: float) -> Connection:
+                   ended: Callable[[Connection, ConnectionLostError], None], timeout: float,
+                   silence_s: float = SILENCE_S) -> Connection:
         """Raises ConnectionLostError, ProtocolError; ssl.SSLError where the certificate is not trusted."""
         made: Connection | None = None
         try:
             async with asyncio.timeout(timeout):
                 _, made = await asyncio.get_running_loop().create_connection(
-                    lambda: cls(where, heard, ended), where.host, where.port, ssl=where.tls)
+                    lambda: cls(where, heard, ended, silence_s), where.host, where.port, ssl=where.tls)
                 await made.upgraded
         except TimeoutError:
             raise ConnectionLostError("no answer from %s:%d within %g s" % (where.host, where.port, timeout)) from None
@@ -131,6 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.reader.room() if self.upgraded.done() else memoryview(self.answer)[self.answered:]
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._sign()
         try:
             if self.upgraded.done():
                 self.reader.filled(nbytes)
@@ -147,10 +162,13 @@ class Connection(asyncio.BufferedProtocol):
         self.writable.clear()
 
     def resume_writing(self) -> None:
+        self._sign()
         self.writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        text = api.CLOSE_CODES.get(self.close_code or 0)
+        if self.watch is not None:
+            self.watch.cancel()
+        text = "nothing was heard for %g s" % self.silence_s if self.silent else api.CLOSE_CODES.get(self.close_code or 0)
         self.error = ConnectionLostError("the connection ended%s" % (
             ": %s" % (text or exc) if text or exc else ""), self.close_code)
         self.writable.set()
@@ -162,6 +180,26 @@ class Connection(asyncio.BufferedProtocol):
                 call.answer.set_exception(ConnectionLostError(str(self.error), self.close_code))
         self.pending.clear()
         self.ended(self, self.error)
+
+    def _sign(self) -> None:
+        self.sign_at, self.pinged_at = asyncio.get_running_loop().time(), None
+
+    def _watch(self) -> None:
+        """Looks whether the server is still there; again in a sixth of silence_s."""
+        if self.transport is None or self.error is not None:
+            return
+        loop, waiting = asyncio.get_running_loop(), self.transport.get_write_buffer_size()
+        if waiting < self.unsent:
+            self._sign()
+        self.unsent = waiting
+        if self.pinged_at is not None and loop.time() - self.pinged_at >= self.silence_s * 2 / 3:
+            self.silent = True
+            self.abort()
+            return
+        if self.pinged_at is None and loop.time() - self.sign_at >= self.silence_s / 3:
+            self.pinged_at = loop.time()
+            self._write(frames.PING, [b""])
+        self.watch = loop.call_later(self.silence_s / 6, self._watch)
 
     # --- calls --------------------------------------------------------------------------------------------------
 
@@ -244,6 +282,7 @@ class Connection(asyncio.BufferedProtocol):
             raise ProtocolError("no WebSocket at this address, which answers %s" % first)
         rest = self.answer[end + 4:self.answered]
         self.upgraded.set_result(None)
+        self._watch()
         if rest:
             self.reader.room()[:len(rest)] = rest
             self.reader.filled(len(rest))

@@ -2,19 +2,19 @@
 lists. NumPy is imported when it is first of use."""
 from __future__ import annotations
 
-import array as arrays
 import math
 import struct
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .dtypes import DType
+from .dtypes import DType, dtype as find_dtype
 
 if TYPE_CHECKING:
     import numpy
 
 Shape = tuple[int, ...]
+CODES = {"f": "float32", "d": "float64", "e": "float16", "?": "bool"}  # by their codes in buffers
 
 
 def shape_of(shape: int | Sequence[int]) -> Shape:
@@ -56,13 +56,31 @@ def look(values: Any) -> tuple[Any, Shape, str | None]:
             raise TypeError("DLPack is read by NumPy, which is not installed")
         values = numpy.from_dlpack(values)
     if hasattr(values, "shape") and hasattr(values, "dtype"):
-        return values, tuple(int(one) for one in values.shape), str(values.dtype).rsplit(".", 1)[-1]
-    if isinstance(values, (bytes, bytearray, memoryview, arrays.array)):
+        name = getattr(values.dtype, "name", None) or str(values.dtype)  # that of ">f4" is float32
+        return values, tuple(int(one) for one in values.shape), name.rsplit(".", 1)[-1]
+    try:
         view = memoryview(values)
-        names = {"f": "float32", "d": "float64", "e": "float16", "?": "bool"}
-        kind = names.get(view.format) or "%sint%d" % ("u" if view.format.isupper() or view.format == "c" else "", 8 * view.itemsize)
-        return view, tuple(view.shape or ()), kind
-    return values, _nested_shape(values), None
+    except TypeError:
+        return values, _nested_shape(values), None
+    return view, tuple(view.shape or ()), _type_of(view)
+
+
+def _type_of(view: memoryview) -> str:
+    """The type whose numbers lie in a buffer: "f", "<f", "@l" and so on, as struct names them; those of ctypes have "<"."""
+    order, code = view.format[:-1], view.format[-1:]
+    if order in (">", "!") and view.itemsize > 1:
+        raise TypeError("a buffer whose bytes are in the other order (%r): swap them first, or give a NumPy array" % view.format)
+    found = CODES.get(code) or ("uint" if code in "cBHILQN" else "int" if code in "bhilqn" else "") + str(8 * view.itemsize)
+    if order not in ("", "@", "=", "<", ">", "!") or not code or found[0].isdigit():
+        raise TypeError("a buffer of %r: there are none of these in device memory" % view.format)
+    return found
+
+
+def values_of(data: memoryview, shape: Shape, dtype: DType) -> Any:
+    """What `pack` converts: NumPy's array, or nested lists; bytes where nobody knows the type."""
+    if not dtype.code:
+        return data
+    return unpack(data, shape, dtype) if numpy_module() is None else to_numpy(data, shape, dtype)
 
 
 def pack(values: Any, shape: Shape, dtype: DType) -> memoryview:
@@ -72,7 +90,7 @@ def pack(values: Any, shape: Shape, dtype: DType) -> memoryview:
     """
     values, have, kind = look(values)
     if have == shape and kind == dtype.name and isinstance(values, memoryview) and values.c_contiguous:
-        return values.cast("B")
+        return values.cast("B") if len(values.format) == 1 else memoryview(values.tobytes())
     numpy = numpy_module()
     if numpy is not None and dtype.code:
         taken = numpy.asarray(values, dtype=dtype.name if kind is None else None)
@@ -80,12 +98,17 @@ def pack(values: Any, shape: Shape, dtype: DType) -> memoryview:
             raise TypeError("complex numbers do not fit %s" % dtype.name)
         made = numpy.ascontiguousarray(numpy.broadcast_to(taken.astype(dtype.name, copy=False), shape))
         return memoryview(made.reshape(-1).view("u1")).cast("B")
-    if isinstance(values, memoryview) and values.nbytes == math.prod(shape) * dtype.size:
-        return memoryview(values.tobytes())
+    if isinstance(values, memoryview) and kind is not None:
+        if kind == dtype.name and have == shape or not dtype.code and values.nbytes == math.prod(shape) * dtype.size:
+            return memoryview(values.tobytes())
+        values = unpack(memoryview(values.tobytes()), have, find_dtype(kind))  # Python walks few formats itself
     if not dtype.code:
         raise TypeError("%s is taken as bytes only" % dtype.name)
     flat = [values] * math.prod(shape) if have == () else list(_flat(values, shape))
-    return memoryview(struct.pack("<%d%s" % (len(flat), dtype.code), *flat))
+    try:
+        return memoryview(struct.pack("<%d%s" % (len(flat), dtype.code), *flat))
+    except (struct.error, OverflowError) as error:
+        raise TypeError("these do not fit %s: %s" % (dtype.name, error)) from None
 
 
 def unpack(data: memoryview, shape: Shape, dtype: DType) -> Any:

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import numbers
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -37,21 +39,22 @@ def u64(value: int) -> Scalar:
     return Scalar("u64", int(value))
 
 
-NUMPY = {"float32": "f32", "float64": "f32", "int32": "i32", "uint32": "u32", "uint64": "u64"}
+NUMPY = {"float16": "f32", "float32": "f32", "float64": "f32", "int32": "i32", "uint32": "u32", "uint64": "u64"}
 
 
 def three(grid: Grid | None) -> list[int] | None:
     """1, (4, 2) -> [1, 1, 1], [4, 2, 1]."""
     if grid is None:
         return None
-    sizes = [grid] if isinstance(grid, int) else [int(one) for one in grid]
+    sizes = [int(grid)] if isinstance(grid, numbers.Integral) else [int(one) for one in grid]
     if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
         raise ValueError("a grid or block has one to three sizes of at least 1, not %r" % (grid,))
     return sizes + [1] * (3 - len(sizes))
 
 
 def argument(value: Any, parameter: api.KernelParameter) -> api.KernelArgument:
-    """One argument as the server takes it. Raises TypeError where it does not fit the kernel's parameter."""
+    """One argument as the server takes it. A bool is 1 or 0, an integer wherever the kernel leaves the type open. Raises
+    TypeError where it does not fit the kernel's parameter."""
     kind: str = parameter["kind"]
     where = "the argument %s" % (parameter["name"] or "of the kind %s" % kind)
     allocation = getattr(value, "allocation_id", None)
@@ -65,13 +68,22 @@ def argument(value: Any, parameter: api.KernelParameter) -> api.KernelArgument:
         raise TypeError("%s is an array of the device, not %r" % (where, value))
     if isinstance(value, Scalar):
         kind, value = value.kind, value.value
-    elif kind in ("word", "dword"):
-        named = NUMPY.get(str(getattr(value, "dtype", "")))
-        whole = isinstance(value, int) or named in ("i32", "u32", "u64")
-        kind = "u64" if kind == "dword" else named or ("f32" if not whole else "u32" if value >= 0 else "i32")
+    else:
+        given = value
+        named = NUMPY.get(str(getattr(value, "dtype", "")).rsplit(".", 1)[-1])
+        if hasattr(value, "dtype") and not getattr(value, "shape", ()):
+            value = value.item()  # of NumPy or PyTorch
+        if not isinstance(value, numbers.Real):
+            raise TypeError("%s is a number, not %r" % (where, given))
+        if kind == "dword":
+            kind = "u64"
+        elif kind == "word":
+            kind = named or ("f32" if not isinstance(value, numbers.Integral) else "u32" if value >= 0 else "i32")
     if kind == "f32":
+        if not math.isfinite(value):
+            raise TypeError("%s: JSON has no %r; write it into an array" % (where, float(value)))
         return {"f32": float(value)}
-    if int(value) != value:
+    if not math.isfinite(value) or int(value) != value:
         raise TypeError("%s is an integer, not %r" % (where, value))
     number = int(value)
     if kind == "i32":

@@ -7,13 +7,14 @@ that are made while there is no connection wait for the next one, as long as the
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from . import api
-from .connection import Address, Connection
+from .connection import SILENCE_S, Address, Connection
 from .errors import CallTimeoutError, ConnectionLostError, ExogpuError
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Link:
     """noticed(notification): what the server says to this session, such as session.device_lost."""
 
     def __init__(self, where: Address, token: str, *, timeout: float | None = None, reconnect_s: float = 60.0,
-                 noticed: Callable[[api.Notification], None] | None = None):
-        self.where, self.token, self.noticed = where, token, noticed
+                 silence_s: float = SILENCE_S, noticed: Callable[[api.Notification], None] | None = None):
+        self.where, self.token, self.silence_s, self.noticed = where, token, silence_s, noticed
         self.timeout = CALL_S if timeout is None else timeout
         self.reconnect_s = reconnect_s
         self.connection: Connection | None = None
@@ -61,17 +62,19 @@ class Link:
         await self._dial()
 
     async def _dial(self) -> None:
-        connection = await Connection.open(self.where, self._heard, self._lost, DIAL_S)
+        connection = await Connection.open(self.where, self._heard, self._lost, DIAL_S, self.silence_s)
         try:
             self.login = await self._log_in(connection)
+            if connection.error is not None:
+                raise connection.error
+            self.connection = connection
+            if self.events is not None:
+                await self.events.resume(connection)
         except BaseException:
+            if self.connection is connection:
+                self.connection = None
             connection.abort()
             raise
-        if connection.error is not None:
-            raise connection.error
-        self.connection = connection
-        if self.events is not None:
-            await self.events.resume(connection)
         if connection.error is None:
             self.ready.set()
 
@@ -140,7 +143,11 @@ class Link:
             if self.events is not None:
                 self.events.add(message["params"])
         elif self.noticed is not None:
-            self.noticed(cast(api.Notification, {"method": message["method"], "params": message["params"]}))
+            told = cast(api.Notification, {"method": message["method"], "params": message["params"]})
+            try:
+                self.noticed(told)
+            except Exception:  # of the program's own; the connection goes on
+                logging.getLogger("exogpu").exception("on_notice failed at %s", message["method"])
 
     async def close(self) -> None:
         if self.over is None:

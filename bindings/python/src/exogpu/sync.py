@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import numbers
 import os
 import threading
 import weakref
@@ -10,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import aio, api, display
+from .connection import SILENCE_S
 from .dtypes import DType
 from .launch import Grid, UserKernel
 from .link import Events, SnapshotMessage
@@ -60,21 +62,23 @@ class Runner:
 
 
 def connect(url: str | None = None, token: str | None = None, *, ca: str | os.PathLike[str] | None = None,
-            timeout: float | None = None, reconnect_s: float = 60.0,
+            timeout: float | None = None, reconnect_s: float = 60.0, silence_s: float = SILENCE_S,
             on_notice: Callable[[api.Notification], None] | None = None) -> Cluster:
     """A session with a server.
 
-    url: such as "http://127.0.0.1:52415" or "https://HOST:52415"; EXOGPU_URL unless said, else this machine's.
+    url: such as "HOST", whose port is 52415, or "https://HOST:52415"; EXOGPU_URL unless said, else this machine's. An
+    address with a scheme and no port has the port of the scheme, 443 or 80.
     token: EXOGPU_TOKEN unless said. ca: a PEM file with the cluster's authority (DATA/tls/authority.pem), for https.
     timeout: seconds that a call may take, 90 unless said. reconnect_s: how long a lost connection is tried again; the
-    server keeps a session, and its memory, for 10 s. on_notice: is called with notifications, such as
-    session.device_lost, in the client's own thread.
+    server keeps a session, and its memory, for 10 s. silence_s: when nothing has been heard for so long, not even an
+    answer to a ping, the connection is lost. on_notice: is called with notifications, such as session.device_lost, in the
+    client's own thread; what it raises is logged.
     Raises exogpu.api.UnauthenticatedError, ConnectionLostError, ssl.SSLError.
     """
     run = Runner()
     try:
         return Cluster(run, run(aio.connect_async(url, token, ca=ca, timeout=timeout, reconnect_s=reconnect_s,
-                                                  on_notice=on_notice)))
+                                                  silence_s=silence_s, on_notice=on_notice)))
     except BaseException:
         run.stop()
         raise
@@ -126,8 +130,10 @@ class Cluster:
 
     def close(self) -> None:
         if self._run.thread.is_alive():
-            self._run(self._inner.close())
-            self._run.stop()
+            try:
+                self._run(self._inner.close())
+            finally:
+                self._run.stop()
 
     def __enter__(self) -> Cluster:
         return self
@@ -192,9 +198,17 @@ class Device:
         return Array(self, self._run(self._inner.empty(shape, dtype, label=label)))
 
     def array(self, values: Any, dtype: Any = None, *, label: str | None = None) -> Array:
-        """A copy of NumPy's array, of a buffer, of what DLPack knows, or of lists. dtype: that of the values, and
-        float32 for lists unless said."""
-        return Array(self, self._run(self._inner.array(values, dtype, label=label)))
+        """A copy of NumPy's array, of a buffer, of what DLPack knows, of lists, or of an array of any device. dtype: that
+        of the values, and float32 for lists unless said."""
+        if isinstance(values, Array):
+            dtype = dtype or values.dtype
+        return Array(self, self._run(self._inner.array(self._taken(values), dtype, label=label)))
+
+    def _taken(self, values: Any) -> Any:
+        """Values as this cluster's thread may use them: an array of another cluster is read."""
+        if not isinstance(values, Array):
+            return values
+        return values._inner if values._run is self._run else values._run(values._inner.values())
 
     def load(self, source: Any, format: str | None = None) -> Module:
         """A module of kernels: PTX (text, CUDA), SPIR-V (bytes, Vulkan), WGSL (text, browsers), a path of such a file, or
@@ -266,11 +280,10 @@ class Array:
 
     def __setitem__(self, key: Any, values: Any) -> None:
         view = self if key is Ellipsis or key == slice(None) else self[key]
-        if isinstance(values, Array):
-            if values._inner is not view._inner: # x[:] += y has added already
-                view.copy_from(values)
-        elif isinstance(values, (int, float)):
-            view.fill(values)
+        if isinstance(values, Array) and values._inner is view._inner:
+            return  # x[:] += y has added already
+        if isinstance(values, numbers.Real):
+            view.fill(float(values))
         else:
             view.write(values)
 
@@ -279,8 +292,9 @@ class Array:
         return Array(self.device, self._inner.reshape(*shape))
 
     def write(self, values: Any) -> None:
-        """Values of the same shape, or that NumPy broadcasts to it, converted to this array's type."""
-        self._run(self._inner.write(values))
+        """Values of the same shape, or that NumPy broadcasts to it, converted to this array's type. An array of a device
+        passes through this program only where it is converted, or of another cluster."""
+        self._run(self._inner.write(self.device._taken(values)))
 
     def read(self, into: Buffer | None = None) -> memoryview:
         """The bytes; into: memory that receives them, as of a NumPy array of this size."""
@@ -302,7 +316,7 @@ class Array:
         self._run(self._inner.copy_from(other._inner))
 
     def fill(self, value: float) -> None:
-        """Every element; done on the device for 0 and, in a whole array of float32, for any value."""
+        """Every element; done on the device for 0 and, in a whole array of float32, for every finite value."""
         self._run(self._inner.fill(value))
 
     def sum(self) -> float:
@@ -349,7 +363,7 @@ class Array:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.free()
+        self._run(self._inner.__aexit__(kind, error, trace))
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -396,7 +410,7 @@ class Module:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.free()
+        self._run(self._inner.__aexit__(kind, error, trace))
 
     def __repr__(self) -> str:
         return repr(self._inner)
