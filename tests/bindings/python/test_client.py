@@ -323,7 +323,8 @@ class Connections(OnServer):
             raise RuntimeError("of one's own")
         with exogpu.connect(on_notice=fails) as mine, self.assertLogs("exogpu") as logs:
             connection = mine._inner.link.connection
-            self.cluster.api.memory.free(mine.device(self.device.device_id).empty(3).allocation_id)
+            x = mine.device(self.device.device_id).empty(3)
+            self.cluster.api.memory.free(x.allocation_id)
             eventually(lambda: logs.output, "it is logged")
             self.assertRegex(logs.output[0], r"session\.device_lost[\s\S]*of one's own")
             self.assertTrue(mine.devices())

@@ -402,9 +402,10 @@ class AsyncArray:
         """Every element; done on the device for 0 and, in a whole array of float32, for every finite value."""
         if not math.isfinite(value) and self.dtype.code not in ("f", "d", "e"):
             raise ValueError("%s has no %r" % (self.dtype.name, value))
-        if value == 0 and math.copysign(1, value) == 1:
+        below = value == 0 and math.copysign(1, value) < 0  # -0.0, which does not pass as a kernel's argument, nor inf
+        if value == 0 and not below:
             await self.device.cluster.api.memory.fill(self.allocation_id, self.offset, self.nbytes, 0)
-        elif self.dtype.name == FLOATS and not self.offset and math.isfinite(value):
+        elif self.dtype.name == FLOATS and not self.offset and math.isfinite(value) and not below:
             await self.device.launch("fill_f32", self, float(value), self.size)
         else:
             await self.write(value)

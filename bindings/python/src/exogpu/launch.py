@@ -46,7 +46,7 @@ def three(grid: Grid | None) -> list[int] | None:
     """1, (4, 2) -> [1, 1, 1], [4, 2, 1]."""
     if grid is None:
         return None
-    sizes = [int(grid)] if isinstance(grid, numbers.Integral) else [int(one) for one in grid]
+    sizes = [int(grid)] if isinstance(grid, (int, numbers.Integral)) else [int(one) for one in grid]
     if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
         raise ValueError("a grid or block has one to three sizes of at least 1, not %r" % (grid,))
     return sizes + [1] * (3 - len(sizes))
@@ -78,7 +78,7 @@ def argument(value: Any, parameter: api.KernelParameter) -> api.KernelArgument:
         if kind == "dword":
             kind = "u64"
         elif kind == "word":
-            kind = named or ("f32" if not isinstance(value, numbers.Integral) else "u32" if value >= 0 else "i32")
+            kind = named or ("f32" if not isinstance(value, numbers.Integral) else "u32" if int(value) >= 0 else "i32")
     if kind == "f32":
         if not math.isfinite(value):
             raise TypeError("%s: JSON has no %r; write it into an array" % (where, float(value)))
