@@ -259,6 +259,12 @@ enum {
 	LIMIT_FETCH_RESTARTS = 3,                    // of a download whose file changes under it
 	LIMIT_FETCH_SPANS = 64,                      // ranges of a file that are there, with gaps between
 	LIMIT_FETCH_RESERVE_MIB = 256,               // of the disk, that downloads leave free
+	LIMIT_UPLOADS = 8,                           // models that are being uploaded
+	LIMIT_UPLOAD_PIECE_BYTES = 4 * 1024 * 1024,  // of one piece
+	LIMIT_UPLOAD_WRITES = 4,                     // pieces of one upload that wait for the disk
+	LIMIT_UPLOAD_DAYS = 7,                       // without a piece, then what is there is deleted
+	LIMIT_BROWSE_ENTRIES = 1000,                 // of a folder that are shown
+	LIMIT_BROWSE_SCAN = 20000,                   // of a folder that are looked at
 	LIMIT_HUB_FILES = 512,                       // of one repository
 	LIMIT_HUB_FOUND = 100,                       // models of one search
 	LIMIT_SEARCHES = 8,                          // at once

@@ -1,6 +1,8 @@
 /* model.*: which models there are. Thread: the loop's. */
+#include "common/base/clock.h"
 #include "server/api/call.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void model_added(void *context, enum status status, const struct model_record *record, const struct error *error)
@@ -119,8 +121,114 @@ static enum status model_reach(struct api_call *call, const struct json *params,
 	return status ? status : STATUS_PENDING;
 }
 
+// ---- uploads ----
+
+static struct json *uploaded_json(const struct models_uploaded *uploaded)
+{
+	struct json *json = json_new_object();
+	json_set_integer(json, "received_bytes", uploaded->done_bytes);
+	json_set_integer(json, "next_offset", uploaded->next_offset);
+	return json;
+}
+
+static void upload_begun(void *context, const struct models_uploaded *uploaded, const struct error *error)
+{
+	struct api_call *call = context;
+	struct json *result = NULL;
+	if (uploaded) {
+		result = uploaded_json(uploaded);
+		json_set_integer(result, "piece_bytes", LIMIT_UPLOAD_PIECE_BYTES);
+		json_set(result, "model", models_record_json(call->api->params.models, uploaded->record));
+	}
+	api_finish(call, uploaded ? STATUS_OK : error->status, result, error);
+}
+
+static enum status model_upload_begin(struct api_call *call, const struct json *params, struct json **result,
+				      struct error *error)
+{
+	int64_t modified_ms = -1;
+	const char *modified_at = json_get_string(params, "modified_at", NULL);
+	(void)result;
+	if (modified_at && clock_parse(modified_at, &modified_ms))
+		return error_set(error, STATUS_INVALID_PARAMS,
+				 "modified_at is no time, as in 2026-11-20T14:31:52.000Z");
+	const struct models_upload upload = {.file = json_get_string(params, "file", ""),
+					     .name = json_get_string(params, "name", NULL),
+					     .bytes = json_get_integer(params, "bytes", 0),
+					     .modified_ms = modified_ms,
+					     .by = &call->client->actor,
+					     .done = upload_begun,
+					     .context = call};
+	const enum status status = models_upload_begin(call->api->params.models, &upload, error);
+	return status ? status : STATUS_PENDING;
+}
+
+// In small digits; "": none was given.
+static enum status take_sha256(const struct json *params, char text[65], struct error *error)
+{
+	snprintf(text, 65, "%s", json_get_string(params, "sha256", ""));
+	for (char *at = text; *at; at++)
+		if (*at >= 'A' && *at <= 'F')
+			*at += 'a' - 'A';
+	if (strspn(text, "0123456789abcdef") == strlen(text))
+		return STATUS_OK;
+	return error_set(error, STATUS_INVALID_PARAMS, "sha256 has 64 hexadecimal digits");
+}
+
+static void piece_written(void *context, const struct models_uploaded *uploaded, const struct error *error)
+{
+	api_finish(context, uploaded ? STATUS_OK : error->status, uploaded ? uploaded_json(uploaded) : NULL, error);
+}
+
+static enum status model_upload_write(struct api_call *call, const struct json *params, struct json **result,
+				      struct error *error)
+{
+	char sha256[65];
+	enum status status = take_sha256(params, sha256, error);
+	(void)result;
+	const struct models_piece piece = {.model_id = json_get_string(params, "model_id", ""),
+					   .offset = json_get_integer(params, "offset", 0),
+					   .bytes = call->body,
+					   .length = call->body_bytes,
+					   .holder = call->holder,
+					   .sha256 = sha256,
+					   .done = piece_written,
+					   .context = call};
+	if (!status)
+		status = models_upload_write(call->api->params.models, &piece, error);
+	return status ? status : STATUS_PENDING;
+}
+
+static void upload_ended(void *context, const struct models_uploaded *uploaded, const struct error *error)
+{
+	struct api_call *call = context;
+	api_finish(call, uploaded ? STATUS_OK : error->status,
+		   uploaded ? models_record_json(call->api->params.models, uploaded->record) : NULL, error);
+}
+
+static enum status model_upload_end(struct api_call *call, const struct json *params, struct json **result,
+				    struct error *error)
+{
+	char sha256[65];
+	enum status status = take_sha256(params, sha256, error);
+	(void)result;
+	const struct models_upload_end end = {.model_id = json_get_string(params, "model_id", ""),
+					      .sha256 = sha256,
+					      .done = upload_ended,
+					      .context = call};
+	if (!status)
+		status = models_upload_end(call->api->params.models, &end, error);
+	return status ? status : STATUS_PENDING;
+}
+
 const struct api_handler model_handlers[] = {
-	{"model.add", .run = model_add},       {"model.list", .run = model_list},
-	{"model.remove", .run = model_remove}, {"model.search", .run = model_search},
-	{"model.reach", .run = model_reach},   {0},
+	{"model.add", .run = model_add},
+	{"model.list", .run = model_list},
+	{"model.remove", .run = model_remove},
+	{"model.search", .run = model_search},
+	{"model.reach", .run = model_reach},
+	{"model.upload_begin", .run = model_upload_begin},
+	{"model.upload_write", .run = model_upload_write},
+	{"model.upload_end", .run = model_upload_end},
+	{0},
 };

@@ -80,6 +80,7 @@ static bool find_url(const struct fetch_job *job, char *url, size_t size)
 		return job->advice_sha256[0] && hub_blob_url(ollama, &job->source, job->advice_sha256, url, size);
 	case SOURCE_URL:
 	case SOURCE_PATH:
+	case SOURCE_UPLOAD:
 	case SOURCE_UNKNOWN:
 		break;
 	}

@@ -143,6 +143,7 @@ void fetch_job_find(struct fetch_job *job)
 		}
 		break;
 	case SOURCE_PATH:
+	case SOURCE_UPLOAD:
 	case SOURCE_UNKNOWN:
 		break;
 	}

@@ -67,8 +67,6 @@ struct fetch_job {
 	bool ended;
 	struct error fault; // of the file itself: it ends with this
 	bool unusable;      // with `fault`: it is no model that is computed here
-	bool judged;        // its header says that it is one
-	int64_t judge_at;   // once so much of the beginning is there, the header is looked at (again)
 	int64_t due_ms;     // steady: nothing is asked before
 	unsigned failures, retries, restarts;
 	int64_t failed_at_bytes; // how much was there at the last failure

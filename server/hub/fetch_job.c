@@ -6,7 +6,6 @@
  * its end. */
 #include "common/base/clock.h"
 #include "server/hub/fetch_inside.h"
-#include "server/hub/model_header.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -178,8 +177,7 @@ static void start_anew(struct fetch_job *job)
 	struct error error = {0};
 	cancel_connections(job);
 	fetch_part_reset(&job->part);
-	job->identified = job->single = job->judged = false;
-	job->judge_at = 0;
+	job->identified = job->single = false;
 	job->promised = (struct fetch_identity){.bytes = -1};
 	job->led_to[0] = job->url[0] = 0;
 	if (++job->restarts > LIMIT_FETCH_RESTARTS) {
@@ -280,23 +278,14 @@ static bool on_begin(void *context, const struct fetch_headers *headers, const c
 	return connection->accepted;
 }
 
-// Look into the header once a MiB of the file is there, and again whenever that has doubled: how long a header is
-// stands nowhere. Of a file whose length nobody says, and of one that is there already, it is left to the end.
+// Of a file whose length nobody says, and of one that is there already, it is left to the end.
 static bool judge(struct fetch_job *job)
 {
-	const struct fetch_part *part = &job->part;
-	const int64_t there = part->count && !part->spans[0].first ? part->spans[0].end : 0;
-	if (job->judged || job->source.parts || there < MEBIBYTE || there < job->judge_at ||
-	    part->identity.bytes <= there)
+	if (job->source.parts)
 		return true;
-	enum status status = model_header_judge(part->path, part->fd, (uint64_t)part->identity.bytes, (uint64_t)there,
-						&job->fault);
-	if (status == STATUS_PENDING)
-		job->fault = (struct error){0};
-	job->judge_at = 2 * there;
-	job->judged = !status;
-	job->unusable = status && status != STATUS_PENDING && status != STATUS_OUT_OF_MEMORY;
-	return !status || status == STATUS_PENDING;
+	const enum status status = fetch_part_judge(&job->part, &job->fault);
+	job->unusable = status && status != STATUS_OUT_OF_MEMORY;
+	return !status;
 }
 
 static bool on_body(void *context, const uint8_t *bytes, size_t length)
@@ -307,10 +296,9 @@ static bool on_body(void *context, const uint8_t *bytes, size_t length)
 							       : connection->span.end;
 	if ((int64_t)length > most - connection->at)
 		return fault(job, STATUS_UNAVAILABLE, "the server sends more than it announced");
-	if (!connection->at && length >= 4 && memcmp(bytes, "GGUF", 4) != 0) {
-		job->unusable = true;
-		return fault(job, STATUS_INVALID_PARAMS, "this is not a model file: it does not begin with GGUF");
-	}
+	job->unusable = fetch_part_begins(connection->at, bytes, length, &job->fault);
+	if (job->unusable)
+		return false;
 	if (fetch_part_write(&job->part, connection->at, bytes, length, &job->fault))
 		return false;
 	connection->at += (int64_t)length;

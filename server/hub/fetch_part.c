@@ -9,6 +9,7 @@
 #include "common/base/buffer.h"
 #include "common/base/clock.h"
 #include "common/text/size_text.h"
+#include "server/hub/model_header.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@ static enum status disk_error(int number, const char *path, struct error *error)
 	const bool full = number == ENOSPC || number == EDQUOT;
 	error_errno(error, full ? STATUS_LIMIT_EXCEEDED : STATUS_UNAVAILABLE, number, "%s cannot be written", path);
 	if (full)
-		error_hint(error, "free space on the disk and add the model again: the download continues");
+		error_hint(error, "free space on the disk and add the model again: what has come stays");
 	return error->status;
 }
 
@@ -142,7 +143,8 @@ void fetch_part_reset(struct fetch_part *part)
 	part->count = 0;
 	part->done_bytes = 0;
 	part->identity = (struct fetch_identity){.bytes = -1};
-	part->reserved = false;
+	part->reserved = part->judged = false;
+	part->judge_at = 0;
 	unlink(part->journal);
 }
 
@@ -199,11 +201,11 @@ static enum status write_journal(const struct fetch_part *part, struct error *er
 
 // ---- the file ----
 
-static enum status check_room(const struct fetch_part *part, int64_t wanted, struct error *error)
+enum status fetch_part_check_room(const char *path, int64_t wanted, struct error *error)
 {
 	struct statvfs disk;
 	char directory[FETCH_PATH_BYTES];
-	snprintf(directory, sizeof directory, "%.*s", (int)(strrchr(part->path, '/') - part->path), part->path);
+	snprintf(directory, sizeof directory, "%.*s", (int)(strrchr(path, '/') - path), path);
 	if (statvfs(directory, &disk))
 		return disk_error(errno, directory, error);
 	const double free_bytes = (double)disk.f_bavail * (double)disk.f_frsize;
@@ -211,7 +213,7 @@ static enum status check_room(const struct fetch_part *part, int64_t wanted, str
 		return STATUS_OK;
 	error_set(error, STATUS_LIMIT_EXCEEDED, "the disk has no room: %s are free, %s are needed",
 		  SIZE_TEXT((uint64_t)free_bytes), SIZE_TEXT((uint64_t)wanted));
-	error_hint(error, "free space on the disk and add the model again: the download continues");
+	error_hint(error, "free space on the disk and add the model again: what has come stays");
 	return STATUS_LIMIT_EXCEEDED;
 }
 
@@ -233,7 +235,8 @@ static enum status make_room(struct fetch_part *part, struct error *error)
 	if (fstat(part->fd, &found))
 		return disk_error(errno, part->path, error);
 	const int64_t there = (int64_t)found.st_blocks * 512;
-	enum status status = check_room(part, there < part->identity.bytes ? part->identity.bytes - there : 0, error);
+	enum status status = fetch_part_check_room(
+		part->path, there < part->identity.bytes ? part->identity.bytes - there : 0, error);
 	if (status)
 		return status;
 	part->reserved = !fallocate(part->fd, 0, 0, part->identity.bytes);
@@ -289,7 +292,7 @@ enum status fetch_part_save(struct fetch_part *part, bool now, struct error *err
 		return STATUS_OK;
 	if (!part->reserved && now_ms - part->looked_ms >= LOOK_MS) {
 		part->looked_ms = now_ms;
-		status = check_room(part, 0, error);
+		status = fetch_part_check_room(part->path, 0, error);
 	}
 	if (status || !part->dirty || part->identity.bytes < 0) // of unknown length: it begins anew if it breaks off
 		return status;
@@ -303,6 +306,33 @@ enum status fetch_part_save(struct fetch_part *part, bool now, struct error *err
 	part->saved_ms = clock_steady_ms();
 	part->dirty = status != STATUS_OK;
 	return status;
+}
+
+// ---- whether it is a model ----
+
+enum status fetch_part_begins(int64_t offset, const uint8_t *bytes, size_t length, struct error *error)
+{
+	static const char magic[] = "GGUF";
+	const size_t known = length < 4 ? length : 4;
+	if (offset || !memcmp(bytes, magic, known))
+		return STATUS_OK;
+	return error_set(error, STATUS_INVALID_PARAMS, "this is not a model file: it does not begin with GGUF");
+}
+
+// Once a MiB of the file is there, and again whenever that has doubled: how long a header is stands nowhere.
+enum status fetch_part_judge(struct fetch_part *part, struct error *error)
+{
+	const int64_t there = part->count && !part->spans[0].first ? part->spans[0].end : 0;
+	if (part->judged || there < mebibyte || there < part->judge_at || part->identity.bytes <= there)
+		return STATUS_OK;
+	enum status status = model_header_judge(part->path, part->fd, (uint64_t)part->identity.bytes, (uint64_t)there,
+						error);
+	part->judge_at = 2 * there;
+	part->judged = !status;
+	if (status != STATUS_PENDING)
+		return status;
+	*error = (struct error){0};
+	return STATUS_OK;
 }
 
 void fetch_part_finish(struct fetch_part *part)

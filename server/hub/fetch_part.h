@@ -2,7 +2,7 @@
  * that are there. The journal is written to a temporary file and renamed, after the bytes that it
  * lists are on disk, so it is right after a kill and after a power cut. It identifies the file
  * (length, SHA-256 or ETag); a download of another file does not continue from it. Thread: the
- * fetcher's. */
+ * fetcher's, or that of uploads. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/base/status.h"
@@ -30,6 +30,8 @@ struct fetch_part {
 	bool reserved; // the disk has its room already
 	int64_t saved_ms, looked_ms;
 	bool dirty;
+	bool judged;      // its header says that it is a model that is computed here
+	int64_t judge_at; // once so much of the beginning is there, the header is looked at (again)
 };
 
 // `file`: where it will be. Takes up what the journal says; nothing is made yet.
@@ -43,6 +45,13 @@ enum status fetch_part_open(struct fetch_part *part, const struct fetch_identity
 // Errors: STATUS_LIMIT_EXCEEDED (the disk is full), STATUS_UNAVAILABLE.
 enum status fetch_part_write(struct fetch_part *part, int64_t offset, const uint8_t *bytes, size_t length,
 			     struct error *error);
+// Whether these may be the first bytes of a model file, at `offset` of it. Errors: STATUS_INVALID_PARAMS.
+enum status fetch_part_begins(int64_t offset, const uint8_t *bytes, size_t length, struct error *error);
+// Look into the header of a file of known length as it comes. STATUS_OK also while nothing can be said. Errors:
+// model_header_judge's; with all but STATUS_OUT_OF_MEMORY it is no model that is computed here.
+enum status fetch_part_judge(struct fetch_part *part, struct error *error);
+// Whether the disk has so much room that `wanted` bytes may be written at `path`. Errors: as fetch_part_open.
+enum status fetch_part_check_room(const char *path, int64_t wanted, struct error *error);
 // A range that is not there and that none of `taken` (count) has, at most `most` bytes. False: there is none.
 bool fetch_part_next(const struct fetch_part *part, const struct fetch_span *taken, size_t count, int64_t most,
 		     struct fetch_span *out);

@@ -186,6 +186,27 @@ static enum status parse_ollama(const char *text, struct source *out, struct err
 	return STATUS_OK;
 }
 
+// The name of a file, without its folder.
+static enum status parse_upload(const char *name, struct source *out, struct error *error)
+{
+	if (strlen(name) > 255 || !is_file(name) || strchr(name, '/') || *name == '.') {
+		error_set(error, STATUS_INVALID_PARAMS, "\"%.60s\" is not the name of a file", name);
+		error_hint(error, "1 to 255 bytes, without its folder, without / \\ and control characters, not "
+				  "beginning with .");
+		return STATUS_INVALID_PARAMS;
+	}
+	if (!ends_with(name, ".gguf")) {
+		error_set(error, STATUS_INVALID_PARAMS, "\"%.60s\" does not end with .gguf", name);
+		error_hint(error, "models are files in the format GGUF; others are converted first, with llama.cpp's "
+				  "convert_hf_to_gguf.py");
+		return STATUS_INVALID_PARAMS;
+	}
+	out->kind = SOURCE_UPLOAD;
+	snprintf(out->file, sizeof out->file, "%s", name);
+	snprintf(out->text, sizeof out->text, "upload:%s", name);
+	return STATUS_OK;
+}
+
 static enum status parse_url(const char *text, struct source *out, struct error *error)
 {
 	const char *host = strstr(text, "://") + 3;
@@ -246,6 +267,8 @@ static enum status parse(const char *text, struct source *out, struct error *err
 		return parse_hub(text + 3, out, error);
 	if (!strncmp(text, "ollama:", 7))
 		return parse_ollama(text + 7, out, error);
+	if (!strncmp(text, "upload:", 7))
+		return parse_upload(text + 7, out, error);
 	if (!strncmp(text, "https://", 8) || !strncmp(text, "http://", 7))
 		return parse_url(text, out, error);
 	return parse_path(text, out, error);
@@ -254,7 +277,7 @@ static enum status parse(const char *text, struct source *out, struct error *err
 enum status source_parse(const char *text, struct source *out, struct error *error)
 {
 	const enum status status = parse(text, out, error);
-	if (!status && out->kind != SOURCE_OLLAMA && out->kind != SOURCE_HUB)
+	if (!status && out->kind != SOURCE_OLLAMA && out->kind != SOURCE_HUB && out->kind != SOURCE_UPLOAD)
 		take_parts(out);
 	return status;
 }
@@ -272,7 +295,7 @@ enum status source_pick(const struct source *repository, const char *file, struc
 void source_name(const struct source *source, char name[SOURCE_NAME_BYTES])
 {
 	const char *from = source->text, *slash;
-	if (source->kind == SOURCE_HUB_FILE)
+	if (source->kind == SOURCE_HUB_FILE || source->kind == SOURCE_UPLOAD)
 		from = source->file;
 	else if (source->kind == SOURCE_HUB)
 		from = source->repository;

@@ -14,6 +14,7 @@ enum source_kind {
 	SOURCE_HUB_FILE, // hf:owner/repo/file.gguf
 	SOURCE_HUB,      // hf:owner/repo, of which one file is picked
 	SOURCE_OLLAMA,
+	SOURCE_UPLOAD, // upload:file.gguf, sent by a client
 };
 
 enum {
@@ -31,7 +32,7 @@ struct source {
 	char location[SOURCE_TEXT_BYTES];                             // SOURCE_PATH: the path; SOURCE_URL: all of it
 	char owner[SOURCE_PART_BYTES], repository[SOURCE_PART_BYTES]; // of a hub; Ollama's own models: "library"
 	char revision[SOURCE_REVISION_BYTES]; // of a hub: the commit, in hexadecimal digits; "": the branch main
-	char file[SOURCE_FILE_BYTES];         // SOURCE_HUB_FILE
+	char file[SOURCE_FILE_BYTES];         // SOURCE_HUB_FILE, SOURCE_UPLOAD
 	char tag[SOURCE_PART_BYTES];          // SOURCE_OLLAMA
 	unsigned parts; // files that are one model together, of which this is the first; 0: it is one file
 };

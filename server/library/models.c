@@ -414,6 +414,8 @@ enum status models_create(struct models **out, const struct models_params *param
 		status = fetcher_create(&models->fetcher, &fetcher, error);
 	}
 	if (!status)
+		status = uploads_create(&models->uploads, params->loop, error);
+	if (!status)
 		status = store_load_models(params->store, load_row, models, error);
 	if (status) {
 		models_destroy(&models);
@@ -429,6 +431,7 @@ void models_shut_down(struct models *models)
 	models->stopping = true;
 	reading_stop(models->reading);
 	fetcher_stop(models->fetcher);
+	uploads_stop(models->uploads);
 	models_end_searches(models);
 }
 
@@ -439,6 +442,7 @@ void models_destroy(struct models **pointer)
 		return;
 	*pointer = NULL;
 	models_end_searches(models);
+	uploads_destroy(&models->uploads);
 	fetcher_destroy(&models->fetcher);
 	reading_destroy(&models->reading);
 	outbox_destroy(&models->outbox);

@@ -69,6 +69,7 @@ void models_release(struct models *models, const struct model_record *record);
 
 struct models_add {
 	const char *source, *name, *access_token; // name, access_token: may be NULL
+	uint64_t file_bytes;                      // 0: not known yet
 	const struct audit_actor *by;             // read before this returns
 	// Called once the record is on disk, after models_add returned STATUS_PENDING.
 	void (*done)(void *context, enum status status, const struct model_record *record, const struct error *error);
@@ -87,6 +88,46 @@ struct models_remove {
 };
 // Errors at once, and then `done` is not called: STATUS_NOT_FOUND, STATUS_CONFLICT (it is held, or being removed).
 enum status models_remove(struct models *models, const struct models_remove *remove, struct error *error);
+
+// ---- uploads: models_upload.c ----
+
+// How far it is.
+struct models_uploaded {
+	const struct model_record *record;
+	int64_t done_bytes, next_offset; // next_offset: the first byte that is missing; the file's length: none
+};
+// `uploaded` NULL: an error.
+typedef void models_told(void *context, const struct models_uploaded *uploaded, const struct error *error);
+struct models_upload {
+	const char *file, *name;    // the file's name, without a folder; name: the model's, may be NULL
+	int64_t bytes, modified_ms; // modified_ms: when the file was changed last; negative: not known
+	const struct audit_actor *by;
+	models_told *done;
+	void *context;
+};
+// Begin an upload, or go on with that of the same file. STATUS_OK: `done` is called, here and below. Errors at once,
+// and then it is not: those of models_add; STATUS_CONFLICT (another file of this name is here, or being uploaded),
+// STATUS_LIMIT_EXCEEDED (LIMIT_UPLOADS, or no room on the disk).
+enum status models_upload_begin(struct models *models, const struct models_upload *upload, struct error *error);
+struct models_piece {
+	const char *model_id;
+	int64_t offset;
+	const uint8_t *bytes; // (length)
+	size_t length;
+	struct net_frame *holder; // that they lie in; NULL: elsewhere
+	const char *sha256;       // of the piece, in small digits; "": not known
+	models_told *done;
+	void *context;
+};
+// Errors: STATUS_NOT_FOUND (no such upload), STATUS_INVALID_PARAMS (beyond the file's end), STATUS_LIMIT_EXCEEDED.
+enum status models_upload_write(struct models *models, const struct models_piece *piece, struct error *error);
+struct models_upload_end {
+	const char *model_id, *sha256; // sha256: of the whole file, in the same way
+	models_told *done;
+	void *context;
+};
+// All was sent: the file is hashed and read, as a download is.
+enum status models_upload_end(struct models *models, const struct models_upload_end *end, struct error *error);
 
 typedef void models_found(void *context, enum status status, struct json *result, const struct error *error);
 // Ask both hubs for `text`: `done` gets the result of model.search, which it takes. text NULL: ask only whether they

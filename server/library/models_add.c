@@ -27,7 +27,7 @@ static void make_name(const struct models *models, const struct source *source, 
 }
 
 // A URL's query may say which file it is, so with one only a download that asks for the very same is the same.
-static struct model *same_source(const struct models *models, const struct source *source)
+struct model *models_of_source(const struct models *models, const struct source *source)
 {
 	const bool query = source->kind == SOURCE_URL && strchr(source->location, '?');
 	for (size_t i = 0; i < models->count; i++) {
@@ -147,6 +147,8 @@ static enum status store_addition(struct models *models, struct model *model, co
 	change->add.context = add->context;
 	change->becomes.state = MODEL_DOWNLOADING;
 	change->becomes.state_reason[0] = 0;
+	if (add->file_bytes)
+		change->becomes.file_bytes = add->file_bytes;
 	if (add->name)
 		snprintf(change->becomes.name, sizeof change->becomes.name, "%s", add->name);
 	struct json *json = json_new_object();
@@ -172,11 +174,21 @@ enum status models_add(struct models *models, const struct models_add *add, cons
 {
 	struct source source;
 	enum status status = source_parse(add->source, &source, error);
+	if (!status && source.kind == SOURCE_UPLOAD) {
+		error_set(error, STATUS_INVALID_PARAMS, "a file of another machine is uploaded, not added");
+		error_hint(error, "exogpu model upload FILE, or drop the file on the page Models");
+		return STATUS_INVALID_PARAMS;
+	}
 	if (!status)
 		status = check_token(add->access_token, error);
-	if (status)
-		return status;
-	struct model *model = same_source(models, &source);
+	return status ? status : models_add_source(models, add, &source, there, error);
+}
+
+enum status models_add_source(struct models *models, const struct models_add *add, const struct source *source,
+			      const struct model_record **there, struct error *error)
+{
+	enum status status;
+	struct model *model = models_of_source(models, source);
 	if (model && (model->removing || !model->saved || (model->working && model->record.state != MODEL_DOWNLOADING)))
 		return error_set(error, STATUS_CONFLICT, "this model is being %s at the moment",
 				 model->removing ? "removed" : "added");
@@ -186,9 +198,9 @@ enum status models_add(struct models *models, const struct models_add *add, cons
 	}
 	status = check_name(models, add->name, model, error);
 	if (!status && !model)
-		status = enter(models, &source, add->name, &model, error);
+		status = enter(models, source, add->name, &model, error);
 	if (!status)
-		status = store_addition(models, model, add, &source, error);
+		status = store_addition(models, model, add, source, error);
 	if (status && model && !model->saved)
 		models_drop(models, model);
 	return status ? status : STATUS_PENDING;

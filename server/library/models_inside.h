@@ -3,6 +3,7 @@
  *   models.c        the records: finding, holding, removing, and the changes of state.db
  *   models_add.c    a new record
  *   models_work.c   what becomes of a record that is being added: fetched, then read, then ready or failed
+ *   models_upload.c models whose files clients send
  *   models_search.c questions to both hubs
  *   models_json.c   a record as the API and state.db have it
  *
@@ -14,8 +15,9 @@
 #include "server/hub/source.h"
 #include "server/library/models.h"
 #include "server/library/reading.h"
+#include "server/library/uploads.h"
 
-enum model_step { STEP_WAITING, STEP_FINDING, STEP_DOWNLOADING, STEP_VERIFYING };
+enum model_step { STEP_WAITING, STEP_FINDING, STEP_DOWNLOADING, STEP_UPLOADING, STEP_VERIFYING };
 
 struct model {
 	struct model_record record; // first member
@@ -30,8 +32,10 @@ struct model {
 	uint64_t done_bytes, total_bytes; // total 0: not known
 	double bytes_per_s;               // negative: not known
 	unsigned connections, retries;
-	char why[200];   // why this file was picked; ""
-	int64_t told_ns; // when progress was published last
+	char why[200];                // why this file was picked; ""
+	char mark[UPLOAD_MARK_BYTES]; // of an upload: which file it is; "" until that is known
+	int64_t came_ns, came_bytes;  // of one: when and where its speed was reckoned last
+	int64_t told_ns;              // when progress was published last
 };
 
 // models_json.c: of an event about models, whose `masked` has them as anybody sees them; and one so.
@@ -47,6 +51,7 @@ struct models {
 	struct outbox *outbox;
 	struct reading *reading;
 	struct fetcher *fetcher;
+	struct uploads *uploads;
 	struct models_question *questions; // searches under way
 	unsigned question_count;
 	bool stopping;
@@ -81,6 +86,16 @@ void models_drop(struct models *models, struct model *model); // out of the list
 void model_secret_free(char *text);                           // NULL: nothing
 void models_look_room(const struct models *models, struct models_room *room);
 
+// models_add.c
+struct model *models_of_source(const struct models *models, const struct source *source); // NULL: there is none
+// models_add of a source that has been read, and may be an upload's.
+enum status models_add_source(struct models *models, const struct models_add *add, const struct source *source,
+			      const struct model_record **there, struct error *error);
+
+// models_upload.c
+// Take up what is there of it, or begin.
+void model_upload_start(struct models *models, struct model *model);
+
 // models_work.c
 void model_work_start(struct models *models, struct model *model, const char *access_token);
 void model_work_stop(struct models *models, struct model *model, bool delete_file); // nothing more comes of it
@@ -90,6 +105,12 @@ void models_work_progress(void *models, const struct fetch_progress *progress);
 void models_work_fetched(void *models, const struct fetch_result *result);
 void models_work_read(void *models, const struct reading_result *result);
 
+// It has failed, for good.
+void model_work_fail(struct models *models, struct model *model, const struct error *why);
+// Publish how far it is, now and then.
+void model_work_tell(struct models *models, struct model *model);
+// All of it is there: read it.
+void model_work_verify(struct models *models, struct model *model, const struct reading_request *request);
 void model_work_hash(struct models *models, const struct model *model); // if that is not known, beside other work
 
 // models_search.c

@@ -23,10 +23,8 @@ const char *model_state_name(enum model_state state)
 static const char *step_name(enum model_step step)
 {
 	static const char *const names[] = {
-		[STEP_WAITING] = "waiting",
-		[STEP_FINDING] = "finding",
-		[STEP_DOWNLOADING] = "downloading",
-		[STEP_VERIFYING] = "verifying",
+		[STEP_WAITING] = "waiting",     [STEP_FINDING] = "finding",     [STEP_DOWNLOADING] = "downloading",
+		[STEP_UPLOADING] = "uploading", [STEP_VERIFYING] = "verifying",
 	};
 	return names[step];
 }

@@ -66,7 +66,7 @@ static void settle(struct models *models, struct model_change *change, enum stat
 	buffer_finish(&detail);
 }
 
-static void fail(struct models *models, struct model *model, const struct error *why)
+void model_work_fail(struct models *models, struct model *model, const struct error *why)
 {
 	struct model_change *change = model_change_create(models, model);
 	if (!change)
@@ -107,6 +107,15 @@ static void hashed(struct models *models, struct model *model, const struct read
 	buffer_finish(&detail);
 }
 
+// Of what was downloaded or uploaded.
+static void let_go(struct models *models, const struct model *model, bool delete_file)
+{
+	if (model->kind == SOURCE_UPLOAD)
+		uploads_drop(models->uploads, model->record.model_id, model->record.path, delete_file);
+	else if (model->kind != SOURCE_PATH)
+		fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, delete_file);
+}
+
 void models_work_read(void *context, const struct reading_result *result)
 {
 	struct models *models = context;
@@ -118,10 +127,10 @@ void models_work_read(void *context, const struct reading_result *result)
 	if (!model || model->removing || model->record.state != MODEL_DOWNLOADING)
 		return;
 	// Of a download nothing but the file is needed any more, and nothing at all if that is not what it should be.
-	if (model->kind != SOURCE_PATH && (!result->status || result->unusable))
-		fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
+	if (!result->status || result->unusable)
+		let_go(models, model, true);
 	if (result->status) {
-		fail(models, model, &result->error);
+		model_work_fail(models, model, &result->error);
 		return;
 	}
 	struct model_change *change = model_change_create(models, model);
@@ -219,7 +228,7 @@ void models_work_picked(void *context, const char *model_id, const struct source
 		error_set(&error, STATUS_CONFLICT, "%.100s, which fits best, is here already: %.100s", source->file,
 			  other->record.name);
 		model_work_stop(models, model, true);
-		fail(models, model, &error);
+		model_work_fail(models, model, &error);
 		return;
 	}
 	log_info("models", "%s: %s", model->record.name, why);
@@ -233,9 +242,14 @@ void models_work_picked(void *context, const char *model_id, const struct source
 	model_change_commit(&change, NULL, &error);
 }
 
+void model_work_tell(struct models *models, struct model *model)
+{
+	tell(models, model, false);
+}
+
 // ---- from one thread to the next ----
 
-static void read_file(struct models *models, struct model *model, const struct reading_request *request)
+void model_work_verify(struct models *models, struct model *model, const struct reading_request *request)
 {
 	struct error error = {0};
 	model->step = STEP_VERIFYING;
@@ -245,7 +259,7 @@ static void read_file(struct models *models, struct model *model, const struct r
 	model->connections = 0;
 	model->record.state_reason[0] = 0;
 	if (reading_ask(models->reading, request, &error))
-		fail(models, model, &error);
+		model_work_fail(models, model, &error);
 	else
 		tell(models, model, true);
 }
@@ -259,7 +273,7 @@ void models_work_fetched(void *context, const struct fetch_result *result)
 	if (result->status) {
 		if (result->unusable)
 			fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
-		fail(models, model, &result->error);
+		model_work_fail(models, model, &result->error);
 		return;
 	}
 	const struct reading_request request = {.model_id = model->record.model_id,
@@ -269,7 +283,7 @@ void models_work_fetched(void *context, const struct fetch_result *result)
 						.sampling = &result->sampling,
 						.parts = result->parts,
 						.part_sha256s = result->part_sha256s};
-	read_file(models, model, &request);
+	model_work_verify(models, model, &request);
 }
 
 static void fetch(struct models *models, struct model *model, const char *access_token)
@@ -291,7 +305,7 @@ static void fetch(struct models *models, struct model *model, const char *access
 	if (!status)
 		status = fetcher_start(models->fetcher, &request, &error);
 	if (status)
-		fail(models, model, &error);
+		model_work_fail(models, model, &error);
 }
 
 void model_work_start(struct models *models, struct model *model, const char *access_token)
@@ -309,9 +323,11 @@ void model_work_start(struct models *models, struct model *model, const char *ac
 						 .place = model->record.path,
 						 .parts = parts};
 	if (parts && !whole)
-		read_file(models, model, &together);
+		model_work_verify(models, model, &together);
 	else if (there) // one that was fetched, too, if its outcome could not be stored
-		read_file(models, model, &request);
+		model_work_verify(models, model, &request);
+	else if (model->kind == SOURCE_UPLOAD)
+		model_upload_start(models, model);
 	else
 		fetch(models, model, access_token);
 }
@@ -320,6 +336,5 @@ void model_work_stop(struct models *models, struct model *model, bool delete_fil
 {
 	model->working = false;
 	reading_forget(models->reading, model->record.model_id, delete_file ? model->record.path : NULL);
-	if (model->kind != SOURCE_PATH)
-		fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, delete_file);
+	let_go(models, model, delete_file);
 }

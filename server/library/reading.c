@@ -133,7 +133,7 @@ enum status reading_compare(const char *promised, const char *sha256, struct err
 {
 	if (!promised[0] || !strcmp(promised, sha256))
 		return STATUS_OK;
-	error_set(error, STATUS_UNAVAILABLE, "the downloaded file is wrong: its SHA-256 is %.16s..., not %.16s...",
+	error_set(error, STATUS_UNAVAILABLE, "the file that came is wrong: its SHA-256 is %.16s..., not %.16s...",
 		  sha256, promised);
 	error_hint(error, "add it again; if that does not help, something on the way changes it");
 	return STATUS_UNAVAILABLE;

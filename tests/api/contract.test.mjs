@@ -71,6 +71,9 @@ const fitting = {
 	"ticket.list": () => ({}),
 	"ticket.revoke": () => ({ ticket_id: context.ticket }),
 	"model.add": () => ({ source: "/nonexistent/model.gguf", name: "made" }),
+	"model.upload_begin": () => ({ file: "begun.gguf", bytes: 1000, modified_at: new Date(now).toISOString(), name: "begun" }),
+	"model.upload_write": () => ({ model_id: context.upload, offset: 10, sha256: createHash("sha256").update("bytes").digest("hex") }),
+	"model.upload_end": () => ({ model_id: context.uploaded, sha256: createHash("sha256").update(modelFile()).digest("hex") }),
 	"model.list": () => ({}),
 	"chat.models": () => ({ watch: false }),
 	"model.remove": () => ({ model_id: context.model }),
@@ -135,6 +138,10 @@ describe("every method of the contract", () => {
 		await eventually(async () => (await admin.call("model.list")).models[0].state === "ready", "the model is ready");
 		context.instance = (await admin.call("instance.create", { model_id: context.placed })).instance_id;
 		context.model = (await admin.call("model.add", { source: "/nonexistent/other.gguf" })).model_id;
+		const bytes = modelFile();
+		for (const name of ["upload", "uploaded"])
+			context[name] = (await admin.call("model.upload_begin", { file: `${name}.gguf`, bytes: bytes.length })).model.model_id;
+		await admin.callWith("model.upload_write", { model_id: context.uploaded, offset: 0 }, bytes);
 	});
 	after(async () => {
 		await server?.finish();
@@ -144,7 +151,7 @@ describe("every method of the contract", () => {
 	test("has parameters in this file", () => {
 		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
 		for (const [name, make] of Object.entries(fitting)) {
-			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model", "placed", "instance", "alert"]) context[thing] ??= "x";
+			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model", "placed", "instance", "alert", "upload", "uploaded"]) context[thing] ??= "x";
 			context.code ??= "000000";
 			assert.equal(paramsFault(api, name, make()), undefined, name);
 		}

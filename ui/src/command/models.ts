@@ -34,7 +34,7 @@ export const notSearched = ({ results, unreachable }: Found): Refusal | null =>
     ? null
     : {
         what: `it could not be searched: ${unreachable.join("; ")}`,
-        hint: "without a network, copy a .gguf file to the server's machine and add it by its path",
+        hint: "without a network, copy a .gguf file to the server's machine and add it by its path, or drop it on this page",
       };
 
 export async function previewPlacement(server: Server, params: PlaceParams): Promise<Placement | Refusal> {

@@ -36,7 +36,7 @@ const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const toUtf8 = new TextEncoder();
 
 /** One frame's bytes. `head` is the printed JSON-RPC object. Throws FrameError when over a limit. */
-export function encodeFrame(head: string, body: Uint8Array = new Uint8Array(0)): Uint8Array {
+export function encodeFrame(head: string, body: Uint8Array = new Uint8Array(0)): Uint8Array<ArrayBuffer> {
   const headBytes = toUtf8.encode(head);
   if (headBytes.length > HEAD_BYTES_MAX)
     throw new FrameError("head_too_big", `the head has ${headBytes.length} bytes, at most ${HEAD_BYTES_MAX} are taken`);

@@ -13,7 +13,7 @@ import type { Store } from "../state/store";
 import { STEP_MS, STEPS } from "../state/trail";
 import { backoff } from "./backoff";
 import { CallError, Calls } from "./calls";
-import { FrameError, type Json, decodeFrame, decodeText } from "./codec";
+import { FrameError, type Json, decodeFrame, decodeText, encodeFrame } from "./codec";
 
 const SUBPROTOCOL = "exogpu.v1";
 const TOPICS: Methods["events.subscribe"]["params"]["topics"] = [
@@ -25,6 +25,7 @@ const TOPICS: Methods["events.subscribe"]["params"]["topics"] = [
 ];
 const ADMIN_TOPICS: typeof TOPICS = [...TOPICS, "audit", "log"];
 const CALL_MS = 15_000;
+const BODY_MS = 60_000;
 const OPEN_MS = 10_000;
 const SILENCE_MS = 10_000;
 /** Only a connection that held so long makes the next wait short again. */
@@ -37,6 +38,8 @@ const MARGIN_MS = 5_000;
 /** The connection, as commands and views may use it. */
 export interface Server {
   call<M extends keyof Methods>(method: M, params: Methods[M]["params"]): Promise<Methods[M]["result"]>;
+  /** The same with a body, for which there is more time: it may have a slow way. */
+  callWith<M extends keyof Methods>(method: M, params: Methods[M]["params"], body: Uint8Array): Promise<Methods[M]["result"]>;
   /** Log in with another token; `keep` also for later visits. */
   login(token: string, keep: boolean): void;
   logout(): void;
@@ -65,6 +68,13 @@ export function connect(store: Store, url: string): Server {
       dispatch({ type: "device", device: device as Device });
       return device;
     });
+  };
+
+  const callWith: Server["callWith"] = (method, params, body) => {
+    const open = socket;
+    if (!open || open.readyState !== WebSocket.OPEN)
+      return Promise.reject(new CallError("disconnected", "Not connected to the server", "Try again when it is back."));
+    return calls.make(method, params, BODY_MS, (head) => open.send(encodeFrame(head, body)));
   };
 
   /** A new socket in place of the old; `greet` runs when it is open. */
@@ -258,6 +268,7 @@ export function connect(store: Store, url: string): Server {
 
   const server: Server = {
     call,
+    callWith,
     tryNow,
     login(text, keep) {
       token = text;

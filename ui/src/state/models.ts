@@ -26,6 +26,9 @@ export const instancesOf = (state: State, modelId: string): Instance[] =>
 export const readyInstances = (instances: State["instances"]): Instance[] =>
   sortedInstances(instances).filter((one) => one.state === "running");
 
+/** The name of the file that a model was uploaded from, or is being uploaded from; null: it came otherwise. */
+export const uploadOf = (model: Model): string | null => (model.source.startsWith("upload:") ? model.source.slice(7) : null);
+
 /** Whether a model answers a conversation: those for embedding or rerank do not. */
 export const talks = (model: Model | undefined): boolean => (model?.architecture?.task ?? "text") === "text";
 

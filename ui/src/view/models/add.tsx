@@ -9,6 +9,7 @@ import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Figure, MarkIcon, NotReported, Panel, RefusalNote } from "../parts";
+import { ChooseFiles } from "./upload";
 
 export function AddPanel({ first }: { first: boolean }) {
   const { state, server } = useApp();
@@ -45,8 +46,8 @@ export function AddPanel({ first }: { first: boolean }) {
       <div class="panel-body add-model">
         {first && (
           <p class="quiet">
-            A model is a GGUF file: one on the server's machine, or one that the server fetches. You load it onto a device,
-            and it answers on the Playground and at /v1.
+            A model is a GGUF file: one of this machine, which you upload; one on the server's machine; or one that the server
+            downloads. You load it onto a device, and it answers on the Playground and at /v1.
           </p>
         )}
         <form onSubmit={submit} class="add-form">
@@ -63,6 +64,10 @@ export function AddPanel({ first }: { first: boolean }) {
             {busy === "search" ? "Searching" : busy === "add" ? "Adding" : source || text.trim() === "" ? "Add" : "Search"}
           </button>
         </form>
+        <p class="add-file">
+          <ChooseFiles class={first ? "primary" : ""} word="Choose a file" />
+          <span class="small quiet">of this machine, or drop .gguf files anywhere on this page: they are uploaded to the server</span>
+        </p>
         <details class="small">
           <summary>The source needs an access token</summary>
           <label class="in">

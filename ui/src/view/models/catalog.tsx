@@ -62,8 +62,10 @@ function NoHub() {
         <b>The server does not reach Hugging Face, so these models cannot be downloaded now.</b>{" "}
         <span class="quiet">{sentence(why.replace(/^Hugging Face: /, ""))}</span>
       </p>
-      <p>Without a network, copy a .gguf file to the server's machine and add it by its path on the page Models, or with:</p>
-      <Command text="exogpu model add ./file.gguf" />
+      <p>
+        Without a network, copy a .gguf file to this machine and drop it on the page <a href="#/models">Models</a>, or upload it with:
+      </p>
+      <Command text="exogpu model upload ./file.gguf" />
       <button class="btn small-btn" type="button" disabled={asking || !live} onClick={() => void ask()}>
         {asking ? "Asking" : "Ask again"}
       </button>

@@ -7,6 +7,7 @@ import { AddPanel } from "./add";
 import { CatalogPanel } from "./catalog";
 import { InstancePanel } from "./instance";
 import { ModelRow } from "./row";
+import { DropZone, Uploads } from "./upload";
 
 export function ModelsPage() {
   const { state } = useApp();
@@ -16,7 +17,9 @@ export function ModelsPage() {
   const admin = mayManage(all.login);
   return (
     <Page title="Models">
+      {admin && <DropZone />}
       <div class="stack">
+        {admin && <Uploads />}
         {instances.map((one) => (
           <InstancePanel key={one.instance_id} instance={one} />
         ))}

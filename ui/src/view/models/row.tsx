@@ -4,11 +4,12 @@ import { begun, isBegun, start } from "../../command/start";
 import type { Model, ModelArchitecture, ModelProgress } from "../../lib/api.gen";
 import { age, count, figure, memory, rate, sentence } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
-import { describeModel, instancesOf, mayAsk, mayManage, purpose, secondsLeft, shareDone, talks } from "../../state/models";
+import { describeModel, instancesOf, mayAsk, mayManage, purpose, secondsLeft, shareDone, talks, uploadOf } from "../../state/models";
 import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
+import { GoOn } from "./upload";
 
 /** What it cannot do, or does instead of talking. */
 function also(of: ModelArchitecture): string {
@@ -33,6 +34,7 @@ export function ModelRow({ model }: { model: Model }) {
         </span>
         <ModelTrouble model={model} />
         {model.progress && <Progress of={model.progress} />}
+        {admin && <GoOn model={model} />}
       </span>
       <span class="num">{model.file_bytes !== null && <Figure {...memory(model.file_bytes)} />}</span>
       <span class="acts">
@@ -92,12 +94,14 @@ const stepWords: Record<ModelProgress["step"], string> = {
   waiting: "waits for its turn",
   finding: "asking where it is",
   downloading: "downloading",
+  uploading: "uploading",
   verifying: "checking",
 };
 
 export function Progress({ of }: { of: ModelProgress }) {
   const share = shareDone(of.done_bytes, of.total_bytes);
-  const left = of.step === "downloading" ? secondsLeft(of.done_bytes, of.total_bytes, of.bytes_per_s) : null;
+  const moves = of.step === "downloading" || of.step === "uploading";
+  const left = moves ? secondsLeft(of.done_bytes, of.total_bytes, of.bytes_per_s) : null;
   const done = memory(of.done_bytes);
   const total = of.total_bytes === null ? null : memory(of.total_bytes);
   const speed = of.bytes_per_s === null ? null : rate(of.bytes_per_s);
@@ -117,7 +121,7 @@ export function Progress({ of }: { of: ModelProgress }) {
         {of.step === "waiting" && of.retries > 0 ? "waits before it is tried again" : stepWords[of.step]}
         {of.done_bytes > 0 && ` ${done.value} ${done.unit}`}
         {total && ` of ${total.value} ${total.unit}`}
-        {speed && of.step === "downloading" && `, ${speed.value} ${speed.unit}`}
+        {speed && moves && `, ${speed.value} ${speed.unit}`}
         {left !== null && `, ${age(left * 1000)} left`}
         {of.retries > 0 && `, tried ${count(of.retries, "time")}`}
       </span>
@@ -146,8 +150,10 @@ export function RemoveModel({ model, class: name, word, busyWord }: { model: Mod
         {local
           ? "This cluster forgets it. The file stays where it is."
           : coming
-            ? "What has been downloaded is deleted."
-            : "Its file is deleted on the server. It can be added again from where it came."}
+            ? "What has come of its file is deleted."
+            : uploadOf(model) !== null
+              ? "Its file is deleted on the server. To use it again, upload the file again."
+              : "Its file is deleted on the server. It can be added again from where it came."}
       </p>
     </AskButton>
   );

@@ -1,0 +1,116 @@
+/* Files of this machine for the server: chosen, or dropped on the page; what is wrong with them; and how to go on. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { dismiss, isSending, sending, upload } from "../../command/upload";
+import type { Model } from "../../lib/api.gen";
+import { sentence } from "../../lib/format";
+import { uploadOf } from "../../state/models";
+import { obstacle } from "../../state/select";
+import { useApp } from "../app-context";
+import { MarkIcon, Panel, RefusalNote } from "../parts";
+
+export function ChooseFiles({ word, label, class: name = "" }: { word: string; label?: string; class?: string }) {
+  const app = useApp();
+  const input = useRef<HTMLInputElement>(null);
+  const why = obstacle(app.state.value);
+  const chosen = (): void => {
+    for (const file of input.current?.files ?? []) void upload(app, file);
+    if (input.current) input.current.value = ""; // so that the same file can be chosen again
+  };
+  return (
+    <>
+      <button
+        class={`btn ${name}`}
+        type="button"
+        disabled={why !== null}
+        title={why ?? undefined}
+        aria-label={label}
+        onClick={() => input.current?.click()}
+      >
+        {word}
+      </button>
+      <input ref={input} type="file" accept=".gguf" multiple hidden aria-label={label ?? word} onChange={chosen} />
+    </>
+  );
+}
+
+/** An upload that this page does not send: its file is chosen again, as after the page was loaded again. */
+export function GoOn({ model }: { model: Model }) {
+  const file = uploadOf(model);
+  const stalled = file !== null && model.progress?.step === "uploading" && !isSending(file);
+  if (!stalled) return null;
+  return (
+    <span class="small warm trouble">
+      <MarkIcon mark="throttled" class="mini" />
+      <span>
+        This page does not send it. If no other page does, choose {file} again to go on.{" "}
+        <ChooseFiles word="Choose the file" label={`Choose ${file} again`} class="small-btn" />
+      </span>
+    </span>
+  );
+}
+
+/** What was refused, or waits. How far the others are stands with their models. */
+export function Uploads() {
+  const all = Object.values(sending.value).filter((one) => one.refusal || one.waits);
+  if (all.length === 0) return null;
+  return (
+    <Panel title="Uploads">
+      <ul class="rows" aria-live="polite">
+        {all.map((one) => (
+          <li key={one.file} class="upload-row">
+            <b class="clip">{one.file}</b>
+            {one.refusal ? (
+              <>
+                <RefusalNote refusal={{ ...one.refusal, what: sentence(one.refusal.what) }} />
+                <button class="btn small-btn" type="button" aria-label={`Dismiss ${one.file}`} onClick={() => dismiss(one.file)}>
+                  Dismiss
+                </button>
+              </>
+            ) : (
+              <span class="small warm">The connection is lost. The upload goes on when it is back.</span>
+            )}
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes("Files") ?? false;
+
+/** The whole page takes files while it is shown. */
+export function DropZone() {
+  const app = useApp();
+  const [over, setOver] = useState(false);
+  const why = obstacle(app.state.value);
+  useEffect(() => {
+    const drag = (event: DragEvent): void => {
+      if (!hasFiles(event)) return;
+      event.preventDefault(); // else the browser opens the file in place of this page
+      if (event.dataTransfer) event.dataTransfer.dropEffect = why ? "none" : "copy";
+      setOver(true);
+    };
+    const leave = (event: DragEvent): void => {
+      if (event.relatedTarget === null) setOver(false);
+    };
+    const drop = (event: DragEvent): void => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      setOver(false);
+      if (!why) for (const file of event.dataTransfer?.files ?? []) void upload(app, file);
+    };
+    addEventListener("dragover", drag);
+    addEventListener("dragleave", leave);
+    addEventListener("drop", drop);
+    return () => {
+      removeEventListener("dragover", drag);
+      removeEventListener("dragleave", leave);
+      removeEventListener("drop", drop);
+    };
+  }, [why]);
+  return over ? (
+    <div class="drop-zone" aria-hidden="true">
+      <p>{why ?? "Drop .gguf files to upload them to the server"}</p>
+    </div>
+  ) : null;
+}
