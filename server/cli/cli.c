@@ -42,6 +42,7 @@ static const struct cli_command *const commands[] = {
 	&alloc_free_command,
 	&alloc_command,
 	&model_add_command,
+	&model_upload_command,
 	&model_list_command,
 	&model_remove_command,
 	&model_search_command,

@@ -1,13 +1,13 @@
 // Models whose files a client sends: in pieces, gone on with after a kill of the server, checked, refused as early as can
 // be; and by the command line.
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync, statSync, statfsSync, utimesSync } from "node:fs";
+import { readFileSync, readdirSync, statSync, statfsSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { sha256 } from "./hub.mjs";
-import { eventually, patience, startServer, temporary } from "./server.mjs";
+import { eventually, patience, run, startServer, temporary } from "./server.mjs";
 
 const small = modelFile(), large = modelFile({ megabytes: 9 });
 const piece = 1024 * 1024;
@@ -204,5 +204,38 @@ describe("uploads", () => {
 		assert.match((await admin.refused("model.upload_begin", { file: "ninth.gguf", bytes: 1000 }, "limit_exceeded")).hint, /exogpu model remove/);
 		assert.equal((await begin("7.gguf", small.length)).model.model_id, begun[7], "what is under way may be asked for");
 		for (const model_id of begun) await remove(model_id);
+	});
+
+	test("exogpu model upload sends a file, goes on where it ended, and compares all of it", async () => {
+		const folder = temporary(), path = join(folder, "sent.gguf"), changed = new Date("2026-11-20T14:31:52.250Z");
+		const command = (...args) => run(["model", "upload", path, "--data", data, ...args]);
+		writeFileSync(path, large);
+		utimesSync(path, changed, changed);
+		const { model: { model_id } } = await begin("sent.gguf", large.length, { modified_at: changed.toISOString() });
+		await send(model_id, large.subarray(0, 2 * piece));
+		const wrong = await command("--sha256", "0".repeat(64));
+		assert.equal(wrong.code, 1);
+		assert.match(wrong.stderr, new RegExp(`the SHA-256 of .*sent.gguf is ${sha256(large)}`));
+		assert.match(wrong.stderr, new RegExp(`exogpu model remove ${model_id}`));
+		const { code, stdout, stderr } = await command("--sha256", sha256(large));
+		assert.equal(code, 0, stderr);
+		assert.match(stdout, new RegExp(`^sent is ready: llama, .* \\(${model_id}\\)`));
+		assert.match(stderr, /^verifying|verifying /m);
+		assert.equal((await now(model_id)).sha256, sha256(large));
+		const again = await command();
+		assert.equal(again.code, 1);
+		assert.match(again.stderr, /is here already: the model sent/);
+		await remove(model_id);
+		const whole = await command("--name", "named", "--json");
+		assert.equal(whole.code, 0, whole.stderr);
+		assert.deepEqual((({ name, state }) => [name, state])(JSON.parse(whole.stdout)), ["named", "ready"]);
+		assert.match(whole.stderr, /uploading .* of|uploading .* \/ /);
+		await remove(JSON.parse(whole.stdout).model_id);
+		writeFileSync(path, "<html>".repeat(100));
+		const page = await command();
+		assert.equal(page.code, 1);
+		assert.match(page.stderr, /does not begin with GGUF/);
+		assert.match((await run(["model", "upload", join(folder, "none.gguf"), "--data", data])).stderr, /cannot be read/);
+		assert.match((await run(["model", "upload", folder, "--data", data])).stderr, /is not a file/);
 	});
 });

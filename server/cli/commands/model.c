@@ -33,7 +33,7 @@ static enum status set_source(struct json *params, const char *source, const str
 	if (!target->socket_path[0]) {
 		error_set(error, STATUS_INVALID_PARAMS, "%.200s is not a path on another machine: it is not absolute",
 			  source);
-		error_hint(error, "models added by a path must be on the server's machine");
+		error_hint(error, "exogpu model upload %.180s sends a file of this machine to the server", source);
 		return STATUS_INVALID_PARAMS;
 	}
 	char *path = realpath(source, NULL);
@@ -274,9 +274,9 @@ static int print_found(const struct json *answer, struct error *error)
 		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 	} else if (json_count(silent)) { // what was not reached may have it
 		error_set(error, STATUS_UNAVAILABLE, "it could not be searched everywhere, and nothing was found");
-		error_hint(error,
-			   "without an internet connection, copy a .gguf file to the server's machine: exogpu model "
-			   "add FILE");
+		error_hint(
+			error,
+			"without an internet connection, copy a .gguf file to this machine: exogpu model upload FILE");
 		result = 1;
 	} else {
 		fprintf(stderr, "Nothing was found.\n");

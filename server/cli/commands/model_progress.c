@@ -14,9 +14,9 @@ enum { BAR_CELLS = 24, LINE_PERCENT = 10 };
 struct watch {
 	char model_id[80];
 	struct json *model; // the newest
-	bool removed, terminal, shown;
-	char step[16], reason[200]; // said last, where it is not a terminal
-	int percent;
+	bool removed;
+	struct model_progress shown;
+	char reason[200]; // said last
 };
 
 static bool ended(const struct watch *watch)
@@ -55,7 +55,7 @@ static void print_figures(const struct json *progress, char *line, size_t size)
 			 (long long)json_get_integer(progress, "retries", 0) + 1);
 }
 
-static void show_bar(struct watch *watch, const struct json *progress)
+static void show_bar(struct model_progress *shown, const struct json *progress)
 {
 	char line[400], bar[BAR_CELLS + 1];
 	struct winsize window;
@@ -69,20 +69,40 @@ static void show_bar(struct watch *watch, const struct json *progress)
 	print_figures(progress, line + used, sizeof line - (size_t)used);
 	text_clean(line);
 	fprintf(stderr, "\r%.*s\033[K", (int)text_cut(line, (size_t)width - 1), line);
-	watch->shown = true;
+	shown->shown = true;
 }
 
-static void show_line(struct watch *watch, const struct json *progress)
+static void show_line(struct model_progress *shown, const struct json *progress)
 {
 	char line[400];
 	const int percent = percent_of(progress);
 	const char *step = json_get_string(progress, "step", "");
-	if (!strcmp(step, watch->step) && percent / LINE_PERCENT == watch->percent / LINE_PERCENT)
+	if (!strcmp(step, shown->step) && percent / LINE_PERCENT == shown->percent / LINE_PERCENT)
 		return;
-	snprintf(watch->step, sizeof watch->step, "%s", step);
-	watch->percent = percent;
+	snprintf(shown->step, sizeof shown->step, "%s", step);
+	shown->percent = percent;
 	print_figures(progress, line, sizeof line);
 	command_print_text(stderr, "", line);
+}
+
+void model_progress_init(struct model_progress *shown)
+{
+	*shown = (struct model_progress){.terminal = isatty(STDERR_FILENO), .percent = -1};
+}
+
+void model_progress_show(struct model_progress *shown, const struct json *progress)
+{
+	if (shown->terminal)
+		show_bar(shown, progress);
+	else
+		show_line(shown, progress);
+}
+
+void model_progress_clear(struct model_progress *shown)
+{
+	if (shown->shown)
+		fprintf(stderr, "\r\033[K");
+	shown->shown = false;
 }
 
 static void show(struct watch *watch)
@@ -92,14 +112,11 @@ static void show(struct watch *watch)
 	if (ended(watch))
 		return;
 	if (reason[0] && strncmp(reason, watch->reason, sizeof watch->reason - 1) != 0) {
-		fprintf(stderr, "%s", watch->shown ? "\r\033[K" : "");
+		model_progress_clear(&watch->shown);
 		command_print_text(stderr, "", reason);
 		snprintf(watch->reason, sizeof watch->reason, "%s", reason);
 	}
-	if (watch->terminal)
-		show_bar(watch, progress);
-	else
-		show_line(watch, progress);
+	model_progress_show(&watch->shown, progress);
 }
 
 static void take(struct watch *watch, const struct json *models)
@@ -139,8 +156,9 @@ static enum status subscribe(struct client *client, struct watch *watch, struct 
 
 enum status model_progress_follow(struct client *client, struct json **model, bool *left, struct error *error)
 {
-	struct watch watch = {.model = *model, .terminal = isatty(STDERR_FILENO), .percent = -1};
+	struct watch watch = {.model = *model};
 	enum status status = STATUS_OK;
+	model_progress_init(&watch.shown);
 	snprintf(watch.model_id, sizeof watch.model_id, "%s", json_get_string(*model, "model_id", ""));
 	if (!ended(&watch)) {
 		client_listen(client, on_notice, &watch);
@@ -151,8 +169,7 @@ enum status model_progress_follow(struct client *client, struct json **model, bo
 			status = client_stay(client, on_notice, &watch, error);
 		client_listen(client, NULL, NULL);
 	}
-	if (watch.shown)
-		fprintf(stderr, "\r\033[K");
+	model_progress_clear(&watch.shown);
 	*model = watch.model;
 	*left = !status && !ended(&watch);
 	if (!status && watch.removed)

@@ -2,6 +2,17 @@
 #pragma once
 #include "server/cli/client.h"
 
+// What was shown last of a progress, which schema's ModelProgress describes.
+struct model_progress {
+	bool terminal, shown;
+	char step[16]; // where it is not a terminal
+	int percent;
+};
+void model_progress_init(struct model_progress *shown);
+// Show it, to standard error: a bar on a terminal, else a line now and then.
+void model_progress_show(struct model_progress *shown, const struct json *progress);
+void model_progress_clear(struct model_progress *shown);
+
 // Show how far it is, to standard error: a bar on a terminal, else lines. *model (what model.add answered) is replaced
 // by what becomes of it; *left: Ctrl-C came first. Errors: what it failed of, with its own status unknown as
 // STATUS_UNAVAILABLE; those of the connection.

@@ -44,6 +44,7 @@ static void test_good(void **state)
 	good("ollama:user/name:1b-q4", SOURCE_OLLAMA, "ollama:user/name:1b-q4", "name:1b-q4");
 	good("ollama:library/name:tag", SOURCE_OLLAMA, "ollama:name:tag", "name:tag");
 	good("https://host/dir/a.gguf?key=1#x", SOURCE_URL, "https://host/dir/a.gguf", "a");
+	good("upload:a b.GGUF", SOURCE_UPLOAD, "upload:a b.GGUF", "a-b");
 	good("http://host:81", SOURCE_URL, "http://host:81", "host:81");
 }
 
@@ -103,6 +104,11 @@ static void test_bad(void **state)
 		"file:///a%00b",
 		"file:///a%2",
 		"/a\nb",
+		"upload:",
+		"upload:a",
+		"upload:.gguf",
+		"upload:a/b.gguf",
+		"upload:..",
 		"hf:owner",
 		"hf:/repo",
 		"hf:owner//a.gguf",

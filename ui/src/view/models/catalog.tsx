@@ -15,6 +15,7 @@ import { Command } from "../command-line";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
 import { Loading } from "./instance";
 import { Progress, RemoveModel } from "./row";
+import { ChooseFiles } from "./upload";
 
 /** Its entries; asked again when the devices or the loaded models are others, which changes what fits. */
 function useCatalog(): { entries: readonly CatalogEntry[] | null; refusal: Refusal | null } {
@@ -63,12 +64,16 @@ function NoHub() {
         <span class="quiet">{sentence(why.replace(/^Hugging Face: /, ""))}</span>
       </p>
       <p>
-        Without a network, copy a .gguf file to this machine and drop it on the page <a href="#/models">Models</a>, or upload it with:
+        Without a network, copy a .gguf file to this machine and choose it, drop it on the page <a href="#/models">Models</a>, or
+        upload it with:
       </p>
       <Command text="exogpu model upload ./file.gguf" />
-      <button class="btn small-btn" type="button" disabled={asking || !live} onClick={() => void ask()}>
-        {asking ? "Asking" : "Ask again"}
-      </button>
+      <span class="no-hub-acts">
+        <ChooseFiles class="small-btn" word="Choose a file" />
+        <button class="btn small-btn" type="button" disabled={asking || !live} onClick={() => void ask()}>
+          {asking ? "Asking" : "Ask again"}
+        </button>
+      </span>
     </div>
   );
 }

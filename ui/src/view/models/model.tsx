@@ -8,6 +8,7 @@ import { Page } from "../shell";
 import { InstancePanel } from "./instance";
 import { Preview } from "./preview";
 import { ModelTrouble, Progress, RemoveModel } from "./row";
+import { GoOn, progressOf } from "./upload";
 
 const parent = { name: "Models", href: "#/models" };
 
@@ -38,7 +39,8 @@ export function ModelPage({ id }: { id: string }) {
         ) : (
           <section class="panel panel-body">
             <ModelTrouble model={model} />
-            {model.progress && <Progress of={model.progress} />}
+            <Progress of={progressOf(model)} />
+            {mayManage(state.value.login) && <GoOn model={model} />}
           </section>
         )}
         <Facts model={model} />

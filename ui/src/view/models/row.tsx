@@ -9,7 +9,7 @@ import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
-import { GoOn } from "./upload";
+import { GoOn, progressOf } from "./upload";
 
 /** What it cannot do, or does instead of talking. */
 function also(of: ModelArchitecture): string {
@@ -33,7 +33,7 @@ export function ModelRow({ model }: { model: Model }) {
             : model.source}
         </span>
         <ModelTrouble model={model} />
-        {model.progress && <Progress of={model.progress} />}
+        <Progress of={progressOf(model)} />
         {admin && <GoOn model={model} />}
       </span>
       <span class="num">{model.file_bytes !== null && <Figure {...memory(model.file_bytes)} />}</span>
@@ -98,7 +98,8 @@ const stepWords: Record<ModelProgress["step"], string> = {
   verifying: "checking",
 };
 
-export function Progress({ of }: { of: ModelProgress }) {
+export function Progress({ of }: { of: ModelProgress | null }) {
+  if (!of) return null;
   const share = shareDone(of.done_bytes, of.total_bytes);
   const moves = of.step === "downloading" || of.step === "uploading";
   const left = moves ? secondsLeft(of.done_bytes, of.total_bytes, of.bytes_per_s) : null;

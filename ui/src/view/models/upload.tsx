@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { dismiss, isSending, sending, upload } from "../../command/upload";
 import type { Model } from "../../lib/api.gen";
 import { sentence } from "../../lib/format";
+import { route } from "../../lib/route";
 import { uploadOf } from "../../state/models";
 import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
@@ -14,6 +15,7 @@ export function ChooseFiles({ word, label, class: name = "" }: { word: string; l
   const why = obstacle(app.state.value);
   const chosen = (): void => {
     for (const file of input.current?.files ?? []) void upload(app, file);
+    if (route.value.page !== "models") location.hash = "#/models"; // where it is told how far they are
     if (input.current) input.current.value = ""; // so that the same file can be chosen again
   };
   return (
@@ -33,11 +35,19 @@ export function ChooseFiles({ word, label, class: name = "" }: { word: string; l
   );
 }
 
+const isStalled = (model: Model): boolean => {
+  const file = uploadOf(model);
+  return file !== null && model.progress?.step === "uploading" && !isSending(file);
+};
+
+/** How far it is; of an upload that may have stopped, not how fast. */
+export const progressOf = (model: Model): Model["progress"] =>
+  model.progress && isStalled(model) ? { ...model.progress, bytes_per_s: null } : model.progress;
+
 /** An upload that this page does not send: its file is chosen again, as after the page was loaded again. */
 export function GoOn({ model }: { model: Model }) {
   const file = uploadOf(model);
-  const stalled = file !== null && model.progress?.step === "uploading" && !isSending(file);
-  if (!stalled) return null;
+  if (!isStalled(model)) return null;
   return (
     <span class="small warm trouble">
       <MarkIcon mark="throttled" class="mini" />
@@ -51,7 +61,10 @@ export function GoOn({ model }: { model: Model }) {
 
 /** What was refused, or waits. How far the others are stands with their models. */
 export function Uploads() {
-  const all = Object.values(sending.value).filter((one) => one.refusal || one.waits);
+  const { state } = useApp();
+  const { models } = state.value;
+  const told = (id: string | null): boolean => id !== null && (models[id]?.state ?? "failed") === "failed"; // beside the model
+  const all = Object.values(sending.value).filter((one) => (one.refusal && !told(one.modelId)) || one.waits);
   if (all.length === 0) return null;
   return (
     <Panel title="Uploads">
