@@ -341,6 +341,30 @@ describe("/v1", () => {
 				const cancelled = await eventually(async () => (await entries("infer.chat")).find((one) => one.detail.reason === "cancelled"), "it is on record");
 				assert.equal(cancelled.target, "words");
 			});
+		test("choices multiply what a request takes: so much of it is refused", async () => {
+			const large = "x".repeat(1 << 20);
+			for (const [path, body, param] of [["/v1/chat/completions", chat(large, { n: 17 }), "n"],
+				["/v1/completions", { model: "words", prompt: large, n: 17 }, "n"],
+				["/v1/completions", { model: "words", prompt: Array(17).fill("a"), user: large }, "prompt"]]) {
+				const { status, json } = await post(path, body), { error } = json();
+				assert.deepEqual([status, error.param], [400, param], error.message);
+				assert.match(error.message, /copied for each/);
+			}
+			const list = await post("/v1/completions", { model: "words", prompt: Array(32).fill("x".repeat(32768)), max_tokens: 1 });
+			assert.deepEqual([list.status, list.json().choices?.length], [200, 32], "each choice has its own prompt alone");
+		});
+		test("an answer that is longer than one may be is an error, which says so", async () => {
+			const piece = "\u0001".repeat(100000), pieces = 30; // of 6 bytes each, as JSON
+			node.worker().manual = true;
+			const asked = post("/v1/chat/completions", chat("x"));
+			await started();
+			const [request] = node.worker().requests.keys();
+			for (let i = 0; i < pieces; i++) node.worker().say(request, piece);
+			node.worker().finish(request, "stop");
+			const { status, json } = await asked;
+			assert.deepEqual([status, json().error.code], [413, "too_large"]);
+			assert.match(json().error.message, /longer than 16777216 bytes.*stream/);
+		});
 		test("a client that goes ends all choices that it asked for; one that fails ends the others, and the answer", async () => {
 			node.worker().manual = true;
 			const request = http.request({ host: "127.0.0.1", port: server.port, path: "/v1/chat/completions", method: "POST",

@@ -13,6 +13,16 @@ void answer_drop_choices(struct answer *answer)
 	json_destroy(&answer->choices);
 }
 
+void answer_keep_choices(struct answer *answer)
+{
+	struct answer *whole = answer_whole(answer);
+	if (whole == answer)
+		return;
+	whole->held_choices += answer->held_choices;
+	answer->held_choices = 0;
+	json_destroy(&answer->choices);
+}
+
 void answer_give_up(struct answer *answer, enum status status, const char *why)
 {
 	struct error fault = {0};
@@ -75,6 +85,16 @@ static bool take_choices(struct answer *answer, const struct json *delta)
 	return true;
 }
 
+// All that is told of choices at once waits for the last of them. False: it is too long for one answer.
+static bool fits_whole(struct answer *answer, size_t bytes)
+{
+	struct answer *whole = answer_whole(answer);
+	if (answer->streams || whole == answer)
+		return true;
+	whole->several.bytes += bytes;
+	return whole->several.bytes <= LIMIT_BODY_BYTES;
+}
+
 void answer_delta(void *context, const struct json *delta)
 {
 	struct answer *answer = context;
@@ -88,6 +108,8 @@ void answer_delta(void *context, const struct json *delta)
 	answer->generates |= json_count(json_get(delta, "tokens")) > 0;
 	if (answer->echo && !answer->generates)
 		answer->echoed += characters_of(text);
+	if (!fits_whole(answer, strlen(text)))
+		status = STATUS_LIMIT_EXCEEDED;
 	if (answer->logprobs >= 0 && !take_choices(answer, delta))
 		answer_give_up(answer, STATUS_RATE_LIMITED, "too many log-probabilities wait for their clients");
 	else if (status || before > LIMIT_ANSWER_CHOICES)

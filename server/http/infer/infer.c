@@ -198,11 +198,19 @@ void answer_fail_model(struct answer *answer, const struct error *error)
 
 void answer_json(struct answer *answer, struct json *json)
 {
+	struct error error = {0};
 	struct net_response response = {0};
 	buffer_init(&response.owned, LIMIT_BODY_BYTES);
 	fill(&response, 200, json);
-	add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
-	net_exchange_answer(answer->exchange, &response);
+	if (!response.owned.failed) {
+		add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
+		net_exchange_answer(answer->exchange, &response);
+		return;
+	}
+	buffer_finish(&response.owned);
+	error_hint(&error, "ask with stream, or for fewer choices or tokens");
+	error_set(&error, STATUS_LIMIT_EXCEEDED, "the answer is longer than %d bytes", LIMIT_BODY_BYTES);
+	answer_fail(answer, &error, NULL);
 }
 
 void answer_begin_events(struct answer *answer)

@@ -41,6 +41,7 @@ struct answer {
 	struct caller caller;
 	struct net_exchange *exchange; // NULL before the body
 	bool reading, gone;            // the parser has it; its client has gone meanwhile
+	size_t body_bytes;             // of the request
 	struct generation *generation; // NULL: none, or none any more
 	char origin[256];              // of a page that may read the answer; ""
 	char id[48], request_id[REQUEST_ID_BYTES];
@@ -58,7 +59,9 @@ struct answer {
 	struct buffer text;
 	struct said said;     // of a chat
 	struct json *choices; // TokenChoices; NULL: none
-	size_t held_choices;  // how many these are with their alternatives, counted in `infer`
+	// How many these are with their alternatives, counted in `infer`; of a request for several choices: those of
+	// the choices that have ended.
+	size_t held_choices;
 	// With echo: characters of the prompt, which come before any token, and from which offsets are to be counted.
 	uint64_t echoed;
 	bool generates; // a token has come
@@ -90,6 +93,7 @@ struct answer {
 		int64_t index, each; // each: the choices of one prompt
 		struct json **ended; // (count), owned: those that were asked for whole, as they are told
 		struct json *sum;    // tokens of those that have ended, as in generate.end
+		size_t bytes;        // of the texts of all, where these are asked for whole
 	} several;
 	struct json *sampling; // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
 	// Embeddings and rankings.
@@ -162,7 +166,7 @@ void infer_let_go_of_choices(struct infer *infer, size_t fewer);
 void answer_fail(struct answer *answer, const struct error *error, const char *param);
 // The same with what became of a question to a model.
 void answer_fail_model(struct answer *answer, const struct error *error);
-// Answer whole; `json` is taken.
+// Answer whole; `json` is taken. One that is longer than LIMIT_BODY_BYTES is an error instead.
 void answer_json(struct answer *answer, struct json *json);
 // Send an event; `json` is taken; NULL: the mark of the end.
 void answer_event(struct answer *answer, struct json *json);
@@ -320,7 +324,8 @@ void answer_started(void *context, uint64_t prompt_tokens);
 void answer_delta(void *context, const struct json *delta);
 void answer_ended(void *context, enum status status, const struct json *end, const struct error *error);
 void answer_drop_choices(struct answer *answer);
-void answer_flush(struct answer *answer); // an event for what has gathered
+void answer_keep_choices(struct answer *answer); // they wait in another form, until the whole request is answered
+void answer_flush(struct answer *answer);        // an event for what has gathered
 // Generate no more, and say why.
 void answer_give_up(struct answer *answer, enum status status, const char *why);
 

@@ -134,14 +134,13 @@ static struct json *text_logprobs(const struct answer *answer)
 	return json;
 }
 
-static void add_logprobs(struct answer *answer, struct json *choice)
+static void add_logprobs(const struct answer *answer, struct json *choice)
 {
 	const bool chat = answer->endpoint == ENDPOINT_CHAT;
 	if (answer->logprobs < 0)
 		json_set_null(choice, "logprobs");
 	else
 		json_set(choice, "logprobs", chat ? chat_logprobs(answer) : text_logprobs(answer));
-	answer_drop_choices(answer);
 }
 
 // ---- objects ----
@@ -219,6 +218,7 @@ static void send_chunk(struct answer *answer, const char *role, const char *reas
 		json_set_string(choice, "text", buffer_text(&answer->text));
 	buffer_clear(&answer->text);
 	add_logprobs(answer, choice);
+	answer_drop_choices(answer);
 	json_set_string(choice, "finish_reason", reason);
 	json_push(choices, choice);
 	struct json *json = head(answer, chat ? "chat.completion.chunk" : "text_completion", choices);
@@ -310,6 +310,7 @@ void openai_end(struct answer *answer, const struct ending *ending)
 		struct json *choice = whole_choice(answer, reason);
 		if (several)
 			whole->several.ended[answer->several.index] = choice;
+		answer_keep_choices(answer);
 		if (last)
 			send_whole(whole, choice, usage_of(end));
 		return;

@@ -382,6 +382,30 @@ static enum status check_suffix(struct reading *reading)
 	return reading->answer->echo ? wrong(reading, "cannot be asked for with echo") : STATUS_OK;
 }
 
+// The least that these prompts take of a body.
+static size_t bytes_of(const struct json *prompts)
+{
+	size_t bytes = 0;
+	for (const struct json *one = json_first(prompts); one; one = json_next(one))
+		bytes += strlen(json_get_string(one, "text", "")) + 2 * json_count(json_get(one, "tokens"));
+	return bytes;
+}
+
+// Each choice has a copy of its prompt and of all the rest: all copies together are no longer than a body may be.
+static enum status check_copies(struct reading *reading, size_t prompts)
+{
+	const struct answer *answer = reading->answer;
+	const size_t each = (size_t)answer->several.each, own = bytes_of(answer->inputs);
+	const size_t rest = answer->body_bytes - (own < answer->body_bytes ? own : answer->body_bytes);
+	if (prompts * each == 1 || each * (own + prompts * rest) <= LIMIT_BODY_BYTES)
+		return STATUS_OK;
+	reading->param = each > 1 ? "n" : "prompt";
+	error_hint(reading->error, "ask for fewer choices, or in several requests");
+	return error_set(reading->error, STATUS_INVALID_PARAMS,
+			 "a body of %zu bytes for %zu choices is too long: it is copied for each, up to %d bytes",
+			 answer->body_bytes, prompts * each, LIMIT_BODY_BYTES);
+}
+
 static enum status check_several(struct reading *reading)
 {
 	struct answer *answer = reading->answer;
@@ -389,7 +413,7 @@ static enum status check_several(struct reading *reading)
 	answer->several.each = answer->several.each ? answer->several.each : 1;
 	reading->param = "n";
 	if (prompts * (size_t)answer->several.each <= LIMIT_SEVERAL)
-		return STATUS_OK;
+		return check_copies(reading, prompts);
 	error_hint(reading->error, "ask in several requests");
 	return error_set(reading->error, STATUS_INVALID_PARAMS, "n choices of %zu prompts are %zu; there may be %d",
 			 prompts, prompts * (size_t)answer->several.each, LIMIT_SEVERAL);

@@ -43,6 +43,8 @@ enum status answer_generate_several(struct answer *answer, struct json *call, st
 	const size_t count = prompts * (size_t)answer->several.each;
 	const struct json *prompt = json_first(answer->inputs);
 	enum status status = STATUS_OK;
+	if (answer->inputs)
+		json_remove(call, "prompt"); // each has its own
 	answer->several.all = calloc(count, sizeof(*answer->several.all));
 	answer->several.ended = calloc(count, sizeof(*answer->several.ended));
 	answer->several.sum = json_new_object();

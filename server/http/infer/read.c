@@ -249,6 +249,7 @@ void infer_read_body(struct answer *answer, const char *body, size_t length, str
 {
 	struct json *json = NULL;
 	*out = (struct infer_reading){0};
+	answer->body_bytes = length;
 	out->status = json_parse(&json, body, length, &out->error);
 	if (!out->status && json_type(json) != JSON_OBJECT)
 		out->status = error_set(&out->error, STATUS_INVALID_PARAMS, "the body must be a JSON object");
