@@ -21,14 +21,15 @@ struct row {
 	int64_t at_s;
 	struct book_key key;
 	struct store_counts counts;
-	bool changed;
+	bool changed, put; // since it was put last; put: in the batch that has not ended
 };
 
 struct series {
 	int64_t step_s, kept_s;
 	struct row *rows; // (count), oldest first
 	size_t count, capacity;
-	int64_t trim_s; // rows on disk that are older are to go; 0: none
+	int64_t trim_s,
+		trim_put_s; // rows on disk that are older are to go; put: by the batch that has not ended; 0: none
 };
 
 struct book {
@@ -297,7 +298,8 @@ enum status book_put(struct book *book, struct store_batch *batch, size_t most, 
 		struct series *series = &book->series[i];
 		if (series->trim_s && *count < most) {
 			status = store_trim_usage(batch, series->step_s, series->trim_s);
-			series->trim_s = status ? series->trim_s : 0;
+			series->trim_put_s = series->trim_s;
+			series->trim_s = 0;
 			++*count;
 		}
 		for (size_t at = series->count; at > 0 && *count < most && !status; at--) {
@@ -305,22 +307,28 @@ enum status book_put(struct book *book, struct store_batch *batch, size_t most, 
 			if (!row->changed)
 				continue;
 			status = put_row(book, series, row, batch);
-			row->changed = status != STATUS_OK;
+			row->changed = false;
+			row->put = true;
 			++*count;
 		}
 	}
 	if (status)
-		book_put_again(book);
+		book_put_ended(book, false);
 	return status;
 }
 
-void book_put_again(struct book *book)
+void book_put_ended(struct book *book, bool stored)
 {
 	for (int i = 0; i < SERIES; i++) {
 		struct series *series = &book->series[i];
-		const int64_t newest_s = series->count ? series->rows[series->count - 1].at_s : 0;
-		for (size_t at = series->count; at > 0 && series->rows[at - 1].at_s >= newest_s - series->step_s; at--)
-			series->rows[at - 1].changed = true;
+		if (!stored && !series->trim_s)
+			series->trim_s = series->trim_put_s;
+		series->trim_put_s = 0;
+		for (size_t at = 0; at < series->count; at++) {
+			struct row *row = &series->rows[at];
+			row->changed |= row->put && !stored;
+			row->put = false;
+		}
 	}
 }
 

@@ -36,10 +36,11 @@ void book_add(struct book *book, int64_t now_s, const struct book_key *key, cons
 void book_load(struct book *book, const struct store_usage *row);
 
 // The rows that have changed since they were last put, `most` at most, into the batch; those that are too old leave the
-// book, too. *count: the rows in the batch. Errors: the store's, and then all of them are put again.
+// book, too. *count: the rows in the batch. Until book_put_ended there is no other. Errors: the store's, and then the
+// batch has ended and nothing is stored.
 enum status book_put(struct book *book, struct store_batch *batch, size_t most, size_t *count);
-// What was put may not be on disk: put everything that changed in the newest steps again.
-void book_put_again(struct book *book);
+// The batch has ended. What is not stored is put again, with what was counted meanwhile.
+void book_put_ended(struct book *book, bool stored);
 
 struct book_query {
 	enum book_kind by;

@@ -42,8 +42,7 @@ static void stored(void *context, enum status status, const struct error *error)
 {
 	struct usage *usage = context;
 	usage->storing = false;
-	if (status)
-		book_put_again(usage->book);
+	book_put_ended(usage->book, !status);
 	if (status && !usage->failing)
 		log_warning("usage", "what requests used could not be stored, and is tried again: %s", error->message);
 	usage->failing = status;
@@ -62,7 +61,7 @@ static void store_changes(struct usage *usage)
 	}
 	usage->storing = !store_commit(usage->params.store, &batch, stored, usage);
 	if (!usage->storing)
-		book_put_again(usage->book);
+		book_put_ended(usage->book, false);
 }
 
 static void tick(void *context)
@@ -178,7 +177,7 @@ void usage_destroy(struct usage **pointer)
 	*pointer = NULL;
 	net_timer_stop(usage->params.loop, &usage->timer);
 	if (usage->storing) // whether it arrives is not told any more
-		book_put_again(usage->book);
+		book_put_ended(usage->book, false);
 	usage->storing = false;
 	if (usage->book)
 		store_changes(usage);

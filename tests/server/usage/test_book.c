@@ -240,6 +240,40 @@ static void test_an_answer_is_bounded(void **state)
 	assert_int_equal(requests, 24 * 200);
 }
 
+static size_t put(void)
+{
+	size_t count;
+	struct store_batch *batch = NULL;
+	assert_int_equal(store_batch_create(&batch), STATUS_OK);
+	assert_int_equal(book_put(book, batch, 100, &count), STATUS_OK);
+	store_batch_destroy(&batch);
+	return count;
+}
+
+static void test_what_is_not_stored_is_put_again(void **state)
+{
+	(void)state;
+	request(NOON, "alice", "llama", one_device);
+	request(NOON, "bob", "llama", one_device);
+	assert_int_equal(put(), 8); // two requests with a row of their own and one of a device, in the hour and the day
+	request(NOON, "alice", "llama", one_device); // while these are being stored
+	book_put_ended(book, true);
+	assert_int_equal(put(), 4); // and only these
+	const int64_t later_s = NOON + (int64_t)3 * BOOK_HOUR_S;
+	request(later_s, "bob", "llama", one_device);
+	book_put_ended(book, false);
+	assert_int_equal(put(), 8); // alice's of noon once more, bob's of the new hour and of the same day
+	book_put_ended(book, true);
+	assert_int_equal(put(), 0);
+	book_put_ended(book, true);
+	request(NOON + (int64_t)400 * BOOK_DAY_S, "bob", "llama", one_device);
+	assert_int_equal(put(), 6); // in both series what is too old is to go
+	book_put_ended(book, false);
+	assert_int_equal(put(), 6);
+	book_put_ended(book, true);
+	assert_int_equal(put(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -250,6 +284,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_clock_that_goes_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bounds, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_an_answer_is_bounded, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_what_is_not_stored_is_put_again, setup, teardown),
 	};
 	return cmocka_run_group_tests_name("book", tests, NULL, NULL);
 }
