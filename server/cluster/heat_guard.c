@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STALE_MS = 30000, STEP_PERCENT = 5, KEY_BYTES = STORE_ID_BYTES + 32 };
+enum { STALE_MS = 30000, STEP_PERCENT = 5, GUARD_MS = 500, KEY_BYTES = STORE_ID_BYTES + 32 };
 
 static void print_key(const char *device_id, char key[KEY_BYTES])
 {
@@ -214,8 +214,20 @@ static void tell_step(struct cluster *cluster, struct cluster_device *device, do
 	cluster_push_change(cluster, device->node, device, &change, at_ms);
 }
 
+// A browser tab runs no models, and each step is an entry of the audit log: it is no matter of what a tab tells. Of
+// readings that come closer together than any node's the first counts, so that no message acts twice.
+static bool is_due(const struct cluster_device *device)
+{
+	const int64_t since_ms = device->heat_ms - device->guarded_ms;
+	return device->heat[HEAT_CORE] && !cluster_of_tab(device->node) &&
+	       (!device->guarded_ms || since_ms < 0 || since_ms >= GUARD_MS);
+}
+
 void cluster_guard_heat(struct cluster *cluster, struct cluster_device *device)
 {
+	if (!is_due(device))
+		return;
+	device->guarded_ms = device->heat_ms;
 	const struct thermal_policy policy = cluster_heat_policy(device);
 	const double limit = json_get_number(device->telemetry, "slowdown_celsius", (double)NAN);
 	if (thermal_guard_update(&device->heat_guard, &policy, device->heat[HEAT_CORE], limit, device->heat_ms))

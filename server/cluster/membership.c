@@ -216,10 +216,15 @@ void cluster_tell_waiting(struct cluster *cluster, const struct cluster_waiting 
 	events_publish(cluster->params.events, TOPIC_INVENTORY, 0, event);
 }
 
+bool cluster_of_tab(const struct cluster_node *node)
+{
+	return !strcmp(json_get_string(node->record, "kind", ""), "browser");
+}
+
 bool cluster_is_tab(const struct cluster *cluster, const char *node_id)
 {
 	const struct cluster_node *node = cluster_find_node(cluster, node_id);
-	return node && !strcmp(json_get_string(node->record, "kind", ""), "browser");
+	return node && cluster_of_tab(node);
 }
 
 struct json *cluster_describe_node(const struct cluster *cluster, const char *node_id)

@@ -26,6 +26,8 @@ struct cluster_node {
 	bool storing;                  // a report is being stored
 	struct topology_from *ways;    // its links, as topology.c has them; NULL: none
 	bool leaving;                  // its removal is being stored: nothing of it is stored any more
+	int64_t news_ms; // of a tab: since when, steady, so many of its news were entries of the audit log
+	unsigned news;
 };
 
 // ACTIVITY_OTHER: it is in use, and nothing of exogpu works there.
@@ -57,7 +59,8 @@ struct cluster_device {
 	struct thermal_guard heat_guard;
 	struct thermal_policy heat_policy; // where heat_policy_set: somebody has set it
 	bool heat_policy_set;
-	int64_t heat_ms; // when the newest readings came, by the clock of these
+	int64_t heat_ms;    // when the newest readings came, by the clock of these
+	int64_t guarded_ms; // when those came that the guard has looked at last; 0: none yet
 	// Uncorrected memory errors: the newest count, how many came within an hour of each other, and when the first
 	// count and the newest error came (steady; 0: not yet).
 	double ecc_count, ecc_new;
@@ -98,6 +101,7 @@ int64_t cluster_heat_age_ms(const struct cluster_device *device); // of the newe
 void cluster_forget_heat(struct cluster_device *device);
 
 void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);
+bool cluster_of_tab(const struct cluster_node *node); // it is a browser tab
 struct cluster_node *cluster_find_node(const struct cluster *cluster, const char *node_id);
 struct cluster_node *cluster_add_node(struct cluster *cluster, const char *node_id);
 struct cluster_device *cluster_add_device(struct cluster *cluster, const char *device_id, struct cluster_node *node);

@@ -205,6 +205,14 @@ describe("acting", () => {
 		assert.match(changes[1].summary, /models on it get less time, at \d+ °C: it would reach 82 °C within a minute/);
 	});
 
+	test("readings that come all at once are one", async () => {
+		const celsius = Math.round(air + rise + 1);
+		node.telemetry(Array.from({ length: 20 }, (_, i) => deviceReadings({ at: new Date(at + 10 * (i + 1)).toISOString(), power_watts: 1500,
+			temperature_celsius: i < 19 ? air + rise : celsius, slowdown_celsius: slowdown })), nodeReadings());
+		await eventually(async () => (await forecast()).temperature_celsius === celsius, "they are taken");
+		assert.equal((await forecast()).acts, "nothing");
+	});
+
 	test("a policy without actions does nothing, and is kept over a restart", async () => {
 		await admin.call("thermal.policy_set", { device_id: "dev_gpu", actions: [] });
 		const before = paces().length;
