@@ -179,6 +179,8 @@ enum {
 	LIMIT_TAB_BYTES = 32 * 1024,                 // of one message of a tab, outside its workers' streams
 	LIMIT_TAB_CALLS_PER_S = 32,                  // of a tab; for the rest of the second it is not read
 	LIMIT_TAB_DEVICES = 4,                       // of one tab
+	LIMIT_TAB_NEWS = 16,                         // of one tab, each an entry of the audit log, within
+	LIMIT_TAB_NEWS_MS = 10000,
 	LIMIT_WAITING_NODES = 16,                    // that asked to join and wait for a person
 	LIMIT_WAITING_NODES_OF_ADDRESS = 4,          // of these, from one address
 	LIMIT_JOIN_MS = 600000,                      // how long one waits

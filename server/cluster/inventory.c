@@ -73,6 +73,28 @@ static void put_on_record(struct cluster *cluster, struct store_batch *batch, co
 	audit_put(cluster->params.audit, batch, &event);
 }
 
+// Whoever holds a phone can let its tab say one thing and the other all the time. What is too much is not taken, and
+// counted as every refusal.
+static enum status take_news(struct cluster *cluster, struct cluster_node *node, const struct audit_tally *told,
+			     unsigned count, struct error *error)
+{
+	const int64_t now_ms = clock_steady_ms();
+	if (!count || !cluster_of_tab(node))
+		return STATUS_OK;
+	if (now_ms - node->news_ms >= LIMIT_TAB_NEWS_MS) {
+		node->news_ms = now_ms;
+		node->news = 0;
+	}
+	if (count <= LIMIT_TAB_NEWS - node->news) {
+		node->news += count;
+		return STATUS_OK;
+	}
+	audit_count(cluster->params.audit, told);
+	error_hint(error, "try again in %d s", LIMIT_TAB_NEWS_MS / 1000);
+	return error_set(error, STATUS_RATE_LIMITED, "this browser tab has told of %d changes within %d s",
+			 LIMIT_TAB_NEWS, LIMIT_TAB_NEWS_MS / 1000);
+}
+
 // ---- a node registers ----
 
 static void push_all_devices(struct cluster *cluster, struct cluster_node *node, const char *summary, int64_t at_ms)
@@ -161,8 +183,16 @@ enum status cluster_register_node(struct cluster *cluster, const struct json *re
 		return error_set(error, STATUS_CONFLICT, "the node is being removed");
 	if (!node->record) // in the list from now on; what it is follows when it is stored
 		node->record = json_copy(record);
+	enum status status = take_news(cluster, node,
+				       &(struct audit_tally){.by = &link->actor,
+							     .action = "node.register",
+							     .node_id = node_id,
+							     .outcome = STATUS_RATE_LIMITED},
+				       1, error);
+	if (status)
+		return status;
 	struct proposal *proposal = proposal_create(cluster, node);
-	enum status status = proposal ? store_batch_create(&batch) : STATUS_OUT_OF_MEMORY;
+	status = proposal ? store_batch_create(&batch) : STATUS_OUT_OF_MEMORY;
 	if (status)
 		goto done;
 	proposal->record = json_copy(record);
@@ -399,6 +429,15 @@ static enum status propose_device(struct proposal *proposal, struct store_batch 
 	return cluster_store_change(batch, proposal->node, &next, &one->change, proposal->at_ms);
 }
 
+// How many entries of the audit log a report makes.
+static unsigned kept_of(const struct proposal *proposal)
+{
+	unsigned count = 0;
+	for (size_t i = 0; i < proposal->device_count; i++)
+		count += proposal->devices[i].change.keep;
+	return count;
+}
+
 // Store one report now. `done` is called unless an error is returned.
 static enum status store_report(struct cluster *cluster, struct cluster_node *node, const struct json *devices,
 				void (*done)(void *context, enum status status, const struct error *error),
@@ -415,6 +454,13 @@ static enum status store_report(struct cluster *cluster, struct cluster_node *no
 	}
 	for (const struct json *one = json_first(devices); one && !status; one = json_next(one))
 		status = propose_device(proposal, batch, one, error);
+	if (!status)
+		status = take_news(cluster, node,
+				   &(struct audit_tally){.by = node->link ? &node->link->actor : &audit_server,
+							 .action = "node.devices",
+							 .node_id = node->node_id,
+							 .outcome = STATUS_RATE_LIMITED},
+				   kept_of(proposal), error);
 	bool news = !status && proposal->device_count;
 	if (news) {
 		status = store_commit(cluster->params.store, &batch, devices_stored, proposal);

@@ -497,6 +497,11 @@ enum status lends_hello(const struct lends *lends, const char *node_id, const ch
 	return STATUS_UNAUTHENTICATED;
 }
 
+bool lends_know_tab(const struct lends *lends, const char *node_id)
+{
+	return find_tab(lends, node_id, NULL) != NULL;
+}
+
 void lends_forget_tab(struct lends *lends, const char *node_id, struct store_batch *batch)
 {
 	if (!find_tab(lends, node_id, NULL))

@@ -55,6 +55,7 @@ enum status lends_join(struct lends *lends, const struct lends_joining *joining,
 		       struct error *error);
 // Whether this is the secret of that tab. Errors: STATUS_UNAUTHENTICATED.
 enum status lends_hello(const struct lends *lends, const char *node_id, const char *secret, struct error *error);
+bool lends_know_tab(const struct lends *lends, const char *node_id); // whether a tab of this id has joined
 // The node is removed: if it is a tab, its secret is good for nothing from now on, and its row goes with `batch`.
 void lends_forget_tab(struct lends *lends, const char *node_id, struct store_batch *batch);
 

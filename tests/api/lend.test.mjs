@@ -150,6 +150,48 @@ describe("browser tabs", () => {
 		await assert.rejects(Tab.back(server, tab.own), /unauthenticated/);
 	});
 
+	test("a tab that has joined and never registered can be removed, too", async () => {
+		const made = await make(), tab = await Tab.join(server, made.token);
+		await admin.call("node.remove", { node_id: tab.own.node_id });
+		assert.equal((await tab.closed).code, 4403);
+		await assert.rejects(Tab.back(server, tab.own), /unauthenticated/);
+		assert.deepEqual((await lendOf(made.lend_id)).node_ids, []);
+		const [entry] = (await admin.call("audit.list", { action: "node.remove", limit: 1 })).entries;
+		assert.deepEqual([entry.target, entry.outcome], [tab.own.node_id, "ok"]);
+		await admin.refused("node.remove", { node_id: tab.own.node_id }, "not_found");
+	});
+
+	test("one tab has a few connections at most", async () => {
+		const tab = await Tab.join(server, (await make()).token), all = [tab];
+		for (let ended; !ended;) { // those that do not register end by themselves after 5 s
+			const next = await Tab.open(server, { path: "/node", protocol: tabProtocol, document: contract, headers: { Origin: server.url.origin } });
+			const { node_id, secret } = tab.own;
+			ended = await next.call("tab.hello", { protocol: 1, node_id, secret }).then(() => all.push(next) && null, (error) => ({ next, error }));
+			assert.ok(all.length < 40, "it is refused at last");
+			if (!ended) continue;
+			assert.equal(ended.error.reason, "rate_limited");
+			assert.equal((await next.closed).code, 4429);
+		}
+		assert.ok(all.length >= 4, `${all.length}`);
+		await Promise.all(all.map((one) => one.close()));
+		const again = await eventually(() => Tab.back(server, tab.own).catch(() => null), "there is room again"); // once the server sees them end
+		await again.register(tab.own.node_id);
+	});
+
+	test("a tab that changes its mind all the time does not fill the audit log", async () => {
+		const tab = await Tab.join(server, (await make()).token), { node_id } = tab.own;
+		await tab.register(node_id);
+		const report = (state) => tab.devices([0, 1, 2, 3].map((n) => tabDevice(node_id, { device_id: `dev${node_id.slice(3)}_${n}`, hardware_key: `webgpu:${n}`,
+			verification: { ...passed, state, error: state === "failed" ? "it is wrong" : null } })));
+		const told = async () => (await admin.call("audit.list", { text: node_id, limit: 1000 })).entries;
+		let refused, reports = 0;
+		for (; !refused && reports < 100; reports++) await report(reports % 2 ? "failed" : "passed").catch((error) => { refused = error; });
+		assert.equal(refused?.reason, "rate_limited");
+		assert.ok((await told()).filter((one) => /^device/.test(one.action)).length <= 4 * (reports - 1));
+		const { devices } = await admin.call("cluster.snapshot");
+		for (const one of devices.filter((one) => one.node_id === node_id)) assert.equal(one.verification.state, reports % 2 ? "failed" : "passed", "what is refused is not taken");
+	});
+
 	test("a session works on it by a stream that the tab opens with its worker's key", async () => {
 		const tab = await Tab.join(server, (await make()).token);
 		const { node_id } = tab.own;
@@ -179,11 +221,12 @@ describe("browser tabs", () => {
 		const { node_id } = tab.own;
 		await assert.rejects(tab.call("node.devices", { devices: [] }), /unauthenticated/);
 		await assert.rejects(tab.register("nod_test"), /forbidden/, "another node's id");
-		await tab.register(node_id, { link_port: 9999, addresses: ["192.0.2.66"], capabilities: ["verify"], name: "x".repeat(5000),
+		await tab.register(node_id, { link_port: 9999, addresses: ["192.0.2.66"], capabilities: ["verify"], name: `${"x".repeat(63)}é${"x".repeat(5000)}`,
 			backends: [{ backend: "cuda", enabled: true, reason: null }] });
 		const node = await nodeOf(node_id);
-		assert.deepEqual([node.kind, node.addresses, node.capabilities, node.backends, node.name.length], ["browser", ["127.0.0.1"], [], [], 64]);
-		for (const changes of [{ backend: "cuda" }, { device_id: "dev_gpu" }, { device_id: "dev_new" }, { peers: ["uuid:0f"] },
+		assert.deepEqual([node.kind, node.addresses, node.capabilities, node.backends, node.name], ["browser", ["127.0.0.1"], [], [], "x".repeat(63)]);
+		for (const changes of [{ backend: "cuda" }, { device_id: "dev_gpu" }, { device_id: "dev_new" }, { device_id: `dev${node_id.slice(3)}_10` },
+			{ device_id: `dev${node_id.slice(3)}x` }, { peers: ["uuid:0f"] },
 			{ pci_address: "0000:01:00.0" }])
 			await tab.refused("node.devices", { devices: [tabDevice(node_id, changes)] }, "invalid_params");
 		await tab.refused("node.devices", { devices: [1, 2, 3, 4, 5].map((n) => tabDevice(node_id, { device_id: `dev${node_id.slice(3)}_${n}` })) });

@@ -197,16 +197,27 @@ static void removed(void *context, enum status status, const struct error *error
 	decision_destroy(&decision);
 }
 
+// A tab that has joined and never registered is no node of the cluster: it goes with its secret.
+static enum status take_out(struct decision *decision, bool registered, struct store_batch **batch, struct error *error)
+{
+	struct joins *joins = decision->joins;
+	const struct cluster_move move = {
+		.node_id = decision->node_id, .how = "was removed", .done = removed, .context = decision};
+	return registered ? cluster_remove_node(joins->params.cluster, &move, batch, error)
+			  : store_commit(joins->params.store, batch, removed, decision);
+}
+
 enum status joins_remove(struct joins *joins, const struct joins_decision *asked, struct error *error)
 {
 	struct store_batch *batch = NULL;
 	bool local, there = cluster_has_node(joins->params.cluster, asked->node_id, &local);
+	const bool tab = !there && lends_know_tab(joins->params.lends, asked->node_id);
 	struct decision *decision = decision_create(joins, NULL, asked);
 	if (!decision || store_batch_create(&batch)) {
 		decision_destroy(&decision);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
-	if (there && !local) {
+	if ((there && !local) || tab) {
 		authority_revoke_node(joins->params.authority, decision->node_id, batch);
 		lends_forget_tab(joins->params.lends, decision->node_id, batch);
 		joins_cut(joins, decision->node_id, "this node was removed");
@@ -216,11 +227,8 @@ enum status joins_remove(struct joins *joins, const struct joins_decision *asked
 							     .action = "node.remove",
 							     .target = decision->node_id,
 							     .node_id = decision->node_id});
-	if (!status) {
-		struct cluster_move move = {
-			.node_id = decision->node_id, .how = "was removed", .done = removed, .context = decision};
-		status = cluster_remove_node(joins->params.cluster, &move, &batch, error);
-	}
+	if (!status)
+		status = take_out(decision, !tab, &batch, error);
 	if (status) {
 		store_batch_destroy(&batch);
 		decision_destroy(&decision);

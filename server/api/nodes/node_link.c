@@ -71,6 +71,23 @@ void node_links_destroy(struct node_links **pointer)
 	free(links);
 }
 
+size_t node_links_of(const struct node_links *links, const char *node_id)
+{
+	size_t count = 0;
+	for (const struct node_link *link = links->links; link; link = link->next)
+		count += !strcmp(link->proven, node_id);
+	return count;
+}
+
+bool node_links_say(struct node_links *links)
+{
+	const int64_t now_ms = clock_steady_ms();
+	if (links->said_ms && now_ms - links->said_ms < SECOND_MS)
+		return false;
+	links->said_ms = now_ms;
+	return true;
+}
+
 void node_links_watch(struct node_links *links, bool watched)
 {
 	for (struct node_link *link = links->links; link; link = link->next) {

@@ -44,6 +44,10 @@ struct node_link_params {
 	const char *peer;    // its address; "" of a local one
 };
 struct node_link;
+// How many connections are open that have proved to be this node's.
+size_t node_links_of(const struct node_links *links, const char *node_id);
+// Whether the log may tell of one more tab that is refused, which strangers can make happen: once a second.
+bool node_links_say(struct node_links *links);
 struct node_link *node_link_create(struct node_links *links, const struct node_link_params *params);
 void node_link_opened(void *user, struct net_conn *conn);
 void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);

@@ -9,6 +9,7 @@ enum { NODE_CLOSE_SUPERSEDED = 4409 };
 struct node_links {
 	struct node_links_params params;
 	struct node_link *links;
+	int64_t said_ms; // steady: when the log last told of a tab that was refused
 };
 
 struct node_link {

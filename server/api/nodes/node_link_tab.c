@@ -19,15 +19,16 @@ bool node_tab_may_hear(const char *method, const struct json *params)
 	return false;
 }
 
+// As many whole characters as fit.
 static void set_cut(struct json *object, const char *name, const struct json *from, size_t bytes)
 {
 	char text[FACT_BYTES + 1];
 	const char *told = json_get_string(from, name, NULL);
-	if (told)
-		snprintf(text, sizeof text, "%.*s", (int)bytes, told);
-	if (told)
-		for (char *end = text + strlen(text); end > text && (end[-1] & 0xc0) == 0x80 && strlen(told) > bytes;)
-			*--end = 0; // not in the middle of a character
+	size_t length = told ? strlen(told) : 0;
+	if (length > bytes)
+		for (length = bytes; length && (told[length] & 0xc0) == 0x80;)
+			length--;
+	snprintf(text, sizeof text, "%.*s", (int)length, told ? told : "");
 	json_set_string(object, name, told ? text : NULL);
 }
 
@@ -58,11 +59,15 @@ struct json *node_tab_record(const struct node_link *link, const struct json *to
 	return record;
 }
 
-// dev_ and what follows in its node's id: no tab can take an id of another node's device before that is known.
+// dev_ and what follows in its node's id, alone or with _0 to _9: no tab can take an id of another node's device before
+// that is known.
 static bool has_own_id(const struct node_link *link, const struct json *device)
 {
 	const char *device_id = json_get_string(device, "device_id", ""), *own = strchr(link->proven, '_');
-	return own && !strncmp(device_id, "dev", 3) && !strncmp(device_id + 3, own, strlen(own));
+	if (!own || strncmp(device_id, "dev", 3) != 0 || strncmp(device_id + 3, own, strlen(own)) != 0)
+		return false;
+	const char *number = device_id + 3 + strlen(own);
+	return !number[0] || (number[0] == '_' && number[1] >= '0' && number[1] <= '9' && !number[2]);
 }
 
 enum status node_tab_check_devices(const struct node_link *link, const struct json *params, struct error *error)
@@ -82,7 +87,7 @@ enum status node_tab_check_devices(const struct node_link *link, const struct js
 			return error_set(error, STATUS_INVALID_PARAMS, "a browser tab lends by WebGPU only");
 		if (!has_own_id(link, one))
 			return error_set(error, STATUS_INVALID_PARAMS,
-					 "a device_id of a browser tab must begin with dev%.40s",
+					 "a device_id of a browser tab must be dev%.40s, alone or with _0 to _9",
 					 link->proven + strcspn(link->proven, "_"));
 		if (json_count(json_get(one, "peers")) || json_get_string(one, "pci_address", NULL))
 			return error_set(error, STATUS_INVALID_PARAMS,

@@ -17,8 +17,10 @@ enum {
 	CLOSE_FORBIDDEN = 4403, // a page that hears this forgets who it is
 	CLOSE_SILENT = 4408,
 	CLOSE_OTHER_VERSION = 4426,
+	CLOSE_TOO_MANY = 4429,
 	CLOSE_NOT_NOW = 4503,
 };
+enum { LINKS_MOST = 4 };    // of one tab: it has one, and others while it comes back
 enum { SILENT_MS = 16000 }; // that a page may be: it asks for a sign of life every 2 s
 
 struct tab_door {
@@ -103,6 +105,8 @@ static int refusal_code(enum status status)
 		return CLOSE_FORBIDDEN;
 	case STATUS_CONFLICT:
 		return CLOSE_OTHER_VERSION;
+	case STATUS_RATE_LIMITED:
+		return CLOSE_TOO_MANY;
 	default:
 		return CLOSE_NOT_NOW;
 	}
@@ -116,7 +120,8 @@ static void refuse(struct tab_door *door, const struct error *error)
 	audit_count(door->params.audit,
 		    &(struct audit_tally){
 			    .by = &by, .action = "node.join", .target = "", .node_id = "", .outcome = error->status});
-	log_warning("lends", "a browser tab from %s was refused: %s", door->peer, error->message);
+	if (node_links_say(door->params.links))
+		log_warning("lends", "a browser tab from %s was refused: %s", door->peer, error->message);
 	if (door->conn)
 		net_conn_close(door->conn, refusal_code(error->status), error->message);
 }
@@ -125,6 +130,11 @@ static void refuse(struct tab_door *door, const struct error *error)
 static enum status let_in(struct tab_door *door, const char *node_id, struct error *error)
 {
 	const struct node_link_params link = {.tab = true, .node_id = node_id, .peer = door->peer};
+	if (node_links_of(door->params.links, node_id) >= LINKS_MOST) {
+		error_set(error, STATUS_RATE_LIMITED, "this device has %d connections already", LINKS_MOST);
+		error_hint(error, "close other pages of this address, and try again in a few seconds");
+		return STATUS_RATE_LIMITED;
+	}
 	net_timer_stop(door->params.loop, &door->deadline);
 	limits_wait_over(door->params.limits, &door->place);
 	door->link = node_link_create(door->params.links, &link);
