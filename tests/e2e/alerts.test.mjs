@@ -91,6 +91,67 @@ suite("alerts", () => {
 		await receiver.stop();
 	});
 
+	test("a secret that was typed is nowhere once it was sent, and neither after a refusal or a change of mind", async () => {
+		const receiver = await new Receiver().start();
+		const secret = "a-secret-of-the-person";
+		const page = await browser.page();
+		await openDashboard(page, server, "#/alerts");
+		const channels = page.getByRole("region", { name: "Channels" });
+		const dialog = page.getByRole("dialog", { name: "Add a channel" });
+		const field = dialog.getByLabel(/^Secret of the webhook/);
+		const fill = async (url) => {
+			await dialog.getByLabel("URL").fill(url);
+			await field.fill(secret);
+		};
+		const open = () => channels.getByRole("button", { name: "Add a channel" }).click();
+		await open();
+		assert.equal(await field.getAttribute("autocomplete"), "off");
+		await fill(receiver.url);
+		await dialog.getByRole("button", { name: "Cancel" }).click();
+		await open();
+		assert.equal(await field.inputValue(), "");
+		await fill("http://10.0.0.1/hook");
+		await dialog.getByRole("button", { name: "Add", exact: true }).click();
+		await dialog.getByText(/--alert-host/).waitFor();
+		assert.equal(await field.inputValue(), secret, "to be sent again");
+		assert.ok(!(await page.content()).includes(secret));
+		await dialog.getByLabel("URL").fill(receiver.url);
+		await dialog.getByRole("button", { name: "Add", exact: true }).click();
+		await dialog.waitFor({ state: "hidden" });
+		await channels.getByText("webhook, ").waitFor();
+		assert.equal(await page.locator("input[type=password]").count(), 0);
+		assert.ok(!(await page.content()).includes(secret));
+		receiver.secret = secret;
+		await channels.getByRole("button", { name: /^Test / }).click();
+		await channels.getByText("The receiver has it.").waitFor();
+		assert.deepEqual(receiver.got.map((one) => one.valid), [true]);
+		await channels.getByRole("button", { name: /^Remove / }).click();
+		await channels.getByText("Alerts reach no other program").waitFor();
+		await page.context().close();
+		await receiver.stop();
+	});
+
+	test("where a page may show no notifications, it says so, and goes on", async () => {
+		const page = await browser.page(shapes["narrow-light"]);
+		await page.addInitScript(() => {
+			window.Notification = class {
+				static permission = "granted";
+				static requestPermission = async () => "granted";
+				constructor() {
+					throw new TypeError("Illegal constructor"); // as Chromium on Android
+				}
+			};
+		});
+		await openDashboard(page, server, "#/alerts");
+		const box = page.getByRole("checkbox", { name: "Notify me in this browser" });
+		await box.click();
+		await page.getByRole("alert").getByText("This browser shows no notifications of a page").waitFor();
+		assert.equal(await box.isChecked(), false);
+		await picture(page, "alerts-no-notifications");
+		await table(page, "Rules").waitFor();
+		await page.context().close();
+	});
+
 	test("a rule is changed, and what makes no sense is refused in its dialog", async () => {
 		const page = await browser.page();
 		await openDashboard(page, server, "#/alerts");

@@ -17,7 +17,7 @@ export function ChannelPanel() {
   const { state, server } = useApp();
   const [channels, setChannels] = useState<readonly AlertChannel[] | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
-  const [secret, setSecret] = useState<string | null>(null);
+  const [made, setMade] = useState<AlertChannel | null>(null);
   const shown = useRef(true);
   const all = state.value;
   const live = isLive(all);
@@ -41,14 +41,14 @@ export function ChannelPanel() {
   }, [live, may]);
   if (!may) return null;
   return (
-    <Panel title="Channels" aside={<Add added={(one) => (setSecret(one.secret), again())} />}>
+    <Panel title="Channels" aside={<Add unseen={made !== null} added={(one) => (setMade(one.secret === null ? null : one), again())} />}>
       <RefusalNote refusal={refusal} />
-      {secret !== null && (
+      {made && (
         <div class="panel-body" role="status">
           <p>
-            The secret that signs its messages is shown this once: <code class="code">{secret}</code>
+            The secret that signs messages to {made.url} is shown this once: <code class="code">{made.secret}</code>
           </p>
-          <button class="btn small-btn" type="button" onClick={() => setSecret(null)}>
+          <button class="btn small-btn" type="button" onClick={() => setMade(null)}>
             I have kept it
           </button>
         </div>
@@ -173,75 +173,95 @@ function paramsOf(given: FormData): Added {
   };
 }
 
-function Add({ added }: { added: (channel: AlertChannel) => void }) {
-  const { state, server } = useApp();
+/** `unseen`: a secret that was made is still shown; another would take its place. */
+function Add({ unseen, added }: { unseen: boolean; added: (channel: AlertChannel) => void }) {
+  const { state } = useApp();
   const dialog = useRef<HTMLDialogElement>(null);
+  const [open, setOpen] = useState(false); // closed, nothing of it is left: the page may not hold on to a secret
+  const why = obstacle(state.value) ?? (unseen ? "Keep the secret that is shown first." : null);
+  return (
+    <>
+      <button
+        class="btn small-btn"
+        type="button"
+        disabled={why !== null}
+        title={why ?? undefined}
+        onClick={() => {
+          setOpen(true);
+          dialog.current?.showModal();
+        }}
+      >
+        Add a channel
+      </button>
+      <dialog ref={dialog} aria-label="Add a channel" onClose={() => setOpen(false)}>
+        {open && <AddForm added={added} close={() => dialog.current?.close()} />}
+      </dialog>
+    </>
+  );
+}
+
+function AddForm({ added, close }: { added: (channel: AlertChannel) => void; close: () => void }) {
+  const { server } = useApp();
   const [refusal, setRefusal] = useState<Refusal | null>(null);
-  const why = obstacle(state.value);
+  const [busy, setBusy] = useState(false);
   const save = async (form: HTMLFormElement): Promise<void> => {
-    const outcome = await addChannel(server, paramsOf(new FormData(form)));
-    setRefusal(isRefusal(outcome) ? outcome : null);
-    if (isRefusal(outcome)) return;
-    dialog.current?.close();
+    setBusy(true);
+    const outcome = await addChannel(server, paramsOf(new FormData(form))).finally(() => setBusy(false));
+    if (isRefusal(outcome)) return setRefusal(outcome);
     form.reset();
+    close();
     added(outcome);
   };
   return (
-    <>
-      <button class="btn small-btn" type="button" disabled={why !== null} title={why ?? undefined} onClick={() => dialog.current?.showModal()}>
-        Add a channel
-      </button>
-      <dialog ref={dialog} aria-label="Add a channel">
-        <form
-          class="dialog-body stack"
-          onSubmit={(event) => {
-            event.preventDefault();
-            void save(event.currentTarget);
-          }}
-        >
-          <h2>Add a channel</h2>
-          <label>
-            Kind
-            <select name="kind">
-              <option value="webhook">Webhook, signed</option>
-              <option value="ntfy">ntfy</option>
-            </select>
+    <form
+      class="dialog-body stack"
+      autocomplete="off"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!busy) void save(event.currentTarget);
+      }}
+    >
+      <h2>Add a channel</h2>
+      <label>
+        Kind
+        <select name="kind">
+          <option value="webhook">Webhook, signed</option>
+          <option value="ntfy">ntfy</option>
+        </select>
+      </label>
+      <label>
+        URL
+        <input type="url" name="url" required maxLength={2048} placeholder="https://hooks.example.com/exogpu" autocomplete="off" />
+      </label>
+      <label>
+        Secret of the webhook, or access token of ntfy; empty: one is made for a webhook
+        <input type="password" name="secret" maxLength={256} autocomplete="off" spellcheck={false} />
+      </label>
+      <fieldset class="row">
+        <legend>Severities</legend>
+        {["critical", "warning", "info"].map((one) => (
+          <label class="check" key={one}>
+            <input type="checkbox" name={one} defaultChecked={one !== "info"} /> {one}
           </label>
-          <label>
-            URL
-            <input type="url" name="url" required maxLength={2048} placeholder="https://hooks.example.com/exogpu" autocomplete="off" />
-          </label>
-          <label>
-            Secret of the webhook, or access token of ntfy; empty: one is made for a webhook
-            <input type="password" name="secret" maxLength={256} autocomplete="new-password" />
-          </label>
-          <fieldset class="row">
-            <legend>Severities</legend>
-            {["critical", "warning", "info"].map((one) => (
-              <label class="check" key={one}>
-                <input type="checkbox" name={one} defaultChecked={one !== "info"} /> {one}
-              </label>
-            ))}
-          </fieldset>
-          <label>
-            Quiet from (the server's local time; critical alerts come anyway)
-            <input type="time" name="from" />
-          </label>
-          <label>
-            Quiet to
-            <input type="time" name="to" />
-          </label>
-          <RefusalNote refusal={refusal} />
-          <div class="dialog-acts">
-            <button class="btn" type="button" onClick={() => dialog.current?.close()}>
-              Cancel
-            </button>
-            <button class="btn primary" type="submit">
-              Add
-            </button>
-          </div>
-        </form>
-      </dialog>
-    </>
+        ))}
+      </fieldset>
+      <label>
+        Quiet from (the server's local time; critical alerts come anyway)
+        <input type="time" name="from" />
+      </label>
+      <label>
+        Quiet to
+        <input type="time" name="to" />
+      </label>
+      <RefusalNote refusal={refusal} />
+      <div class="dialog-acts">
+        <button class="btn" type="button" onClick={close}>
+          Cancel
+        </button>
+        <button class="btn primary" type="submit" disabled={busy}>
+          {busy ? "Adding" : "Add"}
+        </button>
+      </div>
+    </form>
   );
 }

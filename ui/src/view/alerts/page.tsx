@@ -2,7 +2,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Alerts, readAlerts } from "../../command/alerts";
 import { isRefusal } from "../../command/access";
-import { readNotify, writeNotify } from "../../lib/prefs";
 import type { Refusal } from "../../command/tried";
 import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
@@ -10,7 +9,7 @@ import { Panel, RefusalNote } from "../parts";
 import { Page } from "../shell";
 import { ChannelPanel } from "./channels";
 import { AlertList } from "./list";
-import { canNotify } from "./notify";
+import { canNotify, notifies, turnOff, turnOn } from "./notify";
 import { RulePanel } from "./rules";
 
 /** Read when the page opens, on every reconnect, and after each event of an alert. */
@@ -43,27 +42,28 @@ function useAlerts(): { read: Alerts | null; refusal: Refusal | null; again: () 
   return { read, refusal, again };
 }
 
-/** Turns the browser's own notifications on and off; the browser asks the person once. */
-function NotifyMe() {
-  const [wanted, setWanted] = useState(readNotify());
-  const [why, setWhy] = useState<string | null>(null);
+/** Turns the browser's own notifications on and off. */
+function NotifyMe({ said }: { said: (why: string | null) => void }) {
+  const [wanted, setWanted] = useState(notifies());
   if (!canNotify()) return null;
-  const set = async (on: boolean): Promise<void> => {
-    const allowed = !on || (await Notification.requestPermission()) === "granted";
-    setWhy(allowed ? null : "This browser does not allow notifications of this page.");
-    writeNotify(on && allowed);
-    setWanted(on && allowed);
+  const set = async (box: HTMLInputElement): Promise<void> => {
+    const on = box.checked;
+    if (!on) turnOff();
+    const why = on ? await turnOn() : null;
+    said(why);
+    setWanted(on && why === null);
+    box.checked = on && why === null; // where the state is as before, nothing is drawn
   };
   return (
     <label class="check small" title="For warnings and critical alerts, while this page is open">
-      <input type="checkbox" checked={wanted} onChange={(event) => void set(event.currentTarget.checked)} /> Notify me in this browser
-      {why !== null && <span role="alert"> {why}</span>}
+      <input type="checkbox" checked={wanted} onChange={(event) => void set(event.currentTarget)} /> Notify me in this browser
     </label>
   );
 }
 
 export function AlertsPage() {
   const { read, refusal, again } = useAlerts();
+  const [unnotified, setUnnotified] = useState<string | null>(null); // why there are no notifications
   const standing = read?.alerts.filter((one) => one.cleared_at === null) ?? [];
   const past = read?.alerts.filter((one) => one.cleared_at !== null) ?? [];
   return (
@@ -72,7 +72,12 @@ export function AlertsPage() {
         <RefusalNote refusal={refusal} />
         {read ? (
           <>
-            <Panel title="Now" aside={<NotifyMe />}>
+            <Panel title="Now" aside={<NotifyMe said={setUnnotified} />}>
+              {unnotified !== null && (
+                <p class="panel-body small" role="alert">
+                  {unnotified}
+                </p>
+              )}
               {standing.length > 0 ? (
                 <AlertList alerts={standing} name="Alerts that stand" changed={again} />
               ) : (
