@@ -191,6 +191,7 @@ suite("access", () => {
 		await dialog.getByRole("button", { name: "Close" }).click();
 		const row = region(page, "Phones and browsers").getByRole("listitem").filter({ hasText: "phones" });
 		await row.getByText("1 of 2 uses left").waitFor();
+		await row.getByText("made by admin.token;").waitFor();
 		await row.getByRole("link", { name: "my phone" }).waitFor();
 		const phone = await open("#/access", shapes["narrow-dark"]);
 		await region(phone, "Phones and browsers").getByRole("link", { name: "my phone" }).waitFor();

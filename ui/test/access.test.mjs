@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { tokenEnd, tokenState, sortedTokens, madeWith, certificateState, fingerprint, joinAddress } = await load("state/access.ts");
+const { tokenEnd, tokenState, sortedTokens, madeWith, certificateState, fingerprint, joinAddress, makerText } = await load("state/access.ts");
 const { confirmedText, matches, actorOf, csvLine, CSV_HEAD, detailOf, gapText, joinGaps, touchesAccess } = await load("state/audit.ts");
 const DAY = 24 * 3600 * 1000;
 const at = Date.parse("2026-11-21T12:00:00Z");
@@ -109,4 +109,10 @@ test("what witnesses have confirmed is told only of those that were asked and ag
   assert.equal(confirmedText(report(0, "offline", "silent")), "no witness has confirmed any of them in this check");
   assert.equal(confirmedText(report(38, "agrees", "offline")), "the first 38 confirmed by witnesses");
   assert.equal(confirmedText(report(40, "agrees", "agrees")), "all confirmed by witnesses");
+});
+
+test("who made a ticket or a link is named where the token is known", () => {
+  const tokens = [token("t1", { name: "laptop of alice" }), token("t2", { name: "" })];
+  assert.deepEqual(["token:t1", "token:t2", "token:t9", "owner:1000", "server"].map((maker) => makerText(tokens, maker)),
+    ["laptop of alice", "token t2", "a deleted token (t9)", "the machine's owner", "server"]);
 });

@@ -26,6 +26,12 @@ export async function readAccess(server: Server): Promise<Access | Refusal> {
   return refusal ?? access!;
 }
 
+export async function readTokens(server: Server): Promise<readonly Token[] | Refusal> {
+  let tokens: readonly Token[] = [];
+  const refusal = await tried(async () => void ({ tokens } = await server.call("token.list", {})));
+  return refusal ?? tokens;
+}
+
 export type NewToken = Methods["token.create"]["params"];
 export type MadeToken = Methods["token.create"]["result"];
 export type MadeTicket = Methods["node.ticket"]["result"];

@@ -72,3 +72,12 @@ export function joinAddress(page: { readonly origin: string; readonly hostname: 
   if (!self || !address) return page.origin;
   return `https://${address.includes(":") ? `[${address}]` : address}:${self.port}`;
 }
+
+/** Who made a ticket or a link, by the name that a token has in the list of tokens: "alice", "the machine's owner". */
+export function makerText(tokens: readonly Token[], madeBy: string): string {
+  const [kind = "", id = ""] = madeBy.split(":");
+  if (kind === "owner") return "the machine's owner";
+  if (kind !== "token") return madeBy;
+  const token = tokens.find((one) => one.token_id === id);
+  return token ? token.name || `token ${id}` : `a deleted token (${id})`;
+}

@@ -1,5 +1,6 @@
 /* Usage as people read it: energy in the unit that fits, its price, sums. Pure. */
-import type { UsageRow } from "../lib/api.gen";
+import type { By } from "../command/usage";
+import type { Token, UsageRow } from "../lib/api.gen";
 import { type Quantity, figure } from "../lib/format";
 
 const J_PER_KWH = 3.6e6;
@@ -37,11 +38,69 @@ export interface Measured {
   /** Some rows have energy, some of these by power times time. */
   readonly any: boolean;
   readonly integrated: boolean;
+  /** Some rows report energy, and others none. */
+  readonly partly: boolean;
 }
 
 export function measured(rows: readonly UsageRow[]): Measured {
+  const reported = rows.some((one) => one.energy_source !== null);
   return {
-    any: rows.some((one) => one.energy_source !== null),
+    any: reported,
     integrated: rows.some((one) => one.energy_source === "integrated"),
+    partly: reported && rows.some((one) => one.energy_source === null),
+  };
+}
+
+/** What there is to know of who or what a row is about; null: not known, as for tokens that are no admin's. */
+export interface Subjects {
+  readonly tokens: readonly Token[] | null;
+  readonly models: Readonly<Record<string, unknown>> | null;
+  readonly devices: Readonly<Record<string, unknown>> | null;
+}
+
+/** A row's name, whether it has a page of its own, and what has become of it. */
+export interface Subject {
+  readonly name: string;
+  readonly link: boolean;
+  readonly note: string | null;
+}
+
+export function subjectOf({ key, name }: Pick<UsageRow, "key" | "name">, by: By, known: Subjects): Subject {
+  if (key === "others") return { name: "others", link: false, note: "beyond the 512 that are counted apart" };
+  const called = name || key;
+  if (by === "token") {
+    const token = known.tokens?.find((one) => one.token_id === key);
+    const note = known.tokens === null || key === "owner" ? null : !token ? "deleted token" : token.revoked_at ? "revoked" : null;
+    return { name: called, link: false, note };
+  }
+  const there = by === "model" ? known.models : known.devices;
+  if (there === null) return { name: called, link: false, note: null };
+  const found = Object.hasOwn(there, key);
+  return { name: called, link: found, note: found ? null : by === "model" ? "removed model" : "removed device" };
+}
+
+export type Sum = Pick<UsageRow, "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens" | "device_s" | "energy_joules" | "idle_joules" | "energy_source"> & {
+  /** Some rows report no energy: the sum is that of the others. */
+  readonly partly: boolean;
+};
+
+/** All rows together. What no row reports is null, and what some do not report is not counted as 0 but left out. */
+export function sumOf(rows: readonly UsageRow[]): Sum {
+  const add = (of: (row: UsageRow) => number): number => rows.reduce((sum, row) => sum + of(row), 0);
+  const addKnown = (of: (row: UsageRow) => number | null): number | null => {
+    const known = rows.flatMap((row) => of(row) ?? []);
+    return known.length === 0 ? null : known.reduce((sum, one) => sum + one, 0);
+  };
+  const how = measured(rows);
+  return {
+    requests: add((one) => one.requests),
+    prompt_tokens: add((one) => one.prompt_tokens),
+    cached_tokens: add((one) => one.cached_tokens),
+    completion_tokens: add((one) => one.completion_tokens),
+    device_s: add((one) => one.device_s),
+    energy_joules: addKnown((one) => one.energy_joules),
+    idle_joules: addKnown((one) => one.idle_joules),
+    energy_source: how.integrated ? "integrated" : how.any ? "counter" : null,
+    partly: how.partly,
   };
 }

@@ -3,11 +3,11 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type MadeLend, isRefusal, makeLend, revokeLend } from "../../command/access";
 import type { Refusal } from "../../command/tried";
-import type { Lend } from "../../lib/api.gen";
+import type { Lend, Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { count, fullTime, shortTime } from "../../lib/format";
 import { nodeHref } from "../../lib/route";
-import { isLoopback } from "../../state/access";
+import { isLoopback, makerText } from "../../state/access";
 import { admits, joiningText, leavingText, lendLink, shownLends, tabNames, usesText } from "../../state/joining";
 import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
@@ -64,7 +64,7 @@ export function LendDevice({ lends, changed, close, children }: Known & { close:
   );
 }
 
-export function LendPanel({ lends, changed }: Known) {
+export function LendPanel({ lends, tokens, changed }: Known & { tokens: readonly Token[] }) {
   const { state } = useApp();
   const at = serverTime(state.value, now.value);
   const shown = shownLends(lends, at);
@@ -77,7 +77,7 @@ export function LendPanel({ lends, changed }: Known) {
       {shown.length > 0 && (
         <ul class="rows tickets" aria-label="Links for browsers">
           {shown.map((one) => (
-            <LendRow key={one.lend_id} lend={one} at={at} changed={changed} />
+            <LendRow key={one.lend_id} lend={one} tokens={tokens} at={at} changed={changed} />
           ))}
         </ul>
       )}
@@ -217,7 +217,14 @@ function ReachNote({ reach, authority }: { reach: ReturnType<typeof lendLink>["r
   );
 }
 
-function LendRow({ lend, at, changed }: { lend: Lend; at: number; changed: () => void }) {
+interface Row {
+  readonly lend: Lend;
+  readonly tokens: readonly Token[];
+  readonly at: number;
+  readonly changed: () => void;
+}
+
+function LendRow({ lend, tokens, at, changed }: Row) {
   const { state, server } = useApp();
   const { lend_id, node_ids, expires_at } = lend;
   const names = tabNames(state.value, lend);
@@ -226,7 +233,7 @@ function LendRow({ lend, at, changed }: { lend: Lend; at: number; changed: () =>
       <b class="small">{lend.name}</b>
       <span class="small quiet">
         {usesText(lend, at)}
-        {admits(lend, at) && `, until ${shortTime(Date.parse(expires_at), now.value)}`}, made by {lend.made_by};{" "}
+        {admits(lend, at) && `, until ${shortTime(Date.parse(expires_at), now.value)}`}, made by {makerText(tokens, lend.made_by)};{" "}
         {node_ids.length === 0 ? "nobody has joined" : `${count(node_ids.length, "device")} joined: `}
         {node_ids.map((id, i) => (
           <span key={id}>

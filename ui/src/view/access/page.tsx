@@ -67,8 +67,8 @@ function Everything() {
           <>
             <WaitingPanel waiting={access.waiting} changed={read} />
             <TokenPanel tokens={access.tokens} lends={access.lends} changed={read} />
-            <TicketPanel tickets={access.tickets} changed={read} />
-            <LendPanel lends={access.lends} changed={read} />
+            <TicketPanel tickets={access.tickets} tokens={access.tokens} changed={read} />
+            <LendPanel lends={access.lends} tokens={access.tokens} changed={read} />
             <CertificatePanel certificates={access.certificates} />
           </>
         ) : (

@@ -2,9 +2,10 @@
 import { useState } from "preact/hooks";
 import { type MadeTicket, isRefusal, makeTicket, revokeTicket } from "../../command/access";
 import type { Refusal } from "../../command/tried";
-import type { Ticket } from "../../lib/api.gen";
+import type { Ticket, Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { count, fullTime, shortTime } from "../../lib/format";
+import { makerText } from "../../state/access";
 import { joinedSince, joiningText, memberIds } from "../../state/joining";
 import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
@@ -15,7 +16,13 @@ import { useAddress } from "./address";
 
 const HOUR_S = 3600;
 
-export function TicketPanel({ tickets, changed }: { tickets: readonly Ticket[]; changed: () => void }) {
+interface Known {
+  readonly tickets: readonly Ticket[];
+  readonly tokens: readonly Token[];
+  readonly changed: () => void;
+}
+
+export function TicketPanel({ tickets, tokens, changed }: Known) {
   const { state } = useApp();
   const at = serverTime(state.value, now.value);
   const good = tickets.filter((one) => !one.revoked_at && one.used < one.uses && Date.parse(one.expires_at) > at);
@@ -27,7 +34,7 @@ export function TicketPanel({ tickets, changed }: { tickets: readonly Ticket[]; 
       {good.length > 0 && (
         <ul class="rows tickets">
           {good.map((one) => (
-            <TicketRow key={one.ticket_id} ticket={one} changed={changed} />
+            <TicketRow key={one.ticket_id} ticket={one} tokens={tokens} changed={changed} />
           ))}
         </ul>
       )}
@@ -118,14 +125,14 @@ function Make({ changed }: { changed: () => void }) {
   );
 }
 
-function TicketRow({ ticket, changed }: { ticket: Ticket; changed: () => void }) {
+function TicketRow({ ticket, tokens, changed }: Omit<Known, "tickets"> & { ticket: Ticket }) {
   const { state, server } = useApp();
   return (
     <li>
       <span class="code small">{ticket.ticket_id}</span>
       <span class="small quiet">
         {ticket.used} of {count(ticket.uses, "use")}, until {shortTime(Date.parse(ticket.expires_at), now.value)}, made by{" "}
-        {ticket.made_by}
+        {makerText(tokens, ticket.made_by)}
       </span>
       <AskButton
         word="Revoke"

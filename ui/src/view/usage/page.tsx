@@ -1,9 +1,9 @@
 /* Usage: what requests to models used, by token, model or device, and what its energy costs. */
 import { useEffect, useState } from "preact/hooks";
-import { isRefused } from "../../command/models";
+import { isRefusal, readTokens } from "../../command/access";
 import type { Refusal } from "../../command/tried";
 import { type By, readUsage } from "../../command/usage";
-import type { UsageRow } from "../../lib/api.gen";
+import type { Token, UsageRow } from "../../lib/api.gen";
 import { readPriceText, writePriceText } from "../../lib/prefs";
 import { isLive, serverTime } from "../../state/select";
 import { readPrice } from "../../state/usage";
@@ -38,8 +38,8 @@ function useUsage(by: By, days: number): { rows: readonly UsageRow[] | null; ref
     const read = async (): Promise<void> => {
       const outcome = await readUsage(server, by, days * DAY_MS, serverTime(state.peek(), Date.now()));
       if (!wanted) return;
-      setRefusal(isRefused(outcome) ? outcome : null);
-      if (!isRefused(outcome)) setRows(outcome);
+      setRefusal(isRefusal(outcome) ? outcome : null);
+      if (!isRefusal(outcome)) setRows(outcome);
     };
     setRows(null);
     void read();
@@ -52,13 +52,32 @@ function useUsage(by: By, days: number): { rows: readonly UsageRow[] | null; ref
   return { rows, refusal };
 }
 
+/** The tokens that there are, read again when a row comes that is of another; null while they are not known. */
+function useTokens(rows: readonly UsageRow[] | null, asked: boolean): readonly Token[] | null {
+  const { state, server } = useApp();
+  const [read, setRead] = useState<{ of: string; tokens: readonly Token[] } | null>(null);
+  const live = isLive(state.value);
+  const of = asked && rows ? rows.map((one) => one.key).sort().join() : "";
+  useEffect(() => {
+    if (!live || of === "") return;
+    let wanted = true;
+    void readTokens(server).then((outcome) => wanted && !isRefusal(outcome) && setRead({ of, tokens: outcome }));
+    return () => void (wanted = false);
+  }, [live, of]);
+  return read?.of === of ? read.tokens : null;
+}
+
 export function UsagePage() {
   const { state } = useApp();
   const [by, setBy] = useState<By>("token");
   const [days, setDays] = useState(1);
   const [price, setPrice] = useState(readPriceText());
   const { rows, refusal } = useUsage(by, days);
-  const all = state.value.login?.scopes.includes("admin") ?? false;
+  const scopes = state.value.login?.scopes ?? [];
+  const all = scopes.includes("admin");
+  const told = all || scopes.includes("observe"); // others are told no devices, and models by their names
+  const tokens = useTokens(rows, all && by === "token");
+  const known = { tokens, models: told ? state.value.models : null, devices: told ? state.value.devices : null };
   return (
     <Page title="Usage">
       <section class="panel" aria-label="Usage">
@@ -95,7 +114,7 @@ export function UsagePage() {
         </div>
         <RefusalNote refusal={refusal} />
         {rows ? (
-          <UsageTable rows={rows} by={by} price={readPrice(price)} />
+          <UsageTable rows={rows} by={by} price={readPrice(price)} known={known} />
         ) : (
           !refusal && <p class="panel-body quiet skeleton">Reading the usage.</p>
         )}

@@ -4,8 +4,7 @@ import type { By } from "../../command/usage";
 import type { UsageRow } from "../../lib/api.gen";
 import { type Quantity, figure } from "../../lib/format";
 import { deviceHref, modelHref } from "../../lib/route";
-import { cost, deviceTime, energy, measured } from "../../state/usage";
-import { useApp } from "../app-context";
+import { type Subjects, type Sum, cost, deviceTime, energy, measured, subjectOf, sumOf } from "../../state/usage";
 
 const heads: Record<By, string> = { token: "Token", model: "Model", device: "Device" };
 
@@ -18,61 +17,84 @@ const Amount = ({ of }: { of: Quantity | null }) =>
     <span class="faint small">not reported</span>
   );
 
-function Name({ row, by }: { row: UsageRow; by: By }) {
-  const { models, devices } = useApp().state.value;
-  if (by === "model" && models[row.key])
-    return (
-      <a class="link" href={modelHref(row.key)}>
-        {row.name}
-      </a>
-    );
-  if (by === "device" && devices[row.key])
-    return (
-      <a class="link" href={deviceHref(row.key)}>
-        {row.name}
-      </a>
-    );
-  return <>{row.name}</>;
+function Name({ row, by, known }: { row: UsageRow; by: By; known: Subjects }) {
+  const { name, link, note } = subjectOf(row, by, known);
+  return (
+    <span title={row.key === name ? undefined : row.key}>
+      {link ? (
+        <a class="link" href={by === "model" ? modelHref(row.key) : deviceHref(row.key)}>
+          {name}
+        </a>
+      ) : (
+        name
+      )}
+      {note !== null && <span class="faint small"> {note}</span>}
+    </span>
+  );
 }
 
-const Cell = ({ name, title, children }: { name: string; title?: string; children: ComponentChildren }) => (
+const Cell = ({ name, title, children }: { name: string; title?: string | undefined; children: ComponentChildren }) => (
   <td data-name={name} class="num" title={title}>
     <span>{children}</span>
   </td>
 );
 
-function Row({ row, by, price }: { row: UsageRow; by: By; price: number | null }) {
-  const integrated = row.energy_source === "integrated";
+/** The cells of a row behind its name. `counts`: whether its requests and tokens can be told. */
+function Figures({ of, by, price, counts = true }: { of: Sum; by: By; price: number | null; counts?: boolean }) {
+  const integrated = of.energy_source === "integrated" && of.energy_joules !== null;
+  const told = (figures: ComponentChildren) => (counts ? figures : <span class="faint">–</span>);
+  const idle = energy(of.idle_joules);
   return (
-    <tr>
-      <th scope="row">
-        <Name row={row} by={by} />
-      </th>
-      <Cell name="Requests">{figure(row.requests)}</Cell>
+    <>
+      <Cell name="Requests">{told(figure(of.requests))}</Cell>
       <Cell name="Prompt tokens">
-        {figure(row.prompt_tokens)}
-        {row.cached_tokens > 0 && <span class="faint small"> ({figure(row.cached_tokens)} cached)</span>}
+        {told(figure(of.prompt_tokens))}
+        {counts && of.cached_tokens > 0 && <span class="faint small"> ({figure(of.cached_tokens)} cached)</span>}
       </Cell>
-      <Cell name="Generated">{figure(row.completion_tokens)}</Cell>
+      <Cell name="Generated">{told(figure(of.completion_tokens))}</Cell>
       <Cell name="Device time">
-        <Amount of={deviceTime(row.device_s)} />
+        <Amount of={deviceTime(of.device_s)} />
       </Cell>
-      <Cell name="Energy" title={integrated ? "power times time" : ""}>
+      <Cell name="Energy" title={integrated ? "power times time" : undefined}>
+        {of.partly && "at least "}
         {integrated && "~"}
-        <Amount of={energy(row.energy_joules)} />
+        <Amount of={energy(of.energy_joules)} />
       </Cell>
       {by === "device" && (
         <Cell name="Idle">
-          <Amount of={energy(row.idle_joules)} />
+          {of.partly && idle && "at least "}
+          <Amount of={idle} />
         </Cell>
       )}
-      <Cell name="Cost">{cost(row.energy_joules, price) ?? <span class="faint">–</span>}</Cell>
-    </tr>
+      <Cell name="Cost">
+        {of.partly && price !== null && "at least "}
+        {cost(of.energy_joules, price) ?? <span class="faint">–</span>}
+      </Cell>
+    </>
   );
 }
 
-export function UsageTable({ rows, by, price }: { rows: readonly UsageRow[]; by: By; price: number | null }) {
-  const { any, integrated } = measured(rows);
+interface Shown {
+  readonly rows: readonly UsageRow[];
+  readonly by: By;
+  readonly price: number | null;
+  readonly known: Subjects;
+}
+
+/** All rows together. Several devices compute one request, so by device requests and tokens have no sum. */
+function All({ rows, by, price }: Omit<Shown, "known">) {
+  return (
+    <tfoot>
+      <tr>
+        <th scope="row">All</th>
+        <Figures of={sumOf(rows)} by={by} price={price} counts={by !== "device"} />
+      </tr>
+    </tfoot>
+  );
+}
+
+export function UsageTable({ rows, by, price, known }: Shown) {
+  const { any, integrated, partly } = measured(rows);
   if (rows.length === 0)
     return (
       <div class="empty">
@@ -115,9 +137,15 @@ export function UsageTable({ rows, by, price }: { rows: readonly UsageRow[]; by:
           </thead>
           <tbody>
             {rows.map((row) => (
-              <Row key={row.key} row={row} by={by} price={price} />
+              <tr key={row.key}>
+                <th scope="row">
+                  <Name row={row} by={by} known={known} />
+                </th>
+                <Figures of={{ ...row, partly: false }} by={by} price={price} />
+              </tr>
             ))}
           </tbody>
+          {rows.length > 1 && <All rows={rows} by={by} price={price} />}
         </table>
       </div>
       {!any && (
@@ -133,6 +161,7 @@ export function UsageTable({ rows, by, price }: { rows: readonly UsageRow[]; by:
             ? "Energy is what a device drew above idle, for requests and other work; idle is what it draws when idle."
             : "Energy is what devices drew for requests above idle."}
           {integrated && " ~: power times time, because a device has no counter of energy."}
+          {partly && " At least: some rows report no energy, and are left out of the sum."}
         </p>
       )}
     </>
