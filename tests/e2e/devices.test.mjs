@@ -252,9 +252,26 @@ suite("this machine's devices", () => {
 		assert.ok(lines.length > 2, "with readings");
 		await page.getByRole("button", { name: "From, to" }).click();
 		const dialog = page.getByRole("dialog", { name: "Readings of any time" });
-		await dialog.getByLabel("From").fill("2020-01-01T00:00");
-		await dialog.getByLabel("To").fill("2020-01-02T00:00");
-		await dialog.getByRole("button", { name: "Show" }).click();
+		const ask = async (from, to) => {
+			await dialog.getByLabel("From").fill(from);
+			await dialog.getByLabel("To").fill(to);
+			await dialog.getByRole("button", { name: "Show" }).click();
+		};
+		// as such a field has it: by the clock of whoever reads
+		const daysAgo = (days) => page.evaluate((at) => {
+			const text = new Date(at);
+			text.setMinutes(text.getMinutes() - text.getTimezoneOffset());
+			return text.toISOString().slice(0, 16);
+		}, Date.now() - days * 86400e3);
+		await ask("", "2020-01-02T00:00");
+		await dialog.getByText("Give both times").waitFor();
+		await ask(await daysAgo(2), await daysAgo(3));
+		await dialog.getByText("The first time has to be before the second.").waitFor();
+		await ask("2020-01-01T00:00", "2020-01-02T00:00");
+		await dialog.getByText("The history holds 30 days").waitFor();
+		await picture(page, "devices-any-time", { fullPage: false });
+		assert.equal(await span("10 min").getAttribute("aria-pressed"), "true", "nothing was asked for");
+		await ask(await daysAgo(3), await daysAgo(2));
 		await dialog.waitFor({ state: "hidden" });
 		assert.equal(await span("10 min").getAttribute("aria-pressed"), "false");
 		await page.getByText("There are no readings of this time.").waitFor();

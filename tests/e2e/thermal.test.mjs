@@ -53,6 +53,32 @@ suite("heat ahead", () => {
 		}
 	});
 
+	test("while no forecast comes, the last one stays with its age and the reason", async () => {
+		const page = await browser.page();
+		let fails = false;
+		await page.routeWebSocket(/\/ws$/, (socket) => {
+			const onward = socket.connectToServer();
+			socket.onMessage((message) => {
+				const call = fails && typeof message === "string" ? JSON.parse(message) : {};
+				if (call.method !== "thermal.forecast") return onward.send(message);
+				const error = { code: -32002, message: "forecasts are not made now", data: { reason: "unavailable", hint: "wait" } };
+				socket.send(JSON.stringify({ jsonrpc: "2.0", id: call.id, error }));
+			});
+		});
+		await openDashboard(page, server, "#/devices/dev_gpu");
+		const heat = page.getByRole("region", { name: "Heat ahead" });
+		await heat.getByText("not reached").waitFor();
+		fails = true;
+		await heat.getByText("Forecasts are not made now. Wait. The page asks again by itself.").waitFor();
+		await heat.getByText(/^This forecast is .* old\.$/).waitFor();
+		await heat.getByText("not reached").waitFor();
+		await picture(page, "heat-old-wide-light");
+		fails = false;
+		await heat.getByText(/^This forecast is/).waitFor({ state: "detached" });
+		await heat.getByText("not reached").waitFor();
+		await page.context().close();
+	});
+
 	test("the Overview names the hottest device and its margin", async () => {
 		const page = await browser.page();
 		await openDashboard(page, server);

@@ -6,7 +6,7 @@ const format = await load("lib/format.ts");
 const { parseRoute, tokenOf, deviceHref, modelHref } = await load("lib/route.ts");
 const { backoff } = await load("net/backoff.ts");
 const { Calls } = await load("net/calls.ts");
-const { csvOf, isGap, seriesOf } = await load("command/history.ts");
+const { isGap, readBetween, seriesOf } = await load("command/history.ts");
 const text = ({ value, unit }) => `${value} ${unit}`;
 
 test("memory in powers of 1024", () => {
@@ -154,13 +154,20 @@ test("a change of pace is no gap, silence is", () => {
   assert.equal(isGap(5, undefined, undefined), false);
 });
 
-test("a history as CSV: what is not reported is empty", () => {
-  const rows = [
-    ["2026-11-20T14:31:00.000Z", 12.5, null],
-    ["2026-11-20T14:32:00.000Z", 0, 7],
-  ];
-  assert.equal(
-    csvOf({ columns: ["at", "power_watts", "power_watts_max"], rows }),
-    "at,power_watts,power_watts_max\r\n2026-11-20T14:31:00.000Z,12.5,\r\n2026-11-20T14:32:00.000Z,0,7\r\n",
-  );
+test("two fields with times are a time that the history holds, or say in words why not", () => {
+  const at = (text) => Date.parse(text); // as the fields do: by the clock of whoever reads
+  const now = at("2026-11-20T14:30");
+  assert.deepEqual(readBetween("2026-11-19T14:00", "2026-11-20T08:00", now), { from: at("2026-11-19T14:00"), to: at("2026-11-20T08:00") });
+  assert.deepEqual(readBetween("2026-11-20T14:00", "2026-11-20T23:59", now), { from: at("2026-11-20T14:00"), to: now }, "until now at most");
+  for (const [from, to, said] of [
+    ["", "2026-11-20T08:00", /both times/],
+    ["2026-11-19T14:00", "", /both times/],
+    ["2026-13-45T99:00", "2026-11-20T08:00", /both times/],
+    ["2026-11-20T08:00", "2026-11-19T14:00", /before the second/],
+    ["2026-11-20T08:00", "2026-11-20T08:00", /before the second/],
+    ["2026-11-21T08:00", "2026-11-22T08:00", /not over yet/],
+    ["2020-01-01T00:00", "2026-11-20T08:00", /^The history holds 30 days, back to 21 Oct 2026, /],
+    ["+275761-01-01T00:00", "+275762-01-01T00:00", /both times/],
+  ])
+    assert.match(String(readBetween(from, to, now)), said, `${from} to ${to}`);
 });

@@ -1,5 +1,6 @@
 /* Readings of a device over time, as columns that a chart can draw. */
 import type { Methods } from "../lib/api.gen";
+import { fullTime } from "../lib/format";
 import { CallError } from "../net/calls";
 import type { Server } from "../net/socket";
 import type { Refusal } from "./tried";
@@ -26,7 +27,7 @@ export interface Series {
 /** The server has samples of ten minutes; a clock that is a little behind must not ask for more. */
 const MARGIN_MS = 5_000;
 
-type History = Pick<Methods["telemetry.history"]["result"], "columns" | "rows" | "step_s" | "source">;
+export type History = Pick<Methods["telemetry.history"]["result"], "columns" | "rows" | "step_s" | "source">;
 
 /** Unknown pace: the slowest one, of a device that is idle and unwatched. */
 const SLOWEST_S = 5;
@@ -67,30 +68,17 @@ export function push(series: Series, time: number, value: (column: string) => nu
   for (const [name, values] of Object.entries(series.columns)) values.push(value(name));
 }
 
-/** One line for each step, its times in UTC; what is not reported is empty, and a step without readings has no line. */
-export function csvOf(history: Pick<History, "columns" | "rows">): string {
-  const lines = [history.columns, ...history.rows].map((row) => row.map((value) => (value === null ? "" : String(value))).join(","));
-  return `${lines.join("\r\n")}\r\n`;
-}
+/** The server keeps minutes for so long. */
+const KEPT_MS = 30 * 86_400_000;
 
-const DAY_MS = 86_400_000; // 1,440 minutes; one answer has 2,000 rows
-
-/** All that is kept of a time, as CSV: a line for each minute, and the last ten minutes as sampled. */
-export async function exportHistory(server: Server, deviceId: string, { from, to }: Between): Promise<string | Refusal> {
-  let columns: string[] = [];
-  const rows: History["rows"] = [];
-  try {
-    for (let at = from; at < to; at += DAY_MS) {
-      const span = { from: new Date(at).toISOString(), to: new Date(Math.min(at + DAY_MS, to)).toISOString() };
-      const part = await server.call("telemetry.history", { device_id: deviceId, ...span, step_s: 0 });
-      columns = part.columns;
-      rows.push(...part.rows);
-    }
-    return csvOf({ columns, rows });
-  } catch (error) {
-    if (error instanceof CallError) return { what: error.message, hint: error.hint };
-    throw error;
-  }
+/** The time between what two fields of the kind datetime-local say, until `nowMs` at most; or what is wrong with it. */
+export function readBetween(from: string, to: string, nowMs: number): Between | string {
+  const [begin, end] = [Date.parse(from), Date.parse(to)];
+  if (!Number.isFinite(begin) || !Number.isFinite(end)) return "Give both times, each with its date and its hour.";
+  if (begin >= end) return "The first time has to be before the second.";
+  if (begin >= nowMs) return "This time is not over yet: there are no readings of it.";
+  if (begin < nowMs - KEPT_MS) return `The history holds 30 days, back to ${fullTime(nowMs - KEPT_MS)}. Begin later.`;
+  return { from: begin, to: Math.min(end, nowMs) };
 }
 
 /** The history up to `nowMs` on the server's clock, or of any time. */

@@ -1,6 +1,7 @@
 /* Selectors for audit entries: which match a filter, and their texts. Pure. */
 import type { AuditFilter } from "../command/audit";
 import type { AuditEntry, AuditGap, AuditReport } from "../lib/api.gen";
+import { quoted } from "../lib/csv";
 import { figure, fullTime, memory } from "../lib/format";
 
 const texts = (entry: AuditEntry): string =>
@@ -66,14 +67,11 @@ export const detailOf = (entry: AuditEntry): string =>
 export const CSV_HEAD =
   "seq,at,duration_ms,count,actor,actor_name,session_id,peer,action,target,node_id,device_id,outcome,detail,bound\n";
 
-/** A spreadsheet takes what begins like a formula for one. */
-const cell = (text: string | null): string => `"${/^[=+\-@\t\r]/.test(text ?? "") ? "'" : ""}${(text ?? "").replaceAll('"', '""')}"`;
-
 export function csvLine(entry: AuditEntry): string {
   const { seq, at, duration_ms, count, actor, actor_name, session_id, peer, action, target, node_id, device_id, outcome } = entry;
   const texts = [actor, actor_name, session_id, peer, action, target, node_id, device_id, outcome, JSON.stringify(entry.detail)];
   const bound = entry.bound.map((one) => `${one.kind} ${one.id} ${one.sha256 ?? "-"}`).join("; ");
-  return `${seq},${at},${(duration_ms ?? 0).toFixed(3)},${count},${[...texts, bound].map(cell).join(",")}\n`;
+  return `${seq},${at},${(duration_ms ?? 0).toFixed(3)},${count},${[...texts, bound].map((text) => quoted(text ?? "")).join(",")}\n`;
 }
 
 const GAP_TEXT: Record<AuditGap["reason"], string> = {

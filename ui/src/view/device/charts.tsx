@@ -1,7 +1,7 @@
 /* The charts of a device over 10 min, 24 h or 30 d, on one time axis and with one cursor. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Between, type Range, type Series, exportHistory, isGap, loadHistory, push, spans } from "../../command/history";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { type Between, type Range, type Series, isGap, loadHistory, push, spans } from "../../command/history";
 import type { Refusal } from "../../command/tried";
 import type { ThermalForecast } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
@@ -10,6 +10,7 @@ import { isLive, isSystem, memoryTotal, serverTime } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
 import { Chart, type ChartSpec, hasData } from "./chart";
+import { AnyTime, type Cut, CutNote, SaveCsv } from "./span";
 
 const ranges: readonly Range[] = ["10min", "24h", "30d"];
 
@@ -100,6 +101,7 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
   const [between, setBetween] = useState<Between | null>(null);
   const [series, setSeries] = useState<Series>(emptySeries);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [cut, setCut] = useState<Cut | null>(null);
   const [loading, setLoading] = useState(true);
   const hover = useSignal<number | null>(null);
   const { device_id: id } = entry.record;
@@ -111,6 +113,7 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
     if (!live) return;
     let wanted = true;
     setLoading(true);
+    setCut(null);
     void loadHistory(server, id, range, serverTime(state.peek(), Date.now()), between ?? undefined).then((result) => {
       if (!wanted) return;
       setLoading(false);
@@ -131,15 +134,10 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
     setSeries((old) => withReading(old, time, fields, range));
   }, [reading?.at, loading]);
 
-  const save = async (): Promise<void> => {
-    const to = between?.to ?? serverTime(state.peek(), Date.now());
-    const outcome = await exportHistory(server, id, { from: between?.from ?? to - spans[range].ms, to });
-    if (typeof outcome !== "string") return setRefusal(outcome);
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([outcome], { type: "text/csv" }));
-    link.download = `exogpu-${id}-${new Date(to).toISOString().slice(0, 16).replace(":", "")}.csv`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  const shownSpan = (): Between => {
+    if (between) return between;
+    const to = serverTime(state.peek(), Date.now());
+    return { from: to - spans[range].ms, to };
   };
   const specs = useMemo(
     () => specsOf(entry),
@@ -180,15 +178,21 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
           ))}
         </div>
         <AnyTime chosen={setBetween} />
-        <button class="btn small-btn" type="button" disabled={!live} onClick={() => void save()}>
-          CSV
-        </button>
+        <SaveCsv
+          id={id}
+          span={shownSpan}
+          saved={(outcome) => {
+            setCut(outcome && "rest" in outcome ? outcome : null);
+            setRefusal(outcome && "what" in outcome ? outcome : null);
+          }}
+        />
       </div>
       {refusal && (
         <p class="panel-body quiet">
           The history could not be read. {sentence(refusal.what)} {sentence(refusal.hint)}
         </p>
       )}
+      {cut && <CutNote cut={cut} />}
       <div class="charts">
         {ordered.map((spec) => (
           <Chart
@@ -219,50 +223,6 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
 
 /** How the axis of a time names its moments: as the shortest range that holds it. */
 const rangeLike = ({ from, to }: Between): Range => (to - from <= spans["24h"].ms ? "24h" : "30d");
-
-/** Two moments of the person's own clock. */
-function AnyTime({ chosen }: { chosen: (between: Between) => void }) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  return (
-    <>
-      <button class="btn small-btn" type="button" onClick={() => dialog.current?.showModal()}>
-        From, to
-      </button>
-      <dialog ref={dialog} aria-label="Readings of any time">
-        <form
-          class="dialog-body stack"
-          onSubmit={(event) => {
-            event.preventDefault();
-            const given = new FormData(event.currentTarget);
-            const [from, to] = ["from", "to"].map((name) => Date.parse(String(given.get(name)))) as [number, number];
-            if (!(from < to)) return;
-            chosen({ from, to });
-            dialog.current?.close();
-          }}
-        >
-          <h2>Readings of any time</h2>
-          <label>
-            From
-            <input type="datetime-local" name="from" required />
-          </label>
-          <label>
-            To
-            <input type="datetime-local" name="to" required />
-          </label>
-          <p class="small quiet">Minutes are kept for 30 days.</p>
-          <div class="dialog-acts">
-            <button class="btn" type="button" onClick={() => dialog.current?.close()}>
-              Cancel
-            </button>
-            <button class="btn primary" type="submit">
-              Show
-            </button>
-          </div>
-        </form>
-      </dialog>
-    </>
-  );
-}
 
 /** With a live reading behind it, without what has moved out of the span. */
 function withReading(old: Series, time: number, reading: Readonly<Record<string, unknown>>, range: Range): Series {

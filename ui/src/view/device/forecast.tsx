@@ -1,7 +1,8 @@
 /* How hot the device will be: what the server foresees, in words. The curve is drawn behind the temperature's. */
 import { useEffect, useState } from "preact/hooks";
-import { readForecast } from "../../command/forecast";
+import { type Foreseen, foresee, isFresh, nothingForeseen, readForecast } from "../../command/forecast";
 import type { ThermalForecast } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
 import { age, figure, sentence } from "../../lib/format";
 import { isLive, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
@@ -11,19 +12,21 @@ import { Fact, MarkIcon, Panel } from "../parts";
 export const FORECAST_S = 300;
 const AGAIN_MS = 2000;
 
-/** The newest forecast, asked for again and again while somebody looks. */
-export function useForecast(id: string): ThermalForecast | null {
+/** The newest forecast, asked for again and again while somebody looks. It stays while no other comes. */
+export function useForecast(id: string): Foreseen {
   const { state, server } = useApp();
-  const [forecast, setForecast] = useState<ThermalForecast | null>(null);
+  const [foreseen, setForeseen] = useState<Foreseen>(nothingForeseen);
   const live = isLive(state.value);
+  useEffect(() => setForeseen(nothingForeseen), [id]);
   useEffect(() => {
-    setForecast(null);
     if (!live) return;
     let wanted = true;
+    let asking = false;
     const ask = async (): Promise<void> => {
-      if (document.hidden) return;
-      const answer = await readForecast(server, id, FORECAST_S);
-      if (wanted) setForecast(answer);
+      if (document.hidden || asking) return;
+      asking = true;
+      const answer = await readForecast(server, id, FORECAST_S).finally(() => (asking = false));
+      if (wanted) setForeseen((before) => foresee(before, answer, Date.now()));
     };
     void ask();
     const timer = setInterval(() => void ask(), AGAIN_MS);
@@ -32,7 +35,7 @@ export function useForecast(id: string): ThermalForecast | null {
       clearInterval(timer);
     };
   }, [id, live]);
-  return forecast;
+  return foreseen;
 }
 
 const celsius = (value: number | null): string | null => (value === null ? null : `${figure(value)} °C`);
@@ -42,8 +45,30 @@ const pointAt = (forecast: ThermalForecast, inS: number): string | null => {
   return point ? `${figure(point.celsius)} °C, from ${figure(point.low_celsius)} to ${figure(point.high_celsius)}` : null;
 };
 
-export function ForecastPanel({ entry, forecast }: { entry: DeviceEntry; forecast: ThermalForecast | null }) {
-  if (!forecast) return null;
+/** Why it is not of this moment: its age, and what was said when another was asked for. */
+function Late({ foreseen }: { foreseen: Foreseen }) {
+  const { forecast, at, refusal } = foreseen;
+  if (isFresh(foreseen, now.value)) return null;
+  return (
+    <div class="panel-body small" role="status">
+      {forecast && (
+        <p class="age">
+          <MarkIcon mark="stale" /> This forecast is {age(now.value - at)} old.
+        </p>
+      )}
+      {refusal && (
+        <p class="quiet">
+          {sentence(refusal.what)} {sentence(refusal.hint)} The page asks again by itself.
+        </p>
+      )}
+    </div>
+  );
+}
+
+export function ForecastPanel({ entry, foreseen }: { entry: DeviceEntry; foreseen: Foreseen }) {
+  const { forecast, refusal } = foreseen;
+  const late = <Late foreseen={foreseen} />;
+  if (!forecast) return refusal && <Panel title="Heat ahead">{late}</Panel>;
   const word = isSystem(entry.record) ? "CPU" : "card";
   if (forecast.state !== "ready")
     return (
@@ -52,11 +77,13 @@ export function ForecastPanel({ entry, forecast }: { entry: DeviceEntry; forecas
           {forecast.state === "learning" ? "No forecast yet. " : "No forecast. "}
           {sentence(forecast.state_reason)}
         </p>
+        {late}
       </Panel>
     );
   const { throttles_in_s: inS, limit_celsius: limit, sustainable_watts: watts, target_celsius: target } = forecast;
   return (
     <Panel title="Heat ahead" aside={<span class="small faint">at {figure(forecast.power_watts ?? 0)} W</span>}>
+      {late}
       <dl class="facts panel-body">
         <Fact name="In 1 min">{pointAt(forecast, 60)}</Fact>
         <Fact name="In 5 min">{pointAt(forecast, FORECAST_S)}</Fact>

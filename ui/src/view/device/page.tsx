@@ -1,4 +1,5 @@
 /* A device: how it stands, its charts, what it is, which APIs see it, whether it passed its check, who uses it. */
+import { isFresh } from "../../command/forecast";
 import { now } from "../../lib/clock";
 import { sentence } from "../../lib/format";
 import { deviceName, isStale } from "../../state/select";
@@ -21,7 +22,7 @@ const devices = { name: "Devices", href: "#/devices" };
 
 export function DevicePage({ id }: { id: string }) {
   const { state } = useApp();
-  const forecast = useForecast(id);
+  const foreseen = useForecast(id);
   const entry = state.value.devices[id];
   if (!entry)
     return (
@@ -46,12 +47,12 @@ export function DevicePage({ id }: { id: string }) {
         <Readings entry={entry} stale={stale} />
         <div class="cols">
           <div class="stack">
-            <LazyCharts entry={entry} forecast={forecast} />
+            <LazyCharts entry={entry} forecast={isFresh(foreseen, now.value) ? foreseen.forecast : null} />
             <Processes entry={entry} />
             <Holders device={id} />
           </div>
           <aside class="stack">
-            <ForecastPanel entry={entry} forecast={forecast} />
+            <ForecastPanel entry={entry} foreseen={foreseen} />
             <Identity entry={entry} />
             <ApiTable entry={entry} />
             {node && node.record.libraries.length > 0 && (
