@@ -1,7 +1,8 @@
 /* Builds the dashboard: node build.mjs OUTDIR [--dev]
  *
  * Writes into OUTDIR: index.html, app-HASH.js and what it loads when needed, lend.html with its lend-HASH.js, lend-node-HASH.js and gpu-worker-HASH.js, style-HASH.css, theme-HASH.js (classic script; sets light or dark
- * before the first paint), icon-HASH.svg, licenses-HASH.txt, each also as .gz, and assets.json, the list of them
+ * before the first paint), icon-HASH.svg, licenses-HASH.txt, app-HASH.webmanifest and lend-HASH.webmanifest (by which a phone installs a page) with
+ * icon-SIZE-HASH.png, each also as .gz, and assets.json, the list of them
  * {path, file, type, immutable} from which they are embedded. The same sources give the same bytes. */
 import { build } from "esbuild";
 import { execFileSync } from "node:child_process";
@@ -26,6 +27,8 @@ const types = {
   ".js": "text/javascript; charset=utf-8",
   ".css": "text/css; charset=utf-8",
   ".svg": "image/svg+xml",
+  ".png": "image/png",
+  ".webmanifest": "application/manifest+json",
   ".txt": "text/plain; charset=utf-8",
   ".map": "application/json",
 };
@@ -95,13 +98,26 @@ const files = new Map();
 for (const { outputFiles } of results)
   for (const { path, contents } of outputFiles) files.set(basename(path), Buffer.from(contents));
 
-function addHashed(name, text) {
-  const bytes = Buffer.from(text);
+const named = (start, ending) => [...files.keys()].find((file) => file.startsWith(start) && file.endsWith(ending));
+
+function addHashed(name, content) {
+  const bytes = Buffer.from(content);
   const hash = createHash("sha256").update(bytes).digest("hex").slice(0, 8).toUpperCase();
   files.set(name.replace(/(\.\w+)$/, `-${hash}$1`), bytes);
 }
 addHashed("icon.svg", readFileSync(join(here, "src/icon.svg"), "utf8"));
 addHashed("licenses.txt", licenses());
+for (const size of [192, 512]) addHashed(`icon-${size}.png`, readFileSync(join(here, `src/icon-${size}.png`)));
+addManifest("app", { id: "/", start_url: "/", scope: "/", name: "exogpu", short_name: "exogpu", description: "Every GPU that you own, as one machine" });
+addManifest("lend", { id: "/lend", start_url: "/lend", scope: "/lend", name: "exogpu: lend this device", short_name: "Lend GPU", description: "Lends this device's GPU to a cluster" });
+
+/** What a system needs to install a page. The icons bear their own ground, up to the edge. */
+function addManifest(name, page) {
+  const icons = [192, 512].flatMap((size) =>
+    ["any", "maskable"].map((purpose) => ({ src: `/${named(`icon-${size}-`, ".png")}`, sizes: `${size}x${size}`, type: types[".png"], purpose })),
+  );
+  addHashed(`${name}.webmanifest`, JSON.stringify({ ...page, display: "standalone", background_color: "#0D0F10", theme_color: "#0D0F10", icons }));
+}
 
 /** What app-HASH.js imports at once, so that the browser need not read it first to know. */
 function preloads() {
@@ -112,7 +128,6 @@ function preloads() {
   return imported.map((file) => `\n<link rel="modulepreload" href="/${file}">`).join("");
 }
 
-const named = (start, ending) => [...files.keys()].find((file) => file.startsWith(start) && file.endsWith(ending));
 const lendFile = [...files.keys()].find((file) => /^lend-[A-Z0-9]+\.js$/.test(file));
 /** The pages, with the names of the files that they load. */
 function addPage(name) {
@@ -123,6 +138,8 @@ function addPage(name) {
     .replace("%APP%", `/${named("app-", ".js")}`)
     .replace("%LEND%", `/${lendFile}`)
     .replace("%ICON%", `/${named("icon-", ".svg")}`)
+    .replace("%PICTURE%", `/${named("icon-192-", ".png")}`)
+    .replace("%MANIFEST%", `/${named(name === "lend.html" ? "lend-" : "app-", ".webmanifest")}`)
     .replace("%LICENSES%", `/${named("licenses-", ".txt")}`);
   if (/%[A-Z]+%/.test(html)) throw new Error(`${name}: ${/%[A-Z]+%/.exec(html)[0]} was not filled in`);
   files.set(name, Buffer.from(html));

@@ -53,6 +53,26 @@ suite("a walk through the dashboard", () => {
 		await page.context().close();
 	});
 
+	test("a phone can install the dashboard and the page that lends a device", async () => {
+		for (const path of ["/", "/lend"]) {
+			const page = await browser.page();
+			await page.goto(server.url.origin + path);
+			const chromium = await page.context().newCDPSession(page);
+			const { errors, data } = await chromium.send("Page.getAppManifest");
+			assert.deepEqual(errors, []);
+			const { start_url, icons } = JSON.parse(data);
+			assert.equal(start_url, path);
+			for (const { src, type } of icons) {
+				const { status, headers } = await server.http(src);
+				assert.deepEqual([status, headers["content-type"]], [200, type]);
+			}
+			const { installabilityErrors } = await chromium.send("Page.getInstallabilityErrors");
+			// a page of a test is a private one
+			assert.deepEqual(installabilityErrors.map((one) => one.errorId).filter((one) => one !== "in-incognito"), []);
+			await page.context().close();
+		}
+	});
+
 	test("the script is small, the first paint soon", async (t) => {
 		const html = (await server.http("/")).text;
 		const first = new Set(html.match(/\/[\w-]+\.js/g));
