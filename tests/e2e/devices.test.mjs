@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { eventually, patience, startServer } from "../api/server.mjs";
-import { devicesUp, goTo, loadCpu, openDashboard, press, see, startBrowser, suite } from "./browser.mjs";
+import { devicesUp, goTo, loadCpu, openDashboard, picture, press, see, startBrowser, suite } from "./browser.mjs";
 
 const MIB = 2 ** 20;
 
