@@ -222,18 +222,18 @@ function AddForm({ added, close }: { added: (channel: AlertChannel) => void; clo
       }}
     >
       <h2>Add a channel</h2>
-      <label>
+      <label class="in small">
         Kind
         <select name="kind">
           <option value="webhook">Webhook, signed</option>
           <option value="ntfy">ntfy</option>
         </select>
       </label>
-      <label>
+      <label class="in small">
         URL
         <input type="url" name="url" required maxLength={2048} placeholder="https://hooks.example.com/exogpu" autocomplete="off" />
       </label>
-      <label>
+      <label class="in small">
         Secret of the webhook, or access token of ntfy; empty: one is made for a webhook
         <input type="password" name="secret" maxLength={256} autocomplete="off" spellcheck={false} />
       </label>
@@ -245,11 +245,11 @@ function AddForm({ added, close }: { added: (channel: AlertChannel) => void; clo
           </label>
         ))}
       </fieldset>
-      <label>
+      <label class="in small">
         Quiet from (the server's local time; critical alerts come anyway)
         <input type="time" name="from" />
       </label>
-      <label>
+      <label class="in small">
         Quiet to
         <input type="time" name="to" />
       </label>

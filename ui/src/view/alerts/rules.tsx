@@ -128,17 +128,17 @@ function Change({ rule, changed }: { rule: AlertRule; changed: () => void }) {
           </label>
           {rule.unit !== null && (
             <>
-              <label>
+              <label class="in small">
                 Raise at ({units[rule.unit]})
                 <input type="number" name="threshold" step="any" required defaultValue={String(rule.threshold)} />
               </label>
-              <label>
+              <label class="in small">
                 Clear at ({units[rule.unit]})
                 <input type="number" name="clear_threshold" step="any" required defaultValue={String(rule.clear_threshold)} />
               </label>
             </>
           )}
-          <label>
+          <label class="in small">
             Once it has lasted (s)
             <input type="number" name="for_s" min={0} max={86400} step={1} required defaultValue={String(rule.for_s)} />
           </label>

@@ -7,6 +7,7 @@ import { figure, fullTime } from "../../lib/format";
 import { isLive, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
+import { MarkIcon } from "../parts";
 
 /** Two moments of the person's own clock. */
 export function AnyTime({ chosen }: { chosen: (between: Between) => void }) {
@@ -37,18 +38,18 @@ export function AnyTime({ chosen }: { chosen: (between: Between) => void }) {
           }}
         >
           <h2>Readings of any time</h2>
-          <label>
+          <label class="in small">
             From
             <input type="datetime-local" name="from" />
           </label>
-          <label>
+          <label class="in small">
             To
             <input type="datetime-local" name="to" />
           </label>
           <p class="small quiet">Minutes are kept for 30 days.</p>
           {wrong !== null && (
-            <p class="small warm" role="alert">
-              {wrong}
+            <p class="small warm-note" role="alert">
+              <MarkIcon mark="throttled" class="warm" /> {wrong}
             </p>
           )}
           <div class="dialog-acts">
