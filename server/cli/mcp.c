@@ -1,15 +1,18 @@
-/* `exogpu mcp`: the cluster as tools of a language model's agent (Model Context Protocol, over standard input and
- * output).
+/* `exogpu mcp`: the cluster as tools of a language model's agent (Model Context Protocol), over standard input and
+ * output, or with --listen over HTTP (mcp_http.c).
  *
- * One JSON-RPC object a line, in both directions. A tool is a method of the contract: its description, its parameters
- * and its name (with _ for .) come from there, so the table below only says which of them are offered. Each call of a
- * tool is a connection of its own, with the token of the command line, whose scopes the server enforces; a refusal is
- * told to the model as a failed call, with the server's hint. Standard output carries nothing else. Source:
- * modelcontextprotocol.io, revision 2025-06-18. Thread: the process's only one. */
+ * Over standard input and output: one JSON-RPC object a line, in both directions. A tool is a method of the contract:
+ * its description, its parameters and its name (with _ for .) come from there, so the table below only says which of
+ * them are offered. Each call of a tool is a connection of its own, with the token of the command line, whose scopes
+ * the server enforces; a refusal is told to the model as a failed call, with the server's hint. Standard output carries
+ * nothing else. Source: modelcontextprotocol.io, revision 2025-06-18. Thread: the process's only one. */
+#include "server/cli/mcp.h"
+
 #include "common/base/limits.h"
 #include "common/wire/contract.h"
 #include "server/cli/commands/commands.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -33,7 +36,6 @@ static const char *const revisions[] = {"2025-06-18", "2025-03-26", "2024-11-05"
 struct mcp {
 	struct contract *contract;
 	struct json *document; // schema/api.json, for its schemas
-	struct target target;
 	struct json *tools;
 };
 
@@ -87,9 +89,13 @@ static struct json *tool_of(const struct mcp *mcp, const struct offer *offer, co
 	return tool;
 }
 
-static enum status make_tools(struct mcp *mcp, struct error *error)
+enum status mcp_create(struct mcp **out, struct error *error)
 {
+	struct mcp *mcp = calloc(1, sizeof(*mcp));
 	size_t length;
+	*out = mcp;
+	if (!mcp)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	const char *text = contract_text(CONTRACT_API, &length);
 	enum status status = contract_create(&mcp->contract, CONTRACT_API, error);
 	if (!status)
@@ -104,8 +110,19 @@ static enum status make_tools(struct mcp *mcp, struct error *error)
 	return status;
 }
 
-// What a call of a tool answers: the result as text and as it is, or why there is none.
-static struct json *called(const struct json *result, const struct error *error)
+void mcp_destroy(struct mcp **pointer)
+{
+	struct mcp *mcp = *pointer;
+	*pointer = NULL;
+	if (!mcp)
+		return;
+	json_destroy(&mcp->tools);
+	json_destroy(&mcp->document);
+	contract_destroy(&mcp->contract);
+	free(mcp);
+}
+
+struct json *mcp_called(const struct json *result, const struct error *error)
 {
 	struct json *answer = json_new_object(), *content = json_new_array(), *text = json_new_object();
 	struct buffer printed;
@@ -126,17 +143,20 @@ static struct json *called(const struct json *result, const struct error *error)
 	return answer;
 }
 
-// One call on a connection of its own. What names its time on the server (timeout_ms) may take so much longer.
-static enum status ask(const struct mcp *mcp, const char *method, const struct json *arguments, struct json **answer,
-		       struct error *error)
+int64_t mcp_patience_ms(const struct json *arguments)
+{
+	const int64_t named_ms = json_get_integer(arguments, "timeout_ms", 0);
+	return ANSWER_MS + (named_ms > 0 && named_ms <= LONGEST_NAMED_MS ? named_ms : 0);
+}
+
+// One call on a connection of its own.
+static enum status ask(const struct target *target, const char *method, const struct json *arguments,
+		       struct json **answer, struct error *error)
 {
 	struct client *client = NULL;
 	struct json *params = arguments ? json_copy(arguments) : NULL;
-	const int64_t named_ms = json_get_integer(arguments, "timeout_ms", 0);
-	struct client_wait wait = {.timeout_ms = ANSWER_MS, .result = answer};
-	if (named_ms > 0 && named_ms <= LONGEST_NAMED_MS)
-		wait.timeout_ms += named_ms;
-	enum status status = client_open(&client, &mcp->target, error);
+	struct client_wait wait = {.timeout_ms = mcp_patience_ms(arguments), .result = answer};
+	enum status status = client_open(&client, target, error);
 	if (status) {
 		json_destroy(&params);
 		return status;
@@ -149,8 +169,7 @@ static enum status ask(const struct mcp *mcp, const char *method, const struct j
 	return status;
 }
 
-// Errors: STATUS_INVALID_PARAMS (no such tool). What the server refuses is an answer, not an error.
-static enum status call_tool(struct mcp *mcp, const struct json *params, struct json **result, struct error *error)
+enum status mcp_find(const struct mcp *mcp, const struct json *params, const char **method, struct error *error)
 {
 	const char *name = json_get_string(params, "name", "");
 	size_t at = 0;
@@ -159,11 +178,7 @@ static enum status call_tool(struct mcp *mcp, const struct json *params, struct 
 		at++;
 	if (!tool)
 		return error_set(error, STATUS_INVALID_PARAMS, "Unknown tool: %.64s", name);
-	struct error refusal = {0};
-	struct json *answer = NULL;
-	const enum status status = ask(mcp, offers[at].method, json_get(params, "arguments"), &answer, &refusal);
-	*result = called(status ? NULL : answer, &refusal);
-	json_destroy(&answer);
+	*method = offers[at].method;
 	return STATUS_OK;
 }
 
@@ -185,8 +200,8 @@ static struct json *initialized(const struct json *params)
 	return result;
 }
 
-static enum status answer_request(struct mcp *mcp, const char *method, const struct json *params, struct json **result,
-				  struct error *error)
+enum status mcp_answer(const struct mcp *mcp, const char *method, const struct json *params, struct json **result,
+		       struct error *error)
 {
 	if (!strcmp(method, "initialize"))
 		*result = initialized(params);
@@ -195,18 +210,14 @@ static enum status answer_request(struct mcp *mcp, const char *method, const str
 	else if (!strcmp(method, "tools/list")) {
 		*result = json_new_object();
 		json_set(*result, "tools", json_copy(mcp->tools));
-	} else if (!strcmp(method, "tools/call"))
-		return call_tool(mcp, params, result, error);
-	else
+	} else
 		return error_set(error, STATUS_METHOD_NOT_FOUND, "Method not found: %.64s", method);
 	return STATUS_OK;
 }
 
-// Write one message and its newline. False: nobody reads them any more.
-static bool say(const struct json *id, struct json *result, const struct error *error)
+struct json *mcp_message(const struct json *id, struct json *result, const struct error *error)
 {
 	struct json *message = json_new_object();
-	struct buffer line;
 	json_set_string(message, "jsonrpc", "2.0");
 	json_set(message, "id", id ? json_copy(id) : json_new_null());
 	if (result) {
@@ -217,6 +228,14 @@ static bool say(const struct json *id, struct json *result, const struct error *
 		json_set_string(fault, "message", error->message);
 		json_set(message, "error", fault);
 	}
+	return message;
+}
+
+// Write one message and its newline. False: nobody reads them any more.
+static bool say(const struct json *id, struct json *result, const struct error *error)
+{
+	struct json *message = mcp_message(id, result, error);
+	struct buffer line;
 	buffer_init(&line,
 		    3 * (size_t)(LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES)); // a result stands in it twice, once quoted
 	const bool said = !json_print(message, &line) && puts(buffer_text(&line)) >= 0 && !fflush(stdout);
@@ -225,8 +244,23 @@ static bool say(const struct json *id, struct json *result, const struct error *
 	return said;
 }
 
+static enum status call_tool(const struct mcp *mcp, const struct target *target, const struct json *params,
+			     struct json **result, struct error *error)
+{
+	struct error refusal = {0};
+	struct json *answer = NULL;
+	const char *method;
+	enum status status = mcp_find(mcp, params, &method, error);
+	if (status)
+		return status;
+	status = ask(target, method, json_get(params, "arguments"), &answer, &refusal);
+	*result = mcp_called(status ? NULL : answer, &refusal);
+	json_destroy(&answer);
+	return STATUS_OK;
+}
+
 // A line of the client's. False: nobody reads the answers.
-static bool take_line(struct mcp *mcp, const char *text, size_t length)
+static bool take_line(const struct mcp *mcp, const struct target *target, const char *text, size_t length)
 {
 	struct error error = {0};
 	struct json *message = NULL, *result = NULL;
@@ -240,15 +274,19 @@ static bool take_line(struct mcp *mcp, const char *text, size_t length)
 		if (!json_get(message, "result") && !json_get(message, "error"))
 			going = say(json_get(message, "id"), NULL, &error);
 	} else if (json_get(message, "id")) {
-		answer_request(mcp, json_get_string(message, "method", ""), json_get(message, "params"), &result,
-			       &error);
+		const char *method = json_get_string(message, "method", "");
+		const struct json *params = json_get(message, "params");
+		if (!strcmp(method, "tools/call"))
+			call_tool(mcp, target, params, &result, &error);
+		else
+			mcp_answer(mcp, method, params, &result, &error);
 		going = say(json_get(message, "id"), result, &error);
 	}
 	json_destroy(&message);
 	return going;
 }
 
-static enum status serve(struct mcp *mcp, struct error *error)
+static enum status serve(const struct mcp *mcp, const struct target *target, struct error *error)
 {
 	struct buffer line;
 	buffer_init(&line, LIMIT_HEAD_BYTES);
@@ -261,7 +299,7 @@ static enum status serve(struct mcp *mcp, struct error *error)
 			}
 			continue;
 		}
-		if (line.length && !take_line(mcp, buffer_text(&line), line.length))
+		if (line.length && !take_line(mcp, target, buffer_text(&line), line.length))
 			break;
 		buffer_clear(&line);
 	}
@@ -271,25 +309,43 @@ static enum status serve(struct mcp *mcp, struct error *error)
 
 static int run(const struct cli_arguments *arguments, struct error *error)
 {
-	struct mcp mcp = {0};
-	const struct target_wanted wanted = {.data = arguments->data, .url = arguments->url, .ca = arguments->ca};
-	enum status status = target_find(&mcp.target, &wanted, error);
+	struct mcp *mcp = NULL;
+	struct target target = {0};
+	struct mcp_place place = {0};
+	struct target_wanted wanted = {.data = arguments->data, .url = arguments->url, .ca = arguments->ca};
+	if (arguments->listen) {
+		if (mcp_place_read(&place, arguments->listen, error))
+			return 2;
+		// Each request brings its own token; by the socket it would act as the owner.
+		const char *url = getenv("EXOGPU_URL");
+		wanted.anonymous = true;
+		if (!wanted.url)
+			wanted.url = url && *url ? url : "http://127.0.0.1:52415";
+	}
+	enum status status = target_find(&target, &wanted, error);
 	if (status)
 		return status == STATUS_INVALID_PARAMS ? 2 : 1;
-	status = make_tools(&mcp, error);
+	status = mcp_create(&mcp, error);
 	if (!status)
-		status = serve(&mcp, error);
-	json_destroy(&mcp.tools);
-	json_destroy(&mcp.document);
-	contract_destroy(&mcp.contract);
+		status = arguments->listen ? mcp_listen(mcp, &target, &place, error) : serve(mcp, &target, error);
+	mcp_destroy(&mcp);
 	return status ? 1 : 0;
 }
 
+static const struct flag flags[] = {
+	{"listen", "ADDRESS:PORT",
+	 "speak HTTP at a loopback address instead, at /mcp; a PORT alone is one of\n127.0.0.1, 0 any free one",
+	 offsetof(struct cli_arguments, listen)},
+	{0},
+};
+
 const struct cli_command mcp_command = {
 	.name = "mcp",
-	.summary = "offer the cluster as tools to an agent (MCP over standard input and output)",
+	.summary = "offer the cluster as tools to an agent (MCP, over standard input and output or HTTP)",
 	.more = "An agent starts it. With a token in EXOGPU_TOKEN and --url it may what the token's scopes allow;\n"
 		"without, as the owner of the data directory, it may call all of its tools.\n"
-		"  claude mcp add exogpu -e EXOGPU_TOKEN=TOKEN -- exogpu mcp --url http://127.0.0.1:52415\n",
+		"  claude mcp add exogpu -e EXOGPU_TOKEN=TOKEN -- exogpu mcp --url http://127.0.0.1:52415\n"
+		"With --listen each request brings a token (Authorization: Bearer TOKEN) and may what that one may.\n",
+	.flags = flags,
 	.run = run,
 };
