@@ -141,8 +141,8 @@ suite("the catalogue without a network", () => {
 		const card = page.getByRole("region", { name: "Catalogue" });
 		await card.getByText("The server does not reach Hugging Face").waitFor();
 		await card.getByText(/127\.0\.0\.1/).waitFor();
-		await card.getByText(/copy a \.gguf file to the server's machine/).waitFor();
-		await card.getByText("exogpu model add ./file.gguf").waitFor();
+		await card.getByText(/copy a \.gguf file to this machine/).waitFor();
+		await card.getByText("exogpu model upload ./file.gguf").waitFor();
 		await card.getByRole("button", { name: "Ask again" }).click();
 		await card.getByRole("button", { name: "Ask again" }).waitFor();
 		await picture(page, "catalog-no-hub");
