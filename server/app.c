@@ -342,6 +342,7 @@ static enum status create_cluster(struct app *app, struct error *error)
 					       .audit = app->audit,
 					       .events = app->events,
 					       .directory = app->options.data,
+					       .directories = app->options.model_dirs,
 					       .hub_url = app->options.hub_url,
 					       .ollama_url = app->options.ollama_url};
 		status = models_create(&app->models, &params, error);

@@ -20,7 +20,7 @@ struct words {
 		*catalog;
 	const char *ollama, *ollama_listen;
 	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned;
-	const char *cors_origins[FLAGS_MANY], *alert_hosts[FLAGS_MANY];
+	const char *cors_origins[FLAGS_MANY], *alert_hosts[FLAGS_MANY], *model_dirs[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
 };
 
@@ -74,6 +74,9 @@ static const struct flag flags[] = {
 	{"catalog", "FILE",
 	 "offer the models of this file for download, instead of the built-in catalogue: see docs/models.md",
 	 offsetof(struct words, catalog)},
+	{"model-dir", "DIR...",
+	 "let admins look for model files in this folder and below it, on the page Models; may be repeated",
+	 offsetof(struct words, model_dirs)},
 	{"placement-timeout", "SECONDS", "how long to search for a better placement of a model, 0.05 to 60 (default 5)",
 	 offsetof(struct words, placement_timeout)},
 	{"headroom", "PERCENT",
@@ -229,6 +232,21 @@ static enum status take_alert_hosts(struct options *options, const struct words 
 	return STATUS_OK;
 }
 
+static enum status take_model_dirs(struct options *options, const struct words *words, struct error *error)
+{
+	for (int i = 0; i < FLAGS_MANY && words->model_dirs[i]; i++) {
+		options->model_dirs[i] = words->model_dirs[i];
+		if (words->model_dirs[i][0] == '/' && strlen(words->model_dirs[i]) < 1024)
+			continue;
+		error_set(error, STATUS_INVALID_PARAMS,
+			  "--model-dir takes an absolute path, as in /srv/models; not \"%.100s\"",
+			  words->model_dirs[i]);
+		error_hint(error, "see: exogpu serve --help");
+		return STATUS_INVALID_PARAMS;
+	}
+	return STATUS_OK;
+}
+
 static enum status take_url(const char **out, const char *name, const char *url, struct error *error)
 {
 	*out = url;
@@ -320,6 +338,8 @@ static enum status take(struct options *options, const struct words *words, stru
 	}
 	if (!status)
 		status = take_alert_hosts(options, words, error);
+	if (!status)
+		status = take_model_dirs(options, words, error);
 	options->catalog = words->catalog;
 	options->limit_settings = words->limits;
 	options->accept_unsigned = words->accept_unsigned;

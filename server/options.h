@@ -17,8 +17,9 @@ struct options {
 	const char *name; // NULL: as stored, else the host's
 	bool local_node;
 	enum log_level log_level;
-	const char *hub_url, *ollama_url; // NULL: everybody's
-	const char *catalog;              // a file; NULL: the one in the binary
+	const char *hub_url, *ollama_url;       // NULL: everybody's
+	const char *model_dirs[FLAGS_MANY + 1]; // folders that an admin may look into; ends with NULL
+	const char *catalog;                    // a file; NULL: the one in the binary
 	double placement_timeout_s;
 	double headroom;   // 0 to 0.9: the part of each device's memory that models leave free; < 0: nothing was said
 	double give_way_s; // that an instance is idle before it may be evicted for another; < 0: none may

@@ -265,6 +265,7 @@ enum {
 	LIMIT_UPLOAD_PIECE_BYTES = 4 * 1024 * 1024,  // of one piece
 	LIMIT_UPLOAD_WRITES = 4,                     // pieces of one upload that wait for the disk
 	LIMIT_UPLOAD_DAYS = 7,                       // without a piece, then what is there is deleted
+	LIMIT_BROWSES = 8,                           // looks into folders, under way
 	LIMIT_BROWSE_ENTRIES = 1000,                 // of a folder that are shown
 	LIMIT_BROWSE_SCAN = 20000,                   // of a folder that are looked at
 	LIMIT_HUB_FILES = 512,                       // of one repository

@@ -221,6 +221,20 @@ static enum status model_upload_end(struct api_call *call, const struct json *pa
 	return status ? status : STATUS_PENDING;
 }
 
+static void folder_read(void *context, struct json *result, const struct error *error)
+{
+	api_finish(context, result ? STATUS_OK : error->status, result, error);
+}
+
+static enum status model_browse(struct api_call *call, const struct json *params, struct json **result,
+				struct error *error)
+{
+	(void)result;
+	const enum status status = models_browse(call->api->params.models, json_get_string(params, "dir", NULL),
+						 folder_read, call, error);
+	return status ? status : STATUS_PENDING;
+}
+
 const struct api_handler model_handlers[] = {
 	{"model.add", .run = model_add},
 	{"model.list", .run = model_list},
@@ -230,5 +244,6 @@ const struct api_handler model_handlers[] = {
 	{"model.upload_begin", .run = model_upload_begin},
 	{"model.upload_write", .run = model_upload_write},
 	{"model.upload_end", .run = model_upload_end},
+	{"model.browse", .run = model_browse},
 	{0},
 };

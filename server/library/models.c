@@ -416,6 +416,8 @@ enum status models_create(struct models **out, const struct models_params *param
 	if (!status)
 		status = uploads_create(&models->uploads, params->loop, error);
 	if (!status)
+		status = browse_create(&models->browse, params->loop, params->directories, error);
+	if (!status)
 		status = store_load_models(params->store, load_row, models, error);
 	if (status) {
 		models_destroy(&models);
@@ -432,6 +434,7 @@ void models_shut_down(struct models *models)
 	reading_stop(models->reading);
 	fetcher_stop(models->fetcher);
 	uploads_stop(models->uploads);
+	browse_stop(models->browse);
 	models_end_searches(models);
 }
 
@@ -442,6 +445,7 @@ void models_destroy(struct models **pointer)
 		return;
 	*pointer = NULL;
 	models_end_searches(models);
+	browse_destroy(&models->browse);
 	uploads_destroy(&models->uploads);
 	fetcher_destroy(&models->fetcher);
 	reading_destroy(&models->reading);

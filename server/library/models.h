@@ -44,6 +44,7 @@ struct models_params {
 	// Where Hugging Face and Ollama are, if not where everybody has them; NULL. What these name may be a private
 	// address and plain HTTP.
 	const char *hub_url, *ollama_url;
+	const char *const *directories; // in which an admin may look for files, ending with NULL
 };
 enum status models_create(struct models **out, const struct models_params *params, struct error *error);
 // A callback that says how much room there is for a model that is picked or found. Without one the room is unknown.
@@ -128,6 +129,12 @@ struct models_upload_end {
 };
 // All was sent: the file is hashed and read, as a download is.
 enum status models_upload_end(struct models *models, const struct models_upload_end *end, struct error *error);
+
+// `result`: that of model.browse, which is taken; NULL with an error.
+typedef void models_browsed(void *context, struct json *result, const struct error *error);
+// What a folder holds, as server/library/browse.h has it. STATUS_OK: `done` is called.
+enum status models_browse(struct models *models, const char *dir, models_browsed *done, void *context,
+			  struct error *error);
 
 typedef void models_found(void *context, enum status status, struct json *result, const struct error *error);
 // Ask both hubs for `text`: `done` gets the result of model.search, which it takes. text NULL: ask only whether they

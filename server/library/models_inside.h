@@ -13,6 +13,7 @@
 #include "common/base/limits.h"
 #include "server/hub/fetch.h"
 #include "server/hub/source.h"
+#include "server/library/browse.h"
 #include "server/library/models.h"
 #include "server/library/reading.h"
 #include "server/library/uploads.h"
@@ -52,6 +53,7 @@ struct models {
 	struct reading *reading;
 	struct fetcher *fetcher;
 	struct uploads *uploads;
+	struct browse *browse;
 	struct models_question *questions; // searches under way
 	unsigned question_count;
 	bool stopping;

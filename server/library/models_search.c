@@ -1,5 +1,6 @@
-/* See models_inside.h: who searches, and gets an answer also when the server stops first. Whoever asks whether the hubs
- * answer, while somebody else does, gets that answer: all of them together take one search's place. */
+/* See models_inside.h: who looks into folders; who searches, and gets an answer also when the server stops first.
+ * Whoever asks whether the hubs answer, while somebody else does, gets that answer: all of them together take one
+ * search's place. */
 #include "common/base/list.h"
 #include "server/hub/fetch_search.h"
 #include "server/library/models_inside.h"
@@ -98,4 +99,51 @@ void models_end_searches(struct models *models)
 	error_set(&error, STATUS_UNAVAILABLE, "the server stops");
 	while (models->questions)
 		answer(models->questions, STATUS_UNAVAILABLE, NULL, &error);
+}
+
+// ---- folders ----
+
+struct browsing {
+	struct models *models;
+	models_browsed *done;
+	void *context;
+};
+
+static const struct model_record *added_from(const struct models *models, const char *path)
+{
+	for (size_t i = 0; i < models->count; i++)
+		if (models->all[i]->saved && !strcmp(models->all[i]->record.source, path))
+			return &models->all[i]->record;
+	return NULL;
+}
+
+static void browsed(void *context, struct json *result, const struct error *error)
+{
+	struct browsing *browsing = context;
+	struct json *files = json_new_array();
+	for (const struct json *file = json_first(json_get(result, "files")); file; file = json_next(file)) {
+		const struct model_record *record = added_from(browsing->models, json_get_string(file, "path", ""));
+		struct json *known = json_copy(file);
+		json_set_string(known, "model_id", record ? record->model_id : NULL);
+		json_push(files, known);
+	}
+	if (result)
+		json_set(result, "files", files);
+	else
+		json_destroy(&files);
+	browsing->done(browsing->context, result, error);
+	free(browsing);
+}
+
+enum status models_browse(struct models *models, const char *dir, models_browsed *done, void *context,
+			  struct error *error)
+{
+	struct browsing *browsing = models->stopping ? NULL : calloc(1, sizeof *browsing);
+	if (!browsing)
+		return error_set(error, STATUS_UNAVAILABLE, "the server stops, or has no memory");
+	*browsing = (struct browsing){.models = models, .done = done, .context = context};
+	const enum status status = browse_ask(models->browse, dir, browsed, browsing, error);
+	if (status)
+		free(browsing);
+	return status;
 }

@@ -74,6 +74,7 @@ const fitting = {
 	"model.upload_begin": () => ({ file: "begun.gguf", bytes: 1000, modified_at: new Date(now).toISOString(), name: "begun" }),
 	"model.upload_write": () => ({ model_id: context.upload, offset: 10, sha256: createHash("sha256").update("bytes").digest("hex") }),
 	"model.upload_end": () => ({ model_id: context.uploaded, sha256: createHash("sha256").update(modelFile()).digest("hex") }),
+	"model.browse": () => ({ dir: context.folder }),
 	"model.list": () => ({}),
 	"chat.models": () => ({ watch: false }),
 	"model.remove": () => ({ model_id: context.model }),
@@ -91,7 +92,7 @@ const fitting = {
 	"instance.move": () => ({ instance_id: context.instance }),
 	"instance.delete": () => ({ instance_id: context.instance }),
 };
-const context = {};
+const context = { folder: temporary() };
 
 // Everything that a call could have changed.
 async function stateOf(admin) {
@@ -106,7 +107,7 @@ describe("every method of the contract", () => {
 
 	before(async () => {
 		server = context.server = await startServer({ // where nodes can ask to join, and without the hubs of the world
-			listen: "0.0.0.0:0", args: ["--alert-host", "127.0.0.1", "--hub-url", "http://127.0.0.1:9", "--ollama-url", "http://127.0.0.1:9"] });
+			listen: "0.0.0.0:0", args: ["--model-dir", context.folder, "--alert-host", "127.0.0.1", "--hub-url", "http://127.0.0.1:9", "--ollama-url", "http://127.0.0.1:9"] });
 		admin = await Client.login(server);
 		observer = await Client.login(server, (await admin.call("token.create", { name: "observer", scopes: ["observe"] })).token);
 		context.spare = (await admin.call("token.create", { name: "spare", scopes: ["join"] })).token_id;

@@ -1,7 +1,7 @@
 // Models whose files a client sends: in pieces, gone on with after a kill of the server, checked, refused as early as can
 // be; and by the command line.
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync, statSync, statfsSync, utimesSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, statSync, statfsSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
@@ -204,6 +204,48 @@ describe("uploads", () => {
 		assert.match((await admin.refused("model.upload_begin", { file: "ninth.gguf", bytes: 1000 }, "limit_exceeded")).hint, /exogpu model remove/);
 		assert.equal((await begin("7.gguf", small.length)).model.model_id, begun[7], "what is under way may be asked for");
 		for (const model_id of begun) await remove(model_id);
+	});
+
+	test("the server's folders that are allowed can be browsed, and nothing outside them is told apart", async () => {
+		const folder = temporary(), allowed = join(folder, "allowed"), hub = join(allowed, "hub");
+		for (const dir of [allowed, hub, join(hub, "deep"), join(folder, "outside")]) mkdirSync(dir);
+		for (const name of ["b.gguf", "a.GGUF", ".hidden.gguf", "notes.txt", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf"]) writeFileSync(join(hub, name), small);
+		writeFileSync(join(folder, "outside", "secret.gguf"), small);
+		writeFileSync(join(folder, "allowed-not.gguf"), small);
+		for (const [name, to] of [["out.gguf", join(folder, "outside", "secret.gguf")], ["up", ".."], ["away", "../../outside"], ["root", "/"], ["in.gguf", "b.gguf"],
+			["gone.gguf", "nothing"], ["proc", "/proc/self/fd"]]) symlinkSync(to, join(hub, name));
+		const other = await startServer({ args: ["--model-dir", allowed, "--model-dir", join(folder, "missing")] });
+		const client = await Client.login(other);
+		const names = async (dir) => {
+			const found = await client.call("model.browse", dir === undefined ? {} : { dir });
+			return [found.dirs.map((one) => one.name), found.files.map((one) => one.name), found.more];
+		};
+		assert.deepEqual(await names(), [[allowed, join(folder, "missing")], [], false]);
+		assert.deepEqual(await names(allowed), [["hub"], [], false]);
+		assert.deepEqual(await names(`${hub}/deep`), [[], [], false]);
+		assert.deepEqual(await names(hub), [["deep", "up"], ["a.GGUF", "b.gguf", "in.gguf", "s-00001-of-00002.gguf"], false]);
+		const { files } = await client.call("model.browse", { dir: hub });
+		assert.deepEqual(files.at(-1), { name: "s-00001-of-00002.gguf", path: join(hub, "s-00001-of-00002.gguf"), bytes: 2 * small.length, parts: 2, model_id: null });
+		const { model_id } = await client.call("model.add", { source: files[1].path });
+		assert.equal((await client.call("model.browse", { dir: hub })).files[1].model_id, model_id);
+		const told = new Set();
+		for (const dir of ["/", "/etc", "/nonexistent", folder, join(folder, "outside"), join(folder, "missing"), `${allowed}-not.gguf`, `${allowed}/../outside`, `${allowed}/..`,
+			`${hub}/away`, `${hub}/root`, `${hub}/root/etc`, `${hub}/up/../../outside`, `${hub}/proc`, `${hub}/./deep`, `${hub}//deep`, `${hub}/b.gguf`, `${hub}/nothing`, "hub", "../hub"]) {
+			const { said, hint } = await client.refused("model.browse", { dir }, "not_found");
+			told.add(`${said} ${hint}`);
+		}
+		assert.equal(told.size, 1, "all are refused with the same words");
+		assert.match([...told][0], /--model-dir DIR allows a folder/);
+		const many = join(allowed, "many");
+		mkdirSync(many);
+		for (let i = 0; i < 1005; i++) writeFileSync(join(many, `${i}.gguf`), "");
+		const { files: some, more } = await client.call("model.browse", { dir: many });
+		assert.deepEqual([some.length, more], [1000, true]);
+		const viewer = await Client.login(other, (await client.call("token.create", { name: "viewer", scopes: ["observe"] })).token);
+		await viewer.refused("model.browse", {}, "forbidden");
+		await other.finish();
+		assert.deepEqual(await admin.call("model.browse"), { dir: null, dirs: [], files: [], more: false });
+		assert.match((await run(["serve", "--data", temporary(), "--model-dir", "relative"])).stderr, /--model-dir takes an absolute path/);
 	});
 
 	test("exogpu model upload sends a file, goes on where it ended, and compares all of it", async () => {

@@ -1,7 +1,7 @@
 // A model's file from the machine of the browser: dropped on the page, chosen, gone on with after the page was loaded
 // again, cancelled; and what is said of a file that is no model.
 import assert from "node:assert/strict";
-import { utimesSync, writeFileSync } from "node:fs";
+import { mkdirSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
@@ -29,10 +29,11 @@ suite("uploads", () => {
 	};
 
 	before(async () => {
-		server = await startServer({ localNode: true });
+		folder = temporary();
+		mkdirSync(join(folder, "deep"));
+		server = await startServer({ localNode: true, args: ["--model-dir", folder] });
 		admin = await Client.login(server);
 		await devicesUp(admin);
-		folder = temporary();
 		writeFileSync(join(folder, "large.gguf"), large);
 		utimesSync(join(folder, "large.gguf"), changed, changed);
 		browser = await startBrowser();
@@ -97,6 +98,23 @@ suite("uploads", () => {
 		await page.getByRole("dialog").getByText("What has come of its file is deleted.").waitFor();
 		await page.getByRole("dialog").getByRole("button", { name: "Cancel it" }).click();
 		await page.getByRole("link", { name: "other", exact: true }).waitFor({ state: "detached" });
+		await page.context().close();
+	});
+
+	test("a file in a folder of the server that may be browsed is added where it lies", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server, "#/models");
+		const panel = page.getByRole("region", { name: "This server's folders" });
+		await panel.getByRole("button", { name: "Browse this server's folders" }).click();
+		await panel.getByRole("button", { name: `Open ${folder}` }).click();
+		await panel.getByRole("button", { name: "Open deep" }).click();
+		await panel.getByText("There are neither folders nor .gguf files here.").waitFor();
+		await panel.getByRole("button", { name: folder, exact: true }).click(); // back, by the path
+		await panel.getByRole("button", { name: "Add large.gguf" }).waitFor();
+		await picture(page, "browse");
+		await panel.getByRole("button", { name: "Add large.gguf" }).click();
+		await panel.getByText("Added", { exact: true }).waitFor(slowly);
+		assert.ok((await models()).some((one) => one.source === join(folder, "large.gguf")));
 		await page.context().close();
 	});
 });

@@ -43,4 +43,13 @@ export async function previewPlacement(server: Server, params: PlaceParams): Pro
   return refusal ?? placement!;
 }
 
+export type Folder = Methods["model.browse"]["result"];
+
+/** What a folder of the server's machine holds; null: the folders that may be looked into. */
+export async function browse(server: Server, dir: string | null): Promise<Folder | Refusal> {
+  let folder: Folder | null = null;
+  const refusal = await tried(async () => (folder = await server.call("model.browse", dir === null ? {} : { dir })));
+  return refusal ?? folder!;
+}
+
 export const isRefused = (outcome: object): outcome is Refusal => "what" in outcome && "hint" in outcome;

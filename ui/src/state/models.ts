@@ -29,6 +29,21 @@ export const readyInstances = (instances: State["instances"]): Instance[] =>
 /** The name of the file that a model was uploaded from, or is being uploaded from; null: it came otherwise. */
 export const uploadOf = (model: Model): string | null => (model.source.startsWith("upload:") ? model.source.slice(7) : null);
 
+export interface Crumb {
+  readonly name: string;
+  readonly path: string;
+}
+
+/** The folders from an allowed one down to `dir`, that one first. */
+export function crumbs(allowed: readonly string[], dir: string): Crumb[] {
+  const within = (root: string): boolean => dir === root || dir.startsWith(root.endsWith("/") ? root : `${root}/`);
+  const root = allowed.filter(within).sort((a, b) => b.length - a.length)[0] ?? dir;
+  const all: Crumb[] = [{ name: root, path: root }];
+  for (const name of dir.slice(root.length).split("/").filter(Boolean))
+    all.push({ name, path: `${all.at(-1)!.path.replace(/\/$/, "")}/${name}` });
+  return all;
+}
+
 /** Whether a model answers a conversation: those for embedding or rerank do not. */
 export const talks = (model: Model | undefined): boolean => (model?.architecture?.task ?? "text") === "text";
 

@@ -4,6 +4,7 @@ import { useApp } from "../app-context";
 import { Panel } from "../parts";
 import { Page } from "../shell";
 import { AddPanel } from "./add";
+import { BrowsePanel } from "./browse";
 import { CatalogPanel } from "./catalog";
 import { InstancePanel } from "./instance";
 import { ModelRow } from "./row";
@@ -34,7 +35,10 @@ export function ModelsPage() {
         )}
         <CatalogPanel />
         {admin ? (
-          <AddPanel first={models.length === 0} />
+          <>
+            <AddPanel first={models.length === 0} />
+            <BrowsePanel />
+          </>
         ) : (
           models.length === 0 && (
             <section class="panel empty">
