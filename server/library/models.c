@@ -444,6 +444,7 @@ void models_destroy(struct models **pointer)
 	if (!models)
 		return;
 	*pointer = NULL;
+	models->stopping = true; // also where a start has failed: what was uploaded stays
 	models_end_searches(models);
 	browse_destroy(&models->browse);
 	uploads_destroy(&models->uploads);
