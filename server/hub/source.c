@@ -11,7 +11,8 @@
 static enum status wrong(struct error *error, const char *what)
 {
 	error_set(error, STATUS_INVALID_PARAMS, "%s", what);
-	error_hint(error, "a path, https://..., hf:owner/repo/file.gguf, hf:owner/repo, or ollama:name:tag");
+	error_hint(error, "a path of a file or a directory, https://..., hf:owner/repo/file.gguf, hf:owner/repo, or "
+			  "ollama:name:tag");
 	return STATUS_INVALID_PARAMS;
 }
 
@@ -243,6 +244,17 @@ static bool decode(char *text)
 	return true;
 }
 
+// Files of safetensors stand for their directory, all of which is the model.
+static void cut_to_folder(char *path)
+{
+	size_t length = strlen(path);
+	if (ends_with(path, ".safetensors") || ends_with(path, ".safetensors.index.json"))
+		length = (size_t)(strrchr(path, '/') - path);
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	path[length ? length : 1] = 0;
+}
+
 static enum status parse_path(const char *text, struct source *out, struct error *error)
 {
 	bool url = !strncmp(text, "file:", 5);
@@ -253,6 +265,7 @@ static enum status parse_path(const char *text, struct source *out, struct error
 		return wrong(error, "this is not a path");
 	if (*out->location != '/')
 		return wrong(error, "a path must be absolute: the server may run in another directory");
+	cut_to_folder(out->location);
 	out->kind = SOURCE_PATH;
 	snprintf(out->text, sizeof out->text, "%s", out->location);
 	return STATUS_OK;

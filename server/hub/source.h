@@ -1,7 +1,7 @@
-/* Where a model comes from, as people write it: a path, a URL, hf:owner/repo/file.gguf,
- * hf:owner/repo, ollama:name:tag; of hf: with @COMMIT behind repo, else of the branch main. The source decides which
- * server is asked for what, so parsing is strict: names use the hubs' letters, paths have no empty or dotted part, a
- * URL has no user in it. Pure. Thread: any. */
+/* Where a model comes from, as people write it: a path of a model file or of a directory of safetensors, a URL,
+ * hf:owner/repo/file.gguf, hf:owner/repo, ollama:name:tag; of hf: with @COMMIT behind repo, else of the branch main.
+ * The source decides which server is asked for what, so parsing is strict: names use the hubs' letters, paths have no
+ * empty or dotted part, a URL has no user in it. Pure. Thread: any. */
 #pragma once
 #include "common/base/status.h"
 

@@ -5,7 +5,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/limits.h"
-#include "common/text/size_text.h"
+#include "server/convert/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,10 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { STEP_BYTES = 8 * 1024 * 1024, USUAL_ALIGNMENT = 32, GGUF_VERSION = 3 };
+enum { STEP_BYTES = 8 * 1024 * 1024, USUAL_ALIGNMENT = 32 };
 
 struct placed {
 	struct gguf_tensor tensor; // without its data
@@ -131,79 +130,18 @@ enum status merge_look(void *context, const uint8_t *bytes, const struct gguf *g
 
 // ---- writing ----
 
-static void put_number(struct buffer *out, uint64_t value, unsigned bytes)
-{
-	uint8_t little[8];
-	for (unsigned i = 0; i < bytes; i++)
-		little[i] = (uint8_t)(value >> (8 * i));
-	buffer_append(out, little, bytes);
-}
-
-static uint64_t aligned(const struct merge *merge, uint64_t bytes)
-{
-	return (bytes + merge->alignment - 1) / merge->alignment * merge->alignment;
-}
-
 // *data_bytes: of all tensors, each with what fills it up.
 static enum status print_head(const struct merge *merge, struct buffer *out, uint64_t *data_bytes, struct error *error)
 {
-	static const uint8_t zeros[64];
 	uint64_t offset = 0;
-	buffer_append(out, "GGUF", 4);
-	put_number(out, GGUF_VERSION, 4);
-	put_number(out, merge->tensor_count, 8);
-	put_number(out, merge->key_count, 8);
-	buffer_append(out, merge->keys.data, merge->keys.length);
+	output_begin(out, &merge->keys, merge->key_count, merge->tensor_count);
 	for (size_t i = 0; i < merge->tensor_count; i++) {
-		const struct gguf_tensor *tensor = &merge->tensors[i].tensor;
-		put_number(out, strlen(tensor->name), 8);
-		buffer_append(out, tensor->name, strlen(tensor->name));
-		put_number(out, tensor->dimension_count, 4);
-		for (unsigned d = 0; d < tensor->dimension_count; d++)
-			put_number(out, tensor->size[d], 8);
-		put_number(out, tensor->type, 4);
-		put_number(out, offset, 8);
-		offset += aligned(merge, tensor->bytes);
+		output_tensor(out, &merge->tensors[i].tensor, offset);
+		offset += output_aligned(merge->tensors[i].tensor.bytes, merge->alignment);
 	}
-	while (!out->failed && out->length % merge->alignment) {
-		const size_t missing = (size_t)(merge->alignment - out->length % merge->alignment);
-		buffer_append(out, zeros, missing < sizeof zeros ? missing : sizeof zeros);
-	}
+	output_fill(out, merge->alignment);
 	*data_bytes = offset;
 	return out->failed ? error_set(error, STATUS_LIMIT_EXCEEDED, "the header of the model is too long") : STATUS_OK;
-}
-
-static enum status make_room(int fd, uint64_t bytes, struct error *error)
-{
-	struct statvfs disk;
-	const uint64_t reserve = LIMIT_FETCH_RESERVE_MIB * 1024ull * 1024;
-	if (bytes / 1024 / 1024 / 1024 >= LIMIT_MODEL_FILE_GIB)
-		return error_set(error, STATUS_LIMIT_EXCEEDED, "a model of more than %d GiB", LIMIT_MODEL_FILE_GIB);
-	if (!fstatvfs(fd, &disk) && (uint64_t)disk.f_bavail * disk.f_frsize < bytes + reserve) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "the disk has no room to join its files: this takes %s",
-			  SIZE_TEXT(bytes));
-		error_hint(error, "the files stay until then; make room and add the model again");
-		return STATUS_LIMIT_EXCEEDED;
-	}
-	return ftruncate(fd, (off_t)bytes)
-		       ? error_errno(error, STATUS_UNAVAILABLE, errno, "the model's file cannot be written")
-		       : STATUS_OK;
-}
-
-static enum status write_all(int fd, const uint8_t *bytes, size_t length, off_t at, struct error *error)
-{
-	while (length) {
-		const ssize_t put = pwrite(fd, bytes, length, at);
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put <= 0)
-			return error_errno(error, errno == ENOSPC ? STATUS_LIMIT_EXCEEDED : STATUS_UNAVAILABLE, errno,
-					   "the model's file cannot be written");
-		bytes += put;
-		length -= (size_t)put;
-		at += put;
-	}
-	return STATUS_OK;
 }
 
 // Copies by reading and writing, if the system cannot copy between these file systems.
@@ -211,7 +149,7 @@ static ssize_t copy_by_hand(int from, off_t at, int to, off_t place, size_t leng
 {
 	uint8_t bytes[65536];
 	const ssize_t got = pread(from, bytes, length < sizeof bytes ? length : sizeof bytes, at);
-	return got > 0 && write_all(to, bytes, (size_t)got, place, error) ? -1 : got;
+	return got > 0 && output_write(to, bytes, (size_t)got, (uint64_t)place, error) ? -1 : got;
 }
 
 struct copying {
@@ -269,7 +207,7 @@ static enum status copy_tensors(const struct merge *merge, const struct merge_wr
 		}
 		if (!status)
 			status = copy(&copying, placed->from, place, placed->tensor.bytes, error);
-		place += aligned(merge, placed->tensor.bytes);
+		place += output_aligned(placed->tensor.bytes, merge->alignment);
 	}
 	if (copying.from >= 0)
 		close(copying.from);
@@ -289,9 +227,9 @@ enum status merge_write(const struct merge *merge, const struct merge_write *wri
 	buffer_init(&head, LIMIT_MODEL_HEADER_BYTES);
 	enum status status = print_head(merge, &head, &data_bytes, error);
 	if (!status)
-		status = make_room(write->to, head.length + data_bytes, error);
+		status = output_make_room(write->to, head.length + data_bytes, error);
 	if (!status)
-		status = write_all(write->to, head.data, head.length, 0, error);
+		status = output_write(write->to, head.data, head.length, 0, error);
 	if (!status)
 		status = copy_tensors(merge, write, head.length, error);
 	buffer_finish(&head);

@@ -68,6 +68,15 @@ static enum status check_token(const char *token, struct error *error)
 	return STATUS_OK;
 }
 
+// A file that is whole stays where it is; what is fetched, joined or converted becomes a file of ours.
+static void put_path(const struct models *models, const struct source *source, struct model_record *record)
+{
+	if (source->kind == SOURCE_PATH && !source->parts && !reading_is_folder(source->location))
+		snprintf(record->path, sizeof record->path, "%s", source->location);
+	else
+		snprintf(record->path, sizeof record->path, "%s/%s.gguf", models->directory, record->model_id);
+}
+
 // Into the list, not seen yet.
 static enum status enter(struct models *models, const struct source *source, const char *name, struct model **out,
 			 struct error *error)
@@ -89,10 +98,7 @@ static enum status enter(struct models *models, const struct source *source, con
 		return error_set(error, STATUS_UNAVAILABLE, "the system gives no random numbers");
 	}
 	snprintf(record->source, sizeof record->source, "%s", source->text);
-	if (source->kind == SOURCE_PATH && !source->parts)
-		snprintf(record->path, sizeof record->path, "%s", source->location);
-	else
-		snprintf(record->path, sizeof record->path, "%s/%s.gguf", models->directory, record->model_id);
+	put_path(models, source, record);
 	if (name)
 		snprintf(record->name, sizeof record->name, "%s", name);
 	else
@@ -197,6 +203,8 @@ enum status models_add_source(struct models *models, const struct models_add *ad
 		return STATUS_OK;
 	}
 	status = check_name(models, add->name, model, error);
+	if (!status && model)
+		put_path(models, source, &model->record); // it may be another thing by now
 	if (!status && !model)
 		status = enter(models, source, add->name, &model, error);
 	if (!status)

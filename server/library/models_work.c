@@ -321,8 +321,10 @@ void model_work_start(struct models *models, struct model *model, const char *ac
 				     together = {.model_id = model->record.model_id,
 						 .path = model->record.source,
 						 .place = model->record.path,
-						 .parts = parts};
-	if (parts && !whole)
+						 .parts = parts,
+						 .folder = !parts};
+	const bool is_made = model->kind == SOURCE_PATH && strcmp(model->record.path, model->record.source) != 0;
+	if (is_made && !whole)
 		model_work_verify(models, model, &together);
 	else if (there) // one that was fetched, too, if its outcome could not be stored
 		model_work_verify(models, model, &request);

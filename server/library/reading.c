@@ -143,7 +143,7 @@ static void read_file(struct reading_job *job, struct reading_result *result)
 {
 	struct reading_file file = {.fd = -1};
 	struct error *error = &result->error;
-	if (job->parts) {
+	if (job->parts || job->folder) {
 		reading_put_together(job, result);
 		return;
 	}
@@ -277,6 +277,7 @@ enum status reading_ask(struct reading *reading, const struct reading_request *r
 	snprintf(job->sha256, sizeof job->sha256, "%s", request->sha256 ? request->sha256 : "");
 	job->hash_only = job->result.hashed_only = request->hash;
 	job->parts = request->parts;
+	job->folder = request->folder;
 	if (request->part_sha256s)
 		memcpy(job->part_sha256s, request->part_sha256s, request->parts * sizeof *job->part_sha256s);
 	if (request->sampling)

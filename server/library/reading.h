@@ -21,6 +21,7 @@ struct reading_request {
 	// NULL.
 	unsigned parts;
 	const char (*part_sha256s)[65]; // (parts)
+	bool folder;                    // `path` is a directory of safetensors, which is converted at `place`
 	bool hash;                      // the digest alone is wanted, of a file that was looked into before
 };
 
@@ -54,5 +55,7 @@ void reading_destroy(struct reading **reading); // before the outbox
 enum status reading_ask(struct reading *reading, const struct reading_request *request, struct error *error);
 // Ends the callbacks for this model; deletes `path` (NULL: nothing) once it is not being read.
 void reading_forget(struct reading *reading, const char *model_id, const char *path);
+// Whether there is a directory at `path`.
+bool reading_is_folder(const char *path);
 // Read what the file at `path` is now. False: there is no such file.
 bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns);

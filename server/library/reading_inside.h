@@ -1,6 +1,6 @@
 /* The reading of model files, as its own files see it: reading.c has the jobs and what is done with one file,
- * reading_look.c opens files and looks into them, reading_parts.c puts models in several files together. Not for
- * others. Thread: the one of the jobs, where nothing else is said. */
+ * reading_look.c opens files and looks into them, reading_parts.c makes one file of models in several files, and of
+ * directories. Not for others. Thread: the one of the jobs, where nothing else is said. */
 #pragma once
 #include "common/work/jobs.h"
 #include "server/hub/model_header.h"
@@ -21,6 +21,7 @@ struct reading_job {
 	unsigned parts;                   // 0: it is one file
 	char (*part_sha256s)[65];         // (parts), of those that were fetched; NULL: they are by their paths
 	uint64_t before_bytes, all_bytes; // of progress; all 0: the file's
+	bool folder;                      // of safetensors, which is converted
 	bool hash_only, delete_only;
 	bool again;            // it gave way to others, and is done after them
 	bool cut_off;          // by a stop

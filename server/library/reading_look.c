@@ -88,6 +88,12 @@ enum status reading_open(const char *path, struct reading_file *file, struct err
 	return STATUS_OK;
 }
 
+bool reading_is_folder(const char *path)
+{
+	struct stat found;
+	return !stat(path, &found) && S_ISDIR(found.st_mode);
+}
+
 bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns)
 {
 	struct stat found;

@@ -1,6 +1,8 @@
-/* A model in several files is put together here: each is looked into, and hashed if it was fetched, and then all are
- * written as one file. See reading.h and merge.h. */
+/* Here one file is made of a model in several: each is looked into, and hashed if it was fetched, and then all are
+ * written as one file. A directory of safetensors is converted. See reading.h, merge.h and server/convert/convert.h. */
 #include "common/base/clock.h"
+#include "engine/text/tokenizer.h"
+#include "server/convert/convert.h"
 #include "server/hub/fetch.h"
 #include "server/library/merge.h"
 #include "server/library/reading_inside.h"
@@ -126,6 +128,49 @@ static enum status put_together(struct reading_job *job, const char *to, bool *m
 	return status;
 }
 
+static bool tensors_written(void *context, uint64_t done_bytes, uint64_t all_bytes)
+{
+	struct putting *putting = context;
+	putting->job->all_bytes = all_bytes;
+	return part_copied(context, done_bytes);
+}
+
+static enum status convert(struct reading_job *job, const char *to, bool *mismatch, struct error *error)
+{
+	struct putting putting = {.job = job};
+	const int fd = open(to, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	job->before_bytes = job->all_bytes = 0;
+	if (fd < 0)
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be made", to);
+	const struct convert_params params = {
+		.directory = job->path, .to = fd, .progress = tensors_written, .context = &putting};
+	const enum status status = convert_directory(&params, error);
+	*mismatch = status == STATUS_INVALID_PARAMS;
+	close(fd);
+	if (status)
+		unlink(to);
+	job->all_bytes = 0;
+	return status;
+}
+
+// As reading_describe; what is converted must have a usable tokenizer, too.
+static enum status describe_converted(void *context, const uint8_t *bytes, const struct gguf *gguf, struct error *error)
+{
+	struct tokenizer *tokenizer = NULL;
+	enum status status = reading_describe(context, bytes, gguf, error);
+	if (!status)
+		status = tokenizer_create(&tokenizer, gguf, error);
+	tokenizer_destroy(&tokenizer);
+	return status;
+}
+
+static void add_sampling(const struct reading_job *job, struct sampling_words *words)
+{
+	char within[READING_PATH_BYTES + 16];
+	snprintf(within, sizeof within, "%s%s", job->path, job->folder ? "/config.json" : "");
+	sampling_add_beside(within, words);
+}
+
 void reading_put_together(struct reading_job *job, struct reading_result *result)
 {
 	struct reading_file file = {.fd = -1};
@@ -133,21 +178,22 @@ void reading_put_together(struct reading_job *job, struct reading_result *result
 	bool mismatch = false;
 	struct error *error = &result->error;
 	snprintf(to, sizeof to, "%s.whole", job->place);
-	enum status status = put_together(job, to, &mismatch, error);
+	enum status status = job->folder ? convert(job, to, &mismatch, error) : put_together(job, to, &mismatch, error);
 	const bool there = !status;
 	if (!status)
 		status = reading_open(to, &file, error);
 	if (!status)
-		status = model_header_read(&(struct model_header){.path = to,
-								  .fd = file.fd,
-								  .bytes = file.bytes,
-								  .there = file.bytes,
-								  .look = reading_describe,
-								  .context = result},
-					   error);
+		status = model_header_read(
+			&(struct model_header){.path = to,
+					       .fd = file.fd,
+					       .bytes = file.bytes,
+					       .there = file.bytes,
+					       .look = job->folder ? describe_converted : reading_describe,
+					       .context = result},
+			error);
 	result->unusable = status && (there || mismatch);
 	if (!status && !job->part_sha256s)
-		sampling_add_beside(job->path, &result->sampling);
+		add_sampling(job, &result->sampling);
 	sampling_add(&job->sampling, &result->sampling);
 	if (!status)
 		status = reading_move(&file, job->place, error);

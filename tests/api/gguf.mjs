@@ -139,3 +139,30 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 
 // The same in `count` files, as llama.cpp's gguf-split has it: the first with the metadata.
 export const splitFile = (count, options) => modelFile({ ...options, parts: count });
+
+const scalars = { 4: (b, at) => [b.readUInt32LE(at), 4], 5: (b, at) => [b.readInt32LE(at), 4], 6: (b, at) => [b.readFloatLE(at), 4],
+	7: (b, at) => [b[at] === 1, 1], 8: (b, at) => [b.toString("utf8", at + 8, at + 8 + Number(b.readBigUInt64LE(at))), 8 + Number(b.readBigUInt64LE(at))] };
+const formats = { 0: ["F32", 4], 1: ["F16", 2], 30: ["BF16", 2] };
+
+/** {keys: Map, tensors: [{name, type, size, bytes}]} of a file whose tensors have no blocks. */
+export function readFile(file) {
+	let at = 24;
+	const take = (type) => {
+		const [value, length] = scalars[type](file, at);
+		at += length;
+		return value;
+	};
+	const count = () => Number(file.readBigUInt64LE((at += 8) - 8));
+	const keys = new Map();
+	for (let i = Number(file.readBigUInt64LE(16)); i > 0; i--) {
+		const name = take(8), type = take(4);
+		const element = type === types.array && take(4);
+		keys.set(name, element ? Array.from({ length: count() }, () => take(element)) : take(type));
+	}
+	const tensors = Array.from({ length: Number(file.readBigUInt64LE(8)) }, () => {
+		const name = take(8), size = Array.from({ length: take(4) }, count), [type, width] = formats[take(4)];
+		return { name, size, type, length: size.reduce((a, b) => a * b, width), offset: count() };
+	});
+	const start = Math.ceil(at / 32) * 32;
+	return { keys, tensors: tensors.map(({ name, size, type, length, offset }) => ({ name, size, type, bytes: file.subarray(start + offset, start + offset + length) })) };
+}

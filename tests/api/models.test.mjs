@@ -102,7 +102,7 @@ describe("models", () => {
 		test("what is no model says why", async () => {
 			assert.match(await failed("/nonexistent/model.gguf"), /cannot be opened.*server's machine/s);
 			assert.match(await failed(join("/home", "nobody", "model.gguf")), /cannot be opened.*ProtectHome/s);
-			assert.match(await failed(folder), /not a file/);
+			assert.match(await failed(folder), /has no config\.json/);
 			assert.match(await failed(local("empty.gguf", Buffer.alloc(0))), /empty/);
 			assert.match(await failed(local("page.gguf", Buffer.from("<html>".repeat(100)))), /GGUF/);
 			assert.match(await failed(local("cut.gguf", small.subarray(0, small.length - 5000))), /./);

@@ -5,7 +5,7 @@ import subprocess
 
 SKIPPED_FOLDERS = {".git", "build", "node_modules", "__pycache__"}
 BYTES = ("tests/fuzz/known/",)  # inputs for programs, not text
-BINARY = {".png", ".jpg", ".webp", ".ico", ".gz", ".spv", ".bin", ".woff2", ".gguf", ".db", ".pdf"}
+BINARY = {".png", ".jpg", ".webp", ".ico", ".gz", ".spv", ".bin", ".woff2", ".gguf", ".safetensors", ".db", ".pdf"}
 
 
 class Finding:

@@ -39,7 +39,8 @@ static enum status set_source(struct json *params, const char *source, const str
 	char *path = realpath(source, NULL);
 	if (!path) {
 		error_errno(error, STATUS_NOT_FOUND, errno, "%.200s cannot be read", source);
-		error_hint(error, "models come from a path, https://..., hf:owner/repo/file.gguf, hf:owner/repo or "
+		error_hint(error, "models come from a path of a file or a directory, https://..., "
+				  "hf:owner/repo/file.gguf, hf:owner/repo or "
 				  "ollama:name:tag");
 		return STATUS_NOT_FOUND;
 	}
@@ -324,9 +325,10 @@ static const struct flag add_flags[] = {
 const struct cli_command model_add_command = {
 	.name = "model add",
 	.operand = "SOURCE",
-	.summary = "add a model: a file, or one to download",
-	.more = "SOURCE is a GGUF file of the server's machine, https://HOST/FILE.gguf, hf:OWNER/REPO/FILE.gguf,\n"
-		"hf:OWNER/REPO (the file that fits best), or ollama:NAME:TAG.\n"
+	.summary = "add a model: a file, a directory, or one to download",
+	.more = "SOURCE is a GGUF file of the server's machine, a directory there with config.json, *.safetensors and\n"
+		"tokenizer.json (it is converted; docs/models.md says which), https://HOST/FILE.gguf,\n"
+		"hf:OWNER/REPO/FILE.gguf, hf:OWNER/REPO (the file that fits best), or ollama:NAME:TAG.\n"
 		"Ctrl-C does not stop a download. Adding a failed download again continues it.\n",
 	.flags = add_flags,
 	.run = run_add,

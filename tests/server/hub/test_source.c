@@ -32,6 +32,10 @@ static void test_good(void **state)
 	good("file:///models/a%20b.GGUF", SOURCE_PATH, "/models/a b.GGUF", "a-b");
 	good("file:/x.gguf", SOURCE_PATH, "/x.gguf", "x");
 	good("/.gguf", SOURCE_PATH, "/.gguf", "model");
+	good("/models/Some-1B/", SOURCE_PATH, "/models/Some-1B", "Some-1B");
+	good("/models/Some-1B/model.safetensors", SOURCE_PATH, "/models/Some-1B", "Some-1B");
+	good("/models/Some-1B/model.safetensors.index.json", SOURCE_PATH, "/models/Some-1B", "Some-1B");
+	good("/m/model-00001-of-00002.safetensors", SOURCE_PATH, "/m", "m");
 	good("hf:own.er/re_po/sub/file-Q8_0.gguf", SOURCE_HUB_FILE, "hf:own.er/re_po/sub/file-Q8_0.gguf", "file-Q8_0");
 	good("hf:owner/repo/a-00001-of-00001.gguf", SOURCE_HUB_FILE, "hf:owner/repo/a-00001-of-00001.gguf",
 	     "a-00001-of-00001");
