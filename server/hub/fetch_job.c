@@ -284,7 +284,8 @@ static bool judge(struct fetch_job *job)
 	if (job->source.parts)
 		return true;
 	const enum status status = fetch_part_judge(&job->part, &job->fault);
-	job->unusable = status && status != STATUS_OUT_OF_MEMORY;
+	if (status && status != STATUS_OUT_OF_MEMORY)
+		job->unusable = true; // also of what another connection still brings
 	return !status;
 }
 
@@ -296,9 +297,10 @@ static bool on_body(void *context, const uint8_t *bytes, size_t length)
 							       : connection->span.end;
 	if ((int64_t)length > most - connection->at)
 		return fault(job, STATUS_UNAVAILABLE, "the server sends more than it announced");
-	job->unusable = fetch_part_begins(connection->at, bytes, length, &job->fault);
-	if (job->unusable)
+	if (fetch_part_begins(connection->at, bytes, length, &job->fault)) {
+		job->unusable = true;
 		return false;
+	}
 	if (fetch_part_write(&job->part, connection->at, bytes, length, &job->fault))
 		return false;
 	connection->at += (int64_t)length;
