@@ -377,7 +377,8 @@ static enum status create_cluster(struct app *app, struct error *error)
 						  .give_way_ms = (int64_t)(app->options.give_way_s * 1000),
 						  .pause_ms = app->options.limits.values[LIMIT_PAUSE_MS_ID],
 						  .line_tokens = app->options.limits.values[LIMIT_LINE_TOKENS_ID],
-						  .take_better = app->options.take_better};
+						  .take_better = app->options.take_better,
+						  .speculate = app->options.speculate};
 		status = instances_create(&app->instances, &params, error);
 		models_watch_room(app->models, instances_look_room, app->instances);
 		cluster_ask_work(app->cluster, works, app);

@@ -19,7 +19,7 @@ struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url,
 		*catalog;
 	const char *ollama, *ollama_listen;
-	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned;
+	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned, *speculate;
 	const char *cors_origins[FLAGS_MANY], *alert_hosts[FLAGS_MANY], *model_dirs[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
 };
@@ -89,6 +89,10 @@ static const struct flag flags[] = {
 	 offsetof(struct words, give_way_after)},
 	{"take-better", NULL, "move running models automatically when a new device makes them faster",
 	 offsetof(struct words, take_better)},
+	{"speculate", "ON_OR_OFF",
+	 "whether steps on processors also compute tokens that a request's own text foresees: several tokens\n"
+	 "for one step where a text repeats itself; on (default) or off",
+	 offsetof(struct words, speculate)},
 	{"load-on-demand", NULL,
 	 "let any token of the scope infer load a model by asking it at /v1 "
 	 "(without this option: only tokens of the scope admin)",
@@ -318,6 +322,9 @@ static enum status take(struct options *options, const struct words *words, stru
 	}
 	options->name = words->name;
 	options->take_better = words->take_better;
+	options->speculate = !words->speculate || !strcmp(words->speculate, "on");
+	if (!options->speculate && strcmp(words->speculate, "off") != 0)
+		return usage(error, "--speculate takes on or off");
 	options->load_on_demand = words->load_on_demand;
 	options->local_node = !words->no_local_node;
 	options->tls_cert = words->tls_cert;

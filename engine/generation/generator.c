@@ -18,6 +18,7 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->check_page = NO_PAGE;
 	generator->due_step = 1;
 	generator->prompt_rows = generator->alone_rows = params->batch_rows;
+	row_prices_set(&generator->prices, (const double[ROW_TIMES]){0});
 	generator->running = calloc(sequences, sizeof(struct generator_job *));
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
 	// An encoder has no logits; there is one row of them for a check.
@@ -196,6 +197,7 @@ enum status generator_add(struct generator *generator, struct generator_job **ou
 		memcpy(job->biases, request->sampling.biases, request->sampling.bias_count * sizeof(struct token_bias));
 	job->request.sampling.biases = job->biases;
 	job->request.tokens = NULL;
+	proposals_init(&job->proposals);
 	job->arrival = ++generator->arrivals;
 	job->added_ns = clock_steady_ns();
 	put_waiting(generator, job);
@@ -232,6 +234,8 @@ void generator_end(struct generator_job *job, enum generator_reason reason, cons
 						  .spent = generator_job_spent(job),
 						  .cached_tokens = job->cached_tokens,
 						  .generated_tokens = job->token_count - job->prompt_count,
+						  .proposed_tokens = job->proposed_tokens,
+						  .accepted_tokens = job->accepted_tokens,
 						  .queued_ns = begun_ns - job->added_ns,
 						  .prompt_ns = first_ns - begun_ns,
 						  .generate_ns = now_ns - first_ns};
@@ -285,6 +289,11 @@ void generator_set_prompt_rows(struct generator *generator, uint32_t rows, uint3
 {
 	generator->prompt_rows = within(rows, generator->params.batch_rows);
 	generator->alone_rows = within(alone, generator->params.batch_rows);
+}
+
+void generator_set_row_times(struct generator *generator, const double times[ROW_TIMES])
+{
+	row_prices_set(&generator->prices, times);
 }
 
 void generator_forget(struct generator *generator, uint64_t owner)

@@ -11,6 +11,12 @@
  *
  * The result of a request depends on its tokens, sampling and seed, not on other requests, except for rounding.
  *
+ * While all running requests generate and are few, a request may have rows for tokens that its own text foresees
+ * (proposals.h). Each row gives logits, from which the token behind it is chosen as ever; as long as that is the one
+ * that was foreseen, the next row counts, too. So the result is the same, in fewer steps. Keys and values of rows that
+ * do not count are written over by the next step before they are read. A model with states has none to go back to, and
+ * proposes nothing.
+ *
  * The first layers may be in other processes (`lanes`): then a step is sent there, comes back as activations and is
  * completed here. Steps come back in the order in which they were sent. Up to `lanes` steps are in flight at once, of
  * different requests or of successive pieces of a prompt; while all running requests generate, as many as were measured
@@ -19,6 +25,7 @@
  *
  * Thread: one at a time. Callbacks come from generator_step and generator_remove, and must not call the generator. */
 #pragma once
+#include "engine/generation/proposals.h"
 #include "engine/generation/sampler.h"
 #include "engine/stage.h"
 
@@ -79,6 +86,7 @@ enum generator_reason {
 
 struct generator_figures {
 	uint32_t prompt_tokens, cached_tokens, generated_tokens;
+	uint32_t proposed_tokens, accepted_tokens; // rows for proposed tokens; those whose token was chosen
 	uint32_t read_tokens; // of the prompt's: those whose keys and values are there, computed or cached
 	struct generator_spent spent;
 	int64_t queued_ns, prompt_ns, generate_ns; // until it began; until its first token; from then on
@@ -95,6 +103,7 @@ struct generator_request {
 	// The grammar's matcher, advanced by the tokens that were generated before. It stays the caller's, who advances
 	// it by each token that is reported. NULL: any token may follow.
 	struct matcher *form;
+	bool speculate;   // foreseen tokens may have rows
 	bool want_hidden; // no token is generated: `hidden` is called once
 	// Judge the tokens of the prompt, too: `judged` is called for the second and all that follow, in their order
 	// and once each, before the first `token`. The prompt is computed whole then, whatever of it is known.
@@ -124,6 +133,8 @@ void generator_remove(struct generator_job **job);
 // their rows, and prompts get PIECE_ROWS_LEAST (generator_step.c) beside them. The same numbers give the same pieces of
 // a prompt that is alone.
 void generator_set_prompt_rows(struct generator *generator, uint32_t rows, uint32_t alone);
+// Set what steps of few rows take, by which it is decided how many tokens to propose (row_prices_set).
+void generator_set_row_times(struct generator *generator, const double times[ROW_TIMES]);
 // Cached prefixes of `owner` (0: of everyone) are no longer found; the next step zeroes those of their pages that
 // nobody holds.
 void generator_forget(struct generator *generator, uint64_t owner);
@@ -158,6 +169,7 @@ struct generator_state {
 	uint32_t running, waiting;
 	uint32_t pages_used, pages_cached, page_count;
 	uint64_t prompt_tokens, generated_tokens; // ever
+	uint64_t proposed_tokens, accepted_tokens;
 	uint64_t steps, step_ns;
 	uint32_t step_rows, step_runs; // of the last of these
 	uint32_t preemptions;          // jobs that gave their pages back

@@ -47,14 +47,15 @@ static struct sampler_input sampler_input_of(const struct generator_job *job, ui
 // Choose the next tokens of all jobs before the first is reported: the choice for one job does not depend on another.
 static void choose(struct generator *generator, const struct lane *lane)
 {
-	uint32_t output = 0, count = 0;
+	uint32_t end = 0, count = 0;
 	for (uint32_t i = 0; i < lane->run_count; i++) {
 		const struct piece *piece = &lane->pieces[i];
 		const struct generator_job *job = piece->job;
-		output += piece->outputs;
-		if (!job->gone && piece->chooses && generator_needs_sampler(job))
-			generator->tasks[count++] = (struct sampler_task){.input = sampler_input_of(job, output - 1),
-									  .choice = &generator->choices[output - 1]};
+		end += piece->outputs;
+		const uint32_t output = end - piece->proposed - 1;
+		if (!job->gone && piece->chooses && piece->sampled)
+			generator->tasks[count++] = (struct sampler_task){.input = sampler_input_of(job, output),
+									  .choice = &generator->choices[output]};
 	}
 	samplers_choose(generator->samplers, generator->tasks, count);
 }
@@ -71,19 +72,17 @@ static void end_broken(struct generator_job *job)
 	generator_forget(generator, owner);
 }
 
-static void deliver_token(struct generator_job *job, uint32_t output)
+// The token that an output gives. False: it was the job's last.
+static bool deliver_token(struct generator_job *job, uint32_t output, struct token_choice choice)
 {
 	struct generator *generator = job->generator;
-	struct token_choice choice = {.token = generator->argmax[output]};
-	if (generator_needs_sampler(job))
-		choice = generator->choices[output];
 	if (choice.token == STAGE_NO_TOKEN && job->request.form && matcher_error(job->request.form)->status) {
 		generator_end(job, GENERATOR_FORMLESS, NULL);
-		return;
+		return false;
 	}
 	if (choice.token == STAGE_NO_TOKEN) {
 		end_broken(job);
-		return;
+		return false;
 	}
 	if (went_on(job)) {
 		const struct sampler_input input = sampler_input_of(job, output);
@@ -93,10 +92,44 @@ static void deliver_token(struct generator_job *job, uint32_t output)
 		job->first_ns = clock_steady_ns();
 	job->tokens[job->token_count++] = choice.token;
 	generator->state.generated_tokens++;
+	if (job->request.speculate)
+		proposals_follow(&job->proposals, job->tokens, job->token_count);
 	if (job->request.token(job->request.context, &choice))
 		generator_end(job, GENERATOR_STOP, NULL);
 	else if (job->token_count >= job->most)
 		generator_end(job, GENERATOR_LENGTH, NULL);
+	else
+		return true;
+	return false;
+}
+
+// The job's next token and, as long as the tokens are those that were proposed, the ones behind it. `output` and `rows`
+// are of its last own token. A form that begins or ends on the way ends the series, as its outputs are of the wrong
+// kind.
+static void deliver_tokens(struct generator_job *job, const struct piece *piece, uint32_t output, const uint32_t *rows)
+{
+	struct generator *generator = job->generator;
+	struct token_choice choice = {.token = generator->argmax[output]};
+	if (piece->sampled)
+		choice = generator->choices[output];
+	job->proposed_tokens += piece->proposed;
+	generator->state.proposed_tokens += piece->proposed;
+	for (uint32_t i = 1;; i++) {
+		const bool accepted = i <= piece->proposed && choice.token == rows[i];
+		job->accepted_tokens += accepted;
+		generator->state.accepted_tokens += accepted;
+		if (!deliver_token(job, output, choice) || !accepted || generator_needs_sampler(job) != piece->sampled)
+			return;
+		job->done++;
+		job->sent++;
+		publish_full(job);
+		output++;
+		choice = (struct token_choice){.token = generator->argmax[output]};
+		if (!piece->sampled)
+			continue;
+		const struct sampler_input input = sampler_input_of(job, output);
+		sampler_choose(samplers_scratch(generator->samplers), &input, &choice);
+	}
 }
 
 // Add a piece's rows to a text's embedding: all of them, the first one only, or the last one so far.
@@ -175,7 +208,7 @@ static bool deliver_judged(struct generator_job *job, const struct piece *piece,
 
 void generator_deliver(struct generator *generator, const struct lane *lane)
 {
-	uint32_t output = 0;
+	uint32_t output = 0, row = 0;
 	choose(generator, lane);
 	for (uint32_t i = 0; i < lane->run_count; i++) {
 		const struct piece *piece = &lane->pieces[i];
@@ -183,14 +216,16 @@ void generator_deliver(struct generator *generator, const struct lane *lane)
 		if (generator_landed(job)) {
 			if (job->done < job->prompt_count)
 				generator->state.prompt_tokens += piece->rows;
-			job->done += piece->rows;
+			job->done += piece->rows - piece->proposed;
 			publish_full(job);
 			if (job->request.want_hidden)
 				deliver_hidden(job, piece, output);
 			else if (deliver_judged(job, piece, output) && piece->chooses)
-				deliver_token(job, output + piece->outputs - 1);
+				deliver_tokens(job, piece, output + piece->outputs - piece->proposed - 1,
+					       &lane->tokens[row + piece->rows - piece->proposed - 1]);
 		}
 		output += piece->outputs;
+		row += piece->rows;
 	}
 }
 

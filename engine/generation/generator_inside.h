@@ -36,6 +36,9 @@ struct generator_job {
 	uint32_t cuts[2];             // positions in the prompt at which a state is to be kept; 0: none
 	uint32_t judged;              // with want_prompt: tokens of the prompt that have been, the first by itself
 	double *sum;                  // (embedding), with want_hidden, over the tokens that are done
+	struct proposals proposals;
+	uint32_t proposing; // tokens behind its own that its next step has rows for, too
+	uint32_t proposed_tokens, accepted_tokens;
 	bool running, begun, gone;
 	bool stalled; // it has no page for its next token until a step is back
 	uint32_t cached_tokens;
@@ -48,7 +51,9 @@ struct generator_job {
 struct piece {
 	struct generator_job *job;
 	uint32_t rows, outputs; // its last so many rows give logits or hidden states
-	bool chooses;           // the last of them gives the next token
+	uint32_t proposed;      // so many rows at the end are of proposed tokens
+	bool chooses;           // the last of its other rows gives the next token
+	bool sampled;           // from logits
 };
 
 // A step, from its plan until it is delivered.
@@ -75,6 +80,7 @@ struct generator {
 	uint64_t arrivals;
 	uint32_t prompt_rows; // of a step, at most, unless many generate besides
 	uint32_t alone_rows;  // where a prompt is alone
+	struct row_prices prices;
 	struct generator_state state;
 	struct lane *lanes; // (lane_count)
 	uint32_t lane_count, under_way;
@@ -129,6 +135,12 @@ void generator_run_states(struct generator_job *job, struct stage_run *run);
 void generator_published_page(struct generator_job *job);
 // How many of the next rows come before the next position at which a state is to be kept.
 uint32_t generator_cut_rows(const struct generator_job *job, uint32_t rows);
+
+// ---- generator_propose.c ----
+
+// Before the plan of a step, when all running jobs have pages: which of them propose how many tokens, and pages for
+// these.
+void generator_propose(struct generator *generator);
 
 // ---- generator_deliver.c ----
 

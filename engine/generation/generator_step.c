@@ -118,19 +118,21 @@ static uint32_t outputs_of(const struct generator_job *job, uint32_t rows)
 	return end == job->token_count;
 }
 
-static void add_run(struct lane *lane, struct generator_job *job, uint32_t rows)
+// The next `own` tokens of a job and, if they are its last, those that it proposes.
+static void add_run(struct lane *lane, struct generator_job *job, uint32_t own)
 {
-	const uint32_t outputs = outputs_of(job, rows);
-	const bool chooses = !job->request.want_hidden && job->sent + rows == job->token_count;
+	const bool chooses = !job->request.want_hidden && job->sent + own == job->token_count;
+	const uint32_t proposed = chooses ? job->proposing : 0, rows = own + proposed;
+	const uint32_t outputs = outputs_of(job, own) + proposed;
 	lane->pieces[lane->run_count] = (struct piece){
-		.job = job, .rows = rows, .outputs = outputs, .chooses = chooses};
+		.job = job, .rows = rows, .outputs = outputs, .proposed = proposed, .chooses = chooses};
 	lane->runs[lane->run_count] = (struct stage_run){.row_count = rows, .position = job->sent, .pages = job->pages};
 	generator_run_states(job, &lane->runs[lane->run_count++]);
 	memcpy(&lane->tokens[lane->row_count], &job->tokens[job->sent], rows * sizeof(uint32_t));
 	for (uint32_t i = rows - outputs; i < rows; i++)
 		lane->output_rows[lane->output_count++] = lane->row_count + i;
 	lane->row_count += rows;
-	job->sent += rows;
+	job->sent += own;
 	job->under_way++;
 }
 
@@ -246,8 +248,9 @@ static enum status compute(struct generator *generator, const struct lane *lane,
 	uint32_t stages = generator->params.stage_count;
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++) {
-		const struct piece *piece = &lane->pieces[i];
-		bool greedy = !generator_needs_sampler(piece->job);
+		struct piece *piece = &lane->pieces[i];
+		const bool greedy = !generator_needs_sampler(piece->job);
+		piece->sampled = !greedy;
 		hidden |= piece->outputs && piece->job->request.want_hidden;
 		argmax |= piece->outputs && !piece->job->request.want_hidden && greedy;
 		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy;
@@ -347,6 +350,7 @@ enum status generator_step(struct generator *generator, bool *idle, struct error
 		if (generator->under_way >= generator->lanes_now)
 			break;
 		generator_make_room(generator);
+		generator_propose(generator);
 		generator_plan_states(generator);
 		clear(generator, lane);
 		fill_runs(generator, lane);
@@ -370,12 +374,14 @@ enum status generator_return(struct generator *generator, const struct generator
 		 lane->row_count == returned->row_count;
 	if (!*taken)
 		return STATUS_OK;
+	const uint64_t tokens = generator->state.generated_tokens;
 	generator->due_step++;
 	generator->under_way--;
 	lane->under_way = false;
 	const enum status status = finish(generator, lane, returned, error);
 	if (!lane->check)
-		lanes_back(&generator->choice, lane->row_count, generator->under_way, clock_steady_ns());
+		lanes_back(&generator->choice, (uint32_t)(generator->state.generated_tokens - tokens),
+			   generator->under_way, clock_steady_ns());
 	return status;
 }
 

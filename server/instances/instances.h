@@ -35,6 +35,7 @@ struct instances_params {
 	int64_t give_way_ms;        // that an instance is idle before it may be evicted for another; < 0: none may
 	int64_t line_tokens;        // that prompts which wait for a model are given as, together; and all embeddings
 	bool take_better;           // instances move by themselves where a device comes that makes them faster
+	bool speculate;             // steps on processors may have rows for tokens that a request's text foresees
 	int64_t (*now_ms)(void *now_context); // the clock, in milliseconds; NULL: clock_steady_ms. A test has its own
 	void *now_context;
 };

@@ -168,6 +168,7 @@ struct instance {
 	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
+	uint64_t proposed_tokens, accepted_tokens;
 	double tokens_per_s;            // < 0: not known
 	int64_t told_ms;                // steady; when it was reported
 	struct generation *generations; // oldest first

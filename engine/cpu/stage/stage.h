@@ -11,8 +11,9 @@
 #include "engine/cpu/stage/stage_kernels.h"
 #include "engine/stage.h"
 
-// Attention of a row is cut into so many chunks at most, and only if rows and heads make fewer pieces than this.
-enum { STAGE_CHUNKS = 8, STAGE_ATTENTION_PIECES = 64 };
+// Attention of a row is cut into so many chunks at most, and only if there are few rows, or rows and heads make fewer
+// pieces than this.
+enum { STAGE_CHUNKS = 8, STAGE_CUT_ROWS = 16, STAGE_ATTENTION_PIECES = 64 };
 
 // The weights of a layer with a recurrent state (engine/model/model.h, struct model_delta).
 struct stage_delta_layer {
@@ -144,8 +145,8 @@ struct step {
 	struct team *team;
 	const struct stage_layer *layer;
 	uint32_t layer_index;
-	uint32_t chunks, chunk_tokens;  // of attention
-	uint32_t row_groups;            // the same
+	uint32_t chunks, row_groups;    // of attention
+	bool whole;                     // there is one chunk, however long
 	const float *weights;           // of the norm that is computed; NULL: none
 	const struct encoder_norm *end; // of half a layer of an encoder
 	const float *end_bias;          // that is added before

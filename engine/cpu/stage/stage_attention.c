@@ -90,24 +90,46 @@ static void place_piece(void *context, uint64_t index)
 // ---- attention ----
 
 /* A piece is a row, or a few of a sequence, a head of keys with the heads of queries that share it, and a chunk of
- * positions. Where the rows give pieces enough there is one chunk; else the chunks' results are put together
- * afterwards. */
+ * positions. Where there are many rows there is one chunk; else the chunks' results are put together afterwards. How a
+ * row's positions are cut depends on their number alone, so that few rows give the same bits as each by itself. */
 enum { CHUNK_TOKENS = 512 };
+
+static uint32_t chunks_of(uint32_t end)
+{
+	const uint32_t chunks = (end + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
+	return chunks < STAGE_CHUNKS ? chunks : STAGE_CHUNKS;
+}
+
+static uint32_t chunk_tokens_of(const struct step *step, uint32_t row)
+{
+	const uint32_t end = step->stage->row_ends[row], chunks = chunks_of(end), tokens = (end + chunks - 1) / chunks;
+	return step->whole ? end : (tokens + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
+}
+
+// Heads of queries that share a head of keys.
+static uint32_t share_of(const struct model_shape *shape)
+{
+	return shape->heads / shape->kv_heads;
+}
 
 void cpu_attention_begin(struct step *step)
 {
 	const struct backend_stage *stage = step->stage;
-	uint32_t most = 0;
-	for (uint32_t row = 0; row < step->batch->row_count; row++)
-		most = stage->row_ends[row] > most ? stage->row_ends[row] : most;
+	const uint32_t rows = step->batch->row_count, share = share_of(stage->shape);
+	const uint32_t most = share < ATTENTION_QUERIES ? ATTENTION_QUERIES / share : 1;
+	uint32_t first = 0; // of the group
+	step->whole = rows > STAGE_CUT_ROWS && (uint64_t)rows * stage->shape->kv_heads >= STAGE_ATTENTION_PIECES;
 	step->chunks = 1;
-	step->chunk_tokens = most;
-	if ((uint64_t)step->batch->row_count * stage->shape->kv_heads >= STAGE_ATTENTION_PIECES)
-		return;
-	uint32_t chunks = (most + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
-	step->chunks = chunks < STAGE_CHUNKS ? chunks : STAGE_CHUNKS;
-	uint32_t tokens = (most + step->chunks - 1) / step->chunks;
-	step->chunk_tokens = (tokens + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
+	for (uint32_t row = 0; row < rows; row++) {
+		const uint32_t chunks = step->whole ? 1 : chunks_of(stage->row_ends[row]);
+		const bool alike = step->whole || chunk_tokens_of(step, row) == chunk_tokens_of(step, first);
+		step->chunks = chunks > step->chunks ? chunks : step->chunks;
+		if (!row || stage->row_runs[row] != stage->row_runs[first] || row - first == most || !alike) {
+			stage->row_groups[step->row_groups++] = row;
+			first = row;
+		}
+	}
+	stage->row_groups[step->row_groups] = rows;
 }
 
 // Where a chunk's results lie: (heads, head_size) sums, (heads) largest, (heads) totals.
@@ -118,12 +140,6 @@ static float *partial_at(const struct step *step, uint32_t row, uint32_t chunk)
 	       ((size_t)row * step->chunks + chunk) * shape->heads * ((size_t)shape->head_size + 2);
 }
 
-// Heads of queries that share a head of keys.
-static uint32_t share_of(const struct model_shape *shape)
-{
-	return shape->heads / shape->kv_heads;
-}
-
 static void attention_piece(void *context, uint64_t index)
 {
 	const struct step *step = context;
@@ -132,8 +148,10 @@ static void attention_piece(void *context, uint64_t index)
 	uint32_t group = (uint32_t)(index % step->row_groups),
 		 chunk = (uint32_t)(index / step->row_groups / shape->kv_heads);
 	uint32_t kv_head = (uint32_t)(index / step->row_groups % shape->kv_heads), size = shape->head_size;
-	uint32_t share = share_of(shape), first = chunk * step->chunk_tokens;
 	uint32_t row = stage->row_groups[group], rows_end = stage->row_groups[group + 1];
+	// All rows of a group are cut alike, or there is one chunk, which the last of them fills.
+	const uint32_t chunk_tokens = chunk_tokens_of(step, rows_end - 1);
+	uint32_t share = share_of(shape), first = chunk * chunk_tokens;
 	struct attention attention = {
 		.kv = layer_pages(step) + kv_head * head_bytes(shape),
 		.pages = step->batch->runs[stage->row_runs[row]].pages,
@@ -153,7 +171,7 @@ static void attention_piece(void *context, uint64_t index)
 			attention.queries[attention.count++] = (struct attention_query){
 				.q = stage->q + row * q_stride(shape) + (size_t)head * model_query_rows(shape),
 				.begin = end > window ? end - window : 0,
-				.end = end < first + step->chunk_tokens ? end : first + step->chunk_tokens,
+				.end = end < first + chunk_tokens ? end : first + chunk_tokens,
 				.out = partial + (size_t)head * size,
 				.most = partial + (size_t)shape->heads * size + head,
 				.total = partial + (size_t)shape->heads * (size + 1) + head,

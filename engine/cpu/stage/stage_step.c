@@ -296,18 +296,14 @@ static void begin(struct step *step)
 {
 	struct backend_stage *stage = step->stage;
 	const struct stage_batch *batch = step->batch;
-	uint32_t row = 0, share = stage->shape->heads / stage->shape->kv_heads,
-		 most = share < ATTENTION_QUERIES ? ATTENTION_QUERIES / share : 1;
+	uint32_t row = 0;
 	for (uint32_t i = 0; i < batch->run_count; i++)
 		for (uint32_t j = 0; j < batch->runs[i].row_count; j++, row++) {
 			stage->row_runs[row] = i;
 			stage->row_positions[row] = batch->runs[i].position + j;
 			stage->row_ends[row] = batch->runs[i].position +
 					       (stage->shape->encoder ? batch->runs[i].row_count : j + 1);
-			if (j % most == 0)
-				stage->row_groups[step->row_groups++] = row;
 		}
-	stage->row_groups[step->row_groups] = row;
 	cpu_attention_begin(step);
 	if (stage->params.embeds)
 		team_run(step->team, embed_piece, step, batch->row_count);

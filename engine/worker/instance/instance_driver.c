@@ -163,6 +163,8 @@ static void tell_state(struct instance *instance, bool idle)
 		{"page_count", state.page_count},
 		{"prompt_tokens", state.prompt_tokens},
 		{"generated_tokens", state.generated_tokens},
+		{"proposed_tokens", state.proposed_tokens},
+		{"accepted_tokens", state.accepted_tokens},
 		{"preemptions", state.preemptions},
 		{"ties", state.ties},
 	};

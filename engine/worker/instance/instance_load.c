@@ -33,6 +33,8 @@ struct loading {
 	uint64_t loaded_bytes; // of all
 	struct json *times;    // of each stage that is ready
 	double prompt_row_s;   // a row of a prompt, through all of them
+	double row_times[ROW_TIMES]; // a step of 1, 2, 4, 8 and 16 rows, the same; 0: not known
+	bool untimed;                // a stage without times
 };
 
 // ---- weights ----
@@ -276,6 +278,19 @@ static enum status make_rope(struct instance *instance, struct stage_params *par
 	return STATUS_OK;
 }
 
+// Add a stage's to what steps of few rows take.
+static void add_row_times(struct loading *loading, const struct json *times)
+{
+	const struct json *batch = json_first(json_get(times, "batch_s"));
+	loading->untimed |= !times;
+	for (int i = 0; i < ROW_TIMES && !loading->untimed; i++) {
+		const double seconds = i ? json_number(batch, 0) : json_get_number(times, "layers_s", 0);
+		const bool known = seconds > 0 && (i < 2 || loading->row_times[i - 1] > 0);
+		loading->row_times[i] = known ? loading->row_times[i] + seconds : 0;
+		batch = i && batch ? json_next(batch) : batch;
+	}
+}
+
 // The stage of this item and those behind it.
 static enum status make_stage(struct loading *loading, const struct json *first, uint32_t slices,
 			      const struct stage_params *params, struct error *error)
@@ -298,6 +313,7 @@ static enum status make_stage(struct loading *loading, const struct json *first,
 	double row_s = 0;
 	status = instance_measure(*stage, params, &times, &row_s, error);
 	loading->prompt_row_s += row_s;
+	add_row_times(loading, times);
 	for (uint32_t i = 0; i < slices && !status; i++, times = NULL) // the times of slices are not reported
 		json_push(loading->times, times ? times : json_new_null());
 	return status;
@@ -426,8 +442,11 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 		status = instance_ring_create(instance, &part, error);
 	if (!status && part.index + 1 >= part.count)
 		status = make_generator(instance, &stage, lanes, error);
-	if (!status && instance->generator) // of several parts: until the first check says what all of them take
+	if (!status && instance->generator) { // of several parts: until the first check says what all of them take
 		instance_set_prompt_rows(instance->generator, loading.prompt_row_s, stage.batch_rows);
+		generator_set_row_times(instance->generator,
+					loading.untimed ? (const double[ROW_TIMES]){0} : loading.row_times);
+	}
 	free(loading.converted);
 	pool_destroy(&loading.pool);
 	if (status) {

@@ -330,6 +330,10 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	json_set_integer(params, "prompt_tokens", figures->prompt_tokens);
 	json_set_integer(params, "cached_tokens", figures->cached_tokens);
 	json_set_integer(params, "generated_tokens", figures->generated_tokens);
+	if (figures->proposed_tokens) {
+		json_set_integer(params, "proposed_tokens", figures->proposed_tokens);
+		json_set_integer(params, "accepted_tokens", figures->accepted_tokens);
+	}
 	if (request->dialogue)
 		json_set_integer(params, "reasoning_tokens", (int64_t)request->thought_tokens);
 	json_set_integer(params, "read_tokens", figures->read_tokens);
@@ -458,6 +462,7 @@ static enum status add_to_generator(struct request *request, const struct order 
 					   .prompt_count = order->prompt_count,
 					   .max_tokens = (uint32_t)json_get_integer(params, "max_tokens", UINT32_MAX),
 					   .want_prompt = request->offsets != NULL,
+					   .speculate = json_get_bool(params, "speculate", false),
 					   .judged = token_judged,
 					   .form = request->form,
 					   .token = token_came,

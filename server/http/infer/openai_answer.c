@@ -18,11 +18,19 @@ static struct json *usage_of(const struct json *end)
 	json_set_integer(usage, "total_tokens", prompt + generated);
 	json_set_integer(details, "cached_tokens", json_get_integer(end, "cached_tokens", 0));
 	json_set(usage, "prompt_tokens_details", details);
-	if (json_get(end, "reasoning_tokens")) {
-		struct json *more = json_new_object();
+	struct json *more = json_new_object();
+	if (json_get(end, "reasoning_tokens"))
 		json_set_integer(more, "reasoning_tokens", json_get_integer(end, "reasoning_tokens", 0));
-		json_set(usage, "completion_tokens_details", more);
+	if (json_get(end, "proposed_tokens")) {
+		const int64_t accepted = json_get_integer(end, "accepted_tokens", 0);
+		json_set_integer(more, "accepted_prediction_tokens", accepted);
+		json_set_integer(more, "rejected_prediction_tokens",
+				 json_get_integer(end, "proposed_tokens", 0) - accepted);
 	}
+	if (json_count(more))
+		json_set(usage, "completion_tokens_details", more);
+	else
+		json_destroy(&more);
 	answer_put_energy(usage, end);
 	return usage;
 }

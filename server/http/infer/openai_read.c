@@ -86,6 +86,15 @@ static enum status read_ignore_end(struct reading *reading, const struct json *v
 	return status;
 }
 
+static enum status read_speculate(struct reading *reading, const struct json *value)
+{
+	bool speculate;
+	enum status status = reading_bool(reading, value, &speculate);
+	if (!status)
+		json_set_bool(reading->call, "speculate", speculate);
+	return status;
+}
+
 // Of what templates take by vLLM's name for it one thing is known.
 static enum status read_template_options(struct reading *reading, const struct json *value)
 {
@@ -329,6 +338,7 @@ static const struct parameter parameters[] = {
 	{"logit_bias", CHAT | TEXT, read_biases},
 	{"echo", TEXT, read_echo},
 	{"ignore_eos", CHAT | TEXT, read_ignore_end},
+	{"speculate", CHAT | TEXT, read_speculate},
 	{"n", CHAT | TEXT, read_n},
 	{"best_of", TEXT, read_best_of},
 	{"response_format", CHAT | TEXT, openai_read_form},

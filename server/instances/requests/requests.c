@@ -273,10 +273,27 @@ static void start_answered(void *context, enum status status, const struct json 
 
 // ---- to the worker ----
 
+// Whether its steps may have rows for tokens that its text foresees: as it says, else as the server does, where the
+// whole model is computed by processors. These compute a few rows as they compute one; a GPU has kernels of its own for
+// one row, so that a tie within rounding may go the other way.
+static bool speculates(const struct generation *generation)
+{
+	const struct instance *instance = generation->instance;
+	bool processors = instance->all->params.speculate;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		processors = processors && !strcmp("cpu", json_get_string(cluster_device_record(instance->stages[i].device),
+									  "backend", ""));
+	return json_get_bool(generation->call, "speculate", processors);
+}
+
 // The call for the worker: from the beginning, or from the client's last token.
 static struct json *call_of(struct generation *generation)
 {
 	struct json *call = json_copy(generation->call);
+	if (!generation->embeds && !generation->counts && speculates(generation))
+		json_set_bool(call, "speculate", true);
+	else
+		json_remove(call, "speculate");
 	json_set_integer(call, "request", generation->number);
 	delivered_resume(&generation->delivered, call);
 	return call;

@@ -33,6 +33,7 @@ static struct {
 	long steps, rows, zeroed, foreign; // foreign: written over another person's tokens or state
 	long fail_after;                   // steps; 0: never
 	uint32_t most_rows;
+	bool repeats; // most tokens follow from the two before them
 	struct backend_stage *first;
 } toy;
 
@@ -53,6 +54,15 @@ static uint64_t toy_hash(uint64_t hash, uint32_t token)
 	return hash ^ hash >> 31;
 }
 
+// The hash that tells what comes next, of the hash of everything and of the last two tokens.
+static uint64_t toy_mixed(uint64_t hash, uint32_t before, uint32_t last)
+{
+	if (!toy.repeats || hash % 16 == 0)
+		return hash;
+	hash = toy_hash(toy_hash(1, before), last) & ~(48ull << 20); // of 16 voices
+	return hash;
+}
+
 // What follows `last`, with this hash of everything up to it.
 static uint32_t toy_answer(uint64_t hash, uint32_t last)
 {
@@ -64,7 +74,7 @@ static inline uint32_t toy_next(const uint32_t *tokens, size_t count)
 	uint64_t hash = 0;
 	for (size_t i = 0; i < count; i++)
 		hash = toy_hash(hash, tokens[i]);
-	return toy_answer(hash, tokens[count - 1]);
+	return toy_answer(toy_mixed(hash, count > 1 ? tokens[count - 2] : 0, tokens[count - 1]), tokens[count - 1]);
 }
 
 static enum status toy_create(struct backend_device *device, struct backend_stage **out,
@@ -153,8 +163,10 @@ static enum status toy_step(struct backend_stage *stage, const struct stage_batc
 				hash = toy_hash(
 					hash,
 					stage->pages[run->pages[at / STAGE_PAGE_TOKENS]][at % STAGE_PAGE_TOKENS] - 1);
-			if (recurrent)
-				hash = state.hash;
+			const uint32_t at = run->position + j, last = at ? at - 1 : 0;
+			const uint32_t before =
+				stage->pages[run->pages[last / STAGE_PAGE_TOKENS]][last % STAGE_PAGE_TOKENS] - 1;
+			hash = recurrent ? state.hash : toy_mixed(hash, at ? before : 0, token);
 			if (batch->output)
 				batch->output[(size_t)row * TOY_EMBEDDING] = (float)token;
 			if (output < batch->output_count && batch->output_rows[output] == row)

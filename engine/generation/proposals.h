@@ -1,0 +1,44 @@
+/* Which tokens a request may go on with, by its own text: where its last tokens stood before, what followed them then is
+ * proposed. A step that has rows for proposed tokens tells for each of them whether it would have been chosen, so one
+ * step may give several tokens (generator.h).
+ *
+ * Proposals are followed whether or not they go into a step: each token that comes shows whether the one that was
+ * foreseen was right. The share of right ones, by how long a part of the text agrees, says how many are worth their
+ * rows. So nothing is spent to find out that a text does not repeat itself, and the decision depends on the text and
+ * the price of rows alone. Pure. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+	PROPOSALS_MOST = 15,  // in a step, of one request
+	PROPOSALS_LEAST = 2,  // tokens that must agree
+	PROPOSALS_LONG = 16,  // tokens that are compared at most
+	PROPOSALS_BACK = 16384, // tokens of the text that are searched, the newest
+	PROPOSALS_ROWS = PROPOSALS_MOST + 1, // of a step, with the others' rows
+	PROPOSALS_KINDS = 4
+};
+
+// What a step of so many rows takes, in units of a step of one: of[rows - 1].
+struct row_prices {
+	float of[PROPOSALS_ROWS];
+};
+// From the times of steps of 1, 2, 4, 8 and 16 rows; a time of 0 is not known.
+enum { ROW_TIMES = 5 };
+void row_prices_set(struct row_prices *prices, const double times[ROW_TIMES]);
+
+struct proposals {
+	uint32_t next;   // where in the text the foreseen token is; 0: none is foreseen
+	uint32_t agreed; // tokens before it that are as the last of the text
+	float right[PROPOSALS_KINDS]; // the share of foreseen tokens that were right, by `agreed`
+};
+void proposals_init(struct proposals *proposals);
+// The text's last token, tokens[count - 1], has come.
+void proposals_follow(struct proposals *proposals, const uint32_t *tokens, uint32_t count);
+// How many tokens to propose, at most `most`, in a step that has `rows` rows without them, each of which gives a token.
+// They are tokens[next], tokens[next + 1] ...; where these reach the end of the text they go on with the proposals.
+uint32_t proposals_count(struct proposals *proposals, const uint32_t *tokens, uint32_t count, uint32_t most,
+			 uint32_t rows, const struct row_prices *prices);
+// Where in the text the longest part stands that agrees with its end, the newest of equals: the index of the token
+// behind it. 0: none agrees by PROPOSALS_LEAST tokens. *agreed: by how many, at most PROPOSALS_LONG.
+uint32_t proposals_find(const uint32_t *tokens, uint32_t count, uint32_t *agreed);
