@@ -91,7 +91,7 @@ static const struct flag flags[] = {
 	 offsetof(struct words, take_better)},
 	{"speculate", "ON_OR_OFF",
 	 "whether steps on processors also compute tokens that a request's own text foresees: several tokens\n"
-	 "for one step where a text repeats itself; on (default) or off",
+	 "for one step where a text repeats itself; on or off (default)",
 	 offsetof(struct words, speculate)},
 	{"load-on-demand", NULL,
 	 "let any token of the scope infer load a model by asking it at /v1 "
@@ -322,8 +322,8 @@ static enum status take(struct options *options, const struct words *words, stru
 	}
 	options->name = words->name;
 	options->take_better = words->take_better;
-	options->speculate = !words->speculate || !strcmp(words->speculate, "on");
-	if (!options->speculate && strcmp(words->speculate, "off") != 0)
+	options->speculate = words->speculate && !strcmp(words->speculate, "on");
+	if (words->speculate && !options->speculate && strcmp(words->speculate, "off") != 0)
 		return usage(error, "--speculate takes on or off");
 	options->load_on_demand = words->load_on_demand;
 	options->local_node = !words->no_local_node;

@@ -14,8 +14,7 @@ static uint32_t room_of(struct generator_job *job, uint32_t wanted)
 {
 	struct generator *generator = job->generator;
 	const uint32_t spare = generator->running_count + 1; // a page for each that runs
-	if (job->token_count + wanted > job->page_count * STAGE_PAGE_TOKENS &&
-	    pages_room(generator->pages) > spare) {
+	if (job->token_count + wanted > job->page_count * STAGE_PAGE_TOKENS && pages_room(generator->pages) > spare) {
 		const uint32_t page = pages_take(generator->pages, job->request.owner);
 		if (page != NO_PAGE)
 			job->pages[job->page_count++] = page;

@@ -3,10 +3,10 @@
 
 // Before anything is known of a text.
 static const float right_at_first[PROPOSALS_KINDS] = {0.3f, 0.45f, 0.6f, 0.8f};
-static const float learning = 0.1f;      // weight of the newest token in a share
-static const float least_gain = 1.05f;   // that proposals must promise
-static const float least_price = 0.02f;  // of a row beside others
-static const float usual_price = 0.25f;  // where nothing was measured
+static const float learning = 0.1f;     // weight of the newest token in a share
+static const float least_gain = 1.05f;  // that proposals must promise
+static const float least_price = 0.02f; // of a row beside others
+static const float usual_price = 0.25f; // where nothing was measured
 
 void row_prices_set(struct row_prices *prices, const double times[ROW_TIMES])
 {

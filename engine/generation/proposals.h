@@ -1,6 +1,6 @@
-/* Which tokens a request may go on with, by its own text: where its last tokens stood before, what followed them then is
- * proposed. A step that has rows for proposed tokens tells for each of them whether it would have been chosen, so one
- * step may give several tokens (generator.h).
+/* Which tokens a request may go on with, by its own text: where its last tokens stood before, what followed them then
+ * is proposed. A step that has rows for proposed tokens tells for each of them whether it would have been chosen, so
+ * one step may give several tokens (generator.h).
  *
  * Proposals are followed whether or not they go into a step: each token that comes shows whether the one that was
  * foreseen was right. The share of right ones, by how long a part of the text agrees, says how many are worth their
@@ -11,10 +11,10 @@
 #include <stdint.h>
 
 enum {
-	PROPOSALS_MOST = 15,  // in a step, of one request
-	PROPOSALS_LEAST = 2,  // tokens that must agree
-	PROPOSALS_LONG = 16,  // tokens that are compared at most
-	PROPOSALS_BACK = 16384, // tokens of the text that are searched, the newest
+	PROPOSALS_MOST = 15,                 // in a step, of one request
+	PROPOSALS_LEAST = 2,                 // tokens that must agree
+	PROPOSALS_LONG = 16,                 // tokens that are compared at most
+	PROPOSALS_BACK = 16384,              // tokens of the text that are searched, the newest
 	PROPOSALS_ROWS = PROPOSALS_MOST + 1, // of a step, with the others' rows
 	PROPOSALS_KINDS = 4
 };
@@ -28,8 +28,8 @@ enum { ROW_TIMES = 5 };
 void row_prices_set(struct row_prices *prices, const double times[ROW_TIMES]);
 
 struct proposals {
-	uint32_t next;   // where in the text the foreseen token is; 0: none is foreseen
-	uint32_t agreed; // tokens before it that are as the last of the text
+	uint32_t next;                // where in the text the foreseen token is; 0: none is foreseen
+	uint32_t agreed;              // tokens before it that are as the last of the text
 	float right[PROPOSALS_KINDS]; // the share of foreseen tokens that were right, by `agreed`
 };
 void proposals_init(struct proposals *proposals);

@@ -115,6 +115,13 @@ describe("/v1", () => {
 			assert.equal(cut.choices[0].finish_reason, "length");
 			assert.deepEqual(asked().sampling.logit_bias, [{ token: 5, bias: -100 }]);
 		});
+		test("tokens that a text foresees are asked for by request", async () => {
+			for (const speculate of [true, false, undefined]) {
+				await openai.completions.create({ model: "words", prompt: "one two", speculate });
+				assert.equal(asked().speculate, speculate || undefined);
+			}
+			await assert.rejects(openai.completions.create({ model: "words", prompt: "one", speculate: 1 }), /speculate/);
+		});
 		test("completions", async () => {
 			const answer = await openai.completions.create({ model: "words", prompt: "one tw\u00f6 three", logprobs: 1 });
 			assert.equal(answer.choices[0].text, "one tw\u00f6 three");

@@ -59,6 +59,26 @@ describe("/v1 and the engine", () => {
 		assertContractKept();
 	});
 
+	test("with tokens that the text foresees it is the same text, and only its own tokens are counted", async () => {
+		const sums = async () => {
+			const list = (await admin.call("instance.list")).instances;
+			return [list.reduce((sum, one) => sum + one.proposed_tokens, 0), list.reduce((sum, one) => sum + one.accepted_tokens, 0)];
+		};
+		let proposed = 0, accepted = 0;
+		for (const more of [{}, { logit_bias: { 70: 100 } }, { temperature: 0.5, seed: 3, logit_bias: { 71: 100 } }, { n: 2 }, { logprobs: 2 }, { stop: ["a"] }]) {
+			const asked = ask({ max_tokens: 100, ...more });
+			const without = await openai.completions.create(asked), foreseen = await openai.completions.create({ ...asked, speculate: true });
+			assert.deepEqual(foreseen.choices, without.choices, JSON.stringify(more));
+			assert.equal(foreseen.usage.completion_tokens, without.usage.completion_tokens);
+			assert.equal(without.usage.completion_tokens_details, undefined);
+			const { accepted_prediction_tokens = 0, rejected_prediction_tokens = 0 } = foreseen.usage.completion_tokens_details ?? {};
+			assert.ok(accepted_prediction_tokens < foreseen.usage.completion_tokens);
+			accepted += accepted_prediction_tokens;
+			proposed += accepted_prediction_tokens + rejected_prediction_tokens;
+		}
+		await eventually(async () => (await sums()).join() === [proposed, accepted].join(), `the instances tell of ${proposed} proposed and ${accepted} accepted`);
+	});
+
 	test("a completion, whole and as it comes, is the same text", async () => {
 		const whole = await openai.completions.create(ask());
 		const [{ text, finish_reason }] = whole.choices;

@@ -9,7 +9,7 @@
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { Client } from "../api/client.mjs";
-import { eventually, startNode, startServer } from "../api/server.mjs";
+import { eventually, launch, startServer, temporary } from "../api/server.mjs";
 import { kinds } from "./speculate_prompts.mjs";
 
 const [file = execFileSync("python3", ["-B", fileURLToPath(new URL("../published/fetch.py", import.meta.url))], { encoding: "utf8" }).trim(),
@@ -42,11 +42,16 @@ async function ask(server, token, content, speculate) {
 	return { text, ms: last - first, tokens: usage.completion_tokens, accepted, rejected };
 }
 
-const server = await startServer({ localNode: true });
+const server = await startServer({ localNode: true, listen: parts === "1" ? "127.0.0.1:0" : "0.0.0.0:0" });
+process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
 const nodes = [];
 try {
 	const admin = await Client.login(server);
-	for (let i = 1; i < Number(parts); i++) nodes.push(await startNode(server, admin, { name: `part-${i + 1}` }));
+	for (let i = 1; i < Number(parts); i++) {
+		const { ticket } = await admin.call("node.ticket", {});
+		nodes.push(launch(["node", "--join", `127.0.0.1:${server.port}`, "--ticket", ticket, "--data", temporary(), "--backends", "cpu",
+			"--name", `part-${i + 1}`]));
+	}
 	const cpus = await eventually(async () => {
 		const list = (await admin.call("cluster.snapshot")).devices
 			.filter((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed");
@@ -55,7 +60,7 @@ try {
 	const added = await admin.call("model.add", { source: file, name: "smollm2" });
 	const model = await eventually(async () => (await admin.call("model.list")).models
 		.find((one) => one.model_id === added.model_id && one.state === "ready"), "the file is read", PATIENCE);
-	const layers = model.layers ?? 30, each = Math.ceil(layers / Number(parts));
+	const { layers } = model.architecture, each = Math.ceil(layers / Number(parts));
 	const pins = parts === "1" ? [{ device_id: cpus[0].device_id, first_layer: 0, layer_count: 0 }]
 		: cpus.slice(0, Number(parts)).map((cpu, i) => ({ device_id: cpu.device_id, first_layer: i * each, layer_count: Math.min(each, layers - i * each) }));
 	const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, pins });
@@ -93,6 +98,9 @@ try {
 	}
 	console.log(`| all | | | ${median(ratios).toFixed(2)} | ${Math.min(...ratios).toFixed(2)} | | |`);
 } finally {
-	for (const node of nodes) await node.finish?.();
+	for (const { child, exited } of nodes) {
+		child.kill("SIGTERM");
+		await exited;
+	}
 	await server.finish();
 }

@@ -259,6 +259,8 @@ export const instance = (id, more = {}) => ({
   recoveries: 0,
   moves: 0,
   ties: 0,
+  proposed_tokens: 0,
+  accepted_tokens: 0,
   offer: null,
   hops: [],
   timing: null,

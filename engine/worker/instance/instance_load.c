@@ -30,9 +30,9 @@ struct loading {
 	struct pool *pool;                  // that converts; NULL until it is needed
 	uint64_t before_bytes, total_bytes; // of the stages that are ready; of all
 	int64_t told_ns;
-	uint64_t loaded_bytes; // of all
-	struct json *times;    // of each stage that is ready
-	double prompt_row_s;   // a row of a prompt, through all of them
+	uint64_t loaded_bytes;       // of all
+	struct json *times;          // of each stage that is ready
+	double prompt_row_s;         // a row of a prompt, through all of them
 	double row_times[ROW_TIMES]; // a step of 1, 2, 4, 8 and 16 rows, the same; 0: not known
 	bool untimed;                // a stage without times
 };

@@ -281,8 +281,9 @@ static bool speculates(const struct generation *generation)
 	const struct instance *instance = generation->instance;
 	bool processors = instance->all->params.speculate;
 	for (unsigned i = 0; i < instance->stage_count; i++)
-		processors = processors && !strcmp("cpu", json_get_string(cluster_device_record(instance->stages[i].device),
-									  "backend", ""));
+		processors = processors &&
+			     !strcmp("cpu",
+				     json_get_string(cluster_device_record(instance->stages[i].device), "backend", ""));
 	return json_get_bool(generation->call, "speculate", processors);
 }
 

@@ -171,3 +171,85 @@ void test_stage_experts_many(void **state)
 		staged_close(&staged);
 	}
 }
+
+// The processor only: a few rows of a sequence, as of tokens that are proposed (engine/generation/proposals.h), give
+// the bits that each gives in a step of its own; before and behind the lengths from which attention is cut, and where
+// what rows before them left is written over.
+void test_stage_alike(void **state)
+{
+	enum { LONG = 1060, STEP = 212 };
+	static const struct {
+		enum model_family family;
+		enum tensor_format format;
+		uint32_t window;
+	} cases[] = {{FAMILY_LLAMA, FORMAT_Q4_0, 0},
+		     {FAMILY_QWEN2, FORMAT_F16, 0},
+		     {FAMILY_LLAMA, FORMAT_Q8_0, 90},
+		     {FAMILY_GRANITE, FORMAT_Q4_K, 0},
+		     {FAMILY_QWEN3MOE, FORMAT_Q6_K, 0}};
+	static const uint32_t counts[] = {2, 3, 4, 5, 7, 8, 9, 16}, starts[] = {3, 500, 1000};
+	uint32_t tokens[LONG + 1], all[STAGE_TEST_PAGES];
+	const struct conformance *c = *state;
+	if (strcmp(c->backend, "cpu") != 0)
+		return;
+	for (uint32_t i = 0; i < STAGE_TEST_PAGES; i++)
+		all[i] = i * 7 % STAGE_TEST_PAGES;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const bool experts = cases[i].family == FAMILY_QWEN3MOE;
+		const struct model_file file = {.family = cases[i].family,
+						.layers = 2,
+						.embedding = 64,
+						.feed_forward = 64,
+						.heads = 6,
+						.kv_heads = 2,
+						.head_size = 32,
+						.experts = experts ? 8 : 0,
+						.experts_used = experts ? 2 : 0,
+						.expert_width = experts ? 32 : 0,
+						.vocabulary = 200,
+						.context = 1280,
+						.format = cases[i].format,
+						.norm_epsilon = 3e-3f,
+						.seed = 21};
+		struct staged staged;
+		struct stage_answer answer;
+		staged_open(&staged, *state, &file);
+		struct model_shape windowed = *staged.shape; // the second layer's attention slides
+		windowed.window = cases[i].window;
+		windowed.layer_kinds[1] |= cases[i].window ? LAYER_SLIDES : 0;
+		staged.shape = &windowed;
+		struct stage *stage = staged_create(&staged);
+		const size_t row_bytes = staged.shape->vocabulary * sizeof(float);
+		uint8_t *alone = malloc((LONG + 1) * row_bytes);
+		assert_non_null(alone);
+		make_text(tokens, LONG, staged.shape->vocabulary, 1);
+		for (uint32_t at = 0; at < LONG; at += STEP) {
+			step(&staged, stage, &(struct stage_job){tokens, at, STEP, all}, 1, &answer);
+			answer_finish(&answer);
+		}
+		for (size_t j = 0; j < 3 * sizeof(counts) / sizeof(*counts); j++) {
+			const uint32_t start = starts[j % 3], count = counts[j / 3];
+			for (uint32_t at = start; at < start + count; at++) {
+				step(&staged, stage, &(struct stage_job){tokens, at, 1, all}, 1, &answer);
+				memcpy(alone + at * row_bytes, answer.logits, row_bytes);
+				answer_finish(&answer);
+			}
+			for (uint32_t at = start; at < start + count; at++)
+				tokens[at + 1] = (tokens[at + 1] + 1) % staged.shape->vocabulary;
+			// Rows that are not to count, with other tokens; then the same as alone.
+			step(&staged, stage, &(struct stage_job){tokens, start, count, all}, 1, &answer);
+			answer_finish(&answer);
+			make_text(tokens, LONG, staged.shape->vocabulary, 1);
+			step(&staged, stage, &(struct stage_job){tokens, start, count, all}, 1, &answer);
+			for (uint32_t row = 0; row < count; row++)
+				if (memcmp((uint8_t *)answer.logits + row * row_bytes,
+					   alone + (start + row) * row_bytes, row_bytes) != 0)
+					fail_msg("family %d: row %u of %u from %u on is not what it is alone",
+						 (int)cases[i].family, row, count, start);
+			answer_finish(&answer);
+		}
+		free(alone);
+		stage_destroy(&stage);
+		staged_close(&staged);
+	}
+}

@@ -324,8 +324,13 @@ static const struct sampling greedy = {.temperature = 0, .top_p = 1, .repetition
 static void the_same_in_fewer_steps(void **state)
 {
 	(void)state;
-	struct setup setup = {
-		.pages = 64, .rows = 32, .sequences = 1, .outputs = 32, .sampling = greedy, .max_tokens = 500, .clients = 2};
+	struct setup setup = {.pages = 64,
+			      .rows = 32,
+			      .sequences = 1,
+			      .outputs = 32,
+			      .sampling = greedy,
+			      .max_tokens = 500,
+			      .clients = 2};
 	for (setup.lanes = 0; setup.lanes <= 2; setup.lanes++) {
 		check_same(&setup, true);
 		setup.sampling.logprobs = true; // from logits, not by argmax
@@ -347,8 +352,13 @@ static void the_same_in_fewer_steps(void **state)
 static void every_end(void **state)
 {
 	(void)state;
-	struct setup setup = {
-		.pages = 64, .rows = 32, .sequences = 1, .outputs = 32, .sampling = greedy, .max_tokens = 500, .clients = 1};
+	struct setup setup = {.pages = 64,
+			      .rows = 32,
+			      .sequences = 1,
+			      .outputs = 32,
+			      .sampling = greedy,
+			      .max_tokens = 500,
+			      .clients = 1};
 	for (uint32_t end = 2; end < 400; end += end < 180 ? 13 : 1) {
 		setup.stop_at = end;
 		check_same(&setup, false);
@@ -390,8 +400,13 @@ static void several_at_once(void **state)
 static void a_conversation_goes_on(void **state)
 {
 	(void)state;
-	const struct setup setup = {
-		.pages = 64, .rows = 32, .sequences = 1, .outputs = 32, .sampling = greedy, .max_tokens = 300, .clients = 1};
+	const struct setup setup = {.pages = 64,
+				    .rows = 32,
+				    .sequences = 1,
+				    .outputs = 32,
+				    .sampling = greedy,
+				    .max_tokens = 300,
+				    .clients = 1};
 	static struct client client;
 	begin(&setup);
 	client = (struct client){.prompt_count = 40, .count = 40};
@@ -415,12 +430,9 @@ static void a_conversation_goes_on(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_found),
-		cmocka_unit_test(how_many_are_proposed),
-		cmocka_unit_test(the_same_in_fewer_steps),
-		cmocka_unit_test(every_end),
-		cmocka_unit_test(several_at_once),
-		cmocka_unit_test(a_conversation_goes_on),
+		cmocka_unit_test(what_is_found),           cmocka_unit_test(how_many_are_proposed),
+		cmocka_unit_test(the_same_in_fewer_steps), cmocka_unit_test(every_end),
+		cmocka_unit_test(several_at_once),         cmocka_unit_test(a_conversation_goes_on),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static struct talk {
 	size_t length, deltas, choices;
 	size_t lengths[TOKENS_MOST + 1]; // of the text, once so many tokens had been told
 	char reason[16], stop[64], error[512];
-	double prompt_tokens, cached_tokens, generated_tokens;
+	double prompt_tokens, cached_tokens, generated_tokens, proposed_tokens, accepted_tokens;
 } talks[TALKS];
 
 static struct worker worker;
@@ -67,6 +67,8 @@ static inline void take_end(struct talk *talk, const struct json *params)
 	talk->prompt_tokens = json_get_number(params, "prompt_tokens", -1);
 	talk->cached_tokens = json_get_number(params, "cached_tokens", -1);
 	talk->generated_tokens = json_get_number(params, "generated_tokens", -1);
+	talk->proposed_tokens = json_get_number(params, "proposed_tokens", 0);
+	talk->accepted_tokens = json_get_number(params, "accepted_tokens", 0);
 }
 
 static inline void take_notification(const struct message *message)
@@ -168,6 +170,20 @@ static inline void wait_for_end(int number)
 {
 	while (!talks[number].ended && !talks[number].status)
 		assert_true(pump());
+}
+
+// The beginning of a request has been told elsewhere: `cut` tokens of `whole`.
+static inline void go_on(int number, const struct talk *whole, size_t cut, const char *text, const char *more)
+{
+	char list[3072] = "";
+	size_t length = 0;
+	for (size_t i = 0; i < cut; i++)
+		length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%u", i ? "," : "",
+					   whole->tokens[i]);
+	talks[number] = (struct talk){.used = true};
+	ASK("generate.start", "'request':%d,'owner':%d,'prompt':{'text':'%s'},'generated':[%s],'delivered_bytes':%zu%s",
+	    number, number % 5, text, list, whole->lengths[cut], more);
+	wait_for_end(number);
 }
 
 static inline void end_well(void)

@@ -241,20 +241,6 @@ static void sampled_by_seed(void **state)
 	end_well();
 }
 
-// The beginning of a request has been told elsewhere: `cut` tokens of `whole`.
-static void go_on(int number, const struct talk *whole, size_t cut, const char *text, const char *more)
-{
-	char list[3072] = "";
-	size_t length = 0;
-	for (size_t i = 0; i < cut; i++)
-		length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%u", i ? "," : "",
-					   whole->tokens[i]);
-	talks[number] = (struct talk){.used = true};
-	ASK("generate.start", "'request':%d,'owner':%d,'prompt':{'text':'%s'},'generated':[%s],'delivered_bytes':%zu%s",
-	    number, number % 5, text, list, whole->lengths[cut], more);
-	wait_for_end(number);
-}
-
 // Cut at every token: what comes then, behind what had come, is what would have come.
 static void a_request_goes_on_elsewhere(void **state)
 {

@@ -36,6 +36,47 @@ static void the_same_as_alone(void **state)
 		}
 }
 
+// With rows for what a text foresees: the same as alone without.
+static void proposals_change_no_token(void **state)
+{
+	(void)state;
+	static const char repeats[] = "the rain in spain the rain in spain the rain";
+	static const char *const asked[] = {"'max_tokens':150,'sampling':{'temperature':0}",
+					    "'max_tokens':150,'sampling':{'temperature':0.3,'seed':7}"};
+	static struct talk wanted[2];
+	begin(&alone);
+	for (int i = 0; i < 2; i++) {
+		ask(i + 1, repeats, asked[i]);
+		wait_for_end(i + 1);
+		wanted[i] = talks[i + 1];
+	}
+	end();
+	for (unsigned lanes = 1; lanes <= 3; lanes += 2) {
+		struct ring_bench bench = two;
+		char more[128];
+		bench.lanes = lanes;
+		begin(&bench);
+		for (int i = 0; i < 6; i++) { // one by one, then several at once
+			snprintf(more, sizeof(more), "%s,'speculate':true", asked[i % 2]);
+			ask(i + 1, repeats, more);
+			if (i < 2)
+				wait_for_end(i + 1);
+		}
+		for (int i = 0; i < 6; i++) {
+			wait_for_end(i + 1);
+			assert_string_equal(talks[i + 1].reason, "length");
+			assert_int_equal(talks[i + 1].count, 150);
+			if (i % 2 == 0)
+				check_talk(&talks[i + 1], repeats);
+			if (i >= 2)
+				continue; // in other steps, prompts may be computed by other kernels
+			assert_memory_equal(talks[i + 1].tokens, wanted[i].tokens, sizeof(wanted[0].tokens));
+			assert_string_equal(talks[i + 1].text, wanted[i].text);
+		}
+		end();
+	}
+}
+
 static void sixteen_at_once(void **state)
 {
 	(void)state;
@@ -307,10 +348,15 @@ static void files_with_holes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_same_as_alone),        cmocka_unit_test(sixteen_at_once),
-		cmocka_unit_test(a_request_alone_is_timed), cmocka_unit_test(lost_messages_are_repaired),
-		cmocka_unit_test(noise_on_the_ring),        cmocka_unit_test(a_part_that_is_wrong_gives_another_logit),
-		cmocka_unit_test(a_part_that_fails),        cmocka_unit_test(only_the_last_generates),
+		cmocka_unit_test(the_same_as_alone),
+		cmocka_unit_test(proposals_change_no_token),
+		cmocka_unit_test(sixteen_at_once),
+		cmocka_unit_test(a_request_alone_is_timed),
+		cmocka_unit_test(lost_messages_are_repaired),
+		cmocka_unit_test(noise_on_the_ring),
+		cmocka_unit_test(a_part_that_is_wrong_gives_another_logit),
+		cmocka_unit_test(a_part_that_fails),
+		cmocka_unit_test(only_the_last_generates),
 		cmocka_unit_test(files_with_holes),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
