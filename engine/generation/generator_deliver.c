@@ -112,6 +112,7 @@ static void deliver_tokens(struct generator_job *job, const struct piece *piece,
 	struct token_choice choice = {.token = generator->argmax[output]};
 	if (piece->sampled)
 		choice = generator->choices[output];
+	proposals_settle(&job->proposals, piece->price);
 	job->proposed_tokens += piece->proposed;
 	generator->state.proposed_tokens += piece->proposed;
 	for (uint32_t i = 1;; i++) {
@@ -122,6 +123,7 @@ static void deliver_tokens(struct generator_job *job, const struct piece *piece,
 			return;
 		job->done++;
 		job->sent++;
+		job->proposals.credit += 1;
 		publish_full(job);
 		output++;
 		choice = (struct token_choice){.token = generator->argmax[output]};

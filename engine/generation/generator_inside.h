@@ -37,6 +37,7 @@ struct generator_job {
 	uint32_t judged;              // with want_prompt: tokens of the prompt that have been, the first by itself
 	double *sum;                  // (embedding), with want_hidden, over the tokens that are done
 	struct proposals proposals;
+	float price;        // of those that it proposes
 	uint32_t proposing; // tokens behind its own that its next step has rows for, too
 	uint32_t proposed_tokens, accepted_tokens;
 	bool running, begun, gone;
@@ -51,6 +52,7 @@ struct generator_job {
 struct piece {
 	struct generator_job *job;
 	uint32_t rows, outputs; // its last so many rows give logits or hidden states
+	float price;            // of proposed tokens
 	uint32_t proposed;      // so many rows at the end are of proposed tokens
 	bool chooses;           // the last of its other rows gives the next token
 	bool sampled;           // from logits

@@ -32,6 +32,7 @@ static void propose(struct generator_job *job, uint32_t most, uint32_t rows)
 					 &job->generator->prices);
 	if (count)
 		job->proposing = count = room_of(job, count);
+	job->price = proposals_price(&job->generator->prices, rows, count);
 	for (uint32_t i = 0; i < count; i++)
 		job->tokens[job->token_count + i] = job->tokens[proposals->next + i];
 }

@@ -124,8 +124,12 @@ static void add_run(struct lane *lane, struct generator_job *job, uint32_t own)
 	const bool chooses = !job->request.want_hidden && job->sent + own == job->token_count;
 	const uint32_t proposed = chooses ? job->proposing : 0, rows = own + proposed;
 	const uint32_t outputs = outputs_of(job, own) + proposed;
-	lane->pieces[lane->run_count] = (struct piece){
-		.job = job, .rows = rows, .outputs = outputs, .proposed = proposed, .chooses = chooses};
+	lane->pieces[lane->run_count] = (struct piece){.job = job,
+						       .rows = rows,
+						       .outputs = outputs,
+						       .proposed = proposed,
+						       .price = proposed ? job->price : 0,
+						       .chooses = chooses};
 	lane->runs[lane->run_count] = (struct stage_run){.row_count = rows, .position = job->sent, .pages = job->pages};
 	generator_run_states(job, &lane->runs[lane->run_count++]);
 	memcpy(&lane->tokens[lane->row_count], &job->tokens[job->sent], rows * sizeof(uint32_t));

@@ -6,6 +6,8 @@ static const float right_at_first[PROPOSALS_KINDS] = {0.3f, 0.45f, 0.6f, 0.8f};
 static const float learning = 0.1f;     // weight of the newest token in a share
 static const float least_gain = 1.05f;  // that proposals must promise
 static const float least_price = 0.02f; // of a row beside others
+static const float credit_of_step = 0.025f;
+static const float most_credit = 8;
 static const float usual_price = 0.25f; // where nothing was measured
 
 void row_prices_set(struct row_prices *prices, const double times[ROW_TIMES])
@@ -37,6 +39,17 @@ void proposals_init(struct proposals *proposals)
 	*proposals = (struct proposals){0};
 	for (unsigned i = 0; i < PROPOSALS_KINDS; i++)
 		proposals->right[i] = right_at_first[i];
+}
+
+float proposals_price(const struct row_prices *prices, uint32_t rows, uint32_t count)
+{
+	return count ? prices->of[rows + count - 1] / prices->of[rows - 1] - 1 : 0;
+}
+
+void proposals_settle(struct proposals *proposals, float price)
+{
+	const float credit = proposals->credit + credit_of_step - price;
+	proposals->credit = credit < most_credit ? credit : most_credit;
 }
 
 void proposals_follow(struct proposals *proposals, const uint32_t *tokens, uint32_t count)
@@ -84,6 +97,8 @@ uint32_t proposals_count(struct proposals *proposals, const uint32_t *tokens, ui
 	for (uint32_t i = 1; i <= most && i <= PROPOSALS_MOST && rows + i <= PROPOSALS_ROWS; i++) {
 		likely *= proposals->right[kind_of(proposals->agreed + i - 1)];
 		gives += likely;
+		if (proposals_price(prices, rows, i) > proposals->credit)
+			break;
 		const float now = gives / (float)rows * prices->of[rows - 1] / prices->of[rows + i - 1];
 		if (now > gain) {
 			gain = now;

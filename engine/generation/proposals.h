@@ -4,8 +4,9 @@
  *
  * Proposals are followed whether or not they go into a step: each token that comes shows whether the one that was
  * foreseen was right. The share of right ones, by how long a part of the text agrees, says how many are worth their
- * rows. So nothing is spent to find out that a text does not repeat itself, and the decision depends on the text and
- * the price of rows alone. Pure. */
+ * rows. So a text that does not repeat itself is found out without rows. What is spent on rows in vain is bounded, too:
+ * a request has a credit of a fortieth of its steps, and of what accepted tokens have saved. The decision depends on
+ * the text and the prices of rows alone. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,10 +32,16 @@ struct proposals {
 	uint32_t next;                // where in the text the foreseen token is; 0: none is foreseen
 	uint32_t agreed;              // tokens before it that are as the last of the text
 	float right[PROPOSALS_KINDS]; // the share of foreseen tokens that were right, by `agreed`
+	float credit;                 // steps that may be lost
 };
 void proposals_init(struct proposals *proposals);
 // The text's last token, tokens[count - 1], has come.
 void proposals_follow(struct proposals *proposals, const uint32_t *tokens, uint32_t count);
+// What so many proposals add to the time of a step of `rows` rows, as a share of it.
+float proposals_price(const struct row_prices *prices, uint32_t rows, uint32_t count);
+// A step with rows for proposals of this price, or of none, is back; the credit grows by one for each further token
+// that it gave.
+void proposals_settle(struct proposals *proposals, float price);
 // How many tokens to propose, at most `most`, in a step that has `rows` rows without them, each of which gives a token.
 // They are tokens[next], tokens[next + 1] ...; where these reach the end of the text they go on with the proposals.
 uint32_t proposals_count(struct proposals *proposals, const uint32_t *tokens, uint32_t count, uint32_t most,

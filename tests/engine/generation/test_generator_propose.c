@@ -64,6 +64,7 @@ static void how_many_are_proposed(void **state)
 		assert_true(dear.of[i] > (float)i && dear.of[i] < (float)i + 1.1f);
 	}
 	proposals_init(&proposals);
+	proposals.credit = 100;
 	for (uint32_t i = 0; i < 400; i++)
 		tokens[i] = i % 10;
 	for (uint32_t count = 20; count <= 400; count++) {
@@ -77,7 +78,18 @@ static void how_many_are_proposed(void **state)
 	assert_int_equal(proposals_count(&proposals, tokens, 400, 15, 14, &cheap), 2);
 	assert_int_equal(proposals_count(&proposals, tokens, 400, 15, 16, &cheap), 0);
 	assert_int_equal(proposals_count(&proposals, tokens, 400, 15, 1, &dear), 0);
-	proposals_init(&proposals); // pairs that are always followed by something else
+	proposals.credit = 0.05f; // what may be lost bounds them
+	assert_int_equal(proposals_count(&proposals, tokens, 400, 15, 1, &cheap), 2);
+	assert_int_equal(proposals_count(&proposals, tokens, 400, 15, 1, &usual), 0);
+	for (int i = 0; i < 20; i++)
+		proposals_settle(&proposals, 0);
+	assert_int_equal(proposals_count(&proposals, tokens, 400, 15, 1, &usual), 2);
+	proposals_settle(&proposals, proposals_price(&usual, 1, 2));
+	assert_int_equal(proposals_count(&proposals, tokens, 400, 15, 1, &usual), 0);
+	for (int i = 0; i < 1000; i++)
+		proposals_settle(&proposals, 0);
+	assert_true(proposals.credit < 10); // however long it went well
+	proposals_init(&proposals);         // pairs that are always followed by something else
 	for (uint32_t i = 0; i < 400; i++)
 		tokens[i] = i % 3 == 2 ? 100 + i : i % 3;
 	for (uint32_t count = 20; count < 400; count++) {
@@ -85,6 +97,7 @@ static void how_many_are_proposed(void **state)
 		proposals_follow(&proposals, tokens, count + 1);
 	}
 	assert_true(proposals.right[0] < 0.01f);
+	proposals.credit = 100;
 	assert_int_equal(proposals_count(&proposals, tokens, 398, 15, 1, &cheap), 0);
 }
 
