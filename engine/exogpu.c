@@ -10,10 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+// What is told, and beside it what struct exogpu_found_device, whose size programs rely on, has no field for.
+struct told {
+	struct exogpu_found_device device; // first
+	int64_t compute_units;
+};
+
+int64_t exogpu_found_compute_units(const struct exogpu_found_device *device)
+{
+	return device ? ((const struct told *)device)->compute_units : -1;
+}
+
 static void tell(const struct device_info *info, void (*each)(void *, const struct exogpu_found_device *),
 		 void *context)
 {
-	struct exogpu_found_device device = {
+	struct told told = {.compute_units = info->compute_units};
+	told.device = (struct exogpu_found_device){
 		.backend = backend_kind_name(info->backend),
 		.hardware_key = info->hardware_key,
 		.name = info->name,
@@ -22,7 +34,7 @@ static void tell(const struct device_info *info, void (*each)(void *, const stru
 		.software = info->kind == DEVICE_CPU && info->backend != BACKEND_CPU,
 		.reason = info->support == SUPPORT_UNSUPPORTED ? info->support_reason : NULL,
 	};
-	each(context, &device);
+	each(context, &told.device);
 }
 
 enum status exogpu_find_devices(void (*each)(void *context, const struct exogpu_found_device *device), void *context,

@@ -41,6 +41,9 @@ struct exogpu_found_device {
 // valid during the call. A GPU that two APIs see is reported twice, with the same hardware_key.
 EXOGPU_PUBLIC enum status exogpu_find_devices(void (*each)(void *context, const struct exogpu_found_device *device),
 					      void *context, struct error *error);
+// Processors of a GPU or cores of a CPU, as its driver counts them; -1: it does not tell. Only for the pointer that
+// `each` is called with, and during that call.
+EXOGPU_PUBLIC int64_t exogpu_found_compute_units(const struct exogpu_found_device *device);
 
 struct exogpu_open {
 	const char *backend; // "cuda", "vulkan", "cpu"
