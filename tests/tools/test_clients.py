@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/clients"))
 
 import contract  # noqa: E402
+import java_client  # noqa: E402
 import python_client  # noqa: E402
 import typescript_client  # noqa: E402
 
@@ -51,6 +52,27 @@ class Clients(unittest.TestCase):
             self.assertIn("\t%s: { code: " % reason, typescript)
         for topic in DOCUMENT["x-events"]["topics"]:
             self.assertIn('    topic: Literal["%s"]' % topic, python)
+
+    def test_java_has_every_method_event_and_error_too(self):
+        java = java_client.write(read(DOCUMENT))
+        for method in DOCUMENT["methods"]:
+            self.assertEqual(java.count('("%s", params(' % method["name"]), 1, method["name"])
+        for name, of in ((reason, "errors") for reason in DOCUMENT["components"]["errors"]):
+            self.assertIn('Map.entry("%s", %sException::new)' % (name, contract.camel(name)), java, of)
+        for topic in DOCUMENT["x-events"]["topics"]:
+            self.assertIn('Map.entry("%s", %sMessage.class)' % (topic, contract.camel(topic)), java)
+        java = java_client.write(read(self.grown()))
+        for text in ("public WithBody<WeatherForecastResult> forecast(String from, ByteBuffer body, WeatherForecastOptions options)",
+                     "public CompletableFuture<WithBody<WeatherForecastResult>> forecastAsync(String from, ByteBuffer body)",
+                     'public record WeatherForecastPlaces(@Key("class") String class_)', "Double powerWatts, WeatherForecastResultKind kind",
+                     'WET("wet"),', "/** Milliseconds. How long. May be null. */", 'values.put("limit_ms", limitMs);'):
+            self.assertTrue(text in java, text)
+        for name in ("Client", "memory.Allocate"): # a type of the package; a name that another method has
+            with self.assertRaisesRegex(contract.Unknown, "would be called|one constant"):
+                document = self.grown(result={"name": "it", "schema": {"$ref": "#/components/schemas/Client"}}) if name == "Client" \
+                    else self.grown(name=name)
+                document["components"]["schemas"].setdefault("Client", {"type": "object", "properties": {"a": {"type": "string"}}})
+                java_client.write(read(document))
 
     def test_a_method_that_is_added_is_in_all(self):
         python, typescript = python_client.write(read(self.grown())), typescript_client.write(read(self.grown()))

@@ -1,6 +1,6 @@
-"""Makes the typed clients from schema/api.json: the dashboard's types, bindings/typescript and bindings/python.
+"""Makes the typed clients from schema/api.json: the dashboard's types, and bindings/typescript, python and java.
 
-usage: python3 -B tools/clients/generate.py [ui|typescript|python]...      all of them unless some are named
+usage: python3 -B tools/clients/generate.py [ui|typescript|python|java]...      all of them unless some are named
 
 The results are not committed: the builds of the dashboard, of the wheel and of the npm package run this first. A file
 whose text would not change is left alone. Python's standard library is all it needs.
@@ -11,6 +11,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import java_client        # noqa: E402
 import python_client      # noqa: E402
 import typescript_client  # noqa: E402
 from contract import Contract  # noqa: E402
@@ -20,6 +21,7 @@ CLIENTS = {
     "ui": (typescript_client, ROOT / "ui/src/lib/api.gen.ts"),
     "typescript": (typescript_client, ROOT / "bindings/typescript/src/api.gen.ts"),
     "python": (python_client, ROOT / "bindings/python/src/exogpu/api.py"),
+    "java": (java_client, ROOT / "bindings/java/src/dev/exogpu/client/Api.java"),
 }
 
 
