@@ -212,7 +212,7 @@ describe("uploads", () => {
 		for (const name of ["b.gguf", "a.GGUF", ".hidden.gguf", "notes.txt", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf"]) writeFileSync(join(hub, name), small);
 		writeFileSync(join(folder, "outside", "secret.gguf"), small);
 		writeFileSync(join(folder, "allowed-not.gguf"), small);
-		for (const [name, to] of [["out.gguf", join(folder, "outside", "secret.gguf")], ["up", ".."], ["away", "../../outside"], ["root", "/"], ["in.gguf", "b.gguf"],
+		for (const [name, to] of [["out.gguf", join(folder, "outside", "secret.gguf")], ["up", ".."], ["away", "../../outside"], ["whole", "/"], ["in.gguf", "b.gguf"],
 			["gone.gguf", "nothing"], ["proc", "/proc/self/fd"]]) symlinkSync(to, join(hub, name));
 		const other = await startServer({ args: ["--model-dir", allowed, "--model-dir", join(folder, "missing")] });
 		const client = await Client.login(other);
@@ -230,7 +230,7 @@ describe("uploads", () => {
 		assert.equal((await client.call("model.browse", { dir: hub })).files[1].model_id, model_id);
 		const told = new Set();
 		for (const dir of ["/", "/etc", "/nonexistent", folder, join(folder, "outside"), join(folder, "missing"), `${allowed}-not.gguf`, `${allowed}/../outside`, `${allowed}/..`,
-			`${hub}/away`, `${hub}/root`, `${hub}/root/etc`, `${hub}/up/../../outside`, `${hub}/proc`, `${hub}/./deep`, `${hub}//deep`, `${hub}/b.gguf`, `${hub}/nothing`, "hub", "../hub"]) {
+			`${hub}/away`, `${hub}/whole`, `${hub}/whole/etc`, `${hub}/up/../../outside`, `${hub}/proc`, `${hub}/./deep`, `${hub}//deep`, `${hub}/b.gguf`, `${hub}/nothing`, "hub", "../hub"]) {
 			const { said, hint } = await client.refused("model.browse", { dir }, "not_found");
 			told.add(`${said} ${hint}`);
 		}
