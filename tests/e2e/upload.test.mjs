@@ -23,8 +23,10 @@ suite("uploads", () => {
 			all.items.add(new File([Uint8Array.from(raw, (letter) => letter.charCodeAt(0))], called));
 			return all;
 		}, [name, Buffer.from(bytes).toString("base64")]);
-		await page.dispatchEvent("main", "dragover", { dataTransfer: files });
-		await page.getByText("Drop .gguf files to upload them to the server").waitFor();
+		await eventually(async () => { // the page listens a moment after it is drawn
+			await page.dispatchEvent("main", "dragover", { dataTransfer: files });
+			return page.getByText("Drop .gguf files to upload them to the server").isVisible();
+		}, "the page takes files");
 		return async () => page.dispatchEvent("main", "drop", { dataTransfer: files });
 	};
 

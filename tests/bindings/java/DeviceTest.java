@@ -16,7 +16,7 @@ final class DeviceTest {
 		Check.test("the CPU is found, with what it has", () -> {
 			Device.Info cpu = first(all, "cpu");
 			Check.right(cpu != null && !cpu.name().isEmpty() && cpu.memoryBytes() > 1 << 20, "a CPU with a name and memory");
-			Check.right(cpu.computeUnits() >= 1 && cpu.computeUnits() <= Runtime.getRuntime().availableProcessors() * 16L, "cores");
+			Check.right(cpu.computeUnits() >= 1 && cpu.computeUnits() <= 65536, "cores");
 		});
 		for (String backend : new String[] {"cpu", "vulkan"}) {
 			Device.Info info = first(all, backend);
