@@ -217,7 +217,7 @@ void generator_deliver(struct generator *generator, const struct lane *lane)
 		struct generator_job *job = piece->job;
 		if (generator_landed(job)) {
 			if (job->done < job->prompt_count)
-				generator->state.prompt_tokens += piece->rows;
+				generator->state.prompt_tokens += piece->rows - piece->proposed;
 			job->done += piece->rows - piece->proposed;
 			publish_full(job);
 			if (job->request.want_hidden)

@@ -88,9 +88,11 @@ uint32_t proposals_find(const uint32_t *tokens, uint32_t count, uint32_t *agreed
 uint32_t proposals_count(struct proposals *proposals, const uint32_t *tokens, uint32_t count, uint32_t most,
 			 uint32_t rows, const struct row_prices *prices)
 {
+	if (!most || !rows || rows >= PROPOSALS_ROWS)
+		return 0;
 	if (!proposals->next)
 		proposals->next = proposals_find(tokens, count, &proposals->agreed);
-	if (!proposals->next || !rows)
+	if (!proposals->next)
 		return 0;
 	uint32_t best = 0;
 	float likely = 1, gives = (float)rows, gain = 1;

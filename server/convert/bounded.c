@@ -12,7 +12,7 @@
 enum { PATH_BYTES = 4097 };
 
 // Never less than there are: each value has a comma, a colon or a bracket before it, or is the whole.
-static bool has_many_values(const char *text, size_t length)
+static bool has_more_values(const char *text, size_t length, size_t most)
 {
 	size_t values = 1;
 	bool quoted = false;
@@ -24,15 +24,15 @@ static bool has_many_values(const char *text, size_t length)
 		else if (!quoted)
 			values += text[i] == ',' || text[i] == '[' || text[i] == '{';
 	}
-	return values > CONVERT_VALUES;
+	return values > most;
 }
 
-enum status bounded_parse(struct json **out, const char *text, size_t length, struct error *error)
+enum status bounded_parse(struct json **out, const char *text, size_t length, size_t values, struct error *error)
 {
 	struct error why = {0};
 	*out = NULL;
-	if (has_many_values(text, length))
-		return error_set(error, STATUS_LIMIT_EXCEEDED, "JSON of more than %d values", CONVERT_VALUES);
+	if (has_more_values(text, length, values))
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "JSON of more than %zu values", values);
 	enum status status = json_parse(out, text, length, &why);
 	if (status == STATUS_PARSE_ERROR)
 		return error_set(error, STATUS_INVALID_PARAMS, "it is not JSON: %.200s", why.message);
@@ -107,7 +107,8 @@ enum status bounded_text(const char *directory, const char *name, struct buffer 
 	return status;
 }
 
-enum status bounded_json(const char *directory, const char *name, size_t most, struct json **out, struct error *error)
+enum status bounded_json(const char *directory, const char *name, size_t most, size_t values, struct json **out,
+			 struct error *error)
 {
 	struct buffer text;
 	struct error why = {0};
@@ -115,7 +116,7 @@ enum status bounded_json(const char *directory, const char *name, size_t most, s
 	buffer_init(&text, most);
 	enum status status = bounded_text(directory, name, &text, &why);
 	if (!status && text.length)
-		status = bounded_parse(out, buffer_text(&text), text.length, &why);
+		status = bounded_parse(out, buffer_text(&text), text.length, values, &why);
 	if (!status && text.length && json_type(*out) != JSON_OBJECT)
 		status = error_set(&why, STATUS_INVALID_PARAMS, "it is not a JSON object");
 	buffer_finish(&text);

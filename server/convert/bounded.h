@@ -8,12 +8,13 @@ enum {
 	CONVERT_TENSORS = 131072,               // each expert has its own
 	CONVERT_JSON_BYTES = 64 * 1024 * 1024,  // of tokenizer.json, of a header of safetensors, of an index
 	CONVERT_CONFIG_BYTES = 8 * 1024 * 1024, // of another file of JSON
-	CONVERT_VALUES = 3 * 1024 * 1024,       // of one of them: Gemma's tokenizer.json has 1.8 million
+	CONVERT_VALUES = 3 * 1024 * 1024,       // of tokenizer.json or a header: Gemma's tokenizer.json has 1.8 million
+	CONVERT_CONFIG_VALUES = 256 * 1024,     // of another one
 };
 
-// JSON with at most CONVERT_VALUES values, so that the tree has a maximum. Errors: those of json_parse (as
+// JSON with at most `values` values, so that the tree has a maximum. Errors: those of json_parse (as
 // STATUS_INVALID_PARAMS), STATUS_LIMIT_EXCEEDED.
-enum status bounded_parse(struct json **out, const char *text, size_t length, struct error *error);
+enum status bounded_parse(struct json **out, const char *text, size_t length, size_t values, struct error *error);
 // `length` bytes of an open file from `at` on. Errors: STATUS_UNAVAILABLE.
 enum status bounded_read(int fd, uint8_t *bytes, size_t length, uint64_t at, struct error *error);
 
@@ -23,4 +24,5 @@ enum status bounded_open(const char *directory, const char *name, int *fd, uint6
 // The whole of it, as text or as JSON, if it has at most `most` bytes. *out stays NULL, or empty, where there is none.
 // Errors: as before without STATUS_NOT_FOUND; STATUS_LIMIT_EXCEEDED; those of bounded_parse; by name.
 enum status bounded_text(const char *directory, const char *name, struct buffer *out, struct error *error);
-enum status bounded_json(const char *directory, const char *name, size_t most, struct json **out, struct error *error);
+enum status bounded_json(const char *directory, const char *name, size_t most, size_t values, struct json **out,
+			 struct error *error);

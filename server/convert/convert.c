@@ -116,8 +116,8 @@ static enum status open_shards(struct converting *converting, const struct json 
 static enum status open_all(struct converting *converting)
 {
 	struct json *index = NULL;
-	enum status status = bounded_json(converting->params->directory, shared_index, CONVERT_JSON_BYTES, &index,
-					  converting->error);
+	enum status status = bounded_json(converting->params->directory, shared_index, CONVERT_JSON_BYTES,
+					  CONVERT_CONFIG_VALUES, &index, converting->error);
 	if (!status && index && !has_file(converting, single))
 		status = open_shards(converting, index);
 	else if (!status)
@@ -130,19 +130,21 @@ static enum status read_texts(struct converting *converting)
 {
 	const struct {
 		const char *name;
-		size_t most;
+		size_t most, values;
 		struct json **out;
 		bool needed;
 	} files[] = {
-		{"config.json", CONVERT_CONFIG_BYTES, &converting->config, true},
-		{"tokenizer.json", CONVERT_JSON_BYTES, &converting->tokenizer, true},
-		{"tokenizer_config.json", CONVERT_CONFIG_BYTES, &converting->tokenizer_config, false},
-		{"generation_config.json", CONVERT_CONFIG_BYTES, &converting->generation_config, false},
+		{"config.json", CONVERT_CONFIG_BYTES, CONVERT_CONFIG_VALUES, &converting->config, true},
+		{"tokenizer.json", CONVERT_JSON_BYTES, CONVERT_VALUES, &converting->tokenizer, true},
+		{"tokenizer_config.json", CONVERT_CONFIG_BYTES, CONVERT_CONFIG_VALUES, &converting->tokenizer_config,
+		 false},
+		{"generation_config.json", CONVERT_CONFIG_BYTES, CONVERT_CONFIG_VALUES, &converting->generation_config,
+		 false},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; i < sizeof files / sizeof *files && !status; i++) {
-		status = bounded_json(converting->params->directory, files[i].name, files[i].most, files[i].out,
-				      converting->error);
+		status = bounded_json(converting->params->directory, files[i].name, files[i].most, files[i].values,
+				      files[i].out, converting->error);
 		if (!status && files[i].needed && !*files[i].out)
 			status = missing(converting, files[i].name);
 	}

@@ -5,6 +5,7 @@
 #include "common/text/size_text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -153,6 +154,10 @@ enum status output_make_room(int fd, uint64_t bytes, struct error *error)
 		error_hint(error, "the files stay until then; make room and add the model again");
 		return STATUS_LIMIT_EXCEEDED;
 	}
+	// So that nothing else takes the room meanwhile, where the file system can.
+	if (fallocate(fd, 0, 0, (off_t)bytes) && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+		return error_errno(error, errno == ENOSPC ? STATUS_LIMIT_EXCEEDED : STATUS_UNAVAILABLE, errno,
+				   "the model's file cannot be written");
 	return ftruncate(fd, (off_t)bytes)
 		       ? error_errno(error, STATUS_UNAVAILABLE, errno, "the model's file cannot be written")
 		       : STATUS_OK;

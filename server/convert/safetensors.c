@@ -128,7 +128,7 @@ enum status safetensors_parse(struct safetensors *out, const struct safetensors_
 {
 	struct json *json = NULL;
 	const size_t before = out->count;
-	enum status status = bounded_parse(&json, header->text, header->length, error);
+	enum status status = bounded_parse(&json, header->text, header->length, CONVERT_VALUES, error);
 	if (!status && json_type(json) != JSON_OBJECT)
 		status = error_set(error, STATUS_INVALID_PARAMS, "the header of the file is not a JSON object");
 	if (!status)

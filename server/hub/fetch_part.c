@@ -249,6 +249,9 @@ enum status fetch_part_open(struct fetch_part *part, const struct fetch_identity
 			    struct error *error)
 {
 	*anew = !same_file(&part->identity, identity);
+	// What did not change is not written again: the time of the journal is that of the last bytes.
+	part->dirty |= *anew || strcmp(part->identity.sha256, identity->sha256) != 0 ||
+		       strcmp(part->identity.etag, identity->etag) != 0;
 	if (identity->bytes / (1024 * mebibyte) >= LIMIT_MODEL_FILE_GIB)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "the file is larger than %d GiB", LIMIT_MODEL_FILE_GIB);
 	if (*anew)
@@ -260,7 +263,6 @@ enum status fetch_part_open(struct fetch_part *part, const struct fetch_identity
 		return disk_error(errno, part->path, error);
 	if (*anew && ftruncate(part->fd, 0))
 		return disk_error(errno, part->path, error);
-	part->dirty = true;
 	enum status status = make_room(part, error);
 	return status ? status : fetch_part_save(part, true, error);
 }

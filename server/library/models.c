@@ -195,9 +195,9 @@ enum status model_change_commit(struct model_change **pointer, const struct audi
 
 // ---- removing ----
 
-static bool is_ours(const struct models *models, const char *path)
+bool models_is_ours(const struct models *models, const char *path)
 {
-	size_t length = strlen(models->directory);
+	const size_t length = strlen(models->directory);
 	return !strncmp(path, models->directory, length) && path[length] == '/';
 }
 
@@ -206,7 +206,7 @@ static uint64_t taken_bytes(const struct models *models, const struct model *mod
 	struct stat found;
 	uint64_t bytes = 0;
 	char part[MODEL_PATH_BYTES + 8];
-	if (!is_ours(models, model->record.path))
+	if (!models_is_ours(models, model->record.path))
 		return 0;
 	snprintf(part, sizeof part, "%s.part", model->record.path);
 	if (!stat(model->record.path, &found))
@@ -229,7 +229,7 @@ static void removed(struct model_change *change, enum status status, const struc
 	model->removing = false;
 	if (!status) {
 		log_info("models", "%s is removed", model->record.name);
-		model_work_stop(models, model, is_ours(models, model->record.path));
+		model_work_stop(models, model, models_is_ours(models, model->record.path));
 		publish(models, model->record.model_id, NULL);
 		models_drop(models, model);
 	}

@@ -68,9 +68,14 @@ static enum status check_token(const char *token, struct error *error)
 	return STATUS_OK;
 }
 
-// A file that is whole stays where it is; what is fetched, joined or converted becomes a file of ours.
+// A file that is whole stays where it is; what is fetched, joined or converted becomes a file of ours, and stays one
+// when its source is gone.
 static void put_path(const struct models *models, const struct source *source, struct model_record *record)
 {
+	uint64_t bytes;
+	int64_t modified_ns;
+	if (models_is_ours(models, record->path) && reading_look(record->path, &bytes, &modified_ns))
+		return;
 	if (source->kind == SOURCE_PATH && !source->parts && !reading_is_folder(source->location))
 		snprintf(record->path, sizeof record->path, "%s", source->location);
 	else

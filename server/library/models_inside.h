@@ -84,8 +84,9 @@ struct model_change *model_change_create(struct models *models, struct model *mo
 enum status model_change_commit(struct model_change **change, const struct audit_event *event, struct error *error);
 void model_change_destroy(struct model_change **change);
 void models_publish(struct models *models, const struct model *model);
-void models_drop(struct models *models, struct model *model); // out of the list; it is freed
-void model_secret_free(char *text);                           // NULL: nothing
+void models_drop(struct models *models, struct model *model);       // out of the list; it is freed
+bool models_is_ours(const struct models *models, const char *path); // in the folder of downloads
+void model_secret_free(char *text);                                 // NULL: nothing
 void models_look_room(const struct models *models, struct models_room *room);
 
 // models_add.c

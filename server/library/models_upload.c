@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { RECKON_NS = 1000000000 };
 static const int64_t expires_ms = LIMIT_UPLOAD_DAYS * 86400000LL;
@@ -42,6 +43,13 @@ static bool is_uploading(const struct model *model)
 {
 	return model->kind == SOURCE_UPLOAD && model->record.state == MODEL_DOWNLOADING &&
 	       model->step == STEP_UPLOADING && !model->removing;
+}
+
+// Also one that is being stored.
+static bool is_begun(const struct model *model)
+{
+	return model->kind == SOURCE_UPLOAD && (model->record.state == MODEL_DOWNLOADING || model->working) &&
+	       model->step != STEP_VERIFYING;
 }
 
 // ---- how far it is ----
@@ -115,9 +123,15 @@ static void begun(void *context, const struct upload_answer *answer)
 	struct error error = answer->error;
 	if (!answer->status && taken_up && clock_wall_ms() - answer->touched_ms > expires_ms)
 		error_set(&error, STATUS_TIMEOUT, "nothing came for %d days", LIMIT_UPLOAD_DAYS);
-	if (error.status) {
+	if (error.status == STATUS_NOT_FOUND || error.status == STATUS_TIMEOUT ||
+	    (error.status && !answer->done_bytes)) {
 		error_hint(&error, "upload the file again");
 		give_up(models, model, &error);
+		return;
+	}
+	if (error.status) { // such as no room on the disk: what has come stays
+		uploads_drop(models->uploads, model->record.model_id, model->record.path, false);
+		model_work_fail(models, model, &error);
 		return;
 	}
 	take(models, model, answer);
@@ -250,12 +264,24 @@ static enum status check_parts(const struct models_upload *upload, struct error 
 	return STATUS_INVALID_PARAMS;
 }
 
-static enum status check_room(const struct models *models, const struct models_upload *upload, struct error *error)
+// On disk, of an upload that failed and that may go on.
+static int64_t there_bytes(const struct model *model)
+{
+	struct stat found;
+	char part[MODEL_PATH_BYTES + 8];
+	snprintf(part, sizeof part, "%s.part", model->record.path);
+	return lstat(part, &found) ? 0 : (int64_t)found.st_blocks * 512;
+}
+
+// `model`: that it will be, if there was one.
+static enum status check_room(const struct models *models, const struct models_upload *upload,
+			      const struct model *model, struct error *error)
 {
 	size_t uploads = 0;
 	char place[MODEL_PATH_BYTES];
+	const int64_t there = model ? there_bytes(model) : 0;
 	for (size_t i = 0; i < models->count; i++)
-		uploads += is_uploading(models->all[i]);
+		uploads += is_begun(models->all[i]);
 	if (uploads >= LIMIT_UPLOADS) {
 		error_set(error, STATUS_LIMIT_EXCEEDED, "%d files are being uploaded", LIMIT_UPLOADS);
 		error_hint(error,
@@ -265,7 +291,7 @@ static enum status check_room(const struct models *models, const struct models_u
 	if (upload->bytes / (1024LL * 1024 * 1024) >= LIMIT_MODEL_FILE_GIB)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "the file is larger than %d GiB", LIMIT_MODEL_FILE_GIB);
 	snprintf(place, sizeof place, "%s/", models->directory);
-	return fetch_part_check_room(place, upload->bytes, error);
+	return fetch_part_check_room(place, upload->bytes > there ? upload->bytes - there : 0, error);
 }
 
 enum status models_upload_begin(struct models *models, const struct models_upload *upload, struct error *error)
@@ -285,7 +311,7 @@ enum status models_upload_begin(struct models *models, const struct models_uploa
 	struct model *model = models_of_source(models, &source);
 	status = check_same(model, upload, mark, error);
 	if (!status && !(model && is_uploading(model)))
-		status = check_room(models, upload, error);
+		status = check_room(models, upload, model, error);
 	if (status)
 		return status;
 	struct waiting *waiting = wait(models, model ? model->record.model_id : "", upload->done, upload->context);

@@ -107,6 +107,12 @@ static void hashed(struct models *models, struct model *model, const struct read
 	buffer_finish(&detail);
 }
 
+// Joined or converted from files that stay where they are.
+static bool is_made(const struct model *model)
+{
+	return model->kind == SOURCE_PATH && strcmp(model->record.path, model->record.source) != 0;
+}
+
 // Of what was downloaded or uploaded.
 static void let_go(struct models *models, const struct model *model, bool delete_file)
 {
@@ -129,6 +135,8 @@ void models_work_read(void *context, const struct reading_result *result)
 	// Of a download nothing but the file is needed any more, and nothing at all if that is not what it should be.
 	if (!result->status || result->unusable)
 		let_go(models, model, true);
+	if (result->unusable && is_made(model)) // made again when it is added again
+		reading_forget(models->reading, model->record.model_id, model->record.path);
 	if (result->status) {
 		model_work_fail(models, model, &result->error);
 		return;
@@ -323,8 +331,7 @@ void model_work_start(struct models *models, struct model *model, const char *ac
 						 .place = model->record.path,
 						 .parts = parts,
 						 .folder = !parts};
-	const bool is_made = model->kind == SOURCE_PATH && strcmp(model->record.path, model->record.source) != 0;
-	if (is_made && !whole)
+	if (is_made(model) && !whole)
 		model_work_verify(models, model, &together);
 	else if (there) // one that was fetched, too, if its outcome could not be stored
 		model_work_verify(models, model, &request);

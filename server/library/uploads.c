@@ -195,14 +195,16 @@ static void deliver(struct outbox_item *item, bool tells)
 	upload->writes -= job->writes;
 	if (!tells && job->drops) // it may not have been begun
 		drop(job);
-	if (tells && job->done && upload->link)
-		job->done(job->context, &job->answer);
-	else if (job->done) {
-		job->answer.error = (struct error){0};
-		error_set(&job->answer.error, STATUS_NOT_FOUND, "the upload was cancelled");
-		job->answer.status = STATUS_NOT_FOUND;
-		job->done(job->context, &job->answer);
+	if (!tells || !upload->link) {
+		job->answer.unusable = false; // whoever dropped it knows
+		if (!tells || !job->answer.status) {
+			job->answer.error = (struct error){0};
+			error_set(&job->answer.error, STATUS_NOT_FOUND, "the upload was cancelled");
+			job->answer.status = STATUS_NOT_FOUND;
+		}
 	}
+	if (job->done)
+		job->done(job->context, &job->answer);
 	net_frame_unref(&job->holder);
 	free(job->copy);
 	if (job->drops)

@@ -122,6 +122,12 @@ describe("uploads", () => {
 		const { model: { model_id } } = await begin("old.gguf", large.length);
 		await write(model_id, 0, large.subarray(0, piece));
 		await server.finish();
+		const kept = (text) => utimesSync(join(data, "models", `${model_id}.gguf.journal`), text, text);
+		kept(Date.now() / 1000 - 6 * 86400);
+		await start(); // which is no sign that somebody goes on with it
+		assert.equal((await begin("old.gguf", large.length)).next_offset, piece);
+		await server.finish();
+		assert.ok(statSync(join(data, "models", `${model_id}.gguf.journal`)).mtimeMs < Date.now() - 5 * 86400000);
 		const journal = join(data, "models", `${model_id}.gguf.journal`), long = Date.now() / 1000 - 8 * 86400;
 		utimesSync(journal, long, long);
 		await start();

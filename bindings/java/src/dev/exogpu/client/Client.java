@@ -427,7 +427,17 @@ public final class Client extends Api implements AutoCloseable {
 		} else {
 			Notification notification = notification(method, params);
 			if (notification != null)
-				settings.noticed.accept(notification);
+				tell(notification);
+		}
+	}
+
+	// What the program's own code throws is no fault of the connection's: it goes where uncaught exceptions go.
+	private void tell(Notification notification) {
+		try {
+			settings.noticed.accept(notification);
+		} catch (RuntimeException error) {
+			Thread thread = Thread.currentThread();
+			thread.getUncaughtExceptionHandler().uncaughtException(thread, error);
 		}
 	}
 
