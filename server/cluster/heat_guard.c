@@ -68,7 +68,7 @@ struct json *cluster_heat_policy_json(const struct cluster_device *device)
 void cluster_load_heat_policy(struct cluster *cluster, struct cluster_device *device)
 {
 	char key[KEY_BYTES];
-	struct error error;
+	struct error error = {0};
 	struct json *json = NULL;
 	print_key(device->device_id, key);
 	const char *text = store_load_setting(cluster->params.store, key);

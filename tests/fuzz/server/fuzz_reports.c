@@ -134,6 +134,7 @@ enum status __wrap_store_load_devices(struct store *store,
 enum status __wrap_store_load_changes(struct store *store, int limit,
 				      void (*row)(void *context, const struct store_change *change), void *context,
 				      struct error *error);
+const char *__wrap_store_load_setting(struct store *store, const char *key);
 void __wrap_store_add_minutes(struct store *store, const struct store_minute *minutes, size_t count);
 enum status __wrap_audit_put(struct audit *audit, struct store_batch *batch, const struct audit_event *event);
 
@@ -158,6 +159,13 @@ enum status __wrap_store_load_changes(struct store *store, int limit,
 {
 	(void)store, (void)limit, (void)row, (void)context, (void)error;
 	return STATUS_OK;
+}
+
+const char *__wrap_store_load_setting(struct store *store, const char *key)
+{
+	(void)store;
+	require(key[0]);
+	return NULL;
 }
 
 void __wrap_store_add_minutes(struct store *store, const struct store_minute *minutes, size_t count)
