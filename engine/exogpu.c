@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What is told, and beside it what struct exogpu_found_device, whose size programs rely on, has no field for.
+// A device as it is told, and what struct exogpu_found_device has no field for: programs rely on its size.
 struct told {
 	struct exogpu_found_device device; // first
 	int64_t compute_units;

@@ -20,7 +20,7 @@ enum {
 	PROPOSALS_KINDS = 4
 };
 
-// What a step of so many rows takes, in units of a step of one: of[rows - 1].
+// The time of a step of `rows` rows, in units of a step of one row: of[rows - 1].
 struct row_prices {
 	float of[PROPOSALS_ROWS];
 };
@@ -37,7 +37,7 @@ struct proposals {
 void proposals_init(struct proposals *proposals);
 // The text's last token, tokens[count - 1], has come.
 void proposals_follow(struct proposals *proposals, const uint32_t *tokens, uint32_t count);
-// What so many proposals add to the time of a step of `rows` rows, as a share of it.
+// The share that so many proposals add to the time of a step of `rows` rows.
 float proposals_price(const struct row_prices *prices, uint32_t rows, uint32_t count);
 // A step with rows for proposals of this price, or of none, is back; the credit grows by one for each further token
 // that it gave.

@@ -1,4 +1,4 @@
-/* What stands between dev.exogpu.Native (Java) and libexogpu: each native method is one function here.
+/* The native methods of dev.exogpu.Native (Java), by libexogpu: one function here for each.
  *
  * A handle is the address of a struct opened or of a buffer. The Java side owns the handles: it passes none that is
  * closed, and calls for one device from one thread at a time (it holds the device's lock). All else that comes from

@@ -1,6 +1,6 @@
 /* `exogpu history`: the readings of a device over a time, as CSV. */
 #include "common/base/clock.h"
-#include "server/cli/commands/audit.h"
+#include "server/cli/commands/audit/audit.h"
 #include "server/cli/commands/commands.h"
 #include "server/cli/format.h"
 

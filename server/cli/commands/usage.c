@@ -1,6 +1,6 @@
 /* `exogpu usage`: what requests to models used, by token, model or device. */
 #include "common/base/clock.h"
-#include "server/cli/commands/audit.h"
+#include "server/cli/commands/audit/audit.h"
 #include "server/cli/format.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* See model_progress.h. The server is asked for its events after the id is known, and answers with the state as it is
  * then: so nothing that happens in between is missed. */
-#include "server/cli/commands/model_progress.h"
+#include "server/cli/commands/model/model_progress.h"
 
 #include "server/cli/commands/commands.h"
 #include "server/cli/format.h"

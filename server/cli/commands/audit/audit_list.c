@@ -1,7 +1,7 @@
 /* `exogpu audit list`: what was done, by whom. Every time the server's head is compared with the one that this user saw
  * last (pins.h), since a list says nothing of what is not in it. */
 #include "common/base/clock.h"
-#include "server/cli/commands/audit.h"
+#include "server/cli/commands/audit/audit.h"
 #include "server/cli/format.h"
 #include "server/cli/table.h"
 

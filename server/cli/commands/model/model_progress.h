@@ -2,7 +2,7 @@
 #pragma once
 #include "server/cli/client.h"
 
-// What was shown last of a progress, which schema's ModelProgress describes.
+// The last line that was shown of a progress (ModelProgress of the schema).
 struct model_progress {
 	bool terminal, shown;
 	char step[16]; // where it is not a terminal

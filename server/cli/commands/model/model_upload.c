@@ -4,7 +4,7 @@
 #include "common/base/limits.h"
 #include "common/net/ws/ws.h"
 #include "server/cli/commands/commands.h"
-#include "server/cli/commands/model_progress.h"
+#include "server/cli/commands/model/model_progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +68,7 @@ static size_t next_length(const struct sending *sending, int64_t until)
 	return left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
 }
 
-// What the server has already.
+// The bytes that the server has already.
 static enum status skip(struct sending *sending, int64_t until, struct error *error)
 {
 	enum status status = STATUS_OK;

@@ -7,7 +7,7 @@
 #include "common/files/private_file.h"
 #include "common/journal/archive.h"
 #include "common/text/base64.h"
-#include "server/cli/commands/audit.h"
+#include "server/cli/commands/audit/audit.h"
 #include "server/cli/format.h"
 #include "server/store/store.h"
 

@@ -1,7 +1,7 @@
 /* `exogpu audit export`: the log's entries as lines of JSON or CSV, archived ones too, verified on the way. */
 #include "common/base/clock.h"
 #include "common/files/paths.h"
-#include "server/cli/commands/audit.h"
+#include "server/cli/commands/audit/audit.h"
 #include "server/store/store.h"
 
 #include <errno.h>

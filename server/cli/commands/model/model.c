@@ -2,7 +2,7 @@
  * model_progress.c. */
 #include "common/files/private_file.h"
 #include "server/cli/commands/commands.h"
-#include "server/cli/commands/model_progress.h"
+#include "server/cli/commands/model/model_progress.h"
 #include "server/cli/format.h"
 
 #include <errno.h>
