@@ -94,6 +94,9 @@ export const goTo = (page, hash) => page.evaluate((to) => (location.hash = to), 
 // Presses keys one after the other without waiting for the page in between: a letter counts for a short time after "g".
 export const press = (page, ...keys) => Promise.all(keys.map((key) => page.keyboard.press(key)));
 
+// What a toast counts down is done now. One that has counted to its end meanwhile is no fault.
+export const hasten = (page) => page.evaluate(() => document.querySelector(".toasts .acts .plain")?.click());
+
 // Until text that a person reads is there; gives the element.
 export async function see(page, text, options = {}) {
 	const found = page.getByText(text, options).first();

@@ -11,7 +11,7 @@ import { Client } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
 import { Hub } from "../api/hub.mjs";
 import { eventually, startServer } from "../api/server.mjs";
-import { devicesUp, goTo, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
+import { devicesUp, goTo, hasten, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
 
 const slowly = { timeout: 300000 }; // for what a busy machine takes long for
 const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}{% endfor %}";
@@ -168,6 +168,7 @@ suite("the catalogue without a network", () => {
 		await row.getByText(/127\.0\.0\.1.*It is tried again/).waitFor();
 		await row.getByRole("button", { name: /^Give up/ }).click();
 		await page.getByRole("dialog").getByRole("button", { name: "Give up" }).click();
+		await hasten(page);
 		await row.getByRole("button", { name: /^Load / }).waitFor();
 		await page.context().close();
 	});

@@ -326,6 +326,7 @@ suite("this machine's devices", () => {
 		await page.getByRole("button", { name: "Return to service" }).click();
 		await page.getByRole("button", { name: "Drain", exact: true }).waitFor();
 		assert.equal(await draining(), false);
+		assert.equal(await page.getByRole("button", { name: /^Undo/ }).count(), 0, "there is nothing left to undo");
 	});
 
 	test("who may only look is told why nothing can be done", async () => {

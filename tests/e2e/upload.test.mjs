@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
 import { eventually, startServer, temporary } from "../api/server.mjs";
-import { devicesUp, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
+import { devicesUp, hasten, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
 
 const slowly = { timeout: 120000 }; // for what a busy machine takes long for
 
@@ -65,6 +65,7 @@ suite("uploads", () => {
 		await page.getByText("This is not a model file: it does not begin with GGUF").waitFor(slowly);
 		await page.getByRole("button", { name: "Remove page" }).click();
 		await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
+		await hasten(page);
 		await (await drop(page, "weights.bin", "x"))();
 		const uploads = page.getByRole("region", { name: "Uploads" });
 		await uploads.getByText('"weights.bin" does not end with .gguf').waitFor();
@@ -99,6 +100,7 @@ suite("uploads", () => {
 		await page.getByRole("button", { name: "Cancel adding other" }).click();
 		await page.getByRole("dialog").getByText("What has come of its file is deleted.").waitFor();
 		await page.getByRole("dialog").getByRole("button", { name: "Cancel it" }).click();
+		await hasten(page);
 		await page.getByRole("link", { name: "other", exact: true }).waitFor({ state: "detached" });
 		await page.context().close();
 	});

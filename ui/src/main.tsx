@@ -1,5 +1,6 @@
 /* The composition root: makes the store, gives its dispatch to the socket alone, and draws. */
 import { render } from "preact";
+import { flush, flushWhenHidden } from "./command/toasts";
 import { startClock } from "./lib/clock";
 import { writeToken } from "./lib/prefs";
 import { startRouting } from "./lib/route";
@@ -31,7 +32,9 @@ startClock();
 
 const store = createStore(requestAnimationFrame);
 server = connect(notifying(store), `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
-const app = createApp(store, server);
+const { logout } = server;
+const app = createApp(store, { ...server, logout: () => void flush().then(logout) });
+flushWhenHidden();
 startKeys(app);
 store.publish();
 const root = document.getElementById("app")!;

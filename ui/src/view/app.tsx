@@ -21,6 +21,7 @@ import { Help } from "./help";
 import { Login } from "./login";
 import { NodePage } from "./node/page";
 import { Overview } from "./overview/overview";
+import { Toasts } from "./toasts";
 import { GuestShell, Page, Shell } from "./shell";
 
 function Current() {
@@ -83,7 +84,15 @@ function Waiting() {
   );
 }
 
-export function AppView() {
+/** Toasts stay wherever somebody goes, also to the login: one that was refused says so there. */
+export const AppView = () => (
+  <>
+    <Screen />
+    <Toasts />
+  </>
+);
+
+function Screen() {
   const { state } = useApp();
   useSignalEffect(() => {
     const { server, connection, devices, nodes, models, login } = state.value;

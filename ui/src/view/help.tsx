@@ -7,6 +7,7 @@ const mnemonic: Readonly<Record<string, string>> = { access: " (keys)", usage: "
 const keys: [string[], string][] = [
   [["Ctrl", "K"], "find a machine, device, model, page or action"],
   ...pages.map(({ page, name, key }): [string[], string] => [["g", key], `go to ${name}${mnemonic[page] ?? ""}`]),
+  [["Ctrl", "Z"], "undo what was just asked for, while the corner of the page offers it"],
   [["/"], "filter devices, or the audit log or the server's log on its page"],
   [["?"], "this list"],
   [["Esc"], "close, or clear the filter"],

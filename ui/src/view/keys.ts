@@ -1,5 +1,6 @@
-/* Keys of the whole page: Ctrl-K, g and a letter, /, ?, Esc. Not while a dialog is open; all but Ctrl-K not while
+/* Keys of the whole page: Ctrl-K, Ctrl-Z, g and a letter, /, ?, Esc. Not while a dialog is open; all but Ctrl-K not while
  * something is being typed. */
+import { undoNewest } from "../command/toasts";
 import { pages } from "../lib/pages";
 import type { App } from "./app-context";
 
@@ -21,8 +22,13 @@ export function startKeys({ filter, finding, help, current }: App): void {
       finding.value = true;
       event.preventDefault();
     }
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { target } = event;
+    const typing = target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement;
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "z" && !typing) {
+      if (undoNewest()) event.preventDefault();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement) return;
     if (target instanceof HTMLInputElement && target.type !== "checkbox") {
       if (event.key === "Escape" && "filter" in target.dataset) {

@@ -1,6 +1,7 @@
 /* Check the device again, drain it, take it back. Each says why it cannot be done when it cannot. */
 import { useRef, useState } from "preact/hooks";
 import { drainDevice, verifyDevice } from "../../command/devices";
+import { dismiss, offer } from "../../command/toasts";
 import type { Refusal } from "../../command/tried";
 import { drainText } from "../../state/drain";
 import { isLive } from "../../state/select";
@@ -30,6 +31,22 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
     setRefusal(await command);
     setBusy(false);
   };
+  const drain = async (): Promise<Refusal | null> => {
+    const refused = await drainDevice(server, id, true);
+    if (!refused)
+      offer({
+        key: id,
+        text: `${name} is draining`,
+        note: "It gets no new work.",
+        busy: `Returning ${name} to service`,
+        undo: () => drainDevice(server, id, false),
+      });
+    return refused;
+  };
+  const giveBack = (): Promise<Refusal | null> => {
+    dismiss(id);
+    return drainDevice(server, id, false);
+  };
   const reason = why ? { "aria-describedby": "why-not" } : {};
   return (
     <div class="dev-acts">
@@ -49,7 +66,7 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
             type="button"
             disabled={why !== null || busy}
             {...reason}
-            onClick={() => void run(drainDevice(server, id, false))}
+            onClick={() => void run(giveBack())}
           >
             Return to service
           </button>
@@ -86,7 +103,7 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
               type="button"
               onClick={() => {
                 dialog.current?.close();
-                void run(drainDevice(server, id, true));
+                void run(drain());
               }}
             >
               Drain

@@ -1,5 +1,6 @@
 /* A model that is loaded: how far, where, how fast, and its end. */
 import { moveInstance, stopInstance } from "../../command/models";
+import { isAsked, later } from "../../command/toasts";
 import type { Instance, Stage } from "../../lib/api.gen";
 import { count, figure, memory, sentence, took } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
@@ -322,25 +323,34 @@ function Held({ instance }: { instance: Instance }) {
   );
 }
 
+/** Without a question first: it waits for a few seconds, in which it can be undone. */
 function StopInstance({ instance }: { instance: Instance }) {
-  const { state, server } = useApp();
+  const { state, server, current } = useApp();
+  const { instance_id: id, model_name: name } = instance;
   const failed = instance.state === "failed";
   const under = instance.running + instance.waiting;
+  const why = obstacle(state.value);
+  const asked = isAsked(id);
+  const ends = under > 0 ? `${count(under, "request")} in progress ${under === 1 ? "ends" : "end"} with an error` : "Nobody is using it now";
+  const stop = (): void =>
+    later({
+      key: id,
+      text: `${name} ${failed ? "is dismissed" : "stops"}`,
+      note: failed ? "It uses no memory. The audit log keeps the error." : `Its memory is freed then. ${ends}.`,
+      act: failed ? "Dismiss" : "Stop",
+      busy: `${failed ? "Dismissing" : "Stopping"} ${name}`,
+      run: async () => (current().instances[id] ? stopInstance(server, id) : null), // it may have ended by itself
+    });
   return (
-    <AskButton
-      word={failed ? "Dismiss" : "Stop"}
-      busyWord={failed ? "Dismissing" : "Stopping"}
-      label={`${failed ? "Dismiss" : "Stop"} ${instance.model_name}`}
-      title={failed ? `Dismiss ${instance.model_name}?` : `Stop ${instance.model_name}?`}
-      confirm={failed ? "Dismiss" : "Stop"}
-      why={obstacle(state.value)}
-      run={() => stopInstance(server, instance.instance_id)}
+    <button
+      class="btn small-btn"
+      type="button"
+      disabled={why !== null || asked}
+      title={why ?? undefined}
+      aria-label={`${failed ? "Dismiss" : "Stop"} ${name}`}
+      onClick={stop}
     >
-      <p>
-        {failed
-          ? "It uses no memory. Dismissing it clears the error; the audit log keeps it."
-          : `Its memory is freed at once. ${under > 0 ? `${count(under, "request")} in progress ${under === 1 ? "ends" : "end"} with an error.` : "Nobody is using it now."}`}
-      </p>
-    </AskButton>
+      {asked ? (failed ? "Dismissing" : "Stopping") : failed ? "Dismiss" : "Stop"}
+    </button>
   );
 }

@@ -1,6 +1,7 @@
 /* A model in the list: what it is, how far it has come, and what can be done with it. */
 import { removeModel } from "../../command/models";
 import { begun, isBegun, start } from "../../command/start";
+import { isAsked, later } from "../../command/toasts";
 import type { Model, ModelArchitecture, ModelProgress } from "../../lib/api.gen";
 import { age, count, figure, memory, rate, sentence } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
@@ -130,32 +131,47 @@ export function Progress({ of }: { of: ModelProgress | null }) {
   );
 }
 
+/** Asks first, because the file may not come back, and then waits for a few seconds, in which it can be undone. */
 export function RemoveModel({ model, class: name, word, busyWord }: { model: Model; class?: string; word?: string; busyWord?: string }) {
-  const { state, server } = useApp();
+  const { state, server, current } = useApp();
+  const { model_id: id } = model;
   const coming = model.state === "downloading";
-  const runs = Object.values(state.value.instances).filter((one) => one.model_id === model.model_id).length;
-  const why = obstacle(state.value) ?? (runs > 0 ? "Stop it first: it is loaded." : null);
+  const runs = Object.values(state.value.instances).filter((one) => one.model_id === id).length;
+  const asked = isAsked(id);
+  const act = word ?? (coming ? "Cancel" : "Remove");
+  const busy = busyWord ?? (coming ? "Cancelling" : "Removing");
+  const why = obstacle(state.value) ?? (asked ? `${busy} it.` : null) ?? (runs > 0 ? "Stop it first: it is loaded." : null);
   const local = /^(\/|file:)/.test(model.source);
+  const note = local
+    ? "This cluster forgets it. The file stays where it is."
+    : coming
+      ? "What has come of its file is deleted."
+      : uploadOf(model) !== null
+        ? "Its file is deleted on the server. To use it again, upload the file again."
+        : "Its file is deleted on the server. It can be added again from where it came.";
+  const remove = async (): Promise<null> => {
+    later({
+      key: id,
+      text: coming ? `Adding ${model.name} is cancelled` : `${model.name} is removed`,
+      note,
+      act,
+      busy: `${busy} ${model.name}`,
+      run: async () => (current().models[id] ? removeModel(server, id) : null), // somebody else may have removed it
+    });
+    return null;
+  };
   return (
     <AskButton
-      word={word ?? (coming ? "Cancel" : "Remove")}
-      busyWord={busyWord ?? (coming ? "Cancelling" : "Removing")}
+      word={asked ? busy : act}
+      busyWord={busy}
       label={`${word ?? (coming ? "Cancel adding" : "Remove")} ${model.name}`}
       title={`${word ?? (coming ? "Cancel adding" : "Remove")} ${model.name}?`}
       confirm={word ?? (coming ? "Cancel it" : "Remove")}
       class={name ?? "small-btn"}
       why={why}
-      run={() => removeModel(server, model.model_id)}
+      run={remove}
     >
-      <p>
-        {local
-          ? "This cluster forgets it. The file stays where it is."
-          : coming
-            ? "What has come of its file is deleted."
-            : uploadOf(model) !== null
-              ? "Its file is deleted on the server. To use it again, upload the file again."
-              : "Its file is deleted on the server. It can be added again from where it came."}
-      </p>
+      <p>{note}</p>
     </AskButton>
   );
 }
