@@ -47,6 +47,7 @@ static const struct cli_command *const commands[] = {
 	&model_remove_command,
 	&model_search_command,
 	&model_catalog_command,
+	&model_browse_command,
 	&place_command,
 	&instances_command,
 	&move_command,

@@ -234,6 +234,23 @@ describe("uploads", () => {
 		assert.deepEqual(files.at(-1), { name: "s-00001-of-00002.gguf", path: join(hub, "s-00001-of-00002.gguf"), bytes: 2 * small.length, parts: 2, model_id: null });
 		const { model_id } = await client.call("model.add", { source: files[1].path });
 		assert.equal((await client.call("model.browse", { dir: hub })).files[1].model_id, model_id);
+		const browse = (...args) => run(["model", "browse", ...args, "--data", other.data]);
+		const table = await browse(`${hub}/`); // the end of a path that a shell completes
+		assert.equal(table.code, 0, table.stderr);
+		assert.deepEqual(table.stdout.trimEnd().split("\n").map((line) => line.trim().replace(/ \d+ KiB /, " KiB ").split(/  +/)), [
+			["PATH", "SIZE", "FILES", "MODEL"], [`${hub}/deep/`, "folder", "-", "-"], [`${hub}/up/`, "folder", "-", "-"],
+			[`${hub}/a.GGUF`, "KiB", "1", "not added"], [`${hub}/b.gguf`, "KiB", "1", model_id], [`${hub}/in.gguf`, "KiB", "1", "not added"],
+			[`${hub}/s-00001-of-00002.gguf`, "KiB", "2", "not added"]]);
+		assert.match((await browse()).stdout, new RegExp(`${allowed}/ +folder +-`));
+		assert.deepEqual(JSON.parse((await browse(hub, "--json")).stdout), await client.call("model.browse", { dir: hub }));
+		const empty = await browse(join(hub, "deep"));
+		assert.deepEqual([empty.code, empty.stdout, empty.stderr], [0, "", "There are neither folders nor .gguf files here.\n"]);
+		const outside = await browse("/etc");
+		assert.equal(outside.code, 1);
+		assert.match(outside.stderr, /there is no such folder among those that may be browsed\n +exogpu serve --model-dir DIR allows a folder/);
+		const elsewhere = await run(["model", "browse", "hub", "--url", other.url.origin], { EXOGPU_TOKEN: other.token });
+		assert.match(elsewhere.stderr, /hub is not a path on another machine/);
+		assert.match((await run(["model", "browse", "--data", data])).stderr, /No folder may be browsed/);
 		const told = new Set();
 		for (const dir of ["/", "/etc", "/nonexistent", folder, join(folder, "outside"), join(folder, "missing"), `${allowed}-not.gguf`, `${allowed}/../outside`, `${allowed}/..`,
 			`${hub}/away`, `${hub}/whole`, `${hub}/whole/etc`, `${hub}/up/../../outside`, `${hub}/proc`, `${hub}/./deep`, `${hub}//deep`, `${hub}/b.gguf`, `${hub}/nothing`, "hub", "../hub"]) {
@@ -247,6 +264,7 @@ describe("uploads", () => {
 		for (let i = 0; i < 1005; i++) writeFileSync(join(many, `${i}.gguf`), "");
 		const { files: some, more } = await client.call("model.browse", { dir: many });
 		assert.deepEqual([some.length, more], [1000, true]);
+		assert.match((await browse(many)).stderr, /The folder has more than is listed here/);
 		const viewer = await Client.login(other, (await client.call("token.create", { name: "viewer", scopes: ["observe"] })).token);
 		await viewer.refused("model.browse", {}, "forbidden");
 		await other.finish();

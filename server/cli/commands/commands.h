@@ -23,10 +23,10 @@ extern const struct cli_command devices_command, devices_drain_command, devices_
 	ticket_create_command, ticket_list_command, ticket_revoke_command, token_create_command, token_list_command,
 	token_revoke_command, alloc_command, alloc_list_command, alloc_free_command, model_add_command,
 	model_upload_command, model_list_command, model_remove_command, model_search_command, model_catalog_command,
-	bench_device_command, health_command, history_command, log_command, audit_list_command, audit_verify_command,
-	audit_export_command, place_command, instances_command, move_command, stop_command, run_model_command,
-	state_settle_command, alerts_command, alerts_ack_command, alerts_rules_command, alerts_rule_command,
-	forecast_command, usage_command, alerts_channels_command, alerts_channels_add_command,
+	model_browse_command, bench_device_command, health_command, history_command, log_command, audit_list_command,
+	audit_verify_command, audit_export_command, place_command, instances_command, move_command, stop_command,
+	run_model_command, state_settle_command, alerts_command, alerts_ack_command, alerts_rules_command,
+	alerts_rule_command, forecast_command, usage_command, alerts_channels_command, alerts_channels_add_command,
 	alerts_channels_test_command, alerts_channels_remove_command, mcp_command, lend_command, lend_list_command,
 	lend_revoke_command;
 
