@@ -340,6 +340,22 @@ suite("this machine's devices", () => {
 			const reason = other.locator(`#${await button.getAttribute("aria-describedby")}`);
 			assert.match(await reason.textContent(), /need a token with the scope admin/);
 		}
+		await goTo(other, "#/overview");
+		await other.getByRole("link", { name: "Wall view" }).click();
+		await other.getByRole("region", { name: "Devices" }).getByText(cpu.name).first().waitFor();
+		assert.equal(await other.locator("a:visible, button:visible, input:visible").count(), 0, "the wall has nothing to press");
+		assert.equal(await other.locator("html").getAttribute("data-theme"), "dark");
+		for (const [width, height] of [[1920, 1080], [3840, 2160]]) {
+			await other.setViewportSize({ width, height });
+			const { tall, type } = await other.evaluate(() => ({ tall: document.documentElement.scrollHeight, type: parseFloat(getComputedStyle(document.querySelector(".wall")).fontSize) }));
+			assert.ok(tall <= height && type >= height / 65, `${tall} of ${height}, type of ${type}`);
+			const over = await other.locator(".wall-device > .state").evaluateAll((all) => all.filter((one) => one.scrollWidth > one.clientWidth || one.getBoundingClientRect().right > one.nextElementSibling.getBoundingClientRect().left + 1).length);
+			assert.equal(over, 0, "a state lies over the figure beside it");
+			await picture(other, `wall-${width}`);
+		}
+		await other.keyboard.press("Escape");
+		await other.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+		assert.equal(await other.locator("html").getAttribute("data-theme"), "light");
 		await other.context().close();
 	});
 

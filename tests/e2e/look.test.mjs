@@ -137,6 +137,7 @@ suite("how it looks", () => {
 		usage: () => ["#/usage", "Nothing was used in this time"],
 		alerts: () => ["#/alerts", "Nothing needs attention"],
 		logs: () => ["#/logs", "Follow"],
+		wall: () => ["#/wall", "What to watch"],
 	};
 
 	// Once the page of the new address is drawn, with what it asked for.

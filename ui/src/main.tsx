@@ -21,6 +21,7 @@ import { loadModels } from "./view/models/lazy-page";
 import { loadCatalog } from "./view/models/lazy-catalog";
 import { loadPlayground } from "./view/playground/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
+import { loadWall } from "./view/wall/lazy-page";
 import { loadFind } from "./view/lazy-find";
 import { startKeys } from "./view/keys";
 
@@ -46,5 +47,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-const parts = [loadFind, loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadUsage, loadLogs];
+const parts = [loadFind, loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadUsage, loadLogs, loadWall];
 setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

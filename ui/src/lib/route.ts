@@ -16,6 +16,7 @@ export type Route =
   | { page: "alerts" }
   | { page: "usage" }
   | { page: "logs" }
+  | { page: "wall" }
   | { page: "unknown"; path: string };
 
 export function parseRoute(hash: string): Route {
@@ -29,7 +30,7 @@ export function parseRoute(hash: string): Route {
   if (more.length === 0) {
     if (page === "" || (page === "overview" && !id)) return { page: "overview" };
     if (page === "devices") return name ? { page: "device", id: name } : { page: "devices" };
-    if ((page === "topology" || page === "allocations" || page === "access" || page === "audit" || page === "alerts" || page === "usage" || page === "logs") && !id) return { page };
+    if ((page === "topology" || page === "allocations" || page === "access" || page === "audit" || page === "alerts" || page === "usage" || page === "logs" || page === "wall") && !id) return { page };
     if (page === "models") return name ? { page: "model", id: name } : { page: "models" };
     if (page === "playground") return { page: "playground", id: name };
     if (page === "nodes" && name) return { page: "node", id: name };

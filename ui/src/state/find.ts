@@ -22,6 +22,7 @@ export const FOUND_MAX = 12;
 const actions: readonly Found[] = [
   { id: "act-add", kind: "action", name: "Add a model", detail: "from the catalogue, Hugging Face or a file", go: { href: "#/models" } },
   { id: "act-token", kind: "action", name: "Make a token", detail: "for an app, a person or a machine", go: { href: "#/access" } },
+  { id: "act-wall", kind: "action", name: "Wall view", detail: "for a large screen: no buttons, large type", go: { href: "#/wall" } },
   { id: "act-theme", kind: "action", name: "Switch between light and dark", detail: "theme", go: { act: "theme" } },
   { id: "act-keys", kind: "action", name: "Show all keys", detail: "keyboard shortcuts", go: { act: "keys" } },
   { id: "act-logout", kind: "action", name: "Log out", detail: "this browser forgets the token", go: { act: "logout" } },

@@ -1,7 +1,7 @@
 /* Chooses the screen: login, waiting for the first snapshot, or a page. */
 import { useSignalEffect } from "@preact/signals";
 import { pages } from "../lib/pages";
-import { route } from "../lib/route";
+import { type Route, route } from "../lib/route";
 import { isGuest } from "../state/guest";
 import { deviceName } from "../state/select";
 import { LazyAccess } from "./access/lazy-page";
@@ -23,9 +23,9 @@ import { NodePage } from "./node/page";
 import { Overview } from "./overview/overview";
 import { Toasts } from "./toasts";
 import { GuestShell, Page, Shell } from "./shell";
+import { LazyWall } from "./wall/lazy-page";
 
-function Current() {
-  const at = route.value;
+function Current({ at }: { at: Exclude<Route, { page: "wall" }> }) {
   switch (at.page) {
     case "overview":
       return <Overview />;
@@ -108,7 +108,9 @@ function Screen() {
             ? (nodes[at.id]?.record.name ?? "Node")
             : at.page === "model"
               ? (models[at.id]?.name ?? "Model")
-              : at.page === "unknown"
+              : at.page === "wall"
+                ? "Wall"
+                : at.page === "unknown"
                 ? "No such page"
                 : pages.find((one) => one.page === at.page)?.name;
     const title = [name, isGuest(login) ? null : server?.name, "exogpu"].filter(Boolean).join(" · ");
@@ -118,11 +120,13 @@ function Screen() {
   if (connection.phase === "starting") return null;
   if (connection.phase === "login") return <Login reason={connection.reason} />;
   if (isGuest(login)) return <GuestShell>{chat ? <LazyGuest /> : <Waiting />}</GuestShell>;
+  const at = route.value;
+  const shown = at.page === "wall" ? <LazyWall /> : <Shell>{loaded ? <Current at={at} /> : <Waiting />}</Shell>;
   return (
-    <Shell>
-      {loaded ? <Current /> : <Waiting />}
+    <>
+      {shown}
       <Help />
       <LazyFind />
-    </Shell>
+    </>
   );
 }

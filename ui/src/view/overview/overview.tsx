@@ -49,6 +49,12 @@ export function Overview() {
               <AttentionPanel />
               <EventsPanel />
               {!devices.some((one) => isRealGpu(one.record)) && <NoGpu />}
+              <p class="small quiet">
+                <a class="link" href="#/wall">
+                  Wall view
+                </a>{" "}
+                shows this in large type, on a screen that everybody sees
+              </p>
             </aside>
           </div>
         )}

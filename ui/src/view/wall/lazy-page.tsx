@@ -1,0 +1,10 @@
+/* The wall view is a file of its own. */
+import { lazy } from "../lazy";
+
+const page = lazy(async () => (await import("./page")).WallPage);
+
+export const loadWall = page.load;
+
+export const LazyWall = () => (
+  <page.View waiting={(failed) => <main class="wall">{failed && <p class="wall-title">This page comes when the connection is back.</p>}</main>} />
+);
