@@ -220,7 +220,7 @@ static void new_keys(void **state)
 	free(text);
 }
 
-// The head that follows has to come within the 5 s of the server. A busy machine with the thread sanitizer was too slow for 5,000.
+// The head behind them has 5 s on the server. A busy machine with the thread sanitizer was too slow for 5,000.
 #if defined(__SANITIZE_THREAD__)
 enum { FLOOD = 1000 };
 #else
