@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { load } from "./load.mjs";
 
-const { OFFER_MS, WAIT_MS, announced, count, dismiss, flush, hasten, isAsked, later, offer, toasts, undo, undoNewest } =
+const { FLUSH_MS, OFFER_MS, WAIT_MS, announced, count, dismiss, flush, hasten, isAsked, later, offer, toasts, undo, undoNewest } =
   await load("command/toasts.ts");
 
 let done, refusal;
@@ -97,4 +97,17 @@ test("the newest is undone first", async () => {
   assert.equal(undoNewest(), true);
   await flush();
   assert.deepEqual([undoNewest(), done, stages()], [false, ["undo d"], []]);
+});
+
+test("an answer that does not come keeps nobody logged in", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  later({ ...wish("a"), run: () => new Promise(() => {}) });
+  let over = false;
+  const end = flush().then(() => (over = true));
+  t.mock.timers.tick(FLUSH_MS - 1);
+  await Promise.resolve();
+  assert.equal(over, false);
+  t.mock.timers.tick(1);
+  await end;
+  assert.deepEqual(stages(), ["a busy"]);
 });

@@ -1,8 +1,8 @@
 /* Toasts: what was just done or is about to be done, each with the way back.
  *
- * What has an opposite (drain) is done at once, and its toast offers the opposite. What has none (stop, remove) is done
- * once the toast has counted down; until then Undo leaves everything as it is. The view counts: see count(). What still
- * waits is done at once when the page is hidden or left, and before a log-out, so that nobody's wish is forgotten. */
+ * An action with an opposite (drain) is done at once, and its toast offers the opposite. An action without one (stop,
+ * remove) is done once the toast has counted down; until then Undo leaves everything as it is. The view counts: see
+ * count(). When the page is hidden or left, and before a log-out, actions that still wait are done at once. */
 import { signal } from "@preact/signals";
 import type { Refusal } from "./tried";
 
@@ -10,6 +10,8 @@ import type { Refusal } from "./tried";
 export const WAIT_MS = 5_000;
 /** How long the opposite is offered. */
 export const OFFER_MS = 10_000;
+/** The longest that a log-out waits for answers. */
+export const FLUSH_MS = 2_000;
 /** The most that one step counts: a page that stood still takes nobody's time to think away. */
 const STEP_MAX_MS = 1_000;
 
@@ -127,10 +129,14 @@ export function count(ms: number): void {
   }
 }
 
-/** Do all that waits, now. Resolves when it is done or refused. */
+/** Do all that waits, now. Resolves when it is done or refused, and after FLUSH_MS in any case. */
 export async function flush(): Promise<void> {
   for (const one of toasts.value) hasten(one.key);
-  await Promise.all(ended.values());
+  if (ended.size === 0) return;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const enough = new Promise<void>((resolve) => (timer = setTimeout(resolve, FLUSH_MS)));
+  await Promise.race([Promise.allSettled(ended.values()), enough]);
+  clearTimeout(timer);
 }
 
 /** Nothing waits in a page that nobody sees. */

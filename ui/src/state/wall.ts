@@ -1,4 +1,4 @@
-/* What the wall view says: is all well, which devices are shown, what may go wrong next. Pure. */
+/* The content of the wall view: a verdict, the devices that are shown, and what may go wrong next. Pure. */
 import { figure } from "../lib/format";
 import { attention, worstLevel } from "./attention";
 import { deviceLabel, memoryTotal, serverTime, shownState, sortedDevices, vitals } from "./select";

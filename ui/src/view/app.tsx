@@ -111,8 +111,8 @@ function Screen() {
               : at.page === "wall"
                 ? "Wall"
                 : at.page === "unknown"
-                ? "No such page"
-                : pages.find((one) => one.page === at.page)?.name;
+                  ? "No such page"
+                  : pages.find((one) => one.page === at.page)?.name;
     const title = [name, isGuest(login) ? null : server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;
   });
