@@ -4,6 +4,7 @@ import { flush, flushWhenHidden } from "./command/toasts";
 import { startClock } from "./lib/clock";
 import { writeToken } from "./lib/prefs";
 import { startRouting } from "./lib/route";
+import { renderWhenSeen } from "./lib/seen";
 import { followSystem } from "./lib/theme";
 import { type Server, connect } from "./net/socket";
 import { createStore } from "./state/store";
@@ -30,6 +31,7 @@ let server: Server | null = null;
 startRouting((token) => (server ? server.login(token, false) : writeToken(token, false)));
 followSystem();
 startClock();
+renderWhenSeen();
 
 const store = createStore(requestAnimationFrame);
 server = connect(notifying(store), `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
