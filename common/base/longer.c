@@ -21,6 +21,11 @@ int longer_node_silence_s(void)
 	return (int)longer_in_tests("EXOGPU_TEST_NODE_SILENCE_S", LIMIT_NODE_SILENCE_S, 3600);
 }
 
+int longer_measurement_ms(int64_t usual_ms)
+{
+	return (int)longer_in_tests("EXOGPU_TEST_MEASUREMENT_MS", usual_ms, 600000);
+}
+
 int longer_last_wait_ms(int64_t usual_ms)
 {
 	return (int)longer_in_tests("EXOGPU_TEST_LAST_WAIT_MS", usual_ms, 600000);

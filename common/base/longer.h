@@ -8,6 +8,8 @@ int64_t longer_in_tests(const char *variable, int64_t usual, int64_t most);
 // For how many seconds a node or its server may be silent before the other gives the connection up:
 // LIMIT_NODE_SILENCE_S, or EXOGPU_TEST_NODE_SILENCE_S.
 int longer_node_silence_s(void);
+// For how many milliseconds a worker may measure what its devices do: EXOGPU_TEST_MEASUREMENT_MS.
+int longer_measurement_ms(int64_t usual_ms);
 // For how many milliseconds the end of a worker is waited for by one way once another way has shown it:
 // EXOGPU_TEST_LAST_WAIT_MS for tests of the order of the two.
 int longer_last_wait_ms(int64_t usual_ms);

@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "engine/backend.h"
 #include "engine/device/peers.h"
 
@@ -349,7 +350,7 @@ static void peer_waiting(struct prober *prober)
 	json_set_string(params, "hardware_key", pair.a->apis[pair.kind].info.hardware_key);
 	json_set_string(params, "peer_key", pair.b->apis[pair.kind].info.hardware_key);
 	prober->peering = true;
-	call_worker(prober, job, "worker.peers", params, VERIFY_MS, pair_measured);
+	call_worker(prober, job, "worker.peers", params, longer_measurement_ms(VERIFY_MS), pair_measured);
 }
 
 static void compiled(void *arg, const struct child_outcome *outcome)

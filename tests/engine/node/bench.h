@@ -25,7 +25,7 @@
 // cmocka.h needs the four above it.
 #include <cmocka.h>
 
-enum { PATIENCE_MS = 60000 }; // for what comes in a moment, on a machine that does much else
+enum { PATIENCE_MS = 240000 }; // for what comes in a moment, on a machine that does much else
 
 // What the fake server has seen, and what it waits for.
 struct bench {
