@@ -74,6 +74,18 @@ describe("/v1/messages", () => {
 				reasoning_effort: "none", effort_optional: true });
 			assert.deepEqual(sampling, { temperature: 0.5, top_k: 5, top_p: 0.9, min_p: 0.05, repetition_penalty: 1 });
 		});
+		test("tokens that a text foresees are asked for by request, and told in its usage", async () => {
+			for (const speculate of [true, false, undefined]) {
+				await anthropic.messages.create(chat("one two", { speculate }));
+				assert.equal(asked().speculate, speculate || undefined);
+			}
+			await assert.rejects(anthropic.messages.create(chat("one", { speculate: 1 })), (error) => error instanceof Anthropic.BadRequestError &&
+				/^speculate must be true or false/.test(error.error.error.message));
+			node.worker().says(["one"], undefined, { proposed_tokens: 5, accepted_tokens: 3 });
+			const told = { output_tokens: 1, accepted_prediction_tokens: 3, rejected_prediction_tokens: 2 }, read = { input_tokens: 5, cache_creation_input_tokens: 0, cache_read_input_tokens: 2 };
+			assert.deepEqual((await anthropic.messages.create(chat("one"))).usage, { ...read, ...told });
+			assert.deepEqual((await anthropic.messages.stream(chat("one")).finalMessage()).usage.output_tokens, 1, "the package's helper takes it as well");
+		});
 		test("a message, as it comes", async () => {
 			const events = [];
 			for await (const event of await anthropic.messages.create(chat("one two", { stream: true }))) events.push(event);

@@ -97,6 +97,16 @@ describe("Ollama's API", () => {
 			assert.deepEqual(parts.map(({ done }) => done), [...Array(parts.length - 1).fill(false), true]);
 			assert.equal(asked().max_tokens, 32768);
 		});
+		test("tokens that a text foresees are asked for by an option, and told with the durations", async () => {
+			for (const speculate of [true, false, undefined]) {
+				await ollama.chat(chat("one two", { options: { speculate } }));
+				assert.equal(asked().speculate, speculate || undefined);
+			}
+			says(["one"], { proposed_tokens: 5, accepted_tokens: 3 });
+			const foreseen = ({ eval_count, accepted_prediction_count, rejected_prediction_count }) => [eval_count, accepted_prediction_count, rejected_prediction_count];
+			assert.deepEqual(foreseen(await ollama.chat(chat("one"))), [1, 3, 2]);
+			assert.deepEqual(foreseen((await collect(ollama.generate({ model: "words", prompt: "one", stream: true }))).at(-1)), [1, 3, 2]);
+		});
 		test("what is sent without stream comes as lines", async () => {
 			const { headers, text } = await door("/api/chat", { method: "POST", body: JSON.stringify(chat("one two")) });
 			assert.match(headers["content-type"], /^application\/x-ndjson/);
@@ -255,7 +265,7 @@ describe("Ollama's API", () => {
 				["chat", talk({ role: "assistant", content: "", tool_calls: [{ function: { name: "a", arguments: "{}" } }] }), /arguments/], ["chat", { tools: [{ type: "web" }] }, /function/], ["chat", { tools: {} }, /list/],
 				["chat", { format: "yaml" }, /format/], ["chat", { think: "often" }, /think/], ["chat", { think: 1 }, /think/], ["chat", { stream: 1 }, /stream/], ["chat", { keep_alive: {} }, /keep_alive/], ["chat", { logprobs: true }, /logprobs/],
 				["chat", { options: [] }, /options/], ["chat", { options: { temperature: 3 } }, /temperature/], ["chat", { options: { mirostat: 1 } }, /mirostat/], ["chat", { options: { num_predict: 0 } }, /num_predict/], ["chat", { options: { typical_p: 0.5 } }, /typical_p/],
-				["chat", { options: { repeat_last_n: 5 } }, /repeat_last_n/], ["chat", { options: { stop: [5] } }, /stop/], ["chat", { options: { seed: 1.5 } }, /seed/], ["chat", { prompt: "x" }, /no parameter prompt/],
+				["chat", { options: { repeat_last_n: 5 } }, /repeat_last_n/], ["chat", { options: { stop: [5] } }, /stop/], ["chat", { options: { seed: 1.5 } }, /seed/], ["chat", { options: { speculate: 1 } }, /^options\.speculate must be true or false$/], ["chat", { prompt: "x" }, /no parameter prompt/],
 				["generate", { messages: undefined, prompt: "x", suffix: 5 }, /suffix/], ["generate", { messages: undefined, prompt: "x", suffix: "y", system: "s" }, /suffix/], ["generate", { messages: undefined, prompt: "x", template: "{{ .Prompt }}" }, /template/], ["generate", { messages: undefined, prompt: "x", context: [1] }, /context/],
 				["generate", { messages: undefined, prompt: "x", images: ["AA=="] }, /images/], ["generate", { messages: undefined, prompt: 5 }, /prompt/], ["generate", { messages: undefined, prompt: "x", raw: true, system: "s" }, /raw/],
 				["embed", { messages: undefined }, /input is missing/], ["embed", { messages: undefined, input: [""] }, /input/], ["embed", { messages: undefined, input: [] }, /input/], ["embed", { messages: undefined, input: "x", dimensions: 0 }, /dimensions/],

@@ -74,6 +74,16 @@ describe("/v1/responses", () => {
 			assert.deepEqual(question, { prompt: { messages: [{ role: "system", text: "be brief" }, { role: "user", text: "one two three" }] }, talks: true, max_tokens: 100 });
 			assert.deepEqual([drawn.temperature, drawn.top_p], [0.5, 0.9]);
 		});
+		test("tokens that a text foresees are asked for by request, and told in its usage", async () => {
+			for (const speculate of [true, false, undefined]) {
+				await openai.responses.create(ask("one two", { speculate }));
+				assert.equal(asked().speculate, speculate || undefined);
+			}
+			await assert.rejects(openai.responses.create(ask("one", { speculate: "yes" })), (error) => error.status === 400 && error.param === "speculate" && /must be true or false/.test(error.message));
+			node.worker().says(["one"], undefined, { proposed_tokens: 5, accepted_tokens: 3 });
+			const { usage } = await openai.responses.create(ask("one"));
+			assert.deepEqual(usage.output_tokens_details, { reasoning_tokens: 0, accepted_prediction_tokens: 3, rejected_prediction_tokens: 2 });
+		});
 		test("a response, as it comes", async () => {
 			const events = [];
 			for await (const event of await openai.responses.create(ask("one two", { stream: true }))) events.push(event);

@@ -2,6 +2,7 @@
  * taken gathers into fewer, larger events. */
 #include "server/http/infer/inside.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { HELD_BACK_BYTES = 65536 }; // that wait for the socket: more gathers here
@@ -144,4 +145,17 @@ void answer_put_energy(struct json *usage, const struct json *end)
 	const struct json *joules = json_get(end, "energy_joules");
 	if (joules)
 		json_set(usage, "energy_joules", json_copy(joules));
+}
+
+void answer_put_foreseen(struct json *usage, const struct json *end, const char *unit)
+{
+	char name[48];
+	const int64_t proposed = json_get_integer(end, "proposed_tokens", 0),
+		      accepted = json_get_integer(end, "accepted_tokens", 0);
+	if (!json_get(end, "proposed_tokens"))
+		return;
+	snprintf(name, sizeof name, "accepted_prediction_%s", unit);
+	json_set_integer(usage, name, accepted);
+	snprintf(name, sizeof name, "rejected_prediction_%s", unit);
+	json_set_integer(usage, name, proposed > accepted ? proposed - accepted : 0);
 }

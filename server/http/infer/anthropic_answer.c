@@ -30,6 +30,7 @@ static struct json *usage_of(const struct json *end)
 	struct json *usage = usage_json(json_get_integer(end, "prompt_tokens", 0),
 					json_get_integer(end, "cached_tokens", 0),
 					json_get_integer(end, "generated_tokens", 0));
+	answer_put_foreseen(usage, end, "tokens");
 	answer_put_energy(usage, end);
 	return usage;
 }

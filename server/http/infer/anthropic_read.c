@@ -120,6 +120,7 @@ static const struct parameter parameters[] = {
 	{"stop_sequences", CHAT, read_stop},
 	{"stream", CHAT, read_stream},
 	{"include_energy", CHAT, read_energy},
+	{"speculate", CHAT, read_speculate},
 	{"temperature", CHAT, read_temperature},
 	{"top_p", CHAT, read_temperature}, // from 0 to 1 as well
 	{"top_k", CHAT, read_top_k},

@@ -234,7 +234,8 @@ enum status reading_set_schema(struct reading *reading, const struct json *schem
 enum status read_top_k(struct reading *reading, const struct json *value);
 enum status read_max_tokens(struct reading *reading, const struct json *value);
 enum status read_stream(struct reading *reading, const struct json *value);
-enum status read_energy(struct reading *reading, const struct json *value); // include_energy
+enum status read_energy(struct reading *reading, const struct json *value);    // include_energy
+enum status read_speculate(struct reading *reading, const struct json *value); // whether foreseen tokens are computed
 enum status read_model(struct reading *reading, const struct json *value);
 enum status read_dimensions(struct reading *reading, const struct json *value);
 enum status read_stop(struct reading *reading, const struct json *value);
@@ -352,6 +353,9 @@ static inline bool answer_talks(const struct answer *answer)
 
 // The joules of a request that has asked for them, as generate.end or an embedding's answer has them.
 void answer_put_energy(struct json *usage, const struct json *end);
+// How many of the foreseen tokens that were computed for a request were chosen, and how many were not:
+// accepted_prediction_UNIT and rejected_prediction_UNIT. Nothing if none were computed.
+void answer_put_foreseen(struct json *usage, const struct json *end, const char *unit);
 
 // ---- openai_several.c ----
 static inline struct answer *answer_whole(struct answer *answer) // the request's, of a choice

@@ -21,12 +21,7 @@ static struct json *usage_of(const struct json *end)
 	struct json *more = json_new_object();
 	if (json_get(end, "reasoning_tokens"))
 		json_set_integer(more, "reasoning_tokens", json_get_integer(end, "reasoning_tokens", 0));
-	if (json_get(end, "proposed_tokens")) {
-		const int64_t accepted = json_get_integer(end, "accepted_tokens", 0);
-		json_set_integer(more, "accepted_prediction_tokens", accepted);
-		json_set_integer(more, "rejected_prediction_tokens",
-				 json_get_integer(end, "proposed_tokens", 0) - accepted);
-	}
+	answer_put_foreseen(more, end, "tokens");
 	if (json_count(more))
 		json_set(usage, "completion_tokens_details", more);
 	else

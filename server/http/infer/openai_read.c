@@ -86,15 +86,6 @@ static enum status read_ignore_end(struct reading *reading, const struct json *v
 	return status;
 }
 
-static enum status read_speculate(struct reading *reading, const struct json *value)
-{
-	bool speculate;
-	enum status status = reading_bool(reading, value, &speculate);
-	if (!status)
-		json_set_bool(reading->call, "speculate", speculate);
-	return status;
-}
-
 // Of what templates take by vLLM's name for it one thing is known.
 static enum status read_template_options(struct reading *reading, const struct json *value)
 {

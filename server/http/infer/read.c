@@ -137,6 +137,15 @@ enum status read_parallel(struct reading *reading, const struct json *value)
 	return status;
 }
 
+enum status read_speculate(struct reading *reading, const struct json *value)
+{
+	bool speculate;
+	const enum status status = reading_bool(reading, value, &speculate);
+	if (!status)
+		json_set_bool(reading->call, "speculate", speculate);
+	return status;
+}
+
 // Parameters that are accepted as long as they ask for nothing.
 enum status read_nothing(struct reading *reading, const struct json *value)
 {

@@ -98,6 +98,7 @@ static void put_end(struct json *json, const struct ending *ending)
 	ollama_put_durations(json, ending->end);
 	json_set_integer(json, "prompt_eval_count", json_get_integer(ending->end, "prompt_tokens", 0));
 	json_set_integer(json, "eval_count", json_get_integer(ending->end, "generated_tokens", 0));
+	answer_put_foreseen(json, ending->end, "count");
 	answer_put_energy(json, ending->end);
 }
 

@@ -81,6 +81,10 @@ static enum status read_option(struct reading *reading, const struct json *value
 		return read_integer(reading, name, value);
 	if (is_one_of(name, of_loading))
 		return STATUS_OK;
+	if (!strcmp(name, "speculate")) {
+		reading->param = "options.speculate";
+		return read_speculate(reading, value);
+	}
 	if (strcmp(name, "stop") != 0)
 		return wrong(reading, name, "is not supported here");
 	reading->param = "options.stop";

@@ -60,6 +60,7 @@ static struct json *usage_of(const struct json *end)
 	json_set(usage, "input_tokens_details", in);
 	json_set_integer(usage, "output_tokens", generated);
 	json_set_integer(out, "reasoning_tokens", json_get_integer(end, "reasoning_tokens", 0));
+	answer_put_foreseen(out, end, "tokens");
 	json_set(usage, "output_tokens_details", out);
 	json_set_integer(usage, "total_tokens", prompt + generated);
 	answer_put_energy(usage, end);

@@ -176,6 +176,7 @@ static const struct parameter parameters[] = {
 	{"instructions", RESPONSE, read_and_repeat}, // with the input, whose first message they become
 	{"stream", RESPONSE, read_stream},
 	{"include_energy", RESPONSE, read_energy},
+	{"speculate", RESPONSE, read_speculate},
 	{"stream_options", RESPONSE, read_stream_options},
 	{"max_output_tokens", RESPONSE, read_max_output_tokens},
 	{"temperature", RESPONSE, read_number},
