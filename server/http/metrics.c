@@ -296,6 +296,16 @@ static double completion_of(const struct store_counts *counts)
 	return (double)counts->completion_tokens;
 }
 
+static double proposed_of(const struct store_counts *counts)
+{
+	return (double)counts->proposed_tokens;
+}
+
+static double accepted_of(const struct store_counts *counts)
+{
+	return (double)counts->accepted_tokens;
+}
+
 static double energy_of(const struct store_counts *counts)
 {
 	return counts->energy_source == STORE_ENERGY_NONE ? NAN : counts->energy_joules;
@@ -309,6 +319,18 @@ static double idle_of(const struct store_counts *counts)
 static double seconds_of(const struct store_counts *counts)
 {
 	return counts->device_s;
+}
+
+static void print_foreseen(const struct usage *usage, struct buffer *out)
+{
+	struct printing_usage printing = {
+		.out = out, .metric = "exogpu_proposed_tokens_total", .of = "model", .count = proposed_of};
+	head(out, printing.metric, "counter", "Tokens that were foreseen by the text of a request, and computed.");
+	usage_totals(usage, BOOK_MODEL, print_total, &printing);
+	printing.metric = "exogpu_accepted_tokens_total";
+	printing.count = accepted_of;
+	head(out, printing.metric, "counter", "Of these, the tokens that were then chosen.");
+	usage_totals(usage, BOOK_MODEL, print_total, &printing);
 }
 
 static void print_usage(const struct usage *usage, struct buffer *out)
@@ -331,6 +353,7 @@ static void print_usage(const struct usage *usage, struct buffer *out)
 		printing.count = tokens[i].count;
 		usage_totals(usage, BOOK_MODEL, print_total, &printing);
 	}
+	print_foreseen(usage, out);
 	head(out, seconds.metric, "counter", "Time that each device has computed for requests.");
 	usage_totals(usage, BOOK_DEVICE, print_total, (void *)&seconds);
 	printing = (struct printing_usage){

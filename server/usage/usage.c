@@ -235,7 +235,9 @@ void usage_end(struct usage_request **pointer, const struct usage_ended *ended)
 	const struct store_counts counts = {.requests = ended->requests,
 					    .prompt_tokens = ended->prompt_tokens,
 					    .cached_tokens = ended->cached_tokens,
-					    .completion_tokens = ended->completion_tokens};
+					    .completion_tokens = ended->completion_tokens,
+					    .proposed_tokens = ended->proposed_tokens,
+					    .accepted_tokens = ended->accepted_tokens};
 	struct book_key key = request->key;
 	book_add(request->usage->book, now_s(), &key, &counts);
 	for (unsigned i = 0; i < request->device_count; i++) {

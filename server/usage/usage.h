@@ -30,6 +30,7 @@ void usage_spend(struct usage_request *request, const char *device_id, const cha
 // the devices have been read that computed for it (NaN: they report none). Without that, `settled` was called already.
 struct usage_ended {
 	int64_t requests, prompt_tokens, cached_tokens, completion_tokens;
+	int64_t proposed_tokens, accepted_tokens;      // foreseen tokens that were computed; of these, that were chosen
 	void (*settled)(void *context, double joules); // NULL: nobody waits
 	void *context;
 };

@@ -120,7 +120,7 @@ describe("usage", () => {
 			generated_tokens: 0, preemptions: 0, spent: { busy_ms: [5000], requests: [{ request, stages_ms: [ms] }, { request: 999999, stages_ms: [77] }] } });
 		for (const ms of [1000, 3000, 3000]) state(ms);
 		await eventually(async () => (await of("token", tokens.bob.token_id))[4] === before[4] + 3, "three seconds");
-		worker.finish(request, "stop", { spent: { busy_ms: [5000], requests: [{ request, stages_ms: [4000] }] } });
+		worker.finish(request, "stop", { proposed_tokens: 5, accepted_tokens: 3, spent: { busy_ms: [5000], requests: [{ request, stages_ms: [4000] }] } });
 		assert.equal((await asked).status, 200);
 		worker.manual = false;
 		assert.deepEqual(await of("token", tokens.bob.token_id), [2, before[1] + 7, before[2] + 2, before[3], before[4] + 4]);
@@ -154,6 +154,8 @@ describe("usage", () => {
 		const [row] = await usage("model");
 		assert.ok(text.includes(`exogpu_requests_total{model="${row.key}",name="words"} ${row.requests}\n`), text.match(/exogpu_requests.*/g)?.join("\n"));
 		assert.ok(text.includes(`exogpu_tokens_total{model="${row.key}",name="words",kind="completion"} ${row.completion_tokens}\n`));
+		for (const [name, value] of [["proposed", 5], ["accepted", 3]])
+			assert.ok(text.includes(`exogpu_${name}_tokens_total{model="${row.key}",name="words"} ${value}\n`), text.match(new RegExp(`exogpu_${name}.*`, "g"))?.join("\n"));
 	});
 
 	test("the energy of a request is what its device draws above idle while it computes", async () => {

@@ -5,6 +5,7 @@ import { load } from "./load.mjs";
 import { samplingByDefault } from "./records.mjs";
 
 const { sourceOf, hear, nothingSaid, openCalls, argsText, toolsFault, parseConversations, printConversations } = await load("state/chat.ts");
+const { ask } = await load("command/chat.ts");
 const by = (from, value) => ({ value, from });
 
 test("who recommends what a person leaves empty", () => {
@@ -49,4 +50,15 @@ test("a list of tools is JSON, or nothing", () => {
   assert.equal(toolsFault("[]"), null);
   assert.match(toolsFault("{}"), /list/);
   assert.match(toolsFault("["), /Not JSON/);
+});
+
+test("an answer's usage says how many foreseen tokens were right", async (t) => {
+  const usage = (details) => ({ choices: [], usage: { prompt_tokens: 7, completion_tokens: 40, ...details } });
+  const answered = async (chunk) => {
+    t.mock.method(globalThis, "fetch", async () => new Response(`data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`));
+    return ask({ model: "m", chat: true, system: "", turns: [], sampling: { stops: [] }, signal: new AbortController().signal, tools: "", onDelta: () => {} });
+  };
+  assert.deepEqual(await answered(usage({ completion_tokens_details: { accepted_prediction_tokens: 31, rejected_prediction_tokens: 19 } })),
+    { reason: null, promptTokens: 7, tokens: 40, foreseen: { proposed: 50, accepted: 31 } });
+  assert.deepEqual(await answered(usage({})), { reason: null, promptTokens: 7, tokens: 40 });
 });

@@ -103,5 +103,8 @@ test("conversations: kept newest first, bounded, and read back only as they were
   assert.equal(chat.titleOf(one("a", 1, "\n  First line\nsecond")), "First line");
   assert.equal(chat.speedOf({ firstMs: 1, restMs: 1000, tokens: 41, promptTokens: 1, reason: "stop" }), 40);
   assert.equal(chat.speedOf({ firstMs: 1, restMs: 0, tokens: 1, promptTokens: 1, reason: "stop" }), null);
+  assert.equal(chat.foreseenText({ proposed: 50, accepted: 31 }), "62 % accepted");
+  assert.equal(chat.foreseenText({ proposed: 50, accepted: 0 }), "0 % accepted");
+  for (const none of [undefined, { proposed: 0, accepted: 0 }]) assert.equal(chat.foreseenText(none), null);
   assert.equal(chat.speedOf({ firstMs: 24, restMs: 0.4, tokens: 12, promptTokens: 1, reason: "length" }), null);
 });

@@ -161,12 +161,18 @@ static void count_end(struct generation *generation, const struct json *end, boo
 	struct usage_ended ended = {.requests = !generation->part,
 				    .prompt_tokens = json_get_integer(end, "read_tokens", prompt),
 				    .cached_tokens = json_get_integer(end, "cached_tokens", 0),
-				    .completion_tokens = json_get_integer(end, "generated_tokens", delivered)};
+				    .completion_tokens = json_get_integer(end, "generated_tokens", delivered),
+				    .proposed_tokens = json_get_integer(end, "proposed_tokens", 0),
+				    .accepted_tokens = json_get_integer(end, "accepted_tokens", 0)};
 	ended.settled = waits ? joules_known : NULL;
 	ended.context = generation;
 	ended.prompt_tokens = at_least_0(ended.prompt_tokens);
 	ended.cached_tokens = at_least_0(ended.cached_tokens);
 	ended.completion_tokens = at_least_0(ended.completion_tokens);
+	ended.proposed_tokens = at_least_0(ended.proposed_tokens);
+	ended.accepted_tokens = at_least_0(ended.accepted_tokens);
+	if (ended.accepted_tokens > ended.proposed_tokens)
+		ended.accepted_tokens = ended.proposed_tokens;
 	if (ended.cached_tokens > ended.prompt_tokens)
 		ended.cached_tokens = ended.prompt_tokens;
 	usage_end(&generation->usage, &ended);

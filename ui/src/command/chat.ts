@@ -1,7 +1,7 @@
 /* One answer of a model, as it is generated: the server's /v1, which other programs use as well. */
 import { readToken } from "../lib/prefs";
 import { EventReader } from "../net/sse";
-import { type Delta, type Sampling, type Turn, toolsFault, usualTokens } from "../state/chat";
+import { type Delta, type Foreseen, type Sampling, type Turn, toolsFault, usualTokens } from "../state/chat";
 import type { Refusal } from "./tried";
 
 export interface Answer {
@@ -9,6 +9,7 @@ export interface Answer {
   readonly reason: string | null;
   readonly promptTokens: number | null;
   readonly tokens: number | null;
+  readonly foreseen?: Foreseen;
 }
 
 export interface Ask {
@@ -80,7 +81,19 @@ export async function ask(what: Ask): Promise<Answer | Refusal> {
 interface Chunk {
   error?: { message?: string };
   choices?: { delta?: Delta; text?: string; finish_reason?: string | null }[];
-  usage?: { prompt_tokens?: number; completion_tokens?: number } | null;
+  usage?: Usage | null;
+}
+
+interface Usage {
+  prompt_tokens?: number;
+  completion_tokens?: number;
+  completion_tokens_details?: { accepted_prediction_tokens?: number; rejected_prediction_tokens?: number };
+}
+
+function foreseenOf({ completion_tokens_details: told }: Usage): { foreseen?: Foreseen } {
+  const accepted = told?.accepted_prediction_tokens ?? 0;
+  const proposed = accepted + (told?.rejected_prediction_tokens ?? 0);
+  return proposed > 0 ? { foreseen: { proposed, accepted } } : {};
 }
 
 async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answer | Refusal> {
@@ -107,6 +120,7 @@ async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answ
           ...answer,
           promptTokens: chunk.usage.prompt_tokens ?? null,
           tokens: chunk.usage.completion_tokens ?? null,
+          ...foreseenOf(chunk.usage),
         };
     }
   }

@@ -1,5 +1,6 @@
 /* Conversations of the playground: kept in this browser and nowhere else. Pure, but for reading and writing storage. */
 import type { SamplingUsed } from "../lib/api.gen";
+import { figure } from "../lib/format";
 
 export interface Figures {
   /** From the question to the first piece, ms. */
@@ -8,7 +9,14 @@ export interface Figures {
   readonly restMs: number;
   readonly tokens: number | null;
   readonly promptTokens: number | null;
+  /** Tokens that the text foresaw and that were computed; of these, those that were chosen. Absent: there were none. */
+  readonly foreseen?: Foreseen;
   readonly reason: string | null;
+}
+
+export interface Foreseen {
+  readonly proposed: number;
+  readonly accepted: number;
 }
 
 /** A tool that the model calls. */
@@ -108,6 +116,11 @@ const ONE_PIECE_MS = 20;
 /** Tokens a second after the first; null where too little came to say. */
 export function speedOf({ tokens, restMs }: Figures): number | null {
   return tokens === null || tokens < 2 || restMs < ONE_PIECE_MS ? null : ((tokens - 1) / restMs) * 1000;
+}
+
+/** How many of the foreseen tokens were right; null where none were foreseen. */
+export function foreseenText(of: Foreseen | undefined): string | null {
+  return of?.proposed ? `${figure((of.accepted / of.proposed) * 100)} % accepted` : null;
 }
 
 // ---- an answer, as it comes ----

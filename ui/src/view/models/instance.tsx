@@ -4,6 +4,7 @@ import { isAsked, later } from "../../command/toasts";
 import type { Instance, Stage } from "../../lib/api.gen";
 import { count, figure, memory, sentence, took } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
+import { foreseenText } from "../../state/chat";
 import { mayAsk, mayManage, purpose, shareDone, shortOfMemory, sliceWord, stageBytes, talks } from "../../state/models";
 import { deviceLabel, memoryTotal, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
@@ -208,6 +209,7 @@ export function Loading({ progress }: { progress: NonNullable<Instance["progress
 
 /** `use`: of a model that generates no text, for which half of the figures say nothing. */
 function Figures({ instance, use }: { instance: Instance; use: string | null }) {
+  const foreseen = foreseenText({ proposed: instance.proposed_tokens, accepted: instance.accepted_tokens });
   const kept = instance.page_count > 0 ? (instance.pages_used / instance.page_count) * 100 : 0;
   return (
     <dl class="instance-figures">
@@ -221,6 +223,12 @@ function Figures({ instance, use }: { instance: Instance; use: string | null }) 
             <dt>generated tokens</dt>
             <dd>{figure(instance.generated_tokens)}</dd>
           </div>
+          {foreseen !== null && (
+            <div>
+              <dt>foreseen tokens</dt>
+              <dd>{foreseen}</dd>
+            </div>
+          )}
         </>
       ) : (
         <div>

@@ -137,7 +137,7 @@ export function Talk({
     if (isRefused(outcome)) setRefusal(outcome);
     if (firstMs === null && isRefused(outcome)) return;
     const told = isRefused(outcome) ? { tokens: null, promptTokens: null, reason: "error" } : outcome;
-    const figures = { firstMs: firstMs ?? 0, restMs, tokens: told.tokens, promptTokens: told.promptTokens, reason: told.reason };
+    const figures = { firstMs: firstMs ?? 0, restMs, ...told };
     const { text, thought, calls } = said;
     const more = { ...(thought ? { thought } : {}), ...(calls.length ? { calls } : {}) };
     talks.put({ ...asked, turns: [...turns, { role: "assistant", text, ...more, model: partner.name, figures }] });

@@ -2,7 +2,7 @@
    came. */
 import { useState } from "preact/hooks";
 import { figure, took } from "../../lib/format";
-import { type Call, type Figures, type Turn, argsText, piecesOf, speedOf } from "../../state/chat";
+import { type Call, type Figures, type Turn, argsText, foreseenText, piecesOf, speedOf } from "../../state/chat";
 
 const ends: Record<string, string> = {
   length: "stopped at the token limit",
@@ -11,12 +11,14 @@ const ends: Record<string, string> = {
 
 function FiguresLine({ figures, model }: { figures: Figures; model: string | undefined }) {
   const speed = speedOf(figures);
+  const foreseen = foreseenText(figures.foreseen);
   const end = figures.reason === null ? "stopped" : ends[figures.reason];
   return (
     <p class="turn-figures">
       {model && <span>{model}</span>}
       {figures.tokens !== null && <span>{figure(figures.tokens)} tokens</span>}
       {speed !== null && <span>{figure(speed, speed < 100 ? 1 : 0)} tokens per s</span>}
+      {foreseen !== null && <span>foreseen tokens: {foreseen}</span>}
       {figures.firstMs > 0 && <span>first token after {took(figures.firstMs)}</span>}
       {end && <span>{end}</span>}
     </p>
