@@ -18,7 +18,7 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->check_page = NO_PAGE;
 	generator->due_step = 1;
 	generator->prompt_rows = generator->alone_rows = params->batch_rows;
-	row_prices_set(&generator->prices, (const double[ROW_TIMES]){0});
+	generator_set_row_times(generator, (const double[ROW_TIMES]){0});
 	generator->running = calloc(sequences, sizeof(struct generator_job *));
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
 	// An encoder has no logits; there is one row of them for a check.
@@ -294,6 +294,7 @@ void generator_set_prompt_rows(struct generator *generator, uint32_t rows, uint3
 void generator_set_row_times(struct generator *generator, const double times[ROW_TIMES])
 {
 	row_prices_set(&generator->prices, times);
+	row_prices_set(&generator->busy_prices, times);
 }
 
 void generator_forget(struct generator *generator, uint64_t owner)

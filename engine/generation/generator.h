@@ -133,7 +133,8 @@ void generator_remove(struct generator_job **job);
 // their rows, and prompts get PIECE_ROWS_LEAST (generator_step.c) beside them. The same numbers give the same pieces of
 // a prompt that is alone.
 void generator_set_prompt_rows(struct generator *generator, uint32_t rows, uint32_t alone);
-// Set what steps of few rows take, by which it is decided how many tokens to propose (row_prices_set).
+// Set what all parts together compute in steps of few rows, by which it is decided how many tokens to propose
+// (row_prices_set). With lanes, the network time of steps that are alone in flight is added to it, as it is measured.
 void generator_set_row_times(struct generator *generator, const double times[ROW_TIMES]);
 // Cached prefixes of `owner` (0: of everyone) are no longer found; the next step zeroes those of their pages that
 // nobody holds.
@@ -149,6 +150,7 @@ enum status generator_step(struct generator *generator, bool *idle, struct error
 struct generator_returned {
 	uint32_t lane, row_count;
 	uint64_t step;
+	uint64_t network_ns;       // from sending to return, without the time in the parts elsewhere; 0: not known
 	const float *activations;  // (row_count, embedding)
 	const uint64_t *stages_ns; // (stage_count), what each stage elsewhere computed
 	uint32_t stage_count;

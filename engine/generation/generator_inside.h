@@ -80,9 +80,10 @@ struct generator {
 	struct generator_job *waiting;
 	uint32_t running_count, waiting_count;
 	uint64_t arrivals;
-	uint32_t prompt_rows; // of a step, at most, unless many generate besides
-	uint32_t alone_rows;  // where a prompt is alone
-	struct row_prices prices;
+	uint32_t prompt_rows;          // of a step, at most, unless many generate besides
+	uint32_t alone_rows;           // where a prompt is alone
+	struct row_prices prices;      // of a step that is alone in flight
+	struct row_prices busy_prices; // where several are: they overlap, so the network time does not count
 	struct generator_state state;
 	struct lane *lanes; // (lane_count)
 	uint32_t lane_count, under_way;

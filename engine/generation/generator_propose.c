@@ -23,16 +23,21 @@ static uint32_t room_of(struct generator_job *job, uint32_t wanted)
 	return wanted < room ? wanted : room;
 }
 
+static const struct row_prices *prices_of(const struct generator *generator)
+{
+	return generator->lanes_now > 1 ? &generator->busy_prices : &generator->prices;
+}
+
 static void propose(struct generator_job *job, uint32_t most, uint32_t rows)
 {
 	const struct proposals *proposals = &job->proposals;
+	const struct row_prices *prices = prices_of(job->generator);
 	const uint32_t left = job->most - job->token_count; // the last of them needs no row
 	most = most < left - 1 ? most : left - 1;
-	uint32_t count = proposals_count(&job->proposals, job->tokens, job->token_count, most, rows,
-					 &job->generator->prices);
+	uint32_t count = proposals_count(&job->proposals, job->tokens, job->token_count, most, rows, prices);
 	if (count)
 		job->proposing = count = room_of(job, count);
-	job->price = proposals_price(&job->generator->prices, rows, count);
+	job->price = proposals_price(prices, rows, count);
 	for (uint32_t i = 0; i < count; i++)
 		job->tokens[job->token_count + i] = job->tokens[proposals->next + i];
 }

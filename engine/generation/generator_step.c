@@ -382,6 +382,8 @@ enum status generator_return(struct generator *generator, const struct generator
 	generator->due_step++;
 	generator->under_way--;
 	lane->under_way = false;
+	if (returned->network_ns && !lane->check) // a check waits for the parts to greet each other
+		row_prices_trip(&generator->prices, lane->row_count, (double)returned->network_ns * 1e-9);
 	const enum status status = finish(generator, lane, returned, error);
 	if (!lane->check)
 		lanes_back(&generator->choice, (uint32_t)(generator->state.generated_tokens - tokens),

@@ -1,6 +1,8 @@
 // See proposals.h.
 #include "engine/generation/proposals.h"
 
+#include <string.h>
+
 // Before anything is known of a text.
 static const float right_at_first[PROPOSALS_KINDS] = {0.3f, 0.45f, 0.6f, 0.8f};
 static const float learning = 0.1f;     // weight of the newest token in a share
@@ -10,14 +12,30 @@ static const float credit_of_step = 0.025f;
 static const float most_credit = 8;
 static const float usual_price = 0.25f; // where nothing was measured
 
-void row_prices_set(struct row_prices *prices, const double times[ROW_TIMES])
+enum { TRIPS_SMOOTHED = 16 }; // the network time is a mean over so many round trips
+
+// The network time that was measured with the nearest number of rows, rather fewer than more. 0: none was.
+static double network_of(const struct row_prices *prices, int i)
 {
-	double known[ROW_TIMES] = {1};
+	int at = i;
+	while (at >= 0 && !prices->trips[at])
+		at--;
+	for (; at < 0 && i < ROW_TIMES; i++)
+		at = prices->trips[i] ? i : -1;
+	return at < 0 ? 0 : prices->network[at];
+}
+
+// Where the computing of one row was not timed, there is nothing to add the network time to, and it does not count.
+static void set_prices(struct row_prices *prices)
+{
+	const double *times = prices->computed, one = times[0] + network_of(prices, 0);
+	double computed = 1, known[ROW_TIMES] = {1};
 	for (int i = 1; i < ROW_TIMES; i++) {
-		const double step = 1 << (i - 1), least = known[i - 1] + step * (double)least_price;
-		known[i] = times[0] > 0 && times[i] > 0 ? times[i] / times[0]
-							: known[i - 1] + step * (double)usual_price;
-		known[i] = known[i] > least ? known[i] : least;
+		const double step = 1 << (i - 1), least = computed + step * (double)least_price;
+		computed = times[0] > 0 && times[i] > 0 ? times[i] / times[0] : computed + step * (double)usual_price;
+		computed = computed > least ? computed : least;
+		known[i] = times[0] > 0 ? (computed * times[0] + network_of(prices, i)) / one : computed;
+		known[i] = known[i] > known[i - 1] ? known[i] : known[i - 1];
 	}
 	for (uint32_t rows = 1; rows <= PROPOSALS_ROWS; rows++) {
 		int i = 0;
@@ -26,6 +44,25 @@ void row_prices_set(struct row_prices *prices, const double times[ROW_TIMES])
 		const double share = (double)(rows - (1u << i)) / (double)(1u << i);
 		prices->of[rows - 1] = (float)(known[i] + (rows > 1 ? share * (known[i + 1] - known[i]) : 0));
 	}
+}
+
+void row_prices_set(struct row_prices *prices, const double times[ROW_TIMES])
+{
+	*prices = (struct row_prices){0};
+	memcpy(prices->computed, times, sizeof prices->computed);
+	set_prices(prices);
+}
+
+void row_prices_trip(struct row_prices *prices, uint32_t rows, double seconds)
+{
+	int i = 0;
+	while (i < ROW_TIMES && rows > 1u << i)
+		i++;
+	if (!rows || i == ROW_TIMES || !(seconds >= 0))
+		return;
+	prices->trips[i] += prices->trips[i] < TRIPS_SMOOTHED;
+	prices->network[i] += (seconds - prices->network[i]) / prices->trips[i];
+	set_prices(prices);
 }
 
 // Which share counts for a token that is foreseen by so many.

@@ -20,13 +20,21 @@ enum {
 	PROPOSALS_KINDS = 4
 };
 
-// The time of a step of `rows` rows, in units of a step of one row: of[rows - 1].
+// The time of a step of `rows` rows, in units of a step of one row: of[rows - 1]. A step whose first layers are on
+// other machines takes a round trip through the network besides computing. The round trip hardly grows with the rows,
+// so the longer it takes, the cheaper is a further row.
+enum { ROW_TIMES = 5 }; // of 1, 2, 4, 8 and 16 rows
 struct row_prices {
 	float of[PROPOSALS_ROWS];
+	double computed[ROW_TIMES], network[ROW_TIMES]; // seconds
+	uint32_t trips[ROW_TIMES];                      // round trips that were measured; 0: `network` is not known
 };
-// From the times of steps of 1, 2, 4, 8 and 16 rows; a time of 0 is not known.
-enum { ROW_TIMES = 5 };
+// From the times that computing takes in steps of 1, 2, 4, 8 and 16 rows; a time of 0 is not known. Forgets all round
+// trips.
 void row_prices_set(struct row_prices *prices, const double times[ROW_TIMES]);
+// A step of so many rows, while no other one was in flight, took so many seconds from sending to return, without the
+// time in the parts elsewhere.
+void row_prices_trip(struct row_prices *prices, uint32_t rows, double seconds);
 
 struct proposals {
 	uint32_t next;                // where in the text the foreseen token is; 0: none is foreseen

@@ -245,7 +245,13 @@ describe("instances", () => {
 				if (head.method === "instance.check") checks.push(head);
 				else super.answer(head, body);
 			}
+
+			run(method, params, body, id) {
+				const { result, ...more } = super.run(method, params, body, id);
+				return { result: { ...result, ...(method === "instance.load" && took.length && { row_s: took[params.part.index] }) }, ...more };
+			}
 		}
+		let took = [];
 		const stale = { code: -32009, message: "another check has begun", data: { reason: "conflict", hint: null } };
 		node.Worker = Checked;
 		try {
@@ -253,6 +259,8 @@ describe("instances", () => {
 				const at = checks.length;
 				const id = await create({ pins: [pin("dev_gpu", 0, half), pin("dev_cpu", half)] });
 				await eventually(() => checks.length === at + 1, "the parts are checked");
+				assert.deepEqual(checks.at(-1).params.row_s, took.length ? [0.75, 1.5] : undefined, "what steps take of all parts, as far as all have told");
+				took = [[0.25, 0.5, 1], [0.5, 1]];
 				const last = node.workers.findLast((one) => one.calls.some((call) => call.id === checks.at(-1).id && call.method === "instance.check"));
 				const { worker_id, end, hop_id } = asked.at(-1);
 				node.notify("hop.ended", { worker_id, end, hop_id, message: "it broke" });

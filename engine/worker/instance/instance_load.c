@@ -289,6 +289,8 @@ static void add_row_times(struct loading *loading, const struct json *times)
 		loading->row_times[i] = known ? loading->row_times[i] + seconds : 0;
 		batch = i && batch ? json_next(batch) : batch;
 	}
+	if (loading->untimed)
+		memset(loading->row_times, 0, sizeof loading->row_times);
 }
 
 // The stage of this item and those behind it.
@@ -355,6 +357,14 @@ static void push_memory(struct json *list, const struct stage *stage)
 	}
 }
 
+static struct json *row_times_json(const struct loading *loading)
+{
+	struct json *list = json_new_array();
+	for (int i = 0; i < ROW_TIMES && loading->row_times[i] > 0; i++)
+		json_push(list, json_new_number(loading->row_times[i]));
+	return list;
+}
+
 static struct json *to_result(const struct instance *instance, struct loading *loading, int64_t began_ns)
 {
 	struct json *result = json_new_object(), *list = json_new_array();
@@ -365,6 +375,7 @@ static struct json *to_result(const struct instance *instance, struct loading *l
 	json_set(result, "times", loading->times);
 	loading->times = NULL;
 	json_set_number(result, "prompt_row_s", loading->prompt_row_s);
+	json_set(result, "row_s", row_times_json(loading));
 	json_set_number(result, "load_ms", (double)(clock_steady_ns() - began_ns) * 1e-6);
 	json_set_integer(result, "loaded_bytes", (int64_t)loading->loaded_bytes);
 	json_set_string(result, "chat_template", instance->chat_template.name);
@@ -442,11 +453,10 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 		status = instance_ring_create(instance, &part, error);
 	if (!status && part.index + 1 >= part.count)
 		status = make_generator(instance, &stage, lanes, error);
-	if (!status && instance->generator) { // of several parts: until the first check says what all of them take
+	if (!status && instance->generator) // of several parts: until the first check says what all of them take
 		instance_set_prompt_rows(instance->generator, loading.prompt_row_s, stage.batch_rows);
-		generator_set_row_times(instance->generator,
-					loading.untimed ? (const double[ROW_TIMES]){0} : loading.row_times);
-	}
+	if (!status && instance->generator && !instance->ring)
+		generator_set_row_times(instance->generator, loading.row_times);
 	free(loading.converted);
 	pool_destroy(&loading.pool);
 	if (status) {

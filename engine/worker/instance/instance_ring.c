@@ -358,6 +358,19 @@ static void add_step(struct instance *instance, const struct ring_step *step, bo
 	instance_steps_add(&instance->steps, step->row_count, step->run_count, alone, parts_ns, step->part_count);
 }
 
+// From sending to return, how long the step was neither computed nor waiting in a part. 0: another step was in flight
+// meanwhile.
+static uint64_t network_ns(const struct instance_ring *own, const struct ring_step *step, int64_t arrived_ns)
+{
+	int64_t ns = arrived_ns;
+	if (step->lane >= RING_PARTS || !own->under_way[step->lane] || !own->alone[step->lane])
+		return 0;
+	ns -= own->sent_ns[step->lane];
+	for (uint32_t i = 0; i < step->part_count && ns > 0; i++)
+		ns -= (int64_t)(step->parts[i].waited_ns + step->parts[i].spent_ns);
+	return ns > 0 ? (uint64_t)ns : 0;
+}
+
 static void take_back(struct instance *instance, struct ring_step *step, int64_t arrived_ns)
 {
 	struct instance_ring *own = instance->ring;
@@ -367,6 +380,7 @@ static void take_back(struct instance *instance, struct ring_step *step, int64_t
 	const struct generator_returned returned = {.lane = step->lane,
 						    .row_count = step->row_count,
 						    .step = step->step,
+						    .network_ns = network_ns(own, step, arrived_ns),
 						    .activations = step->activations,
 						    .stages_ns = step->stages_ns,
 						    .stage_count = step->stage_count};
@@ -390,6 +404,17 @@ static void take_back(struct instance *instance, struct ring_step *step, int64_t
 	}
 }
 
+// What steps of few rows take of all parts together. NULL: a part has not told, and the times known so far may be of
+// other parts.
+static void take_row_times(struct generator *generator, const struct json *told)
+{
+	double times[ROW_TIMES] = {0};
+	const struct json *one = json_first(told);
+	for (int i = 0; i < ROW_TIMES && one; i++, one = json_next(one))
+		times[i] = json_number(one, 0);
+	generator_set_row_times(generator, times);
+}
+
 void instance_ring_check(struct instance *instance, struct order *order)
 {
 	struct instance_ring *own = instance->ring;
@@ -408,6 +433,7 @@ void instance_ring_check(struct instance *instance, struct order *order)
 	if (json_get(params, "prompt_row_s"))
 		instance_set_prompt_rows(instance->generator, json_get_number(params, "prompt_row_s", 0),
 					 own->part.batch_rows);
+	take_row_times(instance->generator, json_get(params, "row_s"));
 	own->round++;
 	own->greeted = own->checked_now = false;
 	memset(own->under_way, 0, sizeof own->under_way); // its steps are given up

@@ -127,6 +127,15 @@ static void read_memory(struct stage_memory *memory, const struct json *json)
 					.host_bytes = (uint64_t)json_get_integer(json, "host_bytes", 0)};
 }
 
+static void read_row_times(struct part *part, const struct json *told)
+{
+	const struct json *one = json_first(told);
+	for (unsigned i = 0; i < PART_ROW_TIMES; i++) {
+		part->row_s[i] = one ? json_number(one, 0) : 0;
+		one = one ? json_next(one) : NULL;
+	}
+}
+
 void parts_take_loaded(struct part *part, const struct json *result)
 {
 	struct parts *parts = part->parts;
@@ -142,6 +151,7 @@ void parts_take_loaded(struct part *part, const struct json *result)
 	part->loaded_bytes = (uint64_t)json_get_integer(result, "loaded_bytes", 0);
 	part->load_ms = json_get_number(result, "load_ms", 0);
 	part->prompt_row_s = json_get_number(result, "prompt_row_s", 0);
+	read_row_times(part, json_get(result, "row_s"));
 	if (chat_template) {
 		instance->chat = true;
 		snprintf(instance->chat_template, sizeof instance->chat_template, "%s", chat_template);

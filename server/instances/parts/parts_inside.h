@@ -5,7 +5,7 @@
 #include "server/library/shards.h"
 #include "server/tenants/hop.h"
 
-enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32 };
+enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32, PART_ROW_TIMES = 5 };
 
 enum hop_way { WAY_LOCAL, WAY_LINK, WAY_SERVER };
 
@@ -22,6 +22,7 @@ struct part {
 	uint64_t fetch_bytes, fetched_bytes; // without those that its node already has
 	uint64_t load_bytes, loaded_bytes;   // load_bytes 0: not told yet
 	double load_ms, prompt_row_s;        // prompt_row_s: of a row of a prompt; 0: not told
+	double row_s[PART_ROW_TIMES];        // of steps of 1, 2, 4, 8 and 16 rows; 0: not told
 	char hop_id[HOP_ID_BYTES];
 	enum hop_way way;
 	struct hop *hop;    // WAY_SERVER

@@ -97,11 +97,29 @@ static void checked(void *context, enum status status, const struct json *result
 	parts_set_ready(parts);
 }
 
-// With what a row of a prompt takes of all parts together, if all have told.
+// What steps of 1, 2, 4, 8 and 16 rows take of all parts together, as far as all parts have told. NULL: one told none.
+static struct json *row_times(const struct parts *parts)
+{
+	struct json *list = NULL;
+	for (unsigned i = 0; i < PART_ROW_TIMES; i++) {
+		double sum = 0;
+		for (unsigned k = 0; k < parts->count; k++) {
+			if (!(parts->part[k].row_s[i] > 0))
+				return list;
+			sum += parts->part[k].row_s[i];
+		}
+		list = list ? list : json_new_array();
+		json_push(list, json_new_number(sum));
+	}
+	return list;
+}
+
+// With what a row of a prompt, and steps of few rows, take of all parts together, if all parts have told.
 static struct json *check_params(const struct parts *parts)
 {
 	struct json *params = json_new_object();
 	const struct instance_reference *known = reference_of(parts->instance);
+	struct json *times = row_times(parts);
 	double row_s = 0;
 	bool told = true;
 	for (unsigned i = 0; i < parts->count; i++) {
@@ -110,6 +128,8 @@ static struct json *check_params(const struct parts *parts)
 	}
 	if (told)
 		json_set_number(params, "prompt_row_s", row_s);
+	if (times)
+		json_set(params, "row_s", times);
 	if (known)
 		json_set_integer(params, "expected_token", known->token);
 	return params;

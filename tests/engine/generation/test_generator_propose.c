@@ -3,6 +3,7 @@
 #include "engine/generation/generator_inside.h"
 #include "tests/engine/generation/toy.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,6 +102,45 @@ static void how_many_are_proposed(void **state)
 	assert_int_equal(proposals_count(&proposals, tokens, 398, 15, 1, &cheap), 0);
 }
 
+// How long a step of a row and so many further ones takes, in steps of one.
+static void check_price(const struct row_prices *prices, uint32_t count, double expected)
+{
+	const double difference = 1 + (double)proposals_price(prices, 1, count) - expected;
+	assert_true(difference > -1e-3 && difference < 1e-3);
+}
+
+// The price of a row with the network time of its step. The times are given, so no clock is read.
+static void network_time_makes_rows_cheaper(void **state)
+{
+	(void)state;
+	static const double linear[ROW_TIMES] = {1, 2, 4, 8, 16};
+	struct row_prices prices;
+	row_prices_set(&prices, linear);
+	for (int i = 0; i < 3; i++) {
+		check_price(&prices, 1, 2);
+		row_prices_trip(&prices, 0, 9); // no step that proposes may be like these
+		row_prices_trip(&prices, 17, 9);
+		row_prices_trip(&prices, 1, (double)NAN);
+	}
+	row_prices_trip(&prices, 1, 8);
+	row_prices_trip(&prices, 1, 10);
+	check_price(&prices, 1, (2 + 9) / (1 + 9.0)); // the mean
+	check_price(&prices, 15, (16 + 9) / (1 + 9.0));
+	row_prices_trip(&prices, 9, 14); // more rows are more bytes
+	check_price(&prices, 15, (16 + 14) / (1 + 9.0));
+	check_price(&prices, 7, (8 + 9) / (1 + 9.0));
+	for (int i = 0; i < 200; i++)
+		row_prices_trip(&prices, 1, 1); // the network became faster
+	check_price(&prices, 1, (2 + 1) / (1 + 1.0));
+	row_prices_set(&prices, linear); // another ring
+	check_price(&prices, 1, 2);
+	row_prices_trip(&prices, 16, 9); // only a longer step is known
+	check_price(&prices, 1, (2 + 9) / (1 + 9.0));
+	row_prices_set(&prices, (const double[ROW_TIMES]){0}); // there is nothing to compare with
+	row_prices_trip(&prices, 1, 9);
+	check_price(&prices, 1, 1.25);
+}
+
 // ---- the generator ----
 
 static struct backend toy_backend;
@@ -113,6 +153,8 @@ struct setup {
 	struct sampling sampling;
 	uint32_t max_tokens, stop_at, clients, remove_after; // remove_after: tokens of the first client
 	bool lose;                                           // a step in ten, with lanes
+	uint64_t network_ns;                                 // of each step
+	double row_times[ROW_TIMES];                         // 0: rows cost nothing
 };
 
 struct client {
@@ -131,6 +173,7 @@ static struct {
 	struct stage_run runs[CLIENTS];
 } line[4];
 static size_t line_count;
+static uint64_t network_ns; // of each step
 
 static enum status send_away(void *context, const struct generator_sent *sent, struct error *error)
 {
@@ -167,8 +210,11 @@ static void bring(bool back)
 	if (sent.row_count)
 		assert_int_equal(stage_step(stages[0], &batch, &error), STATUS_OK);
 	memmove(line, line + 1, --line_count * sizeof(line[0]));
-	const struct generator_returned returned = {
-		.lane = sent.lane, .step = sent.step, .row_count = sent.row_count, .activations = activations};
+	const struct generator_returned returned = {.lane = sent.lane,
+						    .step = sent.step,
+						    .row_count = sent.row_count,
+						    .network_ns = network_ns,
+						    .activations = activations};
 	if (back && generator_return(generator, &returned, &taken, &error))
 		fail_msg("%s", error.message);
 }
@@ -186,6 +232,7 @@ static void begin(const struct setup *setup)
 	memset(&toy, 0, sizeof(toy));
 	toy.repeats = true;
 	line_count = 0;
+	network_ns = setup->network_ns;
 	struct stage_params params = {.shape = &toy_shape,
 				      .layer_count = TOY_LAYERS / count,
 				      .context_tokens = MOST_TOKENS,
@@ -217,7 +264,8 @@ static void begin(const struct setup *setup)
 					      .send = send_away,
 					      .checked = checked};
 	assert_int_equal(generator_create(&generator, &made, &error), STATUS_OK);
-	generator_set_row_times(generator, (const double[ROW_TIMES]){1, 1, 1, 1, 1});
+	static const double nothing[ROW_TIMES] = {1, 1, 1, 1, 1};
+	generator_set_row_times(generator, setup->row_times[0] > 0 ? setup->row_times : nothing);
 }
 
 static void finish(void)
@@ -361,6 +409,31 @@ static void the_same_in_fewer_steps(void **state)
 	}
 }
 
+// Rows that cost as much as steps of their own are worth computing only if a step takes long in the network.
+static void network_time_decides(void **state)
+{
+	(void)state;
+	struct setup setup = {.pages = 64,
+			      .rows = 32,
+			      .sequences = 1,
+			      .outputs = 32,
+			      .sampling = greedy,
+			      .max_tokens = 300,
+			      .lanes = 1,
+			      .clients = 1,
+			      .row_times = {1, 2, 4, 8, 16}};
+	static struct client client;
+	for (setup.lanes = 1; setup.lanes <= 2; setup.lanes++) { // one request is in one lane
+		setup.network_ns = 0;
+		const long near = serve(&client, &setup, true);
+		assert_int_equal(client.figures.proposed_tokens, 0);
+		setup.network_ns = 100000000000;
+		const long far = serve(&client, &setup, true);
+		assert_true(client.figures.accepted_tokens > 20);
+		assert_true(far < near * 9 / 10);
+	}
+}
+
 // Wherever an answer ends, in the middle of an accepted series too.
 static void every_end(void **state)
 {
@@ -443,9 +516,14 @@ static void a_conversation_goes_on(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_found),           cmocka_unit_test(how_many_are_proposed),
-		cmocka_unit_test(the_same_in_fewer_steps), cmocka_unit_test(every_end),
-		cmocka_unit_test(several_at_once),         cmocka_unit_test(a_conversation_goes_on),
+		cmocka_unit_test(what_is_found),
+		cmocka_unit_test(how_many_are_proposed),
+		cmocka_unit_test(network_time_makes_rows_cheaper),
+		cmocka_unit_test(network_time_decides),
+		cmocka_unit_test(the_same_in_fewer_steps),
+		cmocka_unit_test(every_end),
+		cmocka_unit_test(several_at_once),
+		cmocka_unit_test(a_conversation_goes_on),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

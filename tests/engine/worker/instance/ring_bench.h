@@ -26,6 +26,7 @@ static struct talk {
 	bool ended;
 	uint32_t tokens[TOKENS_MOST];
 	size_t count, length;
+	int64_t proposed_tokens;
 	char text[TEXT_MOST], reason[16], error[512];
 } talks[TALKS];
 
@@ -87,6 +88,7 @@ static inline void take_notification(const struct message *message)
 		take_delta(talk, message->params);
 	if (!strcmp(message->method, "generate.end")) {
 		talk->ended = true;
+		talk->proposed_tokens = json_get_integer(message->params, "proposed_tokens", 0);
 		snprintf(talk->reason, sizeof(talk->reason), "%s", json_get_string(message->params, "reason", ""));
 		snprintf(talk->error, sizeof(talk->error), "%s", json_get_string(message->params, "error", ""));
 	}

@@ -77,6 +77,28 @@ static void proposals_change_no_token(void **state)
 	}
 }
 
+// Whether rows for foreseen tokens pay is decided with the network time between the parts. In both cases computing
+// grows in proportion to the rows, so by computing alone further rows would never pay. In the second case it takes
+// almost nothing beside the network time, so they pay.
+static void network_time_counts_in_the_price_of_rows(void **state)
+{
+	(void)state;
+	static const char repeats[] = "the rain in spain the rain in spain the rain";
+	static const char *const row_s[] = {"1000,2000,4000,8000,16000", "1e-9,2e-9,4e-9,8e-9,16e-9"};
+	begin(&two);
+	for (int i = 0; i < 2; i++) {
+		const int id = post(last(), last()->server, "instance.check", NULL, 0, "'row_s':[%s]", row_s[i]);
+		assert_int_equal(answer_of(last(), id, "instance.check"), STATUS_OK);
+		ask(i + 1, repeats, "'max_tokens':150,'sampling':{'temperature':0},'speculate':true");
+		wait_for_end(i + 1);
+		assert_int_equal(talks[i + 1].count, 150);
+	}
+	assert_int_equal(talks[1].proposed_tokens, 0);
+	assert_true(talks[2].proposed_tokens > 0);
+	assert_memory_equal(talks[1].tokens, talks[2].tokens, sizeof(talks[1].tokens));
+	end();
+}
+
 static void sixteen_at_once(void **state)
 {
 	(void)state;
@@ -216,6 +238,7 @@ static double expected_logit(const struct ring_bench *bench, uint32_t token)
 	start_ring(bench);
 	load_ring(bench);
 	assert_true(json_get_number(last_result, "prompt_row_s", 0) > 0);
+	assert_true(json_number(json_first(json_get(last_result, "row_s")), 0) > 0);
 	int id = post(last(), last()->server, "instance.check", NULL, 0, "'expected_token':%u,'prompt_row_s':0.1",
 		      token);
 	const bool answered = answer_of(last(), id, "instance.check") == STATUS_OK;
@@ -350,6 +373,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_same_as_alone),
 		cmocka_unit_test(proposals_change_no_token),
+		cmocka_unit_test(network_time_counts_in_the_price_of_rows),
 		cmocka_unit_test(sixteen_at_once),
 		cmocka_unit_test(a_request_alone_is_timed),
 		cmocka_unit_test(lost_messages_are_repaired),
