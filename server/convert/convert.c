@@ -6,6 +6,7 @@
 #include "server/convert/tensors.h"
 #include "server/convert/vocabulary.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,9 +68,6 @@ static enum status open_tensors(struct converting *converting, const char *name)
 	uint64_t bytes = 0;
 	struct error why = {0};
 	int *fd = &converting->files[converting->file_count];
-	if (converting->file_count == LIMIT_MODEL_PARTS)
-		return error_set(converting->error, STATUS_LIMIT_EXCEEDED, "a model in more than %d files",
-				 LIMIT_MODEL_PARTS);
 	enum status status = bounded_open(converting->params->directory, name, fd, &bytes, &why);
 	if (status == STATUS_NOT_FOUND)
 		return missing(converting, name);
@@ -84,32 +82,56 @@ static enum status open_tensors(struct converting *converting, const char *name)
 
 static bool is_plain_name(const char *name)
 {
-	return *name && *name != '.' && !strchr(name, '/') && strlen(name) < 256;
+	return *name && *name != '.' && !strchr(name, '/') && strlen(name) < CONVERT_NAME_BYTES;
 }
 
-// Each file that the index names, once.
-static enum status open_shards(struct converting *converting, const struct json *index)
+// Each file that the index names, once. The names are the index's.
+static enum status list_shards(const struct json *index, const char *names[LIMIT_MODEL_PARTS], unsigned *count,
+			       struct error *error)
 {
-	const char *opened[LIMIT_MODEL_PARTS];
 	const struct json *map = json_get(index, "weight_map");
-	enum status status = STATUS_OK;
-	unsigned count = 0;
-	for (const struct json *one = json_first(map); one && !status; one = json_next(one)) {
+	*count = 0;
+	for (const struct json *one = json_first(map); one; one = json_next(one)) {
 		const char *name = json_string(one, "");
 		unsigned i = 0;
-		while (i < count && strcmp(opened[i], name) != 0)
+		while (i < *count && strcmp(names[i], name) != 0)
 			i++;
-		if (i < count)
+		if (i < *count)
 			continue;
 		if (!is_plain_name(name))
-			return error_set(converting->error, STATUS_INVALID_PARAMS, "%s: %.40s is not a file's name",
-					 shared_index, name);
-		status = open_tensors(converting, name);
-		if (!status)
-			opened[count++] = name;
+			return error_set(error, STATUS_INVALID_PARAMS, "%s: %.40s is not a file's name", shared_index,
+					 name);
+		if (*count == LIMIT_MODEL_PARTS)
+			return error_set(error, STATUS_LIMIT_EXCEEDED, "%s: a model in more than %d files",
+					 shared_index, LIMIT_MODEL_PARTS);
+		names[(*count)++] = name;
 	}
-	if (!status && !count)
-		status = error_set(converting->error, STATUS_INVALID_PARAMS, "%s names no file", shared_index);
+	return *count ? STATUS_OK : error_set(error, STATUS_INVALID_PARAMS, "%s names no file", shared_index);
+}
+
+enum status convert_tensor_files(const char *directory, char (*names)[CONVERT_NAME_BYTES], unsigned *count,
+				 struct error *error)
+{
+	struct json *index = NULL;
+	const char *named[LIMIT_MODEL_PARTS] = {single};
+	*count = 1;
+	enum status status = bounded_json(directory, shared_index, CONVERT_JSON_BYTES, CONVERT_CONFIG_VALUES, &index,
+					  error);
+	if (!status && index)
+		status = list_shards(index, named, count, error);
+	for (unsigned i = 0; i < *count && !status; i++)
+		snprintf(names[i], CONVERT_NAME_BYTES, "%s", named[i]);
+	json_destroy(&index);
+	return status;
+}
+
+static enum status open_shards(struct converting *converting, const struct json *index)
+{
+	unsigned count = 0;
+	const char *names[LIMIT_MODEL_PARTS];
+	enum status status = list_shards(index, names, &count, converting->error);
+	for (unsigned i = 0; i < count && !status; i++)
+		status = open_tensors(converting, names[i]);
 	return status;
 }
 
@@ -126,7 +148,8 @@ static enum status open_all(struct converting *converting)
 	return status ? status : safetensors_sort(&converting->tensors, converting->error);
 }
 
-static enum status read_texts(struct converting *converting)
+// `whole` false: tokenizer.json may not be there yet.
+static enum status read_texts(struct converting *converting, bool whole)
 {
 	const struct {
 		const char *name;
@@ -135,7 +158,7 @@ static enum status read_texts(struct converting *converting)
 		bool needed;
 	} files[] = {
 		{"config.json", CONVERT_CONFIG_BYTES, CONVERT_CONFIG_VALUES, &converting->config, true},
-		{"tokenizer.json", CONVERT_JSON_BYTES, CONVERT_VALUES, &converting->tokenizer, true},
+		{"tokenizer.json", CONVERT_JSON_BYTES, CONVERT_VALUES, &converting->tokenizer, whole},
 		{"tokenizer_config.json", CONVERT_CONFIG_BYTES, CONVERT_CONFIG_VALUES, &converting->tokenizer_config,
 		 false},
 		{"generation_config.json", CONVERT_CONFIG_BYTES, CONVERT_CONFIG_VALUES, &converting->generation_config,
@@ -158,25 +181,33 @@ static enum status read_texts(struct converting *converting)
 
 // ---- the model file ----
 
-static enum status make_keys(struct converting *converting)
+static enum status make_vocabulary(struct converting *converting, uint32_t count)
 {
-	const char *name = strrchr(converting->params->directory, '/');
-	static const uint32_t types[FORMAT_COUNT] = {[FORMAT_F32] = 0, [FORMAT_F16] = 1, [FORMAT_BF16] = 32};
-	enum status status = config_read(converting->config, &converting->model, &converting->keys, converting->error);
-	if (!status)
-		status = tensors_plan(&converting->plan, &converting->model, &converting->tensors, converting->error);
-	if (status)
-		return status;
-	if (name && json_utf8(name + 1, strlen(name + 1)))
-		output_word(&converting->keys, "general.name", name + 1);
-	output_u32(&converting->keys, "general.file_type", types[converting->plan.format]);
 	const struct vocabulary_files files = {.tokenizer = converting->tokenizer,
 					       .tokenizer_config = converting->tokenizer_config,
 					       .generation_config = converting->generation_config,
 					       .config = converting->config,
 					       .template = (const char *)converting->template.data,
 					       .template_bytes = converting->template.length};
-	return vocabulary_convert(&files, converting->plan.vocabulary, &converting->keys, converting->error);
+	return vocabulary_convert(&files, count, &converting->keys, converting->error);
+}
+
+static enum status make_keys(struct converting *converting)
+{
+	const char *given = converting->params->name, *slash = strrchr(converting->params->directory, '/'),
+		   *name = given   ? given
+			   : slash ? slash + 1
+				   : "";
+	static const uint32_t types[FORMAT_COUNT] = {[FORMAT_F32] = 0, [FORMAT_F16] = 1, [FORMAT_BF16] = 32};
+	enum status status = config_read(converting->config, &converting->model, &converting->keys, converting->error);
+	if (!status)
+		status = tensors_plan(&converting->plan, &converting->model, &converting->tensors, converting->error);
+	if (status)
+		return status;
+	if (*name && json_utf8(name, strlen(name)))
+		output_word(&converting->keys, "general.name", name);
+	output_u32(&converting->keys, "general.file_type", types[converting->plan.format]);
+	return make_vocabulary(converting, converting->plan.vocabulary);
 }
 
 struct telling {
@@ -223,28 +254,56 @@ static enum status write_file(struct converting *converting)
 	return status;
 }
 
+static void converting_init(struct converting *converting, const struct convert_params *params, struct error *error)
+{
+	*converting = (struct converting){.params = params, .error = error};
+	buffer_init(&converting->template, LIMIT_JINJA_TEMPLATE_BYTES);
+	output_keys_init(&converting->keys);
+}
+
+static void converting_finish(struct converting *converting)
+{
+	for (unsigned i = 0; i < converting->file_count; i++)
+		close(converting->files[i]);
+	safetensors_finish(&converting->tensors);
+	tensor_plan_finish(&converting->plan);
+	output_keys_finish(&converting->keys);
+	buffer_finish(&converting->template);
+	json_destroy(&converting->config);
+	json_destroy(&converting->tokenizer);
+	json_destroy(&converting->tokenizer_config);
+	json_destroy(&converting->generation_config);
+}
+
 enum status convert_directory(const struct convert_params *params, struct error *error)
 {
 	struct error ignored = {0};
-	struct converting converting = {.params = params, .error = error ? error : &ignored};
-	buffer_init(&converting.template, LIMIT_JINJA_TEMPLATE_BYTES);
-	output_keys_init(&converting.keys);
-	enum status status = read_texts(&converting);
+	struct converting converting;
+	converting_init(&converting, params, error ? error : &ignored);
+	enum status status = read_texts(&converting, true);
 	if (!status)
 		status = open_all(&converting);
 	if (!status)
 		status = make_keys(&converting);
 	if (!status)
 		status = write_file(&converting);
-	for (unsigned i = 0; i < converting.file_count; i++)
-		close(converting.files[i]);
-	safetensors_finish(&converting.tensors);
-	tensor_plan_finish(&converting.plan);
-	output_keys_finish(&converting.keys);
-	buffer_finish(&converting.template);
-	json_destroy(&converting.config);
-	json_destroy(&converting.tokenizer);
-	json_destroy(&converting.tokenizer_config);
-	json_destroy(&converting.generation_config);
+	converting_finish(&converting);
+	return status;
+}
+
+enum status convert_check(const char *directory, struct error *error)
+{
+	struct error ignored = {0};
+	struct converting converting;
+	const struct convert_params params = {.directory = directory};
+	converting_init(&converting, &params, error ? error : &ignored);
+	enum status status = read_texts(&converting, false);
+	if (!status)
+		status = config_read(converting.config, &converting.model, &converting.keys, converting.error);
+	// The embedding has a row for each token, but this is not known before the tensors are.
+	const int64_t count = json_get_integer(converting.config, "vocab_size", 0);
+	if (!status && converting.tokenizer && count > 0 && count <= LIMIT_MODEL_VOCABULARY)
+		status = make_vocabulary(&converting, (uint32_t)count);
+	converting_finish(&converting);
 	return status;
 }

@@ -19,7 +19,8 @@
 
 struct convert_params {
 	const char *directory;
-	int to; // an empty file
+	const char *name; // what the model is called; NULL: as the directory
+	int to;           // an empty file
 	// So many bytes are written. False: give up.
 	bool (*progress)(void *context, uint64_t done_bytes, uint64_t all_bytes);
 	void *context;
@@ -28,3 +29,14 @@ struct convert_params {
 // converted; a file that cannot be read or written; it was given up), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY; with
 // hints.
 enum status convert_directory(const struct convert_params *params, struct error *error);
+
+// What can be said before the tensors are there: whether config.json is of a model that is converted and, where they
+// are there, tokenizer.json and the other texts are read. Errors: those of convert_directory.
+enum status convert_check(const char *directory, struct error *error);
+
+enum { CONVERT_NAME_BYTES = 256 };
+// The files with tensors that the directory needs, each once, without a folder: those that
+// model.safetensors.index.json names, or model.safetensors where there is no index. `names` (LIMIT_MODEL_PARTS).
+// Errors: STATUS_INVALID_PARAMS, STATUS_LIMIT_EXCEEDED (too many, or too long an index), STATUS_OUT_OF_MEMORY.
+enum status convert_tensor_files(const char *directory, char (*names)[CONVERT_NAME_BYTES], unsigned *count,
+				 struct error *error);

@@ -1,6 +1,8 @@
 /* A directory of safetensors, all of it hostile: if it is converted, what comes of it is read as a model file, and its
  * tokenizer too. The input is config.json, tokenizer.json and the header of model.safetensors, with a byte 0xFF between
- * them, which no JSON has; the tensors' bytes are zeros. */
+ * them, which no JSON has; the tensors' bytes are zeros. Before that config.json is read as the index of files, too,
+ * and what the texts alone tell is asked for, as for a repository that is fetched. */
+#include "common/base/limits.h"
 #include "engine/model/model.h"
 #include "engine/text/tokenizer.h"
 #include "server/convert/convert.h"
@@ -25,7 +27,8 @@ static void path_of(const char *name, char path[PATH_BYTES])
 
 static void leave(void)
 {
-	static const char *const names[] = {"config.json", "tokenizer.json", "model.safetensors"};
+	static const char *const names[] = {"config.json", "tokenizer.json", "model.safetensors",
+					    "model.safetensors.index.json"};
 	char path[PATH_BYTES];
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		path_of(names[i], path);
@@ -58,6 +61,24 @@ static const uint8_t *put_file(const char *name, const uint8_t *bytes, const uin
 	put(fd, bytes, (size_t)((mark ? mark : end) - bytes));
 	close(fd);
 	return mark ? mark + 1 : end;
+}
+
+// What the bytes name as files must be names in the folder.
+static void read_index(const uint8_t *bytes, const uint8_t *end)
+{
+	static char names[LIMIT_MODEL_PARTS][CONVERT_NAME_BYTES];
+	unsigned count = 0;
+	char path[PATH_BYTES];
+	struct error error = {0};
+	put_file("model.safetensors.index.json", bytes, end);
+	const enum status status = convert_tensor_files(directory, names, &count, &error);
+	if (status && !error.message[0])
+		abort();
+	for (unsigned i = 0; i < count && !status; i++)
+		if (!*names[i] || *names[i] == '.' || strchr(names[i], '/'))
+			abort();
+	path_of("model.safetensors.index.json", path);
+	unlink(path);
 }
 
 static void put_tensors(const uint8_t *bytes, size_t length)
@@ -101,8 +122,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 	if (!made && (!mkdtemp(directory) || atexit(leave)))
 		abort();
 	made = true;
+	read_index(bytes, end);
 	bytes = put_file("config.json", bytes, end);
 	bytes = put_file("tokenizer.json", bytes, end);
+	if (convert_check(directory, &error) && !error.message[0])
+		abort();
+	error = (struct error){0};
 	put_tensors(bytes, (size_t)(end - bytes));
 	const int fd = memfd_create("model", MFD_CLOEXEC);
 	if (fd < 0)
