@@ -90,10 +90,10 @@ static void tell_progress(struct fetch_job *job)
 	struct fetch_progress *progress = &said->progress;
 	measure(job, clock_steady_ms());
 	said->what = SAID_PROGRESS;
-	progress->step = !job->running || job->due_ms ? FETCH_WAITING
-			 : job->identified            ? FETCH_DOWNLOADING
-						      : FETCH_FINDING;
-	const int64_t total = job->source.parts ? job->all_bytes : job->part.identity.bytes;
+	progress->step = !job->running || job->due_ms         ? FETCH_WAITING
+			 : job->identified || job->number > 1 ? FETCH_DOWNLOADING // also between two files
+							      : FETCH_FINDING;
+	const int64_t total = fetch_job_files(job) ? job->all_bytes : job->part.identity.bytes;
 	progress->done_bytes = (uint64_t)(job->before_bytes + job->part.done_bytes);
 	progress->total_bytes = total > 0 ? (uint64_t)total : 0;
 	progress->bytes_per_s = progress->step == FETCH_DOWNLOADING ? job->bytes_per_s : -1;
@@ -117,7 +117,9 @@ void fetch_job_end(struct fetch_job *job, const struct error *why)
 	if (why)
 		result->error = *why;
 	result->unusable = why && job->unusable;
-	snprintf(result->part, sizeof result->part, "%s", job->part.path);
+	result->folder = job->weights != NULL;
+	if (!result->folder || !fetch_folder_path(job->file, false, result->part, sizeof result->part))
+		snprintf(result->part, sizeof result->part, "%s", job->part.path);
 	snprintf(result->sha256, sizeof result->sha256, "%s", job->part.identity.sha256);
 	result->sampling = job->sampling;
 	result->parts = job->source.parts;
@@ -342,6 +344,11 @@ static void run_cancel(struct fetch_task *task, struct fetcher *fetcher)
 	}
 	if (cancel->forget) { // also of one that has ended
 		delete_unfinished(cancel->file);
+		for (int whole = 0; whole <= 1; whole++) {
+			char folder[FETCH_PATH_BYTES];
+			if (fetch_folder_path(cancel->file, whole, folder, sizeof folder))
+				fetch_folder_delete(folder);
+		}
 		for (unsigned i = 1; i <= LIMIT_MODEL_PARTS; i++) {
 			char part[FETCH_PATH_BYTES];
 			if (fetch_part_file(cancel->file, i, part, sizeof part))

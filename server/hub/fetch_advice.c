@@ -78,6 +78,7 @@ static bool find_url(const struct fetch_job *job, char *url, size_t size)
 		return hub_config_url(hub, &job->source, url, size);
 	case SOURCE_OLLAMA:
 		return job->advice_sha256[0] && hub_blob_url(ollama, &job->source, job->advice_sha256, url, size);
+	case SOURCE_HUB_WEIGHTS: // generation_config.json is one of the files
 	case SOURCE_URL:
 	case SOURCE_PATH:
 	case SOURCE_UPLOAD:

@@ -24,8 +24,12 @@ static enum status pick(struct fetch_job *job, struct error *error)
 	char why[200];
 	struct hub_files files;
 	const struct hub_file *chosen = NULL;
-	const uint8_t *bytes = job->answer.data;
-	enum status status = hub_read_files(&job->source, (const char *)bytes, job->answer.length, &files, error);
+	const char *listing = buffer_text(&job->answer);
+	enum status status = hub_read_files(&job->source, listing, job->answer.length, &files, error);
+	if (!status && !files.count) {
+		hub_files_finish(&files);
+		return fetch_weights_begin(job, listing, job->answer.length, true, error);
+	}
 	if (!status)
 		status = hub_choose(&files, &job->room, &chosen, why, error);
 	if (!status) {
@@ -85,6 +89,8 @@ static void on_answer(void *context, const struct web_answer *answer)
 		error_set(&error, STATUS_LIMIT_EXCEEDED, "the hub's answer is too long");
 	else if (job->source.kind == SOURCE_OLLAMA)
 		read_manifest(job, &error);
+	else if (job->source.kind == SOURCE_HUB_WEIGHTS)
+		fetch_weights_begin(job, buffer_text(&job->answer), job->answer.length, false, &error);
 	else
 		pick(job, &error);
 	if (error.status)
@@ -115,6 +121,10 @@ void fetch_job_find(struct fetch_job *job)
 	struct error error = {0};
 	struct source part;
 	const struct source *source = &job->source;
+	if (job->weights && fetch_weights_find(job, hub_of(job))) {
+		fetch_job_found(job);
+		return;
+	}
 	if (source->parts) {
 		source_part(source, job->number, &part);
 		source = &part;
@@ -131,6 +141,7 @@ void fetch_job_find(struct fetch_job *job)
 		}
 		break;
 	case SOURCE_HUB:
+	case SOURCE_HUB_WEIGHTS:
 		if (hub_files_url(hub_of(job), source, url, sizeof url)) {
 			ask(job, url, "application/json");
 			return;

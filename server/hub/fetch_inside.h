@@ -37,6 +37,8 @@ struct fetch_connection {
 	bool accepted;                 // its answer is of the file that is being fetched
 };
 
+struct fetch_weights; // of a job that fetches a repository of safetensors: fetch_weights.c
+
 struct fetch_job {
 	struct fetch_job *next;
 	struct fetcher *fetcher;
@@ -45,9 +47,10 @@ struct fetch_job {
 	char *token;
 	struct models_room room;
 	struct fetch_part part;
-	char file[FETCH_PATH_BYTES]; // where the model will be
-	unsigned number;             // of a model in parts: which is fetched, from 1 on; they come one after the other
-	char (*part_sha256s)[65];    // (source.parts), owned: what each should have; NULL before the first
+	char file[FETCH_PATH_BYTES];   // where the model will be
+	struct fetch_weights *weights; // owned; NULL: no repository of safetensors
+	unsigned number; // of a model in several files: which is fetched, from 1 on; they come one after the other
+	char (*part_sha256s)[65];        // (source.parts), owned: what each should have; NULL before the first
 	int64_t before_bytes, all_bytes; // of parts before; of all, 0: not known
 	struct fetch_identity promised;  // what the hub says of the file
 	char url[FETCH_URL_BYTES];       // where it is asked for; "" until it is found
@@ -83,8 +86,25 @@ void fetch_job_found(struct fetch_job *job);
 // Something broke: it is tried again after a while, or this is its end. `final`: it is.
 void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final, int64_t wait_s);
 void fetch_job_end(struct fetch_job *job, const struct error *why); // NULL: all is there
-// Begin with part `number` of a model that has some. Errors: STATUS_OUT_OF_MEMORY.
+unsigned fetch_job_files(const struct fetch_job *job); // that are fetched, as far as that is known; 0: it is one
+// Begin with file `number` of a model in several. Errors: STATUS_OUT_OF_MEMORY.
 enum status fetch_job_take_part(struct fetch_job *job, unsigned number, struct error *error);
+// fetch_weights.c: `listing` is a hub's answer; begin with the first file. `picked`: nobody has asked for safetensors.
+// Errors: those of hub_read_weights and hub_weights_check; STATUS_LIMIT_EXCEEDED.
+enum status fetch_weights_begin(struct fetch_job *job, const char *listing, size_t length, bool picked,
+				struct error *error);
+void fetch_weights_destroy(struct fetch_weights **weights);
+const char *fetch_weights_name(const struct fetch_job *job); // of the file that is fetched
+unsigned fetch_weights_count(const struct fetch_weights *weights);
+// Where file `number` of them will be. False: the path is too long.
+bool fetch_weights_file(const struct fetch_weights *weights, unsigned number, char *path, size_t size);
+// What the hub says of the file that is fetched, and where it is. False: its URL is too long.
+bool fetch_weights_find(struct fetch_job *job, const char *hub);
+void fetch_weights_promise(struct fetch_job *job);
+// The file is there: look at it, and at what comes after it. Errors, after which the job ends: those of convert_check
+// and convert_tensor_files; STATUS_LIMIT_EXCEEDED (no room on the disk), STATUS_UNAVAILABLE (it is not what the hub
+// says, or fits no device).
+enum status fetch_weights_took(struct fetch_job *job, struct error *error);
 void fetch_job_ask_advice(struct fetch_job *job); // where it was not asked for: fetch_advice.c
 void fetch_tell_picked(struct fetch_job *job, const char *why);
 // Turn an HTTP status that is no success into an error. *final is true if asking again changes nothing.

@@ -54,18 +54,25 @@ void fetch_job_destroy(struct fetch_job **pointer, bool forget)
 		OPENSSL_cleanse(job->token, strlen(job->token));
 	free(job->token);
 	free(job->part_sha256s);
+	fetch_weights_destroy(&job->weights);
 	buffer_finish(&job->answer);
 	free(job);
 }
 
-// ---- parts ----
+// ---- models in several files ----
+
+unsigned fetch_job_files(const struct fetch_job *job)
+{
+	return job->weights ? fetch_weights_count(job->weights) : job->source.parts;
+}
 
 enum status fetch_job_take_part(struct fetch_job *job, unsigned number, struct error *error)
 {
 	char file[FETCH_PATH_BYTES];
-	if (!job->part_sha256s)
+	if (!job->weights && !job->part_sha256s)
 		job->part_sha256s = calloc(job->source.parts, sizeof *job->part_sha256s);
-	if (!job->part_sha256s || !fetch_part_file(job->file, number, file, sizeof file))
+	if (job->weights ? !fetch_weights_file(job->weights, number, file, sizeof file)
+			 : !job->part_sha256s || !fetch_part_file(job->file, number, file, sizeof file))
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a download");
 	fetch_part_init(&job->part, file);
 	job->number = number;
@@ -73,20 +80,26 @@ enum status fetch_job_take_part(struct fetch_job *job, unsigned number, struct e
 	job->led_to[0] = job->url[0] = 0;
 	job->identified = job->single = false;
 	job->restarts = 0;
+	if (job->weights)
+		fetch_weights_promise(job);
 	job->whole = fetch_part_complete(&job->part);
 	return STATUS_OK;
 }
 
-// All of the file is there: the next part, if there is one.
+// All of the file is there: the next one, if there is one.
 static void complete(struct fetch_job *job)
 {
 	struct error error = {0};
-	if (!job->source.parts) {
-		fetch_job_end(job, NULL);
+	const enum status status = job->weights ? fetch_weights_took(job, &error) : STATUS_OK;
+	if (status) {
+		error_set(&error, status, "%s", status_text(status)); // where nothing was said
+		fetch_job_end(job, &error);
 		return;
 	}
-	snprintf(job->part_sha256s[job->number - 1], sizeof *job->part_sha256s, "%s", job->part.identity.sha256);
-	if (job->number == job->source.parts) {
+	if (job->part_sha256s)
+		snprintf(job->part_sha256s[job->number - 1], sizeof *job->part_sha256s, "%s",
+			 job->part.identity.sha256);
+	if (job->number == fetch_job_files(job)) {
 		fetch_job_end(job, NULL);
 		return;
 	}
@@ -94,6 +107,7 @@ static void complete(struct fetch_job *job)
 	fetch_part_finish(&job->part); // what it says of the file holds from now on
 	if (fetch_job_take_part(job, job->number + 1, &error))
 		fetch_job_failed(job, &error, true, 0);
+	web_wake(job->fetcher->web); // it is asked for at once
 }
 
 // ---- what goes wrong ----
@@ -132,6 +146,21 @@ static int64_t delay_ms(unsigned failures)
 	return delay / 2 + (int64_t)((double)delay * random / 4294967296.0); // half to one and a half
 }
 
+// Of a model in several files an error names the one that it is about.
+static void say_file(const struct fetch_job *job, struct error *error)
+{
+	const struct error whole = *error;
+	if (!fetch_job_files(job))
+		return;
+	*error = (struct error){0};
+	if (job->weights)
+		error_set(error, whole.status, "%.100s: %s", fetch_weights_name(job), whole.message);
+	else
+		error_set(error, whole.status, "part %u of %u: %s", job->number, job->source.parts, whole.message);
+	if (whole.hint[0])
+		error_hint(error, "%s", whole.hint);
+}
+
 void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final, int64_t wait_s)
 {
 	const int64_t now_ms = clock_steady_ms();
@@ -150,15 +179,8 @@ void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final
 	if (final) {
 		cancel_connections(job);
 		web_cancel(&job->finding);
-		if (job->source.parts) {
-			const struct error whole = error;
-			error = (struct error){0};
-			error_set(&error, whole.status, "part %u of %u: %s", job->number, job->source.parts,
-				  whole.message);
-			if (whole.hint[0])
-				error_hint(&error, "%s", whole.hint);
-		}
-		fetch_job_end(job, job->whole && !job->source.parts ? NULL : &error);
+		say_file(job, &error);
+		fetch_job_end(job, job->whole && !fetch_job_files(job) ? NULL : &error);
 		return;
 	}
 	const int64_t delay = wait_s ? wait_s * 1000 : delay_ms(job->failures);
@@ -281,7 +303,7 @@ static bool on_begin(void *context, const struct fetch_headers *headers, const c
 // Of a file whose length nobody says, and of one that is there already, it is left to the end.
 static bool judge(struct fetch_job *job)
 {
-	if (job->source.parts)
+	if (fetch_job_files(job))
 		return true;
 	const enum status status = fetch_part_judge(&job->part, &job->fault);
 	if (status && status != STATUS_OUT_OF_MEMORY)
@@ -293,11 +315,12 @@ static bool on_body(void *context, const uint8_t *bytes, size_t length)
 {
 	struct fetch_connection *connection = context;
 	struct fetch_job *job = connection->job;
-	const int64_t most = connection->span.end == INT64_MAX ? LIMIT_MODEL_FILE_GIB * (1024LL * MEBIBYTE)
-							       : connection->span.end;
+	const int64_t most = connection->span.end != INT64_MAX ? connection->span.end
+			     : job->promised.bytes > 0         ? job->promised.bytes
+							       : LIMIT_MODEL_FILE_GIB * (1024LL * MEBIBYTE);
 	if ((int64_t)length > most - connection->at)
 		return fault(job, STATUS_UNAVAILABLE, "the server sends more than it announced");
-	if (fetch_part_begins(connection->at, bytes, length, &job->fault)) {
+	if (!job->weights && fetch_part_begins(connection->at, bytes, length, &job->fault)) {
 		job->unusable = true;
 		return false;
 	}

@@ -13,7 +13,8 @@
 
 enum { LOOKED_INTO = 8 }; // models of each hub, whose files are asked for
 
-enum hub { HUB_FACE, HUB_OLLAMA, HUBS };
+// Hugging Face is asked twice: for repositories with GGUF files, and for those whose safetensors are converted.
+enum hub { HUB_FACE, HUB_OLLAMA, HUB_WEIGHTS, HUBS };
 
 struct result {
 	char source[SOURCE_TEXT_BYTES], name[SOURCE_NAME_BYTES];
@@ -52,7 +53,8 @@ struct search {
 	struct error error;
 };
 
-static const char *const hub_names[] = {[HUB_FACE] = "Hugging Face", [HUB_OLLAMA] = "Ollama"};
+static const char *const hub_names[] = {
+	[HUB_FACE] = "Hugging Face", [HUB_OLLAMA] = "Ollama", [HUB_WEIGHTS] = "Hugging Face"};
 
 static void search_destroy(struct search **pointer)
 {
@@ -73,7 +75,7 @@ static struct json *result_json(const struct search *search, const struct result
 	const struct search_params *params = &search->params;
 	json_set_string(json, "source", result->source);
 	json_set_string(json, "name", result->name);
-	json_set_string(json, "origin", result->hub == HUB_FACE ? "hf" : "ollama");
+	json_set_string(json, "origin", result->hub == HUB_OLLAMA ? "ollama" : "hf");
 	if (result->bytes)
 		json_set_integer(json, "bytes", (int64_t)result->bytes);
 	else
@@ -99,7 +101,7 @@ static void deliver(struct outbox_item *item, bool tell)
 		for (size_t i = 0; i < search->result_count; i++)
 			json_push(results, result_json(search, &search->results[i]));
 		for (int hub = 0; hub < HUBS; hub++)
-			if (search->silent[hub][0])
+			if (search->silent[hub][0] && (hub != HUB_WEIGHTS || !search->silent[HUB_FACE][0]))
 				json_push(unreachable, json_new_string(search->silent[hub]));
 		json = json_new_object();
 		json_set(json, "results", results);
@@ -140,6 +142,28 @@ static void take_files(struct lookup *lookup)
 		result->format = format;
 		result->bytes = files.files[i].bytes;
 	}
+	hub_files_finish(&files);
+}
+
+// A repository without GGUF files, as one model.
+static void take_weights(struct lookup *lookup)
+{
+	struct hub_files files;
+	struct hub_weights weights = {0};
+	struct source source;
+	struct error ignored = {0};
+	const struct source *repository = &lookup->about->source;
+	const char *text = buffer_text(&lookup->text);
+	if (hub_read_files(repository, text, lookup->text.length, &files, &ignored))
+		return;
+	if (!files.count && !hub_read_weights(text, lookup->text.length, &weights, &ignored) &&
+	    !hub_weights_check(&weights, &ignored) &&
+	    !source_pick(repository, "model.safetensors", &source, &ignored)) {
+		struct result *result = add_result(lookup->search, HUB_WEIGHTS, &source, lookup->about->downloads);
+		if (result)
+			result->bytes = hub_weights_bytes(&weights);
+	}
+	hub_weights_finish(&weights);
 	hub_files_finish(&files);
 }
 
@@ -214,6 +238,8 @@ static void on_answer(void *context, const struct web_answer *answer)
 		take_names(lookup);
 	else if (!error.status && lookup->hub == HUB_FACE)
 		take_files(lookup);
+	else if (!error.status && lookup->hub == HUB_WEIGHTS)
+		take_weights(lookup);
 	else if (!error.status)
 		take_manifest(lookup);
 	search->pending--;
@@ -227,10 +253,10 @@ static bool make_url(const struct search *search, enum hub hub, const struct hub
 	const char *face = params->hub_url ? params->hub_url : HUB_URL;
 	const char *ollama = params->ollama_url ? params->ollama_url : OLLAMA_URL;
 	const char *page = params->ollama_url ? params->ollama_url : OLLAMA_SEARCH_URL;
-	if (hub == HUB_FACE)
+	if (hub != HUB_OLLAMA)
 		return about ? hub_files_url(face, &about->source, url, FETCH_URL_BYTES)
-			     : hub_search_url(face, search->text, search->reaches ? 1 : LOOKED_INTO, url,
-					      FETCH_URL_BYTES);
+			     : hub_search_url(face, search->text, search->reaches ? 1 : LOOKED_INTO, hub == HUB_WEIGHTS,
+					      url, FETCH_URL_BYTES);
 	return about ? hub_manifest_url(ollama, &about->source, url, FETCH_URL_BYTES)
 		     : hub_ollama_search_url(page, search->text, url, FETCH_URL_BYTES);
 }
@@ -275,7 +301,8 @@ static void run(struct fetch_task *task, struct fetcher *fetcher)
 	fetcher->searches = search;
 	search->until_ms = clock_steady_ms() + LIMIT_SEARCH_MS;
 	for (int hub = 0; hub < HUBS; hub++)
-		ask(search, (enum hub)hub, NULL);
+		if (hub != HUB_WEIGHTS || !search->reaches)
+			ask(search, (enum hub)hub, NULL);
 	look_whether_done(search);
 }
 

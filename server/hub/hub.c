@@ -205,6 +205,104 @@ enum status hub_choose(const struct hub_files *files, const struct models_room *
 	return STATUS_UNAVAILABLE;
 }
 
+// ---- safetensors of a repository ----
+
+static const char single[] = "model.safetensors", shared_index[] = "model.safetensors.index.json";
+
+static bool is_read(const char *name)
+{
+	static const char *const texts[] = {
+		"config.json",         "tokenizer.json", "tokenizer_config.json", "generation_config.json",
+		"chat_template.jinja", shared_index,     "tokenizer.model"};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		if (!strcmp(texts[i], name))
+			return true;
+	return ends_with(name, ".safetensors");
+}
+
+static bool is_plain_name(const char *name)
+{
+	for (const char *letter = name; *letter; letter++)
+		if ((unsigned char)*letter < 0x20 || *letter == 0x7f || *letter == '/' || *letter == '\\')
+			return false;
+	return *name && *name != '.' && strlen(name) < HUB_NAME_BYTES;
+}
+
+static void take_entry(const struct json *entry, struct hub_weights *out)
+{
+	const char *name = json_get_string(entry, "path", "");
+	const struct json *lfs = json_get(entry, "lfs");
+	const uint64_t bytes = take_bytes(lfs ? lfs : entry, "size");
+	if (strcmp(json_get_string(entry, "type", ""), "file") != 0 || !is_plain_name(name) || !is_read(name) ||
+	    !bytes || hub_weights_find(out, name))
+		return;
+	struct hub_entry *new = &out->entries[out->count++];
+	*new = (struct hub_entry){.bytes = bytes};
+	snprintf(new->name, sizeof new->name, "%s", name);
+	take_sha256(json_get_string(lfs, "oid", ""), new->sha256);
+}
+
+enum status hub_read_weights(const char *text, size_t length, struct hub_weights *out, struct error *error)
+{
+	struct json *json = NULL;
+	*out = (struct hub_weights){0};
+	if (json_parse(&json, text, length, NULL) || json_type(json) != JSON_ARRAY) {
+		json_destroy(&json);
+		return no_answer(error, "Hugging Face");
+	}
+	out->entries = calloc(LIMIT_HUB_FILES, sizeof *out->entries);
+	if (out->entries)
+		for (const struct json *one = json_first(json); one && out->count < LIMIT_HUB_FILES;
+		     one = json_next(one))
+			take_entry(one, out);
+	json_destroy(&json);
+	return out->entries ? STATUS_OK : error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a list of files");
+}
+
+void hub_weights_finish(struct hub_weights *weights)
+{
+	free(weights->entries);
+	*weights = (struct hub_weights){0};
+}
+
+const struct hub_entry *hub_weights_find(const struct hub_weights *weights, const char *name)
+{
+	for (size_t i = 0; i < weights->count; i++)
+		if (!strcmp(weights->entries[i].name, name))
+			return &weights->entries[i];
+	return NULL;
+}
+
+enum status hub_weights_check(const struct hub_weights *weights, struct error *error)
+{
+	if (!hub_weights_find(weights, "config.json") ||
+	    (!hub_weights_find(weights, single) && !hub_weights_find(weights, shared_index))) {
+		error_set(error, STATUS_UNAVAILABLE, "this repository has neither a GGUF file nor safetensors");
+		error_hint(error, "repositories with GGUF files mostly have GGUF in their name; safetensors are "
+				  "config.json, tokenizer.json and model.safetensors or its index");
+		return STATUS_UNAVAILABLE;
+	}
+	if (hub_weights_find(weights, "tokenizer.json"))
+		return STATUS_OK;
+	error_set(error, STATUS_UNAVAILABLE, "this repository has safetensors, but no tokenizer.json");
+	error_hint(error, "%s",
+		   hub_weights_find(weights, "tokenizer.model")
+			   ? "tokenizer.model is not read: look for a GGUF file of this model"
+			   : "without it they are not converted: look for a GGUF file of this model");
+	return STATUS_UNAVAILABLE;
+}
+
+uint64_t hub_weights_bytes(const struct hub_weights *weights)
+{
+	uint64_t bytes = 0;
+	const struct hub_entry *whole = hub_weights_find(weights, single);
+	for (size_t i = 0; i < weights->count && !whole; i++)
+		if (!strncmp(weights->entries[i].name, "model-", 6) &&
+		    ends_with(weights->entries[i].name, ".safetensors"))
+			bytes += weights->entries[i].bytes; // below LIMIT_HUB_FILES times LIMIT_MODEL_FILE_GIB
+	return whole ? whole->bytes : bytes;
+}
+
 // ---- Ollama's manifest ----
 
 enum status hub_read_manifest(const char *text, size_t length, struct hub_layer *out, struct error *error)
@@ -331,9 +429,10 @@ bool hub_blob_url(const char *base, const struct source *source, const char *dig
 		    size);
 }
 
-bool hub_search_url(const char *base, const char *text, unsigned limit, char *url, size_t size)
+bool hub_search_url(const char *base, const char *text, unsigned limit, bool weights, char *url, size_t size)
 {
-	return fits(snprintf(url, size, "%s/api/models?filter=gguf&sort=downloads&limit=%u&search=", base, limit),
+	return fits(snprintf(url, size, "%s/api/models?filter=%s&sort=downloads&limit=%u&search=", base,
+			     weights ? "safetensors&pipeline_tag=text-generation" : "gguf", limit),
 		    size) &&
 	       source_append_encoded(url, size, text);
 }

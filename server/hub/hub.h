@@ -34,6 +34,27 @@ void hub_files_finish(struct hub_files *files);
 enum status hub_choose(const struct hub_files *files, const struct models_room *room, const struct hub_file **out,
 		       char why[200], struct error *error);
 
+// What a repository of safetensors has at its top that a conversion reads: texts, and files with tensors.
+enum { HUB_NAME_BYTES = 256 };
+struct hub_entry {
+	char name[HUB_NAME_BYTES]; // without a folder, not beginning with a dot
+	uint64_t bytes;
+	char sha256[65]; // "": not said
+};
+struct hub_weights {
+	struct hub_entry *entries; // (count), owned
+	size_t count;
+};
+// Errors: STATUS_UNAVAILABLE (this is no such answer), STATUS_OUT_OF_MEMORY.
+enum status hub_read_weights(const char *text, size_t length, struct hub_weights *out, struct error *error);
+void hub_weights_finish(struct hub_weights *weights);
+const struct hub_entry *hub_weights_find(const struct hub_weights *weights, const char *name); // NULL: there is none
+// Whether it is a model that a conversion may take: config.json, and model.safetensors or its index. Errors:
+// STATUS_UNAVAILABLE.
+enum status hub_weights_check(const struct hub_weights *weights, struct error *error);
+// What its tensors have; as far as the names tell, of a model in several files.
+uint64_t hub_weights_bytes(const struct hub_weights *weights);
+
 struct hub_layer {
 	char digest[65]; // SHA-256
 	uint64_t bytes;
@@ -53,11 +74,12 @@ size_t hub_read_ollama_page(const char *text, size_t length, struct hub_found *f
 
 // URLs, of servers at `base`. False: too long.
 bool hub_files_url(const char *base, const struct source *source, char *url, size_t size);
-bool hub_file_url(const char *base, const struct source *source, char *url, size_t size);
+bool hub_file_url(const char *base, const struct source *source, char *url, size_t size);   // of source->file
 bool hub_config_url(const char *base, const struct source *source, char *url, size_t size); // generation_config.json
 bool hub_manifest_url(const char *base, const struct source *source, char *url, size_t size);
 bool hub_blob_url(const char *base, const struct source *source, const char *digest, char *url, size_t size);
-bool hub_search_url(const char *base, const char *text, unsigned limit, char *url, size_t size);
+// Of repositories with GGUF files; `weights`: with safetensors of models that write text.
+bool hub_search_url(const char *base, const char *text, unsigned limit, bool weights, char *url, size_t size);
 bool hub_ollama_search_url(const char *base, const char *text, char *url, size_t size);
 
 // The format that a file's name speaks of, as ModelFormat of schema/api.json has it; NULL: none of those.

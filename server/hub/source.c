@@ -145,6 +145,11 @@ static const char *take_revision(const char *at, char revision[SOURCE_REVISION_B
 	return *at && *at != '/' ? NULL : at;
 }
 
+static bool is_safetensors(const char *path)
+{
+	return ends_with(path, ".safetensors") || ends_with(path, ".safetensors.index.json");
+}
+
 static enum status parse_hub(const char *text, struct source *out, struct error *error)
 {
 	const char *at = take_part(text, "/", out->owner);
@@ -156,10 +161,14 @@ static enum status parse_hub(const char *text, struct source *out, struct error 
 		return wrong(error, "behind @ the commit is named by its 40 hexadecimal digits");
 	if (!at || (*at && !is_file(at + 1)))
 		return wrong(error, "this does not name a file on Hugging Face: hf:owner/repo/file.gguf");
-	out->kind = *at ? SOURCE_HUB_FILE : SOURCE_HUB;
-	if (*at && !ends_with(at, ".gguf"))
-		return wrong(error, "only files in the format GGUF can be added; their names end with .gguf");
-	snprintf(out->file, sizeof out->file, "%s", *at ? at + 1 : "");
+	const bool weights = *at && is_safetensors(at);
+	out->kind = !*at ? SOURCE_HUB : weights ? SOURCE_HUB_WEIGHTS : SOURCE_HUB_FILE;
+	if (weights && strchr(at + 1, '/'))
+		return wrong(error, "of safetensors only those at the top of a repository can be added");
+	if (*at && !weights && !ends_with(at, ".gguf"))
+		return wrong(error, "only files of GGUF and safetensors can be added; their names end with .gguf or "
+				    ".safetensors");
+	snprintf(out->file, sizeof out->file, "%s", weights ? "model.safetensors" : *at ? at + 1 : "");
 	snprintf(out->text, sizeof out->text, "hf:%s/%s%s%s%s%s", out->owner, out->repository,
 		 out->revision[0] ? "@" : "", out->revision, *at ? "/" : "", out->file);
 	return STATUS_OK;
@@ -248,7 +257,7 @@ static bool decode(char *text)
 static void cut_to_folder(char *path)
 {
 	size_t length = strlen(path);
-	if (ends_with(path, ".safetensors") || ends_with(path, ".safetensors.index.json"))
+	if (is_safetensors(path))
 		length = (size_t)(strrchr(path, '/') - path);
 	while (length > 1 && path[length - 1] == '/')
 		length--;
@@ -310,7 +319,7 @@ void source_name(const struct source *source, char name[SOURCE_NAME_BYTES])
 	const char *from = source->text, *slash;
 	if (source->kind == SOURCE_HUB_FILE || source->kind == SOURCE_UPLOAD)
 		from = source->file;
-	else if (source->kind == SOURCE_HUB)
+	else if (source->kind == SOURCE_HUB || source->kind == SOURCE_HUB_WEIGHTS)
 		from = source->repository;
 	else if (source->kind == SOURCE_OLLAMA)
 		from = strchr(source->text, ':') + 1;

@@ -1,5 +1,6 @@
 /* Where a model comes from, as people write it: a path of a model file or of a directory of safetensors, a URL,
- * hf:owner/repo/file.gguf, hf:owner/repo, ollama:name:tag; of hf: with @COMMIT behind repo, else of the branch main.
+ * hf:owner/repo/file.gguf, hf:owner/repo/model.safetensors, hf:owner/repo, ollama:name:tag; of hf: with @COMMIT behind
+ * repo, else of the branch main.
  * The source decides which server is asked for what, so parsing is strict: names use the hubs' letters, paths have no
  * empty or dotted part, a URL has no user in it. Pure. Thread: any. */
 #pragma once
@@ -11,8 +12,9 @@ enum source_kind {
 	SOURCE_UNKNOWN,
 	SOURCE_PATH,
 	SOURCE_URL,
-	SOURCE_HUB_FILE, // hf:owner/repo/file.gguf
-	SOURCE_HUB,      // hf:owner/repo, of which one file is picked
+	SOURCE_HUB_FILE,    // hf:owner/repo/file.gguf
+	SOURCE_HUB,         // hf:owner/repo, of which one file is picked
+	SOURCE_HUB_WEIGHTS, // hf:owner/repo/model.safetensors, which stands for all that is converted with it
 	SOURCE_OLLAMA,
 	SOURCE_UPLOAD, // upload:file.gguf, sent by a client
 };
@@ -32,7 +34,7 @@ struct source {
 	char location[SOURCE_TEXT_BYTES];                             // SOURCE_PATH: the path; SOURCE_URL: all of it
 	char owner[SOURCE_PART_BYTES], repository[SOURCE_PART_BYTES]; // of a hub; Ollama's own models: "library"
 	char revision[SOURCE_REVISION_BYTES]; // of a hub: the commit, in hexadecimal digits; "": the branch main
-	char file[SOURCE_FILE_BYTES];         // SOURCE_HUB_FILE, SOURCE_UPLOAD
+	char file[SOURCE_FILE_BYTES];         // SOURCE_HUB_FILE, SOURCE_HUB_WEIGHTS, SOURCE_UPLOAD
 	char tag[SOURCE_PART_BYTES];          // SOURCE_OLLAMA
 	unsigned parts; // files that are one model together, of which this is the first; 0: it is one file
 };

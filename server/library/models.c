@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,25 +202,31 @@ bool models_is_ours(const struct models *models, const char *path)
 	return !strncmp(path, models->directory, length) && path[length] == '/';
 }
 
+// What the files of a folder take, and those of folders in it, whose names begin so.
+static uint64_t disk_bytes(const char *folder, const char *begins)
+{
+	uint64_t bytes = 0;
+	DIR *directory = opendir(folder);
+	if (!directory)
+		return 0;
+	for (struct dirent *entry; (entry = readdir(directory));) {
+		struct stat found;
+		char path[MODEL_PATH_BYTES + sizeof entry->d_name];
+		if (entry->d_name[0] == '.' || strncmp(entry->d_name, begins, strlen(begins)) != 0 ||
+		    fstatat(dirfd(directory), entry->d_name, &found, AT_SYMLINK_NOFOLLOW))
+			continue;
+		snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+		bytes += S_ISDIR(found.st_mode) && *begins ? disk_bytes(path, "") : (uint64_t)found.st_blocks * 512;
+	}
+	closedir(directory);
+	return bytes;
+}
+
 static uint64_t taken_bytes(const struct models *models, const struct model *model)
 {
-	struct stat found;
-	uint64_t bytes = 0;
-	char part[MODEL_PATH_BYTES + 8];
-	if (!models_is_ours(models, model->record.path))
-		return 0;
-	snprintf(part, sizeof part, "%s.part", model->record.path);
-	if (!stat(model->record.path, &found))
-		bytes += (uint64_t)found.st_blocks * 512;
-	if (!stat(part, &found))
-		bytes += (uint64_t)found.st_blocks * 512;
-	for (unsigned i = 1; i <= LIMIT_MODEL_PARTS; i++) {
-		char one[sizeof part + 16];
-		snprintf(one, sizeof one, "%s.%05u.part", model->record.path, i); // fetch_part_file's
-		if (!stat(one, &found))
-			bytes += (uint64_t)found.st_blocks * 512;
-	}
-	return bytes;
+	char begins[MODEL_ID_BYTES + 1];
+	snprintf(begins, sizeof begins, "%s.", model->record.model_id);
+	return models_is_ours(models, model->record.path) ? disk_bytes(models->directory, begins) : 0;
 }
 
 static void removed(struct model_change *change, enum status status, const struct error *error)
@@ -351,7 +358,14 @@ static void load_row(void *context, const struct store_model *row)
 	models->all[models->count++] = model;
 }
 
-// Files of models that are not known any more: the server ended between a removal and their deletion.
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+// Files of models that are not known any more, and what one that is ready was made of: the server ended before they
+// were deleted.
 static void sweep(struct models *models)
 {
 	DIR *directory = opendir(models->directory);
@@ -360,9 +374,13 @@ static void sweep(struct models *models)
 	for (struct dirent *entry; (entry = readdir(directory));) {
 		char id[MODEL_ID_BYTES], path[sizeof models->directory + sizeof entry->d_name + 1];
 		snprintf(id, sizeof id, "%.*s", (int)strcspn(entry->d_name, "."), entry->d_name);
-		if (strncmp(id, "mod_", 4) != 0 || models_by_id(models, id))
+		if (strncmp(id, "mod_", 4) != 0)
 			continue;
 		snprintf(path, sizeof path, "%s/%s", models->directory, entry->d_name);
+		const struct model *model = models_by_id(models, id);
+		if (model &&
+		    (model->record.state != MODEL_READY || !strcmp(name_of(model->record.path), entry->d_name)))
+			continue;
 		reading_forget(models->reading, id, path);
 	}
 	closedir(directory);

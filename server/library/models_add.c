@@ -26,6 +26,15 @@ static void make_name(const struct models *models, const struct source *source, 
 		snprintf(name, MODEL_NAME_BYTES, "%.*s-%zu", SOURCE_NAME_BYTES - 9, base, i);
 }
 
+// Of a repository its safetensors, too, once they are what was picked.
+static bool is_of(const struct model *model, const struct source *source)
+{
+	const size_t length = strlen(source->text);
+	return !strncmp(model->record.source, source->text, length) &&
+	       (!model->record.source[length] ||
+		(source->kind == SOURCE_HUB && !strcmp(model->record.source + length, "/model.safetensors")));
+}
+
 // A URL's query may say which file it is, so with one only a download that asks for the very same is the same.
 struct model *models_of_source(const struct models *models, const struct source *source)
 {
@@ -33,7 +42,7 @@ struct model *models_of_source(const struct models *models, const struct source 
 	for (size_t i = 0; i < models->count; i++) {
 		struct model *model = models->all[i];
 		const bool same = query ? model->request && !strcmp(model->request, source->location)
-					: !model->request && !strcmp(model->record.source, source->text);
+					: !model->request && is_of(model, source);
 		if (same)
 			return model;
 	}

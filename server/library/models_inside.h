@@ -18,7 +18,7 @@
 #include "server/library/reading.h"
 #include "server/library/uploads.h"
 
-enum model_step { STEP_WAITING, STEP_FINDING, STEP_DOWNLOADING, STEP_UPLOADING, STEP_VERIFYING };
+enum model_step { STEP_WAITING, STEP_FINDING, STEP_DOWNLOADING, STEP_UPLOADING, STEP_VERIFYING, STEP_CONVERTING };
 
 struct model {
 	struct model_record record; // first member
@@ -102,7 +102,7 @@ void model_upload_start(struct models *models, struct model *model);
 // models_work.c
 void model_work_start(struct models *models, struct model *model, const char *access_token);
 void model_work_stop(struct models *models, struct model *model, bool delete_file); // nothing more comes of it
-void models_work_hashed(void *models, const char *model_id, uint64_t done_bytes, uint64_t total_bytes);
+void models_work_hashed(void *models, const struct reading_progress *progress);
 void models_work_picked(void *models, const char *model_id, const struct source *source, const char *why);
 void models_work_progress(void *models, const struct fetch_progress *progress);
 void models_work_fetched(void *models, const struct fetch_result *result);

@@ -24,7 +24,7 @@ static const char *step_name(enum model_step step)
 {
 	static const char *const names[] = {
 		[STEP_WAITING] = "waiting",     [STEP_FINDING] = "finding",     [STEP_DOWNLOADING] = "downloading",
-		[STEP_UPLOADING] = "uploading", [STEP_VERIFYING] = "verifying",
+		[STEP_UPLOADING] = "uploading", [STEP_VERIFYING] = "verifying", [STEP_CONVERTING] = "converting",
 	};
 	return names[step];
 }

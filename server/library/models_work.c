@@ -177,16 +177,17 @@ static void tell(struct models *models, struct model *model, bool now)
 	models_publish(models, model);
 }
 
-void models_work_hashed(void *context, const char *model_id, uint64_t done_bytes, uint64_t total_bytes)
+void models_work_hashed(void *context, const struct reading_progress *progress)
 {
 	struct models *models = context;
-	struct model *model = models_by_id(models, model_id);
+	struct model *model = models_by_id(models, progress->model_id);
 	if (!model || model->record.state != MODEL_DOWNLOADING)
 		return;
-	model->step = STEP_VERIFYING;
-	model->done_bytes = done_bytes;
-	model->total_bytes = total_bytes;
-	tell(models, model, false);
+	const enum model_step before = model->step;
+	model->step = progress->converting ? STEP_CONVERTING : STEP_VERIFYING;
+	model->done_bytes = progress->done_bytes;
+	model->total_bytes = progress->total_bytes;
+	tell(models, model, model->step != before);
 }
 
 void models_work_progress(void *context, const struct fetch_progress *progress)
@@ -195,7 +196,7 @@ void models_work_progress(void *context, const struct fetch_progress *progress)
 		[FETCH_WAITING] = STEP_WAITING, [FETCH_FINDING] = STEP_FINDING, [FETCH_DOWNLOADING] = STEP_DOWNLOADING};
 	struct models *models = context;
 	struct model *model = models_by_id(models, progress->model_id);
-	if (!model || model->record.state != MODEL_DOWNLOADING || model->step == STEP_VERIFYING)
+	if (!model || model->record.state != MODEL_DOWNLOADING || model->step >= STEP_VERIFYING)
 		return;
 	const enum model_step before = model->step;
 	model->step = steps[progress->step];
@@ -260,7 +261,7 @@ void model_work_tell(struct models *models, struct model *model)
 void model_work_verify(struct models *models, struct model *model, const struct reading_request *request)
 {
 	struct error error = {0};
-	model->step = STEP_VERIFYING;
+	model->step = request->folder && !request->fetched ? STEP_CONVERTING : STEP_VERIFYING;
 	model->done_bytes = 0;
 	model->total_bytes = model->record.file_bytes;
 	model->bytes_per_s = -1;
@@ -270,6 +271,28 @@ void model_work_verify(struct models *models, struct model *model, const struct 
 		model_work_fail(models, model, &error);
 	else
 		tell(models, model, true);
+}
+
+// A repository of safetensors, all files of which are there.
+static void convert_fetched(struct models *models, struct model *model)
+{
+	struct source source;
+	const bool known = !source_parse(model->record.source, &source, NULL);
+	const struct reading_request request = {.model_id = model->record.model_id,
+						.path = model->record.source,
+						.place = model->record.path,
+						.folder = true,
+						.fetched = true,
+						.title = known ? source.repository : NULL};
+	model_work_verify(models, model, &request);
+}
+
+// All of a fetched folder was compared with what its hub says, before a stop or before its conversion failed.
+static bool is_fetched(const struct model *model)
+{
+	char folder[MODEL_PATH_BYTES + 16];
+	return (model->kind == SOURCE_HUB || model->kind == SOURCE_HUB_WEIGHTS) &&
+	       fetch_folder_path(model->record.path, true, folder, sizeof folder) && reading_is_folder(folder);
 }
 
 void models_work_fetched(void *context, const struct fetch_result *result)
@@ -282,6 +305,10 @@ void models_work_fetched(void *context, const struct fetch_result *result)
 		if (result->unusable)
 			fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
 		model_work_fail(models, model, &result->error);
+		return;
+	}
+	if (result->folder) {
+		convert_fetched(models, model);
 		return;
 	}
 	const struct reading_request request = {.model_id = model->record.model_id,
@@ -337,6 +364,8 @@ void model_work_start(struct models *models, struct model *model, const char *ac
 		model_work_verify(models, model, &request);
 	else if (model->kind == SOURCE_UPLOAD)
 		model_upload_start(models, model);
+	else if (is_fetched(model))
+		convert_fetched(models, model);
 	else
 		fetch(models, model, access_token);
 }

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "server/hub/fetch.h"
 #include "server/library/reading_inside.h"
 
 #include <errno.h>
@@ -40,8 +41,7 @@ static void job_destroy(struct reading_job **pointer)
 struct progress {
 	struct outbox_item item; // first member
 	const struct reading *reading;
-	char model_id[READING_ID_BYTES];
-	uint64_t done, total;
+	struct reading_progress said;
 };
 
 static void tell(struct outbox_item *item, bool tell)
@@ -49,7 +49,7 @@ static void tell(struct outbox_item *item, bool tell)
 	struct progress *progress = (struct progress *)item;
 	const struct reading_params *params = &progress->reading->params;
 	if (tell)
-		params->progress(params->context, progress->model_id, progress->done, progress->total);
+		params->progress(params->context, &progress->said);
 	free(progress);
 }
 
@@ -59,8 +59,10 @@ void reading_tell(const struct reading_job *job, uint64_t done_bytes, uint64_t t
 	if (!progress)
 		return;
 	*progress = (struct progress){
-		.item.deliver = tell, .reading = job->reading, .done = done_bytes, .total = total_bytes};
-	memcpy(progress->model_id, job->result.model_id, sizeof progress->model_id);
+		.item.deliver = tell,
+		.reading = job->reading,
+		.said = {.converting = job->converting, .done_bytes = done_bytes, .total_bytes = total_bytes}};
+	memcpy(progress->said.model_id, job->result.model_id, sizeof progress->said.model_id);
 	outbox_post(job->reading->params.outbox, &progress->item);
 }
 
@@ -174,6 +176,15 @@ static void read_file(struct reading_job *job, struct reading_result *result)
 	result->modified_ns = file.modified_ns;
 }
 
+// A file, or a folder that was fetched.
+static void delete_path(const char *path)
+{
+	if (reading_is_folder(path))
+		fetch_folder_delete(path);
+	else if (unlink(path) && errno != ENOENT)
+		log_warning("models", "%s cannot be deleted: %s", path, strerror(errno));
+}
+
 static void run(struct job *pointer)
 {
 	struct reading_job *job = (struct reading_job *)pointer;
@@ -182,8 +193,7 @@ static void run(struct job *pointer)
 	if (!job->hash_only)
 		atomic_fetch_sub(&job->reading->urgent, 1);
 	if (job->delete_only) {
-		if (unlink(job->path) && errno != ENOENT)
-			log_warning("models", "%s cannot be deleted: %s", job->path, strerror(errno));
+		delete_path(job->path);
 		return;
 	}
 	if (!reading_given_up(job))
@@ -208,7 +218,7 @@ static void deliver(struct outbox_item *item, bool tell)
 	const struct reading_params *params = &job->reading->params;
 	LIST_REMOVE(job, link);
 	if (!tell && job->delete_only)
-		unlink(job->path); // it may not have been begun
+		delete_path(job->path); // it may not have been begun
 	if (tell && !job->delete_only && !job->cut_off && !atomic_load(&job->forgotten)) {
 		if (job->again) {
 			put(job);
@@ -278,6 +288,8 @@ enum status reading_ask(struct reading *reading, const struct reading_request *r
 	job->hash_only = job->result.hashed_only = request->hash;
 	job->parts = request->parts;
 	job->folder = request->folder;
+	job->fetched = request->fetched;
+	snprintf(job->title, sizeof job->title, "%s", request->title ? request->title : "");
 	if (request->part_sha256s)
 		memcpy(job->part_sha256s, request->part_sha256s, request->parts * sizeof *job->part_sha256s);
 	if (request->sampling)

@@ -22,7 +22,9 @@ struct reading_request {
 	unsigned parts;
 	const char (*part_sha256s)[65]; // (parts)
 	bool folder;                    // `path` is a directory of safetensors, which is converted at `place`
-	bool hash;                      // the digest alone is wanted, of a file that was looked into before
+	bool fetched;      // of a folder: it is fetch_folder_path()'s for `place`; `path` is what errors call it
+	const char *title; // of one that was fetched: what the model is called
+	bool hash;         // the digest alone is wanted, of a file that was looked into before
 };
 
 struct reading_result {
@@ -41,10 +43,16 @@ struct reading_result {
 	struct sampling_words sampling; // that the model's authors recommend
 };
 
+struct reading_progress {
+	char model_id[READING_ID_BYTES];
+	bool converting; // safetensors; else it is hashed, or put together
+	uint64_t done_bytes, total_bytes;
+};
+
 struct reading_params {
 	struct net_loop *loop;
 	struct outbox *outbox; // for progress
-	void (*progress)(void *context, const char *model_id, uint64_t done_bytes, uint64_t total_bytes);
+	void (*progress)(void *context, const struct reading_progress *progress);
 	void (*done)(void *context, const struct reading_result *result);
 	void *context;
 };

@@ -1,6 +1,7 @@
 /* The reading of model files, as its own files see it: reading.c has the jobs and what is done with one file,
  * reading_look.c opens files and looks into them, reading_parts.c makes one file of models in several files, and of
- * directories. Not for others. Thread: the one of the jobs, where nothing else is said. */
+ * directories, reading_folder.c checks directories that were fetched. Not for others. Thread: the one of the jobs,
+ * where nothing else is said. */
 #pragma once
 #include "common/work/jobs.h"
 #include "server/hub/model_header.h"
@@ -22,6 +23,9 @@ struct reading_job {
 	char (*part_sha256s)[65];         // (parts), of those that were fetched; NULL: they are by their paths
 	uint64_t before_bytes, all_bytes; // of progress; all 0: the file's
 	bool folder;                      // of safetensors, which is converted
+	bool fetched;                     // it was fetched for `place`
+	bool converting;                  // that is what it does now
+	char title[129];
 	bool hash_only, delete_only;
 	bool again;            // it gave way to others, and is done after them
 	bool cut_off;          // by a stop
@@ -51,6 +55,10 @@ enum status reading_open(const char *path, struct reading_file *file,
 			 struct error *error); // file->fd: to be closed, if >= 0
 // What the file says of the model, into a struct reading_result: a callback of model_header_read.
 enum status reading_describe(void *result, const uint8_t *bytes, const struct gguf *gguf, struct error *error);
+
+// reading_folder.c: the files that were fetched for `place`, each compared with what its hub says, in a folder of
+// their own, whose path becomes job->path. Errors: STATUS_UNAVAILABLE; by name.
+enum status reading_settle_folder(struct reading_job *job, struct error *error);
 
 // reading_parts.c
 void reading_put_together(struct reading_job *job, struct reading_result *result);

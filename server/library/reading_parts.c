@@ -138,18 +138,26 @@ static bool tensors_written(void *context, uint64_t done_bytes, uint64_t all_byt
 static enum status convert(struct reading_job *job, const char *to, bool *mismatch, struct error *error)
 {
 	struct putting putting = {.job = job};
+	enum status status = job->fetched ? reading_settle_folder(job, error) : STATUS_OK;
+	if (status)
+		return status;
 	const int fd = open(to, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	job->before_bytes = job->all_bytes = 0;
 	if (fd < 0)
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be made", to);
-	const struct convert_params params = {
-		.directory = job->path, .to = fd, .progress = tensors_written, .context = &putting};
-	const enum status status = convert_directory(&params, error);
+	job->before_bytes = job->all_bytes = 0;
+	job->converting = true;
+	const struct convert_params params = {.directory = job->path,
+					      .name = job->fetched ? job->title : NULL,
+					      .to = fd,
+					      .progress = tensors_written,
+					      .context = &putting};
+	status = convert_directory(&params, error);
 	*mismatch = status == STATUS_INVALID_PARAMS;
 	close(fd);
 	if (status)
 		unlink(to);
 	job->all_bytes = 0;
+	job->converting = false;
 	return status;
 }
 

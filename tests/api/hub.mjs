@@ -6,6 +6,9 @@ import http from "node:http";
 
 export const sha256 = (bytes) => createHash("sha256").update(bytes).digest("hex");
 
+// A file that the repository itself has; others are in the store, by their SHA-256.
+const isText = (path) => /\.(json|jinja)$/.test(path);
+
 export class Hub {
 	constructor() {
 		this.files = new Map();    // "owner/repo/path": bytes
@@ -67,7 +70,7 @@ export class Hub {
 		const [, owner, revision, file] = /^\/([^/]+\/[^/]+)\/resolve\/([^/]+)\/(.+)$/.exec(path) ?? [];
 		const [, model, tag] = /^\/v2\/(.+)\/manifests\/([^/]+)$/.exec(path) ?? [];
 		const [, digest] = /^\/v2\/.+\/blobs\/sha256:([0-9a-f]{64})$/.exec(path) ?? [];
-		if (path === "/api/models") return this.json(response, this.search(url.searchParams.get("search")));
+		if (path === "/api/models") return this.json(response, this.search(url.searchParams.get("search"), url.searchParams.get("filter")));
 		if (path === "/search") return this.page(response, url.searchParams.get("q"));
 		const at = (name, commit) => (commit === "main" ? name : `${name}@${commit}`); // as `files` has them
 		if (repository) return this.tree(response, at(repository, tree));
@@ -77,8 +80,8 @@ export class Hub {
 		this.refuse(response, 404);
 	}
 
-	search(text) {
-		const names = new Set([...this.files.keys()].map((name) => name.split("/").slice(0, 2).join("/")));
+	search(text, filter) {
+		const names = new Set([...this.files.keys()].filter((name) => name.endsWith(`.${filter}`)).map((name) => name.split("/").slice(0, 2).join("/")));
 		return [...names].filter((name) => name.toLowerCase().includes(text.toLowerCase()))
 			.map((id) => ({ id, modelId: id, downloads: 1234, tags: ["gguf"] }));
 	}
@@ -92,9 +95,16 @@ export class Hub {
 	tree(response, repository) {
 		if (![...this.files.keys()].some((name) => name.startsWith(`${repository}/`))) return this.refuse(response, 404);
 		this.json(response, [{ type: "directory", path: "more" }, { type: "file", path: "README.md", size: 10 },
-			...[...this.files].filter(([name]) => name.startsWith(`${repository}/`)).map(([name, bytes]) => ({
-				type: "file", path: name.slice(repository.length + 1), size: 133, oid: "0".repeat(40),
-				lfs: { oid: this.plan.lie ?? sha256(bytes), size: bytes.length, pointerSize: 133 } }))]);
+			...[...this.files].filter(([name]) => name.startsWith(`${repository}/`)).map(([name, bytes]) => {
+				const path = name.slice(repository.length + 1), size = this.plan.sizes?.[path] ?? bytes.length;
+				return { type: "file", path, size: isText(path) ? size : 133, oid: "0".repeat(40), ...(isText(path) ? {} :
+					{ lfs: { oid: this.promise(path, bytes), size, pointerSize: 133 } }) };
+			})]);
+	}
+
+	// plan.lie: what every file is said to have; plan.lies: {path: digest}.
+	promise(path, bytes) {
+		return this.plan.lies?.[path] ?? this.plan.lie ?? sha256(bytes);
 	}
 
 	manifest(response, name) {
@@ -110,8 +120,9 @@ export class Hub {
 		const bytes = this.files.get(name);
 		if (!bytes) return this.refuse(response, 404);
 		if (this.token && request.headers.authorization !== `Bearer ${this.token}`) return this.refuse(response, 401);
-		this.redirect(response, `/file/${encodeURIComponent(name)}`, {
-			"x-linked-size": bytes.length, "x-linked-etag": `"${this.plan.lie ?? sha256(bytes)}"` });
+		const path = name.split("/").slice(2).join("/");
+		this.redirect(response, `/file/${encodeURIComponent(name)}`, isText(path) ? {} : {
+			"x-linked-size": bytes.length, "x-linked-etag": `"${this.promise(path, bytes)}"` });
 	}
 
 	redirect(response, path, headers) {

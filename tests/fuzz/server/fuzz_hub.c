@@ -24,12 +24,27 @@ static void check(const struct source *source)
 		abort();
 }
 
+// Files of safetensors have names that lead nowhere else, each once.
+static void check_weights(const struct hub_weights *weights)
+{
+	for (size_t i = 0; i < weights->count; i++) {
+		const struct hub_entry *entry = &weights->entries[i];
+		if (strchr(entry->name, '/') || *entry->name == '.' || !*entry->name || !entry->bytes ||
+		    hub_weights_find(weights, entry->name) != entry)
+			abort();
+	}
+	if (!hub_weights_check(weights, NULL) && !hub_weights_find(weights, "config.json"))
+		abort();
+	hub_weights_bytes(weights);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {
 	static struct hub_found found[FOUND];
 	const char *text = (const char *)bytes;
 	struct source repository;
 	struct hub_files files;
+	struct hub_weights weights;
 	struct hub_layer layer;
 	const struct hub_file *chosen;
 	char why[200];
@@ -44,6 +59,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 			abort();
 		hub_files_finish(&files);
 	}
+	if (!hub_read_weights(text, length, &weights, NULL))
+		check_weights(&weights);
+	hub_weights_finish(&weights);
 	if (!hub_read_manifest(text, length, &layer, NULL) && (strlen(layer.digest) != 64 || !layer.bytes))
 		abort();
 	if (hub_read_search(text, length, found, FOUND, &count, NULL))

@@ -70,6 +70,44 @@ static void test_choice(void **state)
 	hub_files_finish(&files);
 }
 
+// What a conversion reads, at the top of the repository; each once, whatever a hub says.
+static void test_weights(void **state)
+{
+	static const char hub_list[] =
+		"[{\"type\":\"file\",\"path\":\"config.json\",\"size\":7},"
+		"{\"type\":\"file\",\"path\":\"config.json\",\"size\":9},"
+		"{\"type\":\"file\",\"path\":\"model.safetensors.index.json\",\"size\":5},"
+		"{\"type\":\"file\",\"path\":\"model-1.safetensors\",\"size\":133,\"lfs\":{\"size\":1000,\"oid\":"
+		"\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}},"
+		"{\"type\":\"file\",\"path\":\"model-2.safetensors\",\"lfs\":{\"size\":2000,\"oid\":\"short\"}},"
+		"{\"type\":\"file\",\"path\":\"consolidated.safetensors\",\"size\":500},"
+		"{\"type\":\"file\",\"path\":\"original/model.safetensors\",\"size\":5},"
+		"{\"type\":\"file\",\"path\":\"../model.safetensors\",\"size\":5},"
+		"{\"type\":\"file\",\"path\":\".model.safetensors\",\"size\":5},"
+		"{\"type\":\"file\",\"path\":\"a\\\\b.safetensors\",\"size\":5},"
+		"{\"type\":\"directory\",\"path\":\"x.safetensors\",\"size\":5},"
+		"{\"type\":\"file\",\"path\":\"empty.safetensors\",\"size\":0},"
+		"{\"type\":\"file\",\"path\":\"pytorch_model.bin\",\"size\":5},{\"path\":5},null]";
+	struct hub_weights weights;
+	struct error error = {0};
+	(void)state;
+	assert_int_equal(hub_read_weights(hub_list, strlen(hub_list), &weights, NULL), STATUS_OK);
+	assert_int_equal(weights.count, 5);
+	assert_int_equal(hub_weights_find(&weights, "config.json")->bytes, 7);
+	assert_int_equal(strlen(hub_weights_find(&weights, "model-1.safetensors")->sha256), 64);
+	assert_string_equal(hub_weights_find(&weights, "model-2.safetensors")->sha256, "");
+	assert_int_equal(hub_weights_bytes(&weights), 3000);
+	assert_int_equal(hub_weights_check(&weights, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "no tokenizer.json"));
+	hub_weights_finish(&weights);
+	assert_int_equal(hub_read_weights("{}", 2, &weights, NULL), STATUS_UNAVAILABLE);
+	assert_int_equal(hub_read_weights("[]", 2, &weights, NULL), STATUS_OK);
+	error = (struct error){0};
+	assert_int_equal(hub_weights_check(&weights, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "neither a GGUF file nor safetensors"));
+	hub_weights_finish(&weights);
+}
+
 static void test_formats(void **state)
 {
 	static const char *const names[][2] = {
@@ -136,10 +174,8 @@ static void test_searches(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_choice),
-		cmocka_unit_test(test_formats),
-		cmocka_unit_test(test_manifest),
-		cmocka_unit_test(test_searches),
+		cmocka_unit_test(test_choice),   cmocka_unit_test(test_weights),  cmocka_unit_test(test_formats),
+		cmocka_unit_test(test_manifest), cmocka_unit_test(test_searches),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,11 @@ static void test_good(void **state)
 	     "hf:o/r@0123456789abcdef0123456789abcdef01234567/a.gguf", "a");
 	good("hf:o/r@0123456789abcdef0123456789abcdef01234567", SOURCE_HUB,
 	     "hf:o/r@0123456789abcdef0123456789abcdef01234567", "r");
+	good("hf:o/Some-1B/model.safetensors", SOURCE_HUB_WEIGHTS, "hf:o/Some-1B/model.safetensors", "Some-1B");
+	good("hf:o/Some-1B/model-00002-of-00004.safetensors", SOURCE_HUB_WEIGHTS, "hf:o/Some-1B/model.safetensors",
+	     "Some-1B");
+	good("hf:o/r@0123456789abcdef0123456789abcdef01234567/model.safetensors.index.json", SOURCE_HUB_WEIGHTS,
+	     "hf:o/r@0123456789abcdef0123456789abcdef01234567/model.safetensors", "r");
 	good("ollama:llama3.2", SOURCE_OLLAMA, "ollama:llama3.2:latest", "llama3.2:latest");
 	good("ollama:user/name:1b-q4", SOURCE_OLLAMA, "ollama:user/name:1b-q4", "name:1b-q4");
 	good("ollama:library/name:tag", SOURCE_OLLAMA, "ollama:name:tag", "name:tag");
@@ -124,6 +129,8 @@ static void test_bad(void **state)
 		"hf:ow@ner/repo/a.gguf",
 		"hf:owner/repo/",
 		"hf:owner/repo/a.bin",
+		"hf:owner/repo/original/model.safetensors",
+		"hf:owner/repo/../model.safetensors",
 		"hf:owner/repo/../a.gguf",
 		"hf:owner/repo/./a.gguf",
 		"hf:owner/repo/x//a.gguf",

@@ -247,8 +247,10 @@ static void add_found(struct table *table, const struct json *found)
 	char text[FORMAT_BYTES];
 	const char *fits = json_get_string(found, "fits", "");
 	const int64_t downloads = json_get_integer(found, "downloads", -1);
-	table_add(table, TONE_PLAIN, "%s", json_get_string(found, "source", ""));
-	table_add(table, TONE_PLAIN, "%s", json_get_string(found, "format", ""));
+	const char *source = json_get_string(found, "source", ""), *end = strrchr(source, '/');
+	const bool converted = end && !strcmp(end, "/model.safetensors");
+	table_add(table, TONE_PLAIN, "%s", source);
+	table_add(table, TONE_PLAIN, "%s", json_get_string(found, "format", converted ? "converted" : ""));
 	table_add(table, TONE_PLAIN, "%s", format_memory(json_get_integer(found, "bytes", -1), text));
 	if (json_get_bool(found, "added", false))
 		table_add(table, TONE_GOOD, "added");
@@ -329,6 +331,8 @@ const struct cli_command model_add_command = {
 	.more = "SOURCE is a GGUF file of the server's machine, a directory there with config.json, *.safetensors and\n"
 		"tokenizer.json (it is converted; docs/models.md says which), https://HOST/FILE.gguf,\n"
 		"hf:OWNER/REPO/FILE.gguf, hf:OWNER/REPO (the file that fits best), or ollama:NAME:TAG.\n"
+		"Of a repository that has only safetensors all files are fetched and converted on the server;\n"
+		"hf:OWNER/REPO/model.safetensors asks for that. The disk must hold the model twice until it is done.\n"
 		"Ctrl-C does not stop a download. Adding a failed download again continues it.\n",
 	.flags = add_flags,
 	.run = run_add,
