@@ -35,6 +35,12 @@ test("sizes, sources and what is left", () => {
   assert.deepEqual([models.secondsLeft(50, 100, 10), models.secondsLeft(50, null, 10), models.secondsLeft(50, 100, 0)], [5, null, null]);
 });
 
+test("what is converted on the server", () => {
+  assert.ok(models.isConverted("hf:owner/repo/model.safetensors"));
+  for (const source of ["hf:owner/repo/a.gguf", "hf:owner/repo", "/a/model.safetensors", "https://h/model.safetensors"])
+    assert.ok(!models.isConverted(source), source);
+});
+
 test("a device's memory with a stage on it", () => {
   const parts = models.segments(stage("d1", { weights_bytes: 4 * GIB, kv_bytes: GIB, workspace_bytes: GIB }), 24 * GIB, 20 * GIB);
   assert.deepEqual(parts.map(({ kind, bytes }) => [kind, bytes / GIB]), [["other", 4], ["weights", 4], ["kv", 1], ["work", 1], ["free", 14]]);

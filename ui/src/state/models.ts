@@ -164,6 +164,9 @@ export function proofWord({ proof, gap, search_ms }: Placement): string {
   return proof === "none" ? how : `${how}, in ${took(search_ms)}`;
 }
 
+/** Whether a repository's safetensors are meant, which the server converts. */
+export const isConverted = (source: string): boolean => /^hf:.*\/model\.safetensors$/.test(source);
+
 /** Does the text name a source, rather than something to search for? */
 export const isSource = (text: string): boolean => /^(https?:\/\/|hf:|ollama:|file:|[/~]|\.{1,2}\/)/.test(text.trim());
 

@@ -4,7 +4,7 @@ import { type Found, addModel, isRefused, notSearched, searchModels } from "../.
 import type { Refusal } from "../../command/tried";
 import type { ModelFound } from "../../lib/api.gen";
 import { count, memory } from "../../lib/format";
-import { isSource } from "../../state/models";
+import { isConverted, isSource } from "../../state/models";
 import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
@@ -46,8 +46,8 @@ export function AddPanel({ first }: { first: boolean }) {
       <div class="panel-body add-model">
         {first && (
           <p class="quiet">
-            A model is a GGUF file: one of this machine, which you upload; one on the server's machine; or one that the server
-            downloads. You load it onto a device, and it answers on the Playground and at /v1.
+            A model is a GGUF file, or safetensors that the server converts: a file of this machine, which you upload; one on the
+            server's machine; or one that the server downloads. You load it onto a device, and it answers on the Playground and at /v1.
           </p>
         )}
         <form onSubmit={submit} class="add-form">
@@ -57,7 +57,7 @@ export function AddPanel({ first }: { first: boolean }) {
             spellcheck={false}
             autocapitalize="off"
             aria-label="Where the model is, or words to search for"
-            placeholder="/models/file.gguf, hf:owner/repo/file.gguf, ollama:name:tag, https://…, or words to search for"
+            placeholder="/models/file.gguf or a directory, hf:owner/repo, ollama:name:tag, https://…, or words to search for"
             onInput={(event) => setText(event.currentTarget.value)}
           />
           <button class={`btn ${source ? "primary" : ""}`} type="submit" disabled={why !== null || busy !== null} title={why ?? undefined}>
@@ -67,6 +67,10 @@ export function AddPanel({ first }: { first: boolean }) {
         <p class="add-file">
           <ChooseFiles class={first ? "primary" : ""} word="Choose a file" />
           <span class="small quiet">of this machine, or drop .gguf files anywhere on this page: they are uploaded to the server</span>
+        </p>
+        <p class="small quiet">
+          A directory of the server or a repository of Hugging Face that has only safetensors is converted on the server. Until
+          that is done, a repository takes its size twice on the server's disk.
         </p>
         <details class="small">
           <summary>The source needs an access token</summary>
@@ -100,7 +104,7 @@ function Results({ found, close }: { found: Found; close: () => void }) {
   return (
     <section class="found" aria-label="Search results">
       <div class="found-head">
-        <h3>{found.results.length === 0 ? "Nothing found" : count(found.results.length, "file")}</h3>
+        <h3>{found.results.length === 0 ? "Nothing found" : count(found.results.length, "result")}</h3>
         {found.unreachable.length > 0 && (
           <span class="small warm">
             <MarkIcon mark="throttled" class="mini" /> not answering: {found.unreachable.join(", ")}
@@ -135,6 +139,7 @@ function ResultRow({ one }: { one: ModelFound }) {
       <span class="found-what">
         <b>{one.name}</b>
         <span class="code faint">{one.source}</span>
+        {isConverted(one.source) && <span class="small quiet">safetensors, converted on this server</span>}
       </span>
       <span class={`verdict ${one.fits === "device" ? "ok" : one.fits === "unknown" ? "" : "wait"}`}>
         <MarkIcon mark={one.fits === "device" ? "ok" : one.fits === "no" ? "offline" : "info"} />

@@ -97,6 +97,7 @@ const stepWords: Record<ModelProgress["step"], string> = {
   downloading: "downloading",
   uploading: "uploading",
   verifying: "checking",
+  converting: "converting on this server",
 };
 
 export function Progress({ of }: { of: ModelProgress | null }) {
