@@ -23,9 +23,14 @@ int64_t clock_steady_ms(void)
 	return clock_steady_ns() / 1000000;
 }
 
+int64_t clock_wall_ns(void)
+{
+	return read_clock(CLOCK_REALTIME);
+}
+
 int64_t clock_wall_ms(void)
 {
-	return read_clock(CLOCK_REALTIME) / 1000000;
+	return clock_wall_ns() / 1000000;
 }
 
 // Days since 1970-01-01 of a civil date; the year is taken to begin in March, so that the leap day is its last.

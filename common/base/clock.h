@@ -12,6 +12,7 @@ enum { CLOCK_TEXT_BYTES = 25 }; // "2026-11-20T14:31:52.000Z" and its 0
 int64_t clock_steady_ms(void);
 int64_t clock_steady_ns(void);
 int64_t clock_wall_ms(void);
+int64_t clock_wall_ns(void); // for the few who must say more than milliseconds
 // RFC 3339 into text[CLOCK_TEXT_BYTES]; returns text. Years 1970 to 9999, clamped.
 char *clock_format(int64_t wall_ms, char text[CLOCK_TEXT_BYTES]);
 // Parse RFC 3339 with an offset of Z or ±hh:mm and any number of fraction digits (those past milliseconds are cut).

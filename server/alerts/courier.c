@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MOST = 6, ANSWER_BYTES = 4096, IDLE_MS = 60000, BUSY_MS = 1000 };
+enum { FIELDS_MOST = 10, ANSWER_BYTES = 4096, IDLE_MS = 60000, BUSY_MS = 1000 };
 
 // An attempt. It belongs to the courier's thread from courier_send until it is posted to the outbox.
 struct attempt {
@@ -164,7 +164,7 @@ enum status courier_create(struct courier **out, struct net_loop *loop, const ch
 	struct courier *courier = calloc(1, sizeof(*courier));
 	*out = courier;
 	if (!courier)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to send alerts");
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to send messages");
 	pthread_mutex_init(&courier->lock, NULL);
 	courier->end = &courier->first;
 	enum status status = outbox_create(&courier->outbox, loop, error);

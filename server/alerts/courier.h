@@ -1,7 +1,7 @@
-/* Sends what is to be posted to the receivers of alerts, each attempt once, on a thread of its own: names are resolved
- * and connections made there, never on the loop. An attempt ends within COURIER_MS; of the answer only its status and
- * how long to wait are taken. A receiver must have a public address, unless the operator named its host; redirects are
- * not followed (server/hub/fetch_web.h). Thread: the loop's, for every function here. */
+/* Posts messages to the receivers of alerts and to the collector of traces, each attempt once, on a thread of its own:
+ * names are resolved and connections made there, never on the loop. An attempt ends within COURIER_MS; of the answer
+ * only its status and how long to wait are taken. A receiver must have a public address, unless the operator named its
+ * host; redirects are not followed (server/hub/fetch_web.h). Thread: the loop's, for every function here. */
 #pragma once
 #include "common/net/loop.h"
 

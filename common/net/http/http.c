@@ -70,6 +70,7 @@ void net_http_read_request(const struct net_arrival *arrival, const struct head 
 	head_copy(head, "x-api-key", request->api_key, sizeof request->api_key);
 	head_copy(head, "anthropic-version", request->anthropic_version, sizeof request->anthropic_version);
 	head_copy(head, "sec-fetch-site", request->fetch_site, sizeof request->fetch_site);
+	head_copy(head, "traceparent", request->traceparent, sizeof request->traceparent);
 	head_copy(head, "if-none-match", request->if_none_match, sizeof request->if_none_match);
 	copy_peer(arrival, request->peer, sizeof request->peer);
 	struct ucred peer;

@@ -21,10 +21,11 @@ struct net_request {
 	char path[256], host[256], origin[256], authorization[256], peer[64], if_none_match[80];
 	char api_key[256], anthropic_version[32]; // X-Api-Key, Anthropic-Version
 	char fetch_site[32];                      // Sec-Fetch-Site
-	char subprotocol[64];                     // as it was offered
-	bool head, gzip, local;                   // HEAD instead of GET; the client takes gzip; came by the Unix socket
-	size_t body_bytes;                        // of a POST; 0 of one in chunks, NET_NO_LENGTH if it does not say
-	uid_t peer_uid;                           // of a local one
+	char traceparent[128];
+	char subprotocol[64];   // as it was offered
+	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
+	size_t body_bytes;      // of a POST; 0 of one in chunks, NET_NO_LENGTH if it does not say
+	uid_t peer_uid;         // of a local one
 	bool tls;
 	struct net_certificate certificate; // of its client, verified; uri "" without one
 };

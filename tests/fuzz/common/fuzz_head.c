@@ -7,6 +7,7 @@
  * POST ends, and the connection does, too, once the client has hung up. */
 #include "common/base/log.h"
 #include "common/net/ws/ws.h"
+#include "server/traces/traceparent.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -67,15 +68,29 @@ static void check_head(size_t body)
 	world.head_at = body == SIZE_MAX ? SIZE_MAX : (size_t)(at - world.all) + body;
 }
 
+// What is taken for one can be told again, in the form that version 00 has.
+static void check_traceparent(const char *text)
+{
+	struct traceparent parent;
+	char again[64];
+	if (!traceparent_parse(text, &parent))
+		return;
+	require(strlen(parent.trace_id) == 32 && strlen(parent.span_id) == 16);
+	snprintf(again, sizeof again, "-%s-%s-", parent.trace_id, parent.span_id);
+	require(!strncmp(text + 2, again, strlen(again)));
+}
+
 static void check_request(const struct net_request *request)
 {
 	const char *const texts[] = {request->path,          request->host,          request->origin,
-				     request->authorization, request->if_none_match, request->subprotocol};
+				     request->authorization, request->if_none_match, request->subprotocol,
+				     request->traceparent};
 	require(request->local && request->peer_uid == getuid() && !request->tls && !request->certificate.uri[0]);
 	require(!strcmp(request->peer, "local"));
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		for (const char *at = texts[i]; *at; at++)
 			require(!is_control((uint8_t)*at) || !strcmp(texts[i], NET_TOO_LONG));
+	check_traceparent(request->traceparent);
 }
 
 static void on_http(void *context, const struct net_request *request, struct net_response *response)
