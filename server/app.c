@@ -14,6 +14,7 @@
  *   discovery                                who is on the local networks; with --lan, that this is here
  *   watch                                    rules that raise alerts and clear them
  *   witnesses                                nodes that sign the audit log's heads
+ *   traces                                   of requests, for a collector, if one is configured
  *   models                                   files of models, and where they come from
  *   tenants                                  what sessions own on devices, and the workers that hold it
  *   instances                                models that are loaded, and what is asked of them
@@ -22,8 +23,8 @@
  *   local node                               a child process that offers this machine's devices
  *
  * A stop (SIGINT, SIGTERM) closes every connection with 1001, answers what is asked of models with "the server
- * restarts", ends the node, and leaves the loop when all that is done or after 1.5 s. What is loaded stays in state.db,
- * for the next start. */
+ * restarts", ends the node, and leaves the loop when all that is done or after 1.5 s; traces that wait are sent then,
+ * for 1 s at most. What is loaded stays in state.db, for the next start. */
 #include "server/app.h"
 
 #include "common/base/clock.h"
@@ -44,6 +45,7 @@
 #include "server/local_node.h"
 #include "server/options.h"
 #include "server/tenants/tenants.h"
+#include "server/traces/traces.h"
 
 #include <errno.h>
 #include <math.h>
@@ -57,7 +59,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STOP_LIMIT_MS = 1500, STOP_LOOK_MS = 10 };
+enum { STOP_LIMIT_MS = 1500, STOP_LOOK_MS = 10, STOP_FLUSH_MS = 1000 };
 
 struct app {
 	struct options options;
@@ -83,6 +85,7 @@ struct app {
 	bool watched, hurries; // nodes read their devices every second at least: somebody watches; usage wants it
 	struct watch *watch;
 	struct channels *channels;
+	struct traces *traces; // NULL: no collector is configured
 	struct log_lines *log_lines;
 	struct cluster *cluster;
 	struct topology *topology;
@@ -97,6 +100,7 @@ struct app {
 	struct net_timer stop_timer;
 	bool stopping, node_ended;
 	int64_t started_ms, stop_by_ms;
+	int64_t flush_by_ms; // once all else is over; 0: it is not
 	struct identity identity;
 	char socket_path[4112], token_path[4112];
 };
@@ -105,9 +109,14 @@ static void look_whether_stopped(void *arg)
 {
 	struct app *app = arg;
 	struct api_stats stats;
+	const int64_t now_ms = clock_steady_ms();
 	api_read_stats(app->api, &stats);
-	if ((app->node_ended && !stats.connections && !stats.under_way && !http_answering(app->http)) ||
-	    clock_steady_ms() >= app->stop_by_ms)
+	const bool over = app->node_ended && !stats.connections && !stats.under_way && !http_answering(app->http);
+	if (!app->flush_by_ms && (over || now_ms >= app->stop_by_ms)) {
+		app->flush_by_ms = now_ms + STOP_FLUSH_MS;
+		traces_flush(app->traces);
+	}
+	if (app->flush_by_ms && (traces_flushed(app->traces) || now_ms >= app->flush_by_ms))
 		net_loop_stop(app->loop);
 	else
 		net_timer_start(app->loop, &app->stop_timer, STOP_LOOK_MS, look_whether_stopped, app);
@@ -259,6 +268,16 @@ static enum status create_alerts(struct app *app, struct error *error)
 	return status ? status : alerts_create(&app->alerts, &alerts, error);
 }
 
+static enum status create_traces(struct app *app, struct error *error)
+{
+	const struct traces_params params = {
+		.loop = app->loop, .settings = &app->options.traces, .instance_id = app->identity.cluster_id};
+	const enum status status = traces_create(&app->traces, &params, error);
+	if (!status && app->traces)
+		log_info("traces", "traces of requests are sent to %s", app->options.traces.origin);
+	return status;
+}
+
 static enum status create_state(struct app *app, struct error *error)
 {
 	char token[TOKEN_TEXT_BYTES];
@@ -290,6 +309,8 @@ static enum status create_state(struct app *app, struct error *error)
 		status = events_create(&app->events, app->api_contract, watched_changed, app);
 	if (!status)
 		status = create_alerts(app, error);
+	if (!status)
+		status = create_traces(app, error);
 	if (!status)
 		status = usage_create(&app->usage, &(struct usage_params){app->loop, app->store}, error);
 	if (!status)
@@ -472,8 +493,6 @@ static enum status create_doors(struct app *app, struct error *error)
 	enum status status = api_create(&app->api, &api, error);
 	if (!status)
 		status = node_links_create(&app->nodes, &nodes);
-	if (status)
-		return status;
 	struct http_params http = {.loop = app->loop,
 				   .api = app->api,
 				   .nodes = app->nodes,
@@ -491,6 +510,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .models = app->models,
 				   .instances = app->instances,
 				   .audit = app->audit,
+				   .traces = app->traces,
 				   .store = app->store,
 				   .limits = app->limits,
 				   .authority = app->authority,
@@ -504,7 +524,8 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .ollama_address = app->options.ollama_address,
 				   .ollama_port = app->options.ollama_port,
 				   .started_ms = app->started_ms};
-	status = http_create(&app->http, &http, error);
+	if (!status)
+		status = http_create(&app->http, &http, error);
 	if (!status)
 		api_set_url(app->api, http_url(app->http));
 	return status;
@@ -574,6 +595,7 @@ static void destroy(struct app *app)
 	if (app->loop)
 		net_loop_run_posts(app->loop);
 	http_destroy(&app->http);
+	traces_destroy(&app->traces);
 	if (app->loop)
 		net_close_all(app->loop, 1001);
 	node_links_destroy(&app->nodes);
@@ -616,6 +638,7 @@ static void destroy(struct app *app)
 	net_loop_destroy(&app->loop);
 	if (app->lock >= 0)
 		close(app->lock);
+	traces_settings_finish(&app->options.traces);
 }
 
 static void print_ready(const struct app *app)

@@ -18,7 +18,7 @@ enum { DEFAULT_PORT = 52415, OLLAMA_PORT = 11434, ALERT_HOSTS = 16, PLACE_BYTES 
 struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url,
 		*catalog;
-	const char *ollama, *ollama_listen;
+	const char *ollama, *ollama_listen, *otlp;
 	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned, *speculate;
 	const char *cors_origins[FLAGS_MANY], *alert_hosts[FLAGS_MANY], *model_dirs[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
@@ -56,6 +56,10 @@ static const struct flag flags[] = {
 	 "let alerts be sent to this host although its address is private or it has no TLS, as in ntfy.home.lan; "
 	 "may be repeated",
 	 offsetof(struct words, alert_hosts)},
+	{"otlp", "URL",
+	 "send traces of requests to this collector of OpenTelemetry, as in http://127.0.0.1:4318: see docs/traces.md\n"
+	 "(default $OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, $OTEL_EXPORTER_OTLP_ENDPOINT, else nowhere)",
+	 offsetof(struct words, otlp)},
 	{"ollama", "TOKEN",
 	 "let Ollama's clients in, which send no token: whatever comes to 127.0.0.1:11434 acts as the token of this id "
 	 "or "
@@ -358,7 +362,7 @@ static enum status take(struct options *options, const struct words *words, stru
 		status = limit_values_set(&options->limits, words->limits, error);
 	if (!status)
 		status = paths_data_directory(words->data, options->data, sizeof options->data, error);
-	return status;
+	return status ? status : traces_settings_read(&options->traces, words->otlp, error);
 }
 
 enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error)

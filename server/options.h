@@ -3,6 +3,7 @@
 #include "common/base/log.h"
 #include "common/text/flags.h"
 #include "server/security/limits.h"
+#include "server/traces/settings.h"
 
 struct options {
 	char address[64]; // numeric
@@ -30,6 +31,7 @@ struct options {
 	const char *accept_unsigned;              // entries of the audit log, "FIRST-LAST"; NULL: none
 	const char *limit_settings;               // as they were given; NULL: none
 	const char *cors_origins[FLAGS_MANY + 1]; // whose pages may use /v1; ends with NULL
+	struct traces_settings traces;            // the caller finishes them
 	const char *alert_hosts[FLAGS_MANY + 1];  // that alerts may be sent to although private; ends with NULL
 };
 // Errors: STATUS_INVALID_PARAMS with a hint. *help: the help was asked for and nothing else is to be done.

@@ -211,6 +211,7 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 					  .alerts = http->params.alerts,
 					  .usage = http->params.usage,
 					  .channels = http->params.channels,
+					  .traces = http->params.traces,
 					  .store = http->params.store,
 					  .started_ms = http->params.started_ms};
 	metrics_print(&sources, &response->owned);
@@ -613,6 +614,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 					   .instances = params->instances,
 					   .cluster = params->cluster,
 					   .audit = params->audit,
+					   .traces = params->traces,
 					   .cors_origins = params->cors_origins,
 					   .load_on_demand = params->load_on_demand};
 	enum status status = assets_create(&http->assets, error);

@@ -28,6 +28,7 @@ struct http_params {
 	struct models *models;
 	struct instances *instances;
 	struct audit *audit;
+	struct traces *traces;           // NULL: no traces are made
 	const char *const *cors_origins; // whose pages may use /v1; ends with NULL
 	bool load_on_demand;             // as in struct openai_params
 	struct store *store;

@@ -3,6 +3,7 @@
 
 #include "common/base/process.h"
 #include "server/cluster/heat.h"
+#include "server/traces/traces.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -415,6 +416,20 @@ static void print_channels(const struct channels *channels, struct buffer *out)
 	}
 }
 
+static void print_traces(const struct traces *traces, struct buffer *out)
+{
+	struct traces_stats stats;
+	if (!traces_read_stats(traces, &stats))
+		return;
+	one(out, "exogpu_trace_spans_waiting", "gauge", "Spans that wait for the collector.", (double)stats.waiting);
+	one(out, "exogpu_trace_spans_exported_total", "counter", "Spans that the collector took.",
+	    (double)stats.exported);
+	one(out, "exogpu_trace_spans_dropped_total", "counter",
+	    "Spans that were left out, or that the collector refused.", (double)stats.dropped);
+	one(out, "exogpu_trace_exports_failed_total", "counter", "Attempts to send spans that failed.",
+	    (double)stats.failures);
+}
+
 static double resident_bytes(void)
 {
 	return (double)process_resident_pages() * (double)sysconf(_SC_PAGESIZE);
@@ -469,4 +484,5 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 	print_alerts(sources->alerts, out);
 	print_usage(sources->usage, out);
 	print_channels(sources->channels, out);
+	print_traces(sources->traces, out);
 }

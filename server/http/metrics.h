@@ -11,6 +11,7 @@ struct metrics_sources {
 	const struct alerts *alerts;
 	const struct usage *usage;
 	const struct channels *channels;
+	const struct traces *traces; // NULL: no traces are made
 	struct store *store;
 	int64_t started_ms;
 };

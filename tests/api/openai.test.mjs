@@ -307,7 +307,7 @@ describe("/v1", () => {
 			const asks = (origin) => server.http("/v1/chat/completions", { method: "OPTIONS", headers: { origin, "access-control-request-method": "POST" } });
 			const good = await asks(page), bad = await asks("https://evil.example");
 			assert.deepEqual([good.status, good.headers["access-control-allow-origin"]], [204, page]);
-			for (const name of ["authorization", "content-type", "openai-organization", "openai-project", "x-stainless-lang", "x-api-key", "anthropic-version"])
+			for (const name of ["authorization", "content-type", "openai-organization", "openai-project", "x-stainless-lang", "x-api-key", "anthropic-version", "traceparent"])
 				assert.ok(good.headers["access-control-allow-headers"].split(", ").includes(name), name);
 			assert.deepEqual([bad.status, bad.headers["access-control-allow-origin"]], [403, undefined]);
 			assert.deepEqual([good.headers.vary, bad.headers.vary], ["origin", "origin"], "what a cache keeps is for one origin");

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
 import { Client, assertContractKept } from "./client.mjs";
+import { Collector } from "./collector.mjs";
 import { modelFile, packings } from "./gguf.mjs";
 import { eventually, patience, run, startServer, temporary } from "./server.mjs";
 
@@ -15,7 +16,7 @@ const template = "{% for message in messages %}{{'<|im_start|>' + message['role'
 const context = 256;
 
 describe("/v1 and the engine", () => {
-	let server, admin, openai, cpu, folder;
+	let server, admin, openai, cpu, folder, collector;
 
 	const ask = (more = {}) => ({ model: "small", prompt: "abc def", max_tokens: 12, temperature: 0, ignore_eos: true, ...more });
 	const streamed = async (params) => {
@@ -42,7 +43,8 @@ describe("/v1 and the engine", () => {
 	};
 
 	before(async () => {
-		server = await startServer({ localNode: true });
+		collector = await new Collector().start();
+		server = await startServer({ localNode: true, args: ["--otlp", collector.url] });
 		admin = await Client.login(server);
 		cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
 			.find((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the processor is verified", 6 * patience);
@@ -56,7 +58,9 @@ describe("/v1 and the engine", () => {
 	});
 	after(async () => {
 		await server?.finish();
+		await collector?.stop();
 		assertContractKept();
+		assert.deepEqual(collector.faults, []);
 	});
 
 	test("with tokens that the text foresees it is the same text, and only its own tokens are counted", async () => {
@@ -93,6 +97,19 @@ describe("/v1 and the engine", () => {
 		assert.equal(drawn[0], drawn[1], "a seed has one answer");
 		assert.notEqual(drawn[0], drawn[2]);
 	});
+	test("its trace has times that the worker measured, one after the other inside the request's", async () => {
+		const { response } = await openai.completions.create(ask()).withResponse();
+		const { root, children } = await eventually(() => collector.of(response.headers.get("x-request-id")), "the trace comes");
+		const [queue, prompt, decode] = children;
+		assert.deepEqual(children.map((one) => one.name), ["queue", "prompt", "decode"]);
+		assert.ok(root.begin <= queue.begin && queue.end === prompt.begin && prompt.end === decode.begin && decode.end <= root.end);
+		assert.ok(queue.begin < queue.end && prompt.begin < prompt.end && decode.begin < decode.end, "each takes some time");
+		assert.deepEqual(decode.attributes["exogpu.device_ids"], [cpu.device_id]);
+		const [ms] = decode.attributes["exogpu.compute_ms"];
+		assert.ok(ms > 0 && ms <= Number(decode.end - prompt.begin) / 1e6, `${ms} ms`);
+		assert.deepEqual([root.attributes["gen_ai.usage.input_tokens"] > 1, root.attributes["gen_ai.usage.output_tokens"]], [true, 12]);
+	});
+
 	test("several choices: n of each prompt, as each alone with the next seed, whole and as they come", async () => {
 		const drawn = { temperature: 1, seed: 7, max_tokens: 8 }, prompts = ["abc def", "ghi"];
 		const alone = [];

@@ -120,6 +120,8 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 			const end = await within(exited, () => `the server ends after ${signal}; it said: ${output.stderr}`, patience);
 			return { ...end, ms: performance.now() - begun };
 		},
+		// What others of its user can read of the environment that it was started with.
+		environment: () => readFileSync(`/proc/${child.pid}/environ`, "utf8"),
 		residentBytes() {
 			const [, pages] = readFileSync(`/proc/${child.pid}/statm`, "utf8").split(" ");
 			return Number(pages) * 4096;

@@ -123,6 +123,7 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 {
 	struct answer *answer = context;
 	answer->generation = NULL;
+	traced_ended(answer, end);
 	if (status) {
 		answer_flush(answer);
 		answer_fail_model(answer, error);
@@ -133,11 +134,11 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 		answer_give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to wait for its client");
 		return;
 	}
-	struct net_exchange *streaming = answer->begun ? answer->exchange : NULL; // a whole answer may end it at once
+	struct answer *whole = answer->begun ? answer_whole(answer) : NULL; // a whole answer may end it at once
 	answer_flush(answer);
 	answer->wording->end(answer, &ending);
-	if (streaming && !answer_whole(answer)->several.left)
-		net_exchange_end(streaming);
+	if (whole && !whole->several.left)
+		answer_end(whole);
 }
 
 void answer_put_energy(struct json *usage, const struct json *end)

@@ -3,6 +3,7 @@
 #include "common/base/list.h"
 #include "server/http/infer/inside.h"
 #include "server/security/random_id.h"
+#include "server/traces/traces.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,14 @@ static int endpoint_of(const char *path)
 {
 	for (int i = 0; i < ENDPOINTS; i++)
 		if (!strcmp(path, endpoints[i].path))
+			return i;
+	return -1;
+}
+
+static int number_of(enum endpoint endpoint)
+{
+	for (int i = 0; i < ENDPOINTS; i++)
+		if (endpoints[i].endpoint == endpoint)
 			return i;
 	return -1;
 }
@@ -123,7 +132,8 @@ static void add_headers(struct infer *infer, struct net_response *response, cons
 						       "x-stainless-lang, x-stainless-os, x-stainless-package-version, "
 						       "x-stainless-retry-count, x-stainless-runtime, "
 						       "x-stainless-runtime-version, x-stainless-timeout, "
-						       "x-stainless-helper-method, x-stainless-async"};
+						       "x-stainless-helper-method, x-stainless-async, "
+						       "traceparent, tracestate"};
 	}
 	headers[count] = (struct net_header){0};
 	response->more = headers;
@@ -167,13 +177,15 @@ static void answer_fault(struct answer *choice, const struct fault *fault)
 	answer_cancel_several(answer);
 	if (answer->begun) {
 		struct json *json = NULL;
+		traced_answered(answer, 0, fault->error);
 		answer->wording->fail(fault, &json);
 		answer_event(answer, json);
-		net_exchange_end(answer->exchange);
+		answer_end(answer);
 		return;
 	}
 	buffer_init(&response.owned, LIMIT_BODY_BYTES);
 	fail(&response, answer->wording, fault);
+	traced_answered(answer, response.status, fault->error);
 	add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
 	net_exchange_answer(answer->exchange, &response);
 }
@@ -203,6 +215,8 @@ void answer_json(struct answer *answer, struct json *json)
 	buffer_init(&response.owned, LIMIT_BODY_BYTES);
 	fill(&response, 200, json);
 	if (!response.owned.failed) {
+		traced_answered(answer, response.status, NULL);
+		answer->traced.whole = true;
 		add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
 		net_exchange_answer(answer->exchange, &response);
 		return;
@@ -219,8 +233,15 @@ void answer_begin_events(struct answer *answer)
 					.content_type = answer->wording->lines ? "application/x-ndjson"
 									       : "text/event-stream; charset=utf-8"};
 	add_headers(answer->infer, &response, answer->origin, answer->wording, answer->request_id);
+	traced_answered(answer, response.status, NULL);
 	net_exchange_begin(answer->exchange, &response);
 	answer->begun = true;
+}
+
+void answer_end(struct answer *answer)
+{
+	answer->traced.whole = true;
+	net_exchange_end(answer->exchange);
 }
 
 void answer_event(struct answer *answer, struct json *json)
@@ -249,6 +270,7 @@ void answer_event(struct answer *answer, struct json *json)
 
 void answer_free(struct answer *answer)
 {
+	const int at = number_of(answer->endpoint);
 	generation_cancel(&answer->generation);
 	answer_finish_several(answer);
 	answer_embed_finish(answer);
@@ -263,6 +285,7 @@ void answer_free(struct answer *answer)
 	json_destroy(&answer->sampling);
 	json_destroy(&answer->inputs);
 	json_destroy(&answer->query);
+	traced_finish(answer, at < 0 ? "" : endpoints[at].path);
 	free(answer);
 }
 
@@ -365,16 +388,15 @@ bool infer_post(struct infer *infer, const struct net_request *request, void **u
 	answer->caller = caller;
 	response->holder = access_holder(caller.token);
 	snprintf(answer->origin, sizeof answer->origin, "%s", origin);
+	traced_begin(answer, infer->params.traces, request);
 	*user = answer;
 	return true;
 }
 
 static const char *action_of(const struct answer *answer)
 {
-	for (int i = 0; i < ENDPOINTS; i++)
-		if (endpoints[i].endpoint == answer->endpoint)
-			return endpoints[i].action;
-	return "infer";
+	const int at = number_of(answer->endpoint);
+	return at < 0 ? "infer" : endpoints[at].action;
 }
 
 struct generation_params answer_question(const struct answer *answer, struct json *call)
@@ -393,7 +415,9 @@ struct generation_params answer_question(const struct answer *answer, struct jso
 enum status answer_ask(struct answer *answer, struct generation **out, const struct generation_params *params,
 		       struct error *error)
 {
-	return generation_start(out, answer->infer->params.instances, params, error);
+	const enum status status = generation_start(out, answer->infer->params.instances, params, error);
+	answer_whole(answer)->traced.asked |= !status;
+	return status;
 }
 
 void answer_refused(const struct answer *answer, enum status status)
@@ -412,6 +436,7 @@ enum status answer_generate(struct answer *answer, struct json *call, struct err
 	params.context = answer;
 	params.counts = answer->counts;
 	params.part = answer->several.index > 0;
+	params.run = params.counts ? NULL : traced_run(answer);
 	enum status status = answer_ask(answer, &answer->generation, &params, error);
 	if (status)
 		answer_refused(answer, status);
@@ -538,6 +563,7 @@ void infer_over(void *user)
 {
 	struct answer *answer = user;
 	answer->gone = true;
+	trace_stop(answer->traced.trace);
 	if (!answer->reading)
 		answer_destroy(answer);
 }

@@ -14,6 +14,7 @@
  *   infer.c      routes, who may, the life of a request
  *   read.c       a body as what a worker is asked; parse.c the same of large ones, on another thread
  *   tools.c      the functions that a model may call
+ *   traced.c     the trace of a request, where a collector is configured
  *   said.c       what a model says: thoughts, text, calls; answer.c hands it on
  *   openai*.c    OpenAI's words for all of this; anthropic*.c Anthropic's,
  *                responses/ those of OpenAI's /v1/responses, ollama/ Ollama's
@@ -31,6 +32,7 @@ struct infer_params {
 	struct instances *instances;
 	struct cluster *cluster;
 	struct audit *audit;
+	struct traces *traces;           // NULL: no traces are made
 	const char *const *cors_origins; // ends with NULL; may be NULL
 	bool load_on_demand;             // a question loads its model; without it only of who may create instances
 };

@@ -32,6 +32,16 @@ enum { REQUEST_ID_BYTES = 48 };
 // A piece of Anthropic's content, or of the output of a response.
 enum block_kind { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_CALL };
 
+// What the trace of a request tells; trace NULL: it has none, and nobody asks for the rest.
+struct traced {
+	struct trace *trace;
+	bool tls, asked, counted; // asked: a worker was; counted: tokens were
+	bool whole, broke;        // all of its answer was given; it ended with an error after it had begun
+	int status;               // of HTTP; 0: it was not answered
+	const char *fault;        // why it failed: static; NULL: it did not
+	uint64_t input_tokens, output_tokens;
+};
+
 // A POST, from its headers to the last byte of its answer.
 struct answer {
 	struct answer *next, **link;
@@ -43,7 +53,9 @@ struct answer {
 	bool reading, gone;            // the parser has it; its client has gone meanwhile
 	size_t body_bytes;             // of the request
 	struct generation *generation; // NULL: none, or none any more
-	char origin[256];              // of a page that may read the answer; ""
+	struct generation_run *run;    // of the last one; NULL: it is not traced
+	struct traced traced;
+	char origin[256]; // of a page that may read the answer; ""
 	char id[48], request_id[REQUEST_ID_BYTES];
 	int64_t created_s;
 	// The request.
@@ -171,6 +183,7 @@ void answer_json(struct answer *answer, struct json *json);
 // Send an event; `json` is taken; NULL: the mark of the end.
 void answer_event(struct answer *answer, struct json *json);
 void answer_begin_events(struct answer *answer);
+void answer_end(struct answer *answer); // the events
 // Ask a worker: `call` is taken. Errors: generation_start's.
 enum status answer_generate(struct answer *answer, struct json *call, struct error *error);
 // The parameters that every such request has; the caller adds `ended` and its context.
@@ -318,6 +331,16 @@ void infer_parser_destroy(struct infer_parser **parser); // answers that it had 
 // STATUS_OUT_OF_MEMORY.
 enum status infer_parser_take(struct infer_parser *parser, struct answer *answer, const uint8_t *body, size_t length,
 			      struct error *error);
+
+// ---- traced.c ----
+void traced_begin(struct answer *answer, struct traces *traces, const struct net_request *request);
+struct generation_run *traced_run(struct answer *answer); // of a choice; NULL: the request is not traced
+// The request is answered, or begins to be; `error`: with that, which may come in the middle of an answer.
+void traced_answered(struct answer *answer, int status, const struct error *error);
+void traced_tokens(struct answer *answer, uint64_t input, uint64_t output);
+void traced_ended(struct answer *choice, const struct json *end); // `end`: as struct generation_params has it
+// The answer goes: the trace of a request goes to the collector. `path`: of its endpoint.
+void traced_finish(struct answer *answer, const char *path);
 
 // ---- answer.c ----
 // The callbacks for struct generation_params, with the answer as context.

@@ -218,6 +218,7 @@ static void embedded(void *context, enum status status, const struct json *resul
 	if (!status && values)
 		embedding->values = answer->base64 ? encode(values) : json_copy(values);
 	embedding->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
+	traced_tokens(answer, embedding->prompt_tokens, 0);
 	embedding->joules = json_get_number(result, "energy_joules", NAN);
 	if (status || !embedding->values)
 		fail(answer, status ? error : values ? &no_room : &none);

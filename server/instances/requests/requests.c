@@ -49,6 +49,7 @@ static void silence(struct generation *generation)
 	generation->started = NULL;
 	generation->delta = NULL;
 	generation->ended = NULL;
+	generation->run = NULL;
 }
 
 // It is in no list any more, and its instance may go.
@@ -91,6 +92,8 @@ static void end(struct generation *generation, enum status status, const struct 
 	void *context = generation->context;
 	struct instance *instance = generation->instance;
 	const bool was_next = generation->sent && suspected(generation);
+	if (generation->run)
+		generation_note_run(generation, json);
 	const bool holds = generation_record(generation, status, json);
 	if (holds) {
 		leave(generation);
@@ -307,6 +310,10 @@ static enum status send(struct generation *generation, struct error *error)
 											    : "generate.start",
 						  call_of(generation), start_answered, generation, error);
 	generation->sent = !status;
+	if (generation->run) {
+		generation->run->sends++;
+		generation->run->sent_ns = clock_steady_ns();
+	}
 	generation_count_anew(generation);
 	return status;
 }
@@ -453,6 +460,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .counts = params->counts,
 					  .part = params->part,
 					  .energy = params->energy,
+					  .run = params->run,
 					  .joules = NAN,
 					  .all = all,
 					  .call = call,
@@ -463,6 +471,8 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .ended = params->ended,
 					  .context = params->context};
 	*last = generation;
+	if (params->run)
+		*params->run = (struct generation_run){.began_ns = generation->began_ns, .queued_ms = -1};
 	generation_count(generation);
 	instance->generation_count++;
 	instance->line_tokens += given_tokens;

@@ -12,6 +12,19 @@ struct generation;
 
 enum { GENERATION_ENERGY_MS = 3000 }; // that `ended` waits for joules, at most
 
+// How the worker that ended a request came to it, and what it needed. Filled in before `ended` is called.
+struct generation_run {
+	int64_t began_ns, sent_ns, ended_ns; // steady: it was asked; the last worker was sent it; the end of that came
+	unsigned sends;                      // to a worker; more than 1: it went on elsewhere
+	// By that worker's clock: until it began with the prompt; until the first token; until the end. < 0: not told.
+	double queued_ms, prompt_ms, generate_ms;
+	unsigned device_count; // of the model
+	struct {
+		char device_id[STORE_ID_BYTES];
+		double compute_ms; // of that worker's stage, for this request
+	} devices[LIMIT_INSTANCE_STAGES];
+};
+
 struct generation_params {
 	const struct audit_actor *by; // copied
 	struct token *token;          // NULL: the machine's owner. Must outlive it
@@ -24,7 +37,8 @@ struct generation_params {
 	bool part;   // of a request that another one stands for: usage counts that one
 	bool energy; // `ended` waits until its joules are known, GENERATION_ENERGY_MS at most: energy_joules of `end`,
 		     // or null
-	bool loads;  // a model that is not loaded is loaded for this, and then it waits
+	struct generation_run *run; // NULL: nobody asks; else it must last until `ended` or generation_cancel
+	bool loads;                 // a model that is not loaded is loaded for this, and then it waits
 	// It has joined the batch; not called with `embeds` or `counts`.
 	void (*started)(void *context, uint64_t prompt_tokens);
 	void (*delta)(void *context, const struct json *delta); // params of generate.delta

@@ -22,6 +22,7 @@ struct generation {
 
 	uint64_t prompt_tokens; // as far as is known
 	struct delivered delivered;
+	struct generation_run *run;  // NULL: nobody asks for it, or not any more
 	struct usage_request *usage; // NULL: it is not counted, or all of it is
 	bool energy;                 // its client wants to know its joules
 	// It has ended, and waits for them: it is in instances->held, and has no instance.
@@ -48,6 +49,8 @@ void generation_count(struct generation *generation);
 void generation_count_anew(struct generation *generation);
 // The worker is not there any more: what it has spent without telling for whom is nobody's.
 void generations_unclaim(struct instance *instance);
+// Tell its run how it ended: `end` as struct generation_params has it.
+void generation_note_run(struct generation *generation, const struct json *end);
 // A request that has ended, and is in no list, waits for its joules: `ended` is called then. `end` is copied.
 void generation_hold(struct generation *generation, const struct json *end);
 void generation_drop_held(struct generation *generation); // its client has left

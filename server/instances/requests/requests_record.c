@@ -93,6 +93,25 @@ void generations_spent(struct instance *instance, const struct json *spent, bool
 	note_busy(instance, json_get(spent, "busy_ms"), whole);
 }
 
+void generation_note_run(struct generation *generation, const struct json *end)
+{
+	unsigned stage = 0;
+	struct generation_run *run = generation->run;
+	const struct instance *instance = generation->instance;
+	run->ended_ns = clock_steady_ns();
+	run->queued_ms = json_get_number(end, "queued_ms", -1);
+	run->prompt_ms = json_get_number(end, "prompt_ms", -1);
+	run->generate_ms = json_get_number(end, "generate_ms", -1);
+	run->device_count = instance->stage_count;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const struct instance_stage *one = &instance->stages[i];
+		stage += i && !(one->slices && one->slice);
+		snprintf(run->devices[i].device_id, sizeof run->devices[i].device_id, "%s",
+			 cluster_device_id(one->device));
+		run->devices[i].compute_ms = generation->spent_ms[stage];
+	}
+}
+
 // ---- joules that a client waits for ----
 
 static void leave_held(struct generation *generation)

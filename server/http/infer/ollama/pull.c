@@ -52,7 +52,7 @@ static void end(struct ollama_pull *pull, const struct error *error)
 		return;
 	}
 	answer_event(answer, json);
-	net_exchange_end(answer->exchange);
+	answer_end(answer);
 }
 
 static void look(void *context)
