@@ -170,6 +170,7 @@ static void say_step(const struct cluster_device *device, double limit, struct c
 {
 	const struct thermal_policy policy = cluster_heat_policy(device);
 	const double celsius = json_get_number(device->telemetry, "temperature_celsius", 0);
+	const bool hot = celsius >= limit - policy.margin;
 	change->level = device->heat_guard.step == THERMAL_FREE ? "info" : "attention";
 	switch (device->heat_guard.step) {
 	case THERMAL_FREE:
@@ -177,9 +178,9 @@ static void say_step(const struct cluster_device *device, double limit, struct c
 		break;
 	case THERMAL_LIMITED:
 		snprintf(change->summary, sizeof change->summary,
-			 "models on it get less time, at %.0f °C: it would reach %.0f °C within a minute, and slows "
-			 "itself down at %.0f °C",
-			 celsius, limit - policy.margin, limit);
+			 "models on it get less time, at %.0f °C: %s %.0f °C%s, and slows itself down at %.0f °C",
+			 celsius, hot ? "it is to stay below" : "it would reach", limit - policy.margin,
+			 hot ? "" : " within a minute", limit);
 		break;
 	case THERMAL_PAUSED:
 		snprintf(change->summary, sizeof change->summary,
