@@ -75,11 +75,21 @@ static inline void opened(void *user, struct net_conn *conn)
 	net_conn_trust(conn);
 }
 
+static inline void look_for_enough(struct bench *all)
+{
+	if (all->enough && all->enough(all)) {
+		all->met = true;
+		net_loop_stop(all->loop);
+	}
+}
+
 static inline void closed(void *user, struct net_conn *conn, int code)
 {
+	struct bench *all = user;
 	(void)conn, (void)code;
-	((struct bench *)user)->conn = NULL;
-	((struct bench *)user)->closes++;
+	all->conn = NULL;
+	all->closes++;
+	look_for_enough(all);
 }
 
 // Everything that a node says must be in the contract.
@@ -125,10 +135,7 @@ static inline void received(void *user, struct net_conn *conn, const uint8_t *by
 	if (all->heard && message.kind != MESSAGE_REQUEST)
 		all->heard(&message);
 	message_finish(&message);
-	if (all->enough && all->enough(all)) {
-		all->met = true;
-		net_loop_stop(all->loop);
-	}
+	look_for_enough(all);
 }
 
 static const struct net_handler handler = {.upgrade = upgrade, .opened = opened, .message = received, .closed = closed};
@@ -162,6 +169,7 @@ static inline void wait_for(bool (*enough)(const struct bench *bench))
 	if (!bench.met)
 		net_loop_run(bench.loop);
 	net_timer_stop(bench.loop, &bench.patience);
+	bench.enough = NULL;
 	if (!bench.met && bench.devices) {
 		struct buffer text;
 		buffer_init(&text, LIMIT_HEAD_BYTES);

@@ -193,10 +193,7 @@ static void server_that_stops_ends_the_node(void **state)
 	wait_for(cpu_passed);
 	bench.closes = 0;
 	net_conn_close(bench.conn, 1001, "the server stops");
-	bench.enough = closed_once;
-	net_timer_start(bench.loop, &bench.patience, PATIENCE_MS, out_of_patience, bench.loop);
-	net_loop_run(bench.loop);
-	net_timer_stop(bench.loop, &bench.patience);
+	wait_for(closed_once);
 	int64_t began_ms = clock_steady_ms();
 	while (waitpid(bench.node, &wait_status, WNOHANG) == 0) {
 		assert_true(clock_steady_ms() - began_ms < PATIENCE_MS);
