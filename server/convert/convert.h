@@ -30,8 +30,8 @@ struct convert_params {
 // hints.
 enum status convert_directory(const struct convert_params *params, struct error *error);
 
-// What can be said before the tensors are there: whether config.json is of a model that is converted and, where they
-// are there, tokenizer.json and the other texts are read. Errors: those of convert_directory.
+// Check the texts before the tensors are there: config.json is of a model that is converted, and tokenizer.json and the
+// other texts, where they are there, can be read. Errors: those of convert_directory.
 enum status convert_check(const char *directory, struct error *error);
 
 enum { CONVERT_NAME_BYTES = 256 };

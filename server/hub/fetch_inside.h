@@ -98,8 +98,10 @@ const char *fetch_weights_name(const struct fetch_job *job); // of the file that
 unsigned fetch_weights_count(const struct fetch_weights *weights);
 // Where file `number` of them will be. False: the path is too long.
 bool fetch_weights_file(const struct fetch_weights *weights, unsigned number, char *path, size_t size);
-// What the hub says of the file that is fetched, and where it is. False: its URL is too long.
+// Set the job's URL, and the length and SHA-256 that the hub promised, to those of the file that is fetched. False: the
+// URL is too long.
 bool fetch_weights_find(struct fetch_job *job, const char *hub);
+// Set the promised length and SHA-256, and forget what is on the disk of another file.
 void fetch_weights_promise(struct fetch_job *job);
 // The file is there: look at it, and at what comes after it. Errors, after which the job ends: those of convert_check
 // and convert_tensor_files; STATUS_LIMIT_EXCEEDED (no room on the disk), STATUS_UNAVAILABLE (it is not what the hub

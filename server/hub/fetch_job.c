@@ -146,7 +146,7 @@ static int64_t delay_ms(unsigned failures)
 	return delay / 2 + (int64_t)((double)delay * random / 4294967296.0); // half to one and a half
 }
 
-// Of a model in several files an error names the one that it is about.
+// Put the name of the file before the error, where a model has several.
 static void say_file(const struct fetch_job *job, struct error *error)
 {
 	const struct error whole = *error;

@@ -404,8 +404,8 @@ static void take_back(struct instance *instance, struct ring_step *step, int64_t
 	}
 }
 
-// What steps of few rows take of all parts together. NULL: a part has not told, and the times known so far may be of
-// other parts.
+// Times of steps of few rows, of all parts together, in seconds. `told` NULL: a part has not told its own; times known
+// from before may be those of other parts, and are forgotten.
 static void take_row_times(struct generator *generator, const struct json *told)
 {
 	double times[ROW_TIMES] = {0};

@@ -32,7 +32,7 @@ enum { REQUEST_ID_BYTES = 48 };
 // A piece of Anthropic's content, or of the output of a response.
 enum block_kind { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_CALL };
 
-// What the trace of a request tells; trace NULL: it has none, and nobody asks for the rest.
+// The facts of a request for its trace. Without a trace (NULL) nobody reads them.
 struct traced {
 	struct trace *trace;
 	bool tls, asked, counted; // asked: a worker was; counted: tokens were

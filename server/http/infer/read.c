@@ -128,22 +128,24 @@ enum status read_energy(struct reading *reading, const struct json *value)
 	return reading_bool(reading, value, &reading->answer->energy);
 }
 
+// Set this parameter of the call to the worker.
+static enum status pass_bool(struct reading *reading, const char *name, const struct json *value)
+{
+	bool wanted;
+	const enum status status = reading_bool(reading, value, &wanted);
+	if (!status)
+		json_set_bool(reading->call, name, wanted);
+	return status;
+}
+
 enum status read_parallel(struct reading *reading, const struct json *value)
 {
-	bool parallel;
-	const enum status status = reading_bool(reading, value, &parallel);
-	if (!status)
-		json_set_bool(reading->call, "parallel_tool_calls", parallel);
-	return status;
+	return pass_bool(reading, "parallel_tool_calls", value);
 }
 
 enum status read_speculate(struct reading *reading, const struct json *value)
 {
-	bool speculate;
-	const enum status status = reading_bool(reading, value, &speculate);
-	if (!status)
-		json_set_bool(reading->call, "speculate", speculate);
-	return status;
+	return pass_bool(reading, "speculate", value);
 }
 
 // Parameters that are accepted as long as they ask for nothing.

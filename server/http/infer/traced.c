@@ -1,5 +1,5 @@
-/* What a request's trace tells: the span of its HTTP exchange, and below it, of each choice, the time in the queue, of
- * the prompt and of the answer.
+/* The spans of a request's trace: that of its HTTP exchange, and below it, of each choice, those of the queue, of the
+ * prompt and of the answer.
  *
  * Only what is known is told. The queue begins when the request is passed on, by the server's clock. The times of the
  * prompt and of the answer are measured by the worker; they are put before the moment at which the server heard of the
