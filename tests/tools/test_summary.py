@@ -52,6 +52,14 @@ class SummaryTest(unittest.TestCase):
             "FAILED  debug: a", "         exit status 1", "         test_x: AssertionError: 1 != 2 : why",
             "1 passed, 1 failed, 0 skipped"]))
 
+    def test_failures_of_cmocka_are_named_with_their_reason(self):
+        output = ("[ RUN      ] b\nthe last report[  ERROR   ] --- 2 != 1\n[   LINE   ] --- a.c:9: error: Failure!\n"
+                  "[  FAILED  ] b\n[==========] 1 test(s) run.\n[  FAILED  ] 1 test(s), listed below:\n[  FAILED  ] b\n")
+        status, lines = self.run_summary([self.case(output, "run", "<failure message=\"\"/>")])
+        self.assertEqual((status, lines[-3:]), (1, [
+            "FAILED  debug: a", "         b: 2 != 1 | [   LINE   ] --- a.c:9: error: Failure!",
+            "0 passed, 1 failed, 0 skipped"]))
+
     def test_skip_by_exit_status(self):
         skip = self.case("skipped: no NVIDIA device", "notrun", "<skipped message=\"SKIP_RETURN_CODE=77\"/>")
         self.assertEqual(self.run_summary([self.case(), skip]), (0, [
@@ -75,9 +83,10 @@ class SummaryTest(unittest.TestCase):
                          "not ok 1 - outer\n  ---\n  error: '1 subtest failed'\n  ...\nok 2 - y # SKIP no GPU\n"
                          "# pass 0\n# fail 1\n# skipped 1\n" % said, "fail", "<failure message=\"\"/>")
         status, lines = self.run_summary([node])
-        skip, reason, failed, why, total = lines[-5:]
-        self.assertEqual((status, skip, reason, failed, total), (1, "SKIPPED  debug: a", "         y: no GPU",
-                                                                 "FAILED  debug: a", "0 passed, 1 failed, 1 skipped"))
+        failed, why, total = lines[-3:]
+        self.assertEqual((status, lines[:2], lines[2], failed, total), (
+            1, ["SKIPPED  debug: a", "         y: no GPU"], "---- debug: a said:", "FAILED  debug: a",
+            "0 passed, 1 failed, 1 skipped"))
         self.assertRegex(why, r"^         x: it began \| line 0 .* \[\.\.\.\] .* line 199 \| it ended \| 130 !== 0$")
         self.assertLess(len(why), 700)
 

@@ -1,7 +1,7 @@
 """Adds up the JUnit files of one run of ./dev test.
 
 usage: summary.py FOLDER
-           shows what every failed test said, names every skipped and every failed one, and ends with one line
+           names every skipped test, shows what every failed one said and why, names it, and ends with one line
            `N passed, N failed, N skipped`;
            exit status 1 if any failed or if none ran.
        summary.py --record FILE NAME STATUS SECONDS LOG
@@ -26,6 +26,7 @@ NODE_SKIP = re.compile(r"^\s*ok \d+ - (.*?) # SKIP\b *(.*)$|^\s*\ufe63 (.*?)(?: 
 CMOCKA_SKIP = re.compile(r"^(.*)\n\[  SKIPPED \] (\w+)$", re.M)
 UNITTEST_SKIP = re.compile(r"^(\w+) \(.*\) \.\.\. skipped ['\"](.*)['\"]$", re.M)
 UNITTEST_FAILURE = re.compile(r"^(?:ERROR|FAIL): (\w+) \(.*\)\n(?:.+\n)*?-{70}\nTraceback .*\n(?: .*\n)+(.*)", re.M)
+CMOCKA_FAILURE = re.compile(r"\[  ERROR   \] --- ((?:.*\n)*?)\[  FAILED  \] (\w+)$", re.M)
 INNER_FAILURE = re.compile(r"^\s*not ok \d+ - (.*)$|^\[  FAILED  \] (\w+)$"
                            r"|^.*((?:ERROR|WARNING): (?:Address|Leak|Thread|Memory)Sanitizer.*|runtime error: .*)$",
                            re.M)
@@ -102,6 +103,7 @@ def inner_failures(output):
         error = NODE_ERROR.search(details)
         if error:
             why[name] = shorten(error.group(2) or error.group(3) or "")
+    why.update((name, shorten(details)) for details, name in CMOCKA_FAILURE.findall(output))
     for name, details in UNITTEST_FAILURE.findall(output):
         names.append(name)
         why[name] = shorten(details)
@@ -143,6 +145,13 @@ def telling_lines(output):
     return lines[start:start + SHOWN_LINES]
 
 
+def print_rows(title, rows):
+    for name, notes in rows:
+        print("%s  %s" % (title, name))
+        for note in notes:
+            print("         %s" % note)
+
+
 def summarise(folder):
     total = [0, 0, 0]
     failed, skipped, said = [], [], []
@@ -158,15 +167,12 @@ def summarise(folder):
                 notes = inner_skips(output_of(case))
             if counts[2]:
                 skipped.append((name, notes))
-    for name, output in said:
+    print_rows("SKIPPED", skipped)
+    for name, output in said:  # near the end, so that whoever keeps only the end of a log has it
         print("---- %s said:" % name)
         for line in telling_lines(output):
             print("  | " + line)
-    for title, rows in (("SKIPPED", skipped), ("FAILED", failed)):
-        for name, notes in rows:
-            print("%s  %s" % (title, name))
-            for note in notes:
-                print("         %s" % note)
+    print_rows("FAILED", failed)
     if sum(total) == 0:
         print("no test ran")
     print("%d passed, %d failed, %d skipped" % tuple(total))

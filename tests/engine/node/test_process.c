@@ -87,8 +87,7 @@ static void crashed_worker_fails_one_device(void **state)
 // The workers of what is over have ended and been reaped.
 static void settle(void)
 {
-	for (int i = 0; i < PATIENCE_MS / 100 && count_workers(); i++)
-		usleep(100000);
+	wait_for(no_worker);
 	usleep(300000);
 	assert_int_equal(count_workers(), 0);
 }

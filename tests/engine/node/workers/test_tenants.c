@@ -169,22 +169,20 @@ static pid_t newest_worker(void)
 	return (pid_t)pid;
 }
 
-static void wait_for_no_worker(void)
-{
-	int64_t began_ms = clock_steady_ms();
-	while (count_workers() && clock_steady_ms() - began_ms < PATIENCE_MS)
-		usleep(2000);
-	assert_int_equal(count_workers(), 0);
-}
-
 // What the node writes to its disk is open for a moment, now and when `most` was counted: what is counted in between
 // happens several times, so that one descriptor left by each is more than that.
+static int most_descriptors;
+
+static bool few_descriptors(const struct bench *all)
+{
+	(void)all;
+	return count_descriptors() <= most_descriptors;
+}
+
 static void wait_for_descriptors(int most)
 {
-	int64_t began_ms = clock_steady_ms();
-	while (count_descriptors() > most && clock_steady_ms() - began_ms < PATIENCE_MS)
-		usleep(2000);
-	assert_in_range(count_descriptors(), 1, most);
+	most_descriptors = most;
+	wait_for(few_descriptors);
 }
 
 // The node, its devices verified and measured, so that no other worker runs.
@@ -197,7 +195,7 @@ static void start_settled(void)
 {
 	start_node(NULL, "cpu");
 	wait_for(cpu_settled);
-	wait_for_no_worker();
+	wait_for(no_worker);
 }
 
 // ---- the tests ----
@@ -242,7 +240,7 @@ static void a_worker_that_cannot_be_started_fails_its_open(void **state)
 	assert_int_equal(system(command), 0);
 	start_node_of(binary, NULL, "cpu");
 	wait_for(cpu_settled);
-	wait_for_no_worker();
+	wait_for(no_worker);
 	int descriptors = count_descriptors();
 	assert_int_equal(chmod(binary, 0600), 0);
 	for (int i = 0; i < 50; i++) {
@@ -386,7 +384,7 @@ static void a_server_that_is_gone_leaves_no_worker(void **state)
 	net_conn_close(bench.conn, 1011, "a fault");
 	wait_for(connected_again);
 	wait_for(cpu_settled);
-	wait_for_no_worker();
+	wait_for(no_worker);
 	assert_true(stream_ended("w0") && stream_ended("w1") && stream_ended("w2"));
 	open_worker("w0"); // the id is free again
 	assert_int_equal(ends, 0);
@@ -566,7 +564,7 @@ static void a_model_s_worker_has_its_file(void **state)
 		fail_msg("the server was told: %s", ended_message);
 	ask_well("tenant.open", "w2", model_parameters("model.gguf"));
 	ask_well("tenant.close", "w2", "");
-	wait_for_no_worker();
+	wait_for(no_worker);
 	stop_node();
 }
 
@@ -882,7 +880,7 @@ static void gpus_are_measured_while_nobody_uses_them(void **state)
 	wait_for(measured);
 	assert_true(json_get_bool(speed_told(&bench), "direct", false));
 	snprintf(first_at, sizeof(first_at), "%s", json_get_string(speed_told(&bench), "measured_at", ""));
-	wait_for_no_worker();
+	wait_for(no_worker);
 
 	ask_well("tenant.open", "w2", open); // that a person asks changes nothing while somebody is there
 	snprintf(verified_at, sizeof(verified_at), "%s", verified_when(&bench));
