@@ -174,6 +174,29 @@ void answer_free(struct answer *answer); // all that it has; what it generates i
 // So many more choices are held (or fewer). False: there is no room for them, and nothing was counted.
 bool infer_hold_choices(struct infer *infer, size_t more);
 void infer_let_go_of_choices(struct infer *infer, size_t fewer);
+const char *const *infer_origins(const struct infer *infer); // that may read answers; may be NULL
+// Ask a worker: `call` is taken. Errors: generation_start's.
+enum status answer_generate(struct answer *answer, struct json *call, struct error *error);
+// The parameters that every such request has; the caller adds `ended` and its context.
+struct generation_params answer_question(const struct answer *answer, struct json *call);
+enum status answer_ask(struct answer *answer, struct generation **out, const struct generation_params *params,
+		       struct error *error);
+void answer_refused(const struct answer *answer, enum status status); // a question was; for the audit log
+struct infer_reading;
+void infer_read_through(struct answer *answer, struct infer_reading *reading); // its body is read: go on
+
+// ---- reply.c ----
+enum { REPLY_HEADERS = 8 };
+// The origin that may read the answer; "" if none may that asks.
+const char *reply_origin(const char *const *cors_origins, const char *origin);
+// The headers stay in `headers` until the response is sent. `wording` and `id`: of the request that is answered; NULL:
+// it is a preflight.
+void reply_add_headers(struct net_response *response, struct net_header headers[REPLY_HEADERS],
+		       const char *const *cors_origins, const char *origin, const struct wording *wording,
+		       const char *id);
+// A body of JSON, which is taken, in the response's own buffer. One that does not fit: status 500.
+void reply_fill(struct net_response *response, int status, struct json *json);
+void reply_fail(struct net_response *response, const struct wording *wording, const struct fault *fault);
 // Answer, or end the events, with an error. `param`: which parameter is to blame; may be NULL.
 void answer_fail(struct answer *answer, const struct error *error, const char *param);
 // The same with what became of a question to a model.
@@ -184,15 +207,6 @@ void answer_json(struct answer *answer, struct json *json);
 void answer_event(struct answer *answer, struct json *json);
 void answer_begin_events(struct answer *answer);
 void answer_end(struct answer *answer); // the events
-// Ask a worker: `call` is taken. Errors: generation_start's.
-enum status answer_generate(struct answer *answer, struct json *call, struct error *error);
-// The parameters that every such request has; the caller adds `ended` and its context.
-struct generation_params answer_question(const struct answer *answer, struct json *call);
-enum status answer_ask(struct answer *answer, struct generation **out, const struct generation_params *params,
-		       struct error *error);
-void answer_refused(const struct answer *answer, enum status status); // a question was; for the audit log
-struct infer_reading;
-void infer_read_through(struct answer *answer, struct infer_reading *reading); // its body is read: go on
 
 // ---- read.c ----
 // The outcome of reading a body.
