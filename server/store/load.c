@@ -1,18 +1,14 @@
 /* Reads state.db at the start, on the loop thread with its own read-only connection. */
+#include "server/store/load.h"
+
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "server/store/database.h"
 #include "server/store/inside.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *text(sqlite3_stmt *statement, int column)
-{
-	return (const char *)sqlite3_column_text(statement, column);
-}
 
 const char *store_load_setting(struct store *store, const char *key)
 {
@@ -23,7 +19,7 @@ const char *store_load_setting(struct store *store, const char *key)
 		    SQLITE_OK &&
 	    sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC) == SQLITE_OK &&
 	    sqlite3_step(statement) == SQLITE_ROW)
-		store->setting = strdup(text(statement, 0));
+		store->setting = strdup(load_text(statement, 0));
 	sqlite3_finalize(statement);
 	return store->setting;
 }
@@ -74,35 +70,7 @@ enum status store_say_refused(struct store *store, struct error *error)
 	return status ? error_set(error, status, "no memory for an entry of the audit log") : STATUS_OK;
 }
 
-struct load {
-	struct store *store;
-	const char *sql;
-	bool binds; // its first columns are those of bound_tables[kind], and rows that do not hold are refused
-	enum bound_kind kind;
-	int64_t limit; // bound to ?1 where the statement has one
-	void (*row)(sqlite3_stmt *statement, const struct load *load);
-	union { // the caller's
-		void (*node)(void *context, const struct store_node *node);
-		void (*device)(void *context, const struct store_device *device);
-		void (*token)(void *context, const struct store_token *token);
-		void (*change)(void *context, const struct store_change *change);
-		void (*certificate)(void *context, const struct store_certificate *certificate);
-		void (*ticket)(void *context, const struct store_ticket *ticket);
-		void (*lend)(void *context, const struct store_lend *lend);
-		void (*tab)(void *context, const struct store_tab *tab);
-		void (*model)(void *context, const struct store_model *model);
-		void (*instance)(void *context, const struct store_instance *instance);
-		void (*link)(void *context, const struct store_link *link);
-		void (*layer_time)(void *context, const struct store_layer_time *time);
-		void (*alert)(void *context, const struct store_alert *alert);
-		void (*usage)(void *context, const struct store_usage *usage);
-		void (*channel)(void *context, const struct store_channel *channel);
-		void (*delivery)(void *context, const struct store_delivery *delivery);
-	} call;
-	void *context;
-};
-
-static enum status load_rows(struct store *store, const struct load *load, struct error *error)
+enum status load_rows(struct store *store, const struct load *load, struct error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	int code = sqlite3_prepare_v2(store->loading, load->sql, -1, &statement, NULL);
@@ -122,9 +90,9 @@ static enum status load_rows(struct store *store, const struct load *load, struc
 static void node_row(sqlite3_stmt *row, const struct load *load)
 {
 	const struct store_node node = {
-		.node_id = text(row, 0),
-		.name = text(row, 1),
-		.record = text(row, 2),
+		.node_id = load_text(row, 0),
+		.name = load_text(row, 1),
+		.record = load_text(row, 2),
 		.first_seen_ms = sqlite3_column_int64(row, 3),
 		.last_seen_ms = sqlite3_column_int64(row, 4),
 	};
@@ -149,11 +117,11 @@ enum status store_load_nodes(struct store *store, void (*row)(void *context, con
 static void device_row(sqlite3_stmt *row, const struct load *load)
 {
 	const struct store_device device = {
-		.device_id = text(row, 0),
-		.node_id = text(row, 1),
-		.hardware_key = text(row, 2),
+		.device_id = load_text(row, 0),
+		.node_id = load_text(row, 1),
+		.hardware_key = load_text(row, 2),
 		.draining = sqlite3_column_int(row, 3) != 0,
-		.record = text(row, 4),
+		.record = load_text(row, 4),
 		.first_seen_ms = sqlite3_column_int64(row, 5),
 		.last_seen_ms = sqlite3_column_int64(row, 6),
 	};
@@ -188,9 +156,9 @@ static bool read_hash(sqlite3_stmt *row, int column, uint8_t hash[STORE_HASH_BYT
 static void token_row(sqlite3_stmt *row, const struct load *load)
 {
 	struct store_token token = {
-		.token_id = text(row, 0),
-		.parent_id = text(row, 1),
-		.name = text(row, 2),
+		.token_id = load_text(row, 0),
+		.parent_id = load_text(row, 1),
+		.name = load_text(row, 2),
 		.scopes = (uint32_t)sqlite3_column_int64(row, 3),
 		.calls_per_s = sqlite3_column_double(row, 5),
 		.max_sessions = sqlite3_column_int64(row, 6),
@@ -224,12 +192,12 @@ static void change_row(sqlite3_stmt *row, const struct load *load)
 {
 	const struct store_change change = {
 		.at_ms = sqlite3_column_int64(row, 0),
-		.kind = text(row, 1),
-		.level = text(row, 2),
-		.node_id = text(row, 3),
-		.device_id = text(row, 4),
-		.name = text(row, 5),
-		.summary = text(row, 6),
+		.kind = load_text(row, 1),
+		.level = load_text(row, 2),
+		.node_id = load_text(row, 3),
+		.device_id = load_text(row, 4),
+		.name = load_text(row, 5),
+		.summary = load_text(row, 6),
 	};
 	load->call.change(load->context, &change);
 }
@@ -252,10 +220,10 @@ enum status store_load_changes(struct store *store, int limit,
 static void certificate_row(sqlite3_stmt *row, const struct load *load)
 {
 	const struct store_certificate certificate = {
-		.serial = text(row, 0),
-		.node_id = text(row, 1),
-		.sha256 = text(row, 2),
-		.key_sha256 = text(row, 3),
+		.serial = load_text(row, 0),
+		.node_id = load_text(row, 1),
+		.sha256 = load_text(row, 2),
+		.key_sha256 = load_text(row, 3),
 		.not_before_ms = sqlite3_column_int64(row, 4),
 		.not_after_ms = sqlite3_column_int64(row, 5),
 		.revoked_ms = sqlite3_column_int64(row, 6),
@@ -283,8 +251,8 @@ enum status store_load_certificates(struct store *store,
 static void ticket_row(sqlite3_stmt *row, const struct load *load)
 {
 	struct store_ticket ticket = {
-		.ticket_id = text(row, 0),
-		.made_by = text(row, 2),
+		.ticket_id = load_text(row, 0),
+		.made_by = load_text(row, 2),
 		.uses = sqlite3_column_int64(row, 3),
 		.used = sqlite3_column_int64(row, 4),
 		.created_ms = sqlite3_column_int64(row, 5),
@@ -313,9 +281,9 @@ enum status store_load_tickets(struct store *store, void (*row)(void *context, c
 static void lend_row(sqlite3_stmt *row, const struct load *load)
 {
 	struct store_lend lend = {
-		.lend_id = text(row, 0),
-		.name = text(row, 2),
-		.made_by = text(row, 3),
+		.lend_id = load_text(row, 0),
+		.name = load_text(row, 2),
+		.made_by = load_text(row, 3),
 		.uses = sqlite3_column_int64(row, 4),
 		.used = sqlite3_column_int64(row, 5),
 		.created_ms = sqlite3_column_int64(row, 6),
@@ -344,7 +312,7 @@ enum status store_load_lends(struct store *store, void (*row)(void *context, con
 static void tab_row(sqlite3_stmt *row, const struct load *load)
 {
 	struct store_tab tab = {
-		.node_id = text(row, 0), .lend_id = text(row, 1), .joined_ms = sqlite3_column_int64(row, 3)};
+		.node_id = load_text(row, 0), .lend_id = load_text(row, 1), .joined_ms = sqlite3_column_int64(row, 3)};
 	if (read_hash(row, 2, tab.secret_hash))
 		load->call.tab(load->context, &tab);
 }
@@ -366,18 +334,18 @@ enum status store_load_tabs(struct store *store, void (*row)(void *context, cons
 static void model_row(sqlite3_stmt *row, const struct load *load)
 {
 	const struct store_model model = {
-		.model_id = text(row, 0),
-		.name = text(row, 1),
-		.source = text(row, 2),
-		.request = text(row, 3),
-		.path = text(row, 4),
-		.state = text(row, 5),
+		.model_id = load_text(row, 0),
+		.name = load_text(row, 1),
+		.source = load_text(row, 2),
+		.request = load_text(row, 3),
+		.path = load_text(row, 4),
+		.state = load_text(row, 5),
 		.file_bytes = sqlite3_column_int64(row, 6),
 		.modified_ns = sqlite3_column_int64(row, 7),
-		.sha256 = text(row, 8),
-		.state_reason = text(row, 9),
+		.sha256 = load_text(row, 8),
+		.state_reason = load_text(row, 9),
 		.added_ms = sqlite3_column_int64(row, 10),
-		.architecture = text(row, 11),
+		.architecture = load_text(row, 11),
 	};
 	load->call.model(load->context, &model);
 }
@@ -403,8 +371,8 @@ static bool workers_hold(const struct store *store, sqlite3_stmt *row)
 	char subject[BOUND_SUBJECT_BYTES];
 	struct tree_hash digest, told;
 	const struct bound_value values[] = {
-		{.type = SQLITE_TEXT, .bytes = text(row, 0), .length = (size_t)sqlite3_column_bytes(row, 0)},
-		{.type = SQLITE_TEXT, .bytes = text(row, 9), .length = (size_t)sqlite3_column_bytes(row, 9)},
+		{.type = SQLITE_TEXT, .bytes = load_text(row, 0), .length = (size_t)sqlite3_column_bytes(row, 0)},
+		{.type = SQLITE_TEXT, .bytes = load_text(row, 9), .length = (size_t)sqlite3_column_bytes(row, 9)},
 	};
 	return bound_subject(BOUND_WORKERS, &values[0], subject) && bound_digest(BOUND_WORKERS, values, &digest) &&
 	       bound_find(store->journal.bound, subject, &told, NULL) && !memcmp(&told, &digest, sizeof digest);
@@ -413,16 +381,16 @@ static bool workers_hold(const struct store *store, sqlite3_stmt *row)
 static void instance_row(sqlite3_stmt *row, const struct load *load)
 {
 	const struct store_instance instance = {
-		.instance_id = text(row, 0),
-		.model_id = text(row, 1),
-		.model_name = text(row, 2),
-		.wanted = text(row, 3),
+		.instance_id = load_text(row, 0),
+		.model_id = load_text(row, 1),
+		.model_name = load_text(row, 2),
+		.wanted = load_text(row, 3),
 		.created_ms = sqlite3_column_int64(row, 4),
-		.last = text(row, 5),
+		.last = load_text(row, 5),
 		.epoch = sqlite3_column_int64(row, 6),
 		.recoveries = sqlite3_column_int64(row, 7),
 		.moves = sqlite3_column_int64(row, 8),
-		.workers = workers_hold(load->store, row) ? text(row, 9) : "",
+		.workers = workers_hold(load->store, row) ? load_text(row, 9) : "",
 	};
 	load->call.instance(load->context, &instance);
 }
@@ -438,209 +406,6 @@ enum status store_load_instances(struct store *store, void (*row)(void *context,
 		.row = instance_row,
 		.store = store,
 		.call.instance = row,
-		.context = context,
-	};
-	return load_rows(store, &load, error);
-}
-
-static double measured(sqlite3_stmt *row, int column)
-{
-	return sqlite3_column_type(row, column) == SQLITE_NULL ? -1 : sqlite3_column_double(row, column);
-}
-
-static void link_row(sqlite3_stmt *row, const struct load *load)
-{
-	const struct store_link link = {
-		.from_node_id = text(row, 0),
-		.to_node_id = text(row, 1),
-		.class_name = text(row, 2),
-		.interface = text(row, 3),
-		.address = text(row, 4),
-		.interface_bits_per_s = measured(row, 5),
-		.rtt_ms = measured(row, 6),
-		.jitter_ms = measured(row, 7),
-		.loss_percent = measured(row, 8),
-		.throughput_bytes_per_s = measured(row, 9),
-		.throughput_ms = sqlite3_column_int64(row, 10),
-		.measured_ms = sqlite3_column_int64(row, 11),
-		.degraded = text(row, 12),
-	};
-	load->call.link(load->context, &link);
-}
-
-enum status store_load_links(struct store *store, void (*row)(void *context, const struct store_link *link),
-			     void *context, struct error *error)
-{
-	const struct load load = {
-		.sql = "SELECT from_node_id, to_node_id, class, interface, address, interface_bits_per_s, rtt_ms, "
-		       "jitter_ms, loss_percent, throughput_bytes_per_s, throughput_ms, measured_ms, degraded FROM "
-		       "links",
-		.row = link_row,
-		.call.link = row,
-		.context = context,
-	};
-	return load_rows(store, &load, error);
-}
-
-static void layer_time_row(sqlite3_stmt *row, const struct load *load)
-{
-	struct store_layer_time time = {
-		.device_id = text(row, 0),
-		.format = text(row, 1),
-		.layer_bytes = sqlite3_column_int64(row, 2),
-		.layer_s = sqlite3_column_double(row, 3),
-		.output_bytes = sqlite3_column_int64(row, 4),
-		.output_s = measured(row, 5),
-		.prompt_s = measured(row, 6),
-		.measured_ms = sqlite3_column_int64(row, 7 + STORE_BATCHES),
-		.spread = measured(row, 8 + STORE_BATCHES),
-	};
-	for (int i = 0; i < STORE_BATCHES; i++)
-		time.batch[i] = measured(row, 7 + i);
-	load->call.layer_time(load->context, &time);
-}
-
-enum status store_load_layer_times(struct store *store, void (*row)(void *context, const struct store_layer_time *time),
-				   void *context, struct error *error)
-{
-	const struct load load = {
-		.sql = "SELECT device_id, format, layer_bytes, layer_s, output_bytes, output_s, prompt_s, "
-		       "batch_2, batch_4, batch_8, batch_16, batch_32, batch_64, batch_128, measured_ms, "
-		       "spread FROM layer_times ORDER BY measured_ms",
-		.row = layer_time_row,
-		.call.layer_time = row,
-		.context = context,
-	};
-	return load_rows(store, &load, error);
-}
-
-static void alert_row(sqlite3_stmt *row, const struct load *load)
-{
-	const struct store_alert alert = {
-		.alert_id = text(row, 0),
-		.kind = text(row, 1),
-		.severity = text(row, 2),
-		.subject_type = text(row, 3),
-		.subject_id = text(row, 4),
-		.subject_name = text(row, 5),
-		.message = text(row, 6),
-		.hint = text(row, 7),
-		.raised_ms = sqlite3_column_int64(row, 8),
-		.acknowledged_ms = sqlite3_column_int64(row, 9),
-		.acknowledged_by = text(row, 10),
-		.cleared_ms = sqlite3_column_int64(row, 11),
-		.node_id = text(row, 14),
-		.value = sqlite3_column_type(row, 12) == SQLITE_NULL ? NAN : sqlite3_column_double(row, 12),
-		.threshold = sqlite3_column_type(row, 13) == SQLITE_NULL ? NAN : sqlite3_column_double(row, 13),
-	};
-	load->call.alert(load->context, &alert);
-}
-
-enum status store_load_alerts(struct store *store, void (*row)(void *context, const struct store_alert *alert),
-			      void *context, struct error *error)
-{
-	const struct load load = {
-		.sql = "SELECT alert_id, kind, severity, subject_type, subject_id, subject_name, message, hint, "
-		       "raised_ms, acknowledged_ms, acknowledged_by, cleared_ms, value, threshold, node_id FROM alerts "
-		       "ORDER BY "
-		       "raised_ms",
-		.row = alert_row,
-		.call.alert = row,
-		.context = context,
-	};
-	return load_rows(store, &load, error);
-}
-
-static void usage_row(sqlite3_stmt *row, const struct load *load)
-{
-	const struct store_usage usage = {
-		.step_s = sqlite3_column_int64(row, 0),
-		.at_s = sqlite3_column_int64(row, 1),
-		.token_id = text(row, 2),
-		.model_id = text(row, 3),
-		.device_id = text(row, 4),
-		.token_name = text(row, 5),
-		.model_name = text(row, 6),
-		.device_name = text(row, 7),
-		.counts = {.requests = sqlite3_column_int64(row, 8),
-			   .prompt_tokens = sqlite3_column_int64(row, 9),
-			   .cached_tokens = sqlite3_column_int64(row, 10),
-			   .completion_tokens = sqlite3_column_int64(row, 11),
-			   .device_s = sqlite3_column_double(row, 12),
-			   .energy_joules = sqlite3_column_double(row, 13),
-			   .idle_joules = sqlite3_column_double(row, 14),
-			   .energy_source = (enum store_energy_source)sqlite3_column_int(row, 15)},
-	};
-	load->call.usage(load->context, &usage);
-}
-
-enum status store_load_usage(struct store *store, void (*row)(void *context, const struct store_usage *usage),
-			     void *context, struct error *error)
-{
-	const struct load load = {
-		.sql = "SELECT step_s, at_s, token_id, model_id, device_id, token_name, model_name, device_name, "
-		       "requests, prompt_tokens, cached_tokens, completion_tokens, device_s, energy_joules, "
-		       "idle_joules, energy_source FROM usage ORDER BY step_s, at_s",
-		.row = usage_row,
-		.call.usage = row,
-		.context = context,
-	};
-	return load_rows(store, &load, error);
-}
-
-static void channel_row(sqlite3_stmt *row, const struct load *load)
-{
-	const struct store_channel channel = {
-		.channel_id = text(row, 0),
-		.kind = text(row, 1),
-		.url = text(row, 2),
-		.secret = text(row, 3),
-		.severities = sqlite3_column_int64(row, 4),
-		.quiet_from = sqlite3_column_int64(row, 5),
-		.quiet_to = sqlite3_column_int64(row, 6),
-		.added_ms = sqlite3_column_int64(row, 7),
-		.added_by = text(row, 8),
-		.last_ms = sqlite3_column_int64(row, 9),
-		.last_result = text(row, 10),
-	};
-	load->call.channel(load->context, &channel);
-}
-
-enum status store_load_channels(struct store *store, void (*row)(void *context, const struct store_channel *channel),
-				void *context, struct error *error)
-{
-	const struct load load = {
-		.sql = "SELECT channel_id, kind, url, secret, severities, quiet_from, quiet_to, added_ms, added_by, "
-		       "last_ms, last_result FROM alert_channels ORDER BY added_ms, rowid",
-		.row = channel_row,
-		.call.channel = row,
-		.context = context,
-	};
-	return load_rows(store, &load, error);
-}
-
-static void delivery_row(sqlite3_stmt *row, const struct load *load)
-{
-	const struct store_delivery delivery = {
-		.delivery_id = text(row, 0),
-		.channel_id = text(row, 1),
-		.alert_id = text(row, 2),
-		.severity = text(row, 3),
-		.body = text(row, 4),
-		.created_ms = sqlite3_column_int64(row, 5),
-	};
-	load->call.delivery(load->context, &delivery);
-}
-
-enum status store_load_deliveries(struct store *store,
-				  void (*row)(void *context, const struct store_delivery *delivery), void *context,
-				  struct error *error)
-{
-	const struct load load = {
-		.sql = "SELECT delivery_id, channel_id, alert_id, severity, body, created_ms FROM alert_deliveries "
-		       "ORDER BY rowid",
-		.row = delivery_row,
-		.call.delivery = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

@@ -432,8 +432,10 @@ describe("many nodes", () => {
 			report(round);
 			await second();
 		}
-		const { links } = await admin.call("cluster.snapshot");
-		assert.equal(links.length, nodes * (nodes - 1));
+		const { links } = await eventually(async () => { // no report is answered
+			const snapshot = await admin.call("cluster.snapshot");
+			return snapshot.links.length === nodes * (nodes - 1) && snapshot;
+		}, "every direction is known", 12 * patience);
 		await admin.until(() => new Set(admin.events.flatMap((one) => one.data.links.map((link) => `${link.from_node_id} ${link.to_node_id}`)))
 			.size === links.length, "every direction was told in its turn", 12 * patience);
 		for (const { data } of admin.events) assert.ok(data.links.length <= 256, `${data.links.length} links in one event`);

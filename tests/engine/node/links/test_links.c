@@ -362,6 +362,11 @@ static bool held_ones_came(struct fixture *fixture)
 	return in.messages == HELD_MESSAGES;
 }
 
+static bool round_trip_known(struct fixture *fixture)
+{
+	return json_get_number(reading_of(&fixture->nodes[0], "node_b"), "rtt_ms", -1) >= 0;
+}
+
 // One that is paused holds up neither the link nor its pings; nothing is lost.
 static void pauses_and_fences(void **state)
 {
@@ -375,7 +380,7 @@ static void pauses_and_fences(void **state)
 	assert_int_equal(in.messages, 0);
 	assert_true(two_up(fixture));
 	assert_true(link_hop_queued(out.hop) >= (size_t)(HELD_MESSAGES / 2 - 17) * 1024 * 1024);
-	assert_true(json_get_number(reading_of(&fixture->nodes[0], "node_b"), "rtt_ms", -1) >= 0);
+	wait_until(fixture, round_trip_known);
 	assert_int_equal(out.closed + in.closed + out.drained, 0);
 	link_hop_pause(in.hop, false);
 	links_fence(fixture->nodes[0].links, true);
