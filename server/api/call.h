@@ -2,6 +2,7 @@
  * Thread: the loop's. */
 #pragma once
 #include "server/api/api.h"
+#include "server/security/login_codes.h"
 
 // What a token's holder has open; what it owns outlives its last connection by LIMIT_SESSION_GRACE_MS.
 struct api_session {
@@ -46,6 +47,7 @@ struct api {
 	struct api_client *clients;
 	struct api_session *sessions;
 	struct late_answer *late_answers;
+	struct login_codes login_codes;
 	struct net_timer sweep; // expired tokens
 	struct {
 		struct net_timer timer;

@@ -7,6 +7,7 @@ struct cli_arguments {
 	const char *data, *url, *ca; // common
 	bool json, help;
 	bool wide;                                                                       // nodes
+	bool print;                                                                      // open
 	const char *listen;                                                              // discover
 	const char *name, *scopes, *expires, *calls_per_s, *max_sessions, *memory_limit; // token create
 	const char *uses;                                                                // ticket create

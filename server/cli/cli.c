@@ -23,6 +23,7 @@ static const struct cli_command version_command = {.name = "version",
 static const struct cli_command *const commands[] = {
 	&serve_command,
 	&node_command,
+	&open_command,
 	&devices_drain_command,
 	&devices_return_command,
 	&devices_command,

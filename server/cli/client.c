@@ -384,6 +384,7 @@ enum status client_catch(struct client *client, struct error *error)
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGALRM);
 	sigprocmask(SIG_BLOCK, &ends, &client->before);
 	int fd = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
 	enum status status = fd < 0 ? error_errno(error, STATUS_UNAVAILABLE, errno, "signalfd")

@@ -42,12 +42,12 @@ enum status client_wait(struct client *client, const struct client_wait *wait, s
 // Send and wait.
 enum status client_ask(struct client *client, const struct client_call *call, struct json **result,
 		       struct error *error);
-// From now on SIGINT and SIGTERM end the next client_stay instead of the program.
+// From now on SIGINT, SIGTERM and an alarm's SIGALRM end the next client_stay instead of the program.
 enum status client_catch(struct client *client, struct error *error);
 // From now on `notice` is called for every notification that comes while an answer is waited for, until client_stay.
 void client_listen(struct client *client, bool (*notice)(void *context, const char *method, const struct json *params),
 		   void *context);
-// Stay connected until SIGINT or SIGTERM comes (STATUS_OK), or `notice`, called for every notification to this
+// Stay connected until SIGINT, SIGTERM or SIGALRM comes (STATUS_OK), or `notice`, called for every notification to this
 // connection, returns false (STATUS_OK), or the connection breaks (its error).
 enum status client_stay(struct client *client,
 			bool (*notice)(void *context, const char *method, const struct json *params), void *context,

@@ -75,6 +75,8 @@ static const struct audit_action actions[] = {
 	{"compute.unload", AUDIT_BEFORE_ANSWER, true, "a module was unloaded"},
 
 	{"auth.login", AUDIT_AT_ONCE, true, "a session was begun"},
+	{"auth.login_code", AUDIT_AT_ONCE, true, "a code was made that logs a browser in"},
+	{"auth.redeem", AUDIT_AT_ONCE, true, "a login code was used, and which token it gave"},
 	{"session.end", AUDIT_AT_ONCE, false, "a session is over, with the launches and the bytes of all of it"},
 	{"session.device_lost", AUDIT_AT_ONCE, false, "a session has lost what it had on a device"},
 	{"node.duplicate", AUDIT_AT_ONCE, false, "a second use of a node's certificate was refused"},

@@ -21,6 +21,8 @@ const nowhere = "http://127.0.0.1:9/hook"; // where nobody answers
 const fitting = {
 	"server.info": () => ({}),
 	"auth.login": () => ({ token: context.server.token }),
+	"auth.login_code": () => ({}),
+	"auth.redeem": () => ({ code: context.loginCode }),
 	"cluster.snapshot": () => ({}),
 	"events.subscribe": () => ({ topics: ["inventory"], since: { epoch: "none", seq: 0 } }),
 	"telemetry.history": () => ({ device_id: "dev_gpu", from: new Date(now - 60000).toISOString(), to: new Date(now).toISOString(),
@@ -143,6 +145,7 @@ describe("every method of the contract", () => {
 		for (const name of ["upload", "uploaded"])
 			context[name] = (await admin.call("model.upload_begin", { file: `${name}.gguf`, bytes: bytes.length })).model.model_id;
 		await admin.callWith("model.upload_write", { model_id: context.uploaded, offset: 0 }, bytes);
+		context.loginCode = (await admin.call("auth.login_code")).code;
 	});
 	after(async () => {
 		await server?.finish();
@@ -152,7 +155,7 @@ describe("every method of the contract", () => {
 	test("has parameters in this file", () => {
 		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
 		for (const [name, make] of Object.entries(fitting)) {
-			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model", "placed", "instance", "alert", "upload", "uploaded"]) context[thing] ??= "x";
+			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model", "placed", "instance", "alert", "upload", "uploaded", "loginCode"]) context[thing] ??= "x";
 			context.code ??= "000000";
 			assert.equal(paramsFault(api, name, make()), undefined, name);
 		}

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
-import { eventually, startServer } from "../api/server.mjs";
+import { desktop } from "../api/desktop.mjs";
+import { eventually, launch, startServer, within } from "../api/server.mjs";
 import { openDashboard, picture, see, startBrowser, suite } from "./browser.mjs";
 
 suite("coming in", () => {
@@ -115,6 +116,52 @@ suite("coming in", () => {
 		await page.goto(`${server.url.origin}/#token=${mistyped(server.token)}`);
 		await page.getByRole("alert").filter({ hasText: "mistyped" }).waitFor();
 		assert.equal(await page.evaluate(() => location.hash), "#/overview");
+		await page.context().close();
+	});
+
+	test("a login code in the link logs in, once, and leaves the address", async () => {
+		const { url } = await client.call("auth.login_code");
+		const page = await browser.page();
+		await page.goto(url);
+		await live(page);
+		assert.equal(await page.evaluate(() => location.hash), "#/overview");
+		const kept = await page.evaluate(() => [sessionStorage.getItem("exogpu.token"), localStorage.length]);
+		assert.match(kept[0], /^exo_/);
+		assert.notEqual(kept[0], server.token, "a token of its own");
+		assert.equal(kept[1], 0);
+		await page.reload();
+		await live(page);
+		await page.goto("about:blank");
+		await page.goto(url); // used, but this tab is logged in
+		await live(page);
+		await page.context().close();
+
+		const other = await browser.page();
+		await other.goto(url);
+		await other.getByRole("alert").filter({ hasText: "This login link was used already" }).waitFor();
+		await see(other, "exogpu open");
+		assert.equal(await field(other).getAttribute("aria-invalid"), null, "no token was wrong");
+		for (const theme of ["light", "dark"]) {
+			await other.emulateMedia({ colorScheme: theme });
+			for (const [name, width, height] of [["wide", 1280, 800], ["phone", 390, 844]]) {
+				await other.setViewportSize({ width, height });
+				await picture(other, `login-link-${name}-${theme}`);
+			}
+		}
+		await enter(other, server.token);
+		await live(other);
+		await other.context().close();
+	});
+
+	test("the page that exogpu open gives the browser leads there", async () => {
+		const { env, opened, folders } = desktop();
+		const open = launch(["open", "--data", server.data], env);
+		const page = await browser.page();
+		await page.goto(`file://${await opened()}`);
+		await live(page);
+		assert.ok(page.url().endsWith("/#/overview"), page.url());
+		assert.equal((await within(open.exited, "exogpu open ends")).code, 0);
+		assert.deepEqual(folders(), []);
 		await page.context().close();
 	});
 

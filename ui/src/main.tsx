@@ -27,14 +27,19 @@ import { loadFind } from "./view/lazy-find";
 import { startKeys } from "./view/keys";
 
 let server: Server | null = null;
-// a token in the address: kept for this tab before the socket looks for one, or used at once when it came later
-startRouting((token) => (server ? server.login(token, false) : writeToken(token, false)));
+let code: string | null = null;
+// a token in the address: kept for this tab before the socket looks for one, or used at once when it came later; a code likewise
+startRouting(({ kind, text }) => {
+  if (server) kind === "token" ? server.login(text, false) : server.redeem(text);
+  else if (kind === "token") writeToken(text, false);
+  else code = text;
+});
 followSystem();
 startClock();
 renderWhenSeen();
 
 const store = createStore(requestAnimationFrame);
-server = connect(notifying(store), `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
+server = connect(notifying(store), `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, code);
 const { logout } = server;
 const app = createApp(store, { ...server, logout: () => void flush().then(logout) });
 flushWhenHidden();

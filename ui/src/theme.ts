@@ -5,4 +5,4 @@ import { readTheme, readToken } from "./lib/prefs";
 
 const { dataset } = document.documentElement;
 dataset["theme"] = readTheme() ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-dataset["token"] = readToken() !== null || location.hash.startsWith("#token=") ? "yes" : "no";
+dataset["token"] = readToken() !== null || /^#(token|code)=/.test(location.hash) ? "yes" : "no";

@@ -3,7 +3,7 @@ import test from "node:test";
 import { load } from "./load.mjs";
 
 const format = await load("lib/format.ts");
-const { parseRoute, tokenOf, deviceHref, modelHref } = await load("lib/route.ts");
+const { parseRoute, broughtBy, deviceHref, modelHref } = await load("lib/route.ts");
 const { backoff } = await load("net/backoff.ts");
 const { Calls } = await load("net/calls.ts");
 const { isGap, readBetween, seriesOf } = await load("command/history.ts");
@@ -81,10 +81,10 @@ test("addresses", () => {
 });
 
 test("a token in the address", () => {
-  assert.equal(tokenOf("#token=exo_1_2_3"), "exo_1_2_3");
-  assert.equal(tokenOf("#token=a%2Bb&x=1"), "a+b");
-  assert.equal(tokenOf("#/overview"), null);
-  assert.equal(tokenOf("#token="), null);
+  assert.deepEqual(broughtBy("#token=exo_1_2_3"), { kind: "token", text: "exo_1_2_3" });
+  assert.deepEqual(broughtBy("#token=a%2Bb&x=1"), { kind: "token", text: "a+b" });
+  assert.deepEqual(broughtBy("#code=exocode_1"), { kind: "code", text: "exocode_1" });
+  for (const hash of ["#/overview", "#token=", "#code=", "#codes=1"]) assert.equal(broughtBy(hash), null);
 });
 
 test("the wait before trying again doubles to half a minute, with full jitter", () => {

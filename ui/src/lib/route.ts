@@ -1,4 +1,4 @@
-/* The address of a page: the part of the URL after #. A token in it is removed before anything else sees it. */
+/* The address of a page: the part of the URL after #. A token or code in it is removed before anything else sees it. */
 import { signal } from "@preact/signals";
 
 export type Route =
@@ -45,19 +45,22 @@ export const nodeHref = (id: string): string => `#/nodes/${encodeURIComponent(id
 
 export const route = signal<Route>({ page: "overview" });
 
-/** The token of `#token=…`, null if there is none. */
-export function tokenOf(hash: string): string | null {
-  const found = /^#token=([^&]+)/.exec(hash);
-  return found ? decodeURIComponent(found[1]!) : null;
+/** What an address may bring to log in with: a token, or a code that is exchanged for one. */
+export type Brought = { kind: "token" | "code"; text: string };
+
+/** What stands in `#token=…` or `#code=…`, null if neither does. */
+export function broughtBy(hash: string): Brought | null {
+  const found = /^#(token|code)=([^&]+)/.exec(hash);
+  return found ? { kind: found[1] as Brought["kind"], text: decodeURIComponent(found[2]!) } : null;
 }
 
-/** Follows the address; `onToken` gets a token that was in it, now or later (a link opened in this tab). */
-export function startRouting(onToken: (token: string) => void): void {
+/** Follows the address; `onBrought` gets what was in it to log in with, now or later (a link opened in this tab). */
+export function startRouting(onBrought: (brought: Brought) => void): void {
   const follow = (): void => {
-    const token = tokenOf(location.hash);
-    if (token !== null) {
+    const brought = broughtBy(location.hash);
+    if (brought !== null) {
       history.replaceState(null, "", `${location.pathname}${location.search}#/overview`);
-      onToken(token);
+      onBrought(brought);
     }
     const next = parseRoute(location.hash);
     if (JSON.stringify(next) === JSON.stringify(route.value)) return;

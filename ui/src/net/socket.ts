@@ -42,15 +42,19 @@ export interface Server {
   callWith<M extends keyof Methods>(method: M, params: Methods[M]["params"], body: Uint8Array): Promise<Methods[M]["result"]>;
   /** Log in with another token; `keep` also for later visits. */
   login(token: string, keep: boolean): void;
+  /** Log in with a login code, in this tab. */
+  redeem(code: string): void;
   logout(): void;
   tryNow(): void;
 }
 
-export function connect(store: Store, url: string): Server {
+/** `brought`: a login code that the page came with; null without one. */
+export function connect(store: Store, url: string, brought: string | null): Server {
   const { dispatch } = store;
   const calls = new Calls();
   let socket: WebSocket | null = null;
   let token: string | null = null;
+  let code: string | null = null; // to log in with, until it is answered
   let attempt = 0;
   let lostSince: number | null = null;
   let lostCause: LostCause = "gone"; // since then, by the last server that said one
@@ -138,6 +142,25 @@ export function connect(store: Store, url: string): Server {
     open(greet);
   }
 
+  /** Exchanges a code for a token; with one that is refused, whoever was logged in here stays so. */
+  function redeem(text: string): void {
+    dispatch({ type: "connection", connection: { phase: "connecting" } });
+    token = null;
+    code = text;
+    open(async () => {
+      const kept = readToken();
+      try {
+        token = (await call("auth.redeem", { code: text })).token;
+        writeToken(token, false);
+      } catch (error) {
+        if (!(error instanceof CallError) || error.reason === "disconnected" || kept === null) throw error;
+        token = kept;
+      }
+      code = null;
+      await greet();
+    });
+  }
+
   async function greet(): Promise<void> {
     if (token === null) return;
     const login = await call("auth.login", { token });
@@ -167,6 +190,7 @@ export function connect(store: Store, url: string): Server {
     if (!(error instanceof CallError)) throw error;
     const { reason, message, hint } = error;
     if (reason === "disconnected") return;
+    if (code !== null) return askLogin({ kind: "link", message, hint }, false);
     if (reason === "unauthenticated") askLogin({ kind: "refused", message, hint }, true);
     else if (reason === "forbidden")
       askLogin({ kind: "forbidden", message: "This token shows nothing here: it lacks the scopes observe and infer.", hint }, true);
@@ -177,6 +201,7 @@ export function connect(store: Store, url: string): Server {
   function askLogin(reason: LoginReason, forget: boolean): void {
     if (forget) forgetToken();
     token = null;
+    code = null;
     lostSince = null;
     attempt = 0;
     dispatch({ type: "logged_out" });
@@ -194,21 +219,22 @@ export function connect(store: Store, url: string): Server {
 
   // ---- losing and coming back ----
 
-  function closed(mine: WebSocket, code: number): void {
+  function closed(mine: WebSocket, why: number): void {
     if (socket !== mine) return;
     drop();
+    if (code !== null) return askLogin({ kind: "not_logged_in" }, false);
     if (token === null) {
       retryTimer = setTimeout(peek, backoff(attempt++, Math.random()));
       return;
     }
-    if (code === 4401) return askLogin({ kind: "not_logged_in" }, false);
-    if (code === 4403)
+    if (why === 4401) return askLogin({ kind: "not_logged_in" }, false);
+    if (why === 4403)
       return askLogin({ kind: "forbidden", message: "The server does not admit this token.", hint: null }, true);
-    if (code === 4410) return askLogin({ kind: "revoked" }, true);
+    if (why === 4410) return askLogin({ kind: "revoked" }, true);
     const causes: Record<number, LostCause> = { 1001: "shutdown", 1009: "too_big", 4408: "slow", 4429: "rate" };
-    lostCause = causes[code] ?? (lostSince === null ? "gone" : lostCause);
+    lostCause = causes[why] ?? (lostSince === null ? "gone" : lostCause);
     lostSince ??= store.current().heardAt ?? Date.now();
-    const waitMs = backoff(attempt++, Math.random()) + (code === 4429 ? 5_000 : 0);
+    const waitMs = backoff(attempt++, Math.random()) + (why === 4429 ? 5_000 : 0);
     lost({ retryAt: Date.now() + waitMs, waitMs, cause: lostCause });
     retryTimer = setTimeout(enter, waitMs);
   }
@@ -272,15 +298,18 @@ export function connect(store: Store, url: string): Server {
     tryNow,
     login(text, keep) {
       token = text;
+      code = null;
       writeToken(text, keep);
       enter();
     },
+    redeem,
     logout() {
       askLogin({ kind: "logged_out" }, true);
     },
   };
   token = readToken();
-  if (token === null) askLogin({ kind: "none" }, false);
+  if (brought !== null) redeem(brought);
+  else if (token === null) askLogin({ kind: "none" }, false);
   else enter();
   return server;
 }

@@ -24,6 +24,8 @@ export type LoginReason =
   | { kind: "none" }
   | { kind: "logged_out" }
   | { kind: "refused"; message: string; hint: string | null }
+  /** The address brought a login code, which the server has refused. */
+  | { kind: "link"; message: string; hint: string | null }
   | { kind: "not_logged_in" }
   | { kind: "forbidden"; message: string; hint: string | null }
   | { kind: "revoked" };

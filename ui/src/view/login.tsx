@@ -25,6 +25,8 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
             "This page needs a token with the scope observe. Ask an admin for one, or make one on the server:",
         ),
       };
+    case "link":
+      return { what: sentence(reason.message), next: sentence(reason.hint ?? "Open a new one, or paste a token.") };
     case "revoked":
       return {
         what: "This token was revoked or has expired.",
@@ -73,7 +75,7 @@ export function Login({ reason }: { reason: LoginReason }) {
             autocomplete="current-password"
             spellcheck={false}
             value={text}
-            aria-invalid={wrong ? true : undefined}
+            aria-invalid={wrong && reason.kind !== "link" ? true : undefined}
             aria-describedby={wrong ? "token-error" : undefined}
             placeholder="exo_…"
             onInput={(event) => setText(event.currentTarget.value)}
