@@ -11,6 +11,17 @@ int stage_conformance_run(const char *backend)
 	return conformance_run_tests(backend, tests, sizeof(tests) / sizeof(*tests));
 }
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+static const bool watched = true;
+#else
+static const bool watched = false;
+#endif
+
+bool stage_tests_are_brief(const struct conformance *c)
+{
+	return c->software && (watched || strcmp(c->backend, "cpu") != 0) && !getenv("EXOGPU_TEST_ALL");
+}
+
 static void *memory_for(size_t count, size_t size)
 {
 	void *memory = calloc(count ? count : 1, size);

@@ -61,6 +61,11 @@ bool staged_fits(struct staged *staged);
 // Whether this back end makes stages in slices; if not, that it says so.
 bool staged_slices(struct staged *staged);
 
+// Whether the tests take a part of their cases: where a processor stands for a GPU, and with a sanitizer, all of them
+// take minutes. Each value of a dimension (formats, families, scalings, sizes of a step) is then tried with some values
+// of the others, but for EXOGPU_TEST_ALL=1. The plain build tries all of them with the processor's own stages.
+bool stage_tests_are_brief(const struct conformance *c);
+
 // Tokens of a text that no other seed has.
 void make_text(uint32_t *tokens, uint32_t count, uint32_t vocabulary, uint32_t seed);
 

@@ -46,7 +46,7 @@ void test_stage_narrow(void **state)
 		};
 		struct staged staged;
 		char what[64];
-		if (slow(*state) && format != FORMAT_Q4_K)
+		if (stage_tests_are_brief(*state) && format != FORMAT_Q4_K)
 			continue;
 		snprintf(what, sizeof(what), "%s, few rows", format_info(format)->name);
 		staged_open(&staged, *state, &file);
