@@ -1,12 +1,8 @@
 /* See http.h. */
-#include "server/http/http.h"
-
-#include "common/base/log.h"
 #include "common/files/kernels_built.h"
 #include "server/api/nodes/tab.h"
-#include "server/http/access.h"
 #include "server/http/assets.h"
-#include "server/http/infer/infer.h"
+#include "server/http/http_inside.h"
 #include "server/http/metrics.h"
 #include "server/library/shards.h"
 
@@ -19,16 +15,6 @@
 #define WORKER_SUBPROTOCOL "exogpu.worker.v1"
 #define MODEL_SUBPROTOCOL "exogpu.model.v1"
 #define TAB_SUBPROTOCOL "exogpu.tab.v1"
-
-struct http {
-	struct http_params params;
-	struct access access, assumed; // assumed: of the listener for Ollama's clients, as is `open`
-	struct token *acting;          // of `assumed`
-	struct infer *infer, *open;
-	struct net_listener *tcp, *local, *ollama;
-	struct assets *assets;
-	char url[300];
-};
 
 // Nothing from elsewhere, nothing inline, no frames: a page that is not ours gets nothing to hold on to. No
 // Strict-Transport-Security: where the authority is the cluster's own, a browser that has once been told to insist on
@@ -109,7 +95,7 @@ static bool origin_allowed(const struct net_request *request)
 	return !strcasecmp(request->origin, own);
 }
 
-static void fail(struct net_response *response, enum status status, const char *message, const char *hint)
+void http_fail(struct net_response *response, enum status status, const char *message, const char *hint)
 {
 	struct json *json = json_new_object();
 	json_set_string(json, "error", status_word(status));
@@ -128,13 +114,13 @@ static void fail(struct net_response *response, enum status status, const char *
 		response->authenticate = "Bearer realm=\"exogpu\"";
 }
 
-static bool check_host(const struct http *http, const struct net_request *request, struct net_response *response)
+bool http_check_host(const struct http *http, const struct net_request *request, struct net_response *response)
 {
 	if (host_allowed(http, request))
 		return true;
-	fail(response, STATUS_FORBIDDEN, "this server does not have the name in Host",
-	     http->params.tls ? "use the address that it printed, or start it with --tls-name NAME"
-			      : "open it by the address that it printed");
+	http_fail(response, STATUS_FORBIDDEN, "this server does not have the name in Host",
+		  http->params.tls ? "use the address that it printed, or start it with --tls-name NAME"
+				   : "open it by the address that it printed");
 	return false;
 }
 
@@ -144,8 +130,8 @@ static bool check_origin(const struct http *http, const struct net_request *requ
 {
 	if (origin_allowed(request) || infer_origin_named(http->infer, request->origin))
 		return true;
-	fail(response, STATUS_FORBIDDEN, "a page of another origin may not use /v1",
-	     "start the server with --cors-origin and its origin");
+	http_fail(response, STATUS_FORBIDDEN, "a page of another origin may not use /v1",
+		  "start the server with --cors-origin and its origin");
 	return false;
 }
 
@@ -158,7 +144,7 @@ static bool may_observe(struct http *http, const struct net_request *request, st
 		response->holder = access_holder(caller.token);
 		return true;
 	}
-	fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
+	http_fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
 	return false;
 }
 
@@ -225,7 +211,7 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 static void on_http(void *context, const struct net_request *request, struct net_response *response)
 {
 	struct http *http = context;
-	if (!check_host(http, request, response))
+	if (!http_check_host(http, request, response))
 		return;
 	if (infer_takes(request->path) && !check_origin(http, request, response))
 		return;
@@ -240,10 +226,10 @@ static void on_http(void *context, const struct net_request *request, struct net
 	else if (!strcmp(request->path, "/metrics"))
 		serve_metrics(http, request, response);
 	else if (!strcmp(request->path, "/ws") || !strcmp(request->path, "/node"))
-		fail(response, STATUS_INVALID_REQUEST, "this address accepts WebSockets only",
-		     "subprotocol exogpu.v1 at /ws");
+		http_fail(response, STATUS_INVALID_REQUEST, "this address accepts WebSockets only",
+			  "subprotocol exogpu.v1 at /ws");
 	else if (!assets_serve(http->assets, request, response))
-		fail(response, STATUS_NOT_FOUND, "there is nothing at this address", "the dashboard is at /");
+		http_fail(response, STATUS_NOT_FOUND, "there is nothing at this address", "the dashboard is at /");
 }
 
 static bool upgrade_client(struct http *http, const struct net_request *request, struct upgraded *upgraded,
@@ -261,7 +247,7 @@ static bool upgrade_client(struct http *http, const struct net_request *request,
 	if (!status)
 		status = api_client_create(&client, http->params.api, &params, &error);
 	if (status) {
-		fail(response, status, error.message, error.hint[0] ? error.hint : NULL);
+		http_fail(response, status, error.message, error.hint[0] ? error.hint : NULL);
 		return false;
 	}
 	*upgraded = (struct upgraded){.to = &to_client, .user = client};
@@ -278,7 +264,8 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 	char node_id[STORE_ID_BYTES] = "";
 	const bool local = access_is_owner(request);
 	if (!local && !request->tls) {
-		fail(response, STATUS_FORBIDDEN, "nodes on other machines must use TLS", "start the server with --lan");
+		http_fail(response, STATUS_FORBIDDEN, "nodes on other machines must use TLS",
+			  "start the server with --lan");
 		return false;
 	}
 	if (local || authority_accepts(http->params.authority, &request->certificate, node_id)) {
@@ -290,7 +277,7 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 	}
 	// With a certificate all the same: a node that was removed.
 	if (join_create(&join, http->params.joins, request->peer, request->certificate.uri[0] != 0, &error)) {
-		fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
+		http_fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
 		return false;
 	}
 	*upgraded = (struct upgraded){.to = &to_stranger, .user = join};
@@ -302,7 +289,7 @@ static bool on_options(void *context, const struct net_request *request, struct 
 	struct http *http = context;
 	if (!infer_takes(request->path))
 		return false;
-	if (check_host(http, request, response))
+	if (http_check_host(http, request, response))
 		infer_options(http->infer, request, response);
 	return true;
 }
@@ -310,7 +297,7 @@ static bool on_options(void *context, const struct net_request *request, struct 
 static bool on_post(void *context, const struct net_request *request, void **user, struct net_response *response)
 {
 	struct http *http = context;
-	if (!infer_takes(request->path) || !check_host(http, request, response) ||
+	if (!infer_takes(request->path) || !http_check_host(http, request, response) ||
 	    !check_origin(http, request, response))
 		return false;
 	return infer_post(http->infer, request, user, response);
@@ -330,7 +317,7 @@ static bool upgrade_tab(struct http *http, const struct net_request *request, st
 					       .limits = http->params.limits,
 					       .peer = access_peer(request)};
 	if (tab_door_create(&door, &params, &error)) {
-		fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
+		http_fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
 		return false;
 	}
 	*upgraded = (struct upgraded){.to = &to_tab, .user = door};
@@ -347,8 +334,8 @@ static bool upgrade_worker(struct http *http, const struct net_request *request,
 	const bool tab = !request->local && request->origin[0] && !request->certificate.uri[0];
 	if (!tab && !access_is_owner(request) &&
 	    !authority_accepts(http->params.authority, &request->certificate, node_id)) {
-		fail(response, STATUS_FORBIDDEN, "workers are connected by their node, with its certificate",
-		     "join this machine to the cluster: exogpu node --join");
+		http_fail(response, STATUS_FORBIDDEN, "workers are connected by their node, with its certificate",
+			  "join this machine to the cluster: exogpu node --join");
 		return false;
 	}
 	*upgraded = (struct upgraded){
@@ -357,7 +344,7 @@ static bool upgrade_worker(struct http *http, const struct net_request *request,
 	response->holder = upgraded->user && !tab ? NET_HOLDER_ANY : 0;
 	response->patient = upgraded->user != NULL;
 	if (!upgraded->user)
-		fail(response, STATUS_RATE_LIMITED, "too many workers have not identified themselves", NULL);
+		http_fail(response, STATUS_RATE_LIMITED, "too many workers have not identified themselves", NULL);
 	return upgraded->user;
 }
 
@@ -367,8 +354,8 @@ static bool upgrade_model(struct http *http, const struct net_request *request, 
 {
 	char node_id[STORE_ID_BYTES] = "";
 	if (!access_is_owner(request) && !authority_accepts(http->params.authority, &request->certificate, node_id)) {
-		fail(response, STATUS_FORBIDDEN, "only nodes, with their certificate, may read model files",
-		     "join this machine to the cluster: exogpu node --join");
+		http_fail(response, STATUS_FORBIDDEN, "only nodes, with their certificate, may read model files",
+			  "join this machine to the cluster: exogpu node --join");
 		return false;
 	}
 	*upgraded = (struct upgraded){.to = &to_model,
@@ -383,11 +370,11 @@ static bool on_upgrade(void *context, const struct net_request *request, void **
 	struct http *http = context;
 	struct upgraded made;
 	bool taken = false;
-	if (!check_host(http, request, response))
+	if (!http_check_host(http, request, response))
 		return false;
 	if (!origin_allowed(request)) {
-		fail(response, STATUS_FORBIDDEN, "a page of another origin may not connect",
-		     "open the dashboard of this server");
+		http_fail(response, STATUS_FORBIDDEN, "a page of another origin may not connect",
+			  "open the dashboard of this server");
 		return false;
 	}
 	if (!strcmp(request->path, "/ws"))
@@ -401,10 +388,10 @@ static bool on_upgrade(void *context, const struct net_request *request, void **
 	else if (!strcmp(request->path, "/node"))
 		taken = upgrade_node(http, request, &made, response);
 	else
-		fail(response, STATUS_NOT_FOUND, "no WebSocket is served here", "clients connect to /ws");
+		http_fail(response, STATUS_NOT_FOUND, "no WebSocket is served here", "clients connect to /ws");
 	struct upgraded *kept = taken && made.user ? malloc(sizeof(*kept)) : NULL;
 	if (taken && !kept) {
-		fail(response, STATUS_OUT_OF_MEMORY, "out of memory", NULL);
+		http_fail(response, STATUS_OUT_OF_MEMORY, "out of memory", NULL);
 		if (made.user)
 			made.to->closed(made.user, NULL, 0);
 		return false;
@@ -441,18 +428,18 @@ static void on_closed(void *user, struct net_conn *conn, int code)
 	free(upgraded);
 }
 
-static bool on_arrived(void *context, const char *peer)
+bool http_arrived(void *context, const char *peer)
 {
 	return limits_connect(((struct http *)context)->params.limits, peer);
 }
 
-static void on_left(void *context, const char *peer)
+void http_left(void *context, const char *peer)
 {
 	limits_disconnect(((struct http *)context)->params.limits, peer);
 }
 
-static const struct net_handler handler = {.arrived = on_arrived,
-					   .left = on_left,
+static const struct net_handler handler = {.arrived = http_arrived,
+					   .left = http_left,
 					   .http = on_http,
 					   .options = on_options,
 					   .post = on_post,
@@ -465,108 +452,6 @@ static const struct net_handler handler = {.arrived = on_arrived,
 					   .message = on_message,
 					   .drained = on_drained,
 					   .closed = on_closed};
-
-// ---- for Ollama's clients ----
-
-// Who comes here needs no token, so a page must not get here through a browser that runs on this machine: by a name
-// that it rebinds (check_host), or by requests that browsers send for it: these name its origin, and those that need
-// none, as for an image, have a Sec-Fetch-Site that says that another site asks.
-static bool open_admits(const struct http *http, const struct net_request *request, struct net_response *response)
-{
-	if (!check_host(http, request, response))
-		return false;
-	const char *site = request->fetch_site;
-	const bool foreign = site[0] && strcmp(site, "none") != 0 && strcmp(site, "same-origin") != 0;
-	if ((!request->origin[0] && !foreign) || infer_origin_named(http->open, request->origin))
-		return true;
-	fail(response, STATUS_FORBIDDEN, "a page may not use this address",
-	     "start the server with --cors-origin and its origin");
-	return false;
-}
-
-static void on_open_http(void *context, const struct net_request *request, struct net_response *response)
-{
-	static const char greeting[] = "Ollama is running"; // by which clients know it
-	struct http *http = context;
-	if (!open_admits(http, request, response))
-		return;
-	if (infer_takes(request->path)) {
-		infer_get(http->open, request, response);
-	} else if (!strcmp(request->path, "/")) {
-		response->status = 200;
-		response->content_type = "text/plain; charset=utf-8";
-		response->body = (const uint8_t *)greeting;
-		response->body_bytes = sizeof greeting - 1;
-	} else {
-		fail(response, STATUS_NOT_FOUND, "there is nothing at this address", "/api and /v1 are served here");
-	}
-}
-
-static bool on_open_options(void *context, const struct net_request *request, struct net_response *response)
-{
-	struct http *http = context;
-	if (!infer_takes(request->path))
-		return false;
-	if (open_admits(http, request, response))
-		infer_options(http->open, request, response);
-	return true;
-}
-
-static bool on_open_post(void *context, const struct net_request *request, void **user, struct net_response *response)
-{
-	struct http *http = context;
-	if (!infer_takes(request->path) || !open_admits(http, request, response))
-		return false;
-	return infer_post(http->open, request, user, response);
-}
-
-static bool on_open_upgrade(void *context, const struct net_request *request, void **user,
-			    struct net_response *response)
-{
-	(void)context, (void)request, (void)user;
-	fail(response, STATUS_NOT_FOUND, "no WebSocket is served here", NULL);
-	return false;
-}
-
-static const struct net_handler open_handler = {.arrived = on_arrived,
-						.left = on_left,
-						.http = on_open_http,
-						.options = on_open_options,
-						.post = on_open_post,
-						.posted = infer_posted,
-						.misread = infer_misread,
-						.sent = infer_sent,
-						.over = infer_over,
-						.upgrade = on_open_upgrade};
-
-static enum status open_for_ollama(struct http *http, const struct infer_params *infer,
-				   const struct net_listener_params *tcp, struct error *error)
-{
-	struct infer_params inside = *infer;
-	struct net_listener_params listener = *tcp;
-	http->assumed = http->access;
-	http->assumed.acts_as = http->params.ollama_token;
-	http->assumed.acting = &http->acting;
-	if (!tokens_named(http->params.tokens, http->params.ollama_token, &http->acting, NULL) &&
-	    http->acting->scopes != SCOPE_INFER)
-		log_warning("ollama",
-			    "everybody on this machine acts as the token %s, which has more than the scope infer",
-			    http->acting->token_id);
-	inside.access = &http->assumed;
-	listener.address = http->params.ollama_address;
-	listener.port = http->params.ollama_port;
-	listener.tls = NULL;
-	listener.handler = &open_handler;
-	enum status status = infer_create(&http->open, &inside, error);
-	if (!status)
-		status = net_listener_create(&http->ollama, http->params.loop, &listener, error);
-	if (status == STATUS_CONFLICT && error)
-		error->hint[0] = 0; // which is about --listen
-	if (status == STATUS_CONFLICT)
-		error_hint(error, "end the Ollama that runs there, or choose another address: --ollama-listen "
-				  "127.0.0.1:PORT");
-	return status;
-}
 
 static const char *const subprotocols[] = {"exogpu.v1",       "exogpu.node.v1", WORKER_SUBPROTOCOL,
 					   MODEL_SUBPROTOCOL, TAB_SUBPROTOCOL,  NULL};
@@ -625,7 +510,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	if (!status)
 		status = net_listener_create(&http->local, params->loop, &local, error);
 	if (!status && params->ollama_token)
-		status = open_for_ollama(http, &infer, &tcp, error);
+		status = http_open_for_ollama(http, &infer, &tcp, error);
 	if (status) {
 		http_destroy(&http);
 		return status;

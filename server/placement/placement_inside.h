@@ -161,3 +161,30 @@ void why_infeasible(struct placement *out, const struct problem *all, double unt
 // Find what one more GiB or a faster hop would bring, by solving again, until `until_s`.
 void remedies_find(struct placement *out, const struct problem *all, const struct chain *chain, double until_s);
 void remedies_infeasible(struct placement *out, const struct problem *all, double until_s);
+
+// ---- placement.c and placement_pins.c: the answer ----
+
+struct solution {
+	struct problem problem; // of the best
+	struct chain chain;     // count 0: none
+	bool gpus_only;         // as it was asked
+	bool gpus_hold;         // some placement on GPUs alone was found
+	bool asked_processors;  // whether they make it faster
+	bool proven;
+	double bound, first_s;
+	uint64_t visited;
+};
+
+struct answer {
+	const struct placement_wanted *wanted;
+	struct placement *out;
+	struct model_sizes sizes; // in the format that is taken
+	struct solution *solution;
+	uint64_t saved_bytes;           // by a smaller format
+	double begun_s, until_s, end_s; // until_s: of the search; end_s: of reasons and remedies
+};
+
+// Write the chain into answer->out, with what it costs.
+void placement_take(struct answer *answer, const struct problem *problem, const struct chain *chain);
+// Place as the pins say. STATUS_OK with out->proof PROOF_INFEASIBLE: they do not fit. Errors: placement_find's.
+enum status placement_place_pinned(struct answer *answer, struct error *error);

@@ -6,7 +6,6 @@
 #include "common/base/longer.h"
 #include "common/net/ws/parts.h"
 #include "server/api/nodes/node_link_inside.h"
-#include "server/cluster/log_lines.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,6 @@
 enum {
 	PROTOCOL = 1,
 	CLOSE_FORBIDDEN = 4403,
-	BURST_QUEUE_BYTES = 4 * 1024 * 1024, // with so much waiting for a node it gets no bursts
 	CLOSE_LATE = 4408,
 	LOOK_MS = 1000,
 	LATE_MS = 20,
@@ -425,44 +423,6 @@ static enum status node_renew(void *arg, const struct message *message, struct e
 	return STATUS_PENDING;
 }
 
-// Answers for itself: with a body, if one is asked for.
-static enum status node_burst(void *arg, const struct message *message, struct error *error)
-{
-	struct node_link *link = arg;
-	const int64_t burst = json_get_integer(message->params, "burst", 0), now_ns = clock_steady_ns();
-	const size_t bytes = (size_t)json_get_integer(message->params, "back_bytes", 0);
-	if (burst != link->burst || !json_get_integer(message->params, "piece", 0)) {
-		link->burst = burst;
-		link->burst_ns = now_ns;
-	}
-	if (!message->id || !link->conn) // there is nobody to answer
-		return STATUS_PENDING;
-	if (net_conn_queued_bytes(link->conn) > BURST_QUEUE_BYTES)
-		return error_set(error, STATUS_UNAVAILABLE, "too much already waits for this node");
-	struct net_frame *body = bytes ? net_frame_alloc(bytes) : NULL;
-	if (bytes && !body)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	if (body)
-		memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
-	struct json *result = json_new_object();
-	json_set_integer(result, "ns", now_ns - link->burst_ns);
-	const struct rpc_body sent = {.bytes = body ? net_frame_data(body) : NULL, .length = bytes, .holder = body};
-	enum status status = rpc_answer_body(&link->rpc, message->method, message->id, result, &sent);
-	net_frame_unref(&body);
-	return status ? error_set(error, status, "the answer could not be sent") : STATUS_PENDING;
-}
-
-// What is over its share is counted there, and no reason to say more.
-static enum status node_log(void *arg, const struct message *message, struct error *error)
-{
-	struct node_link *link = arg;
-	struct json *node = cluster_describe_node(link->all->params.cluster, link->node_id);
-	const enum status status = log_lines_add_node(link->all->params.log_lines, link->node_id,
-						      json_get_string(node, "name", ""), message->params);
-	json_destroy(&node);
-	return status == STATUS_INVALID_PARAMS ? error_set(error, status, "at is no time") : STATUS_OK;
-}
-
 static enum status node_telemetry(void *arg, const struct message *message, struct error *error)
 {
 	struct node_link *link = arg;
@@ -470,42 +430,6 @@ static enum status node_telemetry(void *arg, const struct message *message, stru
 	look_at_clock(link, json_get(message->params, "node"));
 	cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
 				 json_get(message->params, "devices"));
-	return STATUS_OK;
-}
-
-static enum status node_reports_links(void *arg, const struct message *message, struct error *error)
-{
-	struct node_link *link = arg;
-	struct json *own = link->tab ? node_tab_links(link, message->params) : NULL;
-	(void)error;
-	topology_report(link->all->params.topology, link->node_id, own ? own : message->params);
-	json_destroy(&own);
-	return STATUS_OK;
-}
-
-static enum status model_fetching(void *arg, const struct message *message, struct error *error)
-{
-	struct node_link *link = arg;
-	(void)error;
-	instances_fetching(link->all->params.instances, link->node_id, message->params);
-	return STATUS_OK;
-}
-
-static enum status hop_ended(void *arg, const struct message *message, struct error *error)
-{
-	struct node_link *link = arg;
-	(void)error;
-	instances_hop_ended(link->all->params.instances, link->node_id, message->params);
-	return STATUS_OK;
-}
-
-static enum status tenant_ended(void *arg, const struct message *message, struct error *error)
-{
-	struct node_link *link = arg;
-	(void)error;
-	tenancy_worker_ended(link->all->params.tenants, link->node_id,
-			     json_get_string(message->params, "worker_id", ""),
-			     json_get_string(message->params, "message", ""));
 	return STATUS_OK;
 }
 
@@ -537,8 +461,8 @@ static const struct rpc_method tab_methods[] = {
 	{"node.register", node_link_register},
 	{"node.devices", node_devices},
 	{"node.telemetry", node_telemetry},
-	{"node.links", node_reports_links},
-	{"tenant.ended", tenant_ended},
+	{"node.links", node_link_links},
+	{"tenant.ended", node_link_tenant_ended},
 	{"tab.ping", tab_ping},
 	{"tab.leave", tab_leave},
 };
@@ -547,12 +471,12 @@ static const struct rpc_method methods[] = {
 	{"node.devices", node_devices},
 	{"node.renew", node_renew},
 	{"node.telemetry", node_telemetry},
-	{"node.links", node_reports_links},
-	{"node.burst", node_burst},
-	{"node.log", node_log},
-	{"model.fetching", model_fetching},
-	{"hop.ended", hop_ended},
-	{"tenant.ended", tenant_ended},
+	{"node.links", node_link_links},
+	{"node.burst", node_link_burst},
+	{"node.log", node_link_log},
+	{"model.fetching", node_link_fetching},
+	{"hop.ended", node_link_hop_ended},
+	{"tenant.ended", node_link_tenant_ended},
 };
 
 static enum status admit(void *arg, const char *method, struct error *error)

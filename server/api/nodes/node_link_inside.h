@@ -1,5 +1,4 @@
-/* What node_link.c, node_link_contest.c and node_link_tab.c share: a node's connection. See node_link.h. Thread: the
- * loop's. */
+/* What node_link.c and its parts share: a node's connection. See node_link.h. Thread: the loop's. */
 #pragma once
 #include "common/wire/rpc.h"
 #include "server/api/nodes/node_link.h"
@@ -49,6 +48,15 @@ struct node_link {
 // The registration of a connection that may have its place. Returns as handlers do: STATUS_PENDING is answered later.
 // `arg` is the link.
 enum status node_link_register(void *arg, const struct message *message, struct error *error);
+
+// ---- node_link_reports.c: methods of schema/node.json; `arg` is the link ----
+
+enum status node_link_burst(void *arg, const struct message *message, struct error *error); // node.burst
+enum status node_link_log(void *arg, const struct message *message, struct error *error);   // node.log
+enum status node_link_links(void *arg, const struct message *message, struct error *error); // node.links
+enum status node_link_fetching(void *arg, const struct message *message, struct error *error);
+enum status node_link_hop_ended(void *arg, const struct message *message, struct error *error);
+enum status node_link_tenant_ended(void *arg, const struct message *message, struct error *error);
 
 // ---- node_link_contest.c ----
 

@@ -14,9 +14,8 @@
 enum {
 	MOST_SEQUENCES = 256, // that can be asked for
 	COLD_CELSIUS = 30,
-	SHOWN_MS = 1000,   // a reading that came as long after a load was taken after it
-	RELEASE_MS = 7000, // until readings show freed memory: a worker's end, and the interval of readings of an idle
-			   // device
+	SHOWN_MS = 1000,      // a reading that came as long after a load was taken after it
+	RELEASE_MS = 7000,    // until readings show freed memory: a worker's end, an idle device's interval
 	RELEASE_LEAST = 1024, // parts of a device: less makes no difference
 	REFUSED_MS = 60000,   // what a device refused is believed as long
 };
