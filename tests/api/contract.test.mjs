@@ -22,7 +22,7 @@ const fitting = {
 	"server.info": () => ({}),
 	"auth.login": () => ({ token: context.server.token }),
 	"auth.login_code": () => ({}),
-	"auth.redeem": () => ({ code: context.loginCode }),
+	"auth.redeem": () => ({ code: context.loginCode ?? "exocode_" }),
 	"cluster.snapshot": () => ({}),
 	"events.subscribe": () => ({ topics: ["inventory"], since: { epoch: "none", seq: 0 } }),
 	"telemetry.history": () => ({ device_id: "dev_gpu", from: new Date(now - 60000).toISOString(), to: new Date(now).toISOString(),
@@ -145,7 +145,6 @@ describe("every method of the contract", () => {
 		for (const name of ["upload", "uploaded"])
 			context[name] = (await admin.call("model.upload_begin", { file: `${name}.gguf`, bytes: bytes.length })).model.model_id;
 		await admin.callWith("model.upload_write", { model_id: context.uploaded, offset: 0 }, bytes);
-		context.loginCode = (await admin.call("auth.login_code")).code;
 	});
 	after(async () => {
 		await server?.finish();
@@ -166,6 +165,7 @@ describe("every method of the contract", () => {
 
 		test(`${name}: valid parameters`, async () => {
 			const client = needsLogin ? admin : await Client.open(server);
+			if (name === "auth.redeem") context.loginCode = (await admin.call("auth.login_code")).code; // it lasts a minute
 			const body = method(api, name)["x-body"]?.startsWith("required") ? Buffer.from("bytes") : undefined;
 			await (body ? client.callWith(name, fitting[name](), body) : client.call(name, fitting[name]())); // it checks the result
 			if (!needsLogin) await client.close();
