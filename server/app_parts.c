@@ -52,7 +52,7 @@ static void publish_entry(void *context, struct json *entry)
 		json_destroy(&entry);
 }
 
-// What the operator started: where it listens, under which name, with which limits of their own.
+// The start, for the audit log: where the server listens, under which name, with which limits of the operator's.
 static void print_start(const struct app *app, struct buffer *detail)
 {
 	struct json *json = json_new_object();
@@ -178,7 +178,7 @@ static void device_read(void *context, const struct cluster_device *device, cons
 						      IN_USE_PERCENT});
 }
 
-// What there is, and what runs on it.
+// Nodes, links, models, sessions and instances.
 enum status app_create_cluster(struct app *app, struct error *error)
 {
 	const struct cluster_params cluster = {

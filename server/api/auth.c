@@ -117,8 +117,8 @@ static void redeemed(void *context, enum status status, const struct token *toke
 	finish_secret(call, status, result, error);
 }
 
-// Who made the code acts here, from the browser's address. Its own token makes one, so that it has the same limits and
-// ends with it.
+// The maker of the code acts here, from the browser's address. The maker's token makes one, which has the same limits
+// and ends with it.
 static enum status auth_redeem(struct api_call *call, const struct json *params, struct json **result,
 			       struct error *error)
 {

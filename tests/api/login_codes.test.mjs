@@ -1,8 +1,10 @@
 // Login codes, which log a browser in without a token in an address; and `exogpu open`, which makes and uses one.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { WebSocketServer } from "ws";
 import { Client, assertContractKept } from "./client.mjs";
 import { desktop } from "./desktop.mjs";
 import { launch, run, startServer, within } from "./server.mjs";
@@ -98,6 +100,23 @@ describe("login codes", () => {
 				const { code, stderr } = await within(open.exited, "exogpu open ends");
 				assert.equal(code, 1);
 				assert.match(stderr, /exogpu open --print/);
+				assert.deepEqual(folders(), []);
+			}
+		});
+
+		test("an address from a hostile server stands in no page", async () => {
+			for (const [url, why] of [[`http://h/${"x".repeat(60000)}#code=c`, /too long for a page/], ['http://h/"><script>', /no browser should open/], ["file:///etc/passwd", /no browser should open/]]) {
+				const hostile = new WebSocketServer({ host: "127.0.0.1", port: 0 });
+				await once(hostile, "listening");
+				hostile.on("connection", (socket) => socket.on("message", (text) => {
+					const { id, method } = JSON.parse(text);
+					socket.send(JSON.stringify({ jsonrpc: "2.0", id, result: method === "auth.login_code" ? { code_id: "cod_1", url } : {} }));
+				}));
+				const { env, folders } = desktop();
+				const { code, stderr } = await run(["open", "--url", `http://127.0.0.1:${hostile.address().port}`], { ...env, EXOGPU_TOKEN: server.token });
+				hostile.close();
+				assert.equal(code, 1);
+				assert.match(stderr, why);
 				assert.deepEqual(folders(), []);
 			}
 		});

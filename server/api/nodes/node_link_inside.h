@@ -1,4 +1,4 @@
-/* What node_link.c and its parts share: a node's connection. See node_link.h. Thread: the loop's. */
+/* A node's connection, which node_link.c and its parts share. See node_link.h. Thread: the loop's. */
 #pragma once
 #include "common/wire/rpc.h"
 #include "server/api/nodes/node_link.h"

@@ -1,4 +1,4 @@
-/* What a registered node tells that is handed on as it comes, and its bursts, by which it measures its way here. */
+/* Reports of a registered node that are handed on as they come, and its bursts, by which it measures its way here. */
 #include "common/base/clock.h"
 #include "server/api/nodes/node_link_inside.h"
 #include "server/cluster/log_lines.h"
@@ -34,7 +34,7 @@ enum status node_link_burst(void *arg, const struct message *message, struct err
 	return status ? error_set(error, status, "the answer could not be sent") : STATUS_PENDING;
 }
 
-// What is over its share is counted there, and no reason to say more.
+// Lines over the node's share are counted there; nothing more is said of them.
 enum status node_link_log(void *arg, const struct message *message, struct error *error)
 {
 	struct node_link *link = arg;

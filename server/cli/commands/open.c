@@ -39,11 +39,10 @@ struct page {
 static enum status page_write(struct page *page, const char *url, struct error *error)
 {
 	char text[2048];
-	const char *home = getenv("HOME");
-	snprintf(page->folder, sizeof page->folder, "%s/exogpu-open-XXXXXX", home && home[0] == '/' ? home : "/tmp");
+	const char *home = getenv("HOME"), *parent = home && home[0] == '/' ? home : "/tmp";
+	snprintf(page->folder, sizeof page->folder, "%s/exogpu-open-XXXXXX", parent);
 	if (!mkdtemp(page->folder)) { // mode 0700
-		error_errno(error, STATUS_UNAVAILABLE, errno, "no folder for the page can be made in %s",
-			    home ? home : "/tmp");
+		error_errno(error, STATUS_UNAVAILABLE, errno, "no folder for the page can be made in %s", parent);
 		error_hint(error, "exogpu open --print prints the address instead");
 		page->folder[0] = 0;
 		return STATUS_UNAVAILABLE;
@@ -55,6 +54,8 @@ static enum status page_write(struct page *page, const char *url, struct error *
 				    "<meta http-equiv=\"refresh\" content=\"0; url=%s\">\n"
 				    "<title>exogpu</title>\n<p><a href=\"%s\">Open the dashboard</a>\n",
 				    url, url);
+	if (length < 0 || (size_t)length >= sizeof text)
+		return error_set(error, STATUS_INTERNAL, "the server gave an address that is too long for a page");
 	const struct private_file file = {.path = page->path, .bytes = text, .length = (size_t)length};
 	return private_file_write(&file, error);
 }
