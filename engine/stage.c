@@ -17,6 +17,7 @@ struct stage {
 	uint32_t slices;
 	bool linked;
 	uint64_t spent_ns;
+	void *results;                       // of a back end that has none of its own
 	struct stage_encoder *encoder;       // its ends, if the model is one
 	struct stage_classifier *classifier; // of a reranker's last stage
 	struct exogpu_device *devices[STAGE_SLICES];
@@ -185,6 +186,7 @@ void stage_destroy(struct stage **stage_pointer)
 			stage->slots->destroy(stage->devices[i]->handle, &stage->handles[i]);
 	stage_encoder_destroy(&stage->encoder);
 	stage_classifier_destroy(&stage->classifier);
+	free(stage->results);
 	free(stage);
 	*stage_pointer = NULL;
 }
@@ -308,6 +310,15 @@ static enum status step_encoder(struct stage *stage, const struct stage_batch *b
 	if (!status)
 		stage_encoder_end(stage->encoder, batch);
 	return status;
+}
+
+void *stage_results(struct stage *stage, size_t bytes)
+{
+	if (stage->slots->results)
+		return stage->slots->results(stage->handles[0], bytes);
+	if (!stage->results)
+		stage->results = calloc(1, bytes);
+	return stage->results;
 }
 
 float stage_score(const struct stage *stage, const float *hidden)

@@ -127,6 +127,9 @@ struct stage_batch {
 // STATUS_TIMEOUT (CUDA and Vulkan, after 30 s: the device counts as lost. On the CPU only the end of the process, after
 // LIMIT_STEP_MS, ends a step. A model instance asks for steps of about a second).
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error);
+// Memory of the host for the results of its steps, all zero: the device copies there at its full speed, where its
+// driver can. It is freed with the stage, once for each stage. NULL: there is not so much.
+void *stage_results(struct stage *stage, size_t bytes);
 // A reranker's last stage: the score of a pair, from `hidden` (embedding) of its first row or, of a language model, its
 // last. NaN for other models.
 float stage_score(const struct stage *stage, const float *hidden);
@@ -194,6 +197,8 @@ struct stage_slots {
 	// One step of all slices; the results come from the first.
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
+	// The answer of stage_results, freed by `destroy`; NULL: any memory is as good.
+	void *(*results)(struct backend_stage *stage, size_t bytes);
 	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile
 	// The answer of stage_single_kernel; NULL: the back end has no such kernel.
 	const char *(*single_kernel)(const struct backend_stage *stage);

@@ -22,7 +22,9 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->running = calloc(sequences, sizeof(struct generator_job *));
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
 	// An encoder has no logits; there is one row of them for a check.
-	generator->logits = calloc(params->shape->encoder ? 1 : outputs, params->shape->vocabulary * sizeof(float));
+	generator->logits = stage_results(params->stages[params->stage_count - 1],
+					  (params->shape->encoder ? 1 : outputs) * params->shape->vocabulary *
+						  sizeof(float));
 	generator->hidden = calloc(outputs, params->shape->embedding * sizeof(float));
 	generator->choices = calloc(outputs, sizeof(struct token_choice));
 	generator->tasks = calloc(outputs, sizeof(struct sampler_task));
@@ -82,7 +84,6 @@ void generator_destroy(struct generator **generator_pointer)
 	samplers_destroy(&generator->samplers);
 	free(generator->running);
 	free(generator->argmax);
-	free(generator->logits);
 	free(generator->hidden);
 	free(generator->choices);
 	free(generator->tasks);

@@ -57,6 +57,10 @@ struct generator_params {
 	const struct model_shape *shape;
 	// The sizes with which the stages were created.
 	uint32_t context_tokens, page_count, batch_rows, batch_sequences, batch_outputs;
+	// What lies behind the last whole page of a prompt that runs alone has a step of its own. A repetition of the
+	// prompt, which finds the pages before it, then computes the same rows in the same batch, and gives the same
+	// tokens. For processors: on a GPU such a step takes as long as a quarter of a prompt of 512.
+	bool repeats_alike;
 	uint32_t lanes; // steps that are elsewhere at once; 0: all layers are here
 	// With lanes. An error ends all jobs, like an error of a step.
 	enum status (*send)(void *context, const struct generator_sent *step, struct error *error);

@@ -97,7 +97,7 @@ struct generator {
 	uint32_t *argmax;                          // (batch_outputs)
 	struct token_choice *choices;              // (batch_outputs), of jobs whose sampling is not greedy
 	struct sampler_task *tasks;                // (batch_outputs)
-	float *logits;                             // (batch_outputs, vocabulary)
+	float *logits;                             // (batch_outputs, vocabulary), the last stage's
 	float *hidden;                             // (batch_outputs, embedding)
 	float *activations[2];                     // (batch_rows, embedding), of several stages
 	uint64_t stages_ns[LIMIT_INSTANCE_STAGES]; // (stage_count), what each stage computed, those elsewhere first

@@ -176,16 +176,16 @@ static uint32_t rows_of(const struct generator *generator, const struct lane *la
 	return rows < generator->params.batch_rows ? rows : generator->params.batch_rows;
 }
 
-// How many rows the next piece of a prompt has. A prompt that runs alone is cut at the end of its last whole page,
-// which is where a repetition of it finds cached pages: so its last rows are computed in the same batch each time, and
-// give the same tokens.
+// How many rows the next piece of a prompt has. With `repeats_alike` a prompt that runs alone is cut at the end of its
+// last whole page, which is where a repetition of it finds cached pages.
 static uint32_t piece_rows(const struct generator *generator, const struct generator_job *job, uint32_t most)
 {
 	if (generator->params.shape->encoder)
 		return left_of(job);
 	const uint32_t left = left_of(job), pages_end = (job->token_count - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
 	const uint32_t rows = left < most ? left : most;
-	const bool cut = generator->running_count == 1 && !job->request.want_hidden && job->sent < pages_end;
+	const bool cut = generator->params.repeats_alike && generator->running_count == 1 &&
+			 !job->request.want_hidden && job->sent < pages_end;
 	return generator_cut_rows(job, cut && rows > pages_end - job->sent ? pages_end - job->sent : rows);
 }
 

@@ -1,46 +1,55 @@
 /* See sampler.h. Order of reading: sampler_choose, then what it calls from the top.
  *
  * The distance of a logit is how far it lies below the largest one, divided by the temperature: a token's weight is
- * exp(-distance), and no sum overflows. Top-k and top-p keep all tokens up to one place in the order of distance and
- * then id, which is called the cut. It is found without sorting the vocabulary: values are counted and weighed by
- * buckets of nearly the same distance (the upper bits of the float, which order as it does), and only the bucket that
- * the cut falls into is sorted. The draw then walks over the weights in the order of ids. Loops over the vocabulary go
- * by LANES, which compilers turn into vectors. */
+ * exp(-distance), and no sum overflows. A token's place is its distance, then its id. Top-k and top-p keep all places
+ * up to one, which is called the cut; the draw walks over the weights that are left in the order of ids.
+ *
+ * Almost all of the time goes into passes over the vocabulary, so there are few:
+ *
+ *     look        one, always: the largest value of each block, and whether all are finite
+ *     candidates  only the blocks that matter. Of n blocks' largest values the k-th is a value that at least k tokens
+ *                 reach, so what lies below it is not among the first k places
+ *     weigh_all   one, where the sum of all weights is needed: for top-p without top-k, a draw from all, logprobs
+ */
 #include "engine/generation/sampler.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	LANES = 16,
-	BLOCK = 256,       // weights are summed by blocks
-	BUCKET_SHIFT = 17, // of a distance's bits: buckets are a 64th of their distance wide
-	BUCKETS = 1 << (31 - BUCKET_SHIFT),
+	LANES = 4,
+	BLOCK = 64,        // of values; weights are summed by blocks, too
 	WALKED = 1u << 31, // in a count: this token has been seen
 };
 
 static const float least_value = -1e30f, most_value = 1e30f; // of a logit: the rest has room in a float
 static const float far = 1e38f;                              // a distance beyond all
-static const float out_of_form = -3e38f;                     // below what any logit, with its bias and penalties, is
+// For top-p without top-k: distances are tried, each so much farther, up to where a weight is next to nothing.
+static const float distance_more = 1.4f, distance_most = 80;
+static const float min_p_slack = 0.01f;  // of a distance, for what rounding does
+static const float out_of_form = -3e38f; // below what any logit, with its bias and penalties, is
 
-struct bucket {
-	double mass;
-	uint32_t count;
-};
+// Vectors as every x86-64 and ARM processor has them.
+typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 struct place {
-	float distance;
+	float distance, weight;
 	uint32_t token;
 };
 
 struct sampler_scratch {
-	uint32_t vocabulary, padded; // padded: to whole blocks
-	float *distance;             // (padded); values, before the largest is known
-	float *weight;               // (padded)
-	uint32_t *counts;            // (vocabulary), all 0 between calls
-	struct place *members;       // (vocabulary) of one bucket
-	struct bucket buckets[BUCKETS];
+	uint32_t vocabulary, blocks;
+	const float *values;            // (vocabulary): the logits, or `changed`
+	float *changed;                 // (vocabulary)
+	float *weight;                  // (vocabulary)
+	float *largest, *sorted;        // (blocks): of the values of a block; the same, to select from
+	double *mass;                   // (blocks): of the weights of a block
+	uint32_t *counts;               // (vocabulary), all 0 between calls
+	struct place *candidates, *cut; // (vocabulary): in the order of ids; the same, to select from
+	uint32_t candidate_count;
 };
 
 enum status sampler_scratch_create(struct sampler_scratch **out, uint32_t vocabulary)
@@ -49,12 +58,17 @@ enum status sampler_scratch_create(struct sampler_scratch **out, uint32_t vocabu
 	if (!scratch)
 		return STATUS_OUT_OF_MEMORY;
 	scratch->vocabulary = vocabulary;
-	scratch->padded = (vocabulary + BLOCK - 1) / BLOCK * BLOCK;
-	scratch->distance = malloc(scratch->padded * sizeof(float));
-	scratch->weight = malloc(scratch->padded * sizeof(float));
+	scratch->blocks = (vocabulary + BLOCK - 1) / BLOCK;
+	scratch->changed = malloc(vocabulary * sizeof(float));
+	scratch->weight = malloc(vocabulary * sizeof(float));
+	scratch->largest = malloc(scratch->blocks * sizeof(float));
+	scratch->sorted = malloc(scratch->blocks * sizeof(float));
+	scratch->mass = malloc(scratch->blocks * sizeof(double));
 	scratch->counts = calloc(vocabulary, sizeof(uint32_t));
-	scratch->members = malloc(vocabulary * sizeof(struct place));
-	if (scratch->distance && scratch->weight && scratch->counts && scratch->members)
+	scratch->candidates = malloc(vocabulary * sizeof(struct place));
+	scratch->cut = malloc(vocabulary * sizeof(struct place));
+	if (scratch->changed && scratch->weight && scratch->largest && scratch->sorted && scratch->mass &&
+	    scratch->counts && scratch->candidates && scratch->cut)
 		return STATUS_OK;
 	sampler_scratch_destroy(out);
 	return STATUS_OUT_OF_MEMORY;
@@ -64,10 +78,14 @@ void sampler_scratch_destroy(struct sampler_scratch **scratch)
 {
 	if (!*scratch)
 		return;
-	free((*scratch)->distance);
+	free((*scratch)->changed);
 	free((*scratch)->weight);
+	free((*scratch)->largest);
+	free((*scratch)->sorted);
+	free((*scratch)->mass);
 	free((*scratch)->counts);
-	free((*scratch)->members);
+	free((*scratch)->candidates);
+	free((*scratch)->cut);
 	free(*scratch);
 	*scratch = NULL;
 }
@@ -80,50 +98,43 @@ bool sampling_is_greedy(const struct sampling *sampling)
 
 // ---- numbers ----
 
-static bool all_finite(const float *values, uint32_t count)
-{
-	uint32_t bad = 0;
-	for (uint32_t i = 0; i < count; i++)
-		bad |= isfinite(values[i]) ? 0u : 1u;
-	return !bad;
-}
-
 static float sane(float logit)
 {
 	return logit > least_value ? (logit < most_value ? logit : most_value) : least_value;
 }
 
-// exp(-distance) for distances >= 0, to about a unit in the last place. Where a float would be denormal the result is
-// 0, because the bits of the scale are 0 then.
-static void weigh(const float distance[LANES], float weight[LANES])
+static float distance_of(float value, float largest, float temperature)
 {
-	uint32_t bits[LANES];
-	float scale[LANES];
-	for (int j = 0; j < LANES; j++) {
-		float turns = (distance[j] < 88 ? distance[j] : 88) * -1.44269504f;
-		int whole = (int)(turns - 0.5f);
-		float rest = turns - (float)whole; // within a half
-		// 2^rest: the series of exp(rest * ln 2)
-		float power = 1.525273e-5f;
-		power = power * rest + 1.540353e-4f;
-		power = power * rest + 1.333355815e-3f;
-		power = power * rest + 9.618129108e-3f;
-		power = power * rest + 5.550410866e-2f;
-		power = power * rest + 0.2402265070f;
-		power = power * rest + 0.6931471806f;
-		weight[j] = power * rest + 1;
-		bits[j] = (uint32_t)(whole + 127) << 23;
-	}
-	memcpy(scale, bits, sizeof(scale));
-	for (int j = 0; j < LANES; j++)
-		weight[j] *= scale[j];
+	const float under = (largest - value) / temperature;
+	return under < far ? under : far;
 }
 
-static uint32_t bucket_of(float distance)
+static floats either(ints mask, floats yes, floats no)
 {
-	uint32_t bits;
-	memcpy(&bits, &distance, sizeof(bits));
-	return bits >> BUCKET_SHIFT;
+	return (floats)(((ints)yes & mask) | ((ints)no & ~mask));
+}
+
+static floats all(float value)
+{
+	return (floats){value, value, value, value};
+}
+
+// exp(-distance) for distances >= 0, to about a unit in the last place. Where a float would be denormal the result is
+// 0, because the bits of the scale are 0 then.
+static floats weigh(floats distance)
+{
+	const floats turns = either(distance < all(88), distance, all(88)) * -1.44269504f;
+	const ints whole = __builtin_convertvector(turns - 0.5f, ints);
+	const floats rest = turns - __builtin_convertvector(whole, floats); // within a half
+	// 2^rest: the series of exp(rest * ln 2)
+	floats power = all(1.525273e-5f);
+	power = power * rest + 1.540353e-4f;
+	power = power * rest + 1.333355815e-3f;
+	power = power * rest + 9.618129108e-3f;
+	power = power * rest + 5.550410866e-2f;
+	power = power * rest + 0.2402265070f;
+	power = power * rest + 0.6931471806f;
+	return (power * rest + 1) * (floats)((whole + 127) << 23);
 }
 
 // Philox 4x32 with ten rounds (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011): a number in
@@ -145,62 +156,63 @@ static double uniform(uint64_t seed, uint64_t position)
 
 // ---- values ----
 
-// Sane values into scratch->distance, least_value behind them.
-static void take_values(struct sampler_scratch *scratch, const float *restrict logits)
+static uint32_t block_end(const struct sampler_scratch *scratch, uint32_t block)
 {
-	float *restrict values = scratch->distance;
-	uint32_t count = scratch->vocabulary, whole = count / LANES * LANES;
-	for (uint32_t i = 0; i < whole; i += LANES)
-		for (uint32_t j = 0; j < LANES; j++)
-			values[i + j] = sane(logits[i + j]);
-	for (uint32_t i = whole; i < scratch->padded; i++)
-		values[i] = i < count ? sane(logits[i]) : least_value;
+	return block + 1 < scratch->blocks ? (block + 1) * BLOCK : scratch->vocabulary;
+}
+
+static ints not_finite(floats value)
+{
+	return ((ints)value & 0x7f800000) == 0x7f800000;
+}
+
+// Take the values to choose from, and find the largest of each block. False: one is not finite.
+static bool look(struct sampler_scratch *scratch, const float *values)
+{
+	ints bad = {0};
+	scratch->values = values;
+	for (uint32_t block = 0; block < scratch->blocks; block++) {
+		const uint32_t begin = block * BLOCK, end = block_end(scratch, block);
+		floats largest = all(values[begin]);
+		uint32_t i = begin;
+		for (; i + LANES <= end; i += LANES) {
+			const floats some = *(const floats *)&values[i];
+			largest = either(some > largest, some, largest);
+			bad |= not_finite(some);
+		}
+		for (; i < end; i++) {
+			largest[0] = values[i] > largest[0] ? values[i] : largest[0];
+			bad |= not_finite(all(values[i]));
+		}
+		for (int j = 1; j < LANES; j++)
+			largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
+		scratch->largest[block] = largest[0];
+	}
+	return !(bad[0] | bad[1] | bad[2] | bad[3]);
 }
 
 // The lowest id of the largest value.
 static uint32_t first_largest(const struct sampler_scratch *scratch)
 {
-	const float *restrict values = scratch->distance;
-	float largest[LANES];
 	uint32_t best = 0;
-	for (int j = 0; j < LANES; j++)
-		largest[j] = least_value;
-	for (uint32_t i = 0, end = scratch->padded; i < end; i += LANES)
-		for (uint32_t j = 0; j < LANES; j++)
-			largest[j] = values[i + j] > largest[j] ? values[i + j] : largest[j];
-	for (int j = 1; j < LANES; j++)
-		largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
-	while (best + 1 < scratch->vocabulary && values[best] < largest[0])
-		best++;
-	return best;
+	for (uint32_t block = 1; block < scratch->blocks; block++)
+		best = scratch->largest[block] > scratch->largest[best] ? block : best;
+	uint32_t token = best * BLOCK;
+	while (scratch->values[token] < scratch->largest[best])
+		token++;
+	return token;
 }
 
-// Distances to weights. What lies behind the vocabulary weighs nothing.
-static void take_weights(struct sampler_scratch *scratch)
+static bool changes_values(const struct sampling *sampling)
 {
-	const float *restrict distance = scratch->distance;
-	float *restrict weight = scratch->weight;
-	for (uint32_t i = 0, end = scratch->padded; i < end; i += LANES)
-		weigh(&distance[i], &weight[i]);
-	for (uint32_t i = scratch->vocabulary; i < scratch->padded; i++)
-		weight[i] = 0;
-}
-
-// Values to distances from the largest.
-static void take_distances(struct sampler_scratch *scratch, float largest, float temperature)
-{
-	float *restrict distance = scratch->distance;
-	for (uint32_t i = 0, end = scratch->padded; i < end; i += LANES)
-		for (uint32_t j = 0; j < LANES; j++) {
-			float under = (largest - distance[i + j]) / temperature;
-			distance[i + j] = under < far ? under : far;
-		}
+	return sampling->bias_count || sampling->repetition_penalty != 1 || sampling->presence_penalty != 0 ||
+	       sampling->frequency_penalty != 0;
 }
 
 static void change_values(struct sampler_scratch *scratch, const struct sampler_input *input)
 {
 	const struct sampling *sampling = input->sampling;
-	float *values = scratch->distance;
+	float *values = scratch->changed;
 	for (uint32_t i = 0; i < sampling->bias_count; i++)
 		if (sampling->biases[i].token < scratch->vocabulary)
 			values[sampling->biases[i].token] += sampling->biases[i].bias;
@@ -226,118 +238,268 @@ static void change_values(struct sampler_scratch *scratch, const struct sampler_
 
 static void keep_to_form(struct sampler_scratch *scratch, const uint32_t *allowed)
 {
-	float *restrict values = scratch->distance;
+	float *restrict values = scratch->changed;
 	for (uint32_t i = 0; i < scratch->vocabulary; i++)
 		values[i] = allowed[i / 32] >> i % 32 & 1 ? values[i] : out_of_form;
 }
 
-// ---- the cut ----
-
-static void fill_buckets(struct sampler_scratch *scratch)
+// Bias, penalties and the form, if there are any, are applied to a copy of the values.
+static void take_changes(struct sampler_scratch *scratch, const struct sampler_input *input, const uint32_t *allowed)
 {
-	memset(scratch->buckets, 0, sizeof(scratch->buckets));
-	for (uint32_t i = 0; i < scratch->vocabulary; i++) {
-		struct bucket *bucket = &scratch->buckets[bucket_of(scratch->distance[i])];
-		bucket->mass += (double)scratch->weight[i];
-		bucket->count++;
+	if (!changes_values(input->sampling) && !allowed)
+		return;
+	for (uint32_t i = 0; i < scratch->vocabulary; i++)
+		scratch->changed[i] = sane(input->logits[i]);
+	change_values(scratch, input);
+	if (allowed)
+		keep_to_form(scratch, allowed);
+	look(scratch, scratch->changed);
+}
+
+// The weights of all tokens, and their sum by blocks. Returns the whole sum.
+static double weigh_all(struct sampler_scratch *scratch, float largest, float temperature)
+{
+	double sum = 0;
+	for (uint32_t block = 0; block < scratch->blocks; block++) {
+		const uint32_t begin = block * BLOCK, end = block_end(scratch, block);
+		floats mass = {0};
+		uint32_t i = begin;
+		for (; i + LANES <= end; i += LANES) {
+			const floats under = (largest - *(const floats *)&scratch->values[i]) / temperature;
+			const floats weight = weigh(under);
+			*(floats *)&scratch->weight[i] = weight;
+			mass += weight;
+		}
+		for (; i < end; i++) {
+			scratch->weight[i] = weigh(all(distance_of(scratch->values[i], largest, temperature)))[0];
+			mass[0] += scratch->weight[i];
+		}
+		scratch->mass[block] = (double)mass[0] + (double)mass[1] + (double)mass[2] + (double)mass[3];
+		sum += scratch->mass[block];
+	}
+	return sum;
+}
+
+// ---- candidates ----
+
+// The n-th largest (from 1 on) of the blocks' largest values; the lowest value that there is, if there are fewer
+// blocks.
+static float nth_largest(struct sampler_scratch *scratch, uint32_t n)
+{
+	float *values = scratch->sorted;
+	uint32_t from = 0, to = scratch->blocks; // of these the (n - 1 - from)-th
+	if (n > to)
+		return out_of_form;
+	memcpy(values, scratch->largest, to * sizeof(*values));
+	while (to - from > 1) {
+		const float pivot = values[from + (to - from) / 2];
+		uint32_t above = from, below = to; // [from, above) > pivot, [below, to) < pivot
+		for (uint32_t i = from; i < below;) {
+			const float value = values[i];
+			if (value > pivot) {
+				values[i++] = values[above];
+				values[above++] = value;
+			} else if (value < pivot) {
+				values[i] = values[--below];
+				values[below] = value;
+			} else {
+				i++;
+			}
+		}
+		if (n - 1 < above)
+			to = above;
+		else if (n - 1 >= below)
+			from = below;
+		else
+			return pivot;
+	}
+	return values[from];
+}
+
+// All tokens whose distance is at most `most`, in the order of their ids.
+static void gather(struct sampler_scratch *scratch, float largest, float temperature, float most)
+{
+	scratch->candidate_count = 0;
+	for (uint32_t block = 0; block < scratch->blocks; block++) {
+		if (distance_of(scratch->largest[block], largest, temperature) > most)
+			continue;
+		for (uint32_t i = block * BLOCK, end = block_end(scratch, block); i < end; i++) {
+			struct place place = {.token = i};
+			place.distance = distance_of(scratch->values[i], largest, temperature);
+			if (place.distance > most)
+				continue;
+			place.weight = weigh(all(place.distance))[0];
+			scratch->candidates[scratch->candidate_count++] = place;
+		}
 	}
 }
 
-static int compare_places(const void *left, const void *right)
+static bool is_before(const struct place *a, const struct place *b)
 {
-	const struct place *a = left, *b = right;
-	if (a->distance != b->distance)
-		return a->distance < b->distance ? -1 : 1;
-	return a->token < b->token ? -1 : a->token > b->token;
+	return a->distance != b->distance ? a->distance < b->distance : a->token < b->token;
 }
 
-// The cut: the last place among the first `most` places, or among the first places whose mass reaches `enough`,
-// whichever are fewer. *mass: the mass of the places that are kept.
+static void swap_places(struct place *a, struct place *b)
+{
+	const struct place place = *a;
+	*a = *b;
+	*b = place;
+}
+
+// Move what lies before the place in the middle before it, and the rest behind it. Returns where it comes to be.
+static uint32_t part_places(struct place *places, uint32_t count)
+{
+	uint32_t before = 0;
+	swap_places(&places[count / 2], &places[count - 1]);
+	for (uint32_t i = 0; i + 1 < count; i++)
+		if (is_before(&places[i], &places[count - 1]))
+			swap_places(&places[i], &places[before++]);
+	swap_places(&places[before], &places[count - 1]);
+	return before;
+}
+
+// The cut: the last place among the first `most` candidates, or among the first ones whose weights reach `enough`,
+// whichever are fewer. It is found by parting them again and again, since few need to be in order. *mass: the sum of
+// the weights that are kept.
 static struct place find_cut(struct sampler_scratch *scratch, uint32_t most, double enough, double *mass)
 {
-	struct place last = {.distance = far, .token = UINT32_MAX};
-	uint32_t count = 0, found = 0, at = 0;
+	struct place *places = scratch->cut, last = {0};
+	uint32_t count = scratch->candidate_count, kept = 0;
+	memcpy(places, scratch->candidates, count * sizeof(*places));
 	*mass = 0;
-	while (at < BUCKETS && count + scratch->buckets[at].count < most &&
-	       *mass + scratch->buckets[at].mass < enough) {
-		count += scratch->buckets[at].count;
-		*mass += scratch->buckets[at++].mass;
-	}
-	if (at == BUCKETS)
-		return last;
-	for (uint32_t i = 0; i < scratch->vocabulary; i++)
-		if (bucket_of(scratch->distance[i]) == at)
-			scratch->members[found++] = (struct place){scratch->distance[i], i};
-	qsort(scratch->members, found, sizeof(struct place), compare_places);
-	for (uint32_t i = 0; i < found && (!count || (count < most && *mass < enough)); i++, count++) {
-		last = scratch->members[i];
-		*mass += (double)scratch->weight[last.token];
+	while (count) { // places: those of which it is not known whether they are kept
+		const uint32_t before = part_places(places, count);
+		double sum = 0;
+		for (uint32_t i = 0; i < before; i++)
+			sum += (double)places[i].weight;
+		if (kept + before >= most || *mass + sum >= enough) { // that place is not kept
+			count = before;
+			if (!kept && !before) {
+				last = places[0];
+				*mass = (double)last.weight;
+			}
+			continue;
+		}
+		last = places[before];
+		*mass += sum + (double)last.weight;
+		kept += before + 1;
+		places += before + 1;
+		count -= before + 1;
 	}
 	return last;
 }
 
-static void cut_away(struct sampler_scratch *scratch, struct place last, float least_weight)
+// Only what is not behind the cut, and weighs enough, stays a candidate.
+static void cut_away(struct sampler_scratch *scratch, const struct place *last, float least_weight)
 {
-	for (uint32_t i = 0; i < scratch->vocabulary; i++) {
-		float distance = scratch->distance[i];
-		bool kept = distance < last.distance || (distance == last.distance && i <= last.token);
-		if (!kept || scratch->weight[i] < least_weight)
-			scratch->weight[i] = 0;
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < scratch->candidate_count; i++) {
+		const struct place *place = &scratch->candidates[i];
+		if (!is_before(last, place) && place->weight >= least_weight)
+			scratch->candidates[count++] = *place;
 	}
+	scratch->candidate_count = count;
 }
 
-static void filter(struct sampler_scratch *scratch, const struct sampling *sampling)
+// The sum of all weights that are at least `least`.
+static double mass_from(const struct sampler_scratch *scratch, float least)
 {
-	struct place last = {.distance = far, .token = UINT32_MAX};
-	uint32_t most = sampling->top_k ? sampling->top_k : UINT32_MAX;
-	bool narrow = sampling->top_p < 1;
-	double mass = 0;
-	if (most < scratch->vocabulary || narrow) {
-		fill_buckets(scratch);
-		last = find_cut(scratch, most, INFINITY, &mass);
-		if (narrow)
-			last = find_cut(scratch, most, (double)sampling->top_p * mass, &mass);
-	} else if (!(sampling->min_p > 0)) {
-		return;
+	double sum = 0;
+	for (uint32_t block = 0; block < scratch->blocks; block++) {
+		const uint32_t begin = block * BLOCK, end = block_end(scratch, block);
+		floats mass = {0};
+		uint32_t i = begin;
+		for (; i + LANES <= end; i += LANES) {
+			const floats weight = *(const floats *)&scratch->weight[i];
+			mass += either(weight >= least, weight, all(0));
+		}
+		for (; i < end; i++)
+			mass[0] += scratch->weight[i] >= least ? scratch->weight[i] : 0;
+		sum += (double)mass[0] + (double)mass[1] + (double)mass[2] + (double)mass[3];
 	}
-	cut_away(scratch, last, sampling->min_p);
+	return sum;
+}
+
+// A distance within which the places have a mass of `enough`, and not many more than are needed for that.
+static float distance_of_mass(const struct sampler_scratch *scratch, double enough)
+{
+	float distance = 1;
+	while (distance < distance_most && mass_from(scratch, expf(-distance)) < enough)
+		distance *= distance_more;
+	return distance < distance_most ? distance : far;
+}
+
+// Top-k, top-p and min-p: the candidates that are left, of which there is one at least.
+static void filter(struct sampler_scratch *scratch, const struct sampling *sampling, float largest)
+{
+	const float temperature = sampling->temperature;
+	const bool few = sampling->top_k && sampling->top_k < scratch->vocabulary, narrow = sampling->top_p < 1;
+	struct place last = {.distance = far, .token = UINT32_MAX};
+	float within = far;
+	double mass = 0, enough = 0;
+	if (few) {
+		within = distance_of(nth_largest(scratch, sampling->top_k), largest, temperature);
+	} else if (narrow) {
+		enough = (double)sampling->top_p * weigh_all(scratch, largest, temperature);
+		within = distance_of_mass(scratch, enough);
+	} else {
+		within = min_p_slack - logf(sampling->min_p);
+	}
+	gather(scratch, largest, temperature, within);
+	if (few) {
+		last = find_cut(scratch, sampling->top_k, INFINITY, &mass);
+		enough = (double)sampling->top_p * mass;
+	}
+	if (narrow)
+		last = find_cut(scratch, few ? sampling->top_k : UINT32_MAX, enough, &mass);
+	cut_away(scratch, &last, sampling->min_p);
 }
 
 // ---- the choice ----
 
-static double block_mass(const float *weight)
+// The candidate at `share`, in [0, 1), of the weights.
+static uint32_t draw_candidate(const struct sampler_scratch *scratch, double share)
 {
-	float lanes[LANES] = {0};
-	double sum = 0;
-	for (int i = 0; i < BLOCK; i += LANES)
-		for (int j = 0; j < LANES; j++)
-			lanes[j] += weight[i + j];
-	for (int j = 0; j < LANES; j++)
-		sum += (double)lanes[j];
-	return sum;
+	double total = 0, before = 0;
+	uint32_t last = scratch->candidates[0].token;
+	for (uint32_t i = 0; i < scratch->candidate_count; i++)
+		total += (double)scratch->candidates[i].weight;
+	for (uint32_t i = 0; i < scratch->candidate_count && before <= share * total; i++) {
+		before += (double)scratch->candidates[i].weight;
+		last = scratch->candidates[i].weight > 0 ? scratch->candidates[i].token : last;
+	}
+	return last;
 }
 
-// The token at `share`, in [0, 1), of the weights. The largest weighs 1, so there is one.
-static uint32_t draw(const struct sampler_scratch *scratch, double share)
+// The token at `share`, in [0, 1), of all weights, of which the largest is 1.
+static uint32_t draw_any(const struct sampler_scratch *scratch, double share, double total)
 {
-	double total = 0, before = 0, start = 0;
+	double before = 0, start = 0;
 	uint32_t block = 0, last = 0;
-	for (uint32_t i = 0; i < scratch->padded; i += BLOCK)
-		total += block_mass(&scratch->weight[i]);
-	double target = share * total;
-	for (uint32_t i = 0; i < scratch->padded && before <= target; i += BLOCK) {
-		double mass = block_mass(&scratch->weight[i]);
-		if (mass > 0) {
+	for (uint32_t i = 0; i < scratch->blocks && before <= share * total; i++) {
+		if (scratch->mass[i] > 0) {
 			block = i;
 			start = before;
 		}
-		before += mass;
+		before += scratch->mass[i];
 	}
-	for (uint32_t i = block; i < block + BLOCK && start <= target; i++) {
+	for (uint32_t i = block * BLOCK, end = block_end(scratch, block); i < end && start <= share * total; i++) {
 		start += (double)scratch->weight[i];
 		last = scratch->weight[i] > 0 ? i : last;
 	}
 	return last;
+}
+
+static uint32_t draw(struct sampler_scratch *scratch, const struct sampling *sampling, float largest, double share)
+{
+	const bool whole = (!sampling->top_k || sampling->top_k >= scratch->vocabulary) && !(sampling->top_p < 1) &&
+			   !(sampling->min_p > 0);
+	if (whole) {
+		const double total = weigh_all(scratch, largest, sampling->temperature);
+		return draw_any(scratch, share, total);
+	}
+	filter(scratch, sampling, largest);
+	return draw_candidate(scratch, share);
 }
 
 // The most likely of the model's own distribution, from the values as they are.
@@ -345,11 +507,15 @@ static void tell_top(struct sampler_scratch *scratch, const struct sampling *sam
 		     float offset)
 {
 	uint32_t most = sampling->top_logprobs < SAMPLING_TOP_LOGPROBS ? sampling->top_logprobs : SAMPLING_TOP_LOGPROBS;
-	const float *values = scratch->distance;
 	for (uint32_t i = 0; most && i < scratch->vocabulary; i++) {
-		float logprob = values[i] - offset;
-		if (choice->top_count == most && logprob <= choice->top[most - 1].logprob)
-			continue;
+		const float logprob = sane(scratch->values[i]) - offset;
+		if (choice->top_count == most) {
+			const float least = choice->top[most - 1].logprob;
+			if (i % BLOCK == 0 && scratch->largest[i / BLOCK] - offset <= least)
+				i += BLOCK - 1;
+			if (logprob <= least)
+				continue;
+		}
 		uint32_t at = choice->top_count < most ? choice->top_count++ : most - 1;
 		for (; at && choice->top[at - 1].logprob < logprob; at--)
 			choice->top[at] = choice->top[at - 1];
@@ -359,16 +525,10 @@ static void tell_top(struct sampler_scratch *scratch, const struct sampling *sam
 }
 
 // The logarithm of the sum of exp(logit): subtracted from a logit it gives the logprob.
-static float log_sum(struct sampler_scratch *scratch, const float *logits)
+static float log_sum(struct sampler_scratch *scratch)
 {
-	double sum = 0;
-	take_values(scratch, logits);
-	float largest = scratch->distance[first_largest(scratch)];
-	take_distances(scratch, largest, 1);
-	take_weights(scratch);
-	for (uint32_t i = 0; i < scratch->padded; i += BLOCK)
-		sum += block_mass(&scratch->weight[i]);
-	return largest + (float)log(sum);
+	const float largest = sane(scratch->values[first_largest(scratch)]);
+	return largest + (float)log(weigh_all(scratch, largest, 1));
 }
 
 void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input *input, struct token_choice *choice)
@@ -377,23 +537,17 @@ void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input 
 	float offset = 0;
 	*choice = (struct token_choice){.token = SAMPLER_NO_TOKEN};
 	const uint32_t *allowed = input->form ? matcher_allowed(input->form) : NULL;
-	if (!all_finite(input->logits, input->vocabulary) || (input->form && !allowed))
+	if (!look(scratch, input->logits) || (input->form && !allowed))
 		return;
-	if (sampling->logprobs)
-		offset = log_sum(scratch, input->logits);
-	take_values(scratch, input->logits);
-	if (sampling->logprobs)
+	if (sampling->logprobs) {
+		offset = log_sum(scratch);
 		tell_top(scratch, sampling, choice, offset);
-	change_values(scratch, input);
-	if (allowed)
-		keep_to_form(scratch, allowed);
-	choice->token = first_largest(scratch);
-	if (sampling->temperature > 0) {
-		take_distances(scratch, scratch->distance[choice->token], sampling->temperature);
-		take_weights(scratch);
-		filter(scratch, sampling);
-		choice->token = draw(scratch, uniform(sampling->seed, input->position));
 	}
+	take_changes(scratch, input, allowed);
+	choice->token = first_largest(scratch);
+	if (sampling->temperature > 0)
+		choice->token = draw(scratch, sampling, scratch->values[choice->token],
+				     uniform(sampling->seed, input->position));
 	if (sampling->logprobs)
 		choice->logprob = sane(input->logits[choice->token]) - offset;
 }
@@ -402,10 +556,9 @@ void sampler_judge(struct sampler_scratch *scratch, const struct sampler_input *
 		   struct token_choice *choice)
 {
 	*choice = (struct token_choice){.token = SAMPLER_NO_TOKEN};
-	if (!all_finite(input->logits, input->vocabulary))
+	if (!look(scratch, input->logits))
 		return;
-	const float offset = log_sum(scratch, input->logits);
-	take_values(scratch, input->logits);
+	const float offset = log_sum(scratch);
 	tell_top(scratch, input->sampling, choice, offset);
 	choice->token = token;
 	choice->logprob = sane(input->logits[token]) - offset;
@@ -418,8 +571,8 @@ bool sampler_is_tie(struct sampler_scratch *scratch, const struct sampler_input 
 	struct token_choice choice;
 	struct sampling sampling = *input->sampling;
 	struct sampler_input lowered = *input;
-	take_values(scratch, input->logits);
-	const float largest = fabsf(scratch->distance[first_largest(scratch)]);
+	look(scratch, input->logits);
+	const float largest = fabsf(sane(input->logits[first_largest(scratch)]));
 	for (uint32_t i = 0; i < sampling.bias_count; i++)
 		biases[i] = sampling.biases[i];
 	biases[sampling.bias_count++] = (struct token_bias){.token = chosen, .bias = -largest * part};

@@ -2,7 +2,7 @@
 """Builds of exogpu beside each other, by turns, through HTTP: what compilers of CUDA kernels make of one model.
 
   tests/bench/builds.py MODEL.gguf NAME=BINARY [NAME=BINARY ...] [--rounds N] [--device TEXT] [--at-once LIST]
-                        [--prompts LIST] [--tokens N] [--defaults]
+                        [--prompts LIST] [--tokens N] [--defaults] [--drawn]
 
 Each round starts the server of each build in turn, with a data directory of its own that is new: nothing is kept of
 compiled kernels. Prints a table in Markdown, of each figure the median of all rounds and the rounds:
@@ -11,6 +11,7 @@ compiled kernels. Prints a table in Markdown, of each figure the median of all r
   loaded, s        from `exogpu place` until the model answers; the file is in the page cache
   first answer, s  from the first request until its only token
   N at once        tokens/s of all together, prompts of 16 tokens, from the first request to the last token
+  N drawn          the same, of requests that say nothing of sampling; the others have temperature 0
   prompt of N      tokens/s: its tokens, by the time to its first token
 
 With --defaults the model is placed as somebody does who says nothing of contexts and of requests at once; else with as
@@ -97,13 +98,12 @@ class Build:
         self.server.wait()
         self.folder.cleanup()
 
-    def ask(self, length, tokens):
+    def ask(self, length, tokens, sampling={"temperature": 0}):
         """Seconds that an answer took."""
         global prompts
         prompts += 1
         prompt = [300 + (i * 7919 + prompts * 104729) % 20000 for i in range(length)]  # nobody has seen it
-        body = json.dumps({"model": self.name, "prompt": prompt, "max_tokens": tokens, "temperature": 0,
-                           "ignore_eos": True})
+        body = json.dumps({"model": self.name, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, **sampling})
         began = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.request("POST", "/v1/completions", body,
@@ -116,11 +116,11 @@ class Build:
             raise SystemExit(f"{answer.status}: {text[:400]}")
         return took
 
-    def many(self, count, tokens):
+    def many(self, count, *request):
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
             began = time.monotonic()
-            list(pool.map(lambda _: self.ask(SHORT, tokens), range(count)))
-            return count * tokens / (time.monotonic() - began)
+            list(pool.map(lambda _: self.ask(SHORT, *request), range(count)))
+            return count * request[0] / (time.monotonic() - began)
 
 
 def measure(build, options):
@@ -131,6 +131,8 @@ def measure(build, options):
         for count in options.at_once:
             build.many(count, 4)
             figures[f"{count} at once"] = build.many(count, options.tokens)
+        for count in options.at_once if options.drawn else []:
+            figures[f"{count} drawn"] = build.many(count, options.tokens, {})
         for length in options.prompts:
             build.ask(length, 1)
             figures[f"prompt of {length}"] = length / build.ask(length, 1)
@@ -151,6 +153,7 @@ def main():
     parser.add_argument("--prompts", type=numbers, default=[512, 2048])
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--defaults", action="store_true")
+    parser.add_argument("--drawn", action="store_true")
     options = parser.parse_args()
     model = os.path.abspath(options.model)
     builds = dict(one.split("=", 1) for one in options.builds)

@@ -2,6 +2,7 @@
 #include "engine/cuda/stage/stage.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void stage_close(struct backend_device *device, struct backend_stage **out)
 {
@@ -136,6 +137,15 @@ static enum status stage_clear(struct backend_stage *stage, const uint32_t *page
 	return result ? cuda_failed(stage->cuda, error, "cuMemsetD8Async", result) : stage_wait(stage, error);
 }
 
+// Pinned: a copy to other memory goes through the driver's own buffer, at a fraction of the speed.
+static void *stage_pinned(struct backend_stage *stage, size_t bytes)
+{
+	CUdeviceptr host = 0;
+	if (cuda_enter(stage->device) || stage_take(stage, &host, bytes, true, &(struct error){0}))
+		return NULL;
+	return memset((void *)(uintptr_t)host, 0, bytes);
+}
+
 static void settle_slices(struct backend_stage *const *slices, uint32_t count)
 {
 	stage_settle(slices, count, STAGE_CLOSE_NS);
@@ -148,6 +158,7 @@ const struct stage_slots cuda_stage_slots = {
 	.destroy = stage_close,
 	.memory = stage_sizes,
 	.step = cuda_stage_step,
+	.results = stage_pinned,
 	.zero = stage_clear,
 	.join = cuda_stage_join,
 	.step_joined = cuda_stage_step_joined,

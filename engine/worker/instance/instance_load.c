@@ -413,7 +413,8 @@ static enum status make_generator(struct instance *instance, const struct stage_
 					.page_count = stage->page_count,
 					.batch_rows = stage->batch_rows,
 					.batch_sequences = stage->batch_sequences,
-					.batch_outputs = stage->batch_outputs};
+					.batch_outputs = stage->batch_outputs,
+					.repeats_alike = backend_kind_parse(instance->backend) == BACKEND_CPU};
 	if (instance->ring)
 		instance_ring_generator(instance, lanes, &made);
 	enum status status = generator_create(&instance->generator, &made, error);

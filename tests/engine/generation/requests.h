@@ -38,6 +38,7 @@ struct bench {
 	uint32_t pages, rows, sequences, context, stages;
 	uint32_t lanes; // not 0: the first stage is elsewhere
 	bool last;      // the last token's embedding is that of the text
+	bool whole;     // a prompt that runs alone is not cut (generator_params.repeats_alike)
 };
 
 // What is on its way between the stages, in order. The first computes a step when it is taken from here.
@@ -115,7 +116,8 @@ static inline void begin(const struct bench *bench)
 					      .page_count = bench->pages,
 					      .batch_rows = bench->rows,
 					      .batch_sequences = bench->sequences,
-					      .batch_outputs = bench->sequences};
+					      .batch_outputs = bench->sequences,
+					      .repeats_alike = !bench->whole};
 	struct generator_params in_two = made;
 	in_two.stages = stages + 1;
 	in_two.stage_count = bench->stages - 1;

@@ -324,24 +324,31 @@ static void a_long_prompt_holds_nobody_up(void **state)
 	finish();
 }
 
-// Alone, what lies behind the last whole page is computed by itself, whether the pages before it are there or not.
+// Alone, what lies behind the last whole page is computed by itself, whether the pages before it are there or not. Not
+// where that is not asked for: the whole prompt is one step then, if no state is
+// to be kept there.
 static void a_repetition_is_computed_alike(void **state)
 {
 	(void)state;
-	const struct bench bench = {.pages = 16, .rows = 256, .sequences = 4, .context = 512, .stages = 1};
+	struct bench bench = {.pages = 16, .rows = 256, .sequences = 4, .context = 512, .stages = 1};
 	static struct client client;
-	begin(&bench);
-	for (int turn = 0; turn < 2; turn++) {
-		toy.steps = 0;
-		toy.most_rows = 0;
-		prompt(&client, 1, 100, 1);
-		add(&client, 1, 1);
-		run();
-		assert_int_equal(toy.steps, turn ? 1 : 2);
-		assert_int_equal(toy.most_rows, turn ? 4 : 96);
-		check_greedy(&client);
+	for (int whole = 0; whole < 2; whole++) {
+		bench.whole = whole;
+		begin(&bench);
+		const bool cut = !whole || recurrent;
+		for (int turn = 0; turn < 2; turn++) {
+			toy.steps = 0;
+			toy.most_rows = 0;
+			prompt(&client, 1, 100, 1);
+			add(&client, 1, 1);
+			run();
+			assert_int_equal(toy.steps, turn || !cut ? 1 : 2);
+			assert_int_equal(toy.most_rows, turn ? 4 : cut ? 96 : 100);
+			assert_int_equal(client.figures.cached_tokens, turn ? 96 : 0);
+			check_greedy(&client);
+		}
+		finish();
 	}
-	finish();
 }
 
 // Pieces of a prompt are as long as was set, however many generate besides, and each of these gets a token of every

@@ -205,6 +205,17 @@ static void ties_and_small_vocabularies(void **state)
 	sampling.top_k = 0;
 	sampling.top_p = 0.3f;
 	check_draws(&input, "tied top-p");
+	for (uint32_t i = 0; i < MOST; i++)
+		logits[i] = i % 3 ? -2 : i % 2 ? 0.0f : -0.0f; // the same value
+	sampling.top_p = 1;
+	sampling.top_k = 700;
+	check_draws(&input, "zeros of both signs");
+	sampling.top_k = 0;
+	sampling.top_p = 0.9f;
+	check_draws(&input, "zeros of both signs, top-p");
+	sampling.top_p = 1;
+	sampling.min_p = 0.5f;
+	check_draws(&input, "zeros of both signs, min-p");
 }
 
 static uint32_t choose(struct sampler_scratch *scratch, const struct sampling *sampling, const float *logits,
