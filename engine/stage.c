@@ -6,6 +6,7 @@
 #include "engine/stage_classifier.h"
 #include "engine/stage_encoder.h"
 #include "engine/stage_slices.h"
+#include "engine/vector.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -296,9 +297,16 @@ static void finish_logits(const struct stage *stage, const struct stage_batch *b
 	const float scale = shape->logit_scale > 0 ? shape->logit_scale : 1, cap = shape->logit_cap;
 	if (!batch->logits || (!(shape->logit_scale > 0) && !(cap > 0)))
 		return;
-	for (size_t i = 0; i < count; i++) {
-		float logit = batch->logits[i] * scale;
-		batch->logits[i] = cap > 0 ? cap * tanhf(logit / cap) : logit;
+	size_t i = 0;
+	for (; i + LANES <= count; i += LANES) {
+		floats *values = (floats *)&batch->logits[i];
+		*values *= scale;
+		if (cap > 0)
+			*values = cap * tanh_of(*values / cap);
+	}
+	for (; i < count; i++) {
+		const float value = batch->logits[i] * scale;
+		batch->logits[i] = cap > 0 ? cap * tanh_of(floats_of(value / cap))[0] : value;
 	}
 }
 

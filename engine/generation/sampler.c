@@ -13,13 +13,13 @@
  */
 #include "engine/generation/sampler.h"
 
-#include <float.h>
+#include "engine/vector.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	LANES = 4,
 	BLOCK = 64,        // of values; weights are summed by blocks, too
 	WALKED = 1u << 31, // in a count: this token has been seen
 };
@@ -30,10 +30,6 @@ static const float far = 1e38f;                              // a distance beyon
 static const float distance_more = 1.4f, distance_most = 80;
 static const float min_p_slack = 0.01f;  // of a distance, for what rounding does
 static const float out_of_form = -3e38f; // below what any logit, with its bias and penalties, is
-
-// Vectors as every x86-64 and ARM processor has them.
-typedef float floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 struct place {
 	float distance, weight;
@@ -109,34 +105,6 @@ static float distance_of(float value, float largest, float temperature)
 	return under < far ? under : far;
 }
 
-static floats either(ints mask, floats yes, floats no)
-{
-	return (floats)(((ints)yes & mask) | ((ints)no & ~mask));
-}
-
-static floats all(float value)
-{
-	return (floats){value, value, value, value};
-}
-
-// exp(-distance) for distances >= 0, to about a unit in the last place. Where a float would be denormal the result is
-// 0, because the bits of the scale are 0 then.
-static floats weigh(floats distance)
-{
-	const floats turns = either(distance < all(88), distance, all(88)) * -1.44269504f;
-	const ints whole = __builtin_convertvector(turns - 0.5f, ints);
-	const floats rest = turns - __builtin_convertvector(whole, floats); // within a half
-	// 2^rest: the series of exp(rest * ln 2)
-	floats power = all(1.525273e-5f);
-	power = power * rest + 1.540353e-4f;
-	power = power * rest + 1.333355815e-3f;
-	power = power * rest + 9.618129108e-3f;
-	power = power * rest + 5.550410866e-2f;
-	power = power * rest + 0.2402265070f;
-	power = power * rest + 0.6931471806f;
-	return (power * rest + 1) * (floats)((whole + 127) << 23);
-}
-
 // Philox 4x32 with ten rounds (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011): a number in
 // [0, 1) that depends on seed and position alone.
 static double uniform(uint64_t seed, uint64_t position)
@@ -173,7 +141,7 @@ static bool look(struct sampler_scratch *scratch, const float *values)
 	scratch->values = values;
 	for (uint32_t block = 0; block < scratch->blocks; block++) {
 		const uint32_t begin = block * BLOCK, end = block_end(scratch, block);
-		floats largest = all(values[begin]);
+		floats largest = floats_of(values[begin]);
 		uint32_t i = begin;
 		for (; i + LANES <= end; i += LANES) {
 			const floats some = *(const floats *)&values[i];
@@ -182,7 +150,7 @@ static bool look(struct sampler_scratch *scratch, const float *values)
 		}
 		for (; i < end; i++) {
 			largest[0] = values[i] > largest[0] ? values[i] : largest[0];
-			bad |= not_finite(all(values[i]));
+			bad |= not_finite(floats_of(values[i]));
 		}
 		for (int j = 1; j < LANES; j++)
 			largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
@@ -266,12 +234,13 @@ static double weigh_all(struct sampler_scratch *scratch, float largest, float te
 		uint32_t i = begin;
 		for (; i + LANES <= end; i += LANES) {
 			const floats under = (largest - *(const floats *)&scratch->values[i]) / temperature;
-			const floats weight = weigh(under);
+			const floats weight = exp_minus(under);
 			*(floats *)&scratch->weight[i] = weight;
 			mass += weight;
 		}
 		for (; i < end; i++) {
-			scratch->weight[i] = weigh(all(distance_of(scratch->values[i], largest, temperature)))[0];
+			scratch->weight[i] = exp_minus(
+				floats_of(distance_of(scratch->values[i], largest, temperature)))[0];
 			mass[0] += scratch->weight[i];
 		}
 		scratch->mass[block] = (double)mass[0] + (double)mass[1] + (double)mass[2] + (double)mass[3];
@@ -328,7 +297,7 @@ static void gather(struct sampler_scratch *scratch, float largest, float tempera
 			place.distance = distance_of(scratch->values[i], largest, temperature);
 			if (place.distance > most)
 				continue;
-			place.weight = weigh(all(place.distance))[0];
+			place.weight = exp_minus(floats_of(place.distance))[0];
 			scratch->candidates[scratch->candidate_count++] = place;
 		}
 	}
@@ -411,7 +380,7 @@ static double mass_from(const struct sampler_scratch *scratch, float least)
 		uint32_t i = begin;
 		for (; i + LANES <= end; i += LANES) {
 			const floats weight = *(const floats *)&scratch->weight[i];
-			mass += either(weight >= least, weight, all(0));
+			mass += either(weight >= least, weight, floats_of(0));
 		}
 		for (; i < end; i++)
 			mass[0] += scratch->weight[i] >= least ? scratch->weight[i] : 0;
