@@ -46,18 +46,6 @@ static enum status check_params(const struct stage_params *params, struct error 
 	return wrong ? error_set(error, STATUS_INVALID_PARAMS, "%s", wrong) : STATUS_OK;
 }
 
-static enum status check_states(const struct backend *backend, const struct stage_params *params, struct error *error)
-{
-	const bool delta = model_is_recurrent(params->shape) && !backend->stage->states;
-	if (!delta && (!params->shape->expert_sigmoid || backend->stage->sigmoids))
-		return STATUS_OK;
-	error_hint(error, "choose a device of another back end: the CPU and Vulkan compute them");
-	return error_set(error, STATUS_UNAVAILABLE, "back end %s does not compute the %s that a model of %s has",
-			 backend_kind_name(backend->kind),
-			 delta ? model_delta_name(&params->shape->delta) : "experts chosen by sigmoids",
-			 model_family_name(params->shape->family));
-}
-
 static enum status told(struct exogpu_device *device, enum status status)
 {
 	if (status == STATUS_DEVICE_LOST || status == STATUS_TIMEOUT)
@@ -140,8 +128,6 @@ enum status stage_create_sliced(struct stage **out, struct exogpu_device *const 
 	enum status status = check_devices(devices, count, error);
 	if (!status)
 		status = check_params(params, error);
-	if (!status)
-		status = check_states(devices[0]->backend, params, error);
 	if (status)
 		return status;
 	struct stage *stage = calloc(1, sizeof(*stage));
@@ -425,7 +411,11 @@ bool stage_tiles_fit(const struct model_shape *shape)
 	const uint32_t tile_rows = 16; // an expert begins with a tile of its own
 	if (shape->experts && (shape->expert_width | shape->embedding) % tile_rows)
 		return false;
-	return (shape->embedding | shape->feed_forward | shape->dense_width | shape->heads * shape->head_size) % 4 == 0;
+	const uint32_t states = shape->delta.key_size | shape->delta.value_size;
+	return (shape->embedding | shape->feed_forward | shape->dense_width | shape->heads * shape->head_size |
+		states) %
+		       4 ==
+	       0;
 }
 
 static uint64_t whole(uint64_t count, uint64_t of)

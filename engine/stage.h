@@ -205,6 +205,4 @@ struct stage_slots {
 	// NULL: kernels are not timed.
 	enum status (*time)(struct backend_stage *stage, const struct stage_batch *batch, stage_timing_fn *each,
 			    void *context, struct error *error);
-	bool states;   // it computes layers with a state (struct model_delta)
-	bool sigmoids; // it computes experts chosen by sigmoids, and layers without experts beside those with some
 };

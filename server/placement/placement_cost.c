@@ -120,16 +120,8 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 {
 	const struct placement_device *one = &wanted->devices[device];
 	if (!one->unusable && one->backend == PLACE_CUDA && !stage_tiles_fit(wanted->shape))
-		return "CUDA computes models whose widths are multiples of 4 (of experts, of 16), and not all of this "
-		       "one's are";
-	if (!one->unusable && one->backend == PLACE_CUDA && model_delta_is_short(&wanted->shape->delta))
-		return "CUDA does not compute the short convolutions that this model has; CPU and Vulkan devices do";
-	if (!one->unusable && one->backend == PLACE_CUDA && model_is_recurrent(wanted->shape))
-		return "CUDA does not compute the layers with a gated delta rule (recurrent states) that this model "
-		       "has; CPU and Vulkan devices do";
-	if (!one->unusable && one->backend == PLACE_CUDA && wanted->shape->expert_sigmoid)
-		return "CUDA does not compute the experts chosen by sigmoids that this model has; CPU and Vulkan "
-		       "devices do";
+		return "CUDA computes models whose widths are multiples of 4 (also those of heads with a state; of "
+		       "experts, of 16), and not all of this one's are";
 	return one->unusable;
 }
 

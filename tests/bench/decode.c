@@ -1,14 +1,16 @@
 /* How fast a device computes a model, beside what its memory gives: decode, batches and prompts, over stages.
  *
  *   decode BACKEND SHAPE FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]
- *                                        cpu, vulkan, cuda; 1b, 7b, 8b, 30b-a3b (a mixture of experts); F16, Q8_0,
- *                                        Q4_0, Q4_K ..., a mixture: Q4_K_S, Q4_K_M, Q5_K_M, or Q8_0+Q4_K+F16: of most
- *                                        matrices, of v and down in half of the layers, of the output; LAYERS 0: all
+ *                                        cpu, vulkan, cuda; 1b, 7b, 8b, 30b-a3b (a mixture of experts), 9b-delta (as
+ *                                        Qwen3.5: a gated delta rule in three of four layers); F16, Q8_0, Q4_0, Q4_K
+ *                                        ..., a mixture: Q4_K_S, Q4_K_M, Q5_K_M, or Q8_0+Q4_K+F16: of most matrices,
+ *                                        of v and down in half of the layers, of the output; LAYERS 0: all
  *   decode BACKEND SHAPE FORMAT kernels [LAYERS]   where steps of 1 to 128 rows and a prompt spend their time
  *
  * The model is one stage with random weights that are made while it is loaded: no file is needed. A decoded token reads
  * every weight but the token embedding once, and the keys and values of its context: the share is that of the bytes
- * read to what the built-in kernel stream_read reaches on a buffer of the same device in the same rounds. For prompts
+ * read to what the built-in kernel stream_read reaches on a buffer of the same device in the same rounds; states are
+ * counted as they are read. For prompts
  * the rate of multiply-adds (two operations each) stands beside that of the built-in matmul_f32. Figures are medians.
  * LAYERS takes fewer layers than the shape has, where memory is short, or more, where there is much. Over several
  * devices the model is one stage in slices, or stages of as many layers each one behind another, whose activations go
@@ -19,6 +21,7 @@
  * weights. Above each table: what the kernels take together, and what a step takes, in which they overlap.
  */
 #include "engine/include/exogpu/exogpu.h"
+#include "engine/model/architecture.h"
 #include "engine/stage.h"
 
 #include <stdio.h>
@@ -70,8 +73,20 @@ static const struct model_shape shapes[] = {
 	 .experts_used = 8,
 	 .expert_width = 768,
 	 .vocabulary = 151936},
+	{.family = FAMILY_QWEN35,
+	 .layers = 32,
+	 .embedding = 4096,
+	 .feed_forward = 12288,
+	 .heads = 16,
+	 .kv_heads = 4,
+	 .head_size = 256,
+	 .rope_size = 64,
+	 .vocabulary = 151936,
+	 .gated_attention = true,
+	 .qk_norm = QK_NORM_HEADS,
+	 .delta = {.key_heads = 16, .heads = 32, .key_size = 128, .value_size = 128, .kernel = 4}},
 };
-static const char *const shape_names[] = {"1b", "7b", "8b", "30b-a3b"};
+static const char *const shape_names[] = {"1b", "7b", "8b", "30b-a3b", "9b-delta"};
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
 struct bench {
@@ -173,27 +188,11 @@ static enum status give_tensor(void *context, enum model_role role, uint32_t lay
 {
 	struct bench *bench = context;
 	const struct model_shape *shape = &bench->shape;
-	uint32_t q = shape->heads * shape->head_size, kv = shape->kv_heads * shape->head_size;
-	uint32_t rows = 1, columns = shape->embedding;
-	(void)error;
-	if (role == ROLE_TOKEN_EMBEDDING || role == ROLE_OUTPUT)
-		rows = shape->vocabulary;
-	else if (role == ROLE_Q)
-		rows = q;
-	else if (role == ROLE_K || role == ROLE_V)
-		rows = kv;
-	else if (role == ROLE_ATTENTION_OUTPUT)
-		rows = shape->embedding, columns = q;
-	else if (role == ROLE_FFN_GATE || role == ROLE_FFN_UP)
-		rows = shape->feed_forward;
-	else if (role == ROLE_FFN_DOWN)
-		rows = shape->embedding, columns = shape->feed_forward;
-	else if (role == ROLE_ROUTER)
-		rows = shape->experts;
-	else if (role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP)
-		rows = shape->experts * shape->expert_width;
-	else if (role == ROLE_EXPERT_DOWN)
-		rows = shape->experts * shape->embedding, columns = shape->expert_width;
+	struct wanted_tensor wanted;
+	if (!architecture_layer_tensor(shape, layer, role, &wanted))
+		return error_set(error, STATUS_INTERNAL, "no tensor %d", (int)role);
+	const uint32_t rows = wanted.vector ? 1 : wanted.rows,
+		       columns = wanted.vector ? wanted.rows * wanted.columns : wanted.columns;
 	*out = (struct model_tensor){
 		.format = rows == 1 ? FORMAT_F32 : format_of(bench, role, layer), .rows = rows, .columns = columns};
 	const enum tensor_format format = out->format;
@@ -201,7 +200,9 @@ static enum status give_tensor(void *context, enum model_role role, uint32_t lay
 	static uint8_t vector[VECTOR_BYTES];
 	if (rows == 1)
 		fill_random(out->format, vector, out->bytes);
-	else if (out->bytes > bench->weights_room[format]) {
+	for (uint32_t i = 3; role == ROLE_DELTA_DECAY && i < out->bytes; i += 4)
+		vector[i] |= 0x80; // negative: states fade
+	if (rows > 1 && out->bytes > bench->weights_room[format]) {
 		free(bench->weights[format]);
 		bench->weights[format] = malloc(out->bytes);
 		if (!bench->weights[format])
@@ -241,10 +242,13 @@ static void make_stages(struct bench *bench, struct stage_params *params)
 static void load(struct bench *bench)
 {
 	struct model_shape *shape = &bench->shape;
-	shape->family = shape->experts ? FAMILY_QWEN3MOE : FAMILY_LLAMA;
+	if (!shape->family)
+		shape->family = shape->experts ? FAMILY_QWEN3MOE : FAMILY_LLAMA;
+	for (uint32_t i = 0; i < shape->layers; i++)
+		shape->layer_kinds[i] = model_is_recurrent(shape) && i % 4 != 3 ? LAYER_DELTA : 0;
 	shape->context = CONTEXT;
 	shape->norm_epsilon = 1e-5f;
-	shape->rope_size = shape->head_size;
+	shape->rope_size = shape->rope_size ? shape->rope_size : shape->head_size;
 	shape->rope_magnitude = 1;
 	float *rope = calloc((size_t)CONTEXT * shape->rope_size, sizeof(float));
 	uint32_t page_count = CONTEXT / STAGE_PAGE_TOKENS + BATCH * 4;
@@ -322,6 +326,10 @@ static double run_step(struct bench *bench, uint32_t sequences, uint32_t rows, u
 	for (uint32_t i = 0; i < sequences; i++) {
 		runs[i] = (struct stage_run){
 			.row_count = rows, .position = position, .pages = bench->pages + i * pages_each};
+		if (model_is_recurrent(&bench->shape)) {
+			runs[i].state_from = position ? i + 1 : 0;
+			runs[i].state_to = i + 1;
+		}
 		outputs[i] = (i + 1) * rows - 1;
 	}
 	double began_s = now_s();
@@ -398,7 +406,10 @@ static void measure(struct bench *bench, int rounds)
 	for (size_t i = 0; i < FIGURES; i++) {
 		const struct figure *figure = &figures[i];
 		double s = median(seconds[i], rounds), tokens = figure->sequences * figure->rows;
-		double kv = (double)stage_page_bytes(shape) / STAGE_PAGE_TOKENS * shape->layers * figure->position;
+		const uint32_t states = model_delta_layers(shape, 0, shape->layers);
+		double kv = (double)stage_page_bytes(shape) / STAGE_PAGE_TOKENS * (shape->layers - states) *
+				    figure->position +
+			    (figure->position ? (double)stage_state_bytes(shape) * states : 0);
 		double bytes = (double)bench->token_bytes + kv * figure->sequences; // of experts, one token's
 		double rate = 2 *
 			      (bench->multiplies * tokens +
@@ -555,9 +566,8 @@ int main(int count, char **words)
 	bench->tensor = count > 6 && !strcmp(words[6], "tensor");
 	if (shape < 0 || !known || rounds < 1 || rounds > ROUNDS_MOST || !bench->device_count ||
 	    bench->device_count > STAGE_SLICES) {
-		fprintf(stderr,
-			"usage: decode BACKEND 1b|7b|8b|30b-a3b FORMAT [ROUNDS|kernels [LAYERS [tensor|pipeline "
-			"DEVICES]]]\n");
+		fprintf(stderr, "usage: decode BACKEND 1b|7b|8b|30b-a3b|9b-delta FORMAT [ROUNDS|kernels [LAYERS "
+				"[tensor|pipeline DEVICES]]]\n");
 		return 2;
 	}
 	bench->shape = shapes[shape];
@@ -582,16 +592,5 @@ int main(int count, char **words)
 		measure(bench, rounds);
 	for (unsigned i = 0; i < bench->stage_count; i++)
 		stage_destroy(&bench->stages[i]);
-	exogpu_stream_destroy(&bench->stream);
-	exogpu_module_unload(&bench->builtin);
-	exogpu_buffer_destroy(&bench->data);
-	exogpu_buffer_destroy(&bench->sink);
-	for (unsigned i = bench->device_count; i-- > 0;) {
-		for (unsigned k = 0; k < i; k++)
-			if (bench->devices[k] == bench->devices[i])
-				bench->devices[i] = NULL;
-		if (bench->devices[i])
-			exogpu_device_close(&bench->devices[i], NULL);
-	}
-	return 0;
+	return 0; // the end of the process closes the devices
 }

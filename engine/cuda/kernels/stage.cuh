@@ -154,6 +154,8 @@ INLINE float larger(float a, float b)
 	return out;
 }
 INLINE float silu(float x) { return quotient(x, 1 + exp_of(-x)); }
+INLINE float sigmoid(float x) { return quotient(1, 1 + exp_of(-x)); }
+static constexpr float SIGMOIDS_LEAST = 6.1e-5f; // their sum that weights are divided by: all may underflow
 // With tanh; x / 2 (1 + tanh(u)) is x / (1 + e^(-2 u)).
 INLINE float gelu(float x) { return quotient(x, 1 + exp_of(-1.5957691216f * x * (1 + 0.044715f * x * x))); }
 enum { KIND_SILU, KIND_GELU, KIND_NONE, KIND_CLAMPED }; // as enum model_gate
@@ -296,6 +298,14 @@ INLINE unsigned short *page_row(const attention_params &p, unsigned row, unsigne
 {
 	u64 page = p.pages[p.tables[row] + position / STAGE_KV_PAGE];
 	return p.kv + (((page * 2 + which) * p.kv_heads + head) * STAGE_KV_PAGE + position % STAGE_KV_PAGE) * p.head_padded;
+}
+
+// What a value of a head is multiplied by: the sigmoid of its gate, or 1.
+INLINE float gate_at(const attention_params &p, unsigned row, unsigned head, unsigned at)
+{
+	if (p.q_rows == p.head_size)
+		return 1;
+	return sigmoid(load_fresh_1(p.qkv + (u64)row * p.qkv_stride + head * p.q_rows + p.head_size + at));
 }
 
 // ---- fragments ----

@@ -42,7 +42,8 @@ INLINE void put_page(const attention_params &p, unsigned row, unsigned position,
 	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32;
 	if (warp > 1)
 		return;
-	const float *in = p.qkv + (u64)row * p.qkv_stride + (p.heads + warp * p.kv_heads + head) * p.head_size;
+	const float *in =
+		p.qkv + (u64)row * p.qkv_stride + p.heads * p.q_rows + (warp * p.kv_heads + head) * p.head_size;
 	unsigned short *to = page_row(p, row, position, warp, head);
 	scratch += warp * p.head_padded;
 	if (!warp) {
@@ -66,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_BLOCK) turn_rows(const CO
 	float *scratch = (float *)shared + THREAD_X / 32 * p.head_padded;
 	put_page(p, row, position, head, (float *)shared);
 	for (unsigned i = THREAD_X / 32; i < group; i += ATTENTION_WARPS) {
-		float *q = p.qkv + (u64)row * p.qkv_stride + (head * group + i) * p.head_size;
+		float *q = p.qkv + (u64)row * p.qkv_stride + (head * group + i) * p.q_rows;
 		turn(p, scratch, q, p.q_norm, position, p.scale);
 		for (unsigned k = THREAD_X % 32; k < p.head_size; k += 32)
 			q[k] = scratch[k];
@@ -121,13 +122,13 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	wait_for_previous();
 	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32, padded = p.head_padded;
 	float *queries = (float *)shared, *results = queries + ATTENTION_HEADS * padded;
-	const float *q = p.qkv + (u64)row * p.qkv_stride + (head * group + head0) * p.head_size;
+	const float *q = p.qkv + (u64)row * p.qkv_stride + (head * group + head0) * p.q_rows;
 	if (end == length && !p.turned)
 		put_page(p, row, position, head, results);
 	if (warp < heads && !p.turned)
-		turn(p, queries + warp * padded, q + warp * p.head_size, p.q_norm, position, p.scale);
+		turn(p, queries + warp * padded, q + warp * p.q_rows, p.q_norm, position, p.scale);
 	for (unsigned i = lane; p.turned && warp < heads && i < padded; i += 32)
-		queries[warp * padded + i] = i < p.head_size ? load_fresh_1(q + warp * p.head_size + i) : 0;
+		queries[warp * padded + i] = i < p.head_size ? load_fresh_1(q + warp * p.q_rows + i) : 0;
 	block_barrier();
 
 	unsigned sub = lane % p.lanes, groups = ATTENTION_BLOCK / p.lanes, mine = THREAD_X / p.lanes;
@@ -269,7 +270,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 		} else if (at < p.head_size) {
 			if (p.sinks)
 				add_sink(p, head * group + head0 + h, &best, &all, &value);
-			out[h * p.head_size + at] = quotient(value, all);
+			out[h * p.head_size + at] = quotient(value, all) * gate_at(p, row, head * group + head0 + h, at);
 		}
 	}
 	if (parts == 1)
@@ -302,7 +303,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 		}
 		if (p.sinks)
 			add_sink(p, head * group + head0 + h, &best, &all, &value);
-		out[h * p.head_size + at] = quotient(value, all);
+		out[h * p.head_size + at] = quotient(value, all) * gate_at(p, row, head * group + head0 + h, at);
 	}
 	if (!THREAD_X)
 		p.ready[place] = 0;

@@ -19,8 +19,8 @@ INLINE unsigned from_lane_below(unsigned value, unsigned distance)
 	return out;
 }
 
-// The largest scores' experts, the lowest number of equals first, and what each one's result is multiplied by. A warp
-// for each row.
+// The largest scores' experts, the lowest number of equals first, and what each one's result is multiplied by. With
+// `choice` scores are sigmoids, and the largest of score + choice are chosen. A warp for each row.
 extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT route_params p)
 {
 	__shared__ float scores[EXPERTS_MOST];
@@ -30,14 +30,14 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 	let_next_begin();
 	wait_for_previous();
 	for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK)
-		scores[e] = load_fresh_1(from + e);
+		scores[e] = p.choice ? sigmoid(load_fresh_1(from + e)) : load_fresh_1(from + e);
 	warp_barrier();
 	for (unsigned k = 0; k < p.used; k++) {
 		float best = 0;
 		unsigned place = NO_EXPERT;
 		for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK) {
 			// A score that was taken becomes NaN. Scores that are NaN from the start are taken last.
-			float value = scores[e];
+			float value = p.choice ? scores[e] + p.choice[e] : scores[e];
 			if (value > best || (place == NO_EXPERT && value == value)) {
 				best = value;
 				place = e;
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 				all += exp_of(scores[e] - largest);
 			all = warp_sum(all);
 		}
-		float weight = none ? scores[0] : exp_of(best - largest);
+		float weight = none || p.choice ? scores[none ? 0 : place] : exp_of(best - largest);
 		total += weight;
 		warp_barrier();
 		if (!lane) {
@@ -71,8 +71,11 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 	}
 	if (lane)
 		return;
-	for (unsigned k = 0; k < p.used; k++)
-		p.weights[(u64)BLOCK_X * p.used + k] = quotient(p.weights[(u64)BLOCK_X * p.used + k], p.share ? all : total);
+	total = p.share ? all : p.choice ? larger(total, SIGMOIDS_LEAST) : total;
+	for (unsigned k = 0; k < p.used; k++) {
+		float *weight = p.weights + (u64)BLOCK_X * p.used + k;
+		*weight = quotient(*weight, total) * p.scale;
+	}
 }
 
 // Sort slots by expert: the place of each row's slots, the row of each slot, and groups of slots of one expert, as
@@ -130,13 +133,13 @@ extern "C" __global__ void __launch_bounds__(ORDER_BLOCK) order(const CONSTANT o
 	}
 }
 
-// x += the weighted sum of the results of a row's experts, and of the shared expert. A block for each row.
+// x += (or =) the weighted sum of the results of a row's experts, and of the shared expert. A block for each row.
 extern "C" __global__ void __launch_bounds__(MIX_BLOCK) mix(const CONSTANT mix_params p)
 {
 	const u64 row = BLOCK_X;
 	let_next_begin();
 	wait_for_previous();
-	float by = p.shared_score ? quotient(1, 1 + exp_of(-load_fresh_1(p.shared_score + row))) : 1;
+	float by = p.shared_score ? sigmoid(load_fresh_1(p.shared_score + row)) : 1;
 	for (unsigned c = THREAD_X; c < p.columns; c += MIX_BLOCK) {
 		float sum = p.shared ? by * load_fresh_1(p.shared + row * p.columns + c) : 0;
 		for (unsigned k = 0; k < p.used; k++) {
@@ -144,6 +147,6 @@ extern "C" __global__ void __launch_bounds__(MIX_BLOCK) mix(const CONSTANT mix_p
 			sum = FUSED(load_fresh_1(p.weights + row * p.used + k), load_fresh_1(p.out + (u64)slot * p.columns + c), sum);
 		}
 		float *x = p.x + row * p.columns + c;
-		*x = load_fresh_1(x) + sum;
+		*x = p.store ? sum : load_fresh_1(x) + sum;
 	}
 }

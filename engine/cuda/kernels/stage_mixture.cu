@@ -62,7 +62,8 @@ INLINE void route_row(const mixture_params &p, choice *to, unsigned row, unsigne
 	for (unsigned i = 0; i < EXPERTS_OF_LANE; i++) {
 		unsigned e = i * 32 + lane;
 		value[i] = e < p.experts ? load_fresh_1(from + e) : 0;
-		word[i] = e < p.experts ? word_in_order(value[i]) : 0;
+		value[i] = p.choice ? sigmoid(value[i]) : value[i];
+		word[i] = e < p.experts ? word_in_order(p.choice ? value[i] + p.choice[e] : value[i]) : 0;
 	}
 	for (unsigned k = 0; k < p.used; k++) {
 		unsigned most = 0, place = NO_PLACE;
@@ -83,6 +84,13 @@ INLINE void route_row(const mixture_params &p, choice *to, unsigned row, unsigne
 			all = warp_sum(all);
 		}
 		float weight = exp_of(score - largest); // NaN if only NaN scores are left
+		if (p.choice && most) {
+			weight = 0;
+#pragma unroll
+			for (unsigned i = 0; i < EXPERTS_OF_LANE; i++)
+				weight += i * 32 + lane == place ? value[i] : 0;
+			weight = warp_sum(weight);
+		}
 		total += weight;
 #pragma unroll
 		for (unsigned i = 0; i < EXPERTS_OF_LANE; i++)
@@ -93,8 +101,9 @@ INLINE void route_row(const mixture_params &p, choice *to, unsigned row, unsigne
 		}
 	}
 	warp_barrier();
+	total = p.share ? all : p.choice ? larger(total, SIGMOIDS_LEAST) : total;
 	for (unsigned k = lane; k < p.used; k += 32)
-		to->weight[row * p.used + k] = quotient(to->weight[row * p.used + k], p.share ? all : total);
+		to->weight[row * p.used + k] = quotient(to->weight[row * p.used + k], total) * p.scale;
 }
 
 // The choice of all rows; by the whole block.

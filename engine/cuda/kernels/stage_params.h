@@ -23,7 +23,14 @@ enum {
 	GEMM_THREADS = 256,
 	GEMM_DEPTH = 64, // columns of a step
 	WIDE_THREADS = 384,
-	WIDE_ROWS = 128, // of activations that lie together
+	WIDE_ROWS = 128,      // of activations that lie together
+	CONVOLVE_BLOCK = 128, // channels
+	CONVOLVE_ROWS = 16,   // of a run, of a thread at a time
+	DELTA_BLOCK = 128,
+	DELTA_HELD = 16,   // rows of a head's state that a thread holds
+	DELTA_COLUMNS = 2, // of a head's state, of a thread
+	DELTA_AT_ONCE = 8, // rows of a run in shared memory
+	DELTA_OUT_WARPS = 4,
 	DECODE_WARPS = 16,
 	DECODE_THREADS = DECODE_WARPS * 32,
 	DECODE_UNITS = 8, // row tiles whose sums are added up at once, of one matrix
@@ -82,7 +89,7 @@ struct post_params {
 };
 
 struct attention_params {
-	ON_DEVICE(float) qkv;          // (rows, qkv_stride): q, k, v
+	ON_DEVICE(float) qkv;          // (rows, qkv_stride): q, of each head with its gate, k, v
 	ON_DEVICE(const float) q_norm; // (head_size) or NULL
 	ON_DEVICE(const float) k_norm;
 	ON_DEVICE(const float) rope;         // of this layer: (context, rope_size / 2, 2)
@@ -97,6 +104,7 @@ struct attention_params {
 	ON_DEVICE(unsigned) ready;         // (rows, blocks of heads): zero before and after
 	ON_DEVICE(float) out;              // (rows, heads * head_size)
 	unsigned rows, qkv_stride, heads, kv_heads, head_size, head_padded, rope_size, rope_halves;
+	unsigned q_rows;              // numbers of a head of q: head_size, or twice as many with its gate
 	unsigned splits, head_blocks; // head_blocks: of one head of k
 	unsigned lanes;               // of a warp that share a position
 	unsigned turned;              // q has been turned and k, v are in their pages
@@ -213,7 +221,10 @@ struct route_params {
 	ON_DEVICE(const float) scores; // (rows, experts)
 	ON_DEVICE(unsigned) chosen;    // (rows, used)
 	ON_DEVICE(float) weights;      // (rows, used)
+	// (experts): scores are sigmoids, and this is added to them where experts are chosen; or NULL
+	ON_DEVICE(const float) choice;
 	unsigned experts, used, share; // share: weights are parts of the softmax of all scores
+	float scale;                   // of weights
 };
 
 struct order_params {
@@ -232,7 +243,7 @@ struct mix_params {
 	ON_DEVICE(const float) shared;       // (rows, columns): the part for all rows, or NULL
 	ON_DEVICE(const float) shared_score; // (rows): it is multiplied by the sigmoid; or NULL
 	ON_DEVICE(float) x;                  // (rows, columns)
-	unsigned columns, used;
+	unsigned columns, used, store;       // store: x = the sum, instead of x += the sum
 };
 
 enum {
@@ -250,12 +261,13 @@ struct mixture_params {
 	ON_DEVICE(const float) norm;             // in: (columns): the input is x's RMS norm; NULL: x itself
 	ON_DEVICE(const float) shared;           // out: (rows, results): the part for all rows, or NULL
 	ON_DEVICE(const float) shared_score;     // out: (rows): it is multiplied by the sigmoid; or NULL
+	ON_DEVICE(const float) choice;           // as struct route_params
 	ON_DEVICE(float) y;                      // in: (slots, results) =; out: (rows, results) +=
 	unsigned rows, columns, padded, results; // results: of one expert
 	unsigned row_tiles, column_tiles;        // of one expert
 	unsigned experts, used, share;           // as struct route_params
 	unsigned warps_of_unit;
-	float epsilon;
+	float epsilon, scale;
 };
 
 struct wide_params {
@@ -269,6 +281,39 @@ struct wide_params {
 	unsigned matrix_count, rows, padded, y_stride, mode, splits;
 	unsigned x_rows;    // of blocks of up to 64 rows: how many rows lie together
 	unsigned part_rows; // results of a row, of all matrices, whole tiles
+};
+
+// ---- layers with a state (engine/model/model.h, struct model_delta) ----
+
+// A run in a step's input: its first row, how many, and the slots of the state before and after it. 0: none before.
+struct state_run {
+	unsigned row, rows, from, to;
+};
+
+struct convolve_params {
+	ON_DEVICE(const float) in;              // (rows, in_stride): the channels; of a short convolution x, c and b
+	ON_DEVICE(const float) weights;         // (channels, kernel)
+	ON_DEVICE(float) states;                // of this layer: (slots, state_size)
+	ON_DEVICE(const struct state_run) runs; // by BLOCK_Y
+	ON_DEVICE(float) out;                   // (rows, channels)
+	unsigned in_stride, channels, kernel, state_size;
+	unsigned is_short;
+};
+
+struct delta_params {
+	ON_DEVICE(const float) mixed; // (rows, channels): q of all key heads, their k, v of all heads
+	ON_DEVICE(const float) in;    // (rows, in_stride): from gate_at on gates, from beta_at on beta and alpha
+	ON_DEVICE(const float) decay; // (heads)
+	ON_DEVICE(const float) bias;  // (heads), of alpha
+	ON_DEVICE(const float) norm;  // (value_size)
+	ON_DEVICE(float) states;      // of this layer: (slots, state_size); the matrices begin at state_at
+	ON_DEVICE(const struct state_run) runs; // by BLOCK_Y
+	ON_DEVICE(float) out;                   // (rows, heads * value_size)
+	unsigned in_stride, channels, gate_at, beta_at, state_size, state_at;
+	unsigned heads, key_heads, key_size, value_size;
+	unsigned grouped;       // the heads of a key head are neighbours, and beta and alpha one matrix
+	unsigned column_blocks; // of a head
+	float epsilon;
 };
 
 struct argmax_params {

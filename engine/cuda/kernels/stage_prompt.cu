@@ -29,7 +29,7 @@ INLINE void take_queries(const attention_params &p, fragment (&q)[SIZE / 16], fl
 	for (unsigned lower = 0; lower < 2; lower++) {
 		unsigned row = first + lane / 4 + lower * 8;
 		const float *from =
-			p.qkv + (u64)(row0 + (row < count ? row : count - 1)) * p.qkv_stride + BLOCK_X * SIZE + lane % 4 * 2;
+			p.qkv + (u64)(row0 + (row < count ? row : count - 1)) * p.qkv_stride + BLOCK_X * p.q_rows + lane % 4 * 2;
 		float most = 0;
 #pragma unroll
 		for (unsigned k = 0; k < SIZE / 16; k++)
@@ -183,8 +183,9 @@ template <int SIZE> INLINE void attend_prompt(const attention_params &p)
 			continue;
 #pragma unroll
 		for (unsigned n = 0; n < SIZE / 8; n++) {
-			out[n * 8] = sum[n][lower * 2] * factor;
-			out[n * 8 + 1] = sum[n][lower * 2 + 1] * factor;
+			const unsigned at = n * 8 + lane % 4 * 2;
+			out[n * 8] = sum[n][lower * 2] * factor * gate_at(p, row0 + row, BLOCK_X, at);
+			out[n * 8 + 1] = sum[n][lower * 2 + 1] * factor * gate_at(p, row0 + row, BLOCK_X, at + 1);
 		}
 	}
 }

@@ -36,17 +36,14 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	const struct model_shape *shape = &stage->shape;
 	if (!cuda->cuFuncSetAttribute)
 		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
-	if (shape->experts && shape->post_norm)
-		return error_set(error, STATUS_UNAVAILABLE,
-				 "the CUDA back end cannot run a mixture of experts that has a norm after the experts");
 	if (!stage_tiles_fit(shape)) {
 		error_hint(error, "choose a device of another back end: the CPU and Vulkan take every even width");
-		return error_set(error, STATUS_UNAVAILABLE,
-				 "CUDA computes models whose widths are multiples of 4, and those of experts multiples "
-				 "of 16; this one's are "
-				 "%u, %u, %u and %u",
-				 shape->embedding, shape->feed_forward, shape->heads * shape->head_size,
-				 shape->expert_width);
+		return error_set(
+			error, STATUS_UNAVAILABLE,
+			"CUDA computes models whose widths are multiples of 4, also those of heads with a "
+			"state, and those of experts multiples of 16; this one's are %u, %u, %u, %u, %u and %u",
+			shape->embedding, model_widest_layer(shape), shape->heads * shape->head_size,
+			shape->delta.key_size, shape->delta.value_size, shape->expert_width);
 	}
 	CUresult result = CUDA_SUCCESS;
 	stage->shared_bytes = (uint32_t)cuda_read(cuda, device->device, CUDA_MAX_SHARED_BYTES, &result);
@@ -60,6 +57,11 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	stage->layers = calloc(stage->params.layer_count + 1, sizeof(*stage->layers));
 	if (!stage->layers)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage");
+	for (uint32_t i = 0; i < stage->params.layer_count; i++) {
+		const bool state = shape->layer_kinds[stage->params.first_layer + i] & LAYER_DELTA;
+		const uint32_t before = model_delta_layers(shape, stage->params.first_layer, i);
+		stage->layers[i].place = state ? before : i - before;
+	}
 	CUstream stream;
 	CUevent done;
 	result = cuda_enter(device);
@@ -125,15 +127,25 @@ static void stage_sizes(const struct backend_stage *stage, struct stage_memory *
 	*memory = stage->sizes;
 }
 
+// The pages of each layer with keys and values; the states, whose numbers lie behind them, of the others.
 static enum status stage_clear(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
 {
-	uint64_t page = 2ull * stage->shape.kv_heads * STAGE_PAGE_TOKENS * stage->head_padded * sizeof(uint16_t);
-	uint64_t layer = page * stage->params.page_count;
+	const struct stage_params *params = &stage->params;
+	const uint32_t with_state = model_delta_layers(&stage->shape, params->first_layer, params->layer_count);
+	const uint64_t page = stage_kv_page(stage), state = stage_state_bytes(&stage->shape);
+	const uint64_t layer = page * params->page_count,
+		       states = state * stage_state_count(&stage->shape, params->batch_sequences);
 	CUresult result = cuda_enter(stage->device);
-	for (uint32_t i = 0; i < count; i++)
-		for (uint32_t k = 0; !result && k < stage->params.layer_count; k++)
-			result = stage->cuda->cuMemsetD8Async(stage->kv + k * layer + pages[i] * page, 0, page,
-							      stage->stream);
+	for (uint32_t i = 0; i < count; i++) {
+		const uint32_t end = params->page_count;
+		const bool of_state = pages[i] >= end;
+		const uint32_t layers = of_state ? with_state : params->layer_count - with_state;
+		for (uint32_t k = 0; !result && k < layers; k++)
+			result = stage->cuda->cuMemsetD8Async(of_state ? stage->states + k * states +
+										 (pages[i] - end) * state
+								       : stage->kv + k * layer + pages[i] * page,
+							      0, of_state ? state : page, stage->stream);
+	}
 	return result ? cuda_failed(stage->cuda, error, "cuMemsetD8Async", result) : stage_wait(stage, error);
 }
 

@@ -9,6 +9,7 @@
  *	stage_product.c   its products
  *	stage_experts.c   its experts
  *	stage_mixture.c   its experts for few rows
+ *	stage_delta.c     its layers with a state in the place of keys and values
  *	stage_joined.c    slices of one stage: shared memory, and sums
  *	stage_wide.c      products of many rows on Hopper
  *	stage_decode.c    a step of one row there, by one kernel
@@ -42,6 +43,12 @@ enum stage_kernel {
 	STAGE_ATTEND_2,
 	STAGE_PROMPT_64,
 	STAGE_PROMPT_128,
+	STAGE_CONVOLVE_4,
+	STAGE_CONVOLVE_16,
+	STAGE_DELTA_8,
+	STAGE_DELTA_16,
+	STAGE_DELTA_32,
+	STAGE_DELTA_OUT,
 	STAGE_PLAIN_KERNELS,
 	STAGE_DECODE = STAGE_PLAIN_KERNELS,            // + stage_decode_set
 	STAGE_GEMV = STAGE_DECODE + STAGE_DECODE_SETS, // + format; TILE_NONE: of several
@@ -65,6 +72,7 @@ enum stage_file {
 	STAGE_FILE_DECODE,
 	STAGE_FILE_EXPERTS,
 	STAGE_FILE_MIXTURE,
+	STAGE_FILE_DELTA,
 	STAGE_FILE_GEMM,                                // + format
 	STAGE_FILE_WIDE = STAGE_FILE_GEMM + TILE_COUNT, // + format
 	STAGE_FILES = STAGE_FILE_WIDE + TILE_COUNT
@@ -73,17 +81,21 @@ enum stage_file {
 struct cuda_layer {
 	CUdeviceptr attention_norm, ffn_norm, attention_post_norm, ffn_post_norm, q_norm, k_norm; // f32; 0: none
 	CUdeviceptr output_bias, attention_post_bias, up_bias, down_bias, ffn_post_bias;          // of an encoder
-	CUdeviceptr sinks;
+	CUdeviceptr sinks, router_choice;
+	CUdeviceptr delta_conv, delta_decay, delta_bias, delta_norm;
 	struct stage_matrix q, k, v, attention_output, gate, up, down;
 	struct stage_matrix router, shared_gate;
 	struct stage_matrix expert_gate, expert_up, expert_down; // with the rows of all
+	struct stage_matrix delta_qkv, delta_gate, delta_beta, delta_alpha, delta_output;
+	uint64_t place; // among the stage's layers with keys and values, or among those with a state
 };
 
 // The input of a step on the device, copied at once: tokens (for an encoder ends) (rows), positions (rows), tables
-// (rows), outputs (outputs), then the pages of all runs, rows with attention one by one, and tiles of rows of prompts.
+// (rows), of a model with states its runs (struct state_run), outputs (outputs), then the pages of all runs, rows with
+// attention one by one, and tiles of rows of prompts.
 struct cuda_step {
-	CUdeviceptr tokens, positions, tables, outputs, pages, singles, tiles;
-	uint32_t rows, output_count, single_count, tile_count;
+	CUdeviceptr tokens, positions, tables, runs, outputs, pages, singles, tiles;
+	uint32_t rows, output_count, single_count, tile_count, run_count, longest_run;
 };
 
 struct cuda_memory {
@@ -137,7 +149,8 @@ struct backend_stage {
 	CUdeviceptr vectors, vectors_end; // where the next norm or bias goes
 	bool halves, pairs;               // whether any format takes f16, or two bf16
 
-	CUdeviceptr kv; // (layers, pages, 2, kv_heads, STAGE_PAGE_TOKENS, head_padded) f16
+	CUdeviceptr kv;     // (layers with them, pages, 2, kv_heads, STAGE_PAGE_TOKENS, head_padded) f16
+	CUdeviceptr states; // (layers with one, slots) of stage_state_bytes
 	CUdeviceptr rope;
 	CUdeviceptr told; // struct cuda_step's arrays
 	uint32_t *told_host;
@@ -151,6 +164,9 @@ struct backend_stage {
 	CUdeviceptr gate_up;           // (rows, 2 * feed_forward)
 	CUdeviceptr prepared, factors; // (rows, planes, widest); (rows)
 	CUdeviceptr partial, ready;    // of products and attention that are split
+	struct {
+		CUdeviceptr in, mixed, out; // (rows, stage_delta_width); (rows, channels); (rows, values)
+	} delta;
 	struct cuda_experts experts;
 	CUdeviceptr logits, hidden;                   // (outputs, vocabulary); (outputs, embedding)
 	uint32_t *argmax;                             // (outputs), of the host
@@ -251,17 +267,31 @@ enum status stage_decode(struct backend_stage *stage, const struct attention_par
 
 // ---- stage_experts.c ----
 
-// x += what the experts of a layer give for the norm of x. The part for all rows, if there is one, waits in
-// stage->post, and is added, too.
+// x += what the experts of a layer give for the norm of x; of a model with a norm after them, stage->post = that. The
+// part for all rows, if there is one, waits in stage->post, and is added, too.
 enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 			  struct error *error);
+// What weights of experts are multiplied by.
+float stage_expert_scale(const struct backend_stage *stage);
 // How many places so many slots need if those of each expert begin at a multiple of STAGE_EXPERT_ALIGN.
 uint32_t stage_expert_slots(const struct backend_stage *stage, uint32_t slots);
 // Groups that so many slots may make, at most.
 uint32_t stage_expert_groups(const struct backend_stage *stage, uint32_t slots, uint32_t group_rows);
 
+// ---- stage_delta.c ----
+
+// Numbers of a row of the products that such a layer begins with, and where the results of each matrix go there.
+uint32_t stage_delta_width(const struct model_shape *shape);
+void stage_delta_place(const struct model_shape *shape, struct cuda_layer *layer);
+// The first half of layer `index`, which has a state: x += what its heads or its short convolution give.
+enum status stage_delta(struct backend_stage *stage, const struct cuda_step *step, uint32_t index, struct error *error);
+
 // ---- stage_layer.c ----
 
+// Numbers of a row of q, k and v.
+uint32_t stage_qkv_width(const struct model_shape *shape);
+// Bytes of the keys and values of a layer in one page.
+uint64_t stage_kv_page(const struct backend_stage *stage);
 struct attention_params stage_attention_params(const struct backend_stage *stage, const struct cuda_step *step,
 					       uint32_t layer);
 // x = the embeddings of the step's tokens, times the model's scale.

@@ -12,6 +12,11 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+float stage_expert_scale(const struct backend_stage *stage)
+{
+	return stage->shape.expert_scale > 0 ? stage->shape.expert_scale : 1;
+}
+
 uint32_t stage_expert_slots(const struct backend_stage *stage, uint32_t slots)
 {
 	return slots + least(stage->shape.experts, slots) * (STAGE_EXPERT_ALIGN - 1) + STAGE_EXPERT_SPARE;
@@ -43,14 +48,17 @@ static enum status score(struct backend_stage *stage, const struct cuda_layer *l
 	return stage_product_multiply(stage, &product, error);
 }
 
-static enum status choose(struct backend_stage *stage, uint32_t rows, struct error *error)
+static enum status choose(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
+			  struct error *error)
 {
 	const struct route_params params = {.scores = stage->experts.scores,
 					    .chosen = stage->experts.chosen,
 					    .weights = stage->experts.weights,
 					    .experts = stage->shape.experts,
 					    .used = stage->shape.experts_used,
-					    .share = stage->shape.expert_share};
+					    .share = stage->shape.expert_share,
+					    .choice = layer->router_choice,
+					    .scale = stage_expert_scale(stage)};
 	return stage_launch(
 		stage,
 		&(struct stage_launch){
@@ -163,9 +171,10 @@ static enum status mix(struct backend_stage *stage, const struct turn *turn, str
 		.places = stage->experts.places,
 		.shared = shape->feed_forward ? stage->post + row * shape->embedding : 0,
 		.shared_score = shape->shared_gate ? stage->experts.shared_score + row : 0,
-		.x = stage->x + row * shape->embedding,
+		.x = (shape->post_norm ? stage->post : stage->x) + row * shape->embedding,
 		.columns = shape->embedding,
 		.used = shape->experts_used,
+		.store = shape->post_norm,
 	};
 	return stage_launch(
 		stage,
@@ -189,7 +198,7 @@ enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *
 	if (!status && stage_mixture_plan(stage, layer, rows, &mixture))
 		return stage_mixture_multiply(stage, &mixture, error);
 	if (!status)
-		status = choose(stage, rows, error);
+		status = choose(stage, layer, rows, error);
 	for (uint32_t first = 0; !status && first < rows; first += stage->experts.rows) {
 		struct turn turn = {.layer = layer, .first = first, .rows = least(rows - first, stage->experts.rows)};
 		turn.slots = turn.rows * shape->experts_used;

@@ -22,6 +22,7 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_DECODE] = "stage_decode",
 	[STAGE_FILE_EXPERTS] = "stage_experts",
 	[STAGE_FILE_MIXTURE] = "stage_mixture",
+	[STAGE_FILE_DELTA] = "stage_delta",
 	[STAGE_FILE_GEMM + TILE_F32] = "stage_gemm_f32",
 	[STAGE_FILE_GEMM + TILE_F16] = "stage_gemm_f16",
 	[STAGE_FILE_GEMM + TILE_BF16] = "stage_gemm_bf16",
@@ -62,6 +63,12 @@ static const struct {
 	[STAGE_ATTEND_2] = {STAGE_FILE_ATTENTION, "attend_2"},
 	[STAGE_PROMPT_64] = {STAGE_FILE_PROMPT, "attend_prompt_64"},
 	[STAGE_PROMPT_128] = {STAGE_FILE_PROMPT, "attend_prompt_128"},
+	[STAGE_CONVOLVE_4] = {STAGE_FILE_DELTA, "convolve_4"},
+	[STAGE_CONVOLVE_16] = {STAGE_FILE_DELTA, "convolve_16"},
+	[STAGE_DELTA_8] = {STAGE_FILE_DELTA, "delta_8"},
+	[STAGE_DELTA_16] = {STAGE_FILE_DELTA, "delta_16"},
+	[STAGE_DELTA_32] = {STAGE_FILE_DELTA, "delta_32"},
+	[STAGE_DELTA_OUT] = {STAGE_FILE_DELTA, "delta_out"},
 };
 
 bool cuda_stage_overlaps(const struct backend_device *device)

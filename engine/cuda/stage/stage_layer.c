@@ -10,6 +10,16 @@ enum {
 	ARGMAX_BLOCKS = 64, // of a row
 };
 
+uint32_t stage_qkv_width(const struct model_shape *shape)
+{
+	return shape->heads * model_query_rows(shape) + 2 * shape->kv_heads * shape->head_size;
+}
+
+uint64_t stage_kv_page(const struct backend_stage *stage)
+{
+	return 2ull * stage->shape.kv_heads * STAGE_PAGE_TOKENS * stage->head_padded * sizeof(uint16_t);
+}
+
 struct attention_params stage_attention_params(const struct backend_stage *stage, const struct cuda_step *step,
 					       uint32_t layer)
 {
@@ -20,7 +30,6 @@ struct attention_params stage_attention_params(const struct backend_stage *stage
 	const bool of_heads = shape->qk_norm == QK_NORM_HEADS;
 	const double log2_e = 1.4426950408889634;
 	uint64_t local = kinds & LAYER_LOCAL ? 4ull * stage->params.context_tokens * shape->rope_size : 0;
-	uint64_t page = 2ull * shape->kv_heads * STAGE_PAGE_TOKENS * stage->head_padded;
 	uint32_t lanes = 1;
 	while (lanes < 32 && lanes * 8 < stage->head_padded)
 		lanes *= 2;
@@ -29,7 +38,7 @@ struct attention_params stage_attention_params(const struct backend_stage *stage
 		.q_norm = of_heads ? weights->q_norm : 0,
 		.k_norm = of_heads ? weights->k_norm : 0,
 		.rope = stage->rope + local,
-		.kv = stage->kv + layer * stage->params.page_count * page * sizeof(uint16_t),
+		.kv = stage->kv + weights->place * stage->params.page_count * stage_kv_page(stage),
 		.positions = step->positions,
 		.ends = shape->encoder ? step->tokens : 0,
 		.tables = step->tables,
@@ -39,7 +48,8 @@ struct attention_params stage_attention_params(const struct backend_stage *stage
 		.ready = stage->ready,
 		.out = stage->attended,
 		.rows = step->rows,
-		.qkv_stride = (shape->heads + 2 * shape->kv_heads) * shape->head_size,
+		.qkv_stride = stage_qkv_width(shape),
+		.q_rows = model_query_rows(shape),
 		.heads = shape->heads,
 		.kv_heads = shape->kv_heads,
 		.head_size = shape->head_size,
@@ -179,7 +189,7 @@ static enum status whole_norms(struct backend_stage *stage, const struct cuda_la
 				     .norm = layer->q_norm,
 				     .to = stage->qkv,
 				     .columns = shape->heads * shape->head_size,
-				     .stride = (shape->heads + 2 * shape->kv_heads) * shape->head_size,
+				     .stride = stage_qkv_width(shape),
 				     .epsilon = shape->norm_epsilon};
 	if (shape->qk_norm != QK_NORM_WHOLE)
 		return STATUS_OK;
@@ -198,12 +208,12 @@ static CUdeviceptr result_of(const struct backend_stage *stage, unsigned half)
 	return stage->shape.post_norm ? stage->post : stage->x;
 }
 
-// The part for all rows: down(silu(gate(norm x)) * up(norm x)).
-static enum status feed_forward(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
-				struct error *error)
+// The part for all rows, `width` wide: down(silu(gate(norm x)) * up(norm x)). beside: there are experts, too.
+static enum status feed_forward(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t width,
+				bool beside, uint32_t rows, struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
-	bool apart = stage->params.slices || shape->post_norm || shape->experts;
+	bool apart = stage->params.slices || shape->post_norm || beside;
 	const bool silu = shape->gate == GATE_SILU;
 	struct stage_product in = {.matrices = {&layer->gate, &layer->up},
 				   .count = 2,
@@ -212,13 +222,13 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 				   .y = stage->up,
 				   .rows = rows,
 				   .columns = shape->embedding,
-				   .y_stride = shape->feed_forward};
+				   .y_stride = width};
 	struct stage_product out = {.matrices = {&layer->down},
 				    .count = 1,
 				    .x = stage->up,
-				    .y = shape->experts ? stage->post : result_of(stage, 0),
+				    .y = beside ? stage->post : result_of(stage, 0),
 				    .rows = rows,
-				    .columns = shape->feed_forward,
+				    .columns = width,
 				    .y_stride = shape->embedding,
 				    .mode = apart ? GEMV_STORE : GEMV_ADD};
 	struct gemv_params params;
@@ -242,10 +252,10 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 	}
 	// Side by side, as one matrix of twice the rows would be: the second into its own half.
 	struct stage_matrix up = layer->up;
-	up.first = shape->feed_forward;
+	up.first = width;
 	in.matrices[1] = &up;
 	in.y = stage->gate_up;
-	in.y_stride = 2 * shape->feed_forward;
+	in.y_stride = 2 * width;
 	status = stage_product_many(stage, &in, error);
 	out.x = stage->gate_up;
 	out.gated = true;
@@ -256,10 +266,12 @@ enum status stage_feed_forward(struct backend_stage *stage, const struct cuda_st
 			       struct error *error)
 {
 	const struct cuda_layer *layer = &stage->layers[index];
+	const uint32_t number = stage->params.first_layer + index, width = model_layer_width(&stage->shape, number);
+	const bool experts = model_layer_has_experts(&stage->shape, number);
 	enum status status = STATUS_OK;
-	if (stage->shape.feed_forward)
-		status = feed_forward(stage, layer, step->rows, error);
-	if (!status && stage->shape.experts)
+	if (width)
+		status = feed_forward(stage, layer, width, experts, step->rows, error);
+	if (!status && experts)
 		status = stage_experts(stage, layer, step->rows, error);
 	if (!status)
 		status = add_post(stage, layer->ffn_post_norm, step->rows, error);
@@ -282,7 +294,7 @@ enum status stage_attention(struct backend_stage *stage, const struct cuda_step 
 					  .y = stage->qkv,
 					  .rows = step->rows,
 					  .columns = shape->embedding,
-					  .y_stride = attended + 2 * shape->kv_heads * shape->head_size};
+					  .y_stride = stage_qkv_width(shape)};
 	const struct stage_product out = {.matrices = {&layer->attention_output},
 					  .count = 1,
 					  .x = stage->attended,

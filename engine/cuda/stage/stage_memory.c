@@ -57,10 +57,11 @@ static uint32_t most(uint32_t a, uint32_t b)
 static enum status take_step(struct backend_stage *stage, struct error *error)
 {
 	const struct stage_params *params = &stage->params;
+	const uint64_t run_words = sizeof(struct state_run) / 4;
 	uint64_t pages = (params->context_tokens + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;
 	CUdeviceptr host = 0, argmax = 0;
 	stage->told_words = 4ull * params->batch_rows + params->batch_rows / (PROMPT_LEAST / 2) +
-			    params->batch_outputs + pages * params->batch_sequences;
+			    params->batch_outputs + (pages + run_words) * params->batch_sequences;
 	enum status status = stage_take(stage, &stage->told, stage->told_words * 4, false, error);
 	if (!status)
 		status = stage_take(stage, &host, stage->told_words * 4, true, error);
@@ -75,17 +76,24 @@ static enum status take_kv(struct backend_stage *stage, struct error *error)
 {
 	const struct stage_params *params = &stage->params;
 	const struct model_shape *shape = &stage->shape;
-	uint64_t page = 2ull * shape->kv_heads * STAGE_PAGE_TOKENS * stage->head_padded * sizeof(uint16_t);
+	const uint32_t with_state = model_delta_layers(shape, params->first_layer, params->layer_count);
+	const uint64_t kv = stage_kv_page(stage) * params->page_count * (params->layer_count - with_state);
+	const uint64_t states = stage_state_bytes(shape) * stage_state_count(shape, params->batch_sequences) *
+				with_state;
 	uint64_t rope = model_rope_numbers(shape, params->context_tokens) * sizeof(float);
-	stage->sizes.kv_bytes = page * params->page_count * params->layer_count;
-	enum status status = stage_take(stage, &stage->kv, stage->sizes.kv_bytes, false, error);
+	stage->sizes.kv_bytes = kv + states;
+	enum status status = stage_take(stage, &stage->kv, kv, false, error);
+	if (!status && states)
+		status = stage_take(stage, &stage->states, states, false, error);
 	if (!status)
 		status = stage_take(stage, &stage->rope, rope, false, error);
 	if (status)
 		return status;
 	CUresult result = stage->cuda->cuMemcpyHtoD_v2(stage->rope, params->rope, rope);
-	if (!result && stage->sizes.kv_bytes)
-		result = stage->cuda->cuMemsetD8Async(stage->kv, 0, stage->sizes.kv_bytes, stage->stream);
+	if (!result && kv)
+		result = stage->cuda->cuMemsetD8Async(stage->kv, 0, kv, stage->stream);
+	if (!result && states)
+		result = stage->cuda->cuMemsetD8Async(stage->states, 0, states, stage->stream);
 	return cuda_check(stage->device, error, "filling memory", result);
 }
 
@@ -94,8 +102,12 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 	const struct stage_params *params = &stage->params;
 	const struct model_shape *shape = &stage->shape;
 	uint64_t rows = params->batch_rows, outputs = params->predicts ? params->batch_outputs : 0, total = 0;
-	uint32_t attended = shape->heads * shape->head_size, ffn = params->layer_count ? shape->feed_forward : 0;
-	uint32_t widest = tile_padded(most(most(attended, ffn), shape->embedding));
+	uint32_t attended = shape->heads * shape->head_size, ffn = params->layer_count ? model_widest_layer(shape) : 0;
+	// Of layers with a state, if there are any here.
+	const bool with_state = model_delta_layers(shape, params->first_layer, params->layer_count);
+	const uint64_t delta_rows = with_state ? rows : 0;
+	const uint32_t values = with_state ? shape->delta.heads * shape->delta.value_size : 0;
+	uint32_t widest = tile_padded(most(most(attended, ffn), most(shape->embedding, values)));
 	struct cuda_experts *experts = &stage->experts;
 	experts->rows = params->batch_rows < STAGE_EXPERT_ROWS ? params->batch_rows : STAGE_EXPERT_ROWS;
 	const uint32_t chosen = params->layer_count ? experts->rows * shape->experts_used : 0;
@@ -108,7 +120,7 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 		uint64_t bytes;
 	} pieces[] = {
 		{&stage->x, rows * shape->embedding * 4},
-		{&stage->qkv, rows * (attended + 2 * shape->kv_heads * shape->head_size) * 4},
+		{&stage->qkv, rows * stage_qkv_width(shape) * 4},
 		{&stage->attended, rows * attended * 4},
 		{&stage->post, shape->post_norm || (slots && ffn) ? rows * shape->embedding * 4 : 0},
 		{&stage->up, (rows < GEMV_ROWS ? rows : GEMV_ROWS) * ffn * 4},
@@ -126,6 +138,9 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 		 slots ? stage_expert_groups(stage, (uint32_t)slots, 16) * sizeof(struct gemm_group) : 0},
 		{&experts->gate_up, slots * 2 * shape->expert_width * 4},
 		{&experts->out, slots * shape->embedding * 4},
+		{&stage->delta.in, delta_rows * stage_delta_width(shape) * 4},
+		{&stage->delta.mixed, delta_rows * model_delta_channels(&shape->delta) * 4},
+		{&stage->delta.out, delta_rows * values * 4},
 		{&stage->partial, STAGE_PARTIAL_BYTES},
 		{&stage->ready, (STAGE_READY + 2) * 4},
 		{&stage->logits, outputs * shape->vocabulary * 4},

@@ -67,8 +67,9 @@ bool stage_mixture_plan(const struct backend_stage *stage, const struct cuda_lay
 {
 	const struct model_shape *shape = &stage->shape;
 	if (rows > GEMV_ROWS || rows * shape->experts_used > MIXTURE_SLOTS || shape->experts > MIXTURE_EXPERTS ||
-	    shape->gate != GATE_SILU || shape->expert_bias || layer->expert_gate.format != layer->expert_up.format ||
-	    layer->expert_gate.format == TILE_MXFP4 || layer->expert_down.format == TILE_MXFP4)
+	    shape->gate != GATE_SILU || shape->expert_bias || shape->post_norm ||
+	    layer->expert_gate.format != layer->expert_up.format || layer->expert_gate.format == TILE_MXFP4 ||
+	    layer->expert_down.format == TILE_MXFP4)
 		return false;
 	mixture->in = (struct mixture_params){
 		.scores = stage->experts.scores,
@@ -80,6 +81,8 @@ bool stage_mixture_plan(const struct backend_stage *stage, const struct cuda_lay
 		.experts = shape->experts,
 		.used = shape->experts_used,
 		.share = shape->expert_share,
+		.choice = layer->router_choice,
+		.scale = stage_expert_scale(stage),
 		.epsilon = shape->norm_epsilon,
 	};
 	mixture->out = mixture->in;

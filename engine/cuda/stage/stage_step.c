@@ -3,7 +3,9 @@
  *     few rows    [norm, q, k, v] [turn, put into pages, attend] [attention output, add] [norm, gate, up] [down, add]
  *     many rows   the same, with the rounding of each product's input, and turning, as kernels of their own
  *     experts     instead of the last two: [norm, scores] [choose] [order] [gate, up by expert] [down by expert] [add]
- *     one row     on Hopper and later, where all matrices are of one format that it knows: all layers and the output
+ *     a state     instead of the first three: [norm, channels, gate] [norm, beta, alpha] [convolve] [heads]
+ *                 [norm, gate] [output, add]; a short convolution has no [norm, beta, alpha], no heads and no [norm,
+ * gate] one row     on Hopper and later, where all matrices are of one format that it knows: all layers and the output
  *                 matrix as one kernel (stage_decode.c)
  *
  * The kernels of a layer: stage_layer.c. */
@@ -46,6 +48,23 @@ static uint32_t tell_prompts(const struct backend_stage *stage, const struct sta
 	return step->single_count + 2 * step->tile_count;
 }
 
+// The states of the runs. How many words that takes.
+static uint32_t tell_states(const struct backend_stage *stage, const struct stage_batch *batch, uint32_t *out,
+			    struct cuda_step *step)
+{
+	struct state_run *runs = (struct state_run *)(void *)out;
+	uint32_t row = 0;
+	if (!model_is_recurrent(&stage->shape))
+		return 0;
+	step->run_count = batch->run_count;
+	for (uint32_t i = 0; i < batch->run_count; row += batch->runs[i++].row_count) {
+		const struct stage_run *run = &batch->runs[i];
+		runs[i] = (struct state_run){row, run->row_count, run->state_from, run->state_to};
+		step->longest_run = run->row_count > step->longest_run ? run->row_count : step->longest_run;
+	}
+	return batch->run_count * (uint32_t)(sizeof(struct state_run) / sizeof(uint32_t));
+}
+
 // Copy the input of the step to the device at once.
 static enum status tell(struct backend_stage *stage, const struct stage_batch *batch, struct cuda_step *step,
 			struct error *error)
@@ -55,7 +74,9 @@ static enum status tell(struct backend_stage *stage, const struct stage_batch *b
 	uint32_t outputs = stage->params.predicts ? batch->output_count : 0;
 	uint32_t rows = batch->row_count, row = 0;
 	uint32_t *tokens = stage->told_host, *positions = tokens + rows, *tables = positions + rows;
-	uint32_t *output_rows = tables + rows, *pages = output_rows + outputs, used = 0;
+	uint32_t *runs = tables + rows, used = 0;
+	*step = (struct cuda_step){.rows = rows, .output_count = outputs};
+	uint32_t *output_rows = runs + tell_states(stage, batch, runs, step), *pages = output_rows + outputs;
 	if (batch->tokens && stage->params.embeds)
 		memcpy(tokens, batch->tokens, rows * sizeof(*tokens));
 	for (uint32_t i = 0; i < batch->run_count; i++) {
@@ -73,13 +94,12 @@ static enum status tell(struct backend_stage *stage, const struct stage_batch *b
 	if (outputs)
 		memcpy(output_rows, batch->output_rows, outputs * sizeof(*output_rows));
 	CUdeviceptr at = stage->told;
-	*step = (struct cuda_step){.tokens = at,
-				   .positions = at + rows * 4ull,
-				   .tables = at + rows * 8ull,
-				   .outputs = at + rows * 12ull,
-				   .pages = at + rows * 12ull + outputs * 4ull,
-				   .rows = rows,
-				   .output_count = outputs};
+	step->tokens = at;
+	step->positions = at + rows * 4ull;
+	step->tables = at + rows * 8ull;
+	step->runs = at + rows * 12ull;
+	step->outputs = at + (uint64_t)(output_rows - tokens) * 4;
+	step->pages = at + (uint64_t)(pages - tokens) * 4;
 	uint64_t words = (uint64_t)(pages + used - tokens) + tell_prompts(stage, batch, pages + used, step);
 	step->singles = step->pages + used * 4ull;
 	step->tiles = step->singles + step->single_count * 4ull;
@@ -120,7 +140,9 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 	if (!piece && stage->params.embeds) {
 		status = stage_embed(stage, step, error);
 	} else if (piece % 2) {
-		status = stage_attention(stage, step, layer, plan->single, error);
+		const bool state = stage->shape.layer_kinds[stage->params.first_layer + layer] & LAYER_DELTA;
+		status = state ? stage_delta(stage, step, layer, error)
+			       : stage_attention(stage, step, layer, plan->single, error);
 		reduction = STAGE_ADD_ATTENTION;
 	} else if (piece) {
 		status = stage_feed_forward(stage, step, layer, error);

@@ -320,6 +320,11 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 		{ROLE_EXPERT_UP, offsetof(struct cuda_layer, expert_up)},
 		{ROLE_EXPERT_DOWN, offsetof(struct cuda_layer, expert_down)},
 		{ROLE_SHARED_GATE, offsetof(struct cuda_layer, shared_gate)},
+		{ROLE_DELTA_QKV, offsetof(struct cuda_layer, delta_qkv)},
+		{ROLE_DELTA_GATE, offsetof(struct cuda_layer, delta_gate)},
+		{ROLE_DELTA_BETA, offsetof(struct cuda_layer, delta_beta)},
+		{ROLE_DELTA_ALPHA, offsetof(struct cuda_layer, delta_alpha)},
+		{ROLE_DELTA_OUTPUT, offsetof(struct cuda_layer, delta_output)},
 	};
 	const struct {
 		enum model_role role;
@@ -341,16 +346,21 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 		{ROLE_FFN_POST_BIAS, offsetof(struct cuda_layer, ffn_post_bias)},
 		{ROLE_SINKS, offsetof(struct cuda_layer, sinks)},
 		{ROLE_ROUTER_BIAS, offsetof(struct cuda_layer, router.bias)},
+		{ROLE_ROUTER_CHOICE, offsetof(struct cuda_layer, router_choice)},
 		{ROLE_EXPERT_GATE_BIAS, offsetof(struct cuda_layer, expert_gate.bias)},
 		{ROLE_EXPERT_UP_BIAS, offsetof(struct cuda_layer, expert_up.bias)},
 		{ROLE_EXPERT_DOWN_BIAS, offsetof(struct cuda_layer, expert_down.bias)},
+		{ROLE_DELTA_CONV, offsetof(struct cuda_layer, delta_conv)},
+		{ROLE_DELTA_DECAY, offsetof(struct cuda_layer, delta_decay)},
+		{ROLE_DELTA_BIAS, offsetof(struct cuda_layer, delta_bias)},
+		{ROLE_DELTA_NORM, offsetof(struct cuda_layer, delta_norm)},
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(matrices) / sizeof(matrices[0]); i++)
-		if (model_has_role(shape, matrices[i].role))
+		if (model_layer_has_role(shape, layer, matrices[i].role))
 			status = load_layer_matrix(loading, matrices[i].role, layer, matrices[i].offset, error);
 	for (size_t i = 0; !status && i < sizeof(vectors) / sizeof(vectors[0]); i++)
-		if (model_has_role(shape, vectors[i].role))
+		if (model_layer_has_role(shape, layer, vectors[i].role))
 			status = load_layer_vector(loading, vectors[i].role, layer, vectors[i].offset, error);
 	for (uint32_t i = 0; i < loading->count; i++) {
 		struct cuda_layer *to = place(loading, i, layer, 0);
@@ -358,6 +368,7 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 			to->attention_output.bias = to->output_bias;
 		to->k.first = to->q.rows;
 		to->v.first = to->q.rows + to->k.rows;
+		stage_delta_place(shape, to);
 	}
 	return status;
 }

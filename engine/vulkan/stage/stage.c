@@ -593,6 +593,4 @@ const struct stage_slots vulkan_stage = {
 	.memory = tell_memory,
 	.step = step,
 	.zero = zero,
-	.states = true,
-	.sigmoids = true,
 };

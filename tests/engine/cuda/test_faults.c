@@ -273,11 +273,16 @@ static enum status run_kept(struct exogpu_device *const *devices, struct error *
 
 enum { VOCABULARY = 96, TEXT = 80, STEPS = 5, EMBEDDING = 256 };
 
-// Whole, as two that follow each other, or in two slices.
-static struct {
+// A model, and one with states: the layers of its stages are of a gated delta rule, and of gated attention.
+static struct stage_model {
 	struct model_file_open file;
 	const struct model_shape *shape;
 	float *rope;
+} plain, with_states;
+
+// Whole, as two that follow each other, or in two slices.
+static struct {
+	const struct stage_model *model;
 	struct stage *stages[2];
 	float activations[TEXT * EMBEDDING];
 	float logits[STEPS][2 * VOCABULARY], hidden[EMBEDDING];
@@ -289,7 +294,7 @@ static enum status lend(void *context, enum model_role role, uint32_t layer, str
 			struct error *error)
 {
 	(void)context;
-	if (!model_tensor(staged.file.model, role, layer, out))
+	if (!model_tensor(staged.model->file.model, role, layer, out))
 		return error_set(error, STATUS_INTERNAL, "no tensor %d", (int)role);
 	return STATUS_OK;
 }
@@ -297,30 +302,33 @@ static enum status lend(void *context, enum model_role role, uint32_t layer, str
 static struct stage_params stage_params_of(uint32_t first, uint32_t count)
 {
 	return (struct stage_params){
-		.shape = staged.shape,
+		.shape = staged.model->shape,
 		.first_layer = first,
 		.layer_count = count,
 		.embeds = !first,
-		.predicts = first + count == staged.shape->layers,
-		.context_tokens = staged.shape->context,
+		.predicts = first + count == staged.model->shape->layers,
+		.context_tokens = staged.model->shape->context,
 		.page_count = 8,
 		.batch_rows = TEXT,
 		.batch_sequences = 2,
 		.batch_outputs = 2,
-		.rope = staged.rope,
+		.rope = staged.model->rope,
 		.tensor = lend,
 	};
 }
 
 static enum status make_whole(struct exogpu_device *const *devices, struct error *error)
 {
+	staged.model = &plain;
 	const struct stage_params params = stage_params_of(0, 2);
 	return stage_create(&staged.stages[0], devices[0], &params, error);
 }
 
+// The first layer and the last: those between are not needed, and their calls are the same.
 static enum status make_two(struct exogpu_device *const *devices, struct error *error)
 {
-	struct stage_params first = stage_params_of(0, 1), second = stage_params_of(1, 1);
+	staged.model = &with_states;
+	struct stage_params first = stage_params_of(0, 1), second = stage_params_of(staged.model->shape->layers - 1, 1);
 	second.host_layers = 1;
 	enum status status = stage_create(&staged.stages[0], devices[0], &first, error);
 	return status ? status : stage_create(&staged.stages[1], devices[0], &second, error);
@@ -328,6 +336,7 @@ static enum status make_two(struct exogpu_device *const *devices, struct error *
 
 static enum status make_slices(struct exogpu_device *const *devices, struct error *error)
 {
+	staged.model = &plain;
 	const struct stage_params params = stage_params_of(0, 2);
 	return stage_create_sliced(&staged.stages[0], devices, 2, &params, error);
 }
@@ -341,6 +350,10 @@ static enum status step(uint32_t number, uint32_t sequences, uint32_t rows, uint
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; i < sequences; i++) {
 		runs[i] = (struct stage_run){.row_count = rows, .position = position, .pages = pages[i]};
+		if (model_is_recurrent(staged.model->shape)) {
+			runs[i].state_from = position ? i + 1 : 0;
+			runs[i].state_to = i + 1;
+		}
 		outputs[i] = (i + 1) * rows - 1;
 	}
 	for (uint32_t i = 0; i < sequences * rows; i++)
@@ -364,14 +377,16 @@ static enum status step(uint32_t number, uint32_t sequences, uint32_t rows, uint
 	return status;
 }
 
-// A prompt; single tokens, of which the second takes a graph; one of each of two sequences; what is there is cleared.
+// A prompt; single tokens, of which the second takes a graph; one of each of two sequences; what is there is cleared,
+// also the states, whose numbers are those behind the pages.
 static enum status run_stages(struct exogpu_device *const *devices, struct error *error)
 {
-	static const uint32_t pages[] = {0, 1, 2, 3, 4, 5, 6, 7};
+	static const uint32_t pages[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+	const uint32_t count = model_is_recurrent(staged.model->shape) ? 10 : 8;
 	enum status status = STATUS_OK;
 	(void)devices;
 	for (int i = 0; !status && i < 2 && staged.stages[i]; i++)
-		status = stage_zero(staged.stages[i], pages, 8, error);
+		status = stage_zero(staged.stages[i], pages, count, error);
 	if (!status)
 		status = step(0, 1, TEXT, 0, error);
 	if (!status)
@@ -398,10 +413,10 @@ static void finish_stages(void)
 	stage_destroy(&staged.stages[0]);
 }
 
-static void make_model(void)
+static void make_model(struct stage_model *model, enum model_family family, uint32_t layers)
 {
-	const struct model_file file = {.family = FAMILY_QWEN2,
-					.layers = 2,
+	const struct model_file file = {.family = family,
+					.layers = layers,
 					.embedding = EMBEDDING,
 					.feed_forward = 512,
 					.heads = 4,
@@ -410,11 +425,17 @@ static void make_model(void)
 					.context = 128,
 					.format = FORMAT_Q8_0,
 					.seed = 3};
-	model_file_open(&staged.file, &file);
-	staged.shape = model_shape(staged.file.model);
-	staged.rope = calloc((size_t)staged.shape->context * staged.shape->rope_size, sizeof(float));
-	assert_non_null(staged.rope);
-	model_rope_table(staged.shape, staged.shape->context, staged.rope);
+	model_file_open(&model->file, &file);
+	model->shape = model_shape(model->file.model);
+	model->rope = calloc((size_t)model->shape->context * model->shape->rope_size, sizeof(float));
+	assert_non_null(model->rope);
+	model_rope_table(model->shape, model->shape->context, model->rope);
+}
+
+static void drop_model(struct stage_model *model)
+{
+	model_file_close(&model->file);
+	free(model->rope);
 }
 
 // ---- one life ----
@@ -637,7 +658,7 @@ static void test_stage(void **state)
 static void test_two_stages(void **state)
 {
 	(void)state;
-	every_call(&(struct life){.name = "two stages",
+	every_call(&(struct life){.name = "two stages with states",
 				  .devices = 1,
 				  .make = make_two,
 				  .run = run_stages,
@@ -736,10 +757,11 @@ int main(int argc, char **argv)
 		return 1;
 	for (int i = 0; i < BYTES / 4; i++)
 		data[i] = (float)(i % 10);
-	make_model();
+	make_model(&plain, FAMILY_QWEN2, 2);
+	make_model(&with_states, FAMILY_QWEN35, 4);
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	model_file_close(&staged.file);
-	free(staged.rope);
+	drop_model(&plain);
+	drop_model(&with_states);
 	forget_kernels();
 	rmdir(directory);
 	return failed;

@@ -5,6 +5,7 @@
  * device that hangs nothing is freed that its work uses, and slices are waited for together. */
 #include "engine/cuda/device.h"
 #include "engine/inside.h"
+#include "engine/model/architecture.h"
 #include "engine/stage.h"
 #include "tests/engine/cuda/here.h"
 #include "tests/engine/cuda/struck.h"
@@ -27,6 +28,7 @@ static const struct model_shape large = {.family = FAMILY_QWEN2,
 					 .qkv_bias = true};
 static struct model_shape small;   // but for fewer columns
 static struct model_shape mixture; // the same with experts, and a part for all rows
+static struct model_shape delta;   // a gated delta rule, and behind it gated attention
 static float rope[CONTEXT * 128];
 static uint8_t *pool; // all weights are of it
 static uint64_t pool_bytes;
@@ -41,40 +43,14 @@ struct asked {
 
 static struct model_tensor tensor_of(const struct asked *asked, enum model_role role, uint32_t layer)
 {
-	const struct model_shape *shape = asked->shape;
-	const uint32_t q = shape->heads * shape->head_size, kv = shape->kv_heads * shape->head_size,
-		       embedding = shape->embedding, ffn = shape->feed_forward;
-	const struct {
-		uint32_t rows, columns;
-	} sizes[ROLE_COUNT] = {
-		[ROLE_TOKEN_EMBEDDING] = {shape->vocabulary, embedding},
-		[ROLE_OUTPUT_NORM] = {1, embedding},
-		[ROLE_OUTPUT] = {shape->vocabulary, embedding},
-		[ROLE_ATTENTION_NORM] = {1, embedding},
-		[ROLE_Q] = {q, embedding},
-		[ROLE_K] = {kv, embedding},
-		[ROLE_V] = {kv, embedding},
-		[ROLE_Q_BIAS] = {1, q},
-		[ROLE_K_BIAS] = {1, kv},
-		[ROLE_V_BIAS] = {1, kv},
-		[ROLE_ATTENTION_OUTPUT] = {embedding, q},
-		[ROLE_FFN_NORM] = {1, embedding},
-		[ROLE_FFN_GATE] = {ffn, embedding},
-		[ROLE_FFN_UP] = {ffn, embedding},
-		[ROLE_FFN_DOWN] = {embedding, ffn},
-		[ROLE_ROUTER] = {shape->experts, embedding},
-		[ROLE_EXPERT_GATE] = {shape->experts * shape->expert_width, embedding},
-		[ROLE_EXPERT_UP] = {shape->experts * shape->expert_width, embedding},
-		[ROLE_EXPERT_DOWN] = {shape->experts * embedding, shape->expert_width},
-		[ROLE_SHARED_GATE] = {1, embedding},
-	};
+	struct wanted_tensor wanted;
+	assert_true(architecture_layer_tensor(asked->shape, layer, role, &wanted));
 	const bool takes_more = asked->more && (role == ROLE_V || role == ROLE_FFN_DOWN || role == ROLE_OUTPUT);
-	struct model_tensor tensor = {.format = sizes[role].rows == 1 ? FORMAT_F32
-						: takes_more          ? asked->more
-								      : asked->format,
-				      .rows = sizes[role].rows,
-				      .columns = sizes[role].columns};
-	assert_true(tensor.rows > 0);
+	struct model_tensor tensor = {.format = wanted.vector || wanted.rows == 1 ? FORMAT_F32
+						: takes_more                      ? asked->more
+										  : asked->format,
+				      .rows = wanted.rows,
+				      .columns = wanted.columns};
 	tensor.bytes = format_row_bytes(tensor.format, tensor.columns) * tensor.rows;
 	tensor.data = pool + (uint64_t)role * 5003 + layer * 977;
 	assert_true(tensor.data + tensor.bytes <= pool + pool_bytes);
@@ -235,11 +211,11 @@ static void check_estimate(const struct model_shape *shape)
 	struct stage_memory taken, estimated;
 	struct model_sizes sizes = {0};
 	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++)
-		if (model_has_role(&odd, role))
-			*(role == ROLE_TOKEN_EMBEDDING ? &sizes.embedding_bytes
-			  : role <= ROLE_OUTPUT        ? &sizes.output_bytes
-						       : &sizes.layers_bytes) += tensor_of(&asked, role, 0).bytes *
-									  (role <= ROLE_OUTPUT ? 1 : LAYERS);
+		for (uint32_t layer = 0; layer < (role <= ROLE_OUTPUT ? 1 : LAYERS); layer++)
+			if (model_layer_has_role(&odd, layer, role))
+				*(role == ROLE_TOKEN_EMBEDDING ? &sizes.embedding_bytes
+				  : role <= ROLE_OUTPUT        ? &sizes.output_bytes
+							: &sizes.layers_bytes) += tensor_of(&asked, role, layer).bytes;
 	const struct stage_params params = {.shape = &odd,
 					    .layer_count = LAYERS,
 					    .embeds = true,
@@ -247,6 +223,7 @@ static void check_estimate(const struct model_shape *shape)
 					    .context_tokens = CONTEXT,
 					    .page_count = PAGES,
 					    .batch_rows = TEXT,
+					    .batch_sequences = 1,
 					    .batch_outputs = 1,
 					    .tiled = true};
 	stage_estimate(&params, &sizes, &estimated);
@@ -278,15 +255,18 @@ static void test_estimate(void **state)
 	odd.embedding = 1040;
 	odd.expert_width = 176;
 	check_estimate(&odd);
+	check_estimate(&delta);
 }
 
 // ---- a device that hangs ----
 
-static enum status step(struct stage *stage, struct error *error)
+static enum status step_of(const struct model_shape *shape, struct stage *stage, struct error *error)
 {
 	static const uint32_t pages[] = {0}, tokens[] = {7}, last[] = {0};
 	static float logits[VOCABULARY];
-	const struct stage_run run = {.row_count = 1, .position = 3, .pages = pages};
+	const uint32_t state = model_is_recurrent(shape);
+	const struct stage_run run = {
+		.row_count = 1, .position = 3, .pages = pages, .state_from = state, .state_to = state};
 	const struct stage_batch batch = {.row_count = 1,
 					  .runs = &run,
 					  .run_count = 1,
@@ -297,19 +277,36 @@ static enum status step(struct stage *stage, struct error *error)
 	return stage_step(stage, &batch, error);
 }
 
-// What a step of experts asks of the driver is in order: launched one by one, and as a graph.
-static void test_experts(void **state)
+static enum status step(struct stage *stage, struct error *error)
 {
-	struct asked asked = {.shape = &mixture, .format = FORMAT_Q4_K};
+	return step_of(&small, stage, error);
+}
+
+// What a step of layers of other kinds asks of the driver is in order: launched one by one, and as a graph.
+static void test_kinds(void **state)
+{
+	struct model_shape normed = mixture, sigmoids = mixture, shorter = delta, large_heads = delta;
+	normed.post_norm = sigmoids.expert_sigmoid = true;
+	sigmoids.layer_kinds[0] = LAYER_DENSE;
+	sigmoids.dense_width = 768;
+	shorter.family = FAMILY_LFM2;
+	shorter.delta = (struct model_delta){.heads = 1, .value_size = shorter.embedding, .kernel = 3};
+	shorter.gated_attention = false;
+	large_heads.delta.key_size = 260;
+	large_heads.delta.kernel = 5;
+	const struct model_shape *const shapes[] = {&mixture, &normed, &sigmoids, &delta, &shorter, &large_heads};
 	struct exogpu_device *devices[1] = {NULL};
-	struct stage *stage = NULL;
 	(void)state;
 	strike.begin(-1, CUDA_SUCCESS, false);
 	open_all(devices, 1);
-	HERE_OK(make(&stage, &asked, devices, 1, &error));
-	for (int i = 0; i < 3; i++)
-		HERE_OK(step(stage, &error));
-	stage_destroy(&stage);
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+		struct asked asked = {.shape = shapes[i], .format = FORMAT_Q4_K};
+		struct stage *stage = NULL;
+		HERE_OK(make(&stage, &asked, devices, 1, &error));
+		for (int k = 0; k < 3; k++)
+			HERE_OK(step_of(shapes[i], stage, &error));
+		stage_destroy(&stage);
+	}
 	close_all(devices, 1);
 	strike.end();
 	check_books();
@@ -443,7 +440,7 @@ static void test_graphless(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts),        cmocka_unit_test(test_estimate),
-					   cmocka_unit_test(test_experts),      cmocka_unit_test(test_hangs_loading),
+					   cmocka_unit_test(test_kinds),        cmocka_unit_test(test_hangs_loading),
 					   cmocka_unit_test(test_hangs_sliced), cmocka_unit_test(test_graphless),
 					   cmocka_unit_test(test_single_kernel)};
 	strike_load(NULL);
@@ -459,6 +456,12 @@ int main(void)
 	mixture.experts_used = 3;
 	mixture.expert_width = 256;
 	mixture.shared_gate = true;
+	delta = small;
+	delta.family = FAMILY_QWEN35;
+	delta.qkv_bias = false;
+	delta.gated_attention = true;
+	delta.layer_kinds[0] = LAYER_DELTA;
+	delta.delta = (struct model_delta){.key_heads = 2, .heads = 4, .key_size = 128, .value_size = 64, .kernel = 4};
 	pool_bytes = 4ull * large.feed_forward * large.embedding + (1 << 20);
 	pool = malloc(pool_bytes);
 	if (!pool)

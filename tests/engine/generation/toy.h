@@ -196,7 +196,6 @@ static const struct stage_slots toy_slots = {
 	.memory = toy_memory,
 	.step = toy_step,
 	.zero = toy_zero,
-	.states = true,
 };
 
 static inline enum status toy_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,

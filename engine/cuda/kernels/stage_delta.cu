@@ -1,0 +1,299 @@
+// Layers with a state in the place of keys and values: the convolution over the last rows of each channel, and the heads
+// of a gated delta rule (engine/model/architecture.h has the formulas).
+//
+// convolve: a thread takes a channel of a run, 16 rows at a time; blocks of one channel share the rows of a long run.
+// Only the first of them reads and writes the run's state, so it may stay in its slot. Bound: reading the rows.
+//
+// delta: columns of a head's state do not depend on each other, and stay in registers for all rows of a run, which go
+// one after another. Eight lanes share two columns of up to 128 rows (16 lanes 256, 32 lanes 512), 16 rows each, so that
+// a block has 32 columns: of a head of 128 values there are four blocks. Rows come into shared memory eight at a time,
+// the next ones while these are computed; each warp copies two of them and works out what their queries and keys are
+// divided by. S' k and S' q are taken of the same old state: S' q of the new one is g S' q + k q times the change. So a
+// row has one chain of exchanges between lanes, not two.
+// Bound: of one row, reading and writing the state; of many, that chain, one row after another.
+//
+// delta_out: each head's norm and gate, which take all of its columns. A warp for a head of a row.
+#include "stage.cuh"
+
+enum { DELTA_WARPS = DELTA_BLOCK / 32, DELTA_EACH = DELTA_AT_ONCE / DELTA_WARPS }; // rows that a warp copies
+
+INLINE const state_run &run_of(const state_run *runs) { return runs[BLOCK_Y]; }
+
+template <int KERNEL> INLINE void convolve(const convolve_params &p)
+{
+	let_next_begin();
+	const unsigned channel = BLOCK_X * CONVOLVE_BLOCK + THREAD_X, missing = KERNEL - p.kernel;
+	if (channel >= p.channels)
+		return;
+	const state_run run = run_of(p.runs);
+	float weights[KERNEL];
+#pragma unroll
+	for (unsigned i = 0; i < KERNEL; i++) // the oldest first
+		weights[i] = i < missing ? 0 : p.weights[(u64)channel * p.kernel + i - missing];
+	wait_for_previous();
+	const float *in = p.in + (u64)run.row * p.in_stride + channel;
+	const float *state = run.from ? p.states + (u64)(run.from - 1) * p.state_size + channel : 0;
+	// What a row of the run has; rows before its first are in the state.
+	auto input = [&](int row) -> float {
+		const int kept = row + (int)p.kernel - 1;
+		if (row < 0)
+			return state && kept >= 0 ? load_fresh_1(state + (u64)kept * p.channels) : 0;
+		const float *from = in + (u64)row * p.in_stride;
+		return p.is_short ? load_fresh_1(from) * load_fresh_1(from + 2 * p.channels) : load_fresh_1(from);
+	};
+	for (unsigned first = BLOCK_Z * CONVOLVE_ROWS; first < run.rows; first += BLOCKS_Z * CONVOLVE_ROWS) {
+		const unsigned end = first + CONVOLVE_ROWS < run.rows ? first + CONVOLVE_ROWS : run.rows;
+		float last[KERNEL];
+#pragma unroll
+		for (int i = 1; i < KERNEL; i++)
+			last[i] = input((int)first - KERNEL + i);
+#pragma unroll 4
+		for (unsigned row = first; row < end; row++) {
+			float sum = 0;
+#pragma unroll
+			for (int i = 0; i + 1 < KERNEL; i++)
+				last[i] = last[i + 1];
+			last[KERNEL - 1] = input((int)row);
+#pragma unroll
+			for (int i = 0; i < KERNEL; i++)
+				sum = FUSED(weights[i], last[i], sum);
+			const u64 at = (u64)(run.row + row) * p.channels + channel;
+			p.out[at] = p.is_short ? load_fresh_1(in + (u64)row * p.in_stride + p.channels) * sum : silu(sum);
+		}
+	}
+	if (BLOCK_Z)
+		return;
+	float kept[KERNEL]; // read before any is written
+#pragma unroll
+	for (int i = 1; i < KERNEL; i++)
+		kept[i] = input((int)run.rows - KERNEL + i);
+	float *to = p.states + (u64)(run.to - 1) * p.state_size + channel;
+#pragma unroll
+	for (unsigned i = 1; i < KERNEL; i++)
+		if (i > missing)
+			to[(u64)(i - 1 - missing) * p.channels] = kept[i];
+}
+
+extern "C" __global__ void __launch_bounds__(CONVOLVE_BLOCK) convolve_4(const CONSTANT convolve_params p) { convolve<4>(p); }
+extern "C" __global__ void __launch_bounds__(CONVOLVE_BLOCK) convolve_16(const CONSTANT convolve_params p) { convolve<16>(p); }
+
+// Of a row in shared memory; q and k are there as they came.
+struct delta_factors {
+	float fades, beta;
+	float query, key, both; // what S' q, S' k and k q are multiplied by; both: with k q
+};
+
+INLINE float log_of(float x)
+{
+	float out;
+	asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+	return out * 0.6931471805599453f;
+}
+INLINE float softplus(float x) { return x > 20 ? x : log_of(1 + exp_of(x)); }
+INLINE float inverse_root_of(float x) // to 2 of the last bits
+{
+	float out;
+	asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+	return out;
+}
+INLINE float2 load_fresh_2(const float *from)
+{
+	float2 out;
+	asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(out.x), "=f"(out.y) : "l"(from));
+	return out;
+}
+INLINE float2 add_product(float2 a, float by, float2 sum)
+{
+	sum.x = FUSED(a.x, by, sum.x);
+	sum.y = FUSED(a.y, by, sum.y);
+	return sum;
+}
+INLINE float2 faded(float2 state, float fades, float2 by, float key)
+{
+	state.x = FUSED(by.x, key, fades * state.x);
+	state.y = FUSED(by.y, key, fades * state.y);
+	return state;
+}
+
+template <int LANES> INLINE void delta(const delta_params &p)
+{
+	enum { PADDED = LANES * DELTA_HELD, COLUMNS = DELTA_BLOCK / LANES * DELTA_COLUMNS, ROW = 2 * PADDED + COLUMNS };
+	let_next_begin();
+	const unsigned warp = THREAD_X / 32, lane = THREAD_X % 32, sub = THREAD_X % LANES;
+	const unsigned mine = THREAD_X / LANES * DELTA_COLUMNS; // the first column of this thread
+	const unsigned head = BLOCK_X / p.column_blocks, first_column = BLOCK_X % p.column_blocks * COLUMNS;
+	const unsigned column = first_column + mine, each = p.heads / p.key_heads;
+	const unsigned key_head = p.grouped ? head / each : head % p.key_heads;
+	const bool there = column < p.value_size; // which is a multiple of 4
+	const state_run run = run_of(p.runs);
+	float *rows = (float *)shared; // (2, DELTA_AT_ONCE, ROW): q, k, v of this block's columns
+	delta_factors *factors = (delta_factors *)(rows + 2 * DELTA_AT_ONCE * ROW);
+	for (unsigned i = THREAD_X; p.key_size < PADDED && i < 2 * DELTA_AT_ONCE * 2 * PADDED; i += DELTA_BLOCK)
+		if (i % PADDED >= p.key_size)
+			rows[i / (2 * PADDED) * ROW + i % (2 * PADDED)] = 0;
+	const u64 matrix = p.state_at + (u64)head * p.key_size * p.value_size + column;
+	const float decay = p.decay[head], bias = p.bias[head];
+	const float *from = run.from ? p.states + (u64)(run.from - 1) * p.state_size + matrix : 0;
+	// On its way from memory while the kernel before ends: a line of each row.
+	for (unsigned i = THREAD_X; from && i < p.key_size; i += DELTA_BLOCK)
+		asm volatile("prefetch.global.L2 [%0];" ::"l"(from - mine + i * p.value_size));
+	wait_for_previous();
+	float2 state[DELTA_HELD];
+#pragma unroll
+	for (unsigned i = 0; i < DELTA_HELD; i++) {
+		const unsigned row = (i / 4 * LANES + sub) * 4 + i % 4;
+		state[i].x = state[i].y = 0;
+		if (from && there && row < p.key_size)
+			state[i] = load_fresh_2(from + row * p.value_size);
+	}
+	float beta[DELTA_EACH], alpha[DELTA_EACH]; // of the rows that this warp copies
+	auto fetch = [&](unsigned first, unsigned place) {
+#pragma unroll
+		for (unsigned n = 0; n < DELTA_EACH; n++) {
+			const unsigned at = warp + n * DELTA_WARPS, row = first + at;
+			beta[n] = alpha[n] = 0;
+			if (row >= run.rows)
+				continue;
+			const float *mixed = p.mixed + (u64)(run.row + row) * p.channels;
+			const float *score = p.in + (u64)(run.row + row) * p.in_stride + p.beta_at + head;
+			const unsigned to = shared_place(rows + (place * DELTA_AT_ONCE + at) * ROW), keys = p.key_heads * p.key_size;
+			for (unsigned i = lane * 4; i < p.key_size; i += 128) {
+				copy_16(to + i * 4, mixed + key_head * p.key_size + i);
+				copy_16(to + (PADDED + i) * 4, mixed + keys + key_head * p.key_size + i);
+			}
+			for (unsigned i = lane * 4; i < COLUMNS && first_column + i < p.value_size; i += 128)
+				copy_16(to + (2 * PADDED + i) * 4, mixed + 2 * keys + head * p.value_size + first_column + i);
+			score += p.grouped ? head / each * each : 0;
+			beta[n] = load_fresh_1(score);
+			alpha[n] = load_fresh_1(score + (p.grouped ? each : p.heads));
+		}
+		copies_end();
+	};
+	fetch(0, 0);
+	for (unsigned first = 0, place = 0; first < run.rows; first += DELTA_AT_ONCE, place ^= 1) {
+		const float *block = rows + place * DELTA_AT_ONCE * ROW;
+		float own_beta[DELTA_EACH], own_alpha[DELTA_EACH], qq[DELTA_EACH], kk[DELTA_EACH], kq[DELTA_EACH];
+#pragma unroll
+		for (unsigned n = 0; n < DELTA_EACH; n++) {
+			own_beta[n] = beta[n];
+			own_alpha[n] = alpha[n];
+			qq[n] = kk[n] = kq[n] = 0;
+		}
+		fetch(first + DELTA_AT_ONCE, place ^ 1);
+		copies_wait<1>();
+		warp_barrier();
+		for (unsigned i = lane; i < p.key_size; i += 32)
+#pragma unroll
+			for (unsigned n = 0; n < DELTA_EACH; n++) { // of rows that are not there nothing is used
+				const float *own = block + (warp + n * DELTA_WARPS) * ROW;
+				const float q = own[i], k = own[PADDED + i];
+				qq[n] = FUSED(q, q, qq[n]);
+				kk[n] = FUSED(k, k, kk[n]);
+				kq[n] = FUSED(k, q, kq[n]);
+			}
+#pragma unroll
+		for (unsigned half = 16; half; half /= 2)
+#pragma unroll
+			for (unsigned n = 0; n < DELTA_EACH; n++) {
+				qq[n] += from_lane(qq[n], half);
+				kk[n] += from_lane(kk[n], half);
+				kq[n] += from_lane(kq[n], half);
+			}
+#pragma unroll
+		for (unsigned n = 0; n < DELTA_EACH; n++) {
+			delta_factors *to = factors + warp + n * DELTA_WARPS;
+			if (lane != n)
+				continue;
+			to->fades = exp_of(decay * softplus(own_alpha[n] + bias));
+			to->beta = sigmoid(own_beta[n]);
+			to->key = inverse_root_of(kk[n] + 1e-6f);
+			to->query = inverse_root_of((qq[n] + 1e-6f) * (float)p.key_size);
+			to->both = kq[n] * to->key * to->query;
+		}
+		block_barrier();
+		const unsigned count = run.rows - first < DELTA_AT_ONCE ? run.rows - first : DELTA_AT_ONCE;
+		for (unsigned r = 0; r < count; r++) {
+			const float *query = block + r * ROW, *key = query + PADDED;
+			const delta_factors f = factors[r];
+			const float2 value = *(const float2 *)(query + 2 * PADDED + mine);
+			float4 k[DELTA_HELD / 4];
+			float2 known, sum, known_too, sum_too; // two chains of each
+			known.x = known.y = known_too.x = known_too.y = 0;
+			sum.x = sum.y = sum_too.x = sum_too.y = 0;
+#pragma unroll
+			for (unsigned i = 0; i < DELTA_HELD / 4; i++) {
+				const float4 q = *(const float4 *)(query + (i * LANES + sub) * 4);
+				k[i] = *(const float4 *)(key + (i * LANES + sub) * 4);
+				known = add_product(state[i * 4], k[i].x, known);
+				known_too = add_product(state[i * 4 + 1], k[i].y, known_too);
+				known = add_product(state[i * 4 + 2], k[i].z, known);
+				known_too = add_product(state[i * 4 + 3], k[i].w, known_too);
+				sum = add_product(state[i * 4], q.x, sum);
+				sum_too = add_product(state[i * 4 + 1], q.y, sum_too);
+				sum = add_product(state[i * 4 + 2], q.z, sum);
+				sum_too = add_product(state[i * 4 + 3], q.w, sum_too);
+			}
+			known.x += known_too.x;
+			known.y += known_too.y;
+			sum.x += sum_too.x;
+			sum.y += sum_too.y;
+#pragma unroll
+			for (unsigned half = LANES / 2; half; half /= 2) {
+				known.x += from_lane(known.x, half);
+				known.y += from_lane(known.y, half);
+				sum.x += from_lane(sum.x, half);
+				sum.y += from_lane(sum.y, half);
+			}
+			float2 change, by;
+			change.x = (value.x - f.fades * f.key * known.x) * f.beta;
+			change.y = (value.y - f.fades * f.key * known.y) * f.beta;
+			by.x = f.key * change.x;
+			by.y = f.key * change.y;
+#pragma unroll
+			for (unsigned i = 0; i < DELTA_HELD / 4; i++) {
+				state[i * 4] = faded(state[i * 4], f.fades, by, k[i].x);
+				state[i * 4 + 1] = faded(state[i * 4 + 1], f.fades, by, k[i].y);
+				state[i * 4 + 2] = faded(state[i * 4 + 2], f.fades, by, k[i].z);
+				state[i * 4 + 3] = faded(state[i * 4 + 3], f.fades, by, k[i].w);
+			}
+			if (!sub && there) {
+				float2 out;
+				out.x = FUSED(f.fades * f.query, sum.x, change.x * f.both);
+				out.y = FUSED(f.fades * f.query, sum.y, change.y * f.both);
+				*(float2 *)(p.out + ((u64)(run.row + first + r) * p.heads + head) * p.value_size + column) = out;
+			}
+		}
+		block_barrier(); // the place may be written again
+	}
+	float *to = p.states + (u64)(run.to - 1) * p.state_size + matrix;
+#pragma unroll
+	for (unsigned i = 0; i < DELTA_HELD; i++) {
+		const unsigned row = (i / 4 * LANES + sub) * 4 + i % 4;
+		if (there && row < p.key_size)
+			*(float2 *)(to + row * p.value_size) = state[i];
+	}
+}
+
+extern "C" __global__ void __launch_bounds__(DELTA_BLOCK) delta_8(const CONSTANT delta_params p) { delta<8>(p); }
+extern "C" __global__ void __launch_bounds__(DELTA_BLOCK) delta_16(const CONSTANT delta_params p) { delta<16>(p); }
+extern "C" __global__ void __launch_bounds__(DELTA_BLOCK) delta_32(const CONSTANT delta_params p) { delta<32>(p); }
+
+// Blocks: (heads by DELTA_OUT_WARPS, rows).
+extern "C" __global__ void __launch_bounds__(DELTA_OUT_WARPS * 32) delta_out(const CONSTANT delta_params p)
+{
+	let_next_begin();
+	const unsigned head = BLOCK_X * DELTA_OUT_WARPS + THREAD_X / 32, lane = THREAD_X % 32;
+	float *out = p.out + ((u64)BLOCK_Y * p.heads + head) * p.value_size;
+	const float *gates = p.in + (u64)BLOCK_Y * p.in_stride + p.gate_at + head * p.value_size;
+	float squares = 0;
+	if (head >= p.heads)
+		return;
+	wait_for_previous();
+	for (unsigned i = lane; i < p.value_size; i += 32) {
+		const float x = load_fresh_1(out + i);
+		squares = FUSED(x, x, squares);
+	}
+	const float by = quotient(1, root_of(warp_sum(squares) / (float)p.value_size + p.epsilon));
+	for (unsigned i = lane; i < p.value_size; i += 32)
+		out[i] = load_fresh_1(out + i) * by * p.norm[i] * silu(load_fresh_1(gates + i));
+}
