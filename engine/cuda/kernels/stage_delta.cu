@@ -6,16 +6,18 @@
 //
 // delta: columns of a head's state do not depend on each other, and stay in registers for all rows of a run, which go
 // one after another. Eight lanes share two columns of up to 128 rows (16 lanes 256, 32 lanes 512), 16 rows each, so that
-// a block has 32 columns: of a head of 128 values there are four blocks. Rows come into shared memory eight at a time,
-// the next ones while these are computed; each warp copies two of them and works out what their queries and keys are
-// divided by. S' k and S' q are taken of the same old state: S' q of the new one is g S' q + k q times the change. So a
-// row has one chain of exchanges between lanes, not two.
+// a block has 32 columns: of a head of 128 values there are four blocks. Rows come into shared memory eight at a time.
+// A warp of its own copies them, two times eight before they are needed, and works out what the next ones' queries and
+// keys are divided by, while the others compute. S' k and S' q are taken of the same old state: S' q of the new one is
+// g S' q + k q times the change. So a row has one chain of exchanges between lanes, not two, and the numbers of the next
+// row are loaded in the meantime.
 // Bound: of one row, reading and writing the state; of many, that chain, one row after another.
 //
 // delta_out: each head's norm and gate, which take all of its columns. A warp for a head of a row.
 #include "stage.cuh"
 
-enum { DELTA_WARPS = DELTA_BLOCK / 32, DELTA_EACH = DELTA_AT_ONCE / DELTA_WARPS }; // rows that a warp copies
+// As in engine/cuda/stage/stage_delta.c.
+enum { DELTA_THREADS = DELTA_BLOCK + 32, DELTA_PLACES = 3 }; // places: of so many rows as are copied at once
 
 INLINE const state_run &run_of(const state_run *runs) { return runs[BLOCK_Y]; }
 
@@ -102,6 +104,10 @@ INLINE float2 load_fresh_2(const float *from)
 	asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(out.x), "=f"(out.y) : "l"(from));
 	return out;
 }
+INLINE float dot(float4 a, float4 b, float sum)
+{
+	return FUSED(a.x, b.x, FUSED(a.y, b.y, FUSED(a.z, b.z, FUSED(a.w, b.w, sum))));
+}
 INLINE float2 add_product(float2 a, float by, float2 sum)
 {
 	sum.x = FUSED(a.x, by, sum.x);
@@ -115,24 +121,112 @@ INLINE float2 faded(float2 state, float fades, float2 by, float key)
 	return state;
 }
 
+// A row of the run in shared memory, and what a thread takes of it.
+template <int LANES> struct delta_sizes {
+	enum { PADDED = LANES * DELTA_HELD, COLUMNS = DELTA_BLOCK / LANES * DELTA_COLUMNS, ROW = 2 * PADDED + COLUMNS };
+};
+struct delta_row {
+	float4 q[DELTA_HELD / 4], k[DELTA_HELD / 4];
+	float2 value;
+	delta_factors factors;
+};
+
+template <int LANES> INLINE void take(delta_row *to, const float *row, const delta_factors *factors, unsigned mine)
+{
+	typedef delta_sizes<LANES> sizes;
+#pragma unroll
+	for (unsigned i = 0; i < DELTA_HELD / 4; i++) {
+		to->q[i] = *(const float4 *)(row + (i * LANES + THREAD_X % LANES) * 4);
+		to->k[i] = *(const float4 *)(row + sizes::PADDED + (i * LANES + THREAD_X % LANES) * 4);
+	}
+	to->value = *(const float2 *)(row + 2 * sizes::PADDED + mine);
+	to->factors = *factors;
+}
+
+// The last warp: copies rows, eight at a time, and works out what belongs to each. Four lanes have a row.
+template <int LANES> INLINE void feed(const delta_params &p, const state_run &run, float *rows, delta_factors *factors)
+{
+	typedef delta_sizes<LANES> sizes;
+	const unsigned lane = THREAD_X % 32, mine = lane / 4, part = lane % 4;
+	const unsigned head = BLOCK_X / p.column_blocks, column = BLOCK_X % p.column_blocks * sizes::COLUMNS;
+	const unsigned each = p.heads / p.key_heads, key_head = p.grouped ? head / each : head % p.key_heads;
+	const unsigned keys = p.key_heads * p.key_size, pieces = (run.rows + DELTA_AT_ONCE - 1) / DELTA_AT_ONCE;
+	const unsigned beta_at = p.beta_at + head + (p.grouped ? head / each * each : 0), alpha_at = p.grouped ? each : p.heads;
+	const float decay = p.decay[head], bias = p.bias[head];
+	auto fetch = [&](unsigned piece) {
+		const unsigned row = piece * DELTA_AT_ONCE + mine;
+		const float *from = p.mixed + (u64)(run.row + row) * p.channels;
+		const unsigned to = shared_place(rows + (piece % DELTA_PLACES * DELTA_AT_ONCE + mine) * sizes::ROW);
+		for (unsigned i = part * 4; i < p.key_size && row < run.rows; i += 16) {
+			copy_16(to + i * 4, from + key_head * p.key_size + i);
+			copy_16(to + (sizes::PADDED + i) * 4, from + keys + key_head * p.key_size + i);
+		}
+		for (unsigned i = part * 4; i < sizes::COLUMNS && column + i < p.value_size && row < run.rows; i += 16)
+			copy_16(to + (2 * sizes::PADDED + i) * 4, from + 2 * keys + head * p.value_size + column + i);
+		copies_end();
+	};
+	fetch(0);
+	fetch(1);
+	for (unsigned piece = 0; piece <= pieces; piece++) {
+		const unsigned row = piece * DELTA_AT_ONCE + mine, at = piece % DELTA_PLACES * DELTA_AT_ONCE + mine;
+		const float *own = rows + at * sizes::ROW, *score = p.in + (u64)(run.row + row) * p.in_stride + beta_at;
+		float beta = 0, alpha = 0, qq = 0, kk = 0, kq = 0;
+		if (row < run.rows) {
+			beta = load_fresh_1(score);
+			alpha = load_fresh_1(score + alpha_at);
+		}
+		copies_wait<1>();
+		warp_barrier();
+		for (unsigned i = part * 4; i < p.key_size && row < run.rows; i += 16) {
+			const float4 q = *(const float4 *)(own + i), k = *(const float4 *)(own + sizes::PADDED + i);
+			qq = dot(q, q, qq);
+			kk = dot(k, k, kk);
+			kq = dot(k, q, kq);
+		}
+		warp_barrier();
+#pragma unroll
+		for (unsigned half = 1; half < 4; half *= 2) {
+			qq += from_lane(qq, half);
+			kk += from_lane(kk, half);
+			kq += from_lane(kq, half);
+		}
+		if (!part && row < run.rows) {
+			delta_factors *to = factors + at;
+			const float by_k = inverse_root_of(kk + 1e-6f);
+			const float by_q = inverse_root_of((qq + 1e-6f) * (float)p.key_size);
+			to->fades = exp_of(decay * softplus(alpha + bias));
+			to->beta = sigmoid(beta);
+			to->key = by_k;
+			to->query = by_q;
+			to->both = kq * by_k * by_q;
+		}
+		block_barrier();
+		fetch(piece + 2);
+	}
+}
+
 template <int LANES> INLINE void delta(const delta_params &p)
 {
-	enum { PADDED = LANES * DELTA_HELD, COLUMNS = DELTA_BLOCK / LANES * DELTA_COLUMNS, ROW = 2 * PADDED + COLUMNS };
+	typedef delta_sizes<LANES> sizes;
 	let_next_begin();
-	const unsigned warp = THREAD_X / 32, lane = THREAD_X % 32, sub = THREAD_X % LANES;
-	const unsigned mine = THREAD_X / LANES * DELTA_COLUMNS; // the first column of this thread
-	const unsigned head = BLOCK_X / p.column_blocks, first_column = BLOCK_X % p.column_blocks * COLUMNS;
-	const unsigned column = first_column + mine, each = p.heads / p.key_heads;
-	const unsigned key_head = p.grouped ? head / each : head % p.key_heads;
+	const unsigned sub = THREAD_X % LANES, mine = THREAD_X / LANES * DELTA_COLUMNS; // the first column of this thread
+	const unsigned head = BLOCK_X / p.column_blocks, column = BLOCK_X % p.column_blocks * sizes::COLUMNS + mine;
 	const bool there = column < p.value_size; // which is a multiple of 4
 	const state_run run = run_of(p.runs);
-	float *rows = (float *)shared; // (2, DELTA_AT_ONCE, ROW): q, k, v of this block's columns
-	delta_factors *factors = (delta_factors *)(rows + 2 * DELTA_AT_ONCE * ROW);
-	for (unsigned i = THREAD_X; p.key_size < PADDED && i < 2 * DELTA_AT_ONCE * 2 * PADDED; i += DELTA_BLOCK)
-		if (i % PADDED >= p.key_size)
-			rows[i / (2 * PADDED) * ROW + i % (2 * PADDED)] = 0;
+	float *rows = (float *)shared; // (DELTA_PLACES, DELTA_AT_ONCE, ROW): q, k, v of this block's columns
+	delta_factors *factors = (delta_factors *)(rows + DELTA_PLACES * DELTA_AT_ONCE * sizes::ROW);
+	if (p.key_size < sizes::PADDED) {
+		for (unsigned i = THREAD_X; i < DELTA_PLACES * DELTA_AT_ONCE * 2 * sizes::PADDED; i += DELTA_THREADS)
+			if (i % sizes::PADDED >= p.key_size)
+				rows[i / (2 * sizes::PADDED) * sizes::ROW + i % (2 * sizes::PADDED)] = 0;
+		block_barrier();
+	}
+	if (THREAD_X >= DELTA_BLOCK) {
+		wait_for_previous();
+		feed<LANES>(p, run, rows, factors);
+		return;
+	}
 	const u64 matrix = p.state_at + (u64)head * p.key_size * p.value_size + column;
-	const float decay = p.decay[head], bias = p.bias[head];
 	const float *from = run.from ? p.states + (u64)(run.from - 1) * p.state_size + matrix : 0;
 	// On its way from memory while the kernel before ends: a line of each row.
 	for (unsigned i = THREAD_X; from && i < p.key_size; i += DELTA_BLOCK)
@@ -146,88 +240,28 @@ template <int LANES> INLINE void delta(const delta_params &p)
 		if (from && there && row < p.key_size)
 			state[i] = load_fresh_2(from + row * p.value_size);
 	}
-	float beta[DELTA_EACH], alpha[DELTA_EACH]; // of the rows that this warp copies
-	auto fetch = [&](unsigned first, unsigned place) {
-#pragma unroll
-		for (unsigned n = 0; n < DELTA_EACH; n++) {
-			const unsigned at = warp + n * DELTA_WARPS, row = first + at;
-			beta[n] = alpha[n] = 0;
-			if (row >= run.rows)
-				continue;
-			const float *mixed = p.mixed + (u64)(run.row + row) * p.channels;
-			const float *score = p.in + (u64)(run.row + row) * p.in_stride + p.beta_at + head;
-			const unsigned to = shared_place(rows + (place * DELTA_AT_ONCE + at) * ROW), keys = p.key_heads * p.key_size;
-			for (unsigned i = lane * 4; i < p.key_size; i += 128) {
-				copy_16(to + i * 4, mixed + key_head * p.key_size + i);
-				copy_16(to + (PADDED + i) * 4, mixed + keys + key_head * p.key_size + i);
-			}
-			for (unsigned i = lane * 4; i < COLUMNS && first_column + i < p.value_size; i += 128)
-				copy_16(to + (2 * PADDED + i) * 4, mixed + 2 * keys + head * p.value_size + first_column + i);
-			score += p.grouped ? head / each * each : 0;
-			beta[n] = load_fresh_1(score);
-			alpha[n] = load_fresh_1(score + (p.grouped ? each : p.heads));
-		}
-		copies_end();
-	};
-	fetch(0, 0);
-	for (unsigned first = 0, place = 0; first < run.rows; first += DELTA_AT_ONCE, place ^= 1) {
-		const float *block = rows + place * DELTA_AT_ONCE * ROW;
-		float own_beta[DELTA_EACH], own_alpha[DELTA_EACH], qq[DELTA_EACH], kk[DELTA_EACH], kq[DELTA_EACH];
-#pragma unroll
-		for (unsigned n = 0; n < DELTA_EACH; n++) {
-			own_beta[n] = beta[n];
-			own_alpha[n] = alpha[n];
-			qq[n] = kk[n] = kq[n] = 0;
-		}
-		fetch(first + DELTA_AT_ONCE, place ^ 1);
-		copies_wait<1>();
-		warp_barrier();
-		for (unsigned i = lane; i < p.key_size; i += 32)
-#pragma unroll
-			for (unsigned n = 0; n < DELTA_EACH; n++) { // of rows that are not there nothing is used
-				const float *own = block + (warp + n * DELTA_WARPS) * ROW;
-				const float q = own[i], k = own[PADDED + i];
-				qq[n] = FUSED(q, q, qq[n]);
-				kk[n] = FUSED(k, k, kk[n]);
-				kq[n] = FUSED(k, q, kq[n]);
-			}
-#pragma unroll
-		for (unsigned half = 16; half; half /= 2)
-#pragma unroll
-			for (unsigned n = 0; n < DELTA_EACH; n++) {
-				qq[n] += from_lane(qq[n], half);
-				kk[n] += from_lane(kk[n], half);
-				kq[n] += from_lane(kq[n], half);
-			}
-#pragma unroll
-		for (unsigned n = 0; n < DELTA_EACH; n++) {
-			delta_factors *to = factors + warp + n * DELTA_WARPS;
-			if (lane != n)
-				continue;
-			to->fades = exp_of(decay * softplus(own_alpha[n] + bias));
-			to->beta = sigmoid(own_beta[n]);
-			to->key = inverse_root_of(kk[n] + 1e-6f);
-			to->query = inverse_root_of((qq[n] + 1e-6f) * (float)p.key_size);
-			to->both = kq[n] * to->key * to->query;
-		}
-		block_barrier();
+	float *out = p.out + ((u64)run.row * p.heads + head) * p.value_size + column;
+	block_barrier();
+	for (unsigned first = 0, place = 0; first < run.rows; first += DELTA_AT_ONCE, place = (place + 1) % DELTA_PLACES) {
 		const unsigned count = run.rows - first < DELTA_AT_ONCE ? run.rows - first : DELTA_AT_ONCE;
+		const float *block = rows + place * DELTA_AT_ONCE * sizes::ROW;
+		delta_row row, next;
+		take<LANES>(&row, block, factors + place * DELTA_AT_ONCE, mine);
+#pragma unroll 2
 		for (unsigned r = 0; r < count; r++) {
-			const float *query = block + r * ROW, *key = query + PADDED;
-			const delta_factors f = factors[r];
-			const float2 value = *(const float2 *)(query + 2 * PADDED + mine);
-			float4 k[DELTA_HELD / 4];
+			const unsigned then = r + 1 < count ? r + 1 : r;
+			take<LANES>(&next, block + then * sizes::ROW, factors + place * DELTA_AT_ONCE + then, mine);
+			const delta_factors f = row.factors;
 			float2 known, sum, known_too, sum_too; // two chains of each
 			known.x = known.y = known_too.x = known_too.y = 0;
 			sum.x = sum.y = sum_too.x = sum_too.y = 0;
 #pragma unroll
 			for (unsigned i = 0; i < DELTA_HELD / 4; i++) {
-				const float4 q = *(const float4 *)(query + (i * LANES + sub) * 4);
-				k[i] = *(const float4 *)(key + (i * LANES + sub) * 4);
-				known = add_product(state[i * 4], k[i].x, known);
-				known_too = add_product(state[i * 4 + 1], k[i].y, known_too);
-				known = add_product(state[i * 4 + 2], k[i].z, known);
-				known_too = add_product(state[i * 4 + 3], k[i].w, known_too);
+				const float4 k = row.k[i], q = row.q[i];
+				known = add_product(state[i * 4], k.x, known);
+				known_too = add_product(state[i * 4 + 1], k.y, known_too);
+				known = add_product(state[i * 4 + 2], k.z, known);
+				known_too = add_product(state[i * 4 + 3], k.w, known_too);
 				sum = add_product(state[i * 4], q.x, sum);
 				sum_too = add_product(state[i * 4 + 1], q.y, sum_too);
 				sum = add_product(state[i * 4 + 2], q.z, sum);
@@ -245,25 +279,26 @@ template <int LANES> INLINE void delta(const delta_params &p)
 				sum.y += from_lane(sum.y, half);
 			}
 			float2 change, by;
-			change.x = (value.x - f.fades * f.key * known.x) * f.beta;
-			change.y = (value.y - f.fades * f.key * known.y) * f.beta;
+			change.x = (row.value.x - f.fades * f.key * known.x) * f.beta;
+			change.y = (row.value.y - f.fades * f.key * known.y) * f.beta;
 			by.x = f.key * change.x;
 			by.y = f.key * change.y;
 #pragma unroll
 			for (unsigned i = 0; i < DELTA_HELD / 4; i++) {
-				state[i * 4] = faded(state[i * 4], f.fades, by, k[i].x);
-				state[i * 4 + 1] = faded(state[i * 4 + 1], f.fades, by, k[i].y);
-				state[i * 4 + 2] = faded(state[i * 4 + 2], f.fades, by, k[i].z);
-				state[i * 4 + 3] = faded(state[i * 4 + 3], f.fades, by, k[i].w);
+				state[i * 4] = faded(state[i * 4], f.fades, by, row.k[i].x);
+				state[i * 4 + 1] = faded(state[i * 4 + 1], f.fades, by, row.k[i].y);
+				state[i * 4 + 2] = faded(state[i * 4 + 2], f.fades, by, row.k[i].z);
+				state[i * 4 + 3] = faded(state[i * 4 + 3], f.fades, by, row.k[i].w);
 			}
 			if (!sub && there) {
-				float2 out;
-				out.x = FUSED(f.fades * f.query, sum.x, change.x * f.both);
-				out.y = FUSED(f.fades * f.query, sum.y, change.y * f.both);
-				*(float2 *)(p.out + ((u64)(run.row + first + r) * p.heads + head) * p.value_size + column) = out;
+				float2 given;
+				given.x = FUSED(f.fades * f.query, sum.x, change.x * f.both);
+				given.y = FUSED(f.fades * f.query, sum.y, change.y * f.both);
+				*(float2 *)(out + (u64)(first + r) * p.heads * p.value_size) = given;
 			}
+			row = next;
 		}
-		block_barrier(); // the place may be written again
+		block_barrier(); // the place may be written again, and the next rows are there
 	}
 	float *to = p.states + (u64)(run.to - 1) * p.state_size + matrix;
 #pragma unroll
@@ -274,9 +309,9 @@ template <int LANES> INLINE void delta(const delta_params &p)
 	}
 }
 
-extern "C" __global__ void __launch_bounds__(DELTA_BLOCK) delta_8(const CONSTANT delta_params p) { delta<8>(p); }
-extern "C" __global__ void __launch_bounds__(DELTA_BLOCK) delta_16(const CONSTANT delta_params p) { delta<16>(p); }
-extern "C" __global__ void __launch_bounds__(DELTA_BLOCK) delta_32(const CONSTANT delta_params p) { delta<32>(p); }
+extern "C" __global__ void __launch_bounds__(DELTA_THREADS) delta_8(const CONSTANT delta_params p) { delta<8>(p); }
+extern "C" __global__ void __launch_bounds__(DELTA_THREADS) delta_16(const CONSTANT delta_params p) { delta<16>(p); }
+extern "C" __global__ void __launch_bounds__(DELTA_THREADS) delta_32(const CONSTANT delta_params p) { delta<32>(p); }
 
 // Blocks: (heads by DELTA_OUT_WARPS, rows).
 extern "C" __global__ void __launch_bounds__(DELTA_OUT_WARPS * 32) delta_out(const CONSTANT delta_params p)

@@ -4,7 +4,8 @@
  * heads' gates, beta and alpha; of a short convolution x, c and b. */
 #include "engine/cuda/stage/stage_product.h"
 
-enum { CONVOLVE_PIECES = 64, CONVOLVE_FEW = 4 }; // blocks of a run; rows of the smaller kernel
+enum { CONVOLVE_PIECES = 64, CONVOLVE_FEW = 4 };             // blocks of a run; rows of the smaller kernel
+enum { DELTA_THREADS = DELTA_BLOCK + 32, DELTA_PLACES = 3 }; // as in kernels/stage_delta.cu
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -123,8 +124,9 @@ static enum status heads(struct backend_stage *stage, const struct cuda_layer *l
 						: lanes == 16 ? STAGE_DELTA_16
 							      : STAGE_DELTA_32,
 				      .grid = {sizes->heads * params.column_blocks, step->run_count, 1},
-				      .block = DELTA_BLOCK,
-				      .shared_bytes = (2 * row + factors) * DELTA_AT_ONCE * (uint32_t)sizeof(float),
+				      .block = DELTA_THREADS,
+				      .shared_bytes = DELTA_PLACES * DELTA_AT_ONCE * (row + factors) *
+						      (uint32_t)sizeof(float),
 				      .params = &params};
 	enum status status = stage_launch(stage, &launch, error);
 	launch = (struct stage_launch){.kernel = STAGE_DELTA_OUT,
