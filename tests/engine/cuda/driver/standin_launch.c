@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARED_PLAIN = 48 << 10, PARAMETERS = 64, MODULE_KERNELS = 64 };
+enum { SHARED_PLAIN = 48 << 10, PARAMETERS = 64, MODULE_KERNELS = 64, HEAD_BYTES = 8192 };
 
 // ---- modules ----
 
@@ -55,14 +55,23 @@ static void read_entry(struct CUfunc_st *function, const char *text)
 	}
 }
 
+// Each kernel's head is copied first: the address sanitizer's functions for strings measure all that follows, in each call.
 static CUresult read_text(struct CUmod_st *module, const char *image)
 {
-	static const char directive[] = ".entry ";
-	const char *text = strstr(image, ".version");
-	for (const char *at = text; at && (at = strstr(at, directive)) && module->count < MODULE_KERNELS;) {
-		at += strlen(directive);
+	static const char version[] = ".version", entry[] = ".entry ";
+	const char *end = image + strlen(image), *text = memmem(image, (size_t)(end - image), version, strlen(version));
+	for (const char *at = text; at && (at = memmem(at, (size_t)(end - at), entry, strlen(entry))) &&
+				    module->count < MODULE_KERNELS;) {
+		char head[HEAD_BYTES];
+		at += strlen(entry);
+		const char *body = memchr(at, '{', (size_t)(end - at));
+		size_t length = (size_t)((body ? body : end) - at);
+		if (length >= sizeof(head))
+			return CUDA_ERROR_INVALID_PTX;
+		memcpy(head, at, length);
+		head[length] = '\0';
 		module->functions[module->count].module = module;
-		read_entry(&module->functions[module->count++], at);
+		read_entry(&module->functions[module->count++], head);
 	}
 	return text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
 }
