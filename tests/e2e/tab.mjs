@@ -7,13 +7,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import WebSocket from "ws";
 import { eventually, patience, within } from "../api/server.mjs";
-import { executable, flags } from "./browser.mjs";
+import { desktop, flags } from "./browser.mjs";
 
 // {evaluate(expression), hide(), show(), freeze(), thaw(), close()}; the page at `url` has been loaded. `more`: flags.
 export async function openTab(url, more = []) {
 	const profile = mkdtempSync(join(tmpdir(), "exogpu-tab-"));
 	const child = spawn(
-		executable,
+		desktop, // the headless shell has no windows, and hides nothing
 		["--headless=new", ...flags, ...more, "--remote-debugging-port=0", `--user-data-dir=${profile}`, "about:blank"],
 		{ stdio: ["ignore", "ignore", "pipe"], detached: true }, // a group of its own, to end all of it
 	);
