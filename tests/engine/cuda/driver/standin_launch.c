@@ -55,13 +55,14 @@ static void read_entry(struct CUfunc_st *function, const char *text)
 	}
 }
 
-// Each kernel's head is copied first: the address sanitizer's functions for strings measure all that follows, in each call.
+// Each kernel's head is copied first: the address sanitizer's functions for strings measure all that follows, in each
+// call.
 static CUresult read_text(struct CUmod_st *module, const char *image)
 {
 	static const char version[] = ".version", entry[] = ".entry ";
 	const char *end = image + strlen(image), *text = memmem(image, (size_t)(end - image), version, strlen(version));
-	for (const char *at = text; at && (at = memmem(at, (size_t)(end - at), entry, strlen(entry))) &&
-				    module->count < MODULE_KERNELS;) {
+	for (const char *at = text;
+	     at && (at = memmem(at, (size_t)(end - at), entry, strlen(entry))) && module->count < MODULE_KERNELS;) {
 		char head[HEAD_BYTES];
 		at += strlen(entry);
 		const char *body = memchr(at, '{', (size_t)(end - at));
