@@ -175,16 +175,20 @@ suite("a browser's GPU", () => {
 		assert.match(said, /at most 262144/);
 	});
 
-	test("products of quantised rows are those of gguf and numpy", async () => {
-		const { pack, productText, ROWS } = await loadStage(), { rows, columns, vectors, x } = given;
-		const ids = [await allocate(rows * vectors * 4), await put(x)];
+	test("products of rows in every format of model files are those of gguf and numpy", async () => {
+		const { productText, rowBytes, MATRIX_ROWS, BATCH } = await loadStage(), { rows, columns, vectors, x } = given;
+		const ids = [await allocate(rows * BATCH * 4), await put([...x, ...Array((BATCH - vectors) * columns).fill(NaN)])]; // rows that nobody asks for
 		for (const { name, file, products } of formatsGiven) {
-			const planes = pack(name, file, rows, columns), weights = await allocate(planes.bytes.length), module = await load(productText(name));
-			await write(weights, 0, Buffer.from(planes.bytes));
-			await launch(module, "product", [buffer(ids[0]), buffer(weights), buffer(ids[1]), ...[rows, planes.groups, planes.scales, planes.tops].map((u32) => ({ u32 }))],
-				{ grid: [Math.ceil(rows / ROWS), 1, vectors] });
-			floats(await read(ids[0], 0, rows * vectors * 4)).forEach((one, i) =>
-				assert.ok(Math.abs(one - products[i]) < 1e-4 * Math.max(1, Math.abs(products[i])), `${name}: ${i} is ${one}, not ${products[i]}`));
+			const bytes = rowBytes(name, columns), weights = await allocate(Math.ceil(rows * bytes / 4) * 4);
+			assert.equal(file.length, rows * bytes);
+			await write(weights, 0, Buffer.from(file));
+			for (const batch of [1, BATCH]) {
+				const module = await load(productText(name, batch));
+				await launch(module, "main", [buffer(ids[0]), buffer(weights), buffer(ids[1]), ...[rows, 0, rows, columns / 32, bytes, 0].map((u32) => ({ u32 }))],
+					{ grid: [Math.ceil(rows / MATRIX_ROWS), Math.ceil(vectors / batch), 1] });
+				floats(await read(ids[0], 0, rows * vectors * 4)).forEach((one, i) =>
+					assert.ok(Math.abs(one - products[i]) < 1e-4 * Math.max(1, Math.abs(products[i])), `${name}: ${i} is ${one}, not ${products[i]}`));
+			}
 			await client.call("memory.free", { allocation_id: weights });
 		}
 		for (const id of ids) await client.call("memory.free", { allocation_id: id });
@@ -238,7 +242,7 @@ suite("a browser's GPU", () => {
 				});
 			}));
 			const params = { worker_id, key: "k".repeat(64), url: served.sockets };
-			const reason = await within(page.evaluate((given) => new Promise((resolve) => gpu.openWorker(given, resolve)), params), `${worker_id} ends`);
+			const reason = await within(page.evaluate((given) => new Promise((resolve) => gpu.openWorker(given, { ended: resolve })), params), `${worker_id} ends`);
 			return { reason, said: await met };
 		};
 		try {

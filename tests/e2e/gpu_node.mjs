@@ -65,7 +65,7 @@ export async function startTabNode(server, page, served, { limit = 256 * MIB, mo
 			made.workers.push({ worker_id, kill: () => page.evaluate((id) => workers[id]?.close(), worker_id).catch(() => {}) });
 			const params = { worker_id, key, url: served.sockets, ...(memory_limit_bytes && { memory_limit_bytes }), ...made.more };
 			page.evaluate((given) => {
-				workers[given.worker_id] = gpu.openWorker(given, (reason) => workerEnded(given.worker_id, reason));
+				workers[given.worker_id] = gpu.openWorker(given, { ended: (reason) => workerEnded(given.worker_id, reason) });
 				return workers[given.worker_id].ready;
 			}, params).then(({ started_ms }) => made.reply(message, { started_ms, sandbox: { applied: [], missing: [] } }),
 				(error) => made.fail(message, -32053, "unavailable", String(error.message).slice(0, 300)));

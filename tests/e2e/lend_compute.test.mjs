@@ -8,7 +8,6 @@ import { Client, assertContractKept } from "../api/client.mjs";
 import { binary, eventually, patience, startServer } from "../api/server.mjs";
 import { pattern } from "../api/workers.mjs";
 import { gpuFlags, suite } from "./browser.mjs";
-import { decode, formatsGiven, given, loadStage } from "./rows.mjs";
 import { openTab } from "./tab.mjs";
 
 const MIB = 2 ** 20;
@@ -49,32 +48,6 @@ suite("a lent GPU beside other devices", () => {
 		assert.deepEqual(await copy(there, 3, back, 0), { bytes, path: "relay" });
 		assert.deepEqual((await client.call("memory.read", { allocation_id: back, offset: 0, bytes })).body, sent);
 		for (const allocation_id of [from, there, back]) await client.call("memory.free", { allocation_id });
-	});
-
-	test("products of quantised rows agree with the CPU's", async () => {
-		const { pack, productText, ROWS } = await loadStage(), { rows, columns, vectors, x } = given;
-		const builtin = await client.call("compute.load", { device_id: cpu.device_id, format: "builtin" });
-		const put = async (device, bytes) => {
-			const id = await allocate(device, bytes.length);
-			await client.callWith("memory.write", { allocation_id: id, offset: 0 }, Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
-			return id;
-		};
-		const get = async (id) => new Float32Array(Uint8Array.from((await client.call("memory.read", { allocation_id: id, offset: 0, bytes: rows * vectors * 4 })).body).buffer);
-		const bytesOf = (floats) => new Uint8Array(floats.buffer);
-		const buffer = (allocation_id) => ({ allocation_id }), words = (...all) => all.map((u32) => ({ u32 }));
-		for (const { name, file } of formatsGiven) {
-			const values = decode(name, file), turned = new Float32Array(columns * rows); // the CPU multiplies with columns
-			values.forEach((value, i) => (turned[(i % columns) * rows + Math.floor(i / columns)] = value));
-			const wanted = [await allocate(cpu, rows * vectors * 4), await put(cpu, bytesOf(x)), await put(cpu, bytesOf(turned))];
-			await client.call("compute.launch", { module_id: builtin.module_id, kernel: "matmul_f32", args: [...wanted.map(buffer), ...words(vectors, rows, columns)] });
-			const planes = pack(name, file, rows, columns), ids = [await allocate(gpu, rows * vectors * 4), await put(gpu, planes.bytes), await put(gpu, bytesOf(x))];
-			const module = await client.callWith("compute.load", { device_id: gpu.device_id, format: "wgsl" }, Buffer.from(productText(name)));
-			await client.call("compute.launch", { module_id: module.module_id, kernel: "product", grid: [Math.ceil(rows / ROWS), 1, vectors],
-				args: [...ids.map(buffer), ...words(rows, planes.groups, planes.scales, planes.tops)] });
-			const reference = await get(wanted[0]);
-			(await get(ids[0])).forEach((one, i) => assert.ok(Math.abs(one - reference[i]) < 1e-4 * Math.max(1, Math.abs(reference[i])), `${name}: ${i} is ${one}, not ${reference[i]}`));
-			for (const id of [...wanted, ...ids]) await client.call("memory.free", { allocation_id: id });
-		}
 	});
 
 	test("it computes while its tab is hidden", async () => {

@@ -371,23 +371,6 @@ test("any text gives kernels or a reason, soon", () => {
   assert.equal(reasonIn(() => wgsl.entriesOf(`${"/*".repeat(60000)}`)), "invalid_params");
 });
 
-// ---- quantised rows ----
-
-test("rows as planes keep every number, and other sizes are refused", async () => {
-  const { pack } = await load("lend/gpu/stage/planes.ts");
-  const { rows, columns, formats } = JSON.parse(readFileSync(new URL("../../tests/vectors/rows.json", import.meta.url), "utf8"));
-  for (const [name, { rows: text }] of Object.entries(formats)) {
-    const file = Uint8Array.from(Buffer.from(text, "base64"));
-    const { bytes, groups } = pack(name, file, rows, columns);
-    assert.equal(groups, columns / 32);
-    const histogram = (all) => all.reduce((count, byte) => ((count[byte] += 1), count), Array(256).fill(0));
-    if (name === "Q8_0") assert.deepEqual(histogram([...bytes.subarray(0, file.length)]), histogram([...file])); // the same bytes elsewhere
-    else assert.equal(bytes.length, file.length);
-    for (const [length, r, c] of [[file.length - 1, rows, columns], [file.length, rows + 1, columns], [file.length, rows, columns - 1], [0, 0, columns]])
-      assert.throws(() => pack(name, file.subarray(0, length), r, c), RangeError);
-  }
-});
-
 // ---- the node that lends it ----
 
 test("a GPU that hangs is a device that failed, until it has computed again", async () => {

@@ -79,7 +79,7 @@ test("a device that is being opened when its worker ends is answered, and so is 
     terminate() {}
   };
   const reasons = [];
-  const worker = openWorker({ worker_id: "w", key: "k", url: "ws://127.0.0.1:1/node" }, (reason) => reasons.push(reason));
+  const worker = openWorker({ worker_id: "w", key: "k", url: "ws://127.0.0.1:1/node" }, { ended: (reason) => reasons.push(reason) });
   thread.onmessage({ data: { kind: "ready", software: false } });
   const opening = worker.device(0);
   await turn();

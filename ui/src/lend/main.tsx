@@ -202,7 +202,7 @@ async function look(): Promise<void> {
 
 const stoppedState: NodeState = {
   phase: "stopped", message: null, hint: null, retry_at: null, reached: false, device: null, verified: null, verification_error: null,
-  rtt_ms: null, held_bytes: 0, sessions: 0,
+  rtt_ms: null, held_bytes: 0, sessions: 0, stages: [],
 };
 
 const gpuLine = (gpu: NonNullable<Awaited<ReturnType<typeof describe>>>): string =>

@@ -1,4 +1,5 @@
 /* What the page and the worker that is the node say to each other. */
+import type { StageTold } from "./gpu/messages";
 
 /** What a browser says of the device it runs on; null: it does not tell. */
 export interface Facts {
@@ -61,7 +62,9 @@ export interface NodeState {
   verification_error: string | null;
   rtt_ms: number | null;
   held_bytes: number;
+  /** Without the workers with layers of models. */
   sessions: number;
+  stages: StageTold[];
 }
 
 export type FromNode = { kind: "state"; state: NodeState } | { kind: "joined"; identity: Identity };

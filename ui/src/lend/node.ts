@@ -57,6 +57,7 @@ export class Node {
   private verified: (gpuSide.Verification & { at: string }) | null = null;
   private verifying: Promise<void> | null = null;
   private readonly workers = new Map<string, gpuSide.GpuWorker>();
+  private readonly stages = new Map<string, gpuSide.StageTold>(); // by worker
   private retry: ReturnType<typeof setTimeout> | undefined;
   private tick: ReturnType<typeof setInterval> | undefined;
 
@@ -65,7 +66,7 @@ export class Node {
     this.tell = tell;
     this.state = {
       phase: "stopped", message: null, hint: null, retry_at: null, reached: false, device: null, verified: null, verification_error: null,
-      rtt_ms: null, held_bytes: 0, sessions: 0,
+      rtt_ms: null, held_bytes: 0, sessions: 0, stages: [],
     };
   }
 
@@ -121,7 +122,8 @@ export class Node {
 
   private set(change: Partial<NodeState>): void {
     const { held_bytes } = this.gpu.memory();
-    this.state = { ...this.state, held_bytes, sessions: this.workers.size, ...change };
+    const stages = [...this.stages.values()];
+    this.state = { ...this.state, held_bytes, stages, sessions: this.workers.size - stages.length, ...change };
     this.tell({ kind: "state", state: this.state });
   }
 
@@ -213,6 +215,7 @@ export class Node {
     this.rtts = [];
     for (const worker of this.workers.values()) worker.close();
     this.workers.clear();
+    this.stages.clear();
     line?.close("the connection to the server is gone");
     if (!socket) return;
     socket.onopen = socket.onmessage = socket.onclose = null;
@@ -326,15 +329,28 @@ export class Node {
           throw new LineError("invalid_params", "there is no such worker, or no such device");
         return worker.device(number as number);
       },
+      "hop.connect": async (params) => {
+        const worker = this.workers.get(text(params, "worker_id"));
+        const { end, via } = params;
+        if (!worker || (end !== "in" && end !== "out")) throw new LineError("invalid_params", "there is no such worker, or no such end");
+        if (via !== "server") throw new LineError("unavailable", "a browser is reached by way of the server only");
+        await worker.hop({ hop_id: text(params, "hop_id"), key: text(params, "key"), end });
+        return {};
+      },
       "tenant.close": (params) => {
         const began = performance.now();
         const worker_id = text(params, "worker_id");
         this.workers.get(worker_id)?.close();
-        this.workers.delete(worker_id);
-        this.set({});
+        this.forget(worker_id);
         return { ended_ms: performance.now() - began };
       },
     };
+  }
+
+  private forget(worker_id: string): void {
+    this.workers.delete(worker_id);
+    this.stages.delete(worker_id);
+    this.set({});
   }
 
   private async open(params: Record<string, unknown>): Promise<object> {
@@ -345,12 +361,19 @@ export class Node {
     if (this.workers.size >= WORKERS_MOST) throw new LineError("unavailable", `a browser tab has ${WORKERS_MOST} workers at most`);
     const url = this.params?.url ?? "";
     const worker = this.gpu.openWorker(
-      { worker_id, key: text(params, "key"), url, ...(typeof limit === "number" ? { memory_limit_bytes: limit } : {}) },
-      (reason) => {
-        if (this.workers.get(worker_id) !== worker) return;
-        this.workers.delete(worker_id);
-        this.line?.notify("tenant.ended", { worker_id, message: (reason || "it ended").slice(0, 512) });
-        this.set({});
+      { worker_id, key: text(params, "key"), url, part: params["ring"] === true, ...(typeof limit === "number" ? { memory_limit_bytes: limit } : {}) },
+      {
+        ended: (reason) => {
+          if (this.workers.get(worker_id) !== worker) return;
+          this.forget(worker_id);
+          this.line?.notify("tenant.ended", { worker_id, message: (reason || "it ended").slice(0, 512) });
+        },
+        hopEnded: ({ hop_id, end }, reason) => this.line?.notify("hop.ended", { worker_id, end, hop_id, message: reason.slice(0, 512) }),
+        stage: (told) => {
+          if (this.workers.get(worker_id) !== worker) return;
+          this.stages.set(worker_id, told);
+          this.set({});
+        },
       },
     );
     this.workers.set(worker_id, worker);

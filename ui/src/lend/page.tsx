@@ -253,8 +253,10 @@ function Live({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }
       </dd>
       <dt>Memory</dt>
       <dd>
-        {size(state.held_bytes)} of {size(view.limit_bytes)} in use by {state.sessions === 1 ? "1 session" : `${state.sessions} sessions`}
+        {size(state.held_bytes)} of {size(view.limit_bytes)} in use{users(state)}
       </dd>
+      <dt>Models</dt>
+      <dd>{state.stages.length ? state.stages.map((one) => <StageLine key={`${one.name} ${one.first_layer}`} stage={one} />) : "none: no layers of a model are here"}</dd>
       <dt>Round trip</dt>
       <dd>{state.rtt_ms === null ? NOT_REPORTED : `${state.rtt_ms.toFixed(1)} ms`}</dd>
       <dt>Battery</dt>
@@ -272,6 +274,22 @@ function Live({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }
         </>
       )}
     </dl>
+  );
+}
+
+function users({ sessions, stages, held_bytes }: NodeState): string {
+  const some = (count: number, what: string): string[] => (count ? [`${count} ${what}${count === 1 ? "" : "s"}`] : []);
+  const all = [...some(sessions, "session"), ...some(stages.length, "model")];
+  return all.length ? ` by ${all.join(" and ")}` : held_bytes ? "" : " by nobody";
+}
+
+function StageLine({ stage }: { stage: NodeState["stages"][number] }) {
+  const { name, first_layer, layer_count, weights_bytes, tokens } = stage;
+  const layers = layer_count === 1 ? `layer ${first_layer}` : `layers ${first_layer} to ${first_layer + layer_count - 1}`;
+  return (
+    <div>
+      {name}: {layers}, {size(weights_bytes)} of weights, {tokens.toLocaleString("en")} {tokens === 1 ? "token" : "tokens"} computed
+    </div>
   );
 }
 

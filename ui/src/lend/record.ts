@@ -58,7 +58,7 @@ export function deviceRecord(node_id: string, gpu: GpuDescription, limit: number
     memory_pool: "webgpu:0",
     memory_bytes: limit,
     memory_budget_bytes: limit,
-    largest_buffer_bytes: null,
+    largest_buffer_bytes: Math.min(gpu.buffer_bytes, gpu.binding_bytes),
     memory_bandwidth_bytes_per_s: verified?.memory_bandwidth_bytes_per_s ?? null,
     compute_units: null,
     api_version: null,
@@ -71,7 +71,7 @@ export function deviceRecord(node_id: string, gpu: GpuDescription, limit: number
     support: "experimental",
     support_reason: gpu.software
       ? "WebGPU of a browser, computed by its processor: slow"
-      : "WebGPU of a browser: memory and compute, no models yet",
+      : "WebGPU of a browser: memory, compute, and layers of models between others",
     verification,
     present: true,
   };

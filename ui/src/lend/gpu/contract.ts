@@ -37,7 +37,25 @@ export interface Calls {
   "compute.unload": { module: number };
 }
 export type Method = keyof Calls;
-export type Call = { [M in Method]: { id: number | string; method: M; params: Calls[M]; body: Uint8Array } }[Method];
+type CallOf<All> = { [M in keyof All]: { id: number | string; method: M; params: All[M]; body: Uint8Array } }[keyof All];
+export type Call = CallOf<Calls>;
+
+/** To a worker that holds layers of a model. The content of stage.open is checked by plan.ts. */
+export interface PartCalls {
+  "stage.open": { [key: string]: Json };
+  "stage.write": { tensor: number; offset: number };
+  "instance.load": {
+    stages: { hardware_key: string; first_layer: number; layer_count: number; host_layers: number }[];
+    context_tokens: number;
+    page_count: number;
+    batch_rows: number;
+    sequences: number;
+    format?: string;
+    part?: { instance_id: string; epoch: number; index: number; count: number; lanes: number; activations: string; last_layer: number };
+  };
+  "instance.adopt": { epoch: number; part?: { index: number; count: number; lanes: number } };
+}
+export type PartCall = CallOf<PartCalls>;
 
 // ---- kinds of values ----
 
@@ -129,6 +147,30 @@ export const methods: Record<Method, Record<string, Field>> = {
   "compute.unload": { module: must(handle) },
 };
 
+const object =
+  (fields: Record<string, Check>): Check =>
+  (value) =>
+    isObject(value) && Object.keys(value).every((name) => Object.hasOwn(fields, name)) &&
+    Object.entries(fields).every(([name, check]) => check(value[name] ?? null));
+const word = integer(0, 0xffffffff);
+const isList: Check = (value) => Array.isArray(value);
+const flag: Check = (value) => typeof value === "boolean";
+
+/** Every method that a worker with layers of a model serves. */
+export const partMethods: Record<keyof PartCalls, Record<string, Field>> = {
+  "stage.open": { name: must(text(256)), version: must(text(64)), first_layer: must(word), layer_count: must(word), embeds: must(flag), shape: must(isObject), tensors: must(isList) },
+  "stage.write": { tensor: must(word), offset: must(count) },
+  "instance.load": {
+    stages: must(list(1, 64, object({ hardware_key: text(256), first_layer: word, layer_count: word, host_layers: word }))),
+    context_tokens: must(word), page_count: must(word), batch_rows: must(word), sequences: must(word),
+    format: may(oneOf("Q8_0", "Q4_0")), chat_template: may(text(64)),
+    part: may(object({ instance_id: text(64), epoch: count, index: word, count: integer(2, 64), lanes: integer(1, 64), activations: oneOf("f32", "f16"), last_layer: word })),
+  },
+  "instance.adopt": { epoch: must(count), part: may(object({ index: integer(0, 63), count: integer(2, 64), lanes: integer(1, 64) })) },
+};
+/** Of all methods, those with a body. */
+const bodied = ["memory.write", "compute.load", "stage.write"];
+
 // ---- reading ----
 
 /** A request that cannot be served, and what it is answered. */
@@ -137,8 +179,7 @@ export interface Refused {
   refused: Fault;
 }
 
-function checkParams(method: Method, params: { [key: string]: Json }): void {
-  const fields = methods[method];
+function checkParams(method: string, fields: Record<string, Field>, params: { [key: string]: Json }): void {
   for (const name of Object.keys(params))
     if (!Object.hasOwn(fields, name)) throw new Fault("invalid_params", `${method}: there is no ${name.slice(0, 64)}`);
   for (const [name, field] of Object.entries(fields)) {
@@ -148,20 +189,23 @@ function checkParams(method: Method, params: { [key: string]: Json }): void {
   }
 }
 
-function checkCall(method: string, params: Json | undefined, body: Uint8Array): void {
-  if (!Object.hasOwn(methods, method))
-    throw new Fault("method_not_found", `a browser's worker has no method ${method.slice(0, 64)}`);
-  const known = method as Method;
-  if (params !== undefined && !isObject(params)) throw new Fault("invalid_params", `${known}: params are no object`);
-  checkParams(known, params ?? {});
-  if (body.length && known !== "memory.write" && known !== "compute.load")
-    throw new Fault("invalid_params", `${known} takes no body`);
+type Methods = Record<string, Record<string, Field>>;
+
+function checkCall(known: Methods, method: string, params: Json | undefined, body: Uint8Array): void {
+  const fields = Object.hasOwn(known, method) ? known[method] : undefined;
+  if (!fields) throw new Fault("method_not_found", `a browser's worker has no method ${method.slice(0, 64)}`);
+  if (params !== undefined && !isObject(params)) throw new Fault("invalid_params", `${method}: params are no object`);
+  checkParams(method, fields, params ?? {});
+  if (body.length && !bodied.includes(method)) throw new Fault("invalid_params", `${method} takes no body`);
   if (isObject(params) && "at" in params)
     throw new Fault("invalid_params", "at: a browser shares no memory with the server");
 }
 
 /** One binary message of the server. Throws Breach for what is none of its requests. */
-export function readCall(frame: ArrayBuffer): Call | Refused {
+export const readCall = (frame: ArrayBuffer): Call | Refused => readRequest(frame, methods) as Call | Refused;
+export const readPartCall = (frame: ArrayBuffer): PartCall | Refused => readRequest(frame, partMethods) as PartCall | Refused;
+
+function readRequest(frame: ArrayBuffer, known: Methods): unknown {
   let head: Json, body: Uint8Array;
   try {
     ({ head, body } = decodeFrame(new Uint8Array(frame)));
@@ -175,12 +219,12 @@ export function readCall(frame: ArrayBuffer): Call | Refused {
   if ((typeof id !== "number" || !Number.isSafeInteger(id)) && (typeof id !== "string" || id.length > 64))
     throw new Breach("a worker answers requests only");
   try {
-    checkCall(method, params, body);
+    checkCall(known, method, params, body);
   } catch (error) {
     if (error instanceof Fault) return { id, refused: error };
     throw error;
   }
-  return { id, method, params: params ?? {}, body } as unknown as Call;
+  return { id, method, params: params ?? {}, body };
 }
 
 // ---- writing ----
@@ -198,6 +242,6 @@ export function printFault(id: number | string, fault: unknown): Uint8Array {
   return encodeFrame(JSON.stringify({ jsonrpc: "2.0", id, error: errorOf(fault) }));
 }
 
-export function printNotice(method: "link.hello" | "memory.moved", params: { [key: string]: unknown }): Uint8Array {
+export function printNotice(method: "link.hello" | "hop.hello" | "memory.moved", params: { [key: string]: unknown }): Uint8Array {
   return encodeFrame(JSON.stringify({ jsonrpc: "2.0", method, params }));
 }

@@ -3,10 +3,10 @@
  * For the coordinator of a tab that is a node: it calls `describe` and `verify` once, `openWorker` for each tenant.open,
  * and `device` of that worker for tenant.device. Runs in a page or in a worker; uses no DOM. docs/lend.md has the whole. */
 import { findAdapter, isSoftware } from "./device";
-import type { DeviceLimits, FromWorker, OpenParams, ToWorker } from "./messages";
+import type { DeviceLimits, FromWorker, HopParams, OpenParams, StageTold, ToWorker } from "./messages";
 import { type Verification, verifyDevice } from "./verify";
 
-export type { DeviceLimits, OpenParams } from "./messages";
+export type { DeviceLimits, HopParams, OpenParams, StageTold } from "./messages";
 export type { Verification } from "./verify";
 
 /** Where the build has put worker.ts. */
@@ -120,20 +120,31 @@ export interface GpuWorker {
   readonly ready: Promise<{ started_ms: number }>;
   /** Open the device under the number that the server's calls name (tenant.device); rejects with the worker's end. */
   device(number: number): Promise<{ opened_ms: number; limits: DeviceLimits }>;
+  /** Connect an end of the ring of a worker with layers of a model (hop.connect); rejects with its end. */
+  hop(params: HopParams): Promise<void>;
   /** While it is fenced it begins and sends nothing. */
   fence(held: boolean): void;
   /** End it at once; `ended` is not called any more. */
   close(): void;
 }
 
-/** Start a worker for a session. `ended` is called once, if it ends by itself: with why, for tenant.ended. */
-export function openWorker(params: OpenParams, ended: (reason: string) => void): GpuWorker {
+export interface WorkerEvents {
+  /** Once, if it ends by itself: with why, for tenant.ended. */
+  ended(reason: string): void;
+  /** A hop that was connected is broken (hop.ended). */
+  hopEnded?(hop: { hop_id: string; end: HopParams["end"] }, reason: string): void;
+  /** What a worker with layers of a model holds and has computed. */
+  stage?(told: StageTold): void;
+}
+
+/** Start a worker for a session, or for a part of a model. */
+export function openWorker(params: OpenParams, events: WorkerEvents): GpuWorker {
   const began = performance.now();
   const worker = new Worker(GPU_WORKER_URL, { type: "module", name: `gpu ${params.worker_id}` });
   let mine = 0; // bytes
   let over = false;
   let software = false;
-  const waiting = new Map<number, { opened(): void; failed(error: Error): void }>(); // of `device`
+  const waiting = new Map<number | string, { opened(): void; failed(error: Error): void }>(); // of `device` and `hop`
   let begun: (value: { started_ms: number }) => void = () => {};
   let failed: (error: Error) => void = () => {};
   const ready = new Promise<{ started_ms: number }>((resolve, reject) => {
@@ -155,7 +166,7 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
     return true;
   };
   const end = (reason: string): void => {
-    if (finish(reason)) ended(reason);
+    if (finish(reason)) events.ended(reason);
   };
   const limits = (): DeviceLimits => ({
     capabilities: software ? ["zeroed", "software"] : ["zeroed"],
@@ -187,6 +198,20 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
         mine -= message.bytes;
         heldBytes -= message.bytes;
         break;
+      case "hopped":
+        waiting.get(`${message.hop_id} ${message.end}`)?.opened();
+        waiting.delete(`${message.hop_id} ${message.end}`);
+        break;
+      case "hop ended": {
+        const connecting = waiting.get(`${message.hop_id} ${message.end}`);
+        waiting.delete(`${message.hop_id} ${message.end}`);
+        if (connecting) connecting.failed(new Error(message.reason));
+        else events.hopEnded?.(message, message.reason);
+        break;
+      }
+      case "stage":
+        events.stage?.(message.told);
+        break;
       case "late":
         askGpu();
         break;
@@ -215,6 +240,14 @@ export function openWorker(params: OpenParams, ended: (reason: string) => void):
         say({ kind: "device", number });
       });
       return { opened_ms: performance.now() - asked, limits: limits() };
+    },
+    hop: async (params) => {
+      await ready;
+      if (over) throw new Error("the worker has ended");
+      await new Promise<void>((opened, failed) => {
+        waiting.set(`${params.hop_id} ${params.end}`, { opened, failed });
+        say({ kind: "hop", params });
+      });
     },
     fence: (held) => say({ kind: "fence", held }),
     close: () => void finish("it was closed"),

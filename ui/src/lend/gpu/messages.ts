@@ -6,6 +6,8 @@ export interface OpenParams {
   url: string;
   /** Of the token whose session it is; absent: none. */
   memory_limit_bytes?: number;
+  /** It holds layers of a model, and not what a session has. */
+  part?: boolean;
   /** Bytes of one buffer at most, below what the adapter takes: for tests, and for devices that report too much. */
   buffer_bytes?: number;
 }
@@ -18,11 +20,28 @@ export interface DeviceLimits {
   buffer_bytes: number;
 }
 
+/** Layers of a model that a worker holds; tokens: rows that have gone through them. */
+export interface StageTold {
+  name: string;
+  first_layer: number;
+  layer_count: number;
+  weights_bytes: number;
+  tokens: number;
+}
+
+/** An end of a ring that goes by way of the server. */
+export interface HopParams {
+  hop_id: string;
+  key: string;
+  end: "in" | "out";
+}
+
 export type ToWorker =
   | { kind: "open"; params: OpenParams }
   | { kind: "probe" }
   | { kind: "device"; number: number }
   | { kind: "granted"; id: number; granted: boolean }
+  | { kind: "hop"; params: HopParams }
   | { kind: "fence"; held: boolean };
 
 export type FromWorker =
@@ -31,5 +50,8 @@ export type FromWorker =
   | { kind: "opened"; number: number }
   | { kind: "reserve"; id: number; bytes: number }
   | { kind: "release"; bytes: number }
+  | { kind: "hopped"; hop_id: string; end: HopParams["end"] } // both ends are there
+  | { kind: "hop ended"; hop_id: string; end: HopParams["end"]; reason: string }
+  | { kind: "stage"; told: StageTold }
   | { kind: "late" } // a call took too long; the server ends the worker soon
   | { kind: "ended"; reason: string };

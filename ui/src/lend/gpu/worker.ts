@@ -1,4 +1,5 @@
-/* A dedicated Web Worker for one session: it owns its socket to the server and its GPU device.
+/* A dedicated Web Worker for one session, or for one part of a model: it owns its socket to the server and its GPU
+ * device.
  *
  * It dials the server as a native node's relay does for its worker (engine/node/links/relay.c), says whose it is
  * (link.hello), and serves the session's calls. It ends when either side closes, when the device is lost, or when the
@@ -6,10 +7,11 @@
 import { printNotice } from "./contract";
 import { Device } from "./device";
 import type { Ledger } from "./memory";
+import { Hops, SUBPROTOCOL } from "./hops";
 import type { FromWorker, OpenParams, ToWorker } from "./messages";
 import { Session } from "./session";
+import { Part, type PartParams } from "./stage/part";
 
-const SUBPROTOCOL = "exogpu.worker.v1";
 /** Until the server has taken the connection; as LIMIT_WORKER_START_MS. */
 const DIAL_MS = 60_000;
 /** For what was sent last, and for the server's farewell. */
@@ -21,7 +23,8 @@ const scope = self as unknown as {
   onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
 };
 
-let session: Session | null = null;
+let session: Session | Part | null = null;
+let hops: Hops | null = null;
 let ended = false;
 
 function end(reason: string): void {
@@ -69,23 +72,41 @@ function dial(params: OpenParams): Promise<WebSocket> {
   });
 }
 
+function openPart(params: OpenParams, common: Pick<PartParams, "device" | "ledger" | "send" | "ended">): Part {
+  const made = new Hops({
+    url: params.url,
+    connected: ({ hop_id, end }) => scope.postMessage({ kind: "hopped", hop_id, end }),
+    ended: ({ hop_id, end }, reason) => scope.postMessage({ kind: "hop ended", hop_id, end, reason }),
+    take: (message) => part.take(message),
+  });
+  const part = new Part({ ...common, pass: (message) => made.pass(message), tell: (told) => scope.postMessage({ kind: "stage", told }) });
+  hops = made;
+  return part;
+}
+
 async function open(params: OpenParams): Promise<void> {
   const device = await Device.open(params.buffer_bytes);
   const socket = await dial(params);
-  session = new Session({
+  const common = {
     device,
     ledger,
-    limit_bytes: params.memory_limit_bytes ?? null,
-    send: (message) => socket.send(message as Uint8Array<ArrayBuffer>),
-    unsent: () => (socket.readyState === WebSocket.OPEN ? socket.bufferedAmount : 0),
-    late: () => scope.postMessage({ kind: "late" }),
-    ended: (reason) => {
+    send: (message: Uint8Array) => socket.send(message as Uint8Array<ArrayBuffer>),
+    ended: (reason: string) => {
+      hops?.close();
       socket.onclose = () => end(reason);
       socket.close(1000);
       setTimeout(() => end(reason), FAREWELL_MS); // a server that says nothing holds nobody
       if (socket.readyState === WebSocket.CLOSED) end(reason);
     },
-  });
+  };
+  session = params.part
+    ? openPart(params, common)
+    : new Session({
+        ...common,
+        limit_bytes: params.memory_limit_bytes ?? null,
+        unsent: () => (socket.readyState === WebSocket.OPEN ? socket.bufferedAmount : 0),
+        late: () => scope.postMessage({ kind: "late" }),
+      });
   socket.onmessage = ({ data }) => session?.receive(data);
   socket.onclose = ({ code }) => session?.end(`the server closed the connection (${code})`);
   if (socket.readyState !== WebSocket.OPEN) session.end("the server closed the connection");
@@ -109,12 +130,15 @@ scope.onmessage = ({ data }) => {
         .finally(() => scope.postMessage({ kind: "alive" }));
       break;
     case "device":
-      session?.openDevice(data.number);
+      if (session instanceof Session) session.openDevice(data.number);
       scope.postMessage({ kind: "opened", number: data.number });
       break;
     case "granted":
       grants.get(data.id)?.(data.granted);
       grants.delete(data.id);
+      break;
+    case "hop":
+      hops?.connect(data.params);
       break;
     case "fence":
       session?.fence(data.held);
