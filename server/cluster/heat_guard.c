@@ -215,7 +215,7 @@ static void tell_step(struct cluster *cluster, struct cluster_device *device, do
 	cluster_push_change(cluster, device->node, device, &change, at_ms);
 }
 
-// A browser tab runs no models, and each step is an entry of the audit log: it is no matter of what a tab tells. Of
+// Each step is an entry of the audit log: it is no matter of what a tab tells. Of
 // readings that come closer together than any node's the first counts, so that no message acts twice.
 static bool is_due(const struct cluster_device *device)
 {

@@ -6,6 +6,7 @@
 #include "common/base/list.h"
 #include "common/work/jobs.h"
 #include "server/hub/model_header.h"
+#include "server/library/shards_stage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +28,7 @@ struct needs {
 	struct shards_part part;
 	struct range *ranges; // (count), in order, with gaps between
 	size_t count, capacity;
+	struct stage_told stage; // of a browser's
 };
 
 struct grant {
@@ -179,6 +181,8 @@ static enum status look(void *context, const uint8_t *bytes, const struct gguf *
 			status = error_set(error, STATUS_CONFLICT, "%s has changed: it has other layers", file->path);
 		else if (find_needs(&file->needs[i], &at))
 			status = error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+		else if (part->browser)
+			status = stage_tell(&file->needs[i].stage, part, model, gguf, bytes, file->fd, error);
 	}
 	model_destroy(&model);
 	return status;
@@ -266,8 +270,10 @@ static void file_release(struct shards_file *file)
 		free(grant);
 	}
 	LIST_REMOVE(file, link);
-	for (unsigned i = 0; i < file->part_count; i++)
+	for (unsigned i = 0; i < file->part_count; i++) {
 		free(file->needs[i].ranges);
+		stage_told_finish(&file->needs[i].stage);
+	}
 	free(file->needs);
 	free(file->path);
 	if (file->fd >= 0)
@@ -348,6 +354,21 @@ struct json *shards_ranges_json(const struct shards_file *file, unsigned part)
 		json_push(ranges, one);
 	}
 	return ranges;
+}
+
+struct json *shards_stage_json(const struct shards_file *file, unsigned part)
+{
+	return json_copy(file->needs[part].stage.json);
+}
+
+bool shards_stage_tensor(const struct shards_file *file, unsigned part, size_t index, uint64_t *offset, uint64_t *bytes)
+{
+	const struct stage_told *stage = &file->needs[part].stage;
+	if (index >= stage->count)
+		return false;
+	*offset = stage->places[index].offset;
+	*bytes = stage->places[index].bytes;
+	return true;
 }
 
 enum status shards_allow(struct shards_file *file, const char *node_id, const char *key)

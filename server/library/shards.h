@@ -27,6 +27,7 @@ struct holders *shards_holders(struct shards *shards); // who has had what of it
 struct shards_part {
 	uint32_t first_layer, layer_count;
 	bool embeds, predicts;
+	bool browser; // it is a browser's, which is told of its tensors and sent their bytes
 };
 
 struct shards_open_params {
@@ -45,6 +46,11 @@ void shards_close(struct shards_file **file); // nothing is read of it any more.
 uint64_t shards_file_bytes(const struct shards_file *file);
 uint64_t shards_part_bytes(const struct shards_file *file, unsigned part);
 struct json *shards_ranges_json(const struct shards_file *file, unsigned part); // model.fetch's `ranges`
+// Of a part that is a browser's: the params of stage.open without name and version, and where the bytes of its tensors
+// lie in the file. False: it has no so many.
+struct json *shards_stage_json(const struct shards_file *file, unsigned part);
+bool shards_stage_tensor(const struct shards_file *file, unsigned part, size_t index, uint64_t *offset,
+			 uint64_t *bytes);
 // This node may read it, with this key. Errors: STATUS_OUT_OF_MEMORY.
 enum status shards_allow(struct shards_file *file, const char *node_id, const char *key);
 

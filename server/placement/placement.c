@@ -66,7 +66,8 @@ static bool any_gpu(const struct placement_wanted *wanted)
 {
 	for (unsigned i = 0; i < wanted->device_count; i++) {
 		const struct placement_device *device = &wanted->devices[i];
-		if (device->backend != PLACE_CPU && !cost_unusable(wanted, i) && !device->software)
+		if (device->backend != PLACE_CPU && device->backend != PLACE_WEBGPU && !cost_unusable(wanted, i) &&
+		    !device->software)
 			return true;
 	}
 	return false;

@@ -26,7 +26,7 @@ enum {
 	PLACEMENT_BATCHES = 7,      // that are timed: of 2, 4, 8, 16, 32, 64, 128 rows
 };
 
-enum placement_backend { PLACE_UNKNOWN, PLACE_CUDA, PLACE_VULKAN, PLACE_CPU };
+enum placement_backend { PLACE_UNKNOWN, PLACE_CUDA, PLACE_VULKAN, PLACE_CPU, PLACE_WEBGPU };
 enum placement_strategy { PLACE_ANY, PLACE_PIPELINE, PLACE_TENSOR };
 enum placement_objective { PLACE_LATENCY, PLACE_THROUGHPUT }; // of one stream's token; of many streams together
 
@@ -38,8 +38,8 @@ struct placement_device {
 	const char *device_id, *name, *node_id, *pool; // pool: devices of a node with the same share memory; may be ""
 	const char *node_name;                         // for words; NULL: node_id
 	unsigned node;                                 // its place among the nodes
-	enum placement_backend backend;
-	bool software; // another back end than cpu, on the host's processor: only where it is pinned
+	enum placement_backend backend; // PLACE_WEBGPU: of a browser, which is between others, or pinned first
+	bool software;                  // another back end than cpu, on the host's processor: only where it is pinned
 	enum placement_heat heat;
 	double heat_rate;        // the share of its rate that it can hold for ever, by its forecast; 0: `heat` says it
 	const char *unusable;    // why nothing new goes there; NULL: it does

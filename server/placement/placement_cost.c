@@ -40,6 +40,14 @@ static const struct fitted fitted_cpu = {.reached = {0.92, 0.91, 0.8, 0.77},
 					 .layer_overhead_s = 5e-6,
 					 .assumed_bandwidth = 20e9};
 
+// A browser's kernels have not been timed on a real GPU, nor has what WebGPU adds: assumed.
+static const struct fitted fitted_webgpu = {.reached = {0.5, 0.4, 0.3, 0.25},
+					    .of_8 = {1.7, 2.05, 2.4, 2.4},
+					    .of_32 = {4.1, 5.65, 7.2, 7.2},
+					    .of_128 = {-1, -1, -1, -1},
+					    .layer_overhead_s = 150e-6,
+					    .assumed_bandwidth = 20e9};
+
 static const double slice_sum_s = 3e-6;   // adding up what slices give, twice a layer; two H200s over NVLink
 static const double staged_sum_s = 30e-6; // the same by way of the host's memory; assumed
 static const double heat_rates[] = {1, 0.9, 0.6, 0.3}; // of a device's rate, by enum placement_heat; assumed
@@ -73,6 +81,8 @@ static const struct fitted *fitted_of(enum placement_backend backend)
 		return &fitted_cuda;
 	case PLACE_VULKAN:
 		return &fitted_vulkan;
+	case PLACE_WEBGPU:
+		return &fitted_webgpu;
 	case PLACE_CPU:
 	case PLACE_UNKNOWN:
 		break;
@@ -122,7 +132,7 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 	if (!one->unusable && one->backend == PLACE_CUDA && !stage_tiles_fit(wanted->shape))
 		return "CUDA computes models whose widths are multiples of 4 (also those of heads with a state; of "
 		       "experts, of 16), and not all of this one's are";
-	return one->unusable;
+	return !one->unusable && one->backend == PLACE_WEBGPU ? browser_refuses(wanted) : one->unusable;
 }
 
 struct stage_memory cost_memory(const struct placement_wanted *wanted, const struct model_sizes *sizes, uint32_t pages,
@@ -176,9 +186,11 @@ static void find_room(struct problem *problem, struct place_device *device)
 		const uint64_t fixed = cost_on_device(&memory) * (slices ? slices : 1), has = device->free_bytes;
 		const uint64_t room = has < fixed || !problem->layer_bytes ? 0 : (has - fixed) / problem->layer_bytes;
 		device->fixed_bytes[flags] = fixed;
-		device->room[flags] = has < fixed || !device->reaches ? -1
-				      : room < problem->layers        ? (int32_t)room
-								      : (int32_t)problem->layers;
+		// What a first or last part sees is text; a browser may be the first only where it is pinned.
+		const bool bars = flags && problem->wanted->devices[device->index].backend == PLACE_WEBGPU;
+		device->room[flags] = has < fixed || !device->reaches || bars ? -1
+				      : room < problem->layers                ? (int32_t)room
+									      : (int32_t)problem->layers;
 	}
 }
 

@@ -72,6 +72,8 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 bool cost_host_fits(const struct placement_wanted *wanted, unsigned device, const struct stage_memory *memory);
 // The largest single buffer of a stage, in bytes: the keys of a layer, or a row of the output.
 uint64_t cost_largest_piece(const struct placement_wanted *wanted, uint32_t pages);
+// Why a browser's GPU holds no layers of the model; static; NULL: it may (placement_browser.c).
+const char *browser_refuses(const struct placement_wanted *wanted);
 bool cost_reaches(const struct placement_wanted *wanted, unsigned device, uint32_t pages);
 // From one device to the next with `rows` tokens' activations: within a worker, to another one, to another node.
 double cost_hop_s(const struct problem *problem, unsigned from, unsigned to, double rows);

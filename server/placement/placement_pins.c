@@ -24,6 +24,12 @@ static enum status read_pins(struct answer *answer, const struct problem *proble
 		const char *unusable = cost_unusable(wanted, pin->device);
 		if (unusable)
 			return error_set(error, STATUS_UNAVAILABLE, "%s cannot be used: %s", device->name, unusable);
+		if (last && device->backend == PLACE_WEBGPU) {
+			error_hint(error, "name another device for the last layers: the next token is chosen there");
+			return error_set(error, STATUS_UNAVAILABLE,
+					 "%s cannot be the last: a browser holds no last layers of a model",
+					 device->name);
+		}
 		if (pin->first_layer != next || !chain->layers[i] || chain->layers[i] > all - next) {
 			error_set(error, STATUS_INVALID_PARAMS, "pins must name all %u layers, in order and each once",
 				  all);
@@ -48,7 +54,8 @@ static bool spill(const struct answer *answer, uint32_t pages, struct placement_
 		// For slices the memory is that of the first, which has the most.
 		if (cost_on_device(&stage->memory) * (stage->slices ? stage->slices : 1) <= has)
 			return cost_host_fits(wanted, stage->device, &stage->memory);
-		if (stage->host_layers == stage->layer_count || device->backend == PLACE_CPU || stage->slices)
+		if (stage->host_layers == stage->layer_count || device->backend == PLACE_CPU ||
+		    device->backend == PLACE_WEBGPU || stage->slices)
 			return false;
 	}
 }

@@ -547,6 +547,7 @@ static void one_device(struct search *search)
 		int64_t host_layers = 0;
 		if (device->room[ROOM_EMBEDS | ROOM_PREDICTS] < (int64_t)problem->layers)
 			host_layers = problem->wanted->devices[device->index].backend == PLACE_CPU ||
+						      problem->wanted->devices[device->index].backend == PLACE_WEBGPU ||
 						      problem->wanted->devices[device->index].slices || !device->reaches
 					      ? -1
 					      : spilled(problem, device);

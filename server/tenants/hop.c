@@ -19,6 +19,7 @@ struct hop {
 	char hop_id[TENANT_ID_BYTES], key[WORKER_KEY_BYTES], node_ids[ENDS][STORE_ID_BYTES];
 	struct arrival *ends[ENDS]; // NULL: not there yet
 	bool held;                  // the out end is not read
+	uint64_t passed;            // messages
 	void (*ended)(void *context);
 	void *context;
 };
@@ -43,6 +44,16 @@ enum status hop_relay_create(struct hop **out, struct tenancy *tenants, const st
 	tenants->hop_count++;
 	*out = hop;
 	return STATUS_OK;
+}
+
+uint64_t hop_relay_passed(const struct hop *hop)
+{
+	return hop->passed;
+}
+
+void hop_relay_recount(struct hop *hop)
+{
+	hop->passed = 0;
 }
 
 void hop_relay_destroy(struct hop **pointer)
@@ -77,6 +88,15 @@ static void break_off(struct hop *hop, const char *why)
 
 // ---- coming ----
 
+// Whether ends of this node may come this way: a tab has no certificate, and its node_id here is its address.
+static bool brings(const struct arrival *arrival, const char *node_id)
+{
+	const bool tab = cluster_is_tab(arrival->tenants->params.cluster, node_id);
+	if (arrival->tab || tab)
+		return arrival->tab && tab;
+	return !arrival->node_id[0] || !strcmp(arrival->node_id, node_id);
+}
+
 static struct hop *awaited(const struct arrival *arrival, const struct json *params, enum hop_end *end)
 {
 	const char *hop_id = json_get_string(params, "hop_id", ""), *key = json_get_string(params, "key", "");
@@ -84,8 +104,8 @@ static struct hop *awaited(const struct arrival *arrival, const struct json *par
 	*end = !strcmp(json_get_string(params, "end", ""), end_names[END_OUT]) ? END_OUT : END_IN;
 	while (hop && strcmp(hop->hop_id, hop_id) != 0)
 		hop = hop->next;
-	if (!hop || hop->ends[*end] || (arrival->node_id[0] && strcmp(arrival->node_id, hop->node_ids[*end]) != 0) ||
-	    strlen(key) != WORKER_KEY_BYTES - 1 || CRYPTO_memcmp(key, hop->key, WORKER_KEY_BYTES - 1) != 0)
+	if (!hop || hop->ends[*end] || !brings(arrival, hop->node_ids[*end]) || strlen(key) != WORKER_KEY_BYTES - 1 ||
+	    CRYPTO_memcmp(key, hop->key, WORKER_KEY_BYTES - 1) != 0)
 		return NULL;
 	return hop;
 }
@@ -132,6 +152,7 @@ void hop_relay_message(struct arrival *arrival, const struct net_parts *parts)
 		break_off(hop, "more came than fits its queue");
 		return;
 	}
+	hop->passed++;
 	hop->tenants->stats.relayed_bytes += parts->head_bytes + parts->body_bytes;
 	if (!hop->held && in->line->queued(in->line) > LIMIT_STREAM_FULL_BYTES) {
 		hop->held = true;

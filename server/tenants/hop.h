@@ -22,5 +22,7 @@ struct hop_params {
 // Errors: STATUS_LIMIT_EXCEEDED (LIMIT_HOPS), STATUS_OUT_OF_MEMORY.
 enum status hop_relay_create(struct hop **out, struct tenancy *tenants, const struct hop_params *params,
 			     struct error *error);
+uint64_t hop_relay_passed(const struct hop *hop); // messages, since the last hop_relay_recount
+void hop_relay_recount(struct hop *hop);
 // Both streams are closed; `ended` is not called. Accepts NULL, leaves NULL behind.
 void hop_relay_destroy(struct hop **hop);

@@ -203,6 +203,31 @@ enum status instance_worker_call(struct instance_worker *instance, const char *m
 	return status;
 }
 
+enum status instance_worker_write(struct instance_worker *instance, const char *method, struct json *params,
+				  struct net_frame *frame, size_t bytes, cluster_answer *answer, void *context,
+				  struct error *error)
+{
+	const bool here = instance && !instance->worker->ended && instance->worker->stream;
+	struct worker_call *call = here ? worker_call_create(NULL, answered) : NULL;
+	if (!call) {
+		json_destroy(&params);
+		return here ? error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory")
+			    : error_set(error, STATUS_DEVICE_LOST, "the instance has no worker");
+	}
+	call->answer = answer;
+	call->context = context;
+	enum status status = worker_send(instance->worker, call,
+					 &(struct worker_send_params){.method = method,
+								      .params = params,
+								      .holder = frame,
+								      .body = net_frame_data(frame),
+								      .body_bytes = bytes},
+					 error);
+	if (status)
+		worker_call_destroy(&call);
+	return status;
+}
+
 void instance_worker_recall(struct instance_worker *instance, const char *why)
 {
 	struct error fault = {0};

@@ -90,7 +90,7 @@ static struct worker *greeted(const struct arrival *arrival, const struct messag
 		return NULL;
 	struct worker *worker = worker_by_id(tenants, json_get_string(message->params, "worker_id", ""));
 	const char *key = json_get_string(message->params, "key", "");
-	if (!worker || (worker->stream && !worker->instance) || !brings(arrival, worker->node_id) ||
+	if (!worker || (worker->stream && (!worker->instance || arrival->tab)) || !brings(arrival, worker->node_id) ||
 	    !worker_knows_key(worker, key))
 		return NULL;
 	return worker;
@@ -123,7 +123,7 @@ static bool brings_hop(struct arrival *arrival, const struct message *message)
 static void say_hello(struct arrival *arrival, const struct message *message)
 {
 	struct worker *worker = greeted(arrival, message);
-	if (!worker && !arrival->tab && brings_hop(arrival, message))
+	if (!worker && brings_hop(arrival, message))
 		return;
 	if (!worker) {
 		log_warning("tenants", "a stream was refused: its greeting is no awaited worker's");

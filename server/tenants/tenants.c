@@ -17,6 +17,7 @@ static void lost(void *context, const char *node_id, const char *device_id, cons
 {
 	struct tenancy *tenants = context;
 	bool local = false;
+	const bool tab = cluster_is_tab(tenants->params.cluster, node_id); // what a page had is gone with it
 	cluster_has_node(tenants->params.cluster, node_id, &local);
 	for (struct tenant *tenant = tenants->tenants, *after; tenant; tenant = after) {
 		after = tenant->next; // an instance's goes with its worker
@@ -25,7 +26,7 @@ static void lost(void *context, const char *node_id, const char *device_id, cons
 			next = worker->next;
 			for (unsigned i = 0; device_id && i < worker->device_count; i++)
 				uses |= !strcmp(cluster_device_id(worker->devices[i].device), device_id);
-			if (uses && worker->instance && !device_id && !local)
+			if (uses && worker->instance && !device_id && !local && !tab)
 				worker_away(worker, why);
 			else if (uses)
 				worker_lose(worker, why);

@@ -171,6 +171,10 @@ void instance_worker_destroy(struct instance_worker **instance, const char *why)
 // STATUS_OUT_OF_MEMORY.
 enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
 				 cluster_answer *answer, void *context, struct error *error);
+// The same with a body, `bytes` of the frame's beginning. The frame is referenced.
+enum status instance_worker_write(struct instance_worker *instance, const char *method, struct json *params,
+				  struct net_frame *frame, size_t bytes, cluster_answer *answer, void *context,
+				  struct error *error);
 // It stays, and what it was asked is of no interest any more: calls under way are answered STATUS_DEVICE_LOST with
 // `why`, now, and what it still answers to them is passed over.
 void instance_worker_recall(struct instance_worker *instance, const char *why);

@@ -140,12 +140,27 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 // The same in `count` files, as llama.cpp's gguf-split has it: the first with the metadata.
 export const splitFile = (count, options) => modelFile({ ...options, parts: count });
 
+// A file without a tokenizer, and words for it.
+export function withWords(file, vocabulary = 128) {
+	const { end, infos } = layout(file), own = words.slice(0, vocabulary);
+	const added = [key("tokenizer.ggml.model", "string", "llama"), key("tokenizer.ggml.unknown_token_id", "u32", 0), key("tokenizer.ggml.tokens", "array of string", own),
+		key("tokenizer.ggml.scores", "array of f32", own.map(() => 0)), key("tokenizer.ggml.token_type", "array of i32", kinds.slice(0, vocabulary))];
+	const head = Buffer.concat([file.subarray(0, 16), u64(Number(file.readBigUInt64LE(16)) + added.length), file.subarray(24, infos), ...added, file.subarray(infos, end)]);
+	return Buffer.concat([head, Buffer.alloc((32 - head.length % 32) % 32), file.subarray(Math.ceil(end / 32) * 32)]);
+}
+
 const scalars = { 4: (b, at) => [b.readUInt32LE(at), 4], 5: (b, at) => [b.readInt32LE(at), 4], 6: (b, at) => [b.readFloatLE(at), 4],
 	7: (b, at) => [b[at] === 1, 1], 8: (b, at) => [b.toString("utf8", at + 8, at + 8 + Number(b.readBigUInt64LE(at))), 8 + Number(b.readBigUInt64LE(at))] };
 const formats = { 0: ["F32", 4], 1: ["F16", 2], 30: ["BF16", 2] };
 
 /** {keys: Map, tensors: [{name, type, size, bytes}]} of a file whose tensors have no blocks. */
 export function readFile(file) {
+	const { keys, tensors, end } = layout(file), start = Math.ceil(end / 32) * 32;
+	return { keys, tensors: tensors.map(({ name, size, type, length, offset }) => ({ name, size, type, bytes: file.subarray(start + offset, start + offset + length) })) };
+}
+
+// Also where its list of tensors begins and ends.
+function layout(file) {
 	let at = 24;
 	const take = (type) => {
 		const [value, length] = scalars[type](file, at);
@@ -159,10 +174,10 @@ export function readFile(file) {
 		const element = type === types.array && take(4);
 		keys.set(name, element ? Array.from({ length: count() }, () => take(element)) : take(type));
 	}
+	const infos = at;
 	const tensors = Array.from({ length: Number(file.readBigUInt64LE(8)) }, () => {
 		const name = take(8), size = Array.from({ length: take(4) }, count), [type, width] = formats[take(4)];
 		return { name, size, type, length: size.reduce((a, b) => a * b, width), offset: count() };
 	});
-	const start = Math.ceil(at / 32) * 32;
-	return { keys, tensors: tensors.map(({ name, size, type, length, offset }) => ({ name, size, type, bytes: file.subarray(start + offset, start + offset + length) })) };
+	return { keys, tensors, infos, end: at };
 }

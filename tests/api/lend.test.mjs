@@ -1,9 +1,10 @@
 // Browser tabs as nodes, as the server sees them: addresses that are made, used up, expired and revoked; a tab that joins,
 // goes, comes back and leaves; and one that means harm. The tab is played here; the page itself is tests/e2e/lend.test.mjs's.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { after, before, describe, test } from "node:test";
 import WebSocket from "ws";
-import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { Client, FakeNode, assertContractKept, frame } from "./client.mjs";
 import { node as contract } from "./contract.mjs";
 import { deviceReadings, deviceRecord, linkReading, nodeReadings, nodeRecord, passed } from "./records.mjs";
 import { eventually, startServer } from "./server.mjs";
@@ -248,6 +249,10 @@ describe("browser tabs", () => {
 		assert.deepEqual(links, [["server", "127.0.0.1"]]);
 		// what a node is told it does not hear: peers, witnesses
 		assert.deepEqual(tab.requests.map((one) => one.method).filter((one) => one !== "node.watch"), []);
+		// an end of a hop that nobody awaits is no way in
+		const stray = new WebSocket(`ws://127.0.0.1:${server.port}/node`, ["exogpu.worker.v1"], { headers: { Origin: server.url.origin } });
+		stray.on("open", () => stray.send(frame({ jsonrpc: "2.0", method: "hop.hello", params: { hop_id: "hop_0123456789abcdef", key: "0".repeat(64), end: "in" } })));
+		await once(stray, "close");
 		// a message that is too long ends it; others work on
 		tab.socket.send(JSON.stringify({ jsonrpc: "2.0", id: 9, method: "node.devices", params: { devices: [], x: "x".repeat(40000) } }));
 		assert.equal((await tab.closed).code, 1009);

@@ -462,6 +462,7 @@ static const struct rpc_method tab_methods[] = {
 	{"node.devices", node_devices},
 	{"node.telemetry", node_telemetry},
 	{"node.links", node_link_links},
+	{"hop.ended", node_link_hop_ended},
 	{"tenant.ended", node_link_tenant_ended},
 	{"tab.ping", tab_ping},
 	{"tab.leave", tab_leave},

@@ -1,6 +1,7 @@
 /* What a browser tab may and may not, once it is let in (tab.c). A tab has no certificate, and whoever holds the phone
  * can run any page in it, so everything that it says of itself is written anew or checked here, and it is asked only
- * for work that a session wants there: it is told neither of other nodes, nor of models, nor of the audit log. See
+ * for work that a session or a model wants there: it is told neither of other nodes, nor of model files, nor of the
+ * audit log. Its hops go by way of the server. See
  * node_link_inside.h. Thread: the loop's. */
 #include "server/api/nodes/node_link_inside.h"
 
@@ -11,8 +12,9 @@ enum { NAME_BYTES = 64, FACT_BYTES = 128, MOST_LIBRARIES = 4 };
 
 bool node_tab_may_hear(const char *method, const struct json *params)
 {
-	static const char *const heard[] = {"tenant.open", "tenant.device", "tenant.close", "device.verify"};
-	const bool model = json_get(params, "model_path") || json_get(params, "model_id") || json_get(params, "ring");
+	static const char *const heard[] = {"tenant.open", "tenant.device", "tenant.close", "device.verify",
+					    "hop.connect"};
+	const bool model = json_get(params, "model_path") || json_get(params, "model_id");
 	for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
 		if (!strcmp(heard[i], method))
 			return !model;

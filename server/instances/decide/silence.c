@@ -35,6 +35,14 @@ struct silence silence_blame(const struct silence_seen *seen)
 	return out;
 }
 
+bool silence_keeps(struct silence_passing *seen, uint64_t come, uint64_t gone, int64_t now_ms)
+{
+	if (come <= gone || gone != seen->gone)
+		seen->since_ms = now_ms;
+	seen->gone = gone;
+	return now_ms - seen->since_ms >= SILENCE_PASS_MS;
+}
+
 int64_t silence_doubt_ms(bool have_worked, bool connecting, unsigned count, bool worker_ended)
 {
 	if (count < 2 || worker_ended)

@@ -13,7 +13,8 @@ enum {
 	SILENCE_END_MS = 500,        // the word that a worker has ended is waited for, where a way to it has failed
 	SILENCE_FIRST_END_MS = 3000, // the same before the parts have worked: nobody waits for a token yet
 	SILENCE_ADOPT_MS = 2000,     // least time for a worker to confirm that it keeps its layers
-	SILENCE_BROKEN_MOST = 4      // connections between parts that may break until all are connected and checked
+	SILENCE_BROKEN_MOST = 4,     // connections between parts that may break until all are connected and checked
+	SILENCE_PASS_MS = 60000      // that a browser may keep a message of the ring; its page gives a step up earlier
 };
 
 // From a sign of life in this step to the next one. PARTS_READY, PARTS_AWAY: 0, without end.
@@ -34,6 +35,14 @@ struct silence {
 	const char *what; // static
 };
 struct silence silence_blame(const struct silence_seen *seen);
+
+// A part that passes each message of the ring on as one message, seen from outside: how many have come and gone.
+struct silence_passing {
+	uint64_t gone;
+	int64_t since_ms; // with nothing to pass on, or of the last that went
+};
+// Note what has come and gone until now. True: it has kept something for too long.
+bool silence_keeps(struct silence_passing *seen, uint64_t come, uint64_t gone, int64_t now_ms);
 
 // How long a failure is held back before it is reported. If the parts have worked or are being connected, and all
 // workers seem to be there, a worker has probably ended. The report of that, which has the reason, may come a little

@@ -2,6 +2,7 @@
  *
  *   parts.c        opening and loading each part; and the end of all
  *   parts_fetch.c  downloads for parts on other machines
+ *   parts_tab.c    weights for parts in browsers
  *   parts_ring.c   connecting and checking
  *   parts_keep.c   parts kept from the previous placement
  *   parts_adopt.c  parts adopted from the previous server */
@@ -148,6 +149,8 @@ void parts_take_loaded(struct part *part, const struct json *result)
 		times = times ? json_next(times) : NULL;
 	}
 	part->step = PART_LOADED;
+	if (part->tab)
+		parts_fetch_over(parts);
 	part->loaded_bytes = (uint64_t)json_get_integer(result, "loaded_bytes", 0);
 	part->load_ms = json_get_number(result, "load_ms", 0);
 	part->prompt_row_s = json_get_number(result, "prompt_row_s", 0);
@@ -225,19 +228,28 @@ struct json *parts_load_params(const struct parts *parts, const struct part *par
 	return params;
 }
 
-static void worker_ready(void *context)
+void parts_load(struct part *part)
 {
 	struct error error = {0};
+	struct parts *parts = part->parts;
+	if (instance_worker_call(part->worker, "instance.load", parts_load_params(parts, part), loaded, part, &error))
+		parts_fail_at(parts, part->index, "loading", &error);
+	else
+		instance_parts_moved(parts->instance);
+}
+
+static void worker_ready(void *context)
+{
 	struct part *part = context;
 	struct parts *parts = part->parts;
 	if (parts->failed)
 		return;
 	part->step = PART_LOADING;
 	parts_limit_step(parts);
-	if (instance_worker_call(part->worker, "instance.load", parts_load_params(parts, part), loaded, part, &error))
-		parts_fail_at(parts, part->index, "loading", &error);
+	if (part->tab)
+		parts_tab_send(part);
 	else
-		instance_parts_moved(parts->instance);
+		parts_load(part);
 }
 
 // ---- workers ----
@@ -288,7 +300,7 @@ static void told(void *context, const char *method, const struct json *params)
 	if (parts->failed || part->step == PART_ADOPTING) // until it has answered, its messages are for the previous
 							  // server
 		return;
-	if (!strcmp(method, "instance.progress") && part->step == PART_LOADING) {
+	if (!strcmp(method, "instance.progress") && part->step == PART_LOADING && !part->tab) {
 		const uint64_t before = part->loaded_bytes;
 		part->loaded_bytes = (uint64_t)json_get_integer(params, "loaded_bytes", 0);
 		part->load_bytes = (uint64_t)json_get_integer(params, "total_bytes", 0);
@@ -310,7 +322,7 @@ struct instance_worker_params parts_worker_params(struct part *part, const struc
 		devices[i] = instance->stages[part->first_stage + i].device;
 	return (struct instance_worker_params){.instance_id = instance->instance_id,
 					       .model_path = part->local ? instance->model->path : NULL,
-					       .model_id = part->local ? NULL : instance->model_id,
+					       .model_id = part->local || part->tab ? NULL : instance->model_id,
 					       .ring = parts->count > 1,
 					       .devices = devices,
 					       .device_count = part->stage_count,
@@ -402,6 +414,7 @@ void parts_divide(struct parts *parts)
 			.parts = parts, .index = parts->count++, .first_stage = i, .stage_count = 1, .was_stage = -1};
 		snprintf(part->node_id, sizeof part->node_id, "%s", node_id);
 		cluster_has_node(instance->all->params.cluster, node_id, &part->local);
+		part->tab = cluster_is_tab(instance->all->params.cluster, node_id);
 	}
 }
 
@@ -442,6 +455,8 @@ enum status parts_create(struct parts **out, struct instance *instance, struct p
 static void parts_free(struct parts *parts)
 {
 	parts_disconnect(parts);
+	for (unsigned i = 0; i < parts->count; i++)
+		parts_tab_stop(&parts->part[i]);
 	shards_close(&parts->file);
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_stop(parts->loop, &parts->tell);

@@ -48,7 +48,7 @@ bool parts_outlive(const struct parts *parts)
 	if (!parts || !parts->proven || parts->failed)
 		return false;
 	for (unsigned i = 0; i < parts->count; i++)
-		if (parts->part[i].local || !parts->part[i].worker)
+		if (parts->part[i].local || parts->part[i].tab || !parts->part[i].worker)
 			return false;
 	return true;
 }

@@ -19,12 +19,14 @@ static uint64_t at_hand(const struct part *part)
 	return part->needs_bytes - part->fetch_bytes + part->fetched_bytes;
 }
 
-static bool fetches(const struct parts *parts)
+void parts_fetch_over(struct parts *parts)
 {
-	for (unsigned i = 0; i < parts->count; i++)
-		if (parts->part[i].step <= PART_FETCHING)
-			return true;
-	return false;
+	for (unsigned i = 0; i < parts->count; i++) {
+		const struct part *part = &parts->part[i];
+		if (part->step <= PART_FETCHING || (part->tab && part->step < PART_ADOPTING))
+			return;
+	}
+	shards_close(&parts->file);
 }
 
 // Other nodes may ask this node for these bytes from now on, and no longer ask nodes that sent wrong ones.
@@ -59,8 +61,7 @@ static void fetched(void *context, enum status status, const struct json *result
 	note_holders(part, result);
 	take_fetched(part, part->needs_bytes, (uint64_t)json_get_integer(result, "reused_bytes", 0));
 	parts_open_worker(part);
-	if (!fetches(parts))
-		shards_close(&parts->file);
+	parts_fetch_over(parts);
 }
 
 static void fetch(struct part *part)
@@ -107,6 +108,8 @@ static void planned(void *context, const struct error *error)
 		struct part *part = &parts->part[i];
 		if (error && !part->local)
 			parts_fail_at(parts, i, "what it needs of the model", error);
+		else if (part->step == PART_PLANNED && part->tab)
+			parts_open_worker(part);
 		else if (part->step == PART_PLANNED)
 			fetch(part);
 	}
@@ -124,7 +127,8 @@ enum status parts_plan(struct parts *parts, struct error *error)
 						.layer_count = last->first_layer + last->layer_count -
 							       first->first_layer,
 						.embeds = first->embeds,
-						.predicts = last->predicts};
+						.predicts = last->predicts,
+						.browser = part->tab && !part->worker};
 	}
 	const struct shards_open_params params = {.model_id = instance->model_id,
 						  .path = instance->model->path,

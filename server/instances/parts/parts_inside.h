@@ -16,6 +16,7 @@ struct part {
 	unsigned first_stage, stage_count;
 	char node_id[STORE_ID_BYTES];
 	bool local; // on the server's own machine
+	bool tab;   // a browser's: the server sends the weights
 	enum part_step step;
 	struct instance_worker *worker;
 	uint64_t needs_bytes;                // of the file
@@ -32,6 +33,15 @@ struct part {
 	char *loaded;       // of a spared part: its loaded layers, as a text to compare; else NULL
 	int was_stage;      // of a kept part: its first stage in the previous placement; -1: it is loaded
 	bool moved_up;      // of a kept part: its number, or the number of parts, has changed
+	// Of a browser's, while its weights are sent: the next piece; the piece that is being read; calls under way.
+	char key[PARTS_KEY_BYTES];
+	size_t tensor;
+	uint64_t tensor_at;
+	struct shards_read *reading;
+	uint64_t piece_offset, piece_bytes; // of the tensor `piece_tensor`
+	size_t piece_tensor;
+	unsigned unanswered;
+	struct silence_passing passing; // of the ring
 };
 
 // Something that was asked; freed by its answer, which comes once, also after the parts are gone.
@@ -56,6 +66,7 @@ struct parts {
 	struct shards_file *file; // while parts fetch
 	struct parts_ask *asks;
 	struct net_timer limit, tell, keep_limit; // keep_limit: for the answers of kept parts
+	struct net_timer watch;                   // of browsers that may keep what they are to pass on
 	int64_t limit_ms;
 	bool failed, proven; // proven: they were ready
 	bool doubtful;       // failed, and the end of a worker may be why: not told yet
@@ -86,8 +97,18 @@ void parts_divide(struct parts *parts);
 struct instance_worker_params parts_worker_params(struct part *part, const struct cluster_device **devices);
 // Read the answer to instance.load or instance.adopt: (part->stage_count) memory sizes.
 void parts_take_loaded(struct part *part, const struct json *result);
+void parts_load(struct part *part); // instance.load
+
+// parts_tab.c
+// Tell a browser's worker of its layers and send it their weights; then load it.
+void parts_tab_send(struct part *part);
+void parts_tab_stop(struct part *part); // nothing is read for it any more
+
+// Look from now on whether browsers pass on what they get; and no longer.
+void parts_tab_watch(struct parts *parts);
 
 // parts_fetch.c
+void parts_fetch_over(struct parts *parts); // close the file if nobody needs it any more
 // Find out which bytes the parts need; then parts without a worker download them. Errors: shards_open's.
 enum status parts_plan(struct parts *parts, struct error *error);
 

@@ -219,7 +219,10 @@ static void connect_hop(struct part *part, enum hop_way way)
 	part->way = way;
 	part->ends = 0;
 	part->attempt++;
-	parts->checks++; // a running check may end because of this
+	parts->checks++;                            // a running check may end because of this
+	for (unsigned i = 0; i < parts->count; i++) // what is on its way may be lost
+		if (parts->part[i].hop)
+			hop_relay_recount(parts->part[i].hop);
 	enum status status = random_id("hop_", part->hop_id, sizeof part->hop_id);
 	if (!status)
 		status = parts_make_key(key);
@@ -248,6 +251,8 @@ static enum hop_way way_of(const struct part *part)
 	const struct part *next = next_of(part);
 	if (!strcmp(part->node_id, next->node_id))
 		return WAY_LOCAL;
+	if (part->tab || next->tab)
+		return WAY_SERVER;
 	topology_find(part->parts->instance->all->params.topology, part->node_id, next->node_id, &reading);
 	return reading.direct ? WAY_LINK : WAY_SERVER;
 }
@@ -263,10 +268,12 @@ void parts_connect(struct parts *parts)
 		parts->part[i].ends = 0;
 	for (unsigned i = 0; i < parts->count && !parts->failed; i++)
 		connect_hop(&parts->part[i], way_of(&parts->part[i]));
+	parts_tab_watch(parts);
 }
 
 void parts_disconnect(struct parts *parts)
 {
+	net_timer_stop(parts->loop, &parts->watch);
 	parts->checks++; // what the ends still say, and the last part, is of no interest
 	for (unsigned i = 0; i < parts->count; i++) {
 		hop_relay_destroy(&parts->part[i].hop);

@@ -29,6 +29,7 @@ static enum placement_backend backend_of(const struct json *record)
 	return !strcmp(name, "cuda")     ? PLACE_CUDA
 	       : !strcmp(name, "vulkan") ? PLACE_VULKAN
 	       : !strcmp(name, "cpu")    ? PLACE_CPU
+	       : !strcmp(name, "webgpu") ? PLACE_WEBGPU
 					 : PLACE_UNKNOWN;
 }
 
@@ -372,8 +373,8 @@ static enum status read_pins(struct placing *placing, const struct json *pins, c
 		while (at < placing->wanted.device_count && strcmp(placing->devices[at].device_id, device_id) != 0)
 			at++;
 		if (at == placing->wanted.device_count && cluster_find_device(instances->params.cluster, device_id)) {
-			error_set(error, STATUS_UNAVAILABLE, "models run by cuda, vulkan or cpu; %.64s does not",
-				  device_id);
+			error_set(error, STATUS_UNAVAILABLE,
+				  "models run by cuda, vulkan, cpu or webgpu; %.64s does not", device_id);
 			return STATUS_UNAVAILABLE;
 		}
 		if (at == placing->wanted.device_count) {

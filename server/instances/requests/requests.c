@@ -290,6 +290,16 @@ static bool speculates(const struct generation *generation)
 	return json_get_bool(generation->call, "speculate", processors);
 }
 
+// Pages in browsers hold the text of one request only.
+static bool shares_prefixes(const struct instance *instance)
+{
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		if (!strcmp("webgpu",
+			    json_get_string(cluster_device_record(instance->stages[i].device), "backend", "")))
+			return false;
+	return true;
+}
+
 // The call for the worker: from the beginning, or from the client's last token.
 static struct json *call_of(struct generation *generation)
 {
@@ -298,6 +308,8 @@ static struct json *call_of(struct generation *generation)
 		json_set_bool(call, "speculate", true);
 	else
 		json_remove(call, "speculate");
+	if (!shares_prefixes(generation->instance))
+		json_set_integer(call, "owner", 0);
 	json_set_integer(call, "request", generation->number);
 	delivered_resume(&generation->delivered, call);
 	return call;

@@ -46,6 +46,22 @@ static void test_adopting(void **context)
 #define A PART_ADOPTING
 #define D PART_LOADED
 
+// A browser that passes on what it gets is left alone, however long nothing comes; one that keeps something is not.
+static void test_keeping(void **context)
+{
+	struct silence_passing seen = {.since_ms = 0};
+	(void)context;
+	assert_false(silence_keeps(&seen, 0, 0, SILENCE_PASS_MS * 9));      // nothing has come
+	assert_false(silence_keeps(&seen, 5, 5, SILENCE_PASS_MS * 20));     // all has gone on
+	assert_false(silence_keeps(&seen, 7, 5, SILENCE_PASS_MS * 21 - 1)); // two wait
+	assert_true(silence_keeps(&seen, 7, 5, SILENCE_PASS_MS * 21));
+	assert_false(silence_keeps(&seen, 7, 6, SILENCE_PASS_MS * 21)); // one went
+	assert_false(silence_keeps(&seen, 7, 6, SILENCE_PASS_MS * 22 - 1));
+	assert_true(silence_keeps(&seen, 7, 6, SILENCE_PASS_MS * 22));
+	assert_false(silence_keeps(&seen, 0, 0, SILENCE_PASS_MS * 23)); // counted anew
+	assert_false(silence_keeps(&seen, 0, 1, SILENCE_PASS_MS * 99)); // what had come before then
+}
+
 static void test_blame(void **context)
 {
 	static const struct {
@@ -91,10 +107,8 @@ static void test_doubt(void **context)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_adopting),
-		cmocka_unit_test(test_blame),
-		cmocka_unit_test(test_doubt),
+		cmocka_unit_test(test_limits), cmocka_unit_test(test_adopting), cmocka_unit_test(test_blame),
+		cmocka_unit_test(test_doubt),  cmocka_unit_test(test_keeping),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
