@@ -51,8 +51,10 @@ function(cuda_images_here out)
 	endforeach()
 	if(EXOGPU_TESTS AND NVCC) # it knows wgmma
 		list(APPEND images compute_80 compute_90a)
-	elseif(EXOGPU_TESTS OR EXOGPU_FUZZ)
+	elseif(EXOGPU_TESTS)
 		list(APPEND images compute_80 compute_90)
+	elseif(EXOGPU_FUZZ) # none is run
+		list(APPEND images compute_80)
 	elseif(NOT images)
 		set(images sm_90a compute_80)
 	endif()
