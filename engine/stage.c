@@ -46,6 +46,16 @@ static enum status check_params(const struct stage_params *params, struct error 
 	return wrong ? error_set(error, STATUS_INVALID_PARAMS, "%s", wrong) : STATUS_OK;
 }
 
+static enum status check_latents(const struct backend *backend, const struct stage_params *params, struct error *error)
+{
+	if (!model_is_latent(params->shape) || backend->stage->latents)
+		return STATUS_OK;
+	error_hint(error, "choose a device of another back end: the CPU and Vulkan compute it");
+	return error_set(error, STATUS_UNAVAILABLE,
+			 "back end %s does not compute the attention to latents that a model of %s has",
+			 backend_kind_name(backend->kind), model_family_name(params->shape->family));
+}
+
 static enum status told(struct exogpu_device *device, enum status status)
 {
 	if (status == STATUS_DEVICE_LOST || status == STATUS_TIMEOUT)
@@ -128,6 +138,8 @@ enum status stage_create_sliced(struct stage **out, struct exogpu_device *const 
 	enum status status = check_devices(devices, count, error);
 	if (!status)
 		status = check_params(params, error);
+	if (!status)
+		status = check_latents(devices[0]->backend, params, error);
 	if (status)
 		return status;
 	struct stage *stage = calloc(1, sizeof(*stage));
@@ -390,7 +402,7 @@ enum status stage_compile(struct exogpu_device *device, struct error *error)
 
 uint64_t stage_page_bytes(const struct model_shape *shape)
 {
-	return 2ull * shape->kv_heads * shape->head_size * sizeof(uint16_t) * STAGE_PAGE_TOKENS;
+	return (uint64_t)shape->kv_heads * model_kept_size(shape) * sizeof(uint16_t) * STAGE_PAGE_TOKENS;
 }
 
 uint64_t stage_state_bytes(const struct model_shape *shape)
@@ -412,10 +424,7 @@ bool stage_tiles_fit(const struct model_shape *shape)
 	if (shape->experts && (shape->expert_width | shape->embedding) % tile_rows)
 		return false;
 	const uint32_t states = shape->delta.key_size | shape->delta.value_size;
-	return (shape->embedding | shape->feed_forward | shape->dense_width | shape->heads * shape->head_size |
-		states) %
-		       4 ==
-	       0;
+	return (shape->embedding | shape->feed_forward | shape->dense_width | model_attended(shape) | states) % 4 == 0;
 }
 
 static uint64_t whole(uint64_t count, uint64_t of)
@@ -427,7 +436,7 @@ static uint64_t whole(uint64_t count, uint64_t of)
 static double matrix_values(const struct model_shape *shape, uint32_t slices, bool layer, bool tiled)
 {
 	const uint64_t rows = tiled ? 16 : 1, columns = tiled ? 128 : 1, embedding = shape->embedding;
-	const uint64_t q = (uint64_t)shape->heads * shape->head_size / slices,
+	const uint64_t q = (uint64_t)model_attended(shape) / slices,
 		       kv = (uint64_t)shape->kv_heads * shape->head_size / slices, ffn = shape->feed_forward / slices;
 	const uint64_t in = layer ? whole(q, rows) + 2 * whole(kv, rows) + 2 * whole(ffn, rows)
 				  : whole(shape->vocabulary, rows),
@@ -476,6 +485,9 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 						     slices;
 	widest += slices > 1 || shape->post_norm ? shape->embedding : 0; // partial sums of slices, or values before a
 									 // norm
+	if (model_is_latent(shape)) // besides queries and results of latents: of heads, and what queries are made of
+		widest += shape->heads * ((uint64_t)shape->latent.key_size + shape->latent.value_size) / 2 +
+			  shape->latent.query_rank;
 	const uint32_t with_state = model_delta_layers(shape, params->first_layer, params->layer_count);
 	if (with_state)
 		widest += 2ull * model_delta_channels(&shape->delta) +

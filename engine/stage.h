@@ -205,4 +205,5 @@ struct stage_slots {
 	// NULL: kernels are not timed.
 	enum status (*time)(struct backend_stage *stage, const struct stage_batch *batch, stage_timing_fn *each,
 			    void *context, struct error *error);
+	bool latents; // it computes attention to latents (struct model_latent)
 };

@@ -87,6 +87,9 @@ static enum cut cut_of(enum model_role role)
 	case ROLE_EXPERT_UP:
 	case ROLE_EXPERT_DOWN:
 	case ROLE_SHARED_GATE:
+	case ROLE_Q_A: // nor one with latents
+	case ROLE_K_B:
+	case ROLE_V_B:
 	case ROLE_DELTA_QKV: // nor one with states
 	case ROLE_DELTA_GATE:
 	case ROLE_DELTA_BETA:

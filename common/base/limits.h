@@ -282,6 +282,7 @@ enum {
 	LIMIT_MODEL_EXPERTS = 1024,
 	LIMIT_MODEL_EXPERTS_USED = 64,                // by one token
 	LIMIT_MODEL_HEAD_SIZE = 512,
+	LIMIT_MODEL_LATENT = 640,                    // a latent with the key that turns
 	LIMIT_MODEL_VOCABULARY = 1024 * 1024,
 	LIMIT_MODEL_CONTEXT = 16 * 1024 * 1024,
 	LIMIT_MODEL_PIECE_BYTES = 4 * 1024 * 1024,   // of a model file, that a node fetches and checks at a time

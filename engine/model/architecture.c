@@ -162,6 +162,12 @@ static const struct architecture architectures[FAMILY_COUNT] = {
 			    .expert_sigmoid = true,
 			    .shared_experts = true,
 			    .late_ffn_norm = true},
+	// DeepSeek V2, V2-Lite, V3, R1 and V3.1, Kimi K2, Moonlight, GLM 4.7 Flash
+	[FAMILY_DEEPSEEK2] = {.name = "deepseek2",
+			      .keys = KEYS_EXPERTS | KEYS_ROUTING | KEYS_FURTHER | KEYS_LATENT,
+			      .file_routing = true,
+			      .shared_experts = true,
+			      .latent = true},
 };
 
 const struct architecture *architecture_of(enum model_family family)
@@ -295,8 +301,16 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_V_BIAS:
 		return shape->qkv_bias;
 	case ROLE_Q_NORM:
+		return shape->qk_norm != QK_NORM_NONE || shape->latent.query_rank;
 	case ROLE_K_NORM:
-		return shape->qk_norm != QK_NORM_NONE;
+		return shape->qk_norm != QK_NORM_NONE || model_is_latent(shape);
+	case ROLE_Q_A:
+		return shape->latent.query_rank;
+	case ROLE_K_B:
+	case ROLE_V_B:
+		return model_is_latent(shape);
+	case ROLE_V:
+		return !model_is_latent(shape);
 	case ROLE_ATTENTION_POST_NORM:
 	case ROLE_FFN_POST_NORM:
 		return shape->post_norm || shape->encoder;
@@ -339,7 +353,6 @@ bool model_has_role(const struct model_shape *shape, enum model_role role)
 	case ROLE_TOKEN_EMBEDDING:
 	case ROLE_Q:
 	case ROLE_K:
-	case ROLE_V:
 	case ROLE_ATTENTION_OUTPUT:
 		return true;
 	case ROLE_UNKNOWN:
@@ -353,7 +366,7 @@ bool model_can_slice(const struct model_shape *shape)
 {
 	const struct architecture *architecture = architecture_of(shape->family);
 	return !shape->encoder && !shape->post_norm && shape->qk_norm != QK_NORM_WHOLE && !shape->experts &&
-	       !model_is_recurrent(shape) && !shape->gated_attention &&
+	       !model_is_recurrent(shape) && !shape->gated_attention && !model_is_latent(shape) &&
 	       (!architecture || (!architecture->post_norm && architecture->qk_norm != QK_NORM_WHOLE));
 }
 
@@ -376,8 +389,10 @@ void architecture_shape(const struct architecture *architecture, struct model_sh
 	shape->turned = architecture->turned;
 	shape->biases = architecture->biases;
 	shape->post_norm = architecture->post_norm;
-	shape->expert_share = architecture->expert_share;
-	shape->expert_sigmoid = architecture->expert_sigmoid;
+	if (!architecture->file_routing) {
+		shape->expert_share = architecture->expert_share;
+		shape->expert_sigmoid = architecture->expert_sigmoid;
+	}
 	shape->shared_gate = architecture->shared_gate && shape->feed_forward;
 	shape->gated_attention = architecture->gated_attention;
 	shape->delta.grouped = architecture->grouped_heads;
@@ -512,7 +527,7 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 		[ROLE_V_BIAS] = {"attn_v.bias", 1, kv, true},
 		[ROLE_Q_NORM] = {"attn_q_norm.weight", 1, whole ? q : size, true},
 		[ROLE_K_NORM] = {"attn_k_norm.weight", 1, whole ? kv : size, true},
-		[ROLE_ATTENTION_OUTPUT] = {"attn_output.weight", width, q},
+		[ROLE_ATTENTION_OUTPUT] = {"attn_output.weight", width, model_attended(shape)},
 		[ROLE_ATTENTION_POST_NORM] = {"post_attention_norm.weight", 1, width, true},
 		[ROLE_FFN_NORM] = {"ffn_norm.weight", 1, width, true},
 		[ROLE_FFN_GATE] = {"ffn_gate.weight", inner, width},
@@ -529,7 +544,8 @@ bool architecture_tensor(const struct model_shape *shape, enum model_role role, 
 	if (model_is_recurrent(shape) &&
 	    (model_delta_is_short(&shape->delta) ? short_tensor(shape, role, out) : delta_tensor(shape, role, out)))
 		return true;
-	if (shape->encoder && encoder_tensor(shape, role, out))
+	if ((shape->encoder && encoder_tensor(shape, role, out)) ||
+	    (model_is_latent(shape) && architecture_latent_tensor(shape, role, out)))
 		return true;
 	*out = all[role];
 	if (role == ROLE_FFN_NORM && architecture->late_ffn_norm)

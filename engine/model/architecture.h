@@ -12,6 +12,7 @@
  *         a = attention(q, k, v)                        its scale; its cap; `window` positions in layers that slide;
  *                                                       with sinks one more score for each head, without a value
  *         a = a * sigmoid(gate)                         gated_attention: the gate is part of Wq h
+ *         with `latent` keys and values are one latent of a token: struct model_latent draws it
  *         x = x + residual scale * post(Wo a (+ bias))  post: a norm, with post_norm; output_bias
  *     or, in layers of a gated delta rule (whole_every with `recurrent`: all others):
  *         c = Wqkv h; u = silu(convolution of c and the rows before it, each channel by itself)
@@ -31,6 +32,8 @@
  *         or, of a sigmoid mixture (expert_sigmoid):
  *         s = sigmoid(Wrouter h)                        the experts_used largest of s + bias are chosen
  *         w = scale * s / (sum of s of the chosen ones)
+ *         with file_routing the file says whether s are sigmoids or softmax(Wrouter h), and whether w are divided by
+ *         that sum; and only experts of the best groups are chosen (expert_groups)
  *         with a part for all tokens (shared_experts) x = x + residual scale * that part, as above,
  *                                                       times sigmoid(wshared h) with shared_gate
  *     logits = capped(logit scale * Woutput norm(x))
@@ -58,6 +61,7 @@ enum architecture_keys {
 	KEYS_EXPERTS = 16,      // expert_count and what belongs to it
 	KEYS_TEMPERATURE = 64,  // attention.temperature_scale, and YaRN with a log multiplier
 	KEYS_ROUTING = 128,     // weights of experts by a sigmoid and with a scale, first layers without experts
+	KEYS_LATENT = 256,      // attention.kv_lora_rank and what belongs to it, and YaRN with a log multiplier
 	KEYS_FURTHER = 32,      // nextn_predict_layers: the last so many blocks of the file, which are left out
 };
 
@@ -86,6 +90,8 @@ struct architecture {
 	bool needs_experts;             // the file must say how many; else it may be dense
 	bool expert_share, expert_bias; // model.h
 	bool expert_sigmoid;            // model.h
+	bool file_routing;              // the file says whether, and whether weights add up to 1
+	bool latent;                    // struct model_latent
 	bool late_ffn_norm;             // the norm before the feed-forward network has the name of one behind attention
 	bool shared_experts, shared_gate; // there may be a part for all tokens; it has a score of its own
 	uint32_t wide_layers;             // a model of so many layers divides scores by the root of embedding / heads
@@ -108,6 +114,9 @@ struct wanted_tensor {
 };
 // The tensor of a role in a model of this shape; false if the model has none.
 bool architecture_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out);
+
+// The tensor of a role in a model with latents (model_latent.c); false: it is the same as in other models.
+bool architecture_latent_tensor(const struct model_shape *shape, enum model_role role, struct wanted_tensor *out);
 
 // The same of this layer, which may be of another kind.
 bool architecture_layer_tensor(const struct model_shape *shape, uint32_t layer, enum model_role role,

@@ -69,7 +69,7 @@ static enum status check(const struct model_geometry *of, const struct architect
 		return wrong(error, "experts_used");
 	if (of->experts && (!of->expert_width || of->expert_width > LIMIT_MODEL_WIDTH))
 		return wrong(error, "expert_width");
-	if (architecture->convolves) // which of its layers attend, only a file says
+	if (architecture->convolves || architecture->latent) // which layers attend, and sizes of latents, a file says
 		return wrong(error, "family");
 	if (architecture->recurrent != (delta->heads > 0))
 		return wrong(error, "delta");

@@ -128,7 +128,7 @@ static enum status refuse_features(struct model_opening *opening)
 		{"embedding_scale", 1, KEYS_SCALES, "scaled embeddings"},
 		{"nextn_predict_layers", 0, KEYS_FURTHER, "layers that predict further tokens"},
 		{"rope.scaling.yarn_ext_factor", 1, 0, "YaRN with an extrapolation factor"},
-		{"rope.scaling.yarn_log_multiplier", 0, KEYS_TEMPERATURE, "YaRN with a log multiplier"},
+		{"rope.scaling.yarn_log_multiplier", 0, KEYS_TEMPERATURE | KEYS_LATENT, "YaRN with a log multiplier"},
 	};
 	for (size_t i = 0; i < sizeof(features) / sizeof(*features); i++) {
 		double value = features[i].without_effect;
@@ -345,7 +345,7 @@ static enum status read_shape(struct model_opening *opening)
 	if (!status)
 		status = model_read_experts(opening);
 	if (!status)
-		status = read_heads(opening);
+		status = opening->architecture->latent ? model_read_latent(opening) : read_heads(opening);
 	if (!status)
 		status = model_read_delta(opening);
 	if (!status)

@@ -43,6 +43,7 @@ enum model_family {
 	FAMILY_SEED_OSS,
 	FAMILY_ERNIE4_5,
 	FAMILY_MINIMAX_M2,
+	FAMILY_DEEPSEEK2,
 	FAMILY_COUNT
 };
 const char *model_family_name(enum model_family family);
@@ -84,7 +85,7 @@ enum model_layer {
 // Without key heads (LFM2) such a layer is a short convolution alone: b, c, x = parts of Win h; a row gives
 // Wout (c * (convolution of b * x)), and its state is the last kernel - 1 rows of b * x. There is one head, and
 // value_size is the embedding.
-enum { MODEL_KERNEL_MOST = 16 };
+enum { MODEL_KERNEL_MOST = 16, MODEL_EXPERT_GROUPS_MOST = 64 };
 struct model_delta {
 	uint32_t key_heads, heads;     // heads is a multiple of key_heads
 	uint32_t key_size, value_size; // of a head
@@ -92,10 +93,25 @@ struct model_delta {
 	bool grouped;
 };
 
+// Multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1): a token's keys and values are made of
+// one latent of `rank` numbers, beside which there is one key of rope_size numbers that turns. The matrices that would
+// make each head's key and value of the latent are applied to its query and to its result instead, so that only latents
+// are kept: one head of keys of head_size = rank + rope_size numbers, whose first `rank` numbers are its value, too.
+//
+//     c, r = parts of Wk h; c = norm(c); r turns            kept
+//     n, t = parts of Wq norm(Wqa h), of each head; t turns  without query_rank: of Wq h
+//     q = Wkb n over t; a = attention(q, c over r, c)
+//     x = x + Wo (Wvb a of each head)
+struct model_latent {
+	uint32_t rank;                 // 0: the model has none
+	uint32_t query_rank;           // 0: queries come from h
+	uint32_t key_size, value_size; // of a head, as if keys and values were made: n and t; Wvb a
+};
+
 // Limits on shapes, so that nothing overflows: layers 512, embedding, feed_forward and expert_width 65536 (even; a
-// format of blocks has rows of whole blocks), heads 512, head_size 512 (even), vocabulary 1,048,576, context
-// 16,777,216, experts 1024, of which a token takes 64. A shape with only its sizes set is llama's without rotary
-// positions: every other field has no effect at 0.
+// format of blocks has rows of whole blocks), heads 512, head_size 512 (even; of latents 640), vocabulary 1,048,576,
+// context 16,777,216, experts 1024, of which a token takes 64. A shape with only its sizes set is llama's without
+// rotary positions: every other field has no effect at 0.
 struct model_shape {
 	enum model_family family;
 	uint32_t layers, embedding;
@@ -138,11 +154,16 @@ struct model_shape {
 	uint32_t experts, experts_used, expert_width; // experts 0: none
 	bool expert_share, shared_gate;
 	// glm4moe: an expert's score is the sigmoid of the router's. A bias of the layer is added where experts are
-	// chosen, and is no part of their weights, which are their scores divided by the sum of the chosen ones'.
+	// chosen, and is no part of their weights, which are their scores divided by the sum of the chosen ones'; with
+	// expert_share they are not divided.
 	bool expert_sigmoid;
 	float expert_scale;                 // weights of experts are multiplied by it; 0: 1
 	uint32_t dense_layers, dense_width; // the first layers, without experts, and how wide they are
-	struct model_delta delta;           // of layers with LAYER_DELTA; zeros: there are none
+	// deepseek2: experts are in so many groups, one group's behind another's, and a token takes only experts of the
+	// expert_groups_used best. A group is as good as its best expert or, with sigmoids, as the sum of the best two.
+	uint32_t expert_groups, expert_groups_used; // 0: there are no groups
+	struct model_delta delta;                   // of layers with LAYER_DELTA; zeros: there are none
+	struct model_latent latent;
 	// For each head q has 2 * head_size rows: the query, and a gate. The output of the head is multiplied by the
 	// sigmoid of the gate.
 	bool gated_attention;
@@ -180,9 +201,14 @@ enum model_role {
 	ROLE_Q_BIAS, // (heads * head_size), with qkv_bias
 	ROLE_K_BIAS,
 	ROLE_V_BIAS,
-	ROLE_Q_NORM,                // (head_size), with qk_norm; (heads * head_size) of QK_NORM_WHOLE
-	ROLE_K_NORM,                // (head_size); (kv_heads * head_size)
-	ROLE_ATTENTION_OUTPUT,      // (embedding, heads * head_size)
+	ROLE_Q_NORM,           // (head_size), with qk_norm; (heads * head_size) of QK_NORM_WHOLE
+	ROLE_K_NORM,           // (head_size); (kv_heads * head_size)
+	ROLE_Q_A,              // (query_rank, embedding), of latents, where ROLE_Q is (heads * key_size, query_rank)
+			       // or, without it, (heads * key_size, embedding), ROLE_Q_NORM (query_rank),
+			       // ROLE_K_NORM (rank), and there is no ROLE_V
+	ROLE_K_B,              // (heads * rank, key_size - rope_size): one head's rows behind another's
+	ROLE_V_B,              // (heads * value_size, rank): the same
+	ROLE_ATTENTION_OUTPUT, // (embedding, heads * head_size); of latents (embedding, heads * value_size)
 	ROLE_ATTENTION_OUTPUT_BIAS, // (embedding), with biases or output_bias
 	ROLE_ATTENTION_POST_NORM,   // (embedding), with post_norm; of an encoder
 	ROLE_ATTENTION_POST_BIAS,   // (embedding), of an encoder
@@ -261,6 +287,24 @@ static inline float model_attention_scale(const struct model_shape *shape)
 {
 	return shape->attention_scale > 0 ? shape->attention_scale : 1 / sqrtf((float)shape->head_size);
 }
+static inline bool model_is_latent(const struct model_shape *shape)
+{
+	return shape->latent.rank;
+}
+// Numbers of a value, and of the key and the value of a position and a head of keys as they are kept.
+static inline uint32_t model_value_size(const struct model_shape *shape)
+{
+	return model_is_latent(shape) ? shape->latent.rank : shape->head_size;
+}
+static inline uint32_t model_kept_size(const struct model_shape *shape)
+{
+	return model_is_latent(shape) ? shape->head_size : 2 * shape->head_size;
+}
+// Columns of the attention's output matrix.
+static inline uint32_t model_attended(const struct model_shape *shape)
+{
+	return shape->heads * (model_is_latent(shape) ? shape->latent.value_size : shape->head_size);
+}
 // How many positions a layer attends to, its own included; UINT32_MAX: all before.
 static inline uint32_t model_layer_window(const struct model_shape *shape, uint32_t layer)
 {
@@ -285,7 +329,7 @@ static inline bool model_is_plain(const struct model_shape *shape)
 {
 	bool plain = !shape->bare_input && !shape->encoder && !shape->post_norm && !shape->gate &&
 		     shape->qk_norm != QK_NORM_WHOLE && !(shape->attention_cap > 0) && !shape->experts &&
-		     !shape->output_bias && !shape->sinks;
+		     !shape->output_bias && !shape->sinks && !model_is_latent(shape);
 	for (uint32_t i = 0; plain && i < shape->layers; i++)
 		plain = !shape->layer_kinds[i];
 	return plain;
@@ -332,6 +376,11 @@ uint32_t model_vector_length(const struct model_shape *shape, enum model_role ro
 // Whether a stage of it can be cut into slices: no norm goes over what the slices would share, and there are no
 // experts.
 bool model_can_slice(const struct model_shape *shape);
+// Whether the role's tensor has the rows of all heads, and each is a matrix of its own.
+static inline bool model_role_is_heads(enum model_role role)
+{
+	return role == ROLE_K_B || role == ROLE_V_B;
+}
 // Whether the role's tensor has the rows of all experts.
 static inline bool model_role_is_experts(enum model_role role)
 {

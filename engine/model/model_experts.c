@@ -5,6 +5,43 @@
 
 enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2, WIDTH_MULTIPLE = 2 };
 
+// Groups of experts: a token takes only experts of the best ones.
+static enum status read_groups(struct model_opening *opening)
+{
+	struct model_shape *shape = opening->shape;
+	uint32_t groups = 1, used = 1;
+	enum status status = model_read_optional(opening, "expert_group_count",
+						 (struct model_range){0, MODEL_EXPERT_GROUPS_MOST, 1}, &groups);
+	if (status || groups <= 1)
+		return status;
+	status = model_read_count(opening, "expert_group_used_count", (struct model_range){1, groups, 1}, &used);
+	if (status)
+		return status;
+	if (shape->experts % groups || shape->experts / groups * used < shape->experts_used)
+		return error_set(opening->error, STATUS_INVALID_PARAMS,
+				 "%" PRIu32 " of %" PRIu32 " experts cannot be taken from %" PRIu32 " of %" PRIu32
+				 " groups",
+				 shape->experts_used, shape->experts, used, groups);
+	shape->expert_groups = groups;
+	shape->expert_groups_used = used;
+	return STATUS_OK;
+}
+
+// The file decides: V2 has softmax, and V3 sigmoids; files of V2 may lack the keys.
+static enum status read_weights(struct model_opening *opening)
+{
+	uint64_t gating = GATING_SOFTMAX;
+	bool normalised = false;
+	gguf_get_count(opening->gguf, model_key(opening, "expert_gating_func"), &gating);
+	if (gating != GATING_SOFTMAX && gating != GATING_SIGMOID)
+		return model_not_computed(opening, "experts that are weighed neither by a softmax nor by a sigmoid "
+						   "(expert_gating_func)");
+	gguf_get_bool(opening->gguf, model_key(opening, "expert_weights_norm"), &normalised);
+	opening->shape->expert_sigmoid = gating == GATING_SIGMOID;
+	opening->shape->expert_share = !normalised;
+	return read_groups(opening);
+}
+
 // The architecture decides how scores become weights; a file that says otherwise is refused.
 static enum status check_weights(struct model_opening *opening)
 {
@@ -13,6 +50,8 @@ static enum status check_weights(struct model_opening *opening)
 	uint64_t gating = wanted, groups = 1;
 	bool normalised = !opening->architecture->expert_share;
 	const bool expected = normalised;
+	if (opening->architecture->file_routing)
+		return read_weights(opening);
 	gguf_get_count(opening->gguf, model_key(opening, "expert_group_count"), &groups);
 	if (groups > 1)
 		return model_not_computed(opening, "experts in groups");
@@ -29,8 +68,8 @@ static enum status check_weights(struct model_opening *opening)
 	return STATUS_OK;
 }
 
-// Keys that only glm4moe has: first layers without experts, whose width is feed_forward_length; the part for all tokens
-// as a count of experts; and a factor of all weights.
+// Keys of glm4moe, lfm2moe and deepseek2: first layers without experts, whose width is feed_forward_length; the part
+// for all tokens as a count of experts; and a factor of all weights.
 static enum status read_routing(struct model_opening *opening, uint32_t width, uint32_t *shared)
 {
 	struct model_shape *shape = opening->shape;

@@ -41,6 +41,10 @@ enum status model_read_turns(struct model_opening *opening);
 // STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (the architecture has none; another way of choosing them).
 enum status model_read_experts(struct model_opening *opening);
 
+// Heads, and the sizes of latents, of an architecture that has them (model_latent.c). Errors: STATUS_INVALID_PARAMS,
+// STATUS_UNAVAILABLE (a file of the older form).
+enum status model_read_latent(struct model_opening *opening);
+
 // Sizes of a gated delta rule, of an architecture that has one, once heads are known (model_delta.c). Errors:
 // STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (layers in another order).
 enum status model_read_delta(struct model_opening *opening);

@@ -40,7 +40,6 @@ static enum status scale_yarn(struct model_opening *opening, double base, double
 		status = read_positive(opening, "rope.scaling.attn_factor", &magnitude);
 	if (status)
 		return status;
-	// Ministral 3 (transformers' mscale_all_dim) divides by the magnitude of another multiplier.
 	double multiplier = 0;
 	gguf_get_number(opening->gguf, model_key(opening, "rope.scaling.yarn_log_multiplier"), &multiplier);
 	if (!(multiplier >= 0) || multiplier > 1e6)
@@ -58,6 +57,15 @@ static enum status scale_yarn(struct model_opening *opening, double base, double
 		shape->rope_frequency[i] *= kept + (1 - kept) / factor;
 	}
 	const double grown = factor > 1 ? 0.1 * log(factor) : 0; // a context that is not widened has no other magnitude
+	if (model_is_latent(shape) && multiplier > 0) {
+		// DeepSeek (mscale_all_dim): all of a score grows, not only what turns. Here the key has the multiplier
+		// times 0.1, and the magnitude by which positions grow is the same: they do not.
+		const double scores = 1 + (factor > 1 ? multiplier * log(factor) : 0);
+		shape->attention_scale *= (float)(scores * scores);
+		shape->rope_magnitude = (float)magnitude;
+		return STATUS_OK;
+	}
+	// Ministral 3 (mscale_all_dim) divides by the magnitude of another multiplier.
 	shape->rope_magnitude = (float)(magnitude * (1 + grown) / (1 + multiplier * grown));
 	return STATUS_OK;
 }

@@ -41,7 +41,7 @@ struct counted {
 	uint64_t *large;
 };
 enum { COUNTS = 17, COUNTS_ALWAYS = 13 }; // those of experts were not kept always
-enum { KEPT_COUNTS = 7 };                 // kept, and not shown
+enum { KEPT_COUNTS = 11 };                // kept, and not shown
 
 static void list_counts(struct model_record *record, struct counted counts[COUNTS])
 {
@@ -80,6 +80,10 @@ static void list_kept(struct model_shape *shape, struct counted counts[KEPT_COUN
 		{.name = "delta_kernel", .small = &delta->kernel},
 		{.name = "dense_layers", .small = &shape->dense_layers},
 		{.name = "dense_width", .small = &shape->dense_width},
+		{.name = "latent_rank", .small = &shape->latent.rank},
+		{.name = "latent_query_rank", .small = &shape->latent.query_rank},
+		{.name = "latent_key_size", .small = &shape->latent.key_size},
+		{.name = "latent_value_size", .small = &shape->latent.value_size},
 	};
 	memcpy(counts, all, sizeof all);
 }
@@ -110,7 +114,7 @@ static bool read_turns(const struct json *json, struct model_shape *shape)
 static uint64_t kv_bytes_per_token(const struct model_shape *shape)
 {
 	const uint32_t layers = shape->layers - model_delta_layers(shape, 0, shape->layers);
-	return 2ull * layers * shape->kv_heads * shape->head_size * sizeof(uint16_t);
+	return layers * stage_page_bytes(shape) / STAGE_PAGE_TOKENS;
 }
 
 struct json *model_architecture_json(const struct model_record *record)
@@ -171,6 +175,14 @@ static bool read_counts(const struct json *json, const struct counted *counts, s
 }
 
 // Within what model_open takes.
+static bool latent_fits(const struct model_shape *shape)
+{
+	const struct model_latent *latent = &shape->latent;
+	return latent->rank <= LIMIT_MODEL_HEAD_SIZE && latent->query_rank <= LIMIT_MODEL_WIDTH &&
+	       latent->key_size <= LIMIT_MODEL_HEAD_SIZE && latent->value_size <= LIMIT_MODEL_HEAD_SIZE &&
+	       (!latent->rank || (shape->head_size > latent->rank && shape->head_size <= LIMIT_MODEL_LATENT));
+}
+
 static bool fits(const struct model_delta *delta)
 {
 	const bool is_short = model_delta_is_short(delta);
@@ -189,7 +201,7 @@ static bool read_kept(const struct json *json, struct model_record *record)
 	list_kept(shape, kept);
 	if (!read_counts(json, counts, COUNTS_ALWAYS, -1) ||
 	    !read_counts(json, counts + COUNTS_ALWAYS, COUNTS - COUNTS_ALWAYS, 0) ||
-	    !read_counts(json, kept, KEPT_COUNTS, 0) || !fits(&shape->delta) ||
+	    !read_counts(json, kept, KEPT_COUNTS, 0) || !fits(&shape->delta) || !latent_fits(shape) ||
 	    shape->dense_layers > LIMIT_MODEL_LAYERS || shape->dense_width > LIMIT_MODEL_WIDTH ||
 	    shape->experts > LIMIT_MODEL_EXPERTS || shape->experts_used > shape->experts)
 		return false;
@@ -204,12 +216,13 @@ static bool read_kept(const struct json *json, struct model_record *record)
 	shape->family = model_family_parse(json_get_string(json, "family", ""));
 	if (!shape->family || shape->layers > LIMIT_MODEL_LAYERS ||
 	    architecture_of(shape->family)->recurrent != model_is_recurrent(shape) ||
+	    architecture_of(shape->family)->latent != model_is_latent(shape) ||
 	    architecture_of(shape->family)->convolves != model_delta_is_short(&shape->delta) ||
 	    !read_turns(json, shape))
 		return false;
 	architecture_shape(architecture_of(shape->family), shape);
 	// What is not kept, by what a stage may need at most.
-	shape->rope_size = shape->head_size;
+	shape->rope_size = shape->head_size - shape->latent.rank;
 	shape->rope_local = architecture_of(shape->family)->local_base > 0;
 	sizes->main_format = format_parse(json_get_string(json, "format", ""));
 	shape->norm_epsilon = (float)json_get_number(json, "norm_epsilon", 0);

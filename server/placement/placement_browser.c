@@ -10,6 +10,8 @@ static const char *refused_layers(const struct model_shape *shape)
 		return "a browser does not compute encoders";
 	if (model_is_recurrent(shape))
 		return "a browser does not compute layers with a state";
+	if (model_is_latent(shape))
+		return "a browser does not compute attention to latents (MLA)";
 	if (shape->experts)
 		return "a browser does not compute experts";
 	if (shape->gated_attention || shape->sinks || shape->attention_cap > 0)

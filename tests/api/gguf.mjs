@@ -70,6 +70,16 @@ function recurrentLayer(layer, width, inner) {
 	return [["attn_norm", width], ...mixer, ["post_attention_norm", width], ["ffn_gate", width, inner], ["ffn_up", width, inner], ["ffn_down", inner, width]];
 }
 
+// Of deepseek2: latents of 32 with keys of 8 that turn, 4 heads of 24 and 16; of 4 experts in 2 groups a token takes 1 of the best group.
+const latentKeys = Object.entries({ "attention.kv_lora_rank": 32, "attention.q_lora_rank": 48, "attention.key_length": 40, "attention.value_length": 32,
+	"attention.key_length_mla": 24, "attention.value_length_mla": 16, "rope.dimension_count": 8, expert_count: 4, expert_used_count: 1, expert_group_count: 2,
+	expert_group_used_count: 1, expert_feed_forward_length: 32, expert_shared_count: 1 }).map(([name, value]) => key(`deepseek2.${name}`, "u32", value));
+
+const latentLayer = (width) => [["attn_norm", width], ["attn_q_a", width, 48], ["attn_q_a_norm", 48], ["attn_q_b", 48, 96], ["attn_kv_a_mqa", width, 40],
+	["attn_kv_a_norm", 32], ["attn_k_b", 16, 32, 4], ["attn_v_b", 32, 16, 4], ["attn_output", 64, width], ["ffn_norm", width], ["ffn_gate_inp", width, 4],
+	["ffn_gate_exps", width, 32, 4], ["ffn_up_exps", width, 32, 4], ["ffn_down_exps", 32, width, 4], ["ffn_gate_shexp", width, 32],
+	["ffn_up_shexp", width, 32], ["ffn_down_shexp", 32, width]];
+
 // About `megabytes` large; other seeds make other bytes. `type`: that the last tensor says it has; `text`: of so many bytes
 // in its header; `marks`: texts of control tokens; `sampling`: its general.sampling.*; `packing`: one of those above; `damage`: {tensor, at, bytes}, other bytes of its weights from there on.
 export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage, parts, marks = [] } = {}) {
@@ -78,20 +88,22 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		key("general.architecture", "string", architecture),
 		key(`${architecture}.block_count`, "u32", layers), key(`${architecture}.context_length`, "u32", context),
 		key(`${architecture}.embedding_length`, "u32", width), key(`${architecture}.feed_forward_length`, "u32", inner),
-		key(`${architecture}.attention.head_count`, "u32", 4), key(`${architecture}.attention.head_count_kv`, "u32", 4),
+		key(`${architecture}.attention.head_count`, "u32", 4),
+		key(`${architecture}.attention.head_count_kv`, "u32", architecture === "deepseek2" ? 1 : 4),
 		key(`${architecture}.attention.layer_norm_rms_epsilon`, "f32", 1e-5),
 		key("tokenizer.ggml.model", "string", "llama"),
 		key("tokenizer.ggml.tokens", "array of string", [...words, ...marks]),
 		key("tokenizer.ggml.scores", "array of f32", [...words, ...marks].map((_, i) => (i < 259 ? 0 : 259 - i))),
 		key("tokenizer.ggml.token_type", "array of i32", [...kinds, ...marks.map(() => 3)]),
-		...(architecture === "qwen35" ? recurrentKeys : []),
+		...(architecture === "qwen35" ? recurrentKeys : architecture === "deepseek2" ? latentKeys : []),
 		...(template ? [key("tokenizer.chat_template", "string", template)] : []),
 		...Object.entries(sampling).map(([name, value]) => key(`general.sampling.${name}`, Number.isInteger(value) ? "u32" : "f32", value)),
 		...(long ? [key("general.description", "string", "x".repeat(long))] : []),
 	];
 	const tensors = [["token_embd.weight", width, vocabulary], ["output_norm.weight", width], ["output.weight", width, vocabulary]];
 	for (let i = 0; i < layers; i++)
-		for (const [name, ...size] of architecture === "qwen35" ? recurrentLayer(i, width, inner) : [["attn_norm", width], ["attn_q", width, width],
+		for (const [name, ...size] of architecture === "qwen35" ? recurrentLayer(i, width, inner)
+			: architecture === "deepseek2" ? latentLayer(width) : [["attn_norm", width], ["attn_q", width, width],
 			["attn_k", width, width], ["attn_v", width, width], ["attn_output", width, width], ["ffn_norm", width], ["ffn_gate", width, inner],
 			["ffn_up", width, inner], ["ffn_down", inner, width]])
 			tensors.push([`blk.${i}.${name}${/^ssm_(a|dt\.bias)$/.test(name) ? "" : ".weight"}`, ...size]);

@@ -22,7 +22,7 @@ const templates = {
 	llama3: { template: turns(`<|start_header_id|>${object("parameters")}`), marks: ["<|python_tag|>"] },
 	mistral: { template: turns(`[TOOL_CALLS][${object("arguments")}]`), marks: ["[TOOL_CALLS]"] },
 	"mistral-args": { template: turns("[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}"), marks: ["[TOOL_CALLS]", "[ARGS]"] },
-	deepseek: { template: turns("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ c.function.name + '\\n```json\\n' + c.function.arguments + '\\n```' }}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+	deepseek: { architecture: "deepseek2", template: turns("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ c.function.name + '\\n```json\\n' + c.function.arguments + '\\n```' }}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
 		marks: ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"] },
 	harmony: { template: turns("<|channel|>commentary to=functions.{{ c.function.name }}<|message|>{{ c.function.arguments | tojson }}<|call|>"),
 		marks: ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>"] },
@@ -63,9 +63,9 @@ describe("tools", () => {
 		admin = await Client.login(server);
 		const cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
 			.find((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the processor is verified", 6 * patience);
-		for (const [name, { template, marks }] of Object.entries(templates)) {
+		for (const [name, { template, marks, architecture }] of Object.entries(templates)) {
 			const path = join(temporary(), `${name}.gguf`);
-			writeFileSync(path, modelFile({ megabytes: 0.2, context: 2048, template, marks }));
+			writeFileSync(path, modelFile({ megabytes: 0.2, context: 2048, template, marks, architecture }));
 			const { model_id } = await admin.call("model.add", { source: path, name });
 			await eventually(async () => (await admin.call("model.list")).models.find((one) => one.model_id === model_id && one.state === "ready"), "the model is read");
 			await admin.call("instance.create", { model_id, context_tokens: 2048, sequences: 4, pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }] });

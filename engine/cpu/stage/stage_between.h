@@ -117,6 +117,32 @@ INLINE void score_page(const struct attention *attention, const struct attention
 		}
 }
 
+// The same where keys lie as values do.
+INLINE void score_latents(const struct attention *attention, const struct attention_query *queries, unsigned count,
+			  const uint8_t *page, float scores[QUERIES_MOST][TOKENS])
+{
+	const uint32_t size = attention->head_size, whole = size / WIDTH * WIDTH;
+	for (unsigned token = 0; token < TOKENS; token++, page += 2 * (size_t)size) {
+		floats sums[QUERIES_MOST];
+		memset(sums, 0, sizeof(sums));
+		for (uint32_t i = 0; i < whole; i += WIDTH) {
+			floats key = halves_to_floats(page + 2 * i);
+			UNROLL(8)
+			for (unsigned query = 0; query < count; query++)
+				sums[query] += load_floats(queries[query].q + i) * key;
+		}
+		for (unsigned query = 0; query < count; query++) {
+			float sum = sum_floats(sums[query]);
+			for (uint32_t i = whole; i < size; i++) {
+				uint16_t half;
+				memcpy(&half, page + 2 * i, sizeof(half));
+				sum += queries[query].q[i] * f16_to_f32(half);
+			}
+			scores[query][token] = sum * attention->scale;
+		}
+	}
+}
+
 // Gemma 2's: c tanh(x / c), as c - 2 c / (e^(2 x / c) + 1).
 INLINE void cap_scores(float *scores, float cap)
 {
@@ -128,7 +154,7 @@ INLINE void cap_scores(float *scores, float cap)
 }
 
 // Turn products into weights, and rescale the earlier sums to the new largest product.
-INLINE void weigh(const struct attention_query *query, uint32_t head_size, uint32_t tokens, float *scores,
+INLINE void weigh(const struct attention_query *query, uint32_t value_size, uint32_t tokens, float *scores,
 		  floats *totals)
 {
 	for (uint32_t i = tokens; i < TOKENS; i++)
@@ -141,7 +167,7 @@ INLINE void weigh(const struct attention_query *query, uint32_t head_size, uint3
 	float most = *query->most;
 	if (any_lane(largest > most)) {
 		float its = largest_float(largest), shrink = expf(most - its);
-		for (uint32_t i = 0; i < head_size; i++)
+		for (uint32_t i = 0; i < value_size; i++)
 			query->out[i] *= shrink;
 		*totals *= shrink;
 		*query->most = most = its;
@@ -191,7 +217,7 @@ INLINE void add_values(const struct attention *attention, const struct attention
 		       const uint8_t *following)
 {
 	const unsigned vectors = value_vectors(count);
-	uint32_t size = attention->head_size, i = 0;
+	uint32_t size = attention->value_size, i = 0;
 	for (; i + vectors * WIDTH <= size; i += vectors * WIDTH)
 		add_columns(attention, queries, count, values, i, vectors, first, end, weights, following);
 	for (; i + WIDTH <= size; i += WIDTH)
@@ -200,7 +226,7 @@ INLINE void add_values(const struct attention *attention, const struct attention
 		for (unsigned query = 0; query < count; query++)
 			for (uint32_t token = first; token < end; token++) {
 				uint16_t half;
-				memcpy(&half, values + 2 * ((size_t)token * size + i), sizeof(half));
+				memcpy(&half, values + 2 * ((size_t)token * attention->head_size + i), sizeof(half));
 				queries[query].out[i] += weights[query][token] * f16_to_f32(half);
 			}
 }
@@ -213,7 +239,7 @@ INLINE void attend_queries(const struct attention *attention, const struct atten
 	memset(totals, 0, sizeof(totals));
 	for (unsigned i = 0; i < count; i++) {
 		*queries[i].most = -INFINITY;
-		memset(queries[i].out, 0, attention->head_size * sizeof(float));
+		memset(queries[i].out, 0, attention->value_size * sizeof(float));
 		end = queries[i].end > end ? queries[i].end : end;
 		at = queries[i].begin < at ? queries[i].begin : at;
 	}
@@ -225,7 +251,10 @@ INLINE void attend_queries(const struct attention *attention, const struct atten
 		uint32_t shared = TOKENS;
 		if (end - at > TOKENS)
 			following = attention->kv + attention->page_bytes * number[1];
-		score_page(attention, queries, count, page, scores);
+		if (attention->latents)
+			score_latents(attention, queries, count, page, scores);
+		else
+			score_page(attention, queries, count, page, scores);
 		uint32_t tokens[QUERIES_MOST];
 		for (unsigned i = 0; i < count; i++) {
 			tokens[i] = queries[i].end > at ? queries[i].end - at : 0;
@@ -237,7 +266,7 @@ INLINE void attend_queries(const struct attention *attention, const struct atten
 				cap_scores(scores[i], attention->cap);
 			for (uint32_t j = 0; j < unseen && tokens[i]; j++)
 				scores[i][j] = -INFINITY;
-			weigh(&queries[i], attention->head_size, tokens[i], scores[i], &totals[i]);
+			weigh(&queries[i], attention->value_size, tokens[i], scores[i], &totals[i]);
 		}
 		add_values(attention, queries, count, values, 0, shared, scores, following);
 		for (unsigned i = 0; i < count && shared < TOKENS; i++) // what not all of them see

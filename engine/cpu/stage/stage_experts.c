@@ -32,6 +32,42 @@ static uint32_t parts_of(uint32_t count, uint32_t of)
 
 // ---- choosing ----
 
+static float weight_scale(const struct model_shape *shape)
+{
+	return shape->expert_scale > 0 ? shape->expert_scale : 1;
+}
+
+// How good a group of experts is: as good as its best or, with sigmoids, as the sum of its best two.
+static float group_score(const struct model_shape *shape, const float *scores, const float *bias, uint32_t group)
+{
+	const uint32_t size = shape->experts / shape->expert_groups;
+	float best = -1e30f, second = -1e30f; // whatever the scores are, the sum is a number
+	for (uint32_t e = group * size; e < (group + 1) * size; e++) {
+		const float score = scores[e] + (bias ? bias[e] : 0);
+		second = score > best ? best : score > second ? score : second;
+		best = score > best ? score : best;
+	}
+	return bias && size > 1 ? best + second : best;
+}
+
+// Experts of all groups but the best are as if they were taken.
+static void take_groups(const struct model_shape *shape, const float *scores, const float *bias, bool *taken)
+{
+	const uint32_t groups = shape->expert_groups, size = groups ? shape->experts / groups : 0;
+	float of[MODEL_EXPERT_GROUPS_MOST];
+	if (!groups)
+		return;
+	for (uint32_t i = 0; i < groups; i++)
+		of[i] = group_score(shape, scores, bias, i);
+	for (uint32_t i = 0; i < groups; i++) {
+		uint32_t better = 0;
+		for (uint32_t other = 0; other < groups; other++)
+			better += of[other] > of[i] || (other < i && !(of[i] > of[other]));
+		for (uint32_t e = i * size; better >= shape->expert_groups_used && e < (i + 1) * size; e++)
+			taken[e] = true;
+	}
+}
+
 // Scores become sigmoids; weights are those of the chosen experts, without the bias that they are chosen by.
 static void choose_by_sigmoids(const struct step *step, float *scores, uint32_t *chosen, float *weights)
 {
@@ -41,6 +77,7 @@ static void choose_by_sigmoids(const struct step *step, float *scores, uint32_t 
 	float total = 0;
 	for (uint32_t e = 0; e < shape->experts; e++)
 		scores[e] = 1 / (1 + expf(-scores[e]));
+	take_groups(shape, scores, bias, taken);
 	for (uint32_t k = 0; k < shape->experts_used; k++) {
 		uint32_t best = UINT32_MAX;
 		for (uint32_t e = 0; e < shape->experts; e++)
@@ -51,9 +88,9 @@ static void choose_by_sigmoids(const struct step *step, float *scores, uint32_t 
 		weights[k] = scores[best];
 		total += weights[k];
 	}
-	const float scale = shape->expert_scale > 0 ? shape->expert_scale : 1;
+	total = shape->expert_share ? 1 : fmaxf(total, 6.1e-5f); // all sigmoids may underflow
 	for (uint32_t k = 0; k < shape->experts_used; k++)
-		weights[k] *= scale / fmaxf(total, 6.1e-5f); // all sigmoids may underflow
+		weights[k] *= weight_scale(shape) / total;
 }
 
 // The largest scores' experts, the lowest number of equals first, and what each one's result is multiplied by.
@@ -71,6 +108,7 @@ static void choose_piece(void *context, uint64_t row)
 		return;
 	}
 	stage_add_bias(scores, step->layer->router_bias, shape->experts);
+	take_groups(shape, scores, NULL, taken);
 	for (uint32_t k = 0; k < shape->experts_used; k++) {
 		uint32_t best = UINT32_MAX;
 		for (uint32_t e = 0; e < shape->experts; e++)
@@ -87,7 +125,7 @@ static void choose_piece(void *context, uint64_t row)
 			total += expf(scores[e] - scores[chosen[0]]);
 	}
 	for (uint32_t k = 0; k < shape->experts_used; k++)
-		weights[k] /= total;
+		weights[k] *= weight_scale(shape) / total;
 }
 
 static bool has_tiles(const struct backend_stage *stage, const struct stage_job *job)

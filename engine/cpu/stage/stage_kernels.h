@@ -38,13 +38,14 @@ enum { PRODUCT_PANELS = 4 };                 // that are best multiplied in one 
 
 // Attention of a few queries that share keys and values, of heads of one row or of several rows of a sequence, over a
 // run of positions. A page has keys (head_size, STAGE_PAGE_TOKENS) and, after the keys of all heads, values
-// (STAGE_PAGE_TOKENS, head_size), f16.
+// (STAGE_PAGE_TOKENS, head_size), f16; of latents only keys (STAGE_PAGE_TOKENS, head_size), which begin with the
+// values.
 enum { ATTENTION_QUERIES = 8 };
 struct attention_query {
 	const float *q; // (head_size)
 	uint32_t begin; // its first position, if that is behind the attention's
 	uint32_t end;   // position behind its last; none where that is not behind the first
-	float *out;     // (head_size): sums of values by weights
+	float *out;     // (value_size): sums of values by weights
 	float *most;    // the largest product
 	float *total;   // of the weights, each e to the (product - most)
 };
@@ -52,8 +53,9 @@ struct attention {
 	const uint8_t *kv;     // page 0's keys of this head
 	const uint32_t *pages; // of the sequence
 	uint64_t page_bytes, values_offset;
-	uint32_t head_size, first; // position, a page's first
-	float scale, cap;          // scores = cap * tanh(scores / cap); 0: none
+	uint32_t head_size, value_size, first; // position, a page's first
+	bool latents;
+	float scale, cap; // scores = cap * tanh(scores / cap); 0: none
 	unsigned count;
 	struct attention_query queries[ATTENTION_QUERIES];
 };

@@ -13,6 +13,8 @@ layout(constant_id = 0) const uint LANES = 32;
 layout(constant_id = 1) const uint SIZE = 64; // of a head, padded: a multiple of 8
 layout(constant_id = 2) const uint TILE = 4;
 layout(constant_id = 3) const uint SPLIT = 0;
+layout(constant_id = 4) const uint VALUE = 64;  // of a value, padded
+layout(constant_id = 5) const uint LATENTS = 0; // values are the beginnings of keys
 FROM { float q[]; };
 TO { float to[]; };
 VECTORS { float vectors[]; };
@@ -26,9 +28,11 @@ PUSH {
 	float cap;   // of scores; 0: none
 	uint query_rows; // of a head in q: its size, or twice that, with a gate behind the query
 	uint sinks;  // where in `vectors` each head's score without a value is, or NO_VECTOR
+	uint value_size;
+	uint apart; // the output has a row for each head
 } push;
 
-const uint FOURS = SIZE / 4, ITEMS = (TILE * FOURS + LANES - 1) / LANES;
+const uint FOURS = SIZE / 4, VALUE_FOURS = VALUE / 4, ITEMS = (TILE * VALUE_FOURS + LANES - 1) / LANES;
 const float LEAST = -1e30;
 shared vec4 query[TILE * FOURS];
 shared float scores[TILE * PAGE];
@@ -69,15 +73,15 @@ void score(tile t, uint page, uint position, uint per_kv)
 
 void put(tile t, uint kv, uint per_kv, uint item, vec4 sum, float largest, float weights)
 {
-	uint which = t.first + item / FOURS, c = item % FOURS * 4;
+	uint which = t.first + item / VALUE_FOURS, c = item % VALUE_FOURS * 4;
 	uint row = t.row + which / per_kv, h = kv * per_kv + which % per_kv;
 	if (SPLIT == 1) {
-		uint at = ((row * push.heads + h) * push.splits + gl_WorkGroupID.z) * (SIZE + 2);
+		uint at = ((row * push.heads + h) * push.splits + gl_WorkGroupID.z) * (VALUE + 2);
 		[[unroll]] for (uint j = 0; j < 4; j++)
 			to[at + c + j] = sum[j];
 		if (c == 0) {
-			to[at + SIZE] = largest;
-			to[at + SIZE + 1] = weights;
+			to[at + VALUE] = largest;
+			to[at + VALUE + 1] = weights;
 		}
 		return;
 	}
@@ -86,13 +90,27 @@ void put(tile t, uint kv, uint per_kv, uint item, vec4 sum, float largest, float
 		sum *= shrink;
 		weights = weights * shrink + exp(min(sink - largest, 0));
 	}
+	uint to_row = push.apart == 1 ? row * push.heads + h : row, at = push.apart == 1 ? 0 : h * push.value_size;
 	[[unroll]] for (uint j = 0; j < 4; j++)
-		if (c + j < push.size) {
+		if (c + j < push.value_size) {
 			float value = sum[j] / weights;
 			if (push.query_rows > push.size)
 				value /= 1 + exp(-max(q[(row * push.heads + h) * push.query_rows + push.size + c + j], -80.0));
-			to[row * push.to_groups * 32 + place(h * push.size + c + j, push.to_groups)] = value;
+			to[to_row * push.to_groups * 32 + place(at + c + j, push.to_groups)] = value;
 		}
+}
+
+// Four numbers of a token's value.
+vec4 value_of(uint page, uint token, uint four)
+{
+	uvec2 two;
+	if (LATENTS == 1) {
+		uvec4 key = keys[(page * (SIZE / 8) + four / 2) * PAGE + token];
+		two = four % 2 == 0 ? key.xy : key.zw;
+	} else {
+		two = values[(page * PAGE + token) * VALUE_FOURS + four];
+	}
+	return vec4(unpackHalf2x16(two.x), unpackHalf2x16(two.y));
 }
 
 void main()
@@ -119,7 +137,7 @@ void main()
 		score(t, page, p * PAGE, per_kv);
 		barrier();
 		[[unroll]] for (uint i = 0; i < ITEMS; i++) {
-			uint item = gl_LocalInvocationID.x + i * LANES, which = min(item / FOURS, TILE - 1);
+			uint item = gl_LocalInvocationID.x + i * LANES, which = min(item / VALUE_FOURS, TILE - 1);
 			float top = largest[i];
 			for (uint token = 0; token < tokens; token++)
 				top = max(top, scores[which * PAGE + token]);
@@ -128,8 +146,7 @@ void main()
 			float weight = weights[i] * shrink;
 			for (uint token = 0; token < tokens; token++) {
 				float s = scores[which * PAGE + token], w = s > LEAST ? exp(s - top) : 0;
-				uvec2 value = values[(page * PAGE + token) * FOURS + item % FOURS];
-				add += w * vec4(unpackHalf2x16(value.x), unpackHalf2x16(value.y));
+				add += w * value_of(page, token, item % VALUE_FOURS);
 				weight += w;
 			}
 			sum[i] = add;
@@ -139,7 +156,7 @@ void main()
 	}
 	[[unroll]] for (uint i = 0; i < ITEMS; i++) {
 		uint item = gl_LocalInvocationID.x + i * LANES;
-		if (item < t.count * FOURS)
+		if (item < t.count * VALUE_FOURS)
 			put(t, kv, per_kv, item, sum[i], largest[i], weights[i]);
 	}
 }

@@ -3,12 +3,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"
 layout(local_size_x = 64) in;
-FROM { float from[]; }; // (rows, heads, splits, padded + 2)
+FROM { float from[]; }; // (rows, heads, splits, padded + 2), padded: of a value
 TO { float to[]; };
 ALSO { float q[]; }; // with gates
 VECTORS { float vectors[]; };
-// splits: 64 at most; sinks: as stage_attention.comp
-PUSH { uint heads, size, padded, splits, to_groups, query_rows, sinks; } push;
+// splits: 64 at most; sinks, apart: as stage_attention.comp
+PUSH { uint heads, size, padded, splits, to_groups, query_rows, sinks, apart; } push;
 
 // For each part: its largest score, and the sum of its weights relative to that score.
 shared float largest[64], weights[64];
@@ -37,6 +37,7 @@ void main()
 			sum += exp(largest[s] - top) * from[at + s * stride + c];
 		if (push.query_rows > push.size)
 			sum /= 1 + exp(-max(q[(row * push.heads + h) * push.query_rows + push.size + c], -80.0));
-		to[row * push.to_groups * 32 + place(h * push.size + c, push.to_groups)] = sum / all;
+		uint to_row = push.apart == 1 ? row * push.heads + h : row, first = push.apart == 1 ? 0 : h * push.size;
+		to[to_row * push.to_groups * 32 + place(first + c, push.to_groups)] = sum / all;
 	}
 }

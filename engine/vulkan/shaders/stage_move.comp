@@ -1,4 +1,4 @@
-// Rows into places (INTO), or out of them: activations that come from or go to the host.
+// Rows into places (INTO 1: activations from the host; 2: from `from`), or out of them.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"
@@ -15,7 +15,9 @@ void main()
 	uint plain = row * push.columns + c, placed = row * push.groups * 32 + place(c, push.groups);
 	if (c >= push.columns)
 		return;
-	if (INTO == 1)
+	if (INTO == 2)
+		to[placed] = from[plain];
+	else if (INTO == 1)
 		to[placed] = step_floats[push.from_at + plain];
 	else
 		to[plain] = from[placed];

@@ -61,17 +61,16 @@ static uint64_t place_step(struct backend_stage *stage, uint32_t rows, struct st
 
 static uint64_t widest(const struct model_shape *shape)
 {
-	uint64_t most = shape->embedding, heads = (uint64_t)shape->heads * shape->head_size;
-	most = heads > most ? heads : most;
-	most = model_widest_layer(shape) > most ? model_widest_layer(shape) : most;
-	const uint64_t slots = (uint64_t)shape->experts_used *
-			       (shape->expert_width > shape->embedding ? shape->expert_width : shape->embedding);
-	most = slots > most ? slots : most;
-	most = shape->experts > most ? shape->experts : most;
-	const uint64_t queries = (uint64_t)shape->heads * model_query_rows(shape);
-	most = queries > most ? queries : most;
-	const uint64_t channels = model_is_recurrent(shape) ? model_delta_channels(&shape->delta) : 0;
-	most = channels > most ? channels : most;
+	const uint64_t slot = shape->expert_width > shape->embedding ? shape->expert_width : shape->embedding;
+	const uint64_t all[] = {(uint64_t)shape->heads * model_query_rows(shape),
+				model_widest_layer(shape),
+				shape->experts_used * slot,
+				shape->experts,
+				model_delta_channels(&shape->delta),
+				stage_latent_widest(shape)};
+	uint64_t most = shape->embedding;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		most = all[i] > most ? all[i] : most;
 	return (most + 31ull * (shape->experts_used + 1)) & ~31ull;
 }
 
@@ -84,6 +83,7 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 	uint64_t range = device->properties.limits.maxStorageBufferRange, words;
 	uint32_t per_kv = shape->heads / shape->kv_heads, pages = up(params->context_tokens, STAGE_PAGE_TOKENS);
 	stage->padded = (shape->head_size + 7) & ~7u;
+	stage->padded_value = (model_value_size(shape) + 7) & ~7u;
 	stage->scale = model_attention_scale(shape);
 	stage->tile_many = least(TILE_MOST, TILE_FLOATS / stage->padded);
 	stage->tile_few = least(per_kv, stage->tile_many);
@@ -127,8 +127,8 @@ static enum status choose_sizes(struct backend_stage *stage, struct error *error
 
 // ---- buffers ----
 
-static enum status make_buffer(struct backend_stage *stage, struct backend_buffer **out, uint64_t bytes,
-			       enum exogpu_memory memory, struct error *error)
+enum status stage_buffer_make(struct backend_stage *stage, struct backend_buffer **out, uint64_t bytes,
+			      enum exogpu_memory memory, struct error *error)
 {
 	struct backend_buffer_params params = {.bytes = bytes ? bytes : 4, .memory = memory};
 	enum status status = vulkan_buffer_create(stage->device, out, &params, error);
@@ -142,7 +142,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	const struct model_shape *shape = &stage->shape;
 	uint64_t rows = 4ull * stage->rows, head = shape->head_size; // rows of floats, in bytes
 	uint64_t embedding = (shape->embedding + 31) & ~31ull, ffn = (model_widest_layer(shape) + 31) & ~31ull;
-	uint64_t attended = (shape->heads * head + 31) & ~31ull;
+	uint64_t attended = (model_attended(shape) + 31ull) & ~31ull;
 	const uint64_t slots = rows * shape->experts_used, width = (shape->expert_width + 31) & ~31ull;
 	struct stage_experts *experts = &stage->experts;
 	struct stage_delta *delta = &stage->delta;
@@ -186,10 +186,10 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	};
 	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-		status = make_buffer(stage, wanted[i].buffer, wanted[i].bytes, wanted[i].memory, error);
+		status = stage_buffer_make(stage, wanted[i].buffer, wanted[i].bytes, wanted[i].memory, error);
 		stage->memory.workspace_bytes += wanted[i].memory == EXOGPU_MEMORY_HOST ? 0 : wanted[i].bytes;
 	}
-	return status;
+	return !status && layers ? stage_latent_make(stage, error) : status;
 }
 
 static enum status make_pages(struct backend_stage *stage, struct error *error)
@@ -201,14 +201,14 @@ static enum status make_pages(struct backend_stage *stage, struct error *error)
 	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++) {
 		struct stage_layer *layer = &stage->layers[i];
 		if (stage->shape.layer_kinds[stage->params.first_layer + i] & LAYER_DELTA) {
-			status = make_buffer(stage, &layer->states, states, EXOGPU_MEMORY_DEVICE, error);
+			status = stage_buffer_make(stage, &layer->states, states, EXOGPU_MEMORY_DEVICE, error);
 			stage->memory.kv_bytes += states;
 			continue;
 		}
-		status = make_buffer(stage, &layer->keys, bytes, EXOGPU_MEMORY_DEVICE, error);
-		if (!status)
-			status = make_buffer(stage, &layer->values, bytes, EXOGPU_MEMORY_DEVICE, error);
-		stage->memory.kv_bytes += 2 * bytes;
+		status = stage_buffer_make(stage, &layer->keys, bytes, EXOGPU_MEMORY_DEVICE, error);
+		if (!status && !model_is_latent(&stage->shape))
+			status = stage_buffer_make(stage, &layer->values, bytes, EXOGPU_MEMORY_DEVICE, error);
+		stage->memory.kv_bytes += layer->values ? 2 * bytes : bytes;
 	}
 	return status;
 }
@@ -287,6 +287,7 @@ static void stage_finish(struct backend_device *device, struct backend_stage **o
 	stage_programs_finish(stage);
 	stage_layouts_finish(stage);
 	stage_weights_finish(stage);
+	stage_latent_finish(stage);
 	for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++)
 		vulkan_buffer_destroy(device, buffers[i]);
 	for (uint32_t i = 0; stage->layers && i < stage->params.layer_count; i++) {
@@ -593,4 +594,5 @@ const struct stage_slots vulkan_stage = {
 	.memory = tell_memory,
 	.step = step,
 	.zero = zero,
+	.latents = true,
 };

@@ -5,6 +5,7 @@
  *   stage_program.c  the dispatches of a part, recorded once for each shape of it
  *   stage_experts.c  the same for a mixture of experts
  *   stage_delta.c    the same for a gated delta rule
+ *   stage_latent.c   the same for attention to latents
  *   stage_pipeline.c shaders, layouts, descriptor sets
  *
  * A step is computed in parts of as many rows as the workspace has. The input of a part (tokens, positions, pages) is
@@ -26,7 +27,7 @@
  *
  * Pages of each layer (h: padded to a multiple of 8):
  *     keys   (pages, kv_heads, h / 8, 32 tokens, 8) f16: one key a lane, side by side in memory
- *     values (pages, kv_heads, 32 tokens, h) f16
+ *     values (pages, kv_heads, 32 tokens, h) f16; of latents there are keys alone
  * Thread: that of the device. */
 #pragma once
 #include "engine/stage.h"
@@ -61,6 +62,8 @@ enum stage_shader {
 	STAGE_CONVOLVE,
 	STAGE_SHORT,
 	STAGE_DELTA,
+	STAGE_LATENT,
+	STAGE_HEADS,
 	STAGE_SHADERS
 };
 
@@ -101,7 +104,7 @@ struct stage_matrix {
 struct stage_layer {
 	struct stage_matrix matrices[ROLE_COUNT];
 	uint32_t vectors[ROLE_COUNT];         // where they are in `vectors`, in floats
-	struct backend_buffer *keys, *values; // of a layer with a state: NULL
+	struct backend_buffer *keys, *values; // of a layer with a state: NULL; values: of latents NULL, too
 	struct backend_buffer *states;        // f32 (slots, stage_state_bytes), of such a layer
 	VkDescriptorSet set;
 };
@@ -151,6 +154,14 @@ struct stage_delta {
 	struct stage_chunk scores;               // beta, the same; its set has alpha, too
 };
 
+// For attention to latents (stage_latent.c). A slot is a row together with a head.
+struct stage_latent {
+	struct backend_buffer *lists;           // shaders/stage_heads.comp
+	struct backend_buffer *query, *query_h; // (rows, query_rank): as it comes, and in places
+	struct backend_buffer *heads;           // (slots, key_size), then (slots, value_size)
+	struct backend_buffer *plain, *values;  // (slots, what does not turn), (slots, rank), in places
+};
+
 struct backend_stage {
 	struct backend_device *device;
 	struct backend_stream *stream;
@@ -158,11 +169,11 @@ struct backend_stage {
 	struct model_shape shape;
 	struct stage_memory memory;
 
-	uint32_t rows, outputs;       // of a part, at most
-	uint32_t padded;              // head_size
-	float scale;                  // of scores
-	uint32_t tile_few, tile_many; // queries of a group of stage_attention.comp: of single tokens, of prompts
-	uint32_t tiles, page_list;    // at most
+	uint32_t rows, outputs;        // of a part, at most
+	uint32_t padded, padded_value; // head_size, model_value_size
+	float scale;                   // of scores
+	uint32_t tile_few, tile_many;  // queries of a group of stage_attention.comp: of single tokens, of prompts
+	uint32_t tiles, page_list;     // at most
 	struct stage_places places;
 	struct stage_run *runs; // (params.batch_sequences), of the part at hand
 
@@ -174,6 +185,7 @@ struct backend_stage {
 	struct backend_buffer *x, *h, *q, *k, *v, *a, *gate, *f, *logits, *partial;
 	struct stage_experts experts;
 	struct stage_delta delta;
+	struct stage_latent latent;
 	struct backend_buffer *step;                                  // the host writes it, shaders read it
 	struct backend_buffer *told_rows, *told_tokens, *told_logits; // of the host
 
@@ -197,6 +209,19 @@ static inline int64_t stage_timeout_ns(const struct backend_device *device)
 {
 	return (device->software ? 120ll : 30ll) * 1000 * 1000 * 1000;
 }
+
+// ---- stage.c ----
+
+// A buffer of at least 4 bytes; on the device, of zeros.
+enum status stage_buffer_make(struct backend_stage *stage, struct backend_buffer **out, uint64_t bytes,
+			      enum exogpu_memory memory, struct error *error);
+
+// ---- stage_latent.c ----
+
+// Numbers of the widest row of struct stage_latent; 0: there are no latents. Its buffers, if there are.
+uint64_t stage_latent_widest(const struct model_shape *shape);
+enum status stage_latent_make(struct backend_stage *stage, struct error *error);
+void stage_latent_finish(struct backend_stage *stage);
 
 // ---- stage_weights.c ----
 

@@ -78,22 +78,33 @@ static uint32_t sinks_of(const struct backend_stage *stage, const struct stage_l
 	return stage->shape.sinks ? layer->vectors[ROLE_SINKS] : UINT32_MAX;
 }
 
+// Where heads' results go, and how many groups of 32 a row of them has: of latents each head has a row.
+static const struct backend_buffer *results_of(const struct backend_stage *stage, uint32_t *groups)
+{
+	const struct model_shape *shape = &stage->shape;
+	const bool latent = model_is_latent(shape);
+	*groups = stage_groups_of(latent ? shape->latent.rank : shape->heads * shape->head_size);
+	return latent ? stage->latent.values : stage->a;
+}
+
 static enum status record_combine(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
 	struct {
-		uint32_t heads, size, padded, splits, to_groups, query_rows, sinks;
+		uint32_t heads, size, padded, splits, to_groups, query_rows, sinks, apart;
 	} push = {shape->heads,
-		  shape->head_size,
-		  stage->padded,
+		  model_value_size(shape),
+		  stage->padded_value,
 		  recorder->shape->splits,
-		  stage_groups_of(shape->heads * shape->head_size),
-		  model_query_rows(shape),
-		  sinks_of(stage, layer)};
+		  0,
+		  model_is_latent(shape) ? 0 : model_query_rows(shape),
+		  sinks_of(stage, layer),
+		  model_is_latent(shape)};
+	const struct backend_buffer *to = results_of(stage, &push.to_groups);
 	struct stage_dispatch dispatch = {.shader = STAGE_COMBINE,
 					  .from = stage->partial,
-					  .to = stage->a,
+					  .to = to,
 					  .also = stage->q,
 					  .groups = {shape->heads, recorder->shape->rows, 1},
 					  .push = &push,
@@ -101,7 +112,7 @@ static enum status record_combine(const struct stage_recorder *recorder, const s
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
-static enum status record_scores(const struct stage_recorder *recorder, const struct stage_layer *layer)
+enum status stage_record_scores(const struct stage_recorder *recorder, const struct stage_layer *layer)
 {
 	struct backend_stage *stage = recorder->stage;
 	const struct model_shape *shape = &stage->shape;
@@ -111,24 +122,28 @@ static enum status record_scores(const struct stage_recorder *recorder, const st
 		float scale;
 		uint32_t window;
 		float cap;
-		uint32_t query_rows, sinks;
+		uint32_t query_rows, sinks, value_size, apart;
 	} push = {stage->places.tiles,
 		  stage->places.pages,
 		  shape->heads,
 		  shape->kv_heads,
 		  shape->head_size,
-		  stage_groups_of(shape->heads * shape->head_size),
+		  0,
 		  splits,
 		  stage->scale,
 		  model_layer_window(shape, stage_layer_number(stage, layer)),
 		  shape->attention_cap,
 		  model_query_rows(shape),
-		  sinks_of(stage, layer)};
+		  sinks_of(stage, layer),
+		  model_value_size(shape),
+		  model_is_latent(shape)};
+	const struct backend_buffer *to = results_of(stage, &push.to_groups);
 	struct stage_dispatch dispatch = {
 		.shader = STAGE_ATTENTION,
-		.constants = {{attention_lanes(tile, stage->padded), stage->padded, tile, splits > 1}},
+		.constants = {{attention_lanes(tile, stage->padded_value), stage->padded, tile, splits > 1,
+			       stage->padded_value, model_is_latent(shape)}},
 		.from = stage->q,
-		.to = splits > 1 ? stage->partial : stage->a,
+		.to = splits > 1 ? stage->partial : to,
 		.pages = layer->set,
 		.groups = {recorder->shape->tiles, shape->kv_heads, splits},
 		.push = &push,
@@ -146,5 +161,5 @@ enum status stage_record_attention(const struct stage_recorder *recorder, const 
 	if (!status)
 		status = record_rope(recorder, layer);
 	stage_record_barrier(recorder);
-	return status ? status : record_scores(recorder, layer);
+	return status ? status : stage_record_scores(recorder, layer);
 }

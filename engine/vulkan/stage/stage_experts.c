@@ -25,12 +25,15 @@ static enum status record_route(const struct stage_recorder *recorder, const str
 	const struct {
 		uint32_t experts, used, slots, share, choice;
 		float scale;
+		uint32_t groups, groups_used;
 	} push = {stage->shape.experts,
 		  stage->shape.experts_used,
 		  slots_of(recorder),
 		  stage->shape.expert_share,
 		  stage->shape.expert_sigmoid ? layer->vectors[ROLE_ROUTER_CHOICE] : UINT32_MAX,
-		  stage->shape.expert_scale > 0 ? stage->shape.expert_scale : 1};
+		  stage->shape.expert_scale > 0 ? stage->shape.expert_scale : 1,
+		  stage->shape.expert_groups,
+		  stage->shape.expert_groups_used};
 	const struct {
 		uint32_t experts, slots;
 	} of_order = {push.experts, push.slots};
@@ -81,30 +84,25 @@ static enum status record_shared(const struct stage_recorder *recorder, const st
 	const struct stage_matrix *gate = &layer->matrices[ROLE_FFN_GATE], *other = &layer->matrices[ROLE_FFN_UP];
 	const uint32_t rows = recorder->shape->rows;
 	const bool paired = gate->format == other->format, gated = stage->shape.shared_gate;
-	const struct stage_product first = {gate,
-					    stage->h,
-					    paired ? stage->f : stage->gate,
-					    NULL,
-					    paired ? STAGE_PAIR : STAGE_STORE,
-					    rows,
-					    STAGE_NO_NORM,
-					    false,
-					    false,
-					    NULL,
-					    NULL},
-				   second = {other,         stage->h, stage->f, stage->gate, STAGE_GATE, rows,
-					     STAGE_NO_NORM, false,    false,    NULL,        NULL},
-				   down = {&layer->matrices[ROLE_FFN_DOWN],
-					   stage->f,
-					   gated ? stage->experts.out : stage->x,
-					   NULL,
-					   gated ? STAGE_STORE : STAGE_ADD,
-					   rows,
-					   STAGE_NO_NORM,
-					   false,
-					   false,
-					   NULL,
-					   NULL};
+	const struct stage_product first = {.matrix = gate,
+					    .from = stage->h,
+					    .to = paired ? stage->f : stage->gate,
+					    .epilogue = paired ? STAGE_PAIR : STAGE_STORE,
+					    .rows = rows,
+					    .norm = STAGE_NO_NORM},
+				   second = {.matrix = other,
+					     .from = stage->h,
+					     .to = stage->f,
+					     .also = stage->gate,
+					     .epilogue = STAGE_GATE,
+					     .rows = rows,
+					     .norm = STAGE_NO_NORM},
+				   down = {.matrix = &layer->matrices[ROLE_FFN_DOWN],
+					   .from = stage->f,
+					   .to = gated ? stage->experts.out : stage->x,
+					   .epilogue = gated ? STAGE_STORE : STAGE_ADD,
+					   .rows = rows,
+					   .norm = STAGE_NO_NORM};
 	enum status status = stage_record_product(recorder, &first);
 	stage_record_barrier(recorder);
 	if (!status && !paired) {

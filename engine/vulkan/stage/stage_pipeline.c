@@ -18,6 +18,7 @@ static const char *const names[STAGE_SHADERS] = {
 	[STAGE_ORDER] = "order",       [STAGE_MIX] = "mix",
 	[STAGE_CONVOLVE] = "convolve", [STAGE_DELTA] = "delta",
 	[STAGE_ENCODE] = "encode",     [STAGE_SHORT] = "short",
+	[STAGE_LATENT] = "latent",     [STAGE_HEADS] = "heads",
 };
 
 // ---- layouts ----
@@ -131,8 +132,8 @@ enum status stage_set_weights(struct backend_stage *stage, struct stage_chunk *c
 
 enum status stage_set_pages(struct backend_stage *stage, struct stage_layer *layer, struct error *error)
 {
-	const struct backend_buffer *buffers[] = {layer->states ? layer->states : layer->keys,
-						  layer->states ? layer->states : layer->values};
+	const struct backend_buffer *first = layer->states ? layer->states : layer->keys,
+				    *buffers[] = {first, layer->values ? layer->values : first};
 	return make_set(stage, 2, buffers, &layer->set, error);
 }
 

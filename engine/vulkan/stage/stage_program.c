@@ -61,9 +61,10 @@ static enum status record_chunk(const struct stage_recorder *recorder, const str
 	uint32_t format = product->matrix->format, epilogue = product->epilogue;
 	uint32_t batch = 1, matrices = epilogue == STAGE_PAIR ? 2 : 1;
 	epilogue += epilogue >= STAGE_GATE ? 4 * stage->shape.gate : 0; // stage_epilogue.glsl
-	const bool few = stage_rows_are_few(stage, product->rows), experts = product->experts;
-	const uint32_t each = experts ? product->matrix->rows / stage->shape.experts : chunk->rows;
-	const uint32_t slots = product->rows * stage->shape.experts_used;
+	const bool few = stage_rows_are_few(stage, product->rows), heads = product->heads;
+	const bool experts = product->experts || heads;
+	const uint32_t used = heads ? stage->shape.heads : stage->shape.experts_used, slots = product->rows * used;
+	const uint32_t each = experts ? product->matrix->rows / (heads ? used : stage->shape.experts) : chunk->rows;
 	while (few && !experts && batch < product->rows)
 		batch *= stage->device->gpu ? 2 : 4; // a processor takes long to compile each
 	uint32_t rows = product_rows(stage, product->matrix->format, batch), groups = up(each, rows / matrices);
@@ -77,12 +78,14 @@ static enum status record_chunk(const struct stage_recorder *recorder, const str
 		  each,
 		  experts ? 1 : product->rows,
 		  experts ? 0 : chunk->first_row,
-		  experts ? each : product->matrix->rows,
+		  product->stride ? product->stride
+		  : experts       ? each
+				  : product->matrix->rows,
 		  stage_groups_of(experts ? each : product->matrix->rows),
 		  product->norm == NONE ? 0 : (uint32_t)product->norm / 4,
 		  (float)product->matrix->columns,
 		  stage->shape.norm_epsilon,
-		  stage->shape.experts_used,
+		  used,
 		  product->by_slot,
 		  chunk->first_row / each,
 		  chunk->rows / each,
@@ -94,7 +97,9 @@ static enum status record_chunk(const struct stage_recorder *recorder, const str
 		.from = product->from,
 		.to = product->to,
 		.also = product->also ? product->also : product->from,
-		.lists = experts ? stage->experts.lists : NULL,
+		.lists = heads     ? stage->latent.lists
+			 : experts ? stage->experts.lists
+				   : NULL,
 		.weights = chunk->set,
 		.push = &push,
 		.push_bytes = sizeof(push),
@@ -170,28 +175,41 @@ enum status stage_record_post(const struct stage_recorder *recorder, const struc
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
 }
 
-static enum status record_move(const struct stage_recorder *recorder, const struct backend_buffer *from,
-			       const struct backend_buffer *to, uint32_t rows, bool into)
+enum into { OUT, FROM_HOST, INTO }; // stage_move.comp
+static enum status record_columns(const struct stage_recorder *recorder, const struct backend_buffer *from,
+				  const struct backend_buffer *to, uint32_t rows, uint32_t columns, enum into into)
 {
 	struct backend_stage *stage = recorder->stage;
 	struct {
 		uint32_t columns, groups, from_at;
-	} push = {stage->shape.embedding, stage_groups_of(stage->shape.embedding), stage->places.input};
+	} push = {columns, stage_groups_of(columns), stage->places.input};
 	struct stage_dispatch dispatch = {.shader = STAGE_MOVE,
 					  .constants = {{0, into}},
 					  .from = from,
 					  .to = to,
-					  .groups = {up(stage->shape.embedding, HEAD_LANES), rows, 1},
+					  .groups = {up(columns, HEAD_LANES), rows, 1},
 					  .push = &push,
 					  .push_bytes = sizeof(push)};
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+static enum status record_move(const struct stage_recorder *recorder, const struct backend_buffer *from,
+			       const struct backend_buffer *to, uint32_t rows, enum into into)
+{
+	return record_columns(recorder, from, to, rows, recorder->stage->shape.embedding, into);
+}
+
+enum status stage_record_place(const struct stage_recorder *recorder, const struct backend_buffer *from,
+			       const struct backend_buffer *to, uint32_t columns)
+{
+	return record_columns(recorder, from, to, recorder->shape->rows, columns, INTO);
 }
 
 static enum status record_input(const struct stage_recorder *recorder)
 {
 	struct backend_stage *stage = recorder->stage;
 	if (!stage->params.embeds)
-		return record_move(recorder, stage->x, stage->x, recorder->shape->rows, true);
+		return record_move(recorder, stage->x, stage->x, recorder->shape->rows, FROM_HOST);
 	const struct stage_matrix *table = &stage->ends.matrices[ROLE_TOKEN_EMBEDDING];
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; !status && i < table->chunk_count; i++) {
@@ -282,20 +300,42 @@ static enum status record_layer(const struct stage_recorder *recorder, const str
 	bool paired = !alone && matrices[ROLE_FFN_GATE].format == matrices[ROLE_FFN_UP].format;
 	const uint32_t *bias = stage->shape.output_bias ? &layer->vectors[ROLE_ATTENTION_OUTPUT_BIAS] : NULL;
 	const struct stage_product products[] = {
-		{&matrices[ROLE_Q], in, stage->q, NULL, STAGE_STORE, rows, first_norm, false, false, NULL, NULL},
-		{&matrices[ROLE_K], in, stage->k, NULL, STAGE_STORE, rows, first_norm, false, false, NULL, NULL},
-		{&matrices[ROLE_V], in, stage->v, NULL, STAGE_STORE, rows, first_norm, false, false, NULL, NULL},
-		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, out, NULL, last, rows, NONE, false, false, bias, NULL},
-		{&matrices[ROLE_FFN_GATE], in, paired ? stage->f : stage->gate, NULL, paired ? STAGE_PAIR : STAGE_STORE,
-		 rows, second_norm, false, false, NULL, NULL},
-		{&matrices[ROLE_FFN_UP], in, alone ? stage->gate : stage->f, alone ? NULL : stage->gate,
-		 alone ? STAGE_STORE : STAGE_GATE, rows, second_norm, false, false, NULL, NULL},
-		{&matrices[ROLE_FFN_DOWN], stage->f, out, NULL, last, rows, NONE, false, false, NULL, NULL},
+		{.matrix = &matrices[ROLE_Q], .from = in, .to = stage->q, .rows = rows, .norm = first_norm},
+		{.matrix = &matrices[ROLE_K], .from = in, .to = stage->k, .rows = rows, .norm = first_norm},
+		{.matrix = &matrices[ROLE_V], .from = in, .to = stage->v, .rows = rows, .norm = first_norm},
+		{.matrix = &matrices[ROLE_ATTENTION_OUTPUT],
+		 .from = stage->a,
+		 .to = out,
+		 .epilogue = last,
+		 .rows = rows,
+		 .norm = NONE,
+		 .bias = bias},
+		{.matrix = &matrices[ROLE_FFN_GATE],
+		 .from = in,
+		 .to = paired ? stage->f : stage->gate,
+		 .epilogue = paired ? STAGE_PAIR : STAGE_STORE,
+		 .rows = rows,
+		 .norm = second_norm},
+		{.matrix = &matrices[ROLE_FFN_UP],
+		 .from = in,
+		 .to = alone ? stage->gate : stage->f,
+		 .also = alone ? NULL : stage->gate,
+		 .epilogue = alone ? STAGE_STORE : STAGE_GATE,
+		 .rows = rows,
+		 .norm = second_norm},
+		{.matrix = &matrices[ROLE_FFN_DOWN],
+		 .from = stage->f,
+		 .to = out,
+		 .epilogue = last,
+		 .rows = rows,
+		 .norm = NONE},
 	};
 	const uint32_t number = stage_layer_number(stage, layer);
-	const bool delta = stage->shape.layer_kinds[number] & LAYER_DELTA;
-	enum status status = delta ? stage_record_delta(recorder, layer) : STATUS_OK;
-	for (int i = delta ? 4 : 0; !status && i < 7; i++) {
+	const bool delta = stage->shape.layer_kinds[number] & LAYER_DELTA, latent = model_is_latent(&stage->shape);
+	enum status status = delta    ? stage_record_delta(recorder, layer)
+			     : latent ? stage_record_latent(recorder, layer)
+				      : STATUS_OK;
+	for (int i = delta || latent ? 4 : 0; !status && i < 7; i++) {
 		if ((paired && i == 5) || (alone && i == 4))
 			continue;
 		const bool mixture = i == 4 && model_layer_has_experts(&stage->shape, number);
@@ -363,7 +403,7 @@ static enum status record_output(const struct stage_recorder *recorder)
 	struct backend_stage *stage = recorder->stage;
 	const struct stage_shape *shape = recorder->shape;
 	if (!stage->params.predicts)
-		return record_move(recorder, stage->x, stage->told_rows, shape->rows, false);
+		return record_move(recorder, stage->x, stage->told_rows, shape->rows, OUT);
 	if (!shape->outputs)
 		return STATUS_OK;
 	bool tied = stage->params.embeds && stage->shape.tied;
@@ -377,7 +417,7 @@ static enum status record_output(const struct stage_recorder *recorder)
 					 stage->places.outputs);
 	stage_record_barrier(recorder);
 	if (!status && shape->hidden)
-		status = record_move(recorder, stage->h, stage->told_rows, shape->outputs, false);
+		status = record_move(recorder, stage->h, stage->told_rows, shape->outputs, OUT);
 	if (!status && (shape->logits || shape->argmax))
 		status = stage_record_product(recorder, &product);
 	stage_record_barrier(recorder);
@@ -435,6 +475,8 @@ static enum status record(struct backend_stage *stage, struct stage_program *pro
 	enum status status = begin_segment(&recorder, program);
 	if (!status)
 		status = record_input(&recorder);
+	if (!status && model_is_latent(&stage->shape))
+		status = stage_record_heads(&recorder);
 	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++) {
 		pending += operations(&stage->shape, &stage->layers[i], program->shape.rows);
 		if (pending > stage_segment_operations) {

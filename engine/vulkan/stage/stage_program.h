@@ -25,6 +25,10 @@ struct stage_product {
 	bool experts, by_slot;
 	// Biases, or NULL: of the matrix, and of the other one of a pair. Where they are in `vectors`.
 	const uint32_t *bias, *second_bias;
+	// The same as experts for heads, of which each row takes all; `stride`: numbers of a slot of the output, where
+	// there are more than the matrix makes.
+	bool heads;
+	uint32_t stride;
 };
 
 // A product; no barrier behind it.
@@ -40,6 +44,10 @@ enum status stage_record_norm(const struct stage_recorder *recorder, uint32_t ga
 // The norm of whole rows: of `from`, added to x, or, of `from` NULL, of `to` in place. `gain`: where in `vectors`.
 enum status stage_record_post(const struct stage_recorder *recorder, const struct backend_buffer *from,
 			      const struct backend_buffer *to, uint32_t columns, uint32_t gain);
+
+// Rows into places. No barrier behind it.
+enum status stage_record_place(const struct stage_recorder *recorder, const struct backend_buffer *from,
+			       const struct backend_buffer *to, uint32_t columns);
 
 // Groups of 32 in a row.
 static inline uint32_t stage_groups_of(uint32_t columns)
@@ -57,6 +65,16 @@ static inline uint32_t stage_layer_number(const struct backend_stage *stage, con
 
 // a = attention of q, k and v, which are there. No barrier behind it.
 enum status stage_record_attention(const struct stage_recorder *recorder, const struct stage_layer *layer);
+
+// The same of latents, whose queries and pages are ready; the results are stage->latent.values.
+enum status stage_record_scores(const struct stage_recorder *recorder, const struct stage_layer *layer);
+
+// ---- stage_latent.c ----
+
+// The lists of products of heads, which are the same in all layers. No barrier behind it.
+enum status stage_record_heads(const struct stage_recorder *recorder);
+// x += what attention to latents gives for x.
+enum status stage_record_latent(const struct stage_recorder *recorder, const struct stage_layer *layer);
 
 // ---- stage_delta.c ----
 

@@ -303,7 +303,7 @@ static enum status load_matrix(struct loader *loader, struct stage_matrix *matri
 	const uint64_t units = matrix->rows / unit, fit = (most - STAGE_PLANES * PIECE_BYTES) / (of_row * unit);
 	if (!fit)
 		return error_set(error, STATUS_UNAVAILABLE,
-				 "one expert's matrix is larger than a shader of this device can address");
+				 "the matrix of one expert or head is larger than a shader of this device can address");
 	const uint32_t count = (uint32_t)((units + fit - 1) / fit),
 		       each = (uint32_t)((units + count - 1) / count) * unit;
 	matrix->chunks = calloc(count, sizeof(*matrix->chunks));
@@ -396,7 +396,9 @@ static enum status load_role(struct loader *loader, struct stage_layer *layer, e
 		return status;
 	if (model_vector_length(&stage->shape, role))
 		return load_vector(loader, layer->vectors[role], role, &tensor, error);
-	const uint32_t unit = model_role_is_experts(role) ? tensor.rows / stage->shape.experts : 1;
+	const uint32_t unit = model_role_is_experts(role) ? tensor.rows / stage->shape.experts
+			      : model_role_is_heads(role) ? tensor.rows / stage->shape.heads
+							  : 1;
 	return load_matrix(loader, &layer->matrices[role], &tensor, unit, memory, error);
 }
 

@@ -1,6 +1,7 @@
 /* Models: what files of every family and format say; positions and their scalings, worked out another way; sizes, also
  * in a smaller format, and what that loses; and what is refused, by name. */
 #include "engine/model/convert.h"
+#include "engine/stage.h"
 #include "tests/engine/model/reference.h"
 #include "tests/tools/model_file.h"
 
@@ -909,6 +910,60 @@ static void test_short_convolutions(void **state)
 	assert_non_null(strstr(error.message, "is not a list of 5 numbers"));
 }
 
+// DeepSeek V3: what is kept, read and multiplied of a model with latents.
+static void test_latents(void **state)
+{
+	(void)state;
+	static const struct change changes[] = {
+		{"deepseek2.attention.kv_lora_rank", "do not fit latents of 24", 24},
+		{"deepseek2.attention.head_count_kv", "must be from 1 to 1", 2},
+		{"deepseek2.attention.value_length_mla", "tensor blk.0.attn_v_b.weight has 20 rows of 26, not 18", 18},
+		{"deepseek2.rope.dimension_count", "of which 6 turn, do not fit", 6},
+		{"deepseek2.expert_group_count", NULL, 1},
+		{"deepseek2.expert_group_count", "must be from 0 to 64", 65},
+		{"deepseek2.expert_group_count", "3 of 16 experts cannot be taken from 2 of 3 groups", 3},
+		{"deepseek2.expert_group_count", "3 of 16 experts cannot be taken from 2 of 16 groups", 16},
+		{"deepseek2.expert_group_used_count", "must be from 1 to 4", 0},
+		{"deepseek2.expert_weights_norm", NULL, 0},
+		{"deepseek2.expert_gating_func", "neither by a softmax nor by a sigmoid", 3},
+		{"deepseek2.expert_gating_func", "tensor blk.1.exp_probs_b.bias, which deepseek2 models do not", 1},
+	};
+	static uint8_t bytes[512 * 1024];
+	enum model_task task;
+	struct gguf *gguf = NULL;
+	struct model *model = NULL;
+	struct model_sizes sizes;
+	struct error error = {0};
+	check_changes("deepseek2", changes, sizeof(changes) / sizeof(changes[0]));
+	const size_t length = read_model("deepseek2", bytes, sizeof(bytes));
+	assert_int_equal(gguf_parse(&gguf, bytes, length, &error), STATUS_OK);
+	assert_int_equal(model_open(&model, gguf, &error), STATUS_OK);
+	const struct model_shape *shape = model_shape(model);
+	assert_true(model_is_latent(shape) && !model_is_plain(shape) && !model_can_slice(shape));
+	assert_int_equal(shape->head_size, 26 + 8);
+	assert_int_equal(stage_page_bytes(shape), STAGE_PAGE_TOKENS * (26 + 8) * sizeof(uint16_t)); // of all heads
+	assert_int_equal(model_attended(shape), 4 * 20);
+	assert_true(shape->expert_sigmoid && !shape->expert_share && shape->expert_groups == 4);
+	const double grown = 1 + 0.1 * log(16); // mscale_all_dim is 1
+	near((double)shape->attention_scale, grown * grown / sqrt(12 + 8), "attention's scale");
+	near((double)shape->rope_magnitude, 1, "magnitude");
+	model_sizes(model, &sizes);
+	const uint64_t expert = 3 * 16 * 32 * sizeof(uint16_t), // two layers have 16 of them
+		attention = sizeof(uint16_t) * (32 * 40 + 40 * 4 * 20 + 32 * 34 + 4 * 26 * 12 + 4 * 20 * 26 + 80 * 32);
+	assert_int_equal(sizes.expert_bytes, 2 * 16 * expert);
+	assert_true(sizes.layers_bytes > sizes.expert_bytes + 3 * attention);
+	assert_true(sizes.layers_bytes - sizes.expert_bytes - 3 * attention < 60000);
+	near(model_layer_read(shape, &sizes, 1), (double)(sizes.layers_bytes - sizes.expert_bytes + 2 * 3 * expert) / 3,
+	     "bytes that a token reads");
+	model_destroy(&model);
+	gguf_destroy(&gguf);
+	behind(bytes, length,
+	       "deepseek2.attention.key_length_mla")[-1] = 'x'; // before April 2025 there was no such key
+	assert_int_equal(open_task(bytes, length, &task, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "older form (attn_kv_b, without deepseek2.attention.key_length_mla)"));
+	assert_non_null(strstr(error.hint, "convert it again"));
+}
+
 static void test_further_blocks(void **state)
 {
 	(void)state;
@@ -949,6 +1004,7 @@ int main(void)
 		cmocka_unit_test(test_routing),
 		cmocka_unit_test(test_grouped_heads),
 		cmocka_unit_test(test_short_convolutions),
+		cmocka_unit_test(test_latents),
 		cmocka_unit_test(test_further_blocks),
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_vocabulary),

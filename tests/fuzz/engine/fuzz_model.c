@@ -68,7 +68,11 @@ static void look_at_model(const struct model *model)
 	const struct model_shape *shape = model_shape(model);
 	struct model_sizes sizes, smaller;
 	require(shape->layers && shape->layers <= 512 && shape->heads <= 512 && shape->kv_heads);
-	require(!(shape->heads % shape->kv_heads) && shape->head_size <= 512 && shape->rope_size <= shape->head_size);
+	require(!(shape->heads % shape->kv_heads) && shape->rope_size <= shape->head_size);
+	require(shape->head_size <= (shape->latent.rank ? 640 : 512) && shape->latent.rank <= 512);
+	require(!shape->expert_groups ||
+		(shape->expert_groups_used && shape->expert_groups_used <= shape->expert_groups &&
+		 shape->experts % shape->expert_groups == 0));
 	require(shape->experts ? shape->experts_used && shape->experts_used <= 64 && shape->experts <= 1024 &&
 					 shape->expert_width && shape->expert_width <= 65536
 			       : shape->feed_forward > 0);

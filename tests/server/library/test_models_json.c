@@ -57,28 +57,30 @@ static void test_layers_with_a_state(void **state)
 	}
 }
 
-// A row that somebody has changed says nothing rather than something wrong.
-static void test_changed_rows(void **state)
+// What a token of a model with latents takes of a page, which its sizes alone do not say.
+static void test_latents(void **state)
 {
 	(void)state;
-	static const char *const changes[][2] = {
-		{"\"cacca\"", "\"cacc\""},
-		{"\"cacca\"", "\"caxca\""},
-		{"\"cacca\"", "\"caccaa\""},
-		{"\"cacca\"", "5"},
-		{"\"lfm2\"", "\"qwen35\""},
-		{"\"lfm2\"", "\"llama\""},
-		{"\"turns\"", "\"turn\""},
-		{"\"delta_heads\":1", "\"delta_heads\":0"},
-		{"\"delta_value_size\":32", "\"delta_value_size\":65538"},
-		{"\"delta_kernel\":3", "\"delta_kernel\":17"},
-		{"\"delta_key_heads\":0", "\"delta_key_heads\":1"},
-	};
+	struct model_record record, read = {.state = MODEL_READY};
+	struct buffer text;
+	buffer_init(&text, MOST);
+	keep("deepseek2", &record, &text);
+	assert_non_null(strstr(buffer_text(&text), "\"kv_bytes_per_token\":204,")); // 3 layers of 26 + 8 numbers
+	assert_true(model_kept_parse(buffer_text(&text), &read));
+	assert_memory_equal(&read.shape.latent, &record.shape.latent, sizeof(read.shape.latent));
+	assert_int_equal(stage_page_bytes(&read.shape), stage_page_bytes(&record.shape));
+	assert_int_equal(read.shape.dense_layers, 1);
+	buffer_finish(&text);
+}
+
+// A row that somebody has changed says nothing rather than something wrong.
+static void check_changed(const char *name, const char *const (*changes)[2], size_t count)
+{
 	struct model_record record;
 	struct buffer text;
 	buffer_init(&text, MOST);
-	keep("lfm2", &record, &text);
-	for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+	keep(name, &record, &text);
+	for (size_t i = 0; i < count; i++) {
 		struct model_record read = {.state = MODEL_READY};
 		const char *at = strstr(buffer_text(&text), changes[i][0]);
 		struct buffer changed;
@@ -95,9 +97,40 @@ static void test_changed_rows(void **state)
 	buffer_finish(&text);
 }
 
+static void test_changed_rows(void **state)
+{
+	(void)state;
+	static const char *const changes[][2] = {
+		{"\"cacca\"", "\"cacc\""},
+		{"\"cacca\"", "\"caxca\""},
+		{"\"cacca\"", "\"caccaa\""},
+		{"\"cacca\"", "5"},
+		{"\"lfm2\"", "\"qwen35\""},
+		{"\"lfm2\"", "\"llama\""},
+		{"\"turns\"", "\"turn\""},
+		{"\"delta_heads\":1", "\"delta_heads\":0"},
+		{"\"delta_value_size\":32", "\"delta_value_size\":65538"},
+		{"\"delta_kernel\":3", "\"delta_kernel\":17"},
+		{"\"delta_key_heads\":0", "\"delta_key_heads\":1"},
+		{"\"latent_rank\":0", "\"latent_rank\":8"},
+	};
+	static const char *const latents[][2] = {
+		{"\"latent_rank\":26", "\"latent_rank\":0"},
+		{"\"latent_rank\":26", "\"latent_rank\":34"},
+		{"\"latent_rank\":26", "\"latent_rank\":514"},
+		{"\"latent_key_size\":20", "\"latent_key_size\":514"},
+		{"\"latent_value_size\":20", "\"latent_value_size\":514"},
+		{"\"latent_query_rank\":40", "\"latent_query_rank\":65538"},
+		{"\"head_size\":34", "\"head_size\":642"},
+		{"\"deepseek2\"", "\"llama\""},
+	};
+	check_changed("lfm2", changes, sizeof(changes) / sizeof(changes[0]));
+	check_changed("deepseek2", latents, sizeof(latents) / sizeof(latents[0]));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers_with_a_state),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers_with_a_state), cmocka_unit_test(test_latents),
 					   cmocka_unit_test(test_changed_rows)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -346,6 +346,26 @@ static void widths_of_cuda(void **unused)
 	assert_true(placement.feasible);
 }
 
+// Latents are kept once for all heads, and CUDA does not compute them.
+static void latents(void **unused)
+{
+	(void)unused;
+	make_model(4, 100000000);
+	make_device(0, PLACE_CPU, 16 * GIB);
+	make_device(1, PLACE_CUDA, 16 * GIB);
+	want(2);
+	const uint32_t pages = placement_pages(wanted.context_tokens, wanted.sequences);
+	shape.kv_heads = 1;
+	shape.head_size = 576;
+	shape.latent = (struct model_latent){.rank = 512, .query_rank = 1536, .key_size = 192, .value_size = 128};
+	assert_int_equal(stage_page_bytes(&shape), 576 * 2 * STAGE_PAGE_TOKENS);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible && placement.stage_count == 1);
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_true(placement.stages[0].memory.kv_bytes == 4 * stage_page_bytes(&shape) * pages);
+	assert_true(says("CUDA does not compute the attention to latents (MLA)"));
+}
+
 // Layers with a state: their memory counts, and that of keys and values in the others. CUDA takes them, unless the
 // heads are of a size that its kernels do not load.
 static void recurrent_layers(void **unused)
@@ -999,6 +1019,7 @@ int main(void)
 		cmocka_unit_test(the_fewest_devices),
 		cmocka_unit_test(widths_of_cuda),
 		cmocka_unit_test(recurrent_layers),
+		cmocka_unit_test(latents),
 		cmocka_unit_test(padding_of_cuda),
 		cmocka_unit_test(back_ends_in_their_order),
 		cmocka_unit_test(when_memory_is_short),
