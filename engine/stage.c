@@ -318,6 +318,26 @@ static enum status step_encoder(struct stage *stage, const struct stage_batch *b
 	return status;
 }
 
+// Not where logits are changed here first, or come from slices.
+bool stage_finds_candidates(const struct stage *stage)
+{
+	const struct model_shape *shape = stage->params.shape;
+	return stage->slots->candidates && stage->slices == 1 && stage->params.predicts && !stage->encoder &&
+	       !(shape->logit_cap > 0) && !(shape->logit_scale > 0);
+}
+
+const struct stage_candidates *stage_candidates(const struct stage *stage)
+{
+	return stage->slots->candidates(stage->handles[0]);
+}
+
+enum status stage_logits(struct stage *stage, uint32_t output, float *to, struct error *error)
+{
+	const enum status status = stage->slots->logits(stage->handles[0], output, to, error);
+	told(stage->devices[0], status);
+	return status;
+}
+
 void *stage_results(struct stage *stage, size_t bytes)
 {
 	if (stage->slots->results)

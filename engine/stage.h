@@ -107,6 +107,18 @@ struct stage_run {
 	uint32_t state_from, state_to;
 };
 
+// The tokens of an output from which sampling chooses, in no order: those with the STAGE_CANDIDATES_LEAST largest
+// logits, and perhaps more, or none at all where more than STAGE_CANDIDATES_MOST would have to be named, as where many
+// logits are equal.
+enum { STAGE_CANDIDATES_LEAST = 64, STAGE_CANDIDATES_MOST = 256 };
+struct stage_candidates {
+	uint32_t count;
+	struct stage_candidate {
+		float logit;
+		uint32_t token;
+	} of[STAGE_CANDIDATES_MOST]; // (count)
+};
+
 struct stage_batch {
 	uint32_t row_count; // of all runs
 	const struct stage_run *runs;
@@ -122,11 +134,18 @@ struct stage_batch {
 	uint32_t *argmax; // (output_count): the token of the largest logit, the lowest of equals, or STAGE_NO_TOKEN;
 			  // or NULL
 	float *hidden;    // (output_count, embedding) after the output norm, or NULL
+	bool candidates;  // stage_candidates of all outputs are wanted, if stage_finds_candidates
 };
 // Compute the batch, and return when the results are there. Errors: STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST,
 // STATUS_TIMEOUT (CUDA and Vulkan, after 30 s: the device counts as lost. On the CPU only the end of the process, after
 // LIMIT_STEP_MS, ends a step. A model instance asks for steps of about a second).
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error);
+// Whether the device finds candidates, so that it need not give all logits.
+bool stage_finds_candidates(const struct stage *stage);
+// (output_count) of the last step, whose batch asked for them; good until the next step.
+const struct stage_candidates *stage_candidates(const struct stage *stage);
+// The logits (vocabulary) of an output of the last step, if stage_finds_candidates. Errors: STATUS_DEVICE_LOST.
+enum status stage_logits(struct stage *stage, uint32_t output, float *to, struct error *error);
 // Memory of the host for the results of its steps, all zero: the device copies there at its full speed, where its
 // driver can. It is freed with the stage, once for each stage. NULL: there is not so much.
 void *stage_results(struct stage *stage, size_t bytes);
@@ -197,6 +216,9 @@ struct stage_slots {
 	// One step of all slices; the results come from the first.
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
+	// The answers of stage_candidates and stage_logits; NULL: the back end finds none.
+	const struct stage_candidates *(*candidates)(const struct backend_stage *stage);
+	enum status (*logits)(struct backend_stage *stage, uint32_t output, float *to, struct error *error);
 	// The answer of stage_results, freed by `destroy`; NULL: any memory is as good.
 	void *(*results)(struct backend_stage *stage, size_t bytes);
 	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile

@@ -19,6 +19,15 @@ bool generator_needs_sampler(const struct generator_job *job)
 	       job->request.form;
 }
 
+bool generator_needs_candidates(const struct generator *generator, const struct piece *piece)
+{
+	const struct generator_params *params = &generator->params;
+	const struct generator_request *request = &piece->job->request;
+	return piece->chooses && !piece->proposed && !went_on(piece->job) && !request->want_prompt && !request->form &&
+	       sampling_is_narrow(&request->sampling, params->shape->vocabulary) &&
+	       stage_finds_candidates(params->stages[params->stage_count - 1]);
+}
+
 static void publish_full(struct generator_job *job)
 {
 	while ((job->published + 1) * STAGE_PAGE_TOKENS <= job->done) {
@@ -47,15 +56,24 @@ static struct sampler_input sampler_input_of(const struct generator_job *job, ui
 // Choose the next tokens of all jobs before the first is reported: the choice for one job does not depend on another.
 static void choose(struct generator *generator, const struct lane *lane)
 {
+	const struct stage *stage = generator->params.stages[generator->params.stage_count - 1];
 	uint32_t end = 0, count = 0;
 	for (uint32_t i = 0; i < lane->run_count; i++) {
 		const struct piece *piece = &lane->pieces[i];
 		const struct generator_job *job = piece->job;
 		end += piece->outputs;
 		const uint32_t output = end - piece->proposed - 1;
-		if (!job->gone && piece->chooses && piece->sampled)
-			generator->tasks[count++] = (struct sampler_task){.input = sampler_input_of(job, output),
-									  .choice = &generator->choices[output]};
+		if (job->gone || !piece->chooses || !piece->sampled)
+			continue;
+		struct sampler_input input = sampler_input_of(job, output);
+		if (piece->narrow && generator->argmax[output] == STAGE_NO_TOKEN) { // a logit is not finite
+			generator->choices[output] = (struct token_choice){.token = SAMPLER_NO_TOKEN};
+			continue;
+		}
+		if (piece->narrow)
+			input.candidates = &stage_candidates(stage)[output];
+		generator->tasks[count++] = (struct sampler_task){.input = input,
+								  .choice = &generator->choices[output]};
 	}
 	samplers_choose(generator->samplers, generator->tasks, count);
 }

@@ -56,6 +56,7 @@ struct piece {
 	uint32_t proposed;      // so many rows at the end are of proposed tokens
 	bool chooses;           // the last of its other rows gives the next token
 	bool sampled;           // from logits
+	bool narrow;            // from the candidates among them, which the last stage finds
 };
 
 // A step, from its plan until it is delivered.
@@ -149,6 +150,8 @@ void generator_propose(struct generator *generator);
 
 // Whether the job's tokens are chosen from logits, here; else the last stage's argmax is enough.
 bool generator_needs_sampler(const struct generator_job *job);
+// Whether the token that a piece gives is drawn from the candidates that the last stage finds.
+bool generator_needs_candidates(const struct generator *generator, const struct piece *piece);
 void generator_deliver(struct generator *generator, const struct lane *lane);
 void generator_deliver_check(struct generator *generator, const float *input); // input: the activations that came back
 

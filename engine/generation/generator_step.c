@@ -245,19 +245,40 @@ static void clear(struct generator *generator, struct lane *lane)
 
 // ---- computing ----
 
+// The logits of those outputs for which the stage could name no candidates.
+static enum status find_logits(struct generator *generator, const struct lane *lane, struct error *error)
+{
+	const struct generator_params *params = &generator->params;
+	struct stage *stage = params->stages[params->stage_count - 1];
+	enum status status = STATUS_OK;
+	uint32_t end = 0;
+	for (uint32_t i = 0; !status && i < lane->run_count; i++) {
+		struct piece *piece = &lane->pieces[i];
+		end += piece->outputs;
+		if (!piece->narrow || !piece->outputs || stage_candidates(stage)[end - 1].count)
+			continue;
+		piece->narrow = false;
+		status = stage_logits(stage, end - 1, generator->logits + (size_t)(end - 1) * params->shape->vocabulary,
+				      error);
+	}
+	return status;
+}
+
 static enum status compute(struct generator *generator, const struct lane *lane, const float *input,
 			   struct error *error)
 {
-	bool logits = lane->check, argmax = lane->check, hidden = false;
+	bool logits = lane->check, argmax = lane->check, hidden = false, candidates = false;
 	uint32_t stages = generator->params.stage_count;
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++) {
 		struct piece *piece = &lane->pieces[i];
 		const bool greedy = !generator_needs_sampler(piece->job);
 		piece->sampled = !greedy;
+		piece->narrow = generator_needs_candidates(generator, piece);
 		hidden |= piece->outputs && piece->job->request.want_hidden;
-		argmax |= piece->outputs && !piece->job->request.want_hidden && greedy;
-		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy;
+		argmax |= piece->outputs && !piece->job->request.want_hidden && (greedy || piece->narrow);
+		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy && !piece->narrow;
+		candidates |= piece->outputs && piece->narrow;
 	}
 	for (uint32_t i = 0; !status && lane->zero_count && i < stages; i++)
 		status = stage_zero(generator->params.stages[i], lane->zero, lane->zero_count, error);
@@ -275,10 +296,11 @@ static enum status compute(struct generator *generator, const struct lane *lane,
 			.logits = last && logits ? generator->logits : NULL,
 			.argmax = last && argmax ? generator->argmax : NULL,
 			.hidden = last && hidden ? generator->hidden : NULL,
+			.candidates = last && candidates,
 		};
 		status = stage_step(generator->params.stages[i], &batch, error);
 	}
-	return status;
+	return status || !candidates ? status : find_logits(generator, lane, error);
 }
 
 // Complete a step: compute the layers that are here, from what came back if there are other parts, else from the

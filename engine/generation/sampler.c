@@ -10,9 +10,12 @@
  *     candidates  only the blocks that matter. Of n blocks' largest values the k-th is a value that at least k tokens
  *                 reach, so what lies below it is not among the first k places
  *     weigh_all   one, where the sum of all weights is needed: for top-p without top-k, a draw from all, logprobs
+ *
+ * A device may have done the first two (stage_candidates): then there is no pass.
  */
 #include "engine/generation/sampler.h"
 
+#include "engine/generation/philox.h"
 #include "engine/vector.h"
 
 #include <math.h>
@@ -92,6 +95,18 @@ bool sampling_is_greedy(const struct sampling *sampling)
 	       sampling->frequency_penalty == 0 && !sampling->bias_count && !sampling->logprobs;
 }
 
+static bool changes_values(const struct sampling *sampling)
+{
+	return sampling->bias_count || sampling->repetition_penalty != 1 || sampling->presence_penalty != 0 ||
+	       sampling->frequency_penalty != 0;
+}
+
+bool sampling_is_narrow(const struct sampling *sampling, uint32_t vocabulary)
+{
+	return sampling->temperature > 0 && sampling->top_k && sampling->top_k <= STAGE_CANDIDATES_LEAST &&
+	       sampling->top_k < vocabulary && !changes_values(sampling) && !sampling->logprobs;
+}
+
 // ---- numbers ----
 
 static float sane(float logit)
@@ -103,23 +118,6 @@ static float distance_of(float value, float largest, float temperature)
 {
 	const float under = (largest - value) / temperature;
 	return under < far ? under : far;
-}
-
-// Philox 4x32 with ten rounds (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011): a number in
-// [0, 1) that depends on seed and position alone.
-static double uniform(uint64_t seed, uint64_t position)
-{
-	uint32_t x[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
-	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-	for (int round = 0; round < 10; round++) {
-		uint64_t a = 0xD2511F53ull * x[0], b = 0xCD9E8D57ull * x[2];
-		uint32_t next[4] = {(uint32_t)(b >> 32) ^ x[1] ^ key[0], (uint32_t)b,
-				    (uint32_t)(a >> 32) ^ x[3] ^ key[1], (uint32_t)a};
-		memcpy(x, next, sizeof(x));
-		key[0] += 0x9E3779B9u;
-		key[1] += 0xBB67AE85u;
-	}
-	return (double)(((uint64_t)x[0] << 32 | x[1]) >> 11) * 0x1p-53;
 }
 
 // ---- values ----
@@ -169,12 +167,6 @@ static uint32_t first_largest(const struct sampler_scratch *scratch)
 	while (scratch->values[token] < scratch->largest[best])
 		token++;
 	return token;
-}
-
-static bool changes_values(const struct sampling *sampling)
-{
-	return sampling->bias_count || sampling->repetition_penalty != 1 || sampling->presence_penalty != 0 ||
-	       sampling->frequency_penalty != 0;
 }
 
 static void change_values(struct sampler_scratch *scratch, const struct sampler_input *input)
@@ -398,30 +390,61 @@ static float distance_of_mass(const struct sampler_scratch *scratch, double enou
 	return distance < distance_most ? distance : far;
 }
 
-// Top-k, top-p and min-p: the candidates that are left, of which there is one at least.
+// Top-k, top-p and min-p, of candidates among which are all that can be kept. `enough`: the mass that top-p keeps of
+// all tokens; with top-k it is found here. One candidate is left at least.
+static void keep(struct sampler_scratch *scratch, const struct sampling *sampling, double enough)
+{
+	const bool few = sampling->top_k && sampling->top_k < scratch->vocabulary;
+	struct place last = {.distance = far, .token = UINT32_MAX};
+	double mass = 0;
+	if (few) {
+		last = find_cut(scratch, sampling->top_k, INFINITY, &mass);
+		enough = (double)sampling->top_p * mass;
+	}
+	if (sampling->top_p < 1)
+		last = find_cut(scratch, few ? sampling->top_k : UINT32_MAX, enough, &mass);
+	cut_away(scratch, &last, sampling->min_p);
+}
+
 static void filter(struct sampler_scratch *scratch, const struct sampling *sampling, float largest)
 {
 	const float temperature = sampling->temperature;
-	const bool few = sampling->top_k && sampling->top_k < scratch->vocabulary, narrow = sampling->top_p < 1;
-	struct place last = {.distance = far, .token = UINT32_MAX};
 	float within = far;
-	double mass = 0, enough = 0;
-	if (few) {
+	double enough = 0;
+	if (sampling->top_k && sampling->top_k < scratch->vocabulary) {
 		within = distance_of(nth_largest(scratch, sampling->top_k), largest, temperature);
-	} else if (narrow) {
+	} else if (sampling->top_p < 1) {
 		enough = (double)sampling->top_p * weigh_all(scratch, largest, temperature);
 		within = distance_of_mass(scratch, enough);
 	} else {
 		within = min_p_slack - logf(sampling->min_p);
 	}
 	gather(scratch, largest, temperature, within);
-	if (few) {
-		last = find_cut(scratch, sampling->top_k, INFINITY, &mass);
-		enough = (double)sampling->top_p * mass;
+	keep(scratch, sampling, enough);
+}
+
+static int compare_tokens(const void *left, const void *right)
+{
+	const struct place *a = left, *b = right;
+	return a->token < b->token ? -1 : a->token > b->token;
+}
+
+// The candidates that a device found, of which a token that it could not have is none.
+static void take_candidates(struct sampler_scratch *scratch, const struct stage_candidates *found, float temperature)
+{
+	float largest = least_value;
+	for (uint32_t i = 0; i < found->count; i++)
+		largest = found->of[i].logit > largest ? found->of[i].logit : largest;
+	scratch->candidate_count = 0;
+	for (uint32_t i = 0; i < found->count; i++) {
+		struct place place = {.token = found->of[i].token};
+		if (place.token >= scratch->vocabulary)
+			continue;
+		place.distance = distance_of(found->of[i].logit, largest, temperature);
+		place.weight = exp_minus(floats_of(place.distance))[0];
+		scratch->candidates[scratch->candidate_count++] = place;
 	}
-	if (narrow)
-		last = find_cut(scratch, few ? sampling->top_k : UINT32_MAX, enough, &mass);
-	cut_away(scratch, &last, sampling->min_p);
+	qsort(scratch->candidates, scratch->candidate_count, sizeof(struct place), compare_tokens);
 }
 
 // ---- the choice ----
@@ -505,6 +528,14 @@ void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input 
 	const struct sampling *sampling = input->sampling;
 	float offset = 0;
 	*choice = (struct token_choice){.token = SAMPLER_NO_TOKEN};
+	if (input->candidates) {
+		take_candidates(scratch, input->candidates, sampling->temperature);
+		if (!scratch->candidate_count)
+			return;
+		keep(scratch, sampling, 0);
+		choice->token = draw_candidate(scratch, uniform(sampling->seed, input->position));
+		return;
+	}
 	const uint32_t *allowed = input->form ? matcher_allowed(input->form) : NULL;
 	if (!look(scratch, input->logits) || (input->form && !allowed))
 		return;

@@ -7,6 +7,7 @@
  * any; a scratch and a form belong to one at a time. */
 #pragma once
 #include "engine/grammar/grammar.h"
+#include "engine/stage.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,8 @@ struct sampling {
 };
 // Whether the largest logit, as it is, is what will be taken and nothing else is asked for.
 bool sampling_is_greedy(const struct sampling *sampling);
+// Whether a draw, without a form, needs no more than the largest logits as they are: struct stage_candidates.
+bool sampling_is_narrow(const struct sampling *sampling, uint32_t vocabulary);
 
 #define SAMPLER_NO_TOKEN UINT32_MAX // a logit is NaN or infinite, or the form lets nothing in (matcher_error)
 
@@ -52,7 +55,8 @@ void sampler_scratch_destroy(struct sampler_scratch **scratch);
 
 struct sampler_input {
 	const struct sampling *sampling;
-	const float *logits; // (vocabulary)
+	const float *logits;                       // (vocabulary)
+	const struct stage_candidates *candidates; // instead of logits, all finite, if sampling_is_narrow; or NULL
 	uint32_t vocabulary;
 	const uint32_t *tokens; // (token_count): the prompt and the generated tokens
 	size_t token_count, prompt_count;

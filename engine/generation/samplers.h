@@ -1,9 +1,9 @@
 /* Tokens of several requests, drawn side by side.
  *
- * Drawing from a vocabulary of 128,000 takes about a millisecond of a processor; 32 of them, one after the other, would
- * delay a device whose step takes eight. Each thread has its own scratch memory, and the result does not depend on the
- * thread. Threads are started when there are several tasks for the first time, and sleep between steps. Thread: one
- * caller, whose thread draws as well. Owns its threads. */
+ * Drawing from all logits of a vocabulary of 128,000 takes 0.07 to 0.9 ms of a processor; 128 of them, one after the
+ * other, would delay a device whose step takes eight. Each thread has its own scratch memory, and the result does not
+ * depend on the thread. Threads are started when there are several tasks for the first time, and sleep between steps.
+ * Thread: one caller, whose thread draws as well. Owns its threads. */
 #pragma once
 #include "engine/generation/sampler.h"
 

@@ -324,6 +324,22 @@ struct argmax_params {
 	unsigned rows, count;
 };
 
+enum { CANDIDATES_LEAST = 64, CANDIDATES_MOST = 256 }; // as STAGE_CANDIDATES_LEAST and STAGE_CANDIDATES_MOST
+
+struct candidate {
+	float logit;
+	unsigned token;
+};
+struct candidate_list { // as struct stage_candidates
+	unsigned count;
+	struct candidate of[CANDIDATES_MOST];
+};
+struct candidates_params {
+	ON_DEVICE(const float) logits; // (rows, count)
+	ON_DEVICE(struct candidate_list) out;
+	unsigned count;
+};
+
 enum { REDUCE_SLICES = 8 }; // as STAGE_SLICES
 
 // Adds the outputs of the slices of a stage on the device of each slice. The others' outputs are read or, for few rows,

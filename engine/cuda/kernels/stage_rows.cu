@@ -2,7 +2,7 @@
 // largest logit, and tiles from the file's bytes.
 #include "stage.cuh"
 
-enum { ROWS_BLOCK = 256, PREPARE_BLOCK = 512, PREPARE_WARPS = PREPARE_BLOCK / 32, PREPARE_HELD = 7, ARGMAX_BLOCK = 256 };
+enum { ROWS_BLOCK = 256, PREPARE_BLOCK = 512, PREPARE_WARPS = PREPARE_BLOCK / 32, PREPARE_HELD = 7, ARGMAX_BLOCK = 256, CANDIDATES_BLOCK = 1024 };
 
 INLINE unsigned tile_word(const unsigned char *tile, unsigned at) { return *(const unsigned *)(tile + at / 4 * 4); }
 INLINE float tile_half(const unsigned char *tile, unsigned at) { return low_f16(*(const unsigned short *)(tile + at)); }
@@ -279,6 +279,7 @@ INLINE void best_of_block(float *value, unsigned *place)
 			places[THREAD_X] = places[other];
 		}
 	}
+	block_barrier();
 	*value = values[0];
 	*place = places[0];
 	block_barrier();
@@ -343,4 +344,55 @@ extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) repack(const CONSTANT r
 		p.out[i] = repack_word(&p.source, (unsigned)(tile / p.column_tiles) * TILE_ROWS,
 				       (unsigned)(tile % p.column_tiles) * columns, (unsigned)(i % words));
 	}
+}
+
+// The tokens of a row from which sampling chooses: those with the CANDIDATES_LEAST largest logits, and what else is as
+// large as the least of them is for sure. The threads' own largest logits are sorted; as many tokens as wanted reach the
+// one at that place, and threads without such a logit have none to tell. A count of 0: too many do, as where many are
+// equal. What is not finite is no candidate: argmax tells it. A block for a row. Bound: reading the logits once, by one
+// multiprocessor.
+extern "C" __global__ void __launch_bounds__(CANDIDATES_BLOCK) candidates(const CONSTANT candidates_params p)
+{
+	__shared__ float sorted[CANDIDATES_BLOCK];
+	__shared__ unsigned found;
+	const float *logits = p.logits + (u64)BLOCK_X * p.count;
+	candidate_list *out = p.out + BLOCK_X;
+	let_next_begin();
+	wait_for_previous();
+	float most = __builtin_bit_cast(float, 0xff800000u);
+#pragma unroll 8
+	for (unsigned i = THREAD_X; i < p.count; i += CANDIDATES_BLOCK)
+		most = larger(most, load_fresh_1(logits + i));
+	sorted[THREAD_X] = most;
+	if (!THREAD_X)
+		found = 0;
+	for (unsigned size = 2; size <= CANDIDATES_BLOCK; size *= 2)
+		for (unsigned step = size / 2; step; step /= 2) {
+			const unsigned other = THREAD_X ^ step;
+			block_barrier();
+			const float a = sorted[THREAD_X], b = sorted[other];
+			if (other > THREAD_X && (THREAD_X & size ? a > b : a < b)) {
+				sorted[THREAD_X] = b;
+				sorted[other] = a;
+			}
+		}
+	block_barrier();
+	const float least = sorted[CANDIDATES_LEAST - 1];
+	if (most >= least) {
+#pragma unroll 8
+		for (unsigned i = THREAD_X; i < p.count; i += CANDIDATES_BLOCK) {
+			const float value = load_fresh_1(logits + i);
+			unsigned at;
+			if (!(value >= least))
+				continue;
+			asm volatile("atom.shared.add.u32 %0, [%1], 1;" : "=r"(at) : "r"(shared_place(&found)) : "memory");
+			if (at < CANDIDATES_MOST) {
+				out->of[at].logit = value;
+				out->of[at].token = i;
+			}
+		}
+	}
+	block_barrier();
+	if (!THREAD_X)
+		out->count = found <= CANDIDATES_MOST ? found : 0;
 }

@@ -158,6 +158,20 @@ static void *stage_pinned(struct backend_stage *stage, size_t bytes)
 	return memset((void *)(uintptr_t)host, 0, bytes);
 }
 
+static const struct stage_candidates *stage_found(const struct backend_stage *stage)
+{
+	return stage->candidates;
+}
+
+static enum status stage_logits_of(struct backend_stage *stage, uint32_t output, float *to, struct error *error)
+{
+	const uint64_t bytes = stage->shape.vocabulary * sizeof(float);
+	CUresult result = cuda_enter(stage->device);
+	if (!result)
+		result = stage->cuda->cuMemcpyDtoH_v2(to, stage->logits + output * bytes, bytes);
+	return cuda_check(stage->device, error, "a copy", result);
+}
+
 static void settle_slices(struct backend_stage *const *slices, uint32_t count)
 {
 	stage_settle(slices, count, STAGE_CLOSE_NS);
@@ -171,6 +185,8 @@ const struct stage_slots cuda_stage_slots = {
 	.memory = stage_sizes,
 	.step = cuda_stage_step,
 	.results = stage_pinned,
+	.candidates = stage_found,
+	.logits = stage_logits_of,
 	.zero = stage_clear,
 	.join = cuda_stage_join,
 	.step_joined = cuda_stage_step_joined,

@@ -33,6 +33,7 @@ enum stage_kernel {
 	STAGE_PREPARE,
 	STAGE_POST,
 	STAGE_ARGMAX,
+	STAGE_CANDIDATES,
 	STAGE_REPACK,
 	STAGE_REDUCE,
 	STAGE_ROUTE,
@@ -170,6 +171,7 @@ struct backend_stage {
 	struct cuda_experts experts;
 	CUdeviceptr logits, hidden;                   // (outputs, vocabulary); (outputs, embedding)
 	uint32_t *argmax;                             // (outputs), of the host
+	struct stage_candidates *candidates;          // the same
 	struct cuda_slice slice;                      // of a stage in slices
 	struct cuda_timer *timer;                     // of a step whose kernels are timed, else NULL
 	bool graphless;                               // a graph was not to be had: steps go without from then on
@@ -307,6 +309,8 @@ enum status stage_feed_forward(struct backend_stage *stage, const struct cuda_st
 // wanted of all rows.
 enum status stage_predict(struct backend_stage *stage, const struct cuda_step *step, bool all, bool hidden, bool there,
 			  struct error *error);
+// stage->candidates of all outputs, from stage->logits.
+enum status stage_find_candidates(struct backend_stage *stage, const struct cuda_step *step, struct error *error);
 
 // ---- stage_step.c ----
 

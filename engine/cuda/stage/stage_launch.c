@@ -53,6 +53,7 @@ static const struct {
 	[STAGE_PREPARE] = {STAGE_FILE_ROWS, "prepare"},
 	[STAGE_POST] = {STAGE_FILE_ROWS, "post"},
 	[STAGE_ARGMAX] = {STAGE_FILE_ROWS, "argmax"},
+	[STAGE_CANDIDATES] = {STAGE_FILE_ROWS, "candidates"},
 	[STAGE_REPACK] = {STAGE_FILE_ROWS, "repack"},
 	[STAGE_REDUCE] = {STAGE_FILE_REDUCE, "reduce"},
 	[STAGE_ROUTE] = {STAGE_FILE_EXPERTS, "route"},

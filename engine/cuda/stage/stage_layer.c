@@ -8,6 +8,7 @@ enum {
 	EMBED_BLOCK = 256,
 	ARGMAX_BLOCK = 256,
 	ARGMAX_BLOCKS = 64, // of a row
+	CANDIDATES_BLOCK = 1024,
 };
 
 uint32_t stage_qkv_width(const struct model_shape *shape)
@@ -345,6 +346,24 @@ static enum status argmax(struct backend_stage *stage, const struct cuda_step *s
 			    &(struct stage_launch){.kernel = STAGE_ARGMAX,
 						   .grid = {ARGMAX_BLOCKS, step->output_count, 1},
 						   .block = ARGMAX_BLOCK,
+						   .params = &params},
+			    error);
+}
+
+_Static_assert(sizeof(struct candidate_list) == sizeof(struct stage_candidates) &&
+		       (int)CANDIDATES_MOST == (int)STAGE_CANDIDATES_MOST &&
+		       (int)CANDIDATES_LEAST == (int)STAGE_CANDIDATES_LEAST,
+	       "the kernel writes what the host reads");
+
+enum status stage_find_candidates(struct backend_stage *stage, const struct cuda_step *step, struct error *error)
+{
+	const struct candidates_params params = {.logits = stage->logits,
+						 .out = (CUdeviceptr)(uintptr_t)stage->candidates,
+						 .count = stage->shape.vocabulary};
+	return stage_launch(stage,
+			    &(struct stage_launch){.kernel = STAGE_CANDIDATES,
+						   .grid = {step->output_count, 1, 1},
+						   .block = CANDIDATES_BLOCK,
 						   .params = &params},
 			    error);
 }

@@ -59,7 +59,7 @@ static enum status take_step(struct backend_stage *stage, struct error *error)
 	const struct stage_params *params = &stage->params;
 	const uint64_t run_words = sizeof(struct state_run) / 4;
 	uint64_t pages = (params->context_tokens + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;
-	CUdeviceptr host = 0, argmax = 0;
+	CUdeviceptr host = 0, argmax = 0, candidates = 0;
 	stage->told_words = 4ull * params->batch_rows + params->batch_rows / (PROMPT_LEAST / 2) +
 			    params->batch_outputs + (pages + run_words) * params->batch_sequences;
 	enum status status = stage_take(stage, &stage->told, stage->told_words * 4, false, error);
@@ -67,6 +67,10 @@ static enum status take_step(struct backend_stage *stage, struct error *error)
 		status = stage_take(stage, &host, stage->told_words * 4, true, error);
 	if (!status)
 		status = stage_take(stage, &argmax, 4ull * params->batch_outputs, true, error);
+	if (!status && params->predicts)
+		status = stage_take(stage, &candidates, params->batch_outputs * sizeof(struct stage_candidates), true,
+				    error);
+	stage->candidates = (struct stage_candidates *)(uintptr_t)candidates;
 	stage->told_host = (uint32_t *)(uintptr_t)host;
 	stage->argmax = (uint32_t *)(uintptr_t)argmax;
 	return status;

@@ -300,6 +300,8 @@ enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batc
 	const struct plan plan = plan_of(stage, batch, &step);
 	if (!status)
 		status = compute(stage, &plan, error);
+	if (!status && batch->candidates && step.output_count)
+		status = stage_find_candidates(stage, &step, error);
 	if (status) { // what has begun reads what the next step writes
 		stage_wait_event(stage, NULL, NULL);
 		return status;

@@ -17,7 +17,7 @@
 	X(stage_shapes)                                                                             \
 	X(stage_widths) X(stage_wide) X(stage_positions) X(stage_large) X(stage_chunks)             \
 	X(stage_long) X(stage_batch)                                                                \
-	X(stage_many) X(stage_ranges) X(stage_host_layers) X(stage_outputs) X(stage_equals)         \
+	X(stage_many) X(stage_ranges) X(stage_host_layers) X(stage_outputs) X(stage_equals) X(stage_candidates) \
 	X(stage_no_numbers) X(stage_zeroed) X(stage_repeats) X(stage_loading)                       \
 	X(stage_loading_fails) X(stage_refusals) X(stage_slices) X(stage_slices_repeat)             \
 	X(stage_slices_ranges) X(stage_slices_memory) X(stage_slices_refusals)          \

@@ -253,3 +253,95 @@ void test_stage_alike(void **state)
 		staged_close(&staged);
 	}
 }
+
+static int compare_logits(const void *left, const void *right)
+{
+	const float a = *(const float *)left, b = *(const float *)right;
+	return a < b ? 1 : a > b ? -1 : 0;
+}
+
+// All tokens that have one of the largest logits are there, once each, with their logits.
+static void check_candidates(const struct stage_candidates *found, const float *logits, uint32_t vocabulary)
+{
+	float *sorted = malloc(vocabulary * sizeof(float));
+	bool *seen = calloc(vocabulary, sizeof(bool));
+	assert_true(sorted && seen);
+	memcpy(sorted, logits, vocabulary * sizeof(float));
+	qsort(sorted, vocabulary, sizeof(float), compare_logits);
+	const float least = sorted[STAGE_CANDIDATES_LEAST - 1];
+	assert_in_range(found->count, STAGE_CANDIDATES_LEAST, STAGE_CANDIDATES_MOST);
+	for (uint32_t i = 0; i < found->count; i++) {
+		const uint32_t token = found->of[i].token;
+		assert_true(token < vocabulary && !seen[token]);
+		assert_memory_equal(&found->of[i].logit, &logits[token], sizeof(float));
+		seen[token] = true;
+	}
+	for (uint32_t token = 0; token < vocabulary; token++)
+		assert_true(seen[token] || logits[token] < least);
+	free(sorted);
+	free(seen);
+}
+
+// Vocabularies that have fewer tokens than a block of a GPU has threads, and many more. Where all tokens have one of
+// three logits there are too many to name, and the logits are to be had all the same.
+void test_stage_candidates(void **state)
+{
+	static const uint32_t vocabularies[] = {317, 5003, 5003}, outputs[] = {0, 2, 3};
+	for (int i = 0; i < 3; i++) {
+		struct model_file file = {.family = FAMILY_LLAMA,
+					  .layers = 1,
+					  .embedding = 64,
+					  .feed_forward = 64,
+					  .heads = 2,
+					  .kv_heads = 2,
+					  .vocabulary = vocabularies[i],
+					  .context = 256,
+					  .format = FORMAT_F16};
+		const bool alike = i == 2;
+		uint32_t tokens[4], argmax[3];
+		struct model_tensor output;
+		struct staged staged;
+		staged_open(&staged, *state, &file);
+		assert_true(model_tensor(staged.file.model, ROLE_OUTPUT, 0, &output));
+		const size_t row_bytes = output.bytes / output.rows;
+		uint8_t *rows = staged.file.bytes + (output.data - staged.file.bytes);
+		for (uint32_t row = 3; alike && row < output.rows; row++)
+			memcpy(rows + row * row_bytes, rows + row % 3 * row_bytes, row_bytes);
+		make_text(tokens, 4, file.vocabulary, 12);
+		struct stage *stage = staged_create(&staged);
+		if (!stage_finds_candidates(stage)) {
+			print_message("this back end names no candidates\n");
+			stage_destroy(&stage);
+			staged_close(&staged);
+			return;
+		}
+		float *logits = calloc(3, file.vocabulary * sizeof(float));
+		float *one = calloc(file.vocabulary, sizeof(float));
+		assert_true(logits && one);
+		const struct stage_run run = {.row_count = 4, .pages = pages};
+		const struct stage_batch batch = {.row_count = 4,
+						  .runs = &run,
+						  .run_count = 1,
+						  .tokens = tokens,
+						  .output_rows = outputs,
+						  .output_count = 3,
+						  .logits = logits,
+						  .argmax = argmax,
+						  .candidates = true};
+		for (int turn = 0; turn < 2; turn++) // the second may be a graph
+			OK(stage_step(stage, &batch, &error));
+		for (uint32_t k = 0; k < 3; k++) {
+			const float *of = logits + (size_t)k * file.vocabulary;
+			OK(stage_logits(stage, k, one, &error));
+			assert_memory_equal(one, of, file.vocabulary * sizeof(float));
+			if (alike)
+				assert_int_equal(stage_candidates(stage)[k].count, 0);
+			else
+				check_candidates(&stage_candidates(stage)[k], of, file.vocabulary);
+		}
+		free(logits);
+		free(one);
+		stage_destroy(&stage);
+		staged_close(&staged);
+	}
+}

@@ -38,6 +38,7 @@ struct bench {
 	uint32_t pages, rows, sequences, context, stages;
 	uint32_t lanes; // not 0: the first stage is elsewhere
 	bool last;      // the last token's embedding is that of the text
+	bool finds;     // the last stage names candidates
 	bool whole;     // a prompt that runs alone is not cut (generator_params.repeats_alike)
 };
 
@@ -99,7 +100,7 @@ static inline void begin(const struct bench *bench)
 				      .rope = rope,
 				      .tensor = toy_tensor};
 	toy_backend = backend_cpu;
-	toy_backend.stage = &toy_slots;
+	toy_backend.stage = bench->finds ? &toy_finding_slots : &toy_slots;
 	assert_int_equal(device_open_over(&device, &toy_backend, &(struct exogpu_open){.hardware_key = "cpu"}, &error),
 			 STATUS_OK);
 	for (uint32_t i = 0; i < bench->stages; i++) {

@@ -541,6 +541,41 @@ static void a_seed_goes_on_elsewhere(void **state)
 	finish();
 }
 
+// Requests that are drawn from candidates, beside greedy ones and some that need all logits, get the tokens that they
+// get without.
+static void candidates_change_nothing(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 6 };
+	struct bench bench = {.pages = 64, .rows = 64, .sequences = CLIENTS, .context = 512, .stages = 1};
+	static struct client clients[2][CLIENTS];
+	struct error error = {0};
+	for (int finds = 0; finds < 2; finds++) {
+		bench.finds = finds;
+		begin(&bench);
+		toy.found = toy.unfound = 0;
+		for (uint32_t i = 0; i < CLIENTS; i++) {
+			struct client *client = &clients[finds][i];
+			prompt(client, i + 1, 20, i);
+			struct generator_request request = request_of(client, i + 1, 40);
+			request.sampling.temperature = i ? 0.9f : 0;
+			request.sampling.top_k = 30;
+			request.sampling.top_p = 0.9f;
+			request.sampling.seed = 77 + i;
+			request.sampling.repetition_penalty = i == 4 ? 1.2f : 1;
+			request.sampling.logprobs = i == 5;
+			assert_int_equal(generator_add(generator, &client->job, &request, &error), STATUS_OK);
+		}
+		run();
+		assert_true(finds ? toy.found > 20 && toy.unfound > 5 : !toy.found && !toy.unfound);
+		finish();
+	}
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[1][i].count, 60);
+		assert_memory_equal(clients[1][i].tokens, clients[0][i].tokens, 60 * sizeof(uint32_t));
+	}
+}
+
 static void logprobs_and_the_greedy_agree(void **state)
 {
 	(void)state;
@@ -749,6 +784,7 @@ int main(void)
 		cmocka_unit_test(embeddings),
 		cmocka_unit_test(embeddings_of_the_last_token),
 		cmocka_unit_test(a_seed_goes_on_elsewhere),
+		cmocka_unit_test(candidates_change_nothing),
 		cmocka_unit_test(logprobs_and_the_greedy_agree),
 		cmocka_unit_test(prompts_are_judged),
 		cmocka_unit_test(a_broken_device_ends_all),

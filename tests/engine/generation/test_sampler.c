@@ -423,6 +423,53 @@ static void a_large_vocabulary(void **state)
 }
 
 // Whether rounding could have made another choice, greedy and drawn.
+// What a device names of the largest logits, in no order, gives the token that all of them give.
+static void candidates_give_the_same(void **state)
+{
+	(void)state;
+	static float logits[LARGE];
+	static struct stage_candidates found;
+	struct sampler_scratch *scratch = NULL;
+	assert_int_equal(sampler_scratch_create(&scratch, LARGE), STATUS_OK);
+	for (uint32_t turn = 0; turn < 60; turn++) {
+		struct sampling sampling = plain;
+		struct token_choice all, few;
+		random_logits(logits, LARGE, turn, 1 + turn % 7);
+		for (uint32_t i = 0; turn % 2 && i < LARGE; i++) // many are equal
+			logits[i] = (float)(int)(logits[i] * 8) / 8;
+		float least = 0;
+		do { // as many as there is room for: the least of them differs from turn to turn
+			least += 0.01f;
+			found.count = 0;
+			for (uint32_t i = LARGE; i-- > 0;)
+				if (logits[i] >= least && found.count++ < STAGE_CANDIDATES_MOST)
+					found.of[found.count - 1] = (struct stage_candidate){logits[i], i};
+		} while (found.count > STAGE_CANDIDATES_MOST);
+		sampling.temperature = 0.3f + (float)(turn % 5) / 3;
+		sampling.top_k = found.count < STAGE_CANDIDATES_LEAST ? found.count : STAGE_CANDIDATES_LEAST;
+		sampling.top_p = turn % 3 ? 0.9f : 1;
+		sampling.min_p = turn % 4 ? 0 : 0.1f;
+		assert_true(sampling_is_narrow(&sampling, LARGE));
+		for (uint32_t position = 0; position < 20; position++) {
+			struct sampler_input input = {
+				.sampling = &sampling, .logits = logits, .vocabulary = LARGE, .position = position};
+			sampler_choose(scratch, &input, &all);
+			input.logits = NULL;
+			input.candidates = &found;
+			sampler_choose(scratch, &input, &few);
+			assert_int_equal(few.token, all.token);
+		}
+	}
+	struct sampling wide = plain;
+	assert_false(sampling_is_narrow(&wide, LARGE)); // no top-k
+	wide.top_k = 40;
+	assert_true(sampling_is_narrow(&wide, LARGE));
+	assert_false(sampling_is_narrow(&wide, 40));
+	wide.repetition_penalty = 1.1f;
+	assert_false(sampling_is_narrow(&wide, LARGE));
+	sampler_scratch_destroy(&scratch);
+}
+
 static void ties_are_seen(void **unused)
 {
 	(void)unused;
@@ -460,6 +507,7 @@ int main(void)
 		cmocka_unit_test(of_bad_numbers_nothing_is_chosen),
 		cmocka_unit_test(logprobs_are_the_model_s_own),
 		cmocka_unit_test(a_large_vocabulary),
+		cmocka_unit_test(candidates_give_the_same),
 		cmocka_unit_test(ties_are_seen),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,8 @@ enum {
 	TOY_EMBEDDING = 32,
 	TOY_LAYERS = 4,
 	PAGES_MOST = 1024,
-	STATES_MOST = 128
+	STATES_MOST = 128,
+	FOUND_MOST = 8 // outputs that candidates are found of
 };
 
 struct backend_stage {
@@ -27,13 +28,16 @@ struct backend_stage {
 		uint64_t hash;
 		uint32_t person; // whose it is + 1
 	} states[STATES_MOST];
+	float logits[FOUND_MOST][TOY_VOCABULARY];
+	struct stage_candidates found[FOUND_MOST];
 };
 
 static struct {
 	long steps, rows, zeroed, foreign; // foreign: written over another person's tokens or state
 	long fail_after;                   // steps; 0: never
 	uint32_t most_rows;
-	bool repeats; // most tokens follow from the two before them
+	long found, unfound; // outputs that had candidates, and that had none
+	bool repeats;        // most tokens follow from the two before them
 	struct backend_stage *first;
 } toy;
 
@@ -125,16 +129,37 @@ static struct toy_state toy_begin(struct backend_stage *stage, const struct stag
 	return state;
 }
 
-static void toy_output(const struct stage_batch *batch, uint32_t output, uint64_t hash, uint32_t token)
+static void toy_logits(float *logits, uint64_t hash, uint32_t token)
 {
-	uint32_t next = toy_answer(hash, token);
+	const uint32_t next = toy_answer(hash, token);
+	for (uint32_t i = 0; i < TOY_VOCABULARY; i++)
+		logits[i] = i / VOICES != token / VOICES ? -1000
+			    : i == next                  ? 5
+							 : (float)(toy_hash(hash, i) % 1000) / 250;
+}
+
+// The candidates are the tokens of this person; now and then there are too many to name.
+static void toy_find(struct backend_stage *stage, uint32_t output, uint64_t hash, uint32_t token)
+{
+	struct stage_candidates *found = &stage->found[output];
+	toy_logits(stage->logits[output], hash, token);
+	found->count = 0;
+	for (uint32_t i = VOICES; i-- > 0 && hash % 4;)
+		found->of[found->count++] = (struct stage_candidate){stage->logits[output][token / VOICES * VOICES + i],
+								     token / VOICES * VOICES + i};
+	toy.found += found->count > 0;
+	toy.unfound += !found->count;
+}
+
+static void toy_output(struct backend_stage *stage, const struct stage_batch *batch, uint32_t output, uint64_t hash,
+		       uint32_t token)
+{
 	if (batch->argmax)
-		batch->argmax[output] = next;
-	for (uint32_t i = 0; batch->logits && i < TOY_VOCABULARY; i++)
-		batch->logits[(size_t)output * TOY_VOCABULARY + i] = i / VOICES != token / VOICES ? -1000
-								     : i == next
-									     ? 5
-									     : (float)(toy_hash(hash, i) % 1000) / 250;
+		batch->argmax[output] = toy_answer(hash, token);
+	if (batch->logits)
+		toy_logits(&batch->logits[(size_t)output * TOY_VOCABULARY], hash, token);
+	if (batch->candidates && output < FOUND_MOST)
+		toy_find(stage, output, hash, token);
 	for (uint32_t i = 0; batch->hidden && i < TOY_EMBEDDING; i++)
 		batch->hidden[(size_t)output * TOY_EMBEDDING + i] = (float)(token % (i + 2)) + 1;
 }
@@ -170,7 +195,7 @@ static enum status toy_step(struct backend_stage *stage, const struct stage_batc
 			if (batch->output)
 				batch->output[(size_t)row * TOY_EMBEDDING] = (float)token;
 			if (output < batch->output_count && batch->output_rows[output] == row)
-				toy_output(batch, output++, hash, token);
+				toy_output(stage, batch, output++, hash, token);
 		}
 		if (recurrent)
 			stage->states[run->state_to - 1] = state;
@@ -189,6 +214,28 @@ static enum status toy_zero(struct backend_stage *stage, const uint32_t *pages, 
 			stage->states[pages[i] - stage->params.page_count] = (struct toy_state){0};
 	return STATUS_OK;
 }
+
+static const struct stage_candidates *toy_found(const struct backend_stage *stage)
+{
+	return stage->found;
+}
+
+static enum status toy_logits_of(struct backend_stage *stage, uint32_t output, float *to, struct error *error)
+{
+	(void)error;
+	memcpy(to, stage->logits[output], sizeof(stage->logits[output]));
+	return STATUS_OK;
+}
+
+static const struct stage_slots toy_finding_slots = {
+	.create = toy_create,
+	.destroy = toy_destroy,
+	.memory = toy_memory,
+	.step = toy_step,
+	.zero = toy_zero,
+	.candidates = toy_found,
+	.logits = toy_logits_of,
+};
 
 static const struct stage_slots toy_slots = {
 	.create = toy_create,
