@@ -107,7 +107,8 @@ enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, s
 
 static void go_to(struct uplink *uplink, const struct find_place *place)
 {
-	snprintf(uplink->host, sizeof uplink->host, "%s", place->host);
+	_Static_assert(sizeof uplink->host == sizeof place->host, "one has room for the other");
+	memcpy(uplink->host, place->host, sizeof uplink->host);
 	uplink->params.port = place->port;
 	snprintf(uplink->address, sizeof uplink->address, strchr(place->host, ':') ? "[%s]:%d" : "%s:%d", place->host,
 		 place->port);
