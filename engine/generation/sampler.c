@@ -406,6 +406,7 @@ static void keep(struct sampler_scratch *scratch, const struct sampling *samplin
 	cut_away(scratch, &last, sampling->min_p);
 }
 
+// The candidates among the values, and of them those that are kept.
 static void filter(struct sampler_scratch *scratch, const struct sampling *sampling, float largest)
 {
 	const float temperature = sampling->temperature;
