@@ -50,15 +50,14 @@ cmd_test() {
 		[ -z "$quick" ] || stages=(lint ui debug)
 	fi
 	need_packages up test "${stages[@]}"
-	[ -n "$quick" ] || case " ${stages[*]} " in *" debug "* | *" asan "*) want_package chromium-headless-shell ;; esac
 	rm -rf "$results"
 	mkdir -p "$results"
 	install_node_modules tests
 	case " ${stages[*]} " in *" ui "*) install_node_modules ui ;; esac # before a build wants fewer of them
 	begin_docker
 	begin_builds
-	local stage line=" ${stages[*]} "
-	for stage in ${line/ asan tsan / sanitizers }; do
+	local stage
+	for stage in "${stages[@]}"; do
 		"stage_$stage"
 	done
 	printf 'all stages took %s s\n' "$(seconds_since "$started")" >&2
@@ -118,14 +117,6 @@ fuzz_one() { # PROGRAM
 	record "$name" $status "$start"
 }
 
-# Both at the same time, with fewer places each: many of their tests wait for a clock of the product, and the last of each
-# would leave a processor idle.
-stage_sanitizers() {
-	local -x CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$((2 * ($(cores) + 2)))}
-	side_by_side stage_asan stage_tsan
-	unset "ahead[asan]" "ahead[tsan]" # have ended
-}
-
 stage_asan() {
 	finish_build asan
 	# Less quarantine for freed memory than its 256 MiB: tests look at how far the server grows.
@@ -176,7 +167,7 @@ wait_for() {
 	[ -n "${ahead[$1]:-}" ] || return 1
 	step_quiet=1 step "wait-$1" "waiting for what was begun ($1)" tail -s 0.1 --pid="${ahead[$1]}" -f /dev/null
 	local status=0
-	wait "${ahead[$1]}" 2>/dev/null || status=$? # false, too, where stages run side by side: it is not that shell's child
+	wait "${ahead[$1]}" || status=$?
 	unset "ahead[$1]"
 	return $status
 }
