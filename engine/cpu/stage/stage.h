@@ -181,15 +181,15 @@ static inline unsigned cpu_layer_kinds(const struct step *step)
 void cpu_attention_begin(struct step *step);
 void cpu_attention_compute(struct step *step, float *sum, bool add);
 
-// What cpu_attention_compute is made of. The length of a row of queries; where a layer's pages begin; a head's
+// The pieces of cpu_attention_compute. The length of a row of queries; where a layer's pages begin; a head's
 // rope_size values, turned; a head's result, put together from those of the chunks (model_value_size).
 size_t cpu_query_stride(const struct model_shape *shape);
 uint8_t *cpu_layer_pages(const struct step *step);
 void cpu_turn(const struct step *step, float *head, uint32_t position);
 void cpu_gather_head(const struct step *step, uint32_t row, uint32_t head, float *out);
 
-// Of latents: queries, of the norm's rows, and the rows' latents into their pages; then results of heads, from those of
-// attention, as the output's product takes them (stage_latent.c).
+// The steps of attention to latents: queries, of the norm's rows, and the rows' latents into their pages; then results
+// of heads, from those of attention, as the output's product takes them (stage_latent.c).
 void cpu_latent_begin(struct step *step);
 void cpu_latent_end(struct step *step);
 

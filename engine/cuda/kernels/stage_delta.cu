@@ -35,7 +35,7 @@ template <int KERNEL> INLINE void convolve(const convolve_params &p)
 	wait_for_previous();
 	const float *in = p.in + (u64)run.row * p.in_stride + channel;
 	const float *state = run.from ? p.states + (u64)(run.from - 1) * p.state_size + channel : 0;
-	// What a row of the run has; rows before its first are in the state.
+	// The input of a row of the run; rows before its first are in the state.
 	auto input = [&](int row) -> float {
 		const int kept = row + (int)p.kernel - 1;
 		if (row < 0)
@@ -79,7 +79,7 @@ template <int KERNEL> INLINE void convolve(const convolve_params &p)
 extern "C" __global__ void __launch_bounds__(CONVOLVE_BLOCK) convolve_4(const CONSTANT convolve_params p) { convolve<4>(p); }
 extern "C" __global__ void __launch_bounds__(CONVOLVE_BLOCK) convolve_16(const CONSTANT convolve_params p) { convolve<16>(p); }
 
-// Of a row in shared memory; q and k are there as they came.
+// The factors of a row in shared memory, where q and k are as they came.
 struct delta_factors {
 	float fades, beta;
 	float query, key, both; // what S' q, S' k and k q are multiplied by; both: with k q

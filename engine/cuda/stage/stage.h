@@ -273,7 +273,7 @@ enum status stage_decode(struct backend_stage *stage, const struct attention_par
 // part for all rows, if there is one, waits in stage->post, and is added, too.
 enum status stage_experts(struct backend_stage *stage, const struct cuda_layer *layer, uint32_t rows,
 			  struct error *error);
-// What weights of experts are multiplied by.
+// The factor by which weights of experts are multiplied.
 float stage_expert_scale(const struct backend_stage *stage);
 // How many places so many slots need if those of each expert begin at a multiple of STAGE_EXPERT_ALIGN.
 uint32_t stage_expert_slots(const struct backend_stage *stage, uint32_t slots);

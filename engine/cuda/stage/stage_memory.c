@@ -107,7 +107,7 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 	const struct model_shape *shape = &stage->shape;
 	uint64_t rows = params->batch_rows, outputs = params->predicts ? params->batch_outputs : 0, total = 0;
 	uint32_t attended = shape->heads * shape->head_size, ffn = params->layer_count ? model_widest_layer(shape) : 0;
-	// Of layers with a state, if there are any here.
+	// Memory for the rows of layers with a state, if there are any here.
 	const bool with_state = model_delta_layers(shape, params->first_layer, params->layer_count);
 	const uint64_t delta_rows = with_state ? rows : 0;
 	const uint32_t values = with_state ? shape->delta.heads * shape->delta.value_size : 0;
