@@ -371,6 +371,7 @@ static enum status step(uint32_t number, uint32_t sequences, uint32_t rows, uint
 			.output_count = last ? sequences : 0,
 			.logits = staged.logits[number],
 			.hidden = number == 3 ? staged.hidden : NULL,
+			.candidates = last && stage_finds_candidates(staged.stages[i]),
 		};
 		status = stage_step(staged.stages[i], &batch, error);
 	}
