@@ -207,7 +207,7 @@ suite("this machine's devices", () => {
 		await heading(cpu.name).waitFor();
 		await dialog.waitFor({ state: "detached" });
 		await page.keyboard.press("Control+k");
-		await page.keyboard.type("no such thing");
+		await page.keyboard.type("no such thing"); // at once: no letter may miss the field
 		await dialog.getByText("Nothing here has that name").waitFor();
 		await page.keyboard.press("Escape");
 		await dialog.waitFor({ state: "detached" });

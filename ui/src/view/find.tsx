@@ -1,5 +1,5 @@
 /* The search of the whole page, on Ctrl-K: a field and what it finds; Enter opens the marked line. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { switchTheme } from "../lib/theme";
 import { type Found, find } from "../state/find";
 import { useApp } from "./app-context";
@@ -13,8 +13,8 @@ export default function Find() {
   const [marked, setMarked] = useState(0);
   const found = find(state.value, typed);
   const at = Math.min(marked, found.length - 1);
-  useEffect(() => {
-    dialog.current?.showModal();
+  useLayoutEffect(() => {
+    dialog.current?.showModal(); // before the next key: what is typed right after Ctrl-K lands in the field
   }, []);
   useEffect(() => {
     dialog.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });

@@ -1,5 +1,5 @@
 /* The keys, on `?`. */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { pages } from "../lib/pages";
 import { useApp } from "./app-context";
 
@@ -16,7 +16,7 @@ const keys: [string[], string][] = [
 export function Help() {
   const { help } = useApp();
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (help.value) dialog.current?.showModal();
   }, [help.value]);
   if (!help.value) return null;
