@@ -14,6 +14,7 @@
 #include "engine/telemetry/nvml_library.h"
 #include "engine/telemetry/sensor.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,6 +23,8 @@
 #include <time.h>
 
 enum { FIND_AGAIN_MS = 5000, PROCESSES_MS = 2000, PCIE_WINDOW_MS = 20, LEAVE_MS = 500, PROCESSES_READ = 512 };
+
+static const double slowdown_least = 20, slowdown_most = 200; // °C, of any card
 
 struct nvml_gpu {
 	struct telemetry_target target;
@@ -42,7 +45,7 @@ struct nvml_gpu {
 	struct nvml_device *device;    // NULL: not found
 	bool tried, lost, complained;
 	int64_t tried_ms, processes_ms; // when the card, and its processes, were last looked for; steady clock
-	double slowdown;                // °C, or 0
+	double threshold, slowdown;     // °C, or 0: as the card tells it; where it slows down
 	struct telemetry_sample sample;
 	struct nvml_process processes[PROCESSES_READ];
 };
@@ -129,9 +132,9 @@ static void find_card(struct nvml_gpu *gpu)
 		gpu->lost = true;
 		return;
 	}
-	gpu->slowdown = 0;
+	gpu->threshold = gpu->slowdown = 0;
 	if (gpu->nvml->threshold && told(gpu, gpu->nvml->threshold(gpu->device, NVML_THRESHOLD_SLOWDOWN, &celsius)))
-		gpu->slowdown = celsius;
+		gpu->threshold = celsius;
 }
 
 // A field's value as a count; false for a type that cannot be one.
@@ -197,6 +200,28 @@ static void read_memory(struct nvml_gpu *gpu)
 	}
 }
 
+double nvml_slowdown(double threshold, double celsius, bool margin_known, int margin, double before)
+{
+	const double by_margin = celsius + margin;
+	if (!margin_known || by_margin < slowdown_least || by_margin > slowdown_most)
+		return threshold;
+	const double found = threshold > 0 && threshold < by_margin ? threshold : by_margin;
+	return before > 0 && fabs(found - before) < 2 ? before : found;
+}
+
+static void read_slowdown(struct nvml_gpu *gpu)
+{
+	const struct nvml_calls *nvml = gpu->nvml;
+	struct nvml_margin margin = {.version = NVML_MARGIN};
+	unsigned celsius = 0;
+	const bool known = nvml->margin && nvml->temperature &&
+			   told(gpu, nvml->temperature(gpu->device, NVML_TEMPERATURE_GPU, &celsius)) &&
+			   told(gpu, nvml->margin(gpu->device, &margin));
+	gpu->slowdown = nvml_slowdown(gpu->threshold, celsius, known, margin.celsius, gpu->slowdown);
+	if (gpu->slowdown > 0)
+		sample_set(&gpu->sample, READING_SLOWDOWN_CELSIUS, gpu->slowdown);
+}
+
 static void read_rest(struct nvml_gpu *gpu)
 {
 	const struct nvml_calls *nvml = gpu->nvml;
@@ -204,8 +229,7 @@ static void read_rest(struct nvml_gpu *gpu)
 	struct nvml_utilization use;
 	unsigned value;
 	unsigned long long wide;
-	if (gpu->slowdown > 0)
-		sample_set(sample, READING_SLOWDOWN_CELSIUS, gpu->slowdown);
+	read_slowdown(gpu);
 	if (nvml->utilization && told(gpu, nvml->utilization(gpu->device, &use)))
 		sample_set(sample, READING_UTILIZATION_PERCENT, use.gpu);
 	if (nvml->power_limit && told(gpu, nvml->power_limit(gpu->device, &value)))

@@ -32,6 +32,11 @@ bool nvml_gpu_take(struct nvml_gpu *gpu, struct telemetry_sample *sample);
 
 // The words of a mask of nvmlClocksEventReasons; "idle" is not one, since an idle clock is not held down.
 void nvml_throttle_words(unsigned long long mask, struct telemetry_sample *sample);
+// Where a card slows down, °C; 0: not known. From its threshold (0: it tells none), from the temperature and the margin
+// that it tells beside that (margin_known), and from what was found before (0: nothing). The margin is to the nearest
+// of several points, the threshold is one of them: the lower one counts. Both are whole degrees that are read one after
+// the other, so a point that is one degree off stays the one of before.
+double nvml_slowdown(double threshold, double celsius, bool margin_known, int margin, double before);
 // Bytes per second of a PCIe counter that went from `before` to `after` and may have wrapped at 32 bits once; false if
 // the time is too short, too long to know that it was once, or the outcome is more than any link carries.
 bool nvml_counter_rate(uint64_t before, uint64_t after, int64_t elapsed_ns, double *per_s);

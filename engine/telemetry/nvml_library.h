@@ -62,6 +62,13 @@ struct nvml_memory_v2 {
 
 #define NVML_MEMORY_V2 ((unsigned)sizeof(struct nvml_memory_v2) | 2U << 24)
 
+struct nvml_margin {
+	unsigned version; // NVML_MARGIN
+	int celsius;      // to the nearest point at which the card slows down
+};
+
+#define NVML_MARGIN ((unsigned)sizeof(struct nvml_margin) | 1U << 24)
+
 struct nvml_process { // of the v2 and v3 calls
 	unsigned pid;
 	unsigned long long used_memory; // all bits set: not told
@@ -111,6 +118,8 @@ struct nvml_field {
 	  "nvmlDeviceGetTemperature", NULL) \
 	X(OPTIONAL, threshold, (struct nvml_device *, int, unsigned *), \
 	  "nvmlDeviceGetTemperatureThreshold", NULL) \
+	X(OPTIONAL, margin, (struct nvml_device *, struct nvml_margin *), \
+	  "nvmlDeviceGetMarginTemperature", NULL) \
 	X(OPTIONAL, clock, (struct nvml_device *, int, unsigned *), \
 	  "nvmlDeviceGetClockInfo", NULL) \
 	X(OPTIONAL, throttle, (struct nvml_device *, unsigned long long *), \

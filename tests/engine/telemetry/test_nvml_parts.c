@@ -54,12 +54,30 @@ static void test_counter_rate(void **state)
 	assert_true(nvml_counter_rate(0, 1260000000, 20000000, &per_s));  // 63 GB/s: PCIe 5 with 16 lanes
 }
 
+// The lower of the threshold and what the margin says; a degree of rounding moves nothing.
+static void test_slowdown(void **state)
+{
+	(void)state;
+	assert_close(nvml_slowdown(89, 40, false, 0, 0), 89);
+	assert_close(nvml_slowdown(0, 40, false, 0, 0), 0);
+	assert_close(nvml_slowdown(0, 40, true, 47, 0), 87);
+	assert_close(nvml_slowdown(89, 40, true, 47, 0), 87);
+	assert_close(nvml_slowdown(89, 40, true, 60, 0), 89);
+	assert_close(nvml_slowdown(89, 41, true, 47, 87), 87);
+	assert_close(nvml_slowdown(89, 40, true, 46, 87), 87);
+	assert_close(nvml_slowdown(89, 40, true, 45, 87), 85);
+	assert_close(nvml_slowdown(0, 90, true, -3, 0), 87);    // it is past it
+	assert_close(nvml_slowdown(89, 40, true, -40, 0), 89);  // no card does so at 0 °C,
+	assert_close(nvml_slowdown(89, 40, true, 1000, 0), 89); // or at 1040
+}
+
 static void test_layouts(void **state)
 {
 	(void)state;
 	assert_int_equal(sizeof(struct nvml_memory_v2), 40);
 	assert_int_equal(NVML_MEMORY_V2, 40 | 2 << 24);
 	assert_int_equal(sizeof(struct nvml_process), 24);
+	assert_int_equal(NVML_MARGIN, 8 | 1 << 24);
 	assert_int_equal(sizeof(struct nvml_field), 40);
 	assert_int_equal(offsetof(struct nvml_field, value), 32);
 }
@@ -108,9 +126,8 @@ static void test_no_such_card(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_throttle_words),
-		cmocka_unit_test(test_counter_rate),
-		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_throttle_words), cmocka_unit_test(test_counter_rate),
+		cmocka_unit_test(test_slowdown),       cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_no_such_card),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
