@@ -41,6 +41,17 @@ static int64_t reading_time(const struct json *telemetry, int64_t now_ms)
 	return now_ms;
 }
 
+int64_t cluster_heat_clock(const struct cluster *cluster)
+{
+	int64_t newest_ms = 0;
+	if (!told_by_readings())
+		return clock_steady_ms();
+	for (size_t i = 0; i < cluster->device_count; i++)
+		if (cluster->devices[i]->heat_ms > newest_ms)
+			newest_ms = cluster->devices[i]->heat_ms;
+	return newest_ms;
+}
+
 // Only the core's is told. Memory slows down at a point that no reading names.
 static double limit_of(const struct cluster_device *device, enum heat_sensor sensor)
 {

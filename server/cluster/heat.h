@@ -48,3 +48,13 @@ enum status cluster_set_heat_policy(struct cluster *cluster, const struct cluste
 				    const struct cluster_heat_change *change, struct error *error);
 // The share of the time that models may use it now, for its heat: 100 as much as they need, 0 none.
 unsigned cluster_work_percent(const struct cluster_device *device);
+// How it is held back for its heat.
+struct cluster_held {
+	bool held;       // models get less time on it, or pause
+	bool moves;      // its policy lets models leave it
+	int64_t held_ms; // for how long, by the clock of the readings
+	double share;    // of the time that models can work on it from now on, as far as is known; 1 while it is free
+};
+struct cluster_held cluster_heat_held(const struct cluster_device *device);
+// The clock of the readings: the steady clock, but where a test tells the time (heat.c).
+int64_t cluster_heat_clock(const struct cluster *cluster);

@@ -8,7 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STALE_MS = 30000, STEP_PERCENT = 5, GUARD_MS = 500, KEY_BYTES = STORE_ID_BYTES + 32 };
+enum {
+	ACTIONS = 3,
+	ACTIONS_BYTES = 32,
+	STALE_MS = 30000,
+	STEP_PERCENT = 5,
+	GUARD_MS = 500,
+	KEY_BYTES = STORE_ID_BYTES + 32
+};
 
 static void print_key(const char *device_id, char key[KEY_BYTES])
 {
@@ -21,7 +28,33 @@ struct thermal_policy cluster_heat_policy(const struct cluster_device *device)
 	const bool low_power = json_get_bool(device->record, "low_power", false);
 	if (device->heat_policy_set)
 		return device->heat_policy;
-	return (struct thermal_policy){.margin = low_power ? 10 : 5, .resume = 10, .limit = true, .pause = true};
+	return (struct thermal_policy){
+		.margin = low_power ? 10 : 5, .resume = 10, .limit = true, .move = true, .pause = true};
+}
+
+struct action {
+	const char *name;
+	bool taken;
+};
+
+// In the order in which they are taken.
+static void list_actions(const struct thermal_policy *policy, struct action each[ACTIONS])
+{
+	each[0] = (struct action){"limit", policy->limit};
+	each[1] = (struct action){"move", policy->move};
+	each[2] = (struct action){"pause", policy->pause};
+}
+
+static const char *say_actions(const struct thermal_policy *policy, char text[ACTIONS_BYTES])
+{
+	struct action each[ACTIONS];
+	list_actions(policy, each);
+	text[0] = 0;
+	for (size_t i = 0; i < ACTIONS; i++)
+		if (each[i].taken)
+			snprintf(text + strlen(text), ACTIONS_BYTES - strlen(text), "%s%s", text[0] ? ", " : "",
+				 each[i].name);
+	return text[0] ? text : "none";
 }
 
 static bool has_action(const struct json *actions, const char *name)
@@ -41,16 +74,18 @@ static void take_changes(struct thermal_policy *policy, const struct json *json)
 	if (json_type(actions) != JSON_ARRAY)
 		return;
 	policy->limit = has_action(actions, "limit");
+	policy->move = has_action(actions, "move");
 	policy->pause = has_action(actions, "pause");
 }
 
 static struct json *policy_json(const struct thermal_policy *policy)
 {
 	struct json *json = json_new_object(), *actions = json_new_array();
-	if (policy->limit)
-		json_push(actions, json_new_string("limit"));
-	if (policy->pause)
-		json_push(actions, json_new_string("pause"));
+	struct action each[ACTIONS];
+	list_actions(policy, each);
+	for (size_t i = 0; i < ACTIONS; i++)
+		if (each[i].taken)
+			json_push(actions, json_new_string(each[i].name));
 	json_set_number(json, "margin_celsius", policy->margin);
 	json_set_number(json, "resume_celsius", policy->resume);
 	json_set(json, "actions", actions);
@@ -102,7 +137,7 @@ static void policy_stored(void *context, enum status status, const struct error 
 
 static enum status put_policy(const struct setting *setting, const struct audit_actor *by, struct store_batch *batch)
 {
-	char key[KEY_BYTES], detail[128];
+	char key[KEY_BYTES], detail[128], actions[ACTIONS_BYTES];
 	struct buffer text;
 	const struct thermal_policy *policy = &setting->policy;
 	struct json *json = policy_json(policy);
@@ -112,11 +147,7 @@ static enum status put_policy(const struct setting *setting, const struct audit_
 					  .device_id = setting->device_id,
 					  .detail = detail};
 	snprintf(detail, sizeof detail, "{\"margin_celsius\":%.6g,\"resume_celsius\":%.6g,\"actions\":\"%s\"}",
-		 policy->margin, policy->resume,
-		 policy->limit && policy->pause ? "limit, pause"
-		 : policy->limit                ? "limit"
-		 : policy->pause                ? "pause"
-						: "none");
+		 policy->margin, policy->resume, say_actions(policy, actions));
 	buffer_init(&text, 1024);
 	enum status status = json_print(json, &text);
 	json_destroy(&json);
@@ -133,17 +164,21 @@ enum status cluster_set_heat_policy(struct cluster *cluster, const struct cluste
 				    const struct cluster_heat_change *change, struct error *error)
 {
 	struct store_batch *batch = NULL;
+	struct thermal_policy policy = cluster_heat_policy(device);
+	take_changes(&policy, change->changes);
+	if (policy.move && !policy.limit && !policy.pause) {
+		error_set(error, STATUS_INVALID_PARAMS, "models are moved away from a device that is held back only");
+		error_hint(error, "name limit or pause beside move");
+		return STATUS_INVALID_PARAMS;
+	}
 	struct setting *setting = calloc(1, sizeof *setting);
 	if (!setting || store_batch_create(&batch)) {
 		free(setting);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to change a policy");
 	}
-	*setting = (struct setting){.cluster = cluster,
-				    .policy = cluster_heat_policy(device),
-				    .done = change->done,
-				    .context = change->context};
+	*setting = (struct setting){
+		.cluster = cluster, .policy = policy, .done = change->done, .context = change->context};
 	snprintf(setting->device_id, sizeof setting->device_id, "%s", device->device_id);
-	take_changes(&setting->policy, change->changes);
 	enum status status = put_policy(setting, change->by, batch);
 	if (status)
 		store_batch_destroy(&batch);
@@ -164,6 +199,20 @@ unsigned cluster_work_percent(const struct cluster_device *device)
 		return 100;
 	const int steps = (int)(thermal_guard_share(&device->heat_guard) * 100 / STEP_PERCENT);
 	return (unsigned)(steps * STEP_PERCENT);
+}
+
+struct cluster_held cluster_heat_held(const struct cluster_device *device)
+{
+	struct cluster_heat heat;
+	const struct thermal_guard *guard = &device->heat_guard;
+	if (guard->step == THERMAL_FREE || cluster_heat_age_ms(device) > STALE_MS)
+		return (struct cluster_held){.held_ms = -1, .share = 1};
+	cluster_read_heat(device, HEAT_CORE, (double)NAN, &heat);
+	// While it heats up it can work for longer than it could for ever; where others heat it, for less.
+	return (struct cluster_held){.held = true,
+				     .moves = cluster_heat_policy(device).move,
+				     .held_ms = device->heat_ms - guard->held_ms,
+				     .share = fmin(thermal_guard_share(guard), heat.rate)}; // which may be NaN
 }
 
 static void say_step(const struct cluster_device *device, double limit, struct change *change)

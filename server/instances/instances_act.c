@@ -183,6 +183,8 @@ static void act_place(struct instance *instance, const struct decision *decision
 	} else {
 		if (decision->cause == CAUSE_FORMAT)
 			offer_take_format(instance);
+		if (decision->cause == CAUSE_HEAT || decision->cause == CAUSE_COOLED)
+			heat_moved(instance, decision->cause);
 		begin_pause(instance, decision->cause, decision->reason);
 		// Where it goes may be where it was: if the memory is not free yet when it is loaded, that is no reason
 		// to avoid the device, so the first failure is not held against it. A draining device is another one.
@@ -268,6 +270,8 @@ static void prepare_search(struct instance *instance, const struct decision *dec
 			recovery->failed_on[0] = 0;
 	} else if (decision->purpose == PURPOSE_WHOLE) {
 		instance->return_tried_ms = now(instance);
+	} else if (decision->purpose == PURPOSE_COOLER || decision->purpose == PURPOSE_COOLED) {
+		heat_searched(instance);
 	}
 }
 
@@ -282,7 +286,8 @@ static void act_search(struct instance *instance, const struct decision *decisio
 	struct placing_excluded excluded = {.ending = instance,
 					    .why = "the instance failed there just now",
 					    .evicts = decision->evicts,
-					    .keeps = none || purpose == PURPOSE_LEAVE};
+					    .keeps = none || purpose == PURPOSE_LEAVE || purpose == PURPOSE_COOLER,
+					    .cool = purpose >= PURPOSE_COOLER};
 	if (decision->avoids)
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->failed_on);
 	struct json *params = json_copy(purpose == PURPOSE_FORMAT ? instance->stepping : instance->wanted);

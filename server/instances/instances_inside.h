@@ -24,6 +24,7 @@ struct placing_excluded {
 	const struct instance *ending; // what its stages hold counts as free; may be NULL. Cancel when it goes
 	bool evicts;                   // idle instances may be evicted, as for one that is created
 	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
+	bool cool;                     // devices that are held back for their heat are left out, too
 };
 
 // What people are to be told of an instance: cluster_note_model.
@@ -160,12 +161,16 @@ struct instance {
 	uint64_t others_held;                      // what all others held then: less is worth another look
 	int64_t room_ms;                           // steady; since when there is room; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, which is to be placed; or NULL
-	struct instance *displaced;                // unloaded for it, until it is ready: listed as paused, behind it
-	char gave_way_to[INSTANCE_ID_BYTES];       // of such a one: the instance; ""
-	int64_t gave_way_ms;                       // when; wall clock
-	bool stands_in;                            // for another of its model, which therefore did not come back
-	struct json *left;                         // stored data of its workers, at a start; or NULL
-	uint64_t ties, ties_before;                // of this placement; of those before it
+	struct {                                   // moves for heat (instances_heat.c), by the clock of the readings
+		char left_id[STORE_ID_BYTES];      // the device that it left the last time; ""
+		int64_t moved_ms, searched_ms;     // the last ones; 0: never
+	} heat;
+	struct instance *displaced;          // unloaded for it, until it is ready: listed as paused, behind it
+	char gave_way_to[INSTANCE_ID_BYTES]; // of such a one: the instance; ""
+	int64_t gave_way_ms;                 // when; wall clock
+	bool stands_in;                      // for another of its model, which therefore did not come back
+	struct json *left;                   // stored data of its workers, at a start; or NULL
+	uint64_t ties, ties_before;          // of this placement; of those before it
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
 	uint64_t proposed_tokens, accepted_tokens;
@@ -288,7 +293,8 @@ void starts_destroy(struct instances *all);
 struct snapshot {
 	struct decide_wanted wanted;
 	struct decide_seen seen;
-	char coming[GATHER_NAME_BYTES], draining[GATHER_NAME_BYTES], text[INSTANCE_REASON_BYTES];
+	char coming[GATHER_NAME_BYTES], draining[GATHER_NAME_BYTES], hot[GATHER_NAME_BYTES], left[GATHER_NAME_BYTES];
+	char text[INSTANCE_REASON_BYTES];
 };
 // Gather the wanted state and the facts of an instance. Devices are counted once a second; the count is kept in the
 // instance.
@@ -357,7 +363,9 @@ void instance_take_prediction(struct instance *instance, const struct placing *p
 // Note that the evicted layers cannot come back yet, which is logged: the next attempt waits twice as long, 5 min at
 // most.
 void offer_wait(struct instance *instance, const char *why);
-uint64_t offer_devices(const struct instances *all); // that can be used: a number that changes with them
+uint64_t offer_devices(const struct instances *all);        // that can be used: a number that changes with them
+double offer_present_rate(const struct instance *instance); // tokens a second where it runs; < 0: not known
+double offer_rate(const struct placing *placing);           // the same at the found place
 bool offer_same_place(const struct instance *instance, const struct placing *placing);
 bool offer_faster(const struct instance *instance, const struct placing *placing); // by as much as a move is worth
 // For a place of its evicted layers: why the found one is not the wanted one.
@@ -368,6 +376,16 @@ void offer_look_room(struct instance *instance);
 // The result of a search for a faster place that is not taken at once: an offer, or none (placing NULL, or not faster).
 void offer_take(struct instance *instance, const struct placing *placing);
 void offer_take_format(struct instance *instance); // the other format is the wanted one from now on
+
+// instances_heat.c: moves away from devices that get too hot, and back
+void heat_see(struct snapshot *snapshot, const struct instance *instance);
+// Whether the found place is faster by enough that loading there pays.
+bool heat_pays(const struct instance *instance, const struct placing *placing);
+void heat_searched(struct instance *instance); // a search for such a place begins
+// It leaves its hottest device, or goes back: note which, and when.
+void heat_moved(struct instance *instance, enum decide_cause cause);
+// Say of one that has left a device for its heat that it has, and what follows; else nothing.
+void heat_say(const struct instance *instance, char why[INSTANCE_REASON_BYTES]);
 
 // evict_gather.c
 enum evict_kind evict_kind_of(const struct instance *instance);
@@ -396,6 +414,8 @@ struct instance *evict_stand_in(const struct instance *instance);
 void evict_restore(struct instances *instances);
 
 // instances_gather.c
+// gather_heat.c: how hot the device is, as a placement counts it.
+void gather_heat(struct placement_device *out, const struct cluster_device *device, const struct json *telemetry);
 bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
 uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device); // of its memory
 // In words, as placements have it: with its node's name where there are devices of several. Returns text.

@@ -44,8 +44,8 @@ uint64_t offer_devices(const struct instances *all)
 
 // ---- how fast ----
 
-// Tokens a second where it runs, by the objective it was placed with; < 0: not known.
-static double present_rate(const struct instance *instance)
+// By the objective it was placed with.
+double offer_present_rate(const struct instance *instance)
 {
 	double seconds = instance->way_s;
 	for (unsigned i = 0; i < instance->stage_count; i++) {
@@ -58,7 +58,7 @@ static double present_rate(const struct instance *instance)
 							: -1;
 }
 
-static double rate_of(const struct placing *placing)
+double offer_rate(const struct placing *placing)
 {
 	const struct placement *placement = &placing->placement;
 	return placing->wanted.objective == PLACE_THROUGHPUT || placement->seconds_per_token <= 0
@@ -70,7 +70,7 @@ void instance_take_prediction(struct instance *instance, const struct placing *p
 {
 	const struct placement *placement = &placing->placement;
 	instance->predicted_s = placement->seconds_per_token;
-	instance->predicted_rate = rate_of(placing);
+	instance->predicted_rate = offer_rate(placing);
 	instance->way_s = placement->seconds_per_token;
 	for (unsigned i = 0; i < placement->stage_count; i++)
 		instance->way_s -= placement->stages[i].slice ? 0 : placement->stages[i].seconds_per_token;
@@ -109,7 +109,7 @@ static struct json *offer_json(const struct placing *placing, double rate, doubl
 
 bool offer_faster(const struct instance *instance, const struct placing *placing)
 {
-	const double present = present_rate(instance), rate = rate_of(placing);
+	const double present = offer_present_rate(instance), rate = offer_rate(placing);
 	return present > 0 && present < rate * (1 - gain) && !offer_same_place(instance, placing);
 }
 
@@ -119,7 +119,7 @@ void offer_take(struct instance *instance, const struct placing *placing)
 	instance->move_wanted = false;
 	json_destroy(&instance->offer);
 	if (faster) {
-		const double present = present_rate(instance), rate = rate_of(placing);
+		const double present = offer_present_rate(instance), rate = offer_rate(placing);
 		instance->offer = offer_json(placing, rate, present);
 		log_info("models",
 			 "instance %s of %s would run faster elsewhere: %.1f instead of %.1f tokens a second "

@@ -169,6 +169,8 @@ void recover_done(struct instance *instance)
 	went_back(instance);
 	if (recovery->gave_way[0])
 		recover_say_gave_way(instance, instance->state_reason);
+	else
+		heat_say(instance, instance->state_reason);
 }
 
 // The instance for which it was unloaded could not be loaded: it is treated as just created.

@@ -104,8 +104,9 @@ static void see_search(struct snapshot *snapshot, const struct instance *instanc
 	seen->lags = placing->lags;
 	if (search->purpose == PURPOSE_WHOLE) {
 		seen->search_text = offer_not_whole(placing);
-	} else if (search->purpose == PURPOSE_FASTER) {
+	} else if (search->purpose >= PURPOSE_COOLER) {
 		seen->faster_there = offer_faster(instance, placing);
+		seen->pays_there = heat_pays(instance, placing);
 		snprintf(snapshot->text, sizeof snapshot->text, "%.128s%s",
 			 placing->devices[placing->placement.stages[0].device].name,
 			 placing->placement.stage_count > 1 ? " and others" : "");
@@ -144,6 +145,9 @@ void instance_see(struct snapshot *snapshot, struct instance *instance)
 				     .requests_until_ms = recovery->requests_until_ms,
 				     .failed_there = recovery->failed_on[0] != 0,
 				     .due_ms = recovery->due_ms,
+				     .eased_ms = -1,
+				     .heat_moved_ms = -1,
+				     .heat_searched_ms = -1,
 				     .held_format = format_info(instance->format)->name};
 	if (recovery->evicted.candidate) {
 		seen->evicted_for = recovery->evicted.to->model_name;
@@ -163,6 +167,7 @@ void instance_see(struct snapshot *snapshot, struct instance *instance)
 	if (instance->state != INSTANCE_RUNNING)
 		return;
 	see_devices(snapshot, instance, now_ms);
+	heat_see(snapshot, instance);
 	if (!snapshot->wanted.whole)
 		return;
 	seen->room = instance->room_ms != 0;

@@ -26,6 +26,8 @@ static double allowed_watts(const struct thermal_model *model, double target)
 static bool go(struct thermal_guard *guard, enum thermal_step step, double share, int64_t at_ms)
 {
 	const bool changes = guard->step != step;
+	if (guard->step == THERMAL_FREE)
+		guard->held_ms = at_ms;
 	if (changes)
 		guard->step_ms = at_ms;
 	if (changes || share != guard->share)

@@ -14,6 +14,7 @@
 struct thermal_policy {
 	double margin, resume; // °C: the target is the limit less `margin`; `resume` is below the target
 	bool limit, pause;     // what may be done
+	bool move;             // models may leave the device; the guard leaves that to others
 };
 
 enum thermal_step { THERMAL_FREE, THERMAL_LIMITED, THERMAL_PAUSED };
@@ -25,6 +26,7 @@ struct thermal_guard { // all zero at first
 	unsigned calls;    // readings in a row that call for the next step
 	int64_t newest_ms, step_ms,
 		share_ms; // of the newest reading; since when the step and the share are as they are
+	int64_t held_ms;  // since when it is not free; while it is, nothing
 };
 
 // Take the newest reading of `model`; limit: NaN if it is not known. True: the step has changed.

@@ -172,17 +172,18 @@ describe("acting", () => {
 	});
 
 	test("the policy of a device", async () => {
-		const usual = { device_id: "dev_gpu", margin_celsius: 5, resume_celsius: 10, actions: ["limit", "pause"] };
+		const usual = { device_id: "dev_gpu", margin_celsius: 5, resume_celsius: 10, actions: ["limit", "move", "pause"] };
 		assert.deepEqual(await admin.call("thermal.policy", { device_id: "dev_gpu" }), usual);
 		await admin.refused("thermal.policy", { device_id: "dev_none" }, "not_found");
 		await admin.refused("thermal.policy_set", { device_id: "dev_none" }, "not_found");
 		await admin.refused("thermal.policy_set", { device_id: "dev_gpu", margin_celsius: 0 }, "invalid_params");
 		await admin.refused("thermal.policy_set", { device_id: "dev_gpu", actions: ["melt"] }, "invalid_params");
+		await admin.refused("thermal.policy_set", { device_id: "dev_gpu", actions: ["move"] }, "invalid_params"); // what is not held back is not left
 		const wider = await admin.call("thermal.policy_set", { device_id: "dev_gpu", margin_celsius: 8 });
 		assert.deepEqual(wider, { ...usual, margin_celsius: 8 });
 		assert.equal((await forecast()).target_celsius, slowdown - 8);
 		const [entry] = await entries("thermal.policy_set");
-		assert.deepEqual([entry.target, entry.detail.margin_celsius, entry.detail.actions], ["dev_gpu", 8, "limit, pause"]);
+		assert.deepEqual([entry.target, entry.detail.margin_celsius, entry.detail.actions], ["dev_gpu", 8, "limit, move, pause"]);
 	});
 
 	test("a load that is too hot is held back, then free again", async () => {
@@ -226,5 +227,103 @@ describe("acting", () => {
 		admin = await Client.login(server);
 		assert.deepEqual(await admin.call("thermal.policy", { device_id: "dev_gpu" }),
 			{ device_id: "dev_gpu", margin_celsius: 8, resume_celsius: 10, actions: [] });
+	});
+});
+
+// A model that has a request, on a card whose own limit falls for a while, as where a fan fails: it gets less time, moves
+// to the slower card, and goes back later. Time is that of the readings.
+describe("moving", () => {
+	let server, admin, node, instance_id, at = Date.now() - 7200e3, rise = 5, limit = slowdown;
+	const data = temporary(), words = Array.from({ length: 60 }, (_, i) => `w${i}`).join(" ");
+	const card = deviceRecord({ memory_bandwidth_bytes_per_s: 4.5e8 }); // so slow that a small model shows it
+	const slower = deviceRecord({ device_id: "dev_slower", hardware_key: "uuid:2", name: "GPU Two", memory_pool: "uuid:2",
+		memory_bandwidth_bytes_per_s: 3.2e8 });
+	const flow = async (seconds, watts) => {
+		const readings = Array.from({ length: seconds }, () => {
+			rise += (resistance * watts - rise) * (1 - Math.exp(-1 / tau));
+			return deviceReadings({ at: new Date(at += 1000).toISOString(), power_watts: watts, slowdown_celsius: limit,
+				temperature_celsius: Math.round((air + rise) * 100) / 100 });
+		});
+		const cool = (at_ms) => deviceReadings({ device_id: "dev_slower", at: at_ms, power_watts: 50, temperature_celsius: 30, slowdown_celsius: slowdown });
+		for (let i = 0; i < seconds; i += 30) node.telemetry([...readings.slice(i, i + 30), cool(readings.at(-1).at)], nodeReadings());
+		await eventually(async () => (await forecast()).temperature_celsius === readings.at(-1).temperature_celsius, "they are taken");
+	};
+	const forecast = () => admin.call("thermal.forecast", { device_id: "dev_gpu" });
+	const instance = async () => (await admin.call("instance.list")).instances[0];
+	const on = (device_id, moves) => eventually(async () => {
+		const one = await instance();
+		return one.state === "running" && one.stages[0].device_id === device_id && one.moves === moves && one;
+	}, `it runs on ${device_id}`);
+	const moves = async () => (await admin.call("audit.list", { action: "instance.moved" })).entries;
+	// Tokens come when the test says so.
+	class Told extends ModelWorker {
+		constructor(...args) {
+			super(...args);
+			this.manual = true;
+		}
+
+		get request() {
+			return [...this.requests.keys()].at(-1);
+		}
+	}
+
+	before(async () => {
+		server = await startServer({ data, env: { EXOGPU_THERMAL_CLOCK: "readings" } });
+		admin = await Client.login(server);
+		node = await WorkerNode.start(server, { Worker: Told, devices: [card, slower] });
+		const path = join(temporary(), "words.gguf");
+		writeFileSync(path, modelFile({ megabytes: 0.8 }));
+		await admin.call("model.add", { source: path });
+		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		for (const watts of [300, 50, 400, 120, 350]) await flow(180, watts);
+		await eventually(async () => (await forecast()).state === "ready", "a forecast is made");
+		({ instance_id } = await admin.call("instance.create", { model_id: model.model_id }));
+		await on("dev_gpu", 0);
+	});
+	after(async () => {
+		node?.socket.close();
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("it gets less time, moves away and goes back, and its stream is that of one that stays", async () => {
+		const answer = fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
+			body: JSON.stringify({ model: "words", prompt: words, max_tokens: 100 }) });
+		let said = 0;
+		const all = words.split(" ").map((word, i) => (i ? " " : "") + word);
+		// The next words, by the worker that has the request now; it was given what had been said.
+		const say = async (count) => {
+			const worker = await eventually(() => node.worker().request !== undefined && node.worker(), "the worker has the request");
+			assert.equal((worker.requests.get(worker.request).params.generated ?? []).length, said - (worker.told ?? 0));
+			for (const word of all.slice(said, said + count)) worker.say(worker.request, word);
+			said += count;
+			worker.told = (worker.told ?? 0) + count;
+			return worker;
+		};
+		await say(20);
+		await flow(200, 100);
+		limit = 50;
+		await flow(60, 240); // its target is 45 °C now, which 200 W hold
+		const left = await on("dev_slower", 1);
+		assert.match(left.state_reason, /^it has left GPU One, which got too hot for its work; it goes back once/);
+		await say(20);
+		const [away] = await moves();
+		assert.equal(away.target, instance_id);
+		assert.match(away.detail.reason, /^it leaves GPU One, which gets too hot for its work, for GPU Two$/);
+		limit = slowdown;
+		await flow(500, 50);
+		assert.equal((await forecast()).acts, "nothing");
+		await flow(60, 50);
+		assert.equal((await instance()).stages[0].device_id, "dev_slower", "it has just moved");
+		await flow(120, 50);
+		const back = await on("dev_gpu", 2);
+		assert.equal(back.state_reason, null);
+		const last = await say(20);
+		last.finish(last.request, "stop");
+		assert.equal((await (await answer).json()).choices[0].text, words);
+		assert.match((await moves())[0].detail.reason, /^GPU One, which it had left for its heat, is cool again: it goes to GPU One$/);
+		assert.equal((await moves()).length, 2);
+		const steps = (await admin.call("audit.list", { action: "device.heat" })).entries.map((one) => one.detail.step).reverse();
+		assert.deepEqual([steps[0], steps.at(-1)], ["limited", "free"]);
 	});
 });

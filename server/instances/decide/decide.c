@@ -186,15 +186,16 @@ static bool is_at_work(struct deciding *at)
 static bool may_return(struct deciding *at)
 {
 	const struct decide_seen *seen = at->seen;
-	const int64_t until_ms = seen->paused_ms + decide_rejoin_ms(at->wanted);
-	const bool gone = seen->workers == WORKERS_NONE,
-		   settled = !seen->coming && gone &&
-			     (!seen->several_nodes || at->now_ms >= seen->devices_back_ms + DECIDE_SETTLE_MS);
+	const int64_t until_ms = seen->paused_ms + decide_rejoin_ms(at->wanted),
+		      settled_ms = seen->devices_back_ms + DECIDE_SETTLE_MS;
+	const bool gone = seen->workers == WORKERS_NONE, back = !seen->coming && gone,
+		   settled = back && (!seen->several_nodes || at->now_ms >= settled_ms);
 	if (!returns(seen) || settled || at->now_ms >= until_ms)
 		return false;
+	int64_t look_ms = at->now_ms + DECIDE_LOOK_MS;
+	look_ms = back && settled_ms < look_ms ? settled_ms : look_ms;
 	at->out->tell = true;
-	return wait_until(at, at->now_ms + DECIDE_LOOK_MS < until_ms ? at->now_ms + DECIDE_LOOK_MS : until_ms,
-			  "%.448s: it waits for %s%s", seen->why,
+	return wait_until(at, look_ms < until_ms ? look_ms : until_ms, "%.448s: it waits for %s%s", seen->why,
 			  seen->coming ? seen->coming
 			  : !gone      ? "its workers"
 				       : "its nodes to reach each other",
@@ -307,6 +308,34 @@ static bool leaves_draining(struct deciding *at)
 	       search(at, PURPOSE_LEAVE, "a device that it is on is draining");
 }
 
+// A device that is held back for a moment, or whose load another instance has just taken with it, is not left.
+static bool must_leave(const struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	return !at->wanted->pinned && seen->hot && seen->hot_ms >= DECIDE_HOT_MS &&
+	       (seen->eased_ms < 0 || seen->eased_ms >= DECIDE_EASED_MS) &&
+	       (seen->heat_moved_ms < 0 || seen->heat_moved_ms >= DECIDE_HEAT_APART_MS);
+}
+
+static bool leaves_hot(struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	at->out->cause = CAUSE_HEAT;
+	if (has_result(seen, PURPOSE_COOLER)) {
+		if (!must_leave(at))
+			return take(at, ACTION_DROP, "none of its devices has to be left for its heat any more");
+		if (seen->search == SEARCH_FOUND && seen->pays_there)
+			return take(at, ACTION_PLACE, "it leaves %s, which gets too hot for its work, for %s",
+				    seen->hot, seen->search_text);
+		return take(at, ACTION_STAY, "%s",
+			    seen->search == SEARCH_FOUND ? "no cooler place is faster by as much as a move is worth"
+							 : seen->search_text);
+	}
+	return must_leave(at) && seen->works && seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
+	       (seen->heat_searched_ms < 0 || seen->heat_searched_ms >= DECIDE_HEAT_AGAIN_MS) &&
+	       search(at, PURPOSE_COOLER, "a device that it is on is held back for its heat");
+}
+
 static bool takes_format(struct deciding *at)
 {
 	const struct decide_seen *seen = at->seen;
@@ -345,6 +374,32 @@ static bool goes_back(struct deciding *at)
 		return take(at, ACTION_LOOK_ROOM, "there may be room for its evicted layers");
 	return seen->room && seen->room_untried && !seen->others_wait &&
 	       search(at, PURPOSE_WHOLE, "there is room for its evicted layers");
+}
+
+static bool may_go_back(const struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	return !at->wanted->pinned && seen->left && seen->left_cool && seen->heat_moved_ms >= DECIDE_HEAT_APART_MS;
+}
+
+static bool goes_back_cooled(struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	at->out->cause = CAUSE_COOLED;
+	if (has_result(seen, PURPOSE_COOLED)) {
+		if (!may_go_back(at))
+			return take(at, ACTION_DROP, "it may not go back any more");
+		if (seen->search == SEARCH_FOUND && seen->pays_there)
+			return take(at, ACTION_PLACE,
+				    "%s, which it had left for its heat, is cool again: it goes to %s", seen->left,
+				    seen->search_text);
+		return take(at, ACTION_STAY, "%s",
+			    seen->search == SEARCH_FOUND ? "no place is faster by as much as a move is worth"
+							 : seen->search_text);
+	}
+	return may_go_back(at) && seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
+	       (seen->heat_searched_ms < 0 || seen->heat_searched_ms >= DECIDE_HEAT_APART_MS) &&
+	       search(at, PURPOSE_COOLED, "the device that it left for its heat is cool again");
 }
 
 static bool goes_faster(struct deciding *at)
@@ -423,8 +478,10 @@ static const struct rule {
 	// Running.
 	{"another model needs room", IN_RUNNING, makes_room},
 	{"a device is draining", IN_RUNNING, leaves_draining},
+	{"a device is too hot", IN_RUNNING, leaves_hot},
 	{"another format is wanted", IN_RUNNING, takes_format},
 	{"evicted layers go back", IN_RUNNING, goes_back},
+	{"a device has cooled", IN_RUNNING, goes_back_cooled},
 	{"a faster place", IN_RUNNING, goes_faster},
 	{"all is well", IN_RUNNING, is_well},
 	{"it is being loaded", IN_STARTING | IN_LOADING, is_loaded},

@@ -29,7 +29,12 @@ enum {
 	DECIDE_WHOLE_MS = 10000,  // for which one that was unloaded in vain takes no place where memory is short: what
 				  // is free again shows late in readings of devices
 	DECIDE_MODEST_MS = 60000, // for which no other is evicted for such a one
-	DECIDE_WORK_MS = 300000   // after which an instance whose workers are at work is looked at once more
+	DECIDE_WORK_MS = 300000,  // after which an instance whose workers are at work is looked at once more
+	// The next ones are compared with the clock of the readings.
+	DECIDE_HOT_MS = 30000,        // that a device is held back for its heat before an instance leaves it
+	DECIDE_EASED_MS = 60000,      // that an instance stays after another one has left the same device
+	DECIDE_HEAT_AGAIN_MS = 60000, // between two searches for a cooler place
+	DECIDE_HEAT_APART_MS = 600000 // least time between two moves for heat, and between two searches for a way back
 };
 
 // Why an instance is paused.
@@ -41,6 +46,8 @@ enum decide_cause {
 	CAUSE_DRAIN,   // a device that it is on is draining
 	// From here on nothing is lost, and somebody wants it so:
 	CAUSE_MOVE,    // another place is faster
+	CAUSE_HEAT,    // a device that it is on gets too hot for its work
+	CAUSE_COOLED,  // that device is cool again
 	CAUSE_FORMAT,  // its weights are to be held in another format
 	CAUSE_EVICTED, // some of its layers went to the host's memory, to make room for another model
 	CAUSE_RETURN   // there is room for these layers again
@@ -70,6 +77,8 @@ enum decide_purpose {
 	PURPOSE_LEAVE,  // away from devices that are draining
 	PURPOSE_FORMAT, // with its weights in another format
 	PURPOSE_WHOLE,  // with the layers that were evicted
+	PURPOSE_COOLER, // away from devices that are held back for their heat
+	PURPOSE_COOLED, // back, after such a device has cooled
 	PURPOSE_FASTER
 };
 
@@ -136,6 +145,16 @@ struct decide_seen {
 	bool others_wait;        // another instance waits for a place, and has not looked since there is this room
 	const char *evicted_for; // the model that needs its memory while it is idle; NULL: none does
 	bool unloads;            // it is unloaded
+	// For heat, by the clock of the readings. Spans are below 0 where it did not happen.
+	const char *hot;          // of its devices, the first that is held back and may be left; NULL: none
+	int64_t hot_ms;           // for how long that has been so
+	int64_t eased_ms;         // since another instance has left that device
+	bool works;               // it has requests, so it is a part of the load
+	const char *left;         // the device that it left the last time; NULL: none, or it is there again
+	bool left_cool;           // that one works freely again: it has cooled by as much as its policy says
+	int64_t heat_moved_ms;    // since it was moved
+	int64_t heat_searched_ms; // since a place was searched for
+	bool pays_there;          // the found place pays, loading it included
 	const char *held_format;
 };
 

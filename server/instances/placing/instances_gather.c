@@ -6,14 +6,12 @@
 #include "server/instances/instances_inside.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
 	MOST_SEQUENCES = 256, // that can be asked for
-	COLD_CELSIUS = 30,
 	SHOWN_MS = 1000,      // a reading that came as long after a load was taken after it
 	RELEASE_MS = 7000,    // until readings show freed memory: a worker's end, an idle device's interval
 	RELEASE_LEAST = 1024, // parts of a device: less makes no difference
@@ -264,6 +262,8 @@ static const char *not_usable(const struct gathering *gathering, const struct cl
 	const char *state = cluster_device_state(device, &reason);
 	if (is_excluded(gathering->excluded, device))
 		return gathering->excluded->why;
+	if (gathering->excluded && gathering->excluded->cool && cluster_heat_held(device).held)
+		return "it is held back for its heat";
 	if (!tenant_find_device(gathering->instances->params.tenants, cluster_device_id(device), &found, NULL))
 		return NULL;
 	return !strcmp(state, "draining") ? "it is draining" : reason ? reason : "it is not verified, or offline";
@@ -280,37 +280,6 @@ static unsigned node_place(struct placing *placing, const char *node_id)
 		placing->wanted.node_count++;
 	}
 	return at;
-}
-
-// How far it is from the temperature at which it slows down; < 0: it does not tell.
-static double heat_room(const struct json *telemetry)
-{
-	const double now = json_get_number(telemetry, "temperature_celsius", -1),
-		     slowdown = json_get_number(telemetry, "slowdown_celsius", -1);
-	if (now < 0 || slowdown <= COLD_CELSIUS)
-		return -1;
-	const double room = (slowdown - now) / (slowdown - COLD_CELSIUS);
-	return room < 0 ? 0 : room > 1 ? 1 : room;
-}
-
-static enum placement_heat heat_of(const struct cluster_device *device, const struct json *telemetry)
-{
-	const char *thermal = json_get_string(telemetry, "thermal_state", "");
-	if (!strcmp(thermal, "critical"))
-		return HEAT_CRITICAL;
-	if (!strcmp(cluster_device_state(device, &(const char *){NULL}), "throttled"))
-		return HEAT_THROTTLED;
-	return !strcmp(thermal, "warm") ? HEAT_WARM : HEAT_NORMAL;
-}
-
-static const double least_heat_rate = 0.3; // of a device that is too hot for any work, by its forecast
-
-// The share of its rate that the device can hold for ever; 0: there is no forecast.
-static double heat_rate(const struct cluster_device *device)
-{
-	struct cluster_heat heat;
-	cluster_read_heat(device, HEAT_CORE, (double)NAN, &heat);
-	return isnan(heat.rate) ? 0 : fmax(heat.rate, least_heat_rate);
 }
 
 static void add_device(void *context, const struct cluster_device *device, const struct json *telemetry)
@@ -346,10 +315,8 @@ static void add_device(void *context, const struct cluster_device *device, const
 						     !strcmp(cluster_device_state(device, &reason), "draining")};
 	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");
 	out->bandwidth = json_get_number(record, "memory_bandwidth_bytes_per_s", 0);
-	out->heat = heat_of(device, telemetry);
-	out->heat_rate = heat_rate(device);
 	out->largest_buffer = (uint64_t)json_get_integer(record, "largest_buffer_bytes", 0);
-	out->heat_room = heat_room(telemetry);
+	gather_heat(out, device, telemetry);
 	read_memory(out, gathering, device, telemetry);
 }
 

@@ -193,6 +193,7 @@ static void test_steps(void **state)
 	}
 	assert_int_equal(changes, 1);
 	assert_int_equal(card.guard.step, THERMAL_LIMITED);
+	assert_int_equal(card.guard.held_ms, card.guard.step_ms); // since when it is held back
 	assert_true(25 + card.rise > 61);
 	for (int i = 0; i < 600; i++) // the load is gone: free again, once it is 10 °C under the target
 		changes += live(&card, 60, &usual, 70);

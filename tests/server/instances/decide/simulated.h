@@ -21,6 +21,7 @@ enum {
 	PAUSE_MS = 60000,
 	DRAIN_MS = 3000, // after which an instance has left a device that drains, if there is another place
 	SEARCH_MS = 200,
+	HEAT_PACE = 20,    // the clock of the readings, by which devices heat up, is so much faster here
 	GOES_ON_MS = 10000 // of a pause without faults: a search, what loading takes here, and some more
 };
 
@@ -34,6 +35,8 @@ enum planted {
 	PLANTED_FAILS_EARLY,
 	PLANTED_NO_DRAIN,
 	PLANTED_NO_MEND,
+	PLANTED_HEAT_FORGOTTEN,
+	PLANTED_HOT_PLACE,
 	PLANTED_COUNT,
 	PLANTED_NO_DEADLINE = PLANTED_COUNT, // of simulated_wire.h
 	PLANTED_OLD_ANSWER,
@@ -48,6 +51,7 @@ enum planted {
 struct device {
 	char name[16];
 	bool online, draining;
+	int64_t hot_ms;          // since when it is held back for its heat; 0: it is not
 	int64_t back_ms, cut_ms; // when it comes back; since when it is away
 };
 
@@ -94,6 +98,8 @@ struct instance {
 		int64_t done_ms;
 	} search;
 	int64_t timer_ms, idle_since_ms, draining_since_ms;
+	int64_t heat_moved_ms, heat_searched_ms; // 0: never
+	int left;                                // the device that it left for its heat; -1: none
 	const char *rule;
 	struct decision decision;
 };
@@ -148,6 +154,7 @@ struct world {
 	const char *broken; // the invariant that does not hold; NULL: all do
 	char detail[256];
 	uint64_t steps;
+	unsigned heat_moves[2]; // away from hot devices, and back
 };
 
 static uint64_t draw(struct world *world, uint64_t below)
@@ -187,6 +194,13 @@ static int available(const struct world *world, int device, const struct instanc
 
 // ---- the stub of the planner ----
 
+// Whether the search that the instance makes leaves out what is held back for its heat.
+static bool too_hot(const struct world *world, const struct instance *instance, int device)
+{
+	return instance->search.purpose >= PURPOSE_COOLER && world->devices[device].hot_ms &&
+	       world->planted != PLANTED_HOT_PLACE;
+}
+
 // Whole devices first, so that little is left over in many places.
 static bool stub_plan(const struct world *world, const struct instance *instance, bool pins, int avoid,
 		      struct place *place)
@@ -199,7 +213,8 @@ static bool stub_plan(const struct world *world, const struct instance *instance
 		for (int i = 0; i < DEVICES; i++) {
 			const int room = available(world, i, instance);
 			if (taken[i] || !world->devices[i].online || world->devices[i].draining || i == avoid ||
-			    (pins && instance->pin >= 0 && instance->pin != i) || room <= most)
+			    too_hot(world, instance, i) || (pins && instance->pin >= 0 && instance->pin != i) ||
+			    room <= most)
 				continue;
 			best = i;
 			most = room;
@@ -232,6 +247,8 @@ static void check_place(struct world *world, const struct instance *instance, co
 			units += place->device[j] == place->device[i] ? place->units[j] : 0;
 		if (!device->online || device->draining || units > available(world, place->device[i], instance))
 			broken(world, "a place that is found has room", instance, device->name);
+		if (instance->search.purpose >= PURPOSE_COOLER && device->hot_ms)
+			broken(world, "a place that is found for heat is cool", instance, device->name);
 	}
 }
 
@@ -408,6 +425,32 @@ static void act_search(struct world *world, struct instance *instance, const str
 		instance->devices_changed = false;
 	if (decision->purpose == PURPOSE_WHOLE)
 		instance->room_untried = false;
+	if (decision->purpose == PURPOSE_COOLER || decision->purpose == PURPOSE_COOLED)
+		instance->heat_searched_ms = world->now_ms;
+}
+
+static int64_t heat_span(const struct world *world, int64_t at_ms)
+{
+	return at_ms ? (world->now_ms - at_ms) * HEAT_PACE : -1;
+}
+
+static int hottest(const struct world *world, const struct instance *instance)
+{
+	for (unsigned i = 0; i < instance->worker_count; i++)
+		if (world->devices[instance->workers[i].device].hot_ms)
+			return instance->workers[i].device;
+	return -1;
+}
+
+static void note_heat(struct world *world, struct instance *instance, enum decide_cause cause)
+{
+	if (cause != CAUSE_HEAT && cause != CAUSE_COOLED)
+		return;
+	if (instance->heat_moved_ms && heat_span(world, instance->heat_moved_ms) < DECIDE_HEAT_APART_MS)
+		broken(world, "two moves for heat are far apart", instance, instance->why);
+	instance->left = cause == CAUSE_HEAT ? hottest(world, instance) : -1;
+	instance->heat_moved_ms = world->now_ms;
+	world->heat_moves[cause == CAUSE_COOLED]++;
 }
 
 static void act_place(struct world *world, struct instance *instance, const struct decision *decision)
@@ -419,6 +462,7 @@ static void act_place(struct world *world, struct instance *instance, const stru
 		if (decision->cause == CAUSE_FORMAT)
 			instance->wanted.format = NULL;
 		instance->wanted.moves = false;
+		note_heat(world, instance, decision->cause);
 	}
 	begin_place(world, instance);
 }
@@ -530,6 +574,29 @@ static void see_devices(const struct world *world, struct instance *instance, st
 			seen->coming = world->devices[i].online ? world->devices[i].name : seen->coming;
 }
 
+static void see_heat(const struct world *world, const struct instance *instance, struct decide_seen *seen)
+{
+	const int hot = hottest(world, instance);
+	seen->works = (world->now_ms / 1000 + (instance - world->instances)) % 3 != 0;
+	seen->eased_ms = -1;
+	if (hot >= 0) {
+		seen->hot = world->devices[hot].name;
+		seen->hot_ms = heat_span(world, world->devices[hot].hot_ms);
+	}
+	for (int i = 0; i < INSTANCES && hot >= 0; i++)
+		if (&world->instances[i] != instance && world->instances[i].left == hot)
+			seen->eased_ms = heat_span(world, world->instances[i].heat_moved_ms);
+	if (instance->left >= 0) {
+		seen->left = world->devices[instance->left].name;
+		seen->left_cool = !world->devices[instance->left].hot_ms && world->devices[instance->left].online;
+	}
+	seen->heat_moved_ms = heat_span(world, instance->heat_moved_ms);
+	seen->heat_searched_ms = heat_span(world, instance->heat_searched_ms);
+	seen->pays_there = instance->epoch % 2 == 0;
+	if (world->planted == PLANTED_HEAT_FORGOTTEN)
+		seen->heat_moved_ms = -1;
+}
+
 static void see(const struct world *world, struct instance *instance, struct decide_seen *seen)
 {
 	*seen = (struct decide_seen){
@@ -571,4 +638,5 @@ static void see(const struct world *world, struct instance *instance, struct dec
 	for (int i = 0; i < LIMIT_DEATHS; i++)
 		seen->deaths += instance->deaths_ms[i] && world->now_ms - instance->deaths_ms[i] < LIMIT_DEATHS_MS;
 	see_devices(world, instance, seen);
+	see_heat(world, instance, seen);
 }

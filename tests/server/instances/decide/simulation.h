@@ -53,6 +53,8 @@ static void check_reason(struct world *world, const struct instance *instance, c
 		away |= !world->devices[instance->workers[i].device].online;
 	if (device && strstr(decision->reason, "waits for") && device->online)
 		broken(world, "every reason is true", instance, decision->reason);
+	if (device && strstr(decision->reason, "too hot") && !device->hot_ms)
+		broken(world, "every reason is true", instance, decision->reason);
 	if (device && strstr(decision->reason, "draining") && !device->draining)
 		broken(world, "every reason is true", instance, decision->reason);
 	if (strstr(decision->reason, "cut off") && decision->action == ACTION_PAUSE && !away)
@@ -296,7 +298,7 @@ static void fault(struct world *world)
 {
 	struct instance *one = &world->instances[draw(world, INSTANCES)];
 	const int device = (int)draw(world, DEVICES);
-	switch (draw(world, 10)) {
+	switch (draw(world, 11)) {
 	case 0:
 	case 1:
 		if (works(one) && one->workers_are != WORKERS_AWAY && one->news == NEWS_NONE)
@@ -315,6 +317,9 @@ static void fault(struct world *world)
 		break;
 	case 5:
 		world->devices[device].draining = !world->devices[device].draining;
+		break;
+	case 10:
+		world->devices[device].hot_ms = world->devices[device].hot_ms ? 0 : world->now_ms;
 		break;
 	case 6:
 		wish(world, one);
@@ -451,6 +456,7 @@ static void begin(struct world *world, uint64_t seed, const struct setting *sett
 					 .units = 4 + (int)draw(world, 9),
 					 .pin = -1,
 					 .failed_on = -1,
+					 .left = -1,
 					 .idle_since_ms = -1,
 					 .draining_since_ms = -1,
 					 .busy_until_ms = INT64_MAX,
@@ -484,6 +490,7 @@ static void run(struct world *world, uint64_t seed, const struct setting *settin
 			world->faults = false;
 			for (int i = 0; i < DEVICES; i++) {
 				world->devices[i].draining = false;
+				world->devices[i].hot_ms = 0;
 				if (!world->devices[i].online)
 					world->devices[i].back_ms = world->now_ms;
 			}

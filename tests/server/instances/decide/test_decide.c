@@ -30,6 +30,9 @@ static struct decide_seen running(void)
 				    .why = "",
 				    .news_text = "",
 				    .search_text = "",
+				    .eased_ms = -1,
+				    .heat_moved_ms = -1,
+				    .heat_searched_ms = -1,
 				    .held_format = "F16"};
 }
 
@@ -281,6 +284,87 @@ static void test_back(void **context)
 	expect(&wanted, &seen, ACTION_STAY_LATER, "a smaller format only");
 }
 
+// Its device is held back: it leaves, if it is a part of the load, that lasts, and it pays.
+static void test_hot(void **context)
+{
+	struct decide_wanted wanted = plain;
+	struct decide_seen seen = running();
+	(void)context;
+	seen.hot = "GPU 1";
+	seen.hot_ms = DECIDE_HOT_MS;
+	expect(&wanted, &seen, ACTION_WAIT, "well"); // idle: it is not what heats the device
+	seen.works = true;
+	seen.hot_ms = DECIDE_HOT_MS - 1;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.hot_ms = DECIDE_HOT_MS;
+	expect(&wanted, &seen, ACTION_SEARCH, "held back for its heat");
+	assert_int_equal(decide(&wanted, &seen).purpose, PURPOSE_COOLER);
+	wanted.pinned = true;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	wanted.pinned = false;
+	seen.eased_ms = DECIDE_EASED_MS - 1; // what another one has left may be cool enough
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.eased_ms = DECIDE_EASED_MS;
+	seen.heat_searched_ms = DECIDE_HEAT_AGAIN_MS - 1;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.heat_searched_ms = DECIDE_HEAT_AGAIN_MS;
+	seen.heat_moved_ms = DECIDE_HEAT_APART_MS - 1;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.heat_moved_ms = DECIDE_HEAT_APART_MS;
+	expect(&wanted, &seen, ACTION_SEARCH, "held back for its heat");
+	seen.draining = "GPU 1";
+	expect(&wanted, &seen, ACTION_SEARCH, "draining");
+	seen.draining = NULL;
+	seen.search = SEARCH_FOUND;
+	seen.purpose = PURPOSE_COOLER;
+	seen.search_text = "GPU 2";
+	expect(&wanted, &seen, ACTION_STAY, "no cooler place is faster");
+	seen.pays_there = true;
+	expect(&wanted, &seen, ACTION_PLACE, "it leaves GPU 1, which gets too hot for its work, for GPU 2");
+	assert_int_equal(decide(&wanted, &seen).cause, CAUSE_HEAT);
+	seen.works = false; // its last request has ended meanwhile, and others will come
+	expect(&wanted, &seen, ACTION_PLACE, "it leaves GPU 1");
+	seen.eased_ms = 0;
+	expect(&wanted, &seen, ACTION_DROP, "any more");
+	seen.hot = NULL;
+	expect(&wanted, &seen, ACTION_DROP, "any more");
+	seen = running();
+	seen.hot = "GPU 1";
+	seen.hot_ms = DECIDE_HOT_MS;
+	seen.search = SEARCH_NOWHERE;
+	seen.purpose = PURPOSE_COOLER;
+	seen.search_text = "2 GiB are missing";
+	expect(&wanted, &seen, ACTION_STAY, "2 GiB are missing");
+}
+
+// The device that it has left is cool again: it goes back, if it has been away for long enough and it pays.
+static void test_cooled(void **context)
+{
+	struct decide_wanted wanted = plain;
+	struct decide_seen seen = running();
+	(void)context;
+	seen.left = "GPU 1";
+	seen.heat_moved_ms = seen.heat_searched_ms = DECIDE_HEAT_APART_MS;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.left_cool = true;
+	expect(&wanted, &seen, ACTION_SEARCH, "is cool again");
+	assert_int_equal(decide(&wanted, &seen).purpose, PURPOSE_COOLED);
+	seen.heat_moved_ms--;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.heat_moved_ms++;
+	seen.heat_searched_ms--;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.search = SEARCH_FOUND;
+	seen.purpose = PURPOSE_COOLED;
+	seen.search_text = "GPU 1";
+	expect(&wanted, &seen, ACTION_STAY, "no place is faster");
+	seen.pays_there = true;
+	expect(&wanted, &seen, ACTION_PLACE, "GPU 1, which it had left for its heat, is cool again: it goes to GPU 1");
+	assert_int_equal(decide(&wanted, &seen).cause, CAUSE_COOLED);
+	seen.left_cool = false;
+	expect(&wanted, &seen, ACTION_DROP, "any more");
+}
+
 static void test_in_vain(void **context)
 {
 	struct decide_seen seen = paused();
@@ -369,6 +453,11 @@ static int64_t some_time(void)
 	return NOW_MS - span + (int64_t)draw((uint64_t)(2 * span + 1));
 }
 
+static int64_t some_span(void)
+{
+	return (int64_t)draw(2 * DECIDE_HEAT_APART_MS) - DECIDE_HEAT_APART_MS / 4;
+}
+
 static void generate(struct decide_wanted *wanted, struct decide_seen *seen)
 {
 	*wanted = (struct decide_wanted){.pinned = flip(),
@@ -422,6 +511,15 @@ static void generate(struct decide_wanted *wanted, struct decide_seen *seen)
 				     .room_due_ms = some_time(),
 				     .room_untried = flip(),
 				     .others_wait = flip(),
+				     .hot = flip() ? "HOT" : NULL,
+				     .hot_ms = some_span(),
+				     .eased_ms = some_span(),
+				     .works = flip(),
+				     .left = flip() ? "LEFT" : NULL,
+				     .left_cool = flip(),
+				     .heat_moved_ms = some_span(),
+				     .heat_searched_ms = some_span(),
+				     .pays_there = flip(),
 				     .held_format = "F16"};
 	seen->purpose = seen->search ? (enum decide_purpose)(1 + draw(PURPOSE_FASTER)) : PURPOSE_NONE;
 	if (flip() && seen->search) // else most results would be dropped
@@ -469,6 +567,9 @@ static const char *find_fault(const struct decide_wanted *wanted, const struct d
 		return "it searches for what it does not need";
 	if (is->action == ACTION_SEARCH && is->purpose == PURPOSE_FASTER && wanted->pinned)
 		return "one that is pinned looks elsewhere";
+	if (is->action == ACTION_PLACE && runs && (is->cause == CAUSE_HEAT || is->cause == CAUSE_COOLED) &&
+	    (wanted->pinned || (seen->heat_moved_ms >= 0 && seen->heat_moved_ms < DECIDE_HEAT_APART_MS)))
+		return "it moves for heat again too soon, or although it is pinned";
 	if (is->action == ACTION_WAIT && runs && (seen->search == SEARCH_FOUND || seen->search == SEARCH_NOWHERE))
 		return "what was found is left lying";
 	if (is->action == ACTION_MEND && seen->workers != WORKERS_BACK && seen->workers != WORKERS_BROKEN)
@@ -497,6 +598,10 @@ static const char *find_lie(const struct decide_wanted *wanted, const struct dec
 		return "no place was searched for in vain";
 	if (has(is, "where it is faster") && !(seen->faster_there && (wanted->moves || wanted->takes_faster)))
 		return "it is not faster there, or nobody wants that";
+	if (has(is, "HOT") && !seen->hot)
+		return "no device is too hot";
+	if (has(is, "LEFT") && !(seen->left && seen->left_cool && seen->pays_there))
+		return "it left no device, or that one is hot still";
 	if (has(is, "to be held in") && !wanted->format)
 		return "no format is wanted";
 	if (has(is, "room for all of its layers again") && (!seen->whole_there || seen->others_wait))
@@ -622,6 +727,14 @@ static void say_draining(struct decision *decision, struct decide_seen *seen)
 	snprintf(decision->reason, sizeof decision->reason, "it leaves DRAINING, which is draining");
 }
 
+static void leave_twice(struct decision *decision, struct decide_seen *seen)
+{
+	if (seen->instance_state == INSTANCE_RUNNING && seen->search == SEARCH_FOUND && !seen->stale) {
+		decision->action = ACTION_PLACE;
+		decision->cause = CAUSE_HEAT;
+	}
+}
+
 static void say_well(struct decision *decision, struct decide_seen *seen)
 {
 	(void)seen;
@@ -647,6 +760,7 @@ static void test_planted(void **context)
 		{"it ends workers for nothing", end_for_nothing},
 		{"it says nothing", say_nothing},
 		{"it says that a device is draining", say_draining},
+		{"it leaves for heat again and again", leave_twice},
 		{"it says that it is well", say_well},
 		{"it says that there is no place", say_no_place},
 	};
@@ -670,11 +784,12 @@ static void test_planted(void **context)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_loading),   cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),
-		cmocka_unit_test(test_restart),   cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),
-		cmocka_unit_test(test_drain),     cmocka_unit_test(test_wishes),   cmocka_unit_test(test_back),
-		cmocka_unit_test(test_times),     cmocka_unit_test(test_in_vain),  cmocka_unit_test(test_makes_room),
-		cmocka_unit_test(test_generated), cmocka_unit_test(test_planted),
+		cmocka_unit_test(test_loading), cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),
+		cmocka_unit_test(test_restart), cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_drain),   cmocka_unit_test(test_wishes),   cmocka_unit_test(test_back),
+		cmocka_unit_test(test_times),   cmocka_unit_test(test_in_vain),  cmocka_unit_test(test_makes_room),
+		cmocka_unit_test(test_hot),     cmocka_unit_test(test_cooled),   cmocka_unit_test(test_generated),
+		cmocka_unit_test(test_planted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,10 +58,11 @@ static int search(const struct world *world, const struct instance *instance, bo
 						       .pool = "",
 						       .node = i,
 						       .backend = PLACE_CUDA,
-						       .unusable = !device->online    ? "it is offline"
-								   : device->draining ? "it is draining"
-								   : (int)i == avoid  ? "the model failed on it"
-										      : NULL,
+						       .unusable = !device->online                    ? "it is offline"
+								   : device->draining                 ? "it is draining"
+								   : too_hot(world, instance, (int)i) ? "it is too hot"
+								   : (int)i == avoid ? "the model failed on it"
+										     : NULL,
 						       .draining = device->draining,
 						       .memory_bytes = CAPACITY_MIB * MIB,
 						       .free_bytes = (uint64_t)(room > 0 ? room : 0) * MIB,
