@@ -79,6 +79,30 @@ suite("heat ahead", () => {
 		await page.context().close();
 	});
 
+	test("the policy is told in words, changed, taken back, and what cannot be is said", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server, "#/devices/dev_gpu");
+		const policy = page.getByRole("region", { name: "Before the limit" });
+		await policy.getByText("85 °C, 5 °C under its limit").waitFor();
+		await policy.getByText("75 °C", { exact: true }).waitFor();
+		await policy.getByRole("button", { name: "Change" }).click();
+		const dialog = page.getByRole("dialog", { name: "Heat policy of GPU One" });
+		await dialog.getByLabel("Margin under the limit (°C)").fill("50");
+		await dialog.getByRole("button", { name: "Save" }).click();
+		await dialog.getByText("The margin is between 1 and 40 °C.").waitFor();
+		await picture(page, "policy-dialog");
+		await dialog.getByLabel("Margin under the limit (°C)").fill("12");
+		await dialog.getByRole("checkbox", { name: /^Move models/ }).uncheck();
+		await dialog.getByRole("button", { name: "Save" }).click();
+		await policy.getByText("78 °C, 12 °C under its limit").waitFor();
+		const now = () => admin.call("thermal.policy", { device_id: "dev_gpu" });
+		assert.deepEqual(await now(), { device_id: "dev_gpu", margin_celsius: 12, resume_celsius: 10, actions: ["limit", "pause"] });
+		await page.getByRole("button", { name: /^Undo: GPU One has another heat policy/ }).click();
+		await policy.getByText("85 °C, 5 °C under its limit").waitFor();
+		assert.deepEqual((await now()).actions, ["limit", "move", "pause"]);
+		await page.context().close();
+	});
+
 	test("the Overview names the hottest device and its margin", async () => {
 		const page = await browser.page();
 		await openDashboard(page, server);

@@ -15,6 +15,7 @@ import { Actions } from "./actions";
 import { Holders } from "./holders";
 import { ForecastPanel, useForecast } from "./forecast";
 import { LazyCharts } from "./lazy-charts";
+import { PolicyPanel } from "./policy";
 import { ApiTable, Identity, Processes } from "./facts";
 import { Readings } from "./readings";
 
@@ -53,6 +54,7 @@ export function DevicePage({ id }: { id: string }) {
           </div>
           <aside class="stack">
             <ForecastPanel entry={entry} foreseen={foreseen} />
+            <PolicyPanel entry={entry} />
             <Identity entry={entry} />
             <ApiTable entry={entry} />
             {node && node.record.libraries.length > 0 && (

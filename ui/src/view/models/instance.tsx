@@ -56,6 +56,11 @@ export function InstancePanel({ instance }: { instance: Instance }) {
           <MarkIcon mark="throttled" class="mini" /> {sentence(short)}
         </p>
       )}
+      {instance.state === "running" && !short && instance.state_reason && (
+        <p class="panel-body small quiet trouble">
+          <MarkIcon mark="info" class="mini" /> {sentence(instance.state_reason)}
+        </p>
+      )}
       {instance.state === "running" && <Figures instance={instance} use={model?.architecture ? purpose(model.architecture) : null} />}
       {instance.state === "running" && <MeasuredFall instance={instance} />}
       {layers !== undefined && instance.state !== "failed" && stages.length > 0 && (
