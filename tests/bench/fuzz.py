@@ -200,7 +200,11 @@ def print_table(targets, counts, wanted):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__, add_help=False)
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.error = lambda why: sys.exit(f"fuzz: {why}; see: ./dev bench fuzz --help")
     parser.add_argument("--runs", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=float("1e9"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())

@@ -322,11 +322,12 @@ function benchAudit() {
 // What CI tries a part of, tried whole: 1,000 kills, a fault at every call, every bit. Hours; only when asked for.
 function tryReliability() {
 	execFileSync("node", ["tests/bench/kills.mjs"], { stdio: "inherit", env: { ...process.env, EXOGPU_BINARY: binary } });
-	for (const [test, env] of [["audit_crash", { EXOGPU_CYCLES: "300" }], ["audit_faults", { EXOGPU_EVERY: "1" }],
-		["audit_attacks", { EXOGPU_TABLE: "1" }], ["audit_bits", { EXOGPU_EVERY: "1" }], ["power", { EXOGPU_EVERY: "1" }],
-		["sqlite_faults", { EXOGPU_EVERY: "5" }], ["sums", { EXOGPU_EVERY: "97" }]]) {
-		const program = built(`unit_server_store_test_${test}`);
+	for (const [test, env] of [["audit/test_audit_crash", { EXOGPU_CYCLES: "300" }], ["audit/test_audit_faults", { EXOGPU_EVERY: "1" }],
+		["audit/test_audit_attacks", { EXOGPU_TABLE: "1" }], ["audit/test_audit_bits", { EXOGPU_EVERY: "1" }], ["test_power", { EXOGPU_EVERY: "1" }],
+		["test_sqlite_faults", { EXOGPU_EVERY: "5" }], ["test_sums", { EXOGPU_EVERY: "97" }]]) {
+		const program = built(`unit_server_store_${test.replace("/", "_")}`);
 		if (program) execFileSync(program, { stdio: "inherit", env: { ...process.env, ...env } });
+		else process.exitCode = 1; // what was asked for was not tried
 	}
 }
 
