@@ -123,9 +123,10 @@ static void print_command_help(const struct cli_command *command)
 
 static int complain(const struct error *error, int exit_status)
 {
-	fprintf(stderr, "exogpu: %s\n", error->message[0] ? error->message : status_text(error->status));
+	// It may be the server's word.
+	command_say(stderr, "exogpu: %s", error->message[0] ? error->message : status_text(error->status));
 	if (error->hint[0])
-		fprintf(stderr, "  %s\n", error->hint);
+		command_say(stderr, "  %s", error->hint);
 	return exit_status;
 }
 
@@ -141,7 +142,7 @@ static int complain_json(const struct error *error, int exit_status)
 	if (json_print(object, &text))
 		complain(error, exit_status);
 	else
-		fprintf(stderr, "%s\n", buffer_text(&text));
+		command_put_json(stderr, buffer_text(&text));
 	buffer_finish(&text);
 	json_destroy(&object);
 	return exit_status;

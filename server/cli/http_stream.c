@@ -3,7 +3,9 @@
 
 #include "common/base/limits.h"
 #include "common/net/tls/certificate.h"
+#include "server/cli/client.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES = 16384, HEAD_LINE_BYTES = 8192 };
+enum { PIECE_BYTES = 16384, HEAD_LINE_BYTES = 8192, HEAD_LINES = 100 };
 
 struct http_stream {
 	const struct target *target;
@@ -37,6 +39,13 @@ static enum status broke(struct http_stream *stream, struct error *error)
 
 // ---- connecting ----
 
+// How long one call may wait for the other end; 0: as long as it takes.
+static void set_patience(int fd, int option, int ms)
+{
+	const struct timeval time = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+	setsockopt(fd, SOL_SOCKET, option, &time, sizeof time);
+}
+
 static int connect_unix(const char *path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -49,6 +58,11 @@ static int connect_unix(const char *path)
 	return fd;
 }
 
+static int patience_of(const struct target *target)
+{
+	return target->patience_ms ? target->patience_ms : CLIENT_TIMEOUT_MS;
+}
+
 static int connect_tcp(const struct target *target)
 {
 	char port[8];
@@ -59,8 +73,13 @@ static int connect_tcp(const struct target *target)
 		return -1;
 	for (const struct addrinfo *one = list; one && fd < 0; one = one->ai_next) {
 		fd = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		set_patience(fd, SO_SNDTIMEO, patience_of(target)); // connect's, too
+		set_patience(fd, SO_RCVTIMEO, patience_of(target));
+		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int)); // a machine that is gone is noticed
 		if (fd >= 0 && connect(fd, one->ai_addr, one->ai_addrlen)) {
+			const int why = errno == EINPROGRESS ? ETIMEDOUT : errno;
 			close(fd);
+			errno = why;
 			fd = -1;
 		}
 	}
@@ -96,8 +115,15 @@ static enum status begin_tls(struct http_stream *stream, struct error *error)
 	ready = stream->ssl && SSL_set_fd(stream->ssl, stream->fd) == 1;
 	if (ready && !net_is_address(target->host))
 		SSL_set_tlsext_host_name(stream->ssl, target->host);
-	if (ready && SSL_connect(stream->ssl) == 1 && is_the_one(target, stream->ssl))
+	const int shaken = ready ? SSL_connect(stream->ssl) : 0;
+	if (shaken == 1 && is_the_one(target, stream->ssl))
 		return STATUS_OK;
+	if (ready && shaken != 1 && SSL_get_error(stream->ssl, shaken) == SSL_ERROR_WANT_READ) {
+		error_set(error, STATUS_TIMEOUT, "no answer from %.200s within %d s", target->name,
+			  patience_of(target) / 1000);
+		error_hint(error, "it may be overloaded or stopped: look at its log");
+		return STATUS_TIMEOUT;
+	}
 	error_set(error, STATUS_UNAVAILABLE, "%.200s could not prove that it is the server, by %.100s", target->name,
 		  target->trust.from);
 	error_hint(error, "name the cluster's authority: --ca FILE");
@@ -138,14 +164,15 @@ static int next_byte(struct http_stream *stream)
 	return stream->piece[stream->at++];
 }
 
-// A line of the head, or the size of a chunk; without its end.
+// A line of the head, or the size of a chunk; without its end. False also for one that is too long.
 static bool head_line(struct http_stream *stream, char line[HEAD_LINE_BYTES])
 {
 	size_t length = 0;
 	int byte;
-	while ((byte = next_byte(stream)) >= 0 && byte != '\n')
-		if (length < HEAD_LINE_BYTES - 1)
-			line[length++] = (char)byte;
+	while (length < HEAD_LINE_BYTES && (byte = next_byte(stream)) >= 0 && byte != '\n')
+		line[length++] = (char)byte;
+	if (length == HEAD_LINE_BYTES)
+		return false;
 	while (length && line[length - 1] == '\r')
 		length--;
 	line[length] = 0;
@@ -158,13 +185,17 @@ static bool read_head(struct http_stream *stream)
 	if (!head_line(stream, line) || strncmp(line, "HTTP/1.1 ", 9) != 0)
 		return false;
 	stream->status = (int)strtol(line + 9, NULL, 10);
-	while (head_line(stream, line) && line[0]) {
+	for (int lines = 0; lines < HEAD_LINES; lines++) {
+		if (!head_line(stream, line))
+			return false;
+		if (!line[0])
+			return true;
 		if (!strncasecmp(line, "content-length:", 15))
 			stream->left = strtoull(line + 15, NULL, 10);
 		else if (!strncasecmp(line, "transfer-encoding: chunked", 26))
 			stream->chunked = true;
 	}
-	return true;
+	return false;
 }
 
 // A byte of the body; -1 at its end, -2 if it broke off.
@@ -174,10 +205,12 @@ static int body_byte(struct http_stream *stream)
 	if (stream->ended)
 		return -1;
 	if (!stream->left && stream->chunked) {
-		do // the end of the chunk before
-			if (!head_line(stream, line))
-				return -2;
-		while (!line[0]);
+		if (!head_line(stream, line))
+			return -2;
+		if (!line[0] && !head_line(stream, line)) // that was the end of the chunk before
+			return -2;
+		if (!isxdigit((unsigned char)line[0]))
+			return -2;
 		stream->left = strtoull(line, NULL, 16);
 	}
 	if (!stream->left) {
@@ -225,6 +258,8 @@ enum status http_stream_post(struct http_stream **out, const struct target *targ
 		status = error_errno(error, STATUS_UNAVAILABLE, errno, "%.200s cannot be reached", target->name);
 	if (!status && target->tls && !target->socket_path[0])
 		status = begin_tls(stream, error);
+	if (!status)
+		set_patience(stream->fd, SO_RCVTIMEO, 0); // a model may think for long
 	if (!status)
 		status = send_request(stream, path, body, error);
 	if (status)

@@ -16,6 +16,7 @@ struct target {
 	struct trust trust; // of an address with tls
 	char token[136];    // without the white space around it; "" by the socket
 	char name[300];     // for messages
+	int patience_ms;    // of an HTTP request, to connect and for the TLS handshake; 0: CLIENT_TIMEOUT_MS
 };
 
 // The options of the command line; NULL: not given.

@@ -410,7 +410,9 @@ static int64_t buffer_bytes(const struct json *device, bool software)
 static enum status bench_device(struct client *client, const struct json *device, struct json *results,
 				struct error *error)
 {
-	const char *name = json_get_string(device, "name", "");
+	char name[128]; // of the server's word: it stands on the terminal
+	snprintf(name, sizeof name, "%s", json_get_string(device, "name", ""));
+	text_clean(name);
 	struct bench bench = {.client = client,
 			      .device_id = json_get_string(device, "device_id", ""),
 			      .name = name,

@@ -142,8 +142,8 @@ static int run_add(const struct cli_arguments *arguments, struct error *error)
 		command_print_text(stdout, "", json_get_string(channel, "channel_id", ""));
 		if (secret[0])
 			command_print_text(stdout, "secret, shown this once: ", secret);
-		fprintf(stderr, "exogpu alerts channels test %s sends a test message.\n",
-			json_get_string(channel, "channel_id", ""));
+		command_say(stderr, "exogpu alerts channels test %s sends a test message.",
+			    json_get_string(channel, "channel_id", ""));
 	}
 	json_destroy(&channel);
 	return result;

@@ -6,7 +6,23 @@
 #include "server/cli/client.h"
 #include "server/cli/format.h"
 
+#include <stdarg.h>
 #include <string.h>
+
+// What JSON may hold as it is but a terminal obeys: DEL, and U+0080 to U+009F, which are C2 80 to C2 9F.
+void command_put_json(FILE *out, const char *text)
+{
+	for (; *text; text++) {
+		const unsigned char byte = (unsigned char)*text, next = (unsigned char)text[1];
+		const bool late = byte == 0xC2 && next >= 0x80 && next < 0xA0;
+		if (late || byte == 0x7F)
+			fprintf(out, "\\u%04x", late ? next : byte);
+		else
+			putc(byte, out);
+		text += late;
+	}
+	putc('\n', out);
+}
 
 enum status command_print_json(const struct json *result, struct error *error)
 {
@@ -16,7 +32,7 @@ enum status command_print_json(const struct json *result, struct error *error)
 	if (status)
 		error_set(error, status, "the answer cannot be printed: %s", status_text(status));
 	else
-		printf("%s\n", buffer_text(&text));
+		command_put_json(stdout, buffer_text(&text));
 	buffer_finish(&text);
 	return status;
 }
@@ -216,8 +232,16 @@ int64_t command_age_ms(const struct json *object, const char *name)
 
 void command_print_text(FILE *out, const char *before, const char *text)
 {
+	command_say(out, "%s%s", before, text);
+}
+
+void command_say(FILE *out, const char *format, ...)
+{
 	char line[1280];
-	snprintf(line, sizeof line, "%s%s", before, text);
+	va_list args;
+	va_start(args, format);
+	vsnprintf(line, sizeof line, format, args);
+	va_end(args);
 	text_clean(line);
 	for (size_t length = strlen(line); length && line[length - 1] == ' '; length--)
 		line[length - 1] = 0;

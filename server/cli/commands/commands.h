@@ -50,8 +50,10 @@ int command_list(const struct cli_arguments *arguments, const struct command_lis
 // Connect to the server that the arguments name. `target` outlives the client. Returns an exit status.
 int command_open(const struct cli_arguments *arguments, struct target *target, struct client **client,
 		 struct error *error);
-// Print an answer as one line of JSON. Errors: STATUS_LIMIT_EXCEEDED.
+// Print an answer as one line of JSON. What a terminal would obey is escaped. Errors: STATUS_LIMIT_EXCEEDED.
 enum status command_print_json(const struct json *result, struct error *error);
+// The same of JSON that is printed already.
+void command_put_json(FILE *out, const char *text);
 // The device that `text` means: its id, its name, or the beginning of either if no other device has it, whatever the
 // case of letters. *devices is the answer to be destroyed; *device points into it. Where the token may not list
 // devices, text is taken for an id and *device is NULL.
@@ -73,3 +75,5 @@ const char *command_device_label(const struct json *snapshot, const char *device
 int64_t command_age_ms(const struct json *object, const char *name);
 // Print two texts from the server as a line: control characters replaced, nothing blank at its end.
 void command_print_text(FILE *out, const char *before, const char *text);
+// The same of a format, whose line is what may be too long and is cut.
+void command_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

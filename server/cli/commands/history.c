@@ -9,6 +9,14 @@
 
 enum { DAY_S = 86400, ASKED_MS = DAY_S * 1000 }; // a day is 1,440 rows, of the 2,000 that one answer has
 
+static void print_cell(const char *text)
+{
+	char cell[128];
+	snprintf(cell, sizeof cell, "%s", text);
+	text_clean(cell);
+	fputs(cell, stdout);
+}
+
 // A line of CSV. No value has a comma or a quotation mark: they are times, numbers and names of columns.
 static void print_row(const struct json *row)
 {
@@ -17,7 +25,7 @@ static void print_row(const struct json *row)
 		if (!first)
 			putchar(',');
 		if (json_type(one) == JSON_STRING)
-			fputs(json_string(one, ""), stdout);
+			print_cell(json_string(one, ""));
 		else if (json_type(one) == JSON_NUMBER)
 			printf("%.15g", json_number(one, 0));
 	}

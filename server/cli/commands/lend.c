@@ -64,15 +64,17 @@ static void print_code(const char *url)
 static void print_advice(const struct json *created)
 {
 	const char *fingerprint = json_get_string(created, "fingerprint", NULL);
-	if (!json_get_bool(created, "reachable", false))
+	const bool reachable = json_get_bool(created, "reachable", false);
+	if (!reachable)
 		fprintf(stderr,
 			"  Only browsers on this machine reach it now: start the server with --lan for others.\n");
 	else if (fingerprint)
 		fprintf(stderr,
 			"  A device that does not know this cluster warns of its certificate: install its authority "
 			"there\n"
-			"  first (/ca.pem at the same address, see docs/lend.md). Its fingerprint:\n  %s\n",
-			fingerprint);
+			"  first (/ca.pem at the same address, see docs/lend.md). Its fingerprint:\n");
+	if (reachable && fingerprint)
+		command_print_text(stderr, "  ", fingerprint);
 }
 
 static int print_created(const struct json *created, struct error *error)
@@ -82,14 +84,15 @@ static int print_created(const struct json *created, struct error *error)
 	const char *lend_id = json_get_string(created, "lend_id", ""), *url = json_get_string(created, "url", "");
 	if (isatty(STDOUT_FILENO))
 		print_code(url);
-	if (printf("%s\n", url) < 0 || fflush(stdout)) {
+	command_print_text(stdout, "", url);
+	if (ferror(stdout) || fflush(stdout)) {
 		error_errno(error, STATUS_UNAVAILABLE, errno, "address %s was made, but could not be written", lend_id);
 		error_hint(error, "it cannot be shown again: exogpu lend revoke %s", lend_id);
 		return 1;
 	}
 	clock_parse(json_get_string(created, "expires_at", ""), &expires_ms);
-	fprintf(stderr, "address %s: for %lld browser%s; expires %s\n", lend_id, (long long)uses, uses == 1 ? "" : "s",
-		format_time(expires_ms, text));
+	command_say(stderr, "address %s: for %lld browser%s; expires %s", lend_id, (long long)uses,
+		    uses == 1 ? "" : "s", format_time(expires_ms, text));
 	print_advice(created);
 	return 0;
 }

@@ -282,10 +282,13 @@ static enum status follow(struct http_stream *stream, bool raw, struct error *er
 		const char *text = buffer_text(&line);
 		if (http != 200 || raw) {
 			struct json *json = NULL;
-			if (http != 200 && !json_parse(&json, text, line.length, NULL))
+			if (http == 200 && !line.length)
+				continue;
+			const bool read = !json_parse(&json, text, line.length, http == 200 ? error : NULL);
+			if (http != 200 && read)
 				status = read_fault(json, http, error);
 			else if (http == 200)
-				printf("%s\n", text);
+				status = read ? command_print_json(json, error) : error->status;
 			json_destroy(&json);
 			heard.whole = true;
 		} else if (!strncmp(text, "data: ", 6)) {

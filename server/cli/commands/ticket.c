@@ -45,21 +45,23 @@ static int print_created(const struct json *created, struct error *error)
 	const char *address = json_get_string(created, "address", NULL),
 		   *ticket = json_get_string(created, "ticket", "");
 	const bool terminal = isatty(STDOUT_FILENO);
-	int printed = terminal ? printf("exogpu node --join %s --ticket %s\n", address ? address : "HOST:PORT", ticket)
-			       : printf("%s\n", ticket);
-	if (printed < 0 || fflush(stdout)) {
+	if (terminal)
+		command_say(stdout, "exogpu node --join %s --ticket %s", address ? address : "HOST:PORT", ticket);
+	else
+		command_print_text(stdout, "", ticket);
+	if (ferror(stdout) || fflush(stdout)) {
 		error_errno(error, STATUS_UNAVAILABLE, errno, "ticket %s was made, but could not be written",
 			    ticket_id);
 		error_hint(error, "it cannot be shown again: exogpu ticket revoke %s", ticket_id);
 		return 1;
 	}
 	clock_parse(json_get_string(created, "expires_at", ""), &expires_ms);
-	fprintf(stderr, "ticket %s: for %lld node%s; expires %s\n", ticket_id, (long long)uses, uses == 1 ? "" : "s",
-		format_time(expires_ms, text));
+	command_say(stderr, "ticket %s: for %lld node%s; expires %s", ticket_id, (long long)uses, uses == 1 ? "" : "s",
+		    format_time(expires_ms, text));
 	if (!address)
 		fprintf(stderr, "  Only this machine reaches this server now: start it with --lan first.\n");
 	else if (!terminal)
-		fprintf(stderr, "  On the other machine: exogpu node --join %s --ticket TICKET\n", address);
+		command_say(stderr, "  On the other machine: exogpu node --join %s --ticket TICKET", address);
 	return 0;
 }
 

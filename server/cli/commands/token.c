@@ -144,13 +144,15 @@ static int print_created(const struct cli_arguments *arguments, const struct jso
 	int64_t expires_ms = -1;
 	const char *token_id = json_get_string(created, "token_id", "");
 	clock_parse(json_get_string(created, "expires_at", ""), &expires_ms);
-	if (printf("%s\n", json_get_string(created, "token", "")) < 0 || fflush(stdout)) {
+	command_print_text(stdout, "", json_get_string(created, "token", ""));
+	if (ferror(stdout) || fflush(stdout)) {
 		error_errno(error, STATUS_UNAVAILABLE, errno, "token %s was made, but could not be written", token_id);
 		error_hint(error, "it cannot be shown again: exogpu token revoke %s", token_id);
 		return 1;
 	}
-	fprintf(stderr, "token %s: scopes %s; expires %s\n  Keep it now: it cannot be shown again.\n", token_id,
-		arguments->scopes, format_time(expires_ms, text));
+	command_say(stderr, "token %s: scopes %s; expires %s", token_id, arguments->scopes,
+		    format_time(expires_ms, text));
+	command_say(stderr, "  Keep it now: it cannot be shown again.");
 	return 0;
 }
 

@@ -69,7 +69,7 @@ int audit_compare_pin(struct client *client, const struct target *target, struct
 	if (!status && !verdict)
 		status = pin_save(&pin, &head, &first);
 	if (status)
-		fprintf(stderr, "exogpu: the audit log's head is not remembered: %s\n", first.message);
+		command_print_text(stderr, "exogpu: the audit log's head is not remembered: ", first.message);
 	if (verdict) {
 		error_set(error, STATUS_CONFLICT, "the audit log is not the one that you saw before: %s", text);
 		error_hint(error, "do not trust it; see exogpu audit verify, and compare with witnesses and backups");
@@ -137,18 +137,26 @@ static void add_entry(struct table *table, const struct json *entry)
 	table_add(table, TONE_FAINT, "%s", format_quantity(took_ms, "ms", text));
 }
 
+// The members of a list, the last one first. NULL: out of memory.
+static const struct json **turned(const struct json *list, size_t *count)
+{
+	const struct json **order = calloc(json_count(list) + 1, sizeof(*order));
+	size_t at = *count = order ? json_count(list) : 0;
+	for (const struct json *one = json_first(list); one && order; one = json_next(one))
+		order[--at] = one;
+	return order;
+}
+
 // Oldest first, as they are read, and as what follows goes on. Lines of JSON where that was asked.
 static int print_entries(const struct json *entries, bool lines, struct error *error)
 {
 	struct table table;
 	struct terminal terminal = terminal_of_stdout();
-	size_t count = json_count(entries), at = count;
-	const struct json **order = calloc(count + 1, sizeof(*order));
+	size_t count;
+	const struct json **order = turned(entries, &count);
 	int result = order ? 0 : 1;
-	for (const struct json *one = json_first(entries); one && order; one = json_next(one))
-		order[--at] = one;
 	table_init(&table, columns, sizeof(columns) / sizeof(*columns));
-	for (at = 0; at < count && order && !result; at++) {
+	for (size_t at = 0; at < count && !result; at++) {
 		if (lines)
 			result = command_print_json(order[at], error) ? 1 : 0;
 		else
@@ -253,6 +261,10 @@ static enum status ask_pages(struct client *client, struct json *params, struct 
 		// A server of before says nothing of archives, and goes on from the last entry itself.
 		const int64_t next = json_get_integer(answer, "next", -1);
 		more = json_get_bool(answer, "more", false) && next >= 0;
+		if (more && next >= json_get_integer(params, "before", INT64_MAX)) { // it would never end
+			status = error_set(error, STATUS_INTERNAL, "the server's pages do not go on to older entries");
+			break;
+		}
 		if (more)
 			json_set_integer(params, "before", next);
 	}
@@ -275,12 +287,10 @@ static void print_gaps(const struct json *answer)
 		{"missing", "are in an archive that is not there: see exogpu audit verify"},
 		{"damaged", "are not in their archive as the log has them: see exogpu audit verify"},
 	};
-	const struct json *gaps = json_get(answer, "gaps");
-	size_t count = json_count(gaps);
-	while (count-- > 0) {
-		const struct json *gap = json_first(gaps);
-		for (size_t i = 0; i < count; i++)
-			gap = json_next(gap);
+	size_t count;
+	const struct json **order = turned(json_get(answer, "gaps"), &count);
+	for (size_t at = 0; at < count; at++) {
+		const struct json *gap = order[at];
 		const char *reason = json_get_string(gap, "reason", ""), *text = "cannot be shown";
 		const int64_t told_by = json_get_integer(gap, "told_by", -1);
 		for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
@@ -292,6 +302,7 @@ static void print_gaps(const struct json *answer)
 			fprintf(stderr, ", as entry %" PRId64 " tells", told_by);
 		fprintf(stderr, ".\n");
 	}
+	free(order);
 }
 
 static int list(struct client *client, const struct cli_arguments *arguments, struct json *params, struct error *error)

@@ -290,8 +290,8 @@ static int ask_server(const struct cli_arguments *arguments, struct error *error
 	if (!result && arguments->json) {
 		result = command_print_json(answer, error) ? 1 : 0;
 	} else if (!result) {
-		printf("The server says of its audit log %s: %s.\n", json_get_string(answer, "origin", ""),
-		       json_get_string(answer, "verdict", ""));
+		command_say(stdout, "The server says of its audit log %s: %s.", json_get_string(answer, "origin", ""),
+			    json_get_string(answer, "verdict", ""));
 		for (const struct json *one = json_first(json_get(answer, "findings")); one; one = json_next(one))
 			command_print_text(stdout, "  ", json_get_string(one, "text", ""));
 		print_witnesses(json_get(answer, "witnesses"));
