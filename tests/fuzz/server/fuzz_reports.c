@@ -1,22 +1,29 @@
 /* Fuzz target: what a node says to its server (server/api/nodes/node_link.h): node.register, node.devices,
- * node.telemetry, node.log and the rest, on a real cluster.
+ * node.telemetry, node.log and the rest, on a real cluster; and a browser tab, from its first message on (tab.h).
  *
- * Each line is a message; its first byte says of which of two nodes: `a` has proved to be nod_a, `b` is this machine's
- * own. `A` and `B` close its connection; the next message opens another. Links, models and certificates are not there,
+ * Each line is a message; its first byte says whose: `a` has proved to be nod_a, `b` is this machine's own, `t` is a
+ * tab that has proved nothing: nod_t is known, with the secret that `&` stands for, and `%` is the token of an address.
+ * `A`, `B` and `T` close its connection; the next message opens another. Links, models and certificates are not there,
  * and the store forgets: what it is given is stored, it says, after each line. What the cluster then tells is JSON as
  * the contract has it, which the events check by themselves, and bounds hold. */
 #include "common/base/log.h"
+#include "common/text/base62.h"
 #include "common/wire/message.h"
-#include "server/api/nodes/node_link.h"
+#include "server/api/nodes/tab.h"
 #include "server/cluster/log_lines.h"
 #include "server/cluster/state.h"
+#include "server/security/lends.h"
 
+#include <openssl/evp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { NODES = 2, LINES = 32 };
+
+static const char lend_id[] = "0123456789", secret[] = "SSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSSS";
 
 static struct {
 	struct net_loop *loop;
@@ -26,6 +33,10 @@ static struct {
 	struct log_lines *log_lines;
 	struct node_links *links;
 	struct node_link *nodes[NODES];
+	struct lends *lends;
+	struct limits *limits;
+	struct tab_door *tab;
+	char token[LEND_TEXT_BYTES]; // of the address
 } world;
 
 static void require(bool condition)
@@ -40,6 +51,7 @@ void __wrap_joins_set_cut(struct joins *joins, void (*cut)(void *context, const 
 			  void *context);
 bool __wrap_joins_has_certificate(const struct joins *joins, const char *node_id);
 enum status __wrap_joins_renew(struct joins *joins, const struct joins_renewal *renewal, struct error *error);
+enum status __wrap_joins_remove(struct joins *joins, const struct joins_decision *decision, struct error *error);
 void __wrap_witnesses_node_came(struct witnesses *witnesses, const char *node_id);
 void __wrap_tenancy_node_back(struct tenancy *tenants, const char *node_id, const struct json *workers);
 void __wrap_tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const char *worker_id,
@@ -137,6 +149,38 @@ enum status __wrap_store_load_changes(struct store *store, int limit,
 const char *__wrap_store_load_setting(struct store *store, const char *key);
 void __wrap_store_add_minutes(struct store *store, const struct store_minute *minutes, size_t count);
 enum status __wrap_audit_put(struct audit *audit, struct store_batch *batch, const struct audit_event *event);
+void __wrap_audit_count(struct audit *audit, const struct audit_tally *tally);
+enum status __wrap_store_load_lends(struct store *store, void (*row)(void *context, const struct store_lend *lend),
+				    void *context, struct error *error);
+enum status __wrap_store_load_tabs(struct store *store, void (*row)(void *context, const struct store_tab *tab),
+				   void *context, struct error *error);
+
+void __wrap_audit_count(struct audit *audit, const struct audit_tally *tally)
+{
+	(void)audit;
+	require(tally->action[0] && tally->by);
+}
+
+enum status __wrap_store_load_lends(struct store *store, void (*row)(void *context, const struct store_lend *lend),
+				    void *context, struct error *error)
+{
+	struct store_lend lend = {
+		.lend_id = lend_id, .name = "a browser", .made_by = "owner:0", .uses = 2, .expires_ms = INT64_MAX};
+	(void)store, (void)error;
+	require(EVP_Digest(secret, sizeof secret - 1, lend.secret_hash, NULL, EVP_sha256(), NULL) == 1);
+	row(context, &lend);
+	return STATUS_OK;
+}
+
+enum status __wrap_store_load_tabs(struct store *store, void (*row)(void *context, const struct store_tab *tab),
+				   void *context, struct error *error)
+{
+	struct store_tab tab = {.node_id = "nod_t", .lend_id = lend_id};
+	(void)store, (void)error;
+	require(EVP_Digest(secret, sizeof secret - 1, tab.secret_hash, NULL, EVP_sha256(), NULL) == 1);
+	row(context, &tab);
+	return STATUS_OK;
+}
 
 enum status __wrap_store_load_nodes(struct store *store, void (*row)(void *context, const struct store_node *node),
 				    void *context, struct error *error)
@@ -182,6 +226,14 @@ enum status __wrap_audit_put(struct audit *audit, struct store_batch *batch, con
 	return STATUS_OK;
 }
 
+enum status __wrap_joins_remove(struct joins *joins, const struct joins_decision *decision, struct error *error)
+{
+	(void)joins, (void)error;
+	require(decision->node_id[0] && decision->by->actor[0]);
+	struct store_batch *none = NULL;
+	return __wrap_store_commit(NULL, &none, decision->done, decision->context);
+}
+
 static void settle(void)
 {
 	for (struct commit *commit; (commit = commits);) { // what is done then may hand over more
@@ -214,11 +266,21 @@ static void begin(void)
 	require(!node_links_create(&world.links, &params));
 }
 
+static void close_tab(void)
+{
+	if (world.tab)
+		tab_door_closed(world.tab, NULL, 1006);
+	world.tab = NULL;
+}
+
 static void end(void)
 {
+	close_tab(); // another owner's than the nodes' connections
+	settle();
 	memset(world.nodes, 0, sizeof world.nodes);
 	node_links_destroy(&world.links);
 	settle();
+	lends_destroy(&world.lends);
 	log_lines_destroy(&world.log_lines);
 	cluster_destroy(&world.cluster);
 	settle();
@@ -242,8 +304,61 @@ static void check(void)
 	}
 }
 
+static void open_tab(void)
+{
+	const struct tab_door_params params = {.contract = world.contract,
+					       .loop = world.loop,
+					       .links = world.links,
+					       .lends = world.lends,
+					       .limits = world.limits,
+					       .peer = "192.0.2.9"};
+	require(!tab_door_create(&world.tab, &params, NULL));
+	tab_door_opened(world.tab, NULL);
+}
+
+// What only tabs need, and most inputs have none.
+static void begin_tabs(void)
+{
+	struct limit_values limits;
+	limit_values_init(&limits);
+	if (!world.limits) { // a large table: kept for the life of the process
+		require(!limits_create(&world.limits, &limits, NULL));
+		const int length = snprintf(world.token, sizeof world.token, "exolend_%s_%s_", lend_id, secret);
+		base62_crc(world.token, (size_t)length - 1, world.token + length);
+	}
+	if (!world.lends)
+		require(!lends_create(&world.lends, NULL, NULL, NULL));
+}
+
+// A line with its token and secret.
+static void hear_tab(const uint8_t *line, size_t length)
+{
+	struct buffer text;
+	begin_tabs();
+	buffer_init(&text, LIMIT_TAB_BYTES);
+	for (size_t i = 0; i < length; i++)
+		if (line[i] == '%' || line[i] == '&')
+			buffer_append_text(&text, line[i] == '%' ? world.token : secret);
+		else
+			buffer_append_byte(&text, line[i]);
+	if (!world.tab)
+		open_tab();
+	if (!text.failed)
+		tab_door_message(world.tab, NULL, text.data, text.length, false);
+	buffer_finish(&text);
+	settle();
+}
+
 static void hear(const uint8_t *line, size_t length)
 {
+	if (line[0] == 'T') {
+		close_tab();
+		return;
+	}
+	if (line[0] == 't') {
+		hear_tab(line + 1, length - 1);
+		return;
+	}
 	static const struct node_link_params params[NODES] = {{.node_id = "nod_a", .peer = "192.0.2.7"},
 							      {.local = true, .peer = ""}};
 	const unsigned which = line[0] & 1 ? 0 : 1;

@@ -6,8 +6,10 @@
  * n1 and n2, `m` reads a model as n1. `A`, `B`, `C` close what the small letter names, `d` empties all queues. The rest
  * is a message's head and, after a tab, its body; `%` stands for the key. Hop h goes from n1 to n2, and worker w is of
  * n1: whenever it has come it is asked to be taken up, each time by one number more from ADOPTION on, and what it
- * answers is heard once, and is what the contract says. Nobody passes an end or is a worker that is not his, all that
- * passes comes out whole, who is paused is let go on, and nothing is read past a file's end. */
+ * answers is heard once, and is what the contract says. Where the first line is `t`, n1 is a browser tab: `b` comes
+ * from its page, without a certificate, and w is also sent a piece of weights each time. Nobody passes an end or is a
+ * worker that is not his, all that passes comes out whole, who is paused is let go on, and nothing is read past a
+ * file's end. */
 #include "common/base/log.h"
 #include "server/cluster/state.h"
 #include "server/library/shards.h"
@@ -49,7 +51,9 @@ static struct {
 	struct cluster_node node;
 	struct cluster_device device;
 	struct instance_worker *worker;
-	unsigned adoptions; // of it that are not answered
+	unsigned adoptions;   // of it that are not answered
+	unsigned writes;      // likewise
+	struct json *browser; // the record of n1 where it is a tab
 } world;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -68,7 +72,8 @@ static enum status end_send(struct line *line, const struct net_parts *parts)
 	if (end->queued > 4 * FULL)
 		return STATUS_LIMIT_EXCEEDED;
 	end->told++;
-	end->passed += parts->body_bytes;
+	if (!end->arrival || !end->arrival->worker) // else it is weights
+		end->passed += parts->body_bytes;
 	end->queued += parts->head_bytes + parts->body_bytes * 256; // so that it is full now and then
 	return STATUS_OK;
 }
@@ -104,7 +109,8 @@ static void open_end(unsigned which)
 				     .pause = end_pause,
 				     .resume = end_resume,
 				     .destroy = end_destroy}};
-	end->arrival = arrival_create(&world.tenants, &end->line, nodes[which], false);
+	const bool tab = which == 1 && world.node.record;
+	end->arrival = arrival_create(&world.tenants, &end->line, tab ? "192.0.2.9" : nodes[which], tab);
 	require(end->arrival != NULL);
 }
 
@@ -166,6 +172,27 @@ static void adopted(void *context, enum status status, const struct json *result
 	require(status ? error && error->message[0] : !contract_check_result(world.contract, method, result, NULL));
 }
 
+// As server/instances/parts/parts_tab.c sends weights.
+static void written(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	(void)context, (void)result;
+	require(world.writes-- > 0);
+	require(!status || (error && error->message[0]));
+}
+
+static void send_weights(void)
+{
+	struct json *params = json_new_object();
+	struct net_frame *piece = net_frame_create("weights", 7, false);
+	json_set_integer(params, "tensor", 0);
+	json_set_integer(params, "offset", 0);
+	require(piece != NULL);
+	world.writes++;
+	if (instance_worker_write(world.worker, "stage.write", params, piece, 7, written, NULL, NULL))
+		world.writes--;
+	net_frame_unref(&piece);
+}
+
 static void worker_back(void *context)
 {
 	struct json *params = json_new_object();
@@ -175,6 +202,8 @@ static void worker_back(void *context)
 	world.adoptions++;
 	if (instance_worker_call(world.worker, "instance.adopt", params, adopted, NULL, NULL))
 		world.adoptions--;
+	if (world.node.record)
+		send_weights();
 }
 
 static void worker_told(void *context, const char *method, const struct json *params)
@@ -186,13 +215,13 @@ static void worker_told(void *context, const char *method, const struct json *pa
 static void worker_is_away(void *context, const char *why)
 {
 	(void)context;
-	require(why[0] && !world.adoptions);
+	require(why[0] && !world.adoptions && !world.writes);
 }
 
 static void worker_ended(void *context, const struct error *fault)
 {
 	(void)context;
-	require(fault->message[0] && !world.adoptions);
+	require(fault->message[0] && !world.adoptions && !world.writes);
 	world.worker = NULL;
 }
 
@@ -287,6 +316,11 @@ static void begin_once(void)
 	world.tenants.params.loop = world.loop;
 	world.tenants.params.contract = world.contract;
 	world.tenants.params.cluster = &world.cluster;
+	static struct cluster_node *known[] = {&world.node};
+	world.cluster.nodes = known;
+	world.cluster.node_count = 1;
+	world.browser = json_new_object();
+	json_set_string(world.browser, "kind", "browser");
 	snprintf(world.node.node_id, sizeof world.node.node_id, "n1");
 	world.device = (struct cluster_device){.device_id = "d", .node = &world.node, .record = json_new_object()};
 	json_set_string(world.device.record, "backend", "cpu");
@@ -322,6 +356,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > BODY_BYTES)
 		return 0;
 	begin_once();
+	world.node.record = size > 1 && data[0] == 't' && data[1] == '\n' ? world.browser : NULL;
 	buffer_init(&head, BODY_BYTES * sizeof key);
 	buffer_append(&head, "", 0);
 	require(hop_relay_create(&world.hop, &world.tenants, &hop, NULL) == STATUS_OK);
@@ -338,7 +373,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		close_end(i);
 	instance_worker_destroy(&world.worker, "it is over");
 	require(!world.tenants.arrivals && !world.tenants.not_linked && !world.tenants.hop_count);
-	require(!world.tenants.tenants && !world.adoptions);
+	require(!world.tenants.tenants && !world.adoptions && !world.writes);
 	buffer_finish(&head);
 	return 0;
 }
