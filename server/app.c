@@ -7,6 +7,7 @@
  *   limits, audit                            what the operator allows; who did what
  *   contracts                                schema/api.json and schema/node.json, as they are compiled in
  *   tokens                                   who may do what
+ *   conversations                            what people keep of the Playground, encrypted
  *   authority                                certificates: the cluster's own, and the operator's
  *   events, cluster                          the state, and the stream of its changes
  *   topology                                 the links between nodes
@@ -30,6 +31,7 @@
 #include "common/base/clock.h"
 #include "common/base/process.h"
 #include "server/app_inside.h"
+#include "server/conversations/conversations.h"
 #include "server/data_directory.h"
 
 #include <errno.h>
@@ -187,6 +189,7 @@ static void destroy(struct app *app)
 	tickets_destroy(&app->tickets);
 	lends_destroy(&app->lends);
 	api_destroy(&app->api);
+	conversations_destroy(&app->conversations);
 	if (app->cluster)
 		cluster_ask_work(app->cluster, NULL, NULL);
 	if (app->cluster)

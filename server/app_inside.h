@@ -38,6 +38,7 @@ struct app {
 	struct events *events;
 	struct alerts *alerts;
 	struct usage *usage;
+	struct conversations *conversations;
 	bool watched, hurries; // nodes read their devices every second at least: somebody watches; usage wants it
 	struct watch *watch;
 	struct channels *channels;

@@ -1,6 +1,7 @@
 /* See app.c, which says what there is and in which order. Here stands what each part is given of the others. */
 #include "common/base/clock.h"
 #include "server/app_inside.h"
+#include "server/conversations/conversations.h"
 
 #include <math.h>
 #include <openssl/crypto.h>
@@ -113,6 +114,16 @@ static enum status create_traces(struct app *app, struct error *error)
 	return status;
 }
 
+static enum status create_conversations(struct app *app, struct error *error)
+{
+	const struct conversations_params params = {.loop = app->loop,
+						    .store = app->store,
+						    .tokens = app->tokens,
+						    .limits = app->limits,
+						    .directory = app->options.data};
+	return conversations_create(&app->conversations, &params, error);
+}
+
 enum status app_create_state(struct app *app, struct error *error)
 {
 	char token[TOKEN_TEXT_BYTES];
@@ -148,6 +159,8 @@ enum status app_create_state(struct app *app, struct error *error)
 		status = create_traces(app, error);
 	if (!status)
 		status = usage_create(&app->usage, &(struct usage_params){app->loop, app->store}, error);
+	if (!status)
+		status = create_conversations(app, error);
 	if (!status)
 		status = log_lines_create(&app->log_lines, app->events);
 	return status;
@@ -306,6 +319,7 @@ enum status app_create_doors(struct app *app, struct error *error)
 				 .alerts = app->alerts,
 				 .watch = app->watch,
 				 .usage = app->usage,
+				 .conversations = app->conversations,
 				 .channels = app->channels,
 				 .authority = app->authority,
 				 .tls = app->options.tls,

@@ -48,6 +48,10 @@
 	X(LIMIT_AUDIT_SEGMENT_BYTES,   "audit_segment_bytes",        256 * 1024 * 1024)  \
 	X(LIMIT_AUDIT_SEGMENT_DAYS,    "audit_segment_days",         30)                 \
 	X(LIMIT_AUDIT_KEEP_DAYS,       "audit_keep_days",            3650)               \
+	X(LIMIT_CONVERSATION_DAYS,     "conversation_days",          90)                 \
+	X(LIMIT_CONVERSATION_BYTES,    "conversation_bytes",         1024 * 1024)        \
+	X(LIMIT_CONVERSATIONS_OF_TOKEN, "conversations_of_token",    100)                \
+	X(LIMIT_CONVERSATION_BYTES_OF_TOKEN, "conversation_bytes_of_token", 8 * 1024 * 1024) \
 	X(LIMIT_PAUSE_MS,              "pause_ms",                   60000)              \
 	X(LIMIT_LINE_TOKENS,           "line_tokens",                4 * 1024 * 1024)    \
 	X(LIMIT_SESSION_GRACE_MS,      "session_grace_ms",           10000)              \
@@ -75,6 +79,7 @@
 	X(LIMIT_ALLOCATIONS,               1,        LIMIT_ALLOCATIONS, "of everyone; they stand in memory") \
 	X(LIMIT_ALLOCATIONS_OF_SESSION,    1,        LIMIT_ALLOCATIONS, "of one session: few large ones") \
 	X(LIMIT_MODULES_OF_SESSION,        1,        4096,              "of one session") \
+	X(LIMIT_CONVERSATION_DAYS,         0,        3650,              "a kept conversation stays; 0: none is kept") \
 	X(LIMIT_PAUSE_MS,                  1000,     600000,            "requests wait while a model has no place") \
 	X(LIMIT_LINE_TOKENS,               16,       LIMIT_LINE_TOKENS, "in lists, of prompts that wait for a model") \
 	X(LIMIT_AUDIT_SEGMENT_ENTRIES,     1000,     4000000,           "before the audit log archives them; or") \
@@ -110,6 +115,8 @@ enum {
 	LIMIT_USAGE_ROWS = 2000,       // of one answer of usage.list
 	LIMIT_ALERT_CHANNELS = 16,
 	LIMIT_ALERT_OUTBOX = 500,      // of one channel, not delivered yet
+	LIMIT_CONVERSATIONS = 8192,      // of everyone, with ids of deleted ones: they stand in memory,
+	LIMIT_CONVERSATION_TOTAL_BYTES = 64 * 1024 * 1024, // and so do their encrypted texts
 	LIMIT_RECENT_CHANGES = 50,
 	LIMIT_DEVICES_PER_NODE = 1024,
 	LIMIT_CLUSTER_LINKS = 16384, // directions between nodes that are kept: 128 nodes, each with all the others

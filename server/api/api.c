@@ -1,6 +1,7 @@
 /* The API as a whole: put together, swept, and taken down. See api.h. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/api/call.h"
+#include "server/conversations/conversations.h"
 #include "server/security/tokens/token_text.h"
 
 #include <stdio.h>
@@ -101,6 +102,7 @@ void api_end_token(void *context, struct token *token)
 		if (session->token == token)
 			tenant_end(session->tenant, "its token was revoked");
 	generations_end_token(api->params.instances, token, "the token was revoked");
+	conversations_forget(api->params.conversations, token);
 	for (struct api_client *client = api->clients; client; client = client->next)
 		if (client->conn && client->session && client->session->token == token)
 			net_conn_close(client->conn, 4410, "the token was revoked");

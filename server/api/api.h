@@ -22,6 +22,7 @@
 
 struct api;
 struct api_client; // one connection
+struct conversations;
 
 struct api_params {
 	struct net_loop *loop;
@@ -44,6 +45,7 @@ struct api_params {
 	struct witnesses *witnesses;
 	struct alerts *alerts;
 	struct usage *usage;
+	struct conversations *conversations;
 	struct watch *watch;
 	struct channels *channels;
 	const struct discovery *discovery;

@@ -91,7 +91,7 @@ extern const struct api_handler server_handlers[], auth_handlers[], cluster_hand
 	telemetry_handlers[], device_handlers[], token_handlers[], memory_handlers[], compute_handlers[],
 	audit_handlers[], node_handlers[], ticket_handlers[], certificate_handlers[], model_handlers[],
 	catalog_handlers[], instance_handlers[], topology_handlers[], chat_handlers[], alert_handlers[],
-	thermal_handlers[], usage_handlers[],
+	thermal_handlers[], usage_handlers[], conversation_handlers[],
 	lend_handlers[]; // each ends with a NULL method
 
 // One handler for each method of the contract and none besides. Errors: STATUS_INTERNAL, naming the method.

@@ -12,7 +12,7 @@ static const struct api_handler *const tables[] = {
 	device_handlers,   token_handlers,    memory_handlers,      compute_handlers, audit_handlers,
 	node_handlers,     ticket_handlers,   certificate_handlers, model_handlers,   catalog_handlers,
 	instance_handlers, topology_handlers, chat_handlers,        alert_handlers,   thermal_handlers,
-	usage_handlers,    lend_handlers};
+	usage_handlers,    lend_handlers,     conversation_handlers};
 
 static const struct api_handler *find_handler(const char *method, size_t *count)
 {

@@ -74,14 +74,17 @@ static const struct cli_command *const commands[] = {
 	&state_settle_command,
 	&forecast_command,
 	&usage_command,
+	&conversations_list_command,
+	&conversations_export_command,
+	&conversations_delete_command,
 	&mcp_command,
 	&lend_list_command,
 	&lend_revoke_command,
 	&lend_command,
 };
 // First words of those that have several.
-static const char *const groups[] = {"token", "ticket", "lend",  "devices", "nodes", "alloc",
-				     "model", "bench",  "audit", "state",   "alerts"};
+static const char *const groups[] = {"token", "ticket", "lend",  "devices", "nodes",  "alloc",
+				     "model", "bench",  "audit", "state",   "alerts", "conversations"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 enum { NAME_COLUMNS = 28 }; // of a command with its operands, in the list of them
 

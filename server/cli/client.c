@@ -20,6 +20,7 @@ struct answer {
 	struct json *result;
 	struct error error;
 	size_t body_bytes; // that came with it
+	struct buffer *body_to;
 };
 
 struct client {
@@ -32,7 +33,8 @@ struct client {
 	struct error broken; // why there is no connection any more; status 0 while there is
 	struct rpc rpc;
 	struct answer answers[CLIENT_WINDOW]; // the id of a call is its place + 1
-	size_t body_bytes;                    // of the message that is being taken
+	const uint8_t *body;                  // (body_bytes) of the message that is being taken
+	size_t body_bytes;
 	bool (*notice)(void *context, const char *method, const struct json *params);
 	void *context;
 	bool leave; // what client_stay waits for has come
@@ -88,6 +90,10 @@ static void answered(void *context, enum status status, const struct json *resul
 	} else {
 		answer->result = json_copy(result);
 		answer->body_bytes = answer->client->body_bytes;
+		if (answer->body_to && answer->body_bytes &&
+		    buffer_append(answer->body_to, answer->client->body, answer->body_bytes))
+			error_set(&answer->error, STATUS_LIMIT_EXCEEDED, "an answer of %zu bytes is too long",
+				  answer->body_bytes);
 		if (!answer->result)
 			error_set(&answer->error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
@@ -127,6 +133,7 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 			return;
 		}
 		bytes += 4;
+		client->body = bytes + head_bytes;
 		client->body_bytes = length - 4 - head_bytes;
 	}
 	if (json_parse(&head, (const char *)bytes, head_bytes, &client->broken))
@@ -264,7 +271,7 @@ enum status client_send(struct client *client, const struct client_call *call, i
 		return status;
 	}
 	const struct rpc_body body = {.length = call->body ? net_frame_bytes(call->body) : 0, .holder = call->body};
-	*answer = (struct answer){.client = client};
+	*answer = (struct answer){.client = client, .body_to = call->body_to};
 	*id = answer - client->answers + 1;
 	status = rpc_call(&client->rpc, &(struct rpc_ask){.method = call->method,
 							  .params = params,

@@ -26,6 +26,7 @@ struct client_call {
 	const char *method;
 	struct json *params;    // taken; may be NULL
 	struct net_frame *body; // NULL without one; not copied, so it stays as it is until the answer is there
+	struct buffer *body_to; // where the answer's body is appended, as far as it takes it; NULL: it is not wanted
 };
 // Send a call; *id is what to wait for. Errors: STATUS_LIMIT_EXCEEDED (CLIENT_WINDOW calls are in flight), those of
 // client_open.

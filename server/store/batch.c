@@ -125,7 +125,28 @@ enum status store_put_token(struct store_batch *batch, const struct store_token 
 		integer_value(token->memory_limit_bytes),
 		integer_value(token->last_used_ms),
 	};
-	return add_row(batch, BATCH_PUT_TOKEN, values, 12);
+	enum status status = add_row(batch, BATCH_PUT_TOKEN, values, 12);
+	return status || !token->revoked_ms ? status : add_row(batch, BATCH_REMOVE_CONVERSATIONS, values, 1);
+}
+
+enum status store_put_conversation(struct store_batch *batch, const struct store_conversation *conversation)
+{
+	const struct batch_value values[] = {
+		text_value(conversation->token_id),
+		text_value(conversation->conversation_id),
+		integer_value(conversation->version),
+		integer_value(conversation->updated_ms),
+		{.type = VALUE_BYTES,
+		 .text = conversation->body_bytes ? (const char *)conversation->body : "",
+		 .length = conversation->body_bytes},
+	};
+	return add_row(batch, BATCH_PUT_CONVERSATION, values, 5);
+}
+
+enum status store_remove_conversation(struct store_batch *batch, const char *token_id, const char *conversation_id)
+{
+	const struct batch_value values[] = {text_value(token_id), text_value(conversation_id)};
+	return add_row(batch, BATCH_REMOVE_CONVERSATION, values, 2);
 }
 
 enum status store_remove_token(struct store_batch *batch, const char *token_id)

@@ -29,6 +29,11 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	// Rows of its own children are gone before it; those that somebody else wrote must not hold it.
 	[BATCH_ORPHAN_TOKENS] = "UPDATE tokens SET parent_id = NULL WHERE parent_id = ?1",
 	[BATCH_REMOVE_TOKEN] = "DELETE FROM tokens WHERE token_id = ?1",
+	[BATCH_PUT_CONVERSATION] = "INSERT INTO conversations (token_id, conversation_id, version, updated_ms, body) "
+				   "VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (token_id, conversation_id) DO UPDATE SET "
+				   "version = excluded.version, updated_ms = excluded.updated_ms, body = excluded.body",
+	[BATCH_REMOVE_CONVERSATION] = "DELETE FROM conversations WHERE token_id = ?1 AND conversation_id = ?2",
+	[BATCH_REMOVE_CONVERSATIONS] = "DELETE FROM conversations WHERE token_id = ?1",
 	[BATCH_PUT_CHANGE] = "INSERT INTO changes (at_ms, kind, level, node_id, device_id, name, summary) "
 			     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
 	[BATCH_TRIM_CHANGES] = "DELETE FROM changes WHERE change_id <= (SELECT max(change_id) FROM changes) - ?1",

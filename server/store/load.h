@@ -27,6 +27,7 @@ struct load {
 		void (*usage)(void *context, const struct store_usage *usage);
 		void (*channel)(void *context, const struct store_channel *channel);
 		void (*delivery)(void *context, const struct store_delivery *delivery);
+		void (*conversation)(void *context, const struct store_conversation *conversation);
 	} call;
 	void *context;
 };

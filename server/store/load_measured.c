@@ -207,3 +207,29 @@ enum status store_load_deliveries(struct store *store,
 	};
 	return load_rows(store, &load, error);
 }
+
+static void conversation_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_conversation conversation = {
+		.token_id = load_text(row, 0),
+		.conversation_id = load_text(row, 1),
+		.version = sqlite3_column_int64(row, 2),
+		.updated_ms = sqlite3_column_int64(row, 3),
+		.body = sqlite3_column_blob(row, 4),
+		.body_bytes = (size_t)sqlite3_column_bytes(row, 4),
+	};
+	load->call.conversation(load->context, &conversation);
+}
+
+enum status store_load_conversations(struct store *store,
+				     void (*row)(void *context, const struct store_conversation *conversation),
+				     void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT token_id, conversation_id, version, updated_ms, body FROM conversations",
+		.row = conversation_row,
+		.call.conversation = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}

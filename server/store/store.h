@@ -189,6 +189,16 @@ enum status store_load_deliveries(struct store *store,
 				  void (*row)(void *context, const struct store_delivery *delivery), void *context,
 				  struct error *error); // in the order in which they were put
 
+struct store_conversation { // that a person keeps here; body: encrypted by server/conversations, empty: deleted
+	const char *token_id, *conversation_id;
+	int64_t version, updated_ms;
+	const uint8_t *body; // (body_bytes)
+	size_t body_bytes;
+};
+enum status store_load_conversations(struct store *store,
+				     void (*row)(void *context, const struct store_conversation *conversation),
+				     void *context, struct error *error);
+
 enum { STORE_BATCHES = 7 };
 struct store_layer_time { // how long a layer took on a device, by its format and size
 	const char *device_id, *format;
@@ -207,9 +217,12 @@ void store_batch_destroy(struct store_batch **batch);
 enum status store_put_setting(struct store_batch *batch, const char *key, const char *value);
 enum status store_put_node(struct store_batch *batch, const struct store_node *node);
 enum status store_put_device(struct store_batch *batch, const struct store_device *device);
-enum status store_put_token(struct store_batch *batch,
-			    const struct store_token *token);                    // insert or replace by token_id
-enum status store_remove_token(struct store_batch *batch, const char *token_id); // none made with it may be left
+// Insert or replace by token_id. The conversations of one that is revoked go.
+enum status store_put_token(struct store_batch *batch, const struct store_token *token);
+// And its conversations. None made with it may be left.
+enum status store_remove_token(struct store_batch *batch, const char *token_id);
+enum status store_put_conversation(struct store_batch *batch, const struct store_conversation *conversation);
+enum status store_remove_conversation(struct store_batch *batch, const char *token_id, const char *conversation_id);
 enum status store_put_change(struct store_batch *batch, const struct store_change *change);
 // A new one, or, of one that is there, that it was cleared or acknowledged. Neither is ever taken back.
 enum status store_put_alert(struct store_batch *batch, const struct store_alert *alert);

@@ -79,6 +79,10 @@ const fitting = {
 	"model.browse": () => ({ dir: context.folder }),
 	"model.list": () => ({}),
 	"chat.models": () => ({ watch: false }),
+	"conversation.list": () => ({}),
+	"conversation.read": () => ({ conversation_id: "kept" }),
+	"conversation.write": () => ({ conversation_id: "kept", version: 1 }),
+	"conversation.delete": () => ({ conversation_id: "spare" }),
 	"model.remove": () => ({ model_id: context.model }),
 	"model.search": () => ({ text: "llama" }),
 	"model.catalog": () => ({}),
@@ -145,6 +149,7 @@ describe("every method of the contract", () => {
 		for (const name of ["upload", "uploaded"])
 			context[name] = (await admin.call("model.upload_begin", { file: `${name}.gguf`, bytes: bytes.length })).model.model_id;
 		await admin.callWith("model.upload_write", { model_id: context.uploaded, offset: 0 }, bytes);
+		for (const conversation_id of ["kept", "spare"]) await admin.callWith("conversation.write", { conversation_id }, Buffer.from("bytes"));
 	});
 	after(async () => {
 		await server?.finish();

@@ -68,6 +68,8 @@ enum status tokens_named(const struct tokens *tokens, const char *id_or_name, st
 int64_t token_clock_ms(void);
 // STATUS_OK while the token may be used at all: STATUS_UNAUTHENTICATED once revoked or expired.
 enum status token_usable(const struct token *token, int64_t wall_ms, struct error *error);
+// Whether there is a token of this id that may be used at all.
+bool tokens_live(const struct tokens *tokens, const char *token_id, int64_t wall_ms);
 // True if the token holds the scope, or admin.
 bool token_allows(const struct token *token, uint32_t scope);
 // Take one call from its bucket (2 s of calls_per_s deep) and from those of the tokens that it was made with. Errors:

@@ -51,6 +51,12 @@ bool token_ended(const struct token *token, int64_t wall_ms)
 	return token->orphan || token->revoked_ms || (token->expires_ms && token->expires_ms <= wall_ms);
 }
 
+bool tokens_live(const struct tokens *tokens, const char *token_id, int64_t wall_ms)
+{
+	const struct token *token = strlen(token_id) == TOKEN_ID_DIGITS ? tokens_find(tokens, token_id) : NULL;
+	return token && !token_ended(token, wall_ms);
+}
+
 enum status token_usable(const struct token *token, int64_t wall_ms, struct error *error)
 {
 	char text[CLOCK_TEXT_BYTES], names[TOKEN_SCOPES_BYTES];
