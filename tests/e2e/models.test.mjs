@@ -235,7 +235,16 @@ suite("models", () => {
 		const words = `${await page.title()} ${await page.locator("body").innerText()}`;
 		for (const name of [...nodes.flatMap((one) => [one.name, one.host_name]), ...devices.map((one) => one.name)])
 			assert.ok(!name || !words.includes(name), `${name} is on the page`);
+		const guest = await Client.login(server, token), keeps = (of) => of.getByLabel("Keep conversations on the server");
+		const kept = async () => (await guest.call("conversation.list")).conversations.map((one) => [one.version, one.deleted]);
+		assert.equal(await keeps(page).isChecked(), false);
+		assert.deepEqual(await kept(), []);
+		await keeps(page).check();
+		await see(page, "The server has all of them.");
+		assert.deepEqual(await kept(), [[1, false]]);
 		await picture(page, "guest-wide-light");
+		await keeps(page).uncheck();
+		await see(page, "The server still keeps 1 conversation of this token");
 		await admin.call("instance.delete", { instance_id });
 		await see(page, "small is not loaded. Ask an admin to load it.");
 		await page.getByRole("button", { name: "Log out" }).click();
@@ -244,7 +253,14 @@ suite("models", () => {
 		const other = await browser.page(shapes["narrow-dark"]);
 		await openDashboard(other, server, "#/overview", token);
 		await see(other, "small is not loaded. Ask an admin to load it.");
+		await keeps(other).check(); // another browser with the same token
+		await panel(other, "Conversations").getByRole("button", { name: /^Say something\./ }).click();
+		await other.getByText(/first token after/).waitFor();
 		await picture(other, "guest-narrow-dark");
+		await other.getByRole("button", { name: "Delete Say something." }).click();
+		await see(other, "None yet.");
+		assert.deepEqual(await kept(), [[2, true]]);
+		await guest.close();
 		await other.context().close();
 	});
 });

@@ -5,10 +5,10 @@ import { dirname, join } from "node:path";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 
-/** The module at src/PATH, with all that it imports. */
-export async function load(path) {
+/** The modules at src/PATH as one, with all that they import: each of that once. */
+export async function load(...paths) {
   const { outputFiles } = await build({
-    entryPoints: [join(root, "src", path)],
+    stdin: { contents: paths.map((path) => `export * from "./${path}";`).join("\n"), resolveDir: join(root, "src"), loader: "ts" },
     bundle: true,
     write: false,
     format: "esm",

@@ -74,6 +74,15 @@ function isPin(pin: unknown): pin is Pin {
   return typeof size === "number" && typeof root === "string" && typeof firstKey === "string" && typeof seenAt === "number";
 }
 
+const KEEP_CHATS = "exogpu.keep-chats";
+
+/** Whether this browser keeps conversations on the server, with this token. */
+export const readKeepsChats = (tokenId: string): boolean => attempt(() => localStorage.getItem(KEEP_CHATS), null) === tokenId;
+
+export function writeKeepsChats(tokenId: string | null): void {
+  attempt(() => (tokenId ? localStorage.setItem(KEEP_CHATS, tokenId) : localStorage.removeItem(KEEP_CHATS)), undefined);
+}
+
 const NOTIFY = "exogpu.notify";
 
 /** Whether this browser shows notifications of its own for alerts. */

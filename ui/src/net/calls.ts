@@ -16,8 +16,13 @@ export class CallError extends Error {
   }
 }
 
+export interface Answer<M extends keyof Methods> {
+  readonly result: Methods[M]["result"];
+  readonly body: Uint8Array;
+}
+
 interface Waiting {
-  resolve(result: Json): void;
+  resolve(result: Json, body: Uint8Array | null): void;
   reject(error: CallError): void;
   timer: ReturnType<typeof setTimeout>;
 }
@@ -35,28 +40,40 @@ export class Calls {
     timeoutMs: number,
     print: (head: string) => void,
   ): Promise<Methods[M]["result"]> {
+    return this.makeFor(method, params, timeoutMs, print).then(({ result }) => result);
+  }
+
+  /** The same, with the body of the answer; empty where it has none. */
+  makeFor<M extends keyof Methods>(
+    method: M,
+    params: Methods[M]["params"],
+    timeoutMs: number,
+    print: (head: string) => void,
+  ): Promise<Answer<M>> {
     const id = this.#next++;
-    return new Promise<Json>((resolve, reject) => {
+    return new Promise<Answer<M>>((resolve, reject) => {
       const timer = setTimeout(() => {
         this.#waiting.delete(id);
         reject(
           new CallError("timeout", `The server did not answer ${method} within ${Math.round(timeoutMs / 1000)} s`),
         );
       }, timeoutMs);
-      this.#waiting.set(id, { resolve, reject, timer });
+      const answered = (result: Json, body: Uint8Array | null): void =>
+        resolve({ result: result as unknown as Methods[M]["result"], body: body ?? new Uint8Array(0) });
+      this.#waiting.set(id, { resolve: answered, reject, timer });
       print(JSON.stringify({ jsonrpc: "2.0", id, method, params }));
-    }) as Promise<unknown> as Promise<Methods[M]["result"]>;
+    });
   }
 
   /** An answer came. False if nobody waits for it. */
-  settle(head: JsonObject): boolean {
+  settle(head: JsonObject, body: Uint8Array | null = null): boolean {
     const waiting = typeof head["id"] === "number" ? this.#waiting.get(head["id"]) : undefined;
     if (!waiting) return false;
     this.#waiting.delete(head["id"] as number);
     clearTimeout(waiting.timer);
     const error = head["error"];
     if (error && typeof error === "object" && !Array.isArray(error)) waiting.reject(readError(error));
-    else waiting.resolve(head["result"] ?? null);
+    else waiting.resolve(head["result"] ?? null, body);
     return true;
   }
 

@@ -12,7 +12,7 @@ import type { DeviceEntry, LoginReason, LostCause } from "../state/state";
 import type { Store } from "../state/store";
 import { STEP_MS, STEPS } from "../state/trail";
 import { backoff } from "./backoff";
-import { CallError, Calls } from "./calls";
+import { type Answer, CallError, Calls } from "./calls";
 import { FrameError, type Json, decodeFrame, decodeText, encodeFrame } from "./codec";
 
 const SUBPROTOCOL = "exogpu.v1";
@@ -40,6 +40,8 @@ export interface Server {
   call<M extends keyof Methods>(method: M, params: Methods[M]["params"]): Promise<Methods[M]["result"]>;
   /** The same with a body, for which there is more time: it may have a slow way. */
   callWith<M extends keyof Methods>(method: M, params: Methods[M]["params"], body: Uint8Array): Promise<Methods[M]["result"]>;
+  /** A call whose answer has a body. */
+  callFor<M extends keyof Methods>(method: M, params: Methods[M]["params"]): Promise<Answer<M>>;
   /** Log in with another token; `keep` also for later visits. */
   login(token: string, keep: boolean): void;
   /** Log in with a login code, in this tab. */
@@ -81,6 +83,13 @@ export function connect(store: Store, url: string, brought: string | null): Serv
     return calls.make(method, params, BODY_MS, (head) => open.send(encodeFrame(head, body)));
   };
 
+  const callFor: Server["callFor"] = (method, params) => {
+    const open = socket;
+    if (!open || open.readyState !== WebSocket.OPEN)
+      return Promise.reject(new CallError("disconnected", "Not connected to the server", "Try again when it is back."));
+    return calls.makeFor(method, params, BODY_MS, (head) => open.send(head));
+  };
+
   /** A new socket in place of the old; `greet` runs when it is open. */
   function open(greet: () => Promise<void>): void {
     drop();
@@ -115,8 +124,10 @@ export function connect(store: Store, url: string, brought: string | null): Serv
 
   function received(data: string | ArrayBuffer): void {
     let head: Json;
+    let body: Uint8Array | null = null;
     try {
-      head = typeof data === "string" ? decodeText(data) : decodeFrame(new Uint8Array(data)).head;
+      if (typeof data === "string") head = decodeText(data);
+      else ({ head, body } = decodeFrame(new Uint8Array(data)));
     } catch (error) {
       if (error instanceof FrameError)
         return console.error("exogpu: a frame that is no message:", error.fault, error.message);
@@ -131,7 +142,7 @@ export function connect(store: Store, url: string, brought: string | null): Serv
       const ahead = store.current().serverAheadMs;
       if (first && ahead !== null && Math.abs(ahead) > SKEW_MS) void fetchTrails();
     } else if (head["method"] === "chat.status") dispatch({ type: "chat", status: head["params"] as unknown as ChatStatus });
-    else calls.settle(head);
+    else calls.settle(head, body);
   }
 
   // ---- logging in ----
@@ -295,6 +306,7 @@ export function connect(store: Store, url: string, brought: string | null): Serv
   const server: Server = {
     call,
     callWith,
+    callFor,
     tryNow,
     login(text, keep) {
       token = text;

@@ -1,6 +1,8 @@
-/* Conversations of the playground: kept in this browser and nowhere else. Pure, but for reading and writing storage. */
+/* Conversations of the playground: kept in this browser, and on the server only where the person asks for it
+ * (keeping.ts). Pure, but for reading and writing storage. */
 import type { SamplingUsed } from "../lib/api.gen";
 import { figure } from "../lib/format";
+import type { Kept } from "./keeping";
 
 export interface Figures {
   /** From the question to the first piece, ms. */
@@ -47,7 +49,13 @@ export interface Conversation {
   /** A JSON list of functions that the model may call, as the API takes them; absent or "": none. */
   readonly tools?: string;
   readonly turns: readonly Turn[];
+  /** What the server has of it; absent: nothing, as far as this browser knows. */
+  readonly kept?: Kept;
 }
+
+/** As the server takes an id: letters, digits and -. */
+export const freshId = (): string =>
+  crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
 
 /** What a person asks for; null: what the server uses where a request does not say. */
 export interface Sampling {
@@ -225,18 +233,26 @@ const isTurn = (one: unknown): one is Turn =>
   ["undefined", "string"].includes(typeof (one as Turn).callId) &&
   ((one as Turn).calls === undefined || (Array.isArray((one as Turn).calls) && ((one as Turn).calls as unknown[]).every(isCall)));
 
-function isConversation(one: unknown): one is Conversation {
-  if (typeof one !== "object" || one === null) return false;
-  const { id, at, system, tools, turns } = one as Conversation;
-  const texts = [id, system, tools ?? ""].every((text) => typeof text === "string");
-  return texts && typeof at === "number" && Array.isArray(turns) && turns.every(isTurn);
+function isKeptMark(one: Kept): boolean {
+  const { token, version, mark, until } = one;
+  return [token, mark].every((text) => typeof text === "string") && [version, until].every((n) => typeof n === "number");
 }
+
+export function isConversation(one: unknown): one is Conversation {
+  if (typeof one !== "object" || one === null) return false;
+  const { id, at, system, tools, turns, kept } = one as Conversation;
+  const texts = [id, system, tools ?? ""].every((text) => typeof text === "string");
+  const marked = kept === undefined || (typeof kept === "object" && kept !== null && isKeptMark(kept));
+  return texts && marked && typeof at === "number" && Array.isArray(turns) && turns.every(isTurn);
+}
+
+export const sortConversations = (all: readonly Conversation[]): Conversation[] => [...all].sort((a, b) => b.at - a.at);
 
 /** The newest first; whatever is not as it was written is left out. */
 export function parseConversations(text: string | null): Conversation[] {
   try {
     const kept: unknown = JSON.parse(text ?? "[]");
-    return Array.isArray(kept) ? kept.filter(isConversation).sort((a, b) => b.at - a.at) : [];
+    return Array.isArray(kept) ? sortConversations(kept.filter(isConversation)) : [];
   } catch {
     return [];
   }
@@ -244,7 +260,7 @@ export function parseConversations(text: string | null): Conversation[] {
 
 /** As text, the oldest left out where there are too many. */
 export function printConversations(all: readonly Conversation[]): string {
-  const kept = [...all].sort((a, b) => b.at - a.at).slice(0, MOST);
+  const kept = sortConversations(all).slice(0, MOST);
   let text = JSON.stringify(kept);
   while (text.length > MOST_BYTES && kept.length > 1) {
     kept.pop();

@@ -1,5 +1,6 @@
 /* The Playground of somebody who may only use models: the conversation, and nothing of machines or devices. */
 import { useRef, useState } from "preact/hooks";
+import { whereItStays } from "../../command/keep";
 import { memory } from "../../lib/format";
 import type { ChatModel, ChatStatus } from "../../lib/api.gen";
 import { guestModel, guestModels, guestText, guestWord, takesMessages } from "../../state/guest";
@@ -60,7 +61,7 @@ function Begin({ model }: { model: ChatModel | null }) {
           ? "There is no model to talk to yet. An admin adds one; it appears here by itself."
           : model.chat === false
             ? "This model has no known chat template: it continues the text that you write."
-            : "Ask something. The conversation stays in this browser; the server records how many tokens were used, never the text."}
+            : `Ask something. ${whereItStays()}`}
       </p>
     </div>
   );

@@ -1,5 +1,6 @@
 /* Playground: a conversation with a model that is loaded, or that can be. */
 import { useRef } from "preact/hooks";
+import { whereItStays } from "../../command/keep";
 import type { Instance } from "../../lib/api.gen";
 import { modelHref, playgroundHref } from "../../lib/route";
 import { mayAsk, mayManage } from "../../state/models";
@@ -105,7 +106,7 @@ function Begin({ instance }: { instance: Instance | null }) {
       {instance ? (
         <p>
           {instance.chat
-            ? "Ask something. The conversation stays in this browser; the server records how many tokens were used, never the text."
+            ? `Ask something. ${whereItStays()}`
             : "This model has no known chat template: it continues the text that you write."}
         </p>
       ) : (

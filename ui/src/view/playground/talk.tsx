@@ -1,57 +1,17 @@
-/* A conversation with a model: what was said, what is being said, and how it is asked. What is said stays in this browser. */
+/* A conversation with a model: what was said, what is being said, and how it is asked. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask } from "../../command/chat";
 import { isRefused } from "../../command/models";
 import type { Refusal } from "../../command/tried";
 import type { SamplingUsed } from "../../lib/api.gen";
-import {
-  type Call,
-  type Conversation,
-  type Said,
-  type Sampling,
-  type Turn,
-  hear,
-  keepConversations,
-  nothingSaid,
-  openCalls,
-  readConversations,
-  usualSampling,
-} from "../../state/chat";
+import { type Call, type Said, type Sampling, type Turn, hear, nothingSaid, openCalls, usualSampling } from "../../state/chat";
 import { RefusalNote } from "../parts";
 import { Composer } from "./composer";
+import { useConversations } from "./conversations";
 import { History } from "./history";
 import { Settings } from "./settings";
 import { CallAnswer, TurnView } from "./turn";
-
-const fresh = (): Conversation => ({ id: crypto.randomUUID?.() ?? String(Math.random()), at: Date.now(), system: "", turns: [] });
-
-/** The conversations of this browser, and the one that is open. */
-function useConversations() {
-  const [all, setAll] = useState<readonly Conversation[]>(readConversations);
-  const [open, setOpen] = useState<Conversation>(() => all[0] ?? fresh());
-  const put = (one: Conversation): void => {
-    setOpen(one);
-    setAll((before) => {
-      const rest = before.filter((other) => other.id !== one.id);
-      const next = one.turns.length ? [one, ...rest] : rest;
-      keepConversations(next);
-      return next;
-    });
-  };
-  const remove = (id: string): void => {
-    const next = all.filter((one) => one.id !== id);
-    keepConversations(next);
-    setAll(next);
-    if (open.id === id) setOpen(next[0] ?? fresh());
-  };
-  const removeAll = (): void => {
-    keepConversations([]);
-    setAll([]);
-    setOpen(fresh());
-  };
-  return { all, open, put, show: setOpen, remove, removeAll, begin: () => setOpen(fresh()) };
-}
 
 /** Who answers. */
 export interface Partner {
@@ -85,7 +45,8 @@ export function Talk({
   /** What would make somebody answer; not while an answer is being written. */
   offer?: ComponentChildren;
 }) {
-  const talks = useConversations();
+  const answering = useRef<string | null>(null);
+  const talks = useConversations(() => answering.current);
   const { open } = talks;
   const [sampling, setSampling] = useState<Sampling>(usualSampling);
   const [running, setRunning] = useState<AbortController | null>(null);
@@ -105,6 +66,7 @@ export function Talk({
     const began = performance.now();
     let said = nothingSaid;
     let firstMs: number | null = null;
+    answering.current = asked.id;
     talks.put(asked);
     setRefusal(null);
     setRunning(control);
@@ -132,6 +94,7 @@ export function Talk({
       },
     });
     const restMs = performance.now() - began - (firstMs ?? 0);
+    answering.current = null;
     setRunning(null);
     setPartial(null);
     if (isRefused(outcome)) setRefusal(outcome);
@@ -202,7 +165,15 @@ export function Talk({
           sampling={sampling}
           setSampling={setSampling}
         />
-        <History all={talks.all} open={open.id} busy={busy} show={talks.show} remove={talks.remove} removeAll={talks.removeAll} />
+        <History
+          all={talks.all}
+          open={open.id}
+          busy={busy}
+          show={talks.show}
+          remove={talks.remove}
+          removeAll={talks.removeAll}
+          keeping={talks.keeping}
+        />
       </aside>
     </div>
   );
