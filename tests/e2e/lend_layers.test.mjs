@@ -102,6 +102,44 @@ suite("layers of a model in a tab", () => {
 		assert.match(said, /cannot be the last/);
 	});
 
+	test("weights that the browser keeps are not fetched again; what is missing or was changed there is", async () => {
+		const model = await add("kept", small("granite")), tokens = prompt(7), where = pins([gpu, 2], [cpu, 1]);
+		const bytesOf = async () => {
+			const line = page.getByText(/^kept: layers 0 to 1, .* of weights/);
+			return [Number(await line.getAttribute("data-weights")), Number(await line.getAttribute("data-fetched"))];
+		};
+		// The files of the last load are the newest ones.
+		const files = (act) => page.evaluate(`(async () => {
+			const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("exogpu-weights"), all = [];
+			for await (const one of folder.values()) all.push(await one.getFile());
+			return (${act})(all.sort((a, b) => b.lastModified - a.lastModified), folder);
+		})()`);
+		let running = await load(model, where);
+		const [weights, fetched] = await bytesOf(), expected = await logprobs(model, tokens);
+		assert.ok(fetched > 0 && fetched <= weights, `${fetched} of ${weights}`);
+		await unload(running);
+		running = await load(model, where);
+		assert.deepEqual(await bytesOf(), [weights, 0], "nothing is fetched a second time");
+		await page.getByText(/^kept: layers 0 to 1, .* of weights \(0 B fetched\)/).waitFor();
+		assert.deepEqual(await logprobs(model, tokens), expected);
+		await unload(running);
+		const lost = await files(async ([gone, changed], folder) => {
+			const writable = await (await folder.getFileHandle(changed.name)).createWritable({ keepExistingData: true });
+			await writable.write(new Uint8Array([255, 255, 255, 255]));
+			await writable.close();
+			await folder.removeEntry(gone.name);
+			return gone.size + changed.size;
+		});
+		running = await load(model, where);
+		assert.deepEqual(await bytesOf(), [weights, lost], "the rest goes on where it stood");
+		assert.deepEqual(await logprobs(model, tokens), expected);
+		await picture(page, "lend-kept");
+		await page.getByRole("button", { name: "Delete", exact: true }).click();
+		await page.getByText("none kept in this browser").waitFor();
+		assert.deepEqual(await logprobs(model, tokens), expected, "what computes goes on");
+		await unload(running);
+	});
+
 	test("a tab that is closed in mid-sentence costs no token", async () => {
 		const model = await add("closed", small("granite")), tokens = prompt(40, 3);
 		let running = await load(model, pins([cpu, 0]));

@@ -390,6 +390,8 @@ test("a GPU that hangs is a device that failed, until it has computed again", as
     setMemoryLimit() {},
     memory: () => ({ limit_bytes: 1, held_bytes: 0 }),
     hangs: (listener) => ((changed = listener ?? changed), hanging),
+    setStoreLimit() {},
+    stored: () => ({ bytes: 0, full: false }),
   };
   const node = new Node(gpu, ({ state }) => states.push(state));
   node.start({ url: "ws://127.0.0.1:1/node", credential: { token: "t" }, name: "n", limit_bytes: 1, facts: {}, readings: {} });

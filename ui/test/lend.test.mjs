@@ -13,6 +13,8 @@ const gpu = {
   setMemoryLimit() {},
   memory: () => ({ limit_bytes: 1, held_bytes: 0 }),
   hangs: () => false,
+  setStoreLimit() {},
+  stored: () => ({ bytes: 0, full: false }),
 };
 const turn = () => new Promise((resolve) => setTimeout(resolve));
 

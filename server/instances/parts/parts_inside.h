@@ -5,9 +5,18 @@
 #include "server/library/shards.h"
 #include "server/tenants/hop.h"
 
-enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32, PART_ROW_TIMES = 5 };
+enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32, PART_ROW_TIMES = 5, PART_PIECES = 2 };
 
 enum hop_way { WAY_LOCAL, WAY_LINK, WAY_SERVER };
+
+// A piece of a browser's weights, from when it is read until the browser has it.
+struct part_piece {
+	struct net_frame *frame; // NULL: not read yet
+	bool used;
+	size_t tensor;
+	uint64_t offset, bytes; // of the tensor
+	char sha256[65];
+};
 
 // A part, and the hop from it to the next.
 struct part {
@@ -33,14 +42,14 @@ struct part {
 	char *loaded;       // of a spared part: its loaded layers, as a text to compare; else NULL
 	int was_stage;      // of a kept part: its first stage in the previous placement; -1: it is loaded
 	bool moved_up;      // of a kept part: its number, or the number of parts, has changed
-	// Of a browser's, while its weights are sent: the next piece; the piece that is being read; calls under way.
+	// Of a browser's, while its weights are sent: the next piece, and those under way.
 	char key[PARTS_KEY_BYTES];
+	bool keeps; // it has weights of before, so that pieces are offered first
 	size_t tensor;
 	uint64_t tensor_at;
 	struct shards_read *reading;
-	uint64_t piece_offset, piece_bytes; // of the tensor `piece_tensor`
-	size_t piece_tensor;
-	unsigned unanswered;
+	unsigned reading_piece;
+	struct part_piece pieces[PART_PIECES];
 	struct silence_passing passing; // of the ring
 };
 
@@ -49,6 +58,7 @@ struct parts_ask {
 	struct parts_ask *next; // of parts->asks
 	struct parts *parts;    // NULL: gone
 	unsigned which;         // part
+	unsigned piece;         // of a browser's weights
 	// The attempt in which it was asked: once *attempts has another number, the answer counts no more. NULL: it
 	// counts until the end.
 	const unsigned *attempts;

@@ -9,7 +9,8 @@ import type { Credential, Facts, FromNode, NodeState, Readings, StartParams, ToN
 import { type Obstacle, findObstacle } from "./obstacle";
 import { Page } from "./page";
 import { browserName, readFacts, systemName, watchReadings } from "./readings";
-import { type Kept, forgetKept, readKept, takeToken, writeKept } from "./storage";
+import { WeightStore } from "./gpu/store";
+import { type Kept, forgetKept, readKept, readRoom, storeLimits, takeToken, writeKept } from "./storage";
 import { WakeLock } from "./wake";
 
 /** Where the build has put node-worker.ts. */
@@ -24,7 +25,11 @@ export interface App {
   readonly readings: Signal<Readings | null>;
   readonly awake: WakeLock;
   readonly system: string | null;
-  yes(name: string, limit_bytes: number): void;
+  /** Of the weights that this browser may keep. */
+  readonly choices: Signal<number[]>;
+  yes(lent: Lent): void;
+  keepAtMost(bytes: number): void;
+  deleteKept(): void;
   stop(): void;
   resume(): void;
   leave(): void;
@@ -33,18 +38,24 @@ export interface App {
   reload(): void;
 }
 
+/** What its owner has chosen. */
+export type Lent = Pick<Kept, "name" | "limit_bytes" | "store_bytes">;
+
 export type View =
   | { kind: "looking" }
   | { kind: "obstacle"; obstacle: Obstacle; system: string | null }
-  | { kind: "ask"; name: string; limit_bytes: number; gpu: string }
+  | ({ kind: "ask"; gpu: string } & Lent)
   | { kind: "no_token" }
   /** certificate: the server's may be why there is no connection. */
-  | { kind: "node"; name: string; limit_bytes: number; state: NodeState; kept: boolean; certificate: boolean };
+  | ({ kind: "node"; state: NodeState; kept: boolean; certificate: boolean } & Lent);
 
 const system = systemName(navigator.userAgent, navigator.maxTouchPoints);
 const view = signal<View>({ kind: "looking" });
 const readings = signal<Readings | null>(null);
 const awake = new WakeLock();
+const choices = signal<number[]>([0]);
+const files = new WeightStore(); // that the node keeps: while there is none, this page looks at them and deletes them
+let usualStore = 0;
 let token = takeToken();
 let kept: Kept | null = readKept();
 let gpuName = "";
@@ -62,24 +73,25 @@ const defaultName = (): string => [browserName(navigator.userAgent), system].fil
 
 const say = (message: ToNode): void => node?.postMessage(message);
 
-async function begin(name: string, limit_bytes: number, leave = false): Promise<void> {
+async function begin({ name, limit_bytes, store_bytes }: Lent, leave = false): Promise<void> {
   const credential = kept?.identity ?? (token ? { token } : null);
   if (!credential) return void (view.value = { kind: "no_token" });
   end();
   const worker = new Worker(LEND_NODE_URL, { type: "module", name: "exogpu node" });
   node = worker;
-  let stored = kept !== null;
+  let known = kept !== null;
   const show = (state: NodeState): void => {
     reached ||= state.reached;
     unanswered = !reached && (unanswered || (state.phase === "waiting" && state.message === null));
     const certificate = location.protocol === "https:" && unanswered && (state.phase === "waiting" || state.phase === "connecting");
-    view.value = { kind: "node", name, limit_bytes, state, kept: stored, certificate };
+    const { value } = view;
+    view.value = { kind: "node", name, limit_bytes, store_bytes: value.kind === "node" ? value.store_bytes : store_bytes, state, kept: known, certificate };
   };
   const failed = (message: string): void => {
     if (node !== worker) return;
     end();
     const wait = backoff(failures++, Math.random());
-    again = () => void begin(name, limit_bytes, leave);
+    again = () => void begin(lentNow({ name, limit_bytes, store_bytes }), leave);
     timer = setTimeout(again, wait);
     show({ ...stoppedState, phase: "waiting", message, retry_at: Date.now() + wait });
   };
@@ -88,8 +100,8 @@ async function begin(name: string, limit_bytes: number, leave = false): Promise<
     if (node !== worker) return;
     if (data.kind === "joined") {
       token = null;
-      kept = { identity: data.identity, name, limit_bytes, paused: false };
-      stored = writeKept(kept);
+      kept = { identity: data.identity, ...lentNow({ name, limit_bytes, store_bytes }), paused: false };
+      known = writeKept(kept);
       return;
     }
     if (data.state.phase === "left") return forget();
@@ -111,11 +123,33 @@ async function begin(name: string, limit_bytes: number, leave = false): Promise<
   });
   const params: StartParams = {
     url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/node`,
-    credential, name, limit_bytes, facts, leave,
+    credential, ...lentNow({ name, limit_bytes, store_bytes }), facts, leave,
     readings: readings.value ?? { battery_percent: null, charging: null, visible: null, pressure: null },
   };
   started = true;
   say({ kind: "start", params });
+}
+
+/** The limit of what is kept may have been changed since it began. */
+function lentNow(lent: Lent): Lent {
+  const { value } = view;
+  return value.kind === "node" ? { ...lent, store_bytes: value.store_bytes } : lent;
+}
+
+/** With the node's workers gone, nobody has the files open, or not for long. */
+async function deleteFiles(): Promise<void> {
+  for (let tries = 0; tries < 10; tries++) {
+    await files.clear();
+    if (!(await files.measure()).bytes) return;
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+/** What there is, where no node tells. */
+async function showFiles(): Promise<void> {
+  const stored = await files.measure();
+  const { value } = view;
+  if (!started && value.kind === "node") view.value = { ...value, state: { ...value.state, stored } };
 }
 
 function end(): void {
@@ -132,18 +166,20 @@ function end(): void {
 function refused(credential: Credential): void {
   end();
   forgetKept();
+  void deleteFiles();
   kept = null;
   if ("token" in credential && token === credential.token) token = null;
   if (token) ask();
 }
 
 function ask(): void {
-  view.value = token ? { kind: "ask", name: defaultName(), limit_bytes: limitOf(), gpu: gpuName } : { kind: "no_token" };
+  view.value = token ? { kind: "ask", name: defaultName(), limit_bytes: limitOf(), store_bytes: usualStore, gpu: gpuName } : { kind: "no_token" };
 }
 
 function forget(): void {
   end();
   forgetKept();
+  void deleteFiles();
   kept = null;
   view.value = { kind: "no_token" };
 }
@@ -159,8 +195,22 @@ const app: App = {
   readings,
   awake,
   system,
-  yes: (name, limit_bytes) => {
-    if (view.value.kind === "ask") void begin(name.trim() || defaultName(), limit_bytes); // once, of two taps
+  choices,
+  yes: ({ name, ...limits }) => {
+    if (view.value.kind === "ask") void begin({ name: name.trim() || defaultName(), ...limits }); // once, of two taps
+  },
+  keepAtMost: (bytes) => {
+    const { value } = view;
+    if (value.kind !== "node") return;
+    view.value = { ...value, store_bytes: bytes };
+    if (kept) kept = { ...kept, store_bytes: bytes };
+    if (kept) writeKept(kept);
+    if (started) say({ kind: "store", limit_bytes: bytes });
+    else void files.setLimit(bytes).then(showFiles);
+  },
+  deleteKept: () => {
+    if (started) say({ kind: "clear store" });
+    else void files.clear().then(showFiles);
   },
   stop: () => {
     setPaused(true);
@@ -169,15 +219,16 @@ const app: App = {
     end();
     const { value } = view;
     if (value.kind === "node") view.value = { ...value, state: stoppedState, certificate: false };
+    void showFiles();
   },
   resume: () => {
     setPaused(false);
     const { value } = view;
-    if (value.kind === "node") void begin(value.name, value.limit_bytes);
+    if (value.kind === "node") void begin(value);
   },
   leave: () => {
     if (started) say({ kind: "leave" });
-    else if (kept) void begin(kept.name, kept.limit_bytes, true);
+    else if (kept) void begin(kept, true);
     else forget();
   },
   tryNow: () => (again ? again() : say({ kind: "try_now" })),
@@ -193,16 +244,20 @@ async function look(): Promise<void> {
   const obstacle = findObstacle({
     secure: isSecureContext, webgpu, adapter: gpu !== null, system, browser: browserName(navigator.userAgent),
   });
+  ({ choices: choices.value, usual: usualStore } = storeLimits(isSecureContext ? await readRoom() : null));
   gpuName = gpu ? gpuLine(gpu) : "";
   if (obstacle) view.value = { kind: "obstacle", obstacle, system };
-  else if (kept && !kept.paused) void begin(kept.name, kept.limit_bytes);
-  else if (kept) view.value = { kind: "node", name: kept.name, limit_bytes: kept.limit_bytes, kept: true, state: stoppedState, certificate: false };
-  else ask();
+  else if (kept && !kept.paused) void begin(kept);
+  else if (kept) {
+    const { name, limit_bytes, store_bytes } = kept;
+    view.value = { kind: "node", name, limit_bytes, store_bytes, kept: true, state: stoppedState, certificate: false };
+    void showFiles();
+  } else ask();
 }
 
 const stoppedState: NodeState = {
   phase: "stopped", message: null, hint: null, retry_at: null, reached: false, device: null, verified: null, verification_error: null,
-  rtt_ms: null, held_bytes: 0, sessions: 0, stages: [],
+  rtt_ms: null, held_bytes: 0, sessions: 0, stages: [], stored: { bytes: 0, full: false },
 };
 
 const gpuLine = (gpu: NonNullable<Awaited<ReturnType<typeof describe>>>): string =>

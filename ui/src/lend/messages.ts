@@ -1,5 +1,6 @@
 /* What the page and the worker that is the node say to each other. */
 import type { StageTold } from "./gpu/messages";
+import type { StoreTold } from "./gpu/store";
 
 /** What a browser says of the device it runs on; null: it does not tell. */
 export interface Facts {
@@ -30,6 +31,8 @@ export interface StartParams {
   name: string;
   /** What sessions may hold here together. */
   limit_bytes: number;
+  /** What is kept here of models, at most. */
+  store_bytes: number;
   facts: Facts;
   readings: Readings;
   /** It was opened only to leave. */
@@ -39,6 +42,8 @@ export interface StartParams {
 export type ToNode =
   | { kind: "start"; params: StartParams }
   | { kind: "readings"; readings: Readings }
+  | { kind: "store"; limit_bytes: number }
+  | { kind: "clear store" }
   | { kind: "stop" }
   | { kind: "leave" }
   | { kind: "try_now" };
@@ -65,6 +70,7 @@ export interface NodeState {
   /** Without the workers with layers of models. */
   sessions: number;
   stages: StageTold[];
+  stored: StoreTold;
 }
 
 export type FromNode = { kind: "state"; state: NodeState } | { kind: "joined"; identity: Identity };

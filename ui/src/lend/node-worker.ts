@@ -15,6 +15,10 @@ scope.onmessage = ({ data }) => {
       return node.start(data.params);
     case "readings":
       return node.setReadings(data.readings);
+    case "store":
+      return gpu.setStoreLimit(data.limit_bytes);
+    case "clear store":
+      return void gpu.clearStore();
     case "stop":
       return node.stop();
     case "leave":

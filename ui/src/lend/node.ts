@@ -9,7 +9,7 @@ import { Line, LineError, type Served } from "./line";
 import type { FromNode, Identity, NodeState, Readings, StartParams } from "./messages";
 import { deviceId, deviceReadings, deviceRecord, gpuName, linkReading, nodeReadings, nodeRecord } from "./record";
 
-type GpuSide = Pick<typeof gpuSide, "describe" | "verify" | "openWorker" | "setMemoryLimit" | "memory" | "hangs">;
+type GpuSide = Pick<typeof gpuSide, "describe" | "verify" | "openWorker" | "setMemoryLimit" | "memory" | "hangs" | "setStoreLimit" | "stored">;
 type GpuDescription = gpuSide.GpuDescription;
 
 const PROTOCOL = 1;
@@ -66,7 +66,7 @@ export class Node {
     this.tell = tell;
     this.state = {
       phase: "stopped", message: null, hint: null, retry_at: null, reached: false, device: null, verified: null, verification_error: null,
-      rtt_ms: null, held_bytes: 0, sessions: 0, stages: [],
+      rtt_ms: null, held_bytes: 0, sessions: 0, stages: [], stored: { bytes: 0, full: false },
     };
   }
 
@@ -76,6 +76,7 @@ export class Node {
     this.identity = "secret" in params.credential ? params.credential : null;
     this.attempt = 0;
     this.gpu.setMemoryLimit(params.limit_bytes);
+    this.gpu.setStoreLimit(params.store_bytes, () => this.set({}));
     this.gpu.hangs((hangs) => this.setHanging(hangs));
     if (params.leave) this.leave();
     else void this.dial();
@@ -123,7 +124,7 @@ export class Node {
   private set(change: Partial<NodeState>): void {
     const { held_bytes } = this.gpu.memory();
     const stages = [...this.stages.values()];
-    this.state = { ...this.state, held_bytes, stages, sessions: this.workers.size - stages.length, ...change };
+    this.state = { ...this.state, held_bytes, stages, stored: this.gpu.stored(), sessions: this.workers.size - stages.length, ...change };
     this.tell({ kind: "state", state: this.state });
   }
 

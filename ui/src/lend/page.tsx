@@ -1,18 +1,13 @@
 /* What the page /lend shows, by the state of the node. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { memory } from "../lib/format";
 import type { App, View } from "./main";
 import type { NodeState, Readings } from "./messages";
 import { DISTRUST, type Obstacle, trustSteps } from "./obstacle";
+import { StoreSelect, Stored, size } from "./stored";
 
 const MIB = 2 ** 20;
 const LIMITS = [256 * MIB, 512 * MIB, 768 * MIB, 1024 * MIB, 2048 * MIB, 4096 * MIB];
-
-const size = (bytes: number): string => {
-  const { value, unit } = memory(bytes);
-  return `${value} ${unit}`;
-};
 
 export function Page({ app }: { app: App }) {
   const view = app.view.value;
@@ -98,9 +93,11 @@ function TrustSteps({ system }: { system: string | null }) {
 function Ask({ app, view }: { app: App; view: Extract<View, { kind: "ask" }> }) {
   const [name, setName] = useState(view.name);
   const [limit, setLimit] = useState(view.limit_bytes);
+  const [store, setStore] = useState(view.store_bytes);
+  const choices = app.choices.value;
   const submit = (event: Event): void => {
     event.preventDefault();
-    app.yes(name, limit);
+    app.yes({ name, limit_bytes: limit, store_bytes: store });
   };
   return (
     <Card title="Lend this device's GPU?" state="ask">
@@ -115,9 +112,18 @@ function Ask({ app, view }: { app: App; view: Extract<View, { kind: "ask" }> }) 
           No files, no camera, no location.
         </dd>
         <dt>What is stored here</dt>
-        <dd>A name and a secret by which the cluster knows this browser again: less than 1 KB. No models and no data stay here.</dd>
+        <dd>
+          A name and a secret by which the cluster knows this browser again: less than 1 KB.{" "}
+          {choices.length > 1
+            ? "Also, up to the limit below, the weights of models that compute here, so that they need not be fetched again."
+            : "No weights of models stay here."}{" "}
+          No prompts, no answers and no other data stay here.
+        </dd>
         <dt>How it ends</dt>
-        <dd>Close this page, or press Stop: the GPU is free at once. “Leave and delete” also removes what is stored here and there.</dd>
+        <dd>
+          Close this page, or press Stop: the GPU is free at once. What is stored stays until you delete it, here or in the browser's settings. “Leave
+          and delete” removes what is stored here and there.
+        </dd>
         <dt>What it costs</dt>
         <dd>Power and heat while something computes. What others compute here can be seen by whoever controls this browser.</dd>
       </dl>
@@ -136,6 +142,12 @@ function Ask({ app, view }: { app: App; view: Extract<View, { kind: "ask" }> }) 
             ))}
           </select>
         </label>
+        {choices.length > 1 && (
+          <label>
+            Keep weights, at most
+            <StoreSelect choices={choices} value={store} change={setStore} />
+          </label>
+        )}
         <button class="btn primary" type="submit">
           Yes, lend it
         </button>
@@ -170,6 +182,7 @@ function NodeCard({ app, view }: { app: App; view: Extract<View, { kind: "node" 
         </>
       )}
       {state.phase === "online" && <Live app={app} view={view} />}
+      {state.phase !== "refused" && state.phase !== "left" && <Stored app={app} view={view} />}
       {!view.kept && state.phase === "online" && (
         <p class="small warm">This browser keeps nothing (a private window?): after closing, it needs a new address to come back.</p>
       )}
@@ -284,11 +297,11 @@ function users({ sessions, stages, held_bytes }: NodeState): string {
 }
 
 function StageLine({ stage }: { stage: NodeState["stages"][number] }) {
-  const { name, first_layer, layer_count, weights_bytes, tokens } = stage;
+  const { name, first_layer, layer_count, weights_bytes, fetched_bytes, tokens } = stage;
   const layers = layer_count === 1 ? `layer ${first_layer}` : `layers ${first_layer} to ${first_layer + layer_count - 1}`;
   return (
-    <div>
-      {name}: {layers}, {size(weights_bytes)} of weights, {tokens.toLocaleString("en")} {tokens === 1 ? "token" : "tokens"} computed
+    <div data-weights={weights_bytes} data-fetched={fetched_bytes}>
+      {name}: {layers}, {size(weights_bytes)} of weights ({size(fetched_bytes)} fetched), {tokens.toLocaleString("en")} {tokens === 1 ? "token" : "tokens"} computed
     </div>
   );
 }

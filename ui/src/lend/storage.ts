@@ -1,5 +1,6 @@
 /* What this browser keeps of its being a node: who it is, and what its owner chose. If storage is refused (private
  * windows), nothing is kept, and the page is a new node each time that it is opened with an address. */
+import { canKeep } from "./gpu/store";
 import type { Identity } from "./messages";
 
 const NAME = "exogpu.lend";
@@ -8,6 +9,8 @@ export interface Kept {
   identity: Identity;
   name: string;
   limit_bytes: number;
+  /** Of weights of models; 0: nothing, also where the page that was said yes to did not speak of them. */
+  store_bytes: number;
   /** It was stopped by hand: it does not begin by itself. */
   paused: boolean;
 }
@@ -23,7 +26,7 @@ function attempt<T>(action: () => T, otherwise: T): T {
 export const readKept = (): Kept | null =>
   attempt(() => {
     const kept: unknown = JSON.parse(localStorage.getItem(NAME) ?? "null");
-    return isKept(kept) ? kept : null;
+    return isKept(kept) ? { ...kept, store_bytes: kept.store_bytes ?? 0 } : null;
   }, null);
 
 /** False: the browser does not keep it. */
@@ -35,14 +38,14 @@ export const writeKept = (kept: Kept): boolean =>
 
 export const forgetKept = (): void => attempt(() => localStorage.removeItem(NAME), undefined);
 
-function isKept(kept: unknown): kept is Kept {
+function isKept(kept: unknown): kept is Omit<Kept, "store_bytes"> & { store_bytes?: number } {
   if (!kept || typeof kept !== "object") return false;
-  const { identity, name, limit_bytes, paused } = kept as Record<string, unknown>;
+  const { identity, name, limit_bytes, store_bytes, paused } = kept as Record<string, unknown>;
   if (!identity || typeof identity !== "object") return false;
   const { node_id, secret } = identity as Record<string, unknown>;
   return (
     typeof node_id === "string" && typeof secret === "string" && typeof name === "string" &&
-    typeof limit_bytes === "number" && typeof paused === "boolean"
+    typeof limit_bytes === "number" && typeof paused === "boolean" && (store_bytes === undefined || typeof store_bytes === "number")
   );
 }
 
@@ -51,4 +54,31 @@ export function takeToken(): string | null {
   const token = /^#token=([\w]{1,128})$/.exec(location.hash)?.[1] ?? null;
   if (location.hash) history.replaceState(null, "", location.pathname);
   return token;
+}
+
+// ---- weights of models ----
+
+const MIB = 2 ** 20;
+const STORE_LIMITS = [0, 256, 512, 1024, 2048, 4096, 8192, 16384].map((mib) => mib * MIB);
+const STORE_USUAL = 4096 * MIB;
+const UNTOLD_MOST = 1024 * MIB; // where the browser does not tell how much it gives
+
+/** What the browser says of its room; undefined: it does not tell. */
+export interface Room {
+  quota?: number | undefined;
+}
+
+/** The limits to choose from, and the one that is proposed: a quarter of what the browser gives a page, 4 GiB at most. */
+export function storeLimits(room: Room | null): { choices: number[]; usual: number } {
+  if (!room) return { choices: [0], usual: 0 };
+  const quota = room.quota ?? 0;
+  const most = quota || UNTOLD_MOST;
+  const choices = STORE_LIMITS.filter((bytes) => bytes <= most);
+  return { choices, usual: Math.max(...choices.filter((bytes) => bytes <= Math.min(quota / 4, STORE_USUAL))) };
+}
+
+/** null: it keeps nothing. */
+export async function readRoom(): Promise<Room | null> {
+  if (!canKeep()) return null;
+  return navigator.storage.estimate().catch(() => ({}));
 }

@@ -43,7 +43,8 @@ export type Call = CallOf<Calls>;
 /** To a worker that holds layers of a model. The content of stage.open is checked by plan.ts. */
 export interface PartCalls {
   "stage.open": { [key: string]: Json };
-  "stage.write": { tensor: number; offset: number };
+  "stage.offer": { tensor: number; offset: number; bytes: number; sha256: string };
+  "stage.write": { tensor: number; offset: number; sha256: string };
   "instance.load": {
     stages: { hardware_key: string; first_layer: number; layer_count: number; host_layers: number }[];
     context_tokens: number;
@@ -153,13 +154,15 @@ const object =
     isObject(value) && Object.keys(value).every((name) => Object.hasOwn(fields, name)) &&
     Object.entries(fields).every(([name, check]) => check(value[name] ?? null));
 const word = integer(0, 0xffffffff);
+const hash: Check = (value) => typeof value === "string" && /^[0-9a-f]{64}$/.test(value);
 const isList: Check = (value) => Array.isArray(value);
 const flag: Check = (value) => typeof value === "boolean";
 
 /** Every method that a worker with layers of a model serves. */
 export const partMethods: Record<keyof PartCalls, Record<string, Field>> = {
   "stage.open": { name: must(text(256)), version: must(text(64)), first_layer: must(word), layer_count: must(word), embeds: must(flag), shape: must(isObject), tensors: must(isList) },
-  "stage.write": { tensor: must(word), offset: must(count) },
+  "stage.offer": { tensor: must(word), offset: must(count), bytes: must(integer(1, 2 * 1024 * 1024)), sha256: must(hash) },
+  "stage.write": { tensor: must(word), offset: must(count), sha256: must(hash) },
   "instance.load": {
     stages: must(list(1, 64, object({ hardware_key: text(256), first_layer: word, layer_count: word, host_layers: word }))),
     context_tokens: must(word), page_count: must(word), batch_rows: must(word), sequences: must(word),

@@ -3,7 +3,8 @@
  * For the coordinator of a tab that is a node: it calls `describe` and `verify` once, `openWorker` for each tenant.open,
  * and `device` of that worker for tenant.device. Runs in a page or in a worker; uses no DOM. docs/lend.md has the whole. */
 import { findAdapter, isSoftware } from "./device";
-import type { DeviceLimits, FromWorker, HopParams, OpenParams, StageTold, ToWorker } from "./messages";
+import type { DeviceLimits, FromWorker, HopParams, OpenParams, StageTold, StoreAsk, ToWorker } from "./messages";
+import { type StoreTold, WeightStore } from "./store";
 import { type Verification, verifyDevice } from "./verify";
 
 export type { DeviceLimits, HopParams, OpenParams, StageTold } from "./messages";
@@ -68,6 +69,27 @@ export function setMemoryLimit(bytes: number): void {
 
 export function memory(): { limit_bytes: number; held_bytes: number } {
   return { limit_bytes: limitBytes, held_bytes: heldBytes };
+}
+
+// ---- weights that are kept ----
+
+let hearStored: () => void = () => {};
+const store = new WeightStore(() => hearStored());
+
+/** What is kept here of models, at most. `changed` is called when what is kept has changed. */
+export function setStoreLimit(bytes: number, changed?: () => void): void {
+  if (changed) hearStored = changed;
+  void store.setLimit(bytes);
+}
+
+export const stored = (): StoreTold => store.told();
+export const clearStore = (): Promise<void> => store.clear();
+
+async function askStore(ask: StoreAsk): Promise<{ found: boolean; body: Uint8Array<ArrayBuffer> | null }> {
+  if (ask.what === "begin") return { found: await store.begin(), body: null };
+  if (ask.what === "keep") return { found: await store.keep(ask.sha256, ask.body), body: null };
+  const body = await store.find(ask.sha256, ask.bytes);
+  return { found: body !== null, body: body && new Uint8Array(body) };
 }
 
 // ---- a GPU that hangs ----
@@ -211,6 +233,12 @@ export function openWorker(params: OpenParams, events: WorkerEvents): GpuWorker 
       }
       case "stage":
         events.stage?.(message.told);
+        break;
+      case "store":
+        void askStore(message.ask).then((told) => {
+          const answer: ToWorker = { kind: "stored", id: message.id, ...told };
+          worker.postMessage(answer, told.body ? [told.body.buffer] : []);
+        });
         break;
       case "late":
         askGpu();

@@ -20,14 +20,19 @@ export interface DeviceLimits {
   buffer_bytes: number;
 }
 
-/** Layers of a model that a worker holds; tokens: rows that have gone through them. */
+/** Layers of a model that a worker holds, or is given; tokens: rows that have gone through them. */
 export interface StageTold {
   name: string;
   first_layer: number;
   layer_count: number;
   weights_bytes: number;
+  /** Of the weights: what came from the server; the rest was kept here. */
+  fetched_bytes: number;
   tokens: number;
 }
+
+/** What is asked of the weights that are kept here, one at a time for each worker. begin: whether there are any. */
+export type StoreAsk = { what: "begin" } | { what: "find"; sha256: string; bytes: number } | { what: "keep"; sha256: string; body: Uint8Array<ArrayBuffer> };
 
 /** An end of a ring that goes by way of the server. */
 export interface HopParams {
@@ -42,6 +47,7 @@ export type ToWorker =
   | { kind: "device"; number: number }
   | { kind: "granted"; id: number; granted: boolean }
   | { kind: "hop"; params: HopParams }
+  | { kind: "stored"; id: number; found: boolean; body: Uint8Array<ArrayBuffer> | null }
   | { kind: "fence"; held: boolean };
 
 export type FromWorker =
@@ -53,5 +59,6 @@ export type FromWorker =
   | { kind: "hopped"; hop_id: string; end: HopParams["end"] } // both ends are there
   | { kind: "hop ended"; hop_id: string; end: HopParams["end"]; reason: string }
   | { kind: "stage"; told: StageTold }
+  | { kind: "store"; id: number; ask: StoreAsk }
   | { kind: "late" } // a call took too long; the server ends the worker soon
   | { kind: "ended"; reason: string };

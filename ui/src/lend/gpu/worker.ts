@@ -8,9 +8,9 @@ import { printNotice } from "./contract";
 import { Device } from "./device";
 import type { Ledger } from "./memory";
 import { Hops, SUBPROTOCOL } from "./hops";
-import type { FromWorker, OpenParams, ToWorker } from "./messages";
+import type { FromWorker, OpenParams, StoreAsk, ToWorker } from "./messages";
 import { Session } from "./session";
-import { Part, type PartParams } from "./stage/part";
+import { type Kept, Part, type PartParams } from "./stage/part";
 
 /** Until the server has taken the connection; as LIMIT_WORKER_START_MS. */
 const DIAL_MS = 60_000;
@@ -18,7 +18,7 @@ const DIAL_MS = 60_000;
 const FAREWELL_MS = 2_000;
 
 const scope = self as unknown as {
-  postMessage(message: FromWorker): void;
+  postMessage(message: FromWorker, transfer?: Transferable[]): void;
   close(): void;
   onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
 };
@@ -50,6 +50,22 @@ const ledger: Ledger = {
   },
 };
 
+// ---- what the tab keeps ----
+
+const asked = new Map<number, (answer: { found: boolean; body: Uint8Array<ArrayBuffer> | null }) => void>();
+let lastAsk = 0;
+
+const ask = (what: StoreAsk): Promise<{ found: boolean; body: Uint8Array<ArrayBuffer> | null }> =>
+  new Promise((resolve) => {
+    asked.set(++lastAsk, resolve);
+    scope.postMessage({ kind: "store", id: lastAsk, ask: what }, what.what === "keep" ? [what.body.buffer] : []);
+  });
+const store: Kept = {
+  begin: async () => (await ask({ what: "begin" })).found,
+  find: async (sha256, bytes) => (await ask({ what: "find", sha256, bytes })).body,
+  keep: async (sha256, body) => void (await ask({ what: "keep", sha256, body })),
+};
+
 // ---- the server ----
 
 function dial(params: OpenParams): Promise<WebSocket> {
@@ -79,7 +95,7 @@ function openPart(params: OpenParams, common: Pick<PartParams, "device" | "ledge
     ended: ({ hop_id, end }, reason) => scope.postMessage({ kind: "hop ended", hop_id, end, reason }),
     take: (message) => part.take(message),
   });
-  const part = new Part({ ...common, pass: (message) => made.pass(message), tell: (told) => scope.postMessage({ kind: "stage", told }) });
+  const part = new Part({ ...common, store, pass: (message) => made.pass(message), tell: (told) => scope.postMessage({ kind: "stage", told }) });
   hops = made;
   return part;
 }
@@ -136,6 +152,10 @@ scope.onmessage = ({ data }) => {
     case "granted":
       grants.get(data.id)?.(data.granted);
       grants.delete(data.id);
+      break;
+    case "stored":
+      asked.get(data.id)?.(data);
+      asked.delete(data.id);
       break;
     case "hop":
       hops?.connect(data.params);

@@ -10,6 +10,7 @@ import { type Answer, type PartCall, type Refused, printAnswer, printFault, read
 import type { Ledger } from "../memory";
 import type { StageTold } from "../messages";
 import { PAGE_TOKENS } from "./kernels";
+import { sha256 } from "../store";
 import { type Plan, readPlan } from "./plan";
 import { type RingPart, type RingStep, printFailed, printHello, printPast, printStep, readRing, ringRows } from "./ring";
 import { Stage } from "./stage";
@@ -26,9 +27,19 @@ const MEASURE_RUNS = 8;
 const MEASURE_ROWS = 64;
 const TELL_MS = 500;
 
+/** The weights that this browser keeps: ../store.ts. */
+export interface Kept {
+  begin(): Promise<boolean>;
+  /** The hash was verified; null: it is not kept. */
+  find(sha256: string, bytes: number): Promise<Uint8Array<ArrayBuffer> | null>;
+  /** The bytes are gone afterwards. */
+  keep(sha256: string, body: Uint8Array<ArrayBuffer>): Promise<void>;
+}
+
 export interface PartParams {
   device: Device;
   ledger: Ledger;
+  store: Kept;
   send(message: Uint8Array): void;
   /** To the next part. Where the hop is broken it is lost: it is connected again, and a new round begins. */
   pass(message: Uint8Array<ArrayBuffer>): void;
@@ -52,6 +63,7 @@ export class Part {
   private passes: Promise<void> = Promise.resolve(); // pending while it is fenced
   private unfence: (() => void) | null = null;
   private over = false;
+  private fetched = 0; // bytes of the weights
   private tokens = 0;
   private toldAt = 0;
 
@@ -87,12 +99,13 @@ export class Part {
     try {
       if (!(frame instanceof ArrayBuffer)) throw new Breach("what came is no binary frame");
       const call = readPartCall(frame);
-      this.waitingBytes += frame.byteLength;
+      const { byteLength } = frame;
+      this.waitingBytes += byteLength;
       if (++this.calls > CALLS_MOST || this.waitingBytes > BYTES_MOST)
         throw new Breach(`the server sent more than ${CALLS_MOST} calls or ${BYTES_MOST} bytes at once`);
       this.callTail = this.callTail.then(async () => {
         await this.serve(call);
-        this.waitingBytes -= frame.byteLength;
+        this.waitingBytes -= byteLength;
       });
     } catch (error) {
       this.end(`the server broke the protocol: ${error instanceof Error ? error.message : String(error)}`);
@@ -118,18 +131,37 @@ export class Part {
         if (this.stage) throw new Fault("conflict", "the stage is open already");
         this.stage = new Stage(this.params.device, this.params.ledger, readPlan(call.params));
         await this.stage.open();
-        return { result: {} };
+        return { result: { keeps: await this.params.store.begin() } };
+      }
+      case "stage.offer": {
+        const { tensor, offset, bytes } = call.params;
+        const body = await this.params.store.find(call.params.sha256, bytes);
+        if (body) await this.put(tensor, offset, body);
+        return { result: { kept: body !== null } };
       }
       case "stage.write":
-        if (!this.stage || this.loaded) throw new Fault("conflict", "there is no stage that takes weights");
-        this.stage.weights.write(call.params.tensor, call.params.offset, call.body);
-        await this.params.device.done();
-        return { result: {} };
+        return this.write(call);
       case "instance.load":
         return this.load(call.params);
       case "instance.adopt":
         return this.adopt(call.params);
     }
+  }
+
+  private async put(tensor: number, offset: number, body: Uint8Array): Promise<void> {
+    if (!this.stage || this.loaded) throw new Fault("conflict", "there is no stage that takes weights");
+    this.stage.weights.write(tensor, offset, body);
+    await this.params.device.done();
+    if (performance.now() - this.toldAt > TELL_MS) this.tell();
+  }
+
+  private async write({ params, body }: PartCall & { method: "stage.write" }): Promise<Answer> {
+    const bytes = body as Uint8Array<ArrayBuffer>;
+    if ((await sha256(bytes)) !== params.sha256) throw new Fault("invalid_params", "the bytes are not those of the hash");
+    this.fetched += bytes.length;
+    await this.put(params.tensor, params.offset, bytes);
+    await this.params.store.keep(params.sha256, bytes);
+    return { result: {} };
   }
 
   private async load(params: (PartCall & { method: "instance.load" })["params"]): Promise<Answer> {
@@ -244,7 +276,7 @@ export class Part {
     if (!stage) return;
     this.toldAt = performance.now();
     const { name, first_layer, layer_count } = stage.plan;
-    this.params.tell({ name, first_layer, layer_count, weights_bytes: stage.weights.bytes, tokens: this.tokens });
+    this.params.tell({ name, first_layer, layer_count, weights_bytes: stage.weights.bytes, fetched_bytes: this.fetched, tokens: this.tokens });
   }
 }
 
