@@ -58,9 +58,10 @@ struct json *cluster_join_speeds(const struct json *devices, const struct json *
 enum status cluster_report_devices(struct cluster *cluster, const char *node_id, const struct json *devices,
 				   void (*done)(void *context, enum status status, const struct error *error),
 				   void *context, struct error *error);
-// New readings; of devices that are not this node's nothing is taken.
+// New readings; of devices that are not this node's nothing is taken. `rest`: when a tab is to get no new work, as its
+// owner has chosen (node.telemetry); may be NULL.
 void cluster_report_telemetry(struct cluster *cluster, const char *node_id, const struct json *node,
-			      const struct json *devices);
+			      const struct json *devices, const struct json *rest);
 // The connection of a node is gone. Nothing happens if another one speaks for it already.
 void cluster_lose_node(struct cluster *cluster, const char *node_id, struct cluster_link *link, const char *reason);
 

@@ -153,6 +153,7 @@ static void node_registered(void *context, enum status status, const struct erro
 		if (!node->first_seen_ms)
 			node->first_seen_ms = proposal->at_ms;
 		node->state_reason[0] = 0;
+		node->rest = (struct rest){0};
 		cluster_push_change(proposal->cluster, node, NULL, &proposal->change, proposal->at_ms);
 		if (!was_online) {
 			push_all_devices(proposal->cluster, node, "its node is online", proposal->at_ms);

@@ -307,6 +307,10 @@ const char *cluster_device_state(const struct cluster_device *device, const char
 		*reason = "gets no new work until it is returned to service";
 		return "draining";
 	}
+	if (device->node->rest.why[0]) {
+		*reason = device->node->rest.why;
+		return "resting";
+	}
 	switch (device->activity) {
 	case ACTIVITY_IDLE:
 		return "idle";

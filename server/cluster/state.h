@@ -2,6 +2,7 @@
 #pragma once
 #include "server/cluster/cluster.h"
 #include "server/cluster/heat.h"
+#include "server/cluster/rest.h"
 #include "server/cluster/samples.h"
 
 // A report of devices that waits for its turn.
@@ -28,6 +29,7 @@ struct cluster_node {
 	bool leaving;                  // its removal is being stored: nothing of it is stored any more
 	int64_t news_ms; // of a tab: since when, steady, so many of its news were entries of the audit log
 	unsigned news;
+	struct rest rest; // of a tab
 };
 
 // ACTIVITY_OTHER: it is in use, and nothing of exogpu works there.

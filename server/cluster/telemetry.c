@@ -85,6 +85,25 @@ static void judge_activity(struct cluster *cluster, struct cluster_device *devic
 	cluster_push_change(cluster, device->node, device, &change, clock_wall_ms());
 }
 
+// The devices of a tab take no new work while it rests.
+static void judge_rest(struct cluster *cluster, struct cluster_node *node, const struct json *chosen, int64_t now_ms)
+{
+	bool computes = false;
+	for (size_t i = 0; i < cluster->device_count; i++)
+		computes |= cluster->devices[i]->node == node &&
+			    !strcmp(json_get_string(cluster->devices[i]->record, "kind", ""), "cpu");
+	if (!cluster_of_tab(node) || !rest_look(&node->rest, node->telemetry, chosen, computes, now_ms))
+		return;
+	struct change change = {.kind = "device.state", .level = "info"};
+	if (node->rest.why[0])
+		snprintf(change.summary, sizeof change.summary, "rests: %s", node->rest.why);
+	else
+		snprintf(change.summary, sizeof change.summary, "takes new work again");
+	for (size_t i = 0; i < cluster->device_count; i++)
+		if (cluster->devices[i]->node == node)
+			cluster_push_change(cluster, node, cluster->devices[i], &change, clock_wall_ms());
+}
+
 static const uint64_t KEY_START = 14695981039346656037u; // FNV-1a, 64 bits
 
 static uint64_t add_to_key(uint64_t key, const char *text)
@@ -95,7 +114,7 @@ static uint64_t add_to_key(uint64_t key, const char *text)
 }
 
 void cluster_report_telemetry(struct cluster *cluster, const char *node_id, const struct json *node_readings,
-			      const struct json *devices)
+			      const struct json *devices, const struct json *rest)
 {
 	struct cluster_node *node = cluster_find_node(cluster, node_id);
 	if (!node || !node->link)
@@ -112,6 +131,7 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 		node->reading_ms = now_ms;
 		json_set_string(node->telemetry, "node_id", node->node_id); // its own, whatever it says
 		json_push(nodes, json_copy(node->telemetry));
+		judge_rest(cluster, node, rest, now_ms);
 	}
 	node->last_seen_ms = clock_wall_ms();
 	for (const struct json *one = json_first(devices); one; one = json_next(one)) {

@@ -163,7 +163,7 @@ static void begin_anew(struct instance *instance, const struct placing *placing)
 static void note_draining(struct instance *instance)
 {
 	for (unsigned i = 0; i < instance->stage_count; i++)
-		if (instance_is_draining(&instance->stages[i]))
+		if (instance_is_draining(&instance->stages[i]) || instance_rests(&instance->stages[i]))
 			add_missing(instance, &instance->stages[i]);
 }
 
@@ -460,8 +460,10 @@ static void act_stay(struct instance *instance)
 	} else if (search->purpose == PURPOSE_FASTER) {
 		offer_take(instance, search->phase == SEARCH_FOUND ? search->placing : NULL);
 	}
+	// A device may rest, or drain, for long while there is no other place.
+	instance->recovery.due_ms = now(instance) +
+				    (search->purpose == PURPOSE_LEAVE ? DECIDE_AGAIN_MOST_MS : DECIDE_LOOK_MS);
 	recover_drop_search(instance);
-	instance->recovery.due_ms = now(instance) + DECIDE_LOOK_MS;
 }
 
 static void act_whole(struct instance *instance)

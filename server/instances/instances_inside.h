@@ -299,8 +299,9 @@ struct snapshot {
 // Gather the wanted state and the facts of an instance. Devices are counted once a second; the count is kept in the
 // instance.
 void instance_see(struct snapshot *snapshot, struct instance *instance);
-bool instance_is_anew(const struct instance *instance);        // a new placement was begun since it was paused
-bool instance_is_draining(const struct instance_stage *stage); // its device is
+bool instance_is_anew(const struct instance *instance);         // a new placement was begun since it was paused
+bool instance_is_draining(const struct instance_stage *stage);  // its device is
+const char *instance_rests(const struct instance_stage *stage); // why its device rests; NULL: it does not
 
 // instances_act.c: the doer
 void instance_act(struct instance *instance, const struct decision *decision);

@@ -20,6 +20,12 @@ bool instance_is_draining(const struct instance_stage *stage)
 	return !strcmp(cluster_device_state(stage->device, &reason), "draining");
 }
 
+const char *instance_rests(const struct instance_stage *stage)
+{
+	const char *reason;
+	return strcmp(cluster_device_state(stage->device, &reason), "resting") ? NULL : reason;
+}
+
 // Whether it may be expected to come back by itself.
 static bool is_coming(const struct cluster_device *device)
 {
@@ -55,6 +61,9 @@ static void see_devices(struct snapshot *snapshot, struct instance *instance, in
 	struct decide_seen *seen = &snapshot->seen;
 	for (unsigned i = 0; i < instance->stage_count && !seen->draining; i++)
 		if (instance_is_draining(&instance->stages[i]))
+			seen->draining = gather_name(instance->all, instance->stages[i].device, snapshot->draining);
+	for (unsigned i = 0; i < instance->stage_count && !seen->draining; i++)
+		if ((seen->rests = instance_rests(&instance->stages[i])))
 			seen->draining = gather_name(instance->all, instance->stages[i].device, snapshot->draining);
 	if (now_ms - instance->offer_ms >= DEVICES_MS) {
 		const uint64_t before = instance->seen;

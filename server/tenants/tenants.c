@@ -265,6 +265,9 @@ enum status tenant_find_device(const struct tenancy *tenants, const char *device
 	} else if (!strcmp(state, "draining")) {
 		error_set(error, STATUS_UNAVAILABLE, "%s is draining: it gets no new work", name);
 		error_hint(error, "use another device, or ask an admin to return it to service");
+	} else if (!strcmp(state, "resting")) {
+		error_set(error, STATUS_UNAVAILABLE, "%s rests, and gets no new work: %s", name, reason);
+		error_hint(error, "use another device; it takes work again by itself");
 	} else {
 		return check_verified(cluster_device_record(device), name, error);
 	}

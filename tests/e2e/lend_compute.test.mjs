@@ -50,13 +50,23 @@ suite("a lent GPU beside other devices", () => {
 		for (const allocation_id of [from, there, back]) await client.call("memory.free", { allocation_id });
 	});
 
-	test("it computes while its tab is hidden", async () => {
+	test("it computes while its tab is hidden where its owner wants that; else it rests until it is shown", async () => {
 		const id = await allocate(gpu, MIB), sent = pattern(MIB, 3);
+		const choose = () => tab.evaluate(`[...document.querySelectorAll("label")].find((one) => one.textContent.includes("in the background")).click()`);
+		const state = async () => (await snapshot()).devices.find((one) => one.device_id === gpu.device_id);
+		await choose();
 		await tab.hide();
 		await client.callWith("memory.write", { allocation_id: id, offset: 0 }, sent);
 		assert.deepEqual((await client.call("memory.read", { allocation_id: id, offset: 0, bytes: MIB })).body, sent);
 		assert.deepEqual(await sum(), [7]);
+		await choose();
+		const rests = await eventually(async () => ((await state()).state === "resting" ? state() : null), "it rests", 2 * patience);
+		assert.equal(rests.state_reason, "its page is in the background");
+		const { said } = await client.refused("compute.run", { device_id: gpu.device_id, kernel: "sum_f32", args: [{ zeros: 1 }, { f32s: [1] }, { u32: 1 }] }, "unavailable");
+		assert.match(said, /gets no new work: its page is in the background/);
 		await tab.show();
+		await eventually(async () => (await state()).state === "idle", "it works again", 2 * patience);
+		assert.deepEqual(await sum(), [7]);
 		await client.call("memory.free", { allocation_id: id });
 	});
 

@@ -429,7 +429,7 @@ static enum status node_telemetry(void *arg, const struct message *message, stru
 	(void)error;
 	look_at_clock(link, json_get(message->params, "node"));
 	cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
-				 json_get(message->params, "devices"));
+				 json_get(message->params, "devices"), json_get(message->params, "rest"));
 	return STATUS_OK;
 }
 

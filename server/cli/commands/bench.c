@@ -444,7 +444,8 @@ static enum status bench_device(struct client *client, const struct json *device
 static bool usable(const struct json *device)
 {
 	const char *state = json_get_string(device, "state", "");
-	return strcmp(state, "offline") != 0 && strcmp(state, "unsupported") != 0 && strcmp(state, "draining") != 0;
+	return strcmp(state, "offline") != 0 && strcmp(state, "unsupported") != 0 && strcmp(state, "draining") != 0 &&
+	       strcmp(state, "resting") != 0;
 }
 
 static enum status bench_all(struct client *client, const struct cli_arguments *arguments, struct json *results,

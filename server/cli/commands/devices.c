@@ -26,7 +26,7 @@ static enum table_tone state_tone(const char *state)
 {
 	if (!strcmp(state, "computing"))
 		return TONE_GOOD;
-	if (!strcmp(state, "throttled") || !strcmp(state, "draining"))
+	if (!strcmp(state, "throttled") || !strcmp(state, "draining") || !strcmp(state, "resting"))
 		return TONE_ATTENTION;
 	if (!strcmp(state, "offline") || !strcmp(state, "unsupported"))
 		return TONE_BAD;

@@ -295,17 +295,21 @@ static bool leaves_draining(struct deciding *at)
 	const struct decide_seen *seen = at->seen;
 	at->out->cause = CAUSE_DRAIN;
 	if (!seen->draining && seen->purpose == PURPOSE_LEAVE && seen->search != SEARCH_NONE)
-		return take(at, ACTION_DROP, "none of its devices is draining any more");
+		return take(at, ACTION_DROP, "none of its devices is draining or rests any more");
 	if (!seen->draining)
 		return false;
 	if (seen->search != SEARCH_NONE && seen->purpose != PURPOSE_LEAVE)
-		return take(at, ACTION_DROP, "%s is draining, which comes first", seen->draining);
+		return take(at, ACTION_DROP, "%s %s, which comes first", seen->draining,
+			    seen->rests ? "rests" : "is draining");
+	if (seen->search == SEARCH_FOUND && seen->rests)
+		return take(at, ACTION_PLACE, "it leaves %s, which rests: %s", seen->draining, seen->rests);
 	if (seen->search == SEARCH_FOUND)
 		return take(at, ACTION_PLACE, "it leaves %s, which is draining", seen->draining);
 	if (seen->search == SEARCH_NOWHERE)
 		return take(at, ACTION_STAY, "there is no other place: %.384s", seen->search_text);
 	return seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
-	       search(at, PURPOSE_LEAVE, "a device that it is on is draining");
+	       search(at, PURPOSE_LEAVE,
+		      seen->rests ? "a device that it is on rests" : "a device that it is on is draining");
 }
 
 // A device that is held back for a moment, or whose load another instance has just taken with it, is not left.
@@ -477,7 +481,7 @@ static const struct rule {
 	{"a search is due later", IN_PAUSED, is_due_later},
 	// Running.
 	{"another model needs room", IN_RUNNING, makes_room},
-	{"a device is draining", IN_RUNNING, leaves_draining},
+	{"a device is draining or rests", IN_RUNNING, leaves_draining},
 	{"a device is too hot", IN_RUNNING, leaves_hot},
 	{"another format is wanted", IN_RUNNING, takes_format},
 	{"evicted layers go back", IN_RUNNING, goes_back},

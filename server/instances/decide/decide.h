@@ -43,7 +43,7 @@ enum decide_cause {
 	CAUSE_LOSS,    // a worker, a device, a node or the connection between two parts was lost
 	CAUSE_RESTART, // the server was started
 	CAUSE_IN_VAIN, // it was unloaded for another, which did not come up
-	CAUSE_DRAIN,   // a device that it is on is draining
+	CAUSE_DRAIN,   // a device that it is on is draining, or rests
 	// From here on nothing is lost, and somebody wants it so:
 	CAUSE_MOVE,    // another place is faster
 	CAUSE_HEAT,    // a device that it is on gets too hot for its work
@@ -74,7 +74,7 @@ enum decide_workers {
 enum decide_purpose {
 	PURPOSE_NONE,
 	PURPOSE_PLACE,  // it has none
-	PURPOSE_LEAVE,  // away from devices that are draining
+	PURPOSE_LEAVE,  // away from devices that are draining, or rest
 	PURPOSE_FORMAT, // with its weights in another format
 	PURPOSE_WHOLE,  // with the layers that were evicted
 	PURPOSE_COOLER, // away from devices that are held back for their heat
@@ -119,7 +119,8 @@ struct decide_seen {
 	unsigned deaths;         // of its workers, within LIMIT_DEATHS_MS
 	unsigned deaths_most;    // from how many on it has failed for good
 	// Its devices:
-	const char *draining; // the first that is; NULL: none
+	const char *draining; // the first that is, or that rests; NULL: none
+	const char *rests;    // why that one rests; NULL: it is draining
 	const char *coming;   // after a start: the first that it was on and that is on its way; NULL: none
 	bool several_missing, several_nodes; // that it was on
 	int64_t devices_back_ms;             // since when none is on its way; 0: one is

@@ -3,7 +3,8 @@
  * A browser reads no model file: it is told shape and tensors of its layers (stage.open), gets their bytes piece by
  * piece (stage.write), and is then loaded as any part (instance.load). Pieces are read and hashed by the threads that
  * read for other nodes, so that a file that has changed is noticed; one is read while the one before is on its way. A
- * browser that keeps weights of before is asked first, by the hash of each piece, whether it has that one (stage.offer). */
+ * browser that keeps weights of before is asked first, by the hash of each piece, whether it has that one
+ * (stage.offer). */
 #include "server/instances/parts/parts_inside.h"
 
 #include <openssl/crypto.h>

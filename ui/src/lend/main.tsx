@@ -5,12 +5,12 @@ import { render } from "preact";
 import { followSystem } from "../lib/theme";
 import { backoff } from "../net/backoff";
 import { describe } from "./gpu";
-import type { Credential, Facts, FromNode, NodeState, Readings, StartParams, ToNode } from "./messages";
+import { WeightStore } from "./gpu/store";
+import type { Credential, Facts, FromNode, NodeState, Readings, Rest, StartParams, ToNode } from "./messages";
 import { type Obstacle, findObstacle } from "./obstacle";
 import { Page } from "./page";
 import { browserName, readFacts, systemName, watchReadings } from "./readings";
-import { WeightStore } from "./gpu/store";
-import { type Kept, forgetKept, readKept, readRoom, storeLimits, takeToken, writeKept } from "./storage";
+import { type Kept, USUAL_REST, forgetKept, readKept, readRoom, storeLimits, takeToken, writeKept } from "./storage";
 import { WakeLock } from "./wake";
 
 /** Where the build has put node-worker.ts. */
@@ -30,6 +30,7 @@ export interface App {
   yes(lent: Lent): void;
   keepAtMost(bytes: number): void;
   deleteKept(): void;
+  restWhile(rest: Rest): void;
   stop(): void;
   resume(): void;
   leave(): void;
@@ -39,7 +40,7 @@ export interface App {
 }
 
 /** What its owner has chosen. */
-export type Lent = Pick<Kept, "name" | "limit_bytes" | "store_bytes">;
+export type Lent = Pick<Kept, "name" | "limit_bytes" | "store_bytes" | "rest">;
 
 export type View =
   | { kind: "looking" }
@@ -73,7 +74,7 @@ const defaultName = (): string => [browserName(navigator.userAgent), system].fil
 
 const say = (message: ToNode): void => node?.postMessage(message);
 
-async function begin({ name, limit_bytes, store_bytes }: Lent, leave = false): Promise<void> {
+async function begin(chosen: Lent, leave = false): Promise<void> {
   const credential = kept?.identity ?? (token ? { token } : null);
   if (!credential) return void (view.value = { kind: "no_token" });
   end();
@@ -84,14 +85,13 @@ async function begin({ name, limit_bytes, store_bytes }: Lent, leave = false): P
     reached ||= state.reached;
     unanswered = !reached && (unanswered || (state.phase === "waiting" && state.message === null));
     const certificate = location.protocol === "https:" && unanswered && (state.phase === "waiting" || state.phase === "connecting");
-    const { value } = view;
-    view.value = { kind: "node", name, limit_bytes, store_bytes: value.kind === "node" ? value.store_bytes : store_bytes, state, kept: known, certificate };
+    view.value = { kind: "node", ...lentNow(chosen), state, kept: known, certificate };
   };
   const failed = (message: string): void => {
     if (node !== worker) return;
     end();
     const wait = backoff(failures++, Math.random());
-    again = () => void begin(lentNow({ name, limit_bytes, store_bytes }), leave);
+    again = () => void begin(lentNow(chosen), leave);
     timer = setTimeout(again, wait);
     show({ ...stoppedState, phase: "waiting", message, retry_at: Date.now() + wait });
   };
@@ -100,7 +100,7 @@ async function begin({ name, limit_bytes, store_bytes }: Lent, leave = false): P
     if (node !== worker) return;
     if (data.kind === "joined") {
       token = null;
-      kept = { identity: data.identity, ...lentNow({ name, limit_bytes, store_bytes }), paused: false };
+      kept = { identity: data.identity, ...lentNow(chosen), paused: false };
       known = writeKept(kept);
       return;
     }
@@ -119,21 +119,35 @@ async function begin({ name, limit_bytes, store_bytes }: Lent, leave = false): P
   unwatch = watchReadings((now) => {
     readings.value = now;
     awake.follow(now.visible === true);
-    if (started) say({ kind: "readings", readings: now });
+    tellReadings();
   });
+  const lent = lentNow(chosen);
   const params: StartParams = {
     url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/node`,
-    credential, ...lentNow({ name, limit_bytes, store_bytes }), facts, leave,
+    credential, name: lent.name, limit_bytes: lent.limit_bytes, store_bytes: lent.store_bytes, rest: lent.rest, facts, leave,
     readings: readings.value ?? { battery_percent: null, charging: null, visible: null, pressure: null },
   };
   started = true;
   say({ kind: "start", params });
 }
 
-/** The limit of what is kept may have been changed since it began. */
-function lentNow(lent: Lent): Lent {
+/** What may have been changed on the page since it began is taken from there. */
+function lentNow({ name, limit_bytes, store_bytes, rest }: Lent): Lent {
   const { value } = view;
-  return value.kind === "node" ? { ...lent, store_bytes: value.store_bytes } : lent;
+  return { name, limit_bytes, ...(value.kind === "node" ? { store_bytes: value.store_bytes, rest: value.rest } : { store_bytes, rest }) };
+}
+
+function tellReadings(): void {
+  const { value } = view;
+  if (started && value.kind === "node" && readings.value) say({ kind: "readings", readings: readings.value, rest: value.rest });
+}
+
+/** Something else is chosen than before. */
+function choose(change: Partial<Pick<Lent, "store_bytes" | "rest">>): void {
+  const { value } = view;
+  if (value.kind !== "node") return;
+  view.value = { ...value, ...change };
+  if (kept) writeKept((kept = { ...kept, ...change }));
 }
 
 /** With the node's workers gone, nobody has the files open, or not for long. */
@@ -173,7 +187,7 @@ function refused(credential: Credential): void {
 }
 
 function ask(): void {
-  view.value = token ? { kind: "ask", name: defaultName(), limit_bytes: limitOf(), store_bytes: usualStore, gpu: gpuName } : { kind: "no_token" };
+  view.value = token ? { kind: "ask", name: defaultName(), limit_bytes: limitOf(), store_bytes: usualStore, rest: USUAL_REST, gpu: gpuName } : { kind: "no_token" };
 }
 
 function forget(): void {
@@ -197,16 +211,16 @@ const app: App = {
   system,
   choices,
   yes: ({ name, ...limits }) => {
-    if (view.value.kind === "ask") void begin({ name: name.trim() || defaultName(), ...limits }); // once, of two taps
+    if (view.value.kind === "ask") void begin({ ...limits, name: name.trim() || defaultName() }); // once, of two taps
   },
   keepAtMost: (bytes) => {
-    const { value } = view;
-    if (value.kind !== "node") return;
-    view.value = { ...value, store_bytes: bytes };
-    if (kept) kept = { ...kept, store_bytes: bytes };
-    if (kept) writeKept(kept);
+    choose({ store_bytes: bytes });
     if (started) say({ kind: "store", limit_bytes: bytes });
     else void files.setLimit(bytes).then(showFiles);
+  },
+  restWhile: (rest) => {
+    choose({ rest });
+    tellReadings();
   },
   deleteKept: () => {
     if (started) say({ kind: "clear store" });
@@ -249,8 +263,7 @@ async function look(): Promise<void> {
   if (obstacle) view.value = { kind: "obstacle", obstacle, system };
   else if (kept && !kept.paused) void begin(kept);
   else if (kept) {
-    const { name, limit_bytes, store_bytes } = kept;
-    view.value = { kind: "node", name, limit_bytes, store_bytes, kept: true, state: stoppedState, certificate: false };
+    view.value = { kind: "node", ...lentNow(kept), kept: true, state: stoppedState, certificate: false };
     void showFiles();
   } else ask();
 }

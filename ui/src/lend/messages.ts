@@ -17,6 +17,13 @@ export interface Readings {
   pressure: "nominal" | "fair" | "serious" | "critical" | null;
 }
 
+/** When this device is to get no new work, as its owner has chosen. */
+export interface Rest {
+  hidden: boolean;
+  /** 0: at no level. */
+  below_percent: number;
+}
+
 export interface Identity {
   node_id: string;
   secret: string;
@@ -35,13 +42,14 @@ export interface StartParams {
   store_bytes: number;
   facts: Facts;
   readings: Readings;
+  rest: Rest;
   /** It was opened only to leave. */
   leave: boolean;
 }
 
 export type ToNode =
   | { kind: "start"; params: StartParams }
-  | { kind: "readings"; readings: Readings }
+  | { kind: "readings"; readings: Readings; rest: Rest }
   | { kind: "store"; limit_bytes: number }
   | { kind: "clear store" }
   | { kind: "stop" }

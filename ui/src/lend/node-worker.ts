@@ -14,7 +14,7 @@ scope.onmessage = ({ data }) => {
     case "start":
       return node.start(data.params);
     case "readings":
-      return node.setReadings(data.readings);
+      return node.setReadings(data.readings, data.rest);
     case "store":
       return gpu.setStoreLimit(data.limit_bytes);
     case "clear store":

@@ -6,7 +6,7 @@
 import { backoff } from "../net/backoff";
 import type * as gpuSide from "./gpu";
 import { Line, LineError, type Served } from "./line";
-import type { FromNode, Identity, NodeState, Readings, StartParams } from "./messages";
+import type { FromNode, Identity, NodeState, Readings, Rest, StartParams } from "./messages";
 import { deviceId, deviceReadings, deviceRecord, gpuName, linkReading, nodeReadings, nodeRecord } from "./record";
 
 type GpuSide = Pick<typeof gpuSide, "describe" | "verify" | "openWorker" | "setMemoryLimit" | "memory" | "hangs" | "setStoreLimit" | "stored">;
@@ -42,6 +42,7 @@ export class Node {
   private params: StartParams | null = null;
   private identity: Identity | null = null;
   private readings: Readings = { battery_percent: null, charging: null, visible: null, pressure: null };
+  private rest: Rest | null = null;
   private state: NodeState;
   private socket: WebSocket | null = null;
   private line: Line | null = null;
@@ -73,6 +74,7 @@ export class Node {
   start(params: StartParams): void {
     this.params = params;
     this.readings = params.readings;
+    this.rest = params.rest;
     this.identity = "secret" in params.credential ? params.credential : null;
     this.attempt = 0;
     this.gpu.setMemoryLimit(params.limit_bytes);
@@ -82,8 +84,9 @@ export class Node {
     else void this.dial();
   }
 
-  setReadings(readings: Readings): void {
+  setReadings(readings: Readings, rest: Rest): void {
     this.readings = readings;
+    this.rest = rest;
     if (this.state.phase === "online") this.report();
   }
 
@@ -256,13 +259,14 @@ export class Node {
 
   /** The smallest of the last is the way itself; the rest is what else this browser did. */
   private report(): void {
-    const { line, identity } = this;
+    const { line, identity, rest } = this;
     if (!line || !identity) return;
     const at = new Date().toISOString();
     this.reported = performance.now();
     line.notify("node.telemetry", {
       node: nodeReadings(identity.node_id, at, this.readings),
       devices: this.described ? [deviceReadings(identity.node_id, at, this.gpu.memory())] : [],
+      ...(rest && { rest }),
     });
     if (this.rtts.length > 0) {
       const rtt = Math.min(...this.rtts);

@@ -2,9 +2,9 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { App, View } from "./main";
-import type { NodeState, Readings } from "./messages";
+import type { NodeState, Readings, Rest } from "./messages";
 import { DISTRUST, type Obstacle, trustSteps } from "./obstacle";
-import { StoreSelect, Stored, size } from "./stored";
+import { StoreSelect, Stored, hasStored, size } from "./stored";
 
 const MIB = 2 ** 20;
 const LIMITS = [256 * MIB, 512 * MIB, 768 * MIB, 1024 * MIB, 2048 * MIB, 4096 * MIB];
@@ -97,7 +97,7 @@ function Ask({ app, view }: { app: App; view: Extract<View, { kind: "ask" }> }) 
   const choices = app.choices.value;
   const submit = (event: Event): void => {
     event.preventDefault();
-    app.yes({ name, limit_bytes: limit, store_bytes: store });
+    app.yes({ name, limit_bytes: limit, store_bytes: store, rest: view.rest });
   };
   return (
     <Card title="Lend this device's GPU?" state="ask">
@@ -182,7 +182,11 @@ function NodeCard({ app, view }: { app: App; view: Extract<View, { kind: "node" 
         </>
       )}
       {state.phase === "online" && <Live app={app} view={view} />}
-      {state.phase !== "refused" && state.phase !== "left" && <Stored app={app} view={view} />}
+      {state.phase !== "online" && state.phase !== "refused" && state.phase !== "left" && hasStored(app, view) && (
+        <dl class="facts lend-facts">
+          <Stored app={app} view={view} />
+        </dl>
+      )}
       {!view.kept && state.phase === "online" && (
         <p class="small warm">This browser keeps nothing (a private window?): after closing, it needs a new address to come back.</p>
       )}
@@ -194,7 +198,7 @@ function NodeCard({ app, view }: { app: App; view: Extract<View, { kind: "node" 
 function Explanation({ app, state }: { app: App; state: NodeState }) {
   switch (state.phase) {
     case "online":
-      return <p>Keep this page open. Closing it ends everything at once.</p>;
+      return <p>Keep this page open, and in front or beside others. Closing it ends everything at once.</p>;
     case "waiting":
       return (
         <p>
@@ -270,12 +274,17 @@ function Live({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }
       </dd>
       <dt>Models</dt>
       <dd>{state.stages.length ? state.stages.map((one) => <StageLine key={`${one.name} ${one.first_layer}`} stage={one} />) : "none: no layers of a model are here"}</dd>
+      {hasStored(app, view) && <Stored app={app} view={view} />}
       <dt>Round trip</dt>
       <dd>{state.rtt_ms === null ? NOT_REPORTED : `${state.rtt_ms.toFixed(1)} ms`}</dd>
       <dt>Battery</dt>
       <dd>{batteryText(readings) ?? NOT_REPORTED}</dd>
       <dt>Processor</dt>
       <dd>{readings?.pressure ? `${readings.pressure} pressure` : NOT_REPORTED}</dd>
+      <dt>New work</dt>
+      <dd>
+        <RestChoice app={app} rest={view.rest} />
+      </dd>
       {app.awake.possible && (
         <>
           <dt>Screen</dt>
@@ -310,6 +319,40 @@ function Verdict({ state }: { state: NodeState }) {
   if (state.verified === "passed") return <span class="accent"> · verified: it computes correctly</span>;
   if (state.verified === "failed") return <span class="crit"> · failed: {state.verification_error}</span>;
   return <span class="quiet"> · being verified…</span>;
+}
+
+const BATTERY_LIMITS = [0, 10, 20, 30, 50, 80];
+
+function RestChoice({ app, rest }: { app: App; rest: Rest }) {
+  const { battery_percent, charging } = app.readings.value ?? {};
+  const low = charging === false && battery_percent != null && battery_percent < rest.below_percent;
+  const levels = BATTERY_LIMITS.includes(rest.below_percent) ? BATTERY_LIMITS : [...BATTERY_LIMITS, rest.below_percent];
+  return (
+    <>
+      <label class="lend-check">
+        <input
+          type="checkbox"
+          checked={rest.hidden}
+          onChange={(event) => app.restWhile({ ...rest, hidden: event.currentTarget.checked })}
+        />{" "}
+        none while this page is in the background
+      </label>
+      <label class="lend-check">
+        none on battery{" "}
+        <select
+          value={rest.below_percent}
+          onChange={(event) => app.restWhile({ ...rest, below_percent: Number(event.currentTarget.value) })}
+        >
+          {levels.map((percent) => (
+            <option key={percent} value={percent}>
+              {percent ? `below ${percent} %` : "at no level"}
+            </option>
+          ))}
+        </select>
+      </label>
+      {low && <p class="small warm">The battery is below that: no new work comes, and layers of models move elsewhere where they fit.</p>}
+    </>
+  );
 }
 
 function batteryText(readings: Readings | null): string | null {

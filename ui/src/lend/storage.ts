@@ -1,7 +1,7 @@
 /* What this browser keeps of its being a node: who it is, and what its owner chose. If storage is refused (private
  * windows), nothing is kept, and the page is a new node each time that it is opened with an address. */
 import { canKeep } from "./gpu/store";
-import type { Identity } from "./messages";
+import type { Identity, Rest } from "./messages";
 
 const NAME = "exogpu.lend";
 
@@ -11,6 +11,7 @@ export interface Kept {
   limit_bytes: number;
   /** Of weights of models; 0: nothing, also where the page that was said yes to did not speak of them. */
   store_bytes: number;
+  rest: Rest;
   /** It was stopped by hand: it does not begin by itself. */
   paused: boolean;
 }
@@ -26,7 +27,7 @@ function attempt<T>(action: () => T, otherwise: T): T {
 export const readKept = (): Kept | null =>
   attempt(() => {
     const kept: unknown = JSON.parse(localStorage.getItem(NAME) ?? "null");
-    return isKept(kept) ? { ...kept, store_bytes: kept.store_bytes ?? 0 } : null;
+    return isKept(kept) ? { ...kept, store_bytes: kept.store_bytes ?? 0, rest: isRest(kept.rest) ? kept.rest : USUAL_REST } : null;
   }, null);
 
 /** False: the browser does not keep it. */
@@ -38,7 +39,15 @@ export const writeKept = (kept: Kept): boolean =>
 
 export const forgetKept = (): void => attempt(() => localStorage.removeItem(NAME), undefined);
 
-function isKept(kept: unknown): kept is Omit<Kept, "store_bytes"> & { store_bytes?: number } {
+/** As the server has it where a tab says nothing. */
+export const USUAL_REST: Rest = { hidden: true, below_percent: 20 };
+
+function isRest(rest: unknown): rest is Rest {
+  const { hidden, below_percent } = (rest ?? {}) as Record<string, unknown>;
+  return typeof hidden === "boolean" && typeof below_percent === "number";
+}
+
+function isKept(kept: unknown): kept is Omit<Kept, "store_bytes" | "rest"> & { store_bytes?: number; rest?: unknown } {
   if (!kept || typeof kept !== "object") return false;
   const { identity, name, limit_bytes, store_bytes, paused } = kept as Record<string, unknown>;
   if (!identity || typeof identity !== "object") return false;

@@ -22,27 +22,29 @@ export function StoreSelect({ choices, value, change }: { choices: number[]; val
   );
 }
 
+/** A browser that keeps nothing, and may not, has no row. */
+export const hasStored = (app: App, view: Extract<View, { kind: "node" }>): boolean => app.choices.value.length > 1 || view.state.stored.bytes > 0;
+
+/** A row of a list of facts. */
 export function Stored({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }) {
   const [deleted, setDeleted] = useState(false);
   const { stored } = view.state;
-  const choices = app.choices.value;
-  if (choices.length < 2 && !stored.bytes) return null;
   return (
-    <dl class="facts lend-facts">
-      <dt>Weights of models</dt>
+    <>
+      <dt>Weights</dt>
       <dd class="lend-stored">
-        <span>{stored.bytes ? `${size(stored.bytes)} kept in this browser` : "none kept in this browser"}</span>
         <label class="lend-check">
-          at most <StoreSelect choices={choices} value={view.store_bytes} change={(bytes) => app.keepAtMost(bytes)} />
+          {stored.bytes ? `${size(stored.bytes)} kept here, at most` : "none kept here, at most"}{" "}
+          <StoreSelect choices={app.choices.value} value={view.store_bytes} change={(bytes) => app.keepAtMost(bytes)} />
         </label>
         {stored.bytes > 0 && (
-          <button class="btn" type="button" onClick={() => (app.deleteKept(), setDeleted(true))}>
+          <button class="link-btn" type="button" onClick={() => (app.deleteKept(), setDeleted(true))}>
             Delete
           </button>
         )}
         {stored.full && <p class="small warm">The browser gives no more room. What is not kept is fetched again.</p>}
         {deleted && !stored.bytes && <p class="small quiet">Deleted. What computes now goes on; the next time its weights are fetched again.</p>}
       </dd>
-    </dl>
+    </>
   );
 }

@@ -165,7 +165,7 @@ export interface Vitals {
   cpu: { percent: number | null; reporting: number; nodes: number };
 }
 
-const stateOrder = ["computing", "used by others", "idle", "throttled", "draining", "unsupported", "offline"];
+const stateOrder = ["computing", "used by others", "idle", "throttled", "draining", "resting", "unsupported", "offline"];
 
 export function vitals(state: State): Vitals {
   const entries = Object.values(state.devices);

@@ -23,7 +23,7 @@ export function verdict(state: State): Verdict {
 }
 
 /** Devices that need to be seen come before those that are at rest. */
-const urgency = ["offline", "throttled", "unsupported", "draining", "computing", "used by others", "idle"];
+const urgency = ["offline", "throttled", "unsupported", "draining", "resting", "computing", "used by others", "idle"];
 
 /** In their usual order where all fit, else the most urgent ones; and how many of which state are left out. */
 export function wallDevices(state: State, most: number): { shown: readonly DeviceEntry[]; rest: string } {

@@ -226,6 +226,21 @@ static void test_drain(void **context)
 	expect(&plain, &seen, ACTION_DROP, "any more");
 }
 
+// As from a device that is draining, with another reason.
+static void test_rest(void **context)
+{
+	struct decide_seen seen = running();
+	(void)context;
+	seen.draining = "a phone";
+	seen.rests = "its page is in the background";
+	expect(&plain, &seen, ACTION_SEARCH, "a device that it is on rests");
+	seen.purpose = PURPOSE_LEAVE;
+	seen.search = SEARCH_FOUND;
+	expect(&plain, &seen, ACTION_PLACE, "it leaves a phone, which rests: its page is in the background");
+	seen.purpose = PURPOSE_FASTER;
+	expect(&plain, &seen, ACTION_DROP, "a phone rests, which comes first");
+}
+
 static void test_wishes(void **context)
 {
 	struct decide_wanted wanted = plain;
@@ -784,12 +799,12 @@ static void test_planted(void **context)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_loading), cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),
-		cmocka_unit_test(test_restart), cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),
-		cmocka_unit_test(test_drain),   cmocka_unit_test(test_wishes),   cmocka_unit_test(test_back),
-		cmocka_unit_test(test_times),   cmocka_unit_test(test_in_vain),  cmocka_unit_test(test_makes_room),
-		cmocka_unit_test(test_hot),     cmocka_unit_test(test_cooled),   cmocka_unit_test(test_generated),
-		cmocka_unit_test(test_planted),
+		cmocka_unit_test(test_loading),    cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),
+		cmocka_unit_test(test_restart),    cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_drain),      cmocka_unit_test(test_rest),     cmocka_unit_test(test_wishes),
+		cmocka_unit_test(test_back),       cmocka_unit_test(test_times),    cmocka_unit_test(test_in_vain),
+		cmocka_unit_test(test_makes_room), cmocka_unit_test(test_hot),      cmocka_unit_test(test_cooled),
+		cmocka_unit_test(test_generated),  cmocka_unit_test(test_planted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ export const DeviceRow = memo(
           </a>
           <span class="small faint clip">
             <span class="on-node">{node} · </span>
-            {describe(entry)}
+            {record.state === "resting" ? record.state_reason : describe(entry)}
           </span>
         </th>
         <td class="c-node">

@@ -9,7 +9,7 @@ export interface Order {
 }
 
 const supportRank = { full: 0, partial: 1, experimental: 2, unsupported: 3 } as const;
-const stateRank = { throttled: 0, computing: 1, idle: 2, draining: 3, unsupported: 4, offline: 5 } as const;
+const stateRank = { throttled: 0, computing: 1, idle: 2, draining: 3, resting: 4, unsupported: 5, offline: 6 } as const;
 
 function valueOf(
   entry: DeviceEntry,

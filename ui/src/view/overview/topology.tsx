@@ -267,6 +267,6 @@ function Sum({ node, devices }: { node: NodeEntry; devices: readonly DeviceEntry
 function word({ record, reading }: DeviceEntry): string {
   if (record.support === "unsupported") return "unsupported";
   if (record.verification.state === "pending") return "not yet verified";
-  if (record.state === "draining" || record.state === "throttled") return record.state;
+  if (record.state === "draining" || record.state === "resting" || record.state === "throttled") return record.state;
   return reading?.utilization_percent != null ? `${figure(reading.utilization_percent)} % in use` : record.state;
 }
