@@ -194,7 +194,9 @@ void test_stage_alike(void **state)
 		return;
 	for (uint32_t i = 0; i < STAGE_TEST_PAGES; i++)
 		all[i] = i * 7 % STAGE_TEST_PAGES;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+	// A sanitizer's build, which the vector code is no part of, takes one of them.
+	const size_t case_count = stage_tests_are_brief(c) ? 1 : sizeof(cases) / sizeof(*cases);
+	for (size_t i = 0; i < case_count; i++) {
 		const bool experts = cases[i].family == FAMILY_QWEN3MOE;
 		const struct model_file file = {.family = cases[i].family,
 						.layers = 2,
