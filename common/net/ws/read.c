@@ -158,6 +158,11 @@ static void on_readable(void *arg, int fd)
 	struct net_conn *conn = arg;
 	const int64_t begun_ns = clock_steady_ns();
 	size_t used = 0, now;
+	if (conn->closed) { // whose handler wants nothing of it any more (net_close_all): its socket would be ready for
+			    // ever
+		net_drop(conn);
+		return;
+	}
 	if (begun_ns < conn->busy_until_ns && !conn->in_line) {
 		stand_in_line(conn);
 		return;

@@ -9,6 +9,8 @@
 #include <arpa/inet.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -729,6 +731,37 @@ static void dialling_at_the_end(void **state)
 	assert_int_equal(dial_impatient(fixture, true), STATUS_OK);
 }
 
+static sem_t told_closed;
+static atomic_bool heard_the_end;
+
+static void speak_and_wait_for_the_end(struct fixture *fixture, int fd)
+{
+	char byte = (char)0x81;
+	(void)fixture;
+	sem_wait(&told_closed);
+	write_all(fd, &byte, 1);
+	while (read(fd, &byte, 1) > 0)
+		;
+	atomic_store(&heard_the_end, true);
+}
+
+// Whoever speaks on a connection whose handler was told that it is closed hears its end. The loop does not turn for
+// ever for bytes that nobody reads.
+static void closed_ones_end_when_the_peer_speaks(void **state)
+{
+	struct fixture *fixture = *state;
+	sem_init(&told_closed, 0, 0);
+	connect_thread(fixture, speak_and_wait_for_the_end);
+	net_close_all(fixture->loop, 1001);
+	assert_int_equal(fixture->closed, 1);
+	sem_post(&told_closed);
+	for (int turn = 0; turn < 3000 && !atomic_load(&heard_the_end); turn++)
+		run_ms(fixture, 10);
+	assert_true(atomic_load(&heard_the_end));
+	join_thread(fixture);
+	sem_destroy(&told_closed);
+}
+
 // Neither end gives up the other because that one is held back by its own work, and answers no pings.
 static void held_back_beyond_the_others_patience(void **state)
 {
@@ -855,6 +888,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(busy_ones_let_others_pass, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(dialled_at_a_message, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(dialling_at_the_end, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(closed_ones_end_when_the_peer_speaks, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(frames, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up_elsewhere, tear_down),

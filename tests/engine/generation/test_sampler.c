@@ -422,7 +422,16 @@ static void a_large_vocabulary(void **state)
 	free(logits);
 }
 
-// Whether rounding could have made another choice, greedy and drawn.
+// Those of LARGE logits that are `least` or more, as far as there is room. Returns how many there are.
+static uint32_t collect(const float *logits, float least, struct stage_candidates *found)
+{
+	found->count = 0;
+	for (uint32_t i = LARGE; i-- > 0;)
+		if (logits[i] >= least && found->count++ < STAGE_CANDIDATES_MOST)
+			found->of[found->count - 1] = (struct stage_candidate){logits[i], i};
+	return found->count;
+}
+
 // What a device names of the largest logits, in no order, gives the token that all of them give.
 static void candidates_give_the_same(void **state)
 {
@@ -437,14 +446,17 @@ static void candidates_give_the_same(void **state)
 		random_logits(logits, LARGE, turn, 1 + turn % 7);
 		for (uint32_t i = 0; turn % 2 && i < LARGE; i++) // many are equal
 			logits[i] = (float)(int)(logits[i] * 8) / 8;
-		float least = 0;
-		do { // as many as there is room for: the least of them differs from turn to turn
-			least += 0.01f;
-			found.count = 0;
-			for (uint32_t i = LARGE; i-- > 0;)
-				if (logits[i] >= least && found.count++ < STAGE_CANDIDATES_MOST)
-					found.of[found.count - 1] = (struct stage_candidate){logits[i], i};
-		} while (found.count > STAGE_CANDIDATES_MOST);
+		// As many as there is room for: between two bounds of which one is too low for that.
+		float low = 0, least = 1;
+		while (collect(logits, least, &found) > STAGE_CANDIDATES_MOST)
+			least *= 2;
+		for (int half = 0; half < 8; half++) {
+			const float middle = (low + least) / 2;
+			const bool fits = collect(logits, middle, &found) <= STAGE_CANDIDATES_MOST;
+			low = fits ? low : middle;
+			least = fits ? middle : least;
+		}
+		collect(logits, least, &found);
 		sampling.temperature = 0.3f + (float)(turn % 5) / 3;
 		sampling.top_k = found.count < STAGE_CANDIDATES_LEAST ? found.count : STAGE_CANDIDATES_LEAST;
 		sampling.top_p = turn % 3 ? 0.9f : 1;
