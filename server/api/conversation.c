@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-// Of the caller. NULL: the machine's owner, by the Unix socket, has none, and an error.
+// The caller's token. NULL: the machine's owner, by the Unix socket, has none, and an error.
 static const struct token *own_token(const struct api_call *call, struct error *error)
 {
 	const struct token *token = call->client->session->token;

@@ -103,7 +103,7 @@ static bool is_id(const char *text)
 	       strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_") == length;
 }
 
-// What a token has, and everybody: of each entry what it will have, once it is stored.
+// Bytes and counts of a token, and bytes of everybody, as they are once all changes are stored.
 struct sums {
 	size_t count, bytes, total_bytes;
 	struct entry *oldest_deleted;

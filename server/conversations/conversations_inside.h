@@ -56,7 +56,7 @@ void conversations_pruned(void *context, enum status status, const struct error 
 // The key, made if nothing was ever encrypted with another one. Waits for the disk, once in a server's life. Errors:
 // STATUS_UNAVAILABLE.
 enum status conversations_need_key(struct conversations *all, struct error *error);
-// Of a token, one that is there and was not deleted. NULL: there is none, and an error.
+// The conversation of a token, if it is there and was not deleted. NULL: there is none, and an error.
 struct entry *conversations_find_text(const struct conversations *all, const struct token *token,
 				      const char *conversation_id, struct error *error);
 void conversations_drop_change(struct change **change);

@@ -13,7 +13,7 @@ enum {
 	SEAL_MORE_BYTES = SEAL_NONCE_BYTES + SEAL_TAG_BYTES
 };
 
-// What a sealed text is bound to.
+// A sealed text is bound to these.
 struct seal_about {
 	const char *token_id, *conversation_id;
 	int64_t version;

@@ -26,8 +26,8 @@ static int64_t since(const struct instance *instance, int64_t at_ms)
 	return !at_ms ? -1 : ms < 0 ? 0 : ms;
 }
 
-// Of its devices, the one on which models get the least time, if its policy lets them leave it; NULL: none is held
-// back.
+// The device of the instance on which models get the least time, among those whose policy lets them leave. NULL: none
+// is held back.
 static const struct cluster_device *hottest(const struct instance *instance, struct cluster_held *held)
 {
 	const struct cluster_device *device = NULL;

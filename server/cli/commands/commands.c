@@ -9,7 +9,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-// What JSON may hold as it is but a terminal obeys: DEL, and U+0080 to U+009F, which are C2 80 to C2 9F.
+// Escapes the characters that JSON may hold as they are but a terminal obeys: DEL, and U+0080 to U+009F (C2 80 to C2
+// 9F).
 void command_put_json(FILE *out, const char *text)
 {
 	for (; *text; text++) {
