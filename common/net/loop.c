@@ -1,10 +1,11 @@
 /* See loop.h. libwebsockets polls its own sockets. Everything else is in one epoll instance, which is itself a file in
  * that poll. So adding and removing a watch does not touch libwebsockets, and a watch may be destroyed in its own
- * callback. There are few timers, in a sorted list behind one timer of libwebsockets. Watches with more work than fits
- * a turn (net_watch_again) wait in queues; between two polls, one watch of each queue is served, so nobody waits for
- * more than one of each. Results of other threads wait in a list under a lock. lws_cancel_service wakes the loop; it
- * is the only call that libwebsockets allows from other threads. Thread: the loop's, except net_loop_post and
- * net_loop_stop. */
+ * callback. There are few timers, in a sorted list behind one timer of the kernel, which is watched like any other
+ * file: libwebsockets would wait for whole milliseconds only, and poll without a pause for the rest. Watches with more
+ * work than fits a turn (net_watch_again) wait in queues; between two polls, one watch of each queue is served, so
+ * nobody waits for more than one of each. Results of other threads wait in a list under a lock. lws_cancel_service
+ * wakes the loop; it is the only call that libwebsockets allows from other threads. Thread: the loop's, except
+ * net_loop_post and net_loop_stop. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
@@ -21,6 +22,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 struct post {
@@ -50,9 +52,9 @@ struct net_loop {
 	struct lws_vhost *base;
 	int epoll;
 	atomic_bool stop;
-	lws_sorted_usec_list_t tick; // due when the first timer is
-	struct net_timer *timers;    // sorted by due_ms
-	struct net_watch *dead;      // destroyed while events were handed out; freed after
+	struct net_watch *tick;   // the kernel's timer, due when the first of `timers` is
+	struct net_timer *timers; // sorted by due_ms
+	struct net_watch *dead;   // destroyed while events were handed out; freed after
 	bool dispatching;
 	struct line lines[NET_LINES];
 	lws_sorted_usec_list_t turn; // due at once while somebody stands in one
@@ -260,6 +262,48 @@ static enum status adopt_epoll(struct net_loop *loop, struct error *error)
 	return STATUS_OK;
 }
 
+// Arms the kernel's timer for the first of ours, or disarms it; either way it is not readable until it is due again.
+static void schedule_tick(struct net_loop *loop)
+{
+	if (!loop->tick)
+		return; // the loop is being destroyed
+	struct itimerspec at = {0};
+	if (loop->timers) {
+		const int64_t day_ms = 86400000, now_ns = clock_steady_ns(), due_ms = loop->timers->due_ms;
+		int64_t delay_ns = due_ms - now_ns / 1000000 > day_ms ? day_ms * 1000000 : due_ms * 1000000 - now_ns;
+		if (delay_ns < 1)
+			delay_ns = 1; // 0 would disarm it
+		at.it_value = (struct timespec){.tv_sec = delay_ns / 1000000000, .tv_nsec = delay_ns % 1000000000};
+	}
+	if (timerfd_settime(net_watch_fd(loop->tick), 0, &at, NULL) < 0)
+		log_error("net", "timerfd_settime: %s", strerror(errno));
+}
+
+static void on_tick(void *arg, int fd)
+{
+	(void)fd;
+	struct net_loop *loop = arg;
+	while (loop->timers && loop->timers->due_ms <= clock_steady_ms()) {
+		struct net_timer *timer = loop->timers;
+		loop->timers = timer->next;
+		timer->running = false;
+		timer->fn(timer->arg); // may start, stop and free timers, this one too
+	}
+	schedule_tick(loop);
+}
+
+static enum status create_tick(struct net_loop *loop, struct error *error)
+{
+	static const struct net_watch_events events = {.readable = on_tick};
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (fd < 0)
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "timerfd_create");
+	enum status status = net_watch_create(&loop->tick, loop, fd, &events, loop, error);
+	if (status)
+		close(fd);
+	return status;
+}
+
 enum status net_loop_create(struct net_loop **out, struct error *error)
 {
 	enum status status = STATUS_OK;
@@ -296,6 +340,8 @@ enum status net_loop_create(struct net_loop **out, struct error *error)
 	loop->base = lws_create_vhost(loop->context, &base);
 	status = loop->base ? adopt_epoll(loop, error)
 			    : error_set(error, STATUS_UNAVAILABLE, "libwebsockets does not start");
+	if (!status)
+		status = create_tick(loop, error);
 done:
 	if (status)
 		net_loop_destroy(&loop);
@@ -310,6 +356,8 @@ void net_loop_destroy(struct net_loop **pointer)
 		return;
 	*pointer = NULL;
 	net_arrivals_destroy(loop);
+	if (loop->tick)
+		net_watch_destroy(&loop->tick);
 	if (loop->context)
 		lws_context_destroy(loop->context); // closes the epoll too
 	while (loop->first_post) {
@@ -361,29 +409,6 @@ enum status net_loop_post(struct net_loop *loop, void (*fn)(void *arg), void *ar
 	}
 	lws_cancel_service(loop->context);
 	return STATUS_OK;
-}
-
-static void schedule_tick(struct net_loop *loop);
-
-static void on_tick(lws_sorted_usec_list_t *tick)
-{
-	struct net_loop *loop = lws_container_of(tick, struct net_loop, tick);
-	while (loop->timers && loop->timers->due_ms <= clock_steady_ms()) {
-		struct net_timer *timer = loop->timers;
-		loop->timers = timer->next;
-		timer->running = false;
-		timer->fn(timer->arg); // may start, stop and free timers, this one too
-	}
-	schedule_tick(loop);
-}
-
-static void schedule_tick(struct net_loop *loop)
-{
-	lws_sul_cancel(&loop->tick);
-	if (!loop->timers)
-		return;
-	int64_t delay = loop->timers->due_ms - clock_steady_ms();
-	lws_sul_schedule(loop->context, 0, &loop->tick, on_tick, (delay > 0 ? delay : 0) * 1000 + 500);
 }
 
 static void unlink_timer(struct net_loop *loop, struct net_timer *timer)

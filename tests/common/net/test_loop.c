@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct fixture {
@@ -266,10 +267,41 @@ static void what_cannot_be_watched(void **state)
 	assert_true(error.message[0]);
 }
 
+enum { SHORT_WAITS = 200, SHORT_WAIT_MS = 2 };
+
+static int64_t own_cpu_ns(void)
+{
+	struct timespec used;
+	assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
+	return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+static void wait_again(void *arg)
+{
+	struct fixture *fixture = arg;
+	if (++fixture->posted == SHORT_WAITS)
+		net_loop_stop(fixture->loop);
+	else
+		net_timer_start(fixture->loop, &fixture->timers[0], SHORT_WAIT_MS, wait_again, fixture);
+}
+
+// The loop sleeps until a timer is due. One that polls through a part of each millisecond would compute for a third of
+// the time.
+static void short_waits_sleep(void **state)
+{
+	struct fixture *fixture = *state;
+	const int64_t cpu_ns = own_cpu_ns(), began_ms = clock_steady_ms();
+	net_timer_start(fixture->loop, &fixture->timers[0], SHORT_WAIT_MS, wait_again, fixture);
+	net_loop_run(fixture->loop);
+	assert_true(clock_steady_ms() - began_ms >= SHORT_WAITS * (SHORT_WAIT_MS - 1));
+	assert_true(own_cpu_ns() - cpu_ns < (int64_t)SHORT_WAITS * SHORT_WAIT_MS * 1000000 / 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(timers_fire_in_order, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(short_waits_sleep, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(posts_arrive_in_order, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_signal_ends_no_wait, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(posts_are_bounded, set_up, tear_down),
