@@ -75,44 +75,44 @@ INLINE void copy_bulk(unsigned to, const void *from, unsigned bytes, unsigned ga
 		"+f"(d[i + 6]), "+f"(d[i + 7])
 #define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
 // 64 rows of the matrix by a step of 16 columns; b says where the activations are.
-INLINE void multiply_wide(float (&d)[8], const unsigned (&a)[4], u64 b, unsigned more)
+INLINE void multiply_wide(float (&d)[8], const unsigned (&a)[4], u64 b)
 {
-	asm volatile("{ .reg .pred more; setp.ne.b32 more, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
+	asm volatile("{ .reg .pred more; setp.eq.b32 more, 0, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, more, 1, 1, 0; }"
 		     : SUMS_8(0)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-INLINE void multiply_wide(float (&d)[16], const unsigned (&a)[4], u64 b, unsigned more)
+INLINE void multiply_wide(float (&d)[16], const unsigned (&a)[4], u64 b)
 {
-	asm volatile("{ .reg .pred more; setp.ne.b32 more, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+	asm volatile("{ .reg .pred more; setp.eq.b32 more, 0, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, "
 		     "more, 1, 1, 0; }"
 		     : SUMS_8(0), SUMS_8(8)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-INLINE void multiply_wide(float (&d)[32], const unsigned (&a)[4], u64 b, unsigned more)
+INLINE void multiply_wide(float (&d)[32], const unsigned (&a)[4], u64 b)
 {
-	asm volatile("{ .reg .pred more; setp.ne.b32 more, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+	asm volatile("{ .reg .pred more; setp.eq.b32 more, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
 		     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, "
 		     "more, 1, 1, 0; }"
 		     : SUMS_32(0)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-INLINE void multiply_wide(float (&d)[64], const unsigned (&a)[4], u64 b, unsigned more)
+INLINE void multiply_wide(float (&d)[64], const unsigned (&a)[4], u64 b)
 {
-	asm volatile("{ .reg .pred more; setp.ne.b32 more, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+	asm volatile("{ .reg .pred more; setp.eq.b32 more, 0, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
 		     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
 		     "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
 		     "%56, %57, %58, %59, %60, %61, %62, %63}, "
 		     "{%64, %65, %66, %67}, %68, more, 1, 1, 0; }"
 		     : SUMS_32(0), SUMS_32(32)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-INLINE void multiply_wide(float (&d)[128], const unsigned (&a)[4], u64 b, unsigned more)
+INLINE void multiply_wide(float (&d)[128], const unsigned (&a)[4], u64 b)
 {
-	asm volatile("{ .reg .pred more; setp.ne.b32 more, %133, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
+	asm volatile("{ .reg .pred more; setp.eq.b32 more, 0, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
 		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
 		     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
 		     "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
@@ -123,7 +123,7 @@ INLINE void multiply_wide(float (&d)[128], const unsigned (&a)[4], u64 b, unsign
 		     "%124, %125, %126, %127}, "
 		     "{%128, %129, %130, %131}, %132, more, 1, 1, 0; }"
 		     : SUMS_32(0), SUMS_32(32), SUMS_32(64), SUMS_32(96)
-		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 INLINE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -331,34 +331,36 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, u64 expert, 
 	}
 }
 
-// The sums of a warp group, all steps.
+// The sums of a warp group, all steps: at least one, and whole chunks and pairs.
 template <int FORMAT, int WIDTH>
 INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, unsigned char *weights, unsigned steps)
 {
 	typedef shape_of<FORMAT> S;
 	typedef wide_shape_of<FORMAT, WIDTH> W;
 	unsigned warp = THREAD_X / 32 - 4, lane = THREAD_X % 32;
-	// The products of a step are in flight while the next step's weights are made. Where that is computing, the first
-	// product sets the sums: were they cleared before, the compiler would wait for each product.
-	enum { AHEAD = 1, CLEARED = FORMAT == TILE_F16 };
-	for (unsigned i = 0; CLEARED && i < WIDTH / 2; i++)
+	// The products of a step are in flight while the next step's weights are made. The compiler waits for each product
+	// (C7515) where it sees the sums set on any way to the last wait: so they are set before a loop that runs at least once.
+	enum { AHEAD = 1, UNROLLED = S::STEPS > 1 ? S::STEPS : 2 };
+#pragma unroll
+	for (unsigned i = 0; i < WIDTH / 2; i++)
 		sum[i] = 0;
 	unsigned a[2][4][4];
 	unsigned char *table = weights + W::CHUNKS * W::CHUNK_BYTES + warp * WIDE_TABLE_BYTES;
-	for (unsigned pair = 0; pair < steps; pair += 2) {
+	unsigned first = 0;
+	do {
 #pragma unroll
-		for (unsigned odd = 0; odd < 2; odd++) {
-			unsigned step = pair + odd, slot = step % WIDE_STAGES, chunk = step / S::STEPS;
-			if (step % S::STEPS == 0)
+		for (unsigned i = 0; i < UNROLLED; i++) {
+			const unsigned step = first + i, slot = step % WIDE_STAGES, chunk = step / S::STEPS, odd = i % 2;
+			if (i % S::STEPS == 0)
 				gate_wait(rings.full_weights + chunk % W::CHUNKS * 8, chunk / W::CHUNKS % 2);
 			const unsigned char *tile = weights + chunk % W::CHUNKS * W::CHUNK_BYTES + warp * S::CHUNK;
 			if (has_table(FORMAT)) {
-				if (step % S::STEPS == 0) {
+				if (i % S::STEPS == 0) {
 					warp_barrier();
 					make_table<FORMAT>(table, tile, lane);
 					warp_barrier();
 				}
-				load_by_table<FORMAT>(a[odd], tile, step % S::STEPS, table, lane);
+				load_by_table<FORMAT>(a[odd], tile, i % S::STEPS, table, lane);
 			}
 #pragma unroll
 			for (unsigned half = 0; !has_table(FORMAT) && half < 2; half++) {
@@ -366,24 +368,24 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, unsi
 				if (S::TILES == 2)
 					load_f16<FORMAT>(two, tile + half * S::BYTES, 0, lane);
 				else
-					load_f16<FORMAT>(two, tile, step % S::STEPS * 2 + half, lane);
+					load_f16<FORMAT>(two, tile, i % S::STEPS * 2 + half, lane);
 			}
 			gate_wait(rings.full_x + slot * 8, step / WIDE_STAGES % 2);
 			// Made before the products begin: not to be left to the compiler.
 #pragma unroll
-			for (unsigned i = 0; i < 16; i++)
-				asm volatile("" : "+r"(a[odd][i / 4][i % 4])::"memory");
+			for (unsigned k = 0; k < 16; k++)
+				asm volatile("" : "+r"(a[odd][k / 4][k % 4])::"memory");
 			u64 x = describe(rings.x + slot * WIDTH * STEP_BYTES);
 			products_begin();
 #pragma unroll
 			for (unsigned k = 0; k < 4; k++)
-				multiply_wide(sum, a[odd][k], x + k * 2, CLEARED || k ? 1 : step);
+				multiply_wide(sum, a[odd][k], x + k * 2);
 			products_end();
 			products_wait<AHEAD>();
 			if ((int)step >= AHEAD && !lane)
 				gate_arrive(rings.empty + (step - AHEAD) % WIDE_STAGES * 8);
 		}
-	}
+	} while ((first += UNROLLED) < steps);
 	products_wait<0>();
 }
 
