@@ -168,7 +168,6 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 		float score[ATTENTION_HEADS][AT_ONCE];
 #pragma unroll
 		for (int i = 0; i < AT_ONCE; i++) {
-			unsigned at = first + i * groups + mine;
 #pragma unroll
 			for (int h = 0; h < ATTENTION_HEADS; h++)
 				score[h][i] = 0;
@@ -181,14 +180,21 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 					for (int e = 0; e < 8; e++)
 						score[h][i] = FUSED(query[h][c].v[e], key.v[e], score[h][i]);
 			}
-#pragma unroll
-			for (int h = 0; h < ATTENTION_HEADS; h++) {
-				for (unsigned half = p.lanes / 2; half; half /= 2)
-					score[h][i] += from_lane(score[h][i], half);
-				if (at >= end)
-					score[h][i] = __builtin_bit_cast(float, 0xff800000u);
-			}
 		}
+		// All scores at once: one after the other, each would wait for its own lanes.
+#pragma unroll 1
+		for (unsigned half = p.lanes / 2; half; half /= 2)
+#pragma unroll
+			for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+				for (int h = 0; h < ATTENTION_HEADS; h++)
+					score[h][i] += from_lane(score[h][i], half);
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+			for (int h = 0; h < ATTENTION_HEADS; h++)
+				if (first + i * groups + mine >= end)
+					score[h][i] = __builtin_bit_cast(float, 0xff800000u);
 		if (p.cap > 0) { // apart, so that models without a cap do not pay for it
 #pragma unroll
 			for (int i = 0; i < AT_ONCE; i++)
@@ -253,8 +259,10 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	for (unsigned i = THREAD_X; i < heads * padded; i += ATTENTION_BLOCK) {
 		unsigned h = i / padded, at = i % padded;
 		float best = -1e30f, all = 0, value = 0;
+#pragma unroll 4
 		for (unsigned g = 0; g < groups; g++)
 			best = larger(best, results[(g * ATTENTION_HEADS + h) * stride + padded]);
+#pragma unroll 4
 		for (unsigned g = 0; g < groups; g++) {
 			const float *from = results + (g * ATTENTION_HEADS + h) * stride;
 			float weight = exp2_of(from[padded] - best);
