@@ -16,7 +16,8 @@
 //
 // Bound: wide blocks by the multiplier (60 % of cuBLAS); narrow ones by the chain of a step of 64 columns (wait, load, make
 // f16, multiply), about 800 clocks for two blocks of a multiprocessor: gate and up of an 8B model in Q4_K_M by 16 rows take
-// 30 us on an H200, where reading takes 18; the instructions alone would take half of the 800 clocks. Figures, and what was tried: docs/notes/performance-gpu.md.
+// 30 us on an H200, where reading takes 18; the instructions alone would take half of the 800 clocks.
+// Figures, and what was tried: docs/notes/performance-gpu.md.
 #pragma once
 #include "stage_gemm.cuh"
 
