@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "server/store/database.h"
 #include "server/store/inside.h"
+#include "tests/fuzz/server/sqlite_memory.h"
 
 #include <ftw.h>
 #include <stdio.h>
@@ -175,6 +176,7 @@ static void begin_once(void)
 	log_set_level(LOG_ERROR);
 	// One page at a time: otherwise SQLite allocates twenty for every sorted list, which takes most of a run.
 	require(sqlite3_config(SQLITE_CONFIG_PAGECACHE, NULL, 0, 0) == SQLITE_OK);
+	require(sqlite_memory_use() == SQLITE_OK);
 	require(mkdtemp(folder) && !atexit(remove_folder) && !net_loop_create(&world.loop, NULL));
 	make_database();
 	open_other();
