@@ -10,7 +10,8 @@
   --keep       add what is new to tests/fuzz/known: the fewest inputs of at most 4 KiB that reach what is reached (libFuzzer's -merge=1)
 
 Runs count for one build of a target, known by what its program is made of: another one begins anew, from the inputs that
-were found. Counts lie in build/fuzz/runs.json, inputs in build/fuzz/new, and what breaks a target in build/fuzz/broken.
+were found. The table also tells how many a second of a processor takes, and how many hours of one the N runs need at
+that pace, which does not depend on what else the machine does. Counts lie in build/fuzz/runs.json, inputs in build/fuzz/new, and what breaks a target in build/fuzz/broken.
 Ctrl-C ends it at once; after kill -9 the last minute of each target is lost. Exit status: 0 all have their runs, 1 a target
 broke, 3 there are runs to do."""
 import argparse
@@ -65,13 +66,14 @@ class Counts:
     def get(self, name, key):
         entry = self.of.get(name, {})
         if entry.get("build") != key:
-            entry = {"build": key, "runs": 0, "seconds": 0, "coverage": 0, "since": time.strftime("%Y-%m-%d")}
+            entry = {"build": key, "runs": 0, "seconds": 0, "cpu": 0, "coverage": 0, "since": time.strftime("%Y-%m-%d")}
         return entry
 
-    def add(self, name, key, runs, seconds, coverage):
+    def add(self, name, key, runs, seconds, cpu, coverage):
         with self.lock:
             entry = self.get(name, key)
             entry.update(runs=entry["runs"] + runs, seconds=round(entry["seconds"] + seconds, 1),
+                         cpu=round(entry.get("cpu", 0) + cpu, 2), cpu_runs=entry.get("cpu_runs", 0) + runs,
                          coverage=max(entry["coverage"], coverage))
             self.of[name] = entry
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -135,13 +137,14 @@ class Campaign:
                     stdout=subprocess.DEVNULL, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=idle,
                     start_new_session=True)  # Ctrl-C comes by us
                 self.children.add(child)
-            status = child.wait()
+            _, ended, used = os.wait4(child.pid, 0)
+            status = child.returncode = os.waitstatus_to_exitcode(ended)
             with self.lock:
                 self.children.discard(child)
             log.seek(0)
             text = log.read()
         runs, coverage = parse_log(text)
-        self.counts.add(target.name, target.key, runs, time.monotonic() - began, coverage)
+        self.counts.add(target.name, target.key, runs, time.monotonic() - began, used.ru_utime + used.ru_stime, coverage)
         if status and not self.stopped:
             target.fault = fault_of(text, status)
             with open(prefix + "log", "w", encoding="utf-8") as file:
@@ -190,13 +193,19 @@ def keep(target):
     return len(set(os.listdir(target.known)) - before)
 
 
+def pace_of(entry, wanted):
+    """Runs a second of a processor, and the hours of one that all take; of what was run since that is counted."""
+    runs, cpu = entry.get("cpu_runs", 0), entry.get("cpu", 0)
+    return f"{runs / cpu:,.0f} | {wanted / (runs / cpu) / 3600:,.1f}" if runs and cpu else "- | -"
+
+
 def print_table(targets, counts, wanted):
-    print("| target | runs | of 10 M | coverage | new inputs | seconds | |\n|---|---|---|---|---|---|---|"
-          .replace("10 M", f"{wanted:,}"))
+    print("| target | runs | of 10 M | coverage | new inputs | seconds | a second of a processor | its hours for 10 M | |\n"
+          "|---|---|---|---|---|---|---|---|---|".replace("10 M", f"{wanted:,}"))
     for target in sorted(targets, key=lambda one: one.name):
         entry = counts.get(target.name, target.key)
         print(f"| {target.name} | {entry['runs']:,} | {100 * entry['runs'] // wanted} % | {entry['coverage']:,} | "
-              f"{target.news():,} | {entry['seconds']:,.0f} | {target.fault.replace('|', '/')} |")
+              f"{target.news():,} | {entry['seconds']:,.0f} | {pace_of(entry, wanted)} | {target.fault.replace('|', '/')} |")
 
 
 def main():

@@ -80,6 +80,14 @@ class FuzzTest(unittest.TestCase):
         self.assertEqual(fuzz.parse_log("#64\tpulse cov: 9\nstat::number_of_executed_units: 99\n"), (99, 9))
         self.assertEqual(fuzz.parse_log(""), (0, 0))
 
+    def test_pace(self):
+        self.assertEqual(fuzz.pace_of({"cpu_runs": 5000, "cpu": 2.5}, 10_000_000), "2,000 | 1.4")
+        self.assertEqual(fuzz.pace_of({"runs": 7}, 10), "- | -")  # of before it was counted
+        counts = fuzz.Counts(os.path.join(self.folder, "paces"))
+        counts.add("one", "key", 10, 9, 0.5, 1)
+        counts.add("one", "key", 30, 9, 1.5, 1)
+        self.assertEqual(fuzz.pace_of(counts.get("one", "key"), 72000), "20 | 1.0")
+
     def test_goes_on_after_an_end(self):
         self.make("one")
         child = self.start("--runs", "100000")

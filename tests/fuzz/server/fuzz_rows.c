@@ -4,8 +4,9 @@
  * The tables have lost their rules, as they have for who writes what he likes, and hold a row or two of each kind that
  * the log has. Each step of the input puts a row, or takes one away:
  *
- *   u8 table (and 8: take away) | u8 which id (over 200: the value that follows) | a value for each column that grants
- *   a value: u8 its type and what of it: as it was, NULL, an integer, a real, a text or bytes of as many as follow
+ *   u8 table (and 8: take away; and 16: eight tables on) | u8 which id (over 200: the value that follows) | a value for
+ * each column that grants a value: u8 its type and what of it: as it was, NULL, an integer, a real, a text or bytes of
+ * as many as follow
  *
  * Listing them changes nothing and never fails, and nothing that it finds fault with is loaded. */
 #include "common/base/log.h"
@@ -72,6 +73,8 @@ static void put_rows(struct store_batch *batch)
 	const struct store_certificate certificate = {
 		.serial = "01ab", .node_id = "node_1", .sha256 = "aa", .key_sha256 = "bb", .not_after_ms = 2};
 	const struct store_ticket ticket = {.ticket_id = "ticketaaaa", .made_by = "owner:0", .uses = 2, .used = 1};
+	const struct store_lend lend = {.lend_id = "lendaaaaaa", .name = "l", .made_by = "owner:0", .uses = 2};
+	const struct store_tab tab = {.node_id = "tab_1", .lend_id = "lendaaaaaa"};
 	const struct store_model model = {.model_id = "mod_1",
 					  .name = "m",
 					  .source = "/m",
@@ -94,6 +97,8 @@ static void put_rows(struct store_batch *batch)
 	store_put_device(batch, &device);
 	store_put_certificate(batch, &certificate);
 	store_put_ticket(batch, &ticket);
+	store_put_lend(batch, &lend);
+	store_put_tab(batch, &tab);
 	store_put_model(batch, &model);
 	require(!store_put_instance(batch, &instance));
 }
@@ -121,7 +126,8 @@ static void loosen(void)
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
 		snprintf(sql, sizeof sql,
 			 "UPDATE sqlite_schema SET sql = replace(sql, '%s', '') WHERE type = 'table' AND name IN "
-			 "('nodes', 'devices', 'tokens', 'certificates', 'tickets', 'models', 'instances') AND "
+			 "('nodes', 'devices', 'tokens', 'certificates', 'tickets', 'lends', 'tabs', 'models', "
+			 "'instances') AND "
 			 "sql NOT LIKE '%%WITHOUT ROWID%%'",
 			 rules[i]);
 		run_sql(sql);
@@ -236,10 +242,10 @@ static void bind(sqlite3_stmt *statement, int column, const char *usual)
 
 static void write_row(void)
 {
-	static const char *const ids[] = {"tokenaaaaa", "tokenbbbbb", "node_1", "dev_1", "01ab",
-					  "ticketaaaa", "mod_1",      "ins_1",  "other", "node_2"};
+	static const char *const ids[] = {"tokenaaaaa", "tokenbbbbb", "node_1", "dev_1",  "01ab",       "ticketaaaa",
+					  "mod_1",      "ins_1",      "other",  "node_2", "lendaaaaaa", "tab_1"};
 	const uint8_t what = next(), which = next();
-	const enum bound_kind kind = (enum bound_kind)(what % 8 % TABLES);
+	const enum bound_kind kind = (enum bound_kind)((what % 8 + (what & 16 ? 8 : 0)) % TABLES);
 	sqlite3_stmt *statement = what & 8 ? world.take[kind] : world.put[kind];
 	world.spoilt[kind] = true;
 	const char *id = ids[which % (sizeof ids / sizeof *ids)];
@@ -316,6 +322,16 @@ static void load_ticket(void *context, const struct store_ticket *row)
 	(void)context;
 	loaded("ticket", row->ticket_id);
 }
+static void load_lend(void *context, const struct store_lend *row)
+{
+	(void)context;
+	loaded("lend", row->lend_id);
+}
+static void load_tab(void *context, const struct store_tab *row)
+{
+	(void)context;
+	loaded("tab", row->node_id);
+}
 static void load_model(void *context, const struct store_model *row)
 {
 	(void)context;
@@ -336,6 +352,7 @@ static void load(void)
 		!store_load_tokens(store, load_token, NULL, &error) &&
 		!store_load_certificates(store, load_certificate, NULL, &error) &&
 		!store_load_tickets(store, load_ticket, NULL, &error) &&
+		!store_load_lends(store, load_lend, NULL, &error) && !store_load_tabs(store, load_tab, NULL, &error) &&
 		!store_load_models(store, load_model, NULL, &error) &&
 		!store_load_instances(store, load_instance, NULL, &error));
 }
@@ -362,6 +379,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(!store_settle(world.store, &listing, &error));
 	load();
 	require(version() == before);
-	require(size || (!world.listed_count && world.loaded == 8));
+	require(size || (!world.listed_count && world.loaded == 10));
 	return 0;
 }
