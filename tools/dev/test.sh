@@ -13,7 +13,7 @@ skipped test is named. Stages, all of them unless some are named:
   lint    ./dev lint, and the tests of the lint itself
   ui      unit tests and type check of the dashboard
   debug   debug build: unit, API and browser tests
-  fuzz    each fuzz target (clang's libFuzzer): all of its known inputs, then new ones until 3 seconds are over; one on
+  fuzz    each fuzz target (clang's libFuzzer): all of its known inputs, then new ones until 2 or 3 seconds are over; one on
           each core. That finds what a change broke in what is known. What nobody knows yet is for ./dev bench fuzz,
           which goes on from where it stood
   asan    address and undefined-behaviour sanitizers: unit and API tests and one browser test
