@@ -27,6 +27,8 @@ static enum status format_check(const struct exogpu_device *device, enum exogpu_
 		unable = capabilities & EXOGPU_CAN_SPIRV ? NULL : "this device does not run SPIR-V";
 		break;
 	case EXOGPU_FORMAT_UNKNOWN:
+	case EXOGPU_FORMAT_WGSL:
+	case EXOGPU_FORMAT_CUDA:
 		break;
 	}
 	if (format != EXOGPU_FORMAT_PTX && format != EXOGPU_FORMAT_SPIRV)

@@ -8,11 +8,14 @@
 #include "common/wire/rpc.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
+enum { KEEP_MS = 20 };
 
 struct answer {
 	struct client *client; // NULL: a free place
@@ -39,7 +42,8 @@ struct client {
 	void *context;
 	bool leave; // what client_stay waits for has come
 	struct net_watch *signals;
-	sigset_t before; // the signals that were blocked before those were caught
+	sigset_t before;       // the signals that were blocked before those were caught
+	struct sigaction pipe; // what SIGPIPE did before the loop's library switched it off
 };
 
 // Whoever waits looks again.
@@ -230,6 +234,8 @@ enum status client_wait(struct client *client, const struct client_wait *wait, s
 		}
 	} else {
 		status = client->broken.status ? fail(client, error) : fail_late(client, timeout_ms, error);
+		if (wait->late)
+			*wait->late = !client->broken.status;
 	}
 	if (answer->here || client->broken.status)
 		answer_finish(answer);
@@ -284,6 +290,14 @@ enum status client_send(struct client *client, const struct client_call *call, i
 	return error_set(error, status, "the call could not be sent: %s", status_text(status));
 }
 
+void client_keep(struct client *client)
+{
+	start_clock(client, KEEP_MS);
+	while (!client->late && !client->broken.status)
+		net_loop_run(client->loop);
+	net_timer_stop(client->loop, &client->deadline);
+}
+
 enum status client_ask(struct client *client, const struct client_call *call, struct json **result, struct error *error)
 {
 	struct client_wait wait = {.result = result};
@@ -300,6 +314,7 @@ static enum status dial(struct client *client, struct error *error)
 	const struct trust *trust = &target->trust;
 	const struct net_dial_tls tls = {
 		.authority_pem = trust->authority_pem[0] ? trust->authority_pem : NULL,
+		.authority_sha256 = trust->pinned ? trust->authority_sha256 : NULL,
 		.server_uri = trust->server_uri[0] ? trust->server_uri : NULL,
 	};
 	bool by_socket = target->socket_path[0];
@@ -326,6 +341,19 @@ static enum status dial(struct client *client, struct error *error)
 	return client->broken.status ? fail(client, error) : fail_late(client, CLIENT_TIMEOUT_MS, error);
 }
 
+// The loop's library switches SIGPIPE off for the whole process.
+static enum status create_loop(struct client *client, struct error *error)
+{
+	static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+	pthread_mutex_lock(&one_at_a_time);
+	sigaction(SIGPIPE, NULL, &client->pipe);
+	enum status status = net_loop_create(&client->loop, error);
+	if (client->target->guest)
+		sigaction(SIGPIPE, &client->pipe, NULL);
+	pthread_mutex_unlock(&one_at_a_time);
+	return status;
+}
+
 enum status client_open(struct client **out, const struct target *target, struct error *error)
 {
 	struct client *client = calloc(1, sizeof(*client));
@@ -339,7 +367,7 @@ enum status client_open(struct client **out, const struct target *target, struct
 						    .send = send_message,
 						    .arg = client});
 	log_set_level(LOG_ERROR);
-	enum status status = net_loop_create(&client->loop, error);
+	enum status status = create_loop(client, error);
 	if (!status)
 		status = dial(client, error);
 	if (!status && target->token[0]) {
@@ -370,8 +398,8 @@ void client_close(struct client **pointer)
 	rpc_close(&client->rpc, NULL);
 	for (size_t i = 0; i < CLIENT_WINDOW; i++)
 		answer_finish(&client->answers[i]);
-	// The loop's library switched it off; into a pipe that ended, this program is to end as any.
-	signal(SIGPIPE, SIG_DFL);
+	if (!client->target->guest) // into a pipe that ended, this program is to end as any
+		sigaction(SIGPIPE, &client->pipe, NULL);
 	free(client);
 }
 

@@ -38,11 +38,14 @@ struct client_wait {
 	int64_t id, timeout_ms;
 	struct json **result;
 	size_t body_bytes;
+	bool *late; // may be NULL; set where there is no answer yet: it may be waited for again
 };
 enum status client_wait(struct client *client, const struct client_wait *wait, struct error *error);
 // Send and wait.
 enum status client_ask(struct client *client, const struct client_call *call, struct json **result,
 		       struct error *error);
+// Do for a moment what the connection needs between calls, such as answering the server's pings.
+void client_keep(struct client *client);
 // From now on SIGINT, SIGTERM and an alarm's SIGALRM end the next client_stay instead of the program.
 enum status client_catch(struct client *client, struct error *error);
 // From now on `notice` is called for every notification that comes while an answer is waited for, until client_stay.

@@ -16,7 +16,8 @@ struct target {
 	struct trust trust; // of an address with tls
 	char token[136];    // without the white space around it; "" by the socket
 	char name[300];     // for messages
-	int patience_ms;    // of an HTTP request, to connect and for the TLS handshake; 0: CLIENT_TIMEOUT_MS
+	bool guest;      // in a program of somebody else's: SIGPIPE stays as that has it, and is blocked by who calls
+	int patience_ms; // of an HTTP request, to connect and for the TLS handshake; 0: CLIENT_TIMEOUT_MS
 };
 
 // The options of the command line; NULL: not given.

@@ -43,11 +43,12 @@ static enum status take_authority(struct trust *trust, X509 *authority, struct e
 	return status;
 }
 
-static enum status take_file(struct trust *trust, const char *path, const char *origin, struct error *error)
+enum status trust_read(struct trust *trust, const char *path, const char *origin, struct error *error)
 {
 	X509 *authority = NULL;
 	struct buffer text;
 	buffer_init(&text, LIMIT_CERTIFICATE_FILE_BYTES);
+	*trust = (struct trust){0};
 	snprintf(trust->from, sizeof(trust->from), "%s", path);
 	int number = read_file(path, &text);
 	enum status status = number ? STATUS_INVALID_PARAMS : STATUS_OK;
@@ -71,7 +72,7 @@ enum status trust_find(struct trust *trust, const char *ca, const char *director
 	const char *named = ca ? ca : getenv("EXOGPU_CA");
 	*trust = (struct trust){.from = "the system's authorities"};
 	if (named && named[0])
-		return strcmp(named, "system") ? take_file(trust, named, ca ? "--ca" : "EXOGPU_CA", error) : STATUS_OK;
+		return strcmp(named, "system") ? trust_read(trust, named, ca ? "--ca" : "EXOGPU_CA", error) : STATUS_OK;
 	enum status status = paths_join(directory, "tls/authority.pem", path, sizeof(path), error);
 	if (status)
 		return status;
@@ -79,5 +80,5 @@ enum status trust_find(struct trust *trust, const char *ca, const char *director
 	if (!file)
 		return STATUS_OK;
 	fclose(file);
-	return take_file(trust, path, "the data directory", error);
+	return trust_read(trust, path, "the data directory", error);
 }

@@ -21,8 +21,6 @@
 
 #include <exogpu/types.h>
 
-#define EXOGPU_PUBLIC __attribute__((visibility("default")))
-
 struct exogpu_device;
 struct exogpu_buffer;
 struct exogpu_stream;

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define EXOGPU_PUBLIC __attribute__((visibility("default")))
+
 enum exogpu_memory {
 	EXOGPU_MEMORY_UNKNOWN,
 	EXOGPU_MEMORY_DEVICE, // the device's own; only the device reaches it
@@ -18,6 +20,8 @@ enum exogpu_format {
 	EXOGPU_FORMAT_BUILTIN, // fill_f32, saxpy_f32, matmul_f32, sum_f32: on every device
 	EXOGPU_FORMAT_PTX,     // text, for CUDA
 	EXOGPU_FORMAT_SPIRV,   // compute shaders, for Vulkan
+	EXOGPU_FORMAT_WGSL,    // text, for GPUs of browsers: of the wire alone
+	EXOGPU_FORMAT_CUDA,    // CUDA C, which the device's node compiles: of the wire alone
 };
 
 enum exogpu_argument_kind {
