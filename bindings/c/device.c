@@ -23,7 +23,7 @@ const char *inside_format_word(enum exogpu_format format)
 }
 
 // By the API that it runs by, as the server decides (server/tenants/compute.c).
-static uint32_t find_formats(const char *backend)
+static uint32_t find_formats(const char *backend, const struct json *features)
 {
 	uint32_t bits = 1u << EXOGPU_FORMAT_BUILTIN; // works everywhere
 	if (!strcmp(backend, "cuda"))
@@ -32,6 +32,9 @@ static uint32_t find_formats(const char *backend)
 		bits |= 1u << EXOGPU_FORMAT_SPIRV;
 	else if (!strcmp(backend, "webgpu"))
 		bits |= 1u << EXOGPU_FORMAT_WGSL;
+	for (const struct json *one = json_first(features); one; one = json_next(one))
+		if (!strcmp(json_string(one, ""), "nvrtc"))
+			bits |= 1u << EXOGPU_FORMAT_CUDA;
 	return bits;
 }
 
@@ -46,7 +49,7 @@ static void read_device(const struct json *from, struct exogpu_client_found_devi
 		.backend = json_get_string(from, "backend", ""),
 		.kind = json_get_string(from, "kind", ""),
 		.memory_bytes = bytes > 0 ? (uint64_t)bytes : 0,
-		.formats = find_formats(json_get_string(from, "backend", "")),
+		.formats = find_formats(json_get_string(from, "backend", ""), json_get(from, "features")),
 		.usable = (!strcmp(state, "idle") || !strcmp(state, "computing") || !strcmp(state, "throttled")) &&
 			  !strcmp(json_get_string(json_get(from, "verification"), "state", ""), "passed")};
 }

@@ -148,6 +148,8 @@ enum {
 	LIMIT_STREAMS_OF_DEVICE = 64,                // open at once; a set of them is a word of 64 bits
 	LIMIT_PEERS_OF_DEVICE = 64,                  // other devices that copies went to or came from
 	LIMIT_MODULE_BYTES = 16 * 1024 * 1024,       // of a user's module
+	LIMIT_CUDA_SOURCE_BYTES = 256 * 1024,        // of one in CUDA C, that a node compiles
+	LIMIT_COMPILATIONS_OF_SESSION = 2,           // of such ones, at once
 	LIMIT_SETTLE_MS = 10000,                     // destroying something waits this long for the work that uses it
 	LIMIT_NODE_CALLS = 2048,                     // of the server, that one node has not answered yet
 	LIMIT_NODE_CALLS_PER_S = 128,                // of a node elsewhere; for the rest of the second it is not read

@@ -241,7 +241,15 @@ enum status message_print_result(struct buffer *out, const struct json *id, stru
 
 enum status message_print_error(struct buffer *out, const struct json *id, const struct error *error)
 {
-	struct json *object = json_new_object(), *data = json_new_object();
+	return message_print_error_with(out, id, error, NULL);
+}
+
+enum status message_print_error_with(struct buffer *out, const struct json *id, const struct error *error,
+				     struct json *data)
+{
+	struct json *object = json_new_object();
+	if (!data)
+		data = json_new_object();
 	json_set_integer(object, "code", status_rpc_code(error->status));
 	json_set_string(object, "message", error->message[0] ? error->message : status_text(error->status));
 	json_set_string(data, "reason", status_word(error->status));

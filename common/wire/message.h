@@ -56,6 +56,9 @@ size_t message_left(const struct buffer *in);
 enum status message_print_call(struct buffer *out, const struct json *id, const char *method, struct json *params);
 enum status message_print_result(struct buffer *out, const struct json *id, struct json *result);
 enum status message_print_error(struct buffer *out, const struct json *id, const struct error *error);
+// The same with more members of its `data`, an object (taken) or NULL.
+enum status message_print_error_with(struct buffer *out, const struct json *id, const struct error *error,
+				     struct json *data);
 // The same of params and of a result that are nothing but integers, without making a tree of them.
 struct message_number {
 	const char *name;

@@ -7,6 +7,7 @@
 #include "engine/device/host.h"
 #include "engine/device/identity.h"
 #include "engine/device/requirements.h"
+#include "engine/nvrtc/nvrtc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,15 @@ int cuda_read(const struct cuda *cuda, CUdevice device, enum cuda_attribute whic
 	CUresult result = cuda->cuDeviceGetAttribute(&value, (int)which, device);
 	*failed = *failed ? *failed : result;
 	return result ? 0 : value;
+}
+
+// Whether this node compiles CUDA C for the driver that it has.
+static bool has_nvrtc(const struct cuda *cuda)
+{
+	struct nvrtc *nvrtc = NULL;
+	const bool has = !nvrtc_load(&nvrtc, cuda->version, NULL);
+	nvrtc_unload(&nvrtc);
+	return has;
 }
 
 static void describe_formats(const struct cuda *cuda, CUdevice device, int major, int minor, struct device_info *info)
@@ -56,6 +66,8 @@ static void describe_formats(const struct cuda *cuda, CUdevice device, int major
 		{"gpudirect_rdma", cuda_attribute(cuda, device, CUDA_GPUDIRECT_RDMA)},
 	};
 	char word[32];
+	if (has_nvrtc(cuda))
+		words_add(info->features, sizeof(info->features), NVRTC_FEATURE);
 	snprintf(word, sizeof(word), "compute_%d.%d", major, minor);
 	words_add(info->features, sizeof(info->features), word);
 	for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++)

@@ -275,6 +275,8 @@ static enum status create_parts(struct node *node, struct error *error)
 		.loop = node->loop, .node_id = node->table->node_id, .report = send_readings, .arg = node};
 	memcpy(prober.enabled, node->options.enabled, sizeof(prober.enabled));
 	enum status status = prober_create(&node->prober, &prober, error);
+	if (!status)
+		status = sources_create(&node->sources, node->loop, node->contract, node->table);
 	if (!status) {
 		prober_scan(node->prober); // before all else: drivers take their time
 		status = node_create_uplink(node, error);
@@ -380,6 +382,7 @@ static void finish(struct node *node)
 	readings_destroy(&node->readings);
 	hotplug_destroy(&node->hotplug);
 	prober_destroy(&node->prober);
+	sources_destroy(&node->sources);
 	uplink_destroy(&node->uplink);
 	node_announcer_destroy(&node->announcer);
 	saver_destroy(&node->saver);

@@ -8,6 +8,7 @@
 #include "engine/node/options.h"
 #include "engine/node/uplink/addresses.h"
 #include "engine/node/uplink/uplink.h"
+#include "engine/node/workers/sources.h"
 #include "engine/node/workers/tenants.h"
 
 struct node {
@@ -29,6 +30,7 @@ struct node {
 	struct hops *hops;
 	struct node_models *models;
 	struct tenants *tenants;
+	struct sources *sources;
 	struct witness *witness;
 	struct saver *saver;
 	struct warnings *warnings;

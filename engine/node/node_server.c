@@ -48,6 +48,18 @@ static void connect_copy(void *arg, struct uplink_call *call)
 	hops_connect_channel(node->hops, call);
 }
 
+static void source_compiled(void *context, struct json *result, const struct error *error)
+{
+	struct uplink_call *call = context;
+	uplink_answer(&call, result, error);
+}
+
+static void compile_source(void *arg, struct uplink_call *call)
+{
+	struct node *node = arg;
+	sources_compile(node->sources, call->params, source_compiled, call);
+}
+
 static void set_peers(void *arg, struct uplink_call *call)
 {
 	struct node *node = arg;
@@ -93,7 +105,7 @@ static const struct uplink_method served[] = {
 	{"device.verify", verify_device}, {"tenant.open", open_tenant},   {"tenant.device", open_device},
 	{"tenant.close", close_tenant},   {"audit.witness", sign_head},   {"hop.connect", connect_hop},
 	{"model.fetch", fetch_model},     {"model.forget", forget_model}, {"node.peers", set_peers},
-	{"copy.connect", connect_copy},   {"audit.held", tell_held},
+	{"copy.connect", connect_copy},   {"audit.held", tell_held},      {"module.compile", compile_source},
 };
 
 static struct json *build_record(void *arg)

@@ -191,8 +191,8 @@ int files_enter(const struct sandbox_params *params, bool own_processes)
 		return errno;
 	const mode_t mask = umask(022); // other users than this come into the folders that are made here
 	places = (struct places){.own_processes = own_processes};
-	int result = reach_each(
-		&(struct reach_visitor){collect, &places, params->cache_directory, params->fills_cache});
+	int result = reach_each(&(struct reach_visitor){collect, &places, params->cache_directory, params->fills_cache,
+							params->narrow, params->only});
 	qsort(places.list, places.count, sizeof(places.list[0]), outer_first);
 	if (!result)
 		result = build(&places, base);

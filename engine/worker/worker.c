@@ -11,6 +11,7 @@
 #include "engine/backend.h"
 #include "engine/stage.h"
 #include "engine/worker/confine/sandbox.h"
+#include "engine/worker/confine/source.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/instance/instance.h"
 #include "engine/worker/node_end.h"
@@ -397,9 +398,42 @@ static enum status serve_compile(void *arg, const struct message *message, struc
 			   error);
 }
 
+// ---- CUDA C ----
+
+static enum status pass_filter(void *arg, const struct sandbox *sandbox)
+{
+	struct node_end *node = arg;
+	if (sandbox->listener < 0)
+		return STATUS_OK;
+	node->passes = sandbox->listener;
+	return node_end_pass(node);
+}
+
+static enum status serve_source(void *arg, const struct message *message, struct error *error)
+{
+	struct node_end *node = arg;
+	struct json *result = NULL;
+	const struct json *given = message->params;
+	const struct source_params params = {
+		.fd = WORKER_MODEL,
+		.architecture = (int)json_get_integer(given, "architecture", 0),
+		.most_version = (int)json_get_integer(given, "most_version", 0),
+		.limit_s = (int)json_get_integer(given, "limit_s", 0),
+		.sandbox = {.namespaces = (unsigned long)started.namespaces,
+			    .refused = (int)started.refused,
+			    .user = (uid_t)started.user,
+			    .group = (gid_t)started.group},
+		.entered = pass_filter,
+		.arg = node,
+	};
+	const enum status status = source_compile(&params, &result, error);
+	return status ? status : answer(node, message, result);
+}
+
 static const struct rpc_method methods[] = {
 	{"worker.enumerate", serve_enumerate}, {"worker.verify", serve_verify}, {"worker.peers", serve_peers},
 	{"worker.compile", serve_compile},     {"worker.open", open_session},   {"worker.instance", open_instance},
+	{"worker.source", serve_source},
 };
 
 // Serve the first call. The end of the socket is no error.

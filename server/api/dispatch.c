@@ -57,12 +57,19 @@ static void send_text(struct api_client *client, struct buffer *text)
 		net_conn_send_text(client->conn, buffer_text(text), text->length);
 }
 
-static void answer_error(struct api_client *client, const struct json *id, const struct error *error)
+// `data`: taken; may be NULL.
+static void answer_error_with(struct api_client *client, const struct json *id, const struct error *error,
+			      struct json *data)
 {
 	struct api *api = client->api;
 	buffer_clear(&api->text);
-	if (!message_print_error(&api->text, id, error))
+	if (!message_print_error_with(&api->text, id, error, data))
 		send_text(client, &api->text);
+}
+
+static void answer_error(struct api_client *client, const struct json *id, const struct error *error)
+{
+	answer_error_with(client, id, error, NULL);
 }
 
 static void check_result(const struct api_call *call, const struct json *result)
@@ -142,8 +149,9 @@ void api_finish(struct api_call *call, enum status status, struct json *result, 
 		struct error unknown = {.status = status};
 		api->stats.failed_calls++;
 		if (call->id)
-			answer_error(client, call->id, error && error->message[0] ? error : &unknown);
-		json_destroy(&result);
+			answer_error_with(client, call->id, error && error->message[0] ? error : &unknown, result);
+		else
+			json_destroy(&result);
 	} else {
 		check_result(call, result);
 		buffer_clear(&api->text);

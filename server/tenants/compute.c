@@ -35,6 +35,14 @@ static void loaded(struct worker_call *call, enum status status, const struct js
 	call_answer(call, status, answer, error);
 }
 
+static bool has_feature(const struct cluster_device *device, const char *word)
+{
+	const struct json *one = json_first(json_get(cluster_device_record(device), "features"));
+	while (one && strcmp(json_string(one, ""), word) != 0)
+		one = json_next(one);
+	return one != NULL;
+}
+
 // Whether this device takes modules of this format, with this body.
 static enum status check_format(const struct cluster_device *device, const struct tenant_call *client,
 				struct error *error)
@@ -42,6 +50,7 @@ static enum status check_format(const struct cluster_device *device, const struc
 	static const struct {
 		const char *format, *backend, *where;
 	} takers[] = {{"ptx", "cuda", "CUDA devices"},
+		      {"cuda", "cuda", "CUDA devices"},
 		      {"spirv", "vulkan", "Vulkan devices"},
 		      {"wgsl", "webgpu", "GPUs of browsers"}};
 	const char *format = json_get_string(client->params, "format", "");
@@ -53,6 +62,13 @@ static enum status check_format(const struct cluster_device *device, const struc
 			error_hint(error, "the format builtin is there on every device");
 			return STATUS_UNAVAILABLE;
 		}
+	if (!strcmp(format, "cuda") && !has_feature(device, "nvrtc")) {
+		error_set(error, STATUS_UNAVAILABLE, "cuda modules are compiled by NVRTC, and the node of %s has none",
+			  cluster_device_name(device));
+		error_hint(error, "install CUDA's libnvrtc there, of a version no newer than the driver's, or compile "
+				  "to PTX and load that");
+		return STATUS_UNAVAILABLE;
+	}
 	bool builtin = !strcmp(format, "builtin");
 	if (builtin && client->body_bytes)
 		return error_set(error, STATUS_INVALID_PARAMS, "the format builtin takes no body");
@@ -96,6 +112,8 @@ enum status tenant_load(const struct tenant_call *client, struct error *error)
 		error_hint(error, "unload what is not needed");
 		status = STATUS_LIMIT_EXCEEDED;
 	}
+	if (!status && !strcmp(json_get_string(client->params, "format", ""), "cuda"))
+		return compilation_start(client, device, error);
 	if (!status)
 		status = worker_for(&worker, &place, tenant, device, error);
 	if (status)

@@ -156,6 +156,8 @@ struct tenant {
 	struct worker *workers;
 	struct tenant_conn *conns;
 	struct relay *relays; // copies between workers
+	struct compilation *compilations;
+	unsigned compilations_count;
 	unsigned full_conns, allocations, modules, relay_count;
 	bool over;                     // being destroyed
 	char (*lost)[TENANT_ID_BYTES]; // (LIMIT_LOST_IDS), a ring; NULL until something was lost
@@ -378,6 +380,12 @@ struct direct_params {
 enum status direct_open(struct direct **out, const struct direct_params *params);
 void direct_close(struct direct **channel); // forget it: `ended` is not called. Accepts NULL, leaves NULL behind
 const char *direct_id(const struct direct *channel);
+
+// CUDA C that a node compiles (compile.c), until it is loaded as PTX. Errors: STATUS_INVALID_PARAMS (no text),
+// STATUS_LIMIT_EXCEEDED, STATUS_UNAVAILABLE.
+enum status compilation_start(const struct tenant_call *client, const struct cluster_device *device,
+			      struct error *error);
+void compilations_end(struct tenant *tenant, const char *why); // answer all, STATUS_DEVICE_LOST
 
 // Copy between two workers (relay.c).
 struct relay_params {

@@ -111,6 +111,7 @@ enum status tenant_create(struct tenant **out, struct tenancy *tenants, const ch
 
 void tenant_end(struct tenant *tenant, const char *why)
 {
+	compilations_end(tenant, why);
 	while (tenant->workers)
 		worker_lose(tenant->workers, why);
 }

@@ -80,7 +80,8 @@ struct tenant_call {
 	size_t body_bytes;
 	bool admin;
 	struct tenant_about *about; // stays until `done`
-	// Once, later. result is taken; body: of the answer to memory.read, with room before it; NULL without one.
+	// Once, later. result is taken, with an error it is what its data has besides; body: of the answer to
+	// memory.read, with room before it; NULL without one.
 	void (*done)(void *context, enum status status, struct json *result, struct net_frame *body,
 		     const struct error *error);
 	void *context;

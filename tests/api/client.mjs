@@ -15,7 +15,7 @@ export function assertContractKept() {
 export class RpcError extends Error {
 	constructor(error) {
 		super(`${error.code} ${error.data?.reason}: ${error.message}`);
-		Object.assign(this, { code: error.code, reason: error.data?.reason, hint: error.data?.hint, said: error.message });
+		Object.assign(this, { code: error.code, reason: error.data?.reason, hint: error.data?.hint, said: error.message, data: error.data });
 	}
 }
 

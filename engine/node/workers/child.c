@@ -222,7 +222,7 @@ static enum status start(struct child *child)
 	struct process_params params = {.loop = loop,
 					.socket = sockets[1],
 					.stream = -1,
-					.model = -1,
+					.model = child->call.given ? child->call.given : -1,
 					.ring_in = -1,
 					.ring_out = -1,
 					.alone = true,

@@ -19,6 +19,7 @@ struct child_outcome {
 struct child_call {
 	const char *method;  // of schema/node.json, node to worker; static
 	struct json *params; // taken
+	int given;           // the worker's descriptor 5; 0: none. It stays the caller's
 	int64_t deadline_ms;
 	void (*done)(void *arg, const struct child_outcome *outcome); // exactly once, never from inside children_call
 	void (*drop)(void *arg); // instead of `done`, when the children are destroyed first; may be NULL

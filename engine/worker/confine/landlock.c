@@ -72,7 +72,8 @@ static int allow_all(int ruleset, uint64_t known, const struct sandbox_params *p
 			      .access = {[REACH_READ] = read & known,
 					 [REACH_DEVICE] = (write | ACCESS_IOCTL_DEVICE) & known,
 					 [REACH_FILL] = (write | ACCESS_CHANGE_FOLDER | ACCESS_TRUNCATE) & known}};
-	return reach_each(&(struct reach_visitor){allow, &rules, params->cache_directory, params->fills_cache});
+	return reach_each(&(struct reach_visitor){allow, &rules, params->cache_directory, params->fills_cache,
+						  params->narrow, params->only});
 }
 
 // Allow to name the threads of this process. Through these files the kernel allows no change that other calls would not

@@ -112,6 +112,8 @@ static int take_use(void *arg, const char *path, const struct maker *maker)
 int reach_each(const struct reach_visitor *visitor)
 {
 	int result = 0;
+	if (visitor->narrow)
+		return visitor->only ? visitor->take(visitor->arg, visitor->only, REACH_READ) : 0;
 	if (visitor->cache_directory)
 		result = visitor->take(visitor->arg, visitor->cache_directory,
 				       visitor->fills_cache ? REACH_FILL : REACH_READ);

@@ -16,6 +16,8 @@ struct reach_visitor {
 	void *arg;
 	const char *cache_directory; // may be NULL
 	bool fills_cache;
+	bool narrow; // nothing but `only` (may be NULL), to read
+	const char *only;
 };
 
 // Each path of the list, there or not, that directory first. 0, or what `take` returned.

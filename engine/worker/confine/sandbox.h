@@ -1,5 +1,6 @@
 /* The sandbox that a worker enters before it touches a driver: a worker of a session or a model instance, a spare, and
- * one that answers a single call of the node (list, verify, measure, compile).
+ * one that answers a single call of the node (list, verify, measure, compile). One that compiles a session's source
+ * enters it once its compiler is loaded (source.h).
  *
  * A tenant's kernels run on the device, but drivers are large, a software device compiles kernels to code of this
  * process, and the process reads model files. So its rights are limited first, by every means that the kernel offers:
@@ -43,6 +44,8 @@ struct sandbox_params {
 	enum backend_kind backend;
 	const char *cache_directory; // may be NULL; stays readable
 	bool fills_cache;            // and writable
+	bool narrow;                 // reaches no files but those below `only`, which may be NULL
+	const char *only;
 	// From the command line, as the node has done it: the namespaces (CLONE_NEW...) in which this process was
 	// created, and why it did not get one of process ids (an errno value).
 	unsigned long namespaces;

@@ -237,6 +237,15 @@ class Kernels(OnServer):
             self.device.load(".version 7.0\n.target sm_75\n.address_size 64\n")
         self.assertRaisesRegex(ValueError, "neither PTX", self.device.load, b"what is this")
 
+    def test_cuda_c_is_known_by_its_word_and_refused_elsewhere(self):
+        source = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
+        for use in (lambda: self.device.load(source), lambda: exogpu.RawKernel(source, "twice")((1,), (4,), (self.device.empty(4),))):
+            with self.assertRaises(exogpu.ApiError) as caught:
+                use()
+            self.assertEqual(caught.exception.reason, "unavailable")
+            self.assertIn("cuda modules are for CUDA devices", str(caught.exception))
+        self.assertRaisesRegex(TypeError, "an array of a device", exogpu.RawKernel(source, "twice"), (1,), (4,), (1.0,))
+
 
 class Errors(OnServer):
     def test_each_reason_is_a_class_with_the_servers_hint(self):

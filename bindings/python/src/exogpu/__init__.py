@@ -13,7 +13,7 @@ from .aio import AsyncArray, AsyncCluster, AsyncDevice, AsyncModule, connect_asy
 from .api import DeviceLostError, LimitExceededError, NotFoundError, OutOfMemoryError, UnauthenticatedError
 from .dtypes import DType, dtype
 from .errors import (ApiError, CallTimeoutError, ConnectionLostError, ExogpuError, ProtocolError, SessionLostError)
-from .launch import UserKernel, f32, i32, kernel, u32, u64
+from .launch import RawKernel, UserKernel, f32, i32, kernel, u32, u64
 from .sync import Array, Cluster, Device, Module, connect
 
 __version__ = "0.1.0"
@@ -21,6 +21,6 @@ __version__ = "0.1.0"
 __all__ = [
     "ApiError", "Array", "AsyncArray", "AsyncCluster", "AsyncDevice", "AsyncModule", "CallTimeoutError", "Cluster",
     "ConnectionLostError", "DType", "Device", "DeviceLostError", "ExogpuError", "LimitExceededError", "Module",
-    "NotFoundError", "OutOfMemoryError", "ProtocolError", "SessionLostError", "UnauthenticatedError", "UserKernel",
-    "aio", "api", "connect", "connect_async", "dtype", "f32", "i32", "kernel", "u32", "u64",
+    "NotFoundError", "OutOfMemoryError", "ProtocolError", "RawKernel", "SessionLostError", "UnauthenticatedError",
+    "UserKernel", "aio", "api", "connect", "connect_async", "dtype", "f32", "i32", "kernel", "u32", "u64",
 ]

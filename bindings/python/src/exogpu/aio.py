@@ -19,7 +19,7 @@ from . import api, display, host
 from .connection import SILENCE_S, address
 from .dtypes import DType, dtype as find_dtype
 from .errors import ExogpuError, SessionLostError
-from .launch import Grid, UserKernel, argument, source_of, three
+from .launch import Grid, RawKernel, UserKernel, argument, source_of, three
 from .link import Events, Link
 
 if TYPE_CHECKING:
@@ -237,7 +237,8 @@ class AsyncDevice:
         return made
 
     async def load(self, source: Any, format: str | None = None) -> AsyncModule:
-        """A module of kernels: PTX (text, CUDA), SPIR-V (bytes, Vulkan), WGSL (text, browsers), a path of such a file, or
+        """A module of kernels: PTX (text, CUDA), SPIR-V (bytes, Vulkan), WGSL (text, browsers), CUDA C
+        (text, CUDA where the node has NVRTC, which compiles it there: data["log"] of the error says what is wrong), a path of such a file, or
         "builtin"."""
         if isinstance(source, str) and source == "builtin" and format is None:
             data, kind = None, "builtin"
@@ -278,7 +279,7 @@ class AsyncDevice:
         """A built-in kernel (fill_f32, saxpy_f32, matmul_f32, sum_f32): its time on the device in microseconds."""
         return await self._launch("builtin", None, kernel, args, timeout_ms=timeout_ms)
 
-    async def run(self, kernel: UserKernel, values: Sequence[Any], *, grid: Grid | None, block: Grid | None,
+    async def run(self, kernel: UserKernel | RawKernel, values: Sequence[Any], *, grid: Grid | None, block: Grid | None,
                   timeout_ms: int | None) -> float:
         return await self._launch(kernel.source, kernel.format, kernel.name, values, grid=grid, block=block, timeout_ms=timeout_ms)
 

@@ -104,7 +104,9 @@ def source_of(source: Any) -> tuple[bytes, str]:
         return data, "ptx"
     if b"@compute" in data:
         return data, "wgsl"
-    raise ValueError("neither PTX (text with .version) nor SPIR-V (little-endian) nor WGSL (@compute); say format=")
+    if b"__global__" in data:
+        return data, "cuda"
+    raise ValueError("neither PTX (text with .version) nor SPIR-V (little-endian), WGSL (@compute) or CUDA C (__global__); say format=")
 
 
 class UserKernel:
@@ -127,6 +129,24 @@ class UserKernel:
         return device.run(self, values, grid=grid, block=block, timeout_ms=timeout_ms)
 
 
+class RawKernel:
+    """A kernel in CUDA C, or any other source, by its name: as CuPy's class of this name, without its options.
+
+        double = exogpu.RawKernel('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }', "twice")
+        double((1,), (128,), (x,))
+    """
+
+    def __init__(self, code: Any, name: str, *, format: str | None = None):
+        self.source, self.name, self.format = code, name, format
+
+    def __call__(self, grid: Grid, block: Grid, args: Sequence[Any], *, timeout_ms: int | None = None) -> Any:
+        """Runs it on the device of its first array: the time on the device in microseconds, of an AsyncArray an awaitable."""
+        device = next((one.device for one in args if hasattr(one, "allocation_id")), None)
+        if device is None:
+            raise TypeError("%s: one of its arguments has to be an array of a device" % self.name)
+        return device.run(self, args, grid=grid, block=block, timeout_ms=timeout_ms)
+
+
 def kernel(source: Any, *, format: str | None = None, name: str | None = None) -> Callable[[Callable[..., Any]], UserKernel]:
     """A decorator: the function's parameters are the kernel's, in order, and its body is not run.
 
@@ -136,7 +156,7 @@ def kernel(source: Any, *, format: str | None = None, name: str | None = None) -
 
         scale(y, x, n=1000, grid=4, block=256)
 
-    source: PTX or WGSL (text or bytes), SPIR-V (bytes) or the path of such a file; name: that of the kernel in the module,
+    source: PTX, WGSL or CUDA C (text or bytes), SPIR-V (bytes) or the path of such a file; name: that of the kernel in the module,
     without it the function's. The module is loaded once for each device and session.
     """
     def decorate(function: Callable[..., Any]) -> UserKernel:

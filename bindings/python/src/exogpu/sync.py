@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import aio, api, display
 from .connection import SILENCE_S
 from .dtypes import DType
-from .launch import Grid, UserKernel
+from .launch import Grid, RawKernel, UserKernel
 from .link import Events, SnapshotMessage
 
 if TYPE_CHECKING:
@@ -211,7 +211,8 @@ class Device:
         return values._inner if values._run is self._run else values._run(values._inner.values())
 
     def load(self, source: Any, format: str | None = None) -> Module:
-        """A module of kernels: PTX (text, CUDA), SPIR-V (bytes, Vulkan), WGSL (text, browsers), a path of such a file, or
+        """A module of kernels: PTX (text, CUDA), SPIR-V (bytes, Vulkan), WGSL (text, browsers), CUDA C
+        (text, CUDA where the node has NVRTC, which compiles it there: data["log"] of the error says what is wrong), a path of such a file, or
         "builtin"."""
         return Module(self, self._run(self._inner.load(source, format)))
 
@@ -219,7 +220,7 @@ class Device:
         """A built-in kernel (fill_f32, saxpy_f32, matmul_f32, sum_f32): its time on the device in microseconds."""
         return self._run(self._inner.launch(kernel, *args, timeout_ms=timeout_ms))
 
-    def run(self, kernel: UserKernel, values: Sequence[Any], *, grid: Grid | None, block: Grid | None,
+    def run(self, kernel: UserKernel | RawKernel, values: Sequence[Any], *, grid: Grid | None, block: Grid | None,
             timeout_ms: int | None) -> float:
         return self._run(self._inner.run(kernel, values, grid=grid, block=block, timeout_ms=timeout_ms))
 
