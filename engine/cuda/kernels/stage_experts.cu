@@ -1,8 +1,8 @@
 // A mixture of experts, beside its products: each row chooses its experts, rows are put in order by expert, and each row
 // adds up what its experts give. A slot is a row together with one of its experts.
-#include "stage.cuh"
+#include "stage_groups.cuh"
 
-enum { ROUTE_BLOCK = 32, ORDER_BLOCK = 256, MIX_BLOCK = 256, EXPERTS_MOST = 1024, NO_EXPERT = 0x7fffffff };
+enum { ROUTE_BLOCK = 32, ORDER_BLOCK = 256, MIX_BLOCK = 256, EXPERTS_MOST = 1024, NO_EXPERT = NO_PLACE };
 enum { ORDER_EACH = EXPERTS_MOST / ORDER_BLOCK };
 
 INLINE unsigned count_one(unsigned *counter) // in shared memory; returns the earlier value
@@ -19,6 +19,24 @@ INLINE unsigned from_lane_below(unsigned value, unsigned distance)
 	return out;
 }
 
+// The groups that a row takes experts from, of `groups`: each lane looks at the experts of two of them.
+INLINE u64 kept_groups(const route_params &p, const float *scores)
+{
+	unsigned size = p.experts / p.groups, words[2];
+#pragma unroll
+	for (unsigned i = 0; i < 2; i++) {
+		unsigned group = i * 32 + THREAD_X % 32;
+		float best = NO_SCORE, second = NO_SCORE;
+		for (unsigned e = group * size; group < p.groups && e < (group + 1) * size; e++) {
+			float score = p.choice ? scores[e] + p.choice[e] : scores[e];
+			second = score > best ? best : score > second ? score : second;
+			best = score > best ? score : best;
+		}
+		words[i] = group < p.groups ? group_word(best, second, p.choice && size > 1) : 0;
+	}
+	return best_groups(words, p.groups_used);
+}
+
 // The largest scores' experts, the lowest number of equals first, and what each one's result is multiplied by. With
 // `choice` scores are sigmoids, and the largest of score + choice are chosen. A warp for each row.
 extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT route_params p)
@@ -32,10 +50,13 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 	for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK)
 		scores[e] = p.choice ? sigmoid(load_fresh_1(from + e)) : load_fresh_1(from + e);
 	warp_barrier();
+	const u64 kept = p.groups ? kept_groups(p, scores) : 0;
 	for (unsigned k = 0; k < p.used; k++) {
 		float best = 0;
 		unsigned place = NO_EXPERT;
 		for (unsigned e = lane; e < p.experts; e += ROUTE_BLOCK) {
+			if (p.groups && !(kept >> e / (p.experts / p.groups) & 1))
+				continue;
 			// A score that was taken becomes NaN. Scores that are NaN from the start are taken last.
 			float value = p.choice ? scores[e] + p.choice[e] : scores[e];
 			if (value > best || (place == NO_EXPERT && value == value)) {
@@ -71,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(ROUTE_BLOCK) route(const CONSTANT r
 	}
 	if (lane)
 		return;
-	total = p.share ? all : p.choice ? larger(total, SIGMOIDS_LEAST) : total;
+	total = total_of(p.share, p.choice, all, total);
 	for (unsigned k = 0; k < p.used; k++) {
 		float *weight = p.weights + (u64)BLOCK_X * p.used + k;
 		*weight = quotient(*weight, total) * p.scale;

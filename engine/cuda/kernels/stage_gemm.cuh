@@ -43,6 +43,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 	enum { PLANE_BYTES = WIDTH * STEP_BYTES, STAGE_BYTES = PLANE_BYTES * S::PLANES, CHUNK_BYTES = S::CHUNK * ROW_TILES };
 	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32;
 	unsigned tile0 = BLOCK_X * ROW_TILES, row0 = BLOCK_Y * WIDTH, rows_end = p.rows, split = BLOCK_Z;
+	float *results = p.y;
 	unsigned mine = warp / ACROSS * MT, across = warp % ACROSS * NT * 8;
 	const stage_matrix &m = p.matrix;
 	const unsigned char *tiles = m.tiles;
@@ -58,6 +59,13 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 		bias = bias ? bias + (u64)expert * m.rows : bias;
 		if (row0 >= rows_end)
 			return;
+	}
+	if (p.head_rows) {
+		unsigned blocks = (p.head_rows + WIDTH - 1) / WIDTH, head = BLOCK_Y / blocks, before = head * p.head_rows;
+		row0 = before + BLOCK_Y % blocks * WIDTH;
+		rows_end = before + p.head_rows;
+		tiles += (u64)head * m.row_tiles * m.column_tiles * S::BYTES;
+		results += (u64)head * p.y_head - (u64)before * p.y_stride;
 	}
 	unsigned chunks = m.column_tiles / S::TILES;
 	unsigned first = split * chunks / p.splits, last = (split + 1) * chunks / p.splits;
@@ -210,7 +218,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 					continue;
 				float value = sum[i][nt][e];
 				value *= p.factors[row];
-				float *y = p.y + (u64)row * p.y_stride + m.first + at;
+				float *y = results + (u64)row * p.y_stride + m.first + at;
 				if (bias)
 					value += bias[at];
 				*y = p.mode == GEMV_ADD ? load_fresh_1(y) + value : value;

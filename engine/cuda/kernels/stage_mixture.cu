@@ -12,6 +12,7 @@
 // fifth of the memory's rate: a layer takes 63 us, and reading it would take 12. Which kernels of a layer take the rest
 // was not profiled. Figures: docs/notes/performance-gpu.md.
 #include "stage_gemv.cuh"
+#include "stage_groups.cuh"
 
 struct choice { // of all rows, in shared memory
 	unsigned count;                        // experts that any row has chosen
@@ -24,31 +25,39 @@ struct choice { // of all rows, in shared memory
 };
 static_assert(sizeof(choice) <= MIXTURE_CHOICE_BYTES, "the host reserves that much");
 
-enum { EXPERTS_OF_LANE = MIXTURE_EXPERTS / 32, NO_PLACE = 0x7fffffff };
+enum { EXPERTS_OF_LANE = MIXTURE_EXPERTS / 32 };
 
-INLINE unsigned warp_most_word(unsigned word)
+// Experts of all groups but the best are as if they were taken.
+INLINE void take_groups(const mixture_params &p, unsigned (&word)[EXPERTS_OF_LANE], unsigned lane)
 {
-	unsigned out;
-	asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(out) : "r"(word));
-	return out;
-}
-INLINE unsigned warp_least_word(unsigned word)
-{
-	unsigned out;
-	asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(out) : "r"(word));
-	return out;
-}
-// Integers in the order of the floats; 0 for NaN.
-INLINE unsigned word_in_order(float value)
-{
-	unsigned bits = __builtin_bit_cast(unsigned, value + 0.0f); // one zero
-	if ((bits & 0x7fffffffu) > 0x7f800000u)
-		return 0;
-	return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-INLINE float number_of_word(unsigned word)
-{
-	return __builtin_bit_cast(float, word >> 31 ? word & 0x7fffffffu : ~word);
+	unsigned size = p.experts / p.groups, of[2] = {0, 0};
+	for (unsigned group = 0; group < p.groups; group++) {
+		float best[2] = {NO_SCORE, NO_SCORE};
+		unsigned first = group * size, taken = NO_PLACE;
+#pragma unroll
+		for (unsigned turn = 0; turn < 2; turn++) { // the best expert, and the best of the others
+			unsigned most = 0, place = NO_PLACE;
+#pragma unroll
+			for (unsigned i = EXPERTS_OF_LANE; i-- > 0;) {
+				unsigned e = i * 32 + lane;
+				if (e >= first && e < first + size && e != taken && word[i] >= most) {
+					most = word[i];
+					place = e;
+				}
+			}
+			unsigned all = warp_most_word(most);
+			taken = warp_least_word(most == all ? place : (unsigned)NO_PLACE);
+			best[turn] = all ? number_of_word(all) : NO_SCORE;
+		}
+		unsigned word_of_group = group_word(best[0], best[1], p.choice && size > 1);
+		of[0] = group == lane ? word_of_group : of[0];
+		of[1] = group == lane + 32 ? word_of_group : of[1];
+	}
+	u64 kept = best_groups(of, p.groups_used);
+#pragma unroll
+	for (unsigned i = 0; i < EXPERTS_OF_LANE; i++)
+		if (i * 32 + lane < p.experts && !(kept >> (i * 32 + lane) / size & 1))
+			word[i] = 0;
 }
 
 // Like `route` of stage_experts.cu: the experts with the largest scores, the lowest number of equals first. By one
@@ -65,6 +74,8 @@ INLINE void route_row(const mixture_params &p, choice *to, unsigned row, unsigne
 		value[i] = p.choice ? sigmoid(value[i]) : value[i];
 		word[i] = e < p.experts ? word_in_order(p.choice ? value[i] + p.choice[e] : value[i]) : 0;
 	}
+	if (p.groups)
+		take_groups(p, word, lane);
 	for (unsigned k = 0; k < p.used; k++) {
 		unsigned most = 0, place = NO_PLACE;
 #pragma unroll
@@ -101,7 +112,7 @@ INLINE void route_row(const mixture_params &p, choice *to, unsigned row, unsigne
 		}
 	}
 	warp_barrier();
-	total = p.share ? all : p.choice ? larger(total, SIGMOIDS_LEAST) : total;
+	total = total_of(p.share, p.choice, all, total);
 	for (unsigned k = lane; k < p.used; k += 32)
 		to->weight[row * p.used + k] = quotient(to->weight[row * p.used + k], total) * p.scale;
 }

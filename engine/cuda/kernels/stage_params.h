@@ -31,6 +31,10 @@ enum {
 	DELTA_COLUMNS = 2, // of a head's state, of a thread
 	DELTA_AT_ONCE = 8, // rows of a run in shared memory
 	DELTA_OUT_WARPS = 4,
+	LATENT_TURN_BLOCK = 128,
+	LATENT_KEYS = STAGE_KV_PAGE,       // positions at a time
+	LATENT_SCORES = LATENT_KEYS + 4,   // numbers of a query's scores in shared memory
+	LATENT_PART = 4 * LATENT_KEYS,     // positions of a part, at least
 	DECODE_WARPS = 16,
 	DECODE_THREADS = DECODE_WARPS * 32,
 	DECODE_UNITS = 8, // row tiles whose sums are added up at once, of one matrix
@@ -196,6 +200,7 @@ struct prepare_params {
 	unsigned blocks, together;
 	// With places: the number of slots of each row, and the first row; 0: the input of a slot is at its place.
 	unsigned copies, first_row;
+	unsigned head_rows, x_head; // as struct gemm_params; x_head: numbers from a head of x to the next
 	float epsilon;
 };
 
@@ -213,6 +218,9 @@ struct gemm_params {
 	ON_DEVICE(float) partial;  // (splits, rows, y rows) if there are several
 	ON_DEVICE(unsigned) ready; // (tiles): zero before and after
 	unsigned rows, padded, planes, plane, y_stride, mode, splits;
+	// Of products of heads: each has so many rows of x, behind those of the head before, and tiles behind that one's.
+	// Its results are in the same rows of y, y_head numbers behind those of the head before. 0: there are no heads.
+	unsigned head_rows, y_head;
 };
 
 // ---- experts; a slot is a row together with one of its experts ----
@@ -223,7 +231,8 @@ struct route_params {
 	ON_DEVICE(float) weights;      // (rows, used)
 	// (experts): scores are sigmoids, and this is added to them where experts are chosen; or NULL
 	ON_DEVICE(const float) choice;
-	unsigned experts, used, share; // share: weights are parts of the softmax of all scores
+	unsigned experts, used, share; // share: weights are parts of the softmax of all scores, or sigmoids as they are
+	unsigned groups, groups_used;  // of experts, as struct model_shape; 0: there are none
 	float scale;                   // of weights
 };
 
@@ -266,6 +275,7 @@ struct mixture_params {
 	unsigned rows, columns, padded, results; // results: of one expert
 	unsigned row_tiles, column_tiles;        // of one expert
 	unsigned experts, used, share;           // as struct route_params
+	unsigned groups, groups_used;
 	unsigned warps_of_unit;
 	float epsilon, scale;
 };
@@ -314,6 +324,27 @@ struct delta_params {
 	unsigned grouped;       // the heads of a key head are neighbours, and beta and alpha one matrix
 	unsigned column_blocks; // of a head
 	float epsilon;
+};
+
+// ---- attention to latents (engine/model/model.h, struct model_latent) ----
+
+// Some rows of a step: a turn. Heads of a block of `attend`: block_heads of each of block_rows rows.
+struct latent_params {
+	ON_DEVICE(const float) k;            // (rows of the step, rank + turned): latents, and the keys that turn
+	ON_DEVICE(const float) queries;      // (rows of the step, heads, key_size); the last `turned` numbers turn
+	ON_DEVICE(const float) norm;         // (rank), of latents
+	ON_DEVICE(const float) rope;         // (context, turned / 2, 2)
+	ON_DEVICE(unsigned short) kv;        // of this layer: (pages, STAGE_KV_PAGE, padded)
+	ON_DEVICE(const unsigned) positions; // (rows of the step)
+	ON_DEVICE(const unsigned) tables;    // where a row's pages begin in `pages` (rows of the step)
+	ON_DEVICE(const unsigned) pages;
+	ON_DEVICE(float) q;       // (rows, heads, rank + turned)
+	ON_DEVICE(float) out;     // (rows, heads, out_stride): the weighted latents, and zeros
+	ON_DEVICE(float) partial; // (rows, heads, splits, rank + 2)
+	unsigned first, rows;     // of the turn
+	unsigned heads, key_size, rank, turned, padded, out_stride, rope_halves;
+	unsigned block_heads, block_rows, splits;
+	float epsilon, scale; // scale: with log2 e
 };
 
 struct argmax_params {

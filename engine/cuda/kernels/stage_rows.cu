@@ -197,6 +197,8 @@ extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTA
 		source = p.copies ? p.first_row + BLOCK_X / p.copies : row;
 	}
 	u64 from = (u64)(p.from ? load_fresh_word(p.from + row) : source) * p.x_stride;
+	if (p.head_rows)
+		from = (u64)(row % p.head_rows) * p.x_stride + row / p.head_rows * p.x_head;
 	float squares = 0, most = 0;
 	float4 held[PREPARE_HELD]; // all of a row, unless it is very long
 	auto take = [&](float4 v, unsigned k) {

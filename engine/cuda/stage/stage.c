@@ -42,7 +42,7 @@ static enum status start(struct backend_stage *stage, struct error *error)
 			error, STATUS_UNAVAILABLE,
 			"CUDA computes models whose widths are multiples of 4, also those of heads with a "
 			"state, and those of experts multiples of 16; this one's are %u, %u, %u, %u, %u and %u",
-			shape->embedding, model_widest_layer(shape), shape->heads * shape->head_size,
+			shape->embedding, model_widest_layer(shape), model_attended(shape),
 			shape->delta.key_size, shape->delta.value_size, shape->expert_width);
 	}
 	CUresult result = CUDA_SUCCESS;
@@ -52,7 +52,13 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	stage->overlaps = cuda_stage_overlaps(device);
 	stage->wide = cuda_stage_wide(device);
 	stage->units = device->units;
-	stage->head_padded = (shape->head_size + 7) / 8 * 8;
+	stage->head_padded = stage_tiled_head(shape);
+	if (model_is_latent(shape) && !stage_latent_fits(stage)) {
+		error_hint(error, "choose another device: the CPU and Vulkan take all latents");
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "the %u KiB that a block of this GPU can share are too few for latents of %u numbers",
+				 stage->shared_bytes / 1024, shape->head_size);
+	}
 	stage->head_blocks = (shape->heads / shape->kv_heads + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
 	stage->layers = calloc(stage->params.layer_count + 1, sizeof(*stage->layers));
 	if (!stage->layers)

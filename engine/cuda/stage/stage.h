@@ -10,6 +10,7 @@
  *	stage_experts.c   its experts
  *	stage_mixture.c   its experts for few rows
  *	stage_delta.c     its layers with a state in the place of keys and values
+ *	stage_latent.c    its attention to latents
  *	stage_joined.c    slices of one stage: shared memory, and sums
  *	stage_wide.c      products of many rows on Hopper
  *	stage_decode.c    a step of one row there, by one kernel
@@ -50,6 +51,11 @@ enum stage_kernel {
 	STAGE_DELTA_16,
 	STAGE_DELTA_32,
 	STAGE_DELTA_OUT,
+	STAGE_LATENT_TURN,
+	STAGE_LATENT_ATTEND_16,
+	STAGE_LATENT_ATTEND_64,
+	STAGE_LATENT_ATTEND_EXACT,
+	STAGE_LATENT_COMBINE,
 	STAGE_PLAIN_KERNELS,
 	STAGE_DECODE = STAGE_PLAIN_KERNELS,            // + stage_decode_set
 	STAGE_GEMV = STAGE_DECODE + STAGE_DECODE_SETS, // + format; TILE_NONE: of several
@@ -74,6 +80,7 @@ enum stage_file {
 	STAGE_FILE_EXPERTS,
 	STAGE_FILE_MIXTURE,
 	STAGE_FILE_DELTA,
+	STAGE_FILE_LATENT,
 	STAGE_FILE_GEMM,                                // + format
 	STAGE_FILE_WIDE = STAGE_FILE_GEMM + TILE_COUNT, // + format
 	STAGE_FILES = STAGE_FILE_WIDE + TILE_COUNT
@@ -85,6 +92,7 @@ struct cuda_layer {
 	CUdeviceptr sinks, router_choice;
 	CUdeviceptr delta_conv, delta_decay, delta_bias, delta_norm;
 	struct stage_matrix q, k, v, attention_output, gate, up, down;
+	struct stage_matrix q_a, k_b, v_b; // of latents; k_b, v_b: with the rows of all heads
 	struct stage_matrix router, shared_gate;
 	struct stage_matrix expert_gate, expert_up, expert_down; // with the rows of all
 	struct stage_matrix delta_qkv, delta_gate, delta_beta, delta_alpha, delta_output;
@@ -150,7 +158,8 @@ struct backend_stage {
 	CUdeviceptr vectors, vectors_end; // where the next norm or bias goes
 	bool halves, pairs;               // whether any format takes f16, or two bf16
 
-	CUdeviceptr kv;     // (layers with them, pages, 2, kv_heads, STAGE_PAGE_TOKENS, head_padded) f16
+	CUdeviceptr kv;     // (layers with them, pages, 2, kv_heads, STAGE_PAGE_TOKENS, head_padded) f16; of latents
+			    // (layers, pages, STAGE_PAGE_TOKENS, head_padded)
 	CUdeviceptr states; // (layers with one, slots) of stage_state_bytes
 	CUdeviceptr rope;
 	CUdeviceptr told; // struct cuda_step's arrays
@@ -168,6 +177,12 @@ struct backend_stage {
 	struct {
 		CUdeviceptr in, mixed, out; // (rows, stage_delta_width); (rows, channels); (rows, values)
 	} delta;
+	struct {
+		uint32_t rows;           // of a turn
+		CUdeviceptr query, k;    // (rows of a step, query_rank); (rows of a step, head_size)
+		CUdeviceptr queries;     // (rows of a step, heads, key_size)
+		CUdeviceptr q, attended; // (rows, heads, head_size); (rows, heads, rank in whole fours)
+	} latent;
 	struct cuda_experts experts;
 	CUdeviceptr logits, hidden;                   // (outputs, vocabulary); (outputs, embedding)
 	uint32_t *argmax;                             // (outputs), of the host
@@ -287,6 +302,17 @@ uint32_t stage_delta_width(const struct model_shape *shape);
 void stage_delta_place(const struct model_shape *shape, struct cuda_layer *layer);
 // The first half of layer `index`, which has a state: x += what its heads or its short convolution give.
 enum status stage_delta(struct backend_stage *stage, const struct cuda_step *step, uint32_t index, struct error *error);
+
+// ---- stage_latent.c ----
+
+// Rows of a step whose heads have memory at a time; and the numbers of a head's result there.
+uint32_t stage_latent_rows(const struct backend_stage *stage);
+uint32_t stage_latent_stride(const struct model_shape *shape);
+// Whether the kernels have shared memory enough for a model with latents.
+bool stage_latent_fits(const struct backend_stage *stage);
+// The first half of layer `index` of such a model: x += output(attention(norm x)). single: as of stage_attention.
+enum status stage_latent(struct backend_stage *stage, const struct cuda_step *step, uint32_t index, bool single,
+			 struct error *error);
 
 // ---- stage_layer.c ----
 

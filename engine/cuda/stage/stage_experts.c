@@ -57,6 +57,8 @@ static enum status choose(struct backend_stage *stage, const struct cuda_layer *
 					    .experts = stage->shape.experts,
 					    .used = stage->shape.experts_used,
 					    .share = stage->shape.expert_share,
+					    .groups = stage->shape.expert_groups,
+					    .groups_used = stage->shape.expert_groups_used,
 					    .choice = layer->router_choice,
 					    .scale = stage_expert_scale(stage)};
 	return stage_launch(

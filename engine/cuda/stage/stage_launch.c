@@ -23,6 +23,7 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_EXPERTS] = "stage_experts",
 	[STAGE_FILE_MIXTURE] = "stage_mixture",
 	[STAGE_FILE_DELTA] = "stage_delta",
+	[STAGE_FILE_LATENT] = "stage_latent",
 	[STAGE_FILE_GEMM + TILE_F32] = "stage_gemm_f32",
 	[STAGE_FILE_GEMM + TILE_F16] = "stage_gemm_f16",
 	[STAGE_FILE_GEMM + TILE_BF16] = "stage_gemm_bf16",
@@ -70,6 +71,11 @@ static const struct {
 	[STAGE_DELTA_16] = {STAGE_FILE_DELTA, "delta_16"},
 	[STAGE_DELTA_32] = {STAGE_FILE_DELTA, "delta_32"},
 	[STAGE_DELTA_OUT] = {STAGE_FILE_DELTA, "delta_out"},
+	[STAGE_LATENT_TURN] = {STAGE_FILE_LATENT, "latent_turn"},
+	[STAGE_LATENT_ATTEND_16] = {STAGE_FILE_LATENT, "latent_attend_16"},
+	[STAGE_LATENT_ATTEND_64] = {STAGE_FILE_LATENT, "latent_attend_64"},
+	[STAGE_LATENT_ATTEND_EXACT] = {STAGE_FILE_LATENT, "latent_attend_exact"},
+	[STAGE_LATENT_COMBINE] = {STAGE_FILE_LATENT, "latent_combine"},
 };
 
 bool cuda_stage_overlaps(const struct backend_device *device)

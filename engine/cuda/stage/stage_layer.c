@@ -18,6 +18,8 @@ uint32_t stage_qkv_width(const struct model_shape *shape)
 
 uint64_t stage_kv_page(const struct backend_stage *stage)
 {
+	if (model_is_latent(&stage->shape))
+		return (uint64_t)STAGE_PAGE_TOKENS * stage->head_padded * sizeof(uint16_t);
 	return 2ull * stage->shape.kv_heads * STAGE_PAGE_TOKENS * stage->head_padded * sizeof(uint16_t);
 }
 

@@ -106,32 +106,39 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 	const struct stage_params *params = &stage->params;
 	const struct model_shape *shape = &stage->shape;
 	uint64_t rows = params->batch_rows, outputs = params->predicts ? params->batch_outputs : 0, total = 0;
-	uint32_t attended = shape->heads * shape->head_size, ffn = params->layer_count ? model_widest_layer(shape) : 0;
+	const bool latent = model_is_latent(shape) && params->layer_count;
+	uint32_t attended = model_attended(shape), ffn = params->layer_count ? model_widest_layer(shape) : 0;
 	// Memory for the rows of layers with a state, if there are any here.
 	const bool with_state = model_delta_layers(shape, params->first_layer, params->layer_count);
 	const uint64_t delta_rows = with_state ? rows : 0;
 	const uint32_t values = with_state ? shape->delta.heads * shape->delta.value_size : 0;
-	uint32_t widest = tile_padded(most(most(attended, ffn), most(shape->embedding, values)));
+	uint32_t widest = tile_padded(
+		most(most(attended, ffn), most(shape->embedding, most(values, shape->latent.query_rank))));
 	struct cuda_experts *experts = &stage->experts;
 	experts->rows = params->batch_rows < STAGE_EXPERT_ROWS ? params->batch_rows : STAGE_EXPERT_ROWS;
 	const uint32_t chosen = params->layer_count ? experts->rows * shape->experts_used : 0;
 	const uint64_t slots = chosen ? stage_expert_slots(stage, chosen) : 0;
 	const uint64_t of_experts = slots ? rows * shape->experts : 0, planes = stage->halves + 2u * stage->pairs;
 	const uint64_t blocks = (rows + 2 * WIDE_ROWS - 1) / (2 * WIDE_ROWS) * (2 * WIDE_ROWS) * widest;
-	const uint64_t by_slot = slots * tile_padded(most(shape->embedding, shape->expert_width));
+	stage->latent.rows = latent ? stage_latent_rows(stage) : 0;
+	const uint64_t of_heads = latent ? rows * shape->heads : 0, of_turn = (uint64_t)stage->latent.rows * shape->heads;
+	const uint64_t by_head = of_turn * tile_padded(most(shape->latent.key_size, shape->latent.rank));
+	const uint64_t by_expert = slots * tile_padded(most(shape->embedding, shape->expert_width));
+	const uint64_t by_slot = by_head > by_expert ? by_head : by_expert;
+	const uint64_t most_slots = slots > of_turn ? slots : of_turn;
 	const struct {
 		CUdeviceptr *out;
 		uint64_t bytes;
 	} pieces[] = {
 		{&stage->x, rows * shape->embedding * 4},
-		{&stage->qkv, rows * stage_qkv_width(shape) * 4},
+		{&stage->qkv, latent ? 0 : rows * stage_qkv_width(shape) * 4},
 		{&stage->attended, rows * attended * 4},
 		{&stage->post, shape->post_norm || (slots && ffn) ? rows * shape->embedding * 4 : 0},
 		{&stage->up, (rows < GEMV_ROWS ? rows : GEMV_ROWS) * ffn * 4},
 		{&stage->gate_up, rows * 2 * ffn * 4},
 		// in blocks: whole ones, and the rows of a block of results
 		{&stage->prepared, (blocks > by_slot ? blocks : by_slot) * planes * 2},
-		{&stage->factors, (rows > slots ? rows : slots) * 4},
+		{&stage->factors, (rows > most_slots ? rows : most_slots) * 4},
 		{&experts->scores, of_experts * 4},
 		{&experts->shared_score, shape->shared_gate ? rows * 4 : 0},
 		{&experts->chosen, slots ? rows * shape->experts_used * 4 : 0},
@@ -142,6 +149,11 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 		 slots ? stage_expert_groups(stage, (uint32_t)slots, 16) * sizeof(struct gemm_group) : 0},
 		{&experts->gate_up, slots * 2 * shape->expert_width * 4},
 		{&experts->out, slots * shape->embedding * 4},
+		{&stage->latent.query, latent ? rows * shape->latent.query_rank * 4 : 0},
+		{&stage->latent.k, latent ? rows * shape->head_size * 4 : 0},
+		{&stage->latent.queries, of_heads * shape->latent.key_size * 4},
+		{&stage->latent.q, of_turn * shape->head_size * 4},
+		{&stage->latent.attended, of_turn * stage_latent_stride(shape) * 4},
 		{&stage->delta.in, delta_rows * stage_delta_width(shape) * 4},
 		{&stage->delta.mixed, delta_rows * model_delta_channels(&shape->delta) * 4},
 		{&stage->delta.out, delta_rows * values * 4},

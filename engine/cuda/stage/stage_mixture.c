@@ -81,6 +81,8 @@ bool stage_mixture_plan(const struct backend_stage *stage, const struct cuda_lay
 		.experts = shape->experts,
 		.used = shape->experts_used,
 		.share = shape->expert_share,
+		.groups = shape->expert_groups,
+		.groups_used = shape->expert_groups_used,
 		.choice = layer->router_choice,
 		.scale = stage_expert_scale(stage),
 		.epsilon = shape->norm_epsilon,

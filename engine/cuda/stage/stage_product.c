@@ -132,17 +132,16 @@ bool stage_gemm_wide_fits(const struct backend_stage *stage, unsigned format)
 static enum status gemm(struct backend_stage *stage, const struct stage_product *product,
 			const struct stage_matrix *matrix, unsigned halves, unsigned pairs, struct error *error)
 {
-	const bool wide = (product->groups ? product->group_rows == GEMM_ROWS_WIDE
-					   : product->rows > 2 * GEMM_ROWS_NARROW) &&
+	const uint32_t heads = product->heads ? product->heads : 1, rows = product->rows / heads;
+	const bool wide = (product->groups ? product->group_rows == GEMM_ROWS_WIDE : rows > 2 * GEMM_ROWS_NARROW) &&
 			  stage_gemm_wide_fits(stage, matrix->format);
-	struct stage_matrix one = *matrix; // an expert's
-	if (product->groups) {
-		one.rows /= product->experts;
-		one.row_tiles /= product->experts;
-	}
+	const uint32_t parts = product->groups ? product->experts : heads;
+	struct stage_matrix one = *matrix; // an expert's, or a head's
+	one.rows /= parts;
+	one.row_tiles /= parts;
 	uint32_t width = wide ? GEMM_ROWS_WIDE : GEMM_ROWS_NARROW, columns = tile_columns(matrix->format);
 	uint32_t across = parts_of(one.row_tiles, GEMM_TILES);
-	uint32_t down = product->groups ? product->group_count : parts_of(product->rows, width);
+	uint32_t down = product->groups ? product->group_count : heads * parts_of(rows, width);
 	uint32_t chunks = matrix->column_tiles / (columns < GEMM_DEPTH ? GEMM_DEPTH / columns : 1);
 	uint64_t part_bytes = (uint64_t)product->rows * one.row_tiles * TILE_ROWS * sizeof(float);
 	uint32_t splits = 1;
@@ -164,6 +163,8 @@ static enum status gemm(struct backend_stage *stage, const struct stage_product 
 		.y_stride = product->y_stride,
 		.mode = product->mode,
 		.splits = splits,
+		.head_rows = product->head_rows,
+		.y_head = product->y_head,
 	};
 	const struct stage_launch launch = {.kernel = (wide ? STAGE_GEMM_128 : STAGE_GEMM_32) + matrix->format,
 					    .grid = {across, down, splits},
@@ -180,7 +181,7 @@ bool stage_goes_wide(const struct backend_stage *stage, const struct stage_produ
 	for (uint32_t i = 0; i < product->count; i++)
 		if (!stage_wide_fits(stage, product->matrices[i]->format))
 			return false;
-	return !product->groups || product->together;
+	return !product->heads && (!product->groups || product->together);
 }
 
 enum status stage_product_prepare(struct backend_stage *stage, const struct stage_product *product, bool blocks,
@@ -199,9 +200,11 @@ enum status stage_product_prepare(struct backend_stage *stage, const struct stag
 		.places = product->places,
 		.copies = product->copies,
 		.first_row = product->first_row,
+		.head_rows = product->head_rows,
+		.x_head = product->x_head,
 		.together = blocks ? product->together : 0,
 		.rows = product->rows,
-		.x_stride = product->gated ? 2 * product->columns : product->columns,
+		.x_stride = product->heads ? product->x_stride : product->gated ? 2 * product->columns : product->columns,
 		.columns = product->columns,
 		.padded = tile_padded(product->columns),
 		.planes = halves + 2 * pairs,

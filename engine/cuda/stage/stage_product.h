@@ -22,6 +22,10 @@ struct stage_product {
 	// the number of places.
 	CUdeviceptr places;
 	uint32_t copies, first_row, together;
+	// For heads (0: none): the matrices have the rows of all heads. Rows are those of the first head, head_rows of
+	// them, then the next one's; in x a row's heads are x_head numbers apart and rows x_stride, in y y_head and
+	// y_stride. By stage_product_many.
+	uint32_t heads, head_rows, x_stride, x_head, y_head;
 };
 
 uint64_t stage_matrix_bytes(const struct stage_matrix *matrix); // of its tiles

@@ -32,7 +32,8 @@ static uint32_t tell_prompts(const struct backend_stage *stage, const struct sta
 {
 	uint32_t row = 0;
 	// The kernel for prompts attends to earlier positions only; rows of encoders attend to all of their text.
-	bool fits = !stage->shape.encoder && (stage->shape.head_size == 64 || stage->shape.head_size == 128);
+	bool fits = !stage->shape.encoder && !model_is_latent(&stage->shape) &&
+		    (stage->shape.head_size == 64 || stage->shape.head_size == 128);
 	for (uint32_t i = 0; i < batch->run_count; row += batch->runs[i++].row_count)
 		for (uint32_t k = 0; k < batch->runs[i].row_count; k++)
 			if (!fits || batch->runs[i].row_count < PROMPT_LEAST)
@@ -142,7 +143,9 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 	} else if (piece % 2) {
 		const bool state = stage->shape.layer_kinds[stage->params.first_layer + layer] & LAYER_DELTA;
 		status = state ? stage_delta(stage, step, layer, error)
-			       : stage_attention(stage, step, layer, plan->single, error);
+			 : model_is_latent(&stage->shape)
+				 ? stage_latent(stage, step, layer, plan->single, error)
+				 : stage_attention(stage, step, layer, plan->single, error);
 		reduction = STAGE_ADD_ATTENTION;
 	} else if (piece) {
 		status = stage_feed_forward(stage, step, layer, error);

@@ -132,8 +132,14 @@ struct matrices {
 struct part {
 	struct model_tensor tensor;
 	struct stage_matrix *matrix;
+	uint32_t unit; // rows of a head or an expert, each of which begins with a tile of its own; else all
 	uint32_t next; // row
 };
+
+static uint32_t tile_rows_of(uint32_t rows)
+{
+	return (rows + TILE_ROWS - 1) / TILE_ROWS;
+}
 
 // The next piece's number, when nothing uses it any more.
 static enum status next_piece(const struct loading *loading, struct upload *upload, unsigned *out, struct error *error)
@@ -150,8 +156,9 @@ static enum status upload_rows(struct loading *loading, struct upload *upload, s
 	const struct model_tensor *tensor = &part->tensor;
 	const struct stage_matrix *matrix = part->matrix;
 	const uint64_t row_bytes = tensor->bytes / tensor->rows, pitch = model_tensor_pitch(tensor);
-	const uint32_t first = part->next,
-		       rows = least(tensor->rows - first, PIECE_BYTES / row_bytes / TILE_ROWS * TILE_ROWS);
+	const uint32_t first = part->next, of_unit = first % part->unit,
+		       rows = least(part->unit - of_unit, PIECE_BYTES / row_bytes / TILE_ROWS * TILE_ROWS);
+	const uint64_t row_tile = (uint64_t)(first / part->unit) * tile_rows_of(part->unit) + of_unit / TILE_ROWS;
 	unsigned piece = 0;
 	enum status status = enter(loading, upload, error);
 	if (!status)
@@ -171,9 +178,8 @@ static enum status upload_rows(struct loading *loading, struct upload *upload, s
 			   .format = matrix->format,
 			   .rows = rows,
 			   .columns = tensor->columns},
-		.out = matrix->tiles +
-		       (uint64_t)(first / TILE_ROWS) * matrix->column_tiles * tile_bytes(matrix->format),
-		.row_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS,
+		.out = matrix->tiles + row_tile * matrix->column_tiles * tile_bytes(matrix->format),
+		.row_tiles = tile_rows_of(rows),
 		.column_tiles = matrix->column_tiles,
 	};
 	CUresult result = stage->cuda->cuMemcpyAsync(upload->staging[piece], upload->pinned[piece], rows * row_bytes,
@@ -209,11 +215,15 @@ static enum status begin_matrix(struct loading *loading, const struct matrices *
 	if (status)
 		return status;
 	unsigned format = (unsigned)tensor->format;
+	const uint32_t units = model_role_is_heads(matrices->role)     ? stage->shape.heads
+			       : model_role_is_experts(matrices->role) ? stage->shape.experts
+								       : 1;
+	part->unit = tensor->rows / units % TILE_ROWS ? tensor->rows / units : tensor->rows;
 	part->matrix = matrices->to[slice];
 	*part->matrix = (struct stage_matrix){
 		.format = format,
 		.rows = tensor->rows,
-		.row_tiles = (tensor->rows + TILE_ROWS - 1) / TILE_ROWS,
+		.row_tiles = tensor->rows / part->unit * tile_rows_of(part->unit),
 		.column_tiles = (tile_padded(tensor->columns) + tile_columns(format) - 1) / tile_columns(format),
 	};
 	uint64_t bytes = (uint64_t)part->matrix->row_tiles * part->matrix->column_tiles * tile_bytes(format);
@@ -308,6 +318,9 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 		enum model_role role;
 		size_t offset;
 	} matrices[] = {
+		{ROLE_Q_A, offsetof(struct cuda_layer, q_a)},
+		{ROLE_K_B, offsetof(struct cuda_layer, k_b)},
+		{ROLE_V_B, offsetof(struct cuda_layer, v_b)},
 		{ROLE_Q, offsetof(struct cuda_layer, q)},
 		{ROLE_K, offsetof(struct cuda_layer, k)},
 		{ROLE_V, offsetof(struct cuda_layer, v)},
@@ -366,7 +379,7 @@ static enum status load_layer(struct loading *loading, uint32_t layer, struct er
 		struct cuda_layer *to = place(loading, i, layer, 0);
 		if (shape->output_bias)
 			to->attention_output.bias = to->output_bias;
-		to->k.first = to->q.rows;
+		to->k.first = model_is_latent(shape) ? 0 : to->q.rows;
 		to->v.first = to->q.rows + to->k.rows;
 		stage_delta_place(shape, to);
 	}

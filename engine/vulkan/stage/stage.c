@@ -594,5 +594,4 @@ const struct stage_slots vulkan_stage = {
 	.memory = tell_memory,
 	.step = step,
 	.zero = zero,
-	.latents = true,
 };

@@ -36,9 +36,11 @@ struct compared {
 	struct stage *stages[2];
 	unsigned stage_count;
 	bool widens;    // weights are lent as F32
+	bool as_it_is;  // they would be, but are not
 	float *widened; // the last ones
 	double worst;   // with where it is
 	char where[128];
+	uint32_t rows, beyond; // rows compared, and those that are off by more than nats_rounded
 };
 
 static void widen(struct compared *compared, struct model_tensor *tensor)
@@ -47,11 +49,7 @@ static void widen(struct compared *compared, struct model_tensor *tensor)
 	free(compared->widened);
 	compared->widened = malloc(count * sizeof(float));
 	assert_non_null(compared->widened);
-	for (uint64_t i = 0; i < count; i++) {
-		uint16_t half;
-		memcpy(&half, tensor->data + i * sizeof(half), sizeof(half));
-		compared->widened[i] = f16_to_f32(half);
-	}
+	format_decode(tensor->format, tensor->data, compared->widened, count);
 	tensor->format = FORMAT_F32;
 	tensor->data = (const uint8_t *)compared->widened;
 	tensor->bytes = count * sizeof(float);
@@ -63,7 +61,7 @@ static enum status lend(void *context, enum model_role role, uint32_t layer, str
 	struct compared *compared = context;
 	if (!model_tensor(compared->model, role, layer, out))
 		return error_set(error, STATUS_INTERNAL, "there is no tensor %d of layer %u", (int)role, layer);
-	if (compared->widens && out->format == FORMAT_F16)
+	if (compared->widens && (out->format == FORMAT_F16 || out->format == FORMAT_Q8_0))
 		widen(compared, out);
 	return STATUS_OK;
 }
@@ -97,10 +95,10 @@ static const char *family_of(const char *name)
 						: name;
 }
 
-static void compared_open(struct compared *compared, struct conformance *c, const char *name)
+static void compared_open(struct compared *compared, struct conformance *c, const char *name, bool as_it_is)
 {
 	char path[256];
-	*compared = (struct compared){.c = c, .name = name};
+	*compared = (struct compared){.c = c, .name = name, .as_it_is = as_it_is};
 	path_of(compared, "gguf", path);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -112,7 +110,7 @@ static void compared_open(struct compared *compared, struct conformance *c, cons
 	assert_string_equal(model_family_name(compared->shape->family), family_of(name));
 	assert_int_equal(compared->shape->vocabulary, VOCABULARY);
 	const struct model_shape *shape = compared->shape;
-	compared->widens = !strcmp(c->backend, "cuda") &&
+	compared->widens = !as_it_is && !strcmp(c->backend, "cuda") &&
 			   (shape->delta.key_heads || (shape->experts && shape->layers > 2));
 	read_expected(compared);
 	for (unsigned text = 0; text < TEXTS; text++) {
@@ -124,6 +122,17 @@ static void compared_open(struct compared *compared, struct conformance *c, cons
 	}
 }
 
+// Whether all but a fiftieth of the rows of a model that CUDA would get as F32, and got as it is, are near: the others
+// took another expert.
+static bool is_rounded(const struct compared *compared)
+{
+	if (!compared->as_it_is)
+		return false;
+	printf("%-8s, with its own formats: %u of %u rows are off by more than %.2f nats\n", compared->name,
+	       compared->beyond, compared->rows, nats_rounded);
+	return compared->beyond * 50 <= compared->rows;
+}
+
 // Whether it is as near as it has to be.
 static bool compared_close(struct compared *compared)
 {
@@ -133,7 +142,7 @@ static bool compared_close(struct compared *compared)
 	free(compared->expected);
 	free(compared->widened);
 	const bool rounded = !strcmp(compared->c->backend, "cuda") && !compared->widens;
-	return compared->worst <= (rounded ? nats_rounded : nats);
+	return compared->worst <= (rounded ? nats_rounded : nats) || is_rounded(compared);
 }
 
 // Stages of a context of so many tokens, which a model may turn by.
@@ -181,10 +190,12 @@ static void compare_row(struct compared *compared, unsigned text, uint32_t posit
 		largest = fmax(largest, (double)logits[token]);
 	for (uint32_t token = 0; token < VOCABULARY; token++)
 		sum += exp((double)logits[token] - largest);
+	bool off = false;
 	for (uint32_t k = 0; k < KEPT; k++) {
 		uint32_t token = position % STRIDE + k * STRIDE;
 		double got = (double)logits[token] - largest - log(sum);
 		double wanted = (double)compared->expected[(size_t)row * KEPT + k];
+		off |= !(fabs(got - wanted) <= nats_rounded);
 		if (fabs(got - wanted) <= compared->worst)
 			continue;
 		compared->worst = isnan(got) ? INFINITY : fabs(got - wanted);
@@ -192,6 +203,8 @@ static void compare_row(struct compared *compared, unsigned text, uint32_t posit
 			 "at position %u of %u token %u has the log-probability %.5f, not %.5f", position,
 			 lengths[text], token, got, wanted);
 	}
+	compared->rows++;
+	compared->beyond += off;
 }
 
 // Some rows of each of several texts, through all stages, compared.
@@ -267,31 +280,6 @@ static void compute_batches(struct compared *compared, uint32_t prompt)
 		compute(compared, (struct piece[]){{1, position, 1}, {0, 0, 1}}, 2);
 }
 
-// CUDA has no latents yet: it says so.
-static bool is_refused(struct compared *compared)
-{
-	struct error error = {0};
-	struct stage *stage;
-	const float rope[1] = {0};
-	const struct stage_params params = {.shape = compared->shape,
-					    .layer_count = compared->shape->layers,
-					    .embeds = true,
-					    .predicts = true,
-					    .context_tokens = 64,
-					    .page_count = PAGES,
-					    .batch_rows = ROWS,
-					    .batch_sequences = TEXTS,
-					    .batch_outputs = ROWS,
-					    .rope = rope,
-					    .tensor = lend,
-					    .context = compared};
-	if (!model_is_latent(compared->shape) || strcmp(compared->c->backend, "cuda") != 0)
-		return false;
-	assert_int_equal(stage_create(&stage, compared->c->device, &params, &error), STATUS_UNAVAILABLE);
-	assert_non_null(strstr(error.message, "attention to latents"));
-	return true;
-}
-
 // How much of the long text goes through so many stages. Where the tests are brief, only models whose layers attend to
 // a window take all of it, and they alone take a part of it through two stages; the others' part is more than six
 // pages, in two steps and single tokens.
@@ -321,19 +309,16 @@ static bool context_matters(const struct model_shape *shape)
 	return matters;
 }
 
-static bool compare(struct conformance *c, const char *name)
+static bool compare(struct conformance *c, const char *name, bool as_it_is)
 {
 	// Single tokens of the second text; its last one begins a page.
 	const bool brief = stage_tests_are_brief(c);
 	const uint32_t alone = brief ? 27 : 8, beside = brief ? 29 : 20;
 	struct compared compared;
-	compared_open(&compared, c, name);
-	const bool refused = is_refused(&compared);
-	if (refused)
-		snprintf(compared.where, sizeof compared.where, "nothing was compared, CUDA does not compute it yet");
+	compared_open(&compared, c, name, as_it_is);
 	// Where a processor compiles the shaders, stages of one context compute all texts.
-	const bool anew = !brief || (!refused && context_matters(compared.shape));
-	for (unsigned stages = 1; stages <= 2 && !refused; stages++) {
+	const bool anew = !brief || context_matters(compared.shape);
+	for (unsigned stages = 1; stages <= 2; stages++) {
 		make_stages(&compared, anew ? CONTEXT_SHORT : CONTEXT_LONG, stages);
 		const uint32_t length = long_length(&compared, stages);
 		compute_text(&compared, 0, lengths[0], UINT32_MAX);
@@ -386,7 +371,7 @@ void test_stage_states(void **state)
 	static const uint32_t twice[2][2] = {{1, 2}, {1, 3}}, again[1][2] = {{1, 4}};
 	static float logits[TEXTS * VOCABULARY], first[VOCABULARY];
 	struct compared compared;
-	compared_open(&compared, *state, "qwen35");
+	compared_open(&compared, *state, "qwen35", false);
 	make_stages(&compared, 64, 1);
 	compute(&compared, &(struct piece){1, 0, lengths[1] - 1}, 1); // leaves its state in slot 2
 	go_on(&compared, (const uint32_t[1][2]){{2, 1}}, 1, first);
@@ -431,10 +416,16 @@ void test_stage_architectures(void **state)
 		"qwen35moe", "gpt-oss",        "gpt-oss-mxfp4", "mistral3",   "glm4moe",    "qwen3next", "lfm2",
 		"lfm2moe",   "qwen2vl",        "qwen3vl",       "qwen3vlmoe", "seed_oss",   "ernie4_5",  "minimax-m2",
 		"deepseek2", "deepseek2-lite", "deepseek2-q8_0"};
+	static const char *const latents[] = {"deepseek2", "deepseek2-q8_0"};
 	unsigned wrong = 0;
 	const char *only = getenv("EXOGPU_TEST_MODEL");
+	const struct conformance *c = *state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!only || !strcmp(only, names[i]))
-			wrong += !compare(*state, names[i]);
+			wrong += !compare(*state, names[i], false);
+	// CUDA attends to latents by other kernels if their matrices have no more bits than f16.
+	for (size_t i = 0; i < sizeof(latents) / sizeof(*latents) && !strcmp(c->backend, "cuda"); i++)
+		if (!only || !strcmp(only, latents[i]))
+			wrong += !compare(*state, latents[i], true);
 	assert_int_equal(wrong, 0);
 }

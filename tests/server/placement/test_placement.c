@@ -266,7 +266,7 @@ static void widths_of_cuda(void **unused)
 	assert_true(placement.feasible);
 }
 
-// Latents are kept once for all heads, and CUDA does not compute them.
+// Latents are kept once for all heads; by CUDA, too, unless its kernels do not load their queries.
 static void latents(void **unused)
 {
 	(void)unused;
@@ -281,9 +281,12 @@ static void latents(void **unused)
 	assert_int_equal(stage_page_bytes(&shape), 576 * 2 * STAGE_PAGE_TOKENS);
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_true(placement.feasible && placement.stage_count == 1);
-	assert_int_equal(placement.stages[0].device, 0);
+	assert_int_equal(placement.stages[0].device, 1);
 	assert_true(placement.stages[0].memory.kv_bytes == 4 * stage_page_bytes(&shape) * pages);
-	assert_true(says("CUDA does not compute the attention to latents (MLA)"));
+	shape.latent.query_rank = 1534;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_true(says("widths are multiples of 4"));
 }
 
 // Layers with a state: their memory counts, and that of keys and values in the others. CUDA takes them, unless the
