@@ -431,13 +431,15 @@ bool stage_tiles_fit(const struct model_shape *shape)
 	const uint32_t tile_rows = 16; // of experts only whole tiles are written
 	if (shape->experts && shape->expert_width % tile_rows)
 		return false;
-	const uint32_t states = shape->delta.key_size | shape->delta.value_size, turned = shape->head_size - shape->latent.rank;
-	const uint32_t queries =
-		model_is_latent(shape) ? shape->latent.query_rank | shape->latent.key_size | turned : 0;
-	return (shape->embedding | shape->feed_forward | shape->dense_width | model_attended(shape) | states | queries) %
-		       4 == 0;
+	const uint32_t states = shape->delta.key_size | shape->delta.value_size,
+		       turned = shape->head_size - shape->latent.rank;
+	const uint32_t queries = model_is_latent(shape) ? shape->latent.query_rank | shape->latent.key_size | turned
+							: 0;
+	return (shape->embedding | shape->feed_forward | shape->dense_width | model_attended(shape) | states |
+		queries) %
+		       4 ==
+	       0;
 }
-
 
 static uint64_t whole(uint64_t count, uint64_t of)
 {

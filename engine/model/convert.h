@@ -1,7 +1,8 @@
 /* Converts tensors to other formats than those of the file while they are loaded. Packed formats (packing.h) are always
- * converted. To save memory, matrices of 16 and 32 bits can be held in Q8_0 or Q4_0. Other quantised tensors, and
- * vectors, stay as they are. The token embedding and the output matrix are converted like all other matrices. Thread:
- * any; pure functions. */
+ * converted, and so are tensors of heads that older files have in one (struct model_joined): what is the other way
+ * round there is held in F16 if it has blocks, because those go along its rows. To save memory, matrices of 16 and 32
+ * bits can be held in Q8_0 or Q4_0. Other quantised tensors, and vectors, stay as they are. The token embedding and the
+ * output matrix are converted like all other matrices. Thread: any; pure functions. */
 #pragma once
 #include "engine/model/model.h"
 

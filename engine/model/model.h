@@ -246,6 +246,14 @@ enum model_role {
 	ROLE_COUNT
 };
 
+// Where a tensor of heads lies in an older file: each head has `rows` rows there, in which this tensor's part begins
+// with row `first`. across: that part is the other way round, its columns are this tensor's rows. heads 0: it does not.
+struct model_joined {
+	uint32_t heads, rows, columns, first;
+	bool across;
+	enum tensor_format format; // of the file, once it is not packed
+};
+
 // (rows, columns), row-major; vectors have one row (biases of experts one each) and are F32 always. y = W x takes
 // `columns` values and gives `rows`.
 struct model_tensor {
@@ -256,6 +264,7 @@ struct model_tensor {
 	bool kept;                   // held in its format even where another is wished for: what experts are chosen by
 	enum tensor_packing packing; // not PACKING_NONE: data and bytes are as in the file, and not in `format` yet
 	uint64_t pitch; // bytes from a row to the next, where something else lies between them; 0: nothing does
+	struct model_joined joined; // with heads: data and bytes are as in the file, and not in this form yet
 };
 // Bytes from a row to the next; each has bytes / rows.
 static inline uint64_t model_tensor_pitch(const struct model_tensor *tensor)

@@ -12,6 +12,7 @@ struct model_opening {
 	char key[GGUF_NAME_BYTES + MODEL_WORD_BYTES];
 	bool *used;      // (tensors of the file)
 	uint32_t blocks; // blocks of the file: the layers, and those that predict further tokens
+	bool joined;     // keys and values of heads are one tensor of each layer (model_latent.c)
 	struct error *error;
 };
 
@@ -41,9 +42,12 @@ enum status model_read_turns(struct model_opening *opening);
 // STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (the architecture has none; another way of choosing them).
 enum status model_read_experts(struct model_opening *opening);
 
-// Heads, and the sizes of latents, of an architecture that has them (model_latent.c). Errors: STATUS_INVALID_PARAMS,
-// STATUS_UNAVAILABLE (a file of the older form).
+// Heads, and the sizes of latents, of an architecture that has them (model_latent.c). Errors: STATUS_INVALID_PARAMS.
 enum status model_read_latent(struct model_opening *opening);
+// The tensor of an older file that both matrices of heads are parts of: what is wanted of the file, and, of the tensor
+// that was found, the part that is `role`'s.
+struct wanted_tensor model_joined_tensor(const struct model_shape *shape);
+void model_take_part(const struct model_shape *shape, enum model_role role, struct model_tensor *tensor);
 
 // Sizes of a gated delta rule, of an architecture that has one, once heads are known (model_delta.c). Errors:
 // STATUS_INVALID_PARAMS, STATUS_UNAVAILABLE (layers in another order).

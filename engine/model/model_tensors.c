@@ -93,8 +93,13 @@ enum status model_find_tensors(struct model_opening *opening, struct model *mode
 			char name[GGUF_NAME_BYTES];
 			if (!architecture_layer_tensor(&model->shape, layer, role, &wanted))
 				continue;
+			const bool joined = opening->joined && model_role_is_heads(role);
+			if (joined)
+				wanted = model_joined_tensor(&model->shape);
 			snprintf(name, sizeof(name), "blk.%" PRIu32 ".%s", layer, wanted.name);
 			status = find_tensor(opening, name, &wanted, &model->layers[layer][role]);
+			if (!status && joined)
+				model_take_part(&model->shape, role, &model->layers[layer][role]);
 		}
 	return status;
 }

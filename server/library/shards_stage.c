@@ -32,7 +32,7 @@ static enum status add_tensor(struct stage_told *out, struct json *tensors, cons
 	if (!model_tensor(model, role, layer, &tensor))
 		return STATUS_OK; // this model has none
 	const char *format = format_info(tensor.format)->name;
-	if (!role_names[role] || tensor.packing != PACKING_NONE || tensor.pitch)
+	if (!role_names[role] || tensor.packing != PACKING_NONE || tensor.pitch || tensor.joined.heads)
 		return error_set(error, STATUS_UNAVAILABLE,
 				 "a browser does not compute what layer %u of this file has as tensor %d (%s)", layer,
 				 (int)role, format);

@@ -1,10 +1,9 @@
 /* How fast a device computes a model, beside what its memory gives: decode, batches and prompts, over stages.
  *
  *   decode BACKEND SHAPE FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]
- *                                        cpu, vulkan, cuda; 1b, 7b, 8b, 30b-a3b (a mixture of experts), 9b-delta (as
- *                                        Qwen3.5: a gated delta rule in three of four layers); F16, Q8_0, Q4_0, Q4_K
- *                                        ..., a mixture: Q4_K_S, Q4_K_M, Q5_K_M, or Q8_0+Q4_K+F16: of most matrices,
- *                                        of v and down in half of the layers, of the output; LAYERS 0: all
+ *                                        cpu, vulkan, cuda; SHAPE: see shapes.h; F16, Q8_0, Q4_0, Q4_K ..., a mixture:
+ *                                        Q4_K_S, Q4_K_M, Q5_K_M, or Q8_0+Q4_K+F16: of most matrices, of v and down in
+ *                                        half of the layers, of the output; LAYERS 0: all
  *   decode BACKEND SHAPE FORMAT kernels [LAYERS]   where steps of 1 to 128 rows and a prompt spend their time
  *
  * The model is one stage with random weights that are made while it is loaded: no file is needed. A decoded token reads
@@ -23,6 +22,7 @@
 #include "engine/include/exogpu/exogpu.h"
 #include "engine/model/architecture.h"
 #include "engine/stage.h"
+#include "tests/bench/shapes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,53 +41,6 @@ enum {
 	LAYERS_MOST = 512,
 	VECTOR_BYTES = 65536 * 4,
 };
-
-static const struct model_shape shapes[] = {
-	{.layers = 22,
-	 .embedding = 2048,
-	 .feed_forward = 5632,
-	 .heads = 32,
-	 .kv_heads = 4,
-	 .head_size = 64,
-	 .vocabulary = 32000},
-	{.layers = 32,
-	 .embedding = 4096,
-	 .feed_forward = 11008,
-	 .heads = 32,
-	 .kv_heads = 32,
-	 .head_size = 128,
-	 .vocabulary = 32000},
-	{.layers = 32,
-	 .embedding = 4096,
-	 .feed_forward = 14336,
-	 .heads = 32,
-	 .kv_heads = 8,
-	 .head_size = 128,
-	 .vocabulary = 128256},
-	{.layers = 48,
-	 .embedding = 2048,
-	 .heads = 32,
-	 .kv_heads = 4,
-	 .head_size = 128,
-	 .experts = 128,
-	 .experts_used = 8,
-	 .expert_width = 768,
-	 .vocabulary = 151936},
-	{.family = FAMILY_QWEN35,
-	 .layers = 32,
-	 .embedding = 4096,
-	 .feed_forward = 12288,
-	 .heads = 16,
-	 .kv_heads = 4,
-	 .head_size = 256,
-	 .rope_size = 64,
-	 .vocabulary = 151936,
-	 .gated_attention = true,
-	 .qk_norm = QK_NORM_HEADS,
-	 .delta = {.key_heads = 16, .heads = 32, .key_size = 128, .value_size = 128, .kernel = 4}},
-};
-static const char *const shape_names[] = {"1b", "7b", "8b", "30b-a3b", "9b-delta"};
-enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
 struct bench {
 	struct exogpu_device *device, *devices[STAGE_SLICES];
@@ -195,6 +148,8 @@ static enum status give_tensor(void *context, enum model_role role, uint32_t lay
 		       columns = wanted.vector ? wanted.rows * wanted.columns : wanted.columns;
 	*out = (struct model_tensor){
 		.format = rows == 1 ? FORMAT_F32 : format_of(bench, role, layer), .rows = rows, .columns = columns};
+	if (!format_row_bytes(out->format, columns)) // as quantisers do
+		out->format = FORMAT_Q8_0;
 	const enum tensor_format format = out->format;
 	out->bytes = format_row_bytes(out->format, columns) * rows;
 	static uint8_t vector[VECTOR_BYTES];

@@ -32,9 +32,9 @@ enum {
 	DELTA_AT_ONCE = 8, // rows of a run in shared memory
 	DELTA_OUT_WARPS = 4,
 	LATENT_TURN_BLOCK = 128,
-	LATENT_KEYS = STAGE_KV_PAGE,       // positions at a time
-	LATENT_SCORES = LATENT_KEYS + 4,   // numbers of a query's scores in shared memory
-	LATENT_PART = 4 * LATENT_KEYS,     // positions of a part, at least
+	LATENT_KEYS = STAGE_KV_PAGE,     // positions at a time
+	LATENT_SCORES = LATENT_KEYS + 4, // numbers of a query's scores in shared memory
+	LATENT_PART = 4 * LATENT_KEYS,   // positions of a part, at least
 	DECODE_WARPS = 16,
 	DECODE_THREADS = DECODE_WARPS * 32,
 	DECODE_UNITS = 8, // row tiles whose sums are added up at once, of one matrix
@@ -218,8 +218,9 @@ struct gemm_params {
 	ON_DEVICE(float) partial;  // (splits, rows, y rows) if there are several
 	ON_DEVICE(unsigned) ready; // (tiles): zero before and after
 	unsigned rows, padded, planes, plane, y_stride, mode, splits;
-	// Of products of heads: each has so many rows of x, behind those of the head before, and tiles behind that one's.
-	// Its results are in the same rows of y, y_head numbers behind those of the head before. 0: there are no heads.
+	// Of products of heads: each has so many rows of x, behind those of the head before, and tiles behind that
+	// one's. Its results are in the same rows of y, y_head numbers behind those of the head before. 0: there are no
+	// heads.
 	unsigned head_rows, y_head;
 };
 

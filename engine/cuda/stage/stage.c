@@ -42,8 +42,8 @@ static enum status start(struct backend_stage *stage, struct error *error)
 			error, STATUS_UNAVAILABLE,
 			"CUDA computes models whose widths are multiples of 4, also those of heads with a "
 			"state, and those of experts multiples of 16; this one's are %u, %u, %u, %u, %u and %u",
-			shape->embedding, model_widest_layer(shape), model_attended(shape),
-			shape->delta.key_size, shape->delta.value_size, shape->expert_width);
+			shape->embedding, model_widest_layer(shape), model_attended(shape), shape->delta.key_size,
+			shape->delta.value_size, shape->expert_width);
 	}
 	CUresult result = CUDA_SUCCESS;
 	stage->shared_bytes = (uint32_t)cuda_read(cuda, device->device, CUDA_MAX_SHARED_BYTES, &result);

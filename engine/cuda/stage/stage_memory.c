@@ -121,7 +121,8 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 	const uint64_t of_experts = slots ? rows * shape->experts : 0, planes = stage->halves + 2u * stage->pairs;
 	const uint64_t blocks = (rows + 2 * WIDE_ROWS - 1) / (2 * WIDE_ROWS) * (2 * WIDE_ROWS) * widest;
 	stage->latent.rows = latent ? stage_latent_rows(stage) : 0;
-	const uint64_t of_heads = latent ? rows * shape->heads : 0, of_turn = (uint64_t)stage->latent.rows * shape->heads;
+	const uint64_t of_heads = latent ? rows * shape->heads : 0,
+		       of_turn = (uint64_t)stage->latent.rows * shape->heads;
 	const uint64_t by_head = of_turn * tile_padded(most(shape->latent.key_size, shape->latent.rank));
 	const uint64_t by_expert = slots * tile_padded(most(shape->embedding, shape->expert_width));
 	const uint64_t by_slot = by_head > by_expert ? by_head : by_expert;

@@ -204,7 +204,9 @@ enum status stage_product_prepare(struct backend_stage *stage, const struct stag
 		.x_head = product->x_head,
 		.together = blocks ? product->together : 0,
 		.rows = product->rows,
-		.x_stride = product->heads ? product->x_stride : product->gated ? 2 * product->columns : product->columns,
+		.x_stride = product->heads   ? product->x_stride
+			    : product->gated ? 2 * product->columns
+					     : product->columns,
 		.columns = product->columns,
 		.padded = tile_padded(product->columns),
 		.planes = halves + 2 * pairs,

@@ -142,10 +142,9 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 		status = stage_embed(stage, step, error);
 	} else if (piece % 2) {
 		const bool state = stage->shape.layer_kinds[stage->params.first_layer + layer] & LAYER_DELTA;
-		status = state ? stage_delta(stage, step, layer, error)
-			 : model_is_latent(&stage->shape)
-				 ? stage_latent(stage, step, layer, plan->single, error)
-				 : stage_attention(stage, step, layer, plan->single, error);
+		status = state                            ? stage_delta(stage, step, layer, error)
+			 : model_is_latent(&stage->shape) ? stage_latent(stage, step, layer, plan->single, error)
+							  : stage_attention(stage, step, layer, plan->single, error);
 		reduction = STAGE_ADD_ATTENTION;
 	} else if (piece) {
 		status = stage_feed_forward(stage, step, layer, error);

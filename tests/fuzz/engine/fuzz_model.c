@@ -43,12 +43,16 @@ static void look_at_tensor(const struct model *model, enum model_role role, uint
 	if (!model_tensor(model, role, layer, &tensor))
 		return;
 	require(tensor.format && tensor.rows && tensor.columns);
-	const uint64_t row_bytes = tensor.packing ? packing_row_bytes(tensor.packing, tensor.columns)
-						  : format_row_bytes(tensor.format, tensor.columns);
-	require(tensor.bytes == row_bytes * tensor.rows);
+	const struct model_joined *joined = &tensor.joined;
+	const uint32_t columns = joined->heads ? joined->columns : tensor.columns;
+	const uint32_t rows = joined->heads ? joined->heads * joined->rows : tensor.rows;
+	const uint64_t row_bytes = tensor.packing
+					   ? packing_row_bytes(tensor.packing, columns)
+					   : format_row_bytes(joined->heads ? joined->format : tensor.format, columns);
+	require(tensor.bytes == row_bytes * rows);
 	float *row = malloc(tensor.columns * sizeof(*row));
 	require(row);
-	if (!tensor.packing)
+	if (!tensor.packing && !joined->heads)
 		format_decode(tensor.format, tensor.data + (tensor.rows - 1) * row_bytes, row, tensor.columns);
 	free(row);
 	static const enum tensor_format wishes[] = {FORMAT_UNKNOWN, FORMAT_Q4_0};
