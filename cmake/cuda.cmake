@@ -49,12 +49,12 @@ function(cuda_images_here out)
 			list(APPEND images compute_80)
 		endif()
 	endforeach()
-	if(EXOGPU_FUZZ OR EXOGPU_TESTS AND NOT capabilities) # none is run; the package's build compiles those of Hopper
-		list(APPEND images compute_80)
-	elseif(EXOGPU_TESTS AND NVCC) # it knows wgmma
+	if(EXOGPU_TESTS AND NVCC) # it knows wgmma
 		list(APPEND images compute_80 compute_90a)
 	elseif(EXOGPU_TESTS)
 		list(APPEND images compute_80 compute_90)
+	elseif(EXOGPU_FUZZ) # none is run
+		list(APPEND images compute_80)
 	elseif(NOT images)
 		set(images sm_90a compute_80)
 	endif()
