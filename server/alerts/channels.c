@@ -118,14 +118,36 @@ static struct channel *channel_create(struct channels *channels)
 	return channel;
 }
 
-static void load_channel(void *context, const struct store_channel *row)
+// What became of the last delivery, as channels_outbox.c wrote it; NULL if there was none, or it is not that. The log
+// does not bind it: whoever can write to state.db may have put anything there.
+static struct json *read_last(const char *text)
 {
 	struct error error;
+	struct json *told = NULL, *last = NULL;
+	int64_t at_ms;
+	if (!text || !text[0] || json_parse(&told, text, strlen(text), &error))
+		return NULL;
+	const char *at = json_get_string(told, "at", ""), *message = json_get_string(told, "message", NULL);
+	const int64_t status = json_get_integer(told, "status", 0);
+	if (!clock_parse(at, &at_ms)) {
+		char time[CLOCK_TEXT_BYTES];
+		last = json_new_object();
+		json_set_string(last, "at", clock_format(at_ms, time));
+		json_set_bool(last, "delivered", json_get_bool(told, "delivered", false));
+		json_set(last, "status", status > 0 && status < 1000 ? json_new_integer(status) : json_new_null());
+		json_set_string(last, "message", message);
+	}
+	json_destroy(&told);
+	return last;
+}
+
+static void load_channel(void *context, const struct store_channel *row)
+{
 	struct channels *channels = context;
 	struct channel *channel = channel_create(channels);
 	const enum channel_kind kind = channel_kind_find(row->kind);
-	if (!channel || kind == CHANNEL_KINDS || strlen(row->url) >= sizeof channel->url ||
-	    strlen(row->secret) >= sizeof channel->secret) {
+	if (!channel || kind == CHANNEL_KINDS || strlen(row->url) >= sizeof channel->url || !row->secret ||
+	    strlen(row->secret) >= sizeof channel->secret || !row->added_by) {
 		log_warning("alerts", "the channel %.32s cannot be read and is not used", row->channel_id);
 		free(channel);
 		return;
@@ -138,8 +160,7 @@ static void load_channel(void *context, const struct store_channel *row)
 	channel->severities = (unsigned)row->severities;
 	channel->quiet = (struct channel_quiet){(int)row->quiet_from, (int)row->quiet_to};
 	channel->added_ms = row->added_ms;
-	if (row->last_result[0] && json_parse(&channel->last, row->last_result, strlen(row->last_result), &error))
-		channel->last = NULL;
+	channel->last = read_last(row->last_result);
 	push(channels, channel);
 }
 

@@ -225,9 +225,9 @@ enum status store_put_channel(struct store_batch *batch, const struct store_chan
 {
 	const struct batch_value values[] = {
 		text_value(channel->channel_id),    text_value(channel->kind),
-		text_value(channel->url),           text_value(channel->secret),
-		integer_value(channel->severities), integer_value(channel->quiet_from),
-		integer_value(channel->quiet_to),   integer_value(channel->added_ms),
+		text_value(channel->url),           integer_value(channel->severities),
+		integer_value(channel->quiet_from), integer_value(channel->quiet_to),
+		text_value(channel->secret),        integer_value(channel->added_ms),
 		text_value(channel->added_by),      integer_value(channel->last_ms),
 		text_value(channel->last_result),
 	};

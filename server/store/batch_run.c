@@ -105,8 +105,8 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 			    "device_s, energy_joules, idle_joules, energy_source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, "
 			    "?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
 	[BATCH_TRIM_USAGE] = "DELETE FROM usage WHERE step_s = ?1 AND at_s < ?2",
-	[BATCH_PUT_CHANNEL] = "INSERT INTO alert_channels (channel_id, kind, url, secret, severities, quiet_from, "
-			      "quiet_to, added_ms, added_by, last_ms, last_result) "
+	[BATCH_PUT_CHANNEL] = "INSERT INTO alert_channels (channel_id, kind, url, severities, quiet_from, quiet_to, "
+			      "secret, added_ms, added_by, last_ms, last_result) "
 			      "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
 	[BATCH_CHANNEL_RESULT] = "UPDATE alert_channels SET last_ms = ?2, last_result = ?3 WHERE channel_id = ?1",
 	[BATCH_REMOVE_CHANNEL] = "DELETE FROM alert_channels WHERE channel_id = ?1",
@@ -219,6 +219,8 @@ static const struct bound_statement {
 	[BATCH_REMOVE_LEND] = {.binds = true, .gone = true, .kind = BOUND_LEND},
 	[BATCH_PUT_TAB] = {.binds = true, .kind = BOUND_TAB},
 	[BATCH_REMOVE_TAB] = {.binds = true, .gone = true, .kind = BOUND_TAB},
+	[BATCH_PUT_CHANNEL] = {.binds = true, .kind = BOUND_CHANNEL},
+	[BATCH_REMOVE_CHANNEL] = {.binds = true, .gone = true, .kind = BOUND_CHANNEL},
 	[BATCH_PUT_MODEL] = {.binds = true, .kind = BOUND_MODEL},
 	[BATCH_REMOVE_MODEL] = {.binds = true, .gone = true, .kind = BOUND_MODEL},
 	[BATCH_PUT_INSTANCE] = {.binds = true, .kind = BOUND_INSTANCE},

@@ -156,10 +156,10 @@ static void channel_row(sqlite3_stmt *row, const struct load *load)
 		.channel_id = load_text(row, 0),
 		.kind = load_text(row, 1),
 		.url = load_text(row, 2),
-		.secret = load_text(row, 3),
-		.severities = sqlite3_column_int64(row, 4),
-		.quiet_from = sqlite3_column_int64(row, 5),
-		.quiet_to = sqlite3_column_int64(row, 6),
+		.severities = sqlite3_column_int64(row, 3),
+		.quiet_from = sqlite3_column_int64(row, 4),
+		.quiet_to = sqlite3_column_int64(row, 5),
+		.secret = load_text(row, 6),
 		.added_ms = sqlite3_column_int64(row, 7),
 		.added_by = load_text(row, 8),
 		.last_ms = sqlite3_column_int64(row, 9),
@@ -172,8 +172,10 @@ enum status store_load_channels(struct store *store, void (*row)(void *context, 
 				void *context, struct error *error)
 {
 	const struct load load = {
-		.sql = "SELECT channel_id, kind, url, secret, severities, quiet_from, quiet_to, added_ms, added_by, "
+		.sql = "SELECT channel_id, kind, url, severities, quiet_from, quiet_to, secret, added_ms, added_by, "
 		       "last_ms, last_result FROM alert_channels ORDER BY added_ms, rowid",
+		.binds = true,
+		.kind = BOUND_CHANNEL,
 		.row = channel_row,
 		.call.channel = row,
 		.context = context,

@@ -29,6 +29,7 @@ enum bound_kind {
 	BOUND_INSTANCE,
 	BOUND_LEND,
 	BOUND_TAB,
+	BOUND_CHANNEL, // where alerts are sent to
 	BOUND_WORKERS, // of an instance: who is taken up again as one of its workers
 	BOUND_KINDS,
 };

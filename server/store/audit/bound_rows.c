@@ -23,6 +23,8 @@ const struct bound_table bound_tables[BOUND_KINDS] = {
 	[BOUND_LEND] = {"lend", "lends",
 			"lend_id, secret_hash, name, made_by, uses, used, created_ms, expires_ms, revoked_ms", 9},
 	[BOUND_TAB] = {"tab", "tabs", "node_id, lend_id, secret_hash, joined_ms", 4},
+	// Not its secret, which may be short: a hash of it in the log would let readers of the log guess it.
+	[BOUND_CHANNEL] = {"channel", "alert_channels", "channel_id, kind, url, severities, quiet_from, quiet_to", 6},
 	[BOUND_MODEL] = {"model", "models",
 			 "model_id, name, source, request, path, state, file_bytes, modified_ns, sha256", 9},
 	[BOUND_INSTANCE] = {"instance", "instances", "instance_id, model_id, model_name, wanted, created_ms", 5},

@@ -197,6 +197,8 @@ static enum status want_what_hangs_on(struct settlement *all, enum bound_kind ki
 	case BOUND_MODEL:
 		return want_others(all, BOUND_INSTANCE, "SELECT instance_id FROM instances WHERE model_id = ?1", id,
 				   error);
+	case BOUND_CHANNEL:
+		return run(all, "DELETE FROM alert_deliveries WHERE channel_id = ?1", id, error);
 	case BOUND_LEND: // the tabs that joined with it
 		return want_others(all, BOUND_TAB, "SELECT node_id FROM tabs WHERE lend_id = ?1", id, error);
 	case BOUND_INSTANCE:

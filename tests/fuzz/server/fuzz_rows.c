@@ -126,7 +126,8 @@ static void loosen(void)
 	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
 		snprintf(sql, sizeof sql,
 			 "UPDATE sqlite_schema SET sql = replace(sql, '%s', '') WHERE type = 'table' AND name IN "
-			 "('nodes', 'devices', 'tokens', 'certificates', 'tickets', 'lends', 'tabs', 'models', "
+			 "('nodes', 'devices', 'tokens', 'certificates', 'tickets', 'lends', 'tabs', 'alert_channels', "
+			 "'models', "
 			 "'instances') AND "
 			 "sql NOT LIKE '%%WITHOUT ROWID%%'",
 			 rules[i]);
@@ -332,6 +333,11 @@ static void load_tab(void *context, const struct store_tab *row)
 	(void)context;
 	loaded("tab", row->node_id);
 }
+static void load_channel(void *context, const struct store_channel *row)
+{
+	(void)context;
+	loaded("channel", row->channel_id);
+}
 static void load_model(void *context, const struct store_model *row)
 {
 	(void)context;
@@ -353,6 +359,7 @@ static void load(void)
 		!store_load_certificates(store, load_certificate, NULL, &error) &&
 		!store_load_tickets(store, load_ticket, NULL, &error) &&
 		!store_load_lends(store, load_lend, NULL, &error) && !store_load_tabs(store, load_tab, NULL, &error) &&
+		!store_load_channels(store, load_channel, NULL, &error) &&
 		!store_load_models(store, load_model, NULL, &error) &&
 		!store_load_instances(store, load_instance, NULL, &error));
 }

@@ -83,6 +83,16 @@ static inline void put_rows(struct store_batch *batch)
 					.created_ms = 1,
 					.expires_ms = 2};
 	const struct store_tab tab = {.node_id = "tab_1", .lend_id = "lendaaaaaa", .secret_hash = {6}, .joined_ms = 3};
+	const struct store_channel channel = {.channel_id = "channelaaa",
+					      .kind = "webhook",
+					      .url = "https://example.com/a",
+					      .secret = "s",
+					      .severities = 7,
+					      .quiet_from = -1,
+					      .quiet_to = -1,
+					      .added_ms = 1,
+					      .added_by = "owner:0",
+					      .last_result = ""};
 	const struct store_model model = {.model_id = "mod_1",
 					  .name = "m",
 					  .source = "/m",
@@ -108,6 +118,7 @@ static inline void put_rows(struct store_batch *batch)
 	store_put_ticket(batch, &ticket);
 	store_put_lend(batch, &lend);
 	store_put_tab(batch, &tab);
+	store_put_channel(batch, &channel);
 	store_put_model(batch, &model);
 	assert_int_equal(store_put_instance(batch, &instance), STATUS_OK);
 }
@@ -169,6 +180,10 @@ static inline void take_tab(void *context, const struct store_tab *row)
 {
 	add(context, row->node_id);
 }
+static inline void take_channel(void *context, const struct store_channel *row)
+{
+	add(context, row->channel_id);
+}
 static inline void take_model(void *context, const struct store_model *row)
 {
 	add(context, row->model_id);
@@ -191,6 +206,7 @@ static inline void load(struct audit_case *test, struct loaded *loaded)
 	assert_int_equal(store_load_tickets(test->store, take_ticket, loaded, &error), STATUS_OK);
 	assert_int_equal(store_load_lends(test->store, take_lend, loaded, &error), STATUS_OK);
 	assert_int_equal(store_load_tabs(test->store, take_tab, loaded, &error), STATUS_OK);
+	assert_int_equal(store_load_channels(test->store, take_channel, loaded, &error), STATUS_OK);
 	assert_int_equal(store_load_models(test->store, take_model, loaded, &error), STATUS_OK);
 	assert_int_equal(store_load_instances(test->store, take_instance, loaded, &error), STATUS_OK);
 }
@@ -203,7 +219,8 @@ static inline bool has(const struct loaded *loaded, const char *id)
 }
 
 static const char all_ids[] =
-	" node_1  dev_1  tokenaaaaa  tokenbbbbb  tokenccccc  01ab  ticketaaaa  lendaaaaaa  tab_1  mod_1  ins_1 ";
+	" node_1  dev_1  tokenaaaaa  tokenbbbbb  tokenccccc  01ab  ticketaaaa  lendaaaaaa  tab_1  channelaaa  mod_1  "
+	"ins_1 ";
 
 static inline void expect_all(struct audit_case *test)
 {

@@ -46,6 +46,14 @@ static const struct {
 	{"an address for tabs prolonged", "UPDATE lends SET expires_ms = 9e12", "lend lendaaaaaa", "lendaaaaaa"},
 	{"the secret of a tab", "UPDATE tabs SET secret_hash = zeroblob(32)", "tab tab_1", "tab_1"},
 	{"a tab made", "INSERT INTO tabs VALUES ('node_9', 'lendaaaaaa', zeroblob(32), 1)", "tab node_9", "node_9"},
+	{"a channel of alerts made",
+	 "INSERT INTO alert_channels SELECT 'channelbbb', kind, 'https://example.org/b', secret, severities, "
+	 "quiet_from, "
+	 "quiet_to, added_ms, added_by, last_ms, last_result FROM alert_channels",
+	 "channel channelbbb", "channelbbb"},
+	{"where alerts are sent to", "UPDATE alert_channels SET url = 'https://example.org/b'", "channel channelaaa",
+	 "channelaaa"},
+	{"a channel of alerts deleted", "DELETE FROM alert_channels", "channel channelaaa", "channelaaa"},
 	{"a ticket deleted", "DELETE FROM tickets", "ticket ticketaaaa", "ticketaaaa"},
 	{"a node made", "INSERT INTO nodes VALUES ('node_2', 'two', '{}', 1, 2)", "node node_2", "node_2"},
 	{"a node's name", "UPDATE nodes SET name = 'two'", "node node_1", "node_1"},
@@ -166,7 +174,7 @@ static void expect_settled(struct audit_case *test, void **own, const char *subj
 static void every_edit_is_refused_and_found(void **state)
 {
 	static const char *const ids[] = {"node_1",     "dev_1", "tokenaaaaa", "tokenbbbbb", "tokenccccc", "ticketaaaa",
-					  "lendaaaaaa", "tab_1", "mod_1",      "ins_1",      "01ab"};
+					  "lendaaaaaa", "tab_1", "channelaaa", "mod_1",      "ins_1",      "01ab"};
 	(void)state;
 	for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
 		void *own = NULL;
@@ -207,14 +215,15 @@ static void settling_takes_what_rests_on_it(void **state)
 	audit_close(&test);
 	run_sql(test.support,
 		"UPDATE tokens SET scopes = 63 WHERE token_id = 'tokenaaaaa'; UPDATE models SET path = '/x'; "
-		"UPDATE nodes SET name = 'two'; UPDATE tickets SET used = 0; UPDATE lends SET used = 0");
+		"UPDATE nodes SET name = 'two'; UPDATE tickets SET used = 0; UPDATE lends SET used = 0; "
+		"UPDATE alert_channels SET url = 'https://example.org/b'");
 	assert_int_equal(settle(&test, NULL, false, &settled), STATUS_OK);
-	assert_int_equal(settled.left, 10); // a look shows all that would go, and nothing does
+	assert_int_equal(settled.left, 11); // a look shows all that would go, and nothing does
 	assert_int_equal(ask_sql(test.support, "SELECT count(*) FROM tokens"), 3);
 	expect_found(test.support, "token tokenaaaaa");
 	assert_int_equal(settle(&test, "token:tokenaaaaa", false, &settled), STATUS_OK);
 	assert_int_equal(settled.gone, 2); // and the one that was made with it
-	assert_int_equal(settled.left, 4);
+	assert_int_equal(settled.left, 5);
 	audit_open(&test, state);
 	load(&test, &loaded);
 	assert_string_equal(loaded.text, " dev_1  tokenccccc  01ab  tab_1  ins_1 ");
@@ -332,10 +341,10 @@ static void attack(const struct support *support, const char *sql)
 static const struct {
 	const char *id;
 } attacked[BOUND_KINDS] = {
-	[BOUND_NODE] = {"node_1"},      [BOUND_DEVICE] = {"dev_1"},      [BOUND_TOKEN] = {"tokenccccc"},
-	[BOUND_CERTIFICATE] = {"01ab"}, [BOUND_TICKET] = {"ticketaaaa"}, [BOUND_LEND] = {"lendaaaaaa"},
-	[BOUND_TAB] = {"tab_1"},        [BOUND_MODEL] = {"mod_1"},       [BOUND_INSTANCE] = {"ins_1"},
-	[BOUND_WORKERS] = {"ins_1"},
+	[BOUND_NODE] = {"node_1"},        [BOUND_DEVICE] = {"dev_1"},      [BOUND_TOKEN] = {"tokenccccc"},
+	[BOUND_CERTIFICATE] = {"01ab"},   [BOUND_TICKET] = {"ticketaaaa"}, [BOUND_LEND] = {"lendaaaaaa"},
+	[BOUND_TAB] = {"tab_1"},          [BOUND_MODEL] = {"mod_1"},       [BOUND_INSTANCE] = {"ins_1"},
+	[BOUND_CHANNEL] = {"channelaaa"}, [BOUND_WORKERS] = {"ins_1"},
 };
 
 static void expect_refused(struct audit_case *test, void **state, enum bound_kind kind, const char *id)
@@ -376,7 +385,8 @@ static void every_bound_column(void **state)
 			column_of(kind, 0, id);
 			column_of(kind, i, column);
 			snprintf(sql, sizeof sql,
-				 "UPDATE %s SET %s = CASE WHEN %s = 'ready' THEN 'failed' ELSE CASE typeof(%s) WHEN "
+				 "UPDATE %s SET %s = CASE %s WHEN 'ready' THEN 'failed' WHEN 'webhook' THEN 'ntfy' "
+				 "ELSE CASE typeof(%s) WHEN "
 				 "'integer' THEN 1 - %s WHEN 'real' THEN %s + "
 				 "1.5 WHEN "
 				 "'blob' THEN randomblob(32) ELSE coalesce(%s, 'tokenaaaa') || 'x' END END WHERE %s = "
@@ -437,6 +447,14 @@ static void every_row_borrowed_and_put_back(void **state)
 						   .created_ms = 1,
 						   .expires_ms = 2});
 	store_put_tab(batch, &(struct store_tab){.node_id = "tab_1", .lend_id = "lendaaaaaa", .secret_hash = {7}});
+	store_remove_channel(batch, "channelaaa");
+	store_put_channel(batch, &(struct store_channel){.channel_id = "channelaaa",
+							 .kind = "webhook",
+							 .url = "https://example.com/c",
+							 .secret = "s",
+							 .severities = 7,
+							 .added_by = "owner:0",
+							 .last_result = ""});
 	store_put_model(batch, &(struct store_model){.model_id = "mod_1",
 						     .name = "m",
 						     .source = "/m",
@@ -531,6 +549,7 @@ static void rows_that_change_and_go(void **state)
 	store_remove_certificate(batch, "01ab");
 	store_remove_lend(batch, "lendaaaaaa");
 	store_remove_tab(batch, "tab_1");
+	store_remove_channel(batch, "channelaaa");
 	store_remove_model(batch, "mod_1");
 	store_remove_token(batch, "tokenbbbbb");
 	commit(&test, batch);
