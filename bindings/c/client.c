@@ -251,7 +251,7 @@ enum status exogpu_client_connect(struct exogpu_client **out, const struct exogp
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	client->timeout_ms = params->timeout_ms ? params->timeout_ms : USUAL_TIMEOUT_MS;
 	enum status status = open_client(client, params, error);
-	memset(client->target.token, 0, sizeof(client->target.token)); // it has done its work
+	explicit_bzero(client->target.token, sizeof(client->target.token)); // it has done its work
 	if (status)
 		free(client);
 	else

@@ -1,11 +1,14 @@
 /* See engine/include/exogpu/exogpu_client.h: modules and launches. */
 #include "bindings/c/inside.h"
+#include "common/base/list.h"
 #include "common/net/ws/ws.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MOST_DEVICE_NS (1ull << 62)
 
 // ---- modules ----
 
@@ -24,6 +27,12 @@ static enum exogpu_argument_kind read_kind(const char *word)
 	return EXOGPU_ARGUMENT_UNKNOWN;
 }
 
+// A number of an answer as an integer from 0 to `most`; another one is taken for the nearer end, NaN for 0.
+static uint64_t read_count(double number, uint64_t most)
+{
+	return number >= (double)most ? most : number > 0 ? (uint64_t)number : 0;
+}
+
 static void read_kernel(const struct json *from, struct exogpu_kernel *kernel)
 {
 	const struct json *one = json_first(json_get(from, "parameters"));
@@ -32,7 +41,7 @@ static void read_kernel(const struct json *from, struct exogpu_kernel *kernel)
 		kernel->arguments[kernel->argument_count++] = read_kind(json_get_string(one, "kind", ""));
 	one = json_first(json_get(from, "block"));
 	for (int i = 0; i < 3 && one; i++, one = json_next(one))
-		kernel->block[i] = (uint32_t)json_number(one, 0);
+		kernel->block[i] = (uint32_t)read_count(json_number(one, 0), UINT32_MAX);
 }
 
 static enum status read_module(const struct json *answer, struct exogpu_client_module *module, struct error *error)
@@ -47,16 +56,6 @@ static enum status read_module(const struct json *answer, struct exogpu_client_m
 	for (const struct json *one = json_first(signatures); one; one = json_next(one))
 		read_kernel(one, &module->kernels[module->kernel_count++]);
 	return inside_read_id(answer, "module_id", module->id, error);
-}
-
-static void module_link(struct exogpu_client_module *module)
-{
-	struct exogpu_client_module **first = &module->client->modules;
-	module->next = *first;
-	module->link = first;
-	if (*first)
-		(*first)->link = &module->next;
-	*first = module;
 }
 
 static enum status check_load(enum exogpu_format format, const void *bytes, size_t length, struct error *error)
@@ -85,7 +84,7 @@ static enum status load(struct exogpu_client_module *module, struct json *params
 	if (!status)
 		status = read_module(answer, module, error);
 	if (!status)
-		module_link(module);
+		LIST_PUSH(&module->client->modules, module, link);
 	inside_end(module->client, &quiet);
 	json_destroy(&answer);
 	return status;
@@ -136,9 +135,7 @@ void exogpu_client_module_unload(struct exogpu_client_module **pointer)
 		json_set_string(params, "module_id", module->id);
 		inside_ask(client, &(struct inside_call){.method = "compute.unload", .params = params}, NULL, NULL);
 	}
-	*module->link = module->next;
-	if (module->next)
-		module->next->link = module->link;
+	LIST_REMOVE(module, link);
 	inside_end(client, &quiet);
 	free(module->kernels);
 	free(module);
@@ -291,7 +288,7 @@ enum status exogpu_client_wait(struct exogpu_client *client, uint64_t point, int
 		*launched = (struct launched){0};
 	inside_end(client, &quiet);
 	if (!status && device_ns)
-		*device_ns = (int64_t)(json_get_number(answer, "device_us", 0) * 1000);
+		*device_ns = (int64_t)read_count(json_get_number(answer, "device_us", 0) * 1000, MOST_DEVICE_NS);
 	json_destroy(&answer);
 	return status;
 }

@@ -1,4 +1,4 @@
-/* What the sources of libexogpu_client share: the client, and how a call begins, asks and ends.
+/* Declarations that the sources of libexogpu_client share: the client, and how a call begins, asks and ends.
  *
  * Every public call is inside_begin, inside_ask any number of times, inside_end. In between, this thread alone has the
  * connection, and SIGPIPE, which a write to a socket may raise, waits. */

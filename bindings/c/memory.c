@@ -1,5 +1,6 @@
 /* See engine/include/exogpu/exogpu_client.h: memory. What is large goes in pieces, some of them under way at a time. */
 #include "bindings/c/inside.h"
+#include "common/base/list.h"
 #include "common/net/ws/ws.h"
 
 #include <stdlib.h>
@@ -8,23 +9,6 @@
 enum { PIECE_BYTES = 1 << 20, WINDOW = CLIENT_WINDOW - EXOGPU_CLIENT_LAUNCHES };
 
 // ---- buffers ----
-
-static void buffer_link(struct exogpu_client_buffer *buffer)
-{
-	struct exogpu_client_buffer **first = &buffer->client->buffers;
-	buffer->next = *first;
-	buffer->link = first;
-	if (*first)
-		(*first)->link = &buffer->next;
-	*first = buffer;
-}
-
-static void buffer_unlink(struct exogpu_client_buffer *buffer)
-{
-	*buffer->link = buffer->next;
-	if (buffer->next)
-		buffer->next->link = buffer->link;
-}
 
 enum status exogpu_client_buffer_create(struct exogpu_client *client, struct exogpu_client_buffer **out,
 					const char *device_id, uint64_t bytes, struct error *error)
@@ -48,7 +32,7 @@ enum status exogpu_client_buffer_create(struct exogpu_client *client, struct exo
 	if (!status)
 		status = inside_read_id(answer, "allocation_id", buffer->id, error);
 	if (!status)
-		buffer_link(buffer);
+		LIST_PUSH(&client->buffers, buffer, link);
 	inside_end(client, &quiet);
 	json_destroy(&answer);
 	if (status)
@@ -72,7 +56,7 @@ void exogpu_client_buffer_destroy(struct exogpu_client_buffer **pointer)
 		json_set_string(params, "allocation_id", buffer->id);
 		inside_ask(client, &(struct inside_call){.method = "memory.free", .params = params}, NULL, NULL);
 	}
-	buffer_unlink(buffer);
+	LIST_REMOVE(buffer, link);
 	inside_end(client, &quiet);
 	free(buffer);
 }

@@ -57,7 +57,7 @@ static void decode_row(const struct source *source, const uint8_t *from, float *
 	format_decode(source->format, source->tensor->packing ? source->plain : from, row, source->columns);
 }
 
-// Of a tensor that is the other way round in the file: `all` has room for the part of a head.
+// Rows of a tensor that is transposed in the file. all: room for the part of a head, (columns, rows of a head).
 static void convert_across(const struct source *source, const struct model_tensor *held, uint32_t first_row,
 			   uint32_t row_count, float *all, float *row, uint8_t *bytes)
 {

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-// What is kept of a token, in a file that says it.
+// The sizes of the cache of a token, in a file that has them.
 static enum status read_kept(struct model_opening *opening, uint32_t *value_size)
 {
 	struct model_shape *shape = opening->shape;

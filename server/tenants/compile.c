@@ -105,9 +105,10 @@ enum status compilation_start(const struct tenant_call *client, const struct clu
 	struct json *params = json_new_object();
 	json_set_string(params, "device_id", cluster_device_id(device));
 	json_set_string(params, "source", source);
+	const bool whole = compilation && source;
 	free(source);
 	enum status status = STATUS_OUT_OF_MEMORY;
-	if (compilation && source) {
+	if (whole) {
 		compilation->client = *client;
 		LIST_PUSH(&tenant->compilations, compilation, link);
 		tenant->compilations_count++;

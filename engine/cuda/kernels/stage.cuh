@@ -393,6 +393,17 @@ INLINE uint4 load_matrices(unsigned from)
 	return out;
 }
 
+// Like load_matrices, transposed: rows are positions, as in operand B.
+INLINE uint4 load_turned(unsigned from)
+{
+	uint4 out;
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
+		     : "r"(from)
+		     : "memory");
+	return out;
+}
+
 INLINE void clear(float (&sum)[4]) { sum[0] = sum[1] = sum[2] = sum[3] = 0; }
 INLINE void add_scaled(float (&sum)[4], const float (&part)[4], float upper, float lower)
 {

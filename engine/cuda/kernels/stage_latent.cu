@@ -110,7 +110,7 @@ INLINE unsigned part_size(const latent_params &p, const latent_block &b, unsigne
 	return size < LATENT_PART ? LATENT_PART : (size + LATENT_KEYS - 1) / LATENT_KEYS * LATENT_KEYS;
 }
 
-// What f16 leaves of two numbers.
+// The rests of two numbers that f16 does not hold, as f16.
 INLINE unsigned rest_of(unsigned two, float low, float high) { return pack_f16(low - low_f16(two), high - high_f16(two)); }
 
 // Query `which` of the block into shared memory, as f16 scaled to fit, and what that leaves of it to `rest`, if there is
@@ -136,17 +136,6 @@ INLINE void take_query(const latent_params &p, const latent_block &b, unsigned w
 		if (rest)
 			*(unsigned *)(rest + i * 2) = rest_of(two, low, high);
 	}
-}
-
-// Four matrices of 8 by 8 halves as load_matrices gives them, transposed.
-INLINE uint4 load_turned(unsigned from)
-{
-	uint4 out;
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
-		     : "r"(from)
-		     : "memory");
-	return out;
 }
 
 template <int GROUPS, bool EXACT> struct latents { // of a warp

@@ -218,7 +218,7 @@ struct gemm_params {
 	ON_DEVICE(float) partial;  // (splits, rows, y rows) if there are several
 	ON_DEVICE(unsigned) ready; // (tiles): zero before and after
 	unsigned rows, padded, planes, plane, y_stride, mode, splits;
-	// Of products of heads: each has so many rows of x, behind those of the head before, and tiles behind that
+	// Products of heads: each head has so many rows of x, behind those of the head before, and tiles behind that
 	// one's. Its results are in the same rows of y, y_head numbers behind those of the head before. 0: there are no
 	// heads.
 	unsigned head_rows, y_head;

@@ -8,16 +8,6 @@
 
 enum { PROMPT_WARPS = PROMPT_ROWS / 16, PROMPT_BLOCK = PROMPT_WARPS * 32 };
 
-// Like load_matrices, transposed: rows are positions, as in operand B.
-INLINE uint4 load_turned(unsigned from)
-{
-	uint4 out;
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
-		     : "r"(from)
-		     : "memory");
-	return out;
-}
 // A warp's 16 queries as operand A; `factors`: what scores of rows g and g + 8 are multiplied by.
 template <int SIZE>
 INLINE void take_queries(const attention_params &p, fragment (&q)[SIZE / 16], float (&factors)[2], unsigned row0,

@@ -88,7 +88,7 @@ EXOGPU_PUBLIC enum status exogpu_client_buffer_create(struct exogpu_client *clie
 // Accepts NULL, leaves NULL behind.
 EXOGPU_PUBLIC void exogpu_client_buffer_destroy(struct exogpu_client_buffer **buffer);
 EXOGPU_PUBLIC uint64_t exogpu_client_buffer_bytes(const struct exogpu_client_buffer *buffer);
-// What the server calls it, for exogpu_client_call: its allocation_id.
+// The server's name for it, allocation_id: for exogpu_client_call.
 EXOGPU_PUBLIC const char *exogpu_client_buffer_id(const struct exogpu_client_buffer *buffer);
 
 // Behind all launches before that are of the same device. Errors: STATUS_DEVICE_LOST.
