@@ -348,20 +348,28 @@ INLINE fragment fragment_of_bytes(unsigned upper, unsigned lower)
 	return a;
 }
 
-// Fragments of nibbles with upper bits: `even` are the bits of pairs 0 and 2 at their place (from bit 4), `odd` those
-// of pairs 1 and 3 (from bit 8). OFFSET is subtracted from each.
+// (a & MASK) | b in one instruction: where b is a constant, too, the compiler makes two of it.
+template <unsigned MASK> INLINE unsigned masked_or(unsigned a, unsigned b)
+{
+	unsigned out;
+	asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "n"(MASK), "r"(b));
+	return out;
+}
+
+// Fragments of nibbles. Of each pair: F16_1024 with the upper bits at their place, from bit 4 in pairs 0 and 2 and from bit
+// 8 in pairs 1 and 3. OFFSET is subtracted from each number.
 template <int OFFSET>
-INLINE fragment fragment_of_nibbles(unsigned word, unsigned high0, unsigned high1, unsigned high2, unsigned high3)
+INLINE fragment fragment_of_nibbles(unsigned word, const unsigned (&high)[4])
 {
 	const unsigned one = F16_1024 + OFFSET * 0x00010001u; // 1024 + OFFSET
 	// -(64 + OFFSET): 64 to 127 have steps of 1 / 16 in f16
 	const unsigned other = 0xd400d400u + OFFSET * 0x00100010u;
 	unsigned upper = word >> 8;
 	fragment a;
-	a.pair[0] = sub_f16((word & 0x000f000fu) | F16_1024 | high0, one);
-	a.pair[1] = fused_f16((word & 0x00f000f0u) | F16_1024 | high1, F16_SIXTEENTH, other);
-	a.pair[2] = sub_f16((upper & 0x000f000fu) | F16_1024 | high2, one);
-	a.pair[3] = fused_f16((upper & 0x00f000f0u) | F16_1024 | high3, F16_SIXTEENTH, other);
+	a.pair[0] = sub_f16(masked_or<0x000f000fu>(word, high[0]), one);
+	a.pair[1] = fused_f16(masked_or<0x00f000f0u>(word, high[1]), F16_SIXTEENTH, other);
+	a.pair[2] = sub_f16(masked_or<0x000f000fu>(upper, high[2]), one);
+	a.pair[3] = fused_f16(masked_or<0x00f000f0u>(upper, high[3]), F16_SIXTEENTH, other);
 	return a;
 }
 
@@ -460,8 +468,9 @@ INLINE void load_block(block_of_weights *out, const unsigned char *tile, unsigne
 	} else if (FORMAT == TILE_Q4_0) {
 		uint2 run = *(const uint2 *)(tile + block / 2 * TILE_RUN_BYTES + lane * TILE_LANE_BYTES + block % 2 * 8);
 		const unsigned char *scales = tile + 1024 + lane / 4 * 16 + block * 2;
-		out->step[0] = fragment_of_nibbles<8>(run.x, 0, 0, 0, 0);
-		out->step[1] = fragment_of_nibbles<8>(run.y, 0, 0, 0, 0);
+		const unsigned none[4] = {F16_1024, F16_1024, F16_1024, F16_1024};
+		out->step[0] = fragment_of_nibbles<8>(run.x, none);
+		out->step[1] = fragment_of_nibbles<8>(run.y, none);
 		out->upper[0] = low_f16(*(const unsigned short *)scales);
 		out->lower[0] = low_f16(*(const unsigned short *)(scales + 8));
 	} else if (FORMAT == TILE_MXFP4) {
@@ -483,12 +492,12 @@ INLINE void load_block(block_of_weights *out, const unsigned char *tile, unsigne
 		}
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
-			unsigned bits[4] = {0, 0, 0, 0};
+			unsigned bits[4] = {F16_1024, F16_1024, F16_1024, F16_1024};
 #pragma unroll
 			for (int pair = 0; FORMAT == TILE_Q5_K && pair < 4; pair++)
-				bits[pair] = pair % 2 ? shifted(high, pair / 2 * 8 + i * 2 + 1 - 8) & 0x01000100u
-						      : shifted(high, pair / 2 * 8 + i * 2 - 4) & 0x00100010u;
-			out->step[i] = fragment_of_nibbles<0>(i ? run.y : run.x, bits[0], bits[1], bits[2], bits[3]);
+				bits[pair] = pair % 2 ? masked_or<0x01000100u>(shifted(high, pair / 2 * 8 + i * 2 + 1 - 8), F16_1024)
+						      : masked_or<0x00100010u>(shifted(high, pair / 2 * 8 + i * 2 - 4), F16_1024);
+			out->step[i] = fragment_of_nibbles<0>(i ? run.y : run.x, bits);
 		}
 		unsigned scales = head_scales(above, block), others = head_scales(below, block);
 		out->upper[0] = low_f16(above.x) * (float)(scales & 63);
@@ -507,9 +516,9 @@ INLINE void load_block(block_of_weights *out, const unsigned char *tile, unsigne
 			unsigned bits[4];
 #pragma unroll
 			for (int pair = 0; pair < 4; pair++)
-				bits[pair] = pair % 2 ? shifted(high, pair / 2 * 8 + i * 4 + 2 - 8) & 0x03000300u
-						      : shifted(high, pair / 2 * 8 + i * 4 - 4) & 0x00300030u;
-			out->step[i] = fragment_of_nibbles<32>(i ? run.y : run.x, bits[0], bits[1], bits[2], bits[3]);
+				bits[pair] = pair % 2 ? masked_or<0x03000300u>(shifted(high, pair / 2 * 8 + i * 4 + 2 - 8), F16_1024)
+						      : masked_or<0x00300030u>(shifted(high, pair / 2 * 8 + i * 4 - 4), F16_1024);
+			out->step[i] = fragment_of_nibbles<32>(i ? run.y : run.x, bits);
 			out->upper[i] = upper_d * (float)(signed char)(above >> i * 8);
 			out->lower[i] = lower_d * (float)(signed char)(below >> i * 8);
 		}

@@ -204,18 +204,18 @@ INLINE void load_by_table(unsigned (&out)[4][4], const unsigned char *tile, unsi
 		high.x = *(const unsigned *)(tile + 2048 + lane * TILE_LANE_BYTES + at * 4);
 #pragma unroll
 	for (int step = 0; step < 4; step++) {
-		unsigned bits[4] = {0, 0, 0, 0};
+		unsigned bits[4] = {F16_1024, F16_1024, F16_1024, F16_1024};
 #pragma unroll
 		for (int pair = 0; pair < 4; pair++) {
 			if (FORMAT == TILE_Q6_K)
-				bits[pair] = pair % 2 ? shifted(step / 2 ? high.y : high.x, pair / 2 * 8 + step % 2 * 4 + 2 - 8) & 0x03000300u
-						      : shifted(step / 2 ? high.y : high.x, pair / 2 * 8 + step % 2 * 4 - 4) & 0x00300030u;
+				bits[pair] = pair % 2 ? masked_or<0x03000300u>(shifted(step / 2 ? high.y : high.x, pair / 2 * 8 + step % 2 * 4 + 2 - 8), F16_1024)
+						      : masked_or<0x00300030u>(shifted(step / 2 ? high.y : high.x, pair / 2 * 8 + step % 2 * 4 - 4), F16_1024);
 			if (FORMAT == TILE_Q5_K)
-				bits[pair] = pair % 2 ? shifted(high.x, step / 2 * 4 + pair / 2 * 8 + step % 2 * 2 + 1 - 8) & 0x01000100u
-						      : shifted(high.x, step / 2 * 4 + pair / 2 * 8 + step % 2 * 2 - 4) & 0x00100010u;
+				bits[pair] = pair % 2 ? masked_or<0x01000100u>(shifted(high.x, step / 2 * 4 + pair / 2 * 8 + step % 2 * 2 + 1 - 8), F16_1024)
+						      : masked_or<0x00100010u>(shifted(high.x, step / 2 * 4 + pair / 2 * 8 + step % 2 * 2 - 4), F16_1024);
 		}
 		const fragment f = fragment_of_nibbles<FORMAT == TILE_Q6_K ? 32 : FORMAT == TILE_Q5_K ? 16 : 8>(
-			word_of(run, step), bits[0], bits[1], bits[2], bits[3]);
+			word_of(run, step), bits);
 #pragma unroll
 		for (int pair = 0; pair < 4; pair++) {
 			const uint4 &scales = pair % 2 ? below : above;
