@@ -96,7 +96,7 @@ INLINE void add_sink(const attention_params &p, unsigned head, float *best, floa
 
 template <int CHUNKS> INLINE void attend(const attention_params &p)
 {
-	// shared: q (ATTENTION_HEADS, head_padded), then groups' results (groups, heads, head_padded + 2)
+	// shared: q (ATTENTION_HEADS, head_padded), then warps' results (ATTENTION_WARPS, ATTENTION_HEADS, head_padded + 2)
 	let_next_begin();
 	unsigned row = p.singles ? p.singles[BLOCK_Y] : BLOCK_Y, part = BLOCK_X % p.splits, block = BLOCK_X / p.splits;
 	unsigned head = block / p.head_blocks, group = p.heads / p.kv_heads;
@@ -236,18 +236,35 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 			}
 	}
 
+	// The groups of a warp become one.
+#pragma unroll 1
+	for (unsigned half = p.lanes; half < 32; half *= 2)
+#pragma unroll
+		for (int h = 0; h < ATTENTION_HEADS; h++) {
+			float best = larger(most[h], from_lane(most[h], half)), keep = exp2_of(most[h] - best);
+			most[h] = best;
+			total[h] *= keep;
+			total[h] += from_lane(total[h], half);
+#pragma unroll
+			for (int c = 0; c < CHUNKS; c++)
+#pragma unroll
+				for (int e = 0; e < 8; e++) {
+					sum[h][c].v[e] *= keep;
+					sum[h][c].v[e] += from_lane(sum[h][c].v[e], half);
+				}
+		}
 	unsigned stride = padded + 2;
 	block_barrier(); // put_page's scratch is here
 #pragma unroll
 	for (int h = 0; h < ATTENTION_HEADS; h++) {
-		float *to = results + (mine * ATTENTION_HEADS + h) * stride;
+		float *to = results + (warp * ATTENTION_HEADS + h) * stride;
 #pragma unroll
 		for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
 			for (int e = 0; e < 8; e++)
-				if ((c * p.lanes + sub) * 8 + e < padded)
+				if (lane < p.lanes && (c * p.lanes + sub) * 8 + e < padded)
 					to[(c * p.lanes + sub) * 8 + e] = sum[h][c].v[e];
-		if (!sub) {
+		if (!lane) {
 			to[padded] = most[h];
 			to[padded + 1] = total[h];
 		}
@@ -259,11 +276,11 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	for (unsigned i = THREAD_X; i < heads * padded; i += ATTENTION_BLOCK) {
 		unsigned h = i / padded, at = i % padded;
 		float best = -1e30f, all = 0, value = 0;
-#pragma unroll 4
-		for (unsigned g = 0; g < groups; g++)
+#pragma unroll
+		for (unsigned g = 0; g < ATTENTION_WARPS; g++)
 			best = larger(best, results[(g * ATTENTION_HEADS + h) * stride + padded]);
-#pragma unroll 4
-		for (unsigned g = 0; g < groups; g++) {
+#pragma unroll
+		for (unsigned g = 0; g < ATTENTION_WARPS; g++) {
 			const float *from = results + (g * ATTENTION_HEADS + h) * stride;
 			float weight = exp2_of(from[padded] - best);
 			all += weight * from[padded + 1];

@@ -2,8 +2,8 @@
 //
 // Tile: a block makes 128 rows of results by 16, 32, 64, 128 or 256 rows of activations, 64 columns a step. Two groups
 // of four warps have 64 rows of the matrix each; one warp of a third group copies.
-// Pipeline: rings of four steps of activations and two to five chunks of weights in shared memory, filled by
-// cp.async.bulk. Tiles hold operand A's fragments, so weights become f16 in registers, by a table of
+// Pipeline: rings of activations and of two to five chunks of weights in shared memory, filled by cp.async.bulk. A copy of
+// activations has one step; of blocks of 16 rows it has as many as a chunk of weights, which saves waits. Tiles hold operand A's fragments, so weights become f16 in registers, by a table of
 // scales for formats that have scales of scales.
 // The next step's are made while the multiplier does this one's.
 // Activations have the layout that `prepare` writes: 16 KiB for each 128 rows and 64 columns, in which the 16-byte
@@ -22,7 +22,6 @@
 #include "stage_gemm.cuh"
 
 enum {
-	WIDE_STAGES = 4,                 // of activations
 	WIDE_BLOCK_BYTES = 128 * STEP_BYTES, // of 128 rows, a step
 	WIDE_STRIDE = 128 + 4,           // of results in shared memory
 	WIDE_TABLE_BYTES = 1024,         // of a warp: scales of a tile
@@ -39,6 +38,9 @@ template <int FORMAT, int WIDTH> struct wide_shape_of {
 							  : 3,
 		CHUNKS = NARROW ? CHUNKS_NARROW : CHUNKS_WIDE,
 		CHUNK_BYTES = S::CHUNK * ROW_TILES,
+		X_STEPS = WIDTH == 16 ? S::STEPS : 1, // of a copy of activations
+		X_COPIES = X_STEPS > 1 ? 3 : 4,                  // in the ring
+		X_BYTES = X_STEPS * WIDTH * STEP_BYTES,
 	};
 };
 
@@ -289,7 +291,7 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, u64 expert, 
 {
 	typedef shape_of<FORMAT> S;
 	typedef wide_shape_of<FORMAT, WIDTH> W;
-	enum { ROWS = WIDTH < 128 ? WIDTH : 128, COPIES = WIDTH / ROWS, COPY_BYTES = ROWS * STEP_BYTES };
+	enum { ROWS = WIDTH < 128 ? WIDTH : 128, COPIES = W::NARROW ? W::X_STEPS : WIDTH / ROWS, COPY_BYTES = ROWS * STEP_BYTES };
 	unsigned lane = THREAD_X % 32, tile = at.tile0 + lane, fetched = 0, steps = chunks * S::STEPS;
 	stage_matrix m = at.m;
 	if (p.mode == GEMV_GATED && lane >= ROW_TILES / 2) {
@@ -314,20 +316,21 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, u64 expert, 
 	unsigned column_steps = p.padded / GEMM_DEPTH;
 	const unsigned char *x = (const unsigned char *)p.x;
 	u64 x_step = W::NARROW ? (u64)p.x_rows * STEP_BYTES : WIDE_BLOCK_BYTES;
-	x += W::NARROW ? (u64)at.row0 * STEP_BYTES : (u64)(BLOCK_X * COPIES + lane) * column_steps * WIDE_BLOCK_BYTES;
+	x += W::NARROW ? (u64)at.row0 * STEP_BYTES + lane * x_step
+		       : (u64)(BLOCK_X * COPIES + lane) * column_steps * WIDE_BLOCK_BYTES;
 	x += first * S::STEPS * x_step;
-	for (unsigned step = 0; step < steps; step++) {
-		unsigned slot = step % WIDE_STAGES;
-		if (step >= WIDE_STAGES)
-			gate_wait(rings.empty + slot * 8, (step / WIDE_STAGES - 1) % 2);
+	for (unsigned step = 0, copy = 0; step < steps; step += W::X_STEPS, copy++) {
+		unsigned slot = copy % W::X_COPIES;
+		if (copy >= W::X_COPIES)
+			gate_wait(rings.empty + slot * 8, (copy / W::X_COPIES - 1) % 2);
 		if (!lane)
-			gate_expect(rings.full_x + slot * 8, WIDTH * STEP_BYTES);
+			gate_expect(rings.full_x + slot * 8, W::X_BYTES);
 		warp_barrier();
 		if (lane < COPIES)
-			copy_bulk(rings.x + slot * WIDTH * STEP_BYTES + lane * COPY_BYTES, x + step * x_step, COPY_BYTES,
+			copy_bulk(rings.x + slot * W::X_BYTES + lane * COPY_BYTES, x + step * x_step, COPY_BYTES,
 				  rings.full_x + slot * 8);
-		// The chunk that ended so many steps before is not needed any more.
-		if (step >= WIDE_STAGES && step % S::STEPS == S::STEPS - 1 && fetched < chunks)
+		// A chunk whose steps have all been multiplied is not needed any more.
+		if (copy >= W::X_COPIES && step % S::STEPS == S::STEPS - W::X_STEPS && fetched < chunks)
 			fetch_weights();
 	}
 }
@@ -351,7 +354,7 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, unsi
 	do {
 #pragma unroll
 		for (unsigned i = 0; i < UNROLLED; i++) {
-			const unsigned step = first + i, slot = step % WIDE_STAGES, chunk = step / S::STEPS, odd = i % 2;
+			const unsigned step = first + i, copy = step / W::X_STEPS, chunk = step / S::STEPS, odd = i % 2;
 			if (i % S::STEPS == 0)
 				gate_wait(rings.full_weights + chunk % W::CHUNKS * 8, chunk / W::CHUNKS % 2);
 			const unsigned char *tile = weights + chunk % W::CHUNKS * W::CHUNK_BYTES + warp * S::CHUNK;
@@ -371,20 +374,22 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, unsi
 				else
 					load_f16<FORMAT>(two, tile, i % S::STEPS * 2 + half, lane);
 			}
-			gate_wait(rings.full_x + slot * 8, step / WIDE_STAGES % 2);
+			if (i % W::X_STEPS == 0)
+				gate_wait(rings.full_x + copy % W::X_COPIES * 8, copy / W::X_COPIES % 2);
 			// Made before the products begin: not to be left to the compiler.
 #pragma unroll
 			for (unsigned k = 0; k < 16; k++)
 				asm volatile("" : "+r"(a[odd][k / 4][k % 4])::"memory");
-			u64 x = describe(rings.x + slot * WIDTH * STEP_BYTES);
+			u64 x = describe(rings.x + copy % W::X_COPIES * W::X_BYTES + i % W::X_STEPS * WIDTH * STEP_BYTES);
 			products_begin();
 #pragma unroll
 			for (unsigned k = 0; k < 4; k++)
 				multiply_wide(sum, a[odd][k], x + k * 2);
 			products_end();
 			products_wait<AHEAD>();
-			if ((int)step >= AHEAD && !lane)
-				gate_arrive(rings.empty + (step - AHEAD) % WIDE_STAGES * 8);
+			// All of the copy's steps but those that are in flight.
+			if ((i + UNROLLED - AHEAD) % W::X_STEPS == W::X_STEPS - 1 && (int)step >= AHEAD && !lane)
+				gate_arrive(rings.empty + (step - AHEAD) / W::X_STEPS % W::X_COPIES * 8);
 		}
 	} while ((first += UNROLLED) < steps);
 	products_wait<0>();
@@ -510,13 +515,13 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 {
 	typedef shape_of<FORMAT> S;
 	typedef wide_shape_of<FORMAT, WIDTH> W;
-	__shared__ u64 gates[2 * WIDE_STAGES + W::CHUNKS];
-	// shared: activations (WIDE_STAGES, WIDTH, 64), chunks of weights; in the end results, instead. stage_wide.c adds up
+	__shared__ u64 gates[2 * W::X_COPIES + W::CHUNKS];
+	// shared: activations (X_COPIES, X_STEPS, WIDTH, 64), chunks of weights; in the end results, instead. stage_wide.c adds up
 	// the same.
 	unsigned begin = (shared_place(shared) + 1023) / 1024 * 1024;
 	unsigned char *rings_at = shared + (begin - shared_place(shared));
-	const wide_rings rings = {begin, begin + WIDE_STAGES * WIDTH * STEP_BYTES, shared_place(gates),
-				  shared_place(gates + WIDE_STAGES), shared_place(gates + 2 * WIDE_STAGES)};
+	const wide_rings rings = {begin, begin + W::X_COPIES * W::X_BYTES, shared_place(gates),
+				  shared_place(gates + W::X_COPIES), shared_place(gates + 2 * W::X_COPIES)};
 	wide_place at = place_of_block<FORMAT, WIDTH>(p);
 	u64 expert = 0;
 	// Splits and pairs of steps end together.
@@ -533,7 +538,7 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 			return;
 	}
 	if (!THREAD_X) {
-		for (unsigned i = 0; i < WIDE_STAGES; i++) {
+		for (unsigned i = 0; i < W::X_COPIES; i++) {
 			gate_init(rings.full_x + i * 8, 1);
 			gate_init(rings.empty + i * 8, 8);
 		}
@@ -555,7 +560,7 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 		else
 			asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 		float sum[WIDTH / 2];
-		wide_products<FORMAT, WIDTH>(sum, rings, rings_at + WIDE_STAGES * WIDTH * STEP_BYTES, (last - first) * S::STEPS);
+		wide_products<FORMAT, WIDTH>(sum, rings, rings_at + W::X_COPIES * W::X_BYTES, (last - first) * S::STEPS);
 		// The lane 4 g + j has rows g and g + 8 of a warp's 16, for activations 2 j and 2 j + 1 of each 8.
 		unsigned lane = THREAD_X % 32, row = THREAD_X / 32 % 4 * 16 + lane / 4 + (THREAD_X / 128 - 1) * 64;
 		float *sums = (float *)rings_at;

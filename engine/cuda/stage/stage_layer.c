@@ -106,13 +106,12 @@ static enum status attend(struct backend_stage *stage, const struct cuda_step *s
 	}
 	if (status || !rows)
 		return status;
-	uint32_t groups = ATTENTION_WARPS * 32 / params.lanes;
 	launch.kernel = stage->head_padded > 256 ? STAGE_ATTEND_2 : STAGE_ATTEND_1;
 	launch.grid[0] = blocks * splits;
 	launch.grid[1] = rows;
 	launch.grid[2] = 1;
 	launch.shared_bytes = (ATTENTION_HEADS * stage->head_padded +
-			       groups * ATTENTION_HEADS * (stage->head_padded + 2)) *
+			       ATTENTION_WARPS * ATTENTION_HEADS * (stage->head_padded + 2)) *
 			      4;
 	return stage_launch(stage, &launch, error);
 }

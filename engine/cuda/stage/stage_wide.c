@@ -4,7 +4,6 @@
 
 enum {
 	WIDE_MATRIX = 128, // rows of the matrix, of a block
-	WIDE_STAGES = 4,
 	WIDE_STRIDE = WIDE_MATRIX + 4,
 	WIDE_SHORT = 4096,      // columns
 	WIDE_TABLES = 8 * 1024, // bytes: scales of a tile, of each warp
@@ -52,7 +51,8 @@ static uint32_t wide_shared(unsigned format, uint32_t width)
 			 : format <= TILE_Q4_0                               ? 5
 			 : format == TILE_Q6_K && width == STAGE_WIDE_NARROW ? 2
 									     : 3;
-	uint32_t rings = WIDE_STAGES * width * GEMM_DEPTH * 2 + chunks * chunk * (WIDE_MATRIX / TILE_ROWS);
+	uint32_t x_steps = width == 16 ? steps : 1, copies = x_steps > 1 ? 3 : 4; // of activations
+	uint32_t rings = copies * x_steps * width * GEMM_DEPTH * 2 + chunks * chunk * (WIDE_MATRIX / TILE_ROWS);
 	if (format == TILE_Q4_K || format == TILE_Q5_K || format == TILE_Q6_K)
 		rings += WIDE_TABLES;
 	uint32_t results = width * WIDE_STRIDE * 4;
