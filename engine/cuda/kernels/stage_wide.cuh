@@ -292,7 +292,7 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, u64 expert, 
 	typedef shape_of<FORMAT> S;
 	typedef wide_shape_of<FORMAT, WIDTH> W;
 	enum { ROWS = WIDTH < 128 ? WIDTH : 128, COPIES = W::NARROW ? W::X_STEPS : WIDTH / ROWS, COPY_BYTES = ROWS * STEP_BYTES };
-	unsigned lane = THREAD_X % 32, tile = at.tile0 + lane, fetched = 0, steps = chunks * S::STEPS;
+	unsigned lane = THREAD_X % 32, tile = at.tile0 + lane, fetched = 0;
 	stage_matrix m = at.m;
 	if (p.mode == GEMV_GATED && lane >= ROW_TILES / 2) {
 		m = p.matrices[1];
@@ -319,18 +319,20 @@ INLINE void wide_copies(const wide_params &p, const wide_place &at, u64 expert, 
 	x += W::NARROW ? (u64)at.row0 * STEP_BYTES + lane * x_step
 		       : (u64)(BLOCK_X * COPIES + lane) * column_steps * WIDE_BLOCK_BYTES;
 	x += first * S::STEPS * x_step;
-	for (unsigned step = 0, copy = 0; step < steps; step += W::X_STEPS, copy++) {
-		unsigned slot = copy % W::X_COPIES;
-		if (copy >= W::X_COPIES)
-			gate_wait(rings.empty + slot * 8, (copy / W::X_COPIES - 1) % 2);
-		if (!lane)
-			gate_expect(rings.full_x + slot * 8, W::X_BYTES);
-		warp_barrier();
-		if (lane < COPIES)
-			copy_bulk(rings.x + slot * W::X_BYTES + lane * COPY_BYTES, x + step * x_step, COPY_BYTES,
-				  rings.full_x + slot * 8);
+	for (unsigned chunk = 0, copy = 0; chunk < chunks; chunk++) {
+#pragma unroll
+		for (unsigned i = 0; i < S::STEPS / W::X_STEPS; i++, copy++, x += W::X_STEPS * x_step) {
+			unsigned slot = copy % W::X_COPIES;
+			if (copy >= W::X_COPIES)
+				gate_wait(rings.empty + slot * 8, (copy / W::X_COPIES - 1) % 2);
+			if (!lane)
+				gate_expect(rings.full_x + slot * 8, W::X_BYTES);
+			warp_barrier();
+			if (lane < COPIES)
+				copy_bulk(rings.x + slot * W::X_BYTES + lane * COPY_BYTES, x, COPY_BYTES, rings.full_x + slot * 8);
+		}
 		// A chunk whose steps have all been multiplied is not needed any more.
-		if (copy >= W::X_COPIES && step % S::STEPS == S::STEPS - W::X_STEPS && fetched < chunks)
+		if (copy > W::X_COPIES && fetched < chunks)
 			fetch_weights();
 	}
 }
