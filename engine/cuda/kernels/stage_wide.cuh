@@ -38,8 +38,9 @@ template <int FORMAT, int WIDTH> struct wide_shape_of {
 							  : 3,
 		CHUNKS = NARROW ? CHUNKS_NARROW : CHUNKS_WIDE,
 		CHUNK_BYTES = S::CHUNK * ROW_TILES,
-		X_STEPS = WIDTH == 16 ? S::STEPS : 1, // of a copy of activations
-		X_COPIES = X_STEPS > 1 ? 3 : 4,                  // in the ring
+		FEW = WIDTH == 8,                     // by mma.sync, whose warps do not wait for each other
+		X_STEPS = WIDTH <= 16 ? S::STEPS : 1, // of a copy of activations
+		X_COPIES = X_STEPS > 1 ? 3 : 4,       // in the ring
 		X_BYTES = X_STEPS * WIDTH * STEP_BYTES,
 	};
 };
@@ -78,6 +79,7 @@ INLINE void copy_bulk(unsigned to, const void *from, unsigned bytes, unsigned ga
 		"+f"(d[i + 6]), "+f"(d[i + 7])
 #define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
 // 64 rows of the matrix by a step of 16 columns; b says where the activations are.
+INLINE void multiply_wide(float (&)[4], const unsigned (&)[4], u64) {} // never called: FEW goes by multiply_eight
 INLINE void multiply_wide(float (&d)[8], const unsigned (&a)[4], u64 b)
 {
 	asm volatile("{ .reg .pred more; setp.eq.b32 more, 0, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
@@ -127,6 +129,20 @@ INLINE void multiply_wide(float (&d)[128], const unsigned (&a)[4], u64 b)
 		     "{%128, %129, %130, %131}, %132, more, 1, 1, 0; }"
 		     : SUMS_32(0), SUMS_32(32), SUMS_32(64), SUMS_32(96)
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// 16 rows of the matrix by 64 columns of eight rows at `x`; by one warp. Sums of each second fragment are apart, so that a
+// product need not wait for the one before.
+template <int N>
+INLINE void multiply_eight(float (&sum)[N], float (&others)[4], const unsigned (&a)[4][4], unsigned x, unsigned lane)
+{
+	float(&first)[4] = *(float(*)[4]) & sum;
+#pragma unroll
+	for (unsigned half = 0; half < 2; half++) {
+		const uint4 b = load_matrices(x + lane % 8 * STEP_BYTES + ((half * 4 + lane / 8) ^ lane % 8) * 16);
+		multiply_f16(first, *(const fragment *)a[half * 2], b.x, b.y);
+		multiply_f16(others, *(const fragment *)a[half * 2 + 1], b.z, b.w);
+	}
 }
 
 INLINE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -351,6 +367,7 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, unsi
 	for (unsigned i = 0; i < WIDTH / 2; i++)
 		sum[i] = 0;
 	unsigned a[2][4][4];
+	float others[4] = {0, 0, 0, 0}; // of FEW: of each second fragment
 	unsigned char *table = weights + W::CHUNKS * W::CHUNK_BYTES + warp * WIDE_TABLE_BYTES;
 	unsigned first = 0;
 	do {
@@ -378,6 +395,16 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, unsi
 			}
 			if (i % W::X_STEPS == 0)
 				gate_wait(rings.full_x + copy % W::X_COPIES * 8, copy / W::X_COPIES % 2);
+			if (W::FEW) {
+				multiply_eight(sum, others, a[odd],
+					       rings.x + copy % W::X_COPIES * W::X_BYTES + i % W::X_STEPS * WIDTH * STEP_BYTES, lane);
+				if (i % W::X_STEPS == W::X_STEPS - 1) {
+					warp_barrier();
+					if (!lane)
+						gate_arrive(rings.empty + copy % W::X_COPIES * 8);
+				}
+				continue;
+			}
 			// Made before the products begin: not to be left to the compiler.
 #pragma unroll
 			for (unsigned k = 0; k < 16; k++)
@@ -394,7 +421,11 @@ INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, unsi
 				gate_arrive(rings.empty + (step - AHEAD) / W::X_STEPS % W::X_COPIES * 8);
 		}
 	} while ((first += UNROLLED) < steps);
-	products_wait<0>();
+	if (!W::FEW)
+		products_wait<0>();
+#pragma unroll
+	for (unsigned i = 0; W::FEW && i < 4; i++)
+		sum[i] += others[i];
 }
 
 INLINE float4 load_four(const float *from, bool aligned)
@@ -517,6 +548,7 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 {
 	typedef shape_of<FORMAT> S;
 	typedef wide_shape_of<FORMAT, WIDTH> W;
+	static_assert(W::X_COPIES * W::X_STEPS <= W::CHUNKS * S::STEPS, "or the last chunks are never fetched");
 	__shared__ u64 gates[2 * W::X_COPIES + W::CHUNKS];
 	// shared: activations (X_COPIES, X_STEPS, WIDTH, 64), chunks of weights; in the end results, instead. stage_wide.c adds up
 	// the same.
@@ -583,6 +615,7 @@ template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
 		wide<format, width>(p); \
 	}
 #define WIDE(name, format) \
+	WIDE_ONE(name##_8, format, 8, 2) \
 	WIDE_ONE(name##_16, format, 16, 2) \
 	WIDE_ONE(name##_32, format, 32, 2) \
 	WIDE_ONE(name##_64, format, 64, 2) \

@@ -116,8 +116,8 @@ static unsigned place_of(unsigned kernel, char *name, size_t size)
 		return STAGE_FILE_MIXTURE;
 	}
 	unsigned format = (kernel - STAGE_GEMM_32) % TILE_COUNT;
-	if (kernel >= STAGE_WIDE_16) {
-		snprintf(name, size, "wide_%s_%u", formats[format], 16u << (kernel - STAGE_WIDE_16) / TILE_COUNT);
+	if (kernel >= STAGE_WIDE_8) {
+		snprintf(name, size, "wide_%s_%u", formats[format], 8u << (kernel - STAGE_WIDE_8) / TILE_COUNT);
 		return STAGE_FILE_WIDE + format;
 	}
 	snprintf(name, size, "gemm_%s_%u", formats[format], kernel < STAGE_GEMM_128 ? 32u : 128u);

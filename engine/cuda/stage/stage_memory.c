@@ -147,7 +147,8 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 		{&experts->places, slots * 4},
 		{&experts->slot_rows, slots * 4},
 		{&experts->groups,
-		 slots ? stage_expert_groups(stage, (uint32_t)slots, 16) * sizeof(struct gemm_group) : 0},
+		 slots ? stage_expert_groups(stage, (uint32_t)slots, STAGE_EXPERT_ALIGN) * sizeof(struct gemm_group)
+		       : 0},
 		{&experts->gate_up, slots * 2 * shape->expert_width * 4},
 		{&experts->out, slots * shape->embedding * 4},
 		{&stage->latent.query, latent ? rows * shape->latent.query_rank * 4 : 0},

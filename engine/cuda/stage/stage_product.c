@@ -11,7 +11,6 @@ enum {
 	ROUNDED_OF_TILE = 64, // columns that are rounded in the time of a tile
 	UNIT_COST = 2,        // of a unit of few rows, in tiles
 	GEMM_TILES = 8,       // rows of tiles of a block
-	GEMV_BESIDE_WIDE = 4, // rows of activations up to which stage_gemv.cu is faster than Hopper's own products
 };
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -39,6 +38,18 @@ static void kinds_of(const struct stage_product *product, unsigned *halves, unsi
 	*halves = *pairs = 0;
 	for (uint32_t i = 0; i < product->count; i++)
 		*(takes_pairs(product->matrices[i]->format) ? pairs : halves) = 1;
+}
+
+// The number of rows up to which stage_gemv.cu is faster than Hopper's own products, as measured on an H200
+// (docs/notes/performance-gpu.md): of a product of several formats, that of the format with the fewest.
+static uint32_t rows_beside_wide(const struct stage_product *product)
+{
+	static const uint8_t rows[TILE_COUNT] = {
+		[TILE_F16] = 2, [TILE_Q8_0] = 3, [TILE_Q4_0] = 4, [TILE_Q4_K] = 1, [TILE_Q5_K] = 1, [TILE_Q6_K] = 1};
+	uint32_t fewest = GEMV_ROWS;
+	for (uint32_t i = 0; i < product->count; i++)
+		fewest = least(fewest, rows[product->matrices[i]->format]);
+	return fewest;
 }
 
 // Shared memory as stage_gemv.cu divides it.
@@ -75,7 +86,7 @@ bool stage_gemv_plan(const struct backend_stage *stage, const struct stage_produ
 	};
 	if (product->rows > GEMV_ROWS || product->gated || product->from)
 		return false;
-	if (product->rows > GEMV_BESIDE_WIDE && stage_goes_wide(stage, product))
+	if (stage_goes_wide(stage, product) && product->rows > rows_beside_wide(product))
 		return false;
 	for (uint32_t i = 0; i < product->count; i++) {
 		const struct stage_matrix *matrix = product->matrices[i];

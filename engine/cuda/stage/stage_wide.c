@@ -30,7 +30,7 @@ bool stage_wide_fits(const struct backend_stage *stage, unsigned format)
 
 uint32_t stage_wide_width(uint32_t rows)
 {
-	return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+	return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
 uint32_t stage_wide_together(uint32_t rows, uint32_t results)
@@ -51,7 +51,7 @@ static uint32_t wide_shared(unsigned format, uint32_t width)
 			 : format <= TILE_Q4_0                               ? 5
 			 : format == TILE_Q6_K && width == STAGE_WIDE_NARROW ? 2
 									     : 3;
-	uint32_t x_steps = width == 16 ? steps : 1, copies = x_steps > 1 ? 3 : 4; // of activations
+	uint32_t x_steps = width <= 16 ? steps : 1, copies = x_steps > 1 ? 3 : 4; // of activations
 	uint32_t rings = copies * x_steps * width * GEMM_DEPTH * 2 + chunks * chunk * (WIDE_MATRIX / TILE_ROWS);
 	if (format == TILE_Q4_K || format == TILE_Q5_K || format == TILE_Q6_K)
 		rings += WIDE_TABLES;
@@ -114,7 +114,8 @@ enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_
 		splits = splits && across * down <= STAGE_READY ? splits : 1;
 	}
 	params.splits = splits;
-	const unsigned kernel = width == 16         ? STAGE_WIDE_16
+	const unsigned kernel = width == 8          ? STAGE_WIDE_8
+				: width == 16       ? STAGE_WIDE_16
 				: width == 32       ? STAGE_WIDE_32
 				: width == 64       ? STAGE_WIDE_64
 				: width > WIDE_ROWS ? STAGE_WIDE_256
