@@ -1,11 +1,11 @@
 // A matrix by many rows of activations with Hopper's own instructions (wgmma: compute capability 9.0 and no other).
 //
-// Tile: a block makes 128 rows of results by 16, 32, 64, 128 or 256 rows of activations, 64 columns a step. Two groups
+// Tile: a block makes 128 rows of results by 8, 16, 32, 64, 128 or 256 rows of activations, 64 columns a step. Two groups
 // of four warps have 64 rows of the matrix each; one warp of a third group copies.
 // Pipeline: rings of activations and of two to five chunks of weights in shared memory, filled by cp.async.bulk. A copy of
-// activations has one step; of blocks of 16 rows it has as many as a chunk of weights, which saves waits. Tiles hold operand A's fragments, so weights become f16 in registers, by a table of
-// scales for formats that have scales of scales.
-// The next step's are made while the multiplier does this one's.
+// activations has one step; of blocks of 8 and 16 rows it has as many as a chunk of weights, which saves waits. Tiles
+// hold operand A's fragments, so weights become f16 in registers, by a table of scales for formats that have scales of
+// scales. The next step's are made while the multiplier does this one's. Eight rows go by mma.sync instead.
 // Activations have the layout that `prepare` writes: 16 KiB for each 128 rows and 64 columns, in which the 16-byte
 // pieces of a row are swizzled as the multiplier expects. For blocks of up to 64 rows all rows of 64 columns are
 // together, so that the rows of an expert, which begin at a multiple of 8, are one copy.
@@ -15,8 +15,7 @@
 // too few blocks the columns are split; the last block of a place adds the parts up, in their order.
 //
 // Bound: wide blocks by the multiplier (60 % of cuBLAS); narrow ones by the chain of a step of 64 columns (wait, load, make
-// f16, multiply), about 800 clocks for two blocks of a multiprocessor: gate and up of an 8B model in Q4_K_M by 16 rows take
-// 30 us on an H200, where reading takes 18; the instructions alone would take half of the 800 clocks.
+// f16, multiply): gate and up of an 8B model in Q4_K_M by 8 rows take 22 us on an H200, where copying takes 18.5.
 // Figures, and what was tried: docs/notes/performance-gpu.md.
 #pragma once
 #include "stage_gemm.cuh"
