@@ -223,23 +223,19 @@ static void destroy(struct app *app)
 	traces_settings_finish(&app->options.traces);
 }
 
+// Who looks at a terminal may log in by a link that works once. No token is printed, and in a log nothing secret at all.
 static void print_ready(const struct app *app)
 {
-	char token[TOKEN_TEXT_BYTES] = "";
-	FILE *file = isatty(STDOUT_FILENO) ? fopen(app->token_path, "re") : NULL;
-	if (file && fgets(token, sizeof token, file))
-		token[strcspn(token, "\n")] = 0;
-	if (file)
-		fclose(file);
+	char url[API_LOGIN_URL_BYTES];
 	if (http_ollama_port(app->http))
 		printf(strchr(app->options.ollama_address, ':') ? "ollama: http://[%s]:%d\n" : "ollama: http://%s:%d\n",
 		       app->options.ollama_address, http_ollama_port(app->http));
-	if (token[0])
-		printf("dashboard: %s#token=%s\n", http_url(app->http), token);
-	else
-		printf("dashboard: %s\ntoken: %s\n", http_url(app->http), app->token_path);
+	printf("dashboard: %s\ntoken: %s\n", http_url(app->http), app->token_path);
+	if (isatty(STDOUT_FILENO) && !api_login_url(app->api, url, NULL)) {
+		printf("log in: %s\n  once, within 60 s; later: exogpu open\n", url);
+		OPENSSL_cleanse(url, sizeof url);
+	}
 	fflush(stdout);
-	OPENSSL_cleanse(token, sizeof token);
 }
 
 static int complain(const struct error *error, int exit_status)

@@ -41,6 +41,7 @@ enum status api_create(struct api **out, const struct api_params *params, struct
 	}
 	sweep_expired(api);
 	api_chat_begin(api);
+	api_conversations_begin(api);
 	*out = api;
 	return STATUS_OK;
 }
@@ -53,6 +54,7 @@ void api_destroy(struct api **pointer)
 	*pointer = NULL;
 	net_timer_stop(api->params.loop, &api->sweep);
 	api_chat_end(api);
+	api_conversations_end(api);
 	api_answer_all(api);
 	while (api->clients) { // those whose connection the loop did not close in time
 		struct api_client *client = api->clients;

@@ -87,6 +87,10 @@ void api_shut_down(struct api *api);
 
 // Where other machines find this server, once it listens: a URL. For those who hand out tickets.
 void api_set_url(struct api *api, const char *url);
+// The dashboard's address with a new login code of the machine's owner (security/login_codes.h). To be wiped after use.
+// Errors: login_codes_make's.
+enum { API_LOGIN_URL_BYTES = 384 };
+enum status api_login_url(struct api *api, char url[API_LOGIN_URL_BYTES], struct error *error);
 
 // Figures for /metrics.
 struct api_stats {

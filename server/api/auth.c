@@ -79,6 +79,20 @@ static void finish_secret(struct api_call *call, enum status status, struct json
 		OPENSSL_cleanse(printed->data, printed->length);
 }
 
+enum status api_login_url(struct api *api, char url[API_LOGIN_URL_BYTES], struct error *error)
+{
+	char text[LOGIN_CODE_BYTES], code_id[STORE_ID_BYTES];
+	const struct login_code_params code = {.by = &audit_server, .now_ms = clock_steady_ms()};
+	const enum status status = login_codes_make(&api->login_codes, &code, text, code_id, error);
+	if (status)
+		return status;
+	audit_tell(api->params.audit,
+		   &(struct audit_tally){.by = &audit_server, .action = "auth.login_code", .target = code_id});
+	snprintf(url, API_LOGIN_URL_BYTES, "%s#code=%s", api->url, text);
+	OPENSSL_cleanse(text, sizeof text);
+	return STATUS_OK;
+}
+
 static enum status auth_login_code(struct api_call *call, const struct json *params, struct json **result,
 				   struct error *error)
 {

@@ -33,7 +33,8 @@ struct api_client {
 	struct audit_actor actor;
 	int64_t now_ns; // when the message that is looked at came
 	struct event_subscriber subscriber;
-	bool watches_chat; // it is told by chat.status what changes
+	bool watches_chat;          // it is told by chat.status what changes
+	bool watches_conversations; // it is told by conversation.changed
 	struct tenant_conn tenant_conn;
 	struct net_timer login_deadline;
 	unsigned calls;   // in flight; the struct lives until they are done
@@ -118,6 +119,9 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 // chat.status: begin to follow what becomes of models, and end it.
 void api_chat_begin(struct api *api);
 void api_chat_end(struct api *api);
+// conversation.changed: begin to tell what becomes of conversations, and end it.
+void api_conversations_begin(struct api *api);
+void api_conversations_end(struct api *api);
 // End a session that nobody is connected to.
 void api_session_destroy(struct api_session *session);
 // What the caller may do: the scopes of its token, or all.

@@ -1,4 +1,5 @@
-/* conversation.*: what the holder of a token keeps here of the Playground, for itself alone. Thread: the loop's. */
+/* conversation.*: what the holder of a token keeps here of the Playground, for itself alone. Whoever asks for it is told
+ * which one was changed (conversation.changed), by its id and version; no text. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/api/call.h"
 #include "server/conversations/conversations.h"
@@ -34,12 +35,59 @@ static void push(void *context, const struct conversation *one)
 	json_push(context, conversation_json(one));
 }
 
+// ---- those that watch ----
+
+// A newer message of this key replaces one that still waits: whoever gets it lists all of them.
+enum { CHANGED_KEY = 0x636f6e76 };
+
+static bool watches(const struct api_client *client, const char *token_id)
+{
+	const struct token *token = client->session ? client->session->token : NULL;
+	return client->watches_conversations && client->conn && token && !strcmp(token->token_id, token_id);
+}
+
+static void changed(void *context, const char *token_id, const struct conversation *one)
+{
+	struct api *api = context;
+	struct net_frame *frame = NULL;
+	for (struct api_client *client = api->clients, *next; client; client = next) {
+		next = client->next;
+		if (!watches(client, token_id))
+			continue;
+		if (!frame) {
+			struct json *told = json_new_object();
+			json_set_string(told, "conversation_id", one->conversation_id);
+			json_set_integer(told, "version", one->version);
+			buffer_clear(&api->text);
+			if (message_print_call(&api->text, NULL, "conversation.changed", told))
+				return;
+			frame = net_frame_create(api->text.data, api->text.length, true);
+		}
+		if (frame)
+			net_conn_send(client->conn, frame, CHANGED_KEY);
+	}
+	net_frame_unref(&frame);
+}
+
+void api_conversations_begin(struct api *api)
+{
+	conversations_listen(api->params.conversations, changed, api);
+}
+
+void api_conversations_end(struct api *api)
+{
+	conversations_listen(api->params.conversations, NULL, NULL);
+}
+
+// ---- the calls ----
+
 static enum status list(struct api_call *call, const struct json *params, struct json **result, struct error *error)
 {
 	const struct token *token = own_token(call, error);
-	(void)params;
 	if (!token)
 		return STATUS_FORBIDDEN;
+	if (json_get(params, "watch"))
+		call->client->watches_conversations = json_get_bool(params, "watch", false);
 	struct json *all = json_new_array();
 	conversations_each(call->api->params.conversations, token, push, all);
 	*result = json_new_object();

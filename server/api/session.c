@@ -240,7 +240,7 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 	session->connections++;
 	if (client->session) { // another token on the same connection: the old one's session and subscription are left
 		events_unsubscribe(api->params.events, &client->subscriber);
-		client->watches_chat = false;
+		client->watches_chat = client->watches_conversations = false;
 		session_leave(client->session);
 	}
 	client->session = session;

@@ -56,5 +56,9 @@ enum status conversations_write(struct conversations *all, const struct conversa
 // Delete one, or (conversation_id NULL) all of a token's. The same errors, and STATUS_NOT_FOUND.
 enum status conversations_delete(struct conversations *all, const struct token *token, const char *conversation_id,
 				 conversations_done *done, void *context, struct error *error);
+// Call `changed` after each change is on disk and was answered, for each conversation that was written or deleted; not
+// for what is over, or was its token's. `one` has no expires_ms. One listener; NULL: none any more.
+typedef void conversations_changed(void *context, const char *token_id, const struct conversation *one);
+void conversations_listen(struct conversations *all, conversations_changed *changed, void *context);
 // The token has ended: what was its is not here any more. Its rows go with the revocation.
 void conversations_forget(struct conversations *all, const struct token *token);

@@ -54,6 +54,20 @@ static void apply(struct entry *entry, int64_t now_ms)
 	entry->updated_ms = now_ms;
 }
 
+static void tell(const struct change *change)
+{
+	const struct conversations *all = change->all;
+	for (size_t i = 0; i < change->count && all->changed; i++) {
+		const struct entry *entry = change->entries[i];
+		const struct conversation one = {.conversation_id = entry->conversation_id,
+						 .version = entry->version,
+						 .updated_ms = entry->updated_ms,
+						 .deleted = !entry->sealed};
+		if (!entry->gone)
+			all->changed(all->changed_context, entry->token_id, &one);
+	}
+}
+
 static void stored(void *context, enum status status, const struct error *error)
 {
 	struct change *change = context;
@@ -63,6 +77,8 @@ static void stored(void *context, enum status status, const struct error *error)
 	if (!status && change->count == 1)
 		one = conversations_told(change->all, change->token, change->entries[0]);
 	change->done(change->context, status, one.version ? &one : NULL, change->count, error);
+	if (!status)
+		tell(change);
 	conversations_drop_change(&change);
 }
 
@@ -274,6 +290,12 @@ enum status conversations_delete(struct conversations *all, const struct token *
 		}
 	}
 	return commit(&change, error);
+}
+
+void conversations_listen(struct conversations *all, conversations_changed *changed, void *context)
+{
+	all->changed = changed;
+	all->changed_context = context;
 }
 
 void conversations_forget(struct conversations *all, const struct token *token)

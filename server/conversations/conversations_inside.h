@@ -32,6 +32,8 @@ struct change {
 struct conversations {
 	struct conversations_params params;
 	struct change *changes;
+	conversations_changed *changed; // may be NULL
+	void *changed_context;
 	struct entry **all; // (count)
 	size_t count, capacity;
 	uint8_t key[SEAL_KEY_BYTES];

@@ -106,7 +106,7 @@ export class Client {
 		const due = "result" in message && method(this.document, this.calls.get(message.id)?.name ?? "")?.["x-result-body"];
 		if (binary !== Boolean(due)) this.violated("a binary frame where none is due, or none where one is", message);
 		if (message.method === "event") this.receiveEvent(message);
-		else if (/^(session|chat)\./.test(message.method)) this.receiveNotice(message);
+		else if (/^(session|chat|conversation)\./.test(message.method)) this.receiveNotice(message);
 		else if (message.method !== undefined) this.receiveRequest(message);
 		else this.receiveAnswer(message, body);
 		for (const look of this.waiting) look();

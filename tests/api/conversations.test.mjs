@@ -65,6 +65,30 @@ describe("conversations on the server", { timeout: 120000 * slow }, () => {
 		await second.close();
 	});
 
+	test("a change is told to the connections of its token that watch, by id and version alone, and to no other", async () => {
+		const second = await Client.login(server, tokens.alice.token), both = [alice, second, bob];
+		const told = (client, from = 0) => client.notices.slice(from).map(({ method, params }) => [method, params]);
+		for (const client of both) await client.call("conversation.list", { watch: true });
+		const { version } = await alice.call("conversation.read", { conversation_id: "one" });
+		await write(alice, "one", version, text(secret));
+		const news = [["conversation.changed", { conversation_id: "one", version: version + 1 }]];
+		await second.until(() => second.notices.length, "the other connection is told");
+		assert.deepEqual([told(second), told(alice)], [news, news]);
+		await write(second, "for-a-moment", 0);
+		await second.call("conversation.delete", { conversation_id: "for-a-moment" });
+		await alice.until(() => alice.notices.length === 3, "and of a deletion");
+		assert.deepEqual(told(alice, 1).map(([, params]) => params.version), [1, 2]);
+		await bob.call("conversation.list"); // what would have been sent before has come by now
+		assert.deepEqual(told(bob), [], "it is nobody else's");
+		for (const client of both) await client.call("conversation.list", { watch: false });
+		await write(alice, "one", version + 1, text(other));
+		await second.call("conversation.list");
+		assert.equal(second.notices.length, 3, "nothing once it watches no more");
+		const login = await second.call("auth.login", { token: tokens.bob.token });
+		assert.ok(login);
+		await second.close();
+	});
+
 	test("bodies are bounded, ids are plain, and who has no token or not the scope keeps none", async () => {
 		await alice.refused("conversation.write", { conversation_id: "x" }, "invalid_params", Buffer.alloc(0));
 		await alice.refused("conversation.write", { conversation_id: "../x" }, "invalid_params", text("x"));
@@ -93,7 +117,7 @@ describe("conversations on the server", { timeout: 120000 * slow }, () => {
 		assert.equal((await cli("delete")).code, 2);
 		assert.equal((await cli("delete", "two")).stdout, "deleted 1\n");
 		assert.match((await cli("list")).stdout, /two +deleted/);
-		const [gone] = (await list(alice)).filter((one) => one.deleted);
+		const gone = (await list(alice)).find((one) => one.conversation_id === "two");
 		assert.deepEqual([gone.conversation_id, gone.bytes, gone.version], ["two", 0, 2]);
 		assert.equal((await cli("delete", "two")).code, 1);
 	});

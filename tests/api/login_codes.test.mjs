@@ -7,7 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { WebSocketServer } from "ws";
 import { Client, assertContractKept } from "./client.mjs";
 import { desktop } from "./desktop.mjs";
-import { launch, run, startServer, within } from "./server.mjs";
+import { binary, eventually, launch, run, startServer, temporary, within } from "./server.mjs";
 
 describe("login codes", () => {
 	let server, admin;
@@ -51,6 +51,20 @@ describe("login codes", () => {
 		await other.refused("auth.redeem", { code: unused }, "unauthenticated"); // nor does its code any more
 		await other.refused("auth.login", { token: redeemed.token }, "unauthenticated");
 		await other.close();
+	});
+
+	test("a server that is started on a terminal prints a link that works once, and no token", async () => {
+		const data = temporary(), terminal = "import pty, sys; pty.spawn(sys.argv[1:])";
+		const { child, output } = launch(["-c", terminal, binary, "serve", "--data", data, "--listen", "127.0.0.1:0", "--no-local-node"], {}, "python3");
+		const [, origin, code] = await eventually(() => /^log in: (http:\S+)\/#code=(exocode_\w{43})\s/m.exec(output.stdout), "the link is printed");
+		const own = { port: Number(new URL(origin).port) };
+		const browser = await Client.open(own);
+		const { token } = await browser.call("auth.redeem", { code });
+		assert.deepEqual((await browser.call("auth.login", { token })).scopes, ["admin"]);
+		await browser.refused("auth.redeem", { code }, "unauthenticated");
+		assert.ok(!output.stdout.includes("exo_") && !output.stdout.includes(readFileSync(join(data, "admin.token"), "utf8").trim()));
+		await browser.close();
+		child.kill(); // the terminal is closed with it, and the server ends
 	});
 
 	test("only an admin makes codes", async () => {

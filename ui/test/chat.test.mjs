@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { load } from "./load.mjs";
 import { samplingByDefault } from "./records.mjs";
 
-const { sourceOf, hear, nothingSaid, openCalls, argsText, toolsFault, parseConversations, printConversations } = await load("state/chat.ts");
+const { sourceOf, hear, nothingSaid, openCalls, argsText, toolsFault, parseConversations, printConversations } = await load("state/chat.ts", "state/conversation/storage.ts");
 const { ask } = await load("command/chat.ts");
 const by = (from, value) => ({ value, from });
 

@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { planOf, isKept, textOf, fromText, markOf, exportOf } = await load("state/keeping.ts");
+const { planOf, isKept, textOf, fromText, markOf } = await load("state/keeping.ts");
 const { bringTogether, forgetAll, tellServer, CallError } = await load("command/keep.ts", "net/calls.ts");
-const { parseConversations, printConversations, freshId } = await load("state/chat.ts");
+const { parseConversations, printConversations, freshId, exportOf } = await load("state/chat.ts", "state/conversation/storage.ts", "state/conversation/file.ts");
 
 const talk = (id, text, at = 1) => ({ id, at, system: "", turns: [{ role: "user", text }] });
 const day = 86_400_000;
@@ -104,6 +104,27 @@ test("what both have changed stays twice, and is told", async () => {
   await here.bring();
   assert.deepEqual(here.texts(), ["here", "there"]);
   assert.equal(here.shelf.all().find((one) => one.id === "a").turns[0].text, "here");
+});
+
+test("branches come to the other browser, and stay where both have changed one", async () => {
+  const server = makeServer(), here = browser(server, talk("a", "one")), there = browser(server), of = ({ shelf }, fits) => shelf.all().find(fits);
+  const branched = { ...talk("a", "one", 2), turns: [...talk("a", "one").turns, { role: "user", text: "another way", after: -1 }], leaf: 0 };
+  await here.bring();
+  await there.bring();
+  here.shelf.put({ ...of(here, () => true), ...branched });
+  await here.bring();
+  await there.bring();
+  const { kept: _, ...came } = of(there, ({ id }) => id === "a");
+  assert.deepEqual(came, branched);
+  here.change("a", "here");
+  there.shelf.put({ ...of(there, () => true), at: 3, leaf: 1 });
+  await here.bring();
+  await there.bring();
+  await here.bring();
+  for (const one of [here, there]) {
+    assert.deepEqual(one.texts(), ["here", "one"]);
+    assert.deepEqual([of(one, ({ turns }) => turns[0].text === "one").turns.length, of(one, ({ turns }) => turns[0].text === "one").leaf], [2, 1], "the copy has its branches");
+  }
 });
 
 test("the same change in both is none", async () => {

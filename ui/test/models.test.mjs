@@ -7,7 +7,7 @@ import { GIB, instance, model, snapshot, stage } from "./records.mjs";
 const { reduce } = await load("state/reduce.ts");
 const { initialState } = await load("state/state.ts");
 const models = await load("state/models.ts");
-const chat = await load("state/chat.ts");
+const chat = await load("state/chat.ts", "state/conversation/storage.ts");
 const { EventReader } = await load("net/sse.ts");
 
 const event = (seq, data) => ({
@@ -79,16 +79,6 @@ test("server-sent events, however they are cut", () => {
   assert.throws(() => {
     for (let i = 0; i < 6; i++) endless.add("x".repeat(1024 * 1024));
   }, /without an end/);
-});
-
-test("an answer in pieces of text and code", () => {
-  assert.deepEqual(chat.piecesOf("Look:\n```c\nint x;\n```\nSo."), [
-    { kind: "text", text: "Look:" },
-    { kind: "code", text: "int x;" },
-    { kind: "text", text: "So." },
-  ]);
-  assert.deepEqual(chat.piecesOf("```\nopen"), [{ kind: "code", text: "open" }]);
-  assert.deepEqual(chat.piecesOf(""), []);
 });
 
 test("stop texts are lines, each once, and lines may be told", () => {

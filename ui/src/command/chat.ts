@@ -9,6 +9,7 @@ export interface Answer {
   readonly reason: string | null;
   readonly promptTokens: number | null;
   readonly tokens: number | null;
+  readonly joules?: number;
   readonly foreseen?: Foreseen;
 }
 
@@ -22,6 +23,8 @@ export interface Ask {
   readonly signal: AbortSignal;
   /** A JSON list of functions that the model may call; "": none. */
   readonly tools: string;
+  /** Whether its energy is asked for, which comes up to a second after the last piece. */
+  readonly energy: boolean;
   /** A piece of the answer. */
   readonly onDelta: (delta: Delta) => void;
 }
@@ -39,6 +42,7 @@ function requestOf(ask: Ask): object {
     model: ask.model,
     stream: true,
     stream_options: { include_usage: true },
+    ...(ask.energy ? { include_energy: true } : {}),
     temperature: sampling.temperature, // null counts as absent
     top_p: sampling.topP,
     top_k: sampling.topK,
@@ -87,6 +91,7 @@ interface Chunk {
 interface Usage {
   prompt_tokens?: number;
   completion_tokens?: number;
+  energy_joules?: number | null;
   completion_tokens_details?: { accepted_prediction_tokens?: number; rejected_prediction_tokens?: number };
 }
 
@@ -120,6 +125,7 @@ async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answ
           ...answer,
           promptTokens: chunk.usage.prompt_tokens ?? null,
           tokens: chunk.usage.completion_tokens ?? null,
+          ...(typeof chunk.usage.energy_joules === "number" ? { joules: chunk.usage.energy_joules } : {}),
           ...foreseenOf(chunk.usage),
         };
     }

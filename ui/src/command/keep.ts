@@ -100,7 +100,7 @@ const PASSES = 3;
 /** A pass over all that differs. True: there is more to do. */
 async function pass(bringing: Bringing, round: { -readonly [K in keyof Round]: Round[K] }): Promise<boolean> {
   const { server, shelf, token, busy, looks } = bringing;
-  const { conversations } = await server.call("conversation.list", {});
+  const { conversations } = await server.call("conversation.list", { watch: !looks });
   let more = false;
   round.held = conversations.filter((one) => !one.deleted).length;
   for (const step of looks ? [] : planOf(shelf.all(), conversations, token, Date.now())) {

@@ -1,4 +1,4 @@
-/* What the browser stores: token, theme and the price of energy. If storage is refused (private windows), nothing is stored. */
+/* What the browser stores: token, theme, the price of energy and the like. If storage is refused (private windows), nothing is stored. */
 
 const TOKEN = "exogpu.token";
 export const THEME = "exogpu.theme";
@@ -23,6 +23,7 @@ export function writeToken(token: string, keep: boolean): void {
 export function forgetToken(): void {
   attempt(() => sessionStorage.removeItem(TOKEN), undefined);
   attempt(() => localStorage.removeItem(TOKEN), undefined);
+  writeOwnToken(null);
 }
 
 export type Theme = "light" | "dark";
@@ -90,4 +91,27 @@ export const readNotify = (): boolean => attempt(() => localStorage.getItem(NOTI
 
 export function writeNotify(wanted: boolean): void {
   attempt(() => (wanted ? localStorage.setItem(NOTIFY, "yes") : localStorage.removeItem(NOTIFY)), undefined);
+}
+
+const PROMPTS = "exogpu.prompts";
+const MOST_PROMPTS = 20;
+
+/** System prompts that are kept, the newest first. */
+export const readPrompts = (): readonly string[] =>
+  attempt(() => {
+    const all: unknown = JSON.parse(localStorage.getItem(PROMPTS) ?? "[]");
+    return Array.isArray(all) ? all.filter((one): one is string => typeof one === "string").slice(0, MOST_PROMPTS) : [];
+  }, []);
+
+export function writePrompts(all: readonly string[]): void {
+  attempt(() => (all.length ? localStorage.setItem(PROMPTS, JSON.stringify(all.slice(0, MOST_PROMPTS))) : localStorage.removeItem(PROMPTS)), undefined);
+}
+
+const OWN = "exogpu.own-token";
+
+/** The id of the token that a login code gave this tab, which ends when somebody logs out here. */
+export const readOwnToken = (): string | null => attempt(() => sessionStorage.getItem(OWN), null);
+
+export function writeOwnToken(tokenId: string | null): void {
+  attempt(() => (tokenId ? sessionStorage.setItem(OWN, tokenId) : sessionStorage.removeItem(OWN)), undefined);
 }

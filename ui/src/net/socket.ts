@@ -3,8 +3,8 @@
  * Opens it, logs in, subscribes, turns what arrives into actions, and comes back by itself after a loss: with what
  * was missed if the server still has it, else with a fresh snapshot. Nothing is polled; only when nothing at all has
  * come for 10 s one small call asks whether the other side is still there. */
-import { forgetToken, readToken, writeToken } from "../lib/prefs";
-import type { ChatStatus, Device, Methods } from "../lib/api.gen";
+import { forgetToken, readOwnToken, readToken, writeOwnToken, writeToken } from "../lib/prefs";
+import type { ChatStatus, ConversationChanged, Device, Methods } from "../lib/api.gen";
 import { isGuest } from "../state/guest";
 import type { ServerEvent } from "../state/reduce";
 import { lastHeard } from "../state/select";
@@ -27,6 +27,8 @@ const ADMIN_TOPICS: typeof TOPICS = [...TOPICS, "audit", "log"];
 const CALL_MS = 15_000;
 const BODY_MS = 60_000;
 const OPEN_MS = 10_000;
+/** A log-out waits so long for the end of its token. */
+const LOGOUT_MS = 2_000;
 const SILENCE_MS = 10_000;
 /** Only a connection that held so long makes the next wait short again. */
 const STEADY_MS = 5_000;
@@ -142,6 +144,8 @@ export function connect(store: Store, url: string, brought: string | null): Serv
       const ahead = store.current().serverAheadMs;
       if (first && ahead !== null && Math.abs(ahead) > SKEW_MS) void fetchTrails();
     } else if (head["method"] === "chat.status") dispatch({ type: "chat", status: head["params"] as unknown as ChatStatus });
+    else if (head["method"] === "conversation.changed")
+      dispatch({ type: "conversation", change: head["params"] as unknown as ConversationChanged });
     else calls.settle(head, body);
   }
 
@@ -161,8 +165,10 @@ export function connect(store: Store, url: string, brought: string | null): Serv
     open(async () => {
       const kept = readToken();
       try {
-        token = (await call("auth.redeem", { code: text })).token;
+        const made = await call("auth.redeem", { code: text });
+        token = made.token;
         writeToken(token, false);
+        writeOwnToken(made.token_id);
       } catch (error) {
         if (!(error instanceof CallError) || error.reason === "disconnected" || kept === null) throw error;
         token = kept;
@@ -226,6 +232,17 @@ export function connect(store: Store, url: string, brought: string | null): Serv
       dispatch({ type: "server", server: await call("server.info", {}) });
       drop();
     });
+  }
+
+  /** The token that a login code gave this tab is nobody else's: it ends. One that was typed stays good. */
+  async function endOwnToken(): Promise<void> {
+    const { login } = store.current();
+    if (!login || login.token_id !== readOwnToken()) return;
+    token = null; // so that its end is no surprise to whoever looks at the page
+    const asked = call("token.revoke", { token_id: login.token_id }).catch((error: unknown) => {
+      if (!(error instanceof CallError)) throw error; // it ends by itself, a day after it was made
+    });
+    await Promise.race([asked, new Promise((done) => setTimeout(done, LOGOUT_MS))]);
   }
 
   // ---- losing and coming back ----
@@ -312,11 +329,12 @@ export function connect(store: Store, url: string, brought: string | null): Serv
       token = text;
       code = null;
       writeToken(text, keep);
+      writeOwnToken(null);
       enter();
     },
     redeem,
     logout() {
-      askLogin({ kind: "logged_out" }, true);
+      void endOwnToken().then(() => askLogin({ kind: "logged_out" }, true));
     },
   };
   token = readToken();

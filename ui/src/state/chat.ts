@@ -1,5 +1,5 @@
 /* Conversations of the playground: kept in this browser, and on the server only where the person asks for it
- * (keeping.ts). Pure, but for reading and writing storage. */
+ * (keeping.ts). Pure. */
 import type { SamplingUsed } from "../lib/api.gen";
 import { figure } from "../lib/format";
 import type { Kept } from "./keeping";
@@ -11,6 +11,10 @@ export interface Figures {
   readonly restMs: number;
   readonly tokens: number | null;
   readonly promptTokens: number | null;
+  /** It was stopped: its tokens were counted here, by the pieces that came. */
+  readonly about?: true;
+  /** What it took above idle; absent: not reported. */
+  readonly joules?: number;
   /** Tokens that the text foresaw and that were computed; of these, those that were chosen. Absent: there were none. */
   readonly foreseen?: Foreseen;
   readonly reason: string | null;
@@ -40,6 +44,8 @@ export interface Turn {
   /** Of an answer: who gave it, and how fast. */
   readonly model?: string;
   readonly figures?: Figures;
+  /** The place of the turn that it follows; absent: the one before it. -1: it begins the conversation. */
+  readonly after?: number;
 }
 
 export interface Conversation {
@@ -48,7 +54,10 @@ export interface Conversation {
   readonly system: string;
   /** A JSON list of functions that the model may call, as the API takes them; absent or "": none. */
   readonly tools?: string;
+  /** In the order in which they came, of all branches: see conversation/branches.ts. */
   readonly turns: readonly Turn[];
+  /** The place of the last turn that is shown; absent: the last one. */
+  readonly leaf?: number;
   /** What the server has of it; absent: nothing, as far as this browser knows. */
   readonly kept?: Kept;
 }
@@ -140,6 +149,13 @@ export interface Said {
 }
 
 export const nothingSaid: Said = { text: "", thought: "", calls: [] };
+export const isSaid = ({ text, thought, calls }: Said): boolean => text !== "" || thought !== "" || calls.length > 0;
+
+/** The tokens that the last answer of these turns had before it and in it; null: that was not told. */
+export function contextUsed(turns: readonly Turn[]): number | null {
+  const figures = turns.filter((turn) => turn.role === "assistant").at(-1)?.figures;
+  return figures && figures.promptTokens !== null && figures.tokens !== null ? figures.promptTokens + figures.tokens : null;
+}
 
 /** A delta of /v1/chat/completions, or the text of a completion. */
 export interface Delta {
@@ -190,100 +206,4 @@ export function titleOf(one: Conversation): string {
   return first.length > 60 ? `${first.slice(0, 59)}…` : first || "New conversation";
 }
 
-export interface Piece {
-  readonly kind: "text" | "code";
-  readonly text: string;
-}
-
-/** A text in pieces: what stands between lines of ``` is code. An open one runs to the end. */
-export function piecesOf(text: string): Piece[] {
-  const pieces: Piece[] = [];
-  let kind: Piece["kind"] = "text";
-  let lines: string[] = [];
-  const close = (): void => {
-    const body = lines.join("\n");
-    if (kind === "code" || body.trim()) pieces.push({ kind, text: kind === "code" ? body : body.replace(/^\n+|\n+$/g, "") });
-    lines = [];
-  };
-  for (const line of text.split("\n")) {
-    if (/^\s*```/.test(line)) {
-      close();
-      kind = kind === "text" ? "code" : "text";
-    } else lines.push(line);
-  }
-  close();
-  return pieces;
-}
-
-// ---- what is kept ----
-
-const STORE = "exogpu.chats";
-const MOST = 50;
-const MOST_BYTES = 2 * 1024 * 1024;
-
-const isCall = (one: unknown): one is Call =>
-  typeof one === "object" && one !== null && [(one as Call).id, (one as Call).name, (one as Call).args].every((text) => typeof text === "string");
-
-const isTurn = (one: unknown): one is Turn =>
-  typeof one === "object" &&
-  one !== null &&
-  ["user", "assistant", "tool"].includes((one as Turn).role) &&
-  typeof (one as Turn).text === "string" &&
-  ["undefined", "string"].includes(typeof (one as Turn).thought) &&
-  ["undefined", "string"].includes(typeof (one as Turn).callId) &&
-  ((one as Turn).calls === undefined || (Array.isArray((one as Turn).calls) && ((one as Turn).calls as unknown[]).every(isCall)));
-
-function isKeptMark(one: Kept): boolean {
-  const { token, version, mark, until } = one;
-  return [token, mark].every((text) => typeof text === "string") && [version, until].every((n) => typeof n === "number");
-}
-
-export function isConversation(one: unknown): one is Conversation {
-  if (typeof one !== "object" || one === null) return false;
-  const { id, at, system, tools, turns, kept } = one as Conversation;
-  const texts = [id, system, tools ?? ""].every((text) => typeof text === "string");
-  const marked = kept === undefined || (typeof kept === "object" && kept !== null && isKeptMark(kept));
-  return texts && marked && typeof at === "number" && Array.isArray(turns) && turns.every(isTurn);
-}
-
 export const sortConversations = (all: readonly Conversation[]): Conversation[] => [...all].sort((a, b) => b.at - a.at);
-
-/** The newest first; whatever is not as it was written is left out. */
-export function parseConversations(text: string | null): Conversation[] {
-  try {
-    const kept: unknown = JSON.parse(text ?? "[]");
-    return Array.isArray(kept) ? sortConversations(kept.filter(isConversation)) : [];
-  } catch {
-    return [];
-  }
-}
-
-/** As text, the oldest left out where there are too many. */
-export function printConversations(all: readonly Conversation[]): string {
-  const kept = sortConversations(all).slice(0, MOST);
-  let text = JSON.stringify(kept);
-  while (text.length > MOST_BYTES && kept.length > 1) {
-    kept.pop();
-    text = JSON.stringify(kept);
-  }
-  return text;
-}
-
-export function readConversations(): Conversation[] {
-  try {
-    return parseConversations(localStorage.getItem(STORE));
-  } catch {
-    return [];
-  }
-}
-
-/** False where the browser keeps nothing. */
-export function keepConversations(all: readonly Conversation[]): boolean {
-  try {
-    if (all.length) localStorage.setItem(STORE, printConversations(all));
-    else localStorage.removeItem(STORE);
-    return true;
-  } catch {
-    return false;
-  }
-}

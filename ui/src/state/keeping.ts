@@ -1,7 +1,8 @@
 /* Conversations that are kept on the server as well: what has to be sent, fetched or deleted so that this browser and
  * the server have the same. Pure. */
 import type { Conversation as Remote } from "../lib/api.gen";
-import { type Conversation, isConversation } from "./chat";
+import type { Conversation } from "./chat";
+import { conversationFrom } from "./conversation/read";
 
 /** What the server had of a conversation when this browser sent or fetched it last. */
 export interface Kept {
@@ -15,15 +16,14 @@ export interface Kept {
 }
 
 /** What the server keeps: all that this browser does, but for what it knows of the server. */
-export function textOf({ at, system, tools, turns }: Conversation): string {
-  return JSON.stringify({ at, system, ...(tools ? { tools } : {}), turns });
+export function textOf({ at, system, tools, turns, leaf }: Conversation): string {
+  return JSON.stringify({ at, system, ...(tools ? { tools } : {}), turns, ...(leaf === undefined ? {} : { leaf }) });
 }
 
 /** Null: it is no conversation, or of a later version of this page. */
 export function fromText(id: string, text: string): Conversation | null {
   try {
-    const one: unknown = { ...(JSON.parse(text) as object), id };
-    return isConversation(one) ? one : null;
+    return conversationFrom({ ...(JSON.parse(text) as object), id });
   } catch {
     return null;
   }
@@ -90,7 +90,3 @@ export function planOf(here: readonly Conversation[], there: readonly Remote[], 
   const steps = there.map((one) => stepOf(known.get(one.conversation_id), one, token)).filter((one) => one !== null);
   return [...steps, ...sent];
 }
-
-/** All of them, for a file. */
-export const exportOf = (all: readonly Conversation[]): Blob =>
-  new Blob([JSON.stringify({ conversations: all.map(({ kept: _, ...one }) => one) }, null, 1), "\n"], { type: "application/json" });

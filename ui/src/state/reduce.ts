@@ -8,6 +8,7 @@ import type {
   AuditEntry,
   Change,
   ChatStatus,
+  ConversationChanged,
   Device,
   InventoryEvent,
   LogEvent,
@@ -34,6 +35,7 @@ export type Action =
   | { type: "history"; deviceId: string; history: HistoryRows }
   | { type: "device"; device: Device }
   | { type: "chat"; status: ChatStatus }
+  | { type: "conversation"; change: ConversationChanged }
   | { type: "logged_out" };
 
 export type ServerEvent = { epoch: string; seq: number; at: string } & (
@@ -69,6 +71,8 @@ export function reduce(state: State, action: Action): State {
       return withDevice(state, action.device.device_id, (entry) => ({ ...entry, record: action.device }));
     case "chat":
       return { ...state, chat: action.status };
+    case "conversation":
+      return { ...state, conversation: action.change };
     case "logged_out":
       return { ...initialState, server: state.server, connection: state.connection };
   }

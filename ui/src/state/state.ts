@@ -5,6 +5,7 @@ import type {
   AuditEntry,
   Change,
   ChatStatus,
+  ConversationChanged,
   Device,
   DeviceTelemetry,
   Heard,
@@ -88,6 +89,8 @@ export interface State {
   readonly log: readonly LogLine[];
   /** What a login that may only use models is told, in place of everything above; null for all others. */
   readonly chat: ChatStatus | null;
+  /** The last change of a conversation on the server, by whatever browser with this token; null: none was told. */
+  readonly conversation: ConversationChanged | null;
   /** When anything last came from the server; the page's own clock, ms. */
   readonly heardAt: number | null;
   /** Difference in ms between the server's clock and the page's; from the fastest event of the last minute. */
@@ -120,6 +123,7 @@ export const initialState: State = {
   audit: [],
   log: [],
   chat: null,
+  conversation: null,
   heardAt: null,
   serverAheadMs: null,
   aheadJudgedAt: 0,

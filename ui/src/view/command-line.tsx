@@ -1,7 +1,7 @@
 /* A command to type into a terminal, or lines for a program, with a button that copies them where the browser allows that. */
 import { useState } from "preact/hooks";
 
-function CopyButton({ text, label }: { text: string; label: string }) {
+export function CopyButton({ text, label, class: name }: { text: string; label: string; class?: string }) {
   const [copied, setCopied] = useState(false);
   const copy = (): void => {
     navigator.clipboard.writeText(text).then(
@@ -14,7 +14,7 @@ function CopyButton({ text, label }: { text: string; label: string }) {
   };
   if (!("clipboard" in navigator)) return null;
   return (
-    <button type="button" onClick={copy} aria-label={label}>
+    <button class={name} type="button" onClick={copy} aria-label={copied ? undefined : label}>
       {copied ? "Copied" : "Copy"}
     </button>
   );

@@ -1,17 +1,17 @@
-/* Where a question is written: Enter sends it, Shift and Enter make a line. */
+/* Where a question is written: Enter sends it, Shift and Enter make a line. Files go with it as text. */
 import { useEffect, useRef, useState } from "preact/hooks";
+import { type Attached, attachedFrom, withFiles } from "../../state/conversation/attach";
 
 const LINES_PX = 200;
+const MOST_FILES = 8;
 
 export function Composer({
   ready,
   closed,
   waits,
   busy,
-  canAgain,
   send,
   stop,
-  again,
 }: {
   ready: boolean;
   /** What stands in the field while nobody answers. */
@@ -19,23 +19,36 @@ export function Composer({
   /** A model that is paused: what is sent is answered once it goes on. Null where it answers now. */
   waits: string | null;
   busy: boolean;
-  canAgain: boolean;
   send: (text: string) => void;
   stop: () => void;
-  again: () => void;
 }) {
   const [text, setText] = useState("");
+  const [files, setFiles] = useState<readonly Attached[]>([]);
+  const [fault, setFault] = useState<string | null>(null);
   const field = useRef<HTMLTextAreaElement>(null);
+  const chooser = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const area = field.current;
     if (!area) return;
     area.style.height = "auto";
     area.style.height = `${Math.min(area.scrollHeight + 2, LINES_PX)}px`;
   }, [text]);
+  const empty = text.trim() === "" && files.length === 0;
   const go = (): void => {
-    if (!ready || busy || text.trim() === "") return;
-    send(text);
+    if (!ready || busy || empty) return;
+    send(withFiles(text, files));
     setText("");
+    setFiles([]);
+    setFault(null);
+  };
+  const attach = async (chosen: Iterable<File>): Promise<void> => {
+    setFault(null);
+    for (const file of chosen) {
+      const one = attachedFrom(file.name, new Uint8Array(await file.slice(0, 1 << 20).arrayBuffer()));
+      if (typeof one === "string") setFault(one);
+      else setFiles((all) => [...all.filter(({ name }) => name !== one.name), one].slice(-MOST_FILES));
+    }
+    field.current?.focus();
   };
   return (
     <form
@@ -44,7 +57,31 @@ export function Composer({
         event.preventDefault();
         go();
       }}
+      onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => {
+        event.preventDefault();
+        if (ready && event.dataTransfer) void attach(event.dataTransfer.files);
+      }}
     >
+      {(files.length > 0 || fault) && (
+        <div class="attached">
+          {files.map(({ name }) => (
+            <span class="chip" key={name}>
+              {name}
+              <button class="text-btn" type="button" aria-label={`Leave out ${name}`} onClick={() => setFiles((all) => all.filter((one) => one.name !== name))}>
+                <svg class="mini" aria-hidden="true">
+                  <use href="#i-close" />
+                </svg>
+              </button>
+            </span>
+          ))}
+          {fault && (
+            <p class="small crit" role="alert">
+              {fault}
+            </p>
+          )}
+        </div>
+      )}
       <textarea
         ref={field}
         rows={1}
@@ -60,21 +97,29 @@ export function Composer({
           } else if (event.key === "Escape" && busy) stop();
         }}
       />
+      <input
+        ref={chooser}
+        class="sr"
+        type="file"
+        multiple
+        tabIndex={-1}
+        aria-label="Text files for the message"
+        onChange={(event) => {
+          void attach([...(event.currentTarget.files ?? [])]);
+          event.currentTarget.value = "";
+        }}
+      />
+      <button class="btn" type="button" disabled={!ready} title="Text files that go with the message" onClick={() => chooser.current?.click()}>
+        Attach
+      </button>
       {busy ? (
         <button class="btn" type="button" onClick={stop}>
           Stop
         </button>
       ) : (
-        <>
-          {canAgain && (
-            <button class="btn" type="button" disabled={!ready} onClick={again} title="Generate the last answer again">
-              Again
-            </button>
-          )}
-          <button class="btn primary" type="submit" disabled={!ready || text.trim() === ""}>
-            Send
-          </button>
-        </>
+        <button class="btn primary" type="submit" disabled={!ready || empty}>
+          Send
+        </button>
       )}
     </form>
   );

@@ -3,13 +3,17 @@ import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { type Round, type Shelf, bringTogether, forgetAll, keepsChats, tellServer } from "../../command/keep";
 import type { Refusal } from "../../command/tried";
 import { readKeepsChats, writeKeepsChats } from "../../lib/prefs";
-import { type Conversation, freshId, keepConversations, readConversations, sortConversations } from "../../state/chat";
+import { type Conversation, freshId, sortConversations } from "../../state/chat";
+import { type Imported, type Refused, importFrom, importInto, tooLarge } from "../../state/conversation/file";
+import { keepConversations, readConversations } from "../../state/conversation/storage";
 import { isKept, keptNow } from "../../state/keeping";
 import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
 
 /** After the last change. */
 const SEND_MS = 1_000;
+/** Changes of another browser that come so soon after one another are looked at together. */
+const LOOK_MS = 200;
 const DAY_MS = 86_400_000;
 
 const fresh = (): Conversation => ({ id: freshId(), at: Date.now(), system: "", turns: [] });
@@ -26,8 +30,9 @@ function usePage() {
   const [, draw] = useReducer((n: number) => n + 1, 0);
   page.current ??= ((all) => ({ all, open: all[0] ?? fresh() }))(readConversations());
   const now = (): Page => page.current!;
+  const stored = useRef(true);
   const set = (all: readonly Conversation[], open: Conversation): void => {
-    if (all !== now().all) keepConversations(all);
+    if (all !== now().all) stored.current = keepConversations(all);
     page.current = { all, open };
     draw(0);
   };
@@ -50,7 +55,7 @@ function usePage() {
       set(sortConversations([copy, ...others(id)]), now().open.id === id ? copy : now().open);
     },
   };
-  return { now, set, shelf };
+  return { now, set, shelf, stored };
 }
 
 export function useConversations(answering: () => string | null) {
@@ -58,7 +63,7 @@ export function useConversations(answering: () => string | null) {
   const { login, server: info } = state.value;
   const live = isLive(state.value);
   const token = login?.token_id ?? "";
-  const { now, set, shelf } = usePage();
+  const { now, set, shelf, stored } = usePage();
   const [wanted, setWanted] = useState(() => readKeepsChats(token));
   const days = info?.limits["conversation_days"] ?? 0;
   const keeps = wanted && days > 0;
@@ -104,6 +109,16 @@ export function useConversations(answering: () => string | null) {
     document.addEventListener("visibilitychange", look);
     return () => document.removeEventListener("visibilitychange", look);
   }, [live, token, keeps, days]);
+  // Another browser has changed one; what this one has changed itself it knows already.
+  const told = state.value.conversation;
+  useEffect(() => {
+    if (!told || !keeps || !live) return;
+    const timer = setTimeout(() => {
+      const mine = shelf.all().find((one) => one.id === told.conversation_id);
+      if (!mine || (keptNow(mine, token)?.version ?? 0) < told.version) void bring(false);
+    }, LOOK_MS);
+    return () => clearTimeout(timer);
+  }, [told]);
   useEffect(() => send, []); // whoever leaves the page within that second
 
   /** What a person changed, and looks at. */
@@ -135,6 +150,18 @@ export function useConversations(answering: () => string | null) {
       if (!refusal) setRound(nothing);
       return refusal;
     });
+  /** Puts the conversations of a file beside those that are here. */
+  const take = async (file: File): Promise<Imported | Refused> => {
+    const from = tooLarge(file.size) ?? importFrom(await file.text());
+    if ("what" in from) return from;
+    const imported = importInto(now().all, from, Date.now());
+    const [first] = imported.added;
+    if (first) {
+      set(sortConversations([...imported.added, ...now().all]), first);
+      soon();
+    }
+    return imported;
+  };
   const { all, open } = now();
   const ends = login?.expires_at ? Date.parse(login.expires_at) : Infinity;
   return {
@@ -144,6 +171,10 @@ export function useConversations(answering: () => string | null) {
     show: (one: Conversation): void => set(now().all, one),
     remove,
     removeAll,
+    take,
+    /** False: this browser's storage did not take the last change. */
+    stored: stored.current,
+    newest: (id: string): Conversation | undefined => [now().open, ...now().all].find((one) => one.id === id),
     begin: (): void => set(now().all, fresh()),
     keeping: {
       on: keeps,

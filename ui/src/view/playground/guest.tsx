@@ -28,7 +28,9 @@ function Guest({ status }: { status: ChatStatus }) {
   return (
     <Talk
       partner={
-        asks ? { name: model.name, chat: model.chat ?? true, sampling: model.sampling, waits: model.state !== "ready" } : null
+        asks
+          ? { name: model.name, chat: model.chat ?? true, sampling: model.sampling, waits: model.state !== "ready", context: null, energy: false }
+          : null
       }
       closed="No model answers now"
       choose={<Choose all={all} model={model} choose={setChosen} />}

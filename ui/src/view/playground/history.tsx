@@ -1,15 +1,21 @@
 /* Conversations of this browser, and whether they are kept on the server as well. */
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { Refusal } from "../../command/tried";
 import { now } from "../../lib/clock";
-import { shortTime } from "../../lib/format";
+import { count, shortTime } from "../../lib/format";
 import { saveFile } from "../../lib/save";
 import { type Conversation, titleOf } from "../../state/chat";
-import { exportOf } from "../../state/keeping";
+import { type Imported, type Refused, exportOf } from "../../state/conversation/file";
+import { MOST_KEPT } from "../../state/conversation/storage";
 import { AskButton } from "../ask";
 import { Panel, RefusalNote } from "../parts";
 import type { Keeping } from "./conversations";
 import { KeepingPart } from "./keeping";
+
+function importedText({ added, known }: Imported): string {
+  const parts = [added.length > 0 && `${count(added.length, "conversation")} imported.`, known > 0 && `${count(known, "conversation")} of the file ${known === 1 ? "is" : "are"} here already.`];
+  return parts.filter(Boolean).join(" ") || "The file holds only empty conversations.";
+}
 
 export function History({
   all,
@@ -18,6 +24,8 @@ export function History({
   show,
   remove,
   removeAll,
+  take,
+  stored,
   keeping,
 }: {
   all: readonly Conversation[];
@@ -26,10 +34,22 @@ export function History({
   show: (one: Conversation) => void;
   remove: (id: string) => Promise<Refusal | null>;
   removeAll: () => Promise<Refusal | null>;
+  /** Import a file. */
+  take: (file: File) => Promise<Imported | Refused>;
+  /** Whether this browser's storage took the last change. */
+  stored: boolean;
   keeping: Keeping;
 }) {
+  const chooser = useRef<HTMLInputElement>(null);
+  const [note, setNote] = useState<string | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
-  if (all.length === 0 && keeping.days === 0) return null;
+  const importFile = async (file: File | undefined): Promise<void> => {
+    if (!file) return;
+    const done = await take(file);
+    const refused = "what" in done;
+    setRefusal(refused ? done : null);
+    setNote(refused ? null : importedText(done));
+  };
   return (
     <Panel title="Conversations" class="history" aside={keeping.on ? "also on the server" : "in this browser"}>
       {all.length === 0 && <p class="panel-body small quiet">None yet.</p>}
@@ -64,30 +84,49 @@ export function History({
         ))}
       </ul>
       <RefusalNote refusal={refusal} />
-      {all.length > 0 && (
-        <div class="more acts">
+      <p class="panel-body small" role="status" hidden={note === null && stored && all.length <= MOST_KEPT}>
+        {note} {all.length > MOST_KEPT && `This browser keeps the newest ${MOST_KEPT}.`}
+        {!stored && "This browser does not keep the last change: its storage is full, or off. Export saves what is here."}
+      </p>
+      <div class="more acts">
+        <input
+          ref={chooser}
+          class="sr"
+          type="file"
+          accept="application/json,.json"
+          tabIndex={-1}
+          aria-label="A file with conversations"
+          onChange={(event) => {
+            void importFile(event.currentTarget.files?.[0]);
+            event.currentTarget.value = "";
+          }}
+        />
+        <button class="btn small-btn" type="button" disabled={busy} onClick={() => chooser.current?.click()}>
+          Import
+        </button>
+        {all.length > 0 && (
           <button class="btn small-btn" type="button" onClick={() => saveFile("exogpu-conversations.json", exportOf(all))}>
             Export
           </button>
-          {all.length > 1 && (
-            <AskButton
-              word="Delete all"
-              busyWord="Deleting"
-              label="Delete all conversations"
-              title="Delete all conversations?"
-              confirm="Delete"
-              why={busy ? "An answer is being written." : null}
-              run={removeAll}
-            >
-              <p>
-                {keeping.on
-                  ? "They leave this browser, the server, and every other browser that keeps them there with this token."
-                  : "They are only in this browser, and gone after this."}
-              </p>
-            </AskButton>
-          )}
-        </div>
-      )}
+        )}
+        {all.length > 1 && (
+          <AskButton
+            word="Delete all"
+            busyWord="Deleting"
+            label="Delete all conversations"
+            title="Delete all conversations?"
+            confirm="Delete"
+            why={busy ? "An answer is being written." : null}
+            run={removeAll}
+          >
+            <p>
+              {keeping.on
+                ? "They leave this browser, the server, and every other browser that keeps them there with this token."
+                : "They are only in this browser, and gone after this."}
+            </p>
+          </AskButton>
+        )}
+      </div>
       <KeepingPart keeping={keeping} busy={busy} empty={all.length === 0} />
     </Panel>
   );

@@ -5,6 +5,7 @@ import type { Instance } from "../../lib/api.gen";
 import { modelHref, playgroundHref } from "../../lib/route";
 import { mayAsk, mayManage } from "../../state/models";
 import { type Choice, type Held, choiceOf, choiceWord, hold, isMoving, moveText } from "../../state/talk";
+import type { State } from "../../state/state";
 import { useApp } from "../app-context";
 import { Loading } from "../models/instance";
 import { Icon, MarkIcon } from "../parts";
@@ -26,7 +27,7 @@ export function PlaygroundPage({ id }: { id: string }) {
   return (
     <Page title="Playground">
       <Talk
-        partner={instance && partnerOf(instance)}
+        partner={instance && partnerOf(all, instance)}
         closed={mayManage(all.login) ? "Load a model first" : "No model is loaded"}
         choose={<Choose {...choice} />}
         begin={!model && !moves && <Begin instance={instance} />}
@@ -37,7 +38,14 @@ export function PlaygroundPage({ id }: { id: string }) {
   );
 }
 
-const partnerOf = ({ model_name, chat, sampling, state }: Instance): Partner => ({ name: model_name, chat, sampling, waits: state === "paused" });
+const partnerOf = ({ devices }: State, instance: Instance): Partner => ({
+  name: instance.model_name,
+  chat: instance.chat,
+  sampling: instance.sampling,
+  waits: instance.state === "paused",
+  context: instance.context_tokens,
+  energy: instance.stages.every((stage) => typeof devices[stage.device_id]?.reading?.power_watts === "number"),
+});
 
 function NotAllowed() {
   return (

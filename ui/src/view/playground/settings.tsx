@@ -1,6 +1,7 @@
 /* How the model is asked: what it is told first, and how tokens are drawn. */
 import { useState } from "preact/hooks";
 import type { SamplingUsed } from "../../lib/api.gen";
+import { readPrompts, writePrompts } from "../../lib/prefs";
 import { type Sampling, sourceOf, stopsOf, stopsText, toolsFault, usualSampling, usualTokens } from "../../state/chat";
 import { Panel } from "../parts";
 
@@ -44,6 +45,47 @@ function Figures({ min, max, step, placeholder, ...draft }: Draft & { min: numbe
 
 function Lines({ rows, placeholder, ...draft }: Draft & { rows: number; placeholder: string }) {
   return <textarea rows={rows} placeholder={placeholder} {...useDraft(draft)} />;
+}
+
+const titleOfPrompt = (text: string): string => {
+  const line = text.trim().split("\n", 1)[0]!;
+  return line.length > 40 ? `${line.slice(0, 39)}…` : line;
+};
+
+/** System prompts that this browser keeps. */
+function Prompts({ system, setSystem }: { system: string; setSystem: (text: string) => void }) {
+  const [all, setAll] = useState(readPrompts);
+  const put = (next: readonly string[]): void => {
+    writePrompts(next);
+    setAll(next);
+  };
+  const kept = all.includes(system);
+  if (all.length === 0 && system.trim() === "") return null;
+  return (
+    <div class="prompts">
+      {all.length > 0 && (
+        <select aria-label="Kept system prompts" value={kept ? system : ""} onChange={(event) => event.currentTarget.value && setSystem(event.currentTarget.value)}>
+          <option value="">Kept prompts</option>
+          {all.map((text) => (
+            <option key={text} value={text}>
+              {titleOfPrompt(text)}
+            </option>
+          ))}
+        </select>
+      )}
+      {kept ? (
+        <button class="btn small-btn" type="button" onClick={() => put(all.filter((text) => text !== system))}>
+          Forget this prompt
+        </button>
+      ) : (
+        system.trim() !== "" && (
+          <button class="btn small-btn" type="button" onClick={() => put([system, ...all])}>
+            Keep this prompt
+          </button>
+        )
+      )}
+    </div>
+  );
 }
 
 export function Settings({
@@ -100,6 +142,7 @@ export function Settings({
             <Lines rows={3} value={system} placeholder="Instructions that come before the conversation" commit={setSystem} />
           </label>
         )}
+        {chat && <Prompts system={system} setSystem={setSystem} />}
         {chat && (
           <label class="in" title="A JSON list of functions that the model may call, as OpenAI's API takes them">
             <span class="label">Tools</span>

@@ -1,8 +1,10 @@
-/* One side's words: text as it is, code set apart; thoughts folded, calls of tools as blocks; below an answer how fast it
-   came. */
-import { useState } from "preact/hooks";
+/* One side's words: an answer as Markdown, a question as it was written; thoughts folded, calls of tools as blocks; below
+   it how fast it came, what can be done with it, and the way to its other versions. */
+import { useEffect, useRef, useState } from "preact/hooks";
 import { figure, took } from "../../lib/format";
-import { type Call, type Figures, type Turn, argsText, foreseenText, piecesOf, speedOf } from "../../state/chat";
+import { type Call, type Figures, type Turn, argsText, foreseenText, speedOf } from "../../state/chat";
+import { CopyButton } from "../command-line";
+import { Markdown } from "./markdown";
 
 const ends: Record<string, string> = {
   length: "stopped at the token limit",
@@ -13,13 +15,25 @@ function FiguresLine({ figures, model }: { figures: Figures; model: string | und
   const speed = speedOf(figures);
   const foreseen = foreseenText(figures.foreseen);
   const end = figures.reason === null ? "stopped" : ends[figures.reason];
+  const about = figures.about ? "about " : "";
   return (
     <p class="turn-figures">
       {model && <span>{model}</span>}
-      {figures.tokens !== null && <span>{figure(figures.tokens)} tokens</span>}
-      {speed !== null && <span>{figure(speed, speed < 100 ? 1 : 0)} tokens per s</span>}
+      {figures.tokens !== null && (
+        <span>
+          {about}
+          {figure(figures.tokens)} tokens
+        </span>
+      )}
+      {speed !== null && (
+        <span>
+          {about}
+          {figure(speed, speed < 100 ? 1 : 0)} tokens per s
+        </span>
+      )}
       {foreseen !== null && <span>foreseen tokens: {foreseen}</span>}
       {figures.firstMs > 0 && <span>first token after {took(figures.firstMs)}</span>}
+      {figures.joules !== undefined && <span>{figure(figures.joules, figures.joules < 10 ? 1 : 0)} J</span>}
       {end && <span>{end}</span>}
     </p>
   );
@@ -37,12 +51,12 @@ function Thought({ text, open }: { text: string; open: boolean }) {
 
 function CallBlock({ call }: { call: Call }) {
   return (
-    <div class="call" role="group" aria-label={`Calls ${call.name}`}>
-      <p class="call-name">
+    <details class="call" aria-label={`Calls ${call.name}`}>
+      <summary class="call-name">
         Calls <strong>{call.name}</strong>
-      </p>
+      </summary>
       <pre class="code">{argsText(call.args)}</pre>
-    </div>
+    </details>
   );
 }
 
@@ -68,43 +82,117 @@ export function CallAnswer({ call, send }: { call: Call; send: (text: string) =>
   );
 }
 
-export function TurnView({ turn, writing }: { turn: Turn; writing?: boolean }) {
-  const [copied, setCopied] = useState(false);
-  const copy = (): void => {
-    void navigator.clipboard.writeText(turn.text).then(() => {
-      setCopied(true);
-      setTimeout(() => setCopied(false), 2000);
-    });
-  };
+function Edit({ text, word, done, cancel }: { text: string; word: string; done: (text: string) => void; cancel: () => void }) {
+  const [now, setNow] = useState(text);
+  const area = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => area.current?.focus(), []);
+  return (
+    <form
+      class="edit"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (now.trim() !== "") done(now);
+      }}
+    >
+      <textarea
+        rows={Math.min(12, text.split("\n").length + 1)}
+        value={now}
+        aria-label="Edited text"
+        ref={area}
+        onInput={(event) => setNow(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key !== "Escape") return;
+          event.stopPropagation();
+          cancel();
+        }}
+      />
+      <p class="acts">
+        <button class="btn small-btn" type="button" onClick={cancel}>
+          Cancel
+        </button>
+        <button class="btn small-btn primary" type="submit" disabled={now.trim() === ""}>
+          {word}
+        </button>
+      </p>
+    </form>
+  );
+}
+
+/** The versions of a turn that follow the same one: which is shown, and the way to the one before and behind it. */
+function Versions({ place, count, show }: { place: number; count: number; show: (place: number) => void }) {
+  const step = (by: number, word: string, sign: string) => (
+    <button class="text-btn" type="button" disabled={place + by < 0 || place + by >= count} aria-label={word} onClick={() => show(place + by)}>
+      {sign}
+    </button>
+  );
+  return (
+    <span class="versions" role="group" aria-label="Versions">
+      {step(-1, "Earlier version", "‹")}
+      <span class="label" role="status">
+        <span class="sr">Version </span>
+        {place + 1} / {count}
+      </span>
+      {step(1, "Later version", "›")}
+    </span>
+  );
+}
+
+export interface TurnActs {
+  /** Which of its versions is shown, of how many. */
+  readonly place: number;
+  readonly count: number;
+  readonly show: (place: number) => void;
+  /** A new version: a question is asked again, an answer only put down. Null: not now. */
+  readonly edit: ((text: string) => void) | null;
+  /** Let it be answered, or answered anew; null: not now, or it is nothing to be answered. */
+  readonly again: (() => void) | null;
+}
+
+export function TurnView({ turn, writing, acts }: { turn: Turn; writing?: boolean; acts?: TurnActs }) {
+  const [edits, setEdits] = useState(false);
   const mine = turn.role !== "assistant";
   const calls = turn.calls ?? [];
   const empty = turn.text === "" && !turn.thought && calls.length === 0;
+  const edit = acts?.edit;
+  const many = acts && acts.count > 1;
+  const copies = !mine && turn.text !== "";
   return (
     <article class={`turn ${mine ? "mine" : ""}`} aria-label={turn.role === "tool" ? "Tool result" : mine ? "You" : "The model"}>
-      <div class={`turn-text ${writing && turn.text !== "" ? "writing" : ""}`}>
-        {empty && writing && <span class="faint">reading the question</span>}
-        {turn.thought && <Thought text={turn.thought} open={Boolean(writing) && turn.text === "" && calls.length === 0} />}
-        {piecesOf(mine ? turn.text : turn.text.trimStart()).map((piece, i) =>
-          piece.kind === "code" ? (
-            <pre key={i} class="code">
-              {piece.text}
-            </pre>
-          ) : (
-            <p key={i}>{piece.text}</p>
-          ),
-        )}
-        {calls.map((call, i) => (
-          <CallBlock key={i} call={call} />
-        ))}
-      </div>
-      {!mine && !writing && (
+      {edits && edit ? (
+        <Edit
+          text={turn.text}
+          word={mine ? "Send" : "Save"}
+          cancel={() => setEdits(false)}
+          done={(text) => {
+            setEdits(false);
+            if (text !== turn.text) edit(text);
+          }}
+        />
+      ) : (
+        <div class={`turn-text ${writing && turn.text !== "" ? "writing" : ""}`}>
+          {empty && writing && <span class="faint">reading the question</span>}
+          {turn.thought && <Thought text={turn.thought} open={Boolean(writing) && turn.text === "" && calls.length === 0} />}
+          <Markdown text={turn.text} plain={mine} />
+          {calls.map((call, i) => (
+            <CallBlock key={i} call={call} />
+          ))}
+        </div>
+      )}
+      {!writing && !edits && (!mine || many || edit || acts?.again) && (
         <div class="turn-foot">
           {turn.figures && <FiguresLine figures={turn.figures} model={turn.model} />}
-          {"clipboard" in navigator && turn.text !== "" && (
-            <button class="text-btn" type="button" onClick={copy}>
-              {copied ? "Copied" : "Copy"}
+          {copies && <CopyButton class="text-btn" text={turn.text} label="Copy the answer" />}
+          {edit && (
+            <button class="text-btn" type="button" onClick={() => setEdits(true)}>
+              Edit
             </button>
           )}
+          {acts?.again && (
+            <button class="text-btn" type="button" onClick={acts.again}>
+              Again
+            </button>
+          )}
+          {many && <Versions place={acts.place} count={acts.count} show={acts.show} />}
         </div>
       )}
     </article>
