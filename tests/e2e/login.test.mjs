@@ -62,6 +62,8 @@ suite("coming in", () => {
 		await third.getByRole("form", { name: "Log in" }).waitFor();
 		assert.equal(await third.getByRole("alert").count(), 0, "logging out is no error");
 		assert.equal(await third.evaluate(() => localStorage.length), 0, "nothing is kept");
+		await enter(third, server.token);
+		await live(third); // a token that was typed stays good
 		await page.context().close();
 	});
 
@@ -134,6 +136,15 @@ suite("coming in", () => {
 		await page.goto("about:blank");
 		await page.goto(url); // used, but this tab is logged in
 		await live(page);
+		const entries = async () => (await client.call("audit.list", { action: "token.revoke", limit: 1000 })).entries;
+		const before = (await entries()).length;
+		await page.getByRole("button", { name: "Log out" }).first().click(); // nobody else has this token
+		await page.getByRole("form", { name: "Log in" }).waitFor();
+		assert.equal(await page.getByRole("alert").count(), 0, "its end is no surprise");
+		const [revoked, ...more] = (await entries()).slice(0, (await entries()).length - before);
+		assert.deepEqual([more.length, revoked.target, revoked.actor], [0, kept[0].slice(4, 14), `token:${kept[0].slice(4, 14)}`]);
+		await enter(page, kept[0]);
+		await page.getByRole("alert").filter({ hasText: /^This token was revoked at/ }).waitFor();
 		await page.context().close();
 
 		const other = await browser.page();

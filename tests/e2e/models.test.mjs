@@ -15,6 +15,92 @@ suite("models", () => {
 	let server, admin, browser, folder;
 	const panel = (page, name) => page.getByRole("region", { name });
 
+	// A conversation of one question and its answer: other versions of both, what is kept of them, and the way out and in again.
+	async function branches(page) {
+		const answers = page.getByRole("article", { name: "The model" }), questions = page.getByRole("article", { name: "You" });
+		const versions = page.getByRole("group", { name: "Versions" });
+		const told = (of, text) => of.getByText(text, { exact: true }).waitFor();
+		await answers.getByRole("button", { name: "Again" }).click();
+		await told(answers.getByRole("status"), "Version 2 / 2");
+		await page.getByLabel("Files to attach").setInputFiles({ name: "sum.py", mimeType: "text/x-python", buffer: Buffer.from("def f(a): return a # the sum\n") });
+		await page.getByRole("button", { name: "Leave out sum.py" }).click();
+		await page.getByLabel("Files to attach").setInputFiles({ name: "x.png", mimeType: "image/png", buffer: Buffer.from([0x89, 0x50, 0xff]) });
+		await page.getByRole("alert").getByText("x.png is not text in UTF-8.").waitFor();
+		await questions.getByRole("button", { name: "Edit" }).click();
+		assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "Edited text");
+		await page.keyboard.press("Escape");
+		await questions.getByRole("button", { name: "Edit" }).click();
+		await page.getByLabel("Edited text").fill("Say something else:\n```python\ndef f(a): return a # the sum\n```");
+		await page.getByRole("button", { name: "Send" }).first().click();
+		await questions.getByText("Say something else").waitFor();
+		await page.getByText(/first token after/).waitFor();
+		await told(questions.getByRole("status"), "Version 2 / 2");
+		await page.getByRole("group", { name: "Code, python" }).waitFor();
+		await answers.getByRole("button", { name: "Edit" }).click();
+		await page.getByLabel("Edited text").fill("# What it is\n\nA **sum**, as `f` has it:\n\n1. one\n   - inner\n2. two\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n```c\nint x = 1; // one\n```\n\nso $x^2$, see https://example.org/.\n\n<b>not HTML</b>");
+		await page.getByRole("button", { name: "Save" }).click();
+		await answers.getByRole("heading", { name: "What it is" }).waitFor();
+		await answers.getByRole("table").waitFor();
+		assert.equal(await answers.locator("b").count(), 0, "nothing of an answer is HTML");
+		assert.equal(await answers.getByRole("link").getAttribute("rel"), "noopener noreferrer");
+		for (const [name, shape] of Object.entries(shapes)) {
+			await page.emulateMedia({ colorScheme: shape.colorScheme });
+			await page.setViewportSize(shape.viewport);
+			await picture(page, `playground-branches-${name}`, { fullPage: false });
+			const { scroll, width } = await page.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: document.documentElement.clientWidth }));
+			assert.ok(scroll <= width, `it scrolls sideways: ${scroll} in ${width}`);
+		}
+		await page.emulateMedia({ colorScheme: "light" });
+		await page.setViewportSize(shapes["wide-light"].viewport);
+		await questions.getByRole("button", { name: "Earlier version" }).press("Enter"); // by keyboard, too
+		await told(answers.getByRole("status"), "Version 2 / 2"); // the newest answer to the first question
+		await page.reload();
+		await told(answers.getByRole("status"), "Version 2 / 2");
+		await told(questions.getByRole("status"), "Version 1 / 2");
+		assert.equal(await versions.count(), 2);
+
+		const download = page.waitForEvent("download");
+		await page.getByRole("button", { name: "Export" }).click();
+		const file = await (await download).path();
+		const other = await browser.page();
+		await openDashboard(other, server, "#/playground");
+		const choose = other.getByLabel("File to import");
+		await choose.setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from('{"conversations":[{"id":"x","turns":"<script>"}]}') });
+		await other.getByRole("alert").getByText("Conversation 1 of 1 in this file is not as the Playground writes it").waitFor();
+		assert.equal(await other.getByRole("article").count(), 0);
+		await choose.setInputFiles(file);
+		await see(other, "1 conversation imported.");
+		assert.equal(await other.getByRole("alert").count(), 0);
+		await told(other.getByRole("article", { name: "You" }).getByRole("status"), "Version 1 / 2");
+		await other.getByRole("button", { name: "Later version" }).first().click();
+		await other.getByRole("heading", { name: "What it is" }).waitFor();
+		await choose.setInputFiles(file);
+		await see(other, "1 conversation imported."); // what was changed here stays, beside that of the file
+		await choose.setInputFiles(file);
+		await see(other, "1 conversation of the file is here already.");
+		await longOne(other);
+		await other.context().close();
+	}
+
+	// 10,000 turns: the page is there soon, and a letter that is typed as well.
+	async function longOne(page) {
+		const turns = Array.from({ length: 10_000 }, (_, i) => ({ role: i % 2 ? "assistant" : "user", text: `turn ${i} with *some* words in it` }));
+		await page.evaluate((text) => localStorage.setItem("exogpu.chats", text), JSON.stringify([{ id: "long", at: Date.now(), system: "", turns }]));
+		await page.reload();
+		await page.getByText("turn 9999 with").waitFor();
+		assert.equal(await page.getByRole("article").count(), 60);
+		const ms = await page.evaluate(async () => {
+			const field = document.querySelector("textarea[aria-label=Message]"), began = performance.now();
+			field.value = "x";
+			field.dispatchEvent(new InputEvent("input", { bubbles: true }));
+			await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+			return performance.now() - began;
+		});
+		console.log(`a letter in a conversation of 10,000 turns: drawn after ${ms.toFixed(0)} ms`);
+		await page.getByRole("button", { name: /^Show earlier ones, 9,940 are hidden$/ }).click();
+		assert.equal(await page.getByRole("article").count(), 120);
+	}
+
 	before(async () => {
 		server = await startServer({ localNode: true });
 		admin = await Client.login(server);
@@ -93,6 +179,7 @@ suite("models", () => {
 		const { entries } = await admin.call("audit.list", { action: "infer.", limit: 5 });
 		assert.ok(entries.length > 0, "a request is an entry of the audit log");
 		assert.doesNotMatch(JSON.stringify(entries), /Say something/, "and its text is in none");
+		await branches(page);
 		for (const [name, shape] of Object.entries(shapes)) {
 			const shaped = await browser.page(shape);
 			await openDashboard(shaped, server, "#/models");
@@ -159,8 +246,8 @@ suite("models", () => {
 		// What it has said it says on, then: it does not come upon its end by chance before it is stopped.
 		for (const [name, value] of [["System prompt", "Be brief."], ["Max tokens", `${most}`], ["Temperature", "0"], ["Presence penalty", "0.5"],
 			["Frequency penalty", "-0.5"], ["Seed", "3"], ["Stop sequences", "neverinhere\nnor this"]]) {
-			await page.getByLabel(name).fill(value);
-			await page.getByLabel(name).press("Tab");
+			await page.getByLabel(name, { exact: true }).fill(value);
+			await page.getByLabel(name, { exact: true }).press("Tab");
 		}
 		await picture(page, "playground-settings");
 		await page.getByLabel("Message").fill("Say a lot.");
@@ -170,6 +257,8 @@ suite("models", () => {
 		await page.getByRole("button", { name: "Stop", exact: true }).click();
 		await answer.getByText("stopped").waitFor();
 		await page.getByRole("button", { name: "Again" }).waitFor();
+		await answer.getByText(/^about [\d,]+ tokens$/).waitFor(); // by what has come, since nobody else tells
+		await answer.getByText(/^about [\d.,]+ tokens per s$/).waitFor();
 		const said = await answer.textContent();
 		const entry = await eventually(async () => (await admin.call("audit.list", { action: "infer.chat", limit: 5 })).entries
 			.find((one) => one.detail.reason === "cancelled"), "the model has stopped, too");
@@ -178,8 +267,13 @@ suite("models", () => {
 		assert.deepEqual(messages, [{ role: "system", content: "Be brief." }, { role: "user", content: "Say a lot." }]);
 		assert.deepEqual([settings.presence_penalty, settings.frequency_penalty, settings.stop, settings.seed, settings.max_completion_tokens],
 			[0.5, -0.5, ["neverinhere", "nor this"], 3, most]);
+		await page.getByRole("button", { name: "Keep this prompt" }).click();
 		await page.reload();
-		assert.equal(await page.getByLabel("System prompt").inputValue(), "Be brief.", "it is the conversation's");
+		assert.equal(await page.getByLabel("System prompt", { exact: true }).inputValue(), "Be brief.", "it is the conversation's");
+		await page.getByRole("button", { name: "New" }).click();
+		await page.getByLabel("Kept system prompts").selectOption("Be brief.");
+		assert.equal(await page.getByLabel("System prompt", { exact: true }).inputValue(), "Be brief.");
+		await page.getByRole("button", { name: /^Say a lot\./ }).click();
 		assert.equal((await answer.textContent()).slice(0, 40), said.slice(0, 40), "what had come stays");
 		const small = (await admin.call("model.list")).models.find((one) => one.name === "small");
 		const other = await admin.call("instance.create", { model_id: small.model_id });
@@ -256,10 +350,20 @@ suite("models", () => {
 		await keeps(other).check(); // another browser with the same token
 		await panel(other, "Conversations").getByRole("button", { name: /^Say something\./ }).click();
 		await other.getByText(/first token after/).waitFor();
+		const third = await browser.page(); // which sees at once what is changed in another
+		await openDashboard(third, server, "#/overview", token);
+		await keeps(third).check();
+		await panel(third, "Conversations").getByRole("button", { name: /^Say something\./ }).click();
+		await other.getByRole("article", { name: "The model" }).getByRole("button", { name: "Edit" }).click();
+		await other.getByLabel("Edited text").fill("It was changed elsewhere.");
+		await other.getByRole("button", { name: "Save" }).click();
+		await see(third, "It was changed elsewhere.");
+		await third.getByRole("article", { name: "The model" }).getByText("Version 2 / 2", { exact: true }).waitFor();
+		await third.context().close();
 		await picture(other, "guest-narrow-dark");
 		await other.getByRole("button", { name: "Delete Say something." }).click();
 		await see(other, "None yet.");
-		assert.deepEqual(await kept(), [[2, true]]);
+		assert.deepEqual(await kept(), [[3, true]]);
 		await guest.close();
 		await other.context().close();
 	});

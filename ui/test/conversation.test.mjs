@@ -81,9 +81,12 @@ test("an import changes nothing that is here: the same is known, another under t
   const here = [begun()], other = { ...begun(), turns: [user("else")] };
   assert.deepEqual(importInto(here, [begun()], 5), { added: [], known: 1 });
   const { added, known } = importInto(here, [{ ...other, kept: { token: "t", version: 9, mark: "m", until: 1 } }, { ...begun(), id: "../../x" }, { ...begun(), id: "b", at: 1e300 }], 5);
-  assert.equal(known, 0);
-  assert.deepEqual(added.map((one) => one.at), [5, 1, 1], "none is from the future");
-  assert.deepEqual(added.map((one) => one.id === "b"), [true, false, false]);
+  assert.equal(known, 1, "the same under another id");
+  assert.deepEqual(added.map((one) => one.at), [5, 1], "none is from the future");
+  assert.deepEqual(added.map((one) => one.id === "b"), [true, false]);
+  assert.deepEqual(importInto([...here, ...added], [other], 5), { added: [], known: 1 }, "nor does a copy come twice");
+  const [renamed] = importInto([], [{ ...begun(), id: "../../x" }], 5).added;
+  assert.match(renamed.id, /^[0-9A-Za-z-]{1,64}$/);
   for (const one of added) assert.match(one.id, /^[0-9A-Za-z_-]{1,64}$/);
   assert.ok(added.every((one) => one.kept === undefined && one.id !== "a"));
   const twice = importInto([], [begun(), other, { ...begun(), id: "e", turns: [] }], 5).added;

@@ -37,6 +37,12 @@ test("each leads to its page, and what is done is told by name", () => {
   for (const { page, name } of pages) assert.ok(find(state, name).some((one) => one.go.href === `#/${page}`), name);
 });
 
+test("tokens that are not revoked, by their name or id; not before something is typed", () => {
+  const tokens = [{ token_id: "tok0123456", name: "laptop", scopes: ["infer"], revoked_at: null }, { token_id: "tok6543210", name: "lost laptop", scopes: ["admin"], revoked_at: "2026-01-01T00:00:00Z" }];
+  const found = (typed) => find(state, typed, tokens).filter(({ kind }) => kind === "token").map(({ name }) => name);
+  assert.deepEqual([found("lap"), found("tok012"), found("")], [["laptop"], ["laptop"], []]);
+});
+
 test("nothing typed: machines first; never more than can be looked over", () => {
   assert.equal(find(state, " ")[0].kind, "machine");
   assert.deepEqual([names("").includes("Log out"), names("log o").includes("Log out")], [false, true], "only who asks for it logs out");

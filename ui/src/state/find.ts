@@ -1,4 +1,5 @@
-/* What the search of the whole page (Ctrl-K) finds: pages, machines, devices, models, and what can be done. Pure. */
+/* What the search of the whole page (Ctrl-K) finds: pages, machines, devices, models, tokens, and what can be done. Pure. */
+import type { Token } from "../lib/api.gen";
 import { pages } from "../lib/pages";
 import { deviceHref, modelHref, nodeHref, playgroundHref } from "../lib/route";
 import { describeModel, readyInstances, talks } from "./models";
@@ -10,7 +11,7 @@ export type Act = "theme" | "keys" | "logout";
 
 export interface Found {
   readonly id: string;
-  readonly kind: "page" | "machine" | "device" | "model" | "action";
+  readonly kind: "page" | "machine" | "device" | "model" | "token" | "action";
   readonly name: string;
   /** What tells it from others of that name; also searched. */
   readonly detail: string;
@@ -28,7 +29,7 @@ const actions: readonly Found[] = [
   { id: "act-logout", kind: "action", name: "Log out", detail: "this browser forgets the token", go: { act: "logout" } },
 ];
 
-function everything(state: State): Found[] {
+function everything(state: State, tokens: readonly Token[]): Found[] {
   const machine = (id: string): string => state.nodes[id]?.record.name ?? id;
   const ready = readyInstances(state.instances);
   return [
@@ -53,6 +54,13 @@ function everything(state: State): Found[] {
       detail: model.architecture ? describeModel(model.architecture) : model.state,
       go: { href: modelHref(model.model_id) },
     })),
+    ...tokens.filter((one) => one.revoked_at === null).map((one): Found => ({
+      id: one.token_id,
+      kind: "token",
+      name: one.name,
+      detail: `${one.scopes.join(", ")}, ${one.token_id}`,
+      go: { href: "#/access" },
+    })),
     ...ready.filter((one) => talks(state.models[one.model_id])).map((one): Found => ({
       id: one.instance_id,
       kind: "action",
@@ -74,11 +82,11 @@ function fits(word: string, { name, detail }: Found): number {
 }
 
 /** What fits every word that was typed, the best first; without a word what there is to go to and do. */
-export function find(state: State, typed: string): Found[] {
+export function find(state: State, typed: string, tokens: readonly Token[] = []): Found[] {
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-  const order = ["machine", "device", "model", "action", "page"];
-  const ranked = everything(state)
-    .filter((one) => words.length > 0 || one.id !== "act-logout")
+  const order = ["machine", "device", "model", "action", "token", "page"];
+  const ranked = everything(state, tokens)
+    .filter((one) => words.length > 0 || (one.id !== "act-logout" && one.kind !== "token"))
     .map((one) => ({ one, points: words.map((word) => fits(word, one)) }))
     .filter(({ points }) => points.every((each) => each > 0))
     .map(({ one, points }) => ({ one, sum: points.reduce((sum, each) => sum + each, 0) }));

@@ -1,20 +1,26 @@
 /* The search of the whole page, on Ctrl-K: a field and what it finds; Enter opens the marked line. */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { isRefusal, readTokens } from "../command/access";
+import type { Token } from "../lib/api.gen";
 import { switchTheme } from "../lib/theme";
 import { type Found, find } from "../state/find";
 import { useApp } from "./app-context";
 
-const kindWord: Record<Found["kind"], string> = { page: "Page", machine: "Machine", device: "Device", model: "Model", action: "Do" };
+const kindWord: Record<Found["kind"], string> = { page: "Page", machine: "Machine", device: "Device", model: "Model", token: "Token", action: "Do" };
 
 export default function Find() {
   const { state, server, help, finding } = useApp();
   const dialog = useRef<HTMLDialogElement>(null);
   const [typed, setTyped] = useState("");
   const [marked, setMarked] = useState(0);
-  const found = find(state.value, typed);
+  const [tokens, setTokens] = useState<readonly Token[]>([]);
+  const found = find(state.value, typed, tokens);
   const at = Math.min(marked, found.length - 1);
   useLayoutEffect(() => {
     dialog.current?.showModal(); // before the next key: what is typed right after Ctrl-K lands in the field
+  }, []);
+  useEffect(() => {
+    if (state.value.login?.scopes.includes("admin")) void readTokens(server).then((all) => isRefusal(all) || setTokens(all));
   }, []);
   useEffect(() => {
     dialog.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
@@ -40,11 +46,11 @@ export default function Find() {
         type="text" // a search field would take the first Escape for itself
         list={undefined}
         role="combobox"
-        aria-label="Find machines, devices, models and actions"
+        aria-label="Find machines, devices, models, tokens and actions"
         aria-expanded="true"
         aria-controls="find-list"
         aria-activedescendant={found[at] ? `find-${found[at].id}` : undefined}
-        placeholder="Machine, device, model, page or action"
+        placeholder="Machine, device, model, token, page or action"
         autocomplete="off"
         spellcheck={false}
         value={typed}

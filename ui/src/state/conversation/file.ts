@@ -51,18 +51,20 @@ export interface Imported {
   readonly known: number;
 }
 
-/** One whose id is here with another text becomes a copy: nothing that is here is changed. */
+/** One whose id is here with another text becomes a copy: nothing that is here is changed, and nothing comes twice. */
 export function importInto(here: readonly Conversation[], from: readonly Conversation[], now: number): Imported {
-  const texts = new Map(here.map((one) => [one.id, textOf(one)]));
+  const ids = new Set(here.map((one) => one.id));
+  const texts = new Set(here.map(textOf));
   const added: Conversation[] = [];
   let known = 0;
   for (const { kept: _, ...one } of from) {
     if (one.turns.length === 0) continue;
     const at = Math.min(Math.max(one.at, 0), now);
-    const taken = texts.get(one.id);
-    if (taken === textOf(one)) known++;
-    else added.push({ ...one, at, id: taken === undefined && ID.test(one.id) ? one.id : freshId() });
-    if (taken === undefined) texts.set(one.id, textOf(one));
+    const next = { ...one, at, id: !ids.has(one.id) && ID.test(one.id) ? one.id : freshId() };
+    if (texts.has(textOf(next))) known++;
+    else added.push(next);
+    ids.add(next.id);
+    texts.add(textOf(next));
   }
   return { added: sortConversations(added), known };
 }

@@ -99,11 +99,10 @@ export function Composer({
       />
       <input
         ref={chooser}
-        class="sr"
         type="file"
+        hidden
         multiple
-        tabIndex={-1}
-        aria-label="Text files for the message"
+        aria-label="Files to attach"
         onChange={(event) => {
           void attach([...(event.currentTarget.files ?? [])]);
           event.currentTarget.value = "";

@@ -91,11 +91,10 @@ export function History({
       <div class="more acts">
         <input
           ref={chooser}
-          class="sr"
           type="file"
+          hidden
           accept="application/json,.json"
-          tabIndex={-1}
-          aria-label="A file with conversations"
+          aria-label="File to import"
           onChange={(event) => {
             void importFile(event.currentTarget.files?.[0]);
             event.currentTarget.value = "";

@@ -1,6 +1,6 @@
 /* One side's words: an answer as Markdown, a question as it was written; thoughts folded, calls of tools as blocks; below
    it how fast it came, what can be done with it, and the way to its other versions. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { figure, took } from "../../lib/format";
 import { type Call, type Figures, type Turn, argsText, foreseenText, speedOf } from "../../state/chat";
 import { CopyButton } from "../command-line";
@@ -85,7 +85,7 @@ export function CallAnswer({ call, send }: { call: Call; send: (text: string) =>
 function Edit({ text, word, done, cancel }: { text: string; word: string; done: (text: string) => void; cancel: () => void }) {
   const [now, setNow] = useState(text);
   const area = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => area.current?.focus(), []);
+  useLayoutEffect(() => area.current?.focus(), []); // before the next key
   return (
     <form
       class="edit"
