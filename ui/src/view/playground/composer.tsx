@@ -89,7 +89,10 @@ export function Composer({
         aria-label="Message"
         placeholder={!ready ? closed : waits ? `Message, answered once ${waits} goes on` : "Message"}
         disabled={!ready}
-        onInput={(event) => setText(event.currentTarget.value)}
+        onInput={(event) => {
+          setText(event.currentTarget.value);
+          setFault(null);
+        }}
         onKeyDown={(event) => {
           if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
             event.preventDefault();
