@@ -1,9 +1,9 @@
-// What the dashboard costs a browser, and what Lighthouse says of it: node tests/bench/page.mjs [live] [lighthouse [RUNS]]
+// What the dashboard costs a browser, and what Lighthouse says of it: node tests/bench/page.mjs [live] [lighthouse [RUNS] [PAGE...]]
 //
 // live: a server with 64 devices on one machine, each with new readings every second. First paint on loopback, median of
 //   five loads by a browser that is logged in; then for 60 s on the Overview, and 60 s on the table of devices: the time of
 //   the page's main thread as a share of a core (Chromium's ThreadTime), and its tasks of over 50 ms.
-// lighthouse: performance, accessibility and best practices of each page, median of RUNS (five), with a model and the
+// lighthouse: performance, accessibility and best practices of each page, median of RUNS (five), of pages that begin with PAGE (/#/models; all), with a model and the
 //   devices of this machine; needs `npm install --prefix build/lighthouse lighthouse`.
 // EXOGPU_BINARY names the program; a release build is what counts. Chromium as in tests/e2e/browser.mjs.
 import { existsSync, writeFileSync } from "node:fs";
@@ -19,6 +19,7 @@ import { devicesUp, executable, flags, goTo, openDashboard } from "../e2e/browse
 const DEVICES = 64, SECONDS = Number(process.env.EXOGPU_BENCH_S ?? 60), LOADS = 5;
 const words = process.argv.slice(2);
 const wants = (name) => words.length === 0 || words.includes(name);
+const only = words.filter((one) => one.startsWith("/"));
 const runs = Number(words.find((one) => /^\d+$/.test(one)) ?? 5);
 const median = (all) => [...all].sort((a, b) => a - b)[all.length >> 1];
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -98,14 +99,17 @@ async function lighthouse() {
 	const hashes = ["overview", "devices", `devices/${device.device_id}`, `nodes/${device.node_id}`, "topology", "models", `models/${model.model_id}`, "playground", "allocations",
 		"access", "usage", "alerts", "audit", "logs", "wall"];
 	console.log(`| page | performance | accessibility | best practices |\n|---|---|---|---|`);
-	for (const path of ["/lend", ...hashes.map((hash) => `/#/${hash}`)]) {
+	for (const path of ["/lend", ...hashes.map((hash) => `/#/${hash}`)].filter((one) => only.length === 0 || only.some((start) => one.startsWith(start)))) {
 		const all = [];
 		const missed = new Set();
 		for (let i = 0; i < runs; i++) {
 			const { lhr } = await judge(server.url.origin + path, { port, logLevel: "silent", disableStorageReset: true, onlyCategories: ["performance", "accessibility", "best-practices"] }, desktopConfig);
 			all.push(["performance", "accessibility", "best-practices"].map((name) => Math.round(100 * lhr.categories[name].score)));
-			for (const name of ["accessibility", "best-practices"])
-				for (const { id, weight } of lhr.categories[name].auditRefs) if (weight > 0 && lhr.audits[id].score !== null && lhr.audits[id].score < 1) missed.add(id);
+			for (const [name, least] of [["performance", 0.9], ["accessibility", 1], ["best-practices", 1]])
+				for (const { id, weight } of lhr.categories[name].auditRefs) {
+					const { score, displayValue } = lhr.audits[id];
+					if (weight > 0 && score !== null && score < least) missed.add(`${id} ${displayValue ?? ""}`.trim());
+				}
 		}
 		console.log(`| ${path.replace(/(dev|nod|mod)_\w+/, "$1")} | ${[0, 1, 2].map((i) => median(all.map((one) => one[i]))).join(" | ")} |${missed.size ? ` ${[...missed].join(", ")}` : ""}`);
 	}

@@ -70,10 +70,11 @@ function measureContrast() {
 	return { measured, least, poor: [...new Set(poor)] };
 }
 
-// Runs in the page: what can be pressed and has no name, or on a phone too little room.
+// Runs in the page: what can be pressed and has no name, or one that leads to several places, or on a phone too little room.
 function measureControls(finger) {
 	const nameless = [],
-		small = [];
+		small = [],
+		places = new Map();
 	for (const element of document.querySelectorAll("a[href], button, input, [role=button], [tabindex='0']")) {
 		if (!element.checkVisibility({ visibilityProperty: true })) continue;
 		const labels = [
@@ -83,13 +84,19 @@ function measureControls(finger) {
 			...[...(element.labels ?? [])].map((label) => label.textContent),
 		];
 		const what = element.outerHTML.slice(0, 120);
-		if (!labels.some((text) => text?.trim())) nameless.push(what);
+		const name = labels.find((text) => text?.trim())?.replace(/\s+/g, " ").trim();
+		if (!name) nameless.push(what);
+		else if (element.matches("a[href], button:not([aria-haspopup])") && !element.closest("[role=group], [role=radiogroup]")) {
+			const same = /^(Copy: |Choose a file$)/.test(name); // do the same, wherever they stand
+			const place = element.getAttribute("href") ?? (same ? name : element);
+			places.set(name, (places.get(name) ?? new Set()).add(place));
+		}
 		const { width, height } = (element.closest("label") ?? element).getBoundingClientRect();
 		const button = element.matches("button:not(.text-btn), .btn, .tabbar a, input:not([type=checkbox])");
 		if (finger && button && width > 1 && (height < 40 || width < 40))
 			small.push(`${Math.round(width)}x${Math.round(height)} ${what}`);
 	}
-	return { nameless, small };
+	return { nameless, small, alike: [...places].filter(([, all]) => all.size > 1).map(([name, { size }]) => `${size} of "${name}"`) };
 }
 
 suite("how it looks", () => {
@@ -168,8 +175,9 @@ suite("how it looks", () => {
 		const { measured, least, poor } = await page.evaluate(measureContrast);
 		t.diagnostic(`${name}, ${shape}: ${measured} texts, the least contrast ${least.toFixed(2)}`);
 		assert.deepEqual(poor, [], `${name}: contrast below ${MIN_CONTRAST}`);
-		const { nameless, small } = await page.evaluate(measureControls, narrow);
+		const { nameless, small, alike } = await page.evaluate(measureControls, narrow);
 		assert.deepEqual(nameless, [], `${name}: without a name`);
+		assert.deepEqual(alike, [], `${name}: one name for several`);
 		assert.deepEqual(small, [], `${name}: too little room for a finger`);
 		assert.equal(await page.locator("h1:visible").count(), 1, `${name}: one first heading`);
 		assert.notEqual(await page.title(), "");

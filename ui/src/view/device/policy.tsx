@@ -36,14 +36,16 @@ export function PolicyPanel({ entry }: { entry: DeviceEntry }) {
   const may = state.value.login?.scopes.includes("admin") ?? false;
   const again = (): void => setAsked((count) => count + 1);
   if (!policy)
-    return refusal && (
-      <Panel title="Before the limit">
-        <div class="panel-body">
-          <RefusalNote refusal={refusal} />
-          <button class="btn small-btn" type="button" onClick={again}>
-            Ask again
-          </button>
-        </div>
+    return (
+      <Panel title="Before the limit" class={refusal ? "" : "policy-wait"}>
+        {refusal && (
+          <div class="panel-body">
+            <RefusalNote refusal={refusal} />
+            <button class="btn small-btn" type="button" onClick={again}>
+              Ask again
+            </button>
+          </div>
+        )}
       </Panel>
     );
   return (

@@ -103,7 +103,7 @@ export function CatalogPanel({ most }: { most?: number }) {
           ))}
         </ul>
       ) : (
-        !refusal && <p class="skeleton panel-body" aria-label="The catalogue is being read" />
+        !refusal && <p class={`skeleton panel-body ${most ? "" : "catalog-wait"}`} aria-label="The catalogue is being read" />
       )}
     </Panel>
   );

@@ -11,7 +11,7 @@ export const LazyCatalog = ({ most }: { most?: number }) => (
     {...(most ? { most } : {})}
     waiting={() => (
       <Panel title="Start with a model">
-        <p class="skeleton panel-body" />
+        <p class={`skeleton panel-body ${most ? "" : "catalog-wait"}`} />
       </Panel>
     )}
   />

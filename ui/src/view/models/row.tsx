@@ -41,7 +41,7 @@ export function ModelRow({ model }: { model: Model }) {
       <span class="acts">
         <LoadOrChat model={model} />
         {model.state === "ready" && (
-          <a class="btn small-btn" href={modelHref(model.model_id)}>
+          <a class="btn small-btn" href={modelHref(model.model_id)} aria-label={`Preview ${model.name}`}>
             Preview
           </a>
         )}

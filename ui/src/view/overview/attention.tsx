@@ -38,7 +38,7 @@ function Item({ one }: { one: Attention }) {
       <p class="lead">{one.title}</p>
       <p class="quiet">{one.text}</p>
       <p class="small foot">
-        <a class="link" href={one.href}>
+        <a class="link" href={one.href} aria-label={`${one.open}: ${one.title}`}>
           {one.open}
         </a>
         {one.since && (

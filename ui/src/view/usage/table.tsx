@@ -98,7 +98,7 @@ export function UsageTable({ rows, by, price, known }: Shown) {
   if (rows.length === 0)
     return (
       <div class="empty">
-        <h3>Nothing was used in this time</h3>
+        <h2>Nothing was used in this time</h2>
         <p>Each request to a model is counted here when it ends, whatever API it came by.</p>
       </div>
     );
