@@ -116,6 +116,15 @@ void api_give_place(struct api_client *client);
 struct json *api_snapshot(const struct api_client *client);
 // Log a connection in (token NULL: the owner), into a new session or, with session_id, an existing one.
 enum status api_log_in(struct api_client *client, struct token *token, const char *session_id, struct error *error);
+// A notification, printed once, to each connection that `watches` it. One of this key that still waits is replaced.
+struct api_notice {
+	const char *method;
+	struct json *params; // taken
+	uint64_t key;
+	bool (*watches)(const struct api_client *client, const void *context);
+	const void *context;
+};
+void api_notify(struct api *api, const struct api_notice *notice);
 // chat.status: begin to follow what becomes of models, and end it.
 void api_chat_begin(struct api *api);
 void api_chat_end(struct api *api);

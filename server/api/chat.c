@@ -21,18 +21,24 @@ static bool is_watched(const struct api *api)
 	return false;
 }
 
-static void send_status(struct api *api, const struct json *status)
+void api_notify(struct api *api, const struct api_notice *notice)
 {
 	struct net_frame *frame = NULL;
 	buffer_clear(&api->text);
-	if (!message_print_call(&api->text, NULL, "chat.status", json_copy(status)))
+	if (!message_print_call(&api->text, NULL, notice->method, notice->params))
 		frame = net_frame_create(api->text.data, api->text.length, true);
 	for (struct api_client *client = api->clients, *next; frame && client; client = next) {
 		next = client->next;
-		if (client->watches_chat && client->conn)
-			net_conn_send(client->conn, frame, CHAT_KEY);
+		if (client->conn && notice->watches(client, notice->context))
+			net_conn_send(client->conn, frame, notice->key);
 	}
 	net_frame_unref(&frame);
+}
+
+static bool watches(const struct api_client *client, const void *context)
+{
+	(void)context;
+	return client->watches_chat;
 }
 
 static void tell(void *context)
@@ -46,7 +52,9 @@ static void tell(void *context)
 		json_destroy(&status);
 		return;
 	}
-	send_status(api, status);
+	api_notify(api,
+		   &(struct api_notice){
+			   .method = "chat.status", .params = json_copy(status), .key = CHAT_KEY, .watches = watches});
 	json_destroy(&api->chat.last);
 	api->chat.last = status;
 }

@@ -1,5 +1,5 @@
-/* conversation.*: what the holder of a token keeps here of the Playground, for itself alone. Whoever asks for it is told
- * which one was changed (conversation.changed), by its id and version; no text. Thread: the loop's. */
+/* conversation.*: what the holder of a token keeps here of the Playground, for itself alone. Whoever asks for it is
+ * told which one was changed (conversation.changed), by its id and version; no text. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/api/call.h"
 #include "server/conversations/conversations.h"
@@ -40,33 +40,22 @@ static void push(void *context, const struct conversation *one)
 // A newer message of this key replaces one that still waits: whoever gets it lists all of them.
 enum { CHANGED_KEY = 0x636f6e76 };
 
-static bool watches(const struct api_client *client, const char *token_id)
+static bool watches(const struct api_client *client, const void *token_id)
 {
 	const struct token *token = client->session ? client->session->token : NULL;
-	return client->watches_conversations && client->conn && token && !strcmp(token->token_id, token_id);
+	return client->watches_conversations && token && !strcmp(token->token_id, token_id);
 }
 
 static void changed(void *context, const char *token_id, const struct conversation *one)
 {
-	struct api *api = context;
-	struct net_frame *frame = NULL;
-	for (struct api_client *client = api->clients, *next; client; client = next) {
-		next = client->next;
-		if (!watches(client, token_id))
-			continue;
-		if (!frame) {
-			struct json *told = json_new_object();
-			json_set_string(told, "conversation_id", one->conversation_id);
-			json_set_integer(told, "version", one->version);
-			buffer_clear(&api->text);
-			if (message_print_call(&api->text, NULL, "conversation.changed", told))
-				return;
-			frame = net_frame_create(api->text.data, api->text.length, true);
-		}
-		if (frame)
-			net_conn_send(client->conn, frame, CHANGED_KEY);
-	}
-	net_frame_unref(&frame);
+	struct json *told = json_new_object();
+	json_set_string(told, "conversation_id", one->conversation_id);
+	json_set_integer(told, "version", one->version);
+	api_notify(context, &(struct api_notice){.method = "conversation.changed",
+						 .params = told,
+						 .key = CHANGED_KEY,
+						 .watches = watches,
+						 .context = token_id});
 }
 
 void api_conversations_begin(struct api *api)
