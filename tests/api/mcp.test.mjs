@@ -59,8 +59,8 @@ describe("exogpu mcp", () => {
 	test("it agrees on a revision and says what it is", async () => {
 		const { result } = await agent.ask("initialize", { protocolVersion: "2025-03-26", capabilities: {}, clientInfo: { name: "test", version: "1" } });
 		assert.equal(result.protocolVersion, "2025-03-26");
-		assert.deepEqual([result.serverInfo.name, result.capabilities], ["exogpu", { tools: {} }]);
-		assert.equal((await agent.ask("initialize", { protocolVersion: "1999-01-01" })).result.protocolVersion, "2025-06-18");
+		assert.deepEqual([result.serverInfo.name, result.capabilities], ["exogpu", { tools: {}, resources: {} }]);
+		assert.equal((await agent.ask("initialize", { protocolVersion: "1999-01-01" })).result.protocolVersion, "2025-11-25");
 		agent.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n');
 		assert.deepEqual((await agent.ask("ping")).result, {});
 	});
@@ -91,6 +91,18 @@ describe("exogpu mcp", () => {
 		assert.equal(isError, false, content[0].text);
 		assert.deepEqual(structuredContent.f32s, [19, 22, 43, 50]);
 		assert.deepEqual(JSON.parse(content[0].text), structuredContent);
+	});
+
+	test("devices are resources, which stand alone", async () => {
+		const { result: { resources } } = await agent.ask("resources/list"), { structuredContent: { devices } } = await agent.tool("cluster_snapshot", {});
+		assert.deepEqual(resources.map(({ uri, title, mimeType }) => [uri, title, mimeType]), devices.map(({ device_id, name }) => [`exogpu://device/${device_id}`, name, "application/json"]));
+		const [{ uri }] = resources, { result: { contents: [one, ...more] } } = await agent.ask("resources/read", { uri });
+		assert.deepEqual([one.uri, one.mimeType, JSON.parse(one.text).device_id, more], [uri, "application/json", devices[0].device_id, []]);
+		assert.deepEqual((await agent.ask("resources/templates/list")).result, { resourceTemplates: [] });
+		for (const uri of ["exogpu://device/dev_none", "exogpu://device/", "file:///etc/passwd", "", undefined]) {
+			const { error } = await agent.ask("resources/read", { uri });
+			assert.deepEqual([error.code, error.message], [-32602, `Resource not found: ${uri ?? ""}`]);
+		}
 	});
 
 	test("what the server refuses is told to the model, with the hint", async () => {

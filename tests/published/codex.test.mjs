@@ -3,31 +3,20 @@
 // with the reason, where the package cannot be fetched.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "../api/client.mjs";
 import { ModelWorker } from "../api/generating.mjs";
 import { modelFile } from "../api/gguf.mjs";
 import { eventually, patience, startServer, temporary, within } from "../api/server.mjs";
 import { WorkerNode } from "../api/workers.mjs";
+import { fetchNode } from "./packages.mjs";
 
 const version = "0.169.0";
 const text = (name) => readFileSync(new URL(name, import.meta.url), "utf8");
-const kept = process.env.EXOGPU_PUBLISHED ?? fileURLToPath(new URL("../../build/published", import.meta.url));
-
-// The package, kept beside the weights.
-function fetchCodex() {
-	const folder = join(kept, `codex-${version}`), program = join(folder, "node_modules/.bin/codex");
-	if (spawnSync(program, ["--version"], { encoding: "utf8" }).stdout?.includes(version)) return { program };
-	mkdirSync(folder, { recursive: true });
-	const { status, stderr } = spawnSync("npm", ["install", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries", "1",
-		`@openai/codex@${version}`], { encoding: "utf8", timeout: 300e3 });
-	return status === 0 && existsSync(program) ? { program } : { why: `skipped: no @openai/codex ${version}: ${(stderr ?? "").trim().split("\n").at(-1)}` };
-}
-const codex = fetchCodex();
+const codex = fetchNode("@openai/codex", version);
 
 describe(`Codex ${version}`, { skip: codex.why ?? false }, () => {
 	let server, admin, node, token;
@@ -72,7 +61,7 @@ describe(`Codex ${version}`, { skip: codex.why ?? false }, () => {
 		mkdirSync(work);
 		const settings = /## Codex[^]*?```toml\n([^]*?)```/.exec(text("../../docs/clients.md"))[1];
 		writeFileSync(join(home, ".codex/config.toml"), settings.replace("MODEL", "words").replace("http://127.0.0.1:52415/", server.url.href));
-		const child = spawn(codex.program, ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "make a file"], { cwd: work,
+		const child = spawn(codex.program("codex"), ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "make a file"], { cwd: work,
 			env: { PATH: process.env.PATH, HOME: home, EXOGPU_TOKEN: token }, stdio: ["ignore", "pipe", "pipe"] });
 		let said = "", stderr = "";
 		child.stdout.on("data", (piece) => (said += piece));

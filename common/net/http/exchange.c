@@ -108,7 +108,7 @@ void net_exchange_open(struct net_arrival *arrival, const struct head *head, con
 		net_arrival_end(arrival);
 		return;
 	}
-	request.body_bytes = head->says_length ? exchange->left : NET_NO_LENGTH;
+	request.body_bytes = head->says_length || request.get ? exchange->left : NET_NO_LENGTH;
 	const bool fits = request.body_bytes <= LIMIT_POST_BYTES;
 	exchange->waits = fits && head->expects;
 	buffer_init(&exchange->body, exchange->in_chunks ? LIMIT_POST_BYTES : fits ? request.body_bytes : 0);

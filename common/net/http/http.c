@@ -1,5 +1,6 @@
 /* HTTP requests of an accepted connection: parsed by head.c and answered by the handler, in
- * order. This file serves GET, HEAD and OPTIONS; exchange.c serves POST. Any other request with a
+ * order. This file serves GET, HEAD and OPTIONS; exchange.c serves POST, and GET where its
+ * answer is a stream. Any other request with a
  * body is refused and its connection closed, so that no part of the body passes for a request.
  * Bytes after a request wait until its answer is sent; after BEHIND_BYTES no more is read, so
  * back-pressure reaches the client. A few pipelined requests are served in a turn. Thread: the
@@ -34,17 +35,17 @@ static void copy_peer(const struct net_arrival *arrival, char *out, size_t size)
 	memcpy(out, text, strnlen(text, size - 1) + 1);
 }
 
-// Whether gzip is among what the client takes, and not with a weight of 0.
-static bool takes_gzip(const struct head *head)
+// Whether `wanted` is among what this header says that the client takes, and not with a weight of 0.
+static bool takes(const struct head *head, const char *header, const char *wanted)
 {
 	char value[256], *rest = value, *one;
-	if (!head_copy(head, "accept-encoding", value, sizeof value))
+	if (!head_copy(head, header, value, sizeof value))
 		return false;
 	while ((one = strsep(&rest, ","))) {
 		one += strspn(one, " \t");
 		const size_t length = strcspn(one, " \t;");
 		const char *weight = strchr(one, '=');
-		if (length == 4 && !strncasecmp(one, "gzip", length))
+		if (length == strlen(wanted) && !strncasecmp(one, wanted, length))
 			return !weight || strtod(weight + 1, NULL) > 0;
 	}
 	return false;
@@ -57,7 +58,9 @@ void net_http_read_request(const struct net_arrival *arrival, const struct head 
 					.peer_uid = (uid_t)-1,
 					.tls = ssl != NULL,
 					.head = head->method == HEAD_HEAD,
-					.gzip = takes_gzip(head)};
+					.get = head->method == HEAD_GET,
+					.gzip = takes(head, "accept-encoding", "gzip"),
+					.events = takes(head, "accept", "text/event-stream")};
 	X509 *certificate = ssl && SSL_get_verify_result(ssl) == X509_V_OK ? SSL_get0_peer_certificate(ssl) : NULL;
 	if (certificate)
 		net_certificate_describe(certificate, &request->certificate);
@@ -72,6 +75,8 @@ void net_http_read_request(const struct net_arrival *arrival, const struct head 
 	head_copy(head, "sec-fetch-site", request->fetch_site, sizeof request->fetch_site);
 	head_copy(head, "traceparent", request->traceparent, sizeof request->traceparent);
 	head_copy(head, "if-none-match", request->if_none_match, sizeof request->if_none_match);
+	head_copy(head, "mcp-protocol-version", request->mcp_version, sizeof request->mcp_version);
+	head_copy(head, "last-event-id", request->last_event, sizeof request->last_event);
 	copy_peer(arrival, request->peer, sizeof request->peer);
 	struct ucred peer;
 	socklen_t length = sizeof peer;
@@ -309,7 +314,10 @@ static void begin(struct net_arrival *arrival, const struct head *head)
 		return;
 	}
 	net_http_read_request(arrival, head, &request);
-	if (head->method == HEAD_POST && arrival->listener->handler->post)
+	const struct net_handler *handler = arrival->listener->handler;
+	const bool streams = request.get && !head->has_body && handler->streams &&
+			     handler->streams(arrival->listener->handler_context, &request);
+	if (streams || (head->method == HEAD_POST && handler->post))
 		net_exchange_open(arrival, head, &request);
 	else
 		answer(arrival, head, &request);

@@ -22,10 +22,12 @@ struct net_request {
 	char api_key[256], anthropic_version[32]; // X-Api-Key, Anthropic-Version
 	char fetch_site[32];                      // Sec-Fetch-Site
 	char traceparent[128];
-	char subprotocol[64];   // as it was offered
-	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
-	size_t body_bytes;      // of a POST; 0 of one in chunks, NET_NO_LENGTH if it does not say
-	uid_t peer_uid;         // of a local one
+	char mcp_version[32], last_event[32]; // MCP-Protocol-Version, Last-Event-ID
+	char subprotocol[64];                 // as it was offered
+	bool head, gzip, local;               // HEAD instead of GET; the client takes gzip; came by the Unix socket
+	bool get, events;                     // of `post`: it is a GET; the client takes text/event-stream
+	size_t body_bytes;                    // of a POST; 0 of one in chunks, NET_NO_LENGTH if it does not say
+	uid_t peer_uid;                       // of a local one
 	bool tls;
 	struct net_certificate certificate; // of its client, verified; uri "" without one
 };
@@ -50,8 +52,8 @@ struct net_header {
 	const char *name, *value; // name in lower case with its colon
 };
 
-// A POST whose body has come, on its way to its answer: whole, or in pieces as they come to be. Valid until the
-// handler's `over`.
+// A POST whose body has come, or a GET that `streams` wants, on its way to its answer: whole, or in pieces as they
+// come to be. Valid until the handler's `over`.
 struct net_exchange;
 // Answer, once; `response->owned` is taken.
 void net_exchange_answer(struct net_exchange *exchange, struct net_response *response);
@@ -88,6 +90,9 @@ struct net_handler {
 	// the refusal, or leave its status 0 where nothing is taken. One whose body_bytes are over LIMIT_POST_BYTES
 	// must be refused.
 	bool (*post)(void *context, const struct net_request *request, void **user, struct net_response *response);
+	// May be NULL. Whether this GET is one of `post`, as if its body were empty: its answer comes later, or in
+	// pieces.
+	bool (*streams)(void *context, const struct net_request *request);
 	// The whole body, valid during the call. To be answered now or later.
 	void (*posted)(void *user, struct net_exchange *exchange, const uint8_t *body, size_t length);
 	// Instead of it: what came in chunks is no body, or one over LIMIT_POST_BYTES. To be answered now.

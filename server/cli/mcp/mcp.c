@@ -1,12 +1,13 @@
 /* `exogpu mcp`: the cluster as tools of a language model's agent (Model Context Protocol), over standard input and
- * output, or with --listen over HTTP (mcp_http.c).
+ * output, or with --listen over HTTP (http.c).
  *
  * Over standard input and output: one JSON-RPC object a line, in both directions. A tool is a method of the contract:
  * its description, its parameters and its name (with _ for .) come from there, so the table below only says which of
  * them are offered. Each call of a tool is a connection of its own, with the token of the command line, whose scopes
  * the server enforces; a refusal is told to the model as a failed call, with the server's hint. Standard output carries
- * nothing else. Source: modelcontextprotocol.io, revision 2025-06-18. Thread: the process's only one. */
-#include "server/cli/mcp.h"
+ * nothing else. The devices are resources, too. Source: modelcontextprotocol.io, revision 2025-11-25. Thread: the
+ * process's only one. */
+#include "server/cli/mcp/mcp.h"
 
 #include "common/base/limits.h"
 #include "common/wire/contract.h"
@@ -31,7 +32,7 @@ static const struct offer {
 	{"instance.list", false},    {"instance.create", true},   {"instance.delete", true},
 	{"compute.run", true},       {"thermal.forecast", false}, {"usage.list", false},
 };
-static const char *const revisions[] = {"2025-06-18", "2025-03-26", "2024-11-05"}; // the newest first
+static const char *const revisions[] = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}; // the newest first
 
 struct mcp {
 	struct contract *contract;
@@ -122,7 +123,8 @@ void mcp_destroy(struct mcp **pointer)
 	free(mcp);
 }
 
-struct json *mcp_called(const struct json *result, const struct error *error)
+// What a call of a tool answers: the result as text and as it is, or why there is none.
+static struct json *called(const struct json *result, const struct error *error)
 {
 	struct json *answer = json_new_object(), *content = json_new_array(), *text = json_new_object();
 	struct buffer printed;
@@ -169,27 +171,60 @@ static enum status ask(const struct target *target, const char *method, const st
 	return status;
 }
 
-enum status mcp_find(const struct mcp *mcp, const struct json *params, const char **method, struct error *error)
+enum status mcp_find(const struct mcp *mcp, const struct json *message, struct mcp_asked *asked, struct error *error)
 {
+	const char *method = json_get_string(message, "method", "");
+	const struct json *params = json_get(message, "params");
 	const char *name = json_get_string(params, "name", "");
 	size_t at = 0;
+	*asked = (struct mcp_asked){0};
+	if (!strcmp(method, "resources/list") || !strcmp(method, "resources/read"))
+		asked->method = "cluster.snapshot";
+	if (strcmp(method, "tools/call") != 0)
+		return STATUS_OK;
 	const struct json *tool = json_first(mcp->tools);
 	for (; tool && strcmp(json_get_string(tool, "name", ""), name) != 0; tool = json_next(tool))
 		at++;
 	if (!tool)
 		return error_set(error, STATUS_INVALID_PARAMS, "Unknown tool: %.64s", name);
-	*method = offers[at].method;
+	*asked = (struct mcp_asked){offers[at].method, json_get(params, "arguments")};
 	return STATUS_OK;
 }
 
-static struct json *initialized(const struct json *params)
+struct json *mcp_reply(const struct json *message, const struct json *result, const struct error *error)
 {
-	struct json *result = json_new_object(), *capabilities = json_new_object(), *info = json_new_object();
-	const char *wanted = json_get_string(params, "protocolVersion", ""), *revision = revisions[0];
+	const char *method = json_get_string(message, "method", "");
+	const char *uri = json_get_string(json_get(message, "params"), "uri", "");
+	const struct json *id = json_get(message, "id");
+	struct error absent = {0};
+	if (!strcmp(method, "tools/call"))
+		return mcp_message(id, called(result, error), NULL);
+	if (!result)
+		return mcp_message(id, NULL, error);
+	if (!strcmp(method, "resources/list"))
+		return mcp_message(id, mcp_resources(result), NULL);
+	error_set(&absent, STATUS_INVALID_PARAMS, "Resource not found: %.128s", uri);
+	return mcp_message(id, mcp_resource(result, uri), &absent);
+}
+
+bool mcp_speaks(const char *revision)
+{
 	for (size_t i = 0; i < sizeof revisions / sizeof *revisions; i++)
-		if (!strcmp(wanted, revisions[i]))
-			revision = revisions[i];
+		if (!strcmp(revision, revisions[i]))
+			return true;
+	return false;
+}
+
+static struct json *initialized(const struct json *params, bool streams)
+{
+	struct json *result = json_new_object(), *capabilities = json_new_object(), *info = json_new_object(),
+		    *resources = json_new_object();
+	const char *wanted = json_get_string(params, "protocolVersion", "");
+	const char *revision = mcp_speaks(wanted) ? wanted : revisions[0];
 	json_set(capabilities, "tools", json_new_object());
+	if (streams)
+		json_set_bool(resources, "listChanged", true);
+	json_set(capabilities, "resources", resources);
 	json_set_string(info, "name", "exogpu");
 	json_set_string(info, "version", EXOGPU_VERSION);
 	json_set_string(result, "protocolVersion", revision);
@@ -200,16 +235,20 @@ static struct json *initialized(const struct json *params)
 	return result;
 }
 
-enum status mcp_answer(const struct mcp *mcp, const char *method, const struct json *params, struct json **result,
+enum status mcp_answer(const struct mcp *mcp, const struct json *message, bool streams, struct json **result,
 		       struct error *error)
 {
+	const char *method = json_get_string(message, "method", "");
 	if (!strcmp(method, "initialize"))
-		*result = initialized(params);
+		*result = initialized(json_get(message, "params"), streams);
 	else if (!strcmp(method, "ping"))
 		*result = json_new_object();
 	else if (!strcmp(method, "tools/list")) {
 		*result = json_new_object();
 		json_set(*result, "tools", json_copy(mcp->tools));
+	} else if (!strcmp(method, "resources/templates/list")) {
+		*result = json_new_object();
+		json_set(*result, "resourceTemplates", json_new_array());
 	} else
 		return error_set(error, STATUS_METHOD_NOT_FOUND, "Method not found: %.64s", method);
 	return STATUS_OK;
@@ -231,10 +270,9 @@ struct json *mcp_message(const struct json *id, struct json *result, const struc
 	return message;
 }
 
-// Write one message and its newline. False: nobody reads them any more.
-static bool say(const struct json *id, struct json *result, const struct error *error)
+// Write one message (taken) and its newline. False: nobody reads them any more.
+static bool say(struct json *message)
 {
-	struct json *message = mcp_message(id, result, error);
 	struct buffer line;
 	buffer_init(&line,
 		    3 * (size_t)(LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES)); // a result stands in it twice, once quoted
@@ -244,43 +282,40 @@ static bool say(const struct json *id, struct json *result, const struct error *
 	return said;
 }
 
-static enum status call_tool(const struct mcp *mcp, const struct target *target, const struct json *params,
-			     struct json **result, struct error *error)
+// What answers a request.
+static struct json *reply(const struct mcp *mcp, const struct target *target, const struct json *message)
 {
-	struct error refusal = {0};
+	struct error error = {0};
 	struct json *answer = NULL;
-	const char *method;
-	enum status status = mcp_find(mcp, params, &method, error);
-	if (status)
-		return status;
-	status = ask(target, method, json_get(params, "arguments"), &answer, &refusal);
-	*result = mcp_called(status ? NULL : answer, &refusal);
-	json_destroy(&answer);
-	return STATUS_OK;
+	struct mcp_asked asked;
+	enum status status = mcp_find(mcp, message, &asked, &error);
+	if (!status && asked.method) {
+		status = ask(target, asked.method, asked.params, &answer, &error);
+		struct json *made = mcp_reply(message, status ? NULL : answer, &error);
+		json_destroy(&answer);
+		return made;
+	}
+	if (!status)
+		status = mcp_answer(mcp, message, false, &answer, &error);
+	return mcp_message(json_get(message, "id"), status ? NULL : answer, &error);
 }
 
 // A line of the client's. False: nobody reads the answers.
 static bool take_line(const struct mcp *mcp, const struct target *target, const char *text, size_t length)
 {
 	struct error error = {0};
-	struct json *message = NULL, *result = NULL;
+	struct json *message = NULL;
 	bool going = true;
 	if (json_parse(&message, text, length, &error)) {
 		error.status = STATUS_PARSE_ERROR;
-		going = say(NULL, NULL, &error);
+		going = say(mcp_message(NULL, NULL, &error));
 	} else if (json_type(message) != JSON_OBJECT || !json_get_string(message, "method", NULL)) {
 		// An answer is to nothing that was asked here.
 		error_set(&error, STATUS_INVALID_REQUEST, "Neither a request nor a notification");
 		if (!json_get(message, "result") && !json_get(message, "error"))
-			going = say(json_get(message, "id"), NULL, &error);
+			going = say(mcp_message(json_get(message, "id"), NULL, &error));
 	} else if (json_get(message, "id")) {
-		const char *method = json_get_string(message, "method", "");
-		const struct json *params = json_get(message, "params");
-		if (!strcmp(method, "tools/call"))
-			call_tool(mcp, target, params, &result, &error);
-		else
-			mcp_answer(mcp, method, params, &result, &error);
-		going = say(json_get(message, "id"), result, &error);
+		going = say(reply(mcp, target, message));
 	}
 	json_destroy(&message);
 	return going;
