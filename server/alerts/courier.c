@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MOST = 10, ANSWER_BYTES = 4096, IDLE_MS = 60000, BUSY_MS = 1000 };
+enum { FIELDS_MOST = 10, IDLE_MS = 60000, BUSY_MS = 1000 };
 
 // An attempt. It belongs to the courier's thread from courier_send until it is posted to the outbox.
 struct attempt {
@@ -19,6 +19,7 @@ struct attempt {
 	struct web_question *question;
 	struct courier_letter letter;
 	char *url, *body, *fields[FIELDS_MOST];
+	char answer[COURIER_ANSWER_BYTES];
 	size_t answer_bytes;
 	struct courier_result result;
 };
@@ -70,9 +71,10 @@ static bool take_answer(void *context, const struct fetch_headers *headers, cons
 static bool take_body(void *context, const uint8_t *bytes, size_t length)
 {
 	struct attempt *attempt = context;
-	(void)bytes;
-	attempt->answer_bytes += length;
-	return attempt->answer_bytes < ANSWER_BYTES;
+	const size_t room = sizeof attempt->answer - attempt->answer_bytes, taken = length < room ? length : room;
+	memcpy(attempt->answer + attempt->answer_bytes, bytes, taken);
+	attempt->answer_bytes += taken;
+	return length < room;
 }
 
 static void finish(struct attempt *attempt)
@@ -95,6 +97,8 @@ static void answered(void *context, const struct web_answer *answer)
 		result->http_status = status;
 		result->delivered = status >= 200 && status < 300;
 		result->retry_after_s = fetch_headers_wait_s(answer->headers);
+		result->answer = attempt->answer;
+		result->answer_bytes = attempt->answer_bytes;
 		if (status >= 300 && status < 400)
 			snprintf(result->message, sizeof result->message,
 				 "the receiver answered %ld, and redirects are not followed", status);

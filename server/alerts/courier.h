@@ -1,13 +1,14 @@
 /* Posts messages to the receivers of alerts and to the collector of traces, each attempt once, on a thread of its own:
  * names are resolved and connections made there, never on the loop. An attempt ends within COURIER_MS; of the answer
- * only its status and how long to wait are taken. A receiver must have a public address, unless the operator named its
- * host; redirects are not followed (server/hub/fetch_web.h). Thread: the loop's, for every function here. */
+ * its status, how long to wait and the first COURIER_ANSWER_BYTES of its body are taken. A receiver must have a public
+ * address, unless the operator named its host; redirects are not followed (server/hub/fetch_web.h). Thread: the loop's,
+ * for every function here. */
 #pragma once
 #include "common/net/loop.h"
 
 #include <stddef.h>
 
-enum { COURIER_MS = 10000 };
+enum { COURIER_MS = 10000, COURIER_ANSWER_BYTES = 4096 };
 
 struct courier;
 // hosts: URLs whose hosts may have private addresses and be spoken to without TLS; (count).
@@ -24,6 +25,8 @@ struct courier_result {
 	long http_status;      // 0: there was no answer
 	int64_t retry_after_s; // that the receiver asks for; 0: it does not
 	char message[384];     // for a person, without the path of the URL; "" if it was delivered
+	const char *answer;    // (answer_bytes), what the receiver answers, as far as it was read
+	size_t answer_bytes;
 };
 struct courier_letter {
 	const char *url, *body;

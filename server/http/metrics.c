@@ -426,6 +426,8 @@ static void print_traces(const struct traces *traces, struct buffer *out)
 	    (double)stats.exported);
 	one(out, "exogpu_trace_spans_dropped_total", "counter",
 	    "Spans that were left out, or that the collector refused.", (double)stats.dropped);
+	one(out, "exogpu_trace_spans_rejected_total", "counter",
+	    "Spans that the collector rejected of batches that it took.", (double)stats.rejected);
 	one(out, "exogpu_trace_exports_failed_total", "counter", "Attempts to send spans that failed.",
 	    (double)stats.failures);
 }

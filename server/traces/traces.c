@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/alerts/courier.h"
+#include "server/traces/partial.h"
 
 #include <openssl/rand.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ struct traces {
 	bool under_way, armed, flushes, gave_up;
 	bool told_failing;  // in the log, since a batch arrived last
 	bool told_full;     // in the log, since nothing waited last
+	bool told_partial;  // in the log, since a batch was taken without a word
 	unsigned failures;  // in a row
 	int64_t not_before; // steady: the batch is sent again
 	struct net_timer timer;
@@ -95,8 +97,23 @@ static void take_failure(struct traces *traces, const struct courier_result *res
 		drop_batch(traces);
 }
 
-static void take_success(struct traces *traces)
+// What the collector says of a batch that it takes: how many of its spans it rejects after all.
+static uint64_t take_partial(struct traces *traces, const struct courier_result *result)
 {
+	struct partial partial;
+	const bool any = partial_read(result->answer, result->answer_bytes, &partial);
+	const uint64_t rejected = partial.rejected < traces->batch_spans ? partial.rejected : traces->batch_spans;
+	if (any && !traces->told_partial)
+		log_warning("traces", "the collector rejects %llu of %u spans%s%s", (unsigned long long)rejected,
+			    traces->batch_spans, partial.message[0] ? ": " : "", partial.message);
+	traces->told_partial = any;
+	traces->stats.rejected += rejected;
+	return rejected;
+}
+
+static void take_success(struct traces *traces, const struct courier_result *result)
+{
+	const uint64_t rejected = take_partial(traces, result);
 	// Of a collector that is too slow for all spans the log tells once, not after each batch.
 	const bool caught_up = traces->told_full && !traces->waiting_spans;
 	if (traces->told_failing || caught_up)
@@ -105,7 +122,7 @@ static void take_success(struct traces *traces)
 	traces->told_failing = false;
 	traces->told_full &= !caught_up;
 	traces->failures = 0;
-	traces->stats.exported += traces->batch_spans;
+	traces->stats.exported += traces->batch_spans - rejected;
 	traces->batch_spans = 0;
 	buffer_clear(&traces->batch);
 }
@@ -115,7 +132,7 @@ static void sent(void *context, const struct courier_result *result)
 	struct traces *traces = context;
 	traces->under_way = false;
 	if (result->delivered)
-		take_success(traces);
+		take_success(traces, result);
 	else
 		take_failure(traces, result);
 	schedule(traces);

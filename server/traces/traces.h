@@ -2,7 +2,7 @@
  * request and puts them into a bounded queue when the request is over. The queue is posted a batch at a time by a
  * thread of its own (server/alerts/courier.h); a batch that fails is sent again, after a longer wait each time. Where
  * the queue is full, further spans are left out and counted. So a request neither waits for a collector nor fails by
- * one. Thread: the loop's. */
+ * one. What a collector rejects of a batch that it takes is counted apart. Thread: the loop's. */
 #pragma once
 #include "common/net/loop.h"
 #include "server/traces/settings.h"
@@ -26,6 +26,7 @@ bool traces_flushed(const struct traces *traces); // nothing more is to be waite
 
 struct traces_stats {
 	uint64_t exported, dropped, failures; // spans; spans; attempts to post a batch
+	uint64_t rejected;                    // spans, of batches that the collector took
 	unsigned waiting;                     // spans
 };
 bool traces_read_stats(const struct traces *traces, struct traces_stats *stats); // false: no traces are made

@@ -48,7 +48,7 @@ function spanOf(span) {
 export class Collector {
 	constructor() {
 		this.got = [];   // {url, headers, text, answer, spans, resource}: each message that came
-		this.plan = [];  // how the next ones are answered: a status, {status, headers}, or "hang"; then `usual`
+		this.plan = [];  // how the next ones are answered: a status, {status, headers, body}, or "hang"; then `usual`
 		this.usual = 200;
 		this.held = [];   // {text, response}: those that hang
 		this.faults = []; // messages that are not of the form
@@ -104,9 +104,9 @@ export class Collector {
 		}
 		this.got.push({ url: request.url, headers: request.headers, text, answer, ...message });
 		if (answer === "hang") return this.held.push({ text, response });
-		const { status, headers } = typeof answer === "number" ? { status: answer } : answer;
+		const { status, headers, body = "{}" } = typeof answer === "number" ? { status: answer } : answer;
 		response.writeHead(status, { "content-type": "application/json", ...headers });
-		response.end("{}");
+		response.end(body);
 	}
 
 	// Messages that hang are answered after all: all of them, or those of one text.

@@ -171,6 +171,24 @@ describe("traces", () => {
 			await eventually(() => /the collector does not take traces: the receiver answered 400/.test(server.output.stderr), "the log says so");
 		});
 
+		test("spans that it rejects of a batch that it takes are counted, and told of once", async () => {
+			says();
+			await eventually(async () => await metric("spans_waiting") === 0, "nothing waits");
+			const [exported, dropped] = [await metric("spans_exported_total"), await metric("spans_dropped_total")], told = () => server.output.stderr.match(/the collector rejects/g)?.length;
+			const partial = (rejectedSpans) => ({ status: 200, body: JSON.stringify({ partialSuccess: { rejectedSpans, errorMessage: "too\nold" } }) });
+			for (const [answer, rejected] of [[partial("3"), 3], [partial(99), 7], [{ status: 200, body: "x".repeat(10000) }, 7], [200, 7]]) {
+				collector.plan.push(answer);
+				await ask();
+				await eventually(async () => await metric("spans_rejected_total") === rejected && await metric("spans_waiting") === 0, `${rejected} are rejected`);
+			}
+			assert.deepEqual([await metric("spans_exported_total") - exported, await metric("spans_dropped_total")], [1 + 0 + 4 + 4, dropped]);
+			assert.equal(told(), 1);
+			assert.match(server.output.stderr, /the collector rejects 3 of 4 spans: too old/);
+			collector.plan.push(partial("1"));
+			await ask();
+			await eventually(() => told() === 2, "and once more after it took all");
+		});
+
 		test("what waits when the server stops is sent", async () => {
 			says();
 			const { headers } = await ask();
