@@ -16,6 +16,17 @@ int64_t longer_in_tests(const char *variable, int64_t usual, int64_t most)
 	return usual;
 }
 
+int64_t lower_in_tests(const char *variable, int64_t usual)
+{
+#ifndef NDEBUG
+	const char *text = getenv(variable);
+	const int64_t lower = text ? strtoll(text, NULL, 10) : 0;
+	if (lower > 0 && lower < usual)
+		return lower;
+#endif
+	return usual;
+}
+
 int longer_node_silence_s(void)
 {
 	return (int)longer_in_tests("EXOGPU_TEST_NODE_SILENCE_S", LIMIT_NODE_SILENCE_S, 3600);

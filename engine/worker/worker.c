@@ -419,6 +419,7 @@ static enum status serve_source(void *arg, const struct message *message, struct
 		.architecture = (int)json_get_integer(given, "architecture", 0),
 		.most_version = (int)json_get_integer(given, "most_version", 0),
 		.limit_s = (int)json_get_integer(given, "limit_s", 0),
+		.limit_mib = (int)json_get_integer(given, "limit_mib", 0),
 		.sandbox = {.namespaces = (unsigned long)started.namespaces,
 			    .refused = (int)started.refused,
 			    .user = (uid_t)started.user,

@@ -1,6 +1,7 @@
 /* See sources.h. */
 #include "engine/node/workers/sources.h"
 
+#include "common/base/longer.h"
 #include "engine/nvrtc/nvrtc.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { AT_ONCE = 2, DEADLINE_MS = 50000, LIMIT_S = 30 };
+enum { AT_ONCE = 2, DEADLINE_MS = 50000, LIMIT_S = 30, LIMIT_MIB = 3072 };
 
 struct sources {
 	struct children *children;
@@ -86,10 +87,11 @@ static void compiled(void *arg, const struct child_outcome *outcome)
 	compilation->sources->under_way--;
 	if (outcome->status == STATUS_TIMEOUT) {
 		error_set(&error, STATUS_TIMEOUT, "the source was not compiled within %d s", DEADLINE_MS / 1000);
-		error_hint(&error, "make it smaller, or compile to PTX and load that");
 	} else if (outcome->status) {
 		error = *outcome->error;
 	}
+	if (outcome->status && !error.hint[0])
+		error_hint(&error, "make it smaller, or compile to PTX and load that");
 	compilation->done(compilation->context, outcome->status ? NULL : json_copy(outcome->result),
 			  outcome->status ? &error : NULL);
 	free(compilation);
@@ -129,15 +131,17 @@ static enum status begin(struct sources *sources, const struct json *params, sou
 	struct json *given = json_new_object();
 	json_set_integer(given, "architecture", architecture);
 	json_set_integer(given, "most_version", most_version);
-	json_set_integer(given, "limit_s", LIMIT_S);
+	json_set_integer(given, "limit_s", lower_in_tests("EXOGPU_TEST_SOURCE_S", LIMIT_S));
+	json_set_integer(given, "limit_mib", lower_in_tests("EXOGPU_TEST_SOURCE_MIB", LIMIT_MIB));
 	sources->under_way++;
-	children_call(sources->children, &(struct child_call){.method = "worker.source",
-							      .params = given,
-							      .given = fd,
-							      .deadline_ms = DEADLINE_MS,
-							      .done = compiled,
-							      .drop = dropped,
-							      .arg = compilation});
+	children_call(sources->children,
+		      &(struct child_call){.method = "worker.source",
+					   .params = given,
+					   .given = fd,
+					   .deadline_ms = lower_in_tests("EXOGPU_TEST_SOURCE_MS", DEADLINE_MS),
+					   .done = compiled,
+					   .drop = dropped,
+					   .arg = compilation});
 	close(fd); // the worker has it, or the call has failed
 	return STATUS_OK;
 }

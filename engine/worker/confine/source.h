@@ -12,6 +12,7 @@ struct source_params {
 	int architecture; // 90 for compute capability 9.0
 	int most_version; // as nvrtc_load has it
 	int limit_s;      // of the processor's time
+	int limit_mib;    // of addresses
 	struct sandbox_params sandbox;
 	// Called once the sandbox is entered. Errors end it.
 	enum status (*entered)(void *arg, const struct sandbox *sandbox);

@@ -1,4 +1,4 @@
-/* Limits of time: as they are, or as long as a test asks for. */
+/* Limits: as they are, or as long or as low as a test asks for. */
 #include "common/base/limits.h"
 #include "common/base/longer.h"
 
@@ -41,9 +41,24 @@ static void each_has_its_own_variable(void **state)
 	assert_int_equal(longer_last_wait_ms(70000), 70000);
 }
 
+static void a_limit_may_be_lowered(void **state)
+{
+	static const char *const no_lower[] = {"", "0", "-1", "30", "31", "99999999999999999999", "low"};
+	(void)state;
+	assert_int_equal(unsetenv("EXOGPU_TEST_SOURCE_S"), 0);
+	assert_int_equal(lower_in_tests("EXOGPU_TEST_SOURCE_S", 30), 30);
+	for (size_t i = 0; i < sizeof(no_lower) / sizeof(no_lower[0]); i++) {
+		assert_int_equal(setenv("EXOGPU_TEST_SOURCE_S", no_lower[i], 1), 0);
+		assert_int_equal(lower_in_tests("EXOGPU_TEST_SOURCE_S", 30), 30);
+	}
+	assert_int_equal(setenv("EXOGPU_TEST_SOURCE_S", "1", 1), 0);
+	assert_int_equal(lower_in_tests("EXOGPU_TEST_SOURCE_S", 30), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(a_limit_is_as_it_is_or_longer),
-					   cmocka_unit_test(each_has_its_own_variable)};
+					   cmocka_unit_test(each_has_its_own_variable),
+					   cmocka_unit_test(a_limit_may_be_lowered)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
