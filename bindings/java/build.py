@@ -30,6 +30,10 @@ def run(*words):
         sys.exit(status)
 
 
+def version():
+    return re.search(r"project\(exogpu VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")).group(1)
+
+
 def main(words):
     flags = {word for word in words if word.startswith("--")}
     folders = [word for word in words if not word.startswith("--")]
@@ -39,17 +43,16 @@ def main(words):
     out.mkdir(parents=True, exist_ok=True)
     compiler = tool("javac")
     run(sys.executable, "-B", str(ROOT / "tools/clients/generate.py"), "java")
-    version = re.search(r"project\(exogpu VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")).group(1)
     sources = sorted(map(str, (HERE / "src").rglob("*.java")))
     strict = ["-Xlint:all", "-Xdoclint:all,-missing", "-Werror"] if "--strict" in flags else []
     with tempfile.TemporaryDirectory() as scratch:
         run(compiler, "--release", RELEASE, "-g", "-encoding", "UTF-8", *strict, "-d", scratch, *sources)
         files = {"META-INF/MANIFEST.MF": "Manifest-Version: 1.0\r\nAutomatic-Module-Name: dev.exogpu\r\nImplementation-Title: exogpu\r\n"
-                                         "Implementation-Version: %s\r\n\r\n" % version,
+                                         "Implementation-Version: %s\r\n\r\n" % version(),
                  "META-INF/LICENSE": (ROOT / "LICENSE").read_bytes()}
         for path in sorted(pathlib.Path(scratch).rglob("*.class")):
             files[path.relative_to(scratch).as_posix()] = path.read_bytes()
-        with zipfile.ZipFile(out / ("exogpu-%s.jar" % version), "w", zipfile.ZIP_DEFLATED) as jar:
+        with zipfile.ZipFile(out / ("exogpu-%s.jar" % version()), "w", zipfile.ZIP_DEFLATED) as jar:
             for name, content in files.items():
                 jar.writestr(zipfile.ZipInfo(name, WHEN), content, zipfile.ZIP_DEFLATED)
     if "--pages" in flags:

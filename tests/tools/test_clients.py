@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "tools/clients"))
 
 import contract  # noqa: E402
 import java_client  # noqa: E402
+import kotlin_client  # noqa: E402
 import python_client  # noqa: E402
 import typescript_client  # noqa: E402
 
@@ -52,6 +53,14 @@ class Clients(unittest.TestCase):
             self.assertIn("\t%s: { code: " % reason, typescript)
         for topic in DOCUMENT["x-events"]["topics"]:
             self.assertIn('    topic: Literal["%s"]' % topic, python)
+
+    def test_kotlin_has_every_method_and_what_may_be_left_out(self):
+        kotlin = kotlin_client.write(read(self.grown()))
+        self.assertEqual(kotlin.count("\tsuspend fun "), len(DOCUMENT["methods"]) + 1)
+        self.assertIn("suspend fun forecast(\n\t\tfrom: String,\n\t\tbody: ByteBuffer,\n\t\tlimitMs: Long? = null,\n"
+                      "\t\tplaces: List<Api.WeatherForecastPlaces>? = null,\n\t): WithBody<Api.WeatherForecastResult> =", kotlin)
+        self.assertIn("if (limitMs != null) it.limitMs(limitMs)", kotlin)
+        self.assertIn("class WeatherCalls internal constructor(private val java: Api.WeatherMethods) {", kotlin)
 
     def test_java_has_every_method_event_and_error_too(self):
         java = java_client.write(read(DOCUMENT))

@@ -1,6 +1,6 @@
-"""Makes the typed clients from schema/api.json: the dashboard's types, and bindings/typescript, python and java.
+"""Makes the typed clients from schema/api.json: the dashboard's types, and bindings/typescript, python and java (with Kotlin).
 
-usage: python3 -B tools/clients/generate.py [ui|typescript|python|java]...      all of them unless some are named
+usage: python3 -B tools/clients/generate.py [ui|typescript|python|java|kotlin]...      all of them unless some are named
 
 The results are not committed: the builds of the dashboard, of the wheel and of the npm package run this first. A file
 whose text would not change is left alone. Python's standard library is all it needs.
@@ -12,6 +12,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import java_client        # noqa: E402
+import kotlin_client      # noqa: E402
 import python_client      # noqa: E402
 import typescript_client  # noqa: E402
 from contract import Contract  # noqa: E402
@@ -22,6 +23,7 @@ CLIENTS = {
     "typescript": (typescript_client, ROOT / "bindings/typescript/src/api.gen.ts"),
     "python": (python_client, ROOT / "bindings/python/src/exogpu/api.py"),
     "java": (java_client, ROOT / "bindings/java/src/dev/exogpu/client/Api.java"),
+    "kotlin": (kotlin_client, ROOT / "bindings/java/kotlin/dev/exogpu/kotlin/Calls.kt"),
 }
 
 

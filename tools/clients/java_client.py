@@ -99,6 +99,7 @@ class Writer:
         self.contract = contract
         self.names = {"Word", "Group", "Options", "Answer", "Records", "WithBody", "Client", "Events", "ApiException"}
         self.enums = {}  # name: words
+        self.made = {}  # group: what became of its methods, for the face that another language gives to the same classes
         self.out = [HEAD]
 
     def claim(self, name):
@@ -294,6 +295,8 @@ class Writer:
         if "x-result-body" in method:
             way, answer = "sendForBody", "WithBody<%s>" % result
         name = name_of(full.split(".", 1)[1])
+        self.made.setdefault(full.split(".")[0], []).append({
+            "method": method, "name": name, "required": required, "optional": optional, "body": body, "options": options, "answer": answer})
         call = "%s(%s, params(%s%s), %s, %s.class)" % (
             way, json.dumps(full), "options" if options else "null",
             "".join(", %s, %s" % (json.dumps(key), word) for _, word, key in required),
@@ -315,10 +318,14 @@ class Writer:
         return "".join(text)
 
 
-def write(contract):
+def written(contract):
     writer = Writer(contract)
     writer.schemas()
     writer.errors()
     writer.events()
     writer.methods()
-    return "".join(writer.out) + "}\n"
+    return writer
+
+
+def write(contract):
+    return "".join(written(contract).out) + "}\n"
