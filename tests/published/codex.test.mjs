@@ -7,11 +7,8 @@ import { spawn } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { Client, assertContractKept } from "../api/client.mjs";
-import { ModelWorker } from "../api/generating.mjs";
-import { modelFile } from "../api/gguf.mjs";
-import { eventually, patience, startServer, temporary, within } from "../api/server.mjs";
-import { WorkerNode } from "../api/workers.mjs";
+import { eventually, patience, temporary, within } from "../api/server.mjs";
+import { Stage, call } from "./agents.mjs";
 import { fetchNode } from "./packages.mjs";
 
 const version = "0.169.0";
@@ -19,58 +16,31 @@ const text = (name) => readFileSync(new URL(name, import.meta.url), "utf8");
 const codex = fetchNode("@openai/codex", version);
 
 describe(`Codex ${version}`, { skip: codex.why ?? false }, () => {
-	let server, admin, node, token;
-	const syntax = { calls: "hermes", thoughts: "think", opened: false };
-	const run = (cmd) => `<tool_call>\n${JSON.stringify({ name: "exec_command", arguments: { cmd } })}\n</tool_call>`;
-	// What the model says, by how many tools have answered so far.
+	const run = (cmd) => call("exec_command", { cmd });
+	// What the model says, by how many tools have stage.asked so far.
 	const script = { 0: ["<think>A file first.</think>", run("printf 'one\\ntwo\\n' > made.txt")], 1: ["Now both.\n", run("sha256sum made.txt"), "\n", run("wc -l made.txt")], 3: ["All ", "done."] };
-	const answered = [];
-
+	let stage;
 	before(async () => {
-		server = await startServer();
-		admin = await Client.login(server);
-		node = await WorkerNode.start(server, { Worker: ModelWorker });
-		const source = join(temporary(), "words.gguf");
-		writeFileSync(source, modelFile({ context: 65536 }));
-		await admin.call("model.add", { source });
-		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
-		await admin.call("instance.create", { model_id: model.model_id, context_tokens: 65536 });
-		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "the instance is ready");
-		({ token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 }));
-		const worker = node.worker();
-		worker.answers["generate.start"] = (params) => {
-			const results = params.prompt.messages.filter(({ role }) => role === "tool"), said = script[results.length] ?? ["I am lost."];
-			answered.push({ params, results: results.map((one) => one.text) });
-			worker.requests.set(params.request, { params, tokens: 0 });
-			setImmediate(() => {
-				said.forEach((piece, at) => worker.tell("generate.delta", { request: params.request, tokens: [1], text: piece, ...at ? {} : { syntax } }));
-				worker.finish(params.request, "stop");
-			});
-			return { result: { prompt_tokens: 7 } };
-		};
+		stage = await Stage.start((params, results) => script[results.length] ?? ["I am lost."]);
 	});
-	after(async () => {
-		node?.socket.close();
-		await server?.finish();
-		assertContractKept();
-	});
+	after(() => stage?.finish());
 
 	test("writes a file, calls two tools at once, and ends", async () => {
 		const home = temporary(), work = join(home, "work");
 		mkdirSync(join(home, ".codex"));
 		mkdirSync(work);
 		const settings = /## Codex[^]*?```toml\n([^]*?)```/.exec(text("../../docs/clients.md"))[1];
-		writeFileSync(join(home, ".codex/config.toml"), settings.replace("MODEL", "words").replace("http://127.0.0.1:52415/", server.url.href));
+		writeFileSync(join(home, ".codex/config.toml"), settings.replace("MODEL", "words").replace("http://127.0.0.1:52415/", stage.server.url.href));
 		const child = spawn(codex.program("codex"), ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "make a file"], { cwd: work,
-			env: { PATH: process.env.PATH, HOME: home, EXOGPU_TOKEN: token }, stdio: ["ignore", "pipe", "pipe"] });
+			env: { PATH: process.env.PATH, HOME: home, EXOGPU_TOKEN: stage.token }, stdio: ["ignore", "pipe", "pipe"] });
 		let said = "", stderr = "";
 		child.stdout.on("data", (piece) => (said += piece));
 		child.stderr.on("data", (piece) => (stderr += piece));
 		const code = await within(new Promise((resolve) => child.on("close", resolve)), () => `Codex ends; it said ${said} ${stderr}`, 6 * patience).finally(() => child.kill("SIGKILL"));
 		assert.equal(code, 0, said + stderr);
 		assert.equal(readFileSync(join(work, "made.txt"), "utf8"), "one\ntwo\n");
-		assert.deepEqual(answered.map(({ results }) => results.length), [0, 1, 3], said + stderr);
-		const [, sum, lines] = answered.at(-1).results;
+		assert.deepEqual(stage.asked.map(({ results }) => results.length), [0, 1, 3], said + stderr);
+		const [, sum, lines] = stage.asked.at(-1).results;
 		assert.match(sum, new RegExp(`${createHash("sha256").update("one\ntwo\n").digest("hex")}  made`));
 		assert.match(lines, /2 made\.txt/);
 		const events = said.trim().split("\n").map((line) => JSON.parse(line));
@@ -78,13 +48,13 @@ describe(`Codex ${version}`, { skip: codex.why ?? false }, () => {
 		assert.equal(events.at(-1).type, "turn.completed", said);
 
 		// What became of what it asked: its tools, and its conversation.
-		const { tools, prompt: { messages }, max_tokens } = answered.at(-1).params;
+		const { tools, prompt: { messages }, max_tokens } = stage.asked.at(-1).params;
 		const names = tools.map((one) => one.function.name);
 		assert.ok(names.includes("exec_command") && !names.includes("web_search") && !names.includes("view_image"), names.join());
 		assert.equal(max_tokens, 32768);
 		assert.deepEqual(messages.map(({ role }) => role), ["system", "user", "assistant", "tool", "assistant", "tool", "tool"]);
 		assert.equal(messages[2].thoughts, "A file first.");
 		assert.deepEqual([messages[4].text.trim(), messages[4].calls.length], ["Now both.", 2]);
-		await eventually(() => /the type web_search is left out/.test(server.output.stderr) && /the type namespace is left out/.test(server.output.stderr), "the log says what is left out");
+		await eventually(() => /the type web_search is left out/.test(stage.server.output.stderr) && /the type namespace is left out/.test(stage.server.output.stderr), "the log says what is left out");
 	});
 });
