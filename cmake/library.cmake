@@ -11,7 +11,8 @@ set(EXOGPU_SOVERSION 0) # of the symbols too, in libexogpu.map; what it promises
 set_target_properties(libexogpu PROPERTIES OUTPUT_NAME exogpu VERSION ${PROJECT_VERSION} SOVERSION ${EXOGPU_SOVERSION}
 	LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/libexogpu.map)
 target_link_libraries(libexogpu PRIVATE engine embedded)
-target_link_options(libexogpu PRIVATE -Wl,--as-needed -Wl,--gc-sections
+# Pages of 16 KiB, which Android's newer devices have.
+target_link_options(libexogpu PRIVATE -Wl,--as-needed -Wl,--gc-sections -Wl,-z,max-page-size=16384
 	-Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/libexogpu.map)
 if(NOT EXOGPU_SANITIZE)
 	target_link_options(libexogpu PRIVATE -Wl,-z,defs) # nothing that only a program brings along

@@ -51,6 +51,15 @@ describe("the Java package", { skip }, () => {
 		assert.equal((await java(["dev.exogpu.client.JsonTest", cases])).stdout, "right\n");
 	});
 
+	test("its libraries are aligned for pages of 16 KiB, and need no OpenMP and nothing of C++", { skip: noLibrary }, async () => {
+		for (const file of [library, join(dirname(binary), "libexogpu.so")]) {
+			const { stdout } = await run("readelf", ["-W", "-l", "-d", file]);
+			const aligned = [...stdout.matchAll(/^ +LOAD .* (0x[0-9a-f]+)$/gm)].map(([, align]) => Number(align));
+			assert.ok(aligned.length > 1 && aligned.every((align) => align >= 16384 && align % 16384 === 0), `${file}: ${aligned}`);
+			assert.doesNotMatch(stdout, /\(NEEDED\).*lib(gomp|omp|iomp5|stdc\+\+|c\+\+)/, file);
+		}
+	});
+
 	test("devices of this machine, by libexogpu", { skip: noLibrary }, async () => {
 		const said = await suite(["-Xcheck:jni", `-Dexogpu.jni=${library}`, "DeviceTest"], 8);
 		assert.doesNotMatch(said, /WARNING in native method|FATAL ERROR in native method/, "JNI is used as its rules demand");
