@@ -10,7 +10,8 @@ import { WorkerNode } from "../api/workers.mjs";
 export const call = (name, args) => `<tool_call>\n${JSON.stringify({ name, arguments: args })}\n</tool_call>`;
 
 export class Stage {
-	// says(params, results): the pieces of what the model answers, where `results` are the texts of tools so far.
+	// says(params, results): what the model answers, where `results` are the texts of tools so far: pieces, or {pieces, end}, of which
+	// an end null never comes.
 	static async start(says) {
 		const stage = new Stage(), server = await startServer(), admin = await Client.login(server);
 		const node = await WorkerNode.start(server, { Worker: ModelWorker }), source = join(temporary(), "words.gguf");
@@ -24,15 +25,17 @@ export class Stage {
 		const worker = node.worker(), syntax = { calls: "hermes", thoughts: "think", opened: false };
 		worker.answers["generate.start"] = (params) => {
 			if (params.counts) return { result: { prompt_tokens: 7 } };
-			const results = params.prompt.messages.filter(({ role }) => role === "tool").map((one) => one.text), said = stage.says(params, results);
+			const results = params.prompt.messages.filter(({ role }) => role === "tool").map((one) => one.text), answer = stage.says(params, results);
+			const { pieces, end } = Array.isArray(answer) ? { pieces: answer, end: "stop" } : answer;
 			stage.asked.push({ params, results });
 			worker.requests.set(params.request, { params, tokens: 0 });
 			setImmediate(() => {
-				said.forEach((piece, at) => worker.tell("generate.delta", { request: params.request, tokens: [1], text: piece, ...at ? {} : { syntax } }));
-				worker.finish(params.request, "stop");
+				pieces.forEach((piece, at) => worker.tell("generate.delta", { request: params.request, tokens: [1], text: piece, ...at ? {} : { syntax } }));
+				if (end) worker.finish(params.request, end, end === "failed" ? { error: "a fault" } : {});
 			});
 			return { result: { prompt_tokens: 7 } };
 		};
+		worker.answers["generate.embed"] = ({ dimensions = 4 }) => ({ result: { embedding: [0.5, -0.25, 0.125, 0].slice(0, dimensions), prompt_tokens: 3 } });
 		return stage;
 	}
 
