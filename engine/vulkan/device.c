@@ -335,6 +335,7 @@ void vulkan_device_close(struct backend_device **out)
 			vulkan_module_unload(device, &module);
 		}
 		vulkan_streams_finish(device);
+		vulkan_stage_pipelines_finish(device);
 		vulkan_builtin_finish(device);
 		vulkan_memory_finish(device);
 		device->fn.vkDestroyDevice(device->device, NULL);

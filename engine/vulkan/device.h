@@ -169,6 +169,7 @@ struct backend_device {
 	VkPipelineLayout builtin_layout;
 	VkPipeline pipelines[SHADER_COUNT]; // made when first needed
 	struct backend_buffer *patterns;    // (256, 4): four bytes of each value, where fills find their edges
+	struct stage_pipelines *stage_pipelines; // of its stages; NULL: there was none yet
 	VkPipelineCache cache;
 	char *cache_directory; // NULL: none
 	char cache_name[32], cache_head[128];
@@ -247,6 +248,10 @@ enum status vulkan_launch_builtin(struct backend_stream *stream, const struct ba
 // Make every pipeline that is built in, so that the cache has them.
 enum status vulkan_builtin_prepare(struct backend_device *device, struct error *error);
 void vulkan_builtin_finish(struct backend_device *device);
+
+// ---- stage/stage_pipeline.c ----
+
+void vulkan_stage_pipelines_finish(struct backend_device *device);
 
 // ---- module.c ----
 

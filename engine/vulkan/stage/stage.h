@@ -35,9 +35,9 @@
 
 enum {
 	STAGE_PUSH_BYTES = 128,
-	STAGE_BINDINGS = 5, // of set 0
-	STAGE_SETS = 48,    // of set 0, that there may be
-	STAGE_PIPELINES = 96,
+	STAGE_BINDINGS = 5,      // of set 0
+	STAGE_SETS = 48,         // of set 0, that there may be
+	STAGE_PIPELINES = 512,   // of all stages of a device
 	STAGE_PROGRAMS = 16,     // shapes of parts that are kept
 	STAGE_ROWS = 512,        // of a part, at most
 	STAGE_ARGMAX_RUN = 4096, // logits of a group of stage_argmax.comp
@@ -76,6 +76,16 @@ struct stage_pipeline {
 	enum stage_shader shader;
 	struct stage_constants constants;
 	VkPipeline pipeline;
+};
+
+// What the stages of a device share: layouts, and the pipelines that any of them has needed. A stage that comes later
+// finds them compiled, so they stay when their stage goes; many that no stage is left to use are dropped.
+struct stage_pipelines {
+	VkDescriptorSetLayout sets[3];
+	VkPipelineLayout layout;
+	struct stage_pipeline made[STAGE_PIPELINES];
+	uint32_t count;
+	uint32_t stages; // that there are
 };
 
 // Descriptor set 0 of an operation; NULL: it does not use that one.
@@ -189,13 +199,10 @@ struct backend_stage {
 	struct backend_buffer *step;                                  // the host writes it, shaders read it
 	struct backend_buffer *told_rows, *told_tokens, *told_logits; // of the host
 
+	struct stage_pipelines *shared; // the device's; NULL: this stage does not count among its users
 	VkDescriptorPool pool;
-	VkDescriptorSetLayout layouts[3];
-	VkPipelineLayout layout;
 	struct stage_set sets[STAGE_SETS];
 	uint32_t set_count;
-	struct stage_pipeline pipelines[STAGE_PIPELINES];
-	uint32_t pipeline_count;
 
 	VkCommandPool commands;
 	struct stage_program programs[STAGE_PROGRAMS];

@@ -1,11 +1,13 @@
 /* Shaders, layouts and descriptor sets of a stage. See stage.h.
  *
- * Pipelines are made when first needed, from the device's cache. A descriptor set is written once, when it is made, and
- * never changed: recorded commands hold on to it. */
+ * Pipelines are made when first needed, from the device's cache, and are the device's: with all machine code in that
+ * cache, drivers still take a while for each. A descriptor set is written once, when it is made, and never changed:
+ * recorded commands hold on to it. */
 #include "common/files/embedded.h"
 #include "engine/vulkan/stage/stage.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const names[STAGE_SHADERS] = {
@@ -25,9 +27,8 @@ static const char *const names[STAGE_SHADERS] = {
 
 static const uint32_t bindings_of[3] = {STAGE_BINDINGS, 2, 2};
 
-static enum status make_set_layouts(struct backend_stage *stage, struct error *error)
+static enum status make_set_layouts(struct backend_device *device, struct stage_pipelines *shared, struct error *error)
 {
-	struct backend_device *device = stage->device;
 	VkDescriptorSetLayoutBinding bindings[STAGE_BINDINGS];
 	for (uint32_t i = 0; i < STAGE_BINDINGS; i++)
 		bindings[i] = (VkDescriptorSetLayoutBinding){.binding = i,
@@ -38,21 +39,59 @@ static enum status make_set_layouts(struct backend_stage *stage, struct error *e
 		VkDescriptorSetLayoutCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
 							.bindingCount = bindings_of[i],
 							.pBindings = bindings};
-		VkResult result = VULKAN_MADE(
-			stage->layouts[i],
-			device->fn.vkCreateDescriptorSetLayout(device->device, &info, NULL, &stage->layouts[i]));
+		VkResult result = VULKAN_MADE(shared->sets[i], device->fn.vkCreateDescriptorSetLayout(
+								       device->device, &info, NULL, &shared->sets[i]));
 		if (result)
 			return vulkan_device_failed(device, error, "vkCreateDescriptorSetLayout", result);
 	}
 	VkPushConstantRange range = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = STAGE_PUSH_BYTES};
 	VkPipelineLayoutCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
 					   .setLayoutCount = 3,
-					   .pSetLayouts = stage->layouts,
+					   .pSetLayouts = shared->sets,
 					   .pushConstantRangeCount = 1,
 					   .pPushConstantRanges = &range};
-	VkResult result = VULKAN_MADE(stage->layout,
-				      device->fn.vkCreatePipelineLayout(device->device, &info, NULL, &stage->layout));
+	VkResult result = VULKAN_MADE(shared->layout,
+				      device->fn.vkCreatePipelineLayout(device->device, &info, NULL, &shared->layout));
 	return result ? vulkan_device_failed(device, error, "vkCreatePipelineLayout", result) : STATUS_OK;
+}
+
+// What the device's stages share, with this one among them.
+static enum status share(struct backend_stage *stage, struct error *error)
+{
+	struct backend_device *device = stage->device;
+	if (!device->stage_pipelines) {
+		device->stage_pipelines = calloc(1, sizeof(*device->stage_pipelines));
+		if (!device->stage_pipelines)
+			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the pipelines of stages");
+		enum status status = make_set_layouts(device, device->stage_pipelines, error);
+		if (status) {
+			vulkan_stage_pipelines_finish(device);
+			return status;
+		}
+	}
+	stage->shared = device->stage_pipelines;
+	stage->shared->stages++;
+	return STATUS_OK;
+}
+
+static void drop_pipelines(const struct backend_device *device, struct stage_pipelines *shared)
+{
+	for (uint32_t i = 0; i < shared->count; i++)
+		device->fn.vkDestroyPipeline(device->device, shared->made[i].pipeline, NULL);
+	shared->count = 0;
+}
+
+void vulkan_stage_pipelines_finish(struct backend_device *device)
+{
+	struct stage_pipelines *shared = device->stage_pipelines;
+	if (!shared)
+		return;
+	drop_pipelines(device, shared);
+	device->fn.vkDestroyPipelineLayout(device->device, shared->layout, NULL);
+	for (int i = 0; i < 3; i++)
+		device->fn.vkDestroyDescriptorSetLayout(device->device, shared->sets[i], NULL);
+	free(shared);
+	device->stage_pipelines = NULL;
 }
 
 // Pools hold the sets of the chunks and layers that there are, and a fixed number of set 0.
@@ -77,18 +116,16 @@ enum status stage_layouts_make(struct backend_stage *stage, struct error *error)
 				      device->fn.vkCreateDescriptorPool(device->device, &info, NULL, &stage->pool));
 	if (result)
 		return vulkan_device_failed(device, error, "vkCreateDescriptorPool", result);
-	return make_set_layouts(stage, error);
+	return share(stage, error);
 }
 
 void stage_layouts_finish(struct backend_stage *stage)
 {
-	struct backend_device *device = stage->device;
-	for (uint32_t i = 0; i < stage->pipeline_count; i++)
-		device->fn.vkDestroyPipeline(device->device, stage->pipelines[i].pipeline, NULL);
-	device->fn.vkDestroyPipelineLayout(device->device, stage->layout, NULL);
-	for (int i = 0; i < 3; i++)
-		device->fn.vkDestroyDescriptorSetLayout(device->device, stage->layouts[i], NULL);
-	device->fn.vkDestroyDescriptorPool(device->device, stage->pool, NULL);
+	struct stage_pipelines *shared = stage->shared;
+	if (shared && !--shared->stages && shared->count > STAGE_PIPELINES / 2)
+		drop_pipelines(stage->device, shared);
+	stage->shared = NULL;
+	stage->device->fn.vkDestroyDescriptorPool(stage->device->device, stage->pool, NULL);
 }
 
 // ---- sets ----
@@ -100,7 +137,7 @@ static enum status make_set(struct backend_stage *stage, int layout, const struc
 	VkDescriptorSetAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
 					    .descriptorPool = stage->pool,
 					    .descriptorSetCount = 1,
-					    .pSetLayouts = &stage->layouts[layout]};
+					    .pSetLayouts = &stage->shared->sets[layout]};
 	VkResult result = device->fn.vkAllocateDescriptorSets(device->device, &info, set);
 	if (result)
 		return vulkan_device_failed(device, error, "vkAllocateDescriptorSets", result);
@@ -195,7 +232,7 @@ static enum status make_pipeline(struct backend_stage *stage, struct stage_pipel
 			  .module = module,
 			  .pName = "main",
 			  .pSpecializationInfo = &constants},
-		.layout = stage->layout,
+		.layout = stage->shared->layout,
 	};
 	result = device->fn.vkCreateComputePipelines(device->device, device->cache, 1, &info, NULL, &made->pipeline);
 	device->fn.vkDestroyShaderModule(device->device, module, NULL);
@@ -205,20 +242,22 @@ static enum status make_pipeline(struct backend_stage *stage, struct stage_pipel
 static enum status find_pipeline(struct backend_stage *stage, const struct stage_dispatch *dispatch,
 				 VkPipeline *pipeline, struct error *error)
 {
-	for (uint32_t i = 0; i < stage->pipeline_count; i++) {
-		const struct stage_pipeline *known = &stage->pipelines[i];
+	struct stage_pipelines *shared = stage->shared;
+	for (uint32_t i = 0; i < shared->count; i++) {
+		const struct stage_pipeline *known = &shared->made[i];
 		if (known->shader == dispatch->shader &&
 		    !memcmp(&known->constants, &dispatch->constants, sizeof(known->constants))) {
 			*pipeline = known->pipeline;
 			return STATUS_OK;
 		}
 	}
-	if (stage->pipeline_count == STAGE_PIPELINES)
-		return error_set(error, STATUS_INTERNAL, "a stage has at most %d pipelines", STAGE_PIPELINES);
-	struct stage_pipeline *made = &stage->pipelines[stage->pipeline_count];
+	if (shared->count == STAGE_PIPELINES)
+		return error_set(error, STATUS_UNAVAILABLE, "the stages of a device have at most %d pipelines",
+				 STAGE_PIPELINES);
+	struct stage_pipeline *made = &shared->made[shared->count];
 	*made = (struct stage_pipeline){.shader = dispatch->shader, .constants = dispatch->constants};
 	enum status status = make_pipeline(stage, made, error);
-	stage->pipeline_count += !status;
+	shared->count += !status;
 	*pipeline = made->pipeline;
 	return status;
 }
@@ -240,9 +279,9 @@ enum status stage_dispatch(struct backend_stage *stage, VkCommandBuffer commands
 	const VkDescriptorSet sets[] = {set, dispatch->weights, dispatch->pages};
 	for (uint32_t i = 0; i < 3; i++)
 		if (sets[i])
-			fn->vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, stage->layout, i, 1,
-						    &sets[i], 0, NULL);
-	fn->vkCmdPushConstants(commands, stage->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, dispatch->push_bytes,
+			fn->vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, stage->shared->layout, i,
+						    1, &sets[i], 0, NULL);
+	fn->vkCmdPushConstants(commands, stage->shared->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, dispatch->push_bytes,
 			       dispatch->push);
 	fn->vkCmdDispatch(commands, dispatch->groups[0], dispatch->groups[1], dispatch->groups[2]);
 	return STATUS_OK;
