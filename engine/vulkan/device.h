@@ -167,8 +167,8 @@ struct backend_device {
 
 	VkDescriptorSetLayout builtin_sets; // if bound
 	VkPipelineLayout builtin_layout;
-	VkPipeline pipelines[SHADER_COUNT]; // made when first needed
-	struct backend_buffer *patterns;    // (256, 4): four bytes of each value, where fills find their edges
+	VkPipeline pipelines[SHADER_COUNT];      // made when first needed
+	struct backend_buffer *patterns;         // (256, 4): four bytes of each value, where fills find their edges
 	struct stage_pipelines *stage_pipelines; // of its stages; NULL: there was none yet
 	VkPipelineCache cache;
 	char *cache_directory; // NULL: none

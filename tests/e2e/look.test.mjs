@@ -17,7 +17,12 @@ const MIN_CONTRAST = 4.5;
 // behind it.
 function measureContrast() {
 	const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+	const known = new Map(); // a page has a few colours, in a thousand places
 	const rgba = (colour) => {
+		if (!known.has(colour)) known.set(colour, drawn(colour));
+		return known.get(colour);
+	};
+	const drawn = (colour) => {
 		canvas.clearRect(0, 0, 1, 1);
 		canvas.fillStyle = colour;
 		canvas.fillRect(0, 0, 1, 1);

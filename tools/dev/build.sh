@@ -25,7 +25,8 @@ build_dir() { # PRESET
 	[ "$1" = release ] && echo build || echo "build/$1"
 }
 
-# build PRESET [CMAKE ARGUMENT...]: configured and compiled, or the script ends with the reason.
+# build PRESET [CMAKE ARGUMENT...]: configured and compiled, or the script ends with the reason. `target`, if it is set,
+# names what is compiled, instead of all.
 build() {
 	local preset=$1 dir
 	shift
@@ -36,7 +37,7 @@ build() {
 			cmake --preset "$preset" "$@" || exit 1
 	fi
 	step_quiet=1 step_tail=60 step "build-$preset" "building ($preset)" \
-		cmake --build "$dir" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(cores)}" || exit 1
+		cmake --build "$dir" --target "${target:-all}" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(cores)}" || exit 1
 }
 
 # install_node_modules FOLDER: all its packages, those for development too, as its lock file says; skipped while the
