@@ -6,7 +6,7 @@
 
 void model_tensor_as(const struct model_tensor *tensor, enum tensor_format format, struct model_tensor *held)
 {
-	bool wide = tensor->format == FORMAT_F32 || tensor->format == FORMAT_F16 || tensor->format == FORMAT_BF16;
+	bool wide = format_is_wide(tensor->format);
 	*held = *tensor;
 	if (tensor->packing || tensor->joined.heads) // whatever is wished for: it is not computed with as it is
 		*held = (struct model_tensor){.format = tensor->format,

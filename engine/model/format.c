@@ -43,6 +43,11 @@ enum tensor_format format_parse(const char *name)
 	return FORMAT_UNKNOWN;
 }
 
+bool format_is_wide(enum tensor_format format)
+{
+	return format == FORMAT_F32 || format == FORMAT_F16 || format == FORMAT_BF16;
+}
+
 uint64_t format_row_bytes(enum tensor_format format, uint64_t columns)
 {
 	const struct format_info *info = &infos[format];

@@ -75,6 +75,7 @@ struct format_info {
 const struct format_info *format_info(enum tensor_format format);
 // FORMAT_UNKNOWN if the name is unknown; case does not matter.
 enum tensor_format format_parse(const char *name);
+bool format_is_wide(enum tensor_format format); // of 16 or 32 bits: it can be held in a smaller one
 // The bytes of a row of `columns` values; 0 if a row cannot have so many.
 uint64_t format_row_bytes(enum tensor_format format, uint64_t columns);
 

@@ -52,10 +52,10 @@ int64_t cluster_heat_clock(const struct cluster *cluster)
 	return newest_ms;
 }
 
-// Only the core's is told. Memory slows down at a point that no reading names.
-static double limit_of(const struct cluster_device *device, enum heat_sensor sensor)
+double cluster_heat_limit(const struct cluster_device *device, enum heat_sensor sensor)
 {
-	return sensor == HEAT_CORE ? json_get_number(device->telemetry, "slowdown_celsius", (double)NAN) : (double)NAN;
+	static const char *const names[HEAT_SENSORS] = {"slowdown_celsius", "memory_slowdown_celsius"};
+	return json_get_number(device->telemetry, names[sensor], (double)NAN);
 }
 
 void cluster_note_heat(struct cluster_device *device, int64_t now_ms)
@@ -72,7 +72,7 @@ void cluster_note_heat(struct cluster_device *device, int64_t now_ms)
 		if (device->heat[sensor])
 			thermal_model_add(device->heat[sensor], &reading);
 	}
-	const double limit = limit_of(device, HEAT_CORE);
+	const double limit = cluster_heat_limit(device, HEAT_CORE);
 	const bool warns = !isnan(limit) && device->heat[HEAT_CORE] &&
 			   thermal_model_warns(device->heat[HEAT_CORE], limit);
 	device->heat_warnings = warns ? device->heat_warnings + 1 : 0;
@@ -98,7 +98,7 @@ void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sen
 	*heat = (struct cluster_heat){.state = THERMAL_LEARNING,
 				      .celsius = (double)NAN,
 				      .watts = watts,
-				      .limit = limit_of(device, sensor),
+				      .limit = cluster_heat_limit(device, sensor),
 				      .ambient = (double)NAN,
 				      .error = (double)NAN,
 				      .throttles_in_s = (double)NAN,
@@ -130,6 +130,17 @@ void cluster_read_heat(const struct cluster_device *device, enum heat_sensor sen
 	heat->warns = thermal_model_warns(model, heat->limit);
 	heat->warned = sensor == HEAT_CORE && device->heat_warned_ms &&
 		       device->heat_ms - device->heat_warned_ms < CLUSTER_WARNED_MS;
+}
+
+double cluster_heat_rate(const struct cluster_device *device)
+{
+	double rate = (double)NAN;
+	for (int sensor = 0; sensor < HEAT_SENSORS; sensor++) {
+		struct cluster_heat heat;
+		cluster_read_heat(device, (enum heat_sensor)sensor, (double)NAN, &heat);
+		rate = fmin(rate, heat.rate); // the other one, where one is NaN
+	}
+	return rate;
 }
 
 static void set_rounded(struct json *json, const char *name, double value, double scale)
@@ -177,7 +188,7 @@ struct json *cluster_forecast_json(const struct cluster_device *device, const st
 	set_rounded(json, "sustainable_watts", heat.sustainable_watts, 100);
 	set_rounded(json, "error_celsius", heat.error, 1000);
 	json_set_bool(json, "warns", heat.warns);
-	json_set_string(json, "acts", acts[device->heat_guard.step]);
+	json_set_string(json, "acts", acts[cluster_strict_guard(device)->step]);
 	json_set_integer(json, "work_percent", cluster_work_percent(device));
 	json_set(json, "points",
 		 ready ? points_json(device->heat[forecast->sensor], heat.watts, forecast->horizon_s)

@@ -51,10 +51,14 @@ unsigned cluster_work_percent(const struct cluster_device *device);
 // How it is held back for its heat.
 struct cluster_held {
 	bool held;       // models get less time on it, or pause
+	bool steps;      // its policy lets models change to a smaller format
 	bool moves;      // its policy lets models leave it
+	bool cool;       // it is not, and is cooler than its target by as much as its policy says, as far as is known
 	int64_t held_ms; // for how long, by the clock of the readings
 	double share;    // of the time that models can work on it from now on, as far as is known; 1 while it is free
 };
 struct cluster_held cluster_heat_held(const struct cluster_device *device);
+// The share of the time that it can work for ever, by the forecasts of its sensors; NaN: there is none.
+double cluster_heat_rate(const struct cluster_device *device);
 // The clock of the readings: the steady clock, but where a test tells the time (heat.c).
 int64_t cluster_heat_clock(const struct cluster *cluster);

@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-	ACTIONS = 3,
-	ACTIONS_BYTES = 32,
+	ACTIONS = 4,
+	ACTIONS_BYTES = 48,
 	STALE_MS = 30000,
 	STEP_PERCENT = 5,
 	GUARD_MS = 500,
@@ -29,7 +29,7 @@ struct thermal_policy cluster_heat_policy(const struct cluster_device *device)
 	if (device->heat_policy_set)
 		return device->heat_policy;
 	return (struct thermal_policy){
-		.margin = low_power ? 10 : 5, .resume = 10, .limit = true, .move = true, .pause = true};
+		.margin = low_power ? 10 : 5, .resume = 10, .limit = true, .step_down = true, .move = true, .pause = true};
 }
 
 struct action {
@@ -41,8 +41,9 @@ struct action {
 static void list_actions(const struct thermal_policy *policy, struct action each[ACTIONS])
 {
 	each[0] = (struct action){"limit", policy->limit};
-	each[1] = (struct action){"move", policy->move};
-	each[2] = (struct action){"pause", policy->pause};
+	each[1] = (struct action){"step_down", policy->step_down};
+	each[2] = (struct action){"move", policy->move};
+	each[3] = (struct action){"pause", policy->pause};
 }
 
 static const char *say_actions(const struct thermal_policy *policy, char text[ACTIONS_BYTES])
@@ -74,6 +75,7 @@ static void take_changes(struct thermal_policy *policy, const struct json *json)
 	if (json_type(actions) != JSON_ARRAY)
 		return;
 	policy->limit = has_action(actions, "limit");
+	policy->step_down = has_action(actions, "step_down");
 	policy->move = has_action(actions, "move");
 	policy->pause = has_action(actions, "pause");
 }
@@ -166,9 +168,10 @@ enum status cluster_set_heat_policy(struct cluster *cluster, const struct cluste
 	struct store_batch *batch = NULL;
 	struct thermal_policy policy = cluster_heat_policy(device);
 	take_changes(&policy, change->changes);
-	if (policy.move && !policy.limit && !policy.pause) {
-		error_set(error, STATUS_INVALID_PARAMS, "models are moved away from a device that is held back only");
-		error_hint(error, "name limit or pause beside move");
+	if ((policy.move || policy.step_down) && !policy.limit && !policy.pause) {
+		error_set(error, STATUS_INVALID_PARAMS,
+			  "models change their format and are moved away on a device that is held back only");
+		error_hint(error, "name limit or pause beside that");
 		return STATUS_INVALID_PARAMS;
 	}
 	struct setting *setting = calloc(1, sizeof *setting);
@@ -192,66 +195,95 @@ enum status cluster_set_heat_policy(struct cluster *cluster, const struct cluste
 
 // ---- the guard ----
 
+const struct thermal_guard *cluster_strict_guard(const struct cluster_device *device)
+{
+	const struct thermal_guard *guards = device->heat_guards;
+	const bool memory = thermal_guard_share(&guards[HEAT_MEMORY]) < thermal_guard_share(&guards[HEAT_CORE]);
+	return &guards[memory ? HEAT_MEMORY : HEAT_CORE];
+}
+
 unsigned cluster_work_percent(const struct cluster_device *device)
 {
+	const struct thermal_guard *guard = cluster_strict_guard(device);
 	// Once nobody knows how hot it is, it looks after itself.
-	if (device->heat_guard.step == THERMAL_FREE || cluster_heat_age_ms(device) > STALE_MS)
+	if (guard->step == THERMAL_FREE || cluster_heat_age_ms(device) > STALE_MS)
 		return 100;
-	const int steps = (int)(thermal_guard_share(&device->heat_guard) * 100 / STEP_PERCENT);
+	const int steps = (int)(thermal_guard_share(guard) * 100 / STEP_PERCENT);
 	return (unsigned)(steps * STEP_PERCENT);
+}
+
+// As far as is known: of a sensor that does not tell its temperature or its limit nothing is.
+static bool is_cool(const struct cluster_device *device, const struct thermal_policy *policy)
+{
+	static const char *const names[HEAT_SENSORS] = {"temperature_celsius", "memory_temperature_celsius"};
+	bool cool = true;
+	for (int i = 0; i < HEAT_SENSORS; i++) {
+		const double most = cluster_heat_limit(device, (enum heat_sensor)i) - policy->margin - policy->resume;
+		cool &= !(json_get_number(device->telemetry, names[i], (double)NAN) > most);
+	}
+	return cool;
 }
 
 struct cluster_held cluster_heat_held(const struct cluster_device *device)
 {
-	struct cluster_heat heat;
-	const struct thermal_guard *guard = &device->heat_guard;
+	const struct thermal_guard *guard = cluster_strict_guard(device);
+	const struct thermal_policy policy = cluster_heat_policy(device);
 	if (guard->step == THERMAL_FREE || cluster_heat_age_ms(device) > STALE_MS)
-		return (struct cluster_held){.held_ms = -1, .share = 1};
-	cluster_read_heat(device, HEAT_CORE, (double)NAN, &heat);
+		return (struct cluster_held){.cool = is_cool(device, &policy), .held_ms = -1, .share = 1};
+	int64_t since_ms = guard->held_ms;
+	for (int i = 0; i < HEAT_SENSORS; i++)
+		if (device->heat_guards[i].step != THERMAL_FREE && device->heat_guards[i].held_ms < since_ms)
+			since_ms = device->heat_guards[i].held_ms;
 	// While it heats up it can work for longer than it could for ever; where others heat it, for less.
 	return (struct cluster_held){.held = true,
-				     .moves = cluster_heat_policy(device).move,
-				     .held_ms = device->heat_ms - guard->held_ms,
-				     .share = fmin(thermal_guard_share(guard), heat.rate)}; // which may be NaN
+				     .steps = policy.step_down,
+				     .moves = policy.move,
+				     .held_ms = device->heat_ms - since_ms,
+				     .share = fmin(thermal_guard_share(guard), cluster_heat_rate(device))}; // maybe NaN
 }
 
-static void say_step(const struct cluster_device *device, double limit, struct change *change)
+static void say_step(const struct cluster_device *device, struct change *change)
 {
 	const struct thermal_policy policy = cluster_heat_policy(device);
-	const double celsius = json_get_number(device->telemetry, "temperature_celsius", 0);
+	const struct thermal_guard *guard = cluster_strict_guard(device);
+	const bool memory = guard == &device->heat_guards[HEAT_MEMORY];
+	const double celsius = json_get_number(
+			     device->telemetry, memory ? "memory_temperature_celsius" : "temperature_celsius", 0),
+		     limit = cluster_heat_limit(device, memory ? HEAT_MEMORY : HEAT_CORE);
+	const char *where = memory ? " of its memory" : "";
 	const bool hot = celsius >= limit - policy.margin;
-	change->level = device->heat_guard.step == THERMAL_FREE ? "info" : "attention";
-	switch (device->heat_guard.step) {
+	change->level = guard->step == THERMAL_FREE ? "info" : "attention";
+	switch (guard->step) {
 	case THERMAL_FREE:
 		snprintf(change->summary, sizeof change->summary, "works freely again, at %.0f °C", celsius);
 		break;
 	case THERMAL_LIMITED:
 		snprintf(change->summary, sizeof change->summary,
-			 "models on it get less time, at %.0f °C: %s %.0f °C%s, and slows itself down at %.0f °C",
-			 celsius, hot ? "it is to stay below" : "it would reach", limit - policy.margin,
+			 "models on it get less time, at %.0f °C%s: %s %.0f °C%s, and slows itself down at %.0f °C",
+			 celsius, where, hot ? "it is to stay below" : "it would reach", limit - policy.margin,
 			 hot ? "" : " within a minute", limit);
 		break;
 	case THERMAL_PAUSED:
 		snprintf(change->summary, sizeof change->summary,
-			 "models on it pause, at %.0f °C: it slows itself down at %.0f °C", celsius, limit);
+			 "models on it pause, at %.0f °C%s: it slows itself down at %.0f °C", celsius, where, limit);
 		break;
 	}
 }
 
-static void tell_step(struct cluster *cluster, struct cluster_device *device, double limit)
+static void tell_step(struct cluster *cluster, struct cluster_device *device)
 {
 	struct store_batch *batch = NULL;
 	struct change change = {.kind = "device.heat", .keep = true};
 	const int64_t at_ms = clock_wall_ms();
-	say_step(device, limit, &change);
+	const enum thermal_step step = cluster_strict_guard(device)->step;
+	say_step(device, &change);
 	const struct audit_event event = {.action = "device.heat",
 					  .target = device->device_id,
 					  .node_id = device->node->node_id,
 					  .device_id = device->device_id,
-					  .detail = device->heat_guard.step == THERMAL_FREE ? "{\"step\":\"free\"}"
-						    : device->heat_guard.step == THERMAL_PAUSED
-							    ? "{\"step\":\"paused\"}"
-							    : "{\"step\":\"limited\"}"};
+					  .detail = step == THERMAL_FREE     ? "{\"step\":\"free\"}"
+						    : step == THERMAL_PAUSED ? "{\"step\":\"paused\"}"
+									     : "{\"step\":\"limited\"}"};
 	if (!store_batch_create(&batch)) {
 		enum status status = cluster_store_change(batch, device->node, device, &change, at_ms);
 		if (!status)
@@ -279,7 +311,11 @@ void cluster_guard_heat(struct cluster *cluster, struct cluster_device *device)
 		return;
 	device->guarded_ms = device->heat_ms;
 	const struct thermal_policy policy = cluster_heat_policy(device);
-	const double limit = json_get_number(device->telemetry, "slowdown_celsius", (double)NAN);
-	if (thermal_guard_update(&device->heat_guard, &policy, device->heat[HEAT_CORE], limit, device->heat_ms))
-		tell_step(cluster, device, limit);
+	const enum thermal_step before = cluster_strict_guard(device)->step;
+	for (int i = 0; i < HEAT_SENSORS; i++)
+		if (device->heat[i])
+			thermal_guard_update(&device->heat_guards[i], &policy, device->heat[i],
+					     cluster_heat_limit(device, (enum heat_sensor)i), device->heat_ms);
+	if (cluster_strict_guard(device)->step != before)
+		tell_step(cluster, device);
 }

@@ -58,7 +58,7 @@ struct cluster_device {
 	struct thermal_model *heat[HEAT_SENSORS]; // NULL: nothing to learn from was read yet (heat.c)
 	unsigned heat_warnings;                   // readings in a row by which the core reaches its limit soon
 	int64_t heat_warned_ms;                   // the newest of two or more; 0: none yet
-	struct thermal_guard heat_guard;
+	struct thermal_guard heat_guards[HEAT_SENSORS]; // of each sensor; the stricter one counts
 	struct thermal_policy heat_policy; // where heat_policy_set: somebody has set it
 	bool heat_policy_set;
 	int64_t heat_ms;    // when the newest readings came, by the clock of these
@@ -100,6 +100,9 @@ void cluster_note_heat(struct cluster_device *device, int64_t now_ms);
 void cluster_guard_heat(struct cluster *cluster, struct cluster_device *device);
 void cluster_load_heat_policy(struct cluster *cluster, struct cluster_device *device);
 int64_t cluster_heat_age_ms(const struct cluster_device *device); // of the newest readings
+// The temperature at which it slows itself down for this sensor; NaN: it does not tell.
+double cluster_heat_limit(const struct cluster_device *device, enum heat_sensor sensor);
+const struct thermal_guard *cluster_strict_guard(const struct cluster_device *device); // that gives the least time
 void cluster_forget_heat(struct cluster_device *device);
 
 void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);

@@ -183,7 +183,7 @@ static void act_place(struct instance *instance, const struct decision *decision
 	} else {
 		if (decision->cause == CAUSE_FORMAT)
 			offer_take_format(instance);
-		if (decision->cause == CAUSE_HEAT || decision->cause == CAUSE_COOLED)
+		if (decision->cause >= CAUSE_HEAT && decision->cause <= CAUSE_STEP_BACK)
 			heat_moved(instance, decision->cause);
 		begin_pause(instance, decision->cause, decision->reason);
 		// Where it goes may be where it was: if the memory is not free yet when it is loaded, that is no reason
@@ -270,8 +270,8 @@ static void prepare_search(struct instance *instance, const struct decision *dec
 			recovery->failed_on[0] = 0;
 	} else if (decision->purpose == PURPOSE_WHOLE) {
 		instance->return_tried_ms = now(instance);
-	} else if (decision->purpose == PURPOSE_COOLER || decision->purpose == PURPOSE_COOLED) {
-		heat_searched(instance);
+	} else {
+		heat_searched(instance, decision->purpose);
 	}
 }
 
@@ -287,10 +287,11 @@ static void act_search(struct instance *instance, const struct decision *decisio
 					    .why = "the instance failed there just now",
 					    .evicts = decision->evicts,
 					    .keeps = none || purpose == PURPOSE_LEAVE || purpose == PURPOSE_COOLER,
-					    .cool = purpose >= PURPOSE_COOLER};
+					    .cool = purpose >= PURPOSE_COOLER || purpose == PURPOSE_STEP_BACK,
+					    .stays = purpose == PURPOSE_STEP_DOWN};
 	if (decision->avoids)
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->failed_on);
-	struct json *params = json_copy(purpose == PURPOSE_FORMAT ? instance->stepping : instance->wanted);
+	struct json *params = purpose == PURPOSE_FORMAT ? json_copy(instance->stepping) : heat_wanted(instance, purpose);
 	json_set_number(params, "timeout_s", none || purpose == PURPOSE_LEAVE ? soon_s : well_s);
 	if (decision->without_pins || purpose == PURPOSE_LEAVE)
 		json_remove(params, "pins");

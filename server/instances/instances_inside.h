@@ -25,6 +25,7 @@ struct placing_excluded {
 	bool evicts;                   // idle instances may be evicted, as for one that is created
 	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
 	bool cool;                     // devices that are held back for their heat are left out, too
+	bool stays;                    // so are all that `ending` is not on; how hot these are does not count
 };
 
 // What people are to be told of an instance: cluster_note_model.
@@ -161,9 +162,10 @@ struct instance {
 	uint64_t others_held;                      // what all others held then: less is worth another look
 	int64_t room_ms;                           // steady; since when there is room; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, which is to be placed; or NULL
-	struct {                                   // moves for heat (instances_heat.c), by the clock of the readings
-		char left_id[STORE_ID_BYTES];      // the device that it left the last time; ""
-		int64_t moved_ms, searched_ms;     // the last ones; 0: never
+	struct {                              // changes for heat (instances_heat.c), by the clock of the readings
+		char left_id[STORE_ID_BYTES]; // the device that it left the last time; ""
+		char format_before[16];       // `format` of `wanted` before heat changed it, or "file"; "": it has not
+		int64_t moved_ms, searched_ms, format_searched_ms; // the last ones; 0: never
 	} heat;
 	struct instance *displaced;          // unloaded for it, until it is ready: listed as paused, behind it
 	char gave_way_to[INSTANCE_ID_BYTES]; // of such a one: the instance; ""
@@ -293,7 +295,8 @@ void starts_destroy(struct instances *all);
 struct snapshot {
 	struct decide_wanted wanted;
 	struct decide_seen seen;
-	char coming[GATHER_NAME_BYTES], draining[GATHER_NAME_BYTES], hot[GATHER_NAME_BYTES], left[GATHER_NAME_BYTES];
+	char coming[GATHER_NAME_BYTES], draining[GATHER_NAME_BYTES], hot[GATHER_NAME_BYTES], left[GATHER_NAME_BYTES],
+		strained[GATHER_NAME_BYTES];
 	char text[INSTANCE_REASON_BYTES];
 };
 // Gather the wanted state and the facts of an instance. Devices are counted once a second; the count is kept in the
@@ -378,15 +381,24 @@ void offer_look_room(struct instance *instance);
 void offer_take(struct instance *instance, const struct placing *placing);
 void offer_take_format(struct instance *instance); // the other format is the wanted one from now on
 
-// instances_heat.c: moves away from devices that get too hot, and back
+// instances_heat.c: moves away from devices that get too hot, changes to a smaller format there, and back
 void heat_see(struct snapshot *snapshot, const struct instance *instance);
-// Whether the found place is faster by enough that loading there pays.
-bool heat_pays(const struct instance *instance, const struct placing *placing);
-void heat_searched(struct instance *instance); // a search for such a place begins
-// It leaves its hottest device, or goes back: note which, and when.
+// Whether the found place, or format, is faster by enough that loading pays.
+bool heat_pays(const struct instance *instance, const struct placing *placing, enum decide_purpose purpose);
+void heat_searched(struct instance *instance, enum decide_purpose purpose); // a search for such a place begins
+// What is wanted, with the format that heat calls for, or the one of before: to be destroyed by the caller.
+struct json *heat_wanted(const struct instance *instance, enum decide_purpose purpose);
+// It leaves its hottest device, changes its format, or goes back: note which, and when.
 void heat_moved(struct instance *instance, enum decide_cause cause);
-// Say of one that has left a device for its heat that it has, and what follows; else nothing.
+// The format that it had before heat changed it, by name; NULL: heat has not.
+const char *heat_format_before(const struct instance *instance);
+// Say of one that has left a device for its heat, or has another format for it, that it has, and what follows; else
+// nothing.
 void heat_say(const struct instance *instance, char why[INSTANCE_REASON_BYTES]);
+// Of a row of state.db.
+void heat_store(const struct instance *instance, struct json *row);
+void heat_restore(struct instance *instance, const struct json *row);
+bool instance_is_on(const struct instance *instance, const char *device_id);
 
 // evict_gather.c
 enum evict_kind evict_kind_of(const struct instance *instance);

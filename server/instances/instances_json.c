@@ -132,6 +132,8 @@ struct json *instance_json_now(const struct instance *instance)
 	json_set_string(json, "strategy", instance->strategy);
 	json_set(json, "stages", stages);
 	json_set_string(json, "format", format_info(instance->format)->name);
+	json_set_string(json, "least_format", json_get_string(instance->wanted, "least_format", NULL));
+	json_set_string(json, "stepped_from", heat_format_before(instance));
 	json_set_integer(json, "context_tokens", instance->context_tokens);
 	json_set_integer(json, "sequences", instance->sequences);
 	json_set_string(json, "gives_way", evict_name(evict_kind_of(instance)));

@@ -137,6 +137,7 @@ void offer_take_format(struct instance *instance)
 	json_destroy(&instance->wanted);
 	instance->wanted = instance->stepping;
 	instance->stepping = NULL;
+	instance->heat.format_before[0] = 0; // somebody has decided
 }
 
 static enum status ask_step(struct instance *instance, const char *format, struct error *error)
@@ -144,7 +145,7 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 	if (!instance->model)
 		return error_set(error, STATUS_CONFLICT, "%s", instance->state_reason);
 	const enum tensor_format main = instance->model->sizes.main_format;
-	if (main != FORMAT_F32 && main != FORMAT_F16 && main != FORMAT_BF16) {
+	if (!format_is_wide(main)) {
 		error_set(error, STATUS_CONFLICT, "the weights of %.64s are in %s in its file", instance->model_name,
 			  format_info(main)->name);
 		error_hint(error, "only those of 16 and 32 bits can be held in another format");

@@ -111,11 +111,11 @@ static void see_search(struct snapshot *snapshot, const struct instance *instanc
 	seen->same_place = offer_same_place(instance, placing) && instance->step == STEP_NONE;
 	seen->whole_there = placing->placement.step == STEP_NONE;
 	seen->lags = placing->lags;
+	seen->pays_there = heat_pays(instance, placing, search->purpose);
 	if (search->purpose == PURPOSE_WHOLE) {
 		seen->search_text = offer_not_whole(placing);
 	} else if (search->purpose >= PURPOSE_COOLER) {
 		seen->faster_there = offer_faster(instance, placing);
-		seen->pays_there = heat_pays(instance, placing);
 		snprintf(snapshot->text, sizeof snapshot->text, "%.128s%s",
 			 placing->devices[placing->placement.stages[0].device].name,
 			 placing->placement.stage_count > 1 ? " and others" : "");
@@ -157,6 +157,8 @@ void instance_see(struct snapshot *snapshot, struct instance *instance)
 				     .eased_ms = -1,
 				     .heat_moved_ms = -1,
 				     .heat_searched_ms = -1,
+				     .relieved_ms = -1,
+				     .format_searched_ms = -1,
 				     .held_format = format_info(instance->format)->name};
 	if (recovery->evicted.candidate) {
 		seen->evicted_for = recovery->evicted.to->model_name;

@@ -61,6 +61,7 @@ static struct json *last_json(const struct instance *instance)
 	json_set_bool(json, "chat", instance->chat);
 	json_set_string(json, "chat_template", instance->chat_template);
 	json_set_string(json, "gave_way", recovery->gave_way);
+	heat_store(instance, json);
 	if (instance->gave_way_to[0]) {
 		json_set_string(json, "gave_way_to", instance->gave_way_to);
 		json_set_integer(json, "gave_way_ms", instance->gave_way_ms);
@@ -261,6 +262,7 @@ static void read_last(struct instance *instance, const struct json *last)
 	snprintf(recovery->gave_way, sizeof recovery->gave_way, "%s", json_get_string(last, "gave_way", ""));
 	snprintf(instance->gave_way_to, sizeof instance->gave_way_to, "%s", json_get_string(last, "gave_way_to", ""));
 	instance->gave_way_ms = json_get_integer(last, "gave_way_ms", 0);
+	heat_restore(instance, last);
 	if (used_ms > 0)
 		read_used(instance, used_ms);
 	for (; stage && recovery->missing_count < PLACEMENT_STAGES; stage = json_next(stage)) {

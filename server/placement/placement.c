@@ -46,7 +46,7 @@ void placement_shrink(struct model_sizes *sizes, enum tensor_format format)
 	for (int i = FORMAT_F32; i < FORMAT_COUNT; i++) {
 		const struct format_info *from = format_info((enum tensor_format)i), *to = format_info(format);
 		double bytes = (double)sizes->format_bytes[i];
-		bool wide = i == FORMAT_F32 || i == FORMAT_F16 || i == FORMAT_BF16;
+		bool wide = format_is_wide((enum tensor_format)i);
 		before += bytes;
 		after += wide ? bytes / from->block_bytes * from->block_values / to->block_values * to->block_bytes
 			      : bytes;

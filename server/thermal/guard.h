@@ -14,7 +14,7 @@
 struct thermal_policy {
 	double margin, resume; // °C: the target is the limit less `margin`; `resume` is below the target
 	bool limit, pause;     // what may be done
-	bool move;             // models may leave the device; the guard leaves that to others
+	bool step_down, move;  // models may change their format, and may leave; the guard leaves that to others
 };
 
 enum thermal_step { THERMAL_FREE, THERMAL_LIMITED, THERMAL_PAUSED };

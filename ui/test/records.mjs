@@ -240,6 +240,8 @@ export const instance = (id, more = {}) => ({
   context_tokens: 2048,
   sequences: 8,
   gives_way: "spill",
+  least_format: null,
+  stepped_from: null,
   idle_since: null,
   short_of_memory: null,
   progress: null,

@@ -369,6 +369,8 @@ static int run_place(const struct cli_arguments *arguments, struct error *error)
 	if (!status && json_count(sampling))
 		json_set(params, "sampling", json_copy(sampling));
 	json_destroy(&sampling);
+	if (!status && arguments->least_format && !arguments->preview)
+		json_set_string(params, "least_format", arguments->least_format);
 	if (!status && arguments->preview)
 		status = preview(client, arguments, params, error);
 	else if (!status)
@@ -404,6 +406,10 @@ static const struct flag flags[] = {
 	 offsetof(struct cli_arguments, gives_way)},
 	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only if memory is short",
 	 offsetof(struct cli_arguments, format)},
+	{"least-format", "FORMAT",
+	 "while a device is held back for its heat, 16- and 32-bit weights may go down to Q8_0, or to Q4_0 "
+	 "(default: heat does not change the format)",
+	 offsetof(struct cli_arguments, least_format)},
 	PLACE_SAMPLING_FLAGS,
 	{0},
 };

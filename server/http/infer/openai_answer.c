@@ -209,8 +209,8 @@ static struct json *fresh_delta(struct answer *answer, const char *role)
 }
 
 // An event with one choice: what has gathered. Of role and reason what is NULL is not in it, or null where OpenAI has
-// it so.
-static void send_chunk(struct answer *answer, const char *role, const char *reason)
+// it so. end: of the last one; else NULL.
+static void send_chunk(struct answer *answer, const char *role, const char *reason, const struct json *end)
 {
 	const bool chat = answer->endpoint == ENDPOINT_CHAT;
 	struct json *choices = json_new_array(), *choice = json_new_object();
@@ -223,6 +223,7 @@ static void send_chunk(struct answer *answer, const char *role, const char *reas
 	add_logprobs(answer, choice);
 	answer_drop_choices(answer);
 	json_set_string(choice, "finish_reason", reason);
+	answer_put_formats(choice, end);
 	json_push(choices, choice);
 	struct json *json = head(answer, chat ? "chat.completion.chunk" : "text_completion", choices);
 	if (reason)
@@ -259,7 +260,7 @@ static struct json *message_json(const struct answer *answer)
 	return message;
 }
 
-static struct json *whole_choice(struct answer *answer, const char *reason)
+static struct json *whole_choice(struct answer *answer, const char *reason, const struct json *end)
 {
 	struct json *choice = json_new_object();
 	json_set_integer(choice, "index", answer->several.index);
@@ -269,6 +270,7 @@ static struct json *whole_choice(struct answer *answer, const char *reason)
 		json_set_string(choice, "text", buffer_text(&answer->text));
 	add_logprobs(answer, choice);
 	json_set_string(choice, "finish_reason", reason);
+	answer_put_formats(choice, end);
 	return choice;
 }
 
@@ -295,12 +297,12 @@ static void send_whole(struct answer *answer, struct json *choice, struct json *
 void openai_begin(struct answer *answer)
 {
 	if (answer->endpoint == ENDPOINT_CHAT)
-		send_chunk(answer, "assistant", NULL);
+		send_chunk(answer, "assistant", NULL, NULL);
 }
 
 void openai_tell(struct answer *answer)
 {
-	send_chunk(answer, NULL, NULL);
+	send_chunk(answer, NULL, NULL, NULL);
 }
 
 void openai_end(struct answer *answer, const struct ending *ending)
@@ -310,7 +312,7 @@ void openai_end(struct answer *answer, const struct ending *ending)
 	const bool several = whole != answer, last = !several || answer_choice_ended(answer, ending->end);
 	const struct json *end = several ? whole->several.sum : ending->end;
 	if (!answer->streams) {
-		struct json *choice = whole_choice(answer, reason);
+		struct json *choice = whole_choice(answer, reason, ending->end);
 		if (several)
 			whole->several.ended[answer->several.index] = choice;
 		answer_keep_choices(answer);
@@ -318,7 +320,7 @@ void openai_end(struct answer *answer, const struct ending *ending)
 			send_whole(whole, choice, usage_of(end));
 		return;
 	}
-	send_chunk(answer, NULL, reason);
+	send_chunk(answer, NULL, reason, ending->end);
 	if (!last)
 		return;
 	if (answer->wants_usage)

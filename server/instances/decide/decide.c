@@ -312,13 +312,52 @@ static bool leaves_draining(struct deciding *at)
 		      seen->rests ? "a device that it is on rests" : "a device that it is on is draining");
 }
 
-// A device that is held back for a moment, or whose load another instance has just taken with it, is not left.
+// What was searched for is not taken: because of `why`, or because nothing was found.
+static bool stay(struct deciding *at, const char *why)
+{
+	return take(at, ACTION_STAY, "%s", at->seen->search == SEARCH_FOUND ? why : at->seen->search_text);
+}
+
+static bool is_past(int64_t since_ms, int64_t ms)
+{
+	return since_ms < 0 || since_ms >= ms;
+}
+
+// Nothing is done about a device that is held back for a moment, or whose load another instance has just made less.
+static bool lasts(const struct decide_seen *seen, int64_t held_ms, int64_t less_ms)
+{
+	return held_ms >= DECIDE_HOT_MS && is_past(less_ms, DECIDE_EASED_MS) &&
+	       is_past(seen->heat_moved_ms, DECIDE_HEAT_APART_MS);
+}
+
+static bool must_step(const struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	return seen->strained && seen->smaller && lasts(seen, seen->strained_ms, seen->relieved_ms);
+}
+
+// Comes before a move: where the instance permits a smaller format, it stays.
+static bool steps_down(struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	at->out->cause = CAUSE_STEP_DOWN;
+	if (has_result(seen, PURPOSE_STEP_DOWN)) {
+		if (!must_step(at))
+			return take(at, ACTION_DROP, "no smaller format is called for any more");
+		if (seen->search == SEARCH_FOUND && seen->pays_there)
+			return take(at, ACTION_PLACE, "%s gets too hot for its work: its weights go from %s to %s",
+				    seen->strained, seen->held_format, seen->smaller);
+		return stay(at, "it is not faster in a smaller format by as much as that is worth");
+	}
+	return must_step(at) && seen->works && seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
+	       is_past(seen->format_searched_ms, DECIDE_HEAT_AGAIN_MS) &&
+	       search(at, PURPOSE_STEP_DOWN, "a device that it is on is held back, and it may be in a smaller format");
+}
+
 static bool must_leave(const struct deciding *at)
 {
 	const struct decide_seen *seen = at->seen;
-	return !at->wanted->pinned && seen->hot && seen->hot_ms >= DECIDE_HOT_MS &&
-	       (seen->eased_ms < 0 || seen->eased_ms >= DECIDE_EASED_MS) &&
-	       (seen->heat_moved_ms < 0 || seen->heat_moved_ms >= DECIDE_HEAT_APART_MS);
+	return !at->wanted->pinned && seen->hot && lasts(seen, seen->hot_ms, seen->eased_ms);
 }
 
 static bool leaves_hot(struct deciding *at)
@@ -331,12 +370,10 @@ static bool leaves_hot(struct deciding *at)
 		if (seen->search == SEARCH_FOUND && seen->pays_there)
 			return take(at, ACTION_PLACE, "it leaves %s, which gets too hot for its work, for %s",
 				    seen->hot, seen->search_text);
-		return take(at, ACTION_STAY, "%s",
-			    seen->search == SEARCH_FOUND ? "no cooler place is faster by as much as a move is worth"
-							 : seen->search_text);
+		return stay(at, "no cooler place is faster by as much as a move is worth");
 	}
 	return must_leave(at) && seen->works && seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
-	       (seen->heat_searched_ms < 0 || seen->heat_searched_ms >= DECIDE_HEAT_AGAIN_MS) &&
+	       is_past(seen->heat_searched_ms, DECIDE_HEAT_AGAIN_MS) &&
 	       search(at, PURPOSE_COOLER, "a device that it is on is held back for its heat");
 }
 
@@ -397,13 +434,34 @@ static bool goes_back_cooled(struct deciding *at)
 			return take(at, ACTION_PLACE,
 				    "%s, which it had left for its heat, is cool again: it goes to %s", seen->left,
 				    seen->search_text);
-		return take(at, ACTION_STAY, "%s",
-			    seen->search == SEARCH_FOUND ? "no place is faster by as much as a move is worth"
-							 : seen->search_text);
+		return stay(at, "no place is faster by as much as a move is worth");
 	}
 	return may_go_back(at) && seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
-	       (seen->heat_searched_ms < 0 || seen->heat_searched_ms >= DECIDE_HEAT_APART_MS) &&
+	       is_past(seen->heat_searched_ms, DECIDE_HEAT_APART_MS) &&
 	       search(at, PURPOSE_COOLED, "the device that it left for its heat is cool again");
+}
+
+static bool may_step_back(const struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	return seen->stepped_from && seen->all_cool && seen->heat_moved_ms >= DECIDE_HEAT_APART_MS;
+}
+
+static bool steps_back(struct deciding *at)
+{
+	const struct decide_seen *seen = at->seen;
+	at->out->cause = CAUSE_STEP_BACK;
+	if (has_result(seen, PURPOSE_STEP_BACK)) {
+		if (!may_step_back(at))
+			return take(at, ACTION_DROP, "it may not go back to its format any more");
+		if (seen->search == SEARCH_FOUND && seen->whole_there)
+			return take(at, ACTION_PLACE, "its devices are cool again: its weights go back from %s to %s",
+				    seen->held_format, seen->stepped_from);
+		return stay(at, "there is no room on devices for its format of before");
+	}
+	return may_step_back(at) && seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
+	       is_past(seen->format_searched_ms, DECIDE_HEAT_APART_MS) &&
+	       search(at, PURPOSE_STEP_BACK, "its devices are cool, and heat has changed its format");
 }
 
 static bool goes_faster(struct deciding *at)
@@ -414,10 +472,8 @@ static bool goes_faster(struct deciding *at)
 	if (has_result(seen, PURPOSE_FASTER)) {
 		if (seen->search == SEARCH_FOUND && seen->faster_there && (wanted->moves || wanted->takes_faster))
 			return take(at, ACTION_PLACE, "it moves to %s, where it is faster", seen->search_text);
-		return take(at, ACTION_STAY, "%s",
-			    seen->search != SEARCH_FOUND ? seen->search_text
-			    : seen->faster_there         ? "a faster place is offered, and nobody asked for it"
-							 : "no place is faster by as much as a move is worth");
+		return stay(at, seen->faster_there ? "a faster place is offered, and nobody asked for it"
+						   : "no place is faster by as much as a move is worth");
 	}
 	return !wanted->pinned && seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
 	       (wanted->moves || seen->devices_changed) &&
@@ -482,10 +538,12 @@ static const struct rule {
 	// Running.
 	{"another model needs room", IN_RUNNING, makes_room},
 	{"a device is draining or rests", IN_RUNNING, leaves_draining},
+	{"a smaller format is cooler", IN_RUNNING, steps_down},
 	{"a device is too hot", IN_RUNNING, leaves_hot},
 	{"another format is wanted", IN_RUNNING, takes_format},
 	{"evicted layers go back", IN_RUNNING, goes_back},
 	{"a device has cooled", IN_RUNNING, goes_back_cooled},
+	{"heat changed its format, and is over", IN_RUNNING, steps_back},
 	{"a faster place", IN_RUNNING, goes_faster},
 	{"all is well", IN_RUNNING, is_well},
 	{"it is being loaded", IN_STARTING | IN_LOADING, is_loaded},

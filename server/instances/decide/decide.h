@@ -34,7 +34,7 @@ enum {
 	DECIDE_HOT_MS = 30000,        // that a device is held back for its heat before an instance leaves it
 	DECIDE_EASED_MS = 60000,      // that an instance stays after another one has left the same device
 	DECIDE_HEAT_AGAIN_MS = 60000, // between two searches for a cooler place
-	DECIDE_HEAT_APART_MS = 600000 // least time between two moves for heat, and between two searches for a way back
+	DECIDE_HEAT_APART_MS = 600000 // least time between two changes for heat, and between two searches for a way back
 };
 
 // Why an instance is paused.
@@ -48,7 +48,9 @@ enum decide_cause {
 	CAUSE_MOVE,    // another place is faster
 	CAUSE_HEAT,    // a device that it is on gets too hot for its work
 	CAUSE_COOLED,  // that device is cool again
-	CAUSE_FORMAT,  // its weights are to be held in another format
+	CAUSE_STEP_DOWN, // a device that it is on gets too hot for its work: its weights go to a smaller format
+	CAUSE_STEP_BACK, // its devices are cool: its weights go back to the format of before
+	CAUSE_FORMAT,    // its weights are to be held in another format
 	CAUSE_EVICTED, // some of its layers went to the host's memory, to make room for another model
 	CAUSE_RETURN   // there is room for these layers again
 };
@@ -77,6 +79,8 @@ enum decide_purpose {
 	PURPOSE_LEAVE,  // away from devices that are draining, or rest
 	PURPOSE_FORMAT, // with its weights in another format
 	PURPOSE_WHOLE,  // with the layers that were evicted
+	PURPOSE_STEP_DOWN, // with its weights in a smaller format, where it is
+	PURPOSE_STEP_BACK, // in the format that they had before heat changed it
 	PURPOSE_COOLER, // away from devices that are held back for their heat
 	PURPOSE_COOLED, // back, after such a device has cooled
 	PURPOSE_FASTER
@@ -153,10 +157,17 @@ struct decide_seen {
 	bool works;               // it has requests, so it is a part of the load
 	const char *left;         // the device that it left the last time; NULL: none, or it is there again
 	bool left_cool;           // that one works freely again: it has cooled by as much as its policy says
-	int64_t heat_moved_ms;    // since it was moved
+	int64_t heat_moved_ms;    // since it was moved, or its format was changed
 	int64_t heat_searched_ms; // since a place was searched for
 	bool pays_there;          // the found place pays, loading it included
 	const char *held_format;
+	const char *strained;     // of its devices, the first that is held back and may make it change its format; NULL
+	int64_t strained_ms;      // for how long that has been so
+	int64_t relieved_ms;      // since another instance has left that device, or has changed its format there
+	const char *smaller;      // the next smaller format that it may be held in for heat; NULL: none
+	const char *stepped_from; // the format before heat changed it; NULL: heat has not
+	bool all_cool;            // its devices work freely, and can for ever
+	int64_t format_searched_ms; // since a place for another format was searched for
 };
 
 enum decide_action {

@@ -33,9 +33,8 @@ static const double least_heat_rate = 0.3; // of a device that is too hot for an
 // The share of its rate that the device can hold for ever; 0: there is no forecast.
 static double heat_rate(const struct cluster_device *device)
 {
-	struct cluster_heat heat;
-	cluster_read_heat(device, HEAT_CORE, (double)NAN, &heat);
-	return isnan(heat.rate) ? 0 : fmax(heat.rate, least_heat_rate);
+	const double rate = cluster_heat_rate(device);
+	return isnan(rate) ? 0 : fmax(rate, least_heat_rate);
 }
 
 void gather_heat(struct placement_device *out, const struct cluster_device *device, const struct json *telemetry)

@@ -264,6 +264,9 @@ static const char *not_usable(const struct gathering *gathering, const struct cl
 		return gathering->excluded->why;
 	if (gathering->excluded && gathering->excluded->cool && cluster_heat_held(device).held)
 		return "it is held back for its heat";
+	if (gathering->excluded && gathering->excluded->stays &&
+	    !instance_is_on(gathering->excluded->ending, cluster_device_id(device)))
+		return "the instance stays where it is";
 	if (!tenant_find_device(gathering->instances->params.tenants, cluster_device_id(device), &found, NULL))
 		return NULL;
 	return !strcmp(state, "draining") ? "it is draining" : reason ? reason : "it is not verified, or offline";
@@ -316,7 +319,8 @@ static void add_device(void *context, const struct cluster_device *device, const
 	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");
 	out->bandwidth = json_get_number(record, "memory_bandwidth_bytes_per_s", 0);
 	out->largest_buffer = (uint64_t)json_get_integer(record, "largest_buffer_bytes", 0);
-	gather_heat(out, device, telemetry);
+	if (!gathering->excluded || !gathering->excluded->stays) // else what it is compared with is as hot
+		gather_heat(out, device, telemetry);
 	read_memory(out, gathering, device, telemetry);
 }
 

@@ -71,6 +71,7 @@ void generation_destroy(struct generation *generation)
 	json_destroy(&generation->call);
 	json_destroy(&generation->sampling);
 	delivered_finish(&generation->delivered);
+	json_destroy(&generation->format_changes);
 	free(generation);
 }
 
@@ -182,6 +183,11 @@ static void say_failed(struct instance *instance, const char *message)
 static void took(struct generation *generation, const struct json *params)
 {
 	struct error error = {0};
+	struct json *more = generation->format_changes ? json_copy(params) : NULL;
+	if (more) {
+		json_set(more, "format_changes", json_copy(generation->format_changes));
+		params = more;
+	}
 	const char *reason = json_get_string(params, "reason", "");
 	enum status status = STATUS_OK;
 	if (!strcmp(reason, "failed")) {
@@ -192,6 +198,7 @@ static void took(struct generation *generation, const struct json *params)
 		status = error_set(&error, STATUS_UNAVAILABLE, "the request was ended by its worker");
 	}
 	end(generation, status, params, &error);
+	json_destroy(&more);
 }
 
 // Send this error to its client, and stop it on its worker.
@@ -317,6 +324,7 @@ static struct json *call_of(struct generation *generation)
 
 static enum status send(struct generation *generation, struct error *error)
 {
+	generation_note_format(generation);
 	enum status status = instance_worker_call(parts_generator(generation->instance->parts),
 						  generation->embeds && !generation->counts ? "generate.embed"
 											    : "generate.start",

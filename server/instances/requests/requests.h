@@ -43,7 +43,8 @@ struct generation_params {
 	void (*started)(void *context, uint64_t prompt_tokens);
 	void (*delta)(void *context, const struct json *delta); // params of generate.delta
 	// The last call: `end` is generate.end's params, or with `embeds` or `counts` the result of the call; NULL
-	// unless status is STATUS_OK.
+	// unless status is STATUS_OK. Where the format of the weights has changed between two of its tokens, it has
+	// `format_changes`: [{position, from, format}], position being the number of tokens before.
 	void (*ended)(void *context, enum status status, const struct json *end, const struct error *error);
 	void *context;
 };

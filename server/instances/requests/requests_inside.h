@@ -22,6 +22,8 @@ struct generation {
 
 	uint64_t prompt_tokens; // as far as is known
 	struct delivered delivered;
+	enum tensor_format format;    // of the weights of the worker that had it last
+	struct json *format_changes;  // array of {position, from, format}, while tokens came; NULL: there were none
 	struct generation_run *run;  // NULL: nobody asks for it, or not any more
 	struct usage_request *usage; // NULL: it is not counted, or all of it is
 	bool energy;                 // its client wants to know its joules
@@ -49,6 +51,8 @@ void generation_count(struct generation *generation);
 void generation_count_anew(struct generation *generation);
 // The worker is not there any more: what it has spent without telling for whom is nobody's.
 void generations_unclaim(struct instance *instance);
+// A worker gets it: note whether its weights are in another format than those of the last one.
+void generation_note_format(struct generation *generation);
 // Tell its run how it ended: `end` as struct generation_params has it.
 void generation_note_run(struct generation *generation, const struct json *end);
 // A request that has ended, and is in no list, waits for its joules: `ended` is called then. `end` is copied.

@@ -112,6 +112,26 @@ void generation_note_run(struct generation *generation, const struct json *end)
 	}
 }
 
+// ---- formats ----
+
+// Another worker has its weights in another format: tokens from this position on are computed with these, and so are the
+// keys and values of all tokens before.
+void generation_note_format(struct generation *generation)
+{
+	const enum tensor_format before = generation->format, now = generation->instance->format;
+	const int64_t position = (int64_t)generation->delivered.count;
+	generation->format = now;
+	if (before == FORMAT_UNKNOWN || before == now || !position)
+		return;
+	struct json *change = json_new_object();
+	json_set_integer(change, "position", position);
+	json_set_string(change, "from", format_info(before)->name);
+	json_set_string(change, "format", format_info(now)->name);
+	if (!generation->format_changes)
+		generation->format_changes = json_new_array();
+	json_push(generation->format_changes, change);
+}
+
 // ---- joules that a client waits for ----
 
 static void leave_held(struct generation *generation)

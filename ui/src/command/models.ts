@@ -14,7 +14,7 @@ export const addModel = (server: Server, source: string, accessToken: string | n
   tried(() => server.call("model.add", accessToken ? { source, access_token: accessToken } : { source }));
 export type HeldAs = "Q8_0" | "Q4_0" | "file";
 export const removeModel = (server: Server, model_id: string) => tried(() => server.call("model.remove", { model_id }));
-export const loadModel = (server: Server, params: PlaceParams) => tried(() => server.call("instance.create", params));
+export const loadModel = (server: Server, params: Methods["instance.create"]["params"]) => tried(() => server.call("instance.create", params));
 export const stopInstance = (server: Server, instance_id: string) =>
   tried(() => server.call("instance.delete", { instance_id }));
 

@@ -7,6 +7,11 @@ export type HeatAction = ThermalPolicy["actions"][number];
 export const heatActions: readonly { readonly action: HeatAction; readonly name: string; readonly what: string }[] = [
   { action: "limit", name: "Less load", what: "Models get less time on it: they rest between two steps." },
   {
+    action: "step_down",
+    name: "Smaller format",
+    what: "A model in use whose device stays held back goes on with its weights in fewer bits, if it permits that and is faster then.",
+  },
+  {
     action: "move",
     name: "Move models",
     what: "A model in use whose device stays held back is loaded on a cooler device, if it is faster there.",
@@ -21,8 +26,8 @@ export function policyFault(margin: number, resume: number, actions: readonly He
   for (const [name, value] of [["The margin", margin], ["The way to cool", resume]] as const)
     if (!(value >= bounds.least && value <= bounds.most))
       return `${name} is between ${bounds.least} and ${bounds.most} °C.`;
-  if (actions.includes("move") && actions.length === 1)
-    return "Only a device that is held back is left: tick Less load or Pause, too.";
+  if (actions.length > 0 && !actions.includes("limit") && !actions.includes("pause"))
+    return "Models change and move only where the device is held back: tick Less load or Pause, too.";
   return null;
 }
 

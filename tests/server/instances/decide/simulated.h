@@ -37,6 +37,8 @@ enum planted {
 	PLANTED_NO_MEND,
 	PLANTED_HEAT_FORGOTTEN,
 	PLANTED_HOT_PLACE,
+	PLANTED_LEAST_FORGOTTEN,
+	PLANTED_BACK_HOT,
 	PLANTED_COUNT,
 	PLANTED_NO_DEADLINE = PLANTED_COUNT, // of simulated_wire.h
 	PLANTED_OLD_ANSWER,
@@ -100,6 +102,8 @@ struct instance {
 	int64_t timer_ms, idle_since_ms, draining_since_ms;
 	int64_t heat_moved_ms, heat_searched_ms; // 0: never
 	int left;                                // the device that it left for its heat; -1: none
+	int format, least, stepped_from;         // of formats[]: held, permitted for heat, before; -1: heat has not
+	int64_t format_searched_ms;
 	const char *rule;
 	struct decision decision;
 };
@@ -155,6 +159,7 @@ struct world {
 	char detail[256];
 	uint64_t steps;
 	unsigned heat_moves[2]; // away from hot devices, and back
+	unsigned heat_steps[2]; // to smaller formats, and back
 };
 
 static uint64_t draw(struct world *world, uint64_t below)
@@ -197,7 +202,8 @@ static int available(const struct world *world, int device, const struct instanc
 // Whether the search that the instance makes leaves out what is held back for its heat.
 static bool too_hot(const struct world *world, const struct instance *instance, int device)
 {
-	return instance->search.purpose >= PURPOSE_COOLER && world->devices[device].hot_ms &&
+	return (instance->search.purpose >= PURPOSE_COOLER || instance->search.purpose == PURPOSE_STEP_BACK) &&
+	       world->devices[device].hot_ms &&
 	       world->planted != PLANTED_HOT_PLACE;
 }
 
@@ -427,6 +433,8 @@ static void act_search(struct world *world, struct instance *instance, const str
 		instance->room_untried = false;
 	if (decision->purpose == PURPOSE_COOLER || decision->purpose == PURPOSE_COOLED)
 		instance->heat_searched_ms = world->now_ms;
+	if (decision->purpose == PURPOSE_STEP_DOWN || decision->purpose == PURPOSE_STEP_BACK)
+		instance->format_searched_ms = world->now_ms;
 }
 
 static int64_t heat_span(const struct world *world, int64_t at_ms)
@@ -442,14 +450,36 @@ static int hottest(const struct world *world, const struct instance *instance)
 	return -1;
 }
 
+static const char *const formats[] = {"F16", "Q8_0", "Q4_0"};
+
+static void note_step(struct world *world, struct instance *instance, bool back)
+{
+	world->heat_steps[back]++;
+	if (back) {
+		instance->format = instance->stepped_from;
+		instance->stepped_from = -1;
+		if (hottest(world, instance) >= 0)
+			broken(world, "a format comes back where it is cool", instance, instance->why);
+		return;
+	}
+	if (instance->stepped_from < 0)
+		instance->stepped_from = instance->format;
+	if (++instance->format > instance->least)
+		broken(world, "no format is smaller than the instance permits", instance, instance->why);
+}
+
 static void note_heat(struct world *world, struct instance *instance, enum decide_cause cause)
 {
-	if (cause != CAUSE_HEAT && cause != CAUSE_COOLED)
+	if (cause < CAUSE_HEAT || cause > CAUSE_STEP_BACK)
 		return;
 	if (instance->heat_moved_ms && heat_span(world, instance->heat_moved_ms) < DECIDE_HEAT_APART_MS)
-		broken(world, "two moves for heat are far apart", instance, instance->why);
-	instance->left = cause == CAUSE_HEAT ? hottest(world, instance) : -1;
+		broken(world, "two changes for heat are far apart", instance, instance->why);
 	instance->heat_moved_ms = world->now_ms;
+	if (cause == CAUSE_STEP_DOWN || cause == CAUSE_STEP_BACK) {
+		note_step(world, instance, cause == CAUSE_STEP_BACK);
+		return;
+	}
+	instance->left = cause == CAUSE_HEAT ? hottest(world, instance) : -1;
 	world->heat_moves[cause == CAUSE_COOLED]++;
 }
 
@@ -459,8 +489,11 @@ static void act_place(struct world *world, struct instance *instance, const stru
 		begin_pause(world, instance, decision->cause, decision->reason);
 		if (decision->cause == CAUSE_DRAIN)
 			instance->attempts = 1;
-		if (decision->cause == CAUSE_FORMAT)
+		if (decision->cause == CAUSE_FORMAT) { // somebody has decided
 			instance->wanted.format = NULL;
+			instance->format = 1;
+			instance->stepped_from = -1;
+		}
 		instance->wanted.moves = false;
 		note_heat(world, instance, decision->cause);
 	}
@@ -580,12 +613,20 @@ static void see_heat(const struct world *world, const struct instance *instance,
 	seen->works = (world->now_ms / 1000 + (instance - world->instances)) % 3 != 0;
 	seen->eased_ms = -1;
 	if (hot >= 0) {
-		seen->hot = world->devices[hot].name;
-		seen->hot_ms = heat_span(world, world->devices[hot].hot_ms);
+		seen->hot = seen->strained = world->devices[hot].name;
+		seen->hot_ms = seen->strained_ms = heat_span(world, world->devices[hot].hot_ms);
 	}
 	for (int i = 0; i < INSTANCES && hot >= 0; i++)
 		if (&world->instances[i] != instance && world->instances[i].left == hot)
 			seen->eased_ms = heat_span(world, world->instances[i].heat_moved_ms);
+	seen->relieved_ms = seen->eased_ms;
+	if (instance->format < (world->planted == PLANTED_LEAST_FORGOTTEN ? 2 : instance->least))
+		seen->smaller = formats[instance->format + 1];
+	if (instance->stepped_from >= 0)
+		seen->stepped_from = formats[instance->stepped_from];
+	seen->held_format = formats[instance->format];
+	seen->all_cool = hot < 0 || world->planted == PLANTED_BACK_HOT;
+	seen->format_searched_ms = heat_span(world, instance->format_searched_ms);
 	if (instance->left >= 0) {
 		seen->left = world->devices[instance->left].name;
 		seen->left_cool = !world->devices[instance->left].hot_ms && world->devices[instance->left].online;
@@ -633,8 +674,7 @@ static void see(const struct world *world, struct instance *instance, struct dec
 		.room = instance->room,
 		.room_due_ms = instance->room_due_ms,
 		.room_untried = instance->room_untried,
-		.evicted_for = instance->evicted ? "another" : NULL,
-		.held_format = "F16"};
+		.evicted_for = instance->evicted ? "another" : NULL};
 	for (int i = 0; i < LIMIT_DEATHS; i++)
 		seen->deaths += instance->deaths_ms[i] && world->now_ms - instance->deaths_ms[i] < LIMIT_DEATHS_MS;
 	see_devices(world, instance, seen);

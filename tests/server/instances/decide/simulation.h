@@ -457,6 +457,8 @@ static void begin(struct world *world, uint64_t seed, const struct setting *sett
 					 .pin = -1,
 					 .failed_on = -1,
 					 .left = -1,
+					 .least = (int)draw(world, 3),
+					 .stepped_from = -1,
 					 .idle_since_ms = -1,
 					 .draining_since_ms = -1,
 					 .busy_until_ms = INT64_MAX,

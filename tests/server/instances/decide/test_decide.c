@@ -33,7 +33,9 @@ static struct decide_seen running(void)
 				    .eased_ms = -1,
 				    .heat_moved_ms = -1,
 				    .heat_searched_ms = -1,
-				    .held_format = "F16"};
+				    .held_format = "F16",
+				    .relieved_ms = -1,
+				    .format_searched_ms = -1};
 }
 
 // One that was paused a second ago and has no workers.
@@ -352,6 +354,83 @@ static void test_hot(void **context)
 	expect(&wanted, &seen, ACTION_STAY, "2 GiB are missing");
 }
 
+// Its device is held back, and it permits a smaller format: that comes before a move, if it lasts and pays.
+static void test_steps_down(void **context)
+{
+	struct decide_wanted wanted = plain;
+	struct decide_seen seen = running();
+	(void)context;
+	seen.strained = seen.hot = "GPU 1";
+	seen.strained_ms = seen.hot_ms = DECIDE_HOT_MS;
+	seen.works = true;
+	assert_int_equal(decide(&wanted, &seen).purpose, PURPOSE_COOLER); // it permits none
+	seen.smaller = "Q8_0";
+	expect(&wanted, &seen, ACTION_SEARCH, "may be in a smaller format");
+	assert_int_equal(decide(&wanted, &seen).purpose, PURPOSE_STEP_DOWN);
+	seen.hot = NULL;
+	wanted.pinned = true; // it stays where it is
+	expect(&wanted, &seen, ACTION_SEARCH, "may be in a smaller format");
+	seen.strained_ms = DECIDE_HOT_MS - 1;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.strained_ms = DECIDE_HOT_MS;
+	seen.works = false;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.works = true;
+	seen.relieved_ms = DECIDE_EASED_MS - 1;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.relieved_ms = DECIDE_EASED_MS;
+	seen.heat_moved_ms = DECIDE_HEAT_APART_MS - 1;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	seen.heat_moved_ms = DECIDE_HEAT_APART_MS;
+	seen.format_searched_ms = DECIDE_HEAT_AGAIN_MS - 1;
+	expect(&wanted, &seen, ACTION_WAIT, "well");
+	wanted.pinned = false;
+	seen.hot = "GPU 1"; // where a smaller format was looked at in vain, it may leave at once
+	assert_int_equal(decide(&wanted, &seen).purpose, PURPOSE_COOLER);
+	seen.search = SEARCH_FOUND;
+	seen.purpose = PURPOSE_STEP_DOWN;
+	expect(&wanted, &seen, ACTION_STAY, "it is not faster in a smaller format");
+	seen.pays_there = true;
+	expect(&wanted, &seen, ACTION_PLACE, "GPU 1 gets too hot for its work: its weights go from F16 to Q8_0");
+	assert_int_equal(decide(&wanted, &seen).cause, CAUSE_STEP_DOWN);
+	seen.smaller = NULL;
+	expect(&wanted, &seen, ACTION_DROP, "any more");
+	seen.smaller = "Q8_0";
+	seen.strained = NULL;
+	expect(&wanted, &seen, ACTION_DROP, "any more");
+	seen.strained = "GPU 1";
+	seen.search = SEARCH_NOWHERE;
+	seen.search_text = "2 GiB are missing";
+	expect(&wanted, &seen, ACTION_STAY, "2 GiB are missing");
+}
+
+// Heat has changed its format, and its devices are cool for good: it goes back, ten minutes later at the earliest.
+static void test_steps_back(void **context)
+{
+	struct decide_seen seen = running();
+	(void)context;
+	seen.held_format = "Q8_0";
+	seen.stepped_from = "F16";
+	seen.heat_moved_ms = seen.format_searched_ms = DECIDE_HEAT_APART_MS;
+	expect(&plain, &seen, ACTION_WAIT, "well");
+	seen.all_cool = true;
+	expect(&plain, &seen, ACTION_SEARCH, "heat has changed its format");
+	assert_int_equal(decide(&plain, &seen).purpose, PURPOSE_STEP_BACK);
+	seen.heat_moved_ms--;
+	expect(&plain, &seen, ACTION_WAIT, "well");
+	seen.heat_moved_ms++;
+	seen.format_searched_ms--;
+	expect(&plain, &seen, ACTION_WAIT, "well");
+	seen.search = SEARCH_FOUND;
+	seen.purpose = PURPOSE_STEP_BACK;
+	expect(&plain, &seen, ACTION_STAY, "no room on devices");
+	seen.whole_there = true;
+	expect(&plain, &seen, ACTION_PLACE, "its devices are cool again: its weights go back from Q8_0 to F16");
+	assert_int_equal(decide(&plain, &seen).cause, CAUSE_STEP_BACK);
+	seen.all_cool = false;
+	expect(&plain, &seen, ACTION_DROP, "any more");
+}
+
 // The device that it has left is cool again: it goes back, if it has been away for long enough and it pays.
 static void test_cooled(void **context)
 {
@@ -535,7 +614,14 @@ static void generate(struct decide_wanted *wanted, struct decide_seen *seen)
 				     .heat_moved_ms = some_span(),
 				     .heat_searched_ms = some_span(),
 				     .pays_there = flip(),
-				     .held_format = "F16"};
+				     .held_format = "F16",
+				     .strained = flip() ? "STRAINED" : NULL,
+				     .strained_ms = some_span(),
+				     .relieved_ms = some_span(),
+				     .smaller = flip() ? "SMALLER" : NULL,
+				     .stepped_from = flip() ? "BEFORE" : NULL,
+				     .all_cool = flip(),
+				     .format_searched_ms = some_span()};
 	seen->purpose = seen->search ? (enum decide_purpose)(1 + draw(PURPOSE_FASTER)) : PURPOSE_NONE;
 	if (flip() && seen->search) // else most results would be dropped
 		seen->purpose = seen->instance_state == INSTANCE_PAUSED ? PURPOSE_PLACE : seen->purpose;
@@ -583,8 +669,19 @@ static const char *find_fault(const struct decide_wanted *wanted, const struct d
 	if (is->action == ACTION_SEARCH && is->purpose == PURPOSE_FASTER && wanted->pinned)
 		return "one that is pinned looks elsewhere";
 	if (is->action == ACTION_PLACE && runs && (is->cause == CAUSE_HEAT || is->cause == CAUSE_COOLED) &&
-	    (wanted->pinned || (seen->heat_moved_ms >= 0 && seen->heat_moved_ms < DECIDE_HEAT_APART_MS)))
-		return "it moves for heat again too soon, or although it is pinned";
+	    wanted->pinned)
+		return "it moves for heat although it is pinned";
+	if (is->action == ACTION_PLACE && runs && is->cause >= CAUSE_HEAT && is->cause <= CAUSE_STEP_BACK &&
+	    seen->heat_moved_ms >= 0 && seen->heat_moved_ms < DECIDE_HEAT_APART_MS)
+		return "it changes for heat again too soon";
+	if (is->action == ACTION_PLACE && runs && is->cause == CAUSE_STEP_DOWN && !seen->smaller)
+		return "it takes a format that it does not permit";
+	if (is->action == ACTION_PLACE && runs && is->cause == CAUSE_STEP_BACK && !seen->stepped_from)
+		return "it goes back to a format that it did not have";
+	if (is->action == ACTION_SEARCH && is->purpose == PURPOSE_COOLER && seen->strained && seen->smaller &&
+	    seen->strained_ms >= DECIDE_HOT_MS && (seen->relieved_ms < 0 || seen->relieved_ms >= DECIDE_EASED_MS) &&
+	    (seen->format_searched_ms < 0 || seen->format_searched_ms >= DECIDE_HEAT_AGAIN_MS))
+		return "it leaves before it has tried a smaller format";
 	if (is->action == ACTION_WAIT && runs && (seen->search == SEARCH_FOUND || seen->search == SEARCH_NOWHERE))
 		return "what was found is left lying";
 	if (is->action == ACTION_MEND && seen->workers != WORKERS_BACK && seen->workers != WORKERS_BROKEN)
@@ -615,6 +712,10 @@ static const char *find_lie(const struct decide_wanted *wanted, const struct dec
 		return "it is not faster there, or nobody wants that";
 	if (has(is, "HOT") && !seen->hot)
 		return "no device is too hot";
+	if (has(is, "STRAINED") && !(seen->strained && seen->pays_there))
+		return "no device is held back, or a smaller format does not pay";
+	if (has(is, "BEFORE") && !(seen->stepped_from && seen->all_cool))
+		return "heat did not change its format, or is not over";
 	if (has(is, "LEFT") && !(seen->left && seen->left_cool && seen->pays_there))
 		return "it left no device, or that one is hot still";
 	if (has(is, "to be held in") && !wanted->format)
@@ -750,6 +851,27 @@ static void leave_twice(struct decision *decision, struct decide_seen *seen)
 	}
 }
 
+static void step_further(struct decision *decision, struct decide_seen *seen)
+{
+	if (seen->instance_state == INSTANCE_RUNNING && seen->search == SEARCH_FOUND && !seen->stale) {
+		decision->action = ACTION_PLACE;
+		decision->cause = CAUSE_STEP_DOWN;
+	}
+}
+
+static void leave_first(struct decision *decision, struct decide_seen *seen)
+{
+	(void)seen;
+	if (decision->action == ACTION_SEARCH && decision->purpose == PURPOSE_STEP_DOWN)
+		decision->purpose = PURPOSE_COOLER;
+}
+
+static void say_cool(struct decision *decision, struct decide_seen *seen)
+{
+	(void)seen;
+	snprintf(decision->reason, sizeof decision->reason, "its weights go back to BEFORE");
+}
+
 static void say_well(struct decision *decision, struct decide_seen *seen)
 {
 	(void)seen;
@@ -776,6 +898,9 @@ static void test_planted(void **context)
 		{"it says nothing", say_nothing},
 		{"it says that a device is draining", say_draining},
 		{"it leaves for heat again and again", leave_twice},
+		{"it steps down further than it may", step_further},
+		{"it leaves before it steps down", leave_first},
+		{"it says that its devices are cool", say_cool},
 		{"it says that it is well", say_well},
 		{"it says that there is no place", say_no_place},
 	};
@@ -804,6 +929,7 @@ int main(void)
 		cmocka_unit_test(test_drain),      cmocka_unit_test(test_rest),     cmocka_unit_test(test_wishes),
 		cmocka_unit_test(test_back),       cmocka_unit_test(test_times),    cmocka_unit_test(test_in_vain),
 		cmocka_unit_test(test_makes_room), cmocka_unit_test(test_hot),      cmocka_unit_test(test_cooled),
+		cmocka_unit_test(test_steps_down), cmocka_unit_test(test_steps_back),
 		cmocka_unit_test(test_generated),  cmocka_unit_test(test_planted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

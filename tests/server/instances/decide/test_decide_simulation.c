@@ -17,7 +17,7 @@ static uint64_t first_seed = 1, seed_count = SEEDS;
 static void test_invariants(void **context)
 {
 	uint64_t steps = 0;
-	unsigned failed = 0, running = 0, left = 0, back = 0;
+	unsigned failed = 0, running = 0, left = 0, back = 0, steps_down = 0, steps_back = 0;
 	struct world world;
 	(void)context;
 	for (uint64_t seed = first_seed; seed - first_seed < seed_count; seed++) {
@@ -25,6 +25,8 @@ static void test_invariants(void **context)
 		steps += world.steps;
 		left += world.heat_moves[0];
 		back += world.heat_moves[1];
+		steps_down += world.heat_steps[0];
+		steps_back += world.heat_steps[1];
 		if (world.broken)
 			fail_msg("seed %llu: broken: %s: %s", (unsigned long long)seed, world.broken, world.detail);
 		for (int i = 0; i < INSTANCES; i++) {
@@ -32,9 +34,10 @@ static void test_invariants(void **context)
 			running += world.instances[i].state == INSTANCE_RUNNING;
 		}
 	}
-	print_message("%llu decisions, %u moves for heat and %u back; in the end %u instances run, %u have failed\n",
-		      (unsigned long long)steps, left, back, running, failed);
-	assert_true(seed_count < SEEDS || (running > failed && left && back));
+	print_message("%llu decisions; for heat %u moves and %u back, %u steps down and %u back; in the end %u instances "
+		      "run, %u have failed\n",
+		      (unsigned long long)steps, left, back, steps_down, steps_back, running, failed);
+	assert_true(seed_count < SEEDS || (running > failed && left && back && steps_down && steps_back));
 }
 
 static void test_planted(void **context)
@@ -51,8 +54,10 @@ static void test_planted(void **context)
 		 {"no device is idle but by a rule that ends", "each instance goes on once faults stop"}},
 		{PLANTED_FAILS_EARLY, {"it fails only after dying often", NULL}},
 		{PLANTED_NO_DRAIN, {"a device that drains is left", NULL}},
-		{PLANTED_HEAT_FORGOTTEN, {"two moves for heat are far apart", NULL}},
+		{PLANTED_HEAT_FORGOTTEN, {"two changes for heat are far apart", NULL}},
 		{PLANTED_HOT_PLACE, {"a place that is found for heat is cool", NULL}},
+		{PLANTED_LEAST_FORGOTTEN, {"no format is smaller than the instance permits", NULL}},
+		{PLANTED_BACK_HOT, {"a format comes back where it is cool", NULL}},
 		{PLANTED_NO_MEND,
 		 {"no device is idle but by a rule that ends", "each instance goes on once faults stop"}},
 	};

@@ -263,6 +263,11 @@ function Figures({ instance, use }: { instance: Instance; use: string | null }) 
         <dt>format</dt>
         <dd>
           <Held instance={instance} />
+          {instance.stepped_from !== null ? (
+            <span class="unit">instead of {instance.stepped_from}, for heat</span>
+          ) : (
+            instance.least_format !== null && <span class="unit">heat may take it down to {instance.least_format}</span>
+          )}
         </dd>
       </div>
       {use === null && (

@@ -71,6 +71,7 @@ export function Preview({ model }: { model: Model }) {
   const [context, setContext] = useState(0); // 0: what memory has room for
   const [sequences, setSequences] = useState(0);
   const [format, setFormat] = useState<"" | "Q8_0" | "Q4_0">("");
+  const [least, setLeast] = useState<"" | "Q8_0" | "Q4_0">("");
   const [device, setDevice] = useState("");
   const [objective, setObjective] = useState<"latency" | "throughput">("latency");
   const [strategy, setStrategy] = useState<"" | "pipeline" | "tensor">("");
@@ -102,7 +103,9 @@ export function Preview({ model }: { model: Model }) {
     obstacle(state.value) ?? (!admin ? "Loading a model needs the scope admin." : placement && !placement.feasible ? "It does not fit." : null);
   const load = async (): Promise<void> => {
     setLoading(true);
-    setFailed(await loadModel(server, { ...params, ...(template ? { chat_template: template } : {}) }));
+    setFailed(
+      await loadModel(server, { ...params, ...(template ? { chat_template: template } : {}), ...(least ? { least_format: least } : {}) }),
+    );
     setLoading(false);
   };
   const another = instancesOf(state.value, model.model_id).some((one) => one.state !== "failed");
@@ -204,6 +207,16 @@ export function Preview({ model }: { model: Model }) {
               <option value="">{of.format}, as in the file</option>
               <option value="Q8_0">Q8_0, 8 bits</option>
               <option value="Q4_0">Q4_0, 4 bits</option>
+            </select>
+          </label>
+        )}
+        {wide && (
+          <label class="knob">
+            <span class="label">If it gets too hot</span>
+            <select value={least} onChange={(event) => setLeast(event.currentTarget.value as typeof least)}>
+              <option value="">the format stays</option>
+              <option value="Q8_0">down to Q8_0, 8 bits</option>
+              <option value="Q4_0">down to Q4_0, 4 bits</option>
             </select>
           </label>
         )}
