@@ -290,14 +290,21 @@ describe("instances", () => {
 			assert.deepEqual([one.format, load.params.format], [format ?? "F32", format], JSON.stringify(one));
 		};
 		node.worker().manual = true;
-		const answer = server.http("/v1/completions", { method: "POST", headers: { authorization: `Bearer ${token}` },
-			body: JSON.stringify({ model: model.name, prompt: "one two three" }) });
-		await eventually(() => node.worker().requests.size === 1, "it is asked");
-		node.worker().say([...node.worker().requests.keys()][0], "one");
+		const said = { model: model.name, prompt: "one two three" }, chat = { model: model.name, messages: [{ role: "user", content: "one two three" }] };
+		const asks = [["/v1/completions", said], ["/v1/completions", { ...said, stream: true }], ["/v1/completions", { ...said, n: 2 }],
+			["/v1/chat/completions", chat], ["/v1/responses", { model: model.name, input: "one two three" }],
+			["/v1/messages", { ...chat, max_tokens: 100 }], ["/v1/messages", { ...chat, max_tokens: 100, stream: true }],
+			["/api/generate", { ...said, stream: false }], ["/v1/completions", { ...said, prompt: "none yet" }]];
+		const answers = asks.map(([path, body]) => server.http(path, { method: "POST", headers: { authorization: `Bearer ${token}` }, body: JSON.stringify(body) }));
+		await eventually(() => node.worker().requests.size === asks.length + 1, "it is asked");
+		for (const [request, { params }] of node.worker().requests) if (params.prompt.text !== "none yet") node.worker().say(request, "one");
 		await admin.call("instance.move", { instance_id, format: "Q8_0" });
 		await stepped("Q8_0", 1);
-		const { status, json } = await answer;
+		const [{ status, json }, ...others] = await Promise.all(answers);
 		assert.deepEqual([status, json().choices?.[0].text], [200, "one two three"], "nothing twice, nothing lost");
+		const told = others.map(({ text }) => [...text.matchAll(/"format_changes":(\[.*?\])/g)].map(([, list]) => JSON.parse(list)));
+		const change = [{ position: 1, from: "F32", format: "Q8_0" }];
+		assert.deepEqual([json().choices[0].format_changes, ...told], [change, [change], [change, change], [change], [change], [change], [change], [change], []]);
 		const { code, stdout, stderr } = await run(["move", instance_id, "--format", "Q4_0", "--data", server.data]);
 		assert.equal(code, 0, stderr);
 		assert.match(stdout, /if there is room/);

@@ -265,6 +265,41 @@ describe("/v1 and the engine", () => {
 		const names = Object.keys(one.logprobs.top_logprobs[0]);
 		assert.equal(names.length, 5, "each of the likeliest has a name of its own");
 	});
+	// Its tokens are letters, so that the text tells which. They are the same ones for long, so their probabilities are
+	// compared. A stream that ends before the model is loaded again tells no change, and is asked again.
+	test("a stream whose weights change their format goes on as that format does from its position, which the answer tells", async () => {
+		writeFileSync(join(folder, "long.gguf"), modelFile({ megabytes: 0.4, context: 8192, seed: 3 }));
+		const { instance_id } = await load(join(folder, "long.gguf"), "long", { sequences: 1, context_tokens: 8192 });
+		const running = (format) => eventually(async () => {
+			const one = (await admin.call("instance.list")).instances.find((each) => each.instance_id === instance_id);
+			return one.state === "running" && one.format === format;
+		}, `it runs in ${format}`, 6 * patience);
+		const tokens = 2500, letter = 260, prompt = [1, 259, 260, 261, 262], logit_bias = Object.fromEntries(Array.from({ length: 26 }, (_, i) => [letter + i, 100]));
+		const asked = (more) => ask({ model: "long", prompt, logit_bias, logprobs: 1, max_tokens: tokens, ...more });
+		let whole;
+		for (let i = 0; i < 5 && !whole?.format_changes; i++) {
+			const before = openai.completions.create(asked());
+			await eventually(async () => (await admin.call("instance.list")).instances.find((each) => each.instance_id === instance_id).running, "it generates");
+			await admin.call("instance.move", { instance_id, format: "Q4_0" });
+			[whole] = (await before).choices;
+			await running("Q4_0");
+			if (!whole.format_changes) await admin.call("instance.move", { instance_id, format: "file" }).then(() => running("F32"));
+		}
+		const [{ position, ...change }, ...more] = whole.format_changes, values = whole.logprobs.token_logprobs;
+		assert.deepEqual([change, more, whole.text.length, values.length], [{ from: "F32", format: "Q4_0" }, [], tokens, tokens]);
+		const ids = [...whole.text.slice(0, position)].map((one) => letter + one.charCodeAt(0) - 97);
+		const [rest] = (await openai.completions.create(asked({ prompt: [...prompt, ...ids], max_tokens: tokens - position }))).choices;
+		assert.deepEqual([rest.text, rest.format_changes], [whole.text.slice(position), undefined], `from ${position} on`);
+		await admin.call("instance.move", { instance_id, format: "file" });
+		await running("F32");
+		const [undisturbed] = (await openai.completions.create(asked())).choices;
+		assert.equal(whole.text.slice(0, position), undisturbed.text.slice(0, position), `up to ${position}`);
+		const furthest = (from, to, others) => Math.max(...values.slice(from, to).map((value, k) => Math.abs(value - others[k])));
+		const [before, after, instead] = [furthest(0, position, undisturbed.logprobs.token_logprobs), furthest(position, tokens, rest.logprobs.token_logprobs),
+			furthest(position, tokens, undisturbed.logprobs.token_logprobs.slice(position))];
+		assert.ok(instead > 1e-5 && Math.max(before, after) < instead / 10, `${[position, before, after, instead]}`);
+		await admin.call("instance.delete", { instance_id });
+	});
 	test("a stop text ends it before that text, log-probabilities are of what was said", async () => {
 		const { choices: [{ text, logprobs }] } = await openai.completions.create(ask({ logprobs: 2 }));
 		assert.equal(logprobs.tokens.length, 12);

@@ -172,18 +172,19 @@ describe("acting", () => {
 	});
 
 	test("the policy of a device", async () => {
-		const usual = { device_id: "dev_gpu", margin_celsius: 5, resume_celsius: 10, actions: ["limit", "move", "pause"] };
+		const usual = { device_id: "dev_gpu", margin_celsius: 5, resume_celsius: 10, actions: ["limit", "step_down", "move", "pause"] };
 		assert.deepEqual(await admin.call("thermal.policy", { device_id: "dev_gpu" }), usual);
 		await admin.refused("thermal.policy", { device_id: "dev_none" }, "not_found");
 		await admin.refused("thermal.policy_set", { device_id: "dev_none" }, "not_found");
 		await admin.refused("thermal.policy_set", { device_id: "dev_gpu", margin_celsius: 0 }, "invalid_params");
 		await admin.refused("thermal.policy_set", { device_id: "dev_gpu", actions: ["melt"] }, "invalid_params");
-		await admin.refused("thermal.policy_set", { device_id: "dev_gpu", actions: ["move"] }, "invalid_params"); // what is not held back is not left
+		for (const action of ["move", "step_down"]) // only what is held back is left
+			await admin.refused("thermal.policy_set", { device_id: "dev_gpu", actions: [action] }, "invalid_params");
 		const wider = await admin.call("thermal.policy_set", { device_id: "dev_gpu", margin_celsius: 8 });
 		assert.deepEqual(wider, { ...usual, margin_celsius: 8 });
 		assert.equal((await forecast()).target_celsius, slowdown - 8);
 		const [entry] = await entries("thermal.policy_set");
-		assert.deepEqual([entry.target, entry.detail.margin_celsius, entry.detail.actions], ["dev_gpu", 8, "limit, move, pause"]);
+		assert.deepEqual([entry.target, entry.detail.margin_celsius, entry.detail.actions], ["dev_gpu", 8, "limit, step_down, move, pause"]);
 	});
 
 	test("a load that is too hot is held back, then free again", async () => {
@@ -233,7 +234,7 @@ describe("acting", () => {
 // A model that has a request, on a card whose own limit falls for a while, as where a fan fails: it gets less time, moves
 // to the slower card, and goes back later. Time is that of the readings.
 describe("moving", () => {
-	let server, admin, node, instance_id, at = Date.now() - 7200e3, rise = 5, limit = slowdown;
+	let server, admin, node, model, instance_id, said, at = Date.now() - 14400e3, rise = 5, limit = slowdown;
 	const data = temporary(), words = Array.from({ length: 60 }, (_, i) => `w${i}`).join(" ");
 	const card = deviceRecord({ memory_bandwidth_bytes_per_s: 4.5e8 }); // so slow that a small model shows it
 	const slower = deviceRecord({ device_id: "dev_slower", hardware_key: "uuid:2", name: "GPU Two", memory_pool: "uuid:2",
@@ -255,6 +256,7 @@ describe("moving", () => {
 		return one.state === "running" && one.stages[0].device_id === device_id && one.moves === moves && one;
 	}, `it runs on ${device_id}`);
 	const moves = async () => (await admin.call("audit.list", { action: "instance.moved" })).entries;
+	const all = words.split(" ").map((word, i) => (i ? " " : "") + word);
 	// Tokens come when the test says so.
 	class Told extends ModelWorker {
 		constructor(...args) {
@@ -267,6 +269,21 @@ describe("moving", () => {
 		}
 	}
 
+	const ask = () => {
+		said = 0;
+		return fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
+			body: JSON.stringify({ model: "words", prompt: words, max_tokens: 100 }) });
+	};
+	// The next words, by the worker that has the request now; it was given what had been said.
+	const say = async (count) => {
+		const worker = await eventually(() => node.worker().request !== undefined && node.worker(), "the worker has the request");
+		assert.equal((worker.requests.get(worker.request).params.generated ?? []).length, said - (worker.told ?? 0));
+		for (const word of all.slice(said, said + count)) worker.say(worker.request, word);
+		said += count;
+		worker.told = (worker.told ?? 0) + count;
+		return worker;
+	};
+
 	before(async () => {
 		server = await startServer({ data, env: { EXOGPU_THERMAL_CLOCK: "readings" } });
 		admin = await Client.login(server);
@@ -274,7 +291,7 @@ describe("moving", () => {
 		const path = join(temporary(), "words.gguf");
 		writeFileSync(path, modelFile({ megabytes: 0.8 }));
 		await admin.call("model.add", { source: path });
-		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
 		for (const watts of [300, 50, 400, 120, 350]) await flow(180, watts);
 		await eventually(async () => (await forecast()).state === "ready", "a forecast is made");
 		({ instance_id } = await admin.call("instance.create", { model_id: model.model_id }));
@@ -287,19 +304,7 @@ describe("moving", () => {
 	});
 
 	test("it gets less time, moves away and goes back, and its stream is that of one that stays", async () => {
-		const answer = fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
-			body: JSON.stringify({ model: "words", prompt: words, max_tokens: 100 }) });
-		let said = 0;
-		const all = words.split(" ").map((word, i) => (i ? " " : "") + word);
-		// The next words, by the worker that has the request now; it was given what had been said.
-		const say = async (count) => {
-			const worker = await eventually(() => node.worker().request !== undefined && node.worker(), "the worker has the request");
-			assert.equal((worker.requests.get(worker.request).params.generated ?? []).length, said - (worker.told ?? 0));
-			for (const word of all.slice(said, said + count)) worker.say(worker.request, word);
-			said += count;
-			worker.told = (worker.told ?? 0) + count;
-			return worker;
-		};
+		const answer = ask();
 		await say(20);
 		await flow(200, 100);
 		limit = 50;
@@ -325,5 +330,84 @@ describe("moving", () => {
 		assert.equal((await moves()).length, 2);
 		const steps = (await admin.call("audit.list", { action: "device.heat" })).entries.map((one) => one.detail.step).reverse();
 		assert.deepEqual([steps[0], steps.at(-1)], ["limited", "free"]);
+		await admin.call("instance.delete", { instance_id });
+	});
+
+	// Less time, a smaller format, another device; the device, the format of before: one stream lives through all of it.
+	test("where it may it takes a smaller format first, then moves, and comes back from both; the answer tells where", async () => {
+		({ instance_id } = await admin.call("instance.create", { model_id: model.model_id, least_format: "Q8_0" }));
+		const placed = await on("dev_gpu", 0);
+		assert.deepEqual([placed.format, placed.least_format, placed.stepped_from], ["F32", "Q8_0", null]);
+		const answer = ask(), before = (await moves()).length;
+		await say(20);
+		await flow(200, 100);
+		limit = 50;
+		await flow(60, 240);
+		const stepped = await on("dev_gpu", 1), load = () => node.worker().calls.find((call) => call.method === "instance.load").params;
+		assert.deepEqual([stepped.format, stepped.stepped_from, load().format], ["Q8_0", "F32", "Q8_0"]);
+		assert.match(stepped.state_reason, /^its weights are held in Q8_0, since a device got too hot for its work; they go back to F32 once/);
+		await say(10);
+		await flow(570, 240);
+		assert.equal((await instance()).moves, 1, "two changes are ten minutes apart, and Q8_0 is the least");
+		await flow(60, 240);
+		const left = await on("dev_slower", 2);
+		assert.deepEqual([left.format, left.stepped_from, load().format], ["Q8_0", "F32", "Q8_0"]);
+		assert.match(left.state_reason, /^it has left GPU One.*; its weights are held in Q8_0/);
+		await say(10);
+		limit = slowdown;
+		await flow(700, 50);
+		await on("dev_gpu", 3);
+		await say(10);
+		await flow(630, 50);
+		const back = await on("dev_gpu", 4);
+		assert.deepEqual([back.format, back.stepped_from, load().format, back.state_reason], ["F32", null, undefined, null]);
+		const last = await say(10);
+		last.finish(last.request, "stop");
+		const [choice] = (await (await answer).json()).choices;
+		assert.equal(choice.text, words);
+		assert.deepEqual(choice.format_changes, [{ position: 20, from: "F32", format: "Q8_0" }, { position: 50, from: "Q8_0", format: "F32" }]);
+		assert.deepEqual((await moves()).slice(0, -before).map((one) => one.detail.reason).reverse(), [
+			"GPU One gets too hot for its work: its weights go from F32 to Q8_0",
+			"it leaves GPU One, which gets too hot for its work, for GPU Two",
+			"GPU One, which it had left for its heat, is cool again: it goes to GPU One",
+			"its devices are cool again: its weights go back from Q8_0 to F32"]);
+		await admin.call("instance.delete", { instance_id });
+	});
+
+	test("a server that starts anew knows what it left, and its format of before", async () => {
+		({ instance_id } = await admin.call("instance.create", { model_id: model.model_id, least_format: "Q4_0" }));
+		await on("dev_gpu", 0);
+		const answer = ask();
+		await say(20);
+		await flow(200, 100);
+		limit = 50;
+		await flow(60, 240);
+		assert.equal((await on("dev_gpu", 1)).format, "Q8_0");
+		await say(20);
+		await flow(630, 240);
+		assert.equal((await on("dev_gpu", 2)).format, "Q4_0");
+		await say(10);
+		await flow(630, 240);
+		assert.deepEqual([(await on("dev_slower", 3)).stepped_from], ["F32"]);
+		const last = await say(10);
+		last.finish(last.request, "stop");
+		const [{ format_changes }] = (await (await answer).json()).choices;
+		assert.deepEqual(format_changes, [{ position: 20, from: "F32", format: "Q8_0" }, { position: 40, from: "Q8_0", format: "Q4_0" }]);
+		const was = await instance();
+		node.socket.close();
+		await server.finish();
+		server = await startServer({ data, env: { EXOGPU_THERMAL_CLOCK: "readings" } });
+		admin = await Client.login(server);
+		const paused = await instance();
+		assert.deepEqual([paused.state, paused.format, paused.stepped_from, paused.least_format], ["paused", "Q4_0", "F32", "Q4_0"]);
+		node = await WorkerNode.start(server, { Worker: Told, devices: [slower] }); // the card comes later
+		assert.equal((await on("dev_slower", 3)).state_reason, was.state_reason);
+		limit = slowdown;
+		await node.devices([card, slower]);
+		await flow(30, 50);
+		await flow(630, 50);
+		await on("dev_gpu", 4);
+		await flow(630, 50);
+		assert.deepEqual([(await on("dev_gpu", 5)).format, (await instance()).stepped_from], ["F32", null]);
 	});
 });
