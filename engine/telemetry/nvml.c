@@ -46,6 +46,7 @@ struct nvml_gpu {
 	bool tried, lost, complained;
 	int64_t tried_ms, processes_ms; // when the card, and its processes, were last looked for; steady clock
 	double threshold, slowdown;     // °C, or 0: as the card tells it; where it slows down
+	double memory_slowdown;         // the same of its memory
 	struct telemetry_sample sample;
 	struct nvml_process processes[PROCESSES_READ];
 };
@@ -132,9 +133,11 @@ static void find_card(struct nvml_gpu *gpu)
 		gpu->lost = true;
 		return;
 	}
-	gpu->threshold = gpu->slowdown = 0;
+	gpu->threshold = gpu->slowdown = gpu->memory_slowdown = 0;
 	if (gpu->nvml->threshold && told(gpu, gpu->nvml->threshold(gpu->device, NVML_THRESHOLD_SLOWDOWN, &celsius)))
 		gpu->threshold = celsius;
+	if (gpu->nvml->threshold && told(gpu, gpu->nvml->threshold(gpu->device, NVML_THRESHOLD_MEMORY_MAX, &celsius)))
+		gpu->memory_slowdown = celsius;
 }
 
 // A field's value as a count; false for a type that cannot be one.
@@ -220,6 +223,8 @@ static void read_slowdown(struct nvml_gpu *gpu)
 	gpu->slowdown = nvml_slowdown(gpu->threshold, celsius, known, margin.celsius, gpu->slowdown);
 	if (gpu->slowdown > 0)
 		sample_set(&gpu->sample, READING_SLOWDOWN_CELSIUS, gpu->slowdown);
+	if (gpu->memory_slowdown > 0)
+		sample_set(&gpu->sample, READING_MEMORY_SLOWDOWN_CELSIUS, gpu->memory_slowdown);
 }
 
 static void read_rest(struct nvml_gpu *gpu)

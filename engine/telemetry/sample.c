@@ -21,6 +21,7 @@ static const struct {
 	[READING_TEMPERATURE_CELSIUS] = {"temperature_celsius", -40, 200, 1},
 	[READING_MEMORY_TEMPERATURE_CELSIUS] = {"memory_temperature_celsius", -40, 200, 1},
 	[READING_SLOWDOWN_CELSIUS] = {"slowdown_celsius", 20, 200, 1},
+	[READING_MEMORY_SLOWDOWN_CELSIUS] = {"memory_slowdown_celsius", 20, 200, 1},
 	[READING_ECC_ERRORS] = {"ecc_errors", 0, 9007199254740991.0, -1},
 	[READING_CLOCK_MHZ] = {"clock_mhz", 0, 20000, 0},
 	[READING_MEMORY_CLOCK_MHZ] = {"memory_clock_mhz", 0, 50000, 0},

@@ -46,7 +46,7 @@ struct sysfs_gpu {
 	bool looked; // its files were looked for, at looked_ns
 	int64_t looked_ns;
 	struct sensor files[FILE_COUNT];
-	double slowdown;                        // °C, or 0
+	double slowdown, memory_slowdown;       // °C, or 0
 	double clock_scale, memory_clock_scale; // to MHz
 	double fan_scale;                       // to percent
 	struct rate energy_rate, idle_rate;
@@ -61,7 +61,7 @@ static void close_files(struct sysfs_gpu *gpu)
 	for (int i = 0; i < REASONS; i++)
 		sensor_finish(&gpu->reasons[i].file);
 	gpu->reason_count = 0;
-	gpu->slowdown = 0;
+	gpu->slowdown = gpu->memory_slowdown = 0;
 	gpu->energy_rate = gpu->idle_rate = (struct rate){0};
 	gpu->hwmon_known = gpu->looked = false;
 	gpu->hwmon[0] = gpu->card[0] = 0;
@@ -135,8 +135,11 @@ static void look_for_heat(struct sysfs_gpu *gpu)
 	}
 	for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
 		number = sensor_labelled(gpu->hwmon, "temp", memory[i], false);
-		if (number && sensor_open(&gpu->files[FILE_MEMORY_TEMPERATURE], "%s/temp%d_input", gpu->hwmon, number))
-			break;
+		if (!number || !sensor_open(&gpu->files[FILE_MEMORY_TEMPERATURE], "%s/temp%d_input", gpu->hwmon, number))
+			continue;
+		if (sensor_once_integer(&limit, "%s/temp%d_crit", gpu->hwmon, number))
+			gpu->memory_slowdown = (double)limit / 1000;
+		break;
 	}
 }
 
@@ -335,6 +338,8 @@ bool sysfs_gpu_read(struct sysfs_gpu *gpu, enum pace_round round, int64_t now_ns
 	take(gpu, FILE_MEMORY_TOTAL, 1, READING_MEMORY_TOTAL_BYTES, sample);
 	if (gpu->slowdown > 0)
 		sample_set(sample, READING_SLOWDOWN_CELSIUS, gpu->slowdown);
+	if (gpu->memory_slowdown > 0)
+		sample_set(sample, READING_MEMORY_SLOWDOWN_CELSIUS, gpu->memory_slowdown);
 	if (asleep)
 		return true;
 	read_use(gpu, now_ns, sample);

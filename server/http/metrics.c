@@ -46,6 +46,8 @@ static const struct reading {
 	{"temperature_celsius", "exogpu_device_temperature_celsius", "Temperature.", 1},
 	{"memory_temperature_celsius", "exogpu_device_memory_temperature_celsius", "Temperature of the memory.", 1},
 	{"slowdown_celsius", "exogpu_device_slowdown_celsius", "Temperature at which it slows down.", 1},
+	{"memory_slowdown_celsius", "exogpu_device_memory_slowdown_celsius",
+	 "Temperature of the memory at which it slows down.", 1},
 	{"ecc_errors", "exogpu_device_ecc_errors", "Uncorrected memory errors.", 1},
 	{"clock_mhz", "exogpu_device_clock_hertz", "Clock.", 1e6},
 	{"memory_clock_mhz", "exogpu_device_memory_clock_hertz", "Clock of the memory.", 1e6},

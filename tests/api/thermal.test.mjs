@@ -132,7 +132,7 @@ describe("forecasts", () => {
 
 // A model on a card that gets too hot: its worker is told to rest, and set free when the card is cool again.
 describe("acting", () => {
-	let server, admin, node, model, at = Date.now() - 3600e3, rise = 5;
+	let server, admin, node, model, at = Date.now() - 3600e3, rise = 5, memoryLimit;
 	const data = temporary();
 	const entries = async (action) => (await admin.call("audit.list", { action })).entries;
 	const forecast = () => admin.call("thermal.forecast", { device_id: "dev_gpu" });
@@ -140,7 +140,8 @@ describe("acting", () => {
 	const flow = (seconds, watts) => {
 		const readings = Array.from({ length: seconds }, () => {
 			rise += (resistance * watts - rise) * (1 - Math.exp(-1 / tau));
-			return deviceReadings({ at: new Date(at += 1000).toISOString(), power_watts: watts, temperature_celsius: air + rise, slowdown_celsius: slowdown });
+			return deviceReadings({ at: new Date(at += 1000).toISOString(), power_watts: watts, temperature_celsius: air + rise, slowdown_celsius: slowdown,
+				memory_temperature_celsius: air + rise / 2, ...(memoryLimit && { memory_slowdown_celsius: memoryLimit }) });
 		});
 		for (let i = 0; i < seconds; i += 30) node.telemetry(readings.slice(i, i + 30), nodeReadings());
 	};
@@ -213,6 +214,24 @@ describe("acting", () => {
 			temperature_celsius: i < 19 ? air + rise : celsius, slowdown_celsius: slowdown })), nodeReadings());
 		await eventually(async () => (await forecast()).temperature_celsius === celsius, "they are taken");
 		assert.equal((await forecast()).acts, "nothing");
+	});
+
+	test("memory has a limit of its own, where it is told: the stricter one counts", async () => {
+		flow(200, 300);
+		const memory = () => admin.call("thermal.forecast", { device_id: "dev_gpu", sensor: "memory" });
+		await eventually(async () => (await memory()).temperature_celsius > 39, "it is warm");
+		assert.deepEqual([(await forecast()).acts, (await memory()).limit_celsius], ["nothing", null]);
+		memoryLimit = 46; // its target is 38 °C
+		flow(10, 300);
+		await eventually(async () => (await forecast()).acts !== "nothing", "the device is held back for its memory");
+		const told = await memory();
+		assert.deepEqual([told.state, told.limit_celsius, told.target_celsius], ["ready", 46, 38]);
+		await eventually(() => paces().at(-1) < 100, "its model rests");
+		const [change] = (await admin.call("cluster.snapshot")).recent.filter((one) => one.kind === "device.heat");
+		assert.match(change.summary, /^models on it (get less time|pause), at (39|40) °C of its memory: .* 46 °C$/);
+		memoryLimit = undefined;
+		flow(10, 50);
+		await eventually(async () => (await forecast()).acts === "nothing" && paces().at(-1) === 100, "no limit is told any more");
 	});
 
 	test("a policy without actions does nothing, and is kept over a restart", async () => {

@@ -43,8 +43,8 @@ static void write_amd(void)
 		"mem_info_vram_total", "17163091968\n", "power/runtime_status", "active\n", "hwmon/hwmon4/name",
 		"amdgpu\n", "hwmon/hwmon4/power1_average", "203000000\n", "hwmon/hwmon4/power1_cap", "272000000\n",
 		// as on some cards: memory first, the hot spot last
-		"hwmon/hwmon4/temp1_label", "mem\n", "hwmon/hwmon4/temp1_input", "76000\n", "hwmon/hwmon4/temp2_label",
-		"edge\n", "hwmon/hwmon4/temp2_input", "60000\n", "hwmon/hwmon4/temp2_crit", "100000\n",
+		"hwmon/hwmon4/temp1_label", "mem\n", "hwmon/hwmon4/temp1_input", "76000\n",
+		"hwmon/hwmon4/temp1_crit", "94000\n", "hwmon/hwmon4/temp2_label", "edge\n", "hwmon/hwmon4/temp2_input", "60000\n", "hwmon/hwmon4/temp2_crit", "100000\n",
 		"hwmon/hwmon4/temp3_label", "junction\n", "hwmon/hwmon4/temp3_input", "81000\n",
 		"hwmon/hwmon4/temp3_crit", "110000\n", "hwmon/hwmon4/freq1_label", "mclk\n", "hwmon/hwmon4/freq1_input",
 		"1000000000\n", "hwmon/hwmon4/freq2_label", "sclk\n", "hwmon/hwmon4/freq2_input", "2500000000\n",
@@ -69,6 +69,7 @@ static void test_amd(void **state)
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 81);
 	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 110);
 	assert_reading(&sample, READING_MEMORY_TEMPERATURE_CELSIUS, 76);
+	assert_reading(&sample, READING_MEMORY_SLOWDOWN_CELSIUS, 94);
 	assert_reading(&sample, READING_CLOCK_MHZ, 2500);
 	assert_reading(&sample, READING_MEMORY_CLOCK_MHZ, 1000);
 	assert_reading(&sample, READING_FAN_PERCENT, 40);
@@ -173,7 +174,8 @@ static void test_garbage(void **state)
 	assert_true(sysfs_gpu_read(gpu, PACE_FULL, second, &sample));
 	tree_fill(card, garbage);
 	assert_true(sysfs_gpu_read(gpu, PACE_FULL, second * 2, &sample));
-	assert_int_equal(sample.valid, 1U << READING_SLOWDOWN_CELSIUS); // told when the card was found
+	assert_int_equal(sample.valid, // told when the card was found
+			 1U << READING_SLOWDOWN_CELSIUS | 1U << READING_MEMORY_SLOWDOWN_CELSIUS);
 	write_amd();
 	assert_true(sysfs_gpu_read(gpu, PACE_FULL, second * 3, &sample));
 	assert_reading(&sample, READING_POWER_WATTS, 203);
@@ -317,6 +319,7 @@ static void test_intel_xe(void **state)
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 48);
 	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 105);
 	assert_reading(&sample, READING_MEMORY_TEMPERATURE_CELSIUS, 52);
+	assert_absent(&sample, READING_MEMORY_SLOWDOWN_CELSIUS);
 	assert_reading(&sample, READING_POWER_WATTS, 20);
 	assert_reading(&sample, READING_POWER_LIMIT_WATTS, 200);
 	assert_reading(&sample, READING_UTILIZATION_PERCENT, 100);

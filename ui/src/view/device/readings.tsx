@@ -51,6 +51,7 @@ export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean 
         sub={[
           reading?.slowdown_celsius != null && `limit ${figure(reading.slowdown_celsius)} °C`,
           reading?.memory_temperature_celsius != null && `memory ${figure(reading.memory_temperature_celsius)} °C`,
+          reading?.memory_slowdown_celsius != null && `limit ${figure(reading.memory_slowdown_celsius)} °C`,
         ]
           .filter(Boolean)
           .join(", ")}
