@@ -25,7 +25,8 @@ enum nvml_code {
 enum { // arguments
 	NVML_TEMPERATURE_GPU = 0,
 	NVML_THRESHOLD_SLOWDOWN = 1,
-	NVML_THRESHOLD_MEMORY_MAX = 2, // °C of the memory. Field 195 is an offset of the core's, which says nothing of it
+	NVML_THRESHOLD_MEMORY_MAX =
+		2, // °C of the memory. Field 195 is an offset of the core's, which says nothing of it
 	NVML_CLOCK_SM = 1,
 	NVML_CLOCK_MEMORY = 2,
 	NVML_ECC_UNCORRECTED = 1,

@@ -135,7 +135,8 @@ static void look_for_heat(struct sysfs_gpu *gpu)
 	}
 	for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
 		number = sensor_labelled(gpu->hwmon, "temp", memory[i], false);
-		if (!number || !sensor_open(&gpu->files[FILE_MEMORY_TEMPERATURE], "%s/temp%d_input", gpu->hwmon, number))
+		if (!number ||
+		    !sensor_open(&gpu->files[FILE_MEMORY_TEMPERATURE], "%s/temp%d_input", gpu->hwmon, number))
 			continue;
 		if (sensor_once_integer(&limit, "%s/temp%d_crit", gpu->hwmon, number))
 			gpu->memory_slowdown = (double)limit / 1000;

@@ -28,8 +28,12 @@ struct thermal_policy cluster_heat_policy(const struct cluster_device *device)
 	const bool low_power = json_get_bool(device->record, "low_power", false);
 	if (device->heat_policy_set)
 		return device->heat_policy;
-	return (struct thermal_policy){
-		.margin = low_power ? 10 : 5, .resume = 10, .limit = true, .step_down = true, .move = true, .pause = true};
+	return (struct thermal_policy){.margin = low_power ? 10 : 5,
+				       .resume = 10,
+				       .limit = true,
+				       .step_down = true,
+				       .move = true,
+				       .pause = true};
 }
 
 struct action {
@@ -247,8 +251,8 @@ static void say_step(const struct cluster_device *device, struct change *change)
 	const struct thermal_policy policy = cluster_heat_policy(device);
 	const struct thermal_guard *guard = cluster_strict_guard(device);
 	const bool memory = guard == &device->heat_guards[HEAT_MEMORY];
-	const double celsius = json_get_number(
-			     device->telemetry, memory ? "memory_temperature_celsius" : "temperature_celsius", 0),
+	const double celsius = json_get_number(device->telemetry,
+					       memory ? "memory_temperature_celsius" : "temperature_celsius", 0),
 		     limit = cluster_heat_limit(device, memory ? HEAT_MEMORY : HEAT_CORE);
 	const char *where = memory ? " of its memory" : "";
 	const bool hot = celsius >= limit - policy.margin;

@@ -55,11 +55,11 @@ struct cluster_device {
 	struct samples samples;
 	int64_t ends_ms[CLUSTER_ENDS]; // steady: of its workers, the newest at (ends - 1) % CLUSTER_ENDS
 	unsigned ends;
-	struct thermal_model *heat[HEAT_SENSORS]; // NULL: nothing to learn from was read yet (heat.c)
-	unsigned heat_warnings;                   // readings in a row by which the core reaches its limit soon
-	int64_t heat_warned_ms;                   // the newest of two or more; 0: none yet
+	struct thermal_model *heat[HEAT_SENSORS];       // NULL: nothing to learn from was read yet (heat.c)
+	unsigned heat_warnings;                         // readings in a row by which the core reaches its limit soon
+	int64_t heat_warned_ms;                         // the newest of two or more; 0: none yet
 	struct thermal_guard heat_guards[HEAT_SENSORS]; // of each sensor; the stricter one counts
-	struct thermal_policy heat_policy; // where heat_policy_set: somebody has set it
+	struct thermal_policy heat_policy;              // where heat_policy_set: somebody has set it
 	bool heat_policy_set;
 	int64_t heat_ms;    // when the newest readings came, by the clock of these
 	int64_t guarded_ms; // when those came that the guard has looked at last; 0: none yet

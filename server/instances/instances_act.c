@@ -291,7 +291,8 @@ static void act_search(struct instance *instance, const struct decision *decisio
 					    .stays = purpose == PURPOSE_STEP_DOWN};
 	if (decision->avoids)
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->failed_on);
-	struct json *params = purpose == PURPOSE_FORMAT ? json_copy(instance->stepping) : heat_wanted(instance, purpose);
+	struct json *params = purpose == PURPOSE_FORMAT ? json_copy(instance->stepping)
+							: heat_wanted(instance, purpose);
 	json_set_number(params, "timeout_s", none || purpose == PURPOSE_LEAVE ? soon_s : well_s);
 	if (decision->without_pins || purpose == PURPOSE_LEAVE)
 		json_remove(params, "pins");

@@ -1,5 +1,5 @@
-/* What a running instance does about heat: it changes to a smaller format, where it permits that, or is moved away from a
- * device that gets too hot for its work; and back.
+/* What a running instance does about heat: it changes to a smaller format, where it permits that, or is moved away from
+ * a device that gets too hot for its work; and back.
  *
  * The device's guard (server/thermal/guard.h) gives models less time first. Of an instance that has requests and whose
  * device stays held back, a place on the same devices with its weights in the next smaller format is searched for, and
@@ -80,9 +80,9 @@ static const struct cluster_device *left(const struct instance *instance)
 static enum tensor_format next_smaller(const struct instance *instance)
 {
 	const enum tensor_format least = format_parse(json_get_string(instance->wanted, "least_format", "")),
-				 next = format_is_wide(instance->format)      ? FORMAT_Q8_0
+				 next = format_is_wide(instance->format)  ? FORMAT_Q8_0
 					: instance->format == FORMAT_Q8_0 ? FORMAT_Q4_0
-									      : FORMAT_UNKNOWN;
+									  : FORMAT_UNKNOWN;
 	const bool may = instance->model && format_is_wide(instance->model->sizes.main_format) &&
 			 (least == FORMAT_Q4_0 || least == next);
 	return may ? next : FORMAT_UNKNOWN;
@@ -224,7 +224,8 @@ void heat_say(const struct instance *instance, char why[INSTANCE_REASON_BYTES])
 			gather_name(instance->all, before, name));
 	if (format)
 		snprintf(why + length, INSTANCE_REASON_BYTES - length,
-			 "%sits weights are held in %s, since a device got too hot for its work; they go back to %s once "
+			 "%sits weights are held in %s, since a device got too hot for its work; they go back to %s "
+			 "once "
 			 "its devices are cool again",
 			 length ? "; " : "", format_info(instance->format)->name, format);
 }

@@ -162,9 +162,9 @@ struct instance {
 	uint64_t others_held;                      // what all others held then: less is worth another look
 	int64_t room_ms;                           // steady; since when there is room; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, which is to be placed; or NULL
-	struct {                              // changes for heat (instances_heat.c), by the clock of the readings
-		char left_id[STORE_ID_BYTES]; // the device that it left the last time; ""
-		char format_before[16];       // `format` of `wanted` before heat changed it, or "file"; "": it has not
+	struct {                                   // changes for heat (instances_heat.c), by the clock of the readings
+		char left_id[STORE_ID_BYTES];      // the device that it left the last time; ""
+		char format_before[16]; // `format` of `wanted` before heat changed it, or "file"; "": it has not
 		int64_t moved_ms, searched_ms, format_searched_ms; // the last ones; 0: never
 	} heat;
 	struct instance *displaced;          // unloaded for it, until it is ready: listed as paused, behind it

@@ -22,7 +22,7 @@ export const deviceRecord = (changes = {}) => ({
 export const deviceReadings = (changes = {}) => ({
 	device_id: "dev_gpu", at: new Date().toISOString(), utilization_percent: 25, memory_used_bytes: 4294967296,
 	memory_total_bytes: 17179869184, power_watts: 120.5, power_limit_watts: 300, temperature_celsius: 55,
-	memory_temperature_celsius: null, slowdown_celsius: 90, thermal_state: "normal", ecc_errors: 0, clock_mhz: 1800,
+	memory_temperature_celsius: null, slowdown_celsius: 90, memory_slowdown_celsius: null, thermal_state: "normal", ecc_errors: 0, clock_mhz: 1800,
 	memory_clock_mhz: null, fan_percent: 30, pcie_rx_bytes_per_s: 1000, pcie_tx_bytes_per_s: null, throttle: [],
 	processes: null, availability_score: 0.75, energy_joules: null, energy_source: null, ...changes });
 

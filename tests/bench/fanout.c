@@ -247,7 +247,8 @@ static void publish_exogpu(struct publisher *publisher)
 		"{'jsonrpc':'2.0','method':'node.telemetry','params':{'node':null,'devices':[{'device_id':'dev_bench',"
 		"'at':'2026-01-01T00:00:00.000Z','utilization_percent':1,'memory_used_bytes':1,'memory_total_bytes':2,"
 		"'power_watts':null,'power_limit_watts':null,'temperature_celsius':null,"
-		"'memory_temperature_celsius':null,'slowdown_celsius':null,'thermal_state':null,'ecc_errors':null,"
+		"'memory_temperature_celsius':null,'slowdown_celsius':null,'memory_slowdown_celsius':null,"
+		"'thermal_state':null,'ecc_errors':null,"
 		"'clock_mhz':null,'memory_clock_mhz':null,'fan_percent':null,'pcie_rx_bytes_per_s':null,"
 		"'pcie_tx_bytes_per_s':null,'throttle':null,'availability_score':null,'energy_joules':null,"
 		"'energy_source':null,'processes':[";

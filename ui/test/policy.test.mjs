@@ -5,7 +5,7 @@ import { load } from "./load.mjs";
 
 const { heatActions, policyFault, resumeText, targetText } = await load("state/policy.ts");
 
-const usual = { device_id: "d", margin_celsius: 5, resume_celsius: 10, actions: ["limit", "move", "pause"] };
+const usual = { device_id: "d", margin_celsius: 5, resume_celsius: 10, actions: ["limit", "step_down", "move", "pause"] };
 
 test("the target and where models are free again, with and without a limit that is reported", () => {
   assert.equal(targetText(usual, 90), "85 °C, 5 °C under its limit");
@@ -26,6 +26,6 @@ test("a policy that the server would refuse is not sent", () => {
     assert.match(policyFault(value, 10, []), /^The margin is between 1 and 40 °C/);
     assert.match(policyFault(5, value, []), /^The way to cool is between 1 and 40 °C/);
   }
-  assert.match(policyFault(5, 10, ["move"]), /tick Less load or Pause/);
+  for (const actions of [["move"], ["step_down"], ["step_down", "move"]]) assert.match(policyFault(5, 10, actions), /tick Less load or Pause/);
   assert.equal(policyFault(5, 10, ["move", "pause"]), null);
 });

@@ -77,6 +77,7 @@ export const deviceReading = (id, more = {}) => ({
   temperature_celsius: 60,
   memory_temperature_celsius: null,
   slowdown_celsius: 90,
+  memory_slowdown_celsius: null,
   thermal_state: "normal",
   ecc_errors: null,
   clock_mhz: null,

@@ -34,7 +34,8 @@ enum {
 	DECIDE_HOT_MS = 30000,        // that a device is held back for its heat before an instance leaves it
 	DECIDE_EASED_MS = 60000,      // that an instance stays after another one has left the same device
 	DECIDE_HEAT_AGAIN_MS = 60000, // between two searches for a cooler place
-	DECIDE_HEAT_APART_MS = 600000 // least time between two changes for heat, and between two searches for a way back
+	DECIDE_HEAT_APART_MS =
+		600000 // least time between two changes for heat, and between two searches for a way back
 };
 
 // Why an instance is paused.
@@ -45,14 +46,14 @@ enum decide_cause {
 	CAUSE_IN_VAIN, // it was unloaded for another, which did not come up
 	CAUSE_DRAIN,   // a device that it is on is draining, or rests
 	// From here on nothing is lost, and somebody wants it so:
-	CAUSE_MOVE,    // another place is faster
-	CAUSE_HEAT,    // a device that it is on gets too hot for its work
-	CAUSE_COOLED,  // that device is cool again
+	CAUSE_MOVE,      // another place is faster
+	CAUSE_HEAT,      // a device that it is on gets too hot for its work
+	CAUSE_COOLED,    // that device is cool again
 	CAUSE_STEP_DOWN, // a device that it is on gets too hot for its work: its weights go to a smaller format
 	CAUSE_STEP_BACK, // its devices are cool: its weights go back to the format of before
 	CAUSE_FORMAT,    // its weights are to be held in another format
-	CAUSE_EVICTED, // some of its layers went to the host's memory, to make room for another model
-	CAUSE_RETURN   // there is room for these layers again
+	CAUSE_EVICTED,   // some of its layers went to the host's memory, to make room for another model
+	CAUSE_RETURN     // there is room for these layers again
 };
 
 // Reports about its workers that have not been handled yet.
@@ -75,14 +76,14 @@ enum decide_workers {
 // The purpose of a search for a place.
 enum decide_purpose {
 	PURPOSE_NONE,
-	PURPOSE_PLACE,  // it has none
-	PURPOSE_LEAVE,  // away from devices that are draining, or rest
-	PURPOSE_FORMAT, // with its weights in another format
-	PURPOSE_WHOLE,  // with the layers that were evicted
+	PURPOSE_PLACE,     // it has none
+	PURPOSE_LEAVE,     // away from devices that are draining, or rest
+	PURPOSE_FORMAT,    // with its weights in another format
+	PURPOSE_WHOLE,     // with the layers that were evicted
 	PURPOSE_STEP_DOWN, // with its weights in a smaller format, where it is
 	PURPOSE_STEP_BACK, // in the format that they had before heat changed it
-	PURPOSE_COOLER, // away from devices that are held back for their heat
-	PURPOSE_COOLED, // back, after such a device has cooled
+	PURPOSE_COOLER,    // away from devices that are held back for their heat
+	PURPOSE_COOLED,    // back, after such a device has cooled
 	PURPOSE_FASTER
 };
 

@@ -22,8 +22,8 @@ struct generation {
 
 	uint64_t prompt_tokens; // as far as is known
 	struct delivered delivered;
-	enum tensor_format format;    // of the weights of the worker that had it last
-	struct json *format_changes;  // array of {position, from, format}, while tokens came; NULL: there were none
+	enum tensor_format format;   // of the weights of the worker that had it last
+	struct json *format_changes; // array of {position, from, format}, while tokens came; NULL: there were none
 	struct generation_run *run;  // NULL: nobody asks for it, or not any more
 	struct usage_request *usage; // NULL: it is not counted, or all of it is
 	bool energy;                 // its client wants to know its joules

@@ -114,8 +114,8 @@ void generation_note_run(struct generation *generation, const struct json *end)
 
 // ---- formats ----
 
-// Another worker has its weights in another format: tokens from this position on are computed with these, and so are the
-// keys and values of all tokens before.
+// Another worker has its weights in another format: tokens from this position on are computed with these, and so are
+// the keys and values of all tokens before.
 void generation_note_format(struct generation *generation)
 {
 	const enum tensor_format before = generation->format, now = generation->instance->format;

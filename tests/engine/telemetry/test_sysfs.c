@@ -43,13 +43,13 @@ static void write_amd(void)
 		"mem_info_vram_total", "17163091968\n", "power/runtime_status", "active\n", "hwmon/hwmon4/name",
 		"amdgpu\n", "hwmon/hwmon4/power1_average", "203000000\n", "hwmon/hwmon4/power1_cap", "272000000\n",
 		// as on some cards: memory first, the hot spot last
-		"hwmon/hwmon4/temp1_label", "mem\n", "hwmon/hwmon4/temp1_input", "76000\n",
-		"hwmon/hwmon4/temp1_crit", "94000\n", "hwmon/hwmon4/temp2_label", "edge\n", "hwmon/hwmon4/temp2_input", "60000\n", "hwmon/hwmon4/temp2_crit", "100000\n",
-		"hwmon/hwmon4/temp3_label", "junction\n", "hwmon/hwmon4/temp3_input", "81000\n",
-		"hwmon/hwmon4/temp3_crit", "110000\n", "hwmon/hwmon4/freq1_label", "mclk\n", "hwmon/hwmon4/freq1_input",
-		"1000000000\n", "hwmon/hwmon4/freq2_label", "sclk\n", "hwmon/hwmon4/freq2_input", "2500000000\n",
-		"hwmon/hwmon4/pwm1", "102\n", "hwmon/hwmon4/pwm1_max", "255\n", "ras/umc_err_count", "ue: 2\nce: 7\n",
-		NULL};
+		"hwmon/hwmon4/temp1_label", "mem\n", "hwmon/hwmon4/temp1_input", "76000\n", "hwmon/hwmon4/temp1_crit",
+		"94000\n", "hwmon/hwmon4/temp2_label", "edge\n", "hwmon/hwmon4/temp2_input", "60000\n",
+		"hwmon/hwmon4/temp2_crit", "100000\n", "hwmon/hwmon4/temp3_label", "junction\n",
+		"hwmon/hwmon4/temp3_input", "81000\n", "hwmon/hwmon4/temp3_crit", "110000\n",
+		"hwmon/hwmon4/freq1_label", "mclk\n", "hwmon/hwmon4/freq1_input", "1000000000\n",
+		"hwmon/hwmon4/freq2_label", "sclk\n", "hwmon/hwmon4/freq2_input", "2500000000\n", "hwmon/hwmon4/pwm1",
+		"102\n", "hwmon/hwmon4/pwm1_max", "255\n", "ras/umc_err_count", "ue: 2\nce: 7\n", NULL};
 	tree_fill(card, files);
 }
 

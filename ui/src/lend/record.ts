@@ -107,6 +107,7 @@ export function deviceReadings(node_id: string, at: string, memory: { held_bytes
     temperature_celsius: null,
     memory_temperature_celsius: null,
     slowdown_celsius: null,
+    memory_slowdown_celsius: null,
     thermal_state: null,
     ecc_errors: null,
     clock_mhz: null,

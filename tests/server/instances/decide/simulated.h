@@ -203,8 +203,7 @@ static int available(const struct world *world, int device, const struct instanc
 static bool too_hot(const struct world *world, const struct instance *instance, int device)
 {
 	return (instance->search.purpose >= PURPOSE_COOLER || instance->search.purpose == PURPOSE_STEP_BACK) &&
-	       world->devices[device].hot_ms &&
-	       world->planted != PLANTED_HOT_PLACE;
+	       world->devices[device].hot_ms && world->planted != PLANTED_HOT_PLACE;
 }
 
 // Whole devices first, so that little is left over in many places.

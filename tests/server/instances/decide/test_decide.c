@@ -924,13 +924,13 @@ static void test_planted(void **context)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_loading),    cmocka_unit_test(test_loss),     cmocka_unit_test(test_cut_off),
-		cmocka_unit_test(test_restart),    cmocka_unit_test(test_no_place), cmocka_unit_test(test_stale),
-		cmocka_unit_test(test_drain),      cmocka_unit_test(test_rest),     cmocka_unit_test(test_wishes),
-		cmocka_unit_test(test_back),       cmocka_unit_test(test_times),    cmocka_unit_test(test_in_vain),
-		cmocka_unit_test(test_makes_room), cmocka_unit_test(test_hot),      cmocka_unit_test(test_cooled),
-		cmocka_unit_test(test_steps_down), cmocka_unit_test(test_steps_back),
-		cmocka_unit_test(test_generated),  cmocka_unit_test(test_planted),
+		cmocka_unit_test(test_loading),    cmocka_unit_test(test_loss),       cmocka_unit_test(test_cut_off),
+		cmocka_unit_test(test_restart),    cmocka_unit_test(test_no_place),   cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_drain),      cmocka_unit_test(test_rest),       cmocka_unit_test(test_wishes),
+		cmocka_unit_test(test_back),       cmocka_unit_test(test_times),      cmocka_unit_test(test_in_vain),
+		cmocka_unit_test(test_makes_room), cmocka_unit_test(test_hot),        cmocka_unit_test(test_cooled),
+		cmocka_unit_test(test_steps_down), cmocka_unit_test(test_steps_back), cmocka_unit_test(test_generated),
+		cmocka_unit_test(test_planted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

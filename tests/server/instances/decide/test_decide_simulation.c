@@ -34,9 +34,10 @@ static void test_invariants(void **context)
 			running += world.instances[i].state == INSTANCE_RUNNING;
 		}
 	}
-	print_message("%llu decisions; for heat %u moves and %u back, %u steps down and %u back; in the end %u instances "
-		      "run, %u have failed\n",
-		      (unsigned long long)steps, left, back, steps_down, steps_back, running, failed);
+	print_message(
+		"%llu decisions; for heat %u moves and %u back, %u steps down and %u back; in the end %u instances "
+		"run, %u have failed\n",
+		(unsigned long long)steps, left, back, steps_down, steps_back, running, failed);
 	assert_true(seed_count < SEEDS || (running > failed && left && back && steps_down && steps_back));
 }
 
