@@ -40,7 +40,7 @@ static const struct audit_action actions[] = {
 	{"instance.failed", AUDIT_WITH_CHANGE, false, "an instance has failed for good, and why"},
 	{"instance.placed_anew", AUDIT_WITH_CHANGE, false, "an instance goes on after a loss, and where"},
 	{"instance.moved", AUDIT_WITH_CHANGE, false,
-	 "an instance has moved because somebody wanted it so, or for the heat of a device"},
+	 "an instance has moved or changed its format because somebody wanted it so, or for the heat of a device"},
 	{"instance.gave_way", AUDIT_WITH_CHANGE, false, "an idle instance made room for another, and how"},
 	{"alert.acknowledge", AUDIT_WITH_CHANGE, true, "somebody has seen an alert"},
 	{"device.heat", AUDIT_WITH_CHANGE, false,
