@@ -62,6 +62,9 @@ function connect(port, from = 1) {
 	return socket;
 }
 
+// When it happens. `once` would throw where the server closes a connection with a reset, and end the abuser.
+const happens = (socket, what) => new Promise((done) => socket.once(what, done));
+
 const upgrade = (port, more = "", host = `127.0.0.1:${port}`) =>
 	`GET /ws HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n` +
 	`Sec-WebSocket-Key: ${randomBytes(16).toString("base64")}\r\nSec-WebSocket-Protocol: exogpu.v1\r\n${more}\r\n`;
@@ -69,7 +72,7 @@ const upgrade = (port, more = "", host = `127.0.0.1:${port}`) =>
 async function opened({ port, token }) {
 	const socket = connect(port);
 	socket.write(upgrade(port, token ? `Authorization: Bearer ${token}\r\n` : ""));
-	await Promise.race([once(socket, "data"), once(socket, "close"), sleep(1000)]);
+	await Promise.race([happens(socket, "data"), happens(socket, "close"), sleep(1000)]);
 	return socket;
 }
 
@@ -81,7 +84,7 @@ async function flood(aim, piece, lasts = Infinity) {
 		const until = Date.now() + lasts;
 		while (!socket.destroyed && socket.writable && Date.now() < until)
 			if (socket.write(piece)) await sleep(0);
-			else await Promise.race([once(socket, "drain"), once(socket, "close"), sleep(200)]);
+			else await Promise.race([happens(socket, "drain"), happens(socket, "close"), sleep(200)]);
 		socket.destroy();
 		await sleep(5);
 	}
@@ -99,7 +102,7 @@ async function again(count, open) {
 const brief = (port, text) => async () => {
 	const socket = connect(port);
 	socket.write(text);
-	await Promise.race([once(socket, "data"), once(socket, "close"), sleep(500)]);
+	await Promise.race([happens(socket, "data"), happens(socket, "close"), sleep(500)]);
 	socket.destroy();
 };
 
@@ -111,7 +114,7 @@ const drip = (port, begin, more) => again(drips, async (i) => {
 	socket.resume();
 	socket.write(begin);
 	while (!socket.destroyed && socket.writable) {
-		await Promise.race([once(socket, "close"), sleep(dripMs)]);
+		await Promise.race([happens(socket, "close"), sleep(dripMs)]);
 		if (more && socket.writable) socket.write(more);
 	}
 	socket.destroy();
@@ -124,7 +127,7 @@ const attacks = {
 	"connections that say nothing": ({ port }) => again(500, async () => {
 		const socket = connect(port);
 		socket.resume();
-		await Promise.race([once(socket, "close"), sleep(3000)]);
+		await Promise.race([happens(socket, "close"), sleep(3000)]);
 		socket.destroy();
 	}),
 	"headers, a byte a tenth of a second": ({ port }) => again(200, async () => {
@@ -157,7 +160,7 @@ const attacks = {
 	"log-ins with wrong tokens": ({ port }) => again(20, async () => {
 		const socket = await opened({ port });
 		socket.write(frame(call(1, "auth.login", { token: `exo_0000000000_${"0".repeat(43)}_000000` })));
-		await Promise.race([once(socket, "data"), once(socket, "close"), sleep(5000)]);
+		await Promise.race([happens(socket, "data"), happens(socket, "close"), sleep(5000)]);
 		socket.destroy();
 	}),
 	"bodies without a token, a byte every 5 s": ({ port }) => drip(port, postHead(port), " "),
@@ -168,7 +171,7 @@ const attacks = {
 		const socket = await opened(aim);
 		socket.pause();
 		socket.write(frame(call(1, "events.subscribe", { topics: ["inventory", "telemetry", "topology", "log", "audit"] })));
-		await Promise.race([once(socket, "close"), sleep(20000)]);
+		await Promise.race([happens(socket, "close"), sleep(20000)]);
 		socket.destroy();
 	}),
 	// A record that says it is longer than what comes: the server waits for the rest of a handshake.
@@ -178,7 +181,7 @@ const attacks = {
 		socket.on("error", () => {});
 		socket.resume();
 		socket.write(Buffer.from([22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]));
-		await Promise.race([once(socket, "close"), sleep(60000)]);
+		await Promise.race([happens(socket, "close"), sleep(60000)]);
 		socket.destroy();
 		await sleep(200);
 	}),
