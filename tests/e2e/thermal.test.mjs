@@ -96,10 +96,10 @@ suite("heat ahead", () => {
 		await dialog.getByRole("button", { name: "Save" }).click();
 		await policy.getByText("78 °C, 12 °C under its limit").waitFor();
 		const now = () => admin.call("thermal.policy", { device_id: "dev_gpu" });
-		assert.deepEqual(await now(), { device_id: "dev_gpu", margin_celsius: 12, resume_celsius: 10, actions: ["limit", "pause"] });
+		assert.deepEqual(await now(), { device_id: "dev_gpu", margin_celsius: 12, resume_celsius: 10, actions: ["limit", "step_down", "pause"] });
 		await page.getByRole("button", { name: /^Undo: GPU One has another heat policy/ }).click();
 		await policy.getByText("85 °C, 5 °C under its limit").waitFor();
-		assert.deepEqual((await now()).actions, ["limit", "move", "pause"]);
+		assert.deepEqual((await now()).actions, ["limit", "step_down", "move", "pause"]);
 		await page.context().close();
 	});
 
