@@ -72,11 +72,11 @@ describe("conversations on the server", { timeout: 120000 * slow }, () => {
 		const { version } = await alice.call("conversation.read", { conversation_id: "one" });
 		await write(alice, "one", version, text(secret));
 		const news = [["conversation.changed", { conversation_id: "one", version: version + 1 }]];
-		await second.until(() => second.notices.length, "the other connection is told");
+		await second.until(() => second.notices.length && alice.notices.length, "both connections are told");
 		assert.deepEqual([told(second), told(alice)], [news, news]);
 		await write(second, "for-a-moment", 0);
 		await second.call("conversation.delete", { conversation_id: "for-a-moment" });
-		await alice.until(() => alice.notices.length === 3, "and of a deletion");
+		await alice.until(() => alice.notices.length === 3 && second.notices.length === 3, "and of a deletion");
 		assert.deepEqual(told(alice, 1).map(([, params]) => params.version), [1, 2]);
 		await bob.call("conversation.list"); // what would have been sent before has come by now
 		assert.deepEqual(told(bob), [], "it is nobody else's");
