@@ -25,6 +25,7 @@
 enum { FIND_AGAIN_MS = 5000, PROCESSES_MS = 2000, PCIE_WINDOW_MS = 20, LEAVE_MS = 500, PROCESSES_READ = 512 };
 
 static const double slowdown_least = 20, slowdown_most = 200; // °C, of any card
+static const double slowdown_step = 0.25;                     // of a reading
 
 struct nvml_gpu {
 	struct telemetry_target target;
@@ -209,7 +210,10 @@ double nvml_slowdown(double threshold, double celsius, bool margin_known, int ma
 	if (!margin_known || by_margin < slowdown_least || by_margin > slowdown_most)
 		return threshold;
 	const double found = threshold > 0 && threshold < by_margin ? threshold : by_margin;
-	return before > 0 && fabs(found - before) < 2 ? before : found;
+	if (before <= 0)
+		return found;
+	const double change = found - before;
+	return fabs(change) < 2 ? before : before + fmin(fmax(change, -slowdown_step), slowdown_step);
 }
 
 static void read_slowdown(struct nvml_gpu *gpu)

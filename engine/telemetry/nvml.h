@@ -35,7 +35,8 @@ void nvml_throttle_words(unsigned long long mask, struct telemetry_sample *sampl
 // Where a card slows down, °C; 0: not known. From its threshold (0: it tells none), from the temperature and the margin
 // that it tells beside that (margin_known), and from what was found before (0: nothing). The margin is to the nearest
 // of several points, the threshold is one of them: the lower one counts. Both are whole degrees that are read one after
-// the other, so a point that is one degree off stays the one of before.
+// the other, so a point that is one degree off stays the one of before, and one that is further off draws it nearer by
+// 0.25 °C: the sum of the two moves by some degrees while the card's temperature does.
 double nvml_slowdown(double threshold, double celsius, bool margin_known, int margin, double before);
 // Bytes per second of a PCIe counter that went from `before` to `after` and may have wrapped at 32 bits once; false if
 // the time is too short, too long to know that it was once, or the outcome is more than any link carries.

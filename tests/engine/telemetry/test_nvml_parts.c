@@ -65,10 +65,24 @@ static void test_slowdown(void **state)
 	assert_close(nvml_slowdown(89, 40, true, 60, 0), 89);
 	assert_close(nvml_slowdown(89, 41, true, 47, 87), 87);
 	assert_close(nvml_slowdown(89, 40, true, 46, 87), 87);
-	assert_close(nvml_slowdown(89, 40, true, 45, 87), 85);
+	assert_close(nvml_slowdown(89, 40, true, 45, 87), 86.75);
 	assert_close(nvml_slowdown(0, 90, true, -3, 0), 87);    // it is past it
 	assert_close(nvml_slowdown(89, 40, true, -40, 0), 89);  // no card does so at 0 °C,
 	assert_close(nvml_slowdown(89, 40, true, 1000, 0), 89); // or at 1040
+}
+
+// An H200's margin is not of the same moment as its temperature: their sum was 84 to 89 °C.
+static void test_slowdown_is_steady(void **state)
+{
+	(void)state;
+	double limit = nvml_slowdown(89, 40, true, 47, 0);
+	for (unsigned i = 0; i < 400; i++) {
+		limit = nvml_slowdown(89, 40, true, 44 + (int)(i * 7919 % 6), limit); // 84 to 89
+		assert_true(limit >= 85.5 && limit <= 88);
+	}
+	for (unsigned i = 0; i < 40; i++)
+		limit = nvml_slowdown(89, 40, true, 40, limit);
+	assert_true(limit >= 80 && limit < 82.5); // another limit is followed
 }
 
 static void test_layouts(void **state)
@@ -127,8 +141,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_throttle_words), cmocka_unit_test(test_counter_rate),
-		cmocka_unit_test(test_slowdown),       cmocka_unit_test(test_layouts),
-		cmocka_unit_test(test_no_such_card),
+		cmocka_unit_test(test_slowdown),       cmocka_unit_test(test_slowdown_is_steady),
+		cmocka_unit_test(test_layouts),        cmocka_unit_test(test_no_such_card),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
