@@ -223,8 +223,7 @@ static void destroy(struct app *app)
 	traces_settings_finish(&app->options.traces);
 }
 
-// Who looks at a terminal may log in by a link that works once. No token is printed, and in a log nothing secret at
-// all.
+// A person at a terminal gets a link to log in that works once. No token is printed, and nothing secret to a log.
 static void print_ready(const struct app *app)
 {
 	char url[API_LOGIN_URL_BYTES];

@@ -78,8 +78,8 @@ struct stage_pipeline {
 	VkPipeline pipeline;
 };
 
-// What the stages of a device share: layouts, and the pipelines that any of them has needed. A stage that comes later
-// finds them compiled, so they stay when their stage goes; many that no stage is left to use are dropped.
+// The part that the stages of a device share: layouts, and the pipelines that any of them has needed. A stage that
+// comes later finds them compiled, so they stay when their stage goes; many that no stage is left to use are dropped.
 struct stage_pipelines {
 	VkDescriptorSetLayout sets[3];
 	VkPipelineLayout layout;

@@ -55,7 +55,7 @@ static enum status make_set_layouts(struct backend_device *device, struct stage_
 	return result ? vulkan_device_failed(device, error, "vkCreatePipelineLayout", result) : STATUS_OK;
 }
 
-// What the device's stages share, with this one among them.
+// The device's shared part, with this stage among its users.
 static enum status share(struct backend_stage *stage, struct error *error)
 {
 	struct backend_device *device = stage->device;

@@ -1,5 +1,5 @@
-/* Who may speak MCP over HTTP here, as far as it is seen before the token. Only loopback addresses are listened at,
- * since tokens come in the clear. Against pages of other sites: Host has to be an address or name of loopback, and
+/* Requests of MCP over HTTP that are admitted, before their token is looked at. Only loopback addresses are listened
+ * at, since tokens come in the clear. Against pages of other sites: Host has to be an address or name of loopback, and
  * Origin, where there is one, the same place. Pure. Thread: any. */
 #pragma once
 #include "common/net/ws/ws.h"

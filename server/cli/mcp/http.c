@@ -78,7 +78,8 @@ static void fail(struct net_response *response, int status, const struct json *i
 	fill(response, status, mcp_message(id, NULL, error));
 }
 
-// One event of a stream; `message` is taken. Errors: it is too long, or nobody takes what was sent before.
+// Send `message`, which is taken, as an event of the stream. Errors: it is too long, or nobody takes what was sent
+// before.
 static enum status tell(struct request *request, struct json *message)
 {
 	struct buffer text;
@@ -168,7 +169,7 @@ static const struct json *progress_token(const struct request *request)
 	return json_get(json_get(json_get(request->message, "params"), "_meta"), "progressToken");
 }
 
-// Of a call: how long it has taken. Of a stream: that it is there.
+// A call's client is told how long the call has taken, a stream's client that the stream is there.
 static void on_pulse(void *arg)
 {
 	static const char life[] = ": \n\n";
@@ -215,16 +216,20 @@ static void on_answer(void *context, enum status status, const struct json *resu
 		answer(request, HTTP_OK, mcp_reply(request->message, status ? NULL : result, error));
 }
 
+// Whether the request goes on: its client is there, and the server has not refused. A refusal is passed on.
+static bool goes_on(struct request *request, enum status status, const struct error *error)
+{
+	if (request->exchange && status)
+		answer_error(request, status_http(status), error);
+	return request->exchange && !status;
+}
+
 static void on_subscribed(void *context, enum status status, const struct json *result, const struct error *error)
 {
 	struct request *request = context;
 	(void)result;
-	if (!request->exchange)
+	if (!goes_on(request, status, error))
 		return;
-	if (status) {
-		answer_error(request, status_http(status), error);
-		return;
-	}
 	net_timer_stop(request->service->loop, &request->timer);
 	begin_stream(request);
 	on_pulse(request);
@@ -272,12 +277,8 @@ static void on_login(void *context, enum status status, const struct json *resul
 	struct json *made = NULL;
 	struct error refusal = {0};
 	(void)result;
-	if (!request->exchange)
+	if (!goes_on(request, status, error))
 		return;
-	if (status) {
-		answer_error(request, status_http(status), error);
-		return;
-	}
 	if (request->get)
 		subscribe(request);
 	else if (request->asked.method)
