@@ -46,7 +46,8 @@ suite("access", () => {
 		await dialog.getByRole("button", { name: "Make", exact: true }).click();
 		const text = await (await see(page, /^exo_\w{10}_\w{43}_\w{6}$/)).textContent();
 		await dialog.getByRole("button", { name: "I have it" }).click();
-		await page.getByText(text).waitFor({ state: "detached" });
+		await dialog.waitFor({ state: "detached" });
+		assert.equal(await page.getByText(text).count(), 0, "the token is shown once");
 		const alice = await Client.login(server, text);
 		const row = page.getByRole("row", { name: /laptop of alice/ });
 		await row.getByText("2.0 GiB").waitFor();
