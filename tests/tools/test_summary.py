@@ -90,6 +90,17 @@ class SummaryTest(unittest.TestCase):
         self.assertRegex(why, r"^         x: it began \| line 0 .* \[\.\.\.\] .* line 199 \| it ended \| 130 !== 0$")
         self.assertLess(len(why), 700)
 
+    def test_a_skip_says_so(self):
+        for output, total in (("skipped: no buildah", "0 passed, 0 failed, 1 skipped"), ("deadly signal", "0 passed, 1 failed, 0 skipped")):
+            with tempfile.TemporaryDirectory() as folder:
+                log = os.path.join(folder, "a.log")
+                with open(log, "w", encoding="utf-8") as file:
+                    file.write(output)
+                subprocess.run([sys.executable, "-B", SUMMARY, "--record", os.path.join(folder, "a.xml"), "a", "77", "1", log],
+                               check=True)
+                done = subprocess.run([sys.executable, "-B", SUMMARY, folder], stdout=subprocess.PIPE, universal_newlines=True)
+            self.assertEqual(done.stdout.splitlines()[-1], total, output)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -26,7 +26,7 @@ build_dir() { # PRESET
 }
 
 # build PRESET [CMAKE ARGUMENT...]: configured and compiled, or the script ends with the reason. `target`, if it is set,
-# names what is compiled, instead of all.
+# names what is compiled, in words, instead of all.
 build() {
 	local preset=$1 dir
 	shift
@@ -37,7 +37,13 @@ build() {
 			cmake --preset "$preset" "$@" || exit 1
 	fi
 	step_quiet=1 step_tail=60 step "build-$preset" "building ($preset)" \
-		cmake --build "$dir" --target "${target:-all}" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(cores)}" || exit 1
+		cmake --build "$dir" --target ${target:-all} -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(cores)}" || exit 1
+}
+
+# The fuzz targets with the objects of asan, which is another compiler's: what they have in common is built first.
+build_replay() { # [TARGET]
+	target="common engine server" build asan
+	target=${1:-all} build replay
 }
 
 # install_node_modules FOLDER: all its packages, those for development too, as its lock file says; skipped while the

@@ -11,6 +11,7 @@
 #include "engine/device/groups.h"
 #include "engine/device/host.h"
 #include "engine/telemetry/cpu.h"
+#include "engine/telemetry/energy.h"
 #include "engine/telemetry/node.h"
 #include "engine/telemetry/sysfs.h"
 
@@ -130,6 +131,7 @@ static struct {
 	struct cpu_reader *cpu;
 	struct sysfs_gpu *gpu;
 	struct telemetry_sample sample;
+	struct telemetry_energy energy;
 	int64_t now_ns;
 } run;
 
@@ -292,7 +294,10 @@ static void read_telemetry(enum pace_round round)
 		cpu_reader_read(run.cpu, round, &host, run.now_ns, &run.sample);
 	if (run.gpu)
 		sysfs_gpu_read(run.gpu, round, run.now_ns, &run.sample);
-	json_push(devices, sample_json(&run.sample, "dev_1"));
+	struct json *device = sample_json(&run.sample, "dev_1");
+	energy_add(&run.energy, &run.sample, run.now_ns);
+	energy_json(&run.energy, device);
+	json_push(devices, device);
 	if (run.node)
 		json_set(params, "node", node_reader_read(run.node, &host, "nod_1", run.now_ns, 1700000000000));
 	else
