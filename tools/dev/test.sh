@@ -2,7 +2,7 @@
 # Sourced by ./dev.
 
 results=build/test
-fuzz_seconds=3
+fuzz_seconds=2
 
 usage_test() {
 	cat <<'EOF'
@@ -13,10 +13,10 @@ skipped test is named. Stages, all of them unless some are named:
   lint    ./dev lint, and, without --quick, the tests of the lint itself
   ui      unit tests and type check of the dashboard
   debug   debug build: unit, API and browser tests
-  asan    address and undefined-behaviour sanitizers: unit and API tests and one browser test
   fuzz    each fuzz target (clang's libFuzzer, with the objects of asan): all of its known inputs, then new ones made of
           those until 2 seconds are over; one on each core. That finds what a change broke in what is known. What nobody
           knows yet is for ./dev bench fuzz, which counts what new inputs reach and goes on from where it stood
+  asan    address and undefined-behaviour sanitizers: unit and API tests and one browser test
   tsan    thread sanitizer: unit and API tests
   package ./dev package, what is in the packages, and what takes gigabytes and an optimised build
   docker  the container image, built and tried; as root, where buildah and debootstrap are installed (about 3 minutes)
@@ -45,7 +45,7 @@ cmd_test() {
 		shift
 	done
 	if [ ${#stages[@]} -eq 0 ]; then
-		stages=(lint ui debug asan fuzz tsan package docker)
+		stages=(lint ui debug fuzz asan tsan package docker)
 		[ -z "$pattern" ] || stages=(debug asan tsan)
 		[ -z "$quick" ] || stages=(lint ui debug)
 	fi
@@ -110,9 +110,10 @@ target_of() { # PRESET
 # crash-CHECKSUM.
 stage_fuzz() {
 	compgen -G 'tests/fuzz/*/fuzz_*.c' >/dev/null || return 0
-	wait_for asan || true # whose objects are built first
-	wait_for fuzz || true
-	build_replay
+	wait_for fuzz || {
+		wait_for asan || true # only one at a time builds there
+		build_replay
+	}
 	step fuzz "fuzzing ($fuzz_seconds s each target)" fuzz_all build/replay/tests/fuzz_* || exit 1
 }
 
@@ -127,13 +128,11 @@ fuzz_all() { # PROGRAM...
 }
 
 fuzz_one() { # PROGRAM
-	local name=${1##*/} known status=0 start=$EPOCHREALTIME seconds=$fuzz_seconds
+	local name=${1##*/} known status=0 start=$EPOCHREALTIME
 	known=tests/fuzz/known/${name#fuzz_}
-	# These make a hundred runs a second, and each has a fast sibling that reads the same.
-	case $name in fuzz_worker | fuzz_instance | fuzz_peer) seconds=$((fuzz_seconds - 1)) ;; esac
 	mkdir -p "build/fuzz/new/$name"
 	# An input that ends the program is a failure: libFuzzer's own 77 would be a skip here.
-	"$1" -max_total_time="$seconds" -keep_seed=1 -error_exitcode=1 -print_funcs=0 -timeout=60 -rss_limit_mb=1024 -artifact_prefix="$results/" "build/fuzz/new/$name" \
+	"$1" -max_total_time="$fuzz_seconds" -keep_seed=1 -error_exitcode=1 -print_funcs=0 -timeout=60 -rss_limit_mb=1024 -artifact_prefix="$results/" "build/fuzz/new/$name" \
 		$([ ! -d "$known" ] || echo "$known") >"$log_dir/$name.log" 2>&1 || status=$?
 	record "$name" $status "$start"
 }
@@ -156,8 +155,15 @@ stage_tsan() {
 stage_package() {
 	wait_for package || true
 	single package-make "making the Debian packages" ./dev package --images auto
+	side_by_side test_packages test_large
+}
+
+test_packages() {
 	single package "testing the Debian packages" env EXOGPU_PACKAGES=build/package \
 		python3 -B -m unittest discover -v -s tests/packaging
+}
+
+test_large() {
 	single large "copying 4 GiB + 1 in the release build" copy_large
 }
 
@@ -194,8 +200,7 @@ wait_for() {
 }
 
 finish_build() { # PRESET
-	wait_for "$1" || true
-	target=$(target_of "$1") build "$1"
+	wait_for "$1" || target=$(target_of "$1") build "$1"
 }
 
 # The builds of later stages, one after the other.
