@@ -19,7 +19,7 @@ shift
 key=$({
 	echo "$contents"
 	"$1" --version
-	printf '%s\n' "$@" | grep -vxF -e "$output" | sed "s|$root/||g" # another checkout's are the same
+	printf '%s\n' "$@" | grep -vxF -e "$output" | sed "s|$root|.|g" # another checkout's are the same
 } | sha256sum)
 kept=$EXOGPU_KERNEL_CACHE/${key%% *}
 if [ ! -f "$kept" ]; then
