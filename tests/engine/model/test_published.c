@@ -299,14 +299,10 @@ static void test_further_blocks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ministral),
-		cmocka_unit_test(test_cross_encoders),
-		cmocka_unit_test(test_rerankers),
-		cmocka_unit_test(test_routing),
-		cmocka_unit_test(test_grouped_heads),
-		cmocka_unit_test(test_short_convolutions),
-		cmocka_unit_test(test_latents),
-		cmocka_unit_test(test_further_blocks),
+		cmocka_unit_test(test_ministral),     cmocka_unit_test(test_cross_encoders),
+		cmocka_unit_test(test_rerankers),     cmocka_unit_test(test_routing),
+		cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_short_convolutions),
+		cmocka_unit_test(test_latents),       cmocka_unit_test(test_further_blocks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
