@@ -306,19 +306,17 @@ enum status client_ask(struct client *client, const struct client_call *call, st
 	return status ? status : client_wait(client, &wait, error);
 }
 
-static enum status dial(struct client *client, struct error *error)
+enum status client_dial(struct net_loop *loop, const struct target *target, const struct net_handler *handler,
+			void *user, struct error *error)
 {
-	static const struct net_handler handler = {
-		.opened = on_opened, .message = on_message, .failed = on_failed, .closed = on_closed};
-	const struct target *target = client->target;
 	const struct trust *trust = &target->trust;
 	const struct net_dial_tls tls = {
 		.authority_pem = trust->authority_pem[0] ? trust->authority_pem : NULL,
 		.authority_sha256 = trust->pinned ? trust->authority_sha256 : NULL,
 		.server_uri = trust->server_uri[0] ? trust->server_uri : NULL,
 	};
-	bool by_socket = target->socket_path[0];
-	struct net_dial_params params = {
+	const bool by_socket = target->socket_path[0];
+	const struct net_dial_params params = {
 		.socket_path = by_socket ? target->socket_path : NULL,
 		.host = by_socket ? NULL : target->host,
 		.port = target->port,
@@ -328,11 +326,18 @@ static enum status dial(struct client *client, struct error *error)
 		.ping_s = LIMIT_CLIENT_PING_S,
 		.silence_s = LIMIT_CLIENT_SILENCE_S,
 		.speaks_first = true, // the server answers
-		.handler = &handler,
-		.user = client,
+		.handler = handler,
+		.user = user,
 	};
+	return net_dial(loop, &params, error);
+}
+
+static enum status dial(struct client *client, struct error *error)
+{
+	static const struct net_handler handler = {
+		.opened = on_opened, .message = on_message, .failed = on_failed, .closed = on_closed};
 	start_clock(client, CLIENT_TIMEOUT_MS);
-	enum status status = net_dial(client->loop, &params, error);
+	enum status status = client_dial(client->loop, client->target, &handler, client, error);
 	while (!status && !client->opened && !client->broken.status && !client->late)
 		net_loop_run(client->loop);
 	net_timer_stop(client->loop, &client->deadline);

@@ -5,6 +5,7 @@
  * Everything waits on a loop of the client's own: not from inside another one. Thread: its owner's. */
 #pragma once
 #include "common/json/json.h"
+#include "common/net/ws/ws.h"
 #include "server/cli/target.h"
 
 #include <signal.h>
@@ -21,6 +22,10 @@ struct client;
 // Errors: what the server answered; STATUS_TIMEOUT; STATUS_UNAVAILABLE (not reached, or the connection broke).
 enum status client_open(struct client **out, const struct target *target, struct error *error);
 void client_close(struct client **client);
+
+// Dial /ws of the target on a loop of the caller's; nothing is said there yet. Errors: net_dial's.
+enum status client_dial(struct net_loop *loop, const struct target *target, const struct net_handler *handler,
+			void *user, struct error *error);
 
 struct client_call {
 	const char *method;

@@ -9,6 +9,7 @@
 #include "common/base/longer.h"
 #include "common/net/ws/ws.h"
 #include "common/wire/rpc.h"
+#include "server/cli/client.h"
 #include "server/cli/mcp/admit.h"
 #include "server/cli/mcp/mcp.h"
 
@@ -384,26 +385,9 @@ static enum status dial(struct request *request, struct error *error)
 {
 	static const struct net_handler handler = {
 		.opened = on_opened, .message = on_message, .failed = on_failed, .closed = on_closed};
-	const struct target *target = request->service->target;
-	const struct trust *trust = &target->trust;
-	const struct net_dial_tls tls = {
-		.authority_pem = trust->authority_pem[0] ? trust->authority_pem : NULL,
-		.server_uri = trust->server_uri[0] ? trust->server_uri : NULL,
-	};
-	const struct net_dial_params params = {
-		.host = target->host,
-		.port = target->port,
-		.path = "/ws",
-		.subprotocol = "exogpu.v1",
-		.tls = target->tls ? &tls : NULL,
-		.ping_s = LIMIT_CLIENT_PING_S,
-		.silence_s = LIMIT_CLIENT_SILENCE_S,
-		.speaks_first = true, // the server answers
-		.handler = &handler,
-		.user = request,
-	};
 	request->dialled = true;
-	const enum status status = net_dial(request->service->loop, &params, error);
+	const enum status status = client_dial(request->service->loop, request->service->target, &handler, request,
+					       error);
 	if (status)
 		request->dialled = false;
 	return status;
