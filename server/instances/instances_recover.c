@@ -114,6 +114,7 @@ void recover_away(struct instance *instance, unsigned part, const char *why)
 	recovery->news.kind = NEWS_CUT_OFF;
 	recovery->news.part = (int)part;
 	recovery->news.died = false;
+	recovery->news.fault = (struct error){0}; // error_set keeps the words of the one before
 	error_set(&recovery->news.fault, STATUS_DEVICE_LOST, "%s is cut off: %.160s", name, why);
 	recover_decide(instance);
 }

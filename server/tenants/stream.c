@@ -133,7 +133,7 @@ static void say_hello(struct arrival *arrival, const struct message *message)
 	set_linked(arrival);
 	worker->asks++;     // until it is looked at
 	if (worker->stream) // its node is faster than the news that the old one broke
-		worker_away(worker, "its node came back");
+		worker_away(worker, "the connection to its worker broke, and was made again");
 	worker->asks--;
 	if (worker->ended) { // it had not been opened yet
 		worker_let_go(worker);

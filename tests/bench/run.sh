@@ -11,7 +11,7 @@
 # [cluster [PART ...]] a model on several machines (tests/bench/cluster.mjs), alone as well; as root.
 # [grammar [FILE.gguf|TOKENS ...]] what answers in a form cost (tests/bench/grammar.c), alone as well; of 49,152 and 128,000 tokens that are made up.
 # [solver [SECONDS]] how long placements take to be found (tests/bench/solver.c), alone as well.
-# [simulation [FIRST_SEED [SEEDS]]] a small cluster under random faults, with the real planner, store and rpc, ten thousand seeds; no figures, but a verdict.
+# [simulation [FIRST_SEED [SEEDS]]] a whole server under random faults, on a virtual clock, ten thousand seeds (debug build); no figures, but a verdict.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -82,13 +82,11 @@ if [ "${1:-}" = solver ]; then
 	"$work/solver" "$@"
 	exit
 fi
-if [ "${1:-}" = simulation ]; then
+if [ "${1:-}" = simulation ]; then # with assertions, and results checked against the contract
 	shift
-	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/simulation" \
-		tests/server/instances/decide/test_planner_simulation.c build/libserver.a build/libengine.a build/libcommon.a \
-		build/CMakeFiles/embedded.dir/embedded.c.o \
-		$(pkg-config --libs cmocka libcrypto libssl libcjson zlib sqlite3 libwebsockets libcurl) -ldl -lm -pthread
-	"$work/simulation" "${1:-1}" "${2:-10000}"
+	cmake --preset debug >/dev/null
+	cmake --build build/debug --target unit_server_instances_whole_test_whole >/dev/null
+	build/debug/tests/unit_server_instances_whole_test_whole "${1:-1}" "${2:-10000}"
 	exit
 fi
 cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/fanout" tests/bench/fanout.c

@@ -61,7 +61,7 @@ EOF_TEXT
 	solver) echo 'how long placements take to be found' ;;
 	fuzz) echo 'each fuzz target to 10,000,000 runs, in as many sittings as it takes (builds the fuzz preset)' ;;
 	faults) echo 'faults of the past, planted again one by one: the tests still find each' ;;
-	simulation) echo 'a small cluster under random faults, with the real planner, store and rpc: a verdict' ;;
+	simulation) echo 'a whole server under random faults, on a virtual clock, with simulated nodes: a verdict' ;;
 	esac
 }
 

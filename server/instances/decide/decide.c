@@ -156,7 +156,7 @@ static bool is_lost(struct deciding *at)
 
 static bool is_broken(struct deciding *at)
 {
-	static const char why[] = "a connection between its parts is broken; they are being reconnected";
+	static const char why[] = "a connection between its parts is broken";
 	if (at->seen->workers != WORKERS_BROKEN)
 		return false;
 	at->out->tell = true;

@@ -1,5 +1,6 @@
 /* A small simulated cluster for test_decide_simulation.c: devices, instances with the facts that `struct recovery` has,
- * a planner that is a stub or the real one (struct planning), and a doer that is a model of instances_act.c. */
+ * a planner that is a stub, and a doer that is a model of instances_act.c: millions of decisions in seconds. The real
+ * ones are in tests/server/instances/whole. */
 #pragma once
 #include "common/base/limits.h"
 #include "server/instances/decide/decide.h"
@@ -39,15 +40,7 @@ enum planted {
 	PLANTED_HOT_PLACE,
 	PLANTED_LEAST_FORGOTTEN,
 	PLANTED_BACK_HOT,
-	PLANTED_COUNT,
-	PLANTED_NO_DEADLINE = PLANTED_COUNT, // of simulated_wire.h
-	PLANTED_OLD_ANSWER,
-	PLANTED_ENDS_TWICE,
-	PLANTED_NO_CLOSE,
-	PLANTED_WRONG_PARAMS,
-	PLANTED_TOLD_EARLY, // of simulated_store.h
-	PLANTED_TWO_BATCHES,
-	PLANTED_EPOCHS_AGAIN
+	PLANTED_COUNT
 };
 
 struct device {
@@ -66,7 +59,6 @@ struct worker {
 	int device, units;
 	bool alive;
 	uint64_t epoch;
-	bool ready; // by the node's answer; without a wire they all are at busy_until_ms
 };
 
 struct instance {
@@ -108,47 +100,7 @@ struct instance {
 	struct decision decision;
 };
 
-struct world;
-
-// Where instances go, in units of memory of its own.
-struct planning {
-	int capacity; // of each device
-	// False: there is no place. pins: the instance's pin counts; avoid: a device that is left out, or -1.
-	bool (*plan)(const struct world *world, const struct instance *instance, bool pins, int avoid,
-		     struct place *place);
-	// Whether there is a place for certain; false says nothing.
-	bool (*fits)(const struct world *world, const struct instance *instance);
-};
-
-// The connections between the server and the nodes, which have workers of their own (simulated_wire.h).
-struct wire {
-	void (*begin)(struct world *world);                                      // with the workers that there are
-	void (*open)(struct world *world, struct instance *instance, int part);  // its worker is asked for
-	void (*close)(struct world *world, struct instance *instance, int part); // and is not wanted any more
-	void (*back)(struct world *world, int device);
-	void (*lease_ends)(struct world *world, int device); // of a node that is cut off
-	void (*restart)(struct world *world);       // of the server: connections end, and so do workers that nobody has
-	int64_t (*next)(const struct world *world); // when something happens
-	void (*happen)(struct world *world);
-	void (*check)(struct world *world);
-};
-
-// Rows and audit entries (simulated_store.h).
-struct keeping {
-	void (*begin)(struct world *world);
-	void (*changed)(struct world *world, struct instance *instance, const char *action); // its state
-	// Of the server: what was not on disk is lost. False: the workers of this one cannot be found again.
-	void (*restart)(struct world *world);
-	bool (*found)(struct world *world, struct instance *instance);
-	int64_t (*next)(const struct world *world);
-	void (*happen)(struct world *world);
-	void (*end)(void);
-};
-
 struct world {
-	const struct planning *planning;
-	const struct wire *wire;       // NULL: what is asked of nodes happens by itself
-	const struct keeping *keeping; // NULL: nothing is stored
 	uint64_t random;
 	int64_t now_ms;
 	bool faults;
@@ -194,7 +146,7 @@ static int used_units(const struct world *world, int device, const struct instan
 
 static int available(const struct world *world, int device, const struct instance *but)
 {
-	return world->planning->capacity - used_units(world, device, but);
+	return STUB_CAPACITY - used_units(world, device, but);
 }
 
 // ---- the stub of the planner ----
@@ -240,8 +192,6 @@ static bool stub_fits(const struct world *world, const struct instance *instance
 	return stub_plan(world, instance, false, -1, &place);
 }
 
-static const struct planning stub_planning = {STUB_CAPACITY, stub_plan, stub_fits};
-
 // A place that was found has room, on devices that are there.
 static void check_place(struct world *world, const struct instance *instance, const struct place *place)
 {
@@ -272,10 +222,8 @@ static void set_workers(struct world *world, struct instance *instance, enum dec
 	instance->workers_ms = world->now_ms;
 }
 
-static void end_worker(struct world *world, struct instance *instance, int part)
+static void end_worker(struct instance *instance, int part)
 {
-	if (world->wire && instance->workers[part].alive)
-		world->wire->close(world, instance, part);
 	instance->workers[part].alive = false;
 }
 
@@ -283,7 +231,7 @@ static void end_workers(struct world *world, struct instance *instance, bool los
 {
 	for (unsigned i = 0; i < instance->worker_count; i++)
 		if (!lost_only || !world->devices[instance->workers[i].device].online)
-			end_worker(world, instance, (int)i);
+			end_worker(instance, (int)i);
 }
 
 // All of them are asked for, and load.
@@ -292,12 +240,9 @@ static void begin_workers(struct world *world, struct instance *instance)
 	set_workers(world, instance, WORKERS_BUSY);
 	for (unsigned i = 0; i < instance->worker_count; i++) {
 		instance->workers[i].alive = true;
-		instance->workers[i].ready = false;
 		instance->workers[i].epoch = instance->epoch;
 	}
-	instance->busy_until_ms = world->wire ? INT64_MAX : world->now_ms + 100 + (int64_t)draw(world, 3000);
-	for (unsigned i = 0; i < instance->worker_count && world->wire; i++)
-		world->wire->open(world, instance, (int)i);
+	instance->busy_until_ms = world->now_ms + 100 + (int64_t)draw(world, 3000);
 }
 
 static void begin_pause(struct world *world, struct instance *instance, enum decide_cause cause, const char *why)
@@ -394,8 +339,6 @@ static void act_spill(struct world *world, struct instance *instance)
 	instance->evicted = false;
 	instance->wanted.whole = true;
 	drop_search(instance);
-	if (world->wire)
-		end_workers(world, instance, false);
 	instance->epoch++;
 	begin_workers(world, instance);
 }
@@ -421,9 +364,9 @@ static void act_search(struct world *world, struct instance *instance, const str
 	instance->search.avoided = decision->avoids;
 	instance->search.epoch = instance->epoch;
 	instance->search.done_ms = world->now_ms + 1 + (int64_t)draw(world, SEARCH_MS);
-	instance->search.feasible = world->planning->plan(
-		world, instance, !decision->without_pins && decision->purpose != PURPOSE_LEAVE,
-		decision->avoids ? instance->failed_on : -1, &instance->search.place);
+	instance->search.feasible = stub_plan(world, instance,
+					      !decision->without_pins && decision->purpose != PURPOSE_LEAVE,
+					      decision->avoids ? instance->failed_on : -1, &instance->search.place);
 	if (instance->search.feasible)
 		check_place(world, instance, &instance->search.place);
 	if (decision->purpose == PURPOSE_FASTER)
@@ -516,8 +459,6 @@ static void act(struct world *world, struct instance *instance, const struct dec
 		break;
 	case ACTION_FAIL:
 		set_state(world, instance, INSTANCE_FAILED);
-		if (world->keeping)
-			world->keeping->changed(world, instance, "instance.failed");
 		end_workers(world, instance, false);
 		set_workers(world, instance, WORKERS_NONE);
 		drop_search(instance);

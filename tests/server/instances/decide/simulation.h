@@ -88,7 +88,7 @@ static void check_idle(struct world *world, struct instance *instance)
 {
 	const struct decision *decision = &instance->decision;
 	const bool waits = instance->state == INSTANCE_PAUSED && instance->search.state == SEARCH_NONE &&
-			   instance->workers_are != WORKERS_BUSY && world->planning->fits(world, instance);
+			   instance->workers_are != WORKERS_BUSY && stub_fits(world, instance);
 	if (!waits) {
 		instance->idle_since_ms = -1;
 		return;
@@ -107,7 +107,7 @@ static void check_drain(struct world *world, struct instance *instance)
 	bool on = false;
 	for (unsigned i = 0; i < instance->worker_count && instance->state == INSTANCE_RUNNING; i++)
 		on |= world->devices[instance->workers[i].device].draining;
-	if (!on || !world->planning->fits(world, instance))
+	if (!on || !stub_fits(world, instance))
 		instance->draining_since_ms = -1;
 	else if (instance->draining_since_ms < 0)
 		instance->draining_since_ms = world->now_ms;
@@ -121,7 +121,7 @@ static void check_end(struct world *world)
 	for (int i = 0; i < INSTANCES; i++) {
 		const struct instance *one = &world->instances[i];
 		if (one->state == INSTANCE_PAUSED && world->now_ms - one->paused_ms > GOES_ON_MS &&
-		    world->planning->fits(world, one))
+		    stub_fits(world, one))
 			broken(world, "each instance goes on once faults stop", one, one->decision.reason);
 	}
 }
@@ -169,7 +169,7 @@ static void lose(struct world *world, struct instance *instance, int part, bool 
 	instance->news_part = part;
 	instance->died = died;
 	if (part >= 0)
-		end_worker(world, instance, part);
+		end_worker(instance, part);
 	if (died) {
 		memmove(instance->deaths_ms + 1, instance->deaths_ms, (LIMIT_DEATHS - 1) * sizeof(int64_t));
 		instance->deaths_ms[0] = world->now_ms;
@@ -202,7 +202,7 @@ static void cut_off(struct world *world, int device, int64_t ms)
 		if (part < 0)
 			continue;
 		if (one->workers_are == WORKERS_SPARED) { // nobody waits for such a one
-			end_worker(world, one, part);
+			end_worker(one, part);
 		} else if (works(one) && one->workers_are == WORKERS_BUSY && one->epoch != one->paused_epoch) {
 			lose(world, one, part, false);
 		} else if (works(one)) {
@@ -218,8 +218,6 @@ static void come_back(struct world *world, int device)
 	const bool late = world->now_ms - world->devices[device].cut_ms > LEASE_MS;
 	world->devices[device].online = true;
 	world->devices[device].back_ms = INT64_MAX;
-	if (world->wire)
-		world->wire->back(world, device);
 	for (int i = 0; i < INSTANCES; i++) {
 		struct instance *one = &world->instances[i];
 		const int part = part_on(one, device);
@@ -240,15 +238,12 @@ static void come_back(struct world *world, int device)
 
 static void restart(struct world *world)
 {
-	if (world->keeping)
-		world->keeping->restart(world);
 	for (int i = 0; i < INSTANCES; i++) {
 		struct instance *one = &world->instances[i];
-		const bool outlive = one->state == INSTANCE_RUNNING && draw(world, 2) &&
-				     (!world->keeping || world->keeping->found(world, one));
+		const bool outlive = one->state == INSTANCE_RUNNING && draw(world, 2);
 		if (one->state == INSTANCE_FAILED)
 			continue;
-		if (one->state == INSTANCE_RUNNING && !world->keeping) { // else its row knows where it was
+		if (one->state == INSTANCE_RUNNING) {
 			one->missing_count = one->worker_count;
 			for (unsigned j = 0; j < one->worker_count; j++)
 				one->missing[j] = (unsigned)one->workers[j].device;
@@ -256,7 +251,7 @@ static void restart(struct world *world)
 		drop_search(one);
 		one->news = NEWS_NONE;
 		for (unsigned j = 0; j < one->worker_count && !outlive; j++)
-			one->workers[j].alive = false; // nobody asks for that: wire.restart
+			one->workers[j].alive = false;
 		for (unsigned j = 0; j < one->worker_count; j++)
 			one->workers[j].epoch = one->epoch;
 		begin_pause(world, one, CAUSE_RESTART, "the server was restarted");
@@ -267,8 +262,6 @@ static void restart(struct world *world)
 		world->devices[i].cut_ms = world->now_ms;
 		world->devices[i].back_ms = world->now_ms + 1 + (int64_t)draw(world, draw(world, 2) ? 3000 : 40000);
 	}
-	if (world->wire)
-		world->wire->restart(world);
 	for (int i = 0; i < INSTANCES; i++)
 		decide(world, &world->instances[i]);
 }
@@ -351,8 +344,6 @@ static void work_ends(struct world *world, struct instance *instance)
 	if (instance->cause == CAUSE_RETURN)
 		instance->wanted.whole = false;
 	set_state(world, instance, INSTANCE_RUNNING);
-	if (world->keeping)
-		world->keeping->changed(world, instance, "instance.placed_anew");
 	set_workers(world, instance, WORKERS_READY);
 	instance->requests_until_ms = 0;
 	instance->requests_wait = false;
@@ -364,8 +355,6 @@ static void work_ends(struct world *world, struct instance *instance)
 
 static void lose_lease(struct world *world, int device)
 {
-	if (world->wire)
-		world->wire->lease_ends(world, device);
 	for (int i = 0; i < INSTANCES; i++) {
 		struct instance *one = &world->instances[i];
 		const int part = part_on(one, device);
@@ -376,11 +365,7 @@ static void lose_lease(struct world *world, int device)
 
 static int64_t next_of(const struct world *world, int64_t fault_ms)
 {
-	int64_t next = world->faults ? fault_ms : INT64_MAX, other;
-	if (world->wire && (other = world->wire->next(world)) < next)
-		next = other;
-	if (world->keeping && (other = world->keeping->next(world)) < next)
-		next = other;
+	int64_t next = world->faults ? fault_ms : INT64_MAX;
 	for (int i = 0; i < DEVICES; i++) {
 		const struct device *one = &world->devices[i];
 		if (!one->online && one->back_ms < next)
@@ -403,10 +388,6 @@ static int64_t next_of(const struct world *world, int64_t fault_ms)
 
 static void happen(struct world *world)
 {
-	if (world->keeping)
-		world->keeping->happen(world);
-	if (world->wire)
-		world->wire->happen(world);
 	for (int i = 0; i < DEVICES; i++) {
 		const struct device *one = &world->devices[i];
 		if (!one->online && world->now_ms >= one->back_ms)
@@ -427,22 +408,12 @@ static void happen(struct world *world)
 	}
 }
 
-// Of a run: wire and keeping may be NULL.
-struct setting {
-	const struct planning *planning;
-	const struct wire *wire;
-	const struct keeping *keeping;
-	enum planted planted;
-};
-
-static void begin(struct world *world, uint64_t seed, const struct setting *setting)
+static void begin(struct world *world, uint64_t seed, enum planted planted)
 {
-	const struct planning *planning = setting->planning;
 	memset(world, 0, sizeof *world);
 	world->random = seed * 0x9e3779b97f4a7c15u + 1;
 	world->now_ms = 1000;
-	world->planted = setting->planted;
-	world->planning = planning;
+	world->planted = planted;
 	world->faults = true;
 	for (int i = 0; i < DEVICES; i++) {
 		snprintf(world->devices[i].name, sizeof world->devices[i].name, "GPU %d", i);
@@ -467,26 +438,20 @@ static void begin(struct world *world, uint64_t seed, const struct setting *sett
 			one->pin = 0;
 			one->wanted.pinned = true;
 		}
-		planning->plan(world, one, true, -1, &one->search.place);
+		stub_plan(world, one, true, -1, &one->search.place);
 		begin_place(world, one);
 		set_workers(world, one, WORKERS_READY);
 		one->busy_until_ms = INT64_MAX;
 	}
-	world->wire = setting->wire;
-	world->keeping = setting->keeping;
-	if (world->wire)
-		world->wire->begin(world);
-	if (world->keeping)
-		world->keeping->begin(world);
 	for (int i = 0; i < INSTANCES; i++)
 		decide(world, &world->instances[i]);
 }
 
 // A whole life of the cluster: `world` says what came of it.
-static void run(struct world *world, uint64_t seed, const struct setting *setting)
+static void run(struct world *world, uint64_t seed, enum planted planted)
 {
 	int64_t fault_ms = 1500;
-	begin(world, seed, setting);
+	begin(world, seed, planted);
 	while (!world->broken && world->now_ms < FAULTS_MS + QUIET_MS) {
 		if (world->faults && world->now_ms >= FAULTS_MS) {
 			world->faults = false;
@@ -505,8 +470,6 @@ static void run(struct world *world, uint64_t seed, const struct setting *settin
 		happen(world);
 		check_owners(world);
 		check_requests(world);
-		if (world->wire)
-			world->wire->check(world);
 		for (int i = 0; i < INSTANCES; i++) {
 			check_idle(world, &world->instances[i]);
 			check_drain(world, &world->instances[i]);
@@ -514,6 +477,4 @@ static void run(struct world *world, uint64_t seed, const struct setting *settin
 	}
 	if (!world->broken)
 		check_end(world);
-	if (world->keeping)
-		world->keeping->end();
 }

@@ -1,6 +1,7 @@
 /* A small cluster under random faults, on a virtual clock (simulation.h): instances that do whatever instance_decide
- * says, with a stub for the planner; test_planner_simulation.c has the real one. Each invariant is shown to find a
- * fault that is planted. The seed of a failure is printed. Arguments: the first seed, and how many (1). */
+ * says, with a stub for the planner and a model of the doer; tests/server/instances/whole has the real ones. Each
+ * invariant is shown to find a fault that is planted. The seed of a failure is printed. Arguments: the first seed, and
+ * how many (1). */
 #include "tests/server/instances/decide/simulation.h"
 
 // clang-format off
@@ -21,7 +22,7 @@ static void test_invariants(void **context)
 	struct world world;
 	(void)context;
 	for (uint64_t seed = first_seed; seed - first_seed < seed_count; seed++) {
-		run(&world, seed, &(struct setting){.planning = &stub_planning});
+		run(&world, seed, PLANTED_NOTHING);
 		steps += world.steps;
 		left += world.heat_moves[0];
 		back += world.heat_moves[1];
@@ -68,7 +69,7 @@ static void test_planted(void **context)
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		bool found = false;
 		for (uint64_t seed = 1; seed <= PLANTED_SEEDS && !found; seed++) {
-			run(&world, seed, &(struct setting){.planning = &stub_planning, .planted = all[i].fault});
+			run(&world, seed, all[i].fault);
 			found = world.broken && (!strcmp(world.broken, all[i].found_by[0]) ||
 						 (all[i].found_by[1] && !strcmp(world.broken, all[i].found_by[1])));
 		}

@@ -1,0 +1,283 @@
+/* What the simulation of a whole server (test_whole.c) consists of, and how a broken invariant is told. */
+#pragma once
+#include "common/base/log.h"
+#include "common/wire/rpc.h"
+#include "server/api/nodes/node_link.h"
+#include "server/cluster/state.h"
+#include "server/instances/instances_inside.h"
+#include "server/library/models_inside.h"
+#include "server/tenants/inside.h"
+#include "tests/server/instances/whole/virtual.h"
+
+#include <stdio.h>
+
+enum {
+	NODES = 3,
+	DEVICES = 4, // the first node has two
+	MODELS = 3,
+	WANTED = 4, // instances at a time, at most
+	WORKERS = 2048,
+	REQUESTS = 6,
+	WORKER_REQUESTS = 2 * REQUESTS,
+	WORKER_STAGES = 8,
+	FAULTS_MS = 120000, // faults stop then
+	QUIET_MS = 150000,  // and then all is well again by then
+	CAPACITY_MIB = 10 * 1024
+};
+#define MIB ((uint64_t)1024 * 1024)
+#define LAYER_BYTES (900 * MIB)
+#define ENDS_BYTES (60 * MIB) // the embedding; the output matrix
+static const unsigned model_layers[MODELS] = {4, 7, 12};
+
+enum conn_kind { CONN_NODE, CONN_WORKER, CONN_HOP };
+
+struct sim_worker;
+
+// A connection between a node and the server: what the server knows as a WebSocket.
+struct net_conn {
+	struct net_conn *next;
+	enum conn_kind kind;
+	unsigned node;
+	struct sim_worker *worker; // of CONN_WORKER and CONN_HOP
+	char hop_id[40], end[4];   // of CONN_HOP
+	int64_t hop_call;          // the node's answer to this call of the server waits for the other end
+	void *user;                // the server's
+	bool server_open, node_open;
+	bool told; // the server, that it is closed
+	unsigned pauses;
+	struct letter *first, *last; // that are under way, both directions, oldest first
+	int64_t last_ms;
+};
+
+struct letter {
+	struct letter *next;
+	struct net_conn *conn;
+	bool to_server;
+	int close_code; // 0: it is a message
+	size_t length;
+	char bytes[];
+};
+
+// What a worker generates.
+struct sim_generation {
+	int64_t number; // 0: none
+	unsigned request, at, most;
+	uint64_t turn; // of its next token
+};
+
+struct sim_stage {
+	unsigned device, first_layer, layer_count;
+};
+
+struct sim_worker {
+	bool starting, dead, ring, loading, loaded;
+	unsigned node;
+	char worker_id[40], key[WORKER_KEY_BYTES];
+	struct net_conn *conn; // NULL: it has no line to the server
+	struct rpc rpc;
+	char instance_id[INSTANCE_ID_BYTES]; // of one of several parts; ""
+	uint64_t epoch;
+	unsigned index, count; // of parts; count 1: all of the model
+	struct sim_stage stages[WORKER_STAGES];
+	unsigned stage_count;
+	char hop_in[40], hop_out[40]; // that are connected; ""
+	struct sim_generation generations[WORKER_REQUESTS];
+	int64_t unwanted_ms; // since when the server does not know it; -1: it does
+};
+
+struct sim_node {
+	unsigned number;
+	char node_id[16], name[16];
+	unsigned first_device, device_count;
+	struct net_conn *uplink; // NULL: it has none
+	struct rpc rpc;
+	bool registered, cut, down; // cut: nothing comes or goes; down: it does not run
+	int64_t cut_ms, away_ms;    // away_ms: since when it has no server; -1: it has one
+	uint64_t life;              // of the process
+};
+
+struct sim_device {
+	char device_id[16], name[16];
+	unsigned node;
+	bool absent;
+};
+
+// What a client asks, and what it got.
+struct sim_request {
+	bool open;
+	unsigned number, model, got, most;
+	struct generation *generation;
+	int64_t told_ms; // when its last token came, or it was asked
+};
+
+// What was decided last of an instance, and what the checks remember of it.
+struct sim_instance {
+	char instance_id[INSTANCE_ID_BYTES];
+	char rule[96], reason[INSTANCE_REASON_BYTES];
+	int64_t until_ms;
+	enum decide_action action;
+	int64_t idle_ms;    // since when it is paused although one device has room; -1: it is not
+	int64_t paused_ms;  // since when it is; -1: it is not
+	int64_t without_ms; // since when it runs without one of its workers; -1: it has them
+};
+enum { SIM_INSTANCES = 64 };
+
+// Of an answer.
+enum fate { FATE_WELL, FATE_TWICE, FATE_BREACH, FATE_LOST, FATES };
+
+enum planted {
+	PLANTED_NOTHING,
+	PLANTED_REPEATS,        // a request that goes on is sent without what was delivered
+	PLANTED_WRONG_TOKENS,   // what was delivered is remembered wrongly
+	PLANTED_FORGETS_END,    // what a worker says of a request's end is passed over
+	PLANTED_WRONG_PART,     // requests go to the first part
+	PLANTED_WRONG_PARAMS,   // they go without their number
+	PLANTED_NO_CLOSE,       // nodes are not told to end workers
+	PLANTED_OVERCOMMITS,    // nothing is held of devices
+	PLANTED_LAYERS_TWICE,   // a part is given a layer of the part before it
+	PLANTED_EPOCHS_AGAIN,   // placements are not counted
+	PLANTED_LOSS_FORGOTTEN, // the loss of a part is passed over
+	PLANTED_HELD,           // models are not let go
+	PLANTED_NO_SEARCH,      // decisions do not search for a place
+	PLANTED_SLEEP,          // they wait for an hour
+	PLANTED_LIE,            // they blame a device that is there
+	PLANTED_STALE,          // they tell of the loss before
+	PLANTED_CIRCLES,        // they never come to an end
+	PLANTED_FAILS_EARLY,    // an instance fails at its first death
+	PLANTED_TWO_BATCHES,    // row and entry are stored by two transactions
+	PLANTED_TOLD_EARLY,     // a change is told before it is on disk
+	PLANTED_COUNT
+};
+
+static struct {
+	uint64_t seed;
+	enum planted planted;
+	bool faults; // still
+	bool evicts; // idle instances may be evicted for others, and requests load models
+	uint64_t fates[FATES];
+	const char *broken;
+	char detail[512];
+	struct sim_node nodes[NODES];
+	struct sim_device devices[DEVICES];
+	struct sim_worker workers[WORKERS];
+	unsigned worker_count;
+	struct net_conn *conns;
+	struct sim_request requests[REQUESTS];
+	unsigned request_number;
+	struct sim_instance instances[SIM_INSTANCES];
+	unsigned instance_count;
+	const struct instance *deciding;
+	int64_t kill_ms;  // when the server is to be killed at the latest: at the next change that is stored; 0: it is
+			  // not
+	int64_t entry_ms; // when an entry was handed to the store last with a change of an instance
+	uint64_t tokens, requests_ended, requests_failed, adoptions, loads, kills, stops;
+} world;
+
+// The server's own parts, as server/app_parts.c makes them; but the library is filled in, and there are no doors.
+static struct {
+	bool there;
+	struct net_loop *loop;
+	char directory[96];
+	struct contract *node_contract, *api_contract; // for all seeds
+	struct store *store;
+	struct audit *audit;
+	struct events *events;
+	struct usage *usage;
+	struct cluster *cluster;
+	struct topology *topology;
+	struct tenancy *tenants;
+	struct models *models;
+	struct instances *instances;
+	struct node_links *links;
+	unsigned placing; // calls of instances_start that are not answered
+} server;
+
+static bool trace_on;
+#define TRACE(...) \
+	do { \
+		if (trace_on) { \
+			fprintf(stderr, "%8.3f ", (double)(virtual.now_ms - START_MS) / 1000); \
+			fprintf(stderr, __VA_ARGS__); \
+			fputc('\n', stderr); \
+		} \
+	} while (0)
+
+static void broken(const char *what, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void broken(const char *what, const char *format, ...)
+{
+	va_list arguments;
+	if (world.broken)
+		return;
+	world.broken = what;
+	const int length = snprintf(world.detail, sizeof world.detail,
+				    "at %.3f s: ", (double)(virtual.now_ms - START_MS) / 1000);
+	va_start(arguments, format);
+	vsnprintf(world.detail + length, sizeof world.detail - (size_t)length, format, arguments);
+	va_end(arguments);
+	TRACE("BROKEN: %s: %s", what, world.detail);
+}
+
+void __real_log_write(enum log_level level, const char *area, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void __wrap_log_write(enum log_level level, const char *area, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+// What the server says matters where it finds a fault in itself; all of it is shown with a trace.
+void __wrap_log_write(enum log_level level, const char *area, const char *format, ...)
+{
+	char text[1024];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	if (strstr(text, "Please report this"))
+		broken("the server finds no fault in itself", "%s", text);
+	if (trace_on)
+		__real_log_write(level, area, "%s", text);
+}
+
+static void must(enum status status, const char *what, const struct error *error)
+{
+	if (!status)
+		return;
+	fprintf(stderr, "seed %llu: %s: %s %s\n", (unsigned long long)world.seed, what, status_text(status),
+		error ? error->message : "");
+	abort();
+}
+
+static enum fate draw_fate(void)
+{
+	const uint64_t drawn = world.faults ? draw(400) : 0;
+	const enum fate fate = drawn < FATES ? (enum fate)drawn : FATE_WELL;
+	world.fates[fate]++;
+	return fate;
+}
+
+static struct sim_worker *sim_worker_by_id(const char *worker_id)
+{
+	for (unsigned i = 0; i < world.worker_count; i++)
+		if (!world.workers[i].dead && !strcmp(world.workers[i].worker_id, worker_id))
+			return &world.workers[i];
+	return NULL;
+}
+
+static uint64_t stage_bytes(const struct sim_stage *stage)
+{
+	const unsigned last = stage->first_layer + stage->layer_count;
+	bool ends = false;
+	for (unsigned i = 0; i < MODELS; i++)
+		ends |= last == model_layers[i];
+	return stage->layer_count * LAYER_BYTES + (stage->first_layer ? 0 : ENDS_BYTES) + (ends ? ENDS_BYTES : 0);
+}
+
+// What workers really take of a device.
+static uint64_t used_bytes(unsigned device)
+{
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < world.worker_count; i++)
+		for (unsigned j = 0; j < world.workers[i].stage_count && !world.workers[i].dead; j++)
+			if (world.workers[i].stages[j].device == device)
+				bytes += stage_bytes(&world.workers[i].stages[j]);
+	return bytes;
+}
