@@ -288,6 +288,17 @@ enum status schema_check(const struct json *schema, const struct json *value, co
 
 // ---- single values ----
 
+bool schema_is_text(const struct json *schema)
+{
+	const struct json *type = json_get(schema, "type"), *values = json_get(schema, "enum");
+	if (type)
+		return !strcmp(json_string(type, ""), "string");
+	for (const struct json *one = json_first(values); one; one = json_next(one))
+		if (json_type(one) != JSON_STRING)
+			return false;
+	return values != NULL;
+}
+
 struct schema_scalar schema_read_scalar(const struct json *schema)
 {
 	schema = resolve(schema);

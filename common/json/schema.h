@@ -14,6 +14,9 @@ void schema_link(struct json *document, const struct json *other);
 // Errors: STATUS_INVALID_PARAMS; STATUS_INTERNAL for a $ref that leads nowhere.
 enum status schema_check(const struct json *schema, const struct json *value, const char *place, struct error *error);
 
+// Whether its `type`, or an `enum` without one, says that it is a string.
+bool schema_is_text(const struct json *schema);
+
 // A schema of an integer or of a string with no more than a least and a most: what schema_check would look up in it
 // anew each time.
 struct schema_scalar {

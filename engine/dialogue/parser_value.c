@@ -1,5 +1,6 @@
 /* Arguments that are not written as JSON: pairs of marked names and values (GLM, Qwen3-Coder), and calls as Python
  * writes them (Gemma). See parser.h. */
+#include "common/json/schema.h"
 #include "engine/dialogue/parser_inside.h"
 
 #include <stdlib.h>
@@ -25,17 +26,6 @@ static void tell_piece(struct dialogue *dialogue, const struct buffer *piece)
 
 // ---- pairs ----
 
-static bool is_texts(const struct json *property)
-{
-	const struct json *type = json_get(property, "type"), *values = json_get(property, "enum");
-	if (type)
-		return !strcmp(json_string(type, ""), "string");
-	for (const struct json *one = json_first(values); one; one = json_next(one))
-		if (json_type(one) != JSON_STRING)
-			return false;
-	return values != NULL;
-}
-
 // A value of the tool's parameter as JSON: text where the parameter is one, or where it is nothing else.
 static void print_value(struct dialogue *dialogue, const char *key, const char *text, size_t length, struct buffer *out)
 {
@@ -43,7 +33,7 @@ static void print_value(struct dialogue *dialogue, const char *key, const char *
 	const struct json *property = json_get(json_get(json_get(function, "parameters"), "properties"), key);
 	struct json *value = NULL;
 	char *copy = buffer_copy_text(text, length);
-	if (!is_texts(property) && !json_parse(&value, text, length, NULL))
+	if (!schema_is_text(property) && !json_parse(&value, text, length, NULL))
 		json_print(value, out);
 	else if (!copy || json_print_string(copy, out))
 		out->failed = true;

@@ -113,6 +113,9 @@ struct generator_request {
 	// and once each, before the first `token`. The prompt is computed whole then, whatever of it is known.
 	bool want_prompt;
 	void (*judged)(void *context, const struct token_choice *choice);
+	// Of tests: the token that the model finds by far the likeliest once so many were generated, whatever its
+	// weights are; SAMPLER_NO_TOKEN: as they are. NULL: that always.
+	uint32_t (*says)(void *context, size_t generated);
 	// A token has been chosen. Return true if it is the last (an end of text, or a stop string is complete).
 	bool (*token)(void *context, const struct token_choice *choice);
 	void (*hidden)(void *context,

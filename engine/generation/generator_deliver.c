@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+static const float said_logit = 1e6f; // more than biases and penalties take away, at any temperature
+
 // Whether the job had begun elsewhere. Its tokens may differ from those it would have got there where two logits are
 // nearly tied; such places are counted.
 static bool went_on(const struct generator_job *job)
@@ -16,7 +18,7 @@ static bool went_on(const struct generator_job *job)
 bool generator_needs_sampler(const struct generator_job *job)
 {
 	return !sampling_is_greedy(&job->request.sampling) || went_on(job) || job->request.want_prompt ||
-	       job->request.form;
+	       job->request.form || job->request.says;
 }
 
 bool generator_needs_candidates(const struct generator *generator, const struct piece *piece)
@@ -24,7 +26,7 @@ bool generator_needs_candidates(const struct generator *generator, const struct 
 	const struct generator_params *params = &generator->params;
 	const struct generator_request *request = &piece->job->request;
 	return piece->chooses && !piece->proposed && !went_on(piece->job) && !request->want_prompt && !request->form &&
-	       sampling_is_narrow(&request->sampling, params->shape->vocabulary) &&
+	       !request->says && sampling_is_narrow(&request->sampling, params->shape->vocabulary) &&
 	       stage_finds_candidates(params->stages[params->stage_count - 1]);
 }
 
@@ -53,6 +55,17 @@ static struct sampler_input sampler_input_of(const struct generator_job *job, ui
 	};
 }
 
+// The logits of a job's next token, as a test has the model say it.
+static void change_logits(const struct generator_job *job, uint32_t output)
+{
+	const struct generator_request *request = &job->request;
+	const uint32_t vocabulary = job->generator->params.shape->vocabulary;
+	const uint32_t token = request->says ? request->says(request->context, job->token_count - job->prompt_count)
+					     : SAMPLER_NO_TOKEN;
+	if (token < vocabulary)
+		job->generator->logits[(size_t)output * vocabulary + token] = said_logit;
+}
+
 // Choose the next tokens of all jobs before the first is reported: the choice for one job does not depend on another.
 static void choose(struct generator *generator, const struct lane *lane)
 {
@@ -66,6 +79,7 @@ static void choose(struct generator *generator, const struct lane *lane)
 		if (job->gone || !piece->chooses || !piece->sampled)
 			continue;
 		struct sampler_input input = sampler_input_of(job, output);
+		change_logits(job, output);
 		if (piece->narrow && generator->argmax[output] == STAGE_NO_TOKEN) { // a logit is not finite
 			generator->choices[output] = (struct token_choice){.token = SAMPLER_NO_TOKEN};
 			continue;
@@ -148,6 +162,7 @@ static void deliver_tokens(struct generator_job *job, const struct piece *piece,
 		if (!piece->sampled)
 			continue;
 		const struct sampler_input input = sampler_input_of(job, output);
+		change_logits(job, output);
 		sampler_choose(samplers_scratch(generator->samplers), &input, &choice);
 	}
 }

@@ -1,6 +1,7 @@
 /* See calls.h. */
 #include "engine/grammar/calls.h"
 
+#include "common/json/schema.h"
 #include "engine/grammar/automaton.h"
 #include "engine/grammar/schema.h"
 
@@ -95,9 +96,8 @@ static bool is_required(const struct json *schema, const char *name)
 static uint32_t pair_of(struct builder *builder, const struct grammar_pairs *pairs, const struct schema_parts *of,
 			const struct json *property)
 {
-	const bool is_text = !strcmp(json_get_string(property, "type", ""), "string");
-	const uint32_t value = is_text ? plain_text(builder, property, pairs->stop)
-				       : schema_part(builder, of, property);
+	const uint32_t value = schema_is_text(property) ? plain_text(builder, property, pairs->stop)
+							: schema_part(builder, of, property);
 	const uint32_t parts[] = {text(builder, pairs->begin), text(builder, json_name(property)),
 				  text(builder, pairs->middle), value, text(builder, pairs->end)};
 	const uint32_t out = sequence(builder, parts, sizeof(parts) / sizeof(*parts));

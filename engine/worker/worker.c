@@ -327,6 +327,7 @@ static enum status open_instance(void *arg, const struct message *message, struc
 				 "a part of a model needs its ring on descriptors %d and %d", WORKER_RING_IN,
 				 WORKER_RING_OUT);
 	signal(SIGBUS, SIG_DFL); // what a file does that is cut off: the node knows it by that
+	instance_says_connect();
 	enum status status = enter_stream(&confined, params, error);
 	if (status)
 		return status;

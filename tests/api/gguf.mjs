@@ -45,6 +45,28 @@ const words = ["<unk>", "<s>", "</s>", ...Array.from({ length: 256 }, (_, byte) 
 	..."abcdefghijklmnopqrstuvwxyz".split(""), ...Array.from({ length: 14 }, (_, i) => `\u2581${"abcdefghijklmn"[i]}`)];
 const kinds = words.map((_, i) => (i === 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1));
 
+// So many more pieces, learned from a text as byte pairs are: the pair that is most frequent becomes a piece, and so on.
+export function learnPieces(count, text) {
+	const known = new Set(words), pieces = [];
+	let all = new Map();
+	for (const word of text.match(/ ?[A-Za-z_]+|[^A-Za-z_\s]+|\s+/g)) all.set(word, (all.get(word) ?? 0) + 1);
+	all = [...all].map(([word, times]) => ({ times, parts: [...word.replaceAll(" ", "\u2581")] })).filter(({ times, parts }) => times > 1 && parts.length > 1);
+	const join = (one, other) => {
+		for (const { parts } of all)
+			for (let i = 0; i + 1 < parts.length; i++) if (parts[i] === one && parts[i + 1] === other) parts.splice(i, 2, one + other);
+	};
+	for (const word of words.slice(260).filter((one) => one.length === 2)) join(...word);
+	for (const one of new Set(text.match(/[!-~]/g))) if (!known.has(one)) pieces.push(one); // no merge makes a piece of a byte
+	while (pieces.length < count) {
+		const pairs = new Map();
+		for (const { times, parts } of all) for (let i = 0; i + 1 < parts.length; i++) pairs.set(`${parts[i]} ${parts[i + 1]}`, (pairs.get(`${parts[i]} ${parts[i + 1]}`) ?? 0) + times);
+		const [best] = [...pairs].reduce((most, pair) => (pair[1] > most[1] ? pair : most));
+		pieces.push(best.replace(" ", ""));
+		join(...best.split(" "));
+	}
+	return pieces;
+}
+
 // Matrices of ffn_up and ffn_gate in blocks of 32 numbers from -16 to 15 and a scale, in either of two formats that hold them.
 export const packings = {
 	Q5_0: { type: 6, bytes: 22, put(data, at, scale, n) {
@@ -81,9 +103,9 @@ const latentLayer = (width) => [["attn_norm", width], ["attn_q_a", width, 48], [
 	["ffn_up_shexp", width, 32], ["ffn_down_shexp", 32, width]];
 
 // About `megabytes` large; other seeds make other bytes. `type`: that the last tensor says it has; `text`: of so many bytes
-// in its header; `marks`: texts of control tokens; `sampling`: its general.sampling.*; `packing`: one of those above; `damage`: {tensor, at, bytes}, other bytes of its weights from there on.
-export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage, parts, marks = [] } = {}) {
-	const width = 64, vocabulary = words.length + marks.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
+// in its header; `marks`: texts of control tokens; `pieces`: more of its vocabulary (learnPieces); `sampling`: its general.sampling.*; `packing`: one of those above; `damage`: {tensor, at, bytes}, other bytes of its weights from there on.
+export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage, parts, marks = [], pieces = [] } = {}) {
+	const width = 64, vocabulary = words.length + marks.length + pieces.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
 	const keys = [
 		key("general.architecture", "string", architecture),
 		key(`${architecture}.block_count`, "u32", layers), key(`${architecture}.context_length`, "u32", context),
@@ -92,9 +114,9 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		key(`${architecture}.attention.head_count_kv`, "u32", architecture === "deepseek2" ? 1 : 4),
 		key(`${architecture}.attention.layer_norm_rms_epsilon`, "f32", 1e-5),
 		key("tokenizer.ggml.model", "string", "llama"),
-		key("tokenizer.ggml.tokens", "array of string", [...words, ...marks]),
-		key("tokenizer.ggml.scores", "array of f32", [...words, ...marks].map((_, i) => (i < 259 ? 0 : 259 - i))),
-		key("tokenizer.ggml.token_type", "array of i32", [...kinds, ...marks.map(() => 3)]),
+		key("tokenizer.ggml.tokens", "array of string", [...words, ...marks, ...pieces]),
+		key("tokenizer.ggml.scores", "array of f32", [...words, ...marks, ...pieces].map((_, i) => (i < 259 ? 0 : 259 - i))),
+		key("tokenizer.ggml.token_type", "array of i32", [...kinds, ...marks.map(() => 3), ...pieces.map(() => 1)]),
 		...(architecture === "qwen35" ? recurrentKeys : architecture === "deepseek2" ? latentKeys : []),
 		...(template ? [key("tokenizer.chat_template", "string", template)] : []),
 		...Object.entries(sampling).map(([name, value]) => key(`general.sampling.${name}`, Number.isInteger(value) ? "u32" : "f32", value)),

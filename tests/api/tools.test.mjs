@@ -9,30 +9,9 @@ import OpenAI from "openai";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { eventually, patience, run, startServer, temporary } from "./server.mjs";
+import { templates } from "./syntaxes.mjs";
 
 const Ajv = createRequire(import.meta.url)("ajv/dist/2020").default;
-
-// Small templates that hold what tells each syntax.
-const turns = (call, more = "") => `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ '<' + m.role + '>' }}{% if m.content %}{{ m.content }}{% endif %}` +
-	`{% for c in m.tool_calls or [] %}${call}{% endfor %}{{ '\n' }}{% endfor %}{{ '<assistant>' }}${more}`;
-const object = (name) => `{"name": "{{ c.function.name }}", "${name}": {{ c.function.arguments | tojson }}}`;
-const templates = {
-	hermes: { template: turns(`<tool_call>\n${object("arguments")}\n</tool_call>`), marks: [] },
-	"hermes-tokens": { template: turns(`<tool_call>\n${object("arguments")}\n</tool_call>`), marks: ["<tool_call>", "</tool_call>"] },
-	llama3: { template: turns(`<|start_header_id|>${object("parameters")}`), marks: ["<|python_tag|>"] },
-	mistral: { template: turns(`[TOOL_CALLS][${object("arguments")}]`), marks: ["[TOOL_CALLS]"] },
-	"mistral-args": { template: turns("[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}"), marks: ["[TOOL_CALLS]", "[ARGS]"] },
-	deepseek: { architecture: "deepseek2", template: turns("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ c.function.name + '\\n```json\\n' + c.function.arguments + '\\n```' }}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
-		marks: ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"] },
-	harmony: { template: turns("<|channel|>commentary to=functions.{{ c.function.name }}<|message|>{{ c.function.arguments | tojson }}<|call|>"),
-		marks: ["<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>"] },
-	"qwen3-coder": { template: turns("<tool_call>\n<function={{ c.function.name }}>\n{% for k, v in c.function.arguments | items %}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>\n</tool_call>"), marks: [] },
-	glm: { template: turns("<tool_call>{{ c.function.name }}\n{% for k, v in c.function.arguments | items %}<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>"),
-		marks: ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"] },
-	gemma: { template: turns("```tool_code\n{{ c.function.name }}()\n```"), marks: [] },
-	thinker: { template: turns(`<tool_call>\n${object("arguments")}\n</tool_call>`, "{% if enable_thinking is not defined or enable_thinking %}{{ '<think>' }}{% else %}<think>\n\n</think>{% endif %}"), marks: ["<think>", "</think>"] },
-	toolless: { template: "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}{{ '<' + m.role + '>' + m.content + '\n' }}{% endfor %}{{ '<assistant>' }}", marks: [] },
-};
 
 const paired = (model) => ["qwen3-coder", "glm"].includes(model); // whose texts have no quotes, and no bounds
 const parameters = { type: "object", properties: { city: { type: "string", maxLength: 6 }, days: { type: "integer", minimum: 1, maximum: 9 },

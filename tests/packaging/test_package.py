@@ -106,6 +106,11 @@ class Packages(Unpacked):
         text = output(sys.executable, "-B", os.path.join(HERE, "hardening.py"), "--release", self.program, *self.libraries)
         self.assertNotIn("MISSING", text)
 
+    def test_lets_no_test_say_what_a_model_says(self):
+        for path in [self.program] + self.libraries:
+            with open(path, "rb") as file:
+                self.assertNotIn(b"EXOGPU_TEST_SAYS", file.read(), "it is for debug builds alone")
+
     def test_scripts_and_configuration(self):
         control = os.path.join(self.folder, "control")
         output("dpkg-deb", "-e", package("exogpu"), control)

@@ -28,6 +28,9 @@ static const char *const names[] = {
 	"EXOGPU_ESCAPE",
 	"EXOGPU_FAULT",
 	"EXOGPU_TEST_CUDA",
+#ifndef NDEBUG
+	"EXOGPU_TEST_SAYS",
+#endif
 };
 // Settings of drivers, of the C library's allocator and of sanitizers.
 static const char *const beginnings[] = {

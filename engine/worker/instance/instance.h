@@ -92,8 +92,11 @@ struct request {
 	bool one_call;             // the answer ends with the first
 	uint64_t thought_tokens;
 	bool ignore_end, logprobs;
-	bool formed;         // it is whole, and nothing may follow
-	enum status trouble; // why it cannot go on, of its own
+	struct token_list said; // what a test has the model say
+	size_t came;            // tokens of the answer so far
+	bool unsaid;            // the form forbade one of these tokens
+	bool formed;            // it is whole, and nothing may follow
+	enum status trouble;    // why it cannot go on, of its own
 };
 
 enum { INSTANCE_UNMASKED = 64 };
@@ -231,6 +234,16 @@ enum status request_follow(struct request *request, const struct buffer *text);
 // Thread: the reader's. The form of calls of tools, if the order has any: order->form, form_begin and calls. Errors:
 // STATUS_INVALID_PARAMS.
 enum status instance_take_tools(struct instance *instance, struct order *order, struct error *error);
+
+// ---- instance_says.c: tests put words into the model's mouth; a release build does nothing of this ----
+
+// Before the sandbox: connect to the test that EXOGPU_TEST_SAYS names, if it does.
+void instance_says_connect(void);
+// Thread: the driver's. What the test has the model say to this order. Errors: STATUS_UNAVAILABLE (the test gave no
+// answer), tokenize's.
+enum status request_ask_test(struct request *request, const struct order *order, struct error *error);
+// generator_request.says of a request to which the test has an answer.
+uint32_t request_said(void *request, size_t generated);
 
 // ---- instance_driver.c, instance_load.c, instance_request.c, instance_embed.c ----
 

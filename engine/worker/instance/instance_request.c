@@ -56,6 +56,7 @@ void request_free(struct request *request)
 	dialogue_destroy(&request->dialogue);
 	json_destroy(&request->tools);
 	json_destroy(&request->syntax);
+	token_list_finish(&request->said);
 	instance_text_finish(&request->text);
 	buffer_finish(&request->fresh);
 	free(request);
@@ -254,6 +255,10 @@ static enum status add_text(struct request *request, uint32_t token)
 static bool token_came(void *context, const struct token_choice *choice)
 {
 	struct request *request = context;
+	const uint32_t said = request_said(request, request->came++);
+	request->unsaid = said != SAMPLER_NO_TOKEN && said != choice->token;
+	if (request->unsaid)
+		return true;
 	if (!request->ignore_end && tokenizer_ends(request->instance->tokenizer, choice->token))
 		return true;
 	if (!request->tokens)
@@ -311,6 +316,8 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	const char *trouble = request->trouble ? status_text(request->trouble) : NULL;
 	if (reason == GENERATOR_BROKEN)
 		trouble = request_broken;
+	if (request->unsaid)
+		trouble = "the form of the answer forbids a token that a test has the model say";
 	if (request->form && matcher_error(request->form)->status)
 		trouble = matcher_error(request->form)->message;
 	if (reason == GENERATOR_FAILED) { // the worker ends, and the server has the request go on elsewhere
@@ -473,6 +480,9 @@ static enum status add_to_generator(struct request *request, const struct order 
 	for (const struct json *stop = json_first(json_get(params, "stop")); stop; stop = json_next(stop))
 		if (!status && strlen(json_string(stop, "")) > STOP_BYTES)
 			status = error_set(error, STATUS_LIMIT_EXCEEDED, "a stop string is over %d bytes", STOP_BYTES);
+	if (!status)
+		status = request_ask_test(request, order, error);
+	wanted.says = request->said.count ? request_said : NULL;
 	if (!status)
 		status = generator_add(request->instance->generator, &request->job, &wanted, error);
 	return status;

@@ -585,7 +585,8 @@ static void arguments_that_are_pairs(void **state)
 	static const char letters[] = "x/>\n<";
 	struct json *schema = json_of("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},"
 				      "\"b\":{\"type\":\"string\",\"enum\":"
-				      "[\"p\",\"q\"]},\"c\":{\"type\":\"integer\"}},\"required\":[\"a\",\"c\"]}");
+				      "[\"p\",\"q\"]},\"d\":{\"enum\":[\"p\",\"q\"]},\"c\":{\"type\":\"integer\"}},"
+				      "\"required\":[\"a\",\"c\"]}");
 	const struct grammar_pairs pairs = {.begin = "<", .middle = "=", .end = "\n</>\n", .stop = "\n</>"};
 	const struct grammar_call call = {.before = "f ", .after = "!", .schema = schema, .pairs = &pairs};
 	const struct grammar_call free_call = {.before = "f ", .after = "!", .pairs = &pairs};
@@ -603,6 +604,8 @@ static void arguments_that_are_pairs(void **state)
 	}
 	assert_true(takes(matcher, "f <a=\n</>\n<b=q\n</>\n<c=-5\n</>\n!"));
 	assert_false(takes(matcher, "f <a=\n</>\n<b=r\n</>\n<c=-5\n</>\n!"));
+	assert_true(takes(matcher, "f <a=\n</>\n<d=q\n</>\n<c=-5\n</>\n!")); // as the parser reads it
+	assert_false(takes(matcher, "f <a=\n</>\n<d=\"q\"\n</>\n<c=-5\n</>\n!"));
 	assert_false(takes(matcher, "f <a=\n</>\n<b=q\n</>\n!"));
 	assert_false(takes(matcher, "f <c=1\n</>\n<a=\n</>\n!"));
 	matcher_destroy(&matcher);
