@@ -19,20 +19,21 @@ function fetchOnce(folder, there, command) {
 	return status === 0 ? "" : error?.message ?? (stderr ?? "").trim().split("\n").at(-1);
 }
 
-// {folder} for PYTHONPATH, or {why} there is none. `more`: what it needs besides.
-export function fetchPython(name, version, more = []) {
-	const folder = join(kept, `${name}-${version}`), there = join(folder, name);
+// {folder} for PYTHONPATH, or {why} there is none. `more`: other packages that are to be there; `extra`: as "[api]".
+export function fetchPython(name, version, more = [], extra = "") {
+	const folder = join(kept, `${name}-${version}`), there = join(folder, name.replaceAll("-", "_"));
 	const why = existsSync(there) ? "" : fetchOnce(folder, there, (target) => ["python3", "-m", "pip", "install", "--quiet",
-		"--disable-pip-version-check", "--only-binary", ":all:", "--retries", "1", "--timeout", "20", "--target", target, `${name}==${version}`, ...more]);
+		"--disable-pip-version-check", "--only-binary", ":all:", "--retries", "1", "--timeout", "20", "--target", target, `${name}${extra}==${version}`, ...more]);
 	return why ? { why: `skipped: no ${name} ${version} for Python: ${why}` } : { folder };
 }
 
-// {folder, url, program(name)} of a package of npm at this version, with what it needs, or {why} there is none. No script of it is run.
-export function fetchNode(name, version) {
+// {folder, url, program(name)} of a package of npm at this version, with what it needs and other packages, or {why} there is none. No script of it
+// is run.
+export function fetchNode(name, version, more = []) {
 	const root = join(kept, `${name.replace(/^@/, "").replace("/", "-")}-${version}`), folder = join(root, "node_modules", name);
 	const there = join(root, "node_modules/.package-lock.json"); // the last that npm writes
 	const why = existsSync(there) ? "" : fetchOnce(root, there, (prefix) => ["npm", "install", "--prefix", prefix, "--no-audit", "--no-fund",
-		"--ignore-scripts", "--fetch-retries", "1", `${name}@${version}`]);
+		"--ignore-scripts", "--fetch-retries", "1", `${name}@${version}`, ...more]);
 	return why ? { why: `skipped: no ${name} ${version}: ${why}` }
 		: { folder, url: pathToFileURL(`${folder}/`), program: (word) => join(root, "node_modules/.bin", word) };
 }
