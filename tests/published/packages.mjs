@@ -6,11 +6,14 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 
 export const kept = process.env.EXOGPU_PUBLISHED || fileURLToPath(new URL("../../build/published", import.meta.url));
 
+// Whether what takes minutes to install is installed, too: ./dev test clients.
+export const patient = process.env.EXOGPU_TEST_INSTALLS === "1";
+
 // Tests run side by side: what one of them fetches has its own name until it is whole, which `there` then shows.
 function fetchOnce(folder, there, command) {
 	const [program, ...words] = command(`${folder}.${process.pid}`);
 	mkdirSync(`${folder}.${process.pid}`, { recursive: true });
-	const { status, stderr, error } = spawnSync(program, words, { encoding: "utf8", timeout: 300e3 });
+	const { status, stderr, error } = spawnSync(program, words, { encoding: "utf8", timeout: patient ? 3600e3 : 300e3 });
 	if (!status && !error && !existsSync(there)) {
 		rmSync(folder, { recursive: true, force: true }); // of a run that was broken off
 		renameSync(`${folder}.${process.pid}`, folder);

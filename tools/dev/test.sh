@@ -20,6 +20,9 @@ skipped test is named. Stages, all of them unless some are named:
   tsan    thread sanitizer: unit and API tests
   package ./dev package, what is in the packages, and what takes gigabytes and an optimised build
   docker  the container image, built and tried; as root, where buildah and debootstrap are installed (about 3 minutes)
+Only when named:
+  clients programs that take minutes to install: LangChain, LiteLLM and Instructor of PyPI, Open WebUI in Chromium;
+          some 8 GB in build/published
 --quick      lint, ui and debug, without the browser, several machines, and what takes long
 When all of them run, a test runs in debug, too, only if the sanitizers' builds look at less: docs/notes/tests.md.
 What takes many minutes for little is none of these: ctest --test-dir build/debug -L long, and build/asan, build/tsan.
@@ -39,7 +42,7 @@ cmd_test() {
 			shift
 			;;
 		-R*) pattern=${1#-R} ;;
-		lint | ui | debug | fuzz | asan | tsan | package | docker) stages+=("$1") ;;
+		lint | ui | debug | fuzz | asan | tsan | package | docker | clients) stages+=("$1") ;;
 		*) fail_usage test "not understood: $1" ;;
 		esac
 		shift
@@ -170,6 +173,14 @@ test_large() {
 copy_large() {
 	cmake -DEXOGPU_LARGE=ON -S . -B build/package &&
 		cmake --build build/package --target conformance_large -j "$(cores)" && build/package/tests/conformance_large
+}
+
+# Programs that take long to install; what they say is known of a debug build alone.
+stage_clients() {
+	finish_build debug
+	local with=(env EXOGPU_BINARY="$root/build/debug/exogpu" EXOGPU_SLOW=4 EXOGPU_TEST_INSTALLS=1 EXOGPU_PICTURES="$root/build/e2e")
+	single frameworks "testing frameworks" "${with[@]}" node --test-reporter=tap tests/clients/programs.test.mjs
+	single openwebui "driving Open WebUI" "${with[@]}" node --test-reporter=tap tests/clients/openwebui.mjs
 }
 
 # What runs ahead of its stage, by name: one process group each. It gets the processor time that nobody else wants, which
