@@ -401,6 +401,64 @@ enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t coun
 	return status;
 }
 
+bool stage_moves_pages(const struct stage *stage)
+{
+	return stage->slots->read_pages && stage->slots->write_pages;
+}
+
+static enum status check_pages(const struct stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+			       const void *bytes, struct error *error)
+{
+	const struct stage_params *params = &stage->params;
+	const enum status status = usable(stage, error);
+	if (status)
+		return status;
+	if (!stage_moves_pages(stage))
+		return error_set(error, STATUS_UNAVAILABLE, "back end %s hands out no keys and values",
+				 backend_kind_name(stage->devices[0]->backend->kind));
+	if (layer < params->first_layer || layer - params->first_layer >= params->layer_count)
+		return error_set(error, STATUS_INVALID_PARAMS, "the stage has no layer %u", layer);
+	if (params->shape->layer_kinds[layer] & LAYER_DELTA)
+		return error_set(error, STATUS_INVALID_PARAMS, "layer %u has a state, and no keys and values", layer);
+	if (count && (!pages || !bytes))
+		return error_set(error, STATUS_INVALID_PARAMS, "no pages are named, or there is no memory for them");
+	for (uint32_t i = 0; i < count; i++)
+		if (pages[i] >= params->page_count)
+			return error_set(error, STATUS_INVALID_PARAMS, "there is no page %u", pages[i]);
+	return STATUS_OK;
+}
+
+// The heads of a slice are a part of each page.
+static uint64_t slice_offset(const struct stage *stage, uint32_t slice)
+{
+	return stage_page_bytes(stage->params.shape) / stage->slices * slice;
+}
+
+enum status stage_read_pages(struct stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count, void *to,
+			     struct error *error)
+{
+	const uint64_t pitch = stage_page_bytes(stage->params.shape);
+	enum status status = check_pages(stage, layer, pages, count, to, error);
+	for (uint32_t i = 0; !status && count && i < stage->slices; i++)
+		status = told(stage->devices[i],
+			      stage->slots->read_pages(stage->handles[i], layer - stage->params.first_layer, pages,
+						       count, (uint8_t *)to + slice_offset(stage, i), pitch, error));
+	return status;
+}
+
+enum status stage_write_pages(struct stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+			      const void *from, struct error *error)
+{
+	const uint64_t pitch = stage_page_bytes(stage->params.shape);
+	enum status status = check_pages(stage, layer, pages, count, from, error);
+	for (uint32_t i = 0; !status && count && i < stage->slices; i++)
+		status = told(stage->devices[i],
+			      stage->slots->write_pages(stage->handles[i], layer - stage->params.first_layer, pages,
+							count, (const uint8_t *)from + slice_offset(stage, i), pitch,
+							error));
+	return status;
+}
+
 enum status stage_compile(struct exogpu_device *device, struct error *error)
 {
 	enum status status = device_usable(device, error);

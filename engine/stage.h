@@ -174,6 +174,19 @@ enum status stage_time(struct stage *stage, const struct stage_batch *batch, sta
 // Set pages to zero, before somebody else's tokens come into them. The number of a state is page_count + slot - 1.
 enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
 
+// Whether keys and values can leave the stage and enter it, page by page.
+bool stage_moves_pages(const struct stage *stage);
+// Keys and values of whole pages of one layer of the model, in one form for all back ends, so that one goes on from
+// what another has computed. Of each page stage_page_bytes of the whole model: for each head of keys, of all slices in
+// order, its keys, turned by their positions, and its values, both f16 (STAGE_PAGE_TOKENS, head_size); of a model with
+// latents those, f16 (STAGE_PAGE_TOKENS, head_size). Bytes at any address. Thread: that of the steps. Errors:
+// STATUS_INVALID_PARAMS (the stage has no keys and values of this layer, or no such page), STATUS_UNAVAILABLE (not
+// stage_moves_pages), STATUS_DEVICE_LOST, STATUS_TIMEOUT, STATUS_OUT_OF_MEMORY.
+enum status stage_read_pages(struct stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count, void *to,
+			     struct error *error);
+enum status stage_write_pages(struct stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+			      const void *from, struct error *error);
+
 // Compile what stages on this device need, and keep it where the next process finds it (exogpu_open.cache_directory): a
 // first step is then as fast as others. Nothing, where the back end compiles nothing or nothing may be kept. Up to
 // minutes. Errors: STATUS_UNAVAILABLE (kernels not built), and the driver's.
@@ -207,6 +220,12 @@ struct stage_slots {
 	void (*memory)(const struct backend_stage *stage, struct stage_memory *memory);
 	enum status (*step)(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
 	enum status (*zero)(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
+	// stage_read_pages and stage_write_pages; both or none. layer: among the stage's. A page begins `pitch` bytes
+	// behind the one before, and of a slice it has the heads of that slice.
+	enum status (*read_pages)(struct backend_stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+				  void *to, uint64_t pitch, struct error *error);
+	enum status (*write_pages)(struct backend_stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+				   const void *from, uint64_t pitch, struct error *error);
 	// Optional, for stages in slices. All of them at once, on (count) devices, each with its params: a tensor is
 	// asked for by all that have a part of it before any asks for the next. All or, with an error, none.
 	enum status (*create_slices)(struct backend_device *const *devices, uint32_t count, struct backend_stage **out,

@@ -477,6 +477,8 @@ const struct stage_slots cpu_stage = {
 	.memory = cpu_stage_memory,
 	.step = cpu_stage_step,
 	.zero = cpu_stage_zero,
+	.read_pages = cpu_stage_read_pages,
+	.write_pages = cpu_stage_write_pages,
 	.join = cpu_stage_join,
 	.step_joined = cpu_stage_step_joined,
 };

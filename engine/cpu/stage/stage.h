@@ -185,6 +185,7 @@ void cpu_attention_compute(struct step *step, float *sum, bool add);
 // rope_size values, turned; a head's result, put together from those of the chunks (model_value_size).
 size_t cpu_query_stride(const struct model_shape *shape);
 uint8_t *cpu_layer_pages(const struct step *step);
+uint8_t *cpu_pages_of(const struct backend_stage *stage, const struct stage_layer *layer);
 void cpu_turn(const struct step *step, float *head, uint32_t position);
 void cpu_gather_head(const struct step *step, uint32_t row, uint32_t head, float *out);
 
@@ -208,5 +209,11 @@ void cpu_encoder_gelu(float *x, const float *bias, size_t n); // of x + bias, in
 enum status cpu_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
 enum status cpu_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				  struct error *error);
+
+// See stage_pages.c.
+enum status cpu_stage_read_pages(struct backend_stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+				 void *to, uint64_t pitch, struct error *error);
+enum status cpu_stage_write_pages(struct backend_stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+				  const void *from, uint64_t pitch, struct error *error);
 
 extern const struct stage_slots cpu_stage;

@@ -28,11 +28,14 @@ size_t cpu_query_stride(const struct model_shape *shape)
 
 // ---- keys and values ----
 
+uint8_t *cpu_pages_of(const struct backend_stage *stage, const struct stage_layer *layer)
+{
+	return stage->kv->data + (uint64_t)layer->kv_index * stage->params.page_count * stage_page_bytes(stage->shape);
+}
+
 uint8_t *cpu_layer_pages(const struct step *step)
 {
-	const struct backend_stage *stage = step->stage;
-	return stage->kv->data +
-	       (uint64_t)step->layer->kv_index * stage->params.page_count * stage_page_bytes(stage->shape);
+	return cpu_pages_of(step->stage, step->layer);
 }
 
 static uint64_t head_bytes(const struct model_shape *shape)

@@ -22,7 +22,8 @@
 	X(stage_loading_fails) X(stage_refusals) X(stage_slices) X(stage_slices_repeat)             \
 	X(stage_slices_ranges) X(stage_slices_memory) X(stage_slices_refusals)          \
 	X(stage_states) X(stage_architectures) X(stage_narrow) X(stage_timed)                       \
-	X(stage_experts_many) X(stage_alike) X(stage_encoders) X(stage_ranks)
+	X(stage_experts_many) X(stage_alike) X(stage_encoders) X(stage_ranks)                    \
+	X(stage_pages) X(stage_pages_bytes) X(stage_pages_between)
 // clang-format on
 #define X(name) void test_##name(void **state);
 STAGE_TESTS(X)
