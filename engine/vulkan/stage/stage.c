@@ -241,7 +241,7 @@ static enum status make_sets(struct backend_stage *stage, struct error *error)
 
 // ---- life ----
 
-static enum status settle(struct backend_stage *stage, struct error *error)
+enum status vulkan_stage_settle(struct backend_stage *stage, struct error *error)
 {
 	uint64_t point;
 	enum status status = vulkan_mark(stage->stream, &point, error);
@@ -272,6 +272,7 @@ static void stage_finish(struct backend_device *device, struct backend_stage **o
 					     &stage->told_rows,
 					     &stage->told_tokens,
 					     &stage->told_logits,
+					     &stage->moved,
 					     &stage->experts.scores,
 					     &stage->experts.shared_scores,
 					     &stage->experts.lists,
@@ -335,7 +336,7 @@ static enum status stage_make(struct backend_device *device, struct backend_stag
 	if (!status)
 		status = make_sets(stage, error);
 	if (!status)
-		status = settle(stage, error);
+		status = vulkan_stage_settle(stage, error);
 	if (status)
 		stage_finish(device, &stage);
 	*out = stage;
@@ -534,64 +535,12 @@ static enum status step(struct backend_stage *stage, const struct stage_batch *b
 	return status;
 }
 
-// ---- pages ----
-
-static enum status zero_some(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
-{
-	struct {
-		uint32_t pages_at, page_fours;
-	} push = {stage->places.pages, stage->shape.kv_heads * stage->padded * STAGE_PAGE_TOKENS * 2 / 16};
-	struct stage_dispatch dispatch = {.shader = STAGE_ZERO,
-					  .groups = {up(push.page_fours, 256), count, 1},
-					  .push = &push,
-					  .push_bytes = sizeof(push)};
-	memcpy(stage->step->pointer + 4ull * stage->places.pages, pages, count * sizeof(*pages));
-	enum status status = vulkan_stream_begin(stage->stream, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, error);
-	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++) {
-		if (stage->layers[i].states)
-			continue;
-		dispatch.pages = stage->layers[i].set;
-		status = stage_dispatch(stage, stage->stream->commands, &dispatch, error);
-	}
-	return status ? status : settle(stage, error);
-}
-
-// A slot of each layer with a state.
-static enum status zero_state(struct backend_stage *stage, uint32_t slot, struct error *error)
-{
-	const uint64_t bytes = stage_state_bytes(&stage->shape);
-	enum status status = STATUS_OK;
-	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++)
-		if (stage->layers[i].states)
-			status = vulkan_fill(stage->stream, stage->layers[i].states, (slot - 1) * bytes, bytes, 0,
-					     error);
-	return status;
-}
-
-static enum status zero(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
-{
-	const uint32_t most = least(stage->page_list, stage->device->properties.limits.maxComputeWorkGroupCount[1]);
-	const uint32_t end = stage->params.page_count;
-	bool states = false;
-	enum status status = STATUS_OK;
-	for (uint32_t at = 0, next; !status && stage->params.layer_count && at < count; at = next) {
-		next = at + 1;
-		if (pages[at] >= end) {
-			status = zero_state(stage, pages[at] - end + 1, error);
-			states = true;
-			continue;
-		}
-		while (next < count && next - at < most && pages[next] < end)
-			next++;
-		status = zero_some(stage, pages + at, next - at, error);
-	}
-	return status || !states ? status : settle(stage, error);
-}
-
 const struct stage_slots vulkan_stage = {
 	.create = stage_make,
 	.destroy = stage_finish,
 	.memory = tell_memory,
 	.step = step,
-	.zero = zero,
+	.zero = vulkan_stage_zero,
+	.read_pages = vulkan_stage_read_pages,
+	.write_pages = vulkan_stage_write_pages,
 };

@@ -6,6 +6,7 @@
  *   stage_experts.c  the same for a mixture of experts
  *   stage_delta.c    the same for a gated delta rule
  *   stage_latent.c   the same for attention to latents
+ *   stage_pages.c    pages of zeros, and pages out and in
  *   stage_pipeline.c shaders, layouts, descriptor sets
  *
  * A step is computed in parts of as many rows as the workspace has. The input of a part (tokens, positions, pages) is
@@ -198,6 +199,7 @@ struct backend_stage {
 	struct stage_latent latent;
 	struct backend_buffer *step;                                  // the host writes it, shaders read it
 	struct backend_buffer *told_rows, *told_tokens, *told_logits; // of the host
+	struct backend_buffer *moved;                                 // pages, of the host; NULL: none went yet
 
 	struct stage_pipelines *shared; // the device's; NULL: this stage does not count among its users
 	VkDescriptorPool pool;
@@ -222,6 +224,16 @@ static inline int64_t stage_timeout_ns(const struct backend_device *device)
 // A buffer of at least 4 bytes; on the device, of zeros.
 enum status stage_buffer_make(struct backend_stage *stage, struct backend_buffer **out, uint64_t bytes,
 			      enum exogpu_memory memory, struct error *error);
+// Wait until all that was asked of the stage's stream is done.
+enum status vulkan_stage_settle(struct backend_stage *stage, struct error *error);
+
+// ---- stage_pages.c: slots ----
+
+enum status vulkan_stage_zero(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
+enum status vulkan_stage_read_pages(struct backend_stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+				    void *to, uint64_t pitch, struct error *error);
+enum status vulkan_stage_write_pages(struct backend_stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+				     const void *from, uint64_t pitch, struct error *error);
 
 // ---- stage_latent.c ----
 
