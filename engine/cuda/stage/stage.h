@@ -11,6 +11,7 @@
  *	stage_mixture.c   its experts for few rows
  *	stage_delta.c     its layers with a state in the place of keys and values
  *	stage_latent.c    its attention to latents
+ *	stage_pages.c     pages out and in
  *	stage_joined.c    slices of one stage: shared memory, and sums
  *	stage_wide.c      products of many rows on Hopper
  *	stage_decode.c    a step of one row there, by one kernel
@@ -162,6 +163,7 @@ struct backend_stage {
 	CUdeviceptr kv;     // (layers with them, pages, 2, kv_heads, STAGE_PAGE_TOKENS, head_padded) f16; of latents
 			    // (layers, pages, STAGE_PAGE_TOKENS, head_padded)
 	CUdeviceptr states; // (layers with one, slots) of stage_state_bytes
+	CUdeviceptr moved;  // pages, pinned; 0: none went yet
 	CUdeviceptr rope;
 	CUdeviceptr told; // struct cuda_step's arrays
 	uint32_t *told_host;
@@ -349,6 +351,13 @@ enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t
 // As a step does, several times; and struct stage_slots' time.
 enum status cuda_stage_time(struct backend_stage *stage, const struct stage_batch *batch, stage_timing_fn *each,
 			    void *context, struct error *error);
+
+// ---- stage_pages.c: struct stage_slots' read_pages and write_pages ----
+
+enum status cuda_stage_read_pages(struct backend_stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+				  void *to, uint64_t pitch, struct error *error);
+enum status cuda_stage_write_pages(struct backend_stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
+				   const void *from, uint64_t pitch, struct error *error);
 
 // ---- stage_timer.c: times of kernels between events ----
 

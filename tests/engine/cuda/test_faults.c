@@ -378,14 +378,34 @@ static enum status step(uint32_t number, uint32_t sequences, uint32_t rows, uint
 	return status;
 }
 
-// A prompt; single tokens, of which the second takes a graph; one of each of two sequences; what is there is cleared,
-// also the states, whose numbers are those behind the pages.
+// Pages of a layer go in, two of them side by side, and come out as they were.
+static enum status move_pages(struct stage *stage, uint32_t layer, struct error *error)
+{
+	enum { MOVED = 3, MOST = 1 << 16 };
+	static const uint32_t pages[MOVED] = {1, 2, 5};
+	static uint8_t in[MOVED * MOST], out[MOVED * MOST];
+	const uint64_t bytes = MOVED * stage_page_bytes(staged.model->shape);
+	assert_true(bytes <= sizeof(in));
+	for (uint64_t i = 0; i < bytes; i++)
+		in[i] = (uint8_t)(i * 7 + i / 251);
+	memset(out, 0, sizeof(out));
+	enum status status = stage_write_pages(stage, layer, pages, MOVED, in, error);
+	if (!status)
+		status = stage_read_pages(stage, layer, pages, MOVED, out, error);
+	if (!status)
+		assert_memory_equal(out, in, bytes);
+	return status;
+}
+
+// Pages go in and out; a prompt; single tokens, of which the second takes a graph; one of each of two sequences; what
+// is there is cleared, also the states, whose numbers are those behind the pages.
 static enum status run_stages(struct exogpu_device *const *devices, struct error *error)
 {
 	static const uint32_t pages[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 	const uint32_t count = model_is_recurrent(staged.model->shape) ? 10 : 8;
-	enum status status = STATUS_OK;
 	(void)devices;
+	enum status status = move_pages(staged.stages[staged.stages[1] ? 1 : 0], staged.model->shape->layers - 1,
+					error);
 	for (int i = 0; !status && i < 2 && staged.stages[i]; i++)
 		status = stage_zero(staged.stages[i], pages, count, error);
 	if (!status)
