@@ -179,9 +179,10 @@ bool stage_moves_pages(const struct stage *stage);
 // Keys and values of whole pages of one layer of the model, in one form for all back ends, so that one goes on from
 // what another has computed. Of each page stage_page_bytes of the whole model: for each head of keys, of all slices in
 // order, its keys, turned by their positions, and its values, both f16 (STAGE_PAGE_TOKENS, head_size); of a model with
-// latents those, f16 (STAGE_PAGE_TOKENS, head_size). Bytes at any address. Thread: that of the steps. Errors:
-// STATUS_INVALID_PARAMS (the stage has no keys and values of this layer, or no such page), STATUS_UNAVAILABLE (not
-// stage_moves_pages), STATUS_DEVICE_LOST, STATUS_TIMEOUT, STATUS_OUT_OF_MEMORY.
+// latents those, f16 (STAGE_PAGE_TOKENS, head_size). Bytes at any address. A write names each page once. After an error
+// of a write its pages hold anything. Thread: that of the steps. Errors: STATUS_INVALID_PARAMS (the stage has no keys
+// and values of this layer, or no such page), STATUS_UNAVAILABLE (not stage_moves_pages), STATUS_DEVICE_LOST,
+// STATUS_TIMEOUT, STATUS_OUT_OF_MEMORY.
 enum status stage_read_pages(struct stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count, void *to,
 			     struct error *error);
 enum status stage_write_pages(struct stage *stage, uint32_t layer, const uint32_t *pages, uint32_t count,
