@@ -5,6 +5,7 @@
 #include "engine/inside.h"
 #include "engine/stage_classifier.h"
 #include "engine/stage_encoder.h"
+#include "engine/stage_pace.h"
 #include "engine/stage_slices.h"
 #include "engine/vector.h"
 
@@ -357,6 +358,7 @@ enum status stage_step(struct stage *stage, const struct stage_batch *batch, str
 		status = stage->slots->step_joined(stage->handles, stage->slices, batch, error);
 	if (!status && !stage->encoder)
 		finish_logits(stage, batch);
+	stage_pace(began_ns, batch->row_count, (double)stage->params.layer_count / stage->params.shape->layers);
 	stage->spent_ns += (uint64_t)(clock_steady_ns() - began_ns);
 	for (uint32_t i = 0; i < stage->slices; i++)
 		told(stage->devices[i], status);
@@ -399,6 +401,11 @@ enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t coun
 	for (uint32_t i = 0; !status && count && i < stage->slices; i++)
 		status = told(stage->devices[i], stage->slots->zero(stage->handles[i], pages, count, error));
 	return status;
+}
+
+bool stage_has_layer(const struct stage *stage, uint32_t layer)
+{
+	return layer >= stage->params.first_layer && layer - stage->params.first_layer < stage->params.layer_count;
 }
 
 bool stage_moves_pages(const struct stage *stage)

@@ -176,6 +176,7 @@ enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t coun
 
 // Whether keys and values can leave the stage and enter it, page by page.
 bool stage_moves_pages(const struct stage *stage);
+bool stage_has_layer(const struct stage *stage, uint32_t layer); // of the model
 // Keys and values of whole pages of one layer of the model, in one form for all back ends, so that one goes on from
 // what another has computed. Of each page stage_page_bytes of the whole model: for each head of keys, of all slices in
 // order, its keys, turned by their positions, and its values, both f16 (STAGE_PAGE_TOKENS, head_size); of a model with

@@ -107,8 +107,9 @@ struct generator_request {
 	// The grammar's matcher, advanced by the tokens that were generated before. It stays the caller's, who advances
 	// it by each token that is reported. NULL: any token may follow.
 	struct matcher *form;
-	bool speculate;   // foreseen tokens may have rows
-	bool want_hidden; // no token is generated: `hidden` is called once
+	uint32_t piece_rows; // of the prompt, in one step, at most; 0: as many as fit
+	bool speculate;      // foreseen tokens may have rows
+	bool want_hidden;    // no token is generated: `hidden` is called once
 	// Judge the tokens of the prompt, too: `judged` is called for the second and all that follow, in their order
 	// and once each, before the first `token`. The prompt is computed whole then, whatever of it is known.
 	bool want_prompt;
@@ -173,6 +174,32 @@ void generator_halt(struct generator *generator);
 enum status generator_set_lanes(struct generator *generator, uint32_t lanes, struct error *error);
 // All jobs end now with GENERATOR_FAILED, because a device was lost outside a step.
 void generator_fail(struct generator *generator, const struct error *error);
+
+// ---- prefixes that move ----
+// One generator computes a prompt, and another one of the same model has its pages for a request. Not with lanes, and
+// not of a model with states.
+
+struct generator_prefix; // an owner's pages, from the first token on, which stay as long as they are held
+// owner: not 0. Errors: STATUS_OUT_OF_MEMORY.
+enum status generator_prefix_open(struct generator *generator, struct generator_prefix **out, uint64_t owner,
+				  struct error *error);
+void generator_prefix_close(struct generator_prefix **prefix); // before the generator. Accepts NULL, leaves NULL
+// Also hold what is known by now of the first `pages` pages of these tokens (pages * STAGE_PAGE_TOKENS), which are the
+// same in each call. Returns how many pages are held.
+uint32_t generator_prefix_find(struct generator_prefix *prefix, const uint32_t *tokens, uint32_t pages);
+const uint32_t *generator_prefix_pages(const struct generator_prefix *prefix); // that are held, in order
+// The next pages of a prefix, computed elsewhere.
+struct generator_pages {
+	const uint32_t *tokens; // (count, STAGE_PAGE_TOKENS)
+	uint32_t count;
+	// Write keys and values of `count` of these, from the one at `first` on, to the given pages of each stage.
+	enum status (*write)(void *context, const uint32_t *pages, uint32_t first, uint32_t count, struct error *error);
+	void *context;
+};
+// Hold and publish them, as far as there are pages that nobody needs; those that are known already are not written.
+// *added: how many are held, from the first on. Errors: STATUS_LIMIT_EXCEEDED, those of `write`, STATUS_DEVICE_LOST.
+enum status generator_prefix_add(struct generator_prefix *prefix, const struct generator_pages *given, uint32_t *added,
+				 struct error *error);
 
 struct generator_state {
 	uint32_t running, waiting;

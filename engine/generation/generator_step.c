@@ -183,6 +183,8 @@ static uint32_t piece_rows(const struct generator *generator, const struct gener
 	if (generator->params.shape->encoder)
 		return left_of(job);
 	const uint32_t left = left_of(job), pages_end = (job->token_count - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
+	const uint32_t own = job->request.piece_rows;
+	most = own && own < most ? own : most;
 	const uint32_t rows = left < most ? left : most;
 	const bool cut = generator->params.repeats_alike && generator->running_count == 1 &&
 			 !job->request.want_hidden && job->sent < pages_end;

@@ -9,26 +9,20 @@
  * ends the copy. When the thread is done the call itself is queued, to be answered. Received bytes are hostile input:
  * anything but the next bytes of the range ends the channel. The receiver closes the channel when it has everything, or
  * has waited too long; the sender waits for that. */
-#include "common/base/bytes.h"
 #include "common/base/clock.h"
+#include "engine/worker/copy_stream.h"
 #include "engine/worker/session.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
-	PIECE_BYTES = 256 * 1024,
+	PIECE_BYTES = COPY_PIECE_BYTES,
 	PIECES = 4,
-	HEAD_BYTES = 512,
-	LENGTHS_BYTES = 8,
-	SILENCE_MS = 60000, // of the other end, while this one receives; the sender is never the first to give up
-	SENDER_SILENCE_MS = 600000,
 	CALL_MS = 60000, // for a piece
 	TELL_NS = 250 * 1000 * 1000,
 };
@@ -158,84 +152,13 @@ void channel_move(struct session *session, struct call *call)
 
 // ---- the socket ----
 
-static bool wait_ready(int fd, short events, int patience_ms)
-{
-	struct pollfd one = {.fd = fd, .events = events};
-	int ready;
-	do
-		ready = poll(&one, 1, patience_ms);
-	while (ready < 0 && errno == EINTR);
-	return ready > 0;
-}
-
-static bool receive_all(int fd, uint8_t *to, size_t length)
-{
-	for (size_t done = 0; done < length;) {
-		ssize_t got = recv(fd, to + done, length - done, MSG_DONTWAIT);
-		if (got > 0)
-			done += (size_t)got;
-		else if (!got || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-			return false;
-		else if (!wait_ready(fd, POLLIN, SILENCE_MS))
-			return false;
-	}
-	return true;
-}
-
-static bool send_all(int fd, struct iovec parts[2])
-{
-	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-	while (parts[0].iov_len + parts[1].iov_len) {
-		ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-			if (!wait_ready(fd, POLLOUT, SENDER_SILENCE_MS))
-				return false;
-			continue;
-		}
-		if (sent < 0)
-			return false;
-		for (int i = 0; i < 2; i++) {
-			size_t done = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
-			parts[i].iov_base = (uint8_t *)parts[i].iov_base + done;
-			parts[i].iov_len -= done;
-			sent -= (ssize_t)done;
-		}
-	}
-	return true;
-}
-
-static bool send_piece(const struct channel *channel, const struct channel_piece *piece, uint64_t at)
-{
-	uint8_t head[HEAD_BYTES];
-	int length = snprintf((char *)head + LENGTHS_BYTES, sizeof(head) - LENGTHS_BYTES,
-			      "{\"jsonrpc\":\"2.0\",\"method\":\"copy.data\",\"params\":{\"offset\":%llu}}",
-			      (unsigned long long)at);
-	put_u32le(head, 4 + (size_t)length + piece->length);
-	put_u32le(head + 4, (size_t)length);
-	return send_all(channel->fd, (struct iovec[2]){{head, LENGTHS_BYTES + (size_t)length},
-						       {piece->bytes, (size_t)piece->length}});
-}
-
-// Receive the lengths and head of the next message, whose body continues at `at`. Returns the bytes of the body; 0: the
-// message is wrong, or none comes.
+// The bytes of the next message, whose body continues at `at`. 0: the message is wrong, or none comes. Each but the
+// last is a whole piece: so it lies where its place in the range says.
 static uint64_t receive_head(const struct channel *channel, uint64_t at)
 {
-	uint8_t lengths[LENGTHS_BYTES], head[HEAD_BYTES];
-	struct message message;
-	if (!receive_all(channel->fd, lengths, sizeof(lengths)))
-		return 0;
-	uint64_t total = read_u32le(lengths), head_bytes = read_u32le(lengths + 4);
-	if (head_bytes > sizeof(head) || total < 4 + head_bytes || !receive_all(channel->fd, head, head_bytes))
-		return 0;
-	const uint64_t bytes = total - 4 - head_bytes, left = channel->total - at;
-	const struct contract *contract = channel->session->contract;
-	bool fits = !message_decode_text(&message, (const char *)head, head_bytes, NULL) &&
-		    message.kind == MESSAGE_NOTIFICATION && !strcmp(message.method, "copy.data") &&
-		    !contract_check_params(contract, contract_find(contract, "copy.data"), message.params, NULL) &&
-		    json_get_integer(message.params, "offset", -1) == (int64_t)at;
-	message_finish(&message);
-	// Each but the last is a whole piece: so it lies where its place in the range says.
-	return fits && bytes == (left < PIECE_BYTES ? left : PIECE_BYTES) ? bytes : 0;
+	const uint64_t bytes = copy_stream_head(channel->fd, channel->session->contract, at);
+	const uint64_t left = channel->total - at;
+	return bytes == (left < PIECE_BYTES ? left : PIECE_BYTES) ? bytes : 0;
 }
 
 // ---- the two calls ----
@@ -243,7 +166,6 @@ static uint64_t receive_head(const struct channel *channel, uint64_t at)
 // How many bytes went.
 static uint64_t send_range(struct channel *channel, struct error *error)
 {
-	uint8_t byte;
 	uint64_t asked = 0, sent = 0;
 	while (!error->status && sent < channel->total) {
 		while (!error->status && asked < channel->total && asked - sent < PIECES * (uint64_t)PIECE_BYTES) {
@@ -252,17 +174,13 @@ static uint64_t send_range(struct channel *channel, struct error *error)
 				asked += length;
 		}
 		struct channel_piece *piece = piece_at(channel, sent);
-		if (error->status || wait_for(piece, error) || !send_piece(channel, piece, sent))
+		if (error->status || wait_for(piece, error) ||
+		    !copy_stream_send(channel->fd, sent, piece->bytes, piece->length))
 			break;
 		sent += piece->length;
 	}
-	// All bytes are sent: wait until the receiver closes the channel.
-	ssize_t got = 1;
-	while (sent == channel->total && got > 0 && wait_ready(channel->fd, POLLIN, SENDER_SILENCE_MS)) {
-		got = recv(channel->fd, &byte, 1, MSG_DONTWAIT);
-		if (got < 0 && (errno == EINTR || errno == EAGAIN))
-			got = 1;
-	}
+	if (sent == channel->total)
+		copy_stream_await_end(channel->fd);
 	return sent;
 }
 
@@ -273,7 +191,7 @@ static uint64_t receive_range(struct channel *channel, struct error *error)
 	while (received < channel->total) {
 		struct channel_piece *piece = piece_at(channel, received);
 		uint64_t bytes = receive_head(channel, received);
-		if (!bytes || wait_for(piece, error) || !receive_all(channel->fd, piece->bytes, bytes) ||
+		if (!bytes || wait_for(piece, error) || !copy_stream_receive(channel->fd, piece->bytes, bytes) ||
 		    ask(channel, piece, received, bytes, error))
 			break;
 		received += bytes;
@@ -333,7 +251,7 @@ static void drop_unused(struct session *session)
 	for (struct channel *channel = session->channels, *next; channel; channel = next) {
 		struct pollfd one = {.fd = channel->fd};
 		next = channel->next;
-		const bool waits = now_ns - channel->opened_ns < SILENCE_MS * 1000000ll && poll(&one, 1, 0) <= 0;
+		const bool waits = now_ns - channel->opened_ns < COPY_SILENCE_MS * 1000000ll && poll(&one, 1, 0) <= 0;
 		if (channel->call || waits)
 			continue;
 		leave(channel);

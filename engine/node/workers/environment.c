@@ -29,6 +29,7 @@ static const char *const names[] = {
 	"EXOGPU_FAULT",
 	"EXOGPU_TEST_CUDA",
 #ifndef NDEBUG
+	"EXOGPU_TEST_PACE",
 	"EXOGPU_TEST_SAYS",
 #endif
 };

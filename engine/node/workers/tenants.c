@@ -480,8 +480,8 @@ void tenants_channel(struct tenants *tenants, struct uplink_call *call, const st
 	enum status status = STATUS_OK;
 	if (!tenant || tenant->process.killed)
 		status = error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
-	else if (!tenant->open || tenant->has_model)
-		status = error_set(&error, STATUS_CONFLICT, "the worker is no session's, or not open yet");
+	else if (!tenant->open)
+		status = error_set(&error, STATUS_CONFLICT, "the worker is not open yet");
 	if (!status) {
 		struct json *params = json_new_object();
 		json_set_string(params, "channel", channel->channel);

@@ -40,6 +40,7 @@ enum status instance_create(struct instance **out, const struct instance_params 
 	instance->ring_out_fd = params->ring ? params->ring_out_fd : -1;
 	buffer_init(&instance->queue, LIMIT_INSTANCE_QUEUE_BYTES + QUEUE_MORE_BYTES);
 	pthread_mutex_init(&instance->lock, NULL);
+	pthread_mutex_init(&instance->prefixes.lock, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&instance->changed, &attributes);
@@ -66,6 +67,7 @@ void instance_destroy(struct instance **instance_pointer)
 	json_destroy(&instance->told_loaded);
 	pthread_cond_destroy(&instance->changed);
 	pthread_mutex_destroy(&instance->lock);
+	pthread_mutex_destroy(&instance->prefixes.lock);
 	buffer_finish(&instance->queue);
 	free(instance);
 	*instance_pointer = NULL;
@@ -113,13 +115,13 @@ struct order *instance_take(struct instance *instance, bool wait, int64_t until_
 				       .tv_nsec = (long)(until_ns % 1000000000)};
 	const bool forever = until_ns == 0 || until_ns == INT64_MAX;
 	pthread_mutex_lock(&instance->lock);
-	while (!instance->ending && (instance->full || (wait && !instance->orders && !instance->ring_came))) {
+	while (!instance->ending && (instance->full || (wait && !instance->orders && !instance->woken))) {
 		if (forever || instance->full)
 			pthread_cond_wait(&instance->changed, &instance->lock);
 		else if (pthread_cond_timedwait(&instance->changed, &instance->lock, &until) == ETIMEDOUT)
 			wait = false;
 	}
-	instance->ring_came = false;
+	instance->woken = false;
 	if (!instance->ending && instance->orders) {
 		order = instance->orders;
 		instance->orders = order->next;
@@ -132,11 +134,11 @@ struct order *instance_take(struct instance *instance, bool wait, int64_t until_
 	return order;
 }
 
-void instance_ring_came(void *context)
+void instance_wake(void *context)
 {
 	struct instance *instance = context;
 	pthread_mutex_lock(&instance->lock);
-	instance->ring_came = true;
+	instance->woken = true;
 	pthread_cond_signal(&instance->changed);
 	pthread_mutex_unlock(&instance->lock);
 }

@@ -37,7 +37,8 @@ enum order_kind {
 	ORDER_CANCEL,
 	ORDER_EMBED,
 	ORDER_FORGET,
-	ORDER_PACE
+	ORDER_PACE,
+	ORDER_TAKE
 };
 
 // From where on an answer keeps to its form.
@@ -91,6 +92,7 @@ struct request {
 	unsigned calls_seen;       // marks, or beginnings of arguments, that `form` has begun at
 	bool one_call;             // the answer ends with the first
 	uint64_t thought_tokens;
+	struct prefix_move *gives; // its prompt is only computed, and given away; NULL: it generates
 	bool ignore_end, logprobs;
 	struct token_list said; // what a test has the model say
 	size_t came;            // tokens of the answer so far
@@ -127,7 +129,7 @@ struct instance {
 	size_t unsent;                     // (L) bytes of the queue, and of what the reader has taken
 	bool full;                         // (L) the driver waits for the queue
 	bool loaded;                       // (L) the model may be used by the reader
-	bool ring_came;                    // (L) since the driver looked for messages of the ring
+	bool woken;                        // (L) since the driver waited: instance_wake
 	bool ending;                       // (L) the driver is to return
 	bool failed;                       // (L) the process is to end, for `failure`
 	struct error failure;              // (L)
@@ -169,6 +171,13 @@ struct instance {
 	struct generator_state timed;
 	uint64_t timed_stages_ns[LIMIT_INSTANCE_STAGES]; // stage_spent_ns
 
+	// Prefixes that move (prefix.h).
+	struct prefixes {
+		pthread_mutex_t lock;
+		struct prefix_move *list; // (its own lock)
+		unsigned count;           // (the same)
+	} prefixes;
+
 	pthread_t driver;
 };
 
@@ -194,12 +203,12 @@ void instance_stop(struct instance *instance);
 // ---- instance.c: the line and the queue ----
 
 void instance_put(struct instance *instance, struct order *order); // taken
-// Thread: the driver's. The next order; with `wait` it waits for one, or for a message of the ring. NULL if there is
+// Thread: the driver's. The next order; with `wait` it waits for one, or for instance_wake. NULL if there is
 // none, or if the instance ends, or once it is `until_ns` (steady; 0 and INT64_MAX: no end). Does not return while the
 // queue is full.
 struct order *instance_take(struct instance *instance, bool wait, int64_t until_ns);
-// Any thread: a message of the ring has come.
-void instance_ring_came(void *instance);
+// Any thread: a message of the ring has come, or a prefix that moves needs the driver.
+void instance_wake(void *instance);
 bool instance_ending(struct instance *instance);
 bool instance_loaded(struct instance *instance);
 // Queue a notification (`params` is taken), or the answer to the call `id`: the error, if one is given, or `result`

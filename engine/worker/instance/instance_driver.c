@@ -5,6 +5,7 @@
 #include "engine/worker/instance/instance_ring.h"
 #include "engine/worker/instance/instance_spent.h"
 #include "engine/worker/instance/ring_timing.h"
+#include "engine/worker/prefix/prefix.h"
 
 enum { STATE_MS = 1000 };
 
@@ -105,6 +106,9 @@ static void obey(struct instance *instance, struct order *order)
 		break;
 	case ORDER_PACE:
 		set_pace(instance, order);
+		break;
+	case ORDER_TAKE:
+		prefix_take(instance, order);
 		break;
 	}
 	note(instance, &instance->work_ns, false);
@@ -276,8 +280,10 @@ void *instance_main(void *context)
 			order = i + 1 < LIMIT_INSTANCE_ORDERS ? instance_take(instance, false, 0) : NULL;
 		}
 		busy = instance->ring && !instance_ending(instance) && serve_ring(instance);
-		if (instance->generator && !instance_ending(instance))
+		if (instance->generator && !instance_ending(instance)) {
+			prefixes_tend(instance);
 			busy |= step_at_pace(instance, &until_ns);
+		}
 	}
 	pthread_mutex_lock(&instance->lock);
 	bool failed = instance->failed;

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "engine/worker/instance/instance_ring.h"
 #include "engine/worker/node_end.h"
+#include "engine/worker/prefix/prefix.h"
 #include "engine/worker/worker.h"
 
 #include <errno.h>
@@ -64,7 +65,19 @@ static enum status ping(void *arg, const struct message *message, struct error *
 	return STATUS_PENDING;
 }
 
-static const struct rpc_method node_methods[] = {{"worker.ping", ping}};
+// The descriptor that came with the call is an end of a channel.
+static enum status take_channel(void *arg, const struct message *message, struct error *error)
+{
+	struct node_end *node = arg;
+	if (node->given < 0)
+		return error_set(error, STATUS_UNAVAILABLE, "no descriptor came with the call");
+	const enum status status = prefix_channel(node->owner, message->params, node->given, error);
+	if (!status)
+		node->given = -1;
+	return status;
+}
+
+static const struct rpc_method node_methods[] = {{"worker.ping", ping}, {"worker.channel", take_channel}};
 
 // ---- the server's calls ----
 
@@ -74,7 +87,7 @@ static const struct {
 } methods[] = {
 	{"instance.load", ORDER_LOAD},      {"instance.adopt", ORDER_ADOPT},   {"instance.check", ORDER_CHECK},
 	{"generate.start", ORDER_GENERATE}, {"generate.cancel", ORDER_CANCEL}, {"generate.embed", ORDER_EMBED},
-	{"generate.forget", ORDER_FORGET},  {"instance.pace", ORDER_PACE},
+	{"generate.forget", ORDER_FORGET},  {"instance.pace", ORDER_PACE},     {"prefix.take", ORDER_TAKE},
 };
 
 // Long params are the body, and the head's are empty.
@@ -188,16 +201,17 @@ static enum status server_call(struct reader *reader, const uint8_t *frame, size
 	if (!status && (order->kind == ORDER_GENERATE || order->kind == ORDER_EMBED))
 		status = take_prompt(instance, order, &refusal);
 	order->prompt_count = order->prompt.count;
-	if (!status && json_get_bool(order->message.params, "counts", false)) {
+	const bool counts = json_get_bool(order->message.params, "counts", false);
+	if (!status && counts && !json_get_bool(order->message.params, "cached", false)) {
 		struct json *result = json_new_object();
 		json_set_integer(result, "prompt_tokens", (int64_t)order->prompt_count);
 		instance_answer(instance, order->message.id, NULL, result);
 		order_destroy(&order);
 		return STATUS_OK;
 	}
-	if (!status && order->kind == ORDER_GENERATE)
+	if (!status && order->kind == ORDER_GENERATE && !counts)
 		status = instance_take_form(instance, order, &refusal);
-	if (!status && order->kind == ORDER_GENERATE)
+	if (!status && order->kind == ORDER_GENERATE && !counts)
 		status = instance_take_tools(instance, order, &refusal);
 	if (!status)
 		status = take_tokens(json_get(order->message.params, "generated"), &order->prompt, &refusal);

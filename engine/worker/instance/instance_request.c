@@ -9,6 +9,7 @@
  * was sent but generate.end was not.) Thread: the driver's. */
 #include "common/text/base64.h"
 #include "engine/worker/instance/instance_spent.h"
+#include "engine/worker/prefix/prefix.h"
 
 #include <errno.h>
 #include <math.h>
@@ -102,6 +103,7 @@ enum status request_make(struct request **out, struct instance *instance, struct
 
 void requests_drop(struct instance *instance)
 {
+	prefixes_drop(instance);
 	generator_destroy(&instance->generator); // without a callback
 	while (instance->requests)
 		request_free(instance->requests);
@@ -492,11 +494,17 @@ void request_start(struct instance *instance, struct order *order)
 {
 	struct error error = {0};
 	struct request *request = NULL;
+	const struct json *params = order->message.params;
+	if (json_get_bool(params, "counts", false)) {
+		prefix_count(instance, order);
+		return;
+	}
 	enum status status = request_make(&request, instance, order, &error);
-	if (!status)
+	const bool gives = json_get(params, "give") != NULL;
+	if (!status && !gives)
 		status = replay(request, order, &error);
 	if (!status)
-		status = add_to_generator(request, order, &error);
+		status = gives ? prefix_give(request, order, &error) : add_to_generator(request, order, &error);
 	if (status) {
 		if (request)
 			request_free(request);
@@ -510,14 +518,16 @@ void request_start(struct instance *instance, struct order *order)
 		token_judged(request, &(struct token_choice){.token = order->prompt.tokens[0], .logprob = NAN});
 	tell_fresh(request);
 	struct generator_job *job = request->job;
-	if (request->text.found || request->formed) // the text had already ended elsewhere
-		generator_remove(&job);             // `ended` frees the request
+	if (!gives && (request->text.found || request->formed)) // the text had already ended elsewhere
+		generator_remove(&job);                         // `ended` frees the request
 }
 
 void request_cancel(struct instance *instance, struct order *order)
 {
 	struct request *request = find(instance, (uint64_t)json_get_integer(order->message.params, "request", 0));
-	if (request) {
+	if (request && request->gives) {
+		prefix_cancel(request);
+	} else if (request) {
 		struct generator_job *job = request->job;
 		generator_remove(&job); // `ended` frees the request
 	}
@@ -526,6 +536,7 @@ void request_cancel(struct instance *instance, struct order *order)
 
 void requests_cancel(struct instance *instance)
 {
+	prefixes_drop(instance);
 	while (instance->requests) {
 		struct generator_job *job = instance->requests->job;
 		generator_remove(&job); // `ended` frees the request

@@ -117,7 +117,7 @@ enum status instance_ring_create(struct instance *instance, const struct ring_pa
 					   .part = &own->part,
 					   .in_fd = instance->ring_in_fd,
 					   .out_fd = instance->ring_out_fd,
-					   .came = instance_ring_came,
+					   .came = instance_wake,
 					   .context = instance};
 	return ring_create(&own->ring, &params, error);
 }

@@ -1,6 +1,6 @@
 /* Channels between two workers of a session, each a process with the test as its node and its server: what arrives,
  * both ways at once, what ends them, and what a hostile other end gets. */
-#include "tests/engine/worker/worker_test.h"
+#include "tests/engine/worker/channel_test.h"
 
 #include <signal.h>
 
@@ -50,63 +50,13 @@ static void check(struct worker *worker, size_t offset, const uint8_t *wanted, s
 	}
 }
 
-// Send these bytes to the worker, with this descriptor, which is closed here; -1: without one.
-static void send_beside(struct worker *worker, const uint8_t *bytes, size_t length, int fd)
-{
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(sizeof(int))];
-	} beside = {0};
-	struct iovec part = {.iov_base = (void *)bytes, .iov_len = length};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-	if (fd >= 0) {
-		message.msg_control = beside.room;
-		message.msg_controllen = sizeof(beside.room);
-		*CMSG_FIRSTHDR(&message) = (struct cmsghdr){
-			.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd))};
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &fd, sizeof(fd));
-	}
-	assert_int_equal(sendmsg(worker->node, &message, 0), (ssize_t)length);
-	if (fd >= 0)
-		close(fd);
-}
-
-// worker.channel, of which `first` bytes go beside the descriptor (as above), and the rest by itself. Returns its id.
-static int post_channel(struct worker *worker, const char *channel, const char *end, int fd, size_t first)
-{
-	struct buffer out;
-	char head[256];
-	int length = snprintf(
-		head, sizeof(head),
-		"{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"worker.channel\",\"params\":{\"channel\":\"%s\","
-		"\"end\":\"%s\"}}",
-		++worker->id, channel, end);
-	buffer_init(&out, sizeof(head) + 8);
-	assert_int_equal(message_encode_stream(&out, head, (size_t)length, NULL, 0), STATUS_OK);
-	if (first > out.length)
-		first = out.length;
-	send_beside(worker, out.data, first, fd);
-	if (first < out.length)
-		send_beside(worker, out.data + first, out.length - first, -1);
-	buffer_finish(&out);
-	return worker->id;
-}
-
-// worker.channel with this descriptor, which is closed here; -1: without one.
-static void give(struct worker *worker, const char *channel, const char *end, int fd, enum status status)
-{
-	struct answer answer;
-	expect(worker->node, &answer, post_channel(worker, channel, end, fd, SIZE_MAX), "worker.channel", status);
-	answer_finish(&answer);
-}
-
 // As one hop of one node: what the one writes the other reads.
 static void connect_two(struct worker *from, struct worker *to, const char *channel)
 {
 	int pair[2];
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	give(from, channel, "out", pair[0], STATUS_OK);
-	give(to, channel, "in", pair[1], STATUS_OK);
+	give_channel(from, channel, "out", pair[0], STATUS_OK);
+	give_channel(to, channel, "in", pair[1], STATUS_OK);
 }
 
 static int ask(struct worker *worker, const char *method, const char *channel, size_t offset, size_t bytes)
@@ -212,7 +162,7 @@ static void a_channel_that_stands_still_holds_nobody_up(void **state)
 	(void)state;
 	open_with_memory(&one);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	give(&one, "cpy_still", "out", pair[0], STATUS_OK);
+	give_channel(&one, "cpy_still", "out", pair[0], STATUS_OK);
 	int out = ask(&one, "memory.send", "cpy_still", 0, 64 * MIB);
 	fill(&one, bytes, MIB);
 	check(&one, 0, bytes, MIB);
@@ -270,7 +220,7 @@ static void memory_that_is_freed_ends_the_copy(void **state)
 	// And while it is received into.
 	int pair[2];
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	give(&two, "cpy_into", "in", pair[0], STATUS_OK);
+	give_channel(&two, "cpy_into", "in", pair[0], STATUS_OK);
 	in = ask(&two, "memory.receive", "cpy_into", 0, MIB);
 	SERVER_CALL(&two, "memory.free", STATUS_OK, "'handle':%d", HANDLE);
 	uint8_t *bytes = pattern(PIECE, 0);
@@ -316,10 +266,10 @@ static void ranges_and_channels_are_checked(void **state)
 	(void)state;
 	open_with_memory(&one);
 	assert_int_equal(moved(&one, ask(&one, "memory.send", "cpy_none", 0, 10), "memory.send"), 0);
-	give(&one, "cpy_without", "out", -1, STATUS_UNAVAILABLE);
+	give_channel(&one, "cpy_without", "out", -1, STATUS_UNAVAILABLE);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	give(&one, "cpy_out", "out", dup(pair[0]), STATUS_OK);
-	give(&one, "cpy_out", "out", pair[0], STATUS_CONFLICT);
+	give_channel(&one, "cpy_out", "out", dup(pair[0]), STATUS_OK);
+	give_channel(&one, "cpy_out", "out", pair[0], STATUS_CONFLICT);
 	assert_int_equal(moved(&one, ask(&one, "memory.receive", "cpy_out", 0, 10), "memory.receive"), 0);
 	int id = ask(&one, "memory.send", "cpy_out", ROOM - 5, 10);
 	expect(one.server, &answer, id, "memory.send", STATUS_INVALID_PARAMS);
@@ -330,7 +280,7 @@ static void ranges_and_channels_are_checked(void **state)
 		char channel[24];
 		snprintf(channel, sizeof(channel), "cpy_g%d", i);
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-		give(&one, channel, i % 2 ? "in" : "out", pair[0], STATUS_OK);
+		give_channel(&one, channel, i % 2 ? "in" : "out", pair[0], STATUS_OK);
 		close(pair[1]);
 	}
 	int held[LIMIT_WORKER_CHANNELS + 1];
@@ -339,7 +289,8 @@ static void ranges_and_channels_are_checked(void **state)
 		snprintf(channel, sizeof(channel), "cpy_h%d", i);
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 		held[i] = pair[1];
-		give(&one, channel, "in", pair[0], i < LIMIT_WORKER_CHANNELS ? STATUS_OK : STATUS_LIMIT_EXCEEDED);
+		give_channel(&one, channel, "in", pair[0],
+			     i < LIMIT_WORKER_CHANNELS ? STATUS_OK : STATUS_LIMIT_EXCEEDED);
 	}
 	for (int i = 0; i <= LIMIT_WORKER_CHANNELS; i++)
 		close(held[i]);
@@ -382,7 +333,7 @@ static void a_hostile_end_gets_nowhere(void **state)
 		struct buffer out;
 		snprintf(channel, sizeof(channel), "cpy_%zu", i);
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-		give(&one, channel, "in", pair[0], STATUS_OK);
+		give_channel(&one, channel, "in", pair[0], STATUS_OK);
 		int in = ask(&one, "memory.receive", channel, 0, MIB);
 		buffer_init(&out, MIB);
 		if (all[i].head)
