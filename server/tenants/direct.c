@@ -1,7 +1,9 @@
-/* Channels: what a copy between two workers goes by, past the server. See inside.h.
+/* Channels: what a copy between two workers goes by, past the server, and the prefix that one model instance gives
+ * another. See inside.h.
  *
  *     connecting   copy.connect to the node of each worker: within a node, or by the direct link between two
- *     moving       memory.receive to the worker that is written, memory.send to the one that is read
+ *     moving       memory.receive to the worker that is written, memory.send to the one that is read; where `opened`
+ *                  is given that is called instead, once, and the rest is up to the callee
  *
  * What does not come about, or breaks off, is no error: whoever asked is told how far it came. Only what the workers
  * say of their memory is one. Nodes and workers answer in any case, also when nobody waits any more; it lives
@@ -18,7 +20,7 @@
 
 struct direct {
 	struct direct_params params; // its `ended` is NULL once nobody waits
-	char id[TENANT_ID_BYTES];
+	char id[TENANT_ID_BYTES], from_id[TENANT_ID_BYTES], to_id[TENANT_ID_BYTES]; // from_id, to_id: of the workers
 	unsigned asks;              // of nodes and workers, not answered; and 1 until it is closed
 	unsigned connected, moving; // ends; calls of workers
 	uint64_t came;
@@ -110,10 +112,11 @@ static void connected(void *context, enum status status, const struct json *resu
 	direct->connected += !status;
 	if (status && direct->params.ended)
 		log_info("tenants", "no channel via %s from worker %s to %s: %s",
-			 direct->params.link ? "link" : "local", direct->params.from->worker_id,
-			 direct->params.to->worker_id, error->message);
+			 direct->params.link ? "link" : "local", direct->from_id, direct->to_id, error->message);
 	if (direct->params.ended && status)
 		finish(direct);
+	else if (direct->params.ended && direct->connected == 2 && direct->params.opened)
+		direct->params.opened(direct->params.context);
 	else if (direct->params.ended && direct->connected == 2)
 		move(direct);
 	settle(direct);
@@ -146,6 +149,8 @@ enum status direct_open(struct direct **out, const struct direct_params *params)
 		return STATUS_OUT_OF_MEMORY;
 	direct->params = *params;
 	direct->params.ended = NULL; // not from in here
+	snprintf(direct->from_id, sizeof direct->from_id, "%s", params->from->worker_id);
+	snprintf(direct->to_id, sizeof direct->to_id, "%s", params->to->worker_id);
 	enum status status = random_id("cpy_", direct->id, sizeof direct->id);
 	if (!status && RAND_bytes(bytes, sizeof bytes) != 1)
 		status = STATUS_UNAVAILABLE;

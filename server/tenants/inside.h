@@ -365,21 +365,20 @@ bool sharing_ask(struct worker *worker, struct worker_call *call, const struct n
 // The socket of this machine's workers (stream_unix.c).
 enum status stream_unix_listen(struct tenancy *tenants, struct error *error);
 
-// The channel of a copy between two workers, past the server (direct.c).
-struct direct;
+// The channel between two workers, past the server (direct.c).
 struct direct_params {
 	struct worker *from, *to;
 	bool link; // between two nodes, by their direct link; else within one
 	uint32_t from_handle, to_handle;
 	uint64_t from_offset, to_offset, bytes;
+	// Both workers have their ends: nothing is moved here. NULL: memory is. Then the workers may go at any time.
+	void (*opened)(void *context);
 	// The last call, and never from inside direct_open: so many bytes were written, from the beginning on. Fewer
 	// than asked: it did not come about, or has broken off. error: what the workers say of their memory, else NULL.
 	void (*ended)(void *context, uint64_t done, const struct error *error);
 	void *context;
 };
 enum status direct_open(struct direct **out, const struct direct_params *params);
-void direct_close(struct direct **channel); // forget it: `ended` is not called. Accepts NULL, leaves NULL behind
-const char *direct_id(const struct direct *channel);
 
 // CUDA C that a node compiles (compile.c), until it is loaded as PTX. Errors: STATUS_INVALID_PARAMS (no text),
 // STATUS_LIMIT_EXCEEDED, STATUS_UNAVAILABLE.

@@ -4,6 +4,7 @@
  * worker: what breaks the contract ends it, and it alone. Other than a session's it speaks by itself (how far it is,
  * what it has generated), opens its devices itself, and what it takes of them is counted when the instance is placed.
  * Thread: the loop's. */
+#include "server/cluster/topology/topology.h"
 #include "server/tenants/inside.h"
 
 #include <openssl/evp.h>
@@ -226,6 +227,32 @@ enum status instance_worker_write(struct instance_worker *instance, const char *
 	if (status)
 		worker_call_destroy(&call);
 	return status;
+}
+
+static bool is_here(const struct instance_worker *instance)
+{
+	return instance && !instance->worker->ended && !instance->worker->away && instance->worker->stream;
+}
+
+enum status instance_worker_connect(struct direct **out, struct instance_worker *from, struct instance_worker *to,
+				    void (*opened)(void *context),
+				    void (*ended)(void *context, uint64_t done, const struct error *error),
+				    void *context)
+{
+	struct topology_reading reading;
+	*out = NULL;
+	if (!is_here(from) || !is_here(to))
+		return STATUS_UNAVAILABLE;
+	const bool link = strcmp(from->worker->node_id, to->worker->node_id) != 0;
+	topology_find(from->worker->tenants->params.topology, from->worker->node_id, to->worker->node_id, &reading);
+	if (link && !reading.direct)
+		return STATUS_UNAVAILABLE;
+	return direct_open(out, &(struct direct_params){.from = from->worker,
+							.to = to->worker,
+							.link = link,
+							.opened = opened,
+							.ended = ended,
+							.context = context});
 }
 
 void instance_worker_recall(struct instance_worker *instance, const char *why)

@@ -172,6 +172,16 @@ void instance_worker_destroy(struct instance_worker **instance, const char *why)
 // STATUS_OUT_OF_MEMORY.
 enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
 				 cluster_answer *answer, void *context, struct error *error);
+// Connect a channel from one to another, past the server: within a node or by the direct link of two. `opened` is
+// called once both workers have their ends, or `ended` if that does not come about, neither from inside. Errors:
+// STATUS_UNAVAILABLE (there is no such way, or a worker is not there), STATUS_OUT_OF_MEMORY.
+struct direct;
+enum status instance_worker_connect(struct direct **out, struct instance_worker *from, struct instance_worker *to,
+				    void (*opened)(void *context),
+				    void (*ended)(void *context, uint64_t done, const struct error *error),
+				    void *context);
+void direct_close(struct direct **channel);          // no callback follows; the workers keep their ends. Accepts NULL
+const char *direct_id(const struct direct *channel); // as the workers know it
 // The same with a body, `bytes` of the frame's beginning. The frame is referenced.
 enum status instance_worker_write(struct instance_worker *instance, const char *method, struct json *params,
 				  struct net_frame *frame, size_t bytes, cluster_answer *answer, void *context,

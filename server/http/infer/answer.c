@@ -148,11 +148,13 @@ void answer_put_energy(struct json *usage, const struct json *end)
 		json_set(usage, "energy_joules", json_copy(joules));
 }
 
-void answer_put_formats(struct json *json, const struct json *end)
+void answer_put_provenance(struct json *json, const struct json *end)
 {
 	const struct json *changes = json_get(end, "format_changes");
 	if (changes)
 		json_set(json, "format_changes", json_copy(changes));
+	if (json_get(end, "prefill"))
+		json_set(json, "prefill", json_copy(json_get(end, "prefill")));
 }
 
 void answer_put_foreseen(struct json *usage, const struct json *end, const char *unit)

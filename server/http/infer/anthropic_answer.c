@@ -222,7 +222,7 @@ void anthropic_end(struct answer *answer, const struct ending *ending)
 		struct json *message = message_json(answer, content_of(answer));
 		set_reason(message, answer, ending);
 		json_set(message, "usage", usage_of(ending->end));
-		answer_put_formats(message, ending->end);
+		answer_put_provenance(message, ending->end);
 		answer_json(answer, message);
 		return;
 	}
@@ -231,7 +231,7 @@ void anthropic_end(struct answer *answer, const struct ending *ending)
 	set_reason(delta, answer, ending);
 	json_set(event, "delta", delta);
 	json_set(event, "usage", usage_of(ending->end));
-	answer_put_formats(event, ending->end);
+	answer_put_provenance(event, ending->end);
 	answer_event(answer, event);
 	answer_event(answer, typed("message_stop"));
 }

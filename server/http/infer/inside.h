@@ -390,9 +390,9 @@ static inline bool answer_talks(const struct answer *answer)
 
 // The joules of a request that has asked for them, as generate.end or an embedding's answer has them.
 void answer_put_energy(struct json *usage, const struct json *end);
-// Where the format of the weights has changed between two tokens of the answer: `format_changes`, as generate.end has
-// it. Nothing if it has not.
-void answer_put_formats(struct json *json, const struct json *end);
+// How the answer came about, as `end` has it: format_changes, where the format of the weights changed between two of
+// its tokens; prefill, where another device computed the prompt.
+void answer_put_provenance(struct json *json, const struct json *end);
 // How many of the foreseen tokens that were computed for a request were chosen, and how many were not:
 // accepted_prediction_UNIT and rejected_prediction_UNIT. Nothing if none were computed.
 void answer_put_foreseen(struct json *usage, const struct json *end, const char *unit);

@@ -223,7 +223,7 @@ static void send_chunk(struct answer *answer, const char *role, const char *reas
 	add_logprobs(answer, choice);
 	answer_drop_choices(answer);
 	json_set_string(choice, "finish_reason", reason);
-	answer_put_formats(choice, end);
+	answer_put_provenance(choice, end);
 	json_push(choices, choice);
 	struct json *json = head(answer, chat ? "chat.completion.chunk" : "text_completion", choices);
 	if (reason)
@@ -270,7 +270,7 @@ static struct json *whole_choice(struct answer *answer, const char *reason, cons
 		json_set_string(choice, "text", buffer_text(&answer->text));
 	add_logprobs(answer, choice);
 	json_set_string(choice, "finish_reason", reason);
-	answer_put_formats(choice, end);
+	answer_put_provenance(choice, end);
 	return choice;
 }
 

@@ -60,14 +60,38 @@ static const struct question_instance *first_of(const struct question_seen *seen
 	return NULL;
 }
 
-// The request joins the one of these that has the fewest requests. False: there are none.
+// How long one more request would take on it, with the requests that it has: they share it. Without rates all count as
+// equally fast.
+static double load_of(const struct question_instance *one, bool by_rate)
+{
+	return (one->request_count + 1) / (by_rate ? one->rate : 1);
+}
+
+// Whether the rates of all of these are known, and differ by more than measurements do.
+static bool are_unlike(const struct question_seen *seen, instance_test *test)
+{
+	double least = 0, most = 0;
+	for (unsigned i = 0; i < seen->count; i++) {
+		const struct question_instance *one = &seen->instances[i];
+		if (!test(one))
+			continue;
+		if (!(one->rate > 0))
+			return false;
+		least = least > 0 && least < one->rate ? least : one->rate;
+		most = most > one->rate ? most : one->rate;
+	}
+	return most > least * QUESTION_UNLIKE_TIMES;
+}
+
+// The request joins the one of these that has the least to do for its speed. False: there are none.
 static bool join_least_busy(struct asking *at, instance_test *test)
 {
 	const struct question_seen *seen = at->seen;
 	const struct question_instance *best = NULL;
+	const bool by_rate = are_unlike(seen, test);
 	for (unsigned i = 0; i < seen->count; i++) {
 		const struct question_instance *one = &seen->instances[i];
-		if (test(one) && (!best || one->request_count < best->request_count))
+		if (test(one) && (!best || load_of(one, by_rate) < load_of(best, by_rate)))
 			best = one;
 	}
 	if (!best)

@@ -13,6 +13,7 @@
 // For so long after a failed load, or a search that ended without a proof, requests get its error. Then one of them
 // starts a new try.
 enum { QUESTION_AGAIN_MS = 60000 };
+#define QUESTION_UNLIKE_TIMES 1.25 // instances whose rates differ by less count as equally fast
 
 // An instance of the model.
 struct question_instance {
@@ -24,6 +25,7 @@ struct question_instance {
 	bool particular;        // created with more than the model: pins, a context, a template
 	int64_t failed_ms;      // 0: it has not, or not since the server began
 	unsigned request_count; // running and waiting
+	double rate;            // tokens a second of one request where it runs; <= 0: not known
 };
 
 // Whether there is more memory than when no place was found for the model: free, or held by what may be evicted.

@@ -9,7 +9,7 @@
 #include "server/instances/requests/requests.h"
 
 #include "common/base/log.h"
-#include "server/instances/requests/requests_inside.h"
+#include "server/instances/requests/prefill.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,28 +17,6 @@
 #include <sys/random.h>
 
 enum { LOSSES_MOST = 2 }; // of workers that a request may bring about, or be there at, without getting a token
-
-// ---- whose instance ----
-
-// The number by which requests of this token share prefixes. Never 0, which shares with nobody.
-static int64_t owner_number(struct instances *all, const struct token *token)
-{
-	if (!token)
-		return 1;
-	for (size_t i = 0; i < all->owner_count; i++)
-		if (all->owners[i] == token)
-			return (int64_t)i + 2;
-	if (all->owner_count == all->owner_capacity) {
-		size_t capacity = all->owner_capacity ? 2 * all->owner_capacity : 16;
-		const struct token **owners = realloc(all->owners, capacity * sizeof(*owners));
-		if (!owners)
-			return 0;
-		all->owners = owners;
-		all->owner_capacity = capacity;
-	}
-	all->owners[all->owner_count++] = token;
-	return (int64_t)all->owner_count + 1;
-}
 
 // ---- the end ----
 
@@ -67,6 +45,7 @@ static void leave(struct generation *generation)
 
 void generation_destroy(struct generation *generation)
 {
+	prefill_drop(&generation->prefill);
 	json_destroy(&generation->end);
 	json_destroy(&generation->call);
 	json_destroy(&generation->sampling);
@@ -183,11 +162,16 @@ static void say_failed(struct instance *instance, const char *message)
 static void took(struct generation *generation, const struct json *params)
 {
 	struct error error = {0};
-	struct json *more = generation->format_changes ? json_copy(params) : NULL;
-	if (more) {
+	struct json *prefilled = prefill_json(generation);
+	struct json *more = generation->format_changes || generation->prefill ? json_copy(params) : NULL;
+	if (generation->format_changes)
 		json_set(more, "format_changes", json_copy(generation->format_changes));
-		params = more;
-	}
+	if (generation->prefill)
+		json_set_integer(more, "cached_tokens",
+				 prefill_cached(generation, json_get_integer(params, "cached_tokens", 0)));
+	if (prefilled)
+		json_set(more, "prefill", prefilled);
+	params = more ? more : params;
 	const char *reason = json_get_string(params, "reason", "");
 	enum status status = STATUS_OK;
 	if (!strcmp(reason, "failed")) {
@@ -202,7 +186,7 @@ static void took(struct generation *generation, const struct json *params)
 }
 
 // Send this error to its client, and stop it on its worker.
-static void cancel_for(struct generation *generation, const struct error *error)
+void generation_cancel_for(struct generation *generation, const struct error *error)
 {
 	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
 	void *context = generation->context;
@@ -228,7 +212,7 @@ static void deliver(struct generation *generation, const struct json *params)
 	if (!kept) {
 		struct error error = {0};
 		error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-		cancel_for(generation, &error);
+		generation_cancel_for(generation, &error);
 	} else if (generation->delta) {
 		generation->delta(generation->context, params);
 	}
@@ -307,8 +291,8 @@ static bool shares_prefixes(const struct instance *instance)
 	return true;
 }
 
-// The call for the worker: from the beginning, or from the client's last token.
-static struct json *call_of(struct generation *generation)
+// From the beginning, or from the client's last token.
+struct json *generation_call(struct generation *generation)
 {
 	struct json *call = json_copy(generation->call);
 	if (!generation->embeds && !generation->counts && speculates(generation))
@@ -328,8 +312,9 @@ static enum status send(struct generation *generation, struct error *error)
 	enum status status = instance_worker_call(parts_generator(generation->instance->parts),
 						  generation->embeds && !generation->counts ? "generate.embed"
 											    : "generate.start",
-						  call_of(generation), start_answered, generation, error);
+						  generation_call(generation), start_answered, generation, error);
 	generation->sent = !status;
+	generation->was_sent = true;
 	if (generation->run) {
 		generation->run->sends++;
 		generation->run->sent_ns = clock_steady_ns();
@@ -338,10 +323,19 @@ static enum status send(struct generation *generation, struct error *error)
 	return status;
 }
 
+// Its worker is gone, or cut off: so is the prompt that comes from elsewhere.
+static void stop_waiting(struct generation *generation)
+{
+	if (generation->prompt_waits)
+		prefill_drop(&generation->prefill);
+	generation->prompt_waits = false;
+}
+
 void generations_pause(struct instance *instance)
 {
 	generations_unclaim(instance);
 	for (struct generation *one = instance->generations; one; one = one->next) {
+		stop_waiting(one);
 		one->sent = one->answered = false;
 		one->old_number = 0;
 	}
@@ -384,12 +378,12 @@ static struct generation *first_waiting(const struct instance *instance)
 	for (const struct generation *one = instance->generations; one; one = one->next)
 		tried |= one->sent && suspected(one);
 	struct generation *one = instance->generations;
-	while (one && (one->sent || (tried && suspected(one))))
+	while (one && (one->sent || one->prompt_waits || (tried && suspected(one))))
 		one = one->next;
 	return one;
 }
 
-static bool send_forget(const struct instance *instance, int64_t owner)
+bool generations_send_forget(const struct instance *instance, int64_t owner)
 {
 	struct json *params = json_new_object();
 	json_set_integer(params, "owner", owner);
@@ -399,7 +393,7 @@ static bool send_forget(const struct instance *instance, int64_t owner)
 void generations_resume(struct instance *instance)
 {
 	if (instance->state == INSTANCE_RUNNING && instance->forgets)
-		instance->forgets = !send_forget(instance, 0);
+		instance->forgets = !generations_send_forget(instance, 0);
 	for (struct generation *one; instance->state == INSTANCE_RUNNING && (one = first_waiting(instance));) {
 		struct error error = {0};
 		if (one->old_number)
@@ -407,6 +401,8 @@ void generations_resume(struct instance *instance)
 		one->old_number = 0;
 		if (!one->ended)
 			end(one, STATUS_OK, NULL, NULL); // cancelled meanwhile
+		else if (one->gives && one->was_sent)
+			end(one, STATUS_DEVICE_LOST, NULL, &error); // who waits for it has it from elsewhere by now
 		else if (send(one, &error))
 			end(one, error.status, NULL, &error);
 	}
@@ -421,7 +417,17 @@ void generations_cut(struct instance *instance)
 			one->old_number = one->number;
 		one->number = ++instance->all->next_request;
 		one->sent = one->answered = false;
+		stop_waiting(one);
 	}
+}
+
+void generation_send_now(struct generation *generation)
+{
+	struct error error = {0};
+	generation->prompt_waits = false;
+	if (generation->instance->state == INSTANCE_RUNNING && parts_generator(generation->instance->parts) &&
+	    send(generation, &error))
+		end(generation, error.status, NULL, &error);
 }
 
 // ---- what clients want ----
@@ -444,6 +450,20 @@ const struct json *generation_sampling(const struct generation *generation)
 	return generation->sampling;
 }
 
+// It is the last in the instance's list, and counts.
+static void join(struct generation *generation, struct instance *instance)
+{
+	struct generation **last = &instance->generations;
+	while (*last)
+		last = &(*last)->next;
+	generation->instance = instance;
+	generation->link = last;
+	*last = generation;
+	generation_count(generation);
+	instance->generation_count++;
+	instance->line_tokens += generation->given_tokens;
+}
+
 enum status generation_start(struct generation **out, struct instances *all, const struct generation_params *params,
 			     struct error *error)
 {
@@ -462,16 +482,11 @@ enum status generation_start(struct generation **out, struct instances *all, con
 		json_destroy(&call);
 		return status;
 	}
-	json_set_integer(call, "owner", owner_number(all, params->token));
+	json_set_integer(call, "owner", generation_owner(all, params->token));
 	if (params->counts)
 		json_set_bool(call, "counts", true);
 	struct json *sampling = embeds ? NULL : settle_sampling(instance, call);
-	struct generation **last = &instance->generations;
-	while (*last)
-		last = &(*last)->next;
-	*generation = (struct generation){.link = last,
-					  .instance = instance,
-					  .number = ++all->next_request,
+	*generation = (struct generation){.number = ++all->next_request,
 					  .by = *params->by,
 					  .token = params->token,
 					  .action = params->action,
@@ -490,20 +505,51 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .delta = params->delta,
 					  .ended = params->ended,
 					  .context = params->context};
-	*last = generation;
 	if (params->run)
 		*params->run = (struct generation_run){.began_ns = generation->began_ns, .queued_ms = -1};
-	generation_count(generation);
-	instance->generation_count++;
-	instance->line_tokens += given_tokens;
-	if (instance->state == INSTANCE_RUNNING && parts_generator(instance->parts)) // else it waits, and is sent later
-		status = send(generation, error);
+	join(generation, instance);
+	if (instance->state == INSTANCE_RUNNING && parts_generator(instance->parts)) { // else it is sent later
+		generation->prompt_waits = prefill_begin(generation);
+		status = generation->prompt_waits ? STATUS_OK : send(generation, error);
+	}
 	if (status) {
 		usage_drop(&generation->usage);
 		generation_free(generation);
 	} else {
 		*out = generation;
 	}
+	return status;
+}
+
+enum status generation_give(struct generation **out, struct generation *of, struct instance *instance,
+			    const char *channel,
+			    void (*ended)(void *context, enum status status, const struct json *end,
+					  const struct error *error),
+			    void *context, struct error *error)
+{
+	struct generation *generation = *out = calloc(1, sizeof(*generation));
+	if (!generation)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	*generation = (struct generation){.number = ++instance->all->next_request,
+					  .by = of->by,
+					  .token = of->token,
+					  .action = of->action,
+					  .began_ns = clock_steady_ns(),
+					  .part = true,
+					  .gives = true,
+					  .joules = NAN,
+					  .all = instance->all,
+					  .call = json_copy(of->call),
+					  .ended = ended,
+					  .context = context};
+	json_set_string(generation->call, "give", channel);
+	join(generation, instance);
+	enum status status = send(generation, error);
+	if (!status)
+		return STATUS_OK;
+	usage_drop(&generation->usage);
+	generation_free(generation);
+	*out = NULL;
 	return status;
 }
 
@@ -529,54 +575,10 @@ void generations_give_up(struct instance *instance, const struct error *fault)
 	struct generation *one = instance->generations;
 	while (one) {
 		if (one->ended) {
-			cancel_for(one, fault);
+			generation_cancel_for(one, fault);
 			one = instance->generations; // the callee may have changed the list
 		} else {
 			one = one->next;
 		}
 	}
-}
-
-static void end_in(const struct instance *instance, const struct token *token, const struct error *fault)
-{
-	for (struct generation *generation = instance->generations; generation;) {
-		const bool its = generation->token == token && generation->ended;
-		if (its)
-			cancel_for(generation, fault);
-		generation = its ? instance->generations : generation->next; // others may have gone with it
-	}
-}
-
-static void end_where(struct instances *all, const struct token *token, const char *why)
-{
-	struct error fault = {0};
-	error_set(&fault, STATUS_UNAUTHENTICATED, "%s", why);
-	for (struct instance *one = all->first; one; one = one->next)
-		end_in(one, token, &fault);
-	for (struct instance *one = demand_next(all, NULL); one; one = demand_next(all, one))
-		end_in(one, token, &fault);
-}
-
-// Also forget its prefixes on instances. The number is free from now on.
-static void forget(struct instances *all, size_t owner)
-{
-	all->owners[owner] = NULL;
-	for (struct instance *one = all->first; one; one = one->next)
-		one->forgets |= one->state != INSTANCE_RUNNING || !send_forget(one, (int64_t)owner + 2);
-}
-
-void generations_end_token(struct instances *all, const struct token *token, const char *why)
-{
-	end_where(all, token, why);
-	for (size_t i = 0; i < all->owner_count; i++)
-		if (all->owners[i] == token)
-			forget(all, i);
-}
-
-void generations_sweep(struct instances *all)
-{
-	const int64_t now_ms = token_clock_ms();
-	for (size_t i = 0; i < all->owner_count; i++)
-		if (all->owners[i] && token_usable(all->owners[i], now_ms, NULL))
-			generations_end_token(all, all->owners[i], "the token was revoked or has expired");
 }

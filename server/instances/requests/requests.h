@@ -1,10 +1,10 @@
 /* Requests to model instances: each is started, delivers its tokens as they are generated, and ends once.
  *
- * The least busy ready instance of a model takes a request, which then stays with it. If there is none, one is loaded
- * if the token permits (demand.c), and the request waits for it. A cancelled request has no more callbacks, but is kept
- * until its worker has reported its counts: each request becomes one entry of the audit log, with token, model,
- * devices, counts and time, and without any text. Prefixes are shared within a token, which has a number for this
- * purpose. Thread: the loop's. */
+ * The ready instance of a model that has the least to do for its speed takes a request, which then stays with it; its
+ * prompt may be computed by another one (prefill.h). If there is none, one is loaded if the token permits (demand.c),
+ * and the request waits for it. A cancelled request has no more callbacks, but is kept until its worker has reported
+ * its counts: each request becomes one entry of the audit log, with token, model, devices, counts and time, and without
+ * any text. Prefixes are shared within a token, which has a number for this purpose. Thread: the loop's. */
 #pragma once
 #include "server/instances/instances.h"
 

@@ -21,6 +21,19 @@ static bool is_particular(const struct instance *instance)
 	return one != NULL;
 }
 
+// Tokens a second of one request, as its stages were measured or predicted; < 0: not known.
+static double rate_of(const struct instance *instance)
+{
+	double seconds = instance->way_s;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const struct instance_stage *stage = &instance->stages[i];
+		if (stage->seconds_per_token < 0)
+			return -1;
+		seconds += stage->slice ? 0 : stage->seconds_per_token; // slices compute together
+	}
+	return seconds > 0 ? 1 / seconds : -1;
+}
+
 static struct question_instance see_instance(const struct instance *instance, const struct model_record *model)
 {
 	const bool failed = instance->state == INSTANCE_FAILED;
@@ -31,6 +44,7 @@ static struct question_instance see_instance(const struct instance *instance, co
 					  .draining = instance->state == INSTANCE_RUNNING && is_draining(instance),
 					  .particular = failed && is_particular(instance),
 					  .failed_ms = instance->failed_ms,
+					  .rate = rate_of(instance),
 					  .request_count = instance->generation_count};
 }
 

@@ -13,12 +13,16 @@ struct generation {
 	struct token *token;
 	const char *action;
 	int64_t began_ns;
-	bool embeds, counts;   // with either, the answer to its call is the only message
-	bool sent, answered;   // sent: a worker has it; answered: generate.start, or generate.embed
-	bool told_started;     // `started` was called
-	struct json *call;     // as it was asked, with owner, seed and all of `sampling`
-	struct json *sampling; // the sampling values with their origins; NULL: for an embedding
-	size_t given_tokens;   // in it; 0: its prompt is text
+	bool embeds, counts;     // with either, the answer to its call is the only message
+	bool gives;              // the prompt of another request is computed for another instance; it generates nothing
+	bool sent, answered;     // sent: a worker has it; answered: generate.start, or generate.embed
+	bool was_sent;           // ever
+	bool prompt_waits;       // it is sent when its prompt has been computed elsewhere
+	struct prefill *prefill; // how that is going, or went; NULL: it was not tried
+	bool told_started;       // `started` was called
+	struct json *call;       // as it was asked, with owner, seed and all of `sampling`
+	struct json *sampling;   // the sampling values with their origins; NULL: for an embedding
+	size_t given_tokens;     // in it; 0: its prompt is text
 
 	uint64_t prompt_tokens; // as far as is known
 	struct delivered delivered;
@@ -43,6 +47,24 @@ struct generation {
 	void (*ended)(void *context, enum status status, const struct json *end, const struct error *error);
 	void *context;
 };
+
+// requests.c
+struct json *generation_call(struct generation *generation); // the params for its worker
+// Send this error to its client, and stop it on its worker.
+void generation_cancel_for(struct generation *generation, const struct error *error);
+bool generations_send_forget(const struct instance *instance, int64_t owner); // false: it could not be sent
+// Its prompt is no longer waited for.
+void generation_send_now(struct generation *generation);
+// Have the prompt of `of` computed by this instance, which gives it by this channel. Errors: instance_worker_call's.
+enum status generation_give(struct generation **out, struct generation *of, struct instance *instance,
+			    const char *channel,
+			    void (*ended)(void *context, enum status status, const struct json *end,
+					  const struct error *error),
+			    void *context, struct error *error);
+
+// requests_tokens.c
+// The number by which requests of this token share prefixes. Never 0, which shares with nobody.
+int64_t generation_owner(struct instances *all, const struct token *token);
 
 // requests_record.c
 // It begins to be counted.

@@ -203,6 +203,8 @@ static void count_end(struct generation *generation, const struct json *end, boo
 				    .completion_tokens = json_get_integer(end, "generated_tokens", delivered),
 				    .proposed_tokens = json_get_integer(end, "proposed_tokens", 0),
 				    .accepted_tokens = json_get_integer(end, "accepted_tokens", 0)};
+	if (generation->gives) // the request itself counts its tokens
+		ended = (struct usage_ended){0};
 	ended.settled = waits ? joules_known : NULL;
 	ended.context = generation;
 	ended.prompt_tokens = at_least_0(ended.prompt_tokens);
@@ -233,6 +235,8 @@ static void print_detail(const struct generation *generation, const struct json 
 	json_set_string(detail, "model", instance->model_name);
 	json_set_string(detail, "instance_id", instance->instance_id);
 	json_set_string(detail, "devices", devices);
+	if (generation->gives)
+		json_set_integer(detail, "given_tokens", json_get_integer(end, "given_tokens", 0));
 	json_set_integer(detail, "prompt_tokens", prompt);
 	if (!generation->embeds) {
 		json_set_integer(detail, "cached_tokens", json_get_integer(end, "cached_tokens", 0));

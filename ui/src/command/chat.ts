@@ -1,7 +1,7 @@
 /* One answer of a model, as it is generated: the server's /v1, which other programs use as well. */
 import { readToken } from "../lib/prefs";
 import { EventReader } from "../net/sse";
-import { type Delta, type Foreseen, type Sampling, type Turn, toolsFault, usualTokens } from "../state/chat";
+import { type Delta, type Foreseen, type Prefill, type Sampling, type Turn, toolsFault, usualTokens } from "../state/chat";
 import type { Refusal } from "./tried";
 
 export interface Answer {
@@ -11,6 +11,7 @@ export interface Answer {
   readonly tokens: number | null;
   readonly joules?: number;
   readonly foreseen?: Foreseen;
+  readonly prefill?: Prefill;
 }
 
 export interface Ask {
@@ -84,7 +85,7 @@ export async function ask(what: Ask): Promise<Answer | Refusal> {
 
 interface Chunk {
   error?: { message?: string };
-  choices?: { delta?: Delta; text?: string; finish_reason?: string | null }[];
+  choices?: { delta?: Delta; text?: string; finish_reason?: string | null; prefill?: ToldPrefill }[];
   usage?: Usage | null;
 }
 
@@ -99,6 +100,20 @@ function foreseenOf({ completion_tokens_details: told }: Usage): { foreseen?: Fo
   const accepted = told?.accepted_prediction_tokens ?? 0;
   const proposed = accepted + (told?.rejected_prediction_tokens ?? 0);
   return proposed > 0 ? { foreseen: { proposed, accepted } } : {};
+}
+
+/** docs/inference.md, "A prompt on another device". */
+interface ToldPrefill {
+  prompt_device: string;
+  answer_device: string;
+  seconds: number;
+  instead_seconds: number;
+}
+
+function prefillOf(told: ToldPrefill | undefined): { prefill?: Prefill } {
+  if (!told) return {};
+  const { prompt_device: prompt, answer_device: answer, seconds, instead_seconds: insteadSeconds } = told;
+  return { prefill: { prompt, answer, seconds, insteadSeconds } };
 }
 
 async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answer | Refusal> {
@@ -119,7 +134,7 @@ async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answ
       if (chunk.error) return { what: chunk.error.message ?? "the model failed", hint: null };
       const choice = chunk.choices?.[0];
       if (choice) what.onDelta(choice.delta ?? { content: choice.text ?? "" });
-      if (choice?.finish_reason) answer = { ...answer, reason: choice.finish_reason };
+      if (choice?.finish_reason) answer = { ...answer, reason: choice.finish_reason, ...prefillOf(choice.prefill) };
       if (chunk.usage)
         answer = {
           ...answer,

@@ -17,8 +17,21 @@ export interface Figures {
   readonly joules?: number;
   /** Tokens that the text foresaw and that were computed; of these, those that were chosen. Absent: there were none. */
   readonly foreseen?: Foreseen;
+  /** Another device computed the prompt. Absent: the one that answered did. */
+  readonly prefill?: Prefill;
   readonly reason: string | null;
 }
+
+/** Devices by their names; seconds until the prompt was there, and as predicted for the one that answered. */
+export interface Prefill {
+  readonly prompt: string;
+  readonly answer: string;
+  readonly seconds: number;
+  readonly insteadSeconds: number;
+}
+
+export const prefillText = ({ prompt, answer, seconds, insteadSeconds }: Prefill): string =>
+  `prompt on ${prompt}, ${figure(seconds, 1)} s instead of ${figure(insteadSeconds, 1)}; answer on ${answer}`;
 
 export interface Foreseen {
   readonly proposed: number;

@@ -100,7 +100,7 @@ static void put_end(struct json *json, const struct ending *ending)
 	json_set_integer(json, "eval_count", json_get_integer(ending->end, "generated_tokens", 0));
 	answer_put_foreseen(json, ending->end, "count");
 	answer_put_energy(json, ending->end);
-	answer_put_formats(json, ending->end);
+	answer_put_provenance(json, ending->end);
 }
 
 // ---- of the wording ----

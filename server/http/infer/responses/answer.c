@@ -80,7 +80,7 @@ static struct json *last_object(const struct answer *answer, const struct ending
 	}
 	json_set(json, "usage", usage_of(ending->end));
 	json_set(json, "sampling", json_copy(answer->sampling));
-	answer_put_formats(json, ending->end);
+	answer_put_provenance(json, ending->end);
 	return json;
 }
 

@@ -22,6 +22,12 @@ static const struct error no_place = {.status = STATUS_OUT_OF_MEMORY, .message =
 static const struct question_instance running = {
 	.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true, .request_count = 3};
 static const struct question_instance idle = {.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true};
+static const struct question_instance fast = {
+	.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true, .request_count = 3, .rate = 100};
+static const struct question_instance slow = {
+	.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true, .rate = 20};
+static const struct question_instance hardly_slower = {
+	.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true, .request_count = 2, .rate = 90};
 static const struct question_instance draining = {
 	.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true, .draining = true};
 static const struct question_instance loading = {.instance_state = INSTANCE_LOADING, .reason = "", .holds_model = true};
@@ -45,6 +51,9 @@ static const struct situation {
 	unsigned instance;
 } situations[] = {
 	{"the least busy one", {running, idle, waited}, 3, {.loads = true}, QUESTION_JOINS, NULL, 1},
+	{"a fast one that has something to do", {slow, fast}, 2, {0}, QUESTION_JOINS, NULL, 1},
+	{"rates that hardly differ do not count", {fast, hardly_slower}, 2, {0}, QUESTION_JOINS, NULL, 1},
+	{"nor do they if one is not known", {fast, idle}, 2, {0}, QUESTION_JOINS, NULL, 1},
 	{"one that runs before one that is paused", {waited, running}, 2, {0}, QUESTION_JOINS, NULL, 1},
 	{"one that is paused, for a while", {draining, waited}, 2, {0}, QUESTION_JOINS, NULL, 1},
 	{"an idle one, although the server ends", {idle}, 1, {.ending = true}, QUESTION_JOINS, NULL, 0},
@@ -175,7 +184,8 @@ static void generate(struct question_seen *seen, struct question_instance *insta
 							  .draining = !draw(4),
 							  .particular = !draw(4),
 							  .failed_ms = NOW_MS - (int64_t)draw(2 * QUESTION_AGAIN_MS),
-							  .request_count = draw(4)};
+							  .request_count = draw(4),
+							  .rate = draw(3) ? 10.0 * draw(4) : -1};
 }
 
 // What is wrong with the decision; NULL: nothing.
@@ -197,8 +207,9 @@ static const char *check(const struct question_seen *seen, const struct question
 	for (unsigned i = 0; i < seen->count && decision->action == QUESTION_JOINS; i++)
 		if (answering && seen->instances[i].instance_state == INSTANCE_RUNNING &&
 		    seen->instances[i].holds_model && !seen->instances[i].draining &&
-		    seen->instances[i].request_count < joined->request_count)
-			return "another one has less to do";
+		    seen->instances[i].request_count < joined->request_count &&
+		    !(joined->rate > seen->instances[i].rate))
+			return "another one has less to do, and is as fast";
 	if (decision->action == QUESTION_LOADS && (!seen->loads || !seen->ready || seen->ending || seen->begun))
 		return "a model is loaded that must not be, or for a second time";
 	for (unsigned i = 0; i < seen->count && decision->action == QUESTION_LOADS; i++)

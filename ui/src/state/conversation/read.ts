@@ -30,6 +30,7 @@ const figures: Shape = {
   about: optional((value) => value === true),
   joules: optional(number),
   foreseen: optional(shaped({ proposed: number, accepted: number })),
+  prefill: optional(shaped({ prompt: text, answer: text, seconds: number, insteadSeconds: number })),
   reason: orNull(text),
 };
 const turn: Shape = {

@@ -2,7 +2,7 @@
    it how fast it came, what can be done with it, and the way to its other versions. */
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { figure, took } from "../../lib/format";
-import { type Call, type Figures, type Turn, argsText, foreseenText, speedOf } from "../../state/chat";
+import { type Call, type Figures, type Turn, argsText, foreseenText, prefillText, speedOf } from "../../state/chat";
 import { CopyButton } from "../command-line";
 import { Markdown } from "./markdown";
 
@@ -34,6 +34,7 @@ function FiguresLine({ figures, model }: { figures: Figures; model: string | und
       {foreseen !== null && <span>foreseen tokens: {foreseen}</span>}
       {figures.firstMs > 0 && <span>first token after {took(figures.firstMs)}</span>}
       {figures.joules !== undefined && <span>{figure(figures.joules, figures.joules < 10 ? 1 : 0)} J</span>}
+      {figures.prefill && <span>{prefillText(figures.prefill)}</span>}
       {end && <span>{end}</span>}
     </p>
   );

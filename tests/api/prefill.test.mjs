@@ -1,0 +1,123 @@
+// A prompt that one device computes for another, with real processes: two nodes whose steps are paced (EXOGPU_TEST_PACE),
+// the one quick with prompts, the other with single tokens. The answer is that of one device alone.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { Client, assertContractKept } from "./client.mjs";
+import { modelFile } from "./gguf.mjs";
+import { Proxy, RemoteNode } from "./remote.mjs";
+import { eventually, slow, startServer, temporary, within } from "./server.mjs";
+
+const LONG = 60000 * slow;
+// Rows and milliseconds of a step: a prompt of 512 takes 0.4 s on the one and 6 s on the other, a token 300 and 10 ms. On a
+// busy machine the differences are smaller.
+const PROMPTS = "1:300,64:320,512:400", TOKENS = "1:10,64:1000,512:6000";
+const words = (count, first = "a") => Array.from({ length: count }, (_, i) => (i ? "abcdefghij"[(i * 7 + (i >> 3)) % 10] : first)).join(" ");
+
+describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
+	let server, admin, proxies, quick, steady, model;
+
+	const running = (id) => eventually(async () => {
+		const { instances } = await admin.call("instance.list");
+		const one = instances.find((each) => each.instance_id === id);
+		if (one?.state === "failed") throw new Error(one.state_reason);
+		return one?.state === "running" && one;
+	}, "the model runs", LONG);
+	const place = async (node) => {
+		const pins = [{ device_id: node.device.device_id, first_layer: 0, layer_count: 0 }];
+		return running((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 2048, sequences: 4, pins })).instance_id);
+	};
+	const ask = async (prompt, more = {}, token = server.token) => {
+		const response = await fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${token}` },
+			body: JSON.stringify({ model: "words", prompt, max_tokens: 12, temperature: 0, ...more }) });
+		const text = await response.text();
+		assert.equal(response.status, 200, text);
+		const { choices: [choice], usage } = JSON.parse(text);
+		return { ...choice, usage };
+	};
+
+	before(async () => {
+		server = await startServer({ listen: "0.0.0.0:0", localNode: true, args: ["--log-level", "debug"] });
+		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
+		admin = await Client.login(server);
+		proxies = await Promise.all([1, 2].map(() => Proxy.start(server.port)));
+		quick = new RemoteNode({ server, admin, proxy: proxies[0] }, { name: "quick", env: { EXOGPU_TEST_PACE: PROMPTS } });
+		steady = new RemoteNode({ server, admin, proxy: proxies[1] }, { name: "steady", env: { EXOGPU_TEST_PACE: TOKENS } });
+		for (const node of [quick, steady]) await node.start((await admin.call("node.ticket", {})).ticket);
+		const path = join(temporary(), "words.gguf");
+		writeFileSync(path, modelFile({ architecture: "llama", megabytes: 2, context: 4096 }));
+		await admin.call("model.add", { source: path });
+		model = await eventually(async () => {
+			const [one] = (await admin.call("model.list")).models;
+			return one?.state === "ready" && one;
+		}, "the model is ready");
+		await eventually(async () => (await admin.call("cluster.snapshot")).links.some(({ from_node_id, to_node_id, throughput_bytes_per_s }) =>
+			from_node_id === quick.node_id && to_node_id === steady.node_id && throughput_bytes_per_s > 0), "their link is measured", LONG);
+	});
+	after(async () => {
+		for (const node of [quick, steady]) if (node?.child && node.child.exitCode === null && node.child.signalCode === null) await node.finish();
+		proxies?.forEach((one) => one.close());
+		await server?.finish();
+		assertContractKept();
+	});
+
+	const long = words(900);
+	let wanted;
+
+	test("the answer is the one of the device alone, and tells who did what", async () => {
+		const alone = await place(steady);
+		wanted = await ask(long);
+		assert.equal(wanted.prefill, undefined);
+		await admin.call("instance.delete", { instance_id: alone.instance_id });
+		await place(quick); // the older one: but single tokens are quicker on the other
+		await place(steady);
+		const { text, prefill, usage } = await ask(long);
+		assert.equal(text, wanted.text);
+		assert.ok(prefill, server.output.stderr.slice(-3000));
+		assert.deepEqual([prefill.prompt_device_id, prefill.answer_device_id], [quick.device.device_id, steady.device.device_id]);
+		assert.equal(prefill.tokens, Math.floor((usage.prompt_tokens - 1) / 32) * 32);
+		assert.ok(prefill.bytes > prefill.tokens * 100 && prefill.instead_seconds > prefill.predicted_seconds, JSON.stringify(prefill));
+		assert.equal(usage.prompt_tokens_details?.cached_tokens ?? 0, 0); // they were computed for this request
+		const given = await eventually(async () => (await admin.call("audit.list", { limit: 20 })).entries
+			.find(({ action, detail }) => action === "infer.completions" && detail.given_tokens), "who gave it is in the audit log");
+		assert.equal(given.detail.given_tokens, prefill.tokens);
+	});
+
+	test("what the answering device has, or hardly lacks, is not asked for elsewhere", async () => {
+		const again = await ask(long);
+		assert.deepEqual([again.text, again.prefill], [wanted.text, undefined]);
+		assert.ok(again.usage.prompt_tokens_details.cached_tokens >= 896 - 32, JSON.stringify(again.usage));
+		assert.equal((await ask(words(20, "b"))).prefill, undefined);
+	});
+
+	test("who may use models and nothing else is told no device", async () => {
+		const { token } = await admin.call("token.create", { name: "app", scopes: ["infer"] });
+		const answer = await ask(words(900, "c"), {}, token);
+		assert.equal(answer.prefill, undefined);
+		assert.match(server.output.stderr, /prompt on .*; answer on /);
+	});
+
+	// Until a prompt is under way at the device that computes it.
+	const moving = (from) => eventually(() => /prompt on .*; answer on /.test(server.output.stderr.slice(from)), "the prompt is computed elsewhere", LONG);
+	const alone = async (prompt) => {
+		const { instances } = await admin.call("instance.list");
+		for (const { instance_id } of instances) await admin.call("instance.delete", { instance_id });
+		await place(quick);
+		return (await ask(prompt)).text;
+	};
+
+	for (const [who, first] of [["the one that computes the prompt", "d"], ["the one that answers", "e"]])
+		test(`${who} leaves in the middle: no token is lost`, async () => {
+			const prompt = words(900, first), from = server.output.stderr.length, leaves = first === "d" ? quick : steady;
+			const asked = ask(prompt);
+			await moving(from);
+			leaves.child.kill("SIGKILL");
+			const { text } = await within(asked, "it is answered", LONG);
+			await within(leaves.exited, "it has ended");
+			await leaves.start();
+			await eventually(async () => (await admin.call("instance.list")).instances.every(({ state }) => state === "running"), "all run", LONG);
+			assert.equal(text, await alone(prompt));
+			if (first === "d") await place(steady);
+		});
+});
