@@ -26,7 +26,11 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 	}, "the model runs", LONG);
 	const place = async (node) => {
 		const pins = [{ device_id: node.device.device_id, first_layer: 0, layer_count: 0 }];
-		return running((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 2048, sequences: 4, pins })).instance_id);
+		const created = await eventually(() => // a node that was started again shows for a moment what it said before
+			admin.call("instance.create", { model_id: model.model_id, context_tokens: 2048, sequences: 4, pins }).catch((error) => {
+				if (error.reason !== "unavailable") throw error;
+			}), "it is placed", LONG);
+		return running(created.instance_id);
 	};
 	const ask = async (prompt, more = {}, token = server.token) => {
 		const response = await fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${token}` },

@@ -1,7 +1,7 @@
 // A model on several machines: network namespaces of this one, on a wire that is told what to do (tests/cluster).
 //
 //   node tests/bench/cluster.mjs FOLDER [PART...] [--format Q4_0] [--layers 22] [--rounds 3] [--lesser 0.7]
-//                                [--better-cpus 0] [--lesser-cpus 1]
+//                                [--better-cpus 0] [--lesser-cpus 1] [--scale 1]
 //
 // EXOGPU_BINARY, EXOGPU_WIRE and EXOGPU_GENERATE_MODEL are what is measured, the wire, and what makes models, of the 1.1B
 // shape with random weights, in FOLDER. Needs root, `ip`, control groups, two processors. Parts, all of them unless some
@@ -16,6 +16,10 @@
 //           stream gets there.
 //   hop     What a token sends, counted at the interfaces, and how much longer it takes than on one node.
 //   kill    From SIGKILL of a node in the middle of an answer to the next token of that answer.
+//   pair    Two unlike devices, emulated: the one computes prompts faster, the other tokens. Steps take as long as a published
+//           table says (PAIR; EXOGPU_TEST_PACE, so that nodes are a build with assertions, EXOGPU_PACED_BINARY); keys and values
+//           of an 8B model, pages, TLS and the wire are real. A prompt of 8,192 and 32 tokens of answer on each alone and on
+//           both. --scale N: all times are N times as long, and the wire is that much slower, where the machine is slow.
 import { execFileSync } from "node:child_process";
 import { rmSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -29,7 +33,7 @@ import { Net, groupsMissing, long } from "../cluster/net.mjs";
 const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 48, STEADY_TOKENS = 160, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
 const { values, positionals: [folder, ...asked] } = parseArgs({ allowPositionals: true, options: {
 	format: { type: "string", default: "Q4_0" }, layers: { type: "string", default: "22" }, rounds: { type: "string", default: "3" },
-	lesser: { type: "string", default: "0.7" }, "better-cpus": { type: "string", default: "0" }, "lesser-cpus": { type: "string", default: "1" } } });
+	lesser: { type: "string", default: "0.7" }, scale: { type: "string", default: "1" }, "better-cpus": { type: "string", default: "0" }, "lesser-cpus": { type: "string", default: "1" } } });
 const layers = Number(values.layers), rounds = Number(values.rounds), lesser = Number(values.lesser);
 const everywhere = `0-${availableParallelism() - 1}`;
 
@@ -350,9 +354,66 @@ async function benchKill() {
 	await end(cluster);
 }
 
+// ---- pair ----
+
+// What exo published for Llama 3.1 8B (F16): a DGX Spark takes 1.47 s for a prompt of 8,192 and 2.87 s for 32 tokens, a Mac Studio
+// 5.57 and 0.85 s; together, at 10 Gbit/s, 2.32 s. Rows and milliseconds of a step.
+const PAIR = { prompt: 8192, answer: 32, bits_per_s: 10e9, desk: { 1: 89.7, 64: 89.7, 512: 91.9 }, attic: { 1: 26.6, 64: 43.5, 512: 348 } };
+
+async function benchPair() {
+	const scale = Number(values.scale), paced = (table) => Object.entries(table).map(([rows, ms]) => `${rows}:${ms * scale}`).join(",");
+	const cluster = await start(["desk", "attic"]), { net, admin } = cluster, { desk: one, attic: two } = net.machines;
+	for (const [from, to] of [[one, two], [two, one]]) await net.set(from, to, { bits_per_s: PAIR.bits_per_s / scale });
+	const there = [];
+	for (const [machine, table] of [[one, PAIR.desk], [two, PAIR.attic]]) {
+		const started = await node(machine, ["--join", `${net.machines.home.address}:52415`], undefined,
+			{ program: process.env.EXOGPU_PACED_BINARY, env: { EXOGPU_TEST_PACE: paced(table) } });
+		await letIn(admin, started);
+		started.cpu = await cpuOf(admin, started.id);
+		there.push(started);
+	}
+	const links = await linked(cluster, there), [desk, attic] = there;
+	const path = join(folder, "pair.gguf");
+	models.push(path);
+	execFileSync(process.env.EXOGPU_GENERATE_MODEL, [path, "8b-cache", "F16"], { stdio: "ignore" });
+	const { model_id } = await admin.call("model.add", { source: path });
+	const known = await eventually(async () => (await admin.call("model.list")).models.find((each) => each.model_id === model_id && each.state === "ready" && each.sha256),
+		"the model is known", 2 * long);
+	const on = (device) => load(cluster, { model_id, context_tokens: PAIR.prompt + 64, sequences: 2, pins: whole(device, known.architecture.layers) });
+	const tokens = () => { prompts++; return Array.from({ length: PAIR.prompt }, (_, i) => 300 + ((i * 7919 + prompts * 104729) % 700)); };
+	const measure = async (instance) => {
+		const began = performance.now(), stream = complete(cluster.server, { model: instance.model_name, prompt: tokens(), max_tokens: PAIR.answer,
+			ignore_eos: true, stream_options: { include_usage: true } });
+		await stream.done;
+		if (stream.usage.completion_tokens !== PAIR.answer) throw new Error(`${stream.usage.completion_tokens} tokens of ${PAIR.answer}`);
+		return { first: (stream.at[0] - began) / 1000, all: (stream.at.at(-1) - began) / 1000, prefill: stream.prefill };
+	};
+	const found = {};
+	for (const [name, devices] of [["desk alone", [desk]], ["attic alone", [attic]], ["both", [desk, attic]]]) {
+		const loaded = [];
+		for (const device of devices) loaded.push(await on(device));
+		found[name] = [];
+		for (let round = 0; round < rounds; round++) {
+			const figures = await measure(loaded.at(-1));
+			found[name].push(figures);
+			says(`${name}: first token after ${figures.first.toFixed(2)} s, all after ${figures.all.toFixed(2)} s ${JSON.stringify(figures.prefill ?? {})}`);
+		}
+		for (const instance of loaded) await unload(cluster, instance);
+	}
+	const of = (name, figure) => median(found[name].map((each) => each[figure]));
+	const way = links.find((each) => each.from_node_id === desk.id && each.to_node_id === attic.id);
+	heads(`An emulated pair: a prompt of ${PAIR.prompt} and ${PAIR.answer} tokens; times are ${scale} times the table's, the wire ${(PAIR.bits_per_s / scale / 1e9).toFixed(2)} Gbit/s, `
+		+ `measured ${(way.throughput_bytes_per_s * 8e-9).toFixed(2)}; medians of ${rounds}`, "on", "first token, s", "all, s", "by the table, s", "both are so many times as fast");
+	for (const [name, table] of [["desk alone", 4.34], ["attic alone", 6.42], ["both", 2.32]])
+		row(name, of(name, "first").toFixed(2), of(name, "all").toFixed(2), (table * scale).toFixed(2), `**${(of(name, "all") / of("both", "all")).toFixed(2)}**`);
+	const told = found.both.map(({ prefill }) => prefill).filter(Boolean);
+	console.log(`\nOf ${rounds} prompts ${told.length} were computed on the desk; ${told.map((each) => `${(each.bytes / 1e6).toFixed(0)} MB in ${each.seconds.toFixed(2)} s, ${each.predicted_seconds.toFixed(2)} predicted`).join("; ")}.`);
+	await end(cluster);
+}
+
 // ---- all of it ----
 
-const parts = { split: benchSplit, wire: benchWire, hop: benchHop, kill: benchKill };
+const parts = { split: benchSplit, wire: benchWire, hop: benchHop, kill: benchKill, pair: benchPair };
 for (const name of asked) if (!parts[name]) throw new Error(`no such part: ${name}; there are ${Object.keys(parts).join(", ")}`);
 const why = groupsMissing ?? (availableParallelism() < 2 ? "there is one processor only" : null);
 if (why) {

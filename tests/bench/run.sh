@@ -70,7 +70,7 @@ if [ "${1:-}" = ring ]; then
 fi
 if [ "${1:-}" = cluster ]; then
 	shift
-	EXOGPU_BINARY=$PWD/build/exogpu EXOGPU_WIRE=$PWD/build/debug/tests/wire \
+	EXOGPU_BINARY=$PWD/build/exogpu EXOGPU_PACED_BINARY=$PWD/build/debug/exogpu EXOGPU_WIRE=$PWD/build/debug/tests/wire \
 		EXOGPU_GENERATE_MODEL=$PWD/build/debug/tests/generate_model node tests/bench/cluster.mjs "$work" "$@"
 	exit
 fi

@@ -82,6 +82,7 @@ export function complete(server, params) {
 					if (event.usage) stream.usage = event.usage;
 					if (!event.choices.length) continue;
 					stream.text += event.choices[0].text ?? "";
+					stream.prefill ??= event.choices[0].prefill;
 					stream.pieces++;
 					stream.at.push(performance.now());
 				}

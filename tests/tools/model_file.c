@@ -236,9 +236,13 @@ static void add_attention(struct planning *planning, uint32_t layer, uint32_t he
 	const uint64_t q = (uint64_t)file->heads * head_size, kv = (uint64_t)file->kv_heads * head_size;
 	char name[GGUF_NAME_BYTES];
 #define NAME(text) (snprintf(name, sizeof(name), "blk.%" PRIu32 "." text, layer), name)
-	add_matrix(planning, NAME("attn_q.weight"), gated ? 2 * q : q, file->embedding, 1.4, FORMAT_UNKNOWN);
-	add_matrix(planning, NAME("attn_k.weight"), kv, file->embedding, 1.4, FORMAT_UNKNOWN);
-	add_matrix(planning, NAME("attn_v.weight"), kv, file->embedding, 1, FORMAT_UNKNOWN);
+	if (architecture_of(file->family)->fused_qkv) {
+		add_matrix(planning, NAME("attn_qkv.weight"), q + 2 * kv, file->embedding, 1.2, FORMAT_UNKNOWN);
+	} else {
+		add_matrix(planning, NAME("attn_q.weight"), gated ? 2 * q : q, file->embedding, 1.4, FORMAT_UNKNOWN);
+		add_matrix(planning, NAME("attn_k.weight"), kv, file->embedding, 1.4, FORMAT_UNKNOWN);
+		add_matrix(planning, NAME("attn_v.weight"), kv, file->embedding, 1, FORMAT_UNKNOWN);
+	}
 	if (architecture_of(file->family)->qkv_bias) {
 		add_vector(planning, NAME("attn_q.bias"), q, KIND_BIAS, 0.5f);
 		add_vector(planning, NAME("attn_k.bias"), kv, KIND_BIAS, 0.5f);
@@ -273,8 +277,10 @@ static void add_layer(struct planning *planning, uint32_t layer, uint32_t head_s
 		add_mixture(planning, layer, residual);
 		return;
 	}
-	add_matrix(planning, NAME("ffn_gate.weight"), file->feed_forward, file->embedding, loud, FORMAT_UNKNOWN);
-	add_matrix(planning, NAME("ffn_up.weight"), file->feed_forward, file->embedding, loud, FORMAT_UNKNOWN);
+	const uint32_t up = architecture->fused_gate_up ? 2 * file->feed_forward : file->feed_forward;
+	if (!architecture->fused_gate_up)
+		add_matrix(planning, NAME("ffn_gate.weight"), up, file->embedding, loud, FORMAT_UNKNOWN);
+	add_matrix(planning, NAME("ffn_up.weight"), up, file->embedding, loud, FORMAT_UNKNOWN);
 	add_matrix(planning, NAME("ffn_down.weight"), file->embedding, file->feed_forward, 2 * residual / (loud * loud),
 		   FORMAT_UNKNOWN);
 #undef NAME

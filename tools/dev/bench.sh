@@ -20,7 +20,7 @@ decode alone [BACKEND SHAPE FORMAT [ROUNDS]]
 perplexity alone [BACKEND[,BACKEND] FILE.gguf ...]
 serving alone [BACKEND] [SHAPE:FORMAT ...]
 ring alone [FORMAT[:LAYERS] ...]
-cluster alone [split|wire|hop|kill ...]
+cluster alone [split|wire|hop|kill|pair ...]
 grammar alone [FILE.gguf|TOKENS ...]
 solver alone [SECONDS]
 simulation alone [FIRST_SEED [SEEDS]]
@@ -124,7 +124,7 @@ bench_check() {
 				bench_refuse "$name" "$word takes a whole number from 1 on, not $value"
 			;;
 		*)
-			[[ $name != cluster || -z $kind || $word =~ ^(split|wire|hop|kill)$ ]] || bench_refuse "$name" "there is no part $word"
+			[[ $name != cluster || -z $kind || $word =~ ^(split|wire|hop|kill|pair)$ ]] || bench_refuse "$name" "there is no part $word"
 			[ "$kind" != alone ] || continue
 			found=$(bench_of "$word") || bench_refuse "" "there is no bench $word"
 			[ -z "$kind" ] || [[ $found != alone* ]] || bench_refuse "" "$word runs by itself"
