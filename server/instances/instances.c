@@ -124,12 +124,29 @@ static void let_go(struct instance *instance, const char *why)
 	evict_return(instance);
 }
 
+// The device on which it has failed, or its first one. NULL: it has none.
+static const struct cluster_device *blamed(const struct instance *instance)
+{
+	const int part = instance->recovery.news.kind == NEWS_LOST ? instance->recovery.news.part : -1;
+	const struct instance_stage *stage = part < 0 ? NULL : parts_stage(instance->parts, (unsigned)part);
+	if (stage)
+		return stage->device;
+	return instance->stage_count ? instance->stages[0].device : NULL;
+}
+
 void instance_set_failed(struct instance *instance, const struct error *fault)
 {
+	struct buffer detail;
+	struct json *json = json_new_object();
+	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
+	json_set_string(json, "model", instance->model_name);
+	json_set_string(json, "reason", fault->message);
+	json_print(json, &detail);
+	json_destroy(&json);
 	instance->failed_ms = instances_now(instance->all);
 	log_warning("models", "instance %s of %s has failed: %s", instance->instance_id, instance->model_name,
 		    fault->message);
-	const struct cluster_device *device = instance->stage_count ? instance->stages[0].device : NULL;
+	const struct cluster_device *device = blamed(instance);
 	if (instance->ready_ms)
 		instance->failed_with = *fault;
 	else
@@ -139,11 +156,13 @@ void instance_set_failed(struct instance *instance, const struct error *fault)
 					  .target = instance->instance_id,
 					  .node_id = device ? cluster_device_node_id(device) : NULL,
 					  .device_id = device ? cluster_device_id(device) : NULL,
-					  .outcome = fault->status};
+					  .outcome = fault->status,
+					  .detail = detail.failed ? NULL : buffer_text(&detail)};
 	instance_change(instance, &(struct instance_change){.to = INSTANCE_FAILED,
 							    .reason = fault->message,
 							    .row = INSTANCE_ROW_REMOVED,
 							    .entry = &entry});
+	buffer_finish(&detail);
 	let_go(instance, fault->message);
 	instance_publish(instance);
 }
@@ -478,6 +497,8 @@ void instances_destroy(struct instances **pointer)
 	starts_destroy(instances); // whose outcome the store drops
 	demands_destroy(instances);
 	nowhere_destroy(instances);
+	for (size_t i = 0; i < LIMIT_INSTANCES; i++)
+		trials_destroy(&instances->references[i].trials);
 	planner_destroy(&instances->planner);
 	layer_times_destroy(&instances->layer_times);
 	shards_destroy(&instances->shards);

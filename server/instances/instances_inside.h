@@ -5,6 +5,7 @@
 #include "server/instances/decide/decide.h"
 #include "server/instances/decide/evict.h"
 #include "server/instances/decide/question.h"
+#include "server/instances/decide/trials.h"
 #include "server/instances/decide/search.h"
 #include "server/instances/decide/states.h"
 #include "server/instances/instances.h"
@@ -193,12 +194,12 @@ struct instance {
 	struct error failed_with; // of a failed instance: the error for its requests
 };
 
-// The result of a model's reference token when it first went around the parts of an instance (parts_ring.c).
+// The results of a model's reference token, each time that it went around the parts of an instance (parts_ring.c).
 struct instance_reference {
 	char model_id[MODEL_ID_BYTES];
 	enum tensor_format format; // held_format
-	uint32_t context_tokens, token;
-	double logit, spread; // spread: of all logits
+	uint32_t context_tokens;
+	struct trials *trials;
 };
 
 struct released { // memory of a device, freed by an instance that ended or is placed again

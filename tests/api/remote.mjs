@@ -2,17 +2,19 @@
 // that can stop forwarding. What the second node holds belongs to "another machine": it has its own data directory, and
 // no socket of the server's.
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync, readlinkSync } from "node:fs";
+import { readFileSync, readdirSync, readlinkSync, writeFileSync } from "node:fs";
 import net from "node:net";
+import { join } from "node:path";
 import { Client } from "./client.mjs";
-import { eventually, launch, slow, startServer, temporary, within } from "./server.mjs";
+import { binary, eventually, launch, slow, startServer, temporary, within } from "./server.mjs";
 
 // A TCP proxy. `cut("up")` (from the node), `cut("down")` (to it) or both: what comes is kept and not forwarded, as by a
 // network that is gone; nothing is lost when it is mended. It always reads, so that what a node lets out is counted.
+// `takes`: so many connections more; others are closed at once.
 export class Proxy {
 	static async start(port) {
-		const proxy = Object.assign(new Proxy(), { pairs: [], held: { up: false, down: false } });
-		proxy.listener = net.createServer((near) => proxy.add(near, net.connect(port, "127.0.0.1")));
+		const proxy = Object.assign(new Proxy(), { pairs: [], held: { up: false, down: false }, takes: Infinity });
+		proxy.listener = net.createServer((near) => (proxy.takes-- > 0 ? proxy.add(near, net.connect(port, "127.0.0.1")) : near.destroy()));
 		await new Promise((resolve) => proxy.listener.listen(0, "127.0.0.1", resolve));
 		proxy.port = proxy.listener.address().port;
 		return proxy;
@@ -61,14 +63,14 @@ export class Proxy {
 }
 
 export class RemoteNode {
-	constructor(cluster, { name = "second", backends = "cpu", data = temporary(), env = {} } = {}) {
-		Object.assign(this, { cluster, name, backends, data, env });
+	constructor(cluster, { name = "second", backends = "cpu", data = temporary(), env = {}, program } = {}) {
+		Object.assign(this, { cluster, name, backends, data, env, program });
 	}
 
 	// `ticket` the first time; after that it knows its server.
 	async start(ticket) {
 		const join = ticket ? ["--join", `127.0.0.1:${this.cluster.proxy.port}`, "--ticket", ticket] : [];
-		Object.assign(this, launch(["node", ...join, "--data", this.data, "--backends", this.backends, "--name", this.name], this.env));
+		Object.assign(this, launch(["node", ...join, "--data", this.data, "--backends", this.backends, "--name", this.name], this.env, this.program));
 		await this.ready();
 	}
 
@@ -100,6 +102,15 @@ export class RemoteNode {
 		const { code, signal, stderr } = await within(this.exited, "the second node ends");
 		assert.ok(code === 0, `the second node ended with ${code ?? signal}: ${stderr.slice(-2000)}`);
 	}
+}
+
+// The program as one of another version: {path, version}.
+export function ofAnotherVersion(version) {
+	const other = version.replace(/.$/, (digit) => (Number(digit) + 1) % 10), program = readFileSync(binary), from = Buffer.from(`${version}\0`);
+	for (let at = 0; (at = program.indexOf(from, at)) >= 0; at++) program.write(other, at);
+	const path = join(temporary(), "exogpu");
+	writeFileSync(path, program, { mode: 0o755 });
+	return { path, version: other };
 }
 
 // The process of the server's own node, and the ports that it listens at.

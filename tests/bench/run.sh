@@ -11,6 +11,8 @@
 # [cluster [PART ...]] a model on several machines (tests/bench/cluster.mjs), alone as well; as root.
 # [grammar [FILE.gguf|TOKENS ...]] what answers in a form cost (tests/bench/grammar.c), alone as well; of 49,152 and 128,000 tokens that are made up.
 # [solver [SECONDS]] how long placements take to be found (tests/bench/solver.c), alone as well.
+# [solver cpsat [CLUSTERS]] the same placements by OR-Tools' CP-SAT (tests/bench/cpsat.py), which EXOGPU_ORTOOLS_PYTHON has.
+# [soak [--hours N] [--minutes N] [--sample N]] a cluster under everything for so long (tests/bench/soak.mjs), alone as well; a verdict.
 # [simulation [FIRST_SEED [SEEDS]]] a whole server under random faults, on a virtual clock, ten thousand seeds (debug build); no figures, but a verdict.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
@@ -79,7 +81,16 @@ if [ "${1:-}" = solver ]; then
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/solver" tests/bench/solver.c server/placement/placement*.c \
 		build/libengine.a build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson zlib) \
 		-ldl -lm -pthread
-	"$work/solver" "$@"
+	if [ "${1:-}" = cpsat ]; then
+		"${EXOGPU_ORTOOLS_PYTHON:-python3}" -B tests/bench/cpsat.py "$work/solver" "${2:-1000}"
+	else
+		"$work/solver" "$@"
+	fi
+	exit
+fi
+if [ "${1:-}" = soak ]; then
+	shift
+	EXOGPU_BINARY=$PWD/build/exogpu node tests/bench/soak.mjs "$@"
 	exit
 fi
 if [ "${1:-}" = simulation ]; then # with assertions, and results checked against the contract

@@ -2,13 +2,14 @@
 // are; one that is two days late says what is wrong. Another version: it joins, and is no part of a model.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Client } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
-import { binary, eventually, launch, slow, startServer, temporary, within } from "../api/server.mjs";
+import { ofAnotherVersion } from "../api/remote.mjs";
+import { eventually, launch, slow, startServer, temporary, within } from "../api/server.mjs";
 
 const HOUR = 3600, LONG = 60000 * slow;
 
@@ -82,10 +83,7 @@ describe("nodes that are not as the others", { timeout: 6 * LONG }, () => {
 	});
 
 	test("another version: it joins, and a model that is split over it and another fails with both versions", async () => {
-		const { version } = await admin.call("server.info"), other = version.replace(/.$/, (digit) => (Number(digit) + 1) % 10);
-		const program = readFileSync(binary), from = Buffer.from(`${version}\0`), path = join(temporary(), "exogpu");
-		for (let at = 0; (at = program.indexOf(from, at)) >= 0; at++) program.write(other, at);
-		writeFileSync(path, program, { mode: 0o755 });
+		const { version } = await admin.call("server.info"), { path, version: other } = ofAnotherVersion(version);
 		const now = await cpuOf("now", await begin("now", {})), later = await cpuOf("later", await begin("later", {}, path));
 		assert.equal((await admin.call("cluster.snapshot")).nodes.find((one) => one.name === "later").version, other);
 		const { state, state_reason } = await settled(await place(later, now));

@@ -22,7 +22,8 @@ serving alone [BACKEND] [SHAPE:FORMAT ...]
 ring alone [FORMAT[:LAYERS] ...]
 cluster alone [split|wire|hop|kill|pair ...]
 grammar alone [FILE.gguf|TOKENS ...]
-solver alone [SECONDS]
+solver alone [SECONDS | cpsat [CLUSTERS]]
+soak alone --hours=N --minutes=N --sample=N
 simulation alone [FIRST_SEED [SEEDS]]
 fuzz alone --runs=N --seconds=N --jobs=N --list --keep
 faults alone --list --keep
@@ -58,7 +59,17 @@ EOF_TEXT
 	ring) echo 'a model in two parts beside one worker, of the 1.1B shape' ;;
 	cluster) echo 'a model on several machines, in network namespaces; as root' ;;
 	grammar) echo 'what answers in a form cost; vocabularies are of files or made up' ;;
-	solver) echo 'how long placements take to be found' ;;
+	solver) echo 'how long placements take to be found; cpsat: beside OR-Tools, on random clusters' ;;
+	soak)
+		cat <<'EOF_TEXT'
+a server and nodes under everything that happens, for an hour: no more memory, descriptors or threads
+
+  --hours N, --minutes N  for how long (together; an hour if neither is given)
+  --sample N              seconds between the lines with memory, descriptors and threads (default 60)
+
+Ctrl-C ends it early, with the table. The exit status is 1 if anything was wrong.
+EOF_TEXT
+		;;
 	fuzz) echo 'each fuzz target to 10,000,000 runs, in as many sittings as it takes (builds the fuzz preset)' ;;
 	faults) echo 'faults of the past, planted again one by one: the tests still find each' ;;
 	simulation) echo 'a whole server under random faults, on a virtual clock, with simulated nodes: a verdict' ;;

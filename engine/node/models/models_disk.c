@@ -156,6 +156,13 @@ static enum status begin_anew(struct model_disk *disk, uint64_t file_bytes, stru
 	return status;
 }
 
+// Whether the file is the one that was closed last, and nobody has written to it since.
+static bool is_ours(const struct model_disk *disk, const struct stat *info)
+{
+	return info->st_dev == disk->device && info->st_ino == disk->number &&
+	       info->st_mtim.tv_sec == disk->written.tv_sec && info->st_mtim.tv_nsec == disk->written.tv_nsec;
+}
+
 static enum status load(struct model_disk *disk, uint64_t file_bytes, struct error *error)
 {
 	struct stat info;
@@ -164,7 +171,7 @@ static enum status load(struct model_disk *disk, uint64_t file_bytes, struct err
 	enum status status = open_part(disk, 0, &info, error);
 	if (status)
 		return status;
-	if (!disk->loaded || info.st_dev != disk->device || info.st_ino != disk->number) {
+	if (!disk->loaded || !is_ours(disk, &info)) {
 		model_index_finish(&disk->index);
 		status = model_index_read(&disk->index, disk->index_path, NULL);
 		if (status == STATUS_OUT_OF_MEMORY)
@@ -338,6 +345,9 @@ enum status model_disk_close(struct model_disk *disk, struct error *error)
 	const struct timespec used[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
 	futimens(disk->fd, used); // who goes first when the disk is full
 	enum status status = disk->loaded ? model_index_write(&disk->index, disk->index_path, error) : STATUS_OK;
+	struct stat info;
+	if (!fstat(disk->fd, &info))
+		disk->written = info.st_mtim;
 	close(disk->fd);
 	disk->fd = -1;
 	return status;

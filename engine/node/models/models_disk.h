@@ -11,9 +11,10 @@
 
 struct model_disk {
 	char folder[4096], part[4200], index_path[4200];
-	struct model_index index; // of the file of this device and number, once `loaded`
+	struct model_index index; // of the file of this device, number and time, once `loaded`
 	dev_t device;
 	ino_t number;
+	struct timespec written; // when the file was changed last, by us
 	bool loaded;
 	int fd;           // -1 but between open and close
 	int64_t saved_ms; // steady clock: of the index

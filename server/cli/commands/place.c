@@ -154,7 +154,7 @@ enum status place_wait(struct client *client, const char *id, struct json **inst
 		if (!status && !*instance)
 			status = error_set(error, STATUS_UNAVAILABLE, "it was stopped before it was ready");
 		else if (!status && strcmp(state, "running") != 0)
-			status = error_set(error, STATUS_UNAVAILABLE, "it could not be started: %.300s",
+			status = error_set(error, STATUS_UNAVAILABLE, "it could not be started: %.358s",
 					   json_get_string(*instance, "state_reason", "no reason given"));
 		return status;
 	}

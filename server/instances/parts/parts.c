@@ -418,6 +418,39 @@ void parts_divide(struct parts *parts)
 	}
 }
 
+enum { VERSION_BYTES = 64 };
+
+static void version_of(const struct part *part, char version[VERSION_BYTES])
+{
+	struct json *node = cluster_describe_node(part->parts->instance->all->params.cluster, part->node_id);
+	snprintf(version, VERSION_BYTES, "%s", json_get_string(node, "version", ""));
+	json_destroy(&node);
+}
+
+// Parts of different versions do not start. The one to blame is of another version than this server. Browsers have the
+// program from the server.
+static void compare_versions(struct parts *parts)
+{
+	char versions[2][VERSION_BYTES];
+	struct error fault = {0};
+	const struct part *first = NULL;
+	for (unsigned i = 0; i < parts->count; i++) {
+		const struct part *part = &parts->part[i];
+		if (part->tab)
+			continue;
+		version_of(part, versions[first != NULL]);
+		if (first && strcmp(versions[0], versions[1]) != 0) {
+			const bool swap = !strcmp(versions[1], EXOGPU_VERSION);
+			error_set(&fault, STATUS_CONFLICT, "its node has version %s, and that of part %u has %s",
+				  versions[!swap], (swap ? i : first->index) + 1, versions[swap]);
+			error_hint(&fault, "run the same version on all nodes");
+			parts_fail_at(parts, swap ? first->index : i, "it cannot take part", &fault);
+			return;
+		}
+		first = first ? first : part;
+	}
+}
+
 enum status parts_create(struct parts **out, struct instance *instance, struct parts **before, struct error *error)
 {
 	struct parts *parts = calloc(1, sizeof(*parts));
@@ -435,6 +468,11 @@ enum status parts_create(struct parts **out, struct instance *instance, struct p
 		parts_destroy(before, "the instance is placed again");
 	if (!parts)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	compare_versions(parts);
+	if (parts->failed) { // which is reported later
+		*out = parts;
+		return STATUS_OK;
+	}
 	for (unsigned i = 0; i < parts->count; i++)
 		elsewhere |= !parts->part[i].local && !parts->part[i].worker;
 	if (elsewhere)

@@ -35,10 +35,6 @@ unsigned parts_unconnected(const struct parts *parts)
 
 // ---- checking ----
 
-// The allowed difference of logits: back ends round differently, by far less; another token's logit differs by far
-// more.
-static const double reference_tolerance = 0.2;
-
 static struct instance_reference *reference_of(const struct instance *instance)
 {
 	struct instances *all = instance->all;
@@ -51,47 +47,112 @@ static struct instance_reference *reference_of(const struct instance *instance)
 	return NULL;
 }
 
-// The check must lead to the same logit as when the model first ran in parts. Errors: STATUS_INTERNAL.
-static enum status compare(const struct instance *instance, const struct json *result, struct error *error)
+// The same, of a new one if there is none. NULL: out of memory.
+static struct trials *known_of(const struct instance *instance)
 {
 	struct instances *all = instance->all;
-	const struct instance_reference *known = reference_of(instance);
-	const uint32_t token = (uint32_t)json_get_integer(result, "token", 0);
-	if (!known) {
-		struct instance_reference *one = &all->references[all->reference_count++ % LIMIT_INSTANCES];
-		*one = (struct instance_reference){.format = instance->held_format,
-						   .context_tokens = instance->context_tokens,
-						   .token = token,
-						   .logit = json_get_number(result, "logit", NAN),
-						   .spread = json_get_number(result, "spread", 0)};
-		snprintf(one->model_id, sizeof one->model_id, "%s", instance->model_id);
-		return STATUS_OK;
+	struct instance_reference *one = reference_of(instance);
+	if (one)
+		return one->trials;
+	struct trials *made = trials_create();
+	if (!made)
+		return NULL;
+	one = &all->references[all->reference_count++ % LIMIT_INSTANCES];
+	trials_destroy(&one->trials);
+	*one = (struct instance_reference){
+		.format = instance->held_format, .context_tokens = instance->context_tokens, .trials = made};
+	snprintf(one->model_id, sizeof one->model_id, "%s", instance->model_id);
+	return made;
+}
+
+// A device, as it was verified: FNV-1a of both.
+static uint64_t key_of(const struct cluster_device *device)
+{
+	const char *verified = json_get_string(json_get(cluster_device_record(device), "verification"), "at", "");
+	const char *texts[] = {cluster_device_id(device), verified};
+	uint64_t hash = 0xcbf29ce484222325u;
+	for (int i = 0; i < 2; i++)
+		for (const char *at = texts[i]; *at; at++)
+			hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+	return hash;
+}
+
+static unsigned list_devices(const struct instance *instance, struct trial_device *devices)
+{
+	unsigned count = 0;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const uint64_t key = key_of(instance->stages[i].device);
+		bool known = false;
+		for (unsigned k = 0; k < count; k++)
+			known = known || devices[k].key == key;
+		if (known)
+			continue;
+		devices[count].key = key;
+		gather_name(instance->all, instance->stages[i].device, devices[count++].name);
 	}
-	const char *name = token == known->token ? "logit" : "expected_logit";
-	const double logit = json_get_number(result, name, NAN);
-	if (known->spread <= 0 || fabs(logit - known->logit) <= reference_tolerance * known->spread)
-		return STATUS_OK;
-	if (!json_get(result, name)) // two began at once, and neither knew what to ask for
-		return STATUS_OK;
-	error_hint(error, "one of the two was wrong; restarting the server forgets the first");
-	return error_set(error, STATUS_INTERNAL,
-			 "the reference token gives token %u a logit of %.4g, where it first gave %.4g", known->token,
-			 logit, known->logit);
+	return count;
+}
+
+// The first part that has this device; the last part if there is none in particular.
+static unsigned part_with(const struct parts *parts, const struct trial_device *device)
+{
+	for (unsigned i = 0; device && i < parts->count; i++)
+		for (unsigned k = 0; k < parts->part[i].stage_count; k++)
+			if (key_of(parts->instance->stages[parts->part[i].first_stage + k].device) == device->key)
+				return i;
+	return parts->count - 1;
+}
+
+static void fail_differing(struct parts *parts, const struct trial *start, const struct trial_verdict *verdict)
+{
+	const struct trial_device *suspect = verdict->suspect < 0 ? NULL : &start->devices[verdict->suspect];
+	const bool alone = suspect && !verdict->other_count;
+	struct error fault = {0};
+	char others[2 * TRIAL_NAME_BYTES] = "";
+	for (unsigned i = 0; i < verdict->other_count && i < TRIAL_SUSPECTS; i++) {
+		const size_t length = strlen(others);
+		snprintf(others + length, sizeof others - length, "%s%.90s", i ? ", " : "", verdict->others[i]);
+	}
+	error_set(&fault, STATUS_INTERNAL,
+		  "the reference token leads to token %u with a logit of %.4g, where it %s token %u with %.4g%s%s",
+		  start->token, start->logit, alone ? "otherwise leads to" : "first led to", verdict->token,
+		  verdict->logit, others[0] ? "; or it was wrong then, on " : "", others);
+	if (!alone)
+		error_hint(&fault, "a start on other devices shows which of them is wrong");
+	parts_fail_at(parts, part_with(parts, suspect),
+		      suspect ? "it computes something else" : "the parts do not work together", &fault);
+}
+
+// What the token led to must be what it led to in other starts. False: it is not, and they have failed.
+static bool compare(struct parts *parts, const struct json *result)
+{
+	struct trials *known = known_of(parts->instance);
+	struct trial_device devices[PLACEMENT_STAGES];
+	struct trial_verdict verdict;
+	const struct trial start = {.devices = devices,
+				    .device_count = list_devices(parts->instance, devices),
+				    .token = (uint32_t)json_get_integer(result, "token", 0),
+				    .logit = json_get_number(result, "logit", 0),
+				    .spread = json_get_number(result, "spread", 0),
+				    .expected_logit = json_get_number(result, "expected_logit", NAN)};
+	if (!known)
+		return true;
+	trials_judge(known, &start, &verdict);
+	if (!verdict.agrees)
+		fail_differing(parts, &start, &verdict);
+	return verdict.agrees;
 }
 
 static void checked(void *context, enum status status, const struct json *result, const struct error *error)
 {
 	struct parts *parts;
 	unsigned which;
-	struct error fault = error ? *error : (struct error){0};
 	if (!parts_ask_answered(context, &parts, &which) || parts->failed || status == STATUS_DEVICE_LOST)
 		return;
-	if (!status)
-		status = compare(parts->instance, result, &fault);
-	if (status) {
-		parts_fail_at(parts, which, "the parts do not work together", &fault);
+	if (status)
+		parts_fail_at(parts, which, "the parts do not work together", error);
+	if (status || !compare(parts, result))
 		return;
-	}
 	log_info("models", "instance %s: a reference token went around its %u parts in %.1f ms",
 		 parts->instance->instance_id, parts->count, json_get_number(result, "round_ms", 0));
 	parts_set_ready(parts);
@@ -120,6 +181,7 @@ static struct json *check_params(const struct parts *parts)
 	struct json *params = json_new_object();
 	const struct instance_reference *known = reference_of(parts->instance);
 	struct json *times = row_times(parts);
+	uint32_t expected;
 	double row_s = 0;
 	bool told = true;
 	for (unsigned i = 0; i < parts->count; i++) {
@@ -130,8 +192,8 @@ static struct json *check_params(const struct parts *parts)
 		json_set_number(params, "prompt_row_s", row_s);
 	if (times)
 		json_set(params, "row_s", times);
-	if (known)
-		json_set_integer(params, "expected_token", known->token);
+	if (known && trials_expected(known->trials, &expected))
+		json_set_integer(params, "expected_token", expected);
 	return params;
 }
 
@@ -161,6 +223,16 @@ static void relay_ended(void *context)
 	part->hop = NULL; // the nodes tell of it: hop.ended
 }
 
+static void unconnected(struct part *part, const struct error *error)
+{
+	char what[GATHER_NAME_BYTES + 64], name[GATHER_NAME_BYTES];
+	const struct part *next = next_of(part);
+	const struct instance *instance = part->parts->instance;
+	snprintf(what, sizeof what, "it could not be connected to part %u on %s", next->index + 1,
+		 gather_name(instance->all, instance->stages[next->first_stage].device, name));
+	parts_fail_at(part->parts, part->index, what, error);
+}
+
 static void answered(void *context, enum status status, const struct json *result, const struct error *error)
 {
 	unsigned which;
@@ -176,7 +248,7 @@ static void answered(void *context, enum status status, const struct json *resul
 		return;
 	}
 	if (status) {
-		parts_fail_at(parts, which, "it could not be connected to the next part", error);
+		unconnected(part, error);
 		return;
 	}
 	part->ends++;
@@ -242,7 +314,7 @@ static void connect_hop(struct part *part, enum hop_way way)
 		status = ask_end(part, "out", key, &error);
 	OPENSSL_cleanse(key, sizeof key);
 	if (status)
-		parts_fail_at(parts, part->index, "it could not be connected to the next part", &error);
+		unconnected(part, &error);
 }
 
 static enum hop_way way_of(const struct part *part)
