@@ -5,6 +5,7 @@
  *   placement_cost.c    all costs: seconds and bytes
  *   placement_split.c   the layers of a chain, exactly
  *   placement_search.c  which devices, in which order: branch and bound
+ *   placement_bound.c   its lower bounds
  *   placement_greedy.c  the first answer
  *   placement_why.c     the answer in words
  *   placement_remedy.c  changes that would make it better

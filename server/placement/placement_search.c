@@ -11,42 +11,18 @@
  * in the order of their numbers. Branches that are not searched when time is up contribute their lower bounds, which
  * give the gap.
  *  */
-#include "server/placement/placement_inside.h"
+#include "server/placement/placement_bound.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { LOOK_EVERY = 8, BOUND_BISECTIONS = 14, GREEDY_MS = 60 };
+enum { LOOK_EVERY = 8, GREEDY_MS = 60 };
 
 struct pair {
 	double bound;
 	unsigned first, last;
-};
-
-// The time of layers for a token, in the batches of a micro-batch, if so many share the sequences.
-struct lanes {
-	bool known;
-	double least;                                                   // of all, how many times as long as one row
-	double layer_s[PLACEMENT_DEVICES], output_s[PLACEMENT_DEVICES]; // (problem->count)
-	unsigned short order[PLACEMENT_DEVICES];                        // (problem->count), the fastest first
-};
-
-struct search {
-	const struct problem *problem;
-	double until_s, limit;
-	struct chain best;
-	double open; // least lower bound of the branches that were not searched
-	bool over;
-	uint64_t visited, asked; // asked: whether time is up
-	struct lanes *lanes;     // (group_count + 3), by their number
-	// The partial chain: at[0] the first, then the middle; the last is kept apart.
-	struct chain chain;
-	unsigned last;
-	double hops_s, rows_wire_s; // so far: of one row; what each further row adds
-	bool used[PLACEMENT_DEVICES], pool_used[PLACEMENT_DEVICES], group_used[PLACEMENT_DEVICES];
-	unsigned node_used[PLACEMENT_NODES];
 };
 
 double search_clock_s(void)
@@ -77,280 +53,21 @@ static double least_of_all(const struct problem *problem)
 	return problem->wanted->objective == PLACE_THROUGHPUT ? all_s / problem->wanted->sequences : all_s;
 }
 
-// No chain of this bound is worth a look. What is within rounding of the best counts as equal to it.
+double search_to_beat(const struct search *search)
+{
+	const bool found = search->best.count && search->best.value < search->limit;
+	return (found ? search->best.value : search->limit) * (1 - 1e-9);
+}
+
 static bool hopeless(const struct search *search, double bound)
 {
-	const double least = search->best.count && search->best.value < search->limit ? search->best.value
-										      : search->limit;
-	return bound >= least * (1 - 1e-9);
+	return bound >= search_to_beat(search);
 }
 
 static void consider(struct search *search, struct chain *chain)
 {
 	if (chain_split(search->problem, chain) && chain->value < search->limit && chain_better(chain, &search->best))
 		search->best = *chain;
-}
-
-// ---- bounds ----
-
-static int32_t member_room(const struct search *search, unsigned device)
-{
-	return search->problem->devices[device].room[device == search->chain.at[0] ? ROOM_EMBEDS
-						     : device == search->last      ? ROOM_PREDICTS
-										   : 0];
-}
-
-// Whether this device, which is not used, may still come somewhere before the last.
-static bool may_come(const struct search *search, unsigned device)
-{
-	const struct problem *problem = search->problem;
-	const struct place_device *one = &problem->devices[device];
-	const unsigned end = search->chain.at[search->chain.count - 1], group = problem->devices[end].group,
-		       last_group = problem->devices[search->last].group;
-	if (one->pool >= 0 && search->pool_used[one->pool])
-		return false;
-	if (one->group == group)
-		return search->chain.count == 1 || device > end;
-	// A worker is entered once, and the last one's not left again, but where it is the first one's too.
-	return !search->group_used[one->group] &&
-	       !(group == last_group && last_group != problem->devices[search->chain.at[0]].group);
-}
-
-// A lower bound of the time of all layers for one row: on the members, each with at least one layer, and on the fastest
-// other devices; `near`: only on those on the nodes of the current end and the last. INFINITY: they do not fit.
-static double layers_bound(const struct search *search, bool near)
-{
-	const struct problem *problem = search->problem;
-	const unsigned here = problem->devices[search->chain.at[search->chain.count - 1]].node,
-		       there = problem->devices[search->last].node;
-	int64_t left = (int64_t)problem->layers - search->chain.count - 1;
-	double seconds = 0;
-	for (unsigned i = 0; i < problem->count; i++) {
-		const struct place_device *device = &problem->devices[i];
-		int64_t room = device->room[0];
-		if (search->used[i]) {
-			seconds += device->layer_s;
-			room = member_room(search, i) - 1;
-		} else if ((near && device->node != here && device->node != there) || !may_come(search, i)) {
-			continue;
-		}
-		room = room < left ? room : left;
-		if (room > 0) {
-			seconds += (double)room * device->layer_s;
-			left -= room;
-		}
-	}
-	return left > 0 ? INFINITY : seconds;
-}
-
-// How many more devices it takes at least, and how many other nodes.
-struct deficit {
-	unsigned devices, nodes;
-};
-
-static struct deficit deficit_of(const struct search *search)
-{
-	const struct problem *problem = search->problem;
-	const unsigned here = problem->devices[search->chain.at[search->chain.count - 1]].node,
-		       there = problem->devices[search->last].node;
-	int64_t left = problem->layers, elsewhere, rooms[PLACEMENT_NODES] = {0};
-	int32_t largest = 0;
-	struct deficit deficit = {0};
-	for (unsigned i = 0; i < problem->count; i++) {
-		const struct place_device *device = &problem->devices[i];
-		if (search->used[i]) {
-			left -= member_room(search, i);
-		} else if (device->room[0] > 0 && may_come(search, i)) {
-			rooms[device->node] += device->room[0];
-			largest = device->room[0] > largest ? device->room[0] : largest;
-		}
-	}
-	if (left <= 0)
-		return deficit;
-	deficit.devices = largest ? (unsigned)((left + largest - 1) / largest) : 1;
-	elsewhere = left - rooms[here] - (there != here ? rooms[there] : 0);
-	rooms[here] = rooms[there] = 0;
-	while (elsewhere > 0) {
-		unsigned most = 0;
-		for (unsigned i = 1; i < problem->wanted->node_count; i++)
-			most = rooms[i] > rooms[most] ? i : most;
-		deficit.nodes++;
-		if (!rooms[most])
-			break;
-		elsewhere -= rooms[most];
-		rooms[most] = 0;
-	}
-	return deficit;
-}
-
-// The least time of one row's way round: layers, output, what stages and hops add.
-static double round_bound(const struct search *search, double batch)
-{
-	const struct problem *problem = search->problem;
-	const struct place_device *first = &problem->devices[search->chain.at[0]],
-				  *end = &problem->devices[search->chain.at[search->chain.count - 1]],
-				  *last = &problem->devices[search->last];
-	const struct deficit deficit = deficit_of(search);
-	if (search->chain.count + 1 + deficit.devices > problem->most)
-		return INFINITY;
-	const double inside = cost_hop_s(problem, 0, 0, 1);
-	const bool parts = last->group != first->group || end->group != first->group;
-	const double fixed = search->hops_s + (search->chain.count + 1) * cost_stage_s() +
-			     (parts ? problem->hop_latency_s[last->node][first->node] : 0);
-	const double output = last->output_s * batch;
-	double best = INFINITY;
-	if (!deficit.nodes) { // by nothing but these two nodes
-		const double hop = end->node != last->node ? problem->hop_latency_s[end->node][last->node] +
-								     problem->hop_wire_s[end->node][last->node]
-				   : end->group != last->group ? problem->hop_latency_s[end->node][end->node]
-							       : inside;
-		best = layers_bound(search, true) * batch + hop + deficit.devices * (cost_stage_s() + inside);
-	}
-	if (problem->wanted->node_count > 1) { // by others
-		const unsigned nodes = deficit.nodes > 1 ? deficit.nodes : 1;
-		const double way = problem->least_out_s[end->node] + problem->least_in_s[last->node] +
-				   (nodes - 1) * problem->least_hop_s + nodes * cost_stage_s();
-		const double other = layers_bound(search, false) * batch + way;
-		best = other < best ? other : best;
-	}
-	return best + fixed + output;
-}
-
-static const struct lanes *lanes_at(const struct search *search, unsigned number)
-{
-	const struct problem *problem = search->problem;
-	struct lanes *lanes = &search->lanes[number];
-	const double rows = (double)problem->wanted->sequences / number;
-	if (lanes->known)
-		return lanes;
-	*lanes = (struct lanes){.known = true, .least = INFINITY};
-	for (unsigned i = 0; i < problem->count; i++) {
-		const struct place_device *device = &problem->devices[i];
-		const double batch = cost_batch(device, rows);
-		unsigned at = i;
-		lanes->least = batch < lanes->least ? batch : lanes->least;
-		lanes->layer_s[i] = device->layer_s * batch / rows;
-		lanes->output_s[i] = device->output_s * batch / rows;
-		for (; at && lanes->layer_s[lanes->order[at - 1]] > lanes->layer_s[i]; at--)
-			lanes->order[at] = lanes->order[at - 1];
-		lanes->order[at] = (unsigned short)i;
-	}
-	return lanes;
-}
-
-// How many layers each present and possible worker can take if none may take longer than `slowest_s` for a token in the
-// batches of these micro-batches. Returns the time of the last worker's own work.
-static double within(const struct search *search, double slowest_s, const struct lanes *lanes,
-		     double layers[PLACEMENT_DEVICES])
-{
-	const struct problem *problem = search->problem;
-	const bool apart = problem->devices[search->last].group == problem->devices[search->chain.at[0]].group;
-	double budget[PLACEMENT_DEVICES], of_last = 0;
-	for (unsigned i = 0; i < problem->group_count; i++) {
-		budget[i] = slowest_s;
-		layers[i] = 0;
-	}
-	const struct place_device *last = &problem->devices[search->last];
-	const double output_s = lanes->output_s[search->last];
-	double alone = slowest_s - output_s;
-	if (!apart) // the last one's worker has nothing else
-		budget[last->group] -= output_s;
-	for (unsigned k = 0; k < problem->count; k++) {
-		const unsigned i = lanes->order[k];
-		const struct place_device *device = &problem->devices[i];
-		const double layer_s = lanes->layer_s[i];
-		const bool own = apart && i == search->last;
-		double *left = own ? &alone : &budget[device->group];
-		double room = 0;
-		if (search->used[i])
-			room = member_room(search, i);
-		else if (may_come(search, i))
-			room = device->room[0];
-		if (room <= 0 || *left <= 0)
-			continue;
-		room = room < *left / layer_s ? room : *left / layer_s;
-		*left -= room * layer_s;
-		*(own ? &of_last : &layers[device->group]) += room;
-	}
-	return of_last;
-}
-
-// Whether all layers fit so, with so many workers more than there are.
-static bool fits_within(const struct search *search, double slowest_s, const struct lanes *lanes, unsigned more)
-{
-	const struct problem *problem = search->problem;
-	double layers[PLACEMENT_DEVICES], left = problem->layers - within(search, slowest_s, lanes, layers);
-	const unsigned last_group = problem->devices[search->last].group;
-	for (unsigned i = 0; i < problem->group_count; i++)
-		if (search->group_used[i] || i == last_group) {
-			left -= layers[i];
-			layers[i] = 0;
-		}
-	for (; more && left > 1e-6; more--) {
-		unsigned most = 0;
-		for (unsigned i = 1; i < problem->group_count; i++)
-			most = layers[i] > layers[most] ? i : most;
-		if (layers[most] <= 0)
-			break;
-		left -= layers[most];
-		layers[most] = 0;
-	}
-	return left <= 1e-6;
-}
-
-// The least time of a token of all sequences, if they go round in so many lanes; INFINITY: it is not less than `limit`.
-static double lanes_bound(const struct search *search, unsigned number, unsigned parts, double limit)
-{
-	const struct problem *problem = search->problem;
-	const unsigned all = problem->wanted->sequences;
-	const struct lanes *lanes = lanes_at(search, number);
-	// As many lanes as parts, or fewer: one, two, four and so on.
-	const unsigned more = number < all && (number & (number - 1)) ? number - parts : problem->most;
-	double low = round_bound(search, lanes->least) / all, high = limit;
-	if (low >= limit || fits_within(search, low, lanes, more))
-		return low < limit ? low : INFINITY;
-	if (isinf(high)) { // as if the slowest did it all
-		high = lanes->layer_s[lanes->order[problem->count - 1]] * problem->layers +
-		       lanes->output_s[search->last];
-		high = high > low ? high : low;
-	}
-	if (!fits_within(search, high, lanes, more))
-		return INFINITY;
-	for (unsigned i = 0; i < BOUND_BISECTIONS; i++) {
-		const double middle = (low + high) / 2;
-		if (fits_within(search, middle, lanes, more))
-			high = middle;
-		else
-			low = middle;
-	}
-	return low;
-}
-
-// The least of all numbers of lanes that there may be.
-static double together_bound(const struct search *search)
-{
-	const struct problem *problem = search->problem;
-	const unsigned all = problem->wanted->sequences, end = search->chain.at[search->chain.count - 1];
-	const unsigned parts = chain_parts(problem, &search->chain) +
-			       (problem->devices[end].group != problem->devices[search->last].group);
-	unsigned most = parts;
-	double best = INFINITY;
-	for (unsigned i = 0; i < problem->group_count; i++)
-		most += !search->group_used[i];
-	most += problem->devices[search->last].group == problem->devices[search->chain.at[0]].group;
-	most = most < all ? most : all;
-	for (unsigned number = 1; number <= most; number++) {
-		if (number < parts && number < all && (number & (number - 1)))
-			continue; // there will be no fewer parts
-		const double bound = lanes_bound(search, number, parts, best);
-		best = bound < best ? bound : best;
-	}
-	return best;
-}
-
-static double bound_of(const struct search *search)
-{
-	return search->problem->wanted->objective == PLACE_THROUGHPUT ? together_bound(search) : round_bound(search, 1);
 }
 
 // ---- which may come ----
@@ -366,7 +83,8 @@ static bool in_turn(const struct search *search, unsigned device)
 
 static bool may_follow(const struct search *search, unsigned device)
 {
-	return search->problem->devices[device].room[0] > 0 && in_turn(search, device) && may_come(search, device);
+	return search->problem->devices[device].room[0] > 0 && in_turn(search, device) &&
+	       search_may_come(search, device);
 }
 
 static void use(struct search *search, unsigned device, bool now)
@@ -437,7 +155,7 @@ static void grow(struct search *search, double bound)
 			return;
 		}
 		const struct step step = step_in(search, i);
-		const double of_child = bound_of(search);
+		const double of_child = search_bound(search);
 		step_out(search, i, step);
 		if (!hopeless(search, of_child))
 			children[count++] = (struct child){.bound = of_child, .device = i};
@@ -489,7 +207,7 @@ static enum status grow_from_ends(struct search *search)
 				continue;
 			use(search, first, false);
 			set_ends(search, first, last);
-			const double bound = bound_of(search);
+			const double bound = search_bound(search);
 			clear_ends(search);
 			use(search, first, true);
 			if (!hopeless(search, bound))

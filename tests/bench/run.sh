@@ -82,7 +82,7 @@ if [ "${1:-}" = solver ]; then
 		build/libengine.a build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson zlib) \
 		-ldl -lm -pthread
 	if [ "${1:-}" = cpsat ]; then
-		"${EXOGPU_ORTOOLS_PYTHON:-python3}" -B tests/bench/cpsat.py "$work/solver" "${2:-1000}"
+		"${EXOGPU_ORTOOLS_PYTHON:-python3}" -B tests/bench/cpsat.py "$work/solver" "${2:-1000}" 10 build/cpsat-answers
 	else
 		"$work/solver" "$@"
 	fi

@@ -1,6 +1,9 @@
 /* How long placements take to be found, for the tables of docs/placement.md.
  *
  *   solver [SECONDS]       2 to 64 devices, 16 to 126 layers, of which the model fills about half the memory
+ *   solver tables FIRST COUNT SECONDS
+ *                          random clusters by their numbers, each with its costs and what the search finds in SECONDS,
+ *                          as a line of JSON, for tests/bench/cpsat.py
  *
  * Equal: machines of eight GPUs each that are all the same, on one network. Unlike: machines of one to four devices,
  * unlike in everything, with unlike links between them. A cell has the time to the first answer, and then the time to
@@ -148,8 +151,87 @@ static void compare(struct cluster *cluster, unsigned devices, uint32_t layers, 
 	fflush(stdout);
 }
 
+// ---- for another solver ----
+
+/* A cluster of its own for each number. Memory, bandwidth, round trips and rates are drawn from what real devices and
+ * networks have, each order of magnitude as often as another: who is chosen depends on ratios. The model fills 30 to
+ * 90 % of all memory, so that several devices are needed, and some can be left out. */
+static void make_random(struct cluster *cluster, unsigned number)
+{
+	state = 88172645463325252u + number * 0x9e3779b97f4a7c15u;
+	for (int i = 0; i < 8; i++)
+		between(0, 1);
+	const unsigned devices = 3 + (unsigned)between(0, 5.99);
+	const uint32_t layers = 8 + (uint32_t)between(0, 32.99);
+	const uint64_t before = state;
+	make(cluster, devices, layers, false);
+	state = before;
+	uint64_t all = 0;
+	for (unsigned i = 0; i < devices; i++) {
+		struct placement_device *one = &cluster->devices[i];
+		one->memory_bytes = one->free_bytes = (uint64_t)(exp(between(log(2), log(80))) * GIB);
+		one->bandwidth = exp(between(log(3e10), log(3e12)));
+		all += one->free_bytes;
+	}
+	make_links(cluster, false);
+	cluster->sizes.layers_bytes = (uint64_t)(between(0.3, 0.9) * (double)all);
+	cluster->sizes.layer_bytes = cluster->sizes.layers_bytes / layers;
+	cluster->sizes.format_bytes[FORMAT_Q4_0] = cluster->sizes.layers_bytes;
+	cluster->wanted.sequences = 1u << (unsigned)between(0, 4.99);
+	cluster->wanted.objective = number % 2 ? PLACE_THROUGHPUT : PLACE_LATENCY;
+}
+
+static void print_device(const struct problem *problem, unsigned i, unsigned lanes)
+{
+	const struct place_device *one = &problem->devices[i];
+	printf("%s{\"group\":%u,\"pool\":%d,\"layer_s\":%.17g,\"output_s\":%.17g,\"room\":[%d,%d,%d,%d],\"batch\":[",
+	       i ? "," : "", one->group, one->pool, one->layer_s, one->output_s, one->room[0], one->room[1],
+	       one->room[2], one->room[3]);
+	for (unsigned k = 1; k <= lanes; k++)
+		printf("%s%.17g", k > 1 ? "," : "", cost_batch(one, (double)problem->wanted->sequences / k));
+	printf("],\"hops\":[");
+	for (unsigned j = 0; j < problem->count;
+	     j++) // the time of one row, what each row keeps the link busy, the way back
+		printf("%s[%.17g,%.17g,%.17g]", j ? "," : "", i == j ? 0 : cost_hop_s(problem, i, j, 0),
+		       i == j ? 0 : cost_hop_busy_s(problem, i, j, 1), cost_close_s(problem, i, j));
+	printf("]}");
+}
+
+static int print_tables(unsigned first, unsigned count, double seconds)
+{
+	static struct cluster cluster;
+	static struct problem problem;
+	for (unsigned number = first; number < first + count; number++) {
+		struct search_result result;
+		make_random(&cluster, number);
+		problem_init(&problem, &(struct problem_params){.wanted = &cluster.wanted,
+								.sizes = &cluster.sizes,
+								.pages = placement_pages(cluster.wanted.context_tokens,
+											 cluster.wanted.sequences)});
+		const unsigned lanes = problem.group_count + 1 < cluster.wanted.sequences ? problem.group_count + 1
+											  : cluster.wanted.sequences;
+		const double begun_s = search_clock_s();
+		if (search_run(&problem, INFINITY, begun_s + seconds, &result))
+			return 1;
+		printf("{\"number\":%u,\"throughput\":%s,\"layers\":%u,\"most\":%u,\"sequences\":%u,\"stage_s\":%.17g,"
+		       "\"value\":%.17g,\"bound\":%.17g,\"spilled\":%s,\"proven\":%s,\"ms\":%.3f,\"devices\":[",
+		       number, cluster.wanted.objective == PLACE_THROUGHPUT ? "true" : "false", problem.layers,
+		       problem.most, cluster.wanted.sequences, cost_stage_s(),
+		       result.best.count ? result.best.value : -1, isinf(result.bound) ? -1 : result.bound,
+		       result.best.count && result.best.host_layers[0] ? "true" : "false",
+		       result.proven ? "true" : "false", (search_clock_s() - begun_s) * 1e3);
+		for (unsigned i = 0; i < problem.count; i++)
+			print_device(&problem, i, lanes);
+		printf("]}\n");
+	}
+	return 0;
+}
+
 int main(int count, char **arguments)
 {
+	if (count == 5 && !strcmp(arguments[1], "tables"))
+		return print_tables((unsigned)strtoul(arguments[2], NULL, 10),
+				    (unsigned)strtoul(arguments[3], NULL, 10), strtod(arguments[4], NULL));
 	static struct cluster cluster;
 	static const unsigned devices[] = {2, 4, 8, 16, 32, 64};
 	static const uint32_t layers[] = {16, 32, 80, 126};
