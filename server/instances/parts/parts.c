@@ -439,6 +439,8 @@ static void compare_versions(struct parts *parts)
 		if (part->tab)
 			continue;
 		version_of(part, versions[first != NULL]);
+		if (!versions[first != NULL][0]) // its node has gone
+			continue;
 		if (first && strcmp(versions[0], versions[1]) != 0) {
 			const bool swap = !strcmp(versions[1], EXOGPU_VERSION);
 			error_set(&fault, STATUS_CONFLICT, "its node has version %s, and that of part %u has %s",
