@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
+import { workers } from "./machine.mjs";
 import { Proxy, RemoteNode } from "./remote.mjs";
 import { eventually, slow, startServer, temporary, within } from "./server.mjs";
 
@@ -110,6 +111,19 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		await place(quick);
 		return (await ask(prompt)).text;
 	};
+
+	// The pages that still come then are of no use, and do not start the request again.
+	test("a worker that stands still while it computes a prompt is not waited for, and may go on later", async () => {
+		const prompt = words(900, "f"), from = server.output.stderr.length, asked = ask(prompt);
+		await moving(from);
+		const [worker] = workers(quick.child.pid);
+		process.kill(worker, "SIGSTOP");
+		const { text, prefill } = await within(asked, "it is answered", LONG);
+		try { process.kill(worker, "SIGCONT"); } catch { /* its node has ended it */ }
+		assert.equal(prefill, undefined);
+		assert.equal(text, (await ask(prompt)).text); // its pages are cached, or it is computed again
+		await eventually(async () => (await admin.call("instance.list")).instances.every(({ state, running }) => state === "running" && !running), "nothing goes on", LONG);
+	});
 
 	for (const [who, first] of [["the one that computes the prompt", "d"], ["the one that answers", "e"]])
 		test(`${who} leaves in the middle: no token is lost`, async () => {

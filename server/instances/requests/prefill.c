@@ -33,18 +33,19 @@ struct prefill {
 	struct instances *all;
 	struct asked home, others[OTHERS_MOST]; // (other_count)
 	unsigned other_count;
-	unsigned calls; // of workers, not answered; and 1 while there is a generation
-	bool decided;
+	unsigned calls;         // of workers, not answered; and 1 while there is a generation
+	bool decided, finished; // finished: the request was sent
 	struct phases_decision decision;
 	struct direct *channel;
 	struct generation *giving; // at the other instance; NULL: not yet, or it has ended
 	struct net_timer patience;
 	int64_t began_ns;
 	// What came of it:
-	uint64_t taken_tokens, given_cached_tokens, bytes;
+	uint64_t taken_tokens, bytes;
 	double seconds;
 	bool moved;
-	char other_name[129], home_name[129], other_device_id[STORE_ID_BYTES], home_device_id[STORE_ID_BYTES];
+	char other_name[GATHER_NAME_BYTES], home_name[GATHER_NAME_BYTES]; // of the devices, and of their nodes
+	char other_device_id[STORE_ID_BYTES], home_device_id[STORE_ID_BYTES];
 };
 
 // ---- life ----
@@ -59,7 +60,10 @@ static void stop(struct prefill *prefill)
 {
 	net_timer_stop(prefill->all->params.loop, &prefill->patience);
 	direct_close(&prefill->channel);
-	generation_cancel(&prefill->giving);
+	if (prefill->moved) // it has nothing left to do but to say so
+		generation_forget(&prefill->giving);
+	else
+		generation_cancel(&prefill->giving);
 }
 
 void prefill_drop(struct prefill **pointer)
@@ -77,6 +81,9 @@ void prefill_drop(struct prefill **pointer)
 static void finish(struct prefill *prefill)
 {
 	struct generation *generation = prefill->generation;
+	if (prefill->finished)
+		return;
+	prefill->finished = true;
 	stop(prefill);
 	prefill->seconds = (double)(clock_steady_ns() - prefill->began_ns) * 1e-9;
 	if (prefill->decision.other >= 0)
@@ -148,9 +155,11 @@ static void taken(void *context, enum status status, const struct json *result, 
 	struct prefill *prefill = context;
 	if (status && prefill->generation)
 		log_warning("models", "a prompt that was computed elsewhere could not be taken: %s", error->message);
-	prefill->taken_tokens = status ? 0 : (uint64_t)json_get_integer(result, "tokens", 0);
-	prefill->bytes = status ? 0 : (uint64_t)json_get_integer(result, "bytes", 0);
-	prefill->moved = prefill->taken_tokens > prefill->home.cached_tokens;
+	if (!status && !prefill->finished) {
+		prefill->taken_tokens = (uint64_t)json_get_integer(result, "tokens", 0);
+		prefill->bytes = (uint64_t)json_get_integer(result, "bytes", 0);
+		prefill->moved = prefill->taken_tokens > prefill->home.cached_tokens;
+	}
 	if (prefill->generation && status != STATUS_DEVICE_LOST) // else all requests of its instance are seen to
 		finish(prefill);
 	release(prefill);
@@ -159,9 +168,8 @@ static void taken(void *context, enum status status, const struct json *result, 
 static void given(void *context, enum status status, const struct json *end, const struct error *error)
 {
 	struct prefill *prefill = context;
-	(void)status, (void)error;
+	(void)status, (void)end, (void)error;
 	prefill->giving = NULL; // the channel ends with it, so the other side answers
-	prefill->given_cached_tokens = (uint64_t)json_get_integer(end, "cached_tokens", 0);
 }
 
 static void impatient(void *context)
@@ -187,13 +195,10 @@ static void opened(void *context)
 					      taken, prefill, &error);
 	}
 	prefill->calls += !status;
-	const bool takes = !status;
 	if (!status)
 		status = generation_give(&prefill->giving, generation, other, direct_id(prefill->channel), given,
 					 prefill, &error);
-	if (!takes)
-		finish(prefill);
-	else if (status) // no pages come: the channel's end, a minute later, need not be waited for
+	if (status) // no pages come, and the channel's end need not be waited for
 		finish(prefill);
 }
 
@@ -205,18 +210,19 @@ static void not_opened(void *context, uint64_t done, const struct error *error)
 
 // ---- deciding ----
 
-static void note_device(const struct instance *instance, char name[129], char device_id[STORE_ID_BYTES])
+static void note_device(const struct instance *instance, char name[GATHER_NAME_BYTES], char device_id[STORE_ID_BYTES])
 {
-	snprintf(name, 129, "%.128s", cluster_device_name(instance->stages[0].device));
+	gather_name(instance->all, instance->stages[0].device, name);
 	snprintf(device_id, STORE_ID_BYTES, "%s", cluster_device_id(instance->stages[0].device));
 }
 
+// name: for as long as `out` is used.
 static void side_of(const struct instance *instance, const struct asked *asked, const struct instance *home,
-		    struct phases_side *out)
+		    char name[GATHER_NAME_BYTES], struct phases_side *out)
 {
 	struct topology_reading way = {0};
 	const char *from = parts_node_id(instance->parts, 0), *to = parts_node_id(home->parts, 0);
-	*out = (struct phases_side){.name = cluster_device_name(instance->stages[0].device),
+	*out = (struct phases_side){.name = gather_name(home->all, instance->stages[0].device, name),
 				    .token_s = token_s(instance),
 				    .cached_tokens = asked->cached_tokens,
 				    .busy = instance->generation_count - (instance == home),
@@ -233,6 +239,7 @@ static void decide(struct prefill *prefill)
 	struct generation *generation = prefill->generation;
 	struct instance *home = generation->instance;
 	struct phases_side sides[OTHERS_MOST];
+	char home_name[GATHER_NAME_BYTES], names[OTHERS_MOST][GATHER_NAME_BYTES];
 	unsigned numbers[OTHERS_MOST], count = 0;
 	const struct model_shape *shape = &home->model->shape;
 	struct phases_seen seen = {.prompt_tokens = prefill->home.prompt_tokens,
@@ -242,7 +249,7 @@ static void decide(struct prefill *prefill)
 				   .others = sides};
 	net_timer_stop(prefill->all->params.loop, &prefill->patience);
 	prefill->decided = true;
-	side_of(home, &prefill->home, home, &seen.home);
+	side_of(home, &prefill->home, home, home_name, &seen.home);
 	for (unsigned i = 0; i < prefill->other_count; i++) {
 		const struct instance *other = find(prefill->all, prefill->others[i].instance_id);
 		if (!prefill->others[i].answered || !other || !may_help(other, home))
@@ -250,7 +257,8 @@ static void decide(struct prefill *prefill)
 		if (!seen.prompt_tokens)
 			seen.prompt_tokens = prefill->home.prompt_tokens = prefill->others[i].prompt_tokens;
 		numbers[count] = i;
-		side_of(other, &prefill->others[i], home, &sides[count++]);
+		side_of(other, &prefill->others[i], home, names[count], &sides[count]);
+		count++;
 	}
 	seen.count = count;
 	phases_decide(&prefill->decision, &seen);
@@ -354,9 +362,9 @@ int64_t prefill_cached(const struct generation *generation, int64_t cached_token
 	const struct prefill *prefill = generation->prefill;
 	if (!prefill || !prefill->moved)
 		return cached_tokens;
-	const int64_t before = (int64_t)(prefill->given_cached_tokens > prefill->home.cached_tokens
-						 ? prefill->given_cached_tokens
-						 : prefill->home.cached_tokens);
+	const uint64_t here = prefill->home.cached_tokens,
+		       there = prefill->others[prefill->decision.other].cached_tokens;
+	const int64_t before = (int64_t)(here > there ? here : there);
 	return before < cached_tokens ? before : cached_tokens;
 }
 

@@ -553,6 +553,13 @@ enum status generation_give(struct generation **out, struct generation *of, stru
 	return status;
 }
 
+void generation_forget(struct generation **pointer)
+{
+	if (*pointer)
+		silence(*pointer);
+	*pointer = NULL;
+}
+
 void generation_cancel(struct generation **pointer)
 {
 	struct generation *generation = *pointer;

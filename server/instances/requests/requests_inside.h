@@ -62,6 +62,9 @@ enum status generation_give(struct generation **out, struct generation *of, stru
 					  const struct error *error),
 			    void *context, struct error *error);
 
+// No callback comes, but it goes on to its end. Accepts NULL, leaves NULL behind.
+void generation_forget(struct generation **generation);
+
 // requests_tokens.c
 // The number by which requests of this token share prefixes. Never 0, which shares with nobody.
 int64_t generation_owner(struct instances *all, const struct token *token);
