@@ -147,7 +147,7 @@ suite("how it looks", () => {
 		access: () => ["#/access", "Join another machine"],
 		audit: () => ["#/audit", "First key"],
 		usage: () => ["#/usage", "Nothing was used in this time"],
-		alerts: () => ["#/alerts", "Nothing needs attention"],
+		alerts: () => ["#/alerts", "Channels"],
 		logs: () => ["#/logs", "Follow"],
 		wall: () => ["#/wall", "What to watch"],
 	};
