@@ -13,6 +13,9 @@ int64_t lower_in_tests(const char *variable, int64_t usual);
 int longer_node_silence_s(void);
 // For how many milliseconds a worker may measure what its devices do: EXOGPU_TEST_MEASUREMENT_MS.
 int longer_measurement_ms(int64_t usual_ms);
+// For how many milliseconds a connection's handshake, and the head of its first request, are waited for:
+// EXOGPU_TEST_ARRIVAL_MS.
+int longer_arrival_ms(int64_t usual_ms);
 // For how many milliseconds the end of a worker is waited for by one way once another way has shown it:
 // EXOGPU_TEST_LAST_WAIT_MS for tests of the order of the two.
 int longer_last_wait_ms(int64_t usual_ms);

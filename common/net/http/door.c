@@ -2,6 +2,7 @@
 #include "common/net/http/door.h"
 
 #include "common/base/limits.h"
+#include "common/base/longer.h"
 
 #include <stdlib.h>
 
@@ -62,9 +63,9 @@ static int64_t given_ms(const struct door *door, const struct guest *guest)
 {
 	switch (guest->stage) {
 	case DOOR_HANDSHAKE:
-		return LIMIT_HANDSHAKE_MS;
+		return longer_arrival_ms(LIMIT_HANDSHAKE_MS);
 	case DOOR_HEAD:
-		return LIMIT_HTTP_HEAD_MS;
+		return longer_arrival_ms(LIMIT_HTTP_HEAD_MS);
 	case DOOR_BODY:
 		return LIMIT_HTTP_BODY_MS;
 	case DOOR_TAKING:
