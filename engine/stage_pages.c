@@ -18,8 +18,8 @@ uint64_t stage_layout_bytes(const struct stage_layout *layout)
 	return layout->heads * head_bytes(layout);
 }
 
-// One head's keys or values: `rows` (STAGE_PAGE_TOKENS, size) from or to `block` (padded / unit, STAGE_PAGE_TOKENS,
-// unit). With a `unit` that the compiler knows, a unit is one move.
+// Move the keys or values of a head: `rows` (STAGE_PAGE_TOKENS, size) from or to `block` (padded / unit,
+// STAGE_PAGE_TOKENS, unit). With a `unit` that the compiler knows, a unit is one move.
 static inline void move(uint8_t *rows, uint8_t *block, uint32_t size, uint32_t unit, bool out)
 {
 	for (uint32_t token = 0; token < STAGE_PAGE_TOKENS; token++)

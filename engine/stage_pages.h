@@ -10,7 +10,7 @@ struct stage_layout {
 	uint32_t heads, size, padded;
 	uint32_t unit; // numbers of a key that lie side by side: 1, 8 or all of `padded`
 };
-// Of the model, or of a slice.
+// The layout of the whole model, or of a slice.
 struct stage_layout stage_layout_of(const struct model_shape *shape, uint32_t padded, uint32_t unit);
 // Keys of all heads of a page; its values take the same, or, of latents, nothing.
 uint64_t stage_layout_bytes(const struct stage_layout *layout);

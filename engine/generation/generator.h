@@ -114,8 +114,8 @@ struct generator_request {
 	// and once each, before the first `token`. The prompt is computed whole then, whatever of it is known.
 	bool want_prompt;
 	void (*judged)(void *context, const struct token_choice *choice);
-	// Of tests: the token that the model finds by far the likeliest once so many were generated, whatever its
-	// weights are; SAMPLER_NO_TOKEN: as they are. NULL: that always.
+	// For tests. Returns the token that counts as by far the likeliest once `generated` tokens have come;
+	// SAMPLER_NO_TOKEN: the logits count as they are. NULL: they always do.
 	uint32_t (*says)(void *context, size_t generated);
 	// A token has been chosen. Return true if it is the last (an end of text, or a stop string is complete).
 	bool (*token)(void *context, const struct token_choice *choice);
@@ -176,7 +176,7 @@ enum status generator_set_lanes(struct generator *generator, uint32_t lanes, str
 void generator_fail(struct generator *generator, const struct error *error);
 
 // ---- prefixes that move ----
-// One generator computes a prompt, and another one of the same model has its pages for a request. Not with lanes, and
+// A generator computes a prompt, and another one of the same model has its pages for a request. Not with lanes, and
 // not of a model with states.
 
 struct generator_prefix; // an owner's pages, from the first token on, which stay as long as they are held

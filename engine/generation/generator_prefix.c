@@ -95,7 +95,7 @@ enum status generator_prefix_add(struct generator_prefix *prefix, const struct g
 		hold(prefix, page);
 		known++;
 	}
-	// One page is left to each that runs, so that nobody is preempted for what is only expected.
+	// Each running job keeps one page that it can take, so that no job is preempted for a prefix.
 	uint32_t *fresh = &prefix->pages[known];
 	while (known + taken < before + given->count && pages_room(generator->pages) > generator->running_count &&
 	       (fresh[taken] = pages_take(generator->pages, prefix->owner)) != NO_PAGE)

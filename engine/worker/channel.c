@@ -13,7 +13,6 @@
 #include "engine/worker/copy_stream.h"
 #include "engine/worker/session.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,16 +242,12 @@ static void *channel_main(void *arg)
 
 // ---- what the reader does with them ----
 
-// Drop channels whose other end closed before their call came, and channels for which no call comes in time. The lock
-// is held.
+// The lock is held.
 static void drop_unused(struct session *session)
 {
-	const int64_t now_ns = clock_steady_ns();
 	for (struct channel *channel = session->channels, *next; channel; channel = next) {
-		struct pollfd one = {.fd = channel->fd};
 		next = channel->next;
-		const bool waits = now_ns - channel->opened_ns < COPY_SILENCE_MS * 1000000ll && poll(&one, 1, 0) <= 0;
-		if (channel->call || waits)
+		if (channel->call || !copy_stream_unused(channel->fd, channel->opened_ns))
 			continue;
 		leave(channel);
 		channel_destroy(channel);

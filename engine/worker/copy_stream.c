@@ -2,6 +2,7 @@
 #include "engine/worker/copy_stream.h"
 
 #include "common/base/bytes.h"
+#include "common/base/clock.h"
 #include "common/wire/message.h"
 
 #include <errno.h>
@@ -21,6 +22,12 @@ static bool wait_ready(int fd, short events, int patience_ms)
 		ready = poll(&one, 1, patience_ms);
 	while (ready < 0 && errno == EINTR);
 	return ready > 0;
+}
+
+bool copy_stream_unused(int fd, int64_t opened_ns)
+{
+	struct pollfd one = {.fd = fd};
+	return clock_steady_ns() - opened_ns >= COPY_SILENCE_MS * 1000000ll || poll(&one, 1, 0) > 0;
 }
 
 bool copy_stream_receive(int fd, void *to, size_t length)

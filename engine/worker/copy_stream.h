@@ -15,6 +15,9 @@ enum {
 	COPY_SENDER_SILENCE_MS = 600000, // while it sends: the sender is never the first to give up
 };
 
+// Whether a channel whose call has not come may be dropped: its other end has closed it, or it was opened (steady) more
+// than COPY_SILENCE_MS ago.
+bool copy_stream_unused(int fd, int64_t opened_ns);
 // Send one message with these bytes, which lie at `offset` of all. False: the channel has ended.
 bool copy_stream_send(int fd, uint64_t offset, const void *bytes, size_t length);
 // Wait until the receiver closes the channel.

@@ -34,7 +34,7 @@ static enum status begin(struct moving *moving, struct backend_stage *stage, uin
 	return status;
 }
 
-// Those that lie side by side in one copy.
+// Adjacent pages are one copy.
 static enum status transfer(const struct moving *moving, const uint32_t *pages, uint32_t count, struct error *error)
 {
 	const struct backend_stage *stage = moving->stage;

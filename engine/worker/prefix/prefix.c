@@ -7,7 +7,6 @@
 #include "engine/worker/copy_stream.h"
 #include "engine/worker/instance/instance_spent.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,16 +58,12 @@ static void leave(struct prefix_move *move)
 	all->count--;
 }
 
-// Drop channels whose other end closed before their call came, and those for which no call comes in time. The lock is
-// held.
+// The lock is held.
 static void drop_unused(struct prefixes *all)
 {
-	const int64_t now_ns = clock_steady_ns();
 	for (struct prefix_move *move = all->list, *next; move; move = next) {
-		struct pollfd one = {.fd = move->fd};
 		next = move->next;
-		const bool waits = now_ns - move->opened_ns < COPY_SILENCE_MS * 1000000ll && poll(&one, 1, 0) <= 0;
-		if (move->begun || waits)
+		if (move->begun || !copy_stream_unused(move->fd, move->opened_ns))
 			continue;
 		leave(move);
 		destroy(move);

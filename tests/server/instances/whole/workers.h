@@ -205,7 +205,7 @@ static void has_checked(void *arg)
 {
 	struct worker_step *step = arg;
 	if (!step->worker->dead && !ring_works(step->worker)) {
-		virtual_after(100, has_checked, step); // the token does not come back, for now
+		virtual_after(100, has_checked, step); // the token is late
 		return;
 	}
 	if (!step->worker->dead) {
