@@ -168,34 +168,43 @@ static struct buffer read_given(int number)
 	return all;
 }
 
-// Send a stream to a taker, in messages of `piece` bytes. Returns the tokens that it took.
-static int64_t send_taken(const uint8_t *bytes, size_t length, size_t piece)
+// Send a stream in messages of `piece` bytes, as far as it is read.
+static void send_stream(int fd, const uint8_t *bytes, size_t length, size_t piece)
+{
+	for (size_t offset = 0, now; offset < length; offset += now) {
+		struct buffer out;
+		char head[128];
+		now = length - offset < piece ? length - offset : piece;
+		snprintf(head, sizeof head,
+			 "{\"jsonrpc\":\"2.0\",\"method\":\"copy.data\",\"params\":{\"offset\":%zu}}", offset);
+		buffer_init(&out, 1 << 20);
+		assert_int_equal(message_encode_stream(&out, head, strlen(head), bytes + offset, now), STATUS_OK);
+		if (send(fd, out.data, out.length, MSG_NOSIGNAL) < 0)
+			now = length - offset; // it has closed the channel
+		buffer_finish(&out);
+	}
+}
+
+// A taker's channel: its other end, and the call.
+static int begin_take(int *fd)
 {
 	int pair[2];
-	uint64_t offset = 0;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	const char *channel = next_channel();
 	give_channel(&worker, channel, "in", pair[1], STATUS_OK);
-	const int take = post_take(channel, TAKER);
-	while (length) {
-		struct buffer out;
-		char head[128];
-		const size_t now = length < piece ? length : piece;
-		snprintf(head, sizeof head,
-			 "{\"jsonrpc\":\"2.0\",\"method\":\"copy.data\",\"params\":{\"offset\":%llu}}",
-			 (unsigned long long)offset);
-		buffer_init(&out, 1 << 20);
-		assert_int_equal(message_encode_stream(&out, head, strlen(head), bytes, now), STATUS_OK);
-		if (send(pair[0], out.data, out.length, MSG_NOSIGNAL) < 0)
-			length = now; // it has closed the channel
-		buffer_finish(&out);
-		bytes += now;
-		offset += now;
-		length -= now;
-	}
-	shutdown(pair[0], SHUT_WR);
+	*fd = pair[0];
+	return post_take(channel, TAKER);
+}
+
+// Returns the tokens that a taker took of a stream.
+static int64_t send_taken(const uint8_t *bytes, size_t length, size_t piece)
+{
+	int fd;
+	const int take = begin_take(&fd);
+	send_stream(fd, bytes, length, piece);
+	shutdown(fd, SHUT_WR);
 	const int64_t tokens = taken(take);
-	close(pair[0]);
+	close(fd);
 	return tokens;
 }
 
@@ -261,6 +270,33 @@ static void hostile_streams_harm_nobody(void **state)
 	end_well();
 }
 
+// A prefix that does not come to its end holds its pages. Who needs them waits, does not fail, and runs afterwards.
+static void a_slow_prefix_delays_others_only(void **state)
+{
+	(void)state;
+	int fd;
+	start_with(NULL);
+	load_well(CONTEXT / STAGE_PAGE_TOKENS, 64, 4);
+	struct buffer stream = read_given(60);
+	forget(GIVER);
+	const int take = begin_take(&fd);
+	send_stream(fd, stream.data, stream.length - 4, 60000); // all but the end
+	while (cached_of(TAKER) < whole_tokens())
+		;
+	ask_text(10 + 3, prompt, greedy);
+	for (int i = 0; i < 50; i++)
+		assert_int_equal(cached_of(TAKER), whole_tokens());
+	assert_true(talks[10 + 3].answered && !talks[10 + 3].ended);
+	assert_int_equal(talks[10 + 3].count, 0);
+	shutdown(fd, SHUT_WR);
+	assert_int_equal(taken(take), whole_tokens());
+	close(fd);
+	wait_for_end(10 + 3);
+	check_talk(&talks[10 + 3], prompt);
+	buffer_finish(&stream);
+	end_well();
+}
+
 // Calls that do not fit, and ends that are gone.
 static void wrong_calls_are_refused(void **state)
 {
@@ -303,6 +339,7 @@ int main(void)
 		cmocka_unit_test(what_one_computed_the_other_goes_on_from),
 		cmocka_unit_test(an_altered_page_is_another_answer),
 		cmocka_unit_test(hostile_streams_harm_nobody),
+		cmocka_unit_test(a_slow_prefix_delays_others_only),
 		cmocka_unit_test(wrong_calls_are_refused),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
