@@ -250,7 +250,7 @@ run_ctest() {
 	[ -z "$pattern" ] || arguments+=(-R "$pattern")
 	rm -f "$results/$preset.xml"
 	step_tail=0 step "test-$preset" "testing ($preset)" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
-		-j "${CTEST_PARALLEL_LEVEL:-$((2 * ($(cores) + 3)))}" --timeout 600 --output-on-failure --no-tests=ignore \
+		-j "${CTEST_PARALLEL_LEVEL:-$((2 * ($(cores) + 3)))}" --timeout 1200 --output-on-failure --no-tests=ignore \
 		--test-output-size-passed 1000000 --test-output-size-failed 1000000 \
 		--output-junit "$root/$results/$preset.xml" "${arguments[@]}" || true
 	[ -f "$results/$preset.xml" ] || fail "ctest ended without results; see $log_dir/test-$preset.log"
