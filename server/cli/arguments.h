@@ -27,6 +27,7 @@ struct cli_arguments {
 	const char *threshold, *clear, *lasting;          // alerts rule; lasting: forecast
 	const char *watts;                                // forecast
 	bool memory;
+	const char *margin, *resume, *actions;        // forecast policy
 	const char *by, *step;                        // usage; step: history
 	const char *severities, *quiet, *secret_file; // alerts channels add
 	bool on, off;

@@ -128,6 +128,23 @@ describe("forecasts", () => {
 			assert.equal((await run(["forecast", ...words, "--data", data])).code, 2, words.join(" "));
 		assert.equal((await run(["forecast", "none", "--data", data])).code, 1);
 	});
+
+	test("the command line shows a policy and changes it", async () => {
+		const ask = (...words) => run(["forecast", "policy", ...words, "--data", data]);
+		const before = await ask("dev_gpu");
+		assert.equal(before.code, 0, before.stderr);
+		assert.match(before.stdout, /GPU One.*: limit, step_down, move, pause\nThe target is 5 °C under the limit; models work freely again 10 °C under the target\.\n$/);
+		const changed = await ask("dev_gpu", "--margin", "7.5", "--actions", "pause,limit", "--json");
+		assert.equal(changed.code, 0, changed.stderr);
+		assert.deepEqual(JSON.parse(changed.stdout), await admin.call("thermal.policy", { device_id: "dev_gpu" }));
+		assert.deepEqual([JSON.parse(changed.stdout).margin_celsius, JSON.parse(changed.stdout).actions.toSorted()], [7.5, ["limit", "pause"]]);
+		assert.match((await ask("dev_gpu", "--actions", "none")).stdout, /: nothing is done before the limit\n/);
+		for (const words of [["--margin", "0.5"], ["--resume", "41"], ["--margin", "x"], ["--actions", "limit,,pause"], ["--actions", ","]])
+			assert.equal((await ask("dev_gpu", ...words)).code, 2, words.join(" "));
+		for (const words of [["none"], ["dev_gpu", "--actions", "fan"], ["dev_gpu", "--actions", "move"]])
+			assert.equal((await ask(...words)).code, 1, words.join(" "));
+		await admin.call("thermal.policy_set", { device_id: "dev_gpu", margin_celsius: 5, actions: ["limit", "step_down", "move", "pause"] });
+	});
 });
 
 // A model on a card that gets too hot: its worker is told to rest, and set free when the card is cool again.

@@ -1,4 +1,4 @@
-/* `exogpu forecast`: how hot devices will be, and when they slow down. */
+/* `exogpu forecast`: how hot devices will be, when they slow down, and what the server does before they do. */
 #include "server/cli/commands/commands.h"
 #include "server/cli/format.h"
 #include "server/cli/table.h"
@@ -197,4 +197,112 @@ const struct cli_command forecast_command = {
 		"ever and stay 5 °C under its limit. ERROR is the mean error of forecasts a minute ahead.\n",
 	.flags = flags,
 	.run = run,
+};
+
+// ---- its policy ----
+
+static enum status read_celsius(const char *flag, const char *text, struct json *params, const char *name,
+				struct error *error)
+{
+	char *end;
+	errno = 0;
+	const double value = text ? strtod(text, &end) : 0;
+	if (!text)
+		return STATUS_OK;
+	if (end == text || *end || errno || !(value >= 1 && value <= 40))
+		return error_set(error, STATUS_INVALID_PARAMS, "--%s takes degrees from 1 to 40, such as 5", flag);
+	json_set_number(params, name, value);
+	return STATUS_OK;
+}
+
+// "limit,pause", or "none". The server refuses words that it does not know.
+static enum status read_actions(const char *text, struct json *params, struct error *error)
+{
+	char word[32];
+	if (!text)
+		return STATUS_OK;
+	struct json *actions = json_new_array();
+	json_set(params, "actions", actions);
+	for (const char *at = strcmp(text, "none") ? text : ""; *at; at += at[0] == ',') {
+		const size_t length = strcspn(at, ",");
+		if (!length || length >= sizeof word)
+			return error_set(error, STATUS_INVALID_PARAMS,
+					 "--actions takes words with commas between, such as limit,pause");
+		snprintf(word, sizeof word, "%.*s", (int)length, at);
+		json_push(actions, json_new_string(word));
+		at += length;
+	}
+	return STATUS_OK;
+}
+
+static void print_policy(const struct json *policy, const char *label)
+{
+	char line[COMMAND_LABEL_BYTES + 256], list[128] = "";
+	for (const struct json *one = json_first(json_get(policy, "actions")); one; one = json_next(one)) {
+		const size_t length = strlen(list);
+		snprintf(list + length, sizeof list - length, "%s%.20s", length ? ", " : "", json_string(one, ""));
+	}
+	snprintf(line, sizeof line, "%s: ", label);
+	command_print_text(stdout, line, list[0] ? list : "nothing is done before the limit");
+	command_say(stdout, "The target is %g °C under the limit; models work freely again %g °C under the target.",
+		    json_get_number(policy, "margin_celsius", 0), json_get_number(policy, "resume_celsius", 0));
+}
+
+static int run_policy(const struct cli_arguments *arguments, struct error *error)
+{
+	struct target target;
+	struct client *client;
+	const struct json *device = NULL;
+	struct json *snapshot = NULL, *policy = NULL, *params = json_new_object();
+	enum status status = read_celsius("margin", arguments->margin, params, "margin_celsius", error);
+	if (!status)
+		status = read_celsius("resume", arguments->resume, params, "resume_celsius", error);
+	if (!status)
+		status = read_actions(arguments->actions, params, error);
+	int result = status ? 2 : command_open(arguments, &target, &client, error);
+	if (!result) {
+		const char *method = json_count(params) ? "thermal.policy_set" : "thermal.policy";
+		status = command_device(client, arguments->operand, &snapshot, &device, error);
+		if (!status) {
+			json_set_string(params, "device_id",
+					device ? json_get_string(device, "device_id", "") : arguments->operand);
+			status = client_ask(client,
+					    &(struct client_call){.method = method, .params = json_copy(params)},
+					    &policy, error);
+		}
+		char label[COMMAND_LABEL_BYTES];
+		if (!status && arguments->json)
+			status = command_print_json(policy, error);
+		else if (!status)
+			print_policy(policy,
+				     command_device_label(snapshot, json_get_string(policy, "device_id", ""), label));
+		client_close(&client);
+		result = status ? 1 : 0;
+	}
+	json_destroy(&params);
+	json_destroy(&policy);
+	json_destroy(&snapshot);
+	return result;
+}
+
+static const struct flag policy_flags[] = {
+	{"margin", "CELSIUS", "how far under the device's limit the target is", offsetof(struct cli_arguments, margin)},
+	{"resume", "CELSIUS", "how much cooler than the target it is before models work freely again",
+	 offsetof(struct cli_arguments, resume)},
+	{"actions", "LIST", "what the server may do: limit,step_down,move,pause; none: nothing",
+	 offsetof(struct cli_arguments, actions)},
+	{0},
+};
+
+const struct cli_command forecast_policy_command = {
+	.name = "forecast policy",
+	.operand = "DEVICE",
+	.summary = "what the server does before a device is too hot, or change it",
+	.more = "Without an option it prints the policy. What is not given stays as it is; a change needs the scope "
+		"admin.\n"
+		"limit gives models less time, step_down loads them in a smaller format, move loads them on a cooler "
+		"device,\n"
+		"pause stops them until the device is cool again.\n",
+	.flags = policy_flags,
+	.run = run_policy,
 };
