@@ -7,30 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct batch_value text_value(const char *text)
+static struct db_value text_value(const char *text)
 {
-	return text ? (struct batch_value){.type = VALUE_TEXT, .text = text, .length = strlen(text)}
-		    : (struct batch_value){.type = VALUE_NULL};
+	return text ? (struct db_value){.type = DB_TEXT, .bytes = text, .length = strlen(text)}
+		    : (struct db_value){.type = DB_NULL};
 }
 
-static struct batch_value integer_value(int64_t integer)
+static struct db_value integer_value(int64_t integer)
 {
-	return (struct batch_value){.type = VALUE_INTEGER, .integer = integer};
+	return (struct db_value){.type = DB_INTEGER, .integer = integer};
 }
 
-static struct batch_value measured_value(double real)
+static struct db_value measured_value(double real)
 {
-	return real < 0 ? (struct batch_value){.type = VALUE_NULL}
-			: (struct batch_value){.type = VALUE_REAL, .real = real};
+	return real < 0 ? (struct db_value){.type = DB_NULL} : (struct db_value){.type = DB_REAL, .real = real};
 }
 
-static struct batch_value number_value(double real) // NaN: there is none
+static struct db_value number_value(double real) // NaN: there is none
 {
-	return real != real ? (struct batch_value){.type = VALUE_NULL}
-			    : (struct batch_value){.type = VALUE_REAL, .real = real};
+	return real != real ? (struct db_value){.type = DB_NULL} : (struct db_value){.type = DB_REAL, .real = real};
 }
 
-static enum status add_row(struct store_batch *batch, enum batch_statement statement, const struct batch_value *values,
+static enum status add_row(struct store_batch *batch, enum batch_statement statement, const struct db_value *values,
 			   size_t count)
 {
 	size_t bytes = 0;
@@ -49,10 +47,10 @@ static enum status add_row(struct store_batch *batch, enum batch_statement state
 	char *at = (char *)(row + 1);
 	for (size_t i = 0; i < count; i++) {
 		row->values[i] = values[i];
-		if (!values[i].text)
+		if (!values[i].bytes)
 			continue;
-		memcpy(at, values[i].text, values[i].length);
-		row->values[i].text = at;
+		memcpy(at, values[i].bytes, values[i].length);
+		row->values[i].bytes = at;
 		at += values[i].length;
 		*at++ = 0;
 	}
@@ -87,21 +85,20 @@ void store_batch_destroy(struct store_batch **batch)
 
 enum status store_put_setting(struct store_batch *batch, const char *key, const char *value)
 {
-	const struct batch_value values[] = {text_value(key), text_value(value)};
+	const struct db_value values[] = {text_value(key), text_value(value)};
 	return add_row(batch, BATCH_PUT_SETTING, values, 2);
 }
 
 enum status store_put_node(struct store_batch *batch, const struct store_node *node)
 {
-	const struct batch_value values[] = {text_value(node->node_id), text_value(node->name),
-					     text_value(node->record), integer_value(node->first_seen_ms),
-					     integer_value(node->last_seen_ms)};
+	const struct db_value values[] = {text_value(node->node_id), text_value(node->name), text_value(node->record),
+					  integer_value(node->first_seen_ms), integer_value(node->last_seen_ms)};
 	return add_row(batch, BATCH_PUT_NODE, values, 5);
 }
 
 enum status store_put_device(struct store_batch *batch, const struct store_device *device)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(device->device_id),       text_value(device->node_id), text_value(device->hardware_key),
 		integer_value(device->draining),     text_value(device->record),  integer_value(device->first_seen_ms),
 		integer_value(device->last_seen_ms),
@@ -111,13 +108,13 @@ enum status store_put_device(struct store_batch *batch, const struct store_devic
 
 enum status store_put_token(struct store_batch *batch, const struct store_token *token)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(token->token_id),
 		text_value(token->parent_id),
 		text_value(token->name),
 		integer_value(token->scopes),
-		{.type = VALUE_BYTES, .text = (const char *)token->secret_hash, .length = STORE_HASH_BYTES},
-		{.type = VALUE_REAL, .real = token->calls_per_s},
+		{.type = DB_BYTES, .bytes = token->secret_hash, .length = STORE_HASH_BYTES},
+		{.type = DB_REAL, .real = token->calls_per_s},
 		integer_value(token->max_sessions),
 		integer_value(token->created_ms),
 		integer_value(token->expires_ms),
@@ -131,13 +128,13 @@ enum status store_put_token(struct store_batch *batch, const struct store_token 
 
 enum status store_put_conversation(struct store_batch *batch, const struct store_conversation *conversation)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(conversation->token_id),
 		text_value(conversation->conversation_id),
 		integer_value(conversation->version),
 		integer_value(conversation->updated_ms),
-		{.type = VALUE_BYTES,
-		 .text = conversation->body_bytes ? (const char *)conversation->body : "",
+		{.type = DB_BYTES,
+		 .bytes = conversation->body_bytes ? (const void *)conversation->body : "",
 		 .length = conversation->body_bytes},
 	};
 	return add_row(batch, BATCH_PUT_CONVERSATION, values, 5);
@@ -145,32 +142,32 @@ enum status store_put_conversation(struct store_batch *batch, const struct store
 
 enum status store_remove_conversation(struct store_batch *batch, const char *token_id, const char *conversation_id)
 {
-	const struct batch_value values[] = {text_value(token_id), text_value(conversation_id)};
+	const struct db_value values[] = {text_value(token_id), text_value(conversation_id)};
 	return add_row(batch, BATCH_REMOVE_CONVERSATION, values, 2);
 }
 
 enum status store_remove_token(struct store_batch *batch, const char *token_id)
 {
-	const struct batch_value values[] = {text_value(token_id)};
+	const struct db_value values[] = {text_value(token_id)};
 	enum status status = add_row(batch, BATCH_ORPHAN_TOKENS, values, 1);
 	return status ? status : add_row(batch, BATCH_REMOVE_TOKEN, values, 1);
 }
 
 enum status store_put_change(struct store_batch *batch, const struct store_change *change)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		integer_value(change->at_ms), text_value(change->kind),      text_value(change->level),
 		text_value(change->node_id),  text_value(change->device_id), text_value(change->name),
 		text_value(change->summary),
 	};
-	const struct batch_value kept[] = {integer_value(LIMIT_STORE_CHANGES)};
+	const struct db_value kept[] = {integer_value(LIMIT_STORE_CHANGES)};
 	enum status status = add_row(batch, BATCH_PUT_CHANGE, values, 7);
 	return status ? status : add_row(batch, BATCH_TRIM_CHANGES, kept, 1);
 }
 
 enum status store_put_alert(struct store_batch *batch, const struct store_alert *alert)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(alert->alert_id),
 		text_value(alert->kind),
 		text_value(alert->severity),
@@ -187,14 +184,14 @@ enum status store_put_alert(struct store_batch *batch, const struct store_alert 
 		number_value(alert->threshold),
 		text_value(alert->node_id),
 	};
-	const struct batch_value kept[] = {integer_value(LIMIT_ALERTS)};
+	const struct db_value kept[] = {integer_value(LIMIT_ALERTS)};
 	enum status status = add_row(batch, BATCH_PUT_ALERT, values, 15);
 	return status ? status : add_row(batch, BATCH_TRIM_ALERTS, kept, 1);
 }
 
 enum status store_put_usage(struct store_batch *batch, const struct store_usage *usage)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		integer_value(usage->step_s),
 		integer_value(usage->at_s),
 		text_value(usage->token_id),
@@ -217,13 +214,13 @@ enum status store_put_usage(struct store_batch *batch, const struct store_usage 
 
 enum status store_trim_usage(struct store_batch *batch, int64_t step_s, int64_t before_s)
 {
-	const struct batch_value values[] = {integer_value(step_s), integer_value(before_s)};
+	const struct db_value values[] = {integer_value(step_s), integer_value(before_s)};
 	return add_row(batch, BATCH_TRIM_USAGE, values, 2);
 }
 
 enum status store_put_channel(struct store_batch *batch, const struct store_channel *channel)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(channel->channel_id),    text_value(channel->kind),
 		text_value(channel->url),           integer_value(channel->severities),
 		integer_value(channel->quiet_from), integer_value(channel->quiet_to),
@@ -236,21 +233,21 @@ enum status store_put_channel(struct store_batch *batch, const struct store_chan
 
 enum status store_put_channel_result(struct store_batch *batch, const struct store_channel *channel)
 {
-	const struct batch_value values[] = {text_value(channel->channel_id), integer_value(channel->last_ms),
-					     text_value(channel->last_result)};
+	const struct db_value values[] = {text_value(channel->channel_id), integer_value(channel->last_ms),
+					  text_value(channel->last_result)};
 	return add_row(batch, BATCH_CHANNEL_RESULT, values, 3);
 }
 
 enum status store_remove_channel(struct store_batch *batch, const char *channel_id)
 {
-	const struct batch_value values[] = {text_value(channel_id)};
+	const struct db_value values[] = {text_value(channel_id)};
 	const enum status status = add_row(batch, BATCH_REMOVE_CHANNEL, values, 1);
 	return status ? status : add_row(batch, BATCH_REMOVE_DELIVERIES, values, 1);
 }
 
 enum status store_put_delivery(struct store_batch *batch, const struct store_delivery *delivery)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(delivery->delivery_id), text_value(delivery->channel_id),
 		text_value(delivery->alert_id),    text_value(delivery->severity),
 		text_value(delivery->body),        integer_value(delivery->created_ms),
@@ -260,13 +257,13 @@ enum status store_put_delivery(struct store_batch *batch, const struct store_del
 
 enum status store_remove_delivery(struct store_batch *batch, const char *delivery_id)
 {
-	const struct batch_value values[] = {text_value(delivery_id)};
+	const struct db_value values[] = {text_value(delivery_id)};
 	return add_row(batch, BATCH_REMOVE_DELIVERY, values, 1);
 }
 
 enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(certificate->serial),           text_value(certificate->node_id),
 		text_value(certificate->sha256),           text_value(certificate->key_sha256),
 		integer_value(certificate->not_before_ms), integer_value(certificate->not_after_ms),
@@ -277,13 +274,13 @@ enum status store_put_certificate(struct store_batch *batch, const struct store_
 
 enum status store_remove_certificate(struct store_batch *batch, const char *serial)
 {
-	const struct batch_value values[] = {text_value(serial)};
+	const struct db_value values[] = {text_value(serial)};
 	return add_row(batch, BATCH_REMOVE_CERTIFICATE, values, 1);
 }
 
 enum status store_put_audit(struct store_batch *batch, const struct journal_entry *entry)
 {
-	struct batch_value values[AUDIT_TEXTS_AT + ENTRY_TEXTS] = {
+	struct db_value values[AUDIT_TEXTS_AT + ENTRY_TEXTS] = {
 		integer_value(0), // its seq, once it is known
 		integer_value(entry->at_us ? entry->at_us : clock_wall_ms() * 1000),
 		integer_value(entry->duration_us),
@@ -307,16 +304,16 @@ enum status store_put_audit(struct store_batch *batch, const struct journal_entr
 
 enum status store_put_cosigned(struct store_batch *batch, uint64_t size, const char *note)
 {
-	const struct batch_value values[] = {integer_value((int64_t)size), text_value(note)};
+	const struct db_value values[] = {integer_value((int64_t)size), text_value(note)};
 	enum status status = add_row(batch, BATCH_PUT_COSIGNED, values, 2);
 	return status ? status : add_row(batch, BATCH_TRIM_COSIGNED, values, 1);
 }
 
 enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(ticket->ticket_id),
-		{.type = VALUE_BYTES, .text = (const char *)ticket->secret_hash, .length = STORE_HASH_BYTES},
+		{.type = DB_BYTES, .bytes = ticket->secret_hash, .length = STORE_HASH_BYTES},
 		text_value(ticket->made_by),
 		integer_value(ticket->uses),
 		integer_value(ticket->used),
@@ -329,15 +326,15 @@ enum status store_put_ticket(struct store_batch *batch, const struct store_ticke
 
 enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id)
 {
-	const struct batch_value values[] = {text_value(ticket_id)};
+	const struct db_value values[] = {text_value(ticket_id)};
 	return add_row(batch, BATCH_REMOVE_TICKET, values, 1);
 }
 
 enum status store_put_lend(struct store_batch *batch, const struct store_lend *lend)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(lend->lend_id),
-		{.type = VALUE_BYTES, .text = (const char *)lend->secret_hash, .length = STORE_HASH_BYTES},
+		{.type = DB_BYTES, .bytes = lend->secret_hash, .length = STORE_HASH_BYTES},
 		text_value(lend->name),
 		text_value(lend->made_by),
 		integer_value(lend->uses),
@@ -351,16 +348,16 @@ enum status store_put_lend(struct store_batch *batch, const struct store_lend *l
 
 enum status store_remove_lend(struct store_batch *batch, const char *lend_id)
 {
-	const struct batch_value values[] = {text_value(lend_id)};
+	const struct db_value values[] = {text_value(lend_id)};
 	return add_row(batch, BATCH_REMOVE_LEND, values, 1);
 }
 
 enum status store_put_tab(struct store_batch *batch, const struct store_tab *tab)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(tab->node_id),
 		text_value(tab->lend_id),
-		{.type = VALUE_BYTES, .text = (const char *)tab->secret_hash, .length = STORE_HASH_BYTES},
+		{.type = DB_BYTES, .bytes = tab->secret_hash, .length = STORE_HASH_BYTES},
 		integer_value(tab->joined_ms),
 	};
 	return add_row(batch, BATCH_PUT_TAB, values, 4);
@@ -368,13 +365,13 @@ enum status store_put_tab(struct store_batch *batch, const struct store_tab *tab
 
 enum status store_remove_tab(struct store_batch *batch, const char *node_id)
 {
-	const struct batch_value values[] = {text_value(node_id)};
+	const struct db_value values[] = {text_value(node_id)};
 	return add_row(batch, BATCH_REMOVE_TAB, values, 1);
 }
 
 enum status store_put_model(struct store_batch *batch, const struct store_model *model)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(model->model_id),      text_value(model->name),           text_value(model->source),
 		text_value(model->request),       text_value(model->path),           text_value(model->state),
 		integer_value(model->file_bytes), integer_value(model->modified_ns), text_value(model->sha256),
@@ -385,14 +382,14 @@ enum status store_put_model(struct store_batch *batch, const struct store_model 
 
 enum status store_remove_model(struct store_batch *batch, const char *model_id)
 {
-	const struct batch_value values[] = {text_value(model_id)};
+	const struct db_value values[] = {text_value(model_id)};
 	return add_row(batch, BATCH_REMOVE_MODEL, values, 1);
 }
 
 static enum status add_instance(struct store_batch *batch, enum batch_statement statement,
 				const struct store_instance *instance)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(instance->instance_id),   text_value(instance->model_id),
 		text_value(instance->model_name),    text_value(instance->wanted),
 		integer_value(instance->created_ms), text_value(instance->last),
@@ -414,13 +411,13 @@ enum status store_change_instance(struct store_batch *batch, const struct store_
 
 enum status store_remove_instance(struct store_batch *batch, const char *instance_id)
 {
-	const struct batch_value values[] = {text_value(instance_id)};
+	const struct db_value values[] = {text_value(instance_id)};
 	return add_row(batch, BATCH_REMOVE_INSTANCE, values, 1);
 }
 
 enum status store_put_link(struct store_batch *batch, const struct store_link *link)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(link->from_node_id),     text_value(link->to_node_id),
 		text_value(link->class_name),       text_value(link->interface),
 		text_value(link->address),          measured_value(link->interface_bits_per_s),
@@ -434,7 +431,7 @@ enum status store_put_link(struct store_batch *batch, const struct store_link *l
 
 enum status store_put_layer_time(struct store_batch *batch, const struct store_layer_time *time)
 {
-	const struct batch_value values[] = {
+	const struct db_value values[] = {
 		text_value(time->device_id),    text_value(time->format),          integer_value(time->layer_bytes),
 		measured_value(time->layer_s),  integer_value(time->output_bytes), measured_value(time->output_s),
 		measured_value(time->prompt_s), measured_value(time->batch[0]),    measured_value(time->batch[1]),
@@ -447,7 +444,7 @@ enum status store_put_layer_time(struct store_batch *batch, const struct store_l
 
 enum status store_remove_node(struct store_batch *batch, const char *node_id)
 {
-	const struct batch_value values[] = {text_value(node_id)};
+	const struct db_value values[] = {text_value(node_id)};
 	enum status status = add_row(batch, BATCH_REMOVE_LINKS, values, 1);
 	if (!status)
 		status = add_row(batch, BATCH_REMOVE_LAYER_TIMES, values, 1);

@@ -6,8 +6,7 @@
  * server/store only. */
 #pragma once
 #include "server/store/audit/journal.h"
-
-#include <sqlite3.h>
+#include "server/store/db.h"
 
 enum batch_statement {
 	BATCH_PUT_SETTING,
@@ -54,12 +53,6 @@ enum batch_statement {
 	BATCH_PUT_AUDIT,
 	BATCH_PUT_COSIGNED,
 	BATCH_TRIM_COSIGNED,
-	BATCH_BEGIN, // and what holds batches together
-	BATCH_COMMIT,
-	BATCH_ROLLBACK,
-	BATCH_SAVEPOINT,
-	BATCH_UNDO,
-	BATCH_RELEASE,
 	BATCH_STATEMENTS,
 };
 
@@ -81,20 +74,12 @@ enum { AUDIT_OVERHEAD = 128 }; // bytes of an encoded entry that are not its tex
 enum { AUDIT_TEXTS_AT = 4, AUDIT_BOUND_AT = AUDIT_TEXTS_AT + ENTRY_TEXTS, AUDIT_BEFORE_AT, AUDIT_VALUES };
 enum { BATCH_VALUES = AUDIT_VALUES }; // of the widest statement
 
-struct batch_value {
-	enum { VALUE_NULL, VALUE_TEXT, VALUE_BYTES, VALUE_INTEGER, VALUE_REAL } type;
-	const char *text;
-	size_t length;
-	int64_t integer;
-	double real;
-};
-
 struct batch_row { // one statement and its values
 	struct batch_row *next;
 	enum batch_statement statement;
 	size_t count;
-	char *bound;                             // of an entry, once it is numbered
-	struct batch_value values[BATCH_VALUES]; // text points behind the row
+	char *bound;                          // of an entry, once it is numbered
+	struct db_value values[BATCH_VALUES]; // bytes point behind the row
 };
 
 struct store_batch {
@@ -111,14 +96,12 @@ struct store_batch {
 	struct error error;
 };
 
-// Prepare all; statements already prepared are left. Errors: database_fault's.
-enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error);
-void batch_finalize(sqlite3_stmt *statements[BATCH_STATEMENTS]);
-// Steps a statement that gives no row. Errors: those of database_fault.
-enum status batch_step(sqlite3 *db, sqlite3_stmt *statement, struct error *error);
+// Prepare all; statements already prepared are left. Errors: db_fault's.
+enum status batch_prepare(struct db *db, struct db_statement *statements[BATCH_STATEMENTS], struct error *error);
+void batch_finalize(struct db_statement *statements[BATCH_STATEMENTS]);
 // Run all rows in the transaction that is open; entries of the audit log are numbered by the journal. Errors:
-// database_fault's; the caller rolls back.
-enum status batch_run(struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
+// db_fault's; the caller rolls back.
+enum status batch_run(struct store_batch *batch, struct db *db, struct db_statement *statements[BATCH_STATEMENTS],
 		      struct journal *journal, struct error *error);
 // Each entry of the audit log in a batch that was committed.
 void batch_tell_entries(const struct store_batch *batch, void (*tell)(void *context, const struct journal_entry *entry),

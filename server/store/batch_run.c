@@ -1,6 +1,5 @@
 /* See batch.h: the SQL of every change to state.db, and running a batch. */
 #include "server/store/batch.h"
-#include "server/store/database.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,15 +74,26 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 				  "last = ?6, epoch = ?7, recoveries = ?8, moves = ?9, workers = coalesce(?10, "
 				  "workers) WHERE instance_id = ?1",
 	[BATCH_REMOVE_INSTANCE] = "DELETE FROM instances WHERE instance_id = ?1",
-	[BATCH_PUT_LINK] = "INSERT OR REPLACE INTO links (from_node_id, to_node_id, class, interface, address, "
-			   "interface_bits_per_s, rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s, "
-			   "throughput_ms, measured_ms, degraded) "
-			   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+	[BATCH_PUT_LINK] =
+		"INSERT INTO links (from_node_id, to_node_id, class, interface, address, interface_bits_per_s, "
+		"rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s, throughput_ms, measured_ms, degraded) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT (from_node_id, "
+		"to_node_id) DO UPDATE SET class = excluded.class, interface = excluded.interface, address = "
+		"excluded.address, interface_bits_per_s = excluded.interface_bits_per_s, rtt_ms = "
+		"excluded.rtt_ms, jitter_ms = excluded.jitter_ms, loss_percent = excluded.loss_percent, "
+		"throughput_bytes_per_s = excluded.throughput_bytes_per_s, throughput_ms = "
+		"excluded.throughput_ms, measured_ms = excluded.measured_ms, degraded = excluded.degraded",
 	[BATCH_REMOVE_LINKS] = "DELETE FROM links WHERE from_node_id = ?1 OR to_node_id = ?1",
-	[BATCH_PUT_LAYER_TIME] = "INSERT OR REPLACE INTO layer_times (device_id, format, layer_bytes, layer_s, "
-				 "output_bytes, output_s, prompt_s, batch_2, batch_4, batch_8, batch_16, batch_32, "
-				 "batch_64, batch_128, measured_ms, spread) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, "
-				 "?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+	[BATCH_PUT_LAYER_TIME] =
+		"INSERT INTO layer_times (device_id, format, layer_bytes, layer_s, output_bytes, output_s, "
+		"prompt_s, batch_2, batch_4, batch_8, batch_16, batch_32, batch_64, batch_128, measured_ms, "
+		"spread) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) ON "
+		"CONFLICT (device_id, format, layer_bytes) DO UPDATE SET layer_s = excluded.layer_s, "
+		"output_bytes = excluded.output_bytes, output_s = excluded.output_s, prompt_s = "
+		"excluded.prompt_s, batch_2 = excluded.batch_2, batch_4 = excluded.batch_4, batch_8 = "
+		"excluded.batch_8, batch_16 = excluded.batch_16, batch_32 = excluded.batch_32, batch_64 = "
+		"excluded.batch_64, batch_128 = excluded.batch_128, measured_ms = excluded.measured_ms, spread = "
+		"excluded.spread",
 	[BATCH_REMOVE_LAYER_TIMES] =
 		"DELETE FROM layer_times WHERE device_id IN (SELECT device_id FROM devices WHERE node_id = ?1)",
 	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
@@ -93,17 +103,26 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"INSERT INTO alerts (alert_id, kind, severity, subject_type, subject_id, subject_name, message, hint, "
 		"raised_ms, cleared_ms, acknowledged_ms, acknowledged_by, value, threshold, node_id) VALUES (?1, ?2, "
 		"?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) ON CONFLICT (alert_id) DO UPDATE SET "
-		"cleared_ms = max(cleared_ms, excluded.cleared_ms), "
-		"acknowledged_by = iif(acknowledged_ms, acknowledged_by, excluded.acknowledged_by), "
-		"acknowledged_ms = iif(acknowledged_ms, acknowledged_ms, excluded.acknowledged_ms)",
+		"cleared_ms = CASE WHEN alerts.cleared_ms > excluded.cleared_ms THEN alerts.cleared_ms "
+		"ELSE excluded.cleared_ms END, "
+		"acknowledged_by = CASE WHEN alerts.acknowledged_ms != 0 THEN alerts.acknowledged_by "
+		"ELSE excluded.acknowledged_by END, "
+		"acknowledged_ms = CASE WHEN alerts.acknowledged_ms != 0 THEN alerts.acknowledged_ms "
+		"ELSE excluded.acknowledged_ms END",
 	// Kept are those about the audit log, then the newest of each node, then the second of each, and so on.
 	[BATCH_TRIM_ALERTS] = "DELETE FROM alerts WHERE cleared_ms != 0 AND alert_id NOT IN (SELECT alert_id FROM "
 			      "alerts ORDER BY substr(kind, 1, 6) = 'audit_' DESC, row_number() OVER (PARTITION BY "
 			      "node_id ORDER BY raised_ms DESC), raised_ms DESC LIMIT ?1)",
-	[BATCH_PUT_USAGE] = "INSERT OR REPLACE INTO usage (step_s, at_s, token_id, model_id, device_id, token_name, "
-			    "model_name, device_name, requests, prompt_tokens, cached_tokens, completion_tokens, "
-			    "device_s, energy_joules, idle_joules, energy_source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, "
-			    "?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+	[BATCH_PUT_USAGE] =
+		"INSERT INTO usage (step_s, at_s, token_id, model_id, device_id, token_name, model_name, "
+		"device_name, requests, prompt_tokens, cached_tokens, completion_tokens, device_s, "
+		"energy_joules, idle_joules, energy_source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, "
+		"?11, ?12, ?13, ?14, ?15, ?16) ON CONFLICT (step_s, at_s, token_id, model_id, device_id) DO "
+		"UPDATE SET token_name = excluded.token_name, model_name = excluded.model_name, device_name = "
+		"excluded.device_name, requests = excluded.requests, prompt_tokens = excluded.prompt_tokens, "
+		"cached_tokens = excluded.cached_tokens, completion_tokens = excluded.completion_tokens, "
+		"device_s = excluded.device_s, energy_joules = excluded.energy_joules, idle_joules = "
+		"excluded.idle_joules, energy_source = excluded.energy_source",
 	[BATCH_TRIM_USAGE] = "DELETE FROM usage WHERE step_s = ?1 AND at_s < ?2",
 	[BATCH_PUT_CHANNEL] = "INSERT INTO alert_channels (channel_id, kind, url, severities, quiet_from, quiet_to, "
 			      "secret, added_ms, added_by, last_ms, last_result) "
@@ -122,12 +141,6 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"ON CONFLICT (size) DO UPDATE SET note = excluded.note, cosigned = 1",
 	[BATCH_TRIM_COSIGNED] = "DELETE FROM audit_checkpoints WHERE cosigned = 1 AND size < ?1 AND size NOT IN "
 				"(SELECT first FROM audit_segments)",
-	[BATCH_BEGIN] = "BEGIN IMMEDIATE",
-	[BATCH_COMMIT] = "COMMIT",
-	[BATCH_ROLLBACK] = "ROLLBACK",
-	[BATCH_SAVEPOINT] = "SAVEPOINT batch",
-	[BATCH_UNDO] = "ROLLBACK TO batch",
-	[BATCH_RELEASE] = "RELEASE batch",
 };
 
 static struct journal_entry entry_of(const struct batch_row *row)
@@ -139,7 +152,7 @@ static struct journal_entry entry_of(const struct batch_row *row)
 		.count = (uint64_t)row->values[3].integer,
 	};
 	size_t at = AUDIT_TEXTS_AT;
-#define X(name) entry.name = row->values[at++].text;
+#define X(name) entry.name = row->values[at++].bytes;
 	ENTRY_TEXT_LIST(X)
 #undef X
 	entry.bound = row->bound;
@@ -157,46 +170,20 @@ void batch_tell_entries(const struct store_batch *batch, void (*tell)(void *cont
 		}
 }
 
-enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error)
+enum status batch_prepare(struct db *db, struct db_statement *statements[BATCH_STATEMENTS], struct error *error)
 {
 	enum status status = STATUS_OK;
 	for (int i = 0; i < BATCH_STATEMENTS && !status; i++)
-		status = database_prepare(db, batch_sql[i], &statements[i], error);
+		status = db_prepare(db, batch_sql[i], &statements[i], error);
 	return status;
 }
 
-void batch_finalize(sqlite3_stmt *statements[BATCH_STATEMENTS])
+void batch_finalize(struct db_statement *statements[BATCH_STATEMENTS])
 {
 	for (int i = 0; i < BATCH_STATEMENTS; i++) {
-		sqlite3_finalize(statements[i]);
+		db_finalize(statements[i]);
 		statements[i] = NULL;
 	}
-}
-
-// The bytes stay where they are until the statement was reset.
-static int bind_value(sqlite3_stmt *statement, int index, const struct batch_value *value)
-{
-	switch (value->type) {
-	case VALUE_NULL:
-		return sqlite3_bind_null(statement, index);
-	case VALUE_TEXT:
-		return sqlite3_bind_text64(statement, index, value->text, value->length, SQLITE_STATIC, SQLITE_UTF8);
-	case VALUE_BYTES:
-		return sqlite3_bind_blob64(statement, index, value->text, value->length, SQLITE_STATIC);
-	case VALUE_INTEGER:
-		return sqlite3_bind_int64(statement, index, value->integer);
-	case VALUE_REAL:
-		return sqlite3_bind_double(statement, index, value->real);
-	}
-	return SQLITE_MISUSE;
-}
-
-enum status batch_step(sqlite3 *db, sqlite3_stmt *statement, struct error *error)
-{
-	int code = sqlite3_step(statement);
-	enum status status = code == SQLITE_DONE ? STATUS_OK : database_fault(db, code, error);
-	sqlite3_reset(statement);
-	return status;
 }
 
 // ---- what a batch binds ----
@@ -228,23 +215,9 @@ static const struct bound_statement {
 	[BATCH_REMOVE_INSTANCE] = {.binds = true, .gone = true, .kind = BOUND_INSTANCE},
 };
 
-static struct bound_value bound_value(const struct batch_value *value)
-{
-	static const int types[] = {[VALUE_NULL] = SQLITE_NULL,
-				    [VALUE_TEXT] = SQLITE_TEXT,
-				    [VALUE_BYTES] = SQLITE_BLOB,
-				    [VALUE_INTEGER] = SQLITE_INTEGER,
-				    [VALUE_REAL] = SQLITE_FLOAT};
-	return (struct bound_value){.type = types[value->type],
-				    .bytes = value->text,
-				    .length = value->length,
-				    .integer = value->integer,
-				    .real = value->real};
-}
-
 // values NULL: the row goes.
-static enum status bind_row(struct journal *journal, enum bound_kind kind, const struct bound_value *id,
-			    const struct bound_value *values, struct error *error)
+static enum status bind_row(struct journal *journal, enum bound_kind kind, const struct db_value *id,
+			    const struct db_value *values, struct error *error)
 {
 	char subject[BOUND_SUBJECT_BYTES];
 	struct tree_hash digest;
@@ -257,46 +230,43 @@ static enum status bind_row(struct journal *journal, enum bound_kind kind, const
 
 static enum status bind_instance(const struct batch_row *row, struct journal *journal, struct error *error)
 {
-	struct bound_value values[BOUND_COLUMNS] = {bound_value(&row->values[0])};
-	const struct batch_value *workers = &row->values[row->count - 1];
+	struct db_value values[BOUND_COLUMNS] = {row->values[0]};
+	const struct db_value *workers = &row->values[row->count - 1];
 	if (row->statement == BATCH_REMOVE_INSTANCE)
 		return bind_row(journal, BOUND_WORKERS, values, NULL, error);
-	if (workers->type == VALUE_NULL && row->statement == BATCH_CHANGE_INSTANCE)
+	if (workers->type == DB_NULL && row->statement == BATCH_CHANGE_INSTANCE)
 		return STATUS_OK; // they stay as they are
-	values[1] = workers->type == VALUE_NULL ? (struct bound_value){.type = SQLITE_TEXT, .bytes = ""}
-						: bound_value(workers);
+	values[1] = workers->type == DB_NULL ? (struct db_value){.type = DB_TEXT, .bytes = ""} : *workers;
 	return bind_row(journal, BOUND_WORKERS, values, values, error);
 }
 
 // A node's devices go with it, without being named.
-static enum status bind_devices(const struct batch_row *row, sqlite3 *db, sqlite3_stmt *list, struct journal *journal,
-				struct error *error)
+static enum status bind_devices(const struct batch_row *row, struct db *db, struct db_statement *list,
+				struct journal *journal, struct error *error)
 {
-	int code = SQLITE_DONE;
+	enum db_code code = DB_DONE;
 	enum status status = STATUS_OK;
-	sqlite3_bind_text64(list, 1, row->values[0].text, row->values[0].length, SQLITE_STATIC, SQLITE_UTF8);
-	while (!status && (code = sqlite3_step(list)) == SQLITE_ROW) {
-		const struct bound_value id = {.type = SQLITE_TEXT,
-					       .bytes = sqlite3_column_text(list, 0),
-					       .length = (size_t)sqlite3_column_bytes(list, 0)};
+	db_bind(list, 1, &row->values[0]);
+	while (!status && (code = db_step(list)) == DB_ROW) {
+		const struct db_value id = {.type = DB_TEXT, .bytes = db_text(list, 0), .length = db_length(list, 0)};
 		status = bind_row(journal, BOUND_DEVICE, &id, NULL, error);
 	}
-	if (!status && code != SQLITE_DONE)
-		status = database_fault(db, code, error);
-	sqlite3_reset(list);
-	sqlite3_clear_bindings(list);
+	if (!status && code != DB_DONE)
+		status = db_fault(db, error);
+	db_reset(list);
+
 	return status;
 }
 
 static enum status bind_statement(const struct batch_row *row, struct journal *journal, struct error *error)
 {
 	const struct bound_statement *statement = &bound_statements[row->statement];
-	struct bound_value values[BOUND_COLUMNS];
+	struct db_value values[BOUND_COLUMNS];
 	char subject[BOUND_SUBJECT_BYTES];
 	if (!statement->binds)
 		return STATUS_OK;
 	for (size_t i = 0; i < row->count && i < BOUND_COLUMNS; i++)
-		values[i] = bound_value(&row->values[i]);
+		values[i] = row->values[i];
 	if (statement->only_if_there &&
 	    (!bound_subject(statement->kind, &values[0], subject) || !bound_find(journal->bound, subject, NULL, NULL)))
 		return STATUS_OK;
@@ -306,8 +276,9 @@ static enum status bind_statement(const struct batch_row *row, struct journal *j
 	return status;
 }
 
-static enum status bind_batch(const struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
-			      struct journal *journal, struct error *error)
+static enum status bind_batch(const struct store_batch *batch, struct db *db,
+			      struct db_statement *statements[BATCH_STATEMENTS], struct journal *journal,
+			      struct error *error)
 {
 	enum status status = STATUS_OK;
 	for (const struct batch_row *row = batch->first; row && !status; row = row->next) {
@@ -330,7 +301,7 @@ static enum status add_entry(struct store_batch *batch, struct error *error)
 }
 
 // The number and the leaf of an entry, and the rows that it names, in place of those that its row does not know.
-static enum status number_entry(struct batch_row *row, struct journal *journal, sqlite3_stmt *statement,
+static enum status number_entry(struct batch_row *row, struct journal *journal, struct db_statement *statement,
 				struct tree_hash *leaf, struct error *error)
 {
 	free(row->bound);
@@ -346,12 +317,12 @@ static enum status number_entry(struct batch_row *row, struct journal *journal, 
 	entry.bound = row->bound;
 	enum status status = journal_add(journal, &entry, leaf, error);
 	row->values[0].integer = (int64_t)entry.seq;
-	row->values[AUDIT_BEFORE_AT] = (struct batch_value){.type = binds ? VALUE_INTEGER : VALUE_NULL,
-							    .integer = (int64_t)entry.bound_before};
-	sqlite3_bind_int64(statement, 1, (int64_t)entry.seq);
-	sqlite3_bind_text(statement, AUDIT_BOUND_AT + 1, row->bound, -1, SQLITE_STATIC);
-	bind_value(statement, AUDIT_BEFORE_AT + 1, &row->values[AUDIT_BEFORE_AT]);
-	sqlite3_bind_blob(statement, AUDIT_VALUES + 1, leaf->bytes, TREE_HASH_BYTES, SQLITE_STATIC);
+	row->values[AUDIT_BEFORE_AT] = (struct db_value){.type = binds ? DB_INTEGER : DB_NULL,
+							 .integer = (int64_t)entry.bound_before};
+	db_bind_integer(statement, 1, (int64_t)entry.seq);
+	db_bind_text(statement, AUDIT_BOUND_AT + 1, row->bound);
+	db_bind(statement, AUDIT_BEFORE_AT + 1, &row->values[AUDIT_BEFORE_AT]);
+	db_bind_bytes(statement, AUDIT_VALUES + 1, leaf->bytes, TREE_HASH_BYTES);
 	return status;
 }
 
@@ -365,23 +336,22 @@ static enum status taken(struct error *error)
 	return STATUS_UNAVAILABLE;
 }
 
-enum status batch_run(struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
+enum status batch_run(struct store_batch *batch, struct db *db, struct db_statement *statements[BATCH_STATEMENTS],
 		      struct journal *journal, struct error *error)
 {
 	struct tree_hash leaf;
 	enum status status = bind_batch(batch, db, statements, journal, error);
 	for (struct batch_row *row = batch->first; row && !status; row = row->next) {
-		sqlite3_stmt *statement = statements[row->statement];
-		int code = SQLITE_OK;
-		for (size_t i = 0; i < row->count && code == SQLITE_OK; i++)
-			code = bind_value(statement, (int)i + 1, &row->values[i]);
+		struct db_statement *statement = statements[row->statement];
+		for (size_t i = 0; i < row->count; i++)
+			db_bind(statement, (int)i + 1, &row->values[i]);
 		if (row->statement == BATCH_PUT_AUDIT)
 			status = number_entry(row, journal, statement, &leaf, error);
 		if (!status)
-			status = code == SQLITE_OK ? batch_step(db, statement, error) : database_fault(db, code, error);
+			status = db_execute(statement, error);
 		if (status == STATUS_CONFLICT && row->statement == BATCH_PUT_AUDIT)
 			status = taken(error);
-		sqlite3_clear_bindings(statement);
+
 		if (!status && !row->next && journal_has_bound(journal))
 			status = add_entry(batch, error);
 	}

@@ -3,9 +3,8 @@
  * or one of a newer version, is set aside and a new one started. Inside server/store
  * only. */
 #pragma once
+#include "server/store/db.h"
 #include "server/store/store.h"
-
-#include <sqlite3.h>
 
 enum { HISTORY_DAYS = 30 };
 enum history_write {
@@ -20,32 +19,31 @@ enum history_write {
 enum history_read { HISTORY_LOOK_UP, HISTORY_READ, HISTORY_FOLLOWING, HISTORY_WALK, HISTORY_READS };
 
 struct history_writer {
-	char path[4096];
-	sqlite3 *db;
-	sqlite3_stmt *statements[STORE_KINDS][HISTORY_WRITES];
-	int wal_pages;              // not yet in the file itself
+	char directory[4096];
+	struct db *db;
+	struct db_statement *statements[STORE_KINDS][HISTORY_WRITES];
 	enum store_kind prune_kind; // what is pruned next
 	int64_t pruned_to;          // the last series of it that was; the next slice goes on behind it
 };
 // Opens, creates or replaces DIRECTORY/history.db. A file that is sound but cannot be
-// opened, for want of space or rights, stays where it is. Errors: as database_open.
+// opened, for want of space or rights, stays where it is. Errors: as db_open.
 enum status history_writer_init(struct history_writer *writer, const char *directory, struct error *error);
 void history_writer_finish(struct history_writer *writer);
 // Rename the file to history.db.damaged-TIME and begin anew; says so in the log.
 enum status history_writer_replace(struct history_writer *writer, const char *why, struct error *error);
-// Add averages in one transaction. Errors: database_fault's; *damaged says whether the file must be replaced.
+// Add averages in one transaction. Errors: db_fault's; *damaged says whether the file must be replaced.
 enum status history_add(struct history_writer *writer, const struct store_minute *minutes, size_t count, bool *damaged,
 			struct error *error);
 // Delete up to a slice of what is older than `oldest_minute`, of a few series, in one short transaction.
 enum status history_prune(struct history_writer *writer, int64_t oldest_minute, bool *damaged, struct error *error);
 
 struct history_reader {
-	sqlite3 *db;
-	sqlite3_stmt *statements[STORE_KINDS][HISTORY_READS];
+	struct db *db;
+	struct db_statement *statements[STORE_KINDS][HISTORY_READS];
 	enum store_kind check_kind; // what history_check walks
 	int64_t checked_to;         // the last series of it that it has walked
 };
-// Opens DIRECTORY/history.db. Errors: as database_open.
+// Opens DIRECTORY/history.db. Errors: as db_open.
 enum status history_reader_init(struct history_reader *reader, const char *directory, struct error *error);
 void history_reader_finish(struct history_reader *reader);
 
@@ -54,7 +52,7 @@ struct history_query {
 	const char *series;
 	int64_t from_ms, to_ms, step_ms;
 };
-// Fills *history, which history_finish frees. Errors: database_fault's, STATUS_OUT_OF_MEMORY.
+// Fills *history, which history_finish frees. Errors: db_fault's, STATUS_OUT_OF_MEMORY.
 enum status history_read(struct history_reader *reader, const struct history_query *query,
 			 struct store_history *history, bool *damaged, struct error *error);
 void history_finish(struct store_history *history);

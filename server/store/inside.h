@@ -38,8 +38,8 @@ struct store {
 	char directory[4096];
 
 	// Loop thread.
-	sqlite3 *loading; // read-only on state.db
-	char *setting;    // store_load_setting's answer
+	struct db *loading; // read-only on state.db
+	char *setting;      // store_load_setting's answer
 	struct net_watch *watch;
 	void (*audit_entry)(void *context, const struct journal_entry *entry); // may be NULL
 	void *audit_context;
@@ -47,9 +47,8 @@ struct store {
 	bool verifying;
 
 	// Store thread, from its start to its end.
-	sqlite3 *state;
-	sqlite3_stmt *statements[BATCH_STATEMENTS];
-	int state_wal_pages;
+	struct db *state;
+	struct db_statement *statements[BATCH_STATEMENTS];
 	uint64_t wrong_pages; // of state.db, that were told
 	struct history_writer history;
 	int prune_slices; // still to do
@@ -119,7 +118,7 @@ struct store_work { // of a transaction; entries that it puts into the batch are
 enum status store_rotate(struct store *store, const struct store_work *work, struct error *error);
 void store_rotate_if_due(struct store *store);
 // At the start, before the threads: a log of before rows were bound takes them as they are, under a new key, so that no
-// copy of state.db from before can be put back for that. Errors: database_fault's.
+// copy of state.db from before can be put back for that. Errors: db_fault's.
 enum status store_adopt(struct store *store, struct error *error);
 // load.c: at the start, before the threads: the log's words for rows that are refused, or missing.
 enum status store_say_refused(struct store *store, struct error *error);

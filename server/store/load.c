@@ -3,7 +3,6 @@
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
 
 #include <stdio.h>
@@ -12,15 +11,15 @@
 
 const char *store_load_setting(struct store *store, const char *key)
 {
-	sqlite3_stmt *statement = NULL;
+	struct db_statement *statement = NULL;
 	free(store->setting);
 	store->setting = NULL;
-	if (sqlite3_prepare_v2(store->loading, "SELECT value FROM settings WHERE key = ?1", -1, &statement, NULL) ==
-		    SQLITE_OK &&
-	    sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC) == SQLITE_OK &&
-	    sqlite3_step(statement) == SQLITE_ROW)
-		store->setting = strdup(load_text(statement, 0));
-	sqlite3_finalize(statement);
+	if (!db_prepare(store->loading, "SELECT value FROM settings WHERE key = ?1", &statement, NULL)) {
+		db_bind_text(statement, 1, key);
+		if (db_step(statement) == DB_ROW)
+			store->setting = strdup(db_text(statement, 0));
+	}
+	db_finalize(statement);
 	return store->setting;
 }
 
@@ -72,29 +71,30 @@ enum status store_say_refused(struct store *store, struct error *error)
 
 enum status load_rows(struct store *store, const struct load *load, struct error *error)
 {
-	sqlite3_stmt *statement = NULL;
-	int code = sqlite3_prepare_v2(store->loading, load->sql, -1, &statement, NULL);
-	if (code == SQLITE_OK && sqlite3_bind_parameter_count(statement))
-		code = sqlite3_bind_int64(statement, 1, load->limit);
-	if (code == SQLITE_OK)
-		while ((code = sqlite3_step(statement)) == SQLITE_ROW)
-			if (!load->binds || bound_holds(store->journal.bound, statement, load->kind))
-				load->row(statement, load);
-	enum status status = STATUS_OK;
-	if (code != SQLITE_DONE)
-		status = database_fault(store->loading, code, error);
-	sqlite3_finalize(statement);
+	struct db_statement *statement = NULL;
+	enum status status = db_prepare(store->loading, load->sql, &statement, error);
+	if (status)
+		return status;
+	if (strchr(load->sql, '?'))
+		db_bind_integer(statement, 1, load->limit);
+	enum db_code code;
+	while ((code = db_step(statement)) == DB_ROW)
+		if (!load->binds || bound_holds(store->journal.bound, statement, load->kind))
+			load->row(statement, load);
+	if (code != DB_DONE)
+		status = db_fault(store->loading, error);
+	db_finalize(statement);
 	return status;
 }
 
-static void node_row(sqlite3_stmt *row, const struct load *load)
+static void node_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_node node = {
-		.node_id = load_text(row, 0),
-		.name = load_text(row, 1),
-		.record = load_text(row, 2),
-		.first_seen_ms = sqlite3_column_int64(row, 3),
-		.last_seen_ms = sqlite3_column_int64(row, 4),
+		.node_id = db_text(row, 0),
+		.name = db_text(row, 1),
+		.record = db_text(row, 2),
+		.first_seen_ms = db_integer(row, 3),
+		.last_seen_ms = db_integer(row, 4),
 	};
 	load->call.node(load->context, &node);
 }
@@ -114,16 +114,16 @@ enum status store_load_nodes(struct store *store, void (*row)(void *context, con
 	return load_rows(store, &load, error);
 }
 
-static void device_row(sqlite3_stmt *row, const struct load *load)
+static void device_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_device device = {
-		.device_id = load_text(row, 0),
-		.node_id = load_text(row, 1),
-		.hardware_key = load_text(row, 2),
-		.draining = sqlite3_column_int(row, 3) != 0,
-		.record = load_text(row, 4),
-		.first_seen_ms = sqlite3_column_int64(row, 5),
-		.last_seen_ms = sqlite3_column_int64(row, 6),
+		.device_id = db_text(row, 0),
+		.node_id = db_text(row, 1),
+		.hardware_key = db_text(row, 2),
+		.draining = db_integer(row, 3) != 0,
+		.record = db_text(row, 4),
+		.first_seen_ms = db_integer(row, 5),
+		.last_seen_ms = db_integer(row, 6),
 	};
 	load->call.device(load->context, &device);
 }
@@ -144,29 +144,29 @@ enum status store_load_devices(struct store *store, void (*row)(void *context, c
 }
 
 // False: a CHECK of the table was got around.
-static bool read_hash(sqlite3_stmt *row, int column, uint8_t hash[STORE_HASH_BYTES])
+static bool read_hash(struct db_statement *row, int column, uint8_t hash[STORE_HASH_BYTES])
 {
-	const void *bytes = sqlite3_column_blob(row, column);
-	if (!bytes || sqlite3_column_bytes(row, column) != STORE_HASH_BYTES)
+	const void *bytes = db_bytes(row, column);
+	if (!bytes || db_length(row, column) != STORE_HASH_BYTES)
 		return false;
 	memcpy(hash, bytes, STORE_HASH_BYTES);
 	return true;
 }
 
-static void token_row(sqlite3_stmt *row, const struct load *load)
+static void token_row(struct db_statement *row, const struct load *load)
 {
 	struct store_token token = {
-		.token_id = load_text(row, 0),
-		.parent_id = load_text(row, 1),
-		.name = load_text(row, 2),
-		.scopes = (uint32_t)sqlite3_column_int64(row, 3),
-		.calls_per_s = sqlite3_column_double(row, 5),
-		.max_sessions = sqlite3_column_int64(row, 6),
-		.created_ms = sqlite3_column_int64(row, 7),
-		.expires_ms = sqlite3_column_int64(row, 8),
-		.revoked_ms = sqlite3_column_int64(row, 9),
-		.memory_limit_bytes = sqlite3_column_int64(row, 10),
-		.last_used_ms = sqlite3_column_int64(row, 11),
+		.token_id = db_text(row, 0),
+		.parent_id = db_text(row, 1),
+		.name = db_text(row, 2),
+		.scopes = (uint32_t)db_integer(row, 3),
+		.calls_per_s = db_real(row, 5),
+		.max_sessions = db_integer(row, 6),
+		.created_ms = db_integer(row, 7),
+		.expires_ms = db_integer(row, 8),
+		.revoked_ms = db_integer(row, 9),
+		.memory_limit_bytes = db_integer(row, 10),
+		.last_used_ms = db_integer(row, 11),
 	};
 	if (read_hash(row, 4, token.secret_hash))
 		load->call.token(load->context, &token);
@@ -188,16 +188,16 @@ enum status store_load_tokens(struct store *store, void (*row)(void *context, co
 	return load_rows(store, &load, error);
 }
 
-static void change_row(sqlite3_stmt *row, const struct load *load)
+static void change_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_change change = {
-		.at_ms = sqlite3_column_int64(row, 0),
-		.kind = load_text(row, 1),
-		.level = load_text(row, 2),
-		.node_id = load_text(row, 3),
-		.device_id = load_text(row, 4),
-		.name = load_text(row, 5),
-		.summary = load_text(row, 6),
+		.at_ms = db_integer(row, 0),
+		.kind = db_text(row, 1),
+		.level = db_text(row, 2),
+		.node_id = db_text(row, 3),
+		.device_id = db_text(row, 4),
+		.name = db_text(row, 5),
+		.summary = db_text(row, 6),
 	};
 	load->call.change(load->context, &change);
 }
@@ -217,16 +217,16 @@ enum status store_load_changes(struct store *store, int limit,
 	return load_rows(store, &load, error);
 }
 
-static void certificate_row(sqlite3_stmt *row, const struct load *load)
+static void certificate_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_certificate certificate = {
-		.serial = load_text(row, 0),
-		.node_id = load_text(row, 1),
-		.sha256 = load_text(row, 2),
-		.key_sha256 = load_text(row, 3),
-		.not_before_ms = sqlite3_column_int64(row, 4),
-		.not_after_ms = sqlite3_column_int64(row, 5),
-		.revoked_ms = sqlite3_column_int64(row, 6),
+		.serial = db_text(row, 0),
+		.node_id = db_text(row, 1),
+		.sha256 = db_text(row, 2),
+		.key_sha256 = db_text(row, 3),
+		.not_before_ms = db_integer(row, 4),
+		.not_after_ms = db_integer(row, 5),
+		.revoked_ms = db_integer(row, 6),
 	};
 	load->call.certificate(load->context, &certificate);
 }
@@ -248,16 +248,16 @@ enum status store_load_certificates(struct store *store,
 	return load_rows(store, &load, error);
 }
 
-static void ticket_row(sqlite3_stmt *row, const struct load *load)
+static void ticket_row(struct db_statement *row, const struct load *load)
 {
 	struct store_ticket ticket = {
-		.ticket_id = load_text(row, 0),
-		.made_by = load_text(row, 2),
-		.uses = sqlite3_column_int64(row, 3),
-		.used = sqlite3_column_int64(row, 4),
-		.created_ms = sqlite3_column_int64(row, 5),
-		.expires_ms = sqlite3_column_int64(row, 6),
-		.revoked_ms = sqlite3_column_int64(row, 7),
+		.ticket_id = db_text(row, 0),
+		.made_by = db_text(row, 2),
+		.uses = db_integer(row, 3),
+		.used = db_integer(row, 4),
+		.created_ms = db_integer(row, 5),
+		.expires_ms = db_integer(row, 6),
+		.revoked_ms = db_integer(row, 7),
 	};
 	if (read_hash(row, 1, ticket.secret_hash))
 		load->call.ticket(load->context, &ticket);
@@ -278,17 +278,17 @@ enum status store_load_tickets(struct store *store, void (*row)(void *context, c
 	return load_rows(store, &load, error);
 }
 
-static void lend_row(sqlite3_stmt *row, const struct load *load)
+static void lend_row(struct db_statement *row, const struct load *load)
 {
 	struct store_lend lend = {
-		.lend_id = load_text(row, 0),
-		.name = load_text(row, 2),
-		.made_by = load_text(row, 3),
-		.uses = sqlite3_column_int64(row, 4),
-		.used = sqlite3_column_int64(row, 5),
-		.created_ms = sqlite3_column_int64(row, 6),
-		.expires_ms = sqlite3_column_int64(row, 7),
-		.revoked_ms = sqlite3_column_int64(row, 8),
+		.lend_id = db_text(row, 0),
+		.name = db_text(row, 2),
+		.made_by = db_text(row, 3),
+		.uses = db_integer(row, 4),
+		.used = db_integer(row, 5),
+		.created_ms = db_integer(row, 6),
+		.expires_ms = db_integer(row, 7),
+		.revoked_ms = db_integer(row, 8),
 	};
 	if (read_hash(row, 1, lend.secret_hash))
 		load->call.lend(load->context, &lend);
@@ -309,10 +309,10 @@ enum status store_load_lends(struct store *store, void (*row)(void *context, con
 	return load_rows(store, &load, error);
 }
 
-static void tab_row(sqlite3_stmt *row, const struct load *load)
+static void tab_row(struct db_statement *row, const struct load *load)
 {
 	struct store_tab tab = {
-		.node_id = load_text(row, 0), .lend_id = load_text(row, 1), .joined_ms = sqlite3_column_int64(row, 3)};
+		.node_id = db_text(row, 0), .lend_id = db_text(row, 1), .joined_ms = db_integer(row, 3)};
 	if (read_hash(row, 2, tab.secret_hash))
 		load->call.tab(load->context, &tab);
 }
@@ -331,21 +331,21 @@ enum status store_load_tabs(struct store *store, void (*row)(void *context, cons
 	return load_rows(store, &load, error);
 }
 
-static void model_row(sqlite3_stmt *row, const struct load *load)
+static void model_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_model model = {
-		.model_id = load_text(row, 0),
-		.name = load_text(row, 1),
-		.source = load_text(row, 2),
-		.request = load_text(row, 3),
-		.path = load_text(row, 4),
-		.state = load_text(row, 5),
-		.file_bytes = sqlite3_column_int64(row, 6),
-		.modified_ns = sqlite3_column_int64(row, 7),
-		.sha256 = load_text(row, 8),
-		.state_reason = load_text(row, 9),
-		.added_ms = sqlite3_column_int64(row, 10),
-		.architecture = load_text(row, 11),
+		.model_id = db_text(row, 0),
+		.name = db_text(row, 1),
+		.source = db_text(row, 2),
+		.request = db_text(row, 3),
+		.path = db_text(row, 4),
+		.state = db_text(row, 5),
+		.file_bytes = db_integer(row, 6),
+		.modified_ns = db_integer(row, 7),
+		.sha256 = db_text(row, 8),
+		.state_reason = db_text(row, 9),
+		.added_ms = db_integer(row, 10),
+		.architecture = db_text(row, 11),
 	};
 	load->call.model(load->context, &model);
 }
@@ -366,31 +366,31 @@ enum status store_load_models(struct store *store, void (*row)(void *context, co
 }
 
 // They are bound by themselves: an instance whose workers nobody vouches for is loaded anew.
-static bool workers_hold(const struct store *store, sqlite3_stmt *row)
+static bool workers_hold(const struct store *store, struct db_statement *row)
 {
 	char subject[BOUND_SUBJECT_BYTES];
 	struct tree_hash digest, told;
-	const struct bound_value values[] = {
-		{.type = SQLITE_TEXT, .bytes = load_text(row, 0), .length = (size_t)sqlite3_column_bytes(row, 0)},
-		{.type = SQLITE_TEXT, .bytes = load_text(row, 9), .length = (size_t)sqlite3_column_bytes(row, 9)},
+	const struct db_value values[] = {
+		{.type = DB_TEXT, .bytes = db_text(row, 0), .length = db_length(row, 0)},
+		{.type = DB_TEXT, .bytes = db_text(row, 9), .length = db_length(row, 9)},
 	};
 	return bound_subject(BOUND_WORKERS, &values[0], subject) && bound_digest(BOUND_WORKERS, values, &digest) &&
 	       bound_find(store->journal.bound, subject, &told, NULL) && !memcmp(&told, &digest, sizeof digest);
 }
 
-static void instance_row(sqlite3_stmt *row, const struct load *load)
+static void instance_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_instance instance = {
-		.instance_id = load_text(row, 0),
-		.model_id = load_text(row, 1),
-		.model_name = load_text(row, 2),
-		.wanted = load_text(row, 3),
-		.created_ms = sqlite3_column_int64(row, 4),
-		.last = load_text(row, 5),
-		.epoch = sqlite3_column_int64(row, 6),
-		.recoveries = sqlite3_column_int64(row, 7),
-		.moves = sqlite3_column_int64(row, 8),
-		.workers = workers_hold(load->store, row) ? load_text(row, 9) : "",
+		.instance_id = db_text(row, 0),
+		.model_id = db_text(row, 1),
+		.model_name = db_text(row, 2),
+		.wanted = db_text(row, 3),
+		.created_ms = db_integer(row, 4),
+		.last = db_text(row, 5),
+		.epoch = db_integer(row, 6),
+		.recoveries = db_integer(row, 7),
+		.moves = db_integer(row, 8),
+		.workers = workers_hold(load->store, row) ? db_text(row, 9) : "",
 	};
 	load->call.instance(load->context, &instance);
 }

@@ -9,7 +9,7 @@ struct load {
 	bool binds; // its first columns are those of bound_tables[kind], and rows that do not hold are refused
 	enum bound_kind kind;
 	int64_t limit; // bound to ?1 where the statement has one
-	void (*row)(sqlite3_stmt *statement, const struct load *load);
+	void (*row)(struct db_statement *statement, const struct load *load);
 	union { // the caller's
 		void (*node)(void *context, const struct store_node *node);
 		void (*device)(void *context, const struct store_device *device);
@@ -31,11 +31,6 @@ struct load {
 	} call;
 	void *context;
 };
-
-static inline const char *load_text(sqlite3_stmt *statement, int column)
-{
-	return (const char *)sqlite3_column_text(statement, column);
-}
 
 // Hand each row to load->row. Errors: the database's.
 enum status load_rows(struct store *store, const struct load *load, struct error *error);

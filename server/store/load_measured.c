@@ -1,31 +1,30 @@
 /* Reads from state.db, at the start, what was measured and what is told of it: links, layers, alerts, usage, channels.
  */
-#include "server/store/database.h"
 #include "server/store/load.h"
 
 #include <math.h>
 
-static double measured(sqlite3_stmt *row, int column)
+static double measured(struct db_statement *row, int column)
 {
-	return sqlite3_column_type(row, column) == SQLITE_NULL ? -1 : sqlite3_column_double(row, column);
+	return db_type(row, column) == DB_NULL ? -1 : db_real(row, column);
 }
 
-static void link_row(sqlite3_stmt *row, const struct load *load)
+static void link_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_link link = {
-		.from_node_id = load_text(row, 0),
-		.to_node_id = load_text(row, 1),
-		.class_name = load_text(row, 2),
-		.interface = load_text(row, 3),
-		.address = load_text(row, 4),
+		.from_node_id = db_text(row, 0),
+		.to_node_id = db_text(row, 1),
+		.class_name = db_text(row, 2),
+		.interface = db_text(row, 3),
+		.address = db_text(row, 4),
 		.interface_bits_per_s = measured(row, 5),
 		.rtt_ms = measured(row, 6),
 		.jitter_ms = measured(row, 7),
 		.loss_percent = measured(row, 8),
 		.throughput_bytes_per_s = measured(row, 9),
-		.throughput_ms = sqlite3_column_int64(row, 10),
-		.measured_ms = sqlite3_column_int64(row, 11),
-		.degraded = load_text(row, 12),
+		.throughput_ms = db_integer(row, 10),
+		.measured_ms = db_integer(row, 11),
+		.degraded = db_text(row, 12),
 	};
 	load->call.link(load->context, &link);
 }
@@ -44,17 +43,17 @@ enum status store_load_links(struct store *store, void (*row)(void *context, con
 	return load_rows(store, &load, error);
 }
 
-static void layer_time_row(sqlite3_stmt *row, const struct load *load)
+static void layer_time_row(struct db_statement *row, const struct load *load)
 {
 	struct store_layer_time time = {
-		.device_id = load_text(row, 0),
-		.format = load_text(row, 1),
-		.layer_bytes = sqlite3_column_int64(row, 2),
-		.layer_s = sqlite3_column_double(row, 3),
-		.output_bytes = sqlite3_column_int64(row, 4),
+		.device_id = db_text(row, 0),
+		.format = db_text(row, 1),
+		.layer_bytes = db_integer(row, 2),
+		.layer_s = db_real(row, 3),
+		.output_bytes = db_integer(row, 4),
 		.output_s = measured(row, 5),
 		.prompt_s = measured(row, 6),
-		.measured_ms = sqlite3_column_int64(row, 7 + STORE_BATCHES),
+		.measured_ms = db_integer(row, 7 + STORE_BATCHES),
 		.spread = measured(row, 8 + STORE_BATCHES),
 	};
 	for (int i = 0; i < STORE_BATCHES; i++)
@@ -76,24 +75,24 @@ enum status store_load_layer_times(struct store *store, void (*row)(void *contex
 	return load_rows(store, &load, error);
 }
 
-static void alert_row(sqlite3_stmt *row, const struct load *load)
+static void alert_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_alert alert = {
-		.alert_id = load_text(row, 0),
-		.kind = load_text(row, 1),
-		.severity = load_text(row, 2),
-		.subject_type = load_text(row, 3),
-		.subject_id = load_text(row, 4),
-		.subject_name = load_text(row, 5),
-		.message = load_text(row, 6),
-		.hint = load_text(row, 7),
-		.raised_ms = sqlite3_column_int64(row, 8),
-		.acknowledged_ms = sqlite3_column_int64(row, 9),
-		.acknowledged_by = load_text(row, 10),
-		.cleared_ms = sqlite3_column_int64(row, 11),
-		.node_id = load_text(row, 14),
-		.value = sqlite3_column_type(row, 12) == SQLITE_NULL ? NAN : sqlite3_column_double(row, 12),
-		.threshold = sqlite3_column_type(row, 13) == SQLITE_NULL ? NAN : sqlite3_column_double(row, 13),
+		.alert_id = db_text(row, 0),
+		.kind = db_text(row, 1),
+		.severity = db_text(row, 2),
+		.subject_type = db_text(row, 3),
+		.subject_id = db_text(row, 4),
+		.subject_name = db_text(row, 5),
+		.message = db_text(row, 6),
+		.hint = db_text(row, 7),
+		.raised_ms = db_integer(row, 8),
+		.acknowledged_ms = db_integer(row, 9),
+		.acknowledged_by = db_text(row, 10),
+		.cleared_ms = db_integer(row, 11),
+		.node_id = db_text(row, 14),
+		.value = db_type(row, 12) == DB_NULL ? NAN : db_real(row, 12),
+		.threshold = db_type(row, 13) == DB_NULL ? NAN : db_real(row, 13),
 	};
 	load->call.alert(load->context, &alert);
 }
@@ -113,25 +112,25 @@ enum status store_load_alerts(struct store *store, void (*row)(void *context, co
 	return load_rows(store, &load, error);
 }
 
-static void usage_row(sqlite3_stmt *row, const struct load *load)
+static void usage_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_usage usage = {
-		.step_s = sqlite3_column_int64(row, 0),
-		.at_s = sqlite3_column_int64(row, 1),
-		.token_id = load_text(row, 2),
-		.model_id = load_text(row, 3),
-		.device_id = load_text(row, 4),
-		.token_name = load_text(row, 5),
-		.model_name = load_text(row, 6),
-		.device_name = load_text(row, 7),
-		.counts = {.requests = sqlite3_column_int64(row, 8),
-			   .prompt_tokens = sqlite3_column_int64(row, 9),
-			   .cached_tokens = sqlite3_column_int64(row, 10),
-			   .completion_tokens = sqlite3_column_int64(row, 11),
-			   .device_s = sqlite3_column_double(row, 12),
-			   .energy_joules = sqlite3_column_double(row, 13),
-			   .idle_joules = sqlite3_column_double(row, 14),
-			   .energy_source = (enum store_energy_source)sqlite3_column_int(row, 15)},
+		.step_s = db_integer(row, 0),
+		.at_s = db_integer(row, 1),
+		.token_id = db_text(row, 2),
+		.model_id = db_text(row, 3),
+		.device_id = db_text(row, 4),
+		.token_name = db_text(row, 5),
+		.model_name = db_text(row, 6),
+		.device_name = db_text(row, 7),
+		.counts = {.requests = db_integer(row, 8),
+			   .prompt_tokens = db_integer(row, 9),
+			   .cached_tokens = db_integer(row, 10),
+			   .completion_tokens = db_integer(row, 11),
+			   .device_s = db_real(row, 12),
+			   .energy_joules = db_real(row, 13),
+			   .idle_joules = db_real(row, 14),
+			   .energy_source = (enum store_energy_source)db_integer(row, 15)},
 	};
 	load->call.usage(load->context, &usage);
 }
@@ -150,20 +149,20 @@ enum status store_load_usage(struct store *store, void (*row)(void *context, con
 	return load_rows(store, &load, error);
 }
 
-static void channel_row(sqlite3_stmt *row, const struct load *load)
+static void channel_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_channel channel = {
-		.channel_id = load_text(row, 0),
-		.kind = load_text(row, 1),
-		.url = load_text(row, 2),
-		.severities = sqlite3_column_int64(row, 3),
-		.quiet_from = sqlite3_column_int64(row, 4),
-		.quiet_to = sqlite3_column_int64(row, 5),
-		.secret = load_text(row, 6),
-		.added_ms = sqlite3_column_int64(row, 7),
-		.added_by = load_text(row, 8),
-		.last_ms = sqlite3_column_int64(row, 9),
-		.last_result = load_text(row, 10),
+		.channel_id = db_text(row, 0),
+		.kind = db_text(row, 1),
+		.url = db_text(row, 2),
+		.severities = db_integer(row, 3),
+		.quiet_from = db_integer(row, 4),
+		.quiet_to = db_integer(row, 5),
+		.secret = db_text(row, 6),
+		.added_ms = db_integer(row, 7),
+		.added_by = db_text(row, 8),
+		.last_ms = db_integer(row, 9),
+		.last_result = db_text(row, 10),
 	};
 	load->call.channel(load->context, &channel);
 }
@@ -183,15 +182,15 @@ enum status store_load_channels(struct store *store, void (*row)(void *context, 
 	return load_rows(store, &load, error);
 }
 
-static void delivery_row(sqlite3_stmt *row, const struct load *load)
+static void delivery_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_delivery delivery = {
-		.delivery_id = load_text(row, 0),
-		.channel_id = load_text(row, 1),
-		.alert_id = load_text(row, 2),
-		.severity = load_text(row, 3),
-		.body = load_text(row, 4),
-		.created_ms = sqlite3_column_int64(row, 5),
+		.delivery_id = db_text(row, 0),
+		.channel_id = db_text(row, 1),
+		.alert_id = db_text(row, 2),
+		.severity = db_text(row, 3),
+		.body = db_text(row, 4),
+		.created_ms = db_integer(row, 5),
 	};
 	load->call.delivery(load->context, &delivery);
 }
@@ -210,15 +209,15 @@ enum status store_load_deliveries(struct store *store,
 	return load_rows(store, &load, error);
 }
 
-static void conversation_row(sqlite3_stmt *row, const struct load *load)
+static void conversation_row(struct db_statement *row, const struct load *load)
 {
 	const struct store_conversation conversation = {
-		.token_id = load_text(row, 0),
-		.conversation_id = load_text(row, 1),
-		.version = sqlite3_column_int64(row, 2),
-		.updated_ms = sqlite3_column_int64(row, 3),
-		.body = sqlite3_column_blob(row, 4),
-		.body_bytes = (size_t)sqlite3_column_bytes(row, 4),
+		.token_id = db_text(row, 0),
+		.conversation_id = db_text(row, 1),
+		.version = db_integer(row, 2),
+		.updated_ms = db_integer(row, 3),
+		.body = db_bytes(row, 4),
+		.body_bytes = db_length(row, 4),
 	};
 	load->call.conversation(load->context, &conversation);
 }

@@ -2,10 +2,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "server/store/database.h"
-#include "server/store/holders.h"
 #include "server/store/inside.h"
-#include "server/store/sums.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -73,14 +70,13 @@ static enum status watch_outcomes(struct store *store, struct error *error)
 
 void store_tell_wrong_pages(struct store *store)
 {
-	struct sums_report report;
-	sums_read(store->state, &report);
+	struct db_report report;
+	db_report(store->state, &report);
 	if (report.damaged && !store->stats.damaged) {
 		log_error("store",
 			  "%s/state.db is damaged: no change is stored until the server is started with a good one",
 			  store->directory);
-		database_run(store->state, "PRAGMA query_only = ON", NULL); // for what writes beside the batches
-		sqlite3_db_config(store->state, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+		db_freeze(store->state); // for what writes beside the batches
 		pthread_mutex_lock(&store->lock);
 		store->stats.damaged = true;
 		pthread_mutex_unlock(&store->lock);
@@ -101,21 +97,9 @@ void store_tell_wrong_pages(struct store *store)
 
 static enum status open_state(struct store *store, const struct store_params *params, struct error *error)
 {
-	char path[sizeof store->directory + 16];
-	snprintf(path, sizeof path, "%s/state.db", store->directory);
-	struct database_migration migrations[64];
-	size_t count = database_migrations("migrations/state/", migrations, 64);
-	holders_warn(path);
-	enum status status = database_open(&store->state, &(struct database_params){.path = path, .durable = true},
-					   error);
+	enum status status = db_open(&store->state, &(struct db_params){.directory = store->directory}, error);
 	if (!status)
-		status = database_check(store->state, error);
-	if (!status)
-		status = database_migrate(store->state, migrations, count, true, error);
-	if (!status) {
 		store_tell_wrong_pages(store);
-		database_add_sums(store->state);
-	}
 	if (!status)
 		status = batch_prepare(store->state, store->statements, error);
 	if (!status)
@@ -127,8 +111,8 @@ static enum status open_state(struct store *store, const struct store_params *pa
 		status = store_accept_tail(store, params->accept_unsigned, error);
 	store->head = store->journal.head;
 	if (!status)
-		status = database_open(&store->loading, &(struct database_params){.path = path, .read_only = true},
-				       error);
+		status = db_open(&store->loading, &(struct db_params){.directory = store->directory, .read_only = true},
+				 error);
 	return status;
 }
 
@@ -282,10 +266,10 @@ void store_destroy(struct store **pointer)
 	net_watch_destroy(&store->watch);
 	deliver_outcomes(store, false);
 	history_writer_finish(&store->history);
-	database_close(&store->loading); // before the writer, so that this one's close empties the -wal file
+	db_close(&store->loading); // before the writer, so that this one's close empties the -wal file
 	batch_finalize(store->statements);
 	journal_close(&store->journal);
-	database_close(&store->state);
+	db_close(&store->state);
 	free(store->setting);
 	pthread_cond_destroy(&store->finished);
 	pthread_cond_destroy(&store->queries);
@@ -393,20 +377,11 @@ void store_minutes_destroy(struct store_minutes **job)
 	*job = NULL;
 }
 
-static int64_t file_bytes(const char *directory, const char *name)
-{
-	char path[4096 + 32];
-	struct stat file;
-	snprintf(path, sizeof path, "%s/%s", directory, name);
-	return stat(path, &file) ? 0 : (int64_t)file.st_size;
-}
-
 void store_read_stats(struct store *store, struct store_stats *stats)
 {
 	pthread_mutex_lock(&store->lock);
 	*stats = store->stats;
 	pthread_mutex_unlock(&store->lock);
-	stats->state_bytes = file_bytes(store->directory, "state.db") + file_bytes(store->directory, "state.db-wal");
-	stats->history_bytes = file_bytes(store->directory, "history.db") +
-			       file_bytes(store->directory, "history.db-wal");
+	stats->state_bytes = db_size(&(struct db_params){.directory = store->directory});
+	stats->history_bytes = db_size(&(struct db_params){.directory = store->directory, .part = DB_HISTORY});
 }

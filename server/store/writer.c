@@ -8,26 +8,15 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
-#include "server/store/sums.h"
 
 #include <time.h>
 
 enum {
-	CHECKPOINT_PAGES = 1000,
 	IDLE_MS = 1000,
 	ROWS_PER_SLICE = 960, // a slice prunes 16 devices, and each device is to be pruned once in 60 minutes
 	DAY_MINUTES = 24 * 60,
 };
-
-static int note_state_pages(void *context, sqlite3 *db, const char *name, int pages)
-{
-	(void)db, (void)name;
-	struct store *store = context;
-	store->state_wal_pages = pages;
-	return SQLITE_OK;
-}
 
 static void deliver_batch(struct store_outcome *outcome, bool tell)
 {
@@ -55,34 +44,28 @@ void store_show_head(struct store *store)
 	pthread_mutex_unlock(&store->lock);
 }
 
-// Some faults (no space, no memory) make SQLite end the whole transaction by itself.
-static bool transaction_lost(struct store *store)
-{
-	return sqlite3_get_autocommit(store->state);
-}
-
 // Run a batch in the open transaction, or none of it. The batch's status says which; false if the transaction was lost.
 static bool run_in_savepoint(struct store *store, struct store_batch *batch)
 {
 	batch->error = (struct error){.status = STATUS_OK};
 	const struct journal_state before = journal_mark(&store->journal);
-	batch->status = batch_step(store->state, store->statements[BATCH_SAVEPOINT], &batch->error);
+	batch->status = db_mark(store->state, &batch->error);
 	if (!batch->status) {
 		batch->status = batch_run(batch, store->state, store->statements, &store->journal, &batch->error);
 		if (batch->status)
 			journal_undo(&store->journal, &before);
-		if (batch->status && !transaction_lost(store))
-			batch_step(store->state, store->statements[BATCH_UNDO], NULL);
-		if (!transaction_lost(store))
-			batch_step(store->state, store->statements[BATCH_RELEASE], NULL);
+		if (batch->status && db_in_transaction(store->state))
+			db_undo(store->state);
+		if (db_in_transaction(store->state))
+			db_release(store->state);
 	}
-	return !transaction_lost(store);
+	return db_in_transaction(store->state);
 }
 
 static enum status run_transaction(struct store *store, struct store_batch **group, size_t count, struct error *error)
 {
 	journal_begin(&store->journal);
-	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
+	enum status status = db_begin(store->state, DB_WRITE, error);
 	for (size_t i = 0; i < count && !status; i++)
 		if (!run_in_savepoint(store, group[i])) {
 			status = group[i]->status ? group[i]->status : STATUS_INTERNAL;
@@ -91,20 +74,20 @@ static enum status run_transaction(struct store *store, struct store_batch **gro
 	if (!status)
 		status = journal_seal(&store->journal, error);
 	if (!status)
-		status = batch_step(store->state, store->statements[BATCH_COMMIT], error);
-	if (status && !transaction_lost(store))
-		batch_step(store->state, store->statements[BATCH_ROLLBACK], NULL);
+		status = db_commit(store->state, error);
+	if (status)
+		db_rollback(store->state);
 	if (!status && journal_grew(&store->journal))
 		store_show_head(store);
 	return status;
 }
 
-// A file that SQLite has found damaged is written no more: a change could spread the damage, or land where nothing
+// A database that was found damaged is written no more: a change could spread the damage, or land where nothing
 // finds it again. What is in memory is served on; only a start with another file takes changes again.
 static enum status refuse_if_damaged(struct store *store, struct error *error)
 {
-	struct sums_report report;
-	sums_read(store->state, &report);
+	struct db_report report;
+	db_report(store->state, &report);
 	if (!report.damaged)
 		return STATUS_OK;
 	error_set(error, STATUS_UNAVAILABLE, "%s/state.db was found damaged, and nothing is written to it any more",
@@ -237,19 +220,17 @@ static void prune(struct store *store)
 		replace_history(store, error.message);
 }
 
-static void checkpoint(struct store *store, bool idle)
+static void tidy(struct store *store, bool idle)
 {
-	struct error error;
-	if ((idle || store->state_wal_pages >= CHECKPOINT_PAGES) && !refuse_if_damaged(store, &error))
-		database_checkpoint(store->state, &store->state_wal_pages, idle);
-	if (store->history.db && (idle || store->history.wal_pages >= CHECKPOINT_PAGES))
-		database_checkpoint(store->history.db, &store->history.wal_pages, idle);
+	db_tidy(store->state, idle);
+	if (store->history.db)
+		db_tidy(store->history.db, idle);
 }
 
 // Under the lock. False when a second passed in which nothing came.
 static bool wait_for_work(struct store *store)
 {
-	if (!store->state_wal_pages && !store->history.wal_pages)
+	if (!store->state->untidy && !(store->history.db && store->history.db->untidy))
 		return pthread_cond_wait(&store->work, &store->lock) == 0;
 	int64_t until = clock_steady_ms() + IDLE_MS;
 	struct timespec time = {.tv_sec = until / 1000, .tv_nsec = (long)(until % 1000) * 1000000};
@@ -292,7 +273,7 @@ static bool work(struct store *store, struct store_batch **group, size_t count, 
 		nothing_waited = false;
 	}
 	store_tell_wrong_pages(store);
-	checkpoint(store, false);
+	tidy(store, false);
 	return !nothing_waited;
 }
 
@@ -300,7 +281,6 @@ void *store_writer_main(void *argument)
 {
 	struct store *store = argument;
 	struct store_batch *group[LIMIT_STORE_GROUP];
-	sqlite3_wal_hook(store->state, note_state_pages, store);
 	store_find_shed(store);
 	pthread_mutex_lock(&store->lock);
 	for (;;) {
@@ -316,7 +296,7 @@ void *store_writer_main(void *argument)
 		    atomic_load(&store->stop) || found_damaged(store) || wait_for_work(store))
 			continue;
 		pthread_mutex_unlock(&store->lock);
-		checkpoint(store, true);
+		tidy(store, true);
 		pthread_mutex_lock(&store->lock);
 	}
 	pthread_mutex_unlock(&store->lock);

@@ -11,7 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/journal/archive.h"
-#include "server/store/database.h"
+#include "server/store/sqlite/database.h"
 #include "server/store/store.h"
 
 #include <inttypes.h>

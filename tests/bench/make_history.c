@@ -9,8 +9,8 @@
  * Written with the store's own code, so the files are those that a server writes and opens. For the benchmark of the
  * start and for the figures of docs/performance.md. One thread beside the store's own. */
 #include "common/base/clock.h"
-#include "server/store/database.h"
 #include "server/store/history.h"
+#include "server/store/sqlite/database.h"
 #include "server/store/store.h"
 
 #include <errno.h>
@@ -162,10 +162,16 @@ static enum status make_minutes(const char *directory, int devices, int days, st
 	for (int i = 0; i < rows; i++)
 		fill_minute(&minutes[i], id, 0, now - rows + i);
 	status = history_add(&writer, minutes, (size_t)rows, &damaged, error);
-	if (!status)
-		status = copy_device(writer.db, devices, error);
 	history_writer_finish(&writer);
 	free(minutes);
+	char path[4096];
+	sqlite3 *db = NULL;
+	snprintf(path, sizeof path, "%s/history.db", directory);
+	if (!status)
+		status = database_open(&db, &(struct database_params){.path = path}, error);
+	if (!status)
+		status = copy_device(db, devices, error);
+	database_close(&db);
 	return status;
 }
 
@@ -184,7 +190,7 @@ static int time_minutes(const char *directory, int devices, int count, struct er
 	static struct store_minute minutes[DEVICES_MAX];
 	static char ids[DEVICES_MAX][STORE_ID_BYTES];
 	bool damaged = false;
-	int64_t now = clock_wall_ms() / MINUTE_MS, pages = 0;
+	int64_t now = clock_wall_ms() / MINUTE_MS;
 	enum status status = history_writer_init(&writer, directory, error);
 	int64_t begun = clock_steady_ms();
 	for (int device = 0; device < devices; device++)
@@ -192,20 +198,16 @@ static int time_minutes(const char *directory, int devices, int count, struct er
 	for (int i = 0; i < count && !status; i++) {
 		for (int device = 0; device < devices; device++)
 			fill_minute(&minutes[device], ids[device], device, now - count + i);
-		int before = writer.wal_pages >= 1000 ? 0 : writer.wal_pages;
 		status = history_add(&writer, minutes, (size_t)devices, &damaged, error);
-		pages += writer.wal_pages - before;
-		if (writer.wal_pages >= 1000)
-			database_checkpoint(writer.db, &writer.wal_pages, false);
+		db_tidy(writer.db, false);
 	}
 	int64_t took = clock_steady_ms() - begun;
-	database_checkpoint(writer.db, &writer.wal_pages, true);
+	db_tidy(writer.db, true);
 	history_writer_finish(&writer);
 	if (status)
 		return fail(error);
-	printf("%d minutes of %d devices: %.2f ms and %.0f pages a minute, %.1f bytes a row in the file\n", count,
-	       devices, (double)took / count, (double)pages / count,
-	       megabytes(directory) * 1e6 / ((double)count * devices));
+	printf("%d minutes of %d devices: %.2f ms a minute, %.1f bytes a row in the file\n", count, devices,
+	       (double)took / count, megabytes(directory) * 1e6 / ((double)count * devices));
 	return 0;
 }
 

@@ -42,7 +42,9 @@ class LintTest(unittest.TestCase):
     def test_layers_go_one_way(self):
         good = {
             "common/base/base.h": "", "common/json/json.h": "#include \"common/base/base.h\"\n",
-            "server/store/store.h": "#include <sqlite3.h>\n#include \"common/json/json.h\"\n",
+            "server/store/sqlite/driver.h": "#include <sqlite3.h>\n",
+            "server/store/db.c": "#include \"server/store/sqlite/driver.h\"\n",
+            "server/store/store.h": "#include \"common/json/json.h\"\n",
             "server/api/api.c": "#include \"server/store/store.h\"\n// #include \"engine/cpu/cpu.h\"\n",
             "engine/cpu/cpu.h": "", "engine/cuda/cuda.h": "",
         }
@@ -53,7 +55,8 @@ class LintTest(unittest.TestCase):
                 ("server/api/back_end.c", "#include \"engine/cpu/cpu.h\""),
                 ("engine/cuda/other.c", "#include \"engine/cpu/cpu.h\""),
                 ("engine/cpu/server.c", "#include \"server/store/store.h\""),
-                ("server/api/sql.c", "#include <sqlite3.h>"),
+                ("server/store/sql.c", "#include <sqlite3.h>"),
+                ("server/store/by.c", "#include \"server/store/sqlite/driver.h\""),
                 ("server/http/net.c", "#include <libwebsockets.h>"),
                 ("server/api/json.c", "#include <cjson/cJSON.h>"),
                 ("engine/cpu/near.c", "#include \"cpu.h\""),

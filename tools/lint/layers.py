@@ -59,6 +59,7 @@ def check(tree):
             if match.group(1) == "<":
                 yield from check_library(path, line, target, libraries)
                 continue
+            yield from check_library(path, line, target, libraries)
             if target not in files and target.split("/")[0] in ("common", "engine", "server", "tests"):
                 yield error(path, line, "layers", "no such file: \"%s\"" % target)
             elif target not in files and os.path.normpath(os.path.join(os.path.dirname(path), target)) in files:
@@ -74,4 +75,4 @@ def check_library(path, line, target, libraries):
     for beginning, folders in libraries:
         if target.startswith(beginning) and not path.startswith("tests/") \
                 and not any(under(path, folder) for folder in folders):
-            yield error(path, line, "layers", "<%s> is included in %s only" % (target, ", ".join(folders)))
+            yield error(path, line, "layers", "%s is included in %s only" % (target, ", ".join(folders)))

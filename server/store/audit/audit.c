@@ -2,7 +2,6 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "server/store/audit/ledger.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
 
 #include <errno.h>
@@ -201,82 +200,48 @@ enum status store_rotate_audit(struct store *store, store_audit_done *done, void
 
 // ---- offline ----
 
-// A copy on a medium that cannot be written has no -wal file to share; SQLite then needs to hear that nobody writes.
-static enum status open_copy(sqlite3 **db, const char *path, struct error *error)
+static void read_key(struct db *db, const char *sql, struct note_key *key, uint64_t *number)
 {
-	char wal[4300], uri[4400];
-	struct error first = {.status = STATUS_OK};
-	enum status status = database_open(db, &(struct database_params){.path = path, .read_only = true}, &first);
-	if (!status)
-		status = database_run(*db, "SELECT 1 FROM sqlite_schema LIMIT 1", &first);
-	if (!status)
-		return STATUS_OK;
-	snprintf(wal, sizeof wal, "%s-wal", path);
-	if (status == STATUS_FORBIDDEN && access(wal, F_OK) && !strpbrk(path, "?#%")) {
-		database_close(db);
-		snprintf(uri, sizeof uri, "file:%s?immutable=1", path);
-		status = database_open(db, &(struct database_params){.path = uri, .read_only = true, .uri = true},
-				       error);
-		return status;
-	}
-	database_close(db);
-	return error_set(error, status, "%s", first.message);
-}
-
-static void read_key(sqlite3 *db, const char *sql, struct note_key *key, uint64_t *number)
-{
-	sqlite3_stmt *row = NULL;
-	if (sqlite3_prepare_v2(db, sql, -1, &row, NULL) == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW &&
-	    sqlite3_column_text(row, 0)) {
-		if (note_key_parse(key, (const char *)sqlite3_column_text(row, 0)))
+	struct db_statement *row = NULL;
+	if (!db_prepare(db, sql, &row, NULL) && db_step(row) == DB_ROW && db_text(row, 0)) {
+		if (note_key_parse(key, db_text(row, 0)))
 			*key = (struct note_key){.algorithm = NOTE_UNKNOWN};
-		*number = (uint64_t)sqlite3_column_int64(row, 1);
+		*number = (uint64_t)db_integer(row, 1);
 	}
-	sqlite3_finalize(row);
+	db_finalize(row);
 }
 
 struct beginning {
-	sqlite3 *db;
+	struct db *db;
 	const struct store_offline_params *params;
 };
 
 // The newest head, for what it is worth: nothing of it was verified.
 static void tell_head(void *context)
 {
-	sqlite3 *db = ((struct beginning *)context)->db;
+	struct db *db = ((struct beginning *)context)->db;
 	const struct store_offline_params *params = ((struct beginning *)context)->params;
 	struct store_audit_head head = {.note = ""};
 	struct error ignored = {.status = STATUS_OK};
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	uint64_t zero;
 	read_key(db, "SELECT key, number FROM audit_segments ORDER BY number LIMIT 1", &head.first_key, &zero);
 	read_key(db, "SELECT key, number FROM audit_segments ORDER BY number DESC LIMIT 1", &head.key, &head.segment);
-	if (sqlite3_prepare_v2(db, "SELECT note FROM audit_checkpoints ORDER BY size DESC LIMIT 1", -1, &row, NULL) ==
-		    SQLITE_OK &&
-	    sqlite3_step(row) == SQLITE_ROW && sqlite3_column_text(row, 0) &&
-	    !checkpoint_parse(&head.checkpoint, (const char *)sqlite3_column_text(row, 0), &ignored))
-		head.note = (const char *)sqlite3_column_text(row, 0);
+	if (!db_prepare(db, "SELECT note FROM audit_checkpoints ORDER BY size DESC LIMIT 1", &row, NULL) &&
+	    db_step(row) == DB_ROW && db_text(row, 0) && !checkpoint_parse(&head.checkpoint, db_text(row, 0), &ignored))
+		head.note = db_text(row, 0);
 	params->begin(params->context, &head);
-	sqlite3_finalize(row);
+	db_finalize(row);
 }
 
 enum status store_audit_offline(const struct store_offline_params *params, struct error *error)
 {
-	char path[4200], archives[4200];
-	struct stat file;
-	sqlite3 *db = NULL;
-	if (snprintf(path, sizeof path, "%s/state.db", params->directory) >= (int)sizeof path)
-		return error_set(error, STATUS_INVALID_PARAMS, "the data directory's path is too long");
+	char archives[4200];
+	struct db *db = NULL;
 	snprintf(archives, sizeof archives, "%.4096s/" JOURNAL_FOLDER, params->directory);
-	if (stat(path, &file)) {
-		enum status status = error_errno(error, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_UNAVAILABLE, errno,
-						 "there is no log at %s", path);
-		error_hint(error, "name the data directory with --data");
-		return status;
-	}
-	enum status status = open_copy(&db, path, error);
-	if (!status && database_run(db, "SELECT 1 FROM audit_segments LIMIT 1", NULL) == STATUS_INTERNAL)
-		status = error_set(error, STATUS_NOT_FOUND, "%s has no audit log yet", path);
+	enum status status = db_open(&db, &(struct db_params){.directory = params->directory, .offline = true}, error);
+	if (!status && db_run(db, "SELECT 1 FROM audit_segments LIMIT 1", NULL) == STATUS_INTERNAL)
+		status = error_set(error, STATUS_NOT_FOUND, "%s/state.db has no audit log yet", params->directory);
 	struct beginning beginning = {.db = db, .params = params};
 	const struct ledger ledger = {.db = db,
 				      .directory = params->archives ? params->archives : archives,
@@ -287,6 +252,6 @@ enum status store_audit_offline(const struct store_offline_params *params, struc
 				      .context = params->context};
 	if (!status)
 		status = ledger_feed(&ledger, error);
-	database_close(&db);
+	db_close(&db);
 	return status;
 }

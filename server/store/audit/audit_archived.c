@@ -6,7 +6,6 @@
 #include "common/base/clock.h"
 #include "common/journal/archive_index.h"
 #include "server/store/audit/audit_listing.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
 
 #include <stdio.h>
@@ -14,7 +13,6 @@
 
 enum {
 	TELL_MS = 100, // so long, at least, it is looked for what tells of a page's prunings
-	STEPS_BETWEEN_LOOKS = 10000,
 };
 
 struct archived { // a segment
@@ -156,27 +154,25 @@ enum status audit_page_archived(struct audit_page *page, int64_t end, struct err
 		"n "
 		"ON n.number = s.number + 1 WHERE s.first < ?1 AND n.first > ?2 AND s.first >= 0 AND n.first > s.first "
 		"ORDER BY s.number";
-	sqlite3_stmt *rows = NULL;
-	int code = SQLITE_DONE;
-	enum status status = database_prepare(page->desk->db, page->oldest_first ? oldest_first : newest_first, &rows,
-					      error);
+	struct db_statement *rows = NULL;
+	enum db_code code = DB_DONE;
+	enum status status = db_prepare(page->desk->db, page->oldest_first ? oldest_first : newest_first, &rows, error);
 	if (status)
 		return status;
-	sqlite3_bind_int64(rows, 1, end);
-	sqlite3_bind_int64(rows, 2, page->first);
-	while (!status && !audit_page_over(page) && (code = sqlite3_step(rows)) == SQLITE_ROW) {
-		const struct archived segment = {
-			.number = sqlite3_column_int64(rows, 0),
-			.first = sqlite3_column_int64(rows, 1),
-			.end = sqlite3_column_int64(rows, 2),
-			.pruned_by = sqlite3_column_type(rows, 3) == SQLITE_NULL ? -1 : sqlite3_column_int64(rows, 3)};
+	db_bind_integer(rows, 1, end);
+	db_bind_integer(rows, 2, page->first);
+	while (!status && !audit_page_over(page) && (code = db_step(rows)) == DB_ROW) {
+		const struct archived segment = {.number = db_integer(rows, 0),
+						 .first = db_integer(rows, 1),
+						 .end = db_integer(rows, 2),
+						 .pruned_by = db_type(rows, 3) == DB_NULL ? -1 : db_integer(rows, 3)};
 		const int64_t from = segment.first > page->first ? segment.first : page->first;
 		const int64_t to = segment.end < end ? segment.end : end;
 		status = take_segment(page, &segment, from, to, error);
 	}
-	if (!status && code != SQLITE_DONE && code != SQLITE_ROW)
-		status = database_fault(page->desk->db, code, error);
-	sqlite3_finalize(rows);
+	if (!status && code != DB_DONE && code != DB_ROW)
+		status = db_fault(page->desk->db, error);
+	db_finalize(rows);
 	return status;
 }
 
@@ -190,42 +186,41 @@ static bool tells(const struct journal_entry *entry, const struct archived *prun
 	       (int64_t)pruning.last == pruned->end - 1 && pruning.removed >= (uint64_t)pruned->leaves;
 }
 
-static bool segment_of(sqlite3 *db, const char *where, int64_t value, struct archived *segment)
+static bool segment_of(struct db *db, const char *where, int64_t value, struct archived *segment)
 {
 	char sql[256];
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	snprintf(sql, sizeof sql,
 		 "SELECT s.first, n.first FROM audit_segments s JOIN audit_segments n ON n.number = s.number + 1 WHERE "
 		 "%s AND s.first >= 0 AND n.first > s.first",
 		 where);
-	bool found = !database_prepare(db, sql, &row, NULL);
+	bool found = !db_prepare(db, sql, &row, NULL);
 	if (found) {
-		sqlite3_bind_int64(row, 1, value);
-		found = sqlite3_step(row) == SQLITE_ROW;
+		db_bind_integer(row, 1, value);
+		found = db_step(row) == DB_ROW;
 	}
 	if (found)
-		*segment = (struct archived){.first = sqlite3_column_int64(row, 0),
-					     .end = sqlite3_column_int64(row, 1)};
-	sqlite3_finalize(row);
+		*segment = (struct archived){.first = db_integer(row, 0), .end = db_integer(row, 1)};
+	db_finalize(row);
 	return found;
 }
 
 // The entry `value` is here and tells it; or, with another condition, the newest such entry. -1: none.
-static int64_t teller_here(sqlite3 *db, const char *where, int64_t value, const struct archived *pruned)
+static int64_t teller_here(struct db *db, const char *where, int64_t value, const struct archived *pruned)
 {
 	char sql[384];
-	sqlite3_stmt *rows = NULL;
+	struct db_statement *rows = NULL;
 	struct journal_entry entry;
 	int64_t seq = -1;
 	snprintf(sql, sizeof sql,
 		 "SELECT " JOURNAL_COLUMNS " FROM audit WHERE %s AND action = 'audit.prune' ORDER BY seq DESC", where);
-	if (database_prepare(db, sql, &rows, NULL))
+	if (db_prepare(db, sql, &rows, NULL))
 		return -1;
-	sqlite3_bind_int64(rows, 1, value);
-	while (seq < 0 && sqlite3_step(rows) == SQLITE_ROW)
+	db_bind_integer(rows, 1, value);
+	while (seq < 0 && db_step(rows) == DB_ROW)
 		if (journal_row(rows, &entry) && tells(&entry, pruned))
 			seq = (int64_t)entry.seq;
-	sqlite3_finalize(rows);
+	db_finalize(rows);
 	return seq;
 }
 
@@ -249,27 +244,22 @@ static bool archived_teller(struct audit_desk *desk, int64_t seq, const struct a
 	       tells(&entry, pruned);
 }
 
-static int is_late(void *context)
-{
-	return clock_steady_ns() >= *(const int64_t *)context;
-}
-
 // The entry that tells what the gap's segment has lost. -1: none was found by `until_ns`. The segment names it; while
 // an archive is just being pruned it does not yet, and the entry is here.
 static int64_t find_teller(struct audit_page *page, const struct audit_gap *gap, int64_t until_ns)
 {
-	sqlite3 *db = page->desk->db;
+	struct db *db = page->desk->db;
 	struct archived pruned;
 	if (!segment_of(db, "s.number = ?1", gap->segment, &pruned))
 		return -1;
 	pruned.leaves = gap->leaves;
 	int64_t told_by = gap->pruned_by < 0 ? -1 : teller_here(db, "seq = ?1", gap->pruned_by, &pruned);
-	if (told_by < 0 && !is_late(&until_ns) && archived_teller(page->desk, gap->pruned_by, &pruned))
+	if (told_by < 0 && clock_steady_ns() < until_ns && archived_teller(page->desk, gap->pruned_by, &pruned))
 		told_by = gap->pruned_by;
-	if (told_by < 0 && !is_late(&until_ns)) {
-		sqlite3_progress_handler(db, STEPS_BETWEEN_LOOKS, is_late, &until_ns);
+	if (told_by < 0 && clock_steady_ns() < until_ns) {
+		db_set_deadline(db, until_ns);
 		told_by = teller_here(db, "seq >= ?1", pruned.end, &pruned);
-		sqlite3_progress_handler(db, 0, NULL, NULL);
+		db_set_deadline(db, 0);
 	}
 	return told_by;
 }

@@ -6,7 +6,6 @@
 #include "common/journal/pruning.h"
 #include "common/text/base64.h"
 #include "server/store/audit/ledger.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
 
 #include <inttypes.h>
@@ -170,18 +169,18 @@ struct due { // a segment that is to be archived, or pruned
 static enum status write_entries(struct audit_desk *desk, const struct due *due, struct archive_writer *writer,
 				 struct error *error)
 {
-	sqlite3_stmt *rows = NULL;
+	struct db_statement *rows = NULL;
 	struct journal_entry entry;
 	struct buffer bytes;
 	uint64_t next = due->segment.first;
-	int code = SQLITE_DONE;
+	enum db_code code = DB_DONE;
 	buffer_init(&bytes, ENTRY_BYTES);
-	enum status status = database_prepare(
+	enum status status = db_prepare(
 		desk->db, "SELECT " JOURNAL_COLUMNS " FROM audit WHERE seq >= ?1 AND seq < ?2 ORDER BY seq", &rows,
 		error);
-	sqlite3_bind_int64(rows, 1, (int64_t)due->segment.first);
-	sqlite3_bind_int64(rows, 2, (int64_t)due->end);
-	while (!status && (code = sqlite3_step(rows)) == SQLITE_ROW) {
+	db_bind_integer(rows, 1, (int64_t)due->segment.first);
+	db_bind_integer(rows, 2, (int64_t)due->end);
+	while (!status && (code = db_step(rows)) == DB_ROW) {
 		buffer_clear(&bytes);
 		if (!journal_row(rows, &entry) || entry.seq != next++ || entry_encode(&entry, &bytes))
 			status = error_set(error, STATUS_UNAVAILABLE, "entry %" PRIu64 " is damaged", next - 1);
@@ -190,11 +189,11 @@ static enum status write_entries(struct audit_desk *desk, const struct due *due,
 		if (!status && atomic_load(&desk->store->reader_stop))
 			status = error_set(error, STATUS_PENDING, "the server stops");
 	}
-	if (!status && code != SQLITE_DONE)
-		status = database_fault(desk->db, code, error);
+	if (!status && code != DB_DONE)
+		status = db_fault(desk->db, error);
 	if (!status && next != due->end)
 		status = error_set(error, STATUS_UNAVAILABLE, "entry %" PRIu64 " is missing", next);
-	sqlite3_finalize(rows);
+	db_finalize(rows);
 	buffer_finish(&bytes);
 	return status;
 }
@@ -274,17 +273,16 @@ static enum status write_pruned(struct audit_desk *desk, const struct due *due, 
 static enum status write_checkpoint(struct audit_desk *desk, const struct due *due, struct archive_writer *writer,
 				    struct error *error)
 {
-	sqlite3_stmt *row = NULL;
-	enum status status = database_prepare(desk->db, "SELECT note FROM audit_checkpoints WHERE size = ?1", &row,
-					      error);
+	struct db_statement *row = NULL;
+	enum status status = db_prepare(desk->db, "SELECT note FROM audit_checkpoints WHERE size = ?1", &row, error);
 	if (status)
 		return status;
-	sqlite3_bind_int64(row, 1, (int64_t)due->end);
-	if (sqlite3_step(row) == SQLITE_ROW && sqlite3_column_text(row, 0))
-		status = archive_write_checkpoint(writer, (const char *)sqlite3_column_text(row, 0), error);
+	db_bind_integer(row, 1, (int64_t)due->end);
+	if (db_step(row) == DB_ROW && db_text(row, 0))
+		status = archive_write_checkpoint(writer, db_text(row, 0), error);
 	else
 		status = error_set(error, STATUS_UNAVAILABLE, "its last checkpoint is missing");
-	sqlite3_finalize(row);
+	db_finalize(row);
 	return status;
 }
 
@@ -327,8 +325,8 @@ static enum status write_archive(struct audit_desk *desk, struct due *due, bool 
 // Errors: STATUS_NOT_FOUND: there is none.
 static enum status find_due(struct audit_desk *desk, struct due *due, bool *prune, struct error *error)
 {
-	sqlite3_stmt *row = NULL;
-	enum status status = database_prepare(
+	struct db_statement *row = NULL;
+	enum status status = db_prepare(
 		desk->db,
 		"SELECT s.number, s.first, s.key, s.certificate, n.first, s.archive FROM audit_segments s JOIN "
 		"audit_segments n ON n.number = s.number + 1 WHERE s.archive = '' OR (s.pruned_ms = 0 AND n.began_ms < "
@@ -337,16 +335,16 @@ static enum status find_due(struct audit_desk *desk, struct due *due, bool *prun
 		&row, error);
 	if (status)
 		return status;
-	sqlite3_bind_int64(row, 1, clock_wall_ms() - desk->store->audit_keep_ms);
-	sqlite3_bind_int64(row, 2, desk->unprunable);
-	int code = sqlite3_step(row);
-	if (code == SQLITE_ROW) {
-		const char *key = (const char *)sqlite3_column_text(row, 2);
-		const char *certificate = (const char *)sqlite3_column_text(row, 3);
-		due->segment = (struct journal_segment){.number = (uint64_t)sqlite3_column_int64(row, 0),
-							.first = (uint64_t)sqlite3_column_int64(row, 1)};
-		due->end = (uint64_t)sqlite3_column_int64(row, 4);
-		const char *archive = (const char *)sqlite3_column_text(row, 5);
+	db_bind_integer(row, 1, clock_wall_ms() - desk->store->audit_keep_ms);
+	db_bind_integer(row, 2, desk->unprunable);
+	enum db_code code = db_step(row);
+	if (code == DB_ROW) {
+		const char *key = db_text(row, 2);
+		const char *certificate = db_text(row, 3);
+		due->segment = (struct journal_segment){.number = (uint64_t)db_integer(row, 0),
+							.first = (uint64_t)db_integer(row, 1)};
+		due->end = (uint64_t)db_integer(row, 4);
+		const char *archive = db_text(row, 5);
 		snprintf(due->archive, sizeof due->archive, "%s", archive ? archive : "");
 		*prune = due->archive[0] != 0;
 		snprintf(due->certificate, sizeof due->certificate, "%s", certificate ? certificate : "");
@@ -356,9 +354,9 @@ static enum status find_due(struct audit_desk *desk, struct due *due, bool *prun
 		else if (strchr(due->archive, '/'))
 			status = error_set(error, STATUS_UNAVAILABLE, "its archive's name is not one");
 	} else {
-		status = code == SQLITE_DONE ? STATUS_NOT_FOUND : database_fault(desk->db, code, error);
+		status = code == DB_DONE ? STATUS_NOT_FOUND : db_fault(desk->db, error);
 	}
-	sqlite3_finalize(row);
+	db_finalize(row);
 	return status;
 }
 
@@ -411,16 +409,14 @@ void audit_keep(struct audit_desk *desk)
 
 static bool open_desk(struct audit_desk *desk, struct error *error)
 {
-	char path[4224];
 	if (desk->db)
 		return true;
-	snprintf(path, sizeof path, "%s/state.db", desk->store->directory);
-	const struct database_params params = {.path = path, .read_only = true};
-	enum status status = database_open(&desk->db, &params, error);
+	const struct db_params params = {.directory = desk->store->directory, .read_only = true};
+	enum status status = db_open(&desk->db, &params, error);
 	if (!status)
 		status = audit_tree_init(&desk->tree, desk->db, error);
 	if (status)
-		database_close(&desk->db);
+		db_close(&desk->db);
 	return !status;
 }
 
@@ -495,6 +491,6 @@ void *audit_desk_main(void *argument)
 	archive_index_destroy(&desk->index);
 	archive_index_destroy(&desk->telling);
 	audit_tree_finish(&desk->tree);
-	database_close(&desk->db);
+	db_close(&desk->db);
 	return NULL;
 }

@@ -3,7 +3,6 @@
 #include "common/base/limits.h"
 #include "common/text/base64.h"
 #include "server/store/audit/audit_listing.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
 
 #include <stdio.h>
@@ -18,16 +17,26 @@ enum {
 
 struct list_sql {
 	char text[1024];
-	const char *values[8]; // of the texts that are bound, from ?10 on
+	const char *values[8]; // of the texts that are bound, from ?6 on
 	size_t count;
+	char wanted[1024]; // the text that is looked for, in lower case
 };
+
+static void lower(char *to, const char *from, size_t room)
+{
+	size_t i = 0;
+	for (; from && from[i] && i + 1 < room; i++)
+		to[i] = from[i] >= 'A' && from[i] <= 'Z' ? (char)(from[i] + ('a' - 'A'))
+							 : from[i]; // as lower() of a database, in bytes
+	to[i] = 0;
+}
 
 // A condition, with the value's place where it is cut.
 static void add(struct list_sql *sql, const char *before, const char *value, const char *after)
 {
 	size_t length = strlen(sql->text);
 	if (value)
-		snprintf(sql->text + length, sizeof sql->text - length, "%s?%d%s", before, 10 + (int)sql->count, after);
+		snprintf(sql->text + length, sizeof sql->text - length, "%s?%d%s", before, 6 + (int)sql->count, after);
 	else
 		snprintf(sql->text + length, sizeof sql->text - length, "%s", before);
 	if (value)
@@ -53,33 +62,28 @@ static void build(struct list_sql *sql, const struct store_audit_filter *filter,
 		add(sql, " AND outcome != 'ok'", NULL, NULL);
 	else if (filter->outcome)
 		add(sql, " AND outcome = ", filter->outcome, "");
-	if (filter->text)
+	if (filter->text) {
+		lower(sql->wanted, filter->text, sizeof sql->wanted);
 		add(sql,
-		    " AND instr(lower(actor || char(10) || actor_name || char(10) || target || char(10) || peer || "
-		    "char(10) || detail), lower(",
-		    filter->text, ")) > 0");
+		    " AND instr(lower(actor || '\n' || actor_name || '\n' || target || '\n' || peer || '\n' || "
+		    "detail), ",
+		    sql->wanted, ") > 0");
+	}
 	add(sql, oldest_first ? " ORDER BY seq LIMIT ?5" : " ORDER BY seq DESC LIMIT ?5", NULL, NULL);
 }
 
-static void bind(sqlite3_stmt *rows, const struct list_sql *sql, const struct store_audit_filter *filter, int limit)
+static void bind(struct db_statement *rows, const struct list_sql *sql, const struct store_audit_filter *filter,
+		 int limit)
 {
-	sqlite3_bind_int64(rows, 2, filter->before > 0 ? filter->before : INT64_MAX);
-	sqlite3_bind_int64(rows, 3, filter->from_ms > 0 ? filter->from_ms * 1000 : INT64_MIN);
-	sqlite3_bind_int64(rows, 4, filter->to_ms > 0 ? filter->to_ms * 1000 : INT64_MAX);
-	sqlite3_bind_int(rows, 5, limit + 1);
+	db_bind_integer(rows, 2, filter->before > 0 ? filter->before : INT64_MAX);
+	db_bind_integer(rows, 3, filter->from_ms > 0 ? filter->from_ms * 1000 : INT64_MIN);
+	db_bind_integer(rows, 4, filter->to_ms > 0 ? filter->to_ms * 1000 : INT64_MAX);
+	db_bind_integer(rows, 5, limit + 1);
 	for (size_t i = 0; i < sql->count; i++)
-		sqlite3_bind_text(rows, 10 + (int)i, sql->values[i], -1, SQLITE_STATIC);
+		db_bind_text(rows, 6 + (int)i, sql->values[i]);
 }
 
 // ---- a page ----
-
-static void lower(char *to, const char *from, size_t room)
-{
-	size_t i = 0;
-	for (; from && from[i] && i + 1 < room; i++)
-		to[i] = from[i] >= 'A' && from[i] <= 'Z' ? (char)(from[i] + ('a' - 'A')) : from[i]; // as SQLite's lower
-	to[i] = 0;
-}
 
 static bool has_text(const struct journal_entry *entry, const char *text)
 {
@@ -146,14 +150,14 @@ bool audit_page_over(const struct audit_page *page)
 }
 
 // The first entry that is here and not in an archive. Without any it is the log's end.
-static int64_t first_here(sqlite3 *db)
+static int64_t first_here(struct db *db)
 {
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	int64_t first = INT64_MAX;
-	if (sqlite3_prepare_v2(db, "SELECT min(seq) FROM audit WHERE seq >= 0", -1, &row, NULL) == SQLITE_OK &&
-	    sqlite3_step(row) == SQLITE_ROW && sqlite3_column_type(row, 0) != SQLITE_NULL)
-		first = sqlite3_column_int64(row, 0);
-	sqlite3_finalize(row);
+	if (!db_prepare(db, "SELECT min(seq) FROM audit WHERE seq >= 0", &row, NULL) && db_step(row) == DB_ROW &&
+	    db_type(row, 0) != DB_NULL)
+		first = db_integer(row, 0);
+	db_finalize(row);
 	return first;
 }
 
@@ -161,22 +165,22 @@ static int64_t first_here(sqlite3 *db)
 static enum status take_rows(struct audit_page *page, int64_t first, struct error *error)
 {
 	struct list_sql sql;
-	sqlite3_stmt *rows = NULL;
-	int code = SQLITE_DONE;
+	struct db_statement *rows = NULL;
+	enum db_code code = DB_DONE;
 	build(&sql, page->filter, page->oldest_first);
-	enum status status = database_prepare(page->desk->db, sql.text, &rows, error);
+	enum status status = db_prepare(page->desk->db, sql.text, &rows, error);
 	if (status)
 		return status;
 	bind(rows, &sql, page->filter, page->limit);
-	sqlite3_bind_int64(rows, 1, (first > page->first ? first : page->first) - 1);
-	while (!page->full && (code = sqlite3_step(rows)) == SQLITE_ROW) {
+	db_bind_integer(rows, 1, (first > page->first ? first : page->first) - 1);
+	while (!page->full && (code = db_step(rows)) == DB_ROW) {
 		struct journal_entry entry;
 		journal_row(rows, &entry);
 		audit_page_offer(page, &entry);
 	}
-	if (code != SQLITE_DONE && code != SQLITE_ROW)
-		status = database_fault(page->desk->db, code, error);
-	sqlite3_finalize(rows);
+	if (code != DB_DONE && code != DB_ROW)
+		status = db_fault(page->desk->db, error);
+	db_finalize(rows);
 	return status;
 }
 
@@ -229,11 +233,10 @@ void audit_list(struct audit_desk *desk, struct audit_job *job)
 	page->until_ns = clock_steady_ns() + (filter->spend_ms ? filter->spend_ms : LIST_MS) * 1000000;
 	page->entries = json_new_array();
 	audit_tree_forget(&desk->tree);
-	job->status = database_run(desk->db, "BEGIN", &job->error);
+	job->status = db_begin(desk->db, DB_READ, &job->error);
 	if (!job->status)
 		job->status = take_all(page, &job->error);
-	if (!sqlite3_get_autocommit(desk->db))
-		database_run(desk->db, "COMMIT", NULL);
+	db_rollback(desk->db);
 	const int64_t next = next_of(page);
 	job->result = json_new_object();
 	json_set(job->result, "entries", page->entries);
@@ -247,28 +250,28 @@ void audit_list(struct audit_desk *desk, struct audit_job *job)
 
 static struct json *segments_after(struct audit_desk *desk, struct audit_job *job)
 {
-	sqlite3_stmt *rows = NULL;
+	struct db_statement *rows = NULL;
 	struct json *segments = json_new_array();
-	int code = SQLITE_DONE;
-	job->status = database_prepare(desk->db,
-				       "SELECT number, first, key, certificate FROM audit_segments WHERE first >= ?1 "
-				       "AND first < ?2 AND number > 0 ORDER BY number",
-				       &rows, &job->error);
+	enum db_code code = DB_DONE;
+	job->status = db_prepare(desk->db,
+				 "SELECT number, first, key, certificate FROM audit_segments WHERE first >= ?1 "
+				 "AND first < ?2 AND number > 0 ORDER BY number",
+				 &rows, &job->error);
 	if (job->status)
 		return segments;
-	sqlite3_bind_int64(rows, 1, (int64_t)job->from);
-	sqlite3_bind_int64(rows, 2, (int64_t)job->to);
-	while ((code = sqlite3_step(rows)) == SQLITE_ROW) {
+	db_bind_integer(rows, 1, (int64_t)job->from);
+	db_bind_integer(rows, 2, (int64_t)job->to);
+	while ((code = db_step(rows)) == DB_ROW) {
 		struct json *segment = json_new_object();
-		json_set_integer(segment, "number", sqlite3_column_int64(rows, 0));
-		json_set_integer(segment, "first", sqlite3_column_int64(rows, 1));
-		json_set_string(segment, "key", (const char *)sqlite3_column_text(rows, 2));
-		json_set_string(segment, "certificate", (const char *)sqlite3_column_text(rows, 3));
+		json_set_integer(segment, "number", db_integer(rows, 0));
+		json_set_integer(segment, "first", db_integer(rows, 1));
+		json_set_string(segment, "key", db_text(rows, 2));
+		json_set_string(segment, "certificate", db_text(rows, 3));
 		json_push(segments, segment);
 	}
-	if (code != SQLITE_DONE)
-		job->status = database_fault(desk->db, code, &job->error);
-	sqlite3_finalize(rows);
+	if (code != DB_DONE)
+		job->status = db_fault(desk->db, &job->error);
+	db_finalize(rows);
 	return segments;
 }
 

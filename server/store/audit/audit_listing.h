@@ -5,8 +5,7 @@
  * into an archive. */
 #pragma once
 #include "server/store/audit/audit_reader.h"
-
-#include <sqlite3.h>
+#include "server/store/db.h"
 
 struct audit_page {
 	struct audit_desk *desk;
@@ -36,7 +35,7 @@ bool audit_page_matches(const struct audit_page *page, const struct journal_entr
 // The next entry in order that matches. False: the page is over.
 bool audit_page_offer(struct audit_page *page, const struct journal_entry *entry);
 bool audit_page_over(const struct audit_page *page);
-// Entries between page->first and `end`, which are in archives, in the page's order. Errors: database_fault's; the
+// Entries between page->first and `end`, which are in archives, in the page's order. Errors: db_fault's; the
 // stop.
 enum status audit_page_archived(struct audit_page *page, int64_t end, struct error *error);
 // [{first, last, reason, told_by}], and what tells of prunings looked up: once for a segment, and not longer than a

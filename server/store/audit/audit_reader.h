@@ -43,7 +43,7 @@ struct audit_desk { // guarded by the store's lock, but for what is the thread's
 	struct audit_job *first, *last;
 	size_t waiting;
 	// The thread's own.
-	sqlite3 *db;
+	struct db *db;
 	struct audit_tree tree;
 	struct archive_index *index, *telling; // of the archives that were listed last, and that told of a pruning
 	bool retry;                            // an archive could not be made: try again before the hour is over

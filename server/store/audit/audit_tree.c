@@ -1,20 +1,18 @@
 /* See audit_tree.h. */
 #include "server/store/audit/audit_tree.h"
 
-#include "server/store/database.h"
-
 #include <string.h>
 
-enum status audit_tree_init(struct audit_tree *tree, sqlite3 *db, struct error *error)
+enum status audit_tree_init(struct audit_tree *tree, struct db *db, struct error *error)
 {
 	*tree = (struct audit_tree){.count = 0};
-	enum status status = database_prepare(db, "SELECT hash FROM audit_nodes WHERE level = ?1 AND place = ?2",
-					      &tree->node, error);
+	enum status status = db_prepare(db, "SELECT hash FROM audit_nodes WHERE level = ?1 AND place = ?2", &tree->node,
+					error);
 	if (!status)
-		status = database_prepare(db, "SELECT hashes FROM audit_leaves WHERE place = ?1", &tree->leaves, error);
+		status = db_prepare(db, "SELECT hashes FROM audit_leaves WHERE place = ?1", &tree->leaves, error);
 	if (!status)
-		status = database_prepare(db, "SELECT seq, leaf FROM audit WHERE seq >= ?1 AND seq < ?2 ORDER BY seq",
-					  &tree->rows, error);
+		status = db_prepare(db, "SELECT seq, leaf FROM audit WHERE seq >= ?1 AND seq < ?2 ORDER BY seq",
+				    &tree->rows, error);
 	if (status)
 		audit_tree_finish(tree);
 	return status;
@@ -22,9 +20,9 @@ enum status audit_tree_init(struct audit_tree *tree, sqlite3 *db, struct error *
 
 void audit_tree_finish(struct audit_tree *tree)
 {
-	sqlite3_finalize(tree->node);
-	sqlite3_finalize(tree->leaves);
-	sqlite3_finalize(tree->rows);
+	db_finalize(tree->node);
+	db_finalize(tree->leaves);
+	db_finalize(tree->rows);
 	tree->node = tree->leaves = tree->rows = NULL;
 }
 
@@ -38,29 +36,28 @@ void audit_tree_load_tile(struct audit_tree *tree, uint64_t place)
 {
 	tree->place = place;
 	tree->count = 0;
-	sqlite3_bind_int64(tree->leaves, 1, (int64_t)place);
-	if (sqlite3_step(tree->leaves) == SQLITE_ROW) {
-		const void *hashes = sqlite3_column_blob(tree->leaves, 0);
-		size_t bytes = (size_t)sqlite3_column_bytes(tree->leaves, 0);
+	db_bind_integer(tree->leaves, 1, (int64_t)place);
+	if (db_step(tree->leaves) == DB_ROW) {
+		const void *hashes = db_bytes(tree->leaves, 0);
+		size_t bytes = db_length(tree->leaves, 0);
 		if (hashes && bytes <= sizeof tree->tile && bytes % TREE_HASH_BYTES == 0) {
 			memcpy(tree->tile, hashes, bytes);
 			tree->count = bytes / TREE_HASH_BYTES;
 		}
 	}
-	sqlite3_reset(tree->leaves);
+	db_reset(tree->leaves);
 	if (tree->count == AUDIT_TILE)
 		return;
 	const uint64_t first = place << AUDIT_TILE_LEVEL;
-	sqlite3_bind_int64(tree->rows, 1, (int64_t)(first + tree->count));
-	sqlite3_bind_int64(tree->rows, 2, (int64_t)(first + AUDIT_TILE));
-	while (sqlite3_step(tree->rows) == SQLITE_ROW &&
-	       (uint64_t)sqlite3_column_int64(tree->rows, 0) == first + tree->count) {
-		const void *leaf = sqlite3_column_blob(tree->rows, 1);
-		if (!leaf || sqlite3_column_bytes(tree->rows, 1) != TREE_HASH_BYTES)
+	db_bind_integer(tree->rows, 1, (int64_t)(first + tree->count));
+	db_bind_integer(tree->rows, 2, (int64_t)(first + AUDIT_TILE));
+	while (db_step(tree->rows) == DB_ROW && (uint64_t)db_integer(tree->rows, 0) == first + tree->count) {
+		const void *leaf = db_bytes(tree->rows, 1);
+		if (!leaf || db_length(tree->rows, 1) != TREE_HASH_BYTES)
 			break;
 		memcpy(&tree->tile[tree->count++], leaf, TREE_HASH_BYTES);
 	}
-	sqlite3_reset(tree->rows);
+	db_reset(tree->rows);
 }
 
 static bool fetch_small(struct audit_tree *tree, struct tree_node *node)
@@ -84,12 +81,12 @@ static bool fetch(void *context, struct tree_node *node)
 	struct audit_tree *tree = context;
 	if (node->level < AUDIT_TILE_LEVEL)
 		return fetch_small(tree, node);
-	sqlite3_bind_int64(tree->node, 1, node->level);
-	sqlite3_bind_int64(tree->node, 2, (int64_t)node->index);
-	bool found = sqlite3_step(tree->node) == SQLITE_ROW && sqlite3_column_bytes(tree->node, 0) == TREE_HASH_BYTES;
+	db_bind_integer(tree->node, 1, node->level);
+	db_bind_integer(tree->node, 2, (int64_t)node->index);
+	bool found = db_step(tree->node) == DB_ROW && db_length(tree->node, 0) == TREE_HASH_BYTES;
 	if (found)
-		memcpy(&node->hash, sqlite3_column_blob(tree->node, 0), TREE_HASH_BYTES);
-	sqlite3_reset(tree->node);
+		memcpy(&node->hash, db_bytes(tree->node, 0), TREE_HASH_BYTES);
+	db_reset(tree->node);
 	return found;
 }
 

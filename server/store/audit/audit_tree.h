@@ -6,19 +6,18 @@
  * only. */
 #pragma once
 #include "common/journal/tree.h"
-
-#include <sqlite3.h>
+#include "server/store/db.h"
 
 enum { AUDIT_TILE_LEVEL = 8, AUDIT_TILE = 1 << AUDIT_TILE_LEVEL }; // leaves of a row of audit_leaves
 
 struct audit_tree {
-	sqlite3_stmt *node, *leaves, *rows;
+	struct db_statement *node, *leaves, *rows;
 	uint64_t place; // of the tile that is in memory; valid while `count` is not 0
 	size_t count;   // of its leaves, from the first
 	struct tree_hash tile[AUDIT_TILE];
 };
-// Errors: database_fault's.
-enum status audit_tree_init(struct audit_tree *tree, sqlite3 *db, struct error *error);
+// Errors: db_fault's.
+enum status audit_tree_init(struct audit_tree *tree, struct db *db, struct error *error);
 void audit_tree_finish(struct audit_tree *tree);
 // Forget what is in memory: rows may have changed.
 void audit_tree_forget(struct audit_tree *tree);

@@ -16,8 +16,7 @@
 #pragma once
 #include "common/base/buffer.h"
 #include "common/journal/tree.h"
-
-#include <sqlite3.h>
+#include "server/store/db.h"
 
 enum bound_kind {
 	BOUND_NODE,
@@ -42,21 +41,14 @@ struct bound_table { // of state.db
 };
 extern const struct bound_table bound_tables[BOUND_KINDS];
 
-struct bound_value { // of a column
-	int type;    // SQLITE_NULL, SQLITE_TEXT, SQLITE_BLOB, SQLITE_INTEGER or SQLITE_FLOAT
-	const void *bytes;
-	size_t length;
-	int64_t integer;
-	double real;
-};
 #define BOUND_NO_ID "(no id)" // in its place where a report is about a row without one; no id has a space
 // "KIND ID". False: no id of ours, which are short and printable, without a space.
-bool bound_subject(enum bound_kind kind, const struct bound_value *id, char subject[BOUND_SUBJECT_BYTES]);
+bool bound_subject(enum bound_kind kind, const struct db_value *id, char subject[BOUND_SUBJECT_BYTES]);
 // SHA-256("exogpu row 1" 0, the kind 0, and for each column: its name 0, a letter for its type, its value); n: nothing
 // more; i: i64; r: f64; t and b: u64 length, bytes. All little-endian. False: no memory.
-bool bound_digest(enum bound_kind kind, const struct bound_value *values, struct tree_hash *digest);
+bool bound_digest(enum bound_kind kind, const struct db_value *values, struct tree_hash *digest);
 // The first columns of a row, which must be those of bound_tables. Valid until the statement steps.
-void bound_columns(sqlite3_stmt *row, enum bound_kind kind, struct bound_value values[BOUND_COLUMNS]);
+void bound_columns(struct db_statement *row, enum bound_kind kind, struct db_value values[BOUND_COLUMNS]);
 
 struct bound; // the table
 enum status bound_create(struct bound **out);
@@ -92,11 +84,11 @@ enum status bound_take(struct bound *bound, const char *text, uint64_t seq);
 // The fault of a row. `seq`: the newest entry about it; BOUND_UNTOLD has none.
 enum bound_fault { BOUND_CHANGED, BOUND_UNTOLD, BOUND_MISSING, BOUND_FAULTS };
 typedef void bound_report(void *context, enum bound_fault fault, const char *subject, uint64_t seq);
-// Compare all rows of the database with what the log says. Errors: database_fault's.
-enum status bound_check(struct bound *bound, sqlite3 *db, bound_report *report, void *context, struct error *error);
+// Compare all rows of the database with what the log says. Errors: db_fault's.
+enum status bound_check(struct bound *bound, struct db *db, bound_report *report, void *context, struct error *error);
 // Whether the row that `row` stands on is as the log says it. Its columns: as bound_columns.
-bool bound_holds(struct bound *bound, sqlite3_stmt *row, enum bound_kind kind);
-// Take all rows of the database as they stand: bound_set for each. Errors: database_fault's.
-enum status bound_adopt(struct bound *bound, sqlite3 *db, uint64_t seq, size_t *count, struct error *error);
+bool bound_holds(struct bound *bound, struct db_statement *row, enum bound_kind kind);
+// Take all rows of the database as they stand: bound_set for each. Errors: db_fault's.
+enum status bound_adopt(struct bound *bound, struct db *db, uint64_t seq, size_t *count, struct error *error);
 const char *bound_fault_text(
 	enum bound_fault fault); // "… is not as entry N of the audit log says": what follows the subject

@@ -4,7 +4,6 @@
  * signed tree. A tile of 256 leaves is proved once, because a proof for one of its leaves includes all
  * the others. */
 #include "server/store/batch.h"
-#include "server/store/database.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -72,7 +71,7 @@ struct walk {
 	struct journal *journal;
 	struct tree_hash root;
 	uint64_t proved; // the tile that is in memory; UINT64_MAX: none
-	sqlite3_stmt *row;
+	struct db_statement *row;
 };
 
 static enum status changed(struct error *error, uint64_t seq)
@@ -107,13 +106,13 @@ static enum status read_entry(struct walk *walk, uint64_t seq, struct journal_en
 {
 	struct journal *journal = walk->journal;
 	struct tree_hash leaf;
-	sqlite3_reset(walk->row);
-	sqlite3_bind_int64(walk->row, 1, (int64_t)seq);
-	int code = sqlite3_step(walk->row);
-	if (code != SQLITE_ROW && code != SQLITE_DONE)
-		return database_fault(journal->db, code, error);
+	db_reset(walk->row);
+	db_bind_integer(walk->row, 1, (int64_t)seq);
+	enum db_code code = db_step(walk->row);
+	if (code != DB_ROW && code != DB_DONE)
+		return db_fault(journal->db, error);
 	buffer_clear(&journal->bytes);
-	if (code == SQLITE_DONE || !journal_row(walk->row, entry) || entry_encode(entry, &journal->bytes))
+	if (code == DB_DONE || !journal_row(walk->row, entry) || entry_encode(entry, &journal->bytes))
 		return changed(error, seq);
 	tree_hash_leaf(journal->bytes.data, journal->bytes.length, &leaf);
 	return in_tree(walk, seq, &leaf) ? STATUS_OK : changed(error, seq);
@@ -175,17 +174,16 @@ static enum status walk_back(struct walk *walk, struct error *error)
 // When the segment ends does not depend on these; so they are counted as they stand.
 static enum status count_restated(struct journal *journal, struct error *error)
 {
-	sqlite3_stmt *rows = NULL;
-	enum status status = database_prepare(journal->db, "SELECT action FROM audit WHERE seq > ?1 ORDER BY seq",
-					      &rows, error);
+	struct db_statement *rows = NULL;
+	enum status status = db_prepare(journal->db, "SELECT action FROM audit WHERE seq > ?1 ORDER BY seq", &rows,
+					error);
 	if (status)
 		return status;
-	sqlite3_bind_int64(rows, 1, (int64_t)journal->first);
+	db_bind_integer(rows, 1, (int64_t)journal->first);
 	journal->restated = 0;
-	while (sqlite3_step(rows) == SQLITE_ROW && sqlite3_column_text(rows, 0) &&
-	       !strncmp((const char *)sqlite3_column_text(rows, 0), "state.", 6))
+	while (db_step(rows) == DB_ROW && db_text(rows, 0) && !strncmp(db_text(rows, 0), "state.", 6))
 		journal->restated++;
-	sqlite3_finalize(rows);
+	db_finalize(rows);
 	return STATUS_OK;
 }
 
@@ -195,12 +193,12 @@ enum status journal_load_bound(struct journal *journal, struct error *error)
 	if (!journal->done.tree.size)
 		return STATUS_OK;
 	tree_root(&journal->done.tree, &walk.root);
-	enum status status = database_prepare(journal->db, "SELECT " JOURNAL_COLUMNS " FROM audit WHERE seq = ?1",
-					      &walk.row, error);
+	enum status status = db_prepare(journal->db, "SELECT " JOURNAL_COLUMNS " FROM audit WHERE seq = ?1", &walk.row,
+					error);
 	if (!status)
 		status = walk_back(&walk, error);
 	bound_keep(journal->bound); // not before: marks of rows that are gone hide what older entries say of them
-	sqlite3_finalize(walk.row);
+	db_finalize(walk.row);
 	audit_tree_forget(&journal->source);
 	return status ? status : count_restated(journal, error);
 }

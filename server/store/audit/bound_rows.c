@@ -3,7 +3,6 @@
  * show or estimate, and open nothing), times of last use, and what a node or a model file says about
  * itself. */
 #include "server/store/audit/bound.h"
-#include "server/store/database.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -31,10 +30,10 @@ const struct bound_table bound_tables[BOUND_KINDS] = {
 	[BOUND_WORKERS] = {"workers", "instances", "instance_id, workers", 2},
 };
 
-bool bound_subject(enum bound_kind kind, const struct bound_value *id, char subject[BOUND_SUBJECT_BYTES])
+bool bound_subject(enum bound_kind kind, const struct db_value *id, char subject[BOUND_SUBJECT_BYTES])
 {
 	const char *bytes = id->bytes;
-	if (id->type != SQLITE_TEXT || !id->length || id->length > BOUND_SUBJECT_BYTES - 16)
+	if (id->type != DB_TEXT || !id->length || id->length > BOUND_SUBJECT_BYTES - 16)
 		return false;
 	for (size_t i = 0; i < id->length; i++)
 		if (bytes[i] <= ' ' || bytes[i] == 0x7f)
@@ -51,26 +50,25 @@ static bool add_u64(EVP_MD_CTX *sum, uint64_t value)
 	return EVP_DigestUpdate(sum, bytes, sizeof bytes);
 }
 
-static bool add_value(EVP_MD_CTX *sum, const struct bound_value *value)
+static bool add_value(EVP_MD_CTX *sum, const struct db_value *value)
 {
 	uint64_t bits;
 	switch (value->type) {
-	case SQLITE_INTEGER:
+	case DB_INTEGER:
 		return EVP_DigestUpdate(sum, "i", 1) && add_u64(sum, (uint64_t)value->integer);
-	case SQLITE_FLOAT:
+	case DB_REAL:
 		memcpy(&bits, &(double){value->real == 0 ? 0 : value->real}, sizeof bits); // no sign of 0 in a database
 		return EVP_DigestUpdate(sum, "r", 1) && add_u64(sum, bits);
-	case SQLITE_TEXT:
-	case SQLITE_BLOB:
-		return EVP_DigestUpdate(sum, value->type == SQLITE_TEXT ? "t" : "b", 1) &&
-		       add_u64(sum, value->length) &&
+	case DB_TEXT:
+	case DB_BYTES:
+		return EVP_DigestUpdate(sum, value->type == DB_TEXT ? "t" : "b", 1) && add_u64(sum, value->length) &&
 		       (!value->length || EVP_DigestUpdate(sum, value->bytes, value->length));
 	default:
 		return EVP_DigestUpdate(sum, "n", 1);
 	}
 }
 
-bool bound_digest(enum bound_kind kind, const struct bound_value *values, struct tree_hash *digest)
+bool bound_digest(enum bound_kind kind, const struct db_value *values, struct tree_hash *digest)
 {
 	static const char begin[] = "exogpu row 1";
 	const struct bound_table *table = &bound_tables[kind];
@@ -89,33 +87,22 @@ bool bound_digest(enum bound_kind kind, const struct bound_value *values, struct
 	return good;
 }
 
-void bound_columns(sqlite3_stmt *row, enum bound_kind kind, struct bound_value values[BOUND_COLUMNS])
+void bound_columns(struct db_statement *row, enum bound_kind kind, struct db_value values[BOUND_COLUMNS])
 {
-	for (int i = 0; i < bound_tables[kind].count; i++) {
-		struct bound_value *value = &values[i];
-		*value = (struct bound_value){.type = sqlite3_column_type(row, i)};
-		if (value->type == SQLITE_INTEGER)
-			value->integer = sqlite3_column_int64(row, i);
-		if (value->type == SQLITE_FLOAT)
-			value->real = sqlite3_column_double(row, i);
-		if (value->type == SQLITE_TEXT || value->type == SQLITE_BLOB) {
-			value->bytes = value->type == SQLITE_TEXT ? (const void *)sqlite3_column_text(row, i)
-								  : sqlite3_column_blob(row, i);
-			value->length = (size_t)sqlite3_column_bytes(row, i);
-		}
-	}
+	for (int i = 0; i < bound_tables[kind].count; i++)
+		values[i] = db_value(row, i);
 }
 
 // The row's name in the log. False: its id is not in our form.
-static bool read_row(sqlite3_stmt *row, enum bound_kind kind, char subject[BOUND_SUBJECT_BYTES],
+static bool read_row(struct db_statement *row, enum bound_kind kind, char subject[BOUND_SUBJECT_BYTES],
 		     struct tree_hash *digest)
 {
-	struct bound_value values[BOUND_COLUMNS];
+	struct db_value values[BOUND_COLUMNS];
 	bound_columns(row, kind, values);
 	return bound_subject(kind, &values[0], subject) && bound_digest(kind, values, digest);
 }
 
-bool bound_holds(struct bound *bound, sqlite3_stmt *row, enum bound_kind kind)
+bool bound_holds(struct bound *bound, struct db_statement *row, enum bound_kind kind)
 {
 	char subject[BOUND_SUBJECT_BYTES];
 	struct tree_hash digest, told;
@@ -123,20 +110,20 @@ bool bound_holds(struct bound *bound, sqlite3_stmt *row, enum bound_kind kind)
 	       !memcmp(&digest, &told, sizeof digest);
 }
 
-static enum status each_row(sqlite3 *db, enum bound_kind kind,
-			    enum status (*each)(void *context, enum bound_kind kind, sqlite3_stmt *row), void *context,
-			    struct error *error)
+static enum status each_row(struct db *db, enum bound_kind kind,
+			    enum status (*each)(void *context, enum bound_kind kind, struct db_statement *row),
+			    void *context, struct error *error)
 {
 	char sql[512];
-	int code = SQLITE_DONE;
-	sqlite3_stmt *rows = NULL;
+	enum db_code code = DB_DONE;
+	struct db_statement *rows = NULL;
 	snprintf(sql, sizeof sql, "SELECT %s FROM %s", bound_tables[kind].columns, bound_tables[kind].name);
-	enum status status = database_prepare(db, sql, &rows, error);
-	while (!status && (code = sqlite3_step(rows)) == SQLITE_ROW)
+	enum status status = db_prepare(db, sql, &rows, error);
+	while (!status && (code = db_step(rows)) == DB_ROW)
 		status = each(context, kind, rows);
-	if (!status && code != SQLITE_DONE)
-		status = database_fault(db, code, error);
-	sqlite3_finalize(rows);
+	if (!status && code != DB_DONE)
+		status = db_fault(db, error);
+	db_finalize(rows);
 	return status;
 }
 
@@ -146,7 +133,7 @@ struct adopting {
 	size_t count;
 };
 
-static enum status adopt_row(void *context, enum bound_kind kind, sqlite3_stmt *row)
+static enum status adopt_row(void *context, enum bound_kind kind, struct db_statement *row)
 {
 	struct adopting *adopting = context;
 	char subject[BOUND_SUBJECT_BYTES];
@@ -157,7 +144,7 @@ static enum status adopt_row(void *context, enum bound_kind kind, sqlite3_stmt *
 	return bound_set(adopting->bound, subject, &digest, adopting->seq, NULL);
 }
 
-enum status bound_adopt(struct bound *bound, sqlite3 *db, uint64_t seq, size_t *count, struct error *error)
+enum status bound_adopt(struct bound *bound, struct db *db, uint64_t seq, size_t *count, struct error *error)
 {
 	struct adopting adopting = {.bound = bound, .seq = seq};
 	enum status status = STATUS_OK;
@@ -173,7 +160,7 @@ struct checking {
 	void *context;
 };
 
-static enum status check_row(void *context, enum bound_kind kind, sqlite3_stmt *row)
+static enum status check_row(void *context, enum bound_kind kind, struct db_statement *row)
 {
 	struct checking *checking = context;
 	char subject[BOUND_SUBJECT_BYTES];
@@ -199,7 +186,7 @@ static void look_for_row(void *context, const char *subject, const struct tree_h
 		checking->report(checking->context, BOUND_MISSING, subject, seq);
 }
 
-enum status bound_check(struct bound *bound, sqlite3 *db, bound_report *report, void *context, struct error *error)
+enum status bound_check(struct bound *bound, struct db *db, bound_report *report, void *context, struct error *error)
 {
 	struct checking checking = {.bound = bound, .report = report, .context = context};
 	enum status status = bound_create(&checking.seen);

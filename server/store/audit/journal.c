@@ -6,7 +6,6 @@
 #include "common/base/log.h"
 #include "server/store/audit/journal_keys.h"
 #include "server/store/batch.h"
-#include "server/store/database.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,25 +21,25 @@ static const char put_checkpoint_sql[] =
 // The head before this one, unless it is the last of its segment or witnesses have signed it.
 static const char drop_checkpoint_sql[] = "DELETE FROM audit_checkpoints WHERE size = ?1 AND cosigned = 0";
 
-bool journal_row(sqlite3_stmt *row, struct journal_entry *entry)
+bool journal_row(struct db_statement *row, struct journal_entry *entry)
 {
 	bool whole = true;
 	int column = 4;
 	*entry = (struct journal_entry){
-		.seq = (uint64_t)sqlite3_column_int64(row, 0),
-		.at_us = sqlite3_column_int64(row, 1),
-		.duration_us = sqlite3_column_int64(row, 2),
-		.count = (uint64_t)sqlite3_column_int64(row, 3),
+		.seq = (uint64_t)db_integer(row, 0),
+		.at_us = db_integer(row, 1),
+		.duration_us = db_integer(row, 2),
+		.count = (uint64_t)db_integer(row, 3),
 	};
 #define X(name) \
-	entry->name = (const char *)sqlite3_column_text(row, column); \
-	whole = whole && entry->name && strlen(entry->name) == (size_t)sqlite3_column_bytes(row, column); \
+	entry->name = db_text(row, column); \
+	whole = whole && entry->name && strlen(entry->name) == db_length(row, column); \
 	column++;
 	ENTRY_TEXT_LIST(X)
 #undef X
-	entry->bound = (const char *)sqlite3_column_text(row, column);
-	whole = whole && (!entry->bound || strlen(entry->bound) == (size_t)sqlite3_column_bytes(row, column));
-	entry->bound_before = (uint64_t)sqlite3_column_int64(row, column + 1);
+	entry->bound = db_text(row, column);
+	whole = whole && (!entry->bound || strlen(entry->bound) == db_length(row, column));
+	entry->bound_before = (uint64_t)db_integer(row, column + 1);
 	return whole;
 }
 
@@ -83,11 +82,10 @@ static void put_node(void *context, const struct tree_node *node)
 	struct journal *journal = context;
 	if (node->level < AUDIT_TILE_LEVEL || journal->fault)
 		return;
-	sqlite3_bind_int64(journal->put_node, 1, node->level);
-	sqlite3_bind_int64(journal->put_node, 2, (int64_t)node->index);
-	sqlite3_bind_blob(journal->put_node, 3, node->hash.bytes, TREE_HASH_BYTES, SQLITE_STATIC);
-	journal->fault = batch_step(journal->db, journal->put_node, journal->fault_error);
-	sqlite3_clear_bindings(journal->put_node);
+	db_bind_integer(journal->put_node, 1, node->level);
+	db_bind_integer(journal->put_node, 2, (int64_t)node->index);
+	db_bind_bytes(journal->put_node, 3, node->hash.bytes, TREE_HASH_BYTES);
+	journal->fault = db_execute(journal->put_node, journal->fault_error);
 }
 
 static enum status append(struct journal *journal, const struct tree_hash *leaf, struct error *error)
@@ -131,14 +129,14 @@ enum status journal_add(struct journal *journal, struct journal_entry *entry, st
 static enum status put_checkpoint(struct journal *journal, struct error *error)
 {
 	const uint64_t size = journal->open.tree.size;
-	sqlite3_bind_int64(journal->put_checkpoint, 1, (int64_t)size);
-	sqlite3_bind_text(journal->put_checkpoint, 2, buffer_text(&journal->note), -1, SQLITE_STATIC);
-	sqlite3_bind_int64(journal->put_checkpoint, 3, journal->open.bytes);
-	enum status status = batch_step(journal->db, journal->put_checkpoint, error);
-	sqlite3_clear_bindings(journal->put_checkpoint);
+	db_bind_integer(journal->put_checkpoint, 1, (int64_t)size);
+	db_bind_text(journal->put_checkpoint, 2, buffer_text(&journal->note));
+	db_bind_integer(journal->put_checkpoint, 3, journal->open.bytes);
+	enum status status = db_execute(journal->put_checkpoint, error);
+
 	if (!status && journal->signed_size != size && (journal->signed_size != journal->first || !journal->segment)) {
-		sqlite3_bind_int64(journal->drop_checkpoint, 1, (int64_t)journal->signed_size);
-		status = batch_step(journal->db, journal->drop_checkpoint, error);
+		db_bind_integer(journal->drop_checkpoint, 1, (int64_t)journal->signed_size);
+		status = db_execute(journal->drop_checkpoint, error);
 	}
 	return status;
 }
@@ -218,23 +216,23 @@ static void swap(struct journal *journal, struct journal_next *next)
 
 static enum status put_segment(struct journal *journal, const char *certificate, struct error *error)
 {
-	sqlite3_stmt *statement = NULL;
+	struct db_statement *statement = NULL;
 	char key[NOTE_KEY_TEXT_BYTES];
 	note_key_print(&journal->signer.key, key);
-	enum status status = database_prepare(
+	enum status status = db_prepare(
 		journal->db,
 		"INSERT INTO audit_segments (number, first, key, certificate, began_ms, archive, "
 		"pruned_ms) VALUES (?1, ?2, ?3, ?4, ?5, '', 0)",
 		&statement, error);
 	if (status)
 		return status;
-	sqlite3_bind_int64(statement, 1, (int64_t)journal->segment);
-	sqlite3_bind_int64(statement, 2, (int64_t)journal->first);
-	sqlite3_bind_text(statement, 3, key, -1, SQLITE_STATIC);
-	sqlite3_bind_text(statement, 4, certificate, -1, SQLITE_STATIC);
-	sqlite3_bind_int64(statement, 5, journal->began_ms);
-	status = batch_step(journal->db, statement, error);
-	sqlite3_finalize(statement);
+	db_bind_integer(statement, 1, (int64_t)journal->segment);
+	db_bind_integer(statement, 2, (int64_t)journal->first);
+	db_bind_text(statement, 3, key);
+	db_bind_text(statement, 4, certificate);
+	db_bind_integer(statement, 5, journal->began_ms);
+	status = db_execute(statement, error);
+	db_finalize(statement);
 	return status;
 }
 
@@ -270,23 +268,23 @@ void journal_drop_next(struct journal *journal, struct journal_next *next)
 
 static enum status shed_tile(struct journal *journal, uint64_t place, uint64_t end, struct error *error)
 {
-	sqlite3_stmt *statement = NULL;
+	struct db_statement *statement = NULL;
 	const uint64_t begin = place << AUDIT_TILE_LEVEL;
 	audit_tree_load_tile(&journal->source, place);
 	size_t count = end - begin < AUDIT_TILE ? (size_t)(end - begin) : AUDIT_TILE;
 	if (journal->source.count < count)
 		return error_set(error, STATUS_UNAVAILABLE, "entries of the audit log from %" PRIu64 " on are missing",
 				 begin + journal->source.count);
-	enum status status = database_prepare(journal->db,
-					      "INSERT INTO audit_leaves (place, hashes) VALUES (?1, ?2) "
-					      "ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes",
-					      &statement, error);
+	enum status status = db_prepare(journal->db,
+					"INSERT INTO audit_leaves (place, hashes) VALUES (?1, ?2) "
+					"ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes",
+					&statement, error);
 	if (status)
 		return status;
-	sqlite3_bind_int64(statement, 1, (int64_t)place);
-	sqlite3_bind_blob64(statement, 2, journal->source.tile, count * TREE_HASH_BYTES, SQLITE_STATIC);
-	status = batch_step(journal->db, statement, error);
-	sqlite3_finalize(statement);
+	db_bind_integer(statement, 1, (int64_t)place);
+	db_bind_bytes(statement, 2, journal->source.tile, count * TREE_HASH_BYTES);
+	status = db_execute(statement, error);
+	db_finalize(statement);
 	return status;
 }
 
@@ -298,20 +296,20 @@ static enum status shed_rows(struct journal *journal, uint64_t first, uint64_t e
 	for (uint64_t place = from; place <= last && !status; place++)
 		status = shed_tile(journal, place, end, error);
 	snprintf(sql, sizeof sql, "DELETE FROM audit WHERE seq >= %" PRIu64 " AND seq < %" PRIu64, first, end);
-	return status ? status : database_run(journal->db, sql, error);
+	return status ? status : db_run(journal->db, sql, error);
 }
 
 enum status journal_shed(struct journal *journal, uint64_t first, uint64_t end, bool *left, struct error *error)
 {
 	uint64_t stop = ((first >> AUDIT_TILE_LEVEL) + SHED_TILES) << AUDIT_TILE_LEVEL;
 	*left = stop < end;
-	enum status status = database_run(journal->db, "BEGIN IMMEDIATE", error);
+	enum status status = db_begin(journal->db, DB_WRITE, error);
 	if (!status)
 		status = shed_rows(journal, first, stop < end ? stop : end, error);
 	if (!status)
-		status = database_run(journal->db, "COMMIT", error);
-	if (status && !sqlite3_get_autocommit(journal->db))
-		database_run(journal->db, "ROLLBACK", NULL);
+		status = db_commit(journal->db, error);
+	if (status)
+		db_rollback(journal->db);
 	audit_tree_forget(&journal->source);
 	return status;
 }
@@ -326,17 +324,17 @@ static enum status unfit(struct error *error, const char *why)
 	return STATUS_UNAVAILABLE;
 }
 
-static enum status query(struct journal *journal, const char *sql, sqlite3_stmt **row, struct error *error)
+static enum status query(struct journal *journal, const char *sql, struct db_statement **row, struct error *error)
 {
-	enum status status = database_prepare(journal->db, sql, row, error);
+	enum status status = db_prepare(journal->db, sql, row, error);
 	if (status)
 		return status;
-	int code = sqlite3_step(*row);
-	if (code == SQLITE_ROW)
+	enum db_code code = db_step(*row);
+	if (code == DB_ROW)
 		return STATUS_OK;
-	sqlite3_finalize(*row);
+	db_finalize(*row);
 	*row = NULL;
-	return code == SQLITE_DONE ? STATUS_NOT_FOUND : database_fault(journal->db, code, error);
+	return code == DB_DONE ? STATUS_NOT_FOUND : db_fault(journal->db, error);
 }
 
 // The log begins with the transaction that also takes the rows that stand there, and its key has another name until
@@ -344,9 +342,9 @@ static enum status query(struct journal *journal, const char *sql, sqlite3_stmt 
 static enum status begin_log(struct journal *journal, struct error *error)
 {
 	char origin[NOTE_NAME_BYTES];
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	enum status status = query(journal, "SELECT 1 FROM audit LIMIT 1", &row, error);
-	sqlite3_finalize(row);
+	db_finalize(row);
 	if (status != STATUS_NOT_FOUND)
 		return status ? status : unfit(error, "has entries, but not the list of its keys");
 	// A folder with keys has had a log, whose rows are bound to it: whoever removed it from state.db makes none
@@ -383,32 +381,32 @@ enum status journal_take_first(struct journal *journal, struct error *error)
 // The newest segment, and the first one's key.
 static enum status load_segment(struct journal *journal, struct note_key *key, struct error *error)
 {
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	enum status status = query(journal, "SELECT key FROM audit_segments WHERE number = 0", &row, error);
 	if (status)
 		return status == STATUS_NOT_FOUND ? unfit(error, "lacks its first segment's key") : status;
-	const char *text = (const char *)sqlite3_column_text(row, 0);
+	const char *text = db_text(row, 0);
 	status = note_key_parse(&journal->first_key, text ? text : "");
-	sqlite3_finalize(row);
+	db_finalize(row);
 	if (status)
 		return unfit(error, "has a first key that is none");
 	status = query(journal, "SELECT number, first, began_ms, key FROM audit_segments ORDER BY number DESC LIMIT 1",
 		       &row, error);
 	if (status)
 		return status;
-	journal->segment = (uint64_t)sqlite3_column_int64(row, 0);
-	journal->first = (uint64_t)sqlite3_column_int64(row, 1);
-	journal->began_ms = sqlite3_column_int64(row, 2);
-	text = (const char *)sqlite3_column_text(row, 3);
+	journal->segment = (uint64_t)db_integer(row, 0);
+	journal->first = (uint64_t)db_integer(row, 1);
+	journal->began_ms = db_integer(row, 2);
+	text = db_text(row, 3);
 	status = note_key_parse(key, text ? text : "");
-	sqlite3_finalize(row);
+	db_finalize(row);
 	return status ? unfit(error, "has a newest key that is none") : STATUS_OK;
 }
 
 // The tree at the newest checkpoint, which must fit it.
 static enum status load_tree(struct journal *journal, struct error *error)
 {
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	struct checkpoint head;
 	struct tree_hash root;
 	enum status status = query(journal,
@@ -416,12 +414,12 @@ static enum status load_tree(struct journal *journal, struct error *error)
 				   &row, error);
 	if (status)
 		return status == STATUS_NOT_FOUND ? unfit(error, "lacks its signed head") : status;
-	const char *note = (const char *)sqlite3_column_text(row, 1);
+	const char *note = db_text(row, 1);
 	struct error parsed = {.status = STATUS_OK};
 	bool good = note && !checkpoint_parse(&head, note, &parsed) && !strcmp(head.origin, journal->first_key.name) &&
-		    head.size == (uint64_t)sqlite3_column_int64(row, 0) &&
-		    note_check(note, &journal->signer.key, NULL) && (head.size > journal->first || !journal->segment);
-	journal->done.bytes = sqlite3_column_int64(row, 2);
+		    head.size == (uint64_t)db_integer(row, 0) && note_check(note, &journal->signer.key, NULL) &&
+		    (head.size > journal->first || !journal->segment);
+	journal->done.bytes = db_integer(row, 2);
 	if (good) {
 		journal->head = (struct journal_head){.checkpoint = head,
 						      .key = journal->signer.key,
@@ -430,7 +428,7 @@ static enum status load_tree(struct journal *journal, struct error *error)
 		good = (size_t)snprintf(journal->head.note, sizeof journal->head.note, "%s", note) <
 		       sizeof journal->head.note;
 	}
-	sqlite3_finalize(row);
+	db_finalize(row);
 	if (!good)
 		return unfit(error, "has a newest head that its key did not sign");
 	status = audit_tree_at(&journal->source, head.size, &journal->done.tree, error);
@@ -448,17 +446,16 @@ static enum status load_tree(struct journal *journal, struct error *error)
 // written to the database, or has taken a head away. Signing them would make them true.
 static enum status find_tail(struct journal *journal, const char *accepted, struct error *error)
 {
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	char range[48], sql[128];
 	snprintf(sql, sizeof sql, "SELECT min(seq), max(seq) FROM audit WHERE seq >= %" PRIu64,
 		 journal->done.tree.size);
 	enum status status = query(journal, sql, &row, error);
 	if (status)
 		return status;
-	bool none = sqlite3_column_type(row, 0) == SQLITE_NULL;
-	snprintf(range, sizeof range, "%lld-%lld", (long long)sqlite3_column_int64(row, 0),
-		 (long long)sqlite3_column_int64(row, 1));
-	sqlite3_finalize(row);
+	bool none = db_type(row, 0) == DB_NULL;
+	snprintf(range, sizeof range, "%lld-%lld", (long long)db_integer(row, 0), (long long)db_integer(row, 1));
+	db_finalize(row);
 	if (none)
 		return STATUS_OK;
 	journal->tail = accepted && !strcmp(accepted, range);
@@ -477,35 +474,35 @@ static enum status find_tail(struct journal *journal, const char *accepted, stru
 
 enum status journal_take_tail(struct journal *journal, struct error *error)
 {
-	sqlite3_stmt *rows = NULL;
+	struct db_statement *rows = NULL;
 	struct journal_entry entry;
 	struct tree_hash leaf;
-	int code = SQLITE_DONE;
-	enum status status = database_prepare(
+	enum db_code code = DB_DONE;
+	enum status status = db_prepare(
 		journal->db, "SELECT " JOURNAL_COLUMNS ", leaf FROM audit WHERE seq >= ?1 ORDER BY seq", &rows, error);
 	if (!status)
-		sqlite3_bind_int64(rows, 1, (int64_t)journal->done.tree.size);
-	while (!status && (code = sqlite3_step(rows)) == SQLITE_ROW) {
+		db_bind_integer(rows, 1, (int64_t)journal->done.tree.size);
+	while (!status && (code = db_step(rows)) == DB_ROW) {
 		bool whole = journal_row(rows, &entry) && entry.seq == journal->open.tree.size;
 		if (whole)
 			status = journal_add(journal, &entry, &leaf, error);
-		if (!status && (!whole || sqlite3_column_bytes(rows, JOURNAL_LEAF_COLUMN) != TREE_HASH_BYTES ||
-				memcmp(sqlite3_column_blob(rows, JOURNAL_LEAF_COLUMN), &leaf, sizeof leaf) != 0))
+		if (!status && (!whole || db_length(rows, JOURNAL_LEAF_COLUMN) != TREE_HASH_BYTES ||
+				memcmp(db_bytes(rows, JOURNAL_LEAF_COLUMN), &leaf, sizeof leaf) != 0))
 			status = unfit(error, "has entries behind its signed head that are not whole");
 		if (!status && entry.bound && entry.bound[0]) // nobody's word makes rows good that no key has signed
 			status = unfit(error,
 				       "has entries behind its signed head that would make rows of state.db good");
 	}
-	if (!status && code != SQLITE_DONE)
-		status = database_fault(journal->db, code, error);
-	sqlite3_finalize(rows);
+	if (!status && code != DB_DONE)
+		status = db_fault(journal->db, error);
+	db_finalize(rows);
 	return status;
 }
 
 static enum status load(struct journal *journal, const char *accepted, struct error *error)
 {
 	struct note_key key;
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	enum status status = load_segment(journal, &key, error);
 	if (!status)
 		status = journal_key_load(journal->directory, &key, journal->segment, &journal->signer, error);
@@ -521,8 +518,8 @@ static enum status load(struct journal *journal, const char *accepted, struct er
 	status = query(journal, "SELECT at_us FROM audit ORDER BY seq DESC LIMIT 1", &row, error);
 	if (status)
 		return status == STATUS_NOT_FOUND ? STATUS_OK : status;
-	journal->done.newest_us = journal->open.newest_us = sqlite3_column_int64(row, 0);
-	sqlite3_finalize(row);
+	journal->done.newest_us = journal->open.newest_us = db_integer(row, 0);
+	db_finalize(row);
 	int64_t ahead_ms = journal->done.newest_us / 1000 - clock_wall_ms();
 	if (ahead_ms > CLOCK_SLACK_MS)
 		log_warning("audit", "the clock is %lld min behind the newest entry of the audit log",
@@ -530,9 +527,10 @@ static enum status load(struct journal *journal, const char *accepted, struct er
 	return STATUS_OK;
 }
 
-enum status journal_open(struct journal *journal, sqlite3 *db, const struct journal_params *params, struct error *error)
+enum status journal_open(struct journal *journal, struct db *db, const struct journal_params *params,
+			 struct error *error)
 {
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	*journal = (struct journal){.db = db, .open.newest_bound = ENTRY_NONE, .done.newest_bound = ENTRY_NONE};
 	buffer_init(&journal->unsaid, UNSAID_BYTES);
 	if (bound_create(&journal->bound))
@@ -544,15 +542,15 @@ enum status journal_open(struct journal *journal, sqlite3 *db, const struct jour
 	if (!status)
 		status = audit_tree_init(&journal->source, db, error);
 	if (!status)
-		status = database_prepare(db, put_node_sql, &journal->put_node, error);
+		status = db_prepare(db, put_node_sql, &journal->put_node, error);
 	if (!status)
-		status = database_prepare(db, put_checkpoint_sql, &journal->put_checkpoint, error);
+		status = db_prepare(db, put_checkpoint_sql, &journal->put_checkpoint, error);
 	if (!status)
-		status = database_prepare(db, drop_checkpoint_sql, &journal->drop_checkpoint, error);
+		status = db_prepare(db, drop_checkpoint_sql, &journal->drop_checkpoint, error);
 	if (status)
 		return status;
 	status = query(journal, "SELECT 1 FROM audit_segments LIMIT 1", &row, error);
-	sqlite3_finalize(row);
+	db_finalize(row);
 	if (status)
 		return status == STATUS_NOT_FOUND ? begin_log(journal, error) : status;
 	return load(journal, params->accept_unsigned, error);
@@ -561,9 +559,9 @@ enum status journal_open(struct journal *journal, sqlite3 *db, const struct jour
 void journal_close(struct journal *journal)
 {
 	audit_tree_finish(&journal->source);
-	sqlite3_finalize(journal->put_node);
-	sqlite3_finalize(journal->put_checkpoint);
-	sqlite3_finalize(journal->drop_checkpoint);
+	db_finalize(journal->put_node);
+	db_finalize(journal->put_checkpoint);
+	db_finalize(journal->drop_checkpoint);
 	journal->put_node = journal->put_checkpoint = journal->drop_checkpoint = NULL;
 	buffer_finish(&journal->bytes);
 	buffer_finish(&journal->note);

@@ -32,7 +32,7 @@ struct journal_head { // what was committed last
 };
 
 struct journal {
-	sqlite3 *db;
+	struct db *db;
 	char directory[4160]; // DIRECTORY/audit
 	struct note_signer signer;
 	struct note_signer spare; // of the next segment, when a commit of it failed; its key has no name otherwise
@@ -51,7 +51,7 @@ struct journal {
 	uint64_t restated;    // entries at the segment's beginning that repeat what is bound
 	struct buffer unsaid; // lines that no entry of the batch has named yet
 	size_t said;          // of them, bytes that were
-	sqlite3_stmt *put_node, *put_checkpoint, *drop_checkpoint;
+	struct db_statement *put_node, *put_checkpoint, *drop_checkpoint;
 	struct buffer bytes, note; // scratch
 	enum status fault;         // of tree_append's callback
 	struct error *fault_error;
@@ -63,8 +63,8 @@ struct journal_params {
 };
 // Open the log, or make ready to begin it (journal->fresh); finish what a crash left of a rotation. `db` outlives it.
 // Errors: STATUS_UNAVAILABLE, with a hint (the newest segment's key is not there or another one; the log does not fit
-// its signed head; entries stand behind it, and are not those that are accepted); database_fault's.
-enum status journal_open(struct journal *journal, sqlite3 *db, const struct journal_params *params,
+// its signed head; entries stand behind it, and are not those that are accepted); db_fault's.
+enum status journal_open(struct journal *journal, struct db *db, const struct journal_params *params,
 			 struct error *error);
 // In a transaction, where journal->fresh: the first segment, and the head of the empty log. Then, once it was
 // committed: the key gets its name.
@@ -87,10 +87,10 @@ enum status journal_restate(struct journal *journal, bool adopt, size_t *adopted
 bool journal_has_bound(const struct journal *journal); // lines that no entry has named
 // As many of these as fit into this entry. NULL: out of memory. The caller frees it.
 char *journal_take_bound(struct journal *journal, const struct journal_entry *entry);
-// At the start: what the newest segment's entries bind. Errors: database_fault's; STATUS_UNAVAILABLE (the log's entries
+// At the start: what the newest segment's entries bind. Errors: db_fault's; STATUS_UNAVAILABLE (the log's entries
 // are not those that were signed).
 enum status journal_load_bound(struct journal *journal, struct error *error);
-// Give the next entry its number and leaf, and the tree its node. Errors: database_fault's; the caller rolls back.
+// Give the next entry its number and leaf, and the tree its node. Errors: db_fault's; the caller rolls back.
 enum status journal_add(struct journal *journal, struct journal_entry *entry, struct tree_hash *leaf,
 			struct error *error);
 // Sign what the transaction added, if anything: journal->head.
@@ -120,7 +120,7 @@ void journal_drop_next(struct journal *journal, struct journal_next *next);
 enum status journal_shed(struct journal *journal, uint64_t first, uint64_t end, bool *left, struct error *error);
 // A row of `SELECT seq, at_us, duration_us, count, ENTRY_TEXT_LIST...` as an entry; texts are valid until its next
 // step. False: a text holds a 0.
-bool journal_row(sqlite3_stmt *row, struct journal_entry *entry);
+bool journal_row(struct db_statement *row, struct journal_entry *entry);
 #define JOURNAL_COLUMNS_FIRST \
 	"seq, at_us, duration_us, count, actor, actor_name, session_id, peer, action, target, node_id, device_id, " \
 	"outcome, detail"

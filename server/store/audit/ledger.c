@@ -4,7 +4,6 @@
 #include "common/journal/archive.h"
 #include "server/store/audit/journal.h"
 #include "server/store/audit/ledger_bound.h"
-#include "server/store/database.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@ enum { PASSES = 3 };
 struct feed {
 	const struct ledger *ledger;
 	struct journal_verifier *verifier;
-	sqlite3_stmt *segments, *rows, *checkpoints;
+	struct db_statement *segments, *rows, *checkpoints;
 	bool checkpoint_there; // the row that `checkpoints` stands on
 	struct archive_name *archives;
 	size_t archive_count;
@@ -40,12 +39,12 @@ struct segment { // a row, copied
 	struct tree before;
 };
 
-static enum status fault(struct feed *feed, int code, struct error *error)
+static enum status fault(struct feed *feed, struct error *error)
 {
-	if (!database_damaged(code))
-		return database_fault(feed->ledger->db, code, error);
+	if (!db_damaged(feed->ledger->db))
+		return db_fault(feed->ledger->db, error);
 	journal_report_finding(feed->verifier, JOURNAL_MODIFIED, feed->size, "the database is damaged: %.160s",
-			       sqlite3_errmsg(feed->ledger->db));
+			       db_trouble(feed->ledger->db));
 	return STATUS_OK;
 }
 
@@ -92,17 +91,17 @@ static void add_leaf(struct feed *feed, const struct tree_hash *leaf)
 
 static enum status next_checkpoint(struct feed *feed, struct error *error)
 {
-	int code = sqlite3_step(feed->checkpoints);
-	feed->checkpoint_there = code == SQLITE_ROW;
-	return code == SQLITE_ROW || code == SQLITE_DONE ? STATUS_OK : fault(feed, code, error);
+	enum db_code code = db_step(feed->checkpoints);
+	feed->checkpoint_there = code == DB_ROW;
+	return code == DB_ROW || code == DB_DONE ? STATUS_OK : fault(feed, error);
 }
 
 // Feeds the checkpoints of the first `size` entries, or of fewer.
 static enum status feed_checkpoints(struct feed *feed, uint64_t size, struct error *error)
 {
 	enum status status = STATUS_OK;
-	while (!status && feed->checkpoint_there && (uint64_t)sqlite3_column_int64(feed->checkpoints, 0) <= size) {
-		const char *note = (const char *)sqlite3_column_text(feed->checkpoints, 1);
+	while (!status && feed->checkpoint_there && (uint64_t)db_integer(feed->checkpoints, 0) <= size) {
+		const char *note = db_text(feed->checkpoints, 1);
 		journal_verify_checkpoint(feed->verifier, note ? note : "");
 		status = next_checkpoint(feed, error);
 	}
@@ -126,8 +125,8 @@ static void feed_row(struct feed *feed, uint64_t seq)
 {
 	struct journal_entry entry;
 	struct tree_hash leaf;
-	const void *stored = sqlite3_column_blob(feed->rows, JOURNAL_LEAF_COLUMN);
-	bool whole = stored && sqlite3_column_bytes(feed->rows, JOURNAL_LEAF_COLUMN) == TREE_HASH_BYTES;
+	const void *stored = db_bytes(feed->rows, JOURNAL_LEAF_COLUMN);
+	bool whole = stored && db_length(feed->rows, JOURNAL_LEAF_COLUMN) == TREE_HASH_BYTES;
 	if (whole)
 		memcpy(&leaf, stored, sizeof leaf);
 	buffer_clear(&feed->bytes);
@@ -147,20 +146,20 @@ static void feed_row(struct feed *feed, uint64_t seq)
 // Of a segment whose entries are here. What follows a gap is fed with its own number, and found by the verifier.
 static enum status feed_rows(struct feed *feed, const struct segment *segment, struct error *error)
 {
-	int code = SQLITE_DONE;
+	enum db_code code = DB_DONE;
 	enum status status = STATUS_OK;
-	sqlite3_bind_int64(feed->rows, 1, (int64_t)segment->first);
-	sqlite3_bind_int64(feed->rows, 2, segment->last ? INT64_MAX : (int64_t)segment->end);
-	while (!status && (code = sqlite3_step(feed->rows)) == SQLITE_ROW) {
-		uint64_t seq = (uint64_t)sqlite3_column_int64(feed->rows, 0);
+	db_bind_integer(feed->rows, 1, (int64_t)segment->first);
+	db_bind_integer(feed->rows, 2, segment->last ? INT64_MAX : (int64_t)segment->end);
+	while (!status && (code = db_step(feed->rows)) == DB_ROW) {
+		uint64_t seq = (uint64_t)db_integer(feed->rows, 0);
 		feed_row(feed, seq);
 		status = feed_checkpoints(feed, seq + 1, error);
 		if (!status && stopped(feed))
 			status = error_set(error, STATUS_UNAVAILABLE, "the server stops");
 	}
-	if (!status && code != SQLITE_DONE)
-		status = fault(feed, code, error);
-	sqlite3_reset(feed->rows);
+	if (!status && code != DB_DONE)
+		status = fault(feed, error);
+	db_reset(feed->rows);
 	if (!status && !segment->last && feed->size < segment->end && segment->end > segment->first)
 		feed->size = segment->end; // the verifier missed them; the next segment has its own numbers
 	return status;
@@ -169,12 +168,12 @@ static enum status feed_rows(struct feed *feed, const struct segment *segment, s
 // An entry that is archived, and still here: only while its row has not been taken away yet, and as it was.
 static enum status feed_leftovers(struct feed *feed, const struct segment *segment, struct error *error)
 {
-	int code = SQLITE_DONE;
+	enum db_code code = DB_DONE;
 	struct journal_entry entry;
 	struct tree_hash leaf, kept;
-	sqlite3_bind_int64(feed->rows, 1, (int64_t)segment->first);
-	sqlite3_bind_int64(feed->rows, 2, (int64_t)segment->end);
-	while ((code = sqlite3_step(feed->rows)) == SQLITE_ROW) {
+	db_bind_integer(feed->rows, 1, (int64_t)segment->first);
+	db_bind_integer(feed->rows, 2, (int64_t)segment->end);
+	while ((code = db_step(feed->rows)) == DB_ROW) {
 		buffer_clear(&feed->bytes);
 		bool same = journal_row(feed->rows, &entry) && !entry_encode(&entry, &feed->bytes) &&
 			    kept_leaf(feed, entry.seq, &kept);
@@ -187,8 +186,8 @@ static enum status feed_leftovers(struct feed *feed, const struct segment *segme
 					       "entry %" PRIu64 " of the database is not the one in the archive",
 					       entry.seq);
 	}
-	sqlite3_reset(feed->rows);
-	return code == SQLITE_DONE ? STATUS_OK : fault(feed, code, error);
+	db_reset(feed->rows);
+	return code == DB_DONE ? STATUS_OK : fault(feed, error);
 }
 
 // A head that is kept of the middle of an archived segment, since witnesses have signed it.
@@ -197,7 +196,7 @@ static void compare_inner_checkpoint(struct feed *feed, const struct segment *se
 	struct checkpoint head;
 	struct tree_hash root;
 	struct error ignored = {.status = STATUS_OK};
-	const char *note = (const char *)sqlite3_column_text(feed->checkpoints, 1);
+	const char *note = db_text(feed->checkpoints, 1);
 	tree_root(&feed->tree, &root);
 	if (feed->tree.size != feed->size)
 		return; // a finding already
@@ -218,7 +217,7 @@ static enum status feed_kept_leaves(struct feed *feed, const struct segment *seg
 	for (uint64_t seq = segment->first; seq < segment->end && !status && kept_leaf(feed, seq, &leaf); seq++) {
 		add_leaf(feed, &leaf);
 		while (!status && feed->checkpoint_there && feed->size < segment->end &&
-		       (uint64_t)sqlite3_column_int64(feed->checkpoints, 0) == feed->size) {
+		       (uint64_t)db_integer(feed->checkpoints, 0) == feed->size) {
 			compare_inner_checkpoint(feed, segment);
 			status = next_checkpoint(feed, error);
 		}
@@ -270,13 +269,13 @@ static enum status feed_archive(struct feed *feed, const struct segment *segment
 static void read_segment(struct feed *feed, struct segment *segment)
 {
 	struct error ignored = {.status = STATUS_OK};
-	const char *key = (const char *)sqlite3_column_text(feed->segments, 2);
-	const char *certificate = (const char *)sqlite3_column_text(feed->segments, 3);
-	segment->number = (uint64_t)sqlite3_column_int64(feed->segments, 0);
-	segment->first = (uint64_t)sqlite3_column_int64(feed->segments, 1);
-	segment->archived = sqlite3_column_bytes(feed->segments, 4) > 0;
-	segment->last = sqlite3_column_type(feed->segments, 5) == SQLITE_NULL;
-	segment->end = (uint64_t)sqlite3_column_int64(feed->segments, 5);
+	const char *key = db_text(feed->segments, 2);
+	const char *certificate = db_text(feed->segments, 3);
+	segment->number = (uint64_t)db_integer(feed->segments, 0);
+	segment->first = (uint64_t)db_integer(feed->segments, 1);
+	segment->archived = db_length(feed->segments, 4) > 0;
+	segment->last = db_type(feed->segments, 5) == DB_NULL;
+	segment->end = (uint64_t)db_integer(feed->segments, 5);
 	segment->key_good = key && !note_key_parse(&segment->key, key);
 	snprintf(segment->certificate, sizeof segment->certificate, "%s", certificate ? certificate : "");
 	if (audit_tree_at(feed->kept, segment->first, &segment->before, &ignored))
@@ -327,37 +326,36 @@ static enum status feed_segment(struct feed *feed, const struct segment *segment
 
 static enum status feed_segments(struct feed *feed, struct error *error)
 {
-	int code = SQLITE_DONE;
+	enum db_code code = DB_DONE;
 	enum status status = STATUS_OK;
 	struct segment *segment = malloc(sizeof *segment);
 	if (!segment)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to verify with");
-	while (!status && (code = sqlite3_step(feed->segments)) == SQLITE_ROW) {
+	while (!status && (code = db_step(feed->segments)) == DB_ROW) {
 		*segment = (struct segment){.number = 0};
 		read_segment(feed, segment);
 		status = feed_segment(feed, segment, error);
 	}
 	free(segment);
-	if (!status && code != SQLITE_DONE)
-		status = fault(feed, code, error);
+	if (!status && code != DB_DONE)
+		status = fault(feed, error);
 	return status;
 }
 
 // Entries that no segment has: with a number below the first's.
 static enum status feed_strays(struct feed *feed, struct error *error)
 {
-	sqlite3_stmt *row = NULL;
-	enum status status = database_prepare(feed->ledger->db, "SELECT count(*) FROM audit WHERE seq < 0", &row,
-					      error);
+	struct db_statement *row = NULL;
+	enum status status = db_prepare(feed->ledger->db, "SELECT count(*) FROM audit WHERE seq < 0", &row, error);
 	if (status)
 		return status;
-	int code = sqlite3_step(row);
-	int64_t count = code == SQLITE_ROW ? sqlite3_column_int64(row, 0) : 0;
-	sqlite3_finalize(row);
+	enum db_code code = db_step(row);
+	int64_t count = code == DB_ROW ? db_integer(row, 0) : 0;
+	db_finalize(row);
 	if (count)
 		journal_report_finding(feed->verifier, JOURNAL_MODIFIED, 0,
 				       "%lld entries stand before the first of the log", (long long)count);
-	return code == SQLITE_ROW ? STATUS_OK : fault(feed, code, error);
+	return code == DB_ROW ? STATUS_OK : fault(feed, error);
 }
 
 static void say_wrong_nodes(const struct feed *feed)
@@ -370,20 +368,20 @@ static void say_wrong_nodes(const struct feed *feed)
 
 static enum status prepare(struct feed *feed, struct error *error)
 {
-	sqlite3 *db = feed->ledger->db;
+	struct db *db = feed->ledger->db;
 	char sql[512];
 	snprintf(sql, sizeof sql, "SELECT %s, leaf FROM audit WHERE seq >= ?1 AND seq < ?2 ORDER BY seq",
 		 ledger_columns(db));
-	enum status status = database_prepare(
+	enum status status = db_prepare(
 		db,
 		"SELECT number, first, key, certificate, archive, (SELECT n.first FROM audit_segments n WHERE n.number "
 		"= s.number + 1) FROM audit_segments s ORDER BY number",
 		&feed->segments, error);
 	if (!status)
-		status = database_prepare(db, sql, &feed->rows, error);
+		status = db_prepare(db, sql, &feed->rows, error);
 	if (!status)
-		status = database_prepare(db, "SELECT size, note FROM audit_checkpoints ORDER BY size",
-					  &feed->checkpoints, error);
+		status = db_prepare(db, "SELECT size, note FROM audit_checkpoints ORDER BY size", &feed->checkpoints,
+				    error);
 	if (!status)
 		status = audit_tree_init(feed->kept, db, error);
 	return status;
@@ -402,8 +400,7 @@ static enum status find_archives(struct feed *feed, struct error *error)
 static enum status feed_once(struct feed *feed, struct error *error)
 {
 	const struct ledger *ledger = feed->ledger;
-	enum status status = database_run(ledger->db, "BEGIN", error);
-	const bool begun = !status;
+	enum status status = db_begin(ledger->db, DB_READ, error);
 	if (!status)
 		status = prepare(feed, error);
 	if (!status && ledger->begun)
@@ -426,21 +423,20 @@ static enum status feed_once(struct feed *feed, struct error *error)
 		status = ledger_bound_check(&feed->bound, ledger->db, error);
 	if (!status)
 		say_wrong_nodes(feed);
-	sqlite3_finalize(feed->segments);
-	sqlite3_finalize(feed->rows);
-	sqlite3_finalize(feed->checkpoints);
-	if (begun)
-		database_run(ledger->db, "COMMIT", NULL);
+	db_finalize(feed->segments);
+	db_finalize(feed->rows);
+	db_finalize(feed->checkpoints);
+	db_rollback(ledger->db);
 	return status;
 }
 
 // Whether the log has grown since.
 static bool grew(const struct ledger *ledger, uint64_t size)
 {
-	sqlite3_stmt *row = NULL;
-	bool more = !database_prepare(ledger->db, "SELECT max(size) FROM audit_checkpoints", &row, NULL) &&
-		    sqlite3_step(row) == SQLITE_ROW && (uint64_t)sqlite3_column_int64(row, 0) > size;
-	sqlite3_finalize(row);
+	struct db_statement *row = NULL;
+	bool more = !db_prepare(ledger->db, "SELECT max(size) FROM audit_checkpoints", &row, NULL) &&
+		    db_step(row) == DB_ROW && (uint64_t)db_integer(row, 0) > size;
+	db_finalize(row);
 	return more;
 }
 

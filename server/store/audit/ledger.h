@@ -5,13 +5,13 @@
  * names, whatever the database calls them. Thread: any, with its own connection. Inside server/store
  * only. */
 #pragma once
+#include "server/store/db.h"
 #include "server/store/store.h"
 
-#include <sqlite3.h>
 #include <stdatomic.h>
 
 struct ledger {
-	sqlite3 *db;
+	struct db *db;
 	const char *directory; // of the archives
 	struct journal_verifier *verifier;
 	void (*begun)(void *context); // the moment is chosen: what is read now belongs to it; may be NULL
@@ -20,5 +20,5 @@ struct ledger {
 	void *context;
 	const atomic_bool *stop; // may be NULL; once it is set the reading ends with STATUS_UNAVAILABLE
 };
-// Errors: database_fault's, but for a damaged database, which becomes a finding; STATUS_NOT_FOUND (there is no log).
+// Errors: db_fault's, but for a damaged database, which becomes a finding; STATUS_NOT_FOUND (there is no log).
 enum status ledger_feed(const struct ledger *ledger, struct error *error);

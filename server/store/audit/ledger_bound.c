@@ -2,7 +2,6 @@
 #include "server/store/audit/ledger_bound.h"
 
 #include "server/store/audit/journal.h"
-#include "server/store/database.h"
 
 #include <inttypes.h>
 
@@ -59,15 +58,15 @@ static void report(void *context, enum bound_fault fault, const char *subject, u
 				       bound_fault_text(fault), seq);
 }
 
-enum status ledger_bound_check(struct ledger_bound *state, sqlite3 *db, struct error *error)
+enum status ledger_bound_check(struct ledger_bound *state, struct db *db, struct error *error)
 {
 	if (state->status)
 		return error_set(error, state->status, "no memory to verify with");
 	return state->begun ? bound_check(state->bound, db, report, state, error) : STATUS_OK;
 }
 
-const char *ledger_columns(sqlite3 *db)
+const char *ledger_columns(struct db *db)
 {
-	return database_run(db, "SELECT bound, bound_before FROM audit LIMIT 0", NULL) ? JOURNAL_COLUMNS_UNBOUND
-										       : JOURNAL_COLUMNS;
+	return db_run(db, "SELECT bound, bound_before FROM audit LIMIT 0", NULL) ? JOURNAL_COLUMNS_UNBOUND
+										 : JOURNAL_COLUMNS;
 }

@@ -20,7 +20,7 @@ void ledger_bound_finish(struct ledger_bound *state);
 // newest one says all of it again.
 void ledger_bound_segment(struct ledger_bound *state, bool newest);
 void ledger_bound_entry(struct ledger_bound *state, const struct journal_entry *entry);
-// The rows of the database, whose log has been read. Errors: database_fault's; STATUS_OUT_OF_MEMORY.
-enum status ledger_bound_check(struct ledger_bound *state, sqlite3 *db, struct error *error);
+// The rows of the database, whose log has been read. Errors: db_fault's; STATUS_OUT_OF_MEMORY.
+enum status ledger_bound_check(struct ledger_bound *state, struct db *db, struct error *error);
 // JOURNAL_COLUMNS, as a database has them that may be of a version before rows were bound.
-const char *ledger_columns(sqlite3 *db);
+const char *ledger_columns(struct db *db);

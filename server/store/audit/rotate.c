@@ -9,7 +9,6 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/journal/archive.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
 
 #include <inttypes.h>
@@ -55,7 +54,7 @@ static enum status commit_entry(struct store *store, struct journal_next *next, 
 	const bool begins = next || !store->journal.done.tree.size;
 	journal_begin(&store->journal);
 	store->journal.adopting = begins;
-	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
+	enum status status = db_begin(store->state, DB_WRITE, error);
 	if (!status && store->journal.fresh)
 		status = journal_put_first(&store->journal, error);
 	if (!status && work)
@@ -71,9 +70,9 @@ static enum status commit_entry(struct store *store, struct journal_next *next, 
 	if (!status)
 		status = journal_seal(&store->journal, error);
 	if (!status)
-		status = batch_step(store->state, store->statements[BATCH_COMMIT], error);
-	if (status && !sqlite3_get_autocommit(store->state))
-		batch_step(store->state, store->statements[BATCH_ROLLBACK], NULL);
+		status = db_commit(store->state, error);
+	if (status)
+		db_rollback(store->state);
 	store->journal.adopting = false;
 	if (status)
 		journal_begin(&store->journal);
@@ -184,15 +183,15 @@ void audit_mark_destroy(struct audit_mark *mark)
 // replaced has left it, and says the same again only if it cannot see that.
 static int64_t told(struct store *store, const char *action, const char *target)
 {
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	int64_t seq = -1;
-	if (database_prepare(store->state, "SELECT seq FROM audit WHERE action = ?1 AND target = ?2", &row, NULL))
+	if (db_prepare(store->state, "SELECT seq FROM audit WHERE action = ?1 AND target = ?2", &row, NULL))
 		return -1;
-	sqlite3_bind_text(row, 1, action, -1, SQLITE_STATIC);
-	sqlite3_bind_text(row, 2, target, -1, SQLITE_STATIC);
-	if (sqlite3_step(row) == SQLITE_ROW)
-		seq = sqlite3_column_int64(row, 0);
-	sqlite3_finalize(row);
+	db_bind_text(row, 1, action);
+	db_bind_text(row, 2, target);
+	if (db_step(row) == DB_ROW)
+		seq = db_integer(row, 0);
+	db_finalize(row);
 	return seq;
 }
 
@@ -228,22 +227,22 @@ static enum status prune(struct store *store, struct audit_mark *mark, struct er
 static void mark(struct store *store, struct audit_mark *mark)
 {
 	struct error error = {.status = STATUS_OK};
-	sqlite3_stmt *statement = NULL;
+	struct db_statement *statement = NULL;
 	enum status status = mark->writer ? prune(store, mark, &error) : STATUS_OK;
 	if (!status)
-		status = database_prepare(
-			store->state,
-			"UPDATE audit_segments SET archive = ?2, pruned_ms = ?3, pruned_by = nullif(?4, -1) WHERE "
-			"number = ?1",
-			&statement, &error);
+		status = db_prepare(store->state,
+				    "UPDATE audit_segments SET archive = ?2, pruned_ms = ?3, pruned_by = ?4 WHERE "
+				    "number = ?1",
+				    &statement, &error);
 	if (!status) {
-		sqlite3_bind_int64(statement, 1, (int64_t)mark->number);
-		sqlite3_bind_text(statement, 2, mark->archive, -1, SQLITE_STATIC);
-		sqlite3_bind_int64(statement, 3, mark->pruned_ms);
-		sqlite3_bind_int64(statement, 4, mark->pruned_by);
-		status = batch_step(store->state, statement, &error);
+		db_bind_integer(statement, 1, (int64_t)mark->number);
+		db_bind_text(statement, 2, mark->archive);
+		db_bind_integer(statement, 3, mark->pruned_ms);
+		if (mark->pruned_by >= 0)
+			db_bind_integer(statement, 4, mark->pruned_by);
+		status = db_execute(statement, &error);
 	}
-	sqlite3_finalize(statement);
+	db_finalize(statement);
 	if (status) { // the keeper finds it when it looks again, within the hour
 		log_warning("audit", "an archive could not be written down, and will be made again: %s", error.message);
 		return;
@@ -271,20 +270,20 @@ void store_mark_archives(struct store *store)
 // Rows that are archived and still here: [shed_first, shed_end).
 void store_find_shed(struct store *store)
 {
-	sqlite3_stmt *row = NULL;
+	struct db_statement *row = NULL;
 	struct error error = {.status = STATUS_OK};
-	enum status status = database_prepare(
+	enum status status = db_prepare(
 		store->state,
 		"SELECT (SELECT min(seq) FROM audit WHERE seq >= 0), (SELECT min(first) FROM audit_segments WHERE "
 		"archive = '')",
 		&row, &error);
 	store->shed_first = store->shed_end = 0;
-	if (!status && sqlite3_step(row) == SQLITE_ROW && sqlite3_column_type(row, 0) != SQLITE_NULL &&
-	    sqlite3_column_int64(row, 0) < sqlite3_column_int64(row, 1)) {
-		store->shed_first = (uint64_t)sqlite3_column_int64(row, 0);
-		store->shed_end = (uint64_t)sqlite3_column_int64(row, 1);
+	if (!status && db_step(row) == DB_ROW && db_type(row, 0) != DB_NULL &&
+	    db_integer(row, 0) < db_integer(row, 1)) {
+		store->shed_first = (uint64_t)db_integer(row, 0);
+		store->shed_end = (uint64_t)db_integer(row, 1);
 	}
-	sqlite3_finalize(row);
+	db_finalize(row);
 }
 
 bool store_shed(struct store *store)

@@ -8,7 +8,6 @@
  * none. */
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
 
 #include <inttypes.h>
@@ -103,13 +102,13 @@ static enum status find_faults(struct settlement *all, struct error *error)
 
 static enum status run(struct settlement *all, const char *sql, const char *id, struct error *error)
 {
-	sqlite3_stmt *statement = NULL;
-	enum status status = database_prepare(all->store->state, sql, &statement, error);
+	struct db_statement *statement = NULL;
+	enum status status = db_prepare(all->store->state, sql, &statement, error);
 	if (!status) {
-		sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
-		status = batch_step(all->store->state, statement, error);
+		db_bind_text(statement, 1, id);
+		status = db_execute(statement, error);
 	}
-	sqlite3_finalize(statement);
+	db_finalize(statement);
 	return status;
 }
 
@@ -126,25 +125,25 @@ static bool kind_of(const char *subject, enum bound_kind *kind)
 static enum status remove_nameless(struct settlement *all, enum bound_kind kind, struct error *error)
 {
 	char sql[512], subject[BOUND_SUBJECT_BYTES];
-	sqlite3_stmt *rows = NULL, *removal = NULL;
-	int code = SQLITE_DONE;
+	struct db_statement *rows = NULL, *removal = NULL;
+	enum db_code code = DB_DONE;
 	snprintf(sql, sizeof sql, "SELECT %s, rowid FROM %s", bound_tables[kind].columns, bound_tables[kind].name);
-	enum status status = database_prepare(all->store->state, sql, &rows, error);
+	enum status status = db_prepare(all->store->state, sql, &rows, error);
 	snprintf(sql, sizeof sql, "DELETE FROM %s WHERE rowid = ?1", bound_tables[kind].name);
 	if (!status)
-		status = database_prepare(all->store->state, sql, &removal, error);
-	while (!status && (code = sqlite3_step(rows)) == SQLITE_ROW) {
-		struct bound_value values[BOUND_COLUMNS];
+		status = db_prepare(all->store->state, sql, &removal, error);
+	while (!status && (code = db_step(rows)) == DB_ROW) {
+		struct db_value values[BOUND_COLUMNS];
 		bound_columns(rows, kind, values);
 		if (bound_subject(kind, &values[0], subject))
 			continue;
-		sqlite3_bind_int64(removal, 1, sqlite3_column_int64(rows, bound_tables[kind].count));
-		status = batch_step(all->store->state, removal, error);
+		db_bind_integer(removal, 1, db_integer(rows, bound_tables[kind].count));
+		status = db_execute(removal, error);
 	}
-	if (!status && code != SQLITE_DONE)
-		status = database_fault(all->store->state, code, error);
-	sqlite3_finalize(rows);
-	sqlite3_finalize(removal);
+	if (!status && code != DB_DONE)
+		status = db_fault(all->store->state, error);
+	db_finalize(rows);
+	db_finalize(removal);
 	return status;
 }
 
@@ -152,16 +151,14 @@ static enum status remove_nameless(struct settlement *all, enum bound_kind kind,
 static enum status want_others(struct settlement *all, enum bound_kind kind, const char *sql, const char *id,
 			       struct error *error)
 {
-	sqlite3_stmt *rows = NULL;
-	int code = SQLITE_DONE;
-	enum status status = database_prepare(all->store->state, sql, &rows, error);
+	struct db_statement *rows = NULL;
+	enum db_code code = DB_DONE;
+	enum status status = db_prepare(all->store->state, sql, &rows, error);
 	if (!status)
-		sqlite3_bind_text(rows, 1, id, -1, SQLITE_STATIC);
-	while (!status && (code = sqlite3_step(rows)) == SQLITE_ROW) {
+		db_bind_text(rows, 1, id);
+	while (!status && (code = db_step(rows)) == DB_ROW) {
 		char subject[BOUND_SUBJECT_BYTES];
-		const struct bound_value value = {.type = sqlite3_column_type(rows, 0),
-						  .bytes = sqlite3_column_text(rows, 0),
-						  .length = (size_t)sqlite3_column_bytes(rows, 0)};
+		const struct db_value value = db_value(rows, 0);
 		if (!bound_subject(kind, &value, subject))
 			continue;
 		struct row *other = add_row(all, BOUND_FAULTS, subject, 0);
@@ -170,9 +167,9 @@ static enum status want_others(struct settlement *all, enum bound_kind kind, con
 		else
 			status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory to settle rows of state.db");
 	}
-	if (!status && code != SQLITE_DONE)
-		status = database_fault(all->store->state, code, error);
-	sqlite3_finalize(rows);
+	if (!status && code != DB_DONE)
+		status = db_fault(all->store->state, error);
+	db_finalize(rows);
 	return status;
 }
 
@@ -214,13 +211,13 @@ static enum status want_what_hangs_on(struct settlement *all, enum bound_kind ki
 
 static bool instance_stands(struct settlement *all, const char *id)
 {
-	sqlite3_stmt *row = NULL;
-	bool found = !database_prepare(all->store->state, "SELECT 1 FROM instances WHERE instance_id = ?1", &row, NULL);
+	struct db_statement *row = NULL;
+	bool found = !db_prepare(all->store->state, "SELECT 1 FROM instances WHERE instance_id = ?1", &row, NULL);
 	if (found) {
-		sqlite3_bind_text(row, 1, id, -1, SQLITE_STATIC);
-		found = sqlite3_step(row) == SQLITE_ROW;
+		db_bind_text(row, 1, id);
+		found = db_step(row) == DB_ROW;
 	}
-	sqlite3_finalize(row);
+	db_finalize(row);
 	return found;
 }
 
@@ -228,8 +225,8 @@ static bool instance_stands(struct settlement *all, const char *id)
 static enum status forget_workers(struct settlement *all, const char *subject, const char *id, struct error *error)
 {
 	struct tree_hash digest;
-	const struct bound_value values[] = {{.type = SQLITE_TEXT, .bytes = id, .length = strlen(id)},
-					     {.type = SQLITE_TEXT, .bytes = ""}};
+	const struct db_value values[] = {{.type = DB_TEXT, .bytes = id, .length = strlen(id)},
+					  {.type = DB_TEXT, .bytes = ""}};
 	if (!instance_stands(all, id))
 		return journal_bind(&all->store->journal, subject, NULL, error);
 	enum status status = run(all, "UPDATE instances SET workers = '' WHERE instance_id = ?1", id, error);
@@ -343,7 +340,7 @@ static enum status check_left(struct settlement *all, struct error *error)
 // In a transaction. In whatever order: nothing is left at the end that refers to what is gone.
 static enum status remove_all(struct settlement *all, struct error *error)
 {
-	enum status status = database_run(all->store->state, "PRAGMA defer_foreign_keys = ON", error);
+	enum status status = db_defer_keys(all->store->state, error);
 	return status ? status : remove_rows(all, error);
 }
 
@@ -363,13 +360,10 @@ static enum status rehearse(struct settlement *all, struct error *error)
 	for (size_t i = 0; i < all->count; i++)
 		want(all, &all->rows[i]);
 	journal_begin(&store->journal);
-	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
+	enum status status = db_begin(store->state, DB_WRITE, error);
 	if (!status)
 		status = remove_all(all, error);
-	if (!sqlite3_get_autocommit(store->state)) {
-		enum status back = batch_step(store->state, store->statements[BATCH_ROLLBACK], status ? NULL : error);
-		status = status ? status : back;
-	}
+	db_rollback(store->state);
 	journal_begin(&store->journal);
 	for (size_t i = 0; i < all->count; i++)
 		all->rows[i].gone = false;

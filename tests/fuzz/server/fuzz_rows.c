@@ -10,8 +10,8 @@
  *
  * Listing them changes nothing and never fails, and nothing that it finds fault with is loaded. */
 #include "common/base/log.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
+#include "server/store/sqlite/database.h"
 #include "tests/fuzz/server/sqlite_memory.h"
 
 #include <ftw.h>

@@ -1,5 +1,5 @@
-/* Opening, migrating and refusing databases: server/store/database.c and what store_create makes of it. */
-#include "server/store/database.h"
+/* Opening, migrating and refusing databases: server/store/sqlite/database.c and what store_create makes of it. */
+#include "server/store/sqlite/database.h"
 #include "server/store/store.h"
 #include "tests/server/store/support.h"
 

@@ -1,7 +1,7 @@
 /* Minute averages: server/store/history.c and reader.c through store.h, and pruning by itself. */
 #include "common/base/limits.h"
-#include "server/store/database.h"
 #include "server/store/history.h"
+#include "server/store/sqlite/database.h"
 #include "server/store/store.h"
 #include "tests/server/store/support.h"
 
@@ -215,25 +215,25 @@ static void old_minutes_are_deleted_in_slices(void **state)
 			.series = "stays", .minute_ms = (int64_t)(i + 1) * MINUTE_MS, .values = {1}};
 	minutes[OLD + NEW] = (struct store_minute){.series = "goes", .minute_ms = MINUTE_MS, .values = {1}};
 	assert_int_equal(history_add(&writer, minutes, OLD + NEW + 1, &damaged, &error), STATUS_OK);
-	sqlite3_stmt *count = NULL, *devices = NULL;
-	assert_int_equal(database_prepare(writer.db, "SELECT count(*) FROM minutes", &count, &error), STATUS_OK);
-	assert_int_equal(database_prepare(writer.db, "SELECT count(*) FROM devices", &devices, &error), STATUS_OK);
+	struct db_statement *count = NULL, *devices = NULL;
+	assert_int_equal(db_prepare(writer.db, "SELECT count(*) FROM minutes", &count, &error), STATUS_OK);
+	assert_int_equal(db_prepare(writer.db, "SELECT count(*) FROM devices", &devices, &error), STATUS_OK);
 	int left = OLD + NEW + 1, slices = 0;
 	while (left > NEW && slices < 20) {
 		int before = left;
 		assert_int_equal(history_prune(&writer, OLD + 1, &damaged, &error), STATUS_OK);
 		slices++;
-		assert_int_equal(sqlite3_step(count), SQLITE_ROW);
-		left = sqlite3_column_int(count, 0);
-		sqlite3_reset(count);
+		assert_int_equal(db_step(count), DB_ROW);
+		left = (int)db_integer(count, 0);
+		db_reset(count);
 		assert_true(before - left <= 1000); // a short transaction each
 	}
 	assert_int_equal(left, NEW);
 	assert_int_equal(history_prune(&writer, OLD + 1, &damaged, &error), STATUS_OK); // nothing to do
-	assert_int_equal(sqlite3_step(devices), SQLITE_ROW);
-	assert_int_equal(sqlite3_column_int(devices, 0), 1); // a device without minutes is forgotten
-	sqlite3_finalize(count);
-	sqlite3_finalize(devices);
+	assert_int_equal(db_step(devices), DB_ROW);
+	assert_int_equal(db_integer(devices, 0), 1); // a device without minutes is forgotten
+	db_finalize(count);
+	db_finalize(devices);
 	assert_false(damaged);
 	history_writer_finish(&writer);
 }
@@ -284,7 +284,7 @@ static void old_minutes_of_links_are_deleted_too(void **state)
 	struct error error = {.status = STATUS_OK};
 	bool damaged = false;
 	int64_t left = -1;
-	sqlite3_stmt *count = NULL;
+	struct db_statement *count = NULL;
 	static struct store_minute minutes[100];
 	assert_int_equal(history_writer_init(&writer, support->directory, &error), STATUS_OK);
 	for (int i = 0; i < 100; i++)
@@ -297,10 +297,10 @@ static void old_minutes_of_links_are_deleted_too(void **state)
 		assert_int_equal(history_prune(&writer, 61, &damaged, &error), STATUS_OK);
 	static const char *const sql[] = {"SELECT count(*) FROM link_minutes", "SELECT count(*) FROM minutes"};
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(database_prepare(writer.db, sql[i], &count, &error), STATUS_OK);
-		assert_int_equal(sqlite3_step(count), SQLITE_ROW);
-		left = sqlite3_column_int64(count, 0);
-		sqlite3_finalize(count);
+		assert_int_equal(db_prepare(writer.db, sql[i], &count, &error), STATUS_OK);
+		assert_int_equal(db_step(count), DB_ROW);
+		left = db_integer(count, 0);
+		db_finalize(count);
 		if (left != 20)
 			fail_msg("%s: %d, not 20", sql[i], (int)left);
 	}

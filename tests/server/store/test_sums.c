@@ -1,10 +1,10 @@
-/* The sums in the pages of state.db (server/store/sums.h): a page that is not as it was written is found when it is
- * read, and nothing else is; files of before get them; copies that other programs make are as good as the file. And
+/* The sums in the pages of state.db (server/store/sqlite/sums.h): a page that is not as it was written is found when it
+ * is read, and nothing else is; files of before get them; copies that other programs make are as good as the file. And
  * what a changed bit does, anywhere in a file in which every table has rows: it is found, or every answer is what it
  * was. */
 #include "common/base/log.h"
-#include "server/store/database.h"
-#include "server/store/sums.h"
+#include "server/store/sqlite/database.h"
+#include "server/store/sqlite/sums.h"
 #include "tests/server/store/audit/audit_support.h"
 
 #include <fcntl.h>

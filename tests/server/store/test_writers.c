@@ -1,12 +1,12 @@
 /* No second connection ever writes or checkpoints a database of ours: SQLite before 3.51.3 (3.50.7, 3.44.6) can damage
- * a file when two do at the same moment (server/store/holders.h).
+ * a file when two do at the same moment (server/store/sqlite/holders.h).
  *
  * A VFS of the tests sees every write, truncation, sync and lock of a life in which all that can happen does: commits,
  * lists, proofs, verification, histories, segments that end, archives, readers that come and go last and first. Each
  * such call must be by the only connection of its file that was opened for writing. */
 #include "common/base/log.h"
-#include "server/store/database.h"
-#include "server/store/holders.h"
+#include "server/store/sqlite/database.h"
+#include "server/store/sqlite/holders.h"
 #include "tests/server/store/audit/audit_support.h"
 #include "tests/server/store/shim.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 #include "server/store/audit/journal.h"
 #include "server/store/audit/journal_keys.h"
-#include "server/store/database.h"
+#include "server/store/sqlite/database.h"
 #include "tests/server/store/audit/audit_support.h"
 
 static inline void run_sql(const struct support *support, const char *sql)

@@ -1,5 +1,5 @@
 /* See sums.h. */
-#include "server/store/sums.h"
+#include "server/store/sqlite/sums.h"
 
 #include <pthread.h>
 #include <string.h>

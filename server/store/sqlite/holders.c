@@ -1,6 +1,6 @@
 /* See holders.h. The byte ranges are those of SQLite's file format: in WAL mode a connection keeps a shared lock on
  * SHARED_FIRST of the database, and one on the last lock byte of the -shm file. */
-#include "server/store/holders.h"
+#include "server/store/sqlite/holders.h"
 
 #include "common/base/log.h"
 

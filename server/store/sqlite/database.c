@@ -1,10 +1,10 @@
 /* See database.h. */
-#include "server/store/database.h"
+#include "server/store/sqlite/database.h"
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/files/embedded.h"
-#include "server/store/sums.h"
+#include "server/store/sqlite/sums.h"
 
 #include <errno.h>
 #include <fcntl.h>
