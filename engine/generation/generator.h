@@ -193,6 +193,7 @@ struct generator_pages {
 	const uint32_t *tokens; // (count, STAGE_PAGE_TOKENS)
 	uint32_t count;
 	// Write keys and values of `count` of these, from the one at `first` on, to the given pages of each stage.
+	// NULL: they did not come, and only pages that are known already are held.
 	enum status (*write)(void *context, const uint32_t *pages, uint32_t first, uint32_t count, struct error *error);
 	void *context;
 };

@@ -97,7 +97,8 @@ enum status generator_prefix_add(struct generator_prefix *prefix, const struct g
 	}
 	// Each running job keeps one page that it can take, so that no job is preempted for a prefix.
 	uint32_t *fresh = &prefix->pages[known];
-	while (known + taken < before + given->count && pages_room(generator->pages) > generator->running_count &&
+	while (given->write && known + taken < before + given->count &&
+	       pages_room(generator->pages) > generator->running_count &&
 	       (fresh[taken] = pages_take(generator->pages, prefix->owner)) != NO_PAGE)
 		taken++;
 	enum status status = taken ? zero_now(generator, error) : STATUS_OK;

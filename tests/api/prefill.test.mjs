@@ -96,6 +96,16 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		assert.equal((await ask(words(20, "b"))).prefill, undefined);
 	});
 
+	test("of a conversation that goes on only the new pages travel", async () => {
+		const all = words(900, "g"), first = await ask(words(300, "g"));
+		assert.equal(first.prefill?.tokens, 288);
+		const { prefill, usage } = await ask(all);
+		assert.equal(prefill?.tokens, Math.floor((usage.prompt_tokens - 1) / 32) * 32 - 288);
+		assert.equal(usage.prompt_tokens_details.cached_tokens, 288);
+		const page = first.prefill.bytes / (first.prefill.tokens / 32); // nearly: with heads and tokens
+		assert.ok(prefill.bytes < (prefill.tokens / 32 + 1) * page, JSON.stringify([prefill, first.prefill]));
+	});
+
 	test("who may use models and nothing else is told no device", async () => {
 		const { token } = await admin.call("token.create", { name: "app", scopes: ["infer"] });
 		const answer = await ask(words(900, "c"), {}, token);

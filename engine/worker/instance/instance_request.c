@@ -546,8 +546,10 @@ void requests_cancel(struct instance *instance)
 void requests_forget(struct instance *instance, struct order *order)
 {
 	struct error error = {0};
+	const uint64_t owner = (uint64_t)json_get_integer(order->message.params, "owner", 0);
+	prefixes_forget(instance, owner);
 	if (instance->generator)
-		generator_forget(instance->generator, (uint64_t)json_get_integer(order->message.params, "owner", 0));
+		generator_forget(instance->generator, owner);
 	else
 		error_set(&error, STATUS_CONFLICT, "nothing is generated here");
 	instance_answer(instance, order->message.id, &error, json_new_object());

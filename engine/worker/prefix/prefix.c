@@ -143,6 +143,7 @@ static enum status begin(struct prefix_move *move, uint64_t owner, struct error 
 				   : PREFIX_GROUP_PAGES;
 	move->group_most = move->group_most ? move->group_most : 1;
 	move->group = malloc(move->group_most * page_bytes);
+	move->owner = owner;
 	enum status status = move->group ? generator_prefix_open(instance->generator, &move->prefix, owner, error)
 					 : error_set(error, STATUS_OUT_OF_MEMORY, "no memory for pages that move");
 	if (!status && !prefix_start(move))
@@ -184,8 +185,6 @@ static enum status read_group(struct prefix_move *move, const uint32_t *pages, u
 {
 	const struct instance *instance = move->instance;
 	enum status status = STATUS_OK;
-	for (size_t i = 0; i < (size_t)count * STAGE_PAGE_TOKENS; i++)
-		put_u32le(move->group + 4 * i, move->tokens[(size_t)move->moved * STAGE_PAGE_TOKENS + i]);
 	for (unsigned s = 0; s < instance->stage_count; s++)
 		for (uint32_t layer = 0; layer < prefix_layer_count(instance) && !status; layer++)
 			if (stage_has_layer(instance->stages[s], layer))
@@ -266,6 +265,8 @@ enum status prefix_give(struct request *request, const struct order *order, stru
 		return error->status;
 	enum status status = STATUS_OK;
 	move->wanted = order->prompt.count ? (uint32_t)((order->prompt.count - 1) / STAGE_PAGE_TOKENS) : 0;
+	const uint64_t taker_pages = (uint64_t)json_get_integer(params, "taker_tokens", 0) / STAGE_PAGE_TOKENS;
+	move->bare = taker_pages < move->wanted ? (uint32_t)taker_pages : move->wanted;
 	const size_t count = (size_t)move->wanted * STAGE_PAGE_TOKENS;
 	move->tokens = malloc((count ? count : 1) * sizeof(*move->tokens));
 	if (!move->tokens)
@@ -333,7 +334,8 @@ static void tell_given(struct prefix_move *move)
 	json_set_integer(params, "prompt_tokens", request->prompt_tokens);
 	json_set_integer(params, "cached_tokens", figures->cached_tokens);
 	json_set_integer(params, "generated_tokens", 0);
-	json_set_integer(params, "given_tokens", (int64_t)move->moved * STAGE_PAGE_TOKENS);
+	const uint32_t given = move->moved > move->bare ? move->moved - move->bare : 0;
+	json_set_integer(params, "given_tokens", (int64_t)given * STAGE_PAGE_TOKENS);
 	json_set_integer(params, "read_tokens", figures->read_tokens);
 	json_set_number(params, "queued_ms", (double)figures->queued_ns * 1e-6);
 	json_set_number(params, "prompt_ms", (double)figures->prompt_ns * 1e-6);
@@ -346,16 +348,19 @@ static void tell_given(struct prefix_move *move)
 	request_free(request);
 }
 
-// The thread has nothing to do: give it the pages that are new, or the end.
+// The thread has nothing to do: give it the pages that are new, or the end. Those that the taker has need not be here.
 static void tend_giving(struct prefix_move *move)
 {
 	struct error error = {0};
-	const uint32_t found = generator_prefix_find(move->prefix, move->tokens, move->wanted),
-		       left = found - move->moved;
+	const uint32_t found = generator_prefix_find(move->prefix, move->tokens, move->wanted);
+	const bool bare = move->moved < move->bare;
+	const uint32_t until = bare ? move->bare : found, left = until > move->moved ? until - move->moved : 0;
 	const uint32_t count = left < move->group_most ? left : move->group_most;
 	if (!count && !move->computed)
 		return;
-	if (count &&
+	for (size_t i = 0; i < (size_t)count * STAGE_PAGE_TOKENS; i++)
+		put_u32le(move->group + 4 * i, move->tokens[(size_t)move->moved * STAGE_PAGE_TOKENS + i]);
+	if (count && !bare &&
 	    !is_well(move->instance,
 		     read_group(move, generator_prefix_pages(move->prefix) + move->moved, count, &error), &error)) {
 		log_warning("worker", "pages of a prompt could not be read: %s", error.message);
@@ -363,6 +368,7 @@ static void tend_giving(struct prefix_move *move)
 		return;
 	}
 	move->group_count = count; // the thread waits for its turn
+	move->group_bare = bare;
 	move->moved += count;
 	hand_over(move);
 }
@@ -394,14 +400,14 @@ static void tend_taking(struct prefix_move *move)
 	}
 	struct group group = {.move = move, .count = count};
 	const struct generator_pages given = {
-		.tokens = tokens, .count = count, .write = write_group, .context = &group};
+		.tokens = tokens, .count = count, .write = move->group_bare ? NULL : write_group, .context = &group};
 	if (valid)
 		is_well(move->instance, generator_prefix_add(move->prefix, &given, &added, &error), &error);
 	move->moved += added;
 	if (added == count)
 		hand_over(move);
 	else
-		stop(move); // there is no room, or it is wrong
+		stop(move); // there is no room, it is wrong, or pages are not here any more
 }
 
 static void tell_taken(struct prefix_move *move)
@@ -440,18 +446,37 @@ static void tend(struct prefix_move *move)
 		tend_taking(move);
 }
 
-void prefixes_tend(struct instance *instance)
+// Those that have begun, which the driver alone takes off the list.
+static unsigned list_begun(struct instance *instance, struct prefix_move *begun[LIMIT_WORKER_CHANNELS])
 {
 	struct prefixes *all = &instance->prefixes;
-	struct prefix_move *begun[LIMIT_WORKER_CHANNELS]; // which the driver alone takes off the list
 	unsigned count = 0;
 	pthread_mutex_lock(&all->lock);
 	for (struct prefix_move *move = all->list; move; move = move->next)
 		if (move->begun)
 			begun[count++] = move;
 	pthread_mutex_unlock(&all->lock);
+	return count;
+}
+
+void prefixes_tend(struct instance *instance)
+{
+	struct prefix_move *begun[LIMIT_WORKER_CHANNELS];
+	const unsigned count = list_begun(instance, begun);
 	for (unsigned i = 0; i < count; i++)
 		tend(begun[i]);
+}
+
+void prefixes_forget(struct instance *instance, uint64_t owner)
+{
+	struct prefix_move *begun[LIMIT_WORKER_CHANNELS];
+	const unsigned count = list_begun(instance, begun);
+	for (unsigned i = 0; i < count; i++) {
+		if (owner && begun[i]->owner != owner)
+			continue;
+		stop(begun[i]);
+		generator_prefix_close(&begun[i]->prefix);
+	}
 }
 
 void prefixes_drop(struct instance *instance)

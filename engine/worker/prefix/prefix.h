@@ -8,6 +8,7 @@
  *
  *     PREFIX_VERSION, layers, bytes of a page in a layer (stage_page_bytes), 0
  *     groups: count (1 to PREFIX_GROUP_PAGES), tokens (count, STAGE_PAGE_TOKENS), and for each layer the pages (count)
+ *     at first, groups of pages that the taker has (taker_tokens): count + PREFIX_BARE, and the tokens alone
  *     0, the end
  *
  * Every move has a thread for its socket and memory for one group, which belongs to the driver or to the thread in
@@ -18,11 +19,13 @@
 #include "engine/worker/instance/instance.h"
 
 enum {
-	PREFIX_VERSION = 1,
+	PREFIX_VERSION = 2,
 	PREFIX_GROUP_PAGES = 16,
 	PREFIX_GROUP_BYTES = 64 * 1024 * 1024, // so much, or one page
 	PREFIX_PIECE_ROWS = 512,               // of a prompt, in a step: it is given while the next one is computed
 };
+
+#define PREFIX_BARE 0x80000000u // with the count of a group
 
 enum prefix_turn { TURN_DRIVER, TURN_THREAD };
 
@@ -38,18 +41,21 @@ struct prefix_move {
 	pthread_cond_t changed;
 	enum prefix_turn turn; // (L) whose the group is
 	uint32_t group_count;  // (L) pages in it
+	bool group_bare;       // (L) only their tokens
 	bool stopped;          // (L) it is to end
 	bool over;             // (L) the thread is at its end
 	uint64_t bytes;        // (L) that went or came
 	// The group: the thread's or the driver's.
 	uint32_t group_most;
 	uint8_t *group; // tokens, then layer by layer
-	struct generator_prefix *prefix;
-	uint32_t moved;  // pages
-	struct json *id; // takes: of the call
+	uint64_t owner;
+	struct generator_prefix *prefix; // NULL: its owner is forgotten, and it is to end
+	uint32_t moved;                  // pages
+	struct json *id;                 // takes: of the call
 	struct request *request;
 	uint32_t *tokens; // gives: (wanted, STAGE_PAGE_TOKENS)
 	uint32_t wanted;  // gives: pages
+	uint32_t bare;    // gives: of these, the first ones, which the taker has
 	bool computed;    // gives: the job has ended, as follows
 	enum generator_reason reason;
 	struct generator_figures figures;
@@ -69,6 +75,8 @@ void prefix_cancel(struct request *request); // of a request that gives: it ends
 void prefix_count(struct instance *instance, const struct order *order);
 // prefix.take: answered when it is over.
 void prefix_take(struct instance *instance, const struct order *order);
+// generate.forget: its moves end, and let go of their pages. owner: 0 for all.
+void prefixes_forget(struct instance *instance, uint64_t owner);
 // Between two steps: read, write and end what is due.
 void prefixes_tend(struct instance *instance);
 // End all, without an answer, and wait for their threads.

@@ -65,21 +65,22 @@ static bool wait_turn(struct prefix_move *move)
 	return goes_on;
 }
 
-static void give_turn(struct prefix_move *move, uint32_t group_count)
+static void give_turn(struct prefix_move *move, uint32_t group_count, bool bare)
 {
 	struct prefixes *all = &move->instance->prefixes;
 	pthread_mutex_lock(&all->lock);
 	move->group_count = group_count;
+	move->group_bare = bare;
 	move->turn = TURN_DRIVER;
 	pthread_mutex_unlock(&all->lock);
 	instance_wake(move->instance);
 }
 
-static size_t group_bytes(const struct prefix_move *move, uint32_t count)
+static size_t group_bytes(const struct prefix_move *move, uint32_t count, bool bare)
 {
 	const struct instance *instance = move->instance;
-	return count * (STAGE_PAGE_TOKENS * sizeof(uint32_t) +
-			prefix_layer_count(instance) * (size_t)prefix_page_bytes(instance));
+	const size_t pages = bare ? 0 : prefix_layer_count(instance) * (size_t)prefix_page_bytes(instance);
+	return count * (STAGE_PAGE_TOKENS * sizeof(uint32_t) + pages);
 }
 
 static bool send_count(struct stream *stream, uint32_t count)
@@ -106,15 +107,16 @@ static void give_all(struct stream *stream)
 		return;
 	while (wait_turn(move)) {
 		const uint32_t count = move->group_count;
-		if (!send_count(stream, count))
+		const bool bare = move->group_bare;
+		if (!send_count(stream, bare ? count | PREFIX_BARE : count))
 			return;
 		if (!count) {
 			copy_stream_await_end(move->fd);
 			return;
 		}
-		if (!send_bytes(stream, move->group, group_bytes(move, count)))
+		if (!send_bytes(stream, move->group, group_bytes(move, count, bare)))
 			return;
-		give_turn(move, 0);
+		give_turn(move, 0, false);
 	}
 }
 
@@ -126,10 +128,12 @@ static void take_all(struct stream *stream)
 	if (!receive_bytes(stream, header, sizeof header) || memcmp(header, own, sizeof own) != 0)
 		return;
 	while (wait_turn(move) && receive_bytes(stream, number, sizeof number)) {
-		const uint32_t count = (uint32_t)read_u32le(number);
-		if (!count || count > move->group_most || !receive_bytes(stream, move->group, group_bytes(move, count)))
+		const bool bare = read_u32le(number) & PREFIX_BARE;
+		const uint32_t count = (uint32_t)read_u32le(number) & ~PREFIX_BARE;
+		if (!count || count > move->group_most ||
+		    !receive_bytes(stream, move->group, group_bytes(move, count, bare)))
 			return;
-		give_turn(move, count);
+		give_turn(move, count, bare);
 	}
 }
 

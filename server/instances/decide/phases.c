@@ -18,9 +18,10 @@ static double compute_s(const struct phases_side *side, double tokens)
 static double elsewhere_s(const struct phases_seen *seen, const struct phases_side *other)
 {
 	const uint64_t whole = (seen->prompt_tokens - 1) / seen->page_tokens * seen->page_tokens;
-	const double piece = whole < PHASES_PIECE_TOKENS ? (double)whole : PHASES_PIECE_TOKENS;
+	const double moves = left_of(whole, seen->home.cached_tokens);
+	const double piece = moves < PHASES_PIECE_TOKENS ? moves : PHASES_PIECE_TOKENS;
 	const double computing_s = compute_s(other, left_of(whole, other->cached_tokens)),
-		     way_s = (double)whole * seen->token_bytes / other->bytes_per_s,
+		     way_s = moves * seen->token_bytes / other->bytes_per_s,
 		     last_way_s = piece * seen->token_bytes / other->bytes_per_s,
 		     rest_s = compute_s(&seen->home, (double)(seen->prompt_tokens - whole));
 	const double overlapped_s = computing_s + last_way_s > way_s ? computing_s + last_way_s : way_s;

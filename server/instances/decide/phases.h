@@ -1,5 +1,5 @@
 /* Decides where the prompt of a request is computed: by the instance that answers, or by another one of its model,
- * which then gives its keys and values away. A pure function of rates, links and what is cached; requests/prefixes.c
+ * which then gives its keys and values away. A pure function of rates, links and what is cached; requests/prefill.c
  * gathers the facts and carries out the decision. Nothing here reads a clock or allocates. Thread: any. */
 #pragma once
 #include <stdbool.h>

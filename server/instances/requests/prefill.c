@@ -41,7 +41,7 @@ struct prefill {
 	struct net_timer patience;
 	int64_t began_ns;
 	// What came of it:
-	uint64_t taken_tokens, bytes;
+	uint64_t taken_tokens, bytes; // that came
 	double seconds;
 	bool moved;
 	char other_name[GATHER_NAME_BYTES], home_name[GATHER_NAME_BYTES]; // of the devices, and of their nodes
@@ -150,6 +150,12 @@ static double token_s(const struct instance *instance)
 
 // ---- moving ----
 
+// What the instance that answers had of the prompt, in whole pages: these do not come.
+static uint64_t had_tokens(const struct prefill *prefill)
+{
+	return prefill->home.cached_tokens / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
+}
+
 static void taken(void *context, enum status status, const struct json *result, const struct error *error)
 {
 	struct prefill *prefill = context;
@@ -158,7 +164,8 @@ static void taken(void *context, enum status status, const struct json *result, 
 	if (!status && !prefill->finished) {
 		prefill->taken_tokens = (uint64_t)json_get_integer(result, "tokens", 0);
 		prefill->bytes = (uint64_t)json_get_integer(result, "bytes", 0);
-		prefill->moved = prefill->taken_tokens > prefill->home.cached_tokens;
+		prefill->moved = prefill->taken_tokens > had_tokens(prefill);
+		prefill->taken_tokens -= prefill->moved ? had_tokens(prefill) : prefill->taken_tokens;
 	}
 	if (prefill->generation && status != STATUS_DEVICE_LOST) // else all requests of its instance are seen to
 		finish(prefill);
@@ -196,8 +203,8 @@ static void opened(void *context)
 	}
 	prefill->calls += !status;
 	if (!status)
-		status = generation_give(&prefill->giving, generation, other, direct_id(prefill->channel), given,
-					 prefill, &error);
+		status = generation_give(&prefill->giving, generation, other, direct_id(prefill->channel),
+					 had_tokens(prefill), given, prefill, &error);
 	if (status) // no pages come, and the channel's end need not be waited for
 		finish(prefill);
 }

@@ -522,7 +522,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 }
 
 enum status generation_give(struct generation **out, struct generation *of, struct instance *instance,
-			    const char *channel,
+			    const char *channel, uint64_t taker_tokens,
 			    void (*ended)(void *context, enum status status, const struct json *end,
 					  const struct error *error),
 			    void *context, struct error *error)
@@ -543,6 +543,7 @@ enum status generation_give(struct generation **out, struct generation *of, stru
 					  .ended = ended,
 					  .context = context};
 	json_set_string(generation->call, "give", channel);
+	json_set_integer(generation->call, "taker_tokens", (int64_t)taker_tokens);
 	join(generation, instance);
 	enum status status = send(generation, error);
 	if (!status)

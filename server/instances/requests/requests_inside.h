@@ -55,9 +55,10 @@ void generation_cancel_for(struct generation *generation, const struct error *er
 bool generations_send_forget(const struct instance *instance, int64_t owner); // false: it could not be sent
 // Its prompt is no longer waited for.
 void generation_send_now(struct generation *generation);
-// Have the prompt of `of` computed by this instance, which gives it by this channel. Errors: instance_worker_call's.
+// Have the prompt of `of` computed by this instance, which gives it by this channel, without the first taker_tokens.
+// Errors: instance_worker_call's.
 enum status generation_give(struct generation **out, struct generation *of, struct instance *instance,
-			    const char *channel,
+			    const char *channel, uint64_t taker_tokens,
 			    void (*ended)(void *context, enum status status, const struct json *end,
 					  const struct error *error),
 			    void *context, struct error *error);

@@ -26,7 +26,7 @@ static struct talk {
 	size_t length, deltas, choices;
 	size_t lengths[TOKENS_MOST + 1]; // of the text, once so many tokens had been told
 	char reason[16], stop[64], error[512];
-	double prompt_tokens, cached_tokens, generated_tokens, proposed_tokens, accepted_tokens;
+	double prompt_tokens, cached_tokens, generated_tokens, given_tokens, proposed_tokens, accepted_tokens;
 } talks[TALKS];
 
 static struct worker worker;
@@ -67,6 +67,7 @@ static inline void take_end(struct talk *talk, const struct json *params)
 	talk->prompt_tokens = json_get_number(params, "prompt_tokens", -1);
 	talk->cached_tokens = json_get_number(params, "cached_tokens", -1);
 	talk->generated_tokens = json_get_number(params, "generated_tokens", -1);
+	talk->given_tokens = json_get_number(params, "given_tokens", -1);
 	talk->proposed_tokens = json_get_number(params, "proposed_tokens", 0);
 	talk->accepted_tokens = json_get_number(params, "accepted_tokens", 0);
 }

@@ -39,11 +39,12 @@ static int post_take(const char *channel, int owner)
 	return POST("prefix.take", "'channel':'%s','owner':%d", channel, owner);
 }
 
-static void post_give(int number, const char *channel)
+// taker_tokens: that need not go.
+static void post_give(int number, const char *channel, uint32_t taker_tokens)
 {
 	talks[number] = (struct talk){.used = true};
-	ASK("generate.start", "'request':%d,'owner':%d,'prompt':{'text':'%s'},'give':'%s'%s", number, GIVER, prompt,
-	    channel, greedy);
+	ASK("generate.start", "'request':%d,'owner':%d,'prompt':{'text':'%s'},'give':'%s','taker_tokens':%u%s", number,
+	    GIVER, prompt, channel, taker_tokens, greedy);
 }
 
 // Pump until the call has its answer; the result is last_result.
@@ -62,6 +63,11 @@ static void wait_answer(int id)
 		if (its)
 			return;
 	}
+}
+
+static void forget(int owner)
+{
+	wait_answer(POST("generate.forget", "'owner':%d", owner));
 }
 
 static int64_t taken(int id)
@@ -99,30 +105,77 @@ static int64_t cached_of(int owner)
 	return json_get_integer(last_result, "cached_tokens", -1);
 }
 
-// The other side's answer is the same, and it computes no whole page of the prompt again.
-static void what_one_computed_the_other_goes_on_from(void **state)
+// Move the prompt from the giver to the taker, but for the first taker_tokens. Returns the tokens that the taker has
+// then; last_result has the bytes.
+static int64_t move(int number, uint32_t taker_tokens)
 {
-	(void)state;
 	int pair[2];
-	start_with(NULL);
-	load_well(PAGES, 64, 4);
-	assert_true(whole_tokens() > 3 * STAGE_PAGE_TOKENS);
-	assert_int_equal(cached_of(TAKER), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	const char *channel = next_channel();
 	give_channel(&worker, channel, "out", pair[0], STATUS_OK);
 	give_channel(&worker, channel, "in", pair[1], STATUS_OK);
 	const int take = post_take(channel, TAKER);
-	post_give(50, channel);
-	assert_int_equal(taken(take), whole_tokens());
-	assert_true(json_get_integer(last_result, "bytes", 0) > whole_tokens());
-	wait_for_end(50);
+	post_give(number, channel, taker_tokens);
+	const int64_t tokens = taken(take);
+	wait_for_end(number);
+	return tokens;
+}
+
+// The other side's answer is the same, and it computes no whole page of the prompt again.
+static void what_one_computed_the_other_goes_on_from(void **state)
+{
+	(void)state;
+	start_with(NULL);
+	load_well(PAGES, 64, 4);
+	assert_true(whole_tokens() > 3 * STAGE_PAGE_TOKENS);
+	assert_int_equal(cached_of(TAKER), 0);
+	assert_int_equal(move(50, 0), whole_tokens());
 	assert_string_equal(talks[50].reason, "length");
 	assert_int_equal(talks[50].count, 0);
 	assert_int_equal(cached_of(TAKER), whole_tokens());
 	assert_int_equal(cached_of(GIVER), whole_tokens());
 	check_taker(5 + TAKER, whole_tokens());
 	check_taker(10 + 3, 0); // a third one shares nothing
+	end_well();
+}
+
+static int64_t moved_bytes(uint32_t bare_pages, uint32_t pages)
+{
+	const struct model_shape *shape = model_shape(file.model);
+	const int64_t tokens = (int64_t)(bare_pages + pages) * STAGE_PAGE_TOKENS * 4,
+		      groups = (bare_pages > 0) + (pages > 0);
+	return HEADER + groups * 4 + tokens + (int64_t)pages * shape->layers * (int64_t)stage_page_bytes(shape) + 4;
+}
+
+// Of pages that the taker has the tokens alone go. If it has them no more, it takes nothing and computes all.
+static void pages_that_are_there_do_not_go_again(void **state)
+{
+	(void)state;
+	uint32_t tokens[TOKENS_MOST];
+	char first[1024];
+	begin();
+	const uint32_t pages = whole_tokens() / STAGE_PAGE_TOKENS, had = 3;
+	tokens_of(prompt, tokens);
+	int length = 0;
+	for (uint32_t i = 0; i <= had * STAGE_PAGE_TOKENS; i++)
+		length += snprintf(first + length, sizeof first - (size_t)length, "%s%u", i ? "," : "", tokens[i]);
+	talks[20 + TAKER] = (struct talk){.used = true};
+	ASK("generate.start", "'request':%d,'owner':%d,'prompt':{'tokens':[%s]},'max_tokens':1", 20 + TAKER, TAKER,
+	    first);
+	wait_for_end(20 + TAKER);
+	assert_int_equal(cached_of(TAKER), had * STAGE_PAGE_TOKENS);
+	assert_int_equal(move(51, had * STAGE_PAGE_TOKENS), whole_tokens());
+	assert_int_equal(json_get_integer(last_result, "bytes", 0), moved_bytes(had, pages - had));
+	assert_int_equal(talks[51].given_tokens, (pages - had) * STAGE_PAGE_TOKENS);
+	check_taker(5 + TAKER, whole_tokens());
+	forget(TAKER);
+	assert_int_equal(move(52, had * STAGE_PAGE_TOKENS), 0);
+	check_taker(10 + TAKER, 0);
+	forget(TAKER);
+	assert_int_equal(move(53, 0), whole_tokens());
+	assert_int_equal(json_get_integer(last_result, "bytes", 0), moved_bytes(0, pages));
+	assert_int_equal(move(54, whole_tokens() + 1), whole_tokens()); // it has all of them
+	assert_int_equal(json_get_integer(last_result, "bytes", 0), moved_bytes(pages, 0));
 	end_well();
 }
 
@@ -152,7 +205,7 @@ static struct buffer read_given(int number)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	const char *channel = next_channel();
 	give_channel(&worker, channel, "out", pair[0], STATUS_OK);
-	post_give(number, channel);
+	post_give(number, channel, 0);
 	for (bool ended = false; !ended && (got = recv(pair[1], piece, sizeof piece, 0)) > 0;) {
 		assert_int_equal(buffer_append(&raw, piece, (size_t)got), STATUS_OK);
 		while (raw.length >= 8 && raw.length >= 4 + (size_t)read_u32le(raw.data)) {
@@ -168,10 +221,10 @@ static struct buffer read_given(int number)
 	return all;
 }
 
-// Send a stream in messages of `piece` bytes, as far as it is read.
-static void send_stream(int fd, const uint8_t *bytes, size_t length, size_t piece)
+// Send a stream in messages of `piece` bytes, from the byte `offset` on, as far as it is read.
+static void send_stream(int fd, const uint8_t *bytes, size_t offset, size_t length, size_t piece)
 {
-	for (size_t offset = 0, now; offset < length; offset += now) {
+	for (size_t now; offset < length; offset += now) {
 		struct buffer out;
 		char head[128];
 		now = length - offset < piece ? length - offset : piece;
@@ -201,16 +254,11 @@ static int64_t send_taken(const uint8_t *bytes, size_t length, size_t piece)
 {
 	int fd;
 	const int take = begin_take(&fd);
-	send_stream(fd, bytes, length, piece);
+	send_stream(fd, bytes, 0, length, piece);
 	shutdown(fd, SHUT_WR);
 	const int64_t tokens = taken(take);
 	close(fd);
 	return tokens;
-}
-
-static void forget(int owner)
-{
-	wait_answer(POST("generate.forget", "'owner':%d", owner));
 }
 
 // Pages count: with one value altered the answer is another one.
@@ -270,6 +318,27 @@ static void hostile_streams_harm_nobody(void **state)
 	end_well();
 }
 
+// What its requests left is erased when a token is revoked: of pages that come later nothing stays.
+static void what_comes_for_a_forgotten_owner_is_dropped(void **state)
+{
+	(void)state;
+	int fd;
+	start_with(NULL);
+	load_well(CONTEXT / STAGE_PAGE_TOKENS, 64, 4);
+	struct buffer stream = read_given(60);
+	forget(GIVER);
+	const int take = begin_take(&fd);
+	send_stream(fd, stream.data, 0, HEADER, 60000);
+	forget(TAKER);
+	send_stream(fd, stream.data, HEADER, stream.length, 60000);
+	assert_int_equal(taken(take), 0);
+	assert_int_equal(cached_of(TAKER), 0);
+	close(fd);
+	check_taker(5 + TAKER, 0); // with all of the memory
+	buffer_finish(&stream);
+	end_well();
+}
+
 // A prefix that does not come to its end holds its pages. Who needs them waits, does not fail, and runs afterwards.
 static void a_slow_prefix_delays_others_only(void **state)
 {
@@ -280,7 +349,7 @@ static void a_slow_prefix_delays_others_only(void **state)
 	struct buffer stream = read_given(60);
 	forget(GIVER);
 	const int take = begin_take(&fd);
-	send_stream(fd, stream.data, stream.length - 4, 60000); // all but the end
+	send_stream(fd, stream.data, 0, stream.length - 4, 60000); // all but the end
 	while (cached_of(TAKER) < whole_tokens())
 		;
 	ask_text(10 + 3, prompt, greedy);
@@ -316,7 +385,7 @@ static void wrong_calls_are_refused(void **state)
 	// Nobody reads what is given: a cancelled request ends at once.
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	give_channel(&worker, "ch_deaf", "out", pair[0], STATUS_OK);
-	post_give(61, "ch_deaf");
+	post_give(61, "ch_deaf", 0);
 	while (!talks[61].answered)
 		assert_true(pump());
 	ASK("generate.cancel", "'request':61");
@@ -326,7 +395,7 @@ static void wrong_calls_are_refused(void **state)
 	// The taker is gone before anything was given.
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	give_channel(&worker, "ch_gone", "out", pair[0], STATUS_OK);
-	post_give(62, "ch_gone");
+	post_give(62, "ch_gone", 0);
 	close(pair[1]);
 	wait_for_end(62);
 	check_taker(5 + TAKER, 0);
@@ -337,8 +406,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_one_computed_the_other_goes_on_from),
+		cmocka_unit_test(pages_that_are_there_do_not_go_again),
 		cmocka_unit_test(an_altered_page_is_another_answer),
 		cmocka_unit_test(hostile_streams_harm_nobody),
+		cmocka_unit_test(what_comes_for_a_forgotten_owner_is_dropped),
 		cmocka_unit_test(a_slow_prefix_delays_others_only),
 		cmocka_unit_test(wrong_calls_are_refused),
 	};
