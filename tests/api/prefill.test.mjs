@@ -106,6 +106,18 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		assert.ok(prefill.bytes < (prefill.tokens / 32 + 1) * page, JSON.stringify([prefill, first.prefill]));
 	});
 
+	test("several choices of one prompt: it moves once", async () => {
+		const prompt = words(900, "h"), from = server.output.stderr.length;
+		const response = await fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
+			body: JSON.stringify({ model: "words", prompt, max_tokens: 12, temperature: 0, n: 3 }) });
+		const { choices, usage } = await response.json();
+		assert.equal(new Set(choices.map(({ text }) => text)).size, 1);
+		assert.deepEqual(choices.map(({ prefill }) => Boolean(prefill)), [true, false, false]);
+		assert.equal(usage.prompt_tokens_details?.cached_tokens ?? 0, 0);
+		assert.equal(server.output.stderr.slice(from).match(/prompt on .*; answer on /g).length, 1);
+		assert.deepEqual([choices[0].text, undefined], (({ text, prefill }) => [text, prefill])(await ask(prompt)));
+	});
+
 	test("who may use models and nothing else is told no device", async () => {
 		const { token } = await admin.call("token.create", { name: "app", scopes: ["infer"] });
 		const answer = await ask(words(900, "c"), {}, token);

@@ -66,31 +66,63 @@ static void stop(struct prefill *prefill)
 		generation_cancel(&prefill->giving);
 }
 
+// The first of those in the instance that wait for the same prompt; NULL: none does.
+static struct generation *follower(const struct prefill *prefill, const struct instance *instance)
+{
+	struct generation *one = instance->generations;
+	while (one && one->follows != prefill)
+		one = one->next;
+	return one;
+}
+
 void prefill_drop(struct prefill **pointer)
 {
 	struct prefill *prefill = *pointer;
 	if (!prefill)
 		return;
 	*pointer = NULL;
-	prefill->generation = NULL;
+	struct generation *next = prefill->finished ? NULL : follower(prefill, prefill->generation->instance);
+	prefill->generation = next;
+	if (next) { // it goes on for that one
+		next->follows = NULL;
+		next->prefill = prefill;
+		return;
+	}
 	stop(prefill);
 	release(prefill);
 }
 
-// The request is sent now; what came of this stays with it, for its client.
+// Who is sent may end, and its client may then end others.
+static void send_followers(struct prefill *prefill)
+{
+	struct instance *one = prefill->all->first;
+	while (one) {
+		struct generation *next = follower(prefill, one);
+		if (next) {
+			next->follows = NULL;
+			generation_send_now(next);
+		}
+		one = next ? prefill->all->first : one->next;
+	}
+}
+
+// The request is sent now, and those with the same prompt; what came of this stays with it, for its client.
 static void finish(struct prefill *prefill)
 {
-	struct generation *generation = prefill->generation;
 	if (prefill->finished)
 		return;
 	prefill->finished = true;
+	prefill->calls++; // it stays until all are sent
 	stop(prefill);
 	prefill->seconds = (double)(clock_steady_ns() - prefill->began_ns) * 1e-9;
 	if (prefill->decision.other >= 0)
 		log_debug("models", "%llu of %llu tokens of a prompt came in %.3f s",
 			  (unsigned long long)prefill->taken_tokens, (unsigned long long)prefill->home.prompt_tokens,
 			  prefill->seconds);
-	generation_send_now(generation);
+	if (prefill->generation)
+		generation_send_now(prefill->generation);
+	send_followers(prefill);
+	release(prefill);
 }
 
 static struct instance *find(struct instances *all, const char *instance_id)
@@ -375,6 +407,26 @@ int64_t prefill_cached(const struct generation *generation, int64_t cached_token
 	return before < cached_tokens ? before : cached_tokens;
 }
 
+// Whether they differ in what is drawn alone, as the choices of one request do.
+static bool is_same(const struct generation *a, const struct generation *b)
+{
+	const struct json *of_a = json_first(a->call);
+	if (a->token != b->token || json_count(a->call) != json_count(b->call))
+		return false;
+	while (of_a && (!strcmp(json_name(of_a), "sampling") || json_equal(of_a, json_get(b->call, json_name(of_a)))))
+		of_a = json_next(of_a);
+	return !of_a;
+}
+
+// What is under way for another request of the instance with the same prompt; NULL: nothing is.
+static struct prefill *under_way(const struct generation *generation)
+{
+	for (const struct generation *one = generation->instance->generations; one; one = one->next)
+		if (one != generation && one->prompt_waits && one->prefill && is_same(one, generation))
+			return one->prefill;
+	return NULL;
+}
+
 bool prefill_begin(struct generation *generation)
 {
 	struct instance *home = generation->instance;
@@ -388,6 +440,9 @@ bool prefill_begin(struct generation *generation)
 			others[count++] = one;
 	if (!count || !is_worth_asking(generation))
 		return false;
+	generation->follows = under_way(generation);
+	if (generation->follows)
+		return true;
 	struct prefill *prefill = generation->prefill = calloc(1, sizeof(*prefill));
 	if (!prefill)
 		return false;

@@ -12,10 +12,12 @@
 
 struct prefill;
 
-// Begin, before the request is sent the first time. True: it is under way, and generation_send_now is called later.
+// Begin, before the request is sent the first time. True: it is under way, for this request or for another one of the
+// same prompt, and generation_send_now is called later.
 // False: the request is to be sent now.
 bool prefill_begin(struct generation *generation);
-// Forget it, because the request ends or its instance has lost its worker. Accepts NULL, leaves NULL behind.
+// Forget it, because the request ends or its instance has lost its worker. Another one that waits for the same prompt
+// has it then. Accepts NULL, leaves NULL behind.
 void prefill_drop(struct prefill **prefill);
 // Where the prompt of a request was computed, for its client; NULL: by the instance that answered.
 struct json *prefill_json(const struct generation *generation);

@@ -329,6 +329,7 @@ static void stop_waiting(struct generation *generation)
 	if (generation->prompt_waits)
 		prefill_drop(&generation->prefill);
 	generation->prompt_waits = false;
+	generation->follows = NULL;
 }
 
 void generations_pause(struct instance *instance)

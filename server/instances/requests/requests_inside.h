@@ -19,6 +19,7 @@ struct generation {
 	bool was_sent;           // ever
 	bool prompt_waits;       // it is sent when its prompt has been computed elsewhere
 	struct prefill *prefill; // how that is going, or went; NULL: it was not tried
+	struct prefill *follows; // of a request with the same prompt, for which it waits; NULL: it does not
 	bool told_started;       // `started` was called
 	struct json *call;       // as it was asked, with owner, seed and all of `sampling`
 	struct json *sampling;   // the sampling values with their origins; NULL: for an embedding
