@@ -8,7 +8,8 @@ const struct flag arguments_common[] = {
 	 offsetof(struct cli_arguments, data)},
 	{"url", "URL",
 	 "ask the server at this address instead, with the token in EXOGPU_TOKEN\n"
-	 "(default $EXOGPU_URL, where no server runs on the data directory)",
+	 "(default $EXOGPU_URL, where no server runs on the data directory;\n"
+	 "its port is 52415 if it has none)",
 	 offsetof(struct cli_arguments, url)},
 	{"ca", "FILE",
 	 "for https: trust the authority whose certificate (PEM) this is; \"system\": the system's\n"

@@ -469,12 +469,15 @@ describe("joining", () => {
 test("a server that only this machine reaches takes no nodes, and says so", async () => {
 	const server = await startServer();
 	await assert.rejects(FakeNode.connect(server, undefined, { unix: false }), (error) => error.status === 403 && /--lan/.test(error.body));
-	const { ticket, address: none } = await (await Client.login(server)).call("node.ticket", {});
+	const admin = await Client.login(server), { ticket, address: none } = await admin.call("node.ticket", {});
 	assert.equal(none, null);
 	const { code, stderr } = await ended(startNode(["--join", `127.0.0.1:${server.port}`, "--ticket", ticket]));
 	assert.equal(code, 1, stderr);
 	assert.match(stderr, /cannot be joined/);
 	const made = await cli(server, "ticket", "create");
 	assert.deepEqual([made.code, /^exojoin_\w+\n$/.test(made.stdout), /start it with --lan/.test(made.stderr)], [0, true, true], made.stderr);
+	const { token, token_id } = await admin.call("token.create", { name: "desk", scopes: ["admin"] });
+	await (await Client.login(server, token)).call("node.ticket", {});
+	assert.match((await cli(server, "ticket", "list")).stdout, new RegExp(`desk \\(${token_id}\\)`)); // who made it, as a person knows it
 	await server.finish();
 });

@@ -44,6 +44,40 @@ static enum status find_target(struct target *target, const struct cli_arguments
 	return target_find(target, &wanted, error);
 }
 
+// "token:ID" as a person knows it: "NAME (ID)". NULL: it is no token of these.
+static const char *maker_of(const struct json *row, const struct json *tokens, char *text, size_t size)
+{
+	static const char prefix[] = "token:";
+	const char *made_by = json_get_string(row, "made_by", "");
+	const bool is_token = !strncmp(made_by, prefix, sizeof prefix - 1);
+	for (const struct json *one = json_first(tokens); one && is_token; one = json_next(one))
+		if (!strcmp(json_get_string(one, "token_id", ""), made_by + sizeof prefix - 1)) {
+			snprintf(text, size, "%s (%s)", json_get_string(one, "name", ""), made_by + sizeof prefix - 1);
+			return text;
+		}
+	return NULL;
+}
+
+// Add the rows, with the names of the tokens that made them, if this one may list tokens.
+static void add_rows(struct table *table, const struct cli_arguments *arguments, const struct command_list *list,
+		     const struct json *rows)
+{
+	struct json *tokens = NULL;
+	struct error ignored = {0};
+	char text[256];
+	if (json_get(json_first(rows), "made_by"))
+		command_call(arguments, "token.list", NULL, &tokens, &ignored);
+	for (const struct json *row = json_first(rows); row; row = json_next(row)) {
+		const char *maker = maker_of(row, json_get(tokens, "tokens"), text, sizeof text);
+		struct json *named = maker ? json_copy(row) : NULL;
+		if (maker)
+			json_set_string(named, "made_by", maker);
+		list->add(table, named ? named : row);
+		json_destroy(&named);
+	}
+	json_destroy(&tokens);
+}
+
 int command_list(const struct cli_arguments *arguments, const struct command_list *list, struct error *error)
 {
 	struct json *answer = NULL;
@@ -54,8 +88,7 @@ int command_list(const struct cli_arguments *arguments, const struct command_lis
 		return result;
 	const struct json *rows = json_get(answer, list->member);
 	table_init(&table, list->columns, list->column_count);
-	for (const struct json *row = json_first(rows); row; row = json_next(row))
-		list->add(&table, row);
+	add_rows(&table, arguments, list, rows);
 	if (json_count(rows))
 		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 	else
