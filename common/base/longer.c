@@ -42,6 +42,11 @@ int longer_arrival_ms(int64_t usual_ms)
 	return (int)longer_in_tests("EXOGPU_TEST_ARRIVAL_MS", usual_ms, 600000);
 }
 
+int longer_ask_ms(int64_t usual_ms)
+{
+	return (int)longer_in_tests("EXOGPU_TEST_ASK_MS", usual_ms, 600000);
+}
+
 int longer_last_wait_ms(int64_t usual_ms)
 {
 	return (int)longer_in_tests("EXOGPU_TEST_LAST_WAIT_MS", usual_ms, 600000);

@@ -16,6 +16,8 @@ int longer_measurement_ms(int64_t usual_ms);
 // For how many milliseconds a connection's handshake, and the head of its first request, are waited for:
 // EXOGPU_TEST_ARRIVAL_MS.
 int longer_arrival_ms(int64_t usual_ms);
+// For how many milliseconds workers are asked what they have of a prompt: EXOGPU_TEST_ASK_MS.
+int longer_ask_ms(int64_t usual_ms);
 // For how many milliseconds the end of a worker is waited for by one way once another way has shown it:
 // EXOGPU_TEST_LAST_WAIT_MS for tests of the order of the two.
 int longer_last_wait_ms(int64_t usual_ms);

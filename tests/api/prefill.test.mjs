@@ -5,6 +5,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
+import { smallDisk } from "./disk.mjs";
 import { modelFile } from "./gguf.mjs";
 import { workers } from "./machine.mjs";
 import { Proxy, RemoteNode } from "./remote.mjs";
@@ -17,7 +18,7 @@ const PROMPTS = "1:300,64:320,512:400", TOKENS = "1:10,64:1000,512:6000";
 const words = (count, first = "a") => Array.from({ length: count }, (_, i) => (i ? "abcdefghij"[(i * 7 + (i >> 3)) % 10] : first)).join(" ");
 
 describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
-	let server, admin, proxies, quick, steady, model;
+	let disk, server, admin, proxies, quick, steady, model;
 
 	const running = (id) => eventually(async () => {
 		const { instances } = await admin.call("instance.list");
@@ -33,8 +34,8 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 			}), "it is placed", LONG);
 		return running(created.instance_id);
 	};
-	const ask = async (prompt, more = {}, token = server.token) => {
-		const response = await fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${token}` },
+	const ask = async (prompt, more = {}, { token = server.token, signal } = {}) => {
+		const response = await fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${token}` }, signal,
 			body: JSON.stringify({ model: "words", prompt, max_tokens: 12, temperature: 0, ...more }) });
 		const text = await response.text();
 		assert.equal(response.status, 200, text);
@@ -43,7 +44,8 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 	};
 
 	before(async () => {
-		server = await startServer({ listen: "0.0.0.0:0", localNode: true, args: ["--log-level", "debug"] });
+		disk = smallDisk(32768);
+		server = await startServer({ listen: "0.0.0.0:0", localNode: true, data: disk?.data, env: { EXOGPU_TEST_ASK_MS: "120000" }, args: ["--log-level", "debug"] });
 		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
 		admin = await Client.login(server);
 		proxies = await Promise.all([1, 2].map(() => Proxy.start(server.port)));
@@ -76,6 +78,7 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		assert.equal(wanted.prefill, undefined);
 		await admin.call("instance.delete", { instance_id: alone.instance_id });
 		await place(quick); // the older one: but single tokens are quicker on the other
+		for (const first of ["y", "z"]) await ask(words(900, first)); // its speed, if the measurement at the start was disturbed
 		await place(steady);
 		const { text, prefill, usage } = await ask(long);
 		assert.equal(text, wanted.text);
@@ -120,7 +123,7 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 
 	test("who may use models and nothing else is told no device", async () => {
 		const { token } = await admin.call("token.create", { name: "app", scopes: ["infer"] });
-		const answer = await ask(words(900, "c"), {}, token);
+		const answer = await ask(words(900, "c"), {}, { token });
 		assert.equal(answer.prefill, undefined);
 		assert.match(server.output.stderr, /prompt on .*; answer on /);
 	});
@@ -134,6 +137,56 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		return (await ask(prompt)).text;
 	};
 
+	const idle = () => eventually(async () => (await admin.call("instance.list")).instances
+		.every(({ state, running, waiting, pages_used }) => state === "running" && !running && !waiting && !pages_used), "nothing goes on, and no page is held", LONG);
+
+	test("a token that is revoked while its prompt moves: the request ends, and no page stays held", async () => {
+		const { token, token_id } = await admin.call("token.create", { name: "gone", scopes: ["infer"] });
+		const from = server.output.stderr.length;
+		const asked = ask(words(900, "i"), {}, { token }).catch((error) => error);
+		await moving(from);
+		await admin.call("token.revoke", { token_id });
+		assert.match(String(await within(asked, "it ends", LONG)), /revoked/);
+		await idle();
+	});
+
+	test("a client that leaves while its prompt moves: who waits for the same one has it, and no page stays held", async () => {
+		const prompt = words(900, "j"), from = server.output.stderr.length, leaves = new AbortController();
+		const first = ask(prompt, {}, { signal: leaves.signal }).catch((error) => error);
+		await moving(from);
+		const [worker] = workers(quick.child.pid); // stands still until the second waits, too
+		process.kill(worker, "SIGSTOP");
+		const second = ask(prompt);
+		await eventually(() => /under way for another request/.test(server.output.stderr.slice(from)), "the second waits for it", LONG);
+		leaves.abort();
+		assert.equal((await first).name, "AbortError");
+		process.kill(worker, "SIGCONT");
+		assert.ok((await within(second, "it is answered", LONG)).prefill, server.output.stderr.slice(from));
+		assert.equal(server.output.stderr.slice(from).match(/prompt on .*; answer on /g).length, 1);
+		await idle();
+		const alone = new AbortController(), again = server.output.stderr.length;
+		const third = ask(words(900, "k"), {}, { signal: alone.signal }).catch((error) => error);
+		await moving(again);
+		alone.abort();
+		await third;
+		await idle();
+	});
+
+	test("a disk that is full while a prompt moves: the answer is the same, and is recorded once there is room", async (context) => {
+		if (!disk) return context.skip("no file system can be mounted here");
+		const [{ seq }] = (await admin.call("audit.list", { limit: 1 })).entries;
+		const prompt = words(900, "l"), from = server.output.stderr.length, asked = ask(prompt);
+		await moving(from);
+		disk.fill();
+		const { text, prefill } = await within(asked, "it is answered", LONG);
+		disk.empty();
+		assert.ok(prefill);
+		assert.equal(text, (await eventually(() => ask(prompt).catch(() => null), "others are answered", LONG)).text);
+		await eventually(async () => (await admin.call("audit.list", { limit: 20 })).entries.filter((one) =>
+			one.seq > seq && one.action === "infer.completions" && one.detail.generated_tokens).length === 2, "both are in the audit log", LONG);
+		await idle();
+	});
+
 	// The pages that still come then are of no use, and do not start the request again.
 	test("a worker that stands still while it computes a prompt is not waited for, and may go on later", async () => {
 		const prompt = words(900, "f"), from = server.output.stderr.length, asked = ask(prompt);
@@ -144,7 +197,18 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		try { process.kill(worker, "SIGCONT"); } catch { /* its node has ended it */ }
 		assert.equal(prefill, undefined);
 		assert.equal(text, (await ask(prompt)).text); // its pages are cached, or it is computed again
-		await eventually(async () => (await admin.call("instance.list")).instances.every(({ state, running }) => state === "running" && !running), "nothing goes on", LONG);
+		await idle();
+	});
+
+	test("a node that falls silent while its pages travel is not waited for, and no token is lost", async () => {
+		const prompt = words(900, "m"), from = server.output.stderr.length, asked = ask(prompt);
+		await moving(from);
+		quick.child.kill("SIGSTOP");
+		const { text, prefill } = await within(asked, "it is answered", LONG);
+		quick.child.kill("SIGCONT");
+		assert.equal(prefill, undefined);
+		await idle();
+		assert.equal(text, (await ask(prompt)).text);
 	});
 
 	for (const [who, first] of [["the one that computes the prompt", "d"], ["the one that answers", "e"]])

@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "server/cluster/topology/topology.h"
 #include "server/instances/decide/phases.h"
 
@@ -441,8 +442,10 @@ bool prefill_begin(struct generation *generation)
 	if (!count || !is_worth_asking(generation))
 		return false;
 	generation->follows = under_way(generation);
-	if (generation->follows)
+	if (generation->follows) {
+		log_debug("models", "this prompt is under way for another request");
 		return true;
+	}
 	struct prefill *prefill = generation->prefill = calloc(1, sizeof(*prefill));
 	if (!prefill)
 		return false;
@@ -455,6 +458,6 @@ bool prefill_begin(struct generation *generation)
 		prefill_drop(&generation->prefill);
 		return false;
 	}
-	net_timer_start(all->params.loop, &prefill->patience, ASK_MS, decide_late, prefill);
+	net_timer_start(all->params.loop, &prefill->patience, longer_ask_ms(ASK_MS), decide_late, prefill);
 	return true;
 }

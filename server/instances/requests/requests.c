@@ -72,6 +72,8 @@ static void end(struct generation *generation, enum status status, const struct 
 	void *context = generation->context;
 	struct instance *instance = generation->instance;
 	const bool was_next = generation->sent && suspected(generation);
+	if (generation->prompt_waits) // while it has an instance, in which others may wait for the same prompt
+		prefill_drop(&generation->prefill);
 	if (generation->run)
 		generation_note_run(generation, json);
 	const bool holds = generation_record(generation, status, json);
