@@ -376,12 +376,29 @@ static void look(void *arg)
 	net_timer_start(witnesses->params.loop, &witnesses->tick, LIMIT_WITNESS_MS, look, witnesses);
 }
 
+// Nodes that were removed, and of which no answer is awaited, leave their places to others.
+static void forget_removed(struct witnesses *witnesses)
+{
+	for (struct witness **at = &witnesses->first; *at;) {
+		struct witness *one = *at;
+		if (one->asking || one->owed || cluster_has_node(witnesses->params.cluster, one->node_id, NULL)) {
+			at = &one->next;
+			continue;
+		}
+		*at = one->next;
+		witnesses->count--;
+		free(one->note);
+		free(one);
+	}
+}
+
 void witnesses_node_came(struct witnesses *witnesses, const char *node_id)
 {
 	struct witness *witness = witnesses->first;
 	while (witness && strcmp(witness->node_id, node_id) != 0)
 		witness = witness->next;
 	if (!witness) {
+		forget_removed(witnesses);
 		witness = witnesses->count < LIMIT_NODES ? calloc(1, sizeof(*witness)) : NULL;
 		if (!witness)
 			return;
