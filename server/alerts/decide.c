@@ -28,6 +28,8 @@ const struct alert_rule alert_default_rules[ALERT_RULES] = {
 		{"throttles_soon", "throttles_soon", "device", "warning", "", 1, 0, 0, false, true},
 	[ALERT_RULE_ECC_ERRORS] =
 		{"ecc_errors", "ecc_errors", "device", "critical", "errors", 1, 0, 0, false, true},
+	[ALERT_RULE_COMPUTES_WRONG] =
+		{"computes_wrong", "computes_wrong", "device", "critical", "", 1, 0, 0, false, true},
 	[ALERT_RULE_WORKER_FAILING] =
 		{"worker_failing", "worker_failing", "device", "warning", "ends", 3, 0, 0, false, true},
 	[ALERT_RULE_DISK_FULL] =

@@ -192,6 +192,11 @@ static void see_device(void *context, const struct cluster_device_figures *devic
 		 "results since then may be wrong; drain it (exogpu devices drain %.64s) and reset or replace it",
 		 device->device_id);
 	see(&look, ALERT_RULE_ECC_ERRORS, here ? device->ecc_errors : NAN, now_ms);
+	snprintf(look.message, sizeof look.message, "%.100s gets no more layers: %.190s", device->title,
+		 device->wrong_why);
+	snprintf(look.hint, sizeof look.hint,
+		 "remove its node, or have it verified again (device.verify) if the other device was wrong");
+	see(&look, ALERT_RULE_COMPUTES_WRONG, device->wrong, now_ms);
 	snprintf(look.message, sizeof look.message, "workers on %s have ended by themselves %.0f times in 10 minutes",
 		 device->title, device->ends);
 	snprintf(look.hint, sizeof look.hint, "exogpu log says why they ended");

@@ -24,7 +24,7 @@ static void verify_now(void *context, enum status status, const struct error *er
 	if (!status && !device)
 		status = error_set(&fault, STATUS_NOT_FOUND, "there is no device %s", device_id);
 	else if (!status)
-		status = cluster_verify_device(device, &fault);
+		status = cluster_verify_device(call->api->params.cluster, device, &fault);
 	if (!status) {
 		result = cluster_device_json(call->api->params.cluster, device);
 		json_set_string((struct json *)json_get(result, "verification"), "state", "pending");

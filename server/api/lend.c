@@ -122,9 +122,38 @@ static enum status lend_revoke(struct api_call *call, const struct json *params,
 	return status ? status : STATUS_PENDING;
 }
 
+static struct json *policy_json(const struct api_call *call)
+{
+	struct json *json = json_new_object();
+	json_set_number(json, "check_percent", cluster_check_percent(call->api->params.cluster));
+	return json;
+}
+
+static enum status lend_policy(struct api_call *call, const struct json *params, struct json **result,
+			       struct error *error)
+{
+	(void)params, (void)error;
+	*result = policy_json(call);
+	return STATUS_OK;
+}
+
+static void policy_set(void *context, enum status status, const struct error *error)
+{
+	api_finish(context, status, status ? NULL : policy_json(context), error);
+}
+
+static enum status lend_policy_set(struct api_call *call, const struct json *params, struct json **result,
+				   struct error *error)
+{
+	(void)result;
+	enum status status = cluster_set_check_percent(call->api->params.cluster,
+						       json_get_number(params, "check_percent", 0),
+						       &call->client->actor, policy_set, call, error);
+	return status ? status : STATUS_PENDING;
+}
+
 const struct api_handler lend_handlers[] = {
-	{"lend.create", .run = lend_create},
-	{"lend.list", .run = lend_list},
-	{"lend.revoke", .run = lend_revoke},
-	{0},
+	{"lend.create", .run = lend_create}, {"lend.list", .run = lend_list},
+	{"lend.policy", .run = lend_policy}, {"lend.policy_set", .run = lend_policy_set},
+	{"lend.revoke", .run = lend_revoke}, {0},
 };

@@ -11,6 +11,7 @@ struct cli_arguments {
 	const char *listen;                                                              // discover
 	const char *name, *scopes, *expires, *calls_per_s, *max_sessions, *memory_limit; // token create
 	const char *uses;                                                                // ticket create
+	const char *check;                                                               // lend policy
 	const char *token_file;                                                          // model add
 	const char *sha256;                                                              // model upload
 	bool no_wait;

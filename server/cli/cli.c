@@ -81,6 +81,7 @@ static const struct cli_command *const commands[] = {
 	&mcp_command,
 	&lend_list_command,
 	&lend_revoke_command,
+	&lend_policy_command,
 	&lend_command,
 };
 // First words of those that have several.

@@ -140,7 +140,7 @@ struct json *cluster_telemetry(const struct cluster *cluster); // the newest rea
 typedef void cluster_device_done(void *context, enum status status, const struct cluster_device *device,
 				 const struct error *error);
 enum status cluster_may_verify(const struct cluster_device *device, struct error *error);
-enum status cluster_verify_device(struct cluster_device *device, struct error *error);
+enum status cluster_verify_device(struct cluster *cluster, struct cluster_device *device, struct error *error);
 struct cluster_drain_params {
 	bool drain;
 	const struct audit_actor *by;
@@ -149,6 +149,30 @@ struct cluster_drain_params {
 };
 enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device,
 				 const struct cluster_drain_params *params, struct error *error);
+
+// What came of a spot check of a browser's results (checks.c). A failed one: the browser has failed its verification,
+// and gets no more layers until an admin has it verified again.
+enum cluster_check_outcome {
+	CLUSTER_CHECK_PASSED,
+	CLUSTER_CHECK_FAILED,
+	CLUSTER_CHECK_GIVEN_UP,
+	CLUSTER_CHECK_NOT_BEGUN,
+	CLUSTER_CHECK_OUTCOMES
+};
+struct cluster_check {
+	enum cluster_check_outcome outcome;
+	double error;    // the largest of its rows
+	const char *why; // in words; NULL of a passed one
+};
+void cluster_note_check(struct cluster *cluster, const struct cluster_device *device,
+			const struct cluster_check *check);
+uint64_t cluster_checks_count(const struct cluster *cluster, enum cluster_check_outcome outcome); // since the start
+// The percent of the requests that are checked; and another one, by an admin: `done` is called once it is stored.
+// Errors, and then `done` is not called: the store's.
+double cluster_check_percent(const struct cluster *cluster);
+enum status cluster_set_check_percent(struct cluster *cluster, double percent, const struct audit_actor *by,
+				      void (*done)(void *context, enum status status, const struct error *error),
+				      void *context, struct error *error);
 
 // A copy from one device to another of its machine went directly, or by way of the host's memory. Where its driver says
 // that it could go directly, a change of that is an event of the cluster, once, as is one that was measured.
@@ -188,6 +212,8 @@ struct cluster_device_figures {
 	double throttled;                     // by heat: 1 or 0
 	double throttles_soon;                // it will be, by forecast: 1 or 0; 0 once it is
 	double ecc_errors;                    // that came within CLUSTER_ECC_MS
+	double wrong;                         // of a browser: a spot check of its results has failed: 1 or 0
+	const char *wrong_why;                // in words; ""
 	double ends;        // of its workers, by themselves, within CLUSTER_ENDS_MS; CLUSTER_ENDS at most
 	int64_t reading_ms; // as above
 };

@@ -87,6 +87,8 @@ void cluster_each_device_figures(const struct cluster *cluster,
 			.throttled = throttled(device->telemetry),
 			.throttles_soon = throttles_soon(device, &heat),
 			.ecc_errors = ecc_errors(device, now_ms),
+			.wrong = cluster_of_tab(device->node) ? device->node->checks.wrong[0] != 0 : (double)NAN,
+			.wrong_why = device->node->checks.wrong,
 			.ends = count_ends(device, now_ms),
 			.reading_ms = device->reading_ms};
 		snprintf(figures.title, sizeof figures.title, "%s on %.64s",

@@ -322,6 +322,7 @@ static void apply_device(struct proposal *proposal, struct device_change *one)
 		snprintf(device->hardware_key, sizeof device->hardware_key, "%s", one->hardware_key);
 		device->first_seen_ms = proposal->at_ms;
 	}
+	cluster_judge_record(proposal->node, one->record); // a check may have failed meanwhile
 	cluster_next_record(proposal->cluster, device, one->record);
 	json_destroy(&device->record);
 	device->record = one->record;
@@ -401,15 +402,21 @@ static enum status propose_device(struct proposal *proposal, struct store_batch 
 	enum status status = check_device(proposal, device_id, hardware_key, error);
 	if (status)
 		return status;
+	struct json *record = json_copy(reported);
+	cluster_judge_record(proposal->node, record);
 	*one = (struct device_change){.device = device};
-	if (!describe_change(device ? device->record : NULL, reported, &one->change))
+	if (!describe_change(device ? device->record : NULL, record, &one->change)) {
+		json_destroy(&record);
 		return STATUS_OK;
-	if (!device && proposal->cluster->device_count + proposal->new_count >= LIMIT_DEVICES)
+	}
+	one->record = record;
+	if (!device && proposal->cluster->device_count + proposal->new_count >= LIMIT_DEVICES) {
+		json_destroy(&one->record);
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "the cluster has %d devices already", LIMIT_DEVICES);
+	}
 	proposal->new_count += !device;
 	snprintf(one->device_id, sizeof one->device_id, "%s", device_id);
 	snprintf(one->hardware_key, sizeof one->hardware_key, "%s", hardware_key);
-	one->record = json_copy(reported);
 	proposal->device_count++;
 	struct cluster_device next = {.node = proposal->node, .first_seen_ms = proposal->at_ms};
 	if (device)
@@ -531,9 +538,11 @@ enum status cluster_may_verify(const struct cluster_device *device, struct error
 	return STATUS_OK;
 }
 
-enum status cluster_verify_device(struct cluster_device *device, struct error *error)
+enum status cluster_verify_device(struct cluster *cluster, struct cluster_device *device, struct error *error)
 {
 	enum status status = cluster_may_verify(device, error);
+	if (!status)
+		cluster_trust_again(cluster, device->node);
 	if (!status)
 		device->node->link->verify(device->node->link, device->device_id);
 	return status;

@@ -174,6 +174,7 @@ static void load_node(void *context, const struct store_node *row)
 	node->first_seen_ms = row->first_seen_ms;
 	node->last_seen_ms = row->last_seen_ms;
 	snprintf(node->state_reason, sizeof node->state_reason, "not connected since the server started");
+	cluster_load_failed_check(cluster, node);
 }
 
 static void load_device(void *context, const struct store_device *row)
@@ -219,6 +220,7 @@ enum status cluster_create(struct cluster **out, const struct cluster_params *pa
 	if (!cluster)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	cluster->params = *params;
+	cluster_load_checks(cluster);
 	enum status status = store_load_nodes(params->store, load_node, cluster, error);
 	if (!status)
 		status = store_load_devices(params->store, load_device, cluster, error);
@@ -334,6 +336,8 @@ struct json *cluster_device_json(const struct cluster *cluster, const struct clu
 	json_remove(json, "present");
 	json_remove(json, "peer_speeds");
 	json_set(json, "peers", cluster_peers_json(cluster, device));
+	json_set(json, "spot_checks",
+		 cluster_of_tab(device->node) ? cluster_checks_json(device->node) : json_new_null());
 	json_set_string(json, "node_id", device->node->node_id);
 	json_set_string(json, "state", cluster_device_state(device, &reason));
 	json_set_string(json, "state_reason", reason);

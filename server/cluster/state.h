@@ -13,6 +13,16 @@ struct device_report {
 	void *context;
 };
 
+// Spot checks of a browser's results since the server was started, and what it computed wrong.
+struct node_checks {
+	uint64_t counts[CLUSTER_CHECK_OUTCOMES];
+	double largest; // error
+	int64_t at_ms;  // the last one, wall clock; 0: none
+	enum cluster_check_outcome last;
+	char why[600];   // of the last one; ""
+	char wrong[600]; // stored; "": nothing, as far as is known
+};
+
 struct cluster_node {
 	char node_id[STORE_ID_BYTES];
 	struct json *record; // NodeRecord
@@ -30,6 +40,7 @@ struct cluster_node {
 	int64_t news_ms; // of a tab: since when, steady, so many of its news were entries of the audit log
 	unsigned news;
 	struct rest rest; // of a tab
+	struct node_checks checks;
 };
 
 // ACTIVITY_OTHER: it is in use, and nothing of exogpu works there.
@@ -83,6 +94,8 @@ struct cluster {
 	void *lost_context;
 	void (*reading)(void *context, const struct cluster_device *device, const struct json *telemetry); // or NULL
 	void *reading_context;
+	double check_percent; // of requests
+	uint64_t check_counts[CLUSTER_CHECK_OUTCOMES];
 	struct json *recent[LIMIT_RECENT_CHANGES]; // Change, newest first
 	size_t recent_count;
 	struct topology *topology; // NULL until it was made; topology.h
@@ -104,6 +117,13 @@ int64_t cluster_heat_age_ms(const struct cluster_device *device); // of the newe
 double cluster_heat_limit(const struct cluster_device *device, enum heat_sensor sensor);
 const struct thermal_guard *cluster_strict_guard(const struct cluster_device *device); // that gives the least time
 void cluster_forget_heat(struct cluster_device *device);
+
+void cluster_load_checks(struct cluster *cluster);
+void cluster_load_failed_check(struct cluster *cluster, struct cluster_node *node);
+// A device's record, as its node reports it: it has failed if the node has computed wrong.
+void cluster_judge_record(const struct cluster_node *node, struct json *record);
+void cluster_trust_again(struct cluster *cluster, struct cluster_node *node); // an admin has it verified
+struct json *cluster_checks_json(const struct cluster_node *node);            // SpotChecks of schema/api.json
 
 void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);
 bool cluster_of_tab(const struct cluster_node *node); // it is a browser tab

@@ -149,6 +149,18 @@ static void print_held(void *context, const struct cluster_device *device, uint6
 	buffer_printf(out, "} %llu\n", (unsigned long long)bytes);
 }
 
+static void print_checks(const struct cluster *cluster, struct buffer *out)
+{
+	static const char *const outcomes[CLUSTER_CHECK_OUTCOMES] = {[CLUSTER_CHECK_PASSED] = "passed",
+								     [CLUSTER_CHECK_FAILED] = "failed",
+								     [CLUSTER_CHECK_GIVEN_UP] = "given_up",
+								     [CLUSTER_CHECK_NOT_BEGUN] = "not_begun"};
+	head(out, "exogpu_spot_checks_total", "counter", "Requests for which a browser's results were to be compared.");
+	for (int i = 0; i < CLUSTER_CHECK_OUTCOMES; i++)
+		buffer_printf(out, "exogpu_spot_checks_total{outcome=\"%s\"} %llu\n", outcomes[i],
+			      (unsigned long long)cluster_checks_count(cluster, (enum cluster_check_outcome)i));
+}
+
 static void print_tenants(const struct tenancy *tenants, struct buffer *out)
 {
 	struct tenancy_stats stats;
@@ -476,6 +488,7 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 	one(out, "exogpu_store_state_bytes", "gauge", "Size of the state database.", (double)store.state_bytes);
 	one(out, "exogpu_store_history_bytes", "gauge", "Size of the history database.", (double)store.history_bytes);
 	print_tenants(sources->tenants, out);
+	print_checks(sources->cluster, out);
 	head(out, "exogpu_device_info", "gauge", "Each device and its state.");
 	cluster_each_device(sources->cluster, print_state, out);
 	for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {

@@ -208,6 +208,10 @@ struct released { // memory of a device, freed by an instance that ended or is p
 	int64_t at_ms; // steady
 };
 
+struct disagreed { // a device that found a browser's results wrong
+	char device_id[STORE_ID_BYTES], node_id[STORE_ID_BYTES];
+};
+
 struct instances {
 	struct instances_params params;
 	struct instance *first; // oldest
@@ -228,6 +232,9 @@ struct instances {
 	size_t reference_count;                                // ever
 	struct released released[LIMIT_INSTANCES];             // the newest
 	size_t released_count;                                 // ever
+	struct disagreed disagreed[LIMIT_INSTANCES];           // the newest
+	size_t disagreed_count;                                // ever
+	unsigned spot_checks;                                  // under way
 };
 
 // instances_state.c

@@ -19,7 +19,12 @@ struct hop {
 	char hop_id[TENANT_ID_BYTES], key[WORKER_KEY_BYTES], node_ids[ENDS][STORE_ID_BYTES];
 	struct arrival *ends[ENDS]; // NULL: not there yet
 	bool held;                  // the out end is not read
+	bool own[ENDS];             // the server itself is that end
 	uint64_t passed;            // messages
+	hop_message *taps[ENDS];    // see what passes; may be NULL
+	void *tap_contexts[ENDS];
+	void (*opened)(void *context);
+	hop_message *came;
 	void (*ended)(void *context);
 	void *context;
 };
@@ -35,15 +40,32 @@ enum status hop_relay_create(struct hop **out, struct tenancy *tenants, const st
 	hop = calloc(1, sizeof(*hop));
 	if (!hop)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*hop = (struct hop){.tenants = tenants, .ended = params->ended, .context = params->context};
+	*hop = (struct hop){.tenants = tenants,
+			    .own = {[END_OUT] = !params->out_node_id, [END_IN] = !params->in_node_id},
+			    .opened = params->opened,
+			    .came = params->came,
+			    .ended = params->ended,
+			    .context = params->context};
 	snprintf(hop->hop_id, sizeof hop->hop_id, "%s", params->hop_id);
 	snprintf(hop->key, sizeof hop->key, "%s", params->key);
-	snprintf(hop->node_ids[END_OUT], STORE_ID_BYTES, "%s", params->out_node_id);
-	snprintf(hop->node_ids[END_IN], STORE_ID_BYTES, "%s", params->in_node_id);
+	snprintf(hop->node_ids[END_OUT], STORE_ID_BYTES, "%s", hop->own[END_OUT] ? "" : params->out_node_id);
+	snprintf(hop->node_ids[END_IN], STORE_ID_BYTES, "%s", hop->own[END_IN] ? "" : params->in_node_id);
 	LIST_PUSH(&tenants->hops, hop, link);
 	tenants->hop_count++;
 	*out = hop;
 	return STATUS_OK;
+}
+
+enum status hop_relay_send(struct hop *hop, const struct net_parts *message)
+{
+	const struct arrival *in = hop->ends[END_IN];
+	return in ? in->line->send(in->line, message) : STATUS_UNAVAILABLE;
+}
+
+void hop_relay_tap(struct hop *hop, bool sender, hop_message *tap, void *context)
+{
+	hop->taps[sender ? END_OUT : END_IN] = tap;
+	hop->tap_contexts[sender ? END_OUT : END_IN] = context;
 }
 
 uint64_t hop_relay_passed(const struct hop *hop)
@@ -104,8 +126,8 @@ static struct hop *awaited(const struct arrival *arrival, const struct json *par
 	*end = !strcmp(json_get_string(params, "end", ""), end_names[END_OUT]) ? END_OUT : END_IN;
 	while (hop && strcmp(hop->hop_id, hop_id) != 0)
 		hop = hop->next;
-	if (!hop || hop->ends[*end] || !brings(arrival, hop->node_ids[*end]) || strlen(key) != WORKER_KEY_BYTES - 1 ||
-	    CRYPTO_memcmp(key, hop->key, WORKER_KEY_BYTES - 1) != 0)
+	if (!hop || hop->ends[*end] || hop->own[*end] || !brings(arrival, hop->node_ids[*end]) ||
+	    strlen(key) != WORKER_KEY_BYTES - 1 || CRYPTO_memcmp(key, hop->key, WORKER_KEY_BYTES - 1) != 0)
 		return NULL;
 	return hop;
 }
@@ -133,8 +155,13 @@ bool hop_relay_greeted(struct arrival *arrival, const struct json *params)
 		return false;
 	hop->ends[end] = arrival;
 	arrival->hop = hop;
-	if (hop->ends[END_OUT] && hop->ends[END_IN] && (greet(hop, END_IN) || greet(hop, END_OUT)))
+	for (int i = 0; i < ENDS; i++)
+		if (!hop->ends[i] && !hop->own[i])
+			return true;
+	if ((!hop->own[END_IN] && greet(hop, END_IN)) || (!hop->own[END_OUT] && greet(hop, END_OUT)))
 		break_off(hop, "an end takes nothing");
+	else if (hop->opened)
+		hop->opened(hop->context);
 	return true;
 }
 
@@ -144,6 +171,10 @@ void hop_relay_message(struct arrival *arrival, const struct net_parts *parts)
 {
 	struct hop *hop = arrival->hop;
 	struct arrival *in = hop->ends[END_IN];
+	if (hop->own[END_IN]) {
+		hop->came(hop->context, parts);
+		return;
+	}
 	if (arrival == in || !in) {
 		break_off(hop, "a message came from the end that sends none, or before the other was there");
 		return;
@@ -158,12 +189,15 @@ void hop_relay_message(struct arrival *arrival, const struct net_parts *parts)
 		hop->held = true;
 		arrival->line->pause(arrival->line);
 	}
+	for (int end = 0; end < ENDS; end++)
+		if (hop->taps[end])
+			hop->taps[end](hop->tap_contexts[end], parts);
 }
 
 void hop_relay_drained(struct arrival *arrival)
 {
 	struct hop *hop = arrival->hop;
-	struct arrival *out = hop->ends[END_OUT];
+	const struct arrival *out = hop->ends[END_OUT];
 	if (arrival != hop->ends[END_IN] || !hop->held)
 		return;
 	hop->held = false;

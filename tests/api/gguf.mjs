@@ -41,7 +41,7 @@ function key(name, type, value) {
 
 // Words as SentencePiece has them: three of its own, one for each byte, then pieces.
 const hex = (byte) => byte.toString(16).toUpperCase().padStart(2, "0");
-const words = ["<unk>", "<s>", "</s>", ...Array.from({ length: 256 }, (_, byte) => `<0x${hex(byte)}>`), "\u2581",
+export const words = ["<unk>", "<s>", "</s>", ...Array.from({ length: 256 }, (_, byte) => `<0x${hex(byte)}>`), "\u2581",
 	..."abcdefghijklmnopqrstuvwxyz".split(""), ...Array.from({ length: 14 }, (_, i) => `\u2581${"abcdefghijklmn"[i]}`)];
 const kinds = words.map((_, i) => (i === 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1));
 

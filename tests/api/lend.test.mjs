@@ -6,48 +6,10 @@ import { after, before, describe, test } from "node:test";
 import WebSocket from "ws";
 import { Client, FakeNode, assertContractKept, frame } from "./client.mjs";
 import { node as contract } from "./contract.mjs";
-import { deviceReadings, deviceRecord, linkReading, nodeReadings, nodeRecord, passed } from "./records.mjs";
+import { deviceReadings, linkReading, nodeReadings, nodeRecord, passed } from "./records.mjs";
 import { eventually, startServer } from "./server.mjs";
-import { RelayedWorker, gpu, limits } from "./workers.mjs";
-
-const tabProtocol = "exogpu.tab.v1";
-const webgpu = [{ backend: "webgpu", api_version: null, driver_version: null, verification: passed }];
-const tabDevice = (node_id, changes = {}) => deviceRecord({
-	device_id: `dev${node_id.slice(3)}_0`, hardware_key: "webgpu:0", name: "A phone's GPU", backend: "webgpu", apis: webgpu,
-	memory_pool: "webgpu:0", memory_bytes: 1 << 30, pci_address: null, uuid: null, support: "experimental", ...changes });
-const tabRecord = (node_id, changes = {}) => nodeRecord({
-	node_id, name: "phone", host_name: "phone", os: "Android", kernel: null, cpu_model: null, addresses: [], libraries: [],
-	backends: [{ backend: "webgpu", enabled: true, reason: null }], capabilities: [], ...changes });
-
-// A tab's worker: as one that its node relays, but by a page's WebSocket.
-class TabWorker extends RelayedWorker {
-	connect(server) {
-		const socket = new WebSocket(`ws://127.0.0.1:${server.port}/node`, ["exogpu.worker.v1"], { headers: { Origin: server.url.origin } });
-		return socket.on("message", (message) => this.serve(message));
-	}
-}
-
-// A tab: it has joined or is back, and has registered.
-class Tab extends FakeNode {
-	static async connect(server, first, params, options = {}) {
-		const tab = await this.open(server, { path: "/node", protocol: tabProtocol, document: contract,
-			headers: { Origin: server.url.origin }, ...options });
-		tab.own = await tab.call(first, { protocol: 1, ...params });
-		return tab;
-	}
-
-	static join(server, token) {
-		return this.connect(server, "tab.join", { token });
-	}
-
-	static back(server, { node_id, secret }) {
-		return this.connect(server, "tab.hello", { node_id, secret });
-	}
-
-	register(node_id, changes) {
-		return this.call("node.register", { protocol: 1, node: tabRecord(node_id, changes) });
-	}
-}
+import { Tab, TabWorker, tabDevice, tabProtocol } from "./tabs.mjs";
+import { gpu, limits } from "./workers.mjs";
 
 describe("browser tabs", () => {
 	let server, admin;

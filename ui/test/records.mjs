@@ -60,6 +60,7 @@ export const device = (id, more = {}) => ({
   state: "idle",
   state_reason: null,
   draining: false,
+  spot_checks: null,
   verification,
   first_seen_at: T,
   last_seen_at: T,

@@ -1,5 +1,5 @@
-/* `exogpu lend`: make, list and revoke addresses by which browser tabs join as nodes. On a terminal a new one is shown
- * with its QR code; into a pipe goes the address alone. */
+/* `exogpu lend`: make, list and revoke addresses by which browser tabs join as nodes, and how much of what they compute
+ * is checked. On a terminal a new address is shown with its QR code; into a pipe goes the address alone. */
 #include "common/base/clock.h"
 #include "common/text/qr.h"
 #include "server/cli/commands/commands.h"
@@ -182,6 +182,33 @@ static int run_revoke(const struct cli_arguments *arguments, struct error *error
 	return result;
 }
 
+static int run_policy(const struct cli_arguments *arguments, struct error *error)
+{
+	char *end = NULL;
+	struct json *params = json_new_object(), *policy = NULL;
+	const double percent = arguments->check ? strtod(arguments->check, &end) : 0;
+	if (arguments->check && (end == arguments->check || *end || !(percent >= 0 && percent <= 100))) {
+		json_destroy(&params);
+		error_set(error, STATUS_INVALID_PARAMS, "--check takes a percentage from 0 to 100");
+		return 2;
+	}
+	if (arguments->check)
+		json_set_number(params, "check_percent", percent);
+	int result = command_call(arguments, arguments->check ? "lend.policy_set" : "lend.policy", params, &policy,
+				  error);
+	if (policy) {
+		const double now = json_get_number(policy, "check_percent", 0);
+		if (now > 0)
+			printf("%g %% of the requests that browsers have layers for are checked, and the first after "
+			       "each load\n",
+			       now);
+		else
+			printf("what browsers compute is not checked\n");
+	}
+	json_destroy(&policy);
+	return result;
+}
+
 static const struct flag create_flags[] = {
 	{"name", "NAME", "what it is for, shown in lists (default: a browser)", offsetof(struct cli_arguments, name)},
 	{"expires", "SPAN", "how long it lasts: 600s, 10m, 24h, 30d (default 1h, 30d at most)",
@@ -204,6 +231,18 @@ const struct cli_command lend_list_command = {
 	.name = "lend list",
 	.summary = "list these addresses, and how many browsers joined with each",
 	.run = run_list,
+};
+static const struct flag policy_flags[] = {
+	{"check", "PERCENT", "check so many of the requests, 0 to 100; 0: none", offsetof(struct cli_arguments, check)},
+	{0},
+};
+
+const struct cli_command lend_policy_command = {
+	.name = "lend policy",
+	.summary = "show or set how much of what browsers compute is checked",
+	.more = "Of a request that is checked, a trusted device computes the browsers' layers a second time.\n",
+	.flags = policy_flags,
+	.run = run_policy,
 };
 const struct cli_command lend_revoke_command = {
 	.name = "lend revoke",

@@ -4,11 +4,13 @@
  *   parts_fetch.c  downloads for parts on other machines
  *   parts_tab.c    weights for parts in browsers
  *   parts_ring.c   connecting and checking
+ *   parts_spot.c   spot checks of what browsers compute
  *   parts_keep.c   parts kept from the previous placement
  *   parts_adopt.c  parts adopted from the previous server */
 #include "common/base/log.h"
 #include "common/base/longer.h"
 #include "server/instances/parts/parts_inside.h"
+#include "server/instances/parts/parts_spot.h"
 
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
@@ -149,6 +151,7 @@ void parts_take_loaded(struct part *part, const struct json *result)
 		times = times ? json_next(times) : NULL;
 	}
 	part->step = PART_LOADED;
+	part->spot_owed = true;
 	if (part->tab)
 		parts_fetch_over(parts);
 	part->loaded_bytes = (uint64_t)json_get_integer(result, "loaded_bytes", 0);
@@ -377,6 +380,8 @@ void parts_set_ready(struct parts *parts)
 						   : (double)(instances_now(parts->instance->all) -
 							      parts->instance->began_loading_ms);
 	parts->proven = true;
+	for (unsigned i = 0; i < parts->count; i++)
+		parts_spot_begin(&parts->part[i]);
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_start(parts->loop, &parts->tell, 0, told_ready, parts);
 }

@@ -51,6 +51,8 @@ struct part {
 	unsigned reading_piece;
 	struct part_piece pieces[PART_PIECES];
 	struct silence_passing passing; // of the ring
+	struct spot *spot;              // of a browser's: what of it is checked (parts_spot.c); may be NULL
+	bool spot_owed;                 // it has loaded, and no request was checked since
 };
 
 // Something that was asked; freed by its answer, which comes once, also after the parts are gone.

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "server/cluster/topology/topology.h"
 #include "server/instances/parts/parts_inside.h"
+#include "server/instances/parts/parts_spot.h"
 #include "server/security/random_id.h"
 
 #include <math.h>
@@ -287,6 +288,8 @@ static void connect_hop(struct part *part, enum hop_way way)
 	struct error error = {0};
 	struct parts *parts = part->parts;
 	char key[PARTS_KEY_BYTES];
+	for (unsigned i = 0; i < parts->count; i++)
+		parts_spot_end(&parts->part[i]);
 	hop_relay_destroy(&part->hop);
 	part->way = way;
 	part->ends = 0;
@@ -348,6 +351,7 @@ void parts_disconnect(struct parts *parts)
 	net_timer_stop(parts->loop, &parts->watch);
 	parts->checks++; // what the ends still say, and the last part, is of no interest
 	for (unsigned i = 0; i < parts->count; i++) {
+		parts_spot_end(&parts->part[i]);
 		hop_relay_destroy(&parts->part[i].hop);
 		parts->part[i].attempt++;
 	}

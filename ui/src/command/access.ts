@@ -57,6 +57,19 @@ export async function makeLend(server: Server, params: Methods["lend.create"]["p
   return refusal ?? made!;
 }
 
+/** The percent of requests that are checked where browsers hold layers. */
+export async function readCheckShare(server: Server): Promise<number | Refusal> {
+  let percent = 0;
+  const refusal = await tried(async () => void ({ check_percent: percent } = await server.call("lend.policy", {})));
+  return refusal ?? percent;
+}
+
+export async function setCheckShare(server: Server, check_percent: number): Promise<number | Refusal> {
+  let percent = 0;
+  const refusal = await tried(async () => void ({ check_percent: percent } = await server.call("lend.policy_set", { check_percent })));
+  return refusal ?? percent;
+}
+
 export const isRefusal = (outcome: object): outcome is Refusal => "what" in outcome && "hint" in outcome;
 
 export const revokeToken = (server: Server, token_id: string) => tried(() => server.call("token.revoke", { token_id }));

@@ -16,6 +16,7 @@ import { Command } from "../command-line";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
 import { useAddress } from "./address";
 import { Code } from "./made";
+import { CheckShare } from "./share";
 import { JoinLine } from "./tickets";
 
 const HOUR_S = 3600;
@@ -73,6 +74,7 @@ export function LendPanel({ lends, tokens, changed }: Known & { tokens: readonly
       <div class="panel-body join">
         <LendForm lends={lends} changed={changed} />
         {shown.length === 0 && <p class="small quiet">No link is out, and no browser has joined.</p>}
+        <CheckShare />
       </div>
       {shown.length > 0 && (
         <ul class="rows tickets" aria-label="Links for browsers">

@@ -26,6 +26,7 @@ const words: Record<string, { title: string; raised?: string; cleared?: string }
     cleared: "not within a minute",
   },
   ecc_errors: { title: "Memory errors that cannot be corrected" },
+  computes_wrong: { title: "A browser computes wrong", raised: "a spot check failed", cleared: "verified again" },
   worker_failing: { title: "Workers end again and again" },
   disk_full: { title: "The server's disk is nearly full" },
   history_unwritten: { title: "The history cannot be written", raised: "writing fails", cleared: "writing works again" },

@@ -12,6 +12,7 @@ import { LibraryList } from "../node/libraries";
 import { nodeHref } from "../../lib/route";
 import { Page } from "../shell";
 import { Actions } from "./actions";
+import { ChecksPanel } from "./checks";
 import { Holders } from "./holders";
 import { ForecastPanel, useForecast } from "./forecast";
 import { LazyCharts } from "./lazy-charts";
@@ -55,6 +56,7 @@ export function DevicePage({ id }: { id: string }) {
           <aside class="stack">
             <ForecastPanel entry={entry} foreseen={foreseen} />
             <PolicyPanel entry={entry} />
+            <ChecksPanel entry={entry} />
             <Identity entry={entry} />
             <ApiTable entry={entry} />
             {node && node.record.libraries.length > 0 && (
