@@ -16,7 +16,10 @@ endif()
 set(EXOGPU_MAINTAINER "exogpu <exogpu@localhost>" CACHE STRING "who builds the packages: NAME <ADDRESS>")
 find_program(GZIP gzip REQUIRED)
 set(packaging ${CMAKE_SOURCE_DIR}/packaging)
-set(package_release 1)
+# The system is part of the version: packages for several lie side by side, and a newer system's is newer.
+cmake_host_system_information(RESULT system QUERY DISTRIB_ID DISTRIB_VERSION_ID)
+list(JOIN system "" system)
+set(package_release 1${system})
 set(package_version ${PROJECT_VERSION}-${package_release})
 foreach(unit exogpu exogpu-node)
 	install(FILES ${packaging}/systemd/${unit}.service DESTINATION lib/systemd/system COMPONENT program)
@@ -44,6 +47,30 @@ foreach(pair program=exogpu library=libexogpu-dev)
 	gzipped(${CMAKE_SOURCE_DIR}/CHANGELOG.md changelog.gz ${folder} ${component})
 	install(FILES ${packaging}/debian/copyright DESTINATION ${folder} COMPONENT ${component})
 endforeach()
+# The same program for the tarball (tools/package/tarball.py). It looks for libraries in lib/ beside its own folder first,
+# for those that its libraries need, too, which only the older of the two tags for it does.
+add_executable(exogpu_portable server/main.c)
+target_link_libraries(exogpu_portable PRIVATE server engine embedded)
+target_link_options(exogpu_portable PRIVATE -Wl,--disable-new-dtags)
+set_target_properties(exogpu_portable PROPERTIES OUTPUT_NAME exogpu RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/portable
+	BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
+
+# What others have made of it, under which licences, and the bill of materials.
+if(ui_out)
+	set(third_party ${CMAKE_BINARY_DIR}/third-party)
+	set(third_party_script ${CMAKE_SOURCE_DIR}/tools/package/third_party.py)
+	file(GLOB third_party_table CONFIGURE_DEPENDS ${packaging}/third-party/*)
+	string(TIMESTAMP package_epoch "%s" UTC)
+	set(third_party_programs $<TARGET_FILE:exogpu> $<TARGET_FILE:libexogpu> $<TARGET_FILE:libexogpu_client>)
+	add_custom_command(OUTPUT ${third_party}/LICENSES-THIRD-PARTY ${third_party}/exogpu.cdx.json
+		COMMAND ${CMAKE_COMMAND} -E env SOURCE_DATE_EPOCH=${package_epoch} ${PYTHON} -B ${third_party_script} --ui ${ui_out}
+			--version ${PROJECT_VERSION} --sysroot "${CMAKE_SYSROOT}/" --out ${third_party} ${third_party_programs}
+		DEPENDS exogpu libexogpu libexogpu_client ${third_party_script} ${third_party_table} ${CMAKE_SOURCE_DIR}/ui/package-lock.json
+		COMMENT "licences and bill of materials" VERBATIM)
+	add_custom_target(third-party ALL DEPENDS ${third_party}/LICENSES-THIRD-PARTY)
+	install(FILES ${third_party}/LICENSES-THIRD-PARTY ${third_party}/exogpu.cdx.json DESTINATION ${doc_dir} COMPONENT program)
+	install(FILES ${third_party}/LICENSES-THIRD-PARTY DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libexogpu-dev COMPONENT library)
+endif()
 gzipped(${packaging}/exogpu.1 exogpu.1.gz ${CMAKE_INSTALL_MANDIR}/man1 program)
 
 set(CPACK_GENERATOR DEB)

@@ -40,6 +40,7 @@ async function bundle(entries, options) {
     bundle: true,
     outdir: out,
     write: false,
+    metafile: true,
     entryNames: "[name]-[hash]",
     chunkNames: "[name]-[hash]",
     minify: !dev,
@@ -53,10 +54,12 @@ async function bundle(entries, options) {
   }).catch(() => process.exit(1));
 }
 
-/** The licences of what is bundled, as they ask. */
+/** The licences of what is bundled, as they ask: of every package that a byte of the results comes from. */
 function licenses() {
-  const names = ["preact", "@preact/signals", "@preact/signals-core", "uplot"];
-  return names
+  const inputs = results.flatMap(({ metafile }) => Object.values(metafile.outputs).flatMap((output) => Object.keys(output.inputs)));
+  const names = inputs.map((path) => /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]).filter(Boolean);
+  return [...new Set(names)]
+    .sort()
     .map((name) => {
       const folder = join(here, "node_modules", name);
       const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
