@@ -38,7 +38,7 @@ def properties(path, release):
     wanted = {
         "position independent": "DYN" in header and (library or "FLAGS_1" in dynamic and "PIE" in dynamic),
         "relocations read-only": any(kind == "GNU_RELRO" for kind, _ in parts),
-        "symbols bound at start": re.search(r"FLAGS\).*BIND_NOW", dynamic) is not None,
+        "symbols bound at start": re.search(r"FLAGS\).*BIND_NOW|\(BIND_NOW\)", dynamic) is not None,
         "stack not executable": len(stack) == 1 and "E" not in stack[0],
         "nothing both written and run": not any("W" in flags and "E" in flags for flags in loads),
         "code apart from data": any(flags == "R  " for flags in loads) and any(flags == "R E" for flags in loads),
