@@ -6,7 +6,7 @@
 // the image's own volume over whatever else is mounted on /data, so the state that two containers share lies on /state here.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { chownSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chownSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import https from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -20,7 +20,7 @@ const hardening = fileURLToPath(new URL("../packaging/hardening.py", import.meta
 
 const buildah = (...args) => execFileSync(program, [...store, ...args], { encoding: "utf8", timeout: patience }).trim();
 const made = [], folders = [];
-const container = () => made[made.push(buildah("from", image)) - 1];
+const container = (of = image) => made[made.push(buildah("from", of)) - 1];
 function stateFolder() {
 	const path = mkdtempSync(join(tmpdir(), "exogpu-image-"));
 	chownSync(path, uid, uid);
@@ -210,5 +210,39 @@ describe("a server in a container", () => {
 		const written = execFileSync("find", [root, "-xdev", "-newer", stamp, "-type", "f", "-printf", "/%P\n"],
 			{ encoding: "utf8" }).split("\n").filter((path) => path && !/^\/(etc\/(hosts|resolv\.conf|hostname)|run\/|tmp\/)/.test(path));
 		assert.deepEqual(written, []);
+	});
+});
+
+// Those of docker/Dockerfile's other targets. An NVIDIA GPU is not here: what stands for its driver in the tests of the engine
+// is where the container toolkit would put the driver.
+describe("the smaller images", () => {
+	const driver = fileURLToPath(new URL("../../build/debug/tests/libcuda_struck.so", import.meta.url));
+	const inside = (name, pattern) => run(name, null, "sh", "-c", `find / -xdev -name '${pattern}' 2>/dev/null || true`);
+
+	for (const target of ["cpu", "nvidia"])
+		test(`${target}: the same program and account, and no driver`, () => {
+			const of = `localhost/exogpu:${target}`, { config } = JSON.parse(buildah("inspect", "--type", "image", of)).Docker, name = container(of);
+			assert.deepEqual([config.User, config.Entrypoint, config.Cmd], [`${uid}:${uid}`, ["exogpu"], ["serve", "--lan", "--data", "/data"]]);
+			assert.deepEqual(config.Healthcheck.Test, ["CMD", "exogpu", "health"]);
+			assert.match(run(name, null, "exogpu", "version"), /^exogpu \d+\.\d+\.\d+$/m);
+			assert.deepEqual([inside(name, "libcuda*"), inside(name, "libcudart*"), inside(name, "libLLVM*"), inside(name, "*_icd*.json")], ["", "", "", ""]);
+			assert.equal(inside(name, "libvulkan.so.1") !== "", target === "nvidia");
+			assert.equal(config.Env.includes("NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics"), target === "nvidia");
+			assert.match(run(name, null, "head", "-1", "/usr/share/doc/exogpu/LICENSES-THIRD-PARTY"), /^exogpu \d/);
+		});
+
+	test("nvidia: uses the driver that is put into it", { skip: !existsSync(driver) && "skipped: the debug build, which has the stand-in, is not there" }, async () => {
+		const state = stateFolder(), name = container("localhost/exogpu:nvidia");
+		const volumes = { "/state": state, "/usr/lib/x86_64-linux-gnu/libcuda.so.1": driver };
+		const server = start(name, volumes, ["env", "EXOGPU_TEST_CUDA=90", "exogpu", "serve", "--listen", "127.0.0.1:0", "--data", "/state"], /^dashboard: /m);
+		try {
+			await server.ready;
+			await eventually(() => {
+				const { devices } = JSON.parse(run(name, volumes, "exogpu", "devices", "--data", "/state", "--json"));
+				return devices.filter((one) => one.backend === "cuda" && one.verification.state === "passed").length === 2;
+			}, "both devices of the stand-in have passed");
+		} finally {
+			await server.stop(Number(readFileSync(join(state, "lock"), "utf8")));
+		}
 	});
 });

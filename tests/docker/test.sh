@@ -48,12 +48,18 @@ make_base() {
 	rm -rf "$tree"
 }
 
-make_image() {
-	$EXOGPU_BUILDAH build --isolation chroot --format docker --build-arg BASE=$base --build-arg CUDA_IMAGES=auto -f docker/Dockerfile -t $image .
+# The package once, then the images that hold it; that of the target all is the one which is tried most.
+make_images() {
+	local build=("$@" build --isolation chroot --format docker --build-arg BASE=$base -f docker/Dockerfile) target
+	"${build[@]}" --build-arg CUDA_IMAGES=auto --target build -t localhost/exogpu:made . || return
+	for target in all cpu nvidia; do
+		"${build[@]}" --build-context build=container-image://localhost/exogpu:made --target $target -t localhost/exogpu:$target . || return
+	done
+	"$@" tag localhost/exogpu:all $image
 }
 if [ "$only" != --try ]; then
 	$EXOGPU_BUILDAH inspect --type image $base >/dev/null 2>&1 || make_base
-	make_image || make_image # a package that could not be fetched may come the second time
+	make_images $EXOGPU_BUILDAH || make_images $EXOGPU_BUILDAH # a package that could not be fetched may come the second time
 	$EXOGPU_BUILDAH rmi --prune >/dev/null 2>&1 || true # those that an earlier run left without a name
 fi
 [ "$only" != --make ] || exit 0

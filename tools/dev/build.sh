@@ -32,7 +32,7 @@ build() {
 	shift
 	dir=$(build_dir "$preset")
 	if [ ! -f "$dir/build.ninja" ] || [ $# -gt 0 ]; then
-		case $preset in release | package) fetch_nvrtc ;; esac
+		case $preset in release | package*) fetch_nvrtc ;; esac
 		CMAKE_GENERATOR=Ninja step "configure-$preset" "configuring ($preset)" \
 			cmake --preset "$preset" "$@" || exit 1
 	fi

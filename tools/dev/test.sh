@@ -23,6 +23,7 @@ skipped test is named. Stages, all of them unless some are named:
 Only when named:
   clients programs that take minutes to install: LangChain, LiteLLM and Instructor of PyPI, Open WebUI in Chromium;
           some 8 GB in build/published
+  arm64   ./dev package --arch arm64, and what of its tests qemu-user can run (tests/packaging/arm64.sh)
 --quick      lint, ui and debug, without the browser, several machines, and what takes long
 When all of them run, a test runs in debug, too, only if the sanitizers' builds look at less: docs/notes/tests.md.
 What takes many minutes for little is none of these: ctest --test-dir build/debug -L long, and build/asan, build/tsan.
@@ -42,7 +43,7 @@ cmd_test() {
 			shift
 			;;
 		-R*) pattern=${1#-R} ;;
-		lint | ui | debug | fuzz | asan | tsan | package | docker | clients) stages+=("$1") ;;
+		lint | ui | debug | fuzz | asan | tsan | package | docker | clients | arm64) stages+=("$1") ;;
 		*) fail_usage test "not understood: $1" ;;
 		esac
 		shift
@@ -173,6 +174,12 @@ test_large() {
 copy_large() {
 	cmake -DEXOGPU_LARGE=ON -S . -B build/package &&
 		cmake --build build/package --target conformance_large -j "$(cores)" && build/package/tests/conformance_large
+}
+
+# Built for arm64 by a cross compiler; on arm64 itself the other stages are the tests.
+stage_arm64() {
+	single arm64-make "making the packages for arm64" ./dev package --arch arm64 --images compute_80
+	single arm64 "testing the build for arm64" bash tests/packaging/arm64.sh
 }
 
 # Programs that take long to install; what they say is known of a debug build alone.

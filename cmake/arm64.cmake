@@ -1,0 +1,17 @@
+# A toolchain: for arm64 by Debian's cross compiler, with the libraries of build/sysroot-arm64, which tools/package/sysroot.py
+# makes. Programs of that architecture, as the tests, run by qemu-user. `./dev package --arch arm64`.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+get_filename_component(exogpu_root ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
+set(CMAKE_SYSROOT ${exogpu_root}/build/sysroot-arm64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_STRIP aarch64-linux-gnu-strip)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_INSTALL_LIBDIR lib/aarch64-linux-gnu CACHE PATH "as on arm64 itself")
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -L ${CMAKE_SYSROOT})
+set(CMAKE_FIND_ROOT_PATH ${CMAKE_SYSROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig)
