@@ -18,6 +18,7 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->check_page = NO_PAGE;
 	generator->due_step = 1;
 	generator->prompt_rows = generator->alone_rows = params->batch_rows;
+	generator->draft_right = DRAFT_RIGHT_AT_FIRST;
 	generator_set_row_times(generator, (const double[ROW_TIMES]){0});
 	generator->running = calloc(sequences, sizeof(struct generator_job *));
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
@@ -199,6 +200,7 @@ enum status generator_add(struct generator *generator, struct generator_job **ou
 	job->request.sampling.biases = job->biases;
 	job->request.tokens = NULL;
 	proposals_init(&job->proposals);
+	drafting_init(&job->drafting, generator->draft_right);
 	job->arrival = ++generator->arrivals;
 	job->added_ns = clock_steady_ns();
 	put_waiting(generator, job);
@@ -237,6 +239,8 @@ void generator_end(struct generator_job *job, enum generator_reason reason, cons
 						  .generated_tokens = job->token_count - job->prompt_count,
 						  .proposed_tokens = job->proposed_tokens,
 						  .accepted_tokens = job->accepted_tokens,
+						  .drafted_tokens = job->drafted_tokens,
+						  .draft_accepted_tokens = job->draft_accepted_tokens,
 						  .queued_ns = begun_ns - job->added_ns,
 						  .prompt_ns = first_ns - begun_ns,
 						  .generate_ns = now_ns - first_ns};
@@ -302,6 +306,8 @@ void generator_forget(struct generator *generator, uint64_t owner)
 {
 	pages_forget(generator->pages, owner);
 	recurrent_forget(generator->states, owner);
+	if (generator->params.drafter)
+		drafter_forget(generator->params.drafter, owner);
 }
 
 // ---- who runs ----

@@ -25,6 +25,7 @@
  *
  * Thread: one at a time. Callbacks come from generator_step and generator_remove, and must not call the generator. */
 #pragma once
+#include "engine/generation/draft/drafter.h"
 #include "engine/generation/proposals.h"
 #include "engine/generation/sampler.h"
 #include "engine/stage.h"
@@ -61,6 +62,7 @@ struct generator_params {
 	// prompt, which finds the pages before it, then computes the same rows in the same batch, and gives the same
 	// tokens. For processors: on a GPU such a step takes as long as a quarter of a prompt of 512.
 	bool repeats_alike;
+	struct drafter *drafter; // proposes tokens, too; the caller's. NULL: there is none
 	uint32_t lanes; // steps that are elsewhere at once; 0: all layers are here
 	// With lanes. An error ends all jobs, like an error of a step.
 	enum status (*send)(void *context, const struct generator_sent *step, struct error *error);
@@ -91,6 +93,7 @@ enum generator_reason {
 struct generator_figures {
 	uint32_t prompt_tokens, cached_tokens, generated_tokens;
 	uint32_t proposed_tokens, accepted_tokens; // rows for proposed tokens; those whose token was chosen
+	uint32_t drafted_tokens, draft_accepted_tokens; // of these, those that the draft model proposed
 	uint32_t read_tokens; // of the prompt's: those whose keys and values are there, computed or cached
 	struct generator_spent spent;
 	int64_t queued_ns, prompt_ns, generate_ns; // until it began; until its first token; from then on
@@ -207,6 +210,7 @@ struct generator_state {
 	uint32_t pages_used, pages_cached, page_count;
 	uint64_t prompt_tokens, generated_tokens; // ever
 	uint64_t proposed_tokens, accepted_tokens;
+	uint64_t drafted_tokens, draft_accepted_tokens; // of these
 	uint64_t steps, step_ns;
 	uint32_t step_rows, step_runs; // of the last of these
 	uint32_t preemptions;          // jobs that gave their pages back

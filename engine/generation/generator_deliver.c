@@ -135,6 +135,36 @@ static bool deliver_token(struct generator_job *job, uint32_t output, struct tok
 	return false;
 }
 
+// What a step with proposed tokens has cost.
+static void settle(struct generator_job *job, const struct piece *piece)
+{
+	struct generator_state *state = &job->generator->state;
+	const uint32_t drafted = piece->drafted ? piece->proposed : 0;
+	proposals_settle(&job->proposals, piece->drafted ? 0 : piece->price);
+	drafting_settle(&job->drafting, piece->drafted ? piece->price : 0);
+	job->proposed_tokens += piece->proposed;
+	job->drafted_tokens += drafted;
+	state->proposed_tokens += piece->proposed;
+	state->drafted_tokens += drafted;
+}
+
+// Whether a proposed token is the one that was chosen; those behind the first that is not are not judged.
+static void judge_proposed(struct generator_job *job, const struct piece *piece, bool accepted)
+{
+	struct generator *generator = job->generator;
+	job->accepted_tokens += accepted;
+	generator->state.accepted_tokens += accepted;
+	if (!piece->drafted) {
+		job->proposals.credit += accepted;
+		return;
+	}
+	job->draft_accepted_tokens += accepted;
+	generator->state.draft_accepted_tokens += accepted;
+	job->drafting.credit += accepted;
+	drafting_judge(&job->drafting.right, accepted);
+	drafting_judge(&generator->draft_right, accepted);
+}
+
 // The job's next token and, as long as the tokens are those that were proposed, the ones behind it. `output` and `rows`
 // are of its last own token. A form that begins or ends on the way ends the series, as its outputs are of the wrong
 // kind.
@@ -144,18 +174,15 @@ static void deliver_tokens(struct generator_job *job, const struct piece *piece,
 	struct token_choice choice = {.token = generator->argmax[output]};
 	if (piece->sampled)
 		choice = generator->choices[output];
-	proposals_settle(&job->proposals, piece->price);
-	job->proposed_tokens += piece->proposed;
-	generator->state.proposed_tokens += piece->proposed;
+	settle(job, piece);
 	for (uint32_t i = 1;; i++) {
 		const bool accepted = i <= piece->proposed && choice.token == rows[i];
-		job->accepted_tokens += accepted;
-		generator->state.accepted_tokens += accepted;
+		if (i <= piece->proposed)
+			judge_proposed(job, piece, accepted);
 		if (!deliver_token(job, output, choice) || !accepted || generator_needs_sampler(job) != piece->sampled)
 			return;
 		job->done++;
 		job->sent++;
-		job->proposals.credit += 1;
 		publish_full(job);
 		output++;
 		choice = (struct token_choice){.token = generator->argmax[output]};

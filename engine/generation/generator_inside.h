@@ -7,6 +7,7 @@
  * no list, and is freed with the last of these steps. Thread: the generator's. */
 #pragma once
 #include "common/base/limits.h"
+#include "engine/generation/draft/drafting.h"
 #include "engine/generation/generator.h"
 #include "engine/generation/generator_lanes.h"
 #include "engine/generation/pages.h"
@@ -37,9 +38,12 @@ struct generator_job {
 	uint32_t judged;              // with want_prompt: tokens of the prompt that have been, the first by itself
 	double *sum;                  // (embedding), with want_hidden, over the tokens that are done
 	struct proposals proposals;
+	struct drafting drafting;
 	float price;        // of those that it proposes
 	uint32_t proposing; // tokens behind its own that its next step has rows for, too
+	bool drafted;       // by the draft model
 	uint32_t proposed_tokens, accepted_tokens;
+	uint32_t drafted_tokens, draft_accepted_tokens; // of these
 	bool running, begun, gone;
 	bool stalled; // it has no page for its next token until a step is back
 	uint32_t cached_tokens;
@@ -54,6 +58,7 @@ struct piece {
 	uint32_t rows, outputs; // its last so many rows give logits or hidden states
 	float price;            // of proposed tokens
 	uint32_t proposed;      // so many rows at the end are of proposed tokens
+	bool drafted;           // by the draft model
 	bool chooses;           // the last of its other rows gives the next token
 	bool sampled;           // from logits
 	bool narrow;            // from the candidates among them, which the last stage finds
@@ -64,6 +69,8 @@ struct lane {
 	bool under_way, check;
 	uint64_t step;
 	int64_t began_ns;
+	bool alone;             // no other step was in flight when it began
+	uint64_t drafting_ns;   // what the draft model computed for it before
 	struct piece *pieces;   // (batch_sequences), of the runs; a check has none
 	struct stage_run *runs; // (batch_sequences)
 	uint32_t *tokens;       // (batch_rows)
@@ -85,6 +92,10 @@ struct generator {
 	uint32_t alone_rows;           // where a prompt is alone
 	struct row_prices prices;      // of a step that is alone in flight
 	struct row_prices busy_prices; // where several are: they overlap, so the network time does not count
+	struct draft_times draft_times;
+	float draft_right;   // the share of drafted tokens that were right, of all jobs
+	uint32_t draft_used; // steps since one without drafted tokens
+	uint64_t drafting_ns; // what the draft model computed for the step that is planned
 	struct generator_state state;
 	struct lane *lanes; // (lane_count)
 	uint32_t lane_count, under_way;
@@ -143,8 +154,10 @@ uint32_t generator_cut_rows(const struct generator_job *job, uint32_t rows);
 // ---- generator_propose.c ----
 
 // Before the plan of a step, when all running jobs have pages: which of them propose how many tokens, and pages for
-// these.
-void generator_propose(struct generator *generator);
+// these. Errors: the draft model's; all jobs have ended then.
+enum status generator_propose(struct generator *generator, struct error *error);
+// A step that took so long is back, without what drafting took.
+void generator_timed_step(struct generator *generator, const struct lane *lane, uint64_t ns);
 
 // ---- generator_deliver.c ----
 

@@ -19,10 +19,12 @@ void generator_spent_add(struct generator *generator, const struct lane *lane)
 			generator->stages_ns[generator->stage_count++] = now_ns - generator->seen_ns[i];
 	}
 	for (uint32_t stage = 0; stage < generator->stage_count && lane->row_count && !lane->check; stage++) {
-		generator->spent_ns[stage] += generator->stages_ns[stage];
+		// The draft model is where the last stage is.
+		const uint64_t drafting_ns = stage + 1 == generator->stage_count ? lane->drafting_ns : 0;
+		const uint64_t ns = generator->stages_ns[stage] + drafting_ns;
+		generator->spent_ns[stage] += ns;
 		for (uint32_t i = 0; i < lane->run_count; i++)
-			lane->pieces[i].job->spent_ns[stage] += generator->stages_ns[stage] * lane->pieces[i].rows /
-								lane->row_count;
+			lane->pieces[i].job->spent_ns[stage] += ns * lane->pieces[i].rows / lane->row_count;
 	}
 }
 

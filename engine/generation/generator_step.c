@@ -129,6 +129,7 @@ static void add_run(struct lane *lane, struct generator_job *job, uint32_t own)
 						       .outputs = outputs,
 						       .proposed = proposed,
 						       .price = proposed ? job->price : 0,
+						       .drafted = proposed && job->drafted,
 						       .chooses = chooses};
 	lane->runs[lane->run_count] = (struct stage_run){.row_count = rows, .position = job->sent, .pages = job->pages};
 	generator_run_states(job, &lane->runs[lane->run_count++]);
@@ -328,6 +329,7 @@ static enum status finish(struct generator *generator, struct lane *lane, const 
 		generator_deliver(generator, lane);
 	}
 	const uint64_t ns = (uint64_t)(clock_steady_ns() - lane->began_ns);
+	generator_timed_step(generator, lane, ns);
 	generator->state.steps += lane->run_count > 0;
 	generator->state.step_ns += ns;
 	generator->state.step_rows = lane->row_count;
@@ -372,13 +374,17 @@ enum status generator_step(struct generator *generator, bool *idle, struct error
 	struct lane *lane;
 	bool more = true;
 	while (!status && more && (lane = free_lane(generator))) {
-		lane->began_ns = clock_steady_ns();
 		generator_admit(generator);
 		generator->lanes_now = lanes_wanted(generator);
 		if (generator->under_way >= generator->lanes_now)
 			break;
 		generator_make_room(generator);
-		generator_propose(generator);
+		status = generator_propose(generator, error);
+		if (status)
+			break;
+		lane->began_ns = clock_steady_ns();
+		lane->alone = !generator->under_way;
+		lane->drafting_ns = generator->drafting_ns;
 		generator_plan_states(generator);
 		clear(generator, lane);
 		fill_runs(generator, lane);
@@ -433,6 +439,7 @@ enum status generator_check(struct generator *generator, uint32_t token, struct 
 	generator->check_state = recurrent_take(generator->states, 0);
 	clear(generator, lane);
 	lane->check = true;
+	lane->drafting_ns = 0;
 	lane->began_ns = clock_steady_ns();
 	lane->runs[0] = (struct stage_run){
 		.row_count = 1, .pages = &generator->check_page, .state_to = generator->check_state};

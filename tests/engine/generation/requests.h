@@ -17,6 +17,8 @@ enum { MOST_TOKENS = 2048 };
 static struct backend toy_backend;
 static struct exogpu_device *device;
 static struct stage *stages[2];
+static struct stage *draft_stage;
+static struct drafter *drafter;
 static struct generator *generator;
 static bool recurrent; // the toy has states
 
@@ -40,6 +42,8 @@ struct bench {
 	bool last;      // the last token's embedding is that of the text
 	bool finds;     // the last stage names candidates
 	bool whole;     // a prompt that runs alone is not cut (generator_params.repeats_alike)
+	uint32_t drafts; // places of a draft model; 0: there is none
+	uint32_t outputs; // 0: as many as sequences
 };
 
 // What is on its way between the stages, in order. The first computes a step when it is taken from here.
@@ -78,6 +82,30 @@ static inline void take_check(void *context, const struct generator_checked *che
 	checks++;
 }
 
+static inline void begin_draft(const struct bench *bench, const float *rope)
+{
+	struct error error = {0};
+	const struct stage_params params = {.shape = &toy_draft_shape,
+					    .layer_count = TOY_DRAFT_LAYERS,
+					    .embeds = true,
+					    .predicts = true,
+					    .context_tokens = bench->context,
+					    .page_count = bench->drafts * bench->context / STAGE_PAGE_TOKENS,
+					    .batch_rows = 64,
+					    .batch_sequences = bench->drafts,
+					    .batch_outputs = bench->drafts,
+					    .rope = rope,
+					    .tensor = toy_tensor};
+	if (stage_create(&draft_stage, device, &params, &error))
+		fail_msg("%s", error.message);
+	const struct drafter_params made = {.stage = draft_stage,
+					    .shape = &toy_draft_shape,
+					    .places = bench->drafts,
+					    .context_tokens = bench->context,
+					    .batch_rows = 64};
+	assert_int_equal(drafter_create(&drafter, &made, &error), STATUS_OK);
+}
+
 static inline void begin(const struct bench *bench)
 {
 	struct error error = {0};
@@ -96,13 +124,15 @@ static inline void begin(const struct bench *bench)
 				      .page_count = bench->pages,
 				      .batch_rows = bench->rows,
 				      .batch_sequences = bench->sequences,
-				      .batch_outputs = bench->sequences,
+				      .batch_outputs = bench->outputs ? bench->outputs : bench->sequences,
 				      .rope = rope,
 				      .tensor = toy_tensor};
 	toy_backend = backend_cpu;
 	toy_backend.stage = bench->finds ? &toy_finding_slots : &toy_slots;
 	assert_int_equal(device_open_over(&device, &toy_backend, &(struct exogpu_open){.hardware_key = "cpu"}, &error),
 			 STATUS_OK);
+	if (bench->drafts)
+		begin_draft(bench, rope);
 	for (uint32_t i = 0; i < bench->stages; i++) {
 		params.embeds = !i;
 		params.predicts = i + 1 == bench->stages;
@@ -117,7 +147,8 @@ static inline void begin(const struct bench *bench)
 					      .page_count = bench->pages,
 					      .batch_rows = bench->rows,
 					      .batch_sequences = bench->sequences,
-					      .batch_outputs = bench->sequences,
+					      .batch_outputs = params.batch_outputs,
+					      .drafter = drafter,
 					      .repeats_alike = !bench->whole};
 	struct generator_params in_two = made;
 	in_two.stages = stages + 1;
@@ -161,6 +192,8 @@ static inline void finish(void)
 {
 	assert_int_equal(toy.foreign, 0);
 	generator_destroy(&generator);
+	drafter_destroy(&drafter);
+	stage_destroy(&draft_stage);
 	stage_destroy(&stages[1]);
 	stage_destroy(&stages[0]);
 	exogpu_device_close(&device, NULL);

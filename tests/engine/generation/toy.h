@@ -18,7 +18,8 @@ enum {
 	TOY_LAYERS = 4,
 	PAGES_MOST = 1024,
 	STATES_MOST = 128,
-	FOUND_MOST = 8 // outputs that candidates are found of
+	FOUND_MOST = 8, // outputs that candidates are found of
+	TOY_DRAFT_LAYERS = 1 // of a draft model: a quarter of its tokens are wrong
 };
 
 struct backend_stage {
@@ -39,6 +40,8 @@ static struct {
 	long found, unfound; // outputs that had candidates, and that had none
 	bool repeats;        // most tokens follow from the two before them
 	struct backend_stage *first;
+	long draft_steps, draft_rows;
+	void (*stepped)(bool drafts, uint32_t rows); // NULL: nobody is told
 } toy;
 
 static const struct model_shape toy_shape = {.family = FAMILY_LLAMA,
@@ -66,6 +69,17 @@ static uint64_t toy_mixed(uint64_t hash, uint32_t before, uint32_t last)
 	hash = toy_hash(toy_hash(1, before), last) & ~(48ull << 20); // of 16 voices
 	return hash;
 }
+
+static const struct model_shape toy_draft_shape = {.family = FAMILY_LLAMA,
+						   .layers = TOY_DRAFT_LAYERS,
+						   .embedding = TOY_EMBEDDING,
+						   .feed_forward = 32,
+						   .heads = 1,
+						   .kv_heads = 1,
+						   .head_size = 32,
+						   .vocabulary = TOY_VOCABULARY,
+						   .context = 4096,
+						   .rope_size = 32};
 
 // What follows `last`, with this hash of everything up to it.
 static uint32_t toy_answer(uint64_t hash, uint32_t last)
@@ -169,8 +183,11 @@ static enum status toy_step(struct backend_stage *stage, const struct stage_batc
 	uint32_t row = 0, output = 0;
 	if (toy.fail_after && toy.steps >= toy.fail_after)
 		return error_set(error, STATUS_DEVICE_LOST, "the toy broke");
-	toy.steps++;
-	toy.rows += batch->row_count;
+	const bool drafts = stage->params.shape->layers == TOY_DRAFT_LAYERS;
+	if (toy.stepped)
+		toy.stepped(drafts, batch->row_count);
+	*(drafts ? &toy.draft_steps : &toy.steps) += 1;
+	*(drafts ? &toy.draft_rows : &toy.rows) += batch->row_count;
 	toy.most_rows = batch->row_count > toy.most_rows ? batch->row_count : toy.most_rows;
 	for (uint32_t i = 0; i < batch->run_count; i++) {
 		const struct stage_run *run = &batch->runs[i];
@@ -194,6 +211,8 @@ static enum status toy_step(struct backend_stage *stage, const struct stage_batc
 			hash = recurrent ? state.hash : toy_mixed(hash, at ? before : 0, token);
 			if (batch->output)
 				batch->output[(size_t)row * TOY_EMBEDDING] = (float)token;
+			if (drafts && hash % 4 == 1)
+				hash = toy_hash(hash, 7);
 			if (output < batch->output_count && batch->output_rows[output] == row)
 				toy_output(stage, batch, output++, hash, token);
 		}
