@@ -63,7 +63,7 @@ struct generator_params {
 	// tokens. For processors: on a GPU such a step takes as long as a quarter of a prompt of 512.
 	bool repeats_alike;
 	struct drafter *drafter; // proposes tokens, too; the caller's. NULL: there is none
-	uint32_t lanes; // steps that are elsewhere at once; 0: all layers are here
+	uint32_t lanes;          // steps that are elsewhere at once; 0: all layers are here
 	// With lanes. An error ends all jobs, like an error of a step.
 	enum status (*send)(void *context, const struct generator_sent *step, struct error *error);
 	void (*checked)(void *context, const struct generator_checked *checked);
@@ -92,7 +92,7 @@ enum generator_reason {
 
 struct generator_figures {
 	uint32_t prompt_tokens, cached_tokens, generated_tokens;
-	uint32_t proposed_tokens, accepted_tokens; // rows for proposed tokens; those whose token was chosen
+	uint32_t proposed_tokens, accepted_tokens;      // rows for proposed tokens; those whose token was chosen
 	uint32_t drafted_tokens, draft_accepted_tokens; // of these, those that the draft model proposed
 	uint32_t read_tokens; // of the prompt's: those whose keys and values are there, computed or cached
 	struct generator_spent spent;

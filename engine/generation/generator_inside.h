@@ -93,8 +93,8 @@ struct generator {
 	struct row_prices prices;      // of a step that is alone in flight
 	struct row_prices busy_prices; // where several are: they overlap, so the network time does not count
 	struct draft_times draft_times;
-	float draft_right;   // the share of drafted tokens that were right, of all jobs
-	uint32_t draft_used; // steps since one without drafted tokens
+	float draft_right;    // the share of drafted tokens that were right, of all jobs
+	uint32_t draft_used;  // steps since one without drafted tokens
 	uint64_t drafting_ns; // what the draft model computed for the step that is planned
 	struct generator_state state;
 	struct lane *lanes; // (lane_count)

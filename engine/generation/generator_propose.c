@@ -58,13 +58,13 @@ static void draft(struct generator_job *job, uint32_t most, uint32_t rows)
 {
 	struct generator *generator = job->generator;
 	const struct draft_wish wish = wish_of(job, most);
-	struct draft_question question = {.times = &generator->draft_times,
-					  .prices = prices_of(generator),
-					  .rows = rows,
-					  .most = most,
-					  .unread = drafter_unread(generator->params.drafter, &wish),
-					  .left = drafting_left(job->token_count - job->prompt_count,
-								job->most - job->token_count)};
+	struct draft_question question = {
+		.times = &generator->draft_times,
+		.prices = prices_of(generator),
+		.rows = rows,
+		.most = most,
+		.unread = drafter_unread(generator->params.drafter, &wish),
+		.left = drafting_left(job->token_count - job->prompt_count, job->most - job->token_count)};
 	if (!most || question.unread == UINT32_MAX)
 		return;
 	const struct draft_answer answer = drafting_count(&job->drafting, &question);
@@ -93,8 +93,7 @@ static enum status ask_drafter(struct generator *generator, struct error *error)
 	if (!count)
 		return STATUS_OK;
 	const uint64_t before_ns = drafter_figures(drafter).spent_ns;
-	const enum status status =
-		drafter_propose(drafter, wishes, count, generator->params.shape->vocabulary, error);
+	const enum status status = drafter_propose(drafter, wishes, count, generator->params.shape->vocabulary, error);
 	generator->drafting_ns = drafter_figures(drafter).spent_ns - before_ns;
 	for (uint32_t i = 0; i < count; i++)
 		jobs[i]->proposing = wishes[i].given;
@@ -120,7 +119,8 @@ void generator_timed_step(struct generator *generator, const struct lane *lane, 
 {
 	bool generates = lane->alone && !lane->check && lane->run_count;
 	for (uint32_t i = 0; i < lane->run_count; i++)
-		generates = generates && lane->pieces[i].chooses && lane->pieces[i].rows == lane->pieces[i].proposed + 1;
+		generates = generates && lane->pieces[i].chooses &&
+			    lane->pieces[i].rows == lane->pieces[i].proposed + 1;
 	if (generates && generator->params.drafter)
 		draft_times_chain(&generator->draft_times, lane->row_count, (double)ns * 1e-9);
 }

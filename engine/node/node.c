@@ -397,15 +397,15 @@ static void finish(struct node *node)
 		close(node->lock);
 }
 
-// A program that opens a file as descriptor 0, 1 or 2 may print into it by accident. Workers get their sockets, model
-// and ring as 3 to 7, so no passed descriptor may have one of these numbers.
+// A program that opens a file as descriptor 0, 1 or 2 may print into it by accident. Workers get their sockets, models
+// and ring as 3 to 8, so no passed descriptor may have one of these numbers.
 static void fill_standard_files(void)
 {
 	int fd;
 	do {
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	} while (fd >= 0 && fd <= WORKER_RING_OUT);
-	if (fd > WORKER_RING_OUT)
+	} while (fd >= 0 && fd <= WORKER_DRAFT);
+	if (fd > WORKER_DRAFT)
 		close(fd);
 }
 

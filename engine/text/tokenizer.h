@@ -15,6 +15,9 @@ struct tokenizer;
 // STATUS_INVALID_PARAMS (lists that do not fit each other, ids out of range, merges of unknown pieces; by name).
 enum status tokenizer_create(struct tokenizer **out, const struct gguf *gguf, struct error *error);
 void tokenizer_destroy(struct tokenizer **tokenizer);
+// Whether a draft model's file has the model's tokens, special ones too; unused tokens at the end of either count for
+// nothing. Errors: STATUS_INVALID_PARAMS, with the first difference.
+enum status tokenizers_same(const struct gguf *model, const struct gguf *draft, struct error *error);
 uint32_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
 
 enum { NO_TOKEN = -1 };

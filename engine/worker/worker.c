@@ -342,6 +342,7 @@ static enum status open_instance(void *arg, const struct message *message, struc
 		.ring = ring,
 		.ring_in_fd = WORKER_RING_IN,
 		.ring_out_fd = WORKER_RING_OUT,
+		.draft_fd = fcntl(WORKER_DRAFT, F_GETFD) < 0 ? -1 : WORKER_DRAFT,
 	};
 	status = instance_create(&instance, &open, error);
 	if (!status)

@@ -13,7 +13,14 @@
 
 // For a model instance: its file, and for a part of several the ring: messages of the previous part, and messages to
 // the next part.
-enum { WORKER_SOCKET = 3, WORKER_STREAM = 4, WORKER_MODEL = 5, WORKER_RING_IN = 6, WORKER_RING_OUT = 7 };
+enum {
+	WORKER_SOCKET = 3,
+	WORKER_STREAM = 4,
+	WORKER_MODEL = 5,
+	WORKER_RING_IN = 6,
+	WORKER_RING_OUT = 7,
+	WORKER_DRAFT = 8
+};
 
 // Exit status of the process: 0 after an answer or the end of a socket, 1 on failure, 2 on bad usage, and these of a
 // session's or an instance's worker; the last line on standard error says more.

@@ -15,7 +15,8 @@ struct cli_arguments {
 	const char *token_file;                                                          // model add
 	const char *sha256;                                                              // model upload
 	bool no_wait;
-	const char *context, *sequences, *objective, *strategy, *chat_template, *gives_way, *least_format; // place
+	const char *context, *sequences, *objective, *strategy, *chat_template, *gives_way, *least_format,
+		*draft; // place
 	bool preview;
 	const char *system, *max_tokens, *seed, *form, *tools;                 // run
 	const char *temperature, *top_k, *top_p, *min_p, *repetition_penalty;  // run, place

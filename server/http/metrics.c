@@ -321,6 +321,16 @@ static double accepted_of(const struct store_counts *counts)
 	return (double)counts->accepted_tokens;
 }
 
+static double drafted_of(const struct store_counts *counts)
+{
+	return (double)counts->drafted_tokens;
+}
+
+static double draft_accepted_of(const struct store_counts *counts)
+{
+	return (double)counts->draft_accepted_tokens;
+}
+
 static double energy_of(const struct store_counts *counts)
 {
 	return counts->energy_source == STORE_ENERGY_NONE ? NAN : counts->energy_joules;
@@ -338,14 +348,22 @@ static double seconds_of(const struct store_counts *counts)
 
 static void print_foreseen(const struct usage *usage, struct buffer *out)
 {
-	struct printing_usage printing = {
-		.out = out, .metric = "exogpu_proposed_tokens_total", .of = "model", .count = proposed_of};
-	head(out, printing.metric, "counter", "Tokens that were foreseen by the text of a request, and computed.");
-	usage_totals(usage, BOOK_MODEL, print_total, &printing);
-	printing.metric = "exogpu_accepted_tokens_total";
-	printing.count = accepted_of;
-	head(out, printing.metric, "counter", "Of these, the tokens that were then chosen.");
-	usage_totals(usage, BOOK_MODEL, print_total, &printing);
+	static const struct {
+		const char *name, *what;
+		double (*count)(const struct store_counts *counts);
+	} metrics[] = {
+		{"exogpu_proposed_tokens_total", "Tokens that were foreseen, and computed.", proposed_of},
+		{"exogpu_accepted_tokens_total", "Of these, the tokens that were then chosen.", accepted_of},
+		{"exogpu_drafted_tokens_total", "Of the proposed tokens, those of a draft model.", drafted_of},
+		{"exogpu_draft_accepted_tokens_total", "Of these, the tokens that were then chosen.",
+		 draft_accepted_of},
+	};
+	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+		struct printing_usage printing = {
+			.out = out, .metric = metrics[i].name, .of = "model", .count = metrics[i].count};
+		head(out, printing.metric, "counter", metrics[i].what);
+		usage_totals(usage, BOOK_MODEL, print_total, &printing);
+	}
 }
 
 static void print_usage(const struct usage *usage, struct buffer *out)

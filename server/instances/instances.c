@@ -304,6 +304,8 @@ static void told_state(struct instance *instance, const struct json *params)
 	instance->generated_tokens = generated;
 	instance->proposed_tokens = (uint64_t)json_get_integer(params, "proposed_tokens", 0);
 	instance->accepted_tokens = (uint64_t)json_get_integer(params, "accepted_tokens", 0);
+	instance->drafted_tokens = (uint64_t)json_get_integer(params, "drafted_tokens", 0);
+	instance->draft_accepted_tokens = (uint64_t)json_get_integer(params, "draft_accepted_tokens", 0);
 	instance->told_ms = now_ms;
 	if (json_type(json_get(params, "timing")) == JSON_OBJECT) {
 		struct json *timing = instance_timing_json(instance, json_get(params, "timing"));

@@ -177,16 +177,18 @@ struct instance {
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
 	uint64_t proposed_tokens, accepted_tokens;
-	double tokens_per_s;            // < 0: not known
-	int64_t told_ms;                // steady; when it was reported
-	struct generation *generations; // oldest first
-	int64_t stale_request;          // reports about this and older requests that are over are ignored
-	unsigned generation_count;      // that are not cancelled
-	int64_t used_ms;                // steady: a request began or ended, or it was ready; 0: not yet
-	size_t line_tokens;             // that their prompts are given as: text counts nothing
-	uint64_t failed_epoch;          // the placement for which the log reports a failed request
-	unsigned held_percent;          // of the time that its worker was told to rest
-	bool forgets;                   // a token ended while its worker could not be told
+	uint64_t drafted_tokens, draft_accepted_tokens; // of these
+	uint64_t draft_bytes;                           // that its draft model takes on the device, once loaded
+	double tokens_per_s;                            // < 0: not known
+	int64_t told_ms;                                // steady; when it was reported
+	struct generation *generations;                 // oldest first
+	int64_t stale_request;     // reports about this and older requests that are over are ignored
+	unsigned generation_count; // that are not cancelled
+	int64_t used_ms;           // steady: a request began or ended, or it was ready; 0: not yet
+	size_t line_tokens;        // that their prompts are given as: text counts nothing
+	uint64_t failed_epoch;     // the placement for which the log reports a failed request
+	unsigned held_percent;     // of the time that its worker was told to rest
+	bool forgets;              // a token ended while its worker could not be told
 	// While changes with an entry of the audit log are not on disk yet (instance_keep):
 	struct instance_shown *shown; // as it was before each of them, the oldest first; NULL: there are none
 	unsigned shown_count, unsaved;
@@ -434,6 +436,11 @@ struct instance *evict_stand_in(const struct instance *instance);
 // At the start of the server: instances that were unloaded for another one wait for that one.
 void evict_restore(struct instances *instances);
 
+// What the draft model takes that the parameters ask for, into `wanted`; nothing without one. Errors: STATUS_NOT_FOUND,
+// STATUS_CONFLICT (not ready), STATUS_INVALID_PARAMS (it can be none).
+enum status placing_read_draft(struct placing *placing, const struct instances *instances, const struct json *params,
+			       struct error *error);
+
 // instances_gather.c
 // gather_heat.c: how hot the device is, as a placement counts it.
 void gather_heat(struct placement_device *out, const struct cluster_device *device, const struct json *telemetry);
@@ -519,6 +526,11 @@ void planner_destroy(struct planner **planner);
 
 // instances_place.c
 struct json *placing_hops_json(const struct placing *placing); // of PlacementHop
+// placing/instances_draft.c: the draft model of an instance, if it has one that is ready; what instance.load is told of
+// it; and as the API shows it (null: none was asked for).
+const struct model_record *instance_draft(const struct instance *instance);
+struct json *instance_draft_params(const struct instance *instance);
+struct json *instance_draft_json(const struct instance *instance);
 void instance_set_bytes(struct json *object, const char *name, uint64_t value);
 void instance_set_maybe(struct json *object, const char *name, double value);                // below 0: null
 struct json *placing_json(const struct placing *placing);                                    // Placement

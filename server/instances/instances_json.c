@@ -150,6 +150,7 @@ struct json *instance_json_now(const struct instance *instance)
 	instance_set_bytes(json, "generated_tokens", instance->generated_tokens);
 	instance_set_bytes(json, "proposed_tokens", instance->proposed_tokens);
 	instance_set_bytes(json, "accepted_tokens", instance->accepted_tokens);
+	json_set(json, "draft", instance_draft_json(instance));
 	instance_set_maybe(json, "tokens_per_s", instance->tokens_per_s);
 	json_set_bool(json, "chat", instance->chat);
 	json_set_string(json, "chat_template", instance->chat_template[0] ? instance->chat_template : NULL);

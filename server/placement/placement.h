@@ -98,6 +98,7 @@ struct placement_wanted {
 	enum placement_objective objective;
 	enum placement_strategy strategy;
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
+	struct stage_memory draft; // what a draft model takes on the device that predicts; all 0: there is none
 	bool may_shrink;           // take a smaller format where memory is short
 	double timeout_s;          // limit of the search, which then returns the best result so far
 	bool remedies;             // look also for what would make it faster, or possible; takes a while longer

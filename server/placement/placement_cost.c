@@ -154,6 +154,11 @@ struct stage_memory cost_memory(const struct placement_wanted *wanted, const str
 					    .slices = stage->slices,
 					    .tiled = any_tiled(wanted)};
 	stage_estimate(&params, sizes, &memory);
+	if (stage->predicts && !stage->slice) {
+		memory.weights_bytes += wanted->draft.weights_bytes;
+		memory.kv_bytes += wanted->draft.kv_bytes;
+		memory.workspace_bytes += wanted->draft.workspace_bytes;
+	}
 	return memory;
 }
 

@@ -241,6 +241,7 @@ struct worker_start_params {
 	const char *node_id, *backend;
 	const char *device_id;             // of a session's: what it is wanted for first; else NULL
 	const char *model_path, *model_id; // of an instance's one of them; else NULL
+	const char *draft_path, *draft_id; // the same of its draft model, if it has one
 	bool ring;
 };
 enum status worker_start(struct worker **out, struct tenant *tenant, const struct worker_start_params *params,

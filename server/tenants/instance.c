@@ -38,6 +38,8 @@ static enum status make(struct instance_worker **out, struct tenancy *tenants,
 		.backend = json_get_string(cluster_device_record(first), "backend", ""),
 		.model_path = params->model_path,
 		.model_id = params->model_id,
+		.draft_path = params->draft_path,
+		.draft_id = params->draft_id,
 		.ring = params->ring};
 	enum status status = STATUS_OK;
 	if (params->device_count > LIMIT_WORKER_DEVICES)
@@ -60,6 +62,7 @@ static enum status make(struct instance_worker **out, struct tenancy *tenants,
 	instance->worker->device_count = params->device_count;
 	instance->params.devices = NULL;
 	instance->params.instance_id = instance->params.model_path = instance->params.model_id = NULL;
+	instance->params.draft_path = instance->params.draft_id = NULL;
 	*out = instance;
 	return STATUS_OK;
 }

@@ -131,6 +131,7 @@ struct instance_worker;
 struct instance_worker_params {
 	const char *instance_id;
 	const char *model_path, *model_id; // the file on this machine; or whose bytes its node has fetched
+	const char *draft_path, *draft_id; // the same of its draft model; NULL: it has none
 	bool ring;                         // it is one of several parts
 	const struct cluster_device *const *devices;
 	unsigned device_count;        // of one node and back end; it ends when one of them is lost

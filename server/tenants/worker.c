@@ -374,6 +374,10 @@ static struct json *open_params(const struct worker *worker, const struct worker
 		json_set_string(params, "model_path", start->model_path);
 	if (start->model_id)
 		json_set_string(params, "model_id", start->model_id);
+	if (start->draft_path)
+		json_set_string(params, "draft_path", start->draft_path);
+	if (start->draft_id)
+		json_set_string(params, "draft_id", start->draft_id);
 	if (start->ring)
 		json_set_bool(params, "ring", true);
 	return params;

@@ -160,6 +160,8 @@ static void add_counts(struct store_counts *sum, const struct store_counts *more
 	sum->completion_tokens += more->completion_tokens;
 	sum->proposed_tokens += more->proposed_tokens;
 	sum->accepted_tokens += more->accepted_tokens;
+	sum->drafted_tokens += more->drafted_tokens;
+	sum->draft_accepted_tokens += more->draft_accepted_tokens;
 	sum->device_s += more->device_s;
 	sum->energy_joules += more->energy_joules;
 	sum->idle_joules += more->idle_joules;

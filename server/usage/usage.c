@@ -237,7 +237,9 @@ void usage_end(struct usage_request **pointer, const struct usage_ended *ended)
 					    .cached_tokens = ended->cached_tokens,
 					    .completion_tokens = ended->completion_tokens,
 					    .proposed_tokens = ended->proposed_tokens,
-					    .accepted_tokens = ended->accepted_tokens};
+					    .accepted_tokens = ended->accepted_tokens,
+					    .drafted_tokens = ended->drafted_tokens,
+					    .draft_accepted_tokens = ended->draft_accepted_tokens};
 	struct book_key key = request->key;
 	book_add(request->usage->book, now_s(), &key, &counts);
 	for (unsigned i = 0; i < request->device_count; i++) {

@@ -31,6 +31,7 @@ void usage_spend(struct usage_request *request, const char *device_id, const cha
 struct usage_ended {
 	int64_t requests, prompt_tokens, cached_tokens, completion_tokens;
 	int64_t proposed_tokens, accepted_tokens;      // foreseen tokens that were computed; of these, that were chosen
+	int64_t drafted_tokens, draft_accepted_tokens; // of these, those of a draft model
 	void (*settled)(void *context, double joules); // NULL: nobody waits
 	void *context;
 };

@@ -46,6 +46,11 @@ if [ "${1:-}" = serving ]; then
 	EXOGPU_BINARY=build/exogpu EXOGPU_GENERATE_MODEL=build/debug/tests/generate_model node tests/bench/serving.mjs "$work" "$@"
 	exit
 fi
+if [ "${1:-}" = speculate ]; then
+	shift
+	EXOGPU_BINARY=$PWD/build/exogpu EXOGPU_WIRE=$PWD/build/debug/tests/wire node tests/bench/speculate.mjs "$@"
+	exit
+fi
 if [ "${1:-}" = grammar ]; then
 	shift
 	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/grammar" tests/bench/grammar.c build/libengine.a \

@@ -1,106 +1,125 @@
-// Measures what proposed tokens bring (docs/inference.md): SmolLM2's published weights on this machine's processor, each
-// prompt by turns with and without them, greedy, 96 tokens at most.
+// What foreseen tokens bring, from a text itself and by a draft model (docs/inference.md): SmolLM2's published weights on
+// this machine's processors, each prompt by turns without, with those of the text, and with the draft's, too; greedy.
 //
-//   node tests/bench/speculate.mjs [FILE.gguf [PARTS [ROUNDS]]]
+//   ./dev bench speculate [--draft N] [--delay MS] [--rounds N] [--prompts N] [--tokens N]
 //
-// EXOGPU_BINARY is what is measured; FILE.gguf is what tests/published/fetch.py leaves; ROUNDS (default 5): turns of each
-// prompt, of which the median counts. PARTS (default 1): nodes of this machine that the layers are cut over. The time is
-// that of the answer behind its first token. Fails if a text differs. Prints a table in Markdown.
+// --draft: layers of the draft, which are the model's own first ones (default 10; 0: no draft). --delay: two halves on
+// two nodes, in network namespaces, with so many ms of round trip between them; the draft is with the second. --rounds
+// (default 5): turns of each prompt, of which the median counts. --prompts (default 20): of each kind. --tokens (default
+// 96): of an answer, at most. The time is that of the answer behind its first token. Prints a table in Markdown, and how
+// many texts differ from those without.
 import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 import { Client } from "../api/client.mjs";
-import { eventually, launch, startServer, temporary } from "../api/server.mjs";
+import { eventually, startServer, temporary } from "../api/server.mjs";
+import { cpuOf, letIn, node, serve } from "../cluster/cluster.mjs";
+import { Net, missing } from "../cluster/net.mjs";
+import { cutLayers } from "../published/cut_layers.mjs";
 import { kinds } from "./speculate_prompts.mjs";
 
-const [file = execFileSync("python3", ["-B", fileURLToPath(new URL("../published/fetch.py", import.meta.url))], { encoding: "utf8" }).trim(),
-	parts = "1", rounds = "5"] = process.argv.slice(2);
-const PATIENCE = 300000, TOKENS = 96;
-const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
+const options = { draft: "10", delay: "", rounds: "5", prompts: "20", tokens: "96" };
+const { values } = parseArgs({ options: Object.fromEntries(Object.entries(options).map(([name, value]) => [name, { type: "string", default: value }])) });
+const [layers, rounds, count, tokens] = [values.draft, values.rounds, values.prompts, values.tokens].map(Number);
+const file = execFileSync("python3", ["-B", fileURLToPath(new URL("../published/fetch.py", import.meta.url))], { encoding: "utf8" }).trim();
+const PATIENCE = 600000;
+const sorted = (list) => [...list].sort((a, b) => a - b);
+const median = (list) => sorted(list)[Math.floor(list.length / 2)];
 
-async function ask(server, token, content, speculate) {
-	const answer = await fetch(new URL("/v1/chat/completions", server.url), { method: "POST",
-		headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-		body: JSON.stringify({ model: "smollm2", messages: [{ role: "user", content }], max_tokens: TOKENS, temperature: 0, speculate,
-			stream: true, stream_options: { include_usage: true } }) });
-	if (!answer.ok) throw new Error(await answer.text());
-	let first, last, text = "", usage, rest = "";
-	for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) {
-		const lines = (rest + piece).split("\n");
-		rest = lines.pop();
-		for (const line of lines) {
-			if (!line.startsWith("data: {")) continue;
-			const event = JSON.parse(line.slice(6));
-			if (event.choices[0]?.delta?.content) {
-				first ??= performance.now();
-				last = performance.now();
-				text += event.choices[0].delta.content;
-			}
-			usage = event.usage ?? usage;
-		}
+// On this machine, or on two with a wire between.
+async function begin() {
+	if (!values.delay) {
+		const server = await startServer({ localNode: true }), admin = await Client.login(server);
+		const cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
+			.find((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the processor is verified", PATIENCE);
+		const post = (body, token) => fetch(new URL("/v1/chat/completions", server.url), { method: "POST",
+			headers: { authorization: `Bearer ${token}`, "content-type": "application/json" }, body: JSON.stringify(body) }).then((answer) => answer.text());
+		return { admin, cpus: [cpu], post, end: () => server.finish() };
 	}
-	const { accepted_prediction_tokens: accepted = 0, rejected_prediction_tokens: rejected = 0 } = usage.completion_tokens_details ?? {};
-	return { text, ms: last - first, tokens: usage.completion_tokens, accepted, rejected };
+	if (missing) throw new Error(missing);
+	const net = await Net.make(["home", "one", "two"]), { home, one, two } = net.machines;
+	const server = await serve(home), admin = await server.login(), cpus = [];
+	for (const machine of [one, two]) {
+		const started = await node(machine, ["--join", `${home.address}:52415`]);
+		await letIn(admin, started);
+		cpus.push(await cpuOf(admin, started.id));
+	}
+	const none = { jitter_ms: 0, loss_percent: 0, reorder_percent: 0, bits_per_s: 0 };
+	const slow = () => Promise.all([[one, two], [two, one]].map(([from, to]) => net.set(from, to, { ...none, delay_ms: Number(values.delay) / 2 })));
+	const post = async (body, token) => (await server.http("/v1/chat/completions", { method: "POST",
+		headers: { authorization: `Bearer ${token}`, "content-type": "application/json" }, body: JSON.stringify(body), ms: PATIENCE })).body.toString();
+	return { admin, cpus, post, slow, end: async () => { await server.stop(); net.destroy(); } };
 }
 
-const server = await startServer({ localNode: true, listen: parts === "1" ? "127.0.0.1:0" : "0.0.0.0:0" });
-process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
-const nodes = [];
+const cluster = await begin();
 try {
-	const admin = await Client.login(server);
-	for (let i = 1; i < Number(parts); i++) {
-		const { ticket } = await admin.call("node.ticket", {});
-		nodes.push(launch(["node", "--join", `127.0.0.1:${server.port}`, "--ticket", ticket, "--data", temporary(), "--backends", "cpu",
-			"--name", `part-${i + 1}`]));
+	const { admin, cpus } = cluster, folder = temporary();
+	const known = async (path, name) => {
+		const { model_id } = await admin.call("model.add", { source: path, name });
+		return eventually(async () => (await admin.call("model.list")).models.find((one) => one.model_id === model_id && one.state === "ready"), "the file is read", PATIENCE);
+	};
+	const load = async (model, more) => {
+		const all = model.architecture.layers, half = Math.ceil(all / cpus.length);
+		const pins = cpus.map((cpu, i) => ({ device_id: cpu.device_id, first_layer: i * half, layer_count: Math.min(half, all - i * half) }));
+		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, context_tokens: 2048, sequences: 1, pins, ...more });
+		return eventually(async () => {
+			const one = (await admin.call("instance.list")).instances.find((item) => item.instance_id === instance_id);
+			if (one?.state === "failed") throw new Error(one.state_reason);
+			return one?.state === "running" && one;
+		}, "it is loaded", PATIENCE);
+	};
+	const other = join(folder, "other.gguf");
+	writeFileSync(other, readFileSync(file));
+	await load(await known(file, "plain"));
+	if (layers) {
+		writeFileSync(join(folder, "draft.gguf"), cutLayers(readFileSync(file), layers));
+		await load(await known(other, "drafted"), { draft_model_id: (await known(join(folder, "draft.gguf"), "draft")).model_id });
 	}
-	const cpus = await eventually(async () => {
-		const list = (await admin.call("cluster.snapshot")).devices
-			.filter((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed");
-		return list.length >= Number(parts) && list;
-	}, "the processors are verified", PATIENCE);
-	const added = await admin.call("model.add", { source: file, name: "smollm2" });
-	const model = await eventually(async () => (await admin.call("model.list")).models
-		.find((one) => one.model_id === added.model_id && one.state === "ready"), "the file is read", PATIENCE);
-	const { layers } = model.architecture, each = Math.ceil(layers / Number(parts));
-	const pins = parts === "1" ? [{ device_id: cpus[0].device_id, first_layer: 0, layer_count: 0 }]
-		: cpus.slice(0, Number(parts)).map((cpu, i) => ({ device_id: cpu.device_id, first_layer: i * each, layer_count: Math.min(each, layers - i * each) }));
-	const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, pins });
-	await eventually(async () => {
-		const one = (await admin.call("instance.list")).instances.find((item) => item.instance_id === instance_id);
-		if (one?.state === "failed") throw new Error(one.state_reason);
-		return one?.state === "running";
-	}, "it is loaded", PATIENCE);
+	await cluster.slow?.();
 	const { token } = await admin.call("token.create", { name: "bench", scopes: ["infer"], expires_in_s: 86400 });
-	const ratios = [];
-	console.log("| prompts | tokens/s without | with | ratio, median | least | proposed | accepted |\n| --- | --- | --- | --- | --- | --- | --- |");
-	for (const { name, prompts } of kinds) {
+	const ask = async (model, content, speculate) => {
+		const began = performance.now();
+		const answer = JSON.parse(await cluster.post({ model, messages: [{ role: "user", content }], max_tokens: tokens, temperature: 0, speculate }, token));
+		if (!answer.choices) throw new Error(JSON.stringify(answer));
+		const details = answer.usage.completion_tokens_details ?? {};
+		return { text: answer.choices[0].message.content, ms: performance.now() - began, tokens: answer.usage.completion_tokens, details };
+	};
+	const ways = { without: ["plain", false], text: ["plain", true], ...(layers ? { draft: ["drafted", true] } : {}) }, names = Object.keys(ways).slice(1);
+	let differ = 0;
+	const ratios = Object.fromEntries(names.map((name) => [name, []]));
+	console.log(`| prompts | tokens/s without | ${names.map((name) => `${name}: ratio, median (least to most) | accepted of proposed`).join(" | ")} |\n|${" --- |".repeat(2 + 2 * names.length)}`);
+	for (const { name: kind, prompts } of kinds) {
 		const rows = [];
-		for (const content of prompts) {
-			const times = { false: [], true: [] };
-			let said;
-			await ask(server, token, content, false); // the prompt is cached from now on
-			for (let round = 0; round < Number(rounds); round++)
-				for (const speculate of round % 2 ? [true, false] : [false, true]) {
-					const answer = await ask(server, token, content, speculate);
-					if (speculate) said = answer;
-					times[speculate].push(answer.ms / (answer.tokens - 1));
-					rows.text ??= {};
-					rows.text[content] ??= answer.text;
-					if (rows.text[content] !== answer.text) throw new Error(`texts differ: ${JSON.stringify([rows.text[content], answer.text])}`);
+		for (const content of prompts.slice(0, count)) {
+			const times = Object.fromEntries(Object.keys(ways).map((name) => [name, []])), row = { last: {} };
+			for (const [model] of Object.values(ways)) await ask(model, content, false); // the prompt is cached from now on
+			for (let round = 0; round < rounds; round++)
+				for (const name of round % 2 ? Object.keys(ways).reverse() : Object.keys(ways)) {
+					const answer = await ask(ways[name][0], content, ways[name][1]);
+					times[name].push(answer.ms / answer.tokens);
+					row.last[name] = answer;
 				}
-			const without = median(times.false), withIt = median(times.true);
-			rows.push({ without: 1000 / without, withIt: 1000 / withIt, ratio: without / withIt, ...said });
-			if (process.env.VERBOSE) console.error(name, (without / withIt).toFixed(3), said.accepted, said.rejected, said.tokens, JSON.stringify(said.text.slice(0, 60)));
+			row.rate = 1000 / median(times.without);
+			for (const name of names) {
+				row[name] = median(times.without) / median(times[name]);
+				ratios[name].push(row[name]);
+				differ += row.last[name].text !== row.last.without.text;
+			}
+			rows.push(row);
+			if (process.env.VERBOSE) console.error(kind, row.rate.toFixed(1), names.map((name) => `${name} ${row[name].toFixed(2)} ${JSON.stringify(row.last[name].details)}`).join(" "));
 		}
-		const of = (field) => rows.map((row) => row[field]), sum = (field) => of(field).reduce((a, b) => a + b);
-		ratios.push(...of("ratio"));
-		console.log(`| ${[name, median(of("without")).toFixed(1), median(of("withIt")).toFixed(1), median(of("ratio")).toFixed(2), Math.min(...of("ratio")).toFixed(2),
-			sum("accepted") + sum("rejected"), sum("accepted")].join(" | ")} |`);
+		const cells = names.map((name) => {
+			const of = rows.map((row) => row[name]), sum = (field) => rows.reduce((all, row) => all + (row.last[name].details[field] ?? 0), 0);
+			const accepted = sum("accepted_prediction_tokens"), drafted = sum("drafted_tokens");
+			return `${median(of).toFixed(2)} (${Math.min(...of).toFixed(2)} to ${Math.max(...of).toFixed(2)}) | ${accepted} of ${accepted + sum("rejected_prediction_tokens")}` +
+				(drafted ? `, the draft's ${sum("draft_accepted_tokens")} of ${drafted}` : "");
+		});
+		console.log(`| ${kind}, ${rows.length} | ${median(rows.map((row) => row.rate)).toFixed(1)} | ${cells.join(" | ")} |`);
 	}
-	console.log(`| all | | | ${median(ratios).toFixed(2)} | ${Math.min(...ratios).toFixed(2)} | | |`);
+	console.log(`| all | | ${names.map((name) => `${median(ratios[name]).toFixed(2)} (${Math.min(...ratios[name]).toFixed(2)} to ${Math.max(...ratios[name]).toFixed(2)}) |`).join(" | ")} |`);
+	console.log(`\n${differ} texts differ from those without.`);
 } finally {
-	for (const { child, exited } of nodes) {
-		child.kill("SIGTERM");
-		await exited;
-	}
-	await server.finish();
+	await cluster.end();
 }

@@ -21,6 +21,7 @@ perplexity alone [BACKEND[,BACKEND] FILE.gguf ...]
 serving alone [BACKEND] [SHAPE:FORMAT ...]
 ring alone [FORMAT[:LAYERS] ...]
 cluster alone [split|wire|hop|kill|pair ...]
+speculate alone --draft=N --delay=N --rounds=N --prompts=N --tokens=N
 grammar alone [FILE.gguf|TOKENS ...]
 solver alone [SECONDS | cpsat [CLUSTERS]]
 soak alone --hours=N --minutes=N --sample=N
@@ -58,6 +59,17 @@ EOF_TEXT
 	serving) echo 'what the server makes of models; ten minutes' ;;
 	ring) echo 'a model in two parts beside one worker, of the 1.1B shape' ;;
 	cluster) echo 'a model on several machines, in network namespaces; as root' ;;
+	speculate)
+		cat <<'EOF_TEXT'
+foreseen tokens with SmolLM2's published weights: of the text, and of a draft model, which is its own first layers
+
+  --draft N    layers of the draft (default 10; 0: none)
+  --delay N    two halves on two nodes with N ms of round trip between, in network namespaces; as root
+  --rounds N   turns of each prompt (default 5), of which the median counts
+  --prompts N  of each kind (default 20, which is all)
+  --tokens N   of an answer, at most (default 96)
+EOF_TEXT
+		;;
 	grammar) echo 'what answers in a form cost; vocabularies are of files or made up' ;;
 	solver) echo 'how long placements take to be found; cpsat: beside OR-Tools, on random clusters' ;;
 	soak)

@@ -263,6 +263,7 @@ export const instance = (id, more = {}) => ({
   recoveries: 0,
   moves: 0,
   ties: 0,
+  draft: null,
   proposed_tokens: 0,
   accepted_tokens: 0,
   offer: null,

@@ -12,9 +12,9 @@ struct place {
 	uint64_t owner;
 	uint64_t who;
 	uint64_t used;    // when, in calls
-	uint32_t done;   // tokens whose keys and values are in its pages
+	uint32_t done;    // tokens whose keys and values are in its pages
 	uint32_t reached; // the most that were
-	bool dirty;      // its pages are to be zeroed before they are used
+	bool dirty;       // its pages are to be zeroed before they are used
 	uint32_t *tokens; // (context_tokens), the first `done`
 	uint32_t *pages;  // (context_tokens / STAGE_PAGE_TOKENS)
 };
@@ -31,8 +31,8 @@ enum status drafter_create(struct drafter **out, const struct drafter_params *pa
 {
 	const uint32_t pages = params->context_tokens / STAGE_PAGE_TOKENS;
 	*out = NULL;
-	if (!params->places || params->places > DRAFT_PLACES || !pages ||
-	    params->context_tokens % STAGE_PAGE_TOKENS || params->batch_rows < params->places * LAST_ROWS)
+	if (!params->places || params->places > DRAFT_PLACES || !pages || params->context_tokens % STAGE_PAGE_TOKENS ||
+	    params->batch_rows < params->places * LAST_ROWS)
 		return error_set(error, STATUS_INVALID_PARAMS, "the sizes of a draft model do not fit each other");
 	struct drafter *drafter = *out = calloc(1, sizeof(*drafter));
 	if (!drafter)
@@ -107,8 +107,7 @@ static uint32_t find_place(const struct drafter *drafter, const struct draft_wis
 		if (place->used && !place->dirty && place->who == wish->who && place->owner == wish->owner)
 			return i;
 		const uint32_t same = known(place, wish);
-		if (best == UINT32_MAX || same > most ||
-		    (same == most && place->used < drafter->places[best].used)) {
+		if (best == UINT32_MAX || same > most || (same == most && place->used < drafter->places[best].used)) {
 			best = i;
 			most = same;
 		}
@@ -132,8 +131,7 @@ uint32_t drafter_unread(const struct drafter *drafter, const struct draft_wish *
 static enum status zero(struct drafter *drafter, struct place *place, struct error *error)
 {
 	const uint32_t count = (place->reached + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;
-	const enum status status =
-		count ? stage_zero(drafter->params.stage, place->pages, count, error) : STATUS_OK;
+	const enum status status = count ? stage_zero(drafter->params.stage, place->pages, count, error) : STATUS_OK;
 	if (!status)
 		*place = (struct place){.tokens = place->tokens, .pages = place->pages};
 	return status;
@@ -182,8 +180,8 @@ struct making {
 static void add_run(struct drafter *drafter, struct making *making, struct place *place, const uint32_t *tokens,
 		    uint32_t count)
 {
-	making->runs[making->count] =
-		(struct stage_run){.row_count = count, .position = place->done, .pages = place->pages};
+	making->runs[making->count] = (struct stage_run){
+		.row_count = count, .position = place->done, .pages = place->pages};
 	memcpy(&drafter->rows[making->rows], tokens, count * sizeof(uint32_t));
 	memmove(&place->tokens[place->done], tokens, count * sizeof(uint32_t));
 	place->done += count;

@@ -12,6 +12,7 @@
 enum {
 	DRAFT_PLACES = 4,    // texts at a time, at most
 	DRAFT_TOKENS = 4096, // of a text, at most, those that are proposed included
+	DRAFT_ROWS = 128,    // of a step that reads a text
 };
 
 struct drafter;

@@ -1,7 +1,7 @@
 // See drafting.h.
 #include "engine/generation/draft/drafting.h"
 
-static const float learning = 0.1f;   // weight of the newest token in a share
+static const float learning = 0.1f;    // weight of the newest token in a share
 static const float smoothing = 0.125f; // of the newest step in a time
 static const float least_gain = 1.05f; // that proposals must promise
 static const float credit_at_first = 0.5f;
@@ -65,8 +65,7 @@ struct draft_answer drafting_count(const struct drafting *drafting, const struct
 	const float plain = times->chain[rows - 1], reading = (float)question->unread * times->read;
 	float likely = 1, gives = (float)rows, gain = least_gain;
 	for (uint32_t i = 1; i <= question->most && rows + i <= PROPOSALS_ROWS; i++) {
-		const float takes =
-			(float)i * times->step + draft_times_of(times, question->prices, rows, rows + i);
+		const float takes = (float)i * times->step + draft_times_of(times, question->prices, rows, rows + i);
 		const struct draft_answer answer = {.count = i, .price = takes / plain - 1};
 		likely *= drafting->right;
 		gives += likely;

@@ -10,8 +10,8 @@
 
 // Seconds, means of what was measured last; 0: not known.
 struct draft_times {
-	float step; // of the draft model, a token
-	float read; // of the draft model, a token of a text that it has not read yet
+	float step;                  // of the draft model, a token
+	float read;                  // of the draft model, a token of a text that it has not read yet
 	float chain[PROPOSALS_ROWS]; // of a step of the whole model, by rows - 1, with the network
 };
 // A step of the whole model of so many rows took so many seconds.

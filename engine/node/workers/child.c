@@ -225,6 +225,7 @@ static enum status start(struct child *child)
 					.model = child->call.given ? child->call.given : -1,
 					.ring_in = -1,
 					.ring_out = -1,
+					.draft = -1,
 					.alone = true,
 					.ended = process_ended,
 					.arg = child};

@@ -13,7 +13,7 @@
 
 void handed_close(const struct handed *handed)
 {
-	const int fds[] = {handed->stream, handed->model, handed->ring_in, handed->ring_out};
+	const int fds[] = {handed->stream, handed->model, handed->ring_in, handed->ring_out, handed->draft};
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -45,10 +45,9 @@ enum status handed_connect(const struct sockaddr_un *stream, const struct json *
 	return status;
 }
 
-enum status handed_open_model(const struct handed_from *from, const struct json *given, int *out, struct error *error)
+static enum status open_model(const struct handed_from *from, const char *path, const char *model_id, int *out,
+			      struct error *error)
 {
-	const char *path = json_get_string(given, "model_path", NULL),
-		   *model_id = json_get_string(given, "model_id", NULL);
 	struct stat info;
 	*out = -1;
 	if (path && model_id)
@@ -73,4 +72,16 @@ enum status handed_open_model(const struct handed_from *from, const struct json 
 	}
 	*out = fd;
 	return STATUS_OK;
+}
+
+enum status handed_open_models(const struct handed_from *from, const struct json *given, struct handed *out,
+			       struct error *error)
+{
+	enum status status = open_model(from, json_get_string(given, "model_path", NULL),
+					json_get_string(given, "model_id", NULL), &out->model, error);
+	out->draft = -1;
+	if (!status && out->model >= 0)
+		status = open_model(from, json_get_string(given, "draft_path", NULL),
+				    json_get_string(given, "draft_id", NULL), &out->draft, error);
+	return status;
 }

@@ -8,7 +8,7 @@
 
 // -1: nothing. Descriptors, owned.
 struct handed {
-	int stream, model, ring_in, ring_out;
+	int stream, model, ring_in, ring_out, draft;
 };
 
 void handed_close(const struct handed *handed);
@@ -20,6 +20,8 @@ struct handed_from {
 	struct node_models *models;
 	bool elsewhere; // the server is on another machine: it names no files of this one
 };
-// For a model instance: open its file here, because its worker has no access to files; else -1. A symbolic link at the
-// end of the path is not followed, and anything but a regular file is refused without blocking.
-enum status handed_open_model(const struct handed_from *from, const struct json *given, int *out, struct error *error);
+// For a model instance: open its file and that of its draft model, if it has one, here, because its worker has no
+// access to files; else -1. A symbolic link at the end of the path is not followed, and anything but a regular file is
+// refused without blocking.
+enum status handed_open_models(const struct handed_from *from, const struct json *given, struct handed *out,
+			       struct error *error);

@@ -108,10 +108,10 @@ enum status process_start(struct process *process, const struct process_params *
 	buffer_init(&process->printed, LIMIT_WORKER_STDERR_BYTES);
 	if (pipe2(pipes, O_CLOEXEC))
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "a worker's pipe");
-	const struct spawn spawn = {
-		.errors = pipes[1],
-		.given = {params->socket, params->stream, params->model, params->ring_in, params->ring_out},
-		.alone = params->alone};
+	const struct spawn spawn = {.errors = pipes[1],
+				    .given = {params->socket, params->stream, params->model, params->ring_in,
+					      params->ring_out, params->draft},
+				    .alone = params->alone};
 	failure = spawn_worker(&spawn, &process->pid);
 	close(pipes[1]);
 	if (failure) {

@@ -1,10 +1,11 @@
 /* A worker's process: starts this binary, reads what it prints, and reaps it.
  *
- * It gets the caller's sockets as descriptors 3 and 4, a model file as 5 and the sockets of a ring as 6 and 7, its
- * standard error in a pipe of which the last lines are kept, and nothing else that is open here. A pidfd reports its
- * end or, on kernels without one, a poll every PROCESS_POLL_MS. Descriptors 3 to 7 of the node must be in use already
- * (node_main ensures this): none of the descriptors that are passed may have one of these numbers. Thread: the loop's.
- * Embedded in its owner and zero before first use; owns the pipe, the pidfd and the child. */
+ * It gets the caller's sockets as descriptors 3 and 4, a model file as 5, the sockets of a ring as 6 and 7 and the file
+ * of a draft model as 8, its standard error in a pipe of which the last lines are kept, and nothing else that is open
+ * here. A pidfd reports its end or, on kernels without one, a poll every PROCESS_POLL_MS. Descriptors 3 to 7 of the
+ * node must be in use already (node_main ensures this): none of the descriptors that are passed may have one of these
+ * numbers. Thread: the loop's. Embedded in its owner and zero before first use; owns the pipe, the pidfd and the child.
+ */
 #pragma once
 #include "common/base/buffer.h"
 #include "common/net/loop.h"
@@ -26,7 +27,7 @@ struct process {
 struct process_params {
 	struct net_loop *loop;
 	// The descriptors that it gets as 3, 4, 5, 6 and 7; -1 for all but the first: none. They stay the caller's.
-	int socket, stream, model, ring_in, ring_out;
+	int socket, stream, model, ring_in, ring_out, draft;
 	bool alone; // in namespaces of its own (spawn.h): one that stays
 	// Reaped: the last call. The owner may finish and free the process in it.
 	void (*ended)(void *arg, int wait_status);

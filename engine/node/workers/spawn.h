@@ -15,7 +15,7 @@
 
 #include <sys/types.h>
 
-enum { SPAWN_GIVEN = 5 };
+enum { SPAWN_GIVEN = 6 };
 
 struct spawn {
 	const char *program;    // NULL: this one

@@ -299,6 +299,7 @@ enum status tenant_start(struct tenant *tenant, const struct handed *handed, str
 					 .model = handed->model,
 					 .ring_in = handed->ring_in,
 					 .ring_out = handed->ring_out,
+					 .draft = handed->draft,
 					 .alone = true,
 					 .ended = process_ended,
 					 .arg = tenant};
@@ -379,7 +380,7 @@ static struct tenant *choose(struct tenants *tenants, const struct uplink_call *
 		error_set(error, STATUS_CONFLICT, "there is a worker of this id");
 	else if (tenants->count - spares_count(&tenants->spares) >= LIMIT_WORKERS)
 		error_set(error, STATUS_LIMIT_EXCEEDED, "this node has %d workers, which is the limit", LIMIT_WORKERS);
-	else if (!handed_open_model(&from, call->params, &handed->model, error)) {
+	else if (!handed_open_models(&from, call->params, handed, error)) {
 		if (handed->model < 0)
 			tenant = spare_take(tenants, call);
 		if (!tenant)
@@ -412,7 +413,7 @@ static enum status prepare(struct tenant *tenant, const struct uplink_call *call
 void tenants_open(struct tenants *tenants, struct uplink_call *call)
 {
 	struct error error = {0};
-	struct handed handed = {.stream = -1, .model = -1, .ring_in = -1, .ring_out = -1};
+	struct handed handed = {.stream = -1, .model = -1, .ring_in = -1, .ring_out = -1, .draft = -1};
 	struct tenant *tenant = choose(tenants, call, &handed, &error);
 	if (!tenant) {
 		fail_call(call, &error);

@@ -138,7 +138,7 @@ void spare_start(struct tenants *all, int64_t now_ms)
 		tenant->spare = true;
 		tenant->place = place;
 		place->worker = tenant;
-		if (!tenant_start(tenant, &(struct handed){-1, -1, -1, -1}, &error) &&
+		if (!tenant_start(tenant, &(struct handed){-1, -1, -1, -1, -1}, &error) &&
 		    !tenant_call_open(tenant, NULL, &error))
 			return;
 	}

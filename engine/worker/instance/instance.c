@@ -38,6 +38,7 @@ enum status instance_create(struct instance **out, const struct instance_params 
 	instance->model_fd = params->model_fd;
 	instance->ring_in_fd = params->ring ? params->ring_in_fd : -1;
 	instance->ring_out_fd = params->ring ? params->ring_out_fd : -1;
+	instance->draft_fd = params->draft_fd;
 	buffer_init(&instance->queue, LIMIT_INSTANCE_QUEUE_BYTES + QUEUE_MORE_BYTES);
 	pthread_mutex_init(&instance->lock, NULL);
 	pthread_mutex_init(&instance->prefixes.lock, NULL);

@@ -120,6 +120,7 @@ struct instance {
 	const char *cache_directory;               // or NULL
 	int node_fd, stream_fd, model_fd, wake_fd; // node_fd: the reader's, by its node_end
 	int ring_in_fd, ring_out_fd;               // -1: it is the whole model
+	int draft_fd;                              // of a draft model's file; -1: there is none
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;            // (L) signalled for the driver
@@ -156,6 +157,7 @@ struct instance {
 	unsigned device_count, stage_count;
 	float *rope;
 	struct generator *generator;
+	struct instance_draft *draft; // NULL: it has none
 	// The pace of its steps, for heat (set_pace): the driver's.
 	unsigned rest_percent; // share of the time that it rests, 0 to 100
 	int64_t rest_until_ns; // steady; no step begins before
@@ -187,6 +189,7 @@ struct instance_params {
 	int node_fd, stream_fd, model_fd;
 	bool ring; // of several parts: ring_in_fd and ring_out_fd are there
 	int ring_in_fd, ring_out_fd;
+	int draft_fd; // -1: it has no draft model
 };
 
 enum status instance_create(struct instance **out, const struct instance_params *params, struct error *error);

@@ -168,6 +168,8 @@ static void tell_state(struct instance *instance, bool idle)
 		{"prompt_tokens", state.prompt_tokens},
 		{"generated_tokens", state.generated_tokens},
 		{"proposed_tokens", state.proposed_tokens},
+		{"drafted_tokens", state.drafted_tokens},
+		{"draft_accepted_tokens", state.draft_accepted_tokens},
 		{"accepted_tokens", state.accepted_tokens},
 		{"preemptions", state.preemptions},
 		{"ties", state.ties},

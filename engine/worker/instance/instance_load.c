@@ -7,6 +7,7 @@
 #include "engine/model/convert.h"
 #include "engine/pool.h"
 #include "engine/worker/fault.h"
+#include "engine/worker/instance/draft/instance_draft.h"
 #include "engine/worker/instance/instance_measure.h"
 #include "engine/worker/instance/instance_ring.h"
 
@@ -376,6 +377,8 @@ static struct json *to_result(const struct instance *instance, struct loading *l
 	loading->times = NULL;
 	json_set_number(result, "prompt_row_s", loading->prompt_row_s);
 	json_set(result, "row_s", row_times_json(loading));
+	if (instance->draft)
+		json_set(result, "draft", instance_draft_memory(instance));
 	json_set_number(result, "load_ms", (double)(clock_steady_ns() - began_ns) * 1e-6);
 	json_set_integer(result, "loaded_bytes", (int64_t)loading->loaded_bytes);
 	json_set_string(result, "chat_template", instance->chat_template.name);
@@ -414,6 +417,7 @@ static enum status make_generator(struct instance *instance, const struct stage_
 					.batch_rows = stage->batch_rows,
 					.batch_sequences = stage->batch_sequences,
 					.batch_outputs = stage->batch_outputs,
+					.drafter = instance_drafter(instance),
 					.repeats_alike = backend_kind_parse(instance->backend) == BACKEND_CPU};
 	if (instance->ring)
 		instance_ring_generator(instance, lanes, &made);
@@ -421,6 +425,20 @@ static enum status make_generator(struct instance *instance, const struct stage_
 	if (!status && instance->ring)
 		generator_halt(instance->generator); // until the first instance.check
 	return status;
+}
+
+// The draft model, on the device of the last stage.
+static enum status load_draft(struct instance *instance, const struct json *params, struct error *error)
+{
+	struct exogpu_device *device = NULL;
+	const struct json *draft = json_get(params, "draft"), *last = NULL;
+	if (!draft)
+		return STATUS_OK;
+	for (const struct json *stage = json_first(json_get(params, "stages")); stage; stage = json_next(stage))
+		if (!count_of(stage, "slice")) // of slices the first
+			last = stage;
+	enum status status = open_device(instance, json_get_string(last, "hardware_key", ""), &device, error);
+	return status ? status : instance_draft_load(instance, draft, device, error);
 }
 
 enum status instance_load(struct instance *instance, const struct json *params, struct json **result,
@@ -453,6 +471,8 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 	if (!status && of_part)
 		status = instance_ring_create(instance, &part, error);
 	if (!status && part.index + 1 >= part.count)
+		status = load_draft(instance, params, error);
+	if (!status && part.index + 1 >= part.count)
 		status = make_generator(instance, &stage, lanes, error);
 	if (!status && instance->generator) // of several parts: until the first check says what all of them take
 		instance_set_prompt_rows(instance->generator, loading.prompt_row_s, stage.batch_rows);
@@ -472,6 +492,7 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 void instance_unload(struct instance *instance)
 {
 	generator_destroy(&instance->generator);
+	instance_draft_unload(instance);
 	instance_ring_destroy(instance);
 	while (instance->stage_count)
 		stage_destroy(&instance->stages[--instance->stage_count]);

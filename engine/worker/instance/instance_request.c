@@ -343,6 +343,10 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 		json_set_integer(params, "proposed_tokens", figures->proposed_tokens);
 		json_set_integer(params, "accepted_tokens", figures->accepted_tokens);
 	}
+	if (figures->drafted_tokens) {
+		json_set_integer(params, "drafted_tokens", figures->drafted_tokens);
+		json_set_integer(params, "draft_accepted_tokens", figures->draft_accepted_tokens);
+	}
 	if (request->dialogue)
 		json_set_integer(params, "reasoning_tokens", (int64_t)request->thought_tokens);
 	json_set_integer(params, "read_tokens", figures->read_tokens);

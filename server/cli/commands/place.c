@@ -80,7 +80,7 @@ enum status place_sampling(const struct cli_arguments *arguments, struct json *j
 enum status place_params(struct client *client, const struct cli_arguments *arguments, const struct json *model,
 			 struct json **out, struct error *error)
 {
-	struct json *params = json_new_object(), *devices = NULL;
+	struct json *params = json_new_object(), *devices = NULL, *draft = NULL;
 	const struct json *device;
 	enum status status = set_number(params, "context_tokens", arguments->context, error);
 	json_set_string(params, "model_id", json_get_string(model, "model_id", ""));
@@ -96,6 +96,11 @@ enum status place_params(struct client *client, const struct cli_arguments *argu
 		json_set_string(params, "chat_template", arguments->chat_template);
 	if (arguments->gives_way)
 		json_set_string(params, "gives_way", arguments->gives_way);
+	if (!status && arguments->draft)
+		status = place_find_model(client, arguments->draft, &draft, error);
+	if (draft)
+		json_set_string(params, "draft_model_id", json_get_string(draft, "model_id", ""));
+	json_destroy(&draft);
 	if (!status && arguments->device)
 		status = command_device(client, arguments->device, &devices, &device, error);
 	if (!status && arguments->device) {
@@ -400,6 +405,9 @@ static const struct flag flags[] = {
 	 "qwen1.5, qwen2, qwen2.5, qwen3, qwen3-instruct, qwen3-thinking, qwq, smollm2, llama2, mistral, mistral-v7, "
 	 "deepseek-r1, deepseek-r1-0528, deepseek-v3, zephyr",
 	 offsetof(struct cli_arguments, chat_template)},
+	{"draft", "MODEL",
+	 "a small model with the same tokens, which proposes tokens that MODEL computes several of in one step",
+	 offsetof(struct cli_arguments, draft)},
 	{"gives-way", "HOW",
 	 "what happens when it is idle and another model needs its memory: spill (default): its layers go to the "
 	 "host's memory; unload: it is unloaded; never: it stays",

@@ -449,6 +449,8 @@ static const struct flag flags[] = {
 	 "a JSON list of functions that the model may call, as OpenAI's API takes them; its calls are "
 	 "printed, a line each",
 	 offsetof(struct cli_arguments, tools)},
+	{"draft", "MODEL", "if it is loaded now: with this draft model, as exogpu place does",
+	 offsetof(struct cli_arguments, draft)},
 	PLACE_SAMPLING_FLAGS,
 	{"seed", "N", "the same seed gives the same answer", offsetof(struct cli_arguments, seed)},
 	{0},

@@ -168,4 +168,10 @@ void answer_put_foreseen(struct json *usage, const struct json *end, const char 
 	json_set_integer(usage, name, accepted);
 	snprintf(name, sizeof name, "rejected_prediction_%s", unit);
 	json_set_integer(usage, name, proposed > accepted ? proposed - accepted : 0);
+	if (!json_get(end, "drafted_tokens"))
+		return;
+	snprintf(name, sizeof name, "drafted_%s", unit);
+	json_set_integer(usage, name, json_get_integer(end, "drafted_tokens", 0));
+	snprintf(name, sizeof name, "draft_accepted_%s", unit);
+	json_set_integer(usage, name, json_get_integer(end, "draft_accepted_tokens", 0));
 }

@@ -82,6 +82,8 @@ bool answer_choice_ended(struct answer *choice, const struct json *end)
 	add(answer->several.sum, end, "reasoning_tokens");
 	add(answer->several.sum, end, "proposed_tokens");
 	add(answer->several.sum, end, "accepted_tokens");
+	add(answer->several.sum, end, "drafted_tokens");
+	add(answer->several.sum, end, "draft_accepted_tokens");
 	if (answer->energy)
 		add_energy(answer->several.sum, end);
 	return --answer->several.left == 0;

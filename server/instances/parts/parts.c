@@ -130,6 +130,17 @@ static void read_memory(struct stage_memory *memory, const struct json *json)
 					.host_bytes = (uint64_t)json_get_integer(json, "host_bytes", 0)};
 }
 
+// The draft model's memory is that of the last stage, too.
+static void take_draft(struct instance *instance, struct stage_memory *last, const struct json *json)
+{
+	struct stage_memory draft;
+	read_memory(&draft, json);
+	instance->draft_bytes = draft.weights_bytes + draft.kv_bytes + draft.workspace_bytes;
+	last->weights_bytes += draft.weights_bytes;
+	last->kv_bytes += draft.kv_bytes;
+	last->workspace_bytes += draft.workspace_bytes;
+}
+
 static void read_row_times(struct part *part, const struct json *told)
 {
 	const struct json *one = json_first(told);
@@ -150,6 +161,9 @@ void parts_take_loaded(struct part *part, const struct json *result)
 		instance_take_times(instance, part->first_stage + i, times);
 		times = times ? json_next(times) : NULL;
 	}
+	if (json_get(result, "draft"))
+		take_draft(instance, &instance->stages[part->first_stage + part->stage_count - 1].memory,
+			   json_get(result, "draft"));
 	part->step = PART_LOADED;
 	part->spot_owed = true;
 	if (part->tab)
@@ -228,6 +242,8 @@ struct json *parts_load_params(const struct parts *parts, const struct part *par
 		json_set(params, "chat_template", json_copy(json_get(instance->wanted, "chat_template")));
 	if (parts->count > 1)
 		json_set(params, "part", part_json(parts, part));
+	if (part_has_draft(part))
+		json_set(params, "draft", instance_draft_params(instance));
 	return params;
 }
 
@@ -321,11 +337,14 @@ struct instance_worker_params parts_worker_params(struct part *part, const struc
 {
 	const struct parts *parts = part->parts;
 	const struct instance *instance = parts->instance;
+	const struct model_record *draft = part_has_draft(part) ? instance_draft(instance) : NULL;
 	for (unsigned i = 0; i < part->stage_count; i++)
 		devices[i] = instance->stages[part->first_stage + i].device;
 	return (struct instance_worker_params){.instance_id = instance->instance_id,
 					       .model_path = part->local ? instance->model->path : NULL,
 					       .model_id = part->local || part->tab ? NULL : instance->model_id,
+					       .draft_path = draft && part->local ? draft->path : NULL,
+					       .draft_id = draft && !part->local ? draft->model_id : NULL,
 					       .ring = parts->count > 1,
 					       .devices = devices,
 					       .device_count = part->stage_count,
@@ -503,6 +522,7 @@ static void parts_free(struct parts *parts)
 	for (unsigned i = 0; i < parts->count; i++)
 		parts_tab_stop(&parts->part[i]);
 	shards_close(&parts->file);
+	shards_close(&parts->draft_file);
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_stop(parts->loop, &parts->tell);
 	net_timer_stop(parts->loop, &parts->keep_limit);

@@ -60,7 +60,10 @@ static void fetched(void *context, enum status status, const struct json *result
 		 (long long)json_get_integer(result, "peer_bytes", 0));
 	note_holders(part, result);
 	take_fetched(part, part->needs_bytes, (uint64_t)json_get_integer(result, "reused_bytes", 0));
-	parts_open_worker(part);
+	if (part_has_draft(part))
+		parts_fetch_draft(part);
+	else
+		parts_open_worker(part);
 	parts_fetch_over(parts);
 }
 

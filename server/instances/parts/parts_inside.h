@@ -73,9 +73,10 @@ struct parts {
 	struct part part[PLACEMENT_STAGES]; // (count)
 	unsigned count;
 	enum parts_step step;
-	unsigned broken;          // hops, since connecting began
-	unsigned checks;          // begun, or given up because a hop is connected again
-	struct shards_file *file; // while parts fetch
+	unsigned broken;                // hops, since connecting began
+	unsigned checks;                // begun, or given up because a hop is connected again
+	struct shards_file *file;       // while parts fetch
+	struct shards_file *draft_file; // while the last part's node fetches the draft model
 	struct parts_ask *asks;
 	struct net_timer limit, tell, keep_limit; // keep_limit: for the answers of kept parts
 	struct net_timer watch;                   // of browsers that may keep what they are to pass on
@@ -123,6 +124,12 @@ void parts_tab_watch(struct parts *parts);
 void parts_fetch_over(struct parts *parts); // close the file if nobody needs it any more
 // Find out which bytes the parts need; then parts without a worker download them. Errors: shards_open's.
 enum status parts_plan(struct parts *parts, struct error *error);
+
+// parts_draft.c
+// Whether the instance's draft model goes to this part's worker: to the last one's, which chooses the tokens.
+bool part_has_draft(const struct part *part);
+// The part's own bytes are on its node: it also gets the draft model; then its worker is started.
+void parts_fetch_draft(struct part *part);
 
 // parts_adopt.c
 void parts_adopt(struct parts *parts); // when all are there

@@ -544,6 +544,8 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		gather_times(placing, instances->layer_times);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 		read_usual(placing, params, excluded ? excluded->ending : NULL);
+		if (!status)
+			status = placing_read_draft(placing, instances, params, error);
 		if (!asked->of && (!excluded || excluded->evicts)) // what is foreseen evicts nothing
 			evict_gather(placing, instances);
 		if (excluded && excluded->keeps)

@@ -269,9 +269,9 @@ static void start_answered(void *context, enum status status, const struct json 
 
 // ---- to the worker ----
 
-// Whether its steps may have rows for tokens that its text foresees: as it says, else as the server does, where the
-// whole model is computed by processors. These compute a few rows as they compute one; a GPU has kernels of its own for
-// one row, so that a tie within rounding may go the other way.
+// Whether its steps may have rows for foreseen tokens: as it says; else where there is a draft model, or as the server
+// does where the whole model is computed by processors. These compute a few rows as they compute one; a GPU has kernels
+// of its own for one row, so that a tie within rounding may go the other way.
 static bool speculates(const struct generation *generation)
 {
 	const struct instance *instance = generation->instance;
@@ -280,7 +280,7 @@ static bool speculates(const struct generation *generation)
 		processors = processors &&
 			     !strcmp("cpu",
 				     json_get_string(cluster_device_record(instance->stages[i].device), "backend", ""));
-	return json_get_bool(generation->call, "speculate", processors);
+	return json_get_bool(generation->call, "speculate", processors || instance_draft(instance));
 }
 
 // Pages in browsers hold the text of one request only.

@@ -191,6 +191,11 @@ static void joules_known(void *context, double joules)
 	tell_held(generation);
 }
 
+static int64_t between_0_and(int64_t value, int64_t most)
+{
+	return value < 0 ? 0 : value < most ? value : most;
+}
+
 // What it computed, however it ended. A worker that was lost says nothing: then the prompt was read if a token came.
 static void count_end(struct generation *generation, const struct json *end, bool waits)
 {
@@ -202,7 +207,9 @@ static void count_end(struct generation *generation, const struct json *end, boo
 				    .cached_tokens = json_get_integer(end, "cached_tokens", 0),
 				    .completion_tokens = json_get_integer(end, "generated_tokens", delivered),
 				    .proposed_tokens = json_get_integer(end, "proposed_tokens", 0),
-				    .accepted_tokens = json_get_integer(end, "accepted_tokens", 0)};
+				    .accepted_tokens = json_get_integer(end, "accepted_tokens", 0),
+				    .drafted_tokens = json_get_integer(end, "drafted_tokens", 0),
+				    .draft_accepted_tokens = json_get_integer(end, "draft_accepted_tokens", 0)};
 	if (generation->gives) // the request itself counts its tokens
 		ended = (struct usage_ended){0};
 	ended.settled = waits ? joules_known : NULL;
@@ -214,6 +221,10 @@ static void count_end(struct generation *generation, const struct json *end, boo
 	ended.accepted_tokens = at_least_0(ended.accepted_tokens);
 	if (ended.accepted_tokens > ended.proposed_tokens)
 		ended.accepted_tokens = ended.proposed_tokens;
+	ended.drafted_tokens = between_0_and(ended.drafted_tokens, ended.proposed_tokens);
+	ended.draft_accepted_tokens = between_0_and(
+		ended.draft_accepted_tokens,
+		ended.drafted_tokens < ended.accepted_tokens ? ended.drafted_tokens : ended.accepted_tokens);
 	if (ended.cached_tokens > ended.prompt_tokens)
 		ended.cached_tokens = ended.prompt_tokens;
 	usage_end(&generation->usage, &ended);

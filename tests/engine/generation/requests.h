@@ -38,11 +38,11 @@ struct client {
 
 struct bench {
 	uint32_t pages, rows, sequences, context, stages;
-	uint32_t lanes; // not 0: the first stage is elsewhere
-	bool last;      // the last token's embedding is that of the text
-	bool finds;     // the last stage names candidates
-	bool whole;     // a prompt that runs alone is not cut (generator_params.repeats_alike)
-	uint32_t drafts; // places of a draft model; 0: there is none
+	uint32_t lanes;   // not 0: the first stage is elsewhere
+	bool last;        // the last token's embedding is that of the text
+	bool finds;       // the last stage names candidates
+	bool whole;       // a prompt that runs alone is not cut (generator_params.repeats_alike)
+	uint32_t drafts;  // places of a draft model; 0: there is none
 	uint32_t outputs; // 0: as many as sequences
 };
 

@@ -18,7 +18,7 @@ enum {
 	TOY_LAYERS = 4,
 	PAGES_MOST = 1024,
 	STATES_MOST = 128,
-	FOUND_MOST = 8, // outputs that candidates are found of
+	FOUND_MOST = 8,      // outputs that candidates are found of
 	TOY_DRAFT_LAYERS = 1 // of a draft model: a quarter of its tokens are wrong
 };
 
@@ -39,7 +39,7 @@ static struct {
 	uint32_t most_rows;
 	long found, unfound; // outputs that had candidates, and that had none
 	bool repeats;        // most tokens follow from the two before them
-	struct backend_stage *first;
+	struct backend_stage *first, *draft;
 	long draft_steps, draft_rows;
 	void (*stepped)(bool drafts, uint32_t rows); // NULL: nobody is told
 } toy;
@@ -104,7 +104,9 @@ static enum status toy_create(struct backend_device *device, struct backend_stag
 	    stage_state_count(params->shape, params->batch_sequences) > STATES_MOST)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a toy");
 	(*out)->params = *params;
-	if (params->embeds)
+	if (params->shape->layers == TOY_DRAFT_LAYERS)
+		toy.draft = *out;
+	else if (params->embeds)
 		toy.first = *out;
 	return STATUS_OK;
 }

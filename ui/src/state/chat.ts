@@ -153,6 +153,11 @@ export function foreseenText(of: Foreseen | undefined): string | null {
   return of?.proposed ? `${figure((of.accepted / of.proposed) * 100)} % accepted` : null;
 }
 
+/** A draft model, and how many of its tokens were right. */
+export function draftText({ name, ...of }: Foreseen & { name: string | null }): string {
+  return `${name ?? "no longer there"}: ${foreseenText(of) ?? "nothing proposed yet"}`;
+}
+
 // ---- an answer, as it comes ----
 
 export interface Said {

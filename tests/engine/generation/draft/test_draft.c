@@ -173,7 +173,7 @@ static void owners_share_nothing(void **state)
 	assert_int_equal(drafter_tidy(drafter, &error), STATUS_OK);
 	for (uint32_t page = 0; page < usual.drafts * usual.context / STAGE_PAGE_TOKENS; page++)
 		for (uint32_t i = 0; i < STAGE_PAGE_TOKENS; i++)
-			assert_int_equal(toy.first->pages[page][i], 0);
+			assert_int_equal(toy.draft->pages[page][i], 0);
 	finish();
 }
 
@@ -363,7 +363,8 @@ static void draws_have_their_probabilities(void **state)
 			square += (drawn[i] - wanted[i]) * (drawn[i] - wanted[i]) / wanted[i];
 			classes++;
 		}
-	print_message("%u classes, %llu tokens drafted, chi square %.1f\n", classes, (unsigned long long)drafted, square);
+	print_message("%u classes, %llu tokens drafted, chi square %.1f\n", classes, (unsigned long long)drafted,
+		      square);
 	assert_true(drafted > 1000);
 	assert_true(square < classes + 5 * sqrt(2.0 * classes) + 5); // the seeds are fixed
 }

@@ -4,7 +4,7 @@ import { isAsked, later } from "../../command/toasts";
 import type { Instance, Stage } from "../../lib/api.gen";
 import { count, figure, memory, sentence, took } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
-import { foreseenText } from "../../state/chat";
+import { draftText, foreseenText } from "../../state/chat";
 import { mayAsk, mayManage, purpose, shareDone, shortOfMemory, sliceWord, stageBytes, talks } from "../../state/models";
 import { deviceLabel, memoryTotal, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
@@ -232,6 +232,18 @@ function Figures({ instance, use }: { instance: Instance; use: string | null }) 
             <div>
               <dt>foreseen tokens</dt>
               <dd>{foreseen}</dd>
+            </div>
+          )}
+          {instance.draft && (
+            <div>
+              <dt>draft model</dt>
+              <dd>
+                {draftText({
+                  name: instance.draft.name,
+                  proposed: instance.draft.drafted_tokens,
+                  accepted: instance.draft.draft_accepted_tokens,
+                })}
+              </dd>
             </div>
           )}
         </>

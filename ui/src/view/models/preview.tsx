@@ -11,6 +11,7 @@ import type { State } from "../../state/state";
 import { useApp } from "../app-context";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
 import { PredictedFall } from "./breakdown";
+import { DraftKnob } from "./draft";
 import { LayerEditor } from "./editor";
 import { MemoryLegend, NOT_FREE, StageMemory } from "./memory";
 import { TemplateKnob } from "./template";
@@ -75,6 +76,7 @@ export function Preview({ model }: { model: Model }) {
   const [device, setDevice] = useState("");
   const [objective, setObjective] = useState<"latency" | "throughput">("latency");
   const [strategy, setStrategy] = useState<"" | "pipeline" | "tensor">("");
+  const [draft, setDraft] = useState("");
   const [template, setTemplate] = useState<ChatTemplate | "">("");
   const [moved, setMoved] = useState<Pin[] | null>(null);
   const [loading, setLoading] = useState(false);
@@ -85,6 +87,7 @@ export function Preview({ model }: { model: Model }) {
     ...(sequences ? { sequences } : {}),
     ...(format ? { format } : {}),
     objective,
+    ...(draft ? { draft_model_id: draft } : {}),
     ...(strategy ? { strategy } : {}),
     ...(device
       ? { pins: [{ device_id: device, first_layer: 0, layer_count: of.layers }] }
@@ -220,6 +223,7 @@ export function Preview({ model }: { model: Model }) {
             </select>
           </label>
         )}
+        {of.task === "text" && <DraftKnob model={model} value={draft} change={setDraft} />}
         {of.task === "text" && <TemplateKnob of={of} value={template} change={setTemplate} />}
       </div>
       {(refusal ?? failed) && (
