@@ -436,10 +436,11 @@ struct instance *evict_stand_in(const struct instance *instance);
 // At the start of the server: instances that were unloaded for another one wait for that one.
 void evict_restore(struct instances *instances);
 
-// What the draft model takes that the parameters ask for, into `wanted`; nothing without one. Errors: STATUS_NOT_FOUND,
-// STATUS_CONFLICT (not ready), STATUS_INVALID_PARAMS (it can be none).
+// What the draft model takes that the parameters ask for, into `wanted`; nothing without one. `again`: for an instance
+// that is placed again, which goes on without a draft that is gone. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (it is not
+// ready), STATUS_INVALID_PARAMS (it can be none).
 enum status placing_read_draft(struct placing *placing, const struct instances *instances, const struct json *params,
-			       struct error *error);
+			       bool again, struct error *error);
 
 // instances_gather.c
 // gather_heat.c: how hot the device is, as a placement counts it.

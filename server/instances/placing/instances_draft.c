@@ -36,16 +36,19 @@ static enum status check(const struct placing *placing, const struct model_recor
 }
 
 enum status placing_read_draft(struct placing *placing, const struct instances *instances, const struct json *params,
-			       struct error *error)
+			       bool again, struct error *error)
 {
+	struct error fault = {0};
 	const char *id = json_get_string(params, "draft_model_id", NULL);
 	struct placement_wanted *wanted = &placing->wanted;
 	if (!id)
 		return STATUS_OK;
 	const struct model_record *draft = models_find(instances->params.models, id);
-	const enum status status = check(placing, draft, id, error);
-	if (status)
-		return status;
+	if (check(placing, draft, id, &fault)) {
+		if (!again)
+			*error = fault;
+		return again ? STATUS_OK : fault.status;
+	}
 	const uint32_t places = places_of(wanted->sequences), tokens = tokens_of(wanted->context_tokens, draft);
 	struct stage_params stage = {.shape = &draft->shape,
 				     .layer_count = draft->shape.layers,

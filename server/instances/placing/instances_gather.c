@@ -545,7 +545,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 		read_usual(placing, params, excluded ? excluded->ending : NULL);
 		if (!status)
-			status = placing_read_draft(placing, instances, params, error);
+			status = placing_read_draft(placing, instances, params, excluded && excluded->ending, error);
 		if (!asked->of && (!excluded || excluded->evicts)) // what is foreseen evicts nothing
 			evict_gather(placing, instances);
 		if (excluded && excluded->keeps)

@@ -102,7 +102,9 @@ static inline void begin_draft(const struct bench *bench, const float *rope)
 					    .shape = &toy_draft_shape,
 					    .places = bench->drafts,
 					    .context_tokens = bench->context,
-					    .batch_rows = 64};
+					    .batch_rows = 64,
+					    .step_s = 5e-5,
+					    .read_s = 5e-5};
 	assert_int_equal(drafter_create(&drafter, &made, &error), STATUS_OK);
 }
 
