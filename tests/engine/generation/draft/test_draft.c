@@ -296,7 +296,7 @@ static void several_at_once(void **state)
 	check_same(3, &bench, 0.85);
 	check_same(CLIENTS, &bench, 1); // more than it has places
 	places = 2;
-	check_same(2, &bench, 0.75);
+	check_same(2, &bench, 0.85);
 	check_same(3, &bench, 1);
 	places = 4;
 	bench.pages = 30; // some give way
