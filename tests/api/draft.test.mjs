@@ -22,6 +22,7 @@ describe("a draft model", () => {
 		pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }], ...more });
 	const becomes = (id, state) => eventually(async () => {
 		const one = await instanceOf(id);
+		if (state === "running") assert.notEqual(one?.state, "failed", one?.state_reason);
 		return one?.state === state && one;
 	}, `the instance is ${state}`, 6 * patience);
 
