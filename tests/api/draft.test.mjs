@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
 import { cutLayers } from "../published/cut_layers.mjs";
 import { Client, assertContractKept } from "./client.mjs";
-import { modelFile } from "./gguf.mjs";
+import { modelFile, packings } from "./gguf.mjs";
 import { eventually, patience, startServer, temporary } from "./server.mjs";
 
 const TOKENS = 150;
@@ -31,7 +31,7 @@ describe("a draft model", () => {
 		admin = await Client.login(server);
 		cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
 			.find((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the processor is verified", 6 * patience);
-		const folder = temporary(), whole = modelFile({ megabytes: 0.19 * 8, context: 512 });
+		const folder = temporary(), whole = modelFile({ megabytes: 0.19 * 8, context: 512, packing: packings.Q5_0 });
 		const files = { plain: whole, drafted: whole, first: cutLayers(whole, 2), other: modelFile({ marks: ["<x>"] }) };
 		for (const [name, file] of Object.entries(files)) {
 			writeFileSync(join(folder, `${name}.gguf`), file);

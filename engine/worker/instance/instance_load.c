@@ -2,16 +2,15 @@
  *
  * gguf.h and model.h check the file. This file checks that the stages cover all layers, and that there is memory for
  * the requested sizes. Weights of 16 and 32 bits can be held in a smaller format: a matrix is then converted when its
- * stage asks for it. Thread: the driver's. */
+ * stage asks for it (instance_weights.h). Thread: the driver's. */
 #include "common/base/clock.h"
 #include "engine/model/convert.h"
-#include "engine/pool.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/instance/draft/instance_draft.h"
 #include "engine/worker/instance/instance_measure.h"
 #include "engine/worker/instance/instance_ring.h"
+#include "engine/worker/instance/instance_weights.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,16 +18,12 @@
 enum {
 	PROGRESS_MS = 100,
 	OUTPUTS_LEAST = 64, // so that embeddings are computed by more than a row for each sequence
-	CONVERT_THREADS = 16,
-	CONVERT_VALUES = 65536, // at once
 };
 
 // State of the `tensor` and `progress` calls of the stages that are being created.
 struct loading {
 	struct instance *instance;
-	enum tensor_format format;          // FORMAT_UNKNOWN: as in the file
-	uint8_t *converted;                 // the last tensor
-	struct pool *pool;                  // that converts; NULL until it is needed
+	struct weights weights;
 	uint64_t before_bytes, total_bytes; // of the stages that are ready; of all
 	int64_t told_ns;
 	uint64_t loaded_bytes;       // of all
@@ -39,42 +34,6 @@ struct loading {
 };
 
 // ---- weights ----
-
-struct converting {
-	const struct model_tensor *tensor, *held;
-	uint8_t *to;
-	uint32_t at_once; // rows
-	atomic_bool failed;
-};
-
-static void convert_some(void *context, uint64_t index)
-{
-	struct converting *converting = context;
-	const uint32_t rows = converting->tensor->rows, first = (uint32_t)index * converting->at_once,
-		       count = rows - first < converting->at_once ? rows - first : converting->at_once;
-	if (model_convert(converting->tensor, converting->held, first, count,
-			  converting->to + converting->held->bytes / rows * first))
-		atomic_store(&converting->failed, true);
-}
-
-static enum status convert(struct loading *loading, const struct model_tensor *tensor, struct model_tensor *held,
-			   struct error *error)
-{
-	struct converting converting = {
-		.tensor = tensor, .held = held, .at_once = CONVERT_VALUES / tensor->columns + 1};
-	if (!loading->pool && pool_create(&loading->pool, pool_processors(CONVERT_THREADS), error))
-		return error->status;
-	free(loading->converted);
-	loading->converted = converting.to = malloc(held->bytes);
-	if (converting.to)
-		pool_run(loading->pool, convert_some, &converting,
-			 (tensor->rows + converting.at_once - 1) / converting.at_once);
-	if (!converting.to || atomic_load(&converting.failed))
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to convert a tensor of %llu bytes",
-				 (unsigned long long)tensor->bytes);
-	held->data = loading->converted;
-	return STATUS_OK;
-}
 
 // Check that the file did not become shorter while it was read.
 static enum status check_file(const struct instance *instance, struct error *error)
@@ -91,14 +50,9 @@ static enum status find_tensor(void *context, enum model_role role, uint32_t lay
 			       struct error *error)
 {
 	struct loading *loading = context;
-	struct model_tensor tensor;
-	if (!model_tensor(loading->instance->model, role, layer, &tensor))
-		return error_set(error, STATUS_INTERNAL, "the model has no tensor of role %d in layer %u", (int)role,
-				 layer);
 	if (check_file(loading->instance, error))
 		return error->status;
-	model_tensor_as(&tensor, loading->format, out);
-	return out->data ? STATUS_OK : convert(loading, &tensor, out, error);
+	return weights_find(&loading->weights, loading->instance->model, role, layer, out, error);
 }
 
 static enum status tell_progress(void *context, uint64_t loaded_bytes, struct error *error)
@@ -399,7 +353,7 @@ static uint64_t total_bytes(const struct loading *loading, const struct ring_par
 		bool here = !outer || (embeds ? !part->index : part->index + 1 >= part->count);
 		for (uint32_t layer = outer ? 0 : part->first_layer; here && layer < (outer ? 1 : end); layer++)
 			if (model_tensor(model, role, layer, &tensor)) {
-				model_tensor_as(&tensor, loading->format, &held);
+				model_tensor_as(&tensor, loading->weights.format, &held);
 				bytes += held.bytes;
 			}
 	}
@@ -445,7 +399,8 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 			  struct error *error)
 {
 	const struct json *stages = json_get(params, "stages"), *of_part = json_get(params, "part");
-	struct loading loading = {.instance = instance, .format = format_parse(json_get_string(params, "format", ""))};
+	struct loading loading = {.instance = instance,
+				  .weights.format = format_parse(json_get_string(params, "format", ""))};
 	struct stage_params stage = {0};
 	struct ring_part part = {0};
 	uint32_t lanes = count_of(of_part, "lanes");
@@ -478,8 +433,7 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 		instance_set_prompt_rows(instance->generator, loading.prompt_row_s, stage.batch_rows);
 	if (!status && instance->generator && !instance->ring)
 		generator_set_row_times(instance->generator, loading.row_times);
-	free(loading.converted);
-	pool_destroy(&loading.pool);
+	weights_finish(&loading.weights);
 	if (status) {
 		json_destroy(&loading.times);
 		instance_unload(instance);

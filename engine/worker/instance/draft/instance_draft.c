@@ -2,12 +2,14 @@
 #include "engine/worker/instance/draft/instance_draft.h"
 
 #include "engine/worker/instance/instance_measure.h"
+#include "engine/worker/instance/instance_weights.h"
 
 #include <stdlib.h>
 
 struct instance_draft {
 	struct gguf *gguf;
 	struct model *model;
+	struct weights weights;
 	float *rope;
 	struct stage *stage;
 	struct drafter *drafter;
@@ -16,11 +18,8 @@ struct instance_draft {
 static enum status find_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
 			       struct error *error)
 {
-	const struct instance_draft *draft = context;
-	if (!model_tensor(draft->model, role, layer, out))
-		return error_set(error, STATUS_INTERNAL, "the draft model has no tensor of role %d in layer %u",
-				 (int)role, layer);
-	return STATUS_OK;
+	struct instance_draft *draft = context;
+	return weights_find(&draft->weights, draft->model, role, layer, out, error);
 }
 
 static enum status open_file(struct instance *instance, struct instance_draft *draft, struct error *error)
@@ -65,6 +64,10 @@ static enum status make_stage(struct instance_draft *draft, struct exogpu_device
 					    .tensor = find_tensor,
 					    .context = draft};
 	enum status status = stage_create(&draft->stage, device, &params, error);
+	weights_finish(&draft->weights);
+	if (!status && gguf_cut(draft->gguf))
+		status = error_set(error, STATUS_UNAVAILABLE,
+				   "the draft model's file became shorter while it was loaded, or cannot be read");
 	if (!status)
 		status = instance_measure(draft->stage, &params, times, read_s, error);
 	return status;
