@@ -437,8 +437,8 @@ struct instance *evict_stand_in(const struct instance *instance);
 void evict_restore(struct instances *instances);
 
 // What the draft model takes that the parameters ask for, into `wanted`; nothing without one. `again`: for an instance
-// that is placed again, which goes on without a draft that is gone. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (it is not
-// ready), STATUS_INVALID_PARAMS (it can be none).
+// that is placed again, which goes on without a draft that is gone. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (it is
+// not ready), STATUS_INVALID_PARAMS (it can be none).
 enum status placing_read_draft(struct placing *placing, const struct instances *instances, const struct json *params,
 			       bool again, struct error *error);
 

@@ -8,6 +8,7 @@ import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { modelFile } from "../api/gguf.mjs";
 import { binary, eventually, temporary, within } from "../api/server.mjs";
+import { cutLayers } from "../published/cut_layers.mjs";
 import { complete, cpuOf, instanceBecomes, instanceOf, letIn, node, serve } from "./cluster.mjs";
 import { Net, long, missing } from "./net.mjs";
 
@@ -74,6 +75,20 @@ describe("nodes from afar", { skip: missing ?? false }, () => {
 			await net.set(null, null, good);
 			await leave(far);
 		});
+
+	test("a draft model is fetched by the node that has the last layers, and the answer is the same", async () => {
+		const path = join(temporary(), "draft.gguf"), nodes = [await come(one), await come(two)];
+		writeFileSync(path, cutLayers(modelFile({ megabytes: 0.19 * LAYERS, context: 4096 }), 1));
+		const draft = (await admin.call("model.add", { source: path, name: "draft" })).model_id;
+		await eventually(async () => (await admin.call("model.list")).models.some((other) => other.model_id === draft && other.state === "ready"), "the draft is known", long);
+		const pins = nodes.map(({ cpu }, i) => ({ device_id: cpu.device_id, first_layer: i, layer_count: 1 }));
+		const { instance_id } = await admin.call("instance.create", { model_id: model, context_tokens: 256, sequences: 1, pins, draft_model_id: draft });
+		await instanceBecomes(admin, instance_id, "running");
+		assert.ok((await instanceOf(admin, instance_id)).draft.bytes > 0);
+		assert.equal(await within(complete(server, { model: "words", prompt: "a b c", max_tokens: 12 }).done, "it answers", 4 * long), plain);
+		await remove(instance_id);
+		for (const started of nodes) await leave(started);
+	});
 
 	test("a clock that is an hour off: it joins and answers the same, and the log says so", async () => {
 		const library = join(temporary(), "clock.so");
