@@ -130,6 +130,7 @@ enum status app_create_state(struct app *app, struct error *error)
 	const int64_t *limits = app->options.limits.values;
 	struct store_params store = {.loop = app->loop,
 				     .directory = app->options.data,
+				     .url = app->options.store,
 				     .accept_unsigned = app->options.accept_unsigned,
 				     .audit_segment_entries = limits[LIMIT_AUDIT_SEGMENT_ENTRIES_ID],
 				     .audit_segment_bytes = limits[LIMIT_AUDIT_SEGMENT_BYTES_ID],

@@ -16,8 +16,8 @@ enum { DEFAULT_PORT = 52415, OLLAMA_PORT = 11434, ALERT_HOSTS = 16, PLACE_BYTES 
 
 // As they are on the command line.
 struct words {
-	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url,
-		*catalog;
+	const char *listen, *data, *store, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url,
+		*ollama_url, *catalog;
 	const char *ollama, *ollama_listen, *otlp;
 	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned, *speculate;
 	const char *cors_origins[FLAGS_MANY], *alert_hosts[FLAGS_MANY], *model_dirs[FLAGS_MANY];
@@ -36,6 +36,10 @@ static const struct flag flags[] = {
 	 "the data directory\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
 	 offsetof(struct words, data)},
+	{"store", "URL",
+	 "keep the tables in this PostgreSQL (15 or newer), as in postgres://exogpu@db.lan/exogpu, and remember that; "
+	 "the password comes from a file: see docs/deployment.md (default: in the data directory)",
+	 offsetof(struct words, store)},
 	{"name", "NAME", "the cluster's name (default: the host's name; kept)", offsetof(struct words, name)},
 	{"no-local-node", NULL, "do not lend this machine's devices", offsetof(struct words, no_local_node)},
 	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
@@ -325,6 +329,7 @@ static enum status take(struct options *options, const struct words *words, stru
 			return usage(error, "--give-way-after takes 0 to 86400 seconds, or never");
 	}
 	options->name = words->name;
+	options->store = words->store;
 	options->take_better = words->take_better;
 	options->speculate = words->speculate && !strcmp(words->speculate, "on");
 	if (words->speculate && !options->speculate && strcmp(words->speculate, "off") != 0)

@@ -1,11 +1,12 @@
 /* See db.h: what is the same for all drivers, and the choice of one. */
 #include "server/store/db.h"
 
+#include "server/store/postgres/driver.h"
 #include "server/store/sqlite/driver.h"
 
 enum status db_open(struct db **out, const struct db_params *params, struct error *error)
 {
-	return sqlite_open(out, params, error);
+	return params->url ? postgres_open(out, params, error) : sqlite_open(out, params, error);
 }
 
 void db_close(struct db **db)
@@ -17,12 +18,19 @@ void db_close(struct db **db)
 
 enum status db_set_aside(struct db **db, const struct db_params *params, const char *why, struct error *error)
 {
+	if (params->url)
+		return error_set(error, STATUS_UNAVAILABLE, "%s; its tables are left as they are", why);
 	return sqlite_set_aside(db, params, why, error);
+}
+
+bool db_is_url(const char *text)
+{
+	return postgres_is_url(text);
 }
 
 int64_t db_size(const struct db_params *params)
 {
-	return sqlite_size(params);
+	return params->url ? postgres_size(params) : sqlite_size(params);
 }
 
 struct db_value db_value(struct db_statement *row, int column)

@@ -1,6 +1,7 @@
 /* The store's databases, whatever keeps them: connections, statements and rows. All of server/store speaks this
- * interface; a driver fills it: server/store/sqlite, for files in the data directory. The SQL is the same for all
- * drivers: parameters are ?1, ?2 and so on without a gap, a row is replaced by ON CONFLICT, and text compares by bytes.
+ * interface; a driver fills it: server/store/sqlite for files in the data directory, server/store/postgres. The SQL is
+ * the same for all drivers: parameters are ?1, ?2 and so on without a gap, a row is replaced by ON CONFLICT, and text
+ * compares by bytes.
  *
  * Thread: any; a connection, with its statements, belongs to one thread at a time. Inside server/store only. */
 #pragma once
@@ -26,6 +27,7 @@ enum db_access { DB_READ, DB_WRITE };
 
 struct db_params {
 	const char *directory; // the server's data
+	const char *url;       // postgres://…: there; NULL: in files of the directory
 	enum db_part part;
 	bool read_only; // it is there and current; otherwise it is made, checked and brought to this version
 	bool offline;   // also read_only: without a server, maybe on a medium that cannot be written
@@ -40,7 +42,8 @@ struct db_report {      // what a connection has found since it was opened
 
 struct db { // the beginning of a driver's own
 	const struct db_driver *driver;
-	bool untidy; // db_tidy has something to do
+	const char *name; // for messages: a path, or where it is
+	bool untidy;      // db_tidy has something to do
 };
 struct db_statement { // likewise
 	struct db *db;
@@ -68,6 +71,7 @@ struct db_driver {
 	void (*release)(struct db *db);
 	enum status (*prepare)(struct db *db, const char *sql, struct db_statement **out, struct error *error);
 	void (*finalize)(struct db_statement *statement);
+	void (*expect_many)(struct db_statement *statement);
 	bool (*bind)(struct db_statement *statement, int index, const struct db_value *value);
 	enum db_code (*step)(struct db_statement *statement);
 	void (*reset)(struct db_statement *statement);
@@ -85,6 +89,8 @@ enum status db_open(struct db **out, const struct db_params *params, struct erro
 void db_close(struct db **db);
 // Close it, and put what it holds out of the way, so that the next db_open begins anew; `why` goes to the log.
 enum status db_set_aside(struct db **db, const struct db_params *params, const char *why, struct error *error);
+// A URL of a database, not a directory.
+bool db_is_url(const char *text);
 // Bytes on disk. Any thread.
 int64_t db_size(const struct db_params *params);
 
@@ -184,6 +190,12 @@ static inline void db_finalize(struct db_statement *statement)
 {
 	if (statement)
 		statement->db->driver->finalize(statement);
+}
+// It gives so many rows that they are not all to be held in memory: run it within a transaction.
+static inline void db_expect_many(struct db_statement *statement)
+{
+	if (statement)
+		statement->db->driver->expect_many(statement);
 }
 // Parameter `index`, from 1. The bytes are not copied: they stay where they are until db_reset, which also forgets all
 // parameters. What fails here fails the step.

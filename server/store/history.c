@@ -134,7 +134,7 @@ static void close_writer(struct history_writer *writer)
 
 static struct db_params params_of(const struct history_writer *writer)
 {
-	return (struct db_params){.directory = writer->directory, .part = DB_HISTORY};
+	return (struct db_params){.directory = writer->directory, .url = writer->url, .part = DB_HISTORY};
 }
 
 // *unusable: it fails because of what the database holds, not because of the disk or the rights.
@@ -154,9 +154,10 @@ static enum status open_writer(struct history_writer *writer, bool *unusable, st
 	return status;
 }
 
-enum status history_writer_init(struct history_writer *writer, const char *directory, struct error *error)
+enum status history_writer_init(struct history_writer *writer, const char *directory, const char *url,
+				struct error *error)
 {
-	*writer = (struct history_writer){.db = NULL};
+	*writer = (struct history_writer){.url = url};
 	snprintf(writer->directory, sizeof writer->directory, "%s", directory);
 	struct error first = {.status = STATUS_OK};
 	bool unusable;
@@ -276,10 +277,11 @@ enum status history_prune(struct history_writer *writer, int64_t oldest_minute, 
 	return end_transaction(writer, status, damaged, error);
 }
 
-enum status history_reader_init(struct history_reader *reader, const char *directory, struct error *error)
+enum status history_reader_init(struct history_reader *reader, const char *directory, const char *url,
+				struct error *error)
 {
 	*reader = (struct history_reader){.db = NULL};
-	const struct db_params params = {.directory = directory, .part = DB_HISTORY, .read_only = true};
+	const struct db_params params = {.directory = directory, .url = url, .part = DB_HISTORY, .read_only = true};
 	enum status status = db_open(&reader->db, &params, error);
 	for (int kind = 0; kind < STORE_KINDS; kind++)
 		for (int i = 0; i < HISTORY_READS && !status; i++)

@@ -20,6 +20,7 @@ enum history_read { HISTORY_LOOK_UP, HISTORY_READ, HISTORY_FOLLOWING, HISTORY_WA
 
 struct history_writer {
 	char directory[4096];
+	const char *url; // NULL: SQLite, in the directory
 	struct db *db;
 	struct db_statement *statements[STORE_KINDS][HISTORY_WRITES];
 	enum store_kind prune_kind; // what is pruned next
@@ -27,7 +28,8 @@ struct history_writer {
 };
 // Opens, creates or replaces DIRECTORY/history.db. A file that is sound but cannot be
 // opened, for want of space or rights, stays where it is. Errors: as db_open.
-enum status history_writer_init(struct history_writer *writer, const char *directory, struct error *error);
+enum status history_writer_init(struct history_writer *writer, const char *directory, const char *url,
+				struct error *error);
 void history_writer_finish(struct history_writer *writer);
 // Rename the file to history.db.damaged-TIME and begin anew; says so in the log.
 enum status history_writer_replace(struct history_writer *writer, const char *why, struct error *error);
@@ -44,7 +46,8 @@ struct history_reader {
 	int64_t checked_to;         // the last series of it that it has walked
 };
 // Opens DIRECTORY/history.db. Errors: as db_open.
-enum status history_reader_init(struct history_reader *reader, const char *directory, struct error *error);
+enum status history_reader_init(struct history_reader *reader, const char *directory, const char *url,
+				struct error *error);
 void history_reader_finish(struct history_reader *reader);
 
 struct history_query {

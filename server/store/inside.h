@@ -36,6 +36,7 @@ struct store_minutes { // one call of store_add_minutes
 struct store {
 	struct net_loop *loop;
 	char directory[4096];
+	char *url; // NULL: SQLite, in the directory
 
 	// Loop thread.
 	struct db *loading; // read-only on state.db

@@ -21,7 +21,7 @@ static enum status follow(struct store *store, struct error *error)
 		return STATUS_OK;
 	history_reader_finish(&store->reader);
 	store->reader_generation = generation;
-	return history_reader_init(&store->reader, store->directory, error);
+	return history_reader_init(&store->reader, store->directory, store->url, error);
 }
 
 // The store thread puts a new file in the place of this one; until then queries find it damaged. What is found in a

@@ -3,6 +3,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "server/store/inside.h"
+#include "server/store/place.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -73,9 +74,8 @@ void store_tell_wrong_pages(struct store *store)
 	struct db_report report;
 	db_report(store->state, &report);
 	if (report.damaged && !store->stats.damaged) {
-		log_error("store",
-			  "%s/state.db is damaged: no change is stored until the server is started with a good one",
-			  store->directory);
+		log_error("store", "%s is damaged: no change is stored until the server is started with a good one",
+			  store->state->name);
 		db_freeze(store->state); // for what writes beside the batches
 		pthread_mutex_lock(&store->lock);
 		store->stats.damaged = true;
@@ -97,7 +97,8 @@ void store_tell_wrong_pages(struct store *store)
 
 static enum status open_state(struct store *store, const struct store_params *params, struct error *error)
 {
-	enum status status = db_open(&store->state, &(struct db_params){.directory = store->directory}, error);
+	enum status status = db_open(&store->state,
+				     &(struct db_params){.directory = store->directory, .url = store->url}, error);
 	if (!status)
 		store_tell_wrong_pages(store);
 	if (!status)
@@ -109,10 +110,19 @@ static enum status open_state(struct store *store, const struct store_params *pa
 				      error);
 	if (!status)
 		status = store_accept_tail(store, params->accept_unsigned, error);
+	if (!status && store->url && store->journal.fresh && !store->journal.unbound) {
+		status = error_set(error, STATUS_CONFLICT,
+				   "%s has no audit log, and %s/" JOURNAL_FOLDER " has the keys of one",
+				   store->state->name, store->directory);
+		error_hint(error, "bring what this directory knows there with exogpu store copy, or start with another "
+				  "directory by --data");
+	}
 	store->head = store->journal.head;
 	if (!status)
-		status = db_open(&store->loading, &(struct db_params){.directory = store->directory, .read_only = true},
-				 error);
+		status = db_open(
+			&store->loading,
+			&(struct db_params){.directory = store->directory, .url = store->url, .read_only = true},
+			error);
 	return status;
 }
 
@@ -151,6 +161,22 @@ static enum status serve(struct store *store, struct error *error)
 	return status ? status : start_threads(store, error);
 }
 
+// What was said, or else what was used before.
+static enum status choose_place(struct store *store, const struct store_params *params, struct error *error)
+{
+	char known[PLACE_BYTES] = "";
+	if (params->url && (strlen(params->url) >= sizeof known || !db_is_url(params->url))) {
+		error_set(error, STATUS_INVALID_PARAMS, "--store takes a URL, postgres://USER@HOST/DATABASE");
+		error_hint(error, "without --store the tables are in the data directory");
+		return STATUS_INVALID_PARAMS;
+	}
+	enum status status = params->url ? STATUS_OK : place_read(store->directory, known, error);
+	if (status || !(params->url || known[0]))
+		return status;
+	store->url = strdup(params->url ? params->url : known);
+	return store->url ? STATUS_OK : error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the store");
+}
+
 enum status store_create(struct store **out, const struct store_params *params, struct error *error)
 {
 	const char *directory = params->directory;
@@ -186,9 +212,13 @@ enum status store_create(struct store **out, const struct store_params *params, 
 			   "make it yourself, owned by the user that runs exogpu, or choose another with --data");
 		goto done;
 	}
-	status = open_state(store, params, error);
+	status = choose_place(store, params, error);
 	if (!status)
-		status = history_writer_init(&store->history, directory, error);
+		status = open_state(store, params, error);
+	if (!status && params->url)
+		status = place_write(directory, params->url, error);
+	if (!status)
+		status = history_writer_init(&store->history, directory, store->url, error);
 	if (!status)
 		status = watch_outcomes(store, error);
 	if (!status && params->settling)
@@ -271,6 +301,7 @@ void store_destroy(struct store **pointer)
 	journal_close(&store->journal);
 	db_close(&store->state);
 	free(store->setting);
+	free(store->url);
 	pthread_cond_destroy(&store->finished);
 	pthread_cond_destroy(&store->queries);
 	for (size_t i = 0; i < 2; i++)
@@ -382,6 +413,7 @@ void store_read_stats(struct store *store, struct store_stats *stats)
 	pthread_mutex_lock(&store->lock);
 	*stats = store->stats;
 	pthread_mutex_unlock(&store->lock);
-	stats->state_bytes = db_size(&(struct db_params){.directory = store->directory});
-	stats->history_bytes = db_size(&(struct db_params){.directory = store->directory, .part = DB_HISTORY});
+	stats->state_bytes = db_size(&(struct db_params){.directory = store->directory, .url = store->url});
+	stats->history_bytes = db_size(
+		&(struct db_params){.directory = store->directory, .url = store->url, .part = DB_HISTORY});
 }

@@ -24,6 +24,7 @@ enum { STORE_HASH_BYTES = 32, STORE_ID_BYTES = 65, STORE_NAME_BYTES = 257 };
 struct store_params {
 	struct net_loop *loop;
 	const char *directory;
+	const char *url; // postgres://…: the tables are there; NULL: where they were before, or else in the directory
 	int64_t audit_segment_entries, audit_segment_bytes, audit_segment_days, audit_keep_days;
 	const char *accept_unsigned; // "FIRST-LAST": entries that no head covers, to be signed; NULL: none are
 	const struct store_settling

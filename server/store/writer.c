@@ -90,8 +90,8 @@ static enum status refuse_if_damaged(struct store *store, struct error *error)
 	db_report(store->state, &report);
 	if (!report.damaged)
 		return STATUS_OK;
-	error_set(error, STATUS_UNAVAILABLE, "%s/state.db was found damaged, and nothing is written to it any more",
-		  store->directory);
+	error_set(error, STATUS_UNAVAILABLE, "%s was found damaged, and nothing is written to it any more",
+		  store->state->name);
 	error_hint(error, "stop the server, look after the disk, and put back state.db and audit/ from one backup");
 	return STATUS_UNAVAILABLE;
 }
@@ -189,7 +189,7 @@ static void add_minutes(struct store *store, struct store_minutes *job)
 	bool damaged = false;
 	enum status status = STATUS_OK;
 	if (!store->history.db)
-		status = history_writer_init(&store->history, store->directory, &error);
+		status = history_writer_init(&store->history, store->directory, store->url, &error);
 	if (!status)
 		status = history_add(&store->history, job->minutes, job->count, &damaged, &error);
 	if (damaged) {

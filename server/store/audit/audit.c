@@ -3,6 +3,7 @@
 #include "common/base/limits.h"
 #include "server/store/audit/ledger.h"
 #include "server/store/inside.h"
+#include "server/store/place.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -236,12 +237,17 @@ static void tell_head(void *context)
 
 enum status store_audit_offline(const struct store_offline_params *params, struct error *error)
 {
-	char archives[4200];
+	char archives[4200], url[PLACE_BYTES];
 	struct db *db = NULL;
 	snprintf(archives, sizeof archives, "%.4096s/" JOURNAL_FOLDER, params->directory);
-	enum status status = db_open(&db, &(struct db_params){.directory = params->directory, .offline = true}, error);
+	enum status status = place_read(params->directory, url, error);
+	if (!status)
+		status = db_open(&db,
+				 &(struct db_params){
+					 .directory = params->directory, .url = url[0] ? url : NULL, .offline = true},
+				 error);
 	if (!status && db_run(db, "SELECT 1 FROM audit_segments LIMIT 1", NULL) == STATUS_INTERNAL)
-		status = error_set(error, STATUS_NOT_FOUND, "%s/state.db has no audit log yet", params->directory);
+		status = error_set(error, STATUS_NOT_FOUND, "%s has no audit log yet", db->name);
 	struct beginning beginning = {.db = db, .params = params};
 	const struct ledger ledger = {.db = db,
 				      .directory = params->archives ? params->archives : archives,

@@ -175,9 +175,12 @@ static enum status write_entries(struct audit_desk *desk, const struct due *due,
 	uint64_t next = due->segment.first;
 	enum db_code code = DB_DONE;
 	buffer_init(&bytes, ENTRY_BYTES);
-	enum status status = db_prepare(
-		desk->db, "SELECT " JOURNAL_COLUMNS " FROM audit WHERE seq >= ?1 AND seq < ?2 ORDER BY seq", &rows,
-		error);
+	enum status status = db_begin(desk->db, DB_READ, error);
+	if (!status)
+		status = db_prepare(desk->db,
+				    "SELECT " JOURNAL_COLUMNS " FROM audit WHERE seq >= ?1 AND seq < ?2 ORDER BY seq",
+				    &rows, error);
+	db_expect_many(rows);
 	db_bind_integer(rows, 1, (int64_t)due->segment.first);
 	db_bind_integer(rows, 2, (int64_t)due->end);
 	while (!status && (code = db_step(rows)) == DB_ROW) {
@@ -194,6 +197,7 @@ static enum status write_entries(struct audit_desk *desk, const struct due *due,
 	if (!status && next != due->end)
 		status = error_set(error, STATUS_UNAVAILABLE, "entry %" PRIu64 " is missing", next);
 	db_finalize(rows);
+	db_rollback(desk->db);
 	buffer_finish(&bytes);
 	return status;
 }
@@ -411,7 +415,8 @@ static bool open_desk(struct audit_desk *desk, struct error *error)
 {
 	if (desk->db)
 		return true;
-	const struct db_params params = {.directory = desk->store->directory, .read_only = true};
+	const struct db_params params = {
+		.directory = desk->store->directory, .url = desk->store->url, .read_only = true};
 	enum status status = db_open(&desk->db, &params, error);
 	if (!status)
 		status = audit_tree_init(&desk->tree, desk->db, error);

@@ -384,6 +384,8 @@ static enum status prepare(struct feed *feed, struct error *error)
 				    error);
 	if (!status)
 		status = audit_tree_init(feed->kept, db, error);
+	db_expect_many(feed->rows);
+	db_expect_many(feed->checkpoints);
 	return status;
 }
 

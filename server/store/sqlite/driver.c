@@ -29,6 +29,7 @@ struct sqlite_db {
 	int code;                         // SQLite's, of the last failure
 	int wal_pages;                    // in the -wal file, not yet in the database
 	int64_t deadline_ns;
+	char path[PATH_BYTES];
 };
 
 struct sqlite_statement {
@@ -204,6 +205,11 @@ static int bind_value(sqlite3_stmt *stmt, int index, const struct db_value *valu
 		return sqlite3_bind_double(stmt, index, value->real);
 	}
 	return SQLITE_MISUSE;
+}
+
+static void expect_many(struct db_statement *statement)
+{
+	(void)statement; // rows come one by one
 }
 
 static bool bind(struct db_statement *base, int index, const struct db_value *value)
@@ -383,6 +389,8 @@ enum status sqlite_open(struct db **out, const struct db_params *params, struct 
 	if (!db)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for %s", file_name(params->part));
 	db->base.driver = &driver;
+	snprintf(db->path, sizeof db->path, "%s", path);
+	db->base.name = db->path;
 	const bool writes = !params->read_only && !params->offline;
 	const struct database_params file = {.path = path,
 					     .read_only = params->read_only,
@@ -464,6 +472,7 @@ static const struct db_driver driver = {
 	.release = release,
 	.prepare = prepare,
 	.finalize = finalize,
+	.expect_many = expect_many,
 	.bind = bind,
 	.step = step,
 	.reset = reset,

@@ -1,0 +1,351 @@
+/* See driver.h: opening, and transactions. */
+#include "server/store/postgres/driver.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "server/store/postgres/address.h"
+#include "server/store/postgres/statement.h"
+
+#include <openssl/rand.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DOUBT_MS = 10000, DOUBT_PAUSE_US = 200000, SIZE_MS = 60000 };
+
+static const struct db_driver driver;
+static atomic_llong sizes[2]; // bytes of a part, as its writer has read them last
+
+static struct postgres *of(struct db *db)
+{
+	return (struct postgres *)db;
+}
+
+static bool ran(struct postgres *db, struct pg_result *result)
+{
+	if (result)
+		db->pq->PQclear(result);
+	return result != NULL;
+}
+
+// ---- faults ----
+
+static enum status fault(struct db *db, struct error *error)
+{
+	return postgres_fault(of(db), error);
+}
+
+static const char *trouble(struct db *db)
+{
+	return of(db)->trouble;
+}
+
+// What it says of its tables is for who looks after it: nothing of it is put aside here.
+static bool damaged(struct db *db)
+{
+	const char *state = of(db)->sqlstate;
+	return of(db)->part == DB_STATE && (!strcmp(state, "XX001") || !strcmp(state, "XX002"));
+}
+
+static void doubt(struct db *db)
+{
+	postgres_fail(of(db), "XX002", "rows are not in their order");
+}
+
+static void report(struct db *db, struct db_report *out)
+{
+	*out = (struct db_report){.damaged = of(db)->damaged};
+}
+
+static void freeze(struct db *db)
+{
+	of(db)->lost = true;
+}
+
+// ---- beside the work ----
+
+static void read_size(struct postgres *db)
+{
+	char sql[192];
+	snprintf(sql, sizeof sql,
+		 "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c WHERE relkind = 'r' "
+		 "AND relnamespace = '%s'::regnamespace",
+		 postgres_schema(db->part));
+	struct pg_result *result = postgres_query(db, sql);
+	if (result && db->pq->PQntuples(result) == 1)
+		atomic_store(&sizes[db->part], strtoll(db->pq->PQgetvalue(result, 0, 0), NULL, 10));
+	ran(db, result);
+}
+
+// PostgreSQL looks after its own files; how large they are is read once a minute when something has changed.
+static void tidy(struct db *base, bool idle)
+{
+	struct postgres *db = of(base);
+	const int64_t now_ms = clock_steady_ms();
+	if (!idle || db->begun)
+		return;
+	if (now_ms >= db->size_ms && postgres_alive(db)) {
+		read_size(db);
+		db->size_ms = now_ms + SIZE_MS;
+	}
+	base->untidy = false;
+}
+
+static void set_deadline(struct db *base, int64_t until_ns)
+{
+	char sql[64];
+	const int64_t left_ms = (until_ns - clock_steady_ns()) / 1000000;
+	snprintf(sql, sizeof sql, "SET statement_timeout = %lld",
+		 until_ns ? (long long)(left_ms > 0 ? left_ms : 1) : 0);
+	if (postgres_alive(of(base)))
+		ran(of(base), postgres_query(of(base), sql));
+}
+
+// ---- transactions ----
+
+static enum status run(struct db *base, const char *sql, struct error *error)
+{
+	struct postgres *db = of(base);
+	if (db->begun ? !postgres_alive(db) : !postgres_revive(db))
+		return postgres_fault(db, error);
+	return ran(db, postgres_query(db, sql)) ? STATUS_OK : postgres_fault(db, error);
+}
+
+static enum status refuse_if_lost(struct postgres *db, struct error *error)
+{
+	if (!db->lost)
+		return STATUS_OK;
+	error_set(error, STATUS_UNAVAILABLE, "%s holds what this server does not know of", db->name);
+	error_hint(error, "start this server again; until then it stores nothing, and what runs goes on");
+	return STATUS_UNAVAILABLE;
+}
+
+// One round trip: the state's transactions also tell their number, by which their end can be asked for.
+static bool send_begin(struct postgres *db, enum db_access access)
+{
+	const bool state = access == DB_WRITE && db->part == DB_STATE;
+	struct pg_result *result = postgres_query(db, access == DB_READ
+							      ? "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+						      : state ? "BEGIN; SELECT pg_current_xact_id()::text"
+							      : "BEGIN");
+	if (!result)
+		return false;
+	db->change[0] = 0;
+	if (state && db->pq->PQntuples(result) == 1)
+		snprintf(db->change, sizeof db->change, "%s", db->pq->PQgetvalue(result, 0, 0));
+	return ran(db, result);
+}
+
+static void forget_failed_begin(struct postgres *db)
+{
+	if (postgres_alive(db) && db->pq->PQtransactionStatus(db->conn) != PQ_IDLE)
+		ran(db, postgres_query(db, "ROLLBACK"));
+}
+
+static enum status begin(struct db *base, enum db_access access, struct error *error)
+{
+	struct postgres *db = of(base);
+	const bool was_alive = postgres_alive(db);
+	if (!postgres_revive(db))
+		return postgres_fault(db, error);
+	bool begun = send_begin(db, access);
+	if (!begun && was_alive && !postgres_alive(db) && postgres_revive(db)) // it was cut off while nothing was done
+		begun = send_begin(db, access);
+	enum status status = begun ? STATUS_OK : postgres_fault(db, error);
+	if (!status && access == DB_WRITE)
+		status = refuse_if_lost(db, error);
+	if (status)
+		forget_failed_begin(db);
+	db->begun = !status;
+	db->marked = false;
+	return status;
+}
+
+// A commit that was not answered: how it ended is asked for, as long as somebody may still wait for the answer.
+static bool was_committed(struct postgres *db)
+{
+	const int64_t until_ms = clock_steady_ms() + DOUBT_MS;
+	char before[sizeof db->change], sql[96];
+	snprintf(before, sizeof before, "%s", db->change);
+	if (!before[0] || db->part != DB_STATE)
+		return false;
+	db->doubtful = true;
+	do {
+		db->asking = true;
+		const bool there = postgres_revive(db);
+		db->asking = false;
+		snprintf(sql, sizeof sql, "SELECT coalesce(pg_xact_status('%s'::xid8), 'unknown')", before);
+		struct pg_result *result = there ? postgres_query(db, sql) : NULL;
+		const bool committed = result && !strcmp(db->pq->PQgetvalue(result, 0, 0), "committed");
+		const bool aborted = result && !strcmp(db->pq->PQgetvalue(result, 0, 0), "aborted");
+		ran(db, result);
+		if (committed || aborted)
+			db->doubtful = false;
+		if (committed)
+			return true;
+		if (aborted) {
+			postgres_fail(db, "", "it went away before the change was stored");
+			return false;
+		}
+		usleep(DOUBT_PAUSE_US);
+	} while (clock_steady_ms() < until_ms);
+	return false;
+}
+
+static enum status commit(struct db *base, struct error *error)
+{
+	struct postgres *db = of(base);
+	if (!postgres_alive(db)) {
+		db->begun = false;
+		return postgres_fault(db, error);
+	}
+	struct pg_result *result = postgres_query(db, "COMMIT");
+	const bool stored = result && !strcmp(db->pq->PQcmdStatus(result), "COMMIT");
+	if (result && !stored)
+		postgres_fail(db, "40000", "the transaction had failed");
+	ran(db, result);
+	db->begun = db->begun && postgres_alive(db) && db->pq->PQtransactionStatus(db->conn) != PQ_IDLE;
+	base->untidy = base->untidy || stored;
+	if (stored || (!postgres_alive(db) && was_committed(db)))
+		return STATUS_OK;
+	return postgres_fault(db, error);
+}
+
+static bool in_transaction(struct db *base)
+{
+	struct postgres *db = of(base);
+	const int state = postgres_alive(db) ? db->pq->PQtransactionStatus(db->conn) : PQ_IDLE;
+	return db->begun && (state == PQ_IN_TRANSACTION || state == PQ_IN_ERROR);
+}
+
+static void rollback(struct db *base)
+{
+	struct postgres *db = of(base);
+	char sqlstate[sizeof db->sqlstate], words[sizeof db->trouble];
+	memcpy(sqlstate, db->sqlstate, sizeof sqlstate); // what it is for stays the last failure
+	memcpy(words, db->trouble, sizeof words);
+	if (in_transaction(base))
+		ran(db, postgres_query(db, "ROLLBACK"));
+	db->begun = db->marked = false;
+	postgres_fail(db, sqlstate, words);
+}
+
+static enum status defer_keys(struct db *db, struct error *error)
+{
+	return run(db, "SET CONSTRAINTS ALL DEFERRED", error);
+}
+
+// A mark is forgotten with the next one, or with the transaction: that saves a round trip.
+static enum status mark(struct db *base, struct error *error)
+{
+	struct postgres *db = of(base);
+	enum status status = run(base, db->marked ? "RELEASE batch; SAVEPOINT batch" : "SAVEPOINT batch", error);
+	db->marked = db->marked || !status;
+	return status;
+}
+
+static void undo(struct db *db)
+{
+	run(db, "ROLLBACK TO batch", NULL);
+}
+
+static void release(struct db *db)
+{
+	(void)db;
+}
+
+// ---- opening and closing ----
+
+static void close_db(struct db *base)
+{
+	struct postgres *db = of(base);
+	if (db->conn)
+		db->pq->PQfinish(db->conn);
+	free(db->url);
+	free(db);
+}
+
+static enum status bring_up(struct postgres *db, struct error *error)
+{
+	enum status status = db->part == DB_STATE ? postgres_hold(db, error) : STATUS_OK;
+	if (!status)
+		status = postgres_migrate(db, error);
+	if (!status && db->part == DB_STATE)
+		status = postgres_sign_in(db, error);
+	return status;
+}
+
+bool postgres_is_url(const char *url)
+{
+	return address_is_postgres(url);
+}
+
+enum status postgres_open(struct db **out, const struct db_params *params, struct error *error)
+{
+	uint8_t random[(POSTGRES_ID_BYTES - 1) / 2];
+	struct postgres *db = calloc(1, sizeof *db);
+	*out = NULL;
+	if (!db || !(db->url = strdup(params->url)) || RAND_bytes(random, sizeof random) != 1) {
+		free(db ? db->url : NULL);
+		free(db);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a connection to PostgreSQL");
+	}
+	*out = &db->base;
+	db->base.driver = &driver;
+	db->part = params->part;
+	db->writes = !params->read_only && !params->offline;
+	for (size_t i = 0; i < sizeof random; i++)
+		snprintf(db->id + 2 * i, 3, "%02x", random[i]);
+	snprintf(db->name, sizeof db->name, "PostgreSQL");
+	db->base.name = db->name;
+	enum status status = libpq_load(&db->pq, error);
+	if (!status)
+		status = postgres_connect(db, error);
+	if (!status && db->writes)
+		status = bring_up(db, error);
+	if (status)
+		db_close(out);
+	else if (db->writes)
+		read_size(db);
+	return status;
+}
+
+int64_t postgres_size(const struct db_params *params)
+{
+	return atomic_load(&sizes[params->part]);
+}
+
+static const struct db_driver driver = {
+	.close = close_db,
+	.fault = fault,
+	.trouble = trouble,
+	.damaged = damaged,
+	.doubt = doubt,
+	.report = report,
+	.freeze = freeze,
+	.tidy = tidy,
+	.set_deadline = set_deadline,
+	.run = run,
+	.begin = begin,
+	.commit = commit,
+	.rollback = rollback,
+	.in_transaction = in_transaction,
+	.defer_keys = defer_keys,
+	.mark = mark,
+	.undo = undo,
+	.release = release,
+	.prepare = statement_prepare,
+	.finalize = statement_finalize,
+	.expect_many = statement_expect_many,
+	.bind = statement_bind,
+	.step = statement_step,
+	.reset = statement_reset,
+	.type = statement_type,
+	.integer = statement_integer,
+	.real = statement_real,
+	.text = statement_text,
+	.bytes = statement_bytes,
+	.length = statement_length,
+};

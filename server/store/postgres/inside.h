@@ -1,0 +1,54 @@
+/* One connection to PostgreSQL, for the files of server/store/postgres. */
+#pragma once
+#include "server/store/db.h"
+#include "server/store/postgres/libpq.h"
+
+enum { POSTGRES_ID_BYTES = 17, POSTGRES_NAME_BYTES = 256 };
+
+struct postgres {
+	struct db base; // first member
+	const struct libpq *pq;
+	struct pg_conn *conn; // NULL: there is none
+	char *url;
+	enum db_part part;
+	bool writes;
+	unsigned generation;            // counts connections: statements of an earlier one are prepared again
+	unsigned names;                 // given to statements
+	int64_t retry_ms;               // steady: not to be tried again before
+	bool begun, marked;             // in a transaction of ours; with a mark
+	char change[24];                // the transaction's number in the database; "": none
+	bool doubtful;                  // how `change` ended is not known: its commit was not answered
+	bool lost;                      // nothing may be written any more until the next start
+	bool held;                      // the lock was taken when it was opened
+	bool asking;                    // how a commit ended: who asks decides what follows
+	bool damaged;                   // found so
+	int64_t size_ms;                // steady: when its size is to be read again
+	char id[POSTGRES_ID_BYTES];     // this server's, in the database
+	char name[POSTGRES_NAME_BYTES]; // for messages
+	char sqlstate[6];               // of the last failure; "": there is no connection
+	char trouble[512];              // in words
+};
+
+// connection.c
+enum status postgres_connect(struct postgres *db, struct error *error); // a new one; whatever there was is closed
+bool postgres_alive(struct postgres *db);
+// A connection that is gone is made again, not more than once a second. False: there is none, and sqlstate and trouble
+// say why.
+bool postgres_revive(struct postgres *db);
+// The last result of what was sent; NULL: it failed, and sqlstate and trouble say how. PQclear frees it.
+struct pg_result *postgres_await(struct postgres *db, bool sent);
+// Run SQL, one statement or several, and get the last one's result, with values as text.
+struct pg_result *postgres_query(struct postgres *db, const char *sql);
+enum status postgres_fault(struct postgres *db, struct error *error);
+void postgres_fail(struct postgres *db, const char *sqlstate, const char *trouble);
+
+// holder.c: the lock by which one server has the database.
+// The first time: take it; STATUS_CONFLICT says who has it. After a connection was lost: take it again; false: another
+// server has it, or has been here meanwhile.
+enum status postgres_hold(struct postgres *db, struct error *error);
+bool postgres_hold_again(struct postgres *db);
+enum status postgres_sign_in(struct postgres *db, struct error *error); // tables are there: say who has it
+
+// migrate.c
+const char *postgres_schema(enum db_part part);
+enum status postgres_migrate(struct postgres *db, struct error *error);
