@@ -49,11 +49,18 @@ class Postgres:
         for _ in range(6000):
             ready = subprocess.run([self.bin + "/pg_isready", "-q", "-h", self.folder], check=False)
             if ready.returncode == 0:
+                self.teach()
                 return
             if self.process.poll() is not None:
                 raise RuntimeError("PostgreSQL ended while it started")
             time.sleep(0.02)
         raise RuntimeError("PostgreSQL does not start")
+
+    # Words of SQLite's that the tests' own SQL uses.
+    def teach(self):
+        subprocess.run([self.bin + "/psql", "-Xq", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-U", "exogpu", "template1", "-c",
+                        "CREATE FUNCTION zeroblob(bytes BIGINT) RETURNS BYTEA LANGUAGE sql AS $$SELECT decode(repeat('00', bytes::int), 'hex')$$"],
+                       check=True, stdout=subprocess.DEVNULL)
 
     def stop(self):
         if self.process and self.process.poll() is None:

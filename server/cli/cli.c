@@ -73,6 +73,7 @@ static const struct cli_command *const commands[] = {
 	&version_command,
 	&state_settle_command,
 	&forecast_policy_command,
+	&store_copy_command,
 	&forecast_command,
 	&usage_command,
 	&conversations_list_command,
@@ -85,8 +86,8 @@ static const struct cli_command *const commands[] = {
 	&lend_command,
 };
 // First words of those that have several.
-static const char *const groups[] = {"token", "ticket", "lend",  "devices", "nodes",         "alloc",   "model",
-				     "bench", "audit",  "state", "alerts",  "conversations", "forecast"};
+static const char *const groups[] = {"token", "ticket", "lend",  "devices", "nodes",         "alloc",    "model",
+				     "bench", "audit",  "state", "alerts",  "conversations", "forecast", "store"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 enum { NAME_COLUMNS = 28 }; // of a command with its operands, in the list of them
 

@@ -31,6 +31,7 @@ struct db_params {
 	enum db_part part;
 	bool read_only; // it is there and current; otherwise it is made, checked and brought to this version
 	bool offline;   // also read_only: without a server, maybe on a medium that cannot be written
+	bool alone;     // with `offline`: no server may write to it meanwhile (STATUS_CONFLICT)
 	bool *unusable; // set if what it holds is why it cannot be opened; may be NULL
 };
 
@@ -58,6 +59,7 @@ struct db_driver {
 	void (*doubt)(struct db *db);
 	void (*report)(struct db *db, struct db_report *report);
 	void (*freeze)(struct db *db);
+	enum status (*check_current)(struct db *db, struct error *error);
 	void (*tidy)(struct db *db, bool idle);
 	void (*set_deadline)(struct db *db, int64_t until_ns);
 	enum status (*run)(struct db *db, const char *sql, struct error *error);
@@ -124,6 +126,11 @@ static inline void db_report(struct db *db, struct db_report *report)
 static inline void db_freeze(struct db *db)
 {
 	db->driver->freeze(db);
+}
+// Whether its tables are this version's. Errors: STATUS_CONFLICT, with a hint.
+static inline enum status db_check_current(struct db *db, struct error *error)
+{
+	return db->driver->check_current(db, error);
 }
 // What is to be done beside the work: some of it if there is much, or, when idle, all.
 static inline void db_tidy(struct db *db, bool idle)

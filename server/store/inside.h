@@ -41,6 +41,7 @@ struct store {
 	// Loop thread.
 	struct db *loading; // read-only on state.db
 	char *setting;      // store_load_setting's answer
+	bool unread;        // one could not be read: nothing may be made in its place
 	struct net_watch *watch;
 	void (*audit_entry)(void *context, const struct journal_entry *entry); // may be NULL
 	void *audit_context;

@@ -16,8 +16,10 @@ const char *store_load_setting(struct store *store, const char *key)
 	store->setting = NULL;
 	if (!db_prepare(store->loading, "SELECT value FROM settings WHERE key = ?1", &statement, NULL)) {
 		db_bind_text(statement, 1, key);
-		if (db_step(statement) == DB_ROW)
+		const enum db_code code = db_step(statement);
+		if (code == DB_ROW)
 			store->setting = strdup(db_text(statement, 0));
+		store->unread = store->unread || code == DB_FAILED;
 	}
 	db_finalize(statement);
 	return store->setting;

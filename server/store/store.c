@@ -351,6 +351,10 @@ enum status store_commit_wait(struct store *store, struct store_batch **pointer,
 		store_batch_destroy(&batch);
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "a change is too large");
 	}
+	if (store->unread) {
+		store_batch_destroy(&batch);
+		return db_fault(store->loading, error);
+	}
 	batch->waiter = &waiter;
 	pthread_mutex_lock(&store->lock);
 	push_batch(store, batch);

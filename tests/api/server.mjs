@@ -2,14 +2,14 @@
 //
 // The binary is the one that EXOGPU_BINARY names, else the release build's. EXOGPU_SLOW stretches every time limit, for
 // builds with sanitizers. Nothing waits a fixed time: what is waited for is an event, a line or an exit.
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import net from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 
@@ -92,8 +92,18 @@ export async function run(args, env) {
 	return within(exited, `exogpu ${args.join(" ")} ends`, patience).finally(() => child.kill("SIGKILL"));
 }
 
+// A directory that no server has used gets a database of its own in a PostgreSQL: tests/postgres.py runs any suite so.
+export function useDatabase(data, folder, programs) {
+	if (existsSync(join(data, "store")) || existsSync(join(data, "state.db"))) return;
+	const name = basename(data);
+	execFileSync(join(programs, "createdb"), ["-h", folder, "-U", "exogpu", name]);
+	mkdirSync(data, { recursive: true, mode: 0o700 });
+	writeFileSync(join(data, "store"), `postgres://exogpu@/${name}?host=${folder}\n`, { mode: 0o600 });
+}
+
 export async function startServer({ data = temporary(), listen = "127.0.0.1:0", args = [], env, localNode = false, under = [] } = {}) {
 	const started = performance.now();
+	if (process.env.EXOGPU_TEST_POSTGRES) useDatabase(data, process.env.EXOGPU_TEST_POSTGRES, process.env.EXOGPU_TEST_POSTGRES_BIN);
 	const [program, ...before] = [...under, binary]; // `under`: what runs it, with its arguments
 	const { child, output, exited } = launch(
 		[...before, "serve", "--data", data, "--listen", listen, ...(localNode ? [] : ["--no-local-node"]), ...args], env, program);

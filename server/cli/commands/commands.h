@@ -25,11 +25,12 @@ extern const struct cli_command devices_command, devices_drain_command, devices_
 	model_upload_command, model_list_command, model_remove_command, model_search_command, model_catalog_command,
 	model_browse_command, bench_device_command, health_command, history_command, log_command, audit_list_command,
 	audit_verify_command, audit_export_command, place_command, instances_command, move_command, stop_command,
-	run_model_command, state_settle_command, alerts_command, alerts_ack_command, alerts_rules_command,
-	alerts_rule_command, forecast_command, forecast_policy_command, usage_command, alerts_channels_command,
-	alerts_channels_add_command, alerts_channels_test_command, alerts_channels_remove_command, mcp_command,
-	lend_command, lend_list_command, lend_revoke_command, lend_policy_command, open_command,
-	conversations_list_command, conversations_export_command, conversations_delete_command;
+	run_model_command, state_settle_command, store_copy_command, alerts_command, alerts_ack_command,
+	alerts_rules_command, alerts_rule_command, forecast_command, forecast_policy_command, usage_command,
+	alerts_channels_command, alerts_channels_add_command, alerts_channels_test_command,
+	alerts_channels_remove_command, mcp_command, lend_command, lend_list_command, lend_revoke_command,
+	lend_policy_command, open_command, conversations_list_command, conversations_export_command,
+	conversations_delete_command;
 
 // Call a method of the server that the arguments name; `params` is taken, may be NULL. With --json the result is
 // printed and *result stays NULL. Returns an exit status: 2 for an address or directory that cannot be one, 1 for

@@ -99,7 +99,7 @@ static int settle(const struct cli_arguments *arguments, const char *directory, 
 
 static int run(const struct cli_arguments *arguments, struct error *error)
 {
-	char directory[4096], state[4200];
+	char directory[4096], state[4200], place[4200];
 	struct listing listing = {.rows = NULL};
 	int lock = -1;
 	if (arguments->url) {
@@ -112,11 +112,12 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 		return 2;
 	}
 	if (paths_data_directory(arguments->data, directory, sizeof(directory), error) ||
-	    paths_join(directory, "state.db", state, sizeof(state), error))
+	    paths_join(directory, "state.db", state, sizeof(state), error) ||
+	    paths_join(directory, "store", place, sizeof(place), error))
 		return 2;
 	if (check_owner(directory, error))
 		return 1;
-	if (access(state, F_OK)) {
+	if (access(state, F_OK) && access(place, F_OK)) { // the other one says in which database they are
 		error_set(error, STATUS_NOT_FOUND, "there is no %.300s", state);
 		error_hint(error, "name the data directory with --data");
 		return 1;

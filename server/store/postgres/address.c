@@ -112,7 +112,7 @@ enum status address_parse(struct address *address, const struct libpq *pq, const
 	const char *mode = option(address->options, "sslmode");
 	add(address, "sslmode", !here ? "verify-full" : mode ? mode : "prefer");
 	add(address, "gssencmode", "disable"); // it would stand in for TLS
-	add(address, "connect_timeout", "5");
+	add(address, "connect_timeout", "15");
 	add(address, "client_encoding", "UTF8");
 	add(address, "application_name", application);
 	add(address, "keepalives_idle", "10");

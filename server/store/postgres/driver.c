@@ -64,6 +64,11 @@ static void freeze(struct db *db)
 	of(db)->lost = true;
 }
 
+static enum status check_current(struct db *db, struct error *error)
+{
+	return postgres_check_version(of(db), error);
+}
+
 // ---- beside the work ----
 
 static void read_size(struct postgres *db)
@@ -305,6 +310,8 @@ enum status postgres_open(struct db **out, const struct db_params *params, struc
 		status = postgres_connect(db, error);
 	if (!status && db->writes)
 		status = bring_up(db, error);
+	else if (!status && params->alone)
+		status = postgres_hold(db, error);
 	if (status)
 		db_close(out);
 	else if (db->writes)
@@ -325,6 +332,7 @@ static const struct db_driver driver = {
 	.doubt = doubt,
 	.report = report,
 	.freeze = freeze,
+	.check_current = check_current,
 	.tidy = tidy,
 	.set_deadline = set_deadline,
 	.run = run,

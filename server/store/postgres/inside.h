@@ -52,3 +52,4 @@ enum status postgres_sign_in(struct postgres *db, struct error *error); // table
 // migrate.c
 const char *postgres_schema(enum db_part part);
 enum status postgres_migrate(struct postgres *db, struct error *error);
+enum status postgres_check_version(struct postgres *db, struct error *error);

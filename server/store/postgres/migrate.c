@@ -67,13 +67,31 @@ static enum status make_schema(struct postgres *db, struct error *error)
 	return run(db, sql, error);
 }
 
+static size_t list_files(const struct postgres *db, const struct embedded_file **files)
+{
+	return embedded_list(db->part == DB_STATE ? "migrations/postgres/state/" : "migrations/postgres/history/",
+			     files);
+}
+
+enum status postgres_check_version(struct postgres *db, struct error *error)
+{
+	const struct embedded_file *files;
+	long version = 0;
+	const size_t count = list_files(db, &files);
+	enum status status = read_number(db, "SELECT number FROM version", &version, error);
+	if (status || (count && version == number_of(&files[count - 1])))
+		return status;
+	error_set(error, STATUS_CONFLICT, "%s is of another version of exogpu", db->name);
+	error_hint(error, "start the server on it once with this version");
+	return STATUS_CONFLICT;
+}
+
 enum status postgres_migrate(struct postgres *db, struct error *error)
 {
 	const struct embedded_file *files;
 	char sql[128];
 	long version = 0;
-	const size_t count = embedded_list(
-		db->part == DB_STATE ? "migrations/postgres/state/" : "migrations/postgres/history/", &files);
+	const size_t count = list_files(db, &files);
 	const long newest = count ? number_of(&files[count - 1]) : 0;
 	enum status status = make_schema(db, error);
 	if (!status)

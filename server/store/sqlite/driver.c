@@ -29,6 +29,7 @@ struct sqlite_db {
 	int code;                         // SQLite's, of the last failure
 	int wal_pages;                    // in the -wal file, not yet in the database
 	int64_t deadline_ns;
+	enum db_part part;
 	char path[PATH_BYTES];
 };
 
@@ -102,6 +103,30 @@ static void freeze(struct db *db)
 {
 	database_run(of(db)->sqlite, "PRAGMA query_only = ON", NULL);
 	sqlite3_db_config(of(db)->sqlite, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+}
+
+static size_t list_migrations(enum db_part part, struct database_migration migrations[64])
+{
+	return database_migrations(part == DB_STATE ? "migrations/state/" : "migrations/history/", migrations, 64);
+}
+
+static enum status check_current(struct db *base, struct error *error)
+{
+	struct database_migration migrations[64];
+	sqlite3_stmt *stmt = NULL;
+	struct sqlite_db *db = of(base);
+	int64_t version = -1;
+	int code = sqlite3_prepare_v2(db->sqlite, "PRAGMA user_version", -1, &stmt, NULL);
+	if (code == SQLITE_OK && (code = sqlite3_step(stmt)) == SQLITE_ROW)
+		version = sqlite3_column_int64(stmt, 0);
+	sqlite3_finalize(stmt);
+	if (version < 0)
+		return fail(db, code, error);
+	if ((uint64_t)version == list_migrations(db->part, migrations))
+		return STATUS_OK;
+	error_set(error, STATUS_CONFLICT, "%s is of another version of exogpu", db->path);
+	error_hint(error, "start the server on it once with this version");
+	return STATUS_CONFLICT;
 }
 
 // ---- transactions ----
@@ -341,7 +366,7 @@ static enum status bring_up(struct sqlite_db *db, const struct db_params *params
 {
 	struct database_migration migrations[64];
 	const bool state = params->part == DB_STATE;
-	const size_t count = database_migrations(state ? "migrations/state/" : "migrations/history/", migrations, 64);
+	const size_t count = list_migrations(params->part, migrations);
 	enum status status = state ? database_check(db->sqlite, error) : STATUS_OK;
 	if (!status)
 		status = database_migrate(db->sqlite, migrations, count, state, error);
@@ -391,6 +416,7 @@ enum status sqlite_open(struct db **out, const struct db_params *params, struct 
 	db->base.driver = &driver;
 	snprintf(db->path, sizeof db->path, "%s", path);
 	db->base.name = db->path;
+	db->part = params->part;
 	const bool writes = !params->read_only && !params->offline;
 	const struct database_params file = {.path = path,
 					     .read_only = params->read_only,
@@ -459,6 +485,7 @@ static const struct db_driver driver = {
 	.doubt = doubt,
 	.report = report,
 	.freeze = freeze,
+	.check_current = check_current,
 	.tidy = tidy,
 	.set_deadline = set_deadline,
 	.run = run,

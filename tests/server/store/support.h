@@ -26,6 +26,39 @@ struct support {
 	struct net_loop *loop;
 };
 
+// The stores of tests are in SQLite, or, where EXOGPU_TEST_POSTGRES says so (tests/postgres.py), each in a database of
+// its own there. NULL: SQLite.
+static inline const char *support_postgres(void)
+{
+	const char *folder = getenv("EXOGPU_TEST_POSTGRES");
+	return folder && folder[0] ? folder : NULL;
+}
+
+static inline const char *support_database(const struct support *support)
+{
+	return strrchr(support->directory, '/') + 1;
+}
+
+// What is about SQLite's files has nothing to say of PostgreSQL.
+#define SUPPORT_SQLITE_ONLY() \
+	do { \
+		if (support_postgres()) \
+			skip(); \
+	} while (0)
+
+static inline int support_make_database(const struct support *support)
+{
+	char command[512], path[sizeof support->directory + 8];
+	snprintf(command, sizeof command, "%s/createdb -h '%s' -U exogpu '%s'", getenv("EXOGPU_TEST_POSTGRES_BIN"),
+		 support_postgres(), support_database(support));
+	snprintf(path, sizeof path, "%s/store", support->directory);
+	FILE *place = system(command) ? NULL : fopen(path, "w");
+	if (!place)
+		return -1;
+	fprintf(place, "postgres://exogpu@/%s?host=%s\n", support_database(support), support_postgres());
+	return fclose(place);
+}
+
 static inline int support_setup(void **state)
 {
 	struct support *support = calloc(1, sizeof *support);
@@ -39,7 +72,7 @@ static inline int support_setup(void **state)
 		return -1;
 	}
 	*state = support;
-	return 0;
+	return support_postgres() ? support_make_database(support) : 0;
 }
 
 static inline int support_teardown(void **state)

@@ -328,6 +328,7 @@ static void add_one(struct store *store, const char *device_id, int64_t at_ms)
 
 static void a_file_that_cannot_be_used_is_set_aside(void **state)
 {
+	SUPPORT_SQLITE_ONLY();
 	struct support *support = *state;
 	char path[SUPPORT_PATH_BYTES + 64];
 	int64_t at_ms = this_hour_ms() - HOUR_MS;
@@ -400,6 +401,7 @@ static void spoil(struct support *support)
 
 static void damage_is_found_in_the_background(void **state)
 {
+	SUPPORT_SQLITE_ONLY();
 	struct support *support = *state;
 	int64_t begin_ms = this_hour_ms() - 9 * HOUR_MS;
 	struct store *store = open_store(support);
@@ -421,6 +423,7 @@ static void damage_is_found_in_the_background(void **state)
 // Who still reads the old file while a new one takes its place finds the old one damaged, and not the new one.
 static void what_is_found_in_the_old_file_is_not_held_against_the_new_one(void **state)
 {
+	SUPPORT_SQLITE_ONLY();
 	struct support *support = *state;
 	int64_t begin_ms = this_hour_ms() - 9 * HOUR_MS;
 	struct store *store = open_store(support);

@@ -301,7 +301,7 @@ static void a_refused_batch_fails_alone_and_order_holds(void **state)
 	assert_int_equal(outcomes.told, IN_ORDER);
 	assert_int_equal(outcomes.out_of_order, 0);
 	assert_int_equal(outcomes.refused, IN_ORDER / 100);
-	assert_non_null(strstr(outcomes.message, "FOREIGN KEY"));
+	assert_non_null(strcasestr(outcomes.message, "FOREIGN KEY"));
 	struct store_stats stats;
 	store_read_stats(store, &stats);
 	assert_int_equal(stats.batches, IN_ORDER);
@@ -354,6 +354,7 @@ static void a_batch_is_bounded(void **state)
 // some out of the queue before it waits for the lock; it takes no others then.
 static void the_queue_is_bounded(void **state)
 {
+	SUPPORT_SQLITE_ONLY();
 	enum { MOST = 2 * LIMIT_STORE_QUEUE };
 	struct support *support = *state;
 	struct store *store = open_store(support);
@@ -394,6 +395,7 @@ static void limit_file_size(rlim_t bytes)
 // stays, and when there is room again the next change is taken.
 static void a_full_disk_refuses_and_recovers(void **state)
 {
+	SUPPORT_SQLITE_ONLY();
 	struct support *support = *state;
 	struct store *store = open_store(support);
 	static char text[1024 * 1024 + 1];
@@ -488,6 +490,7 @@ static void a_disk_without_space_refuses_and_recovers(void **state)
 
 static void the_log_file_is_emptied_when_nothing_happens(void **state)
 {
+	SUPPORT_SQLITE_ONLY();
 	struct support *support = *state;
 	struct store *store = open_store(support);
 	char path[SUPPORT_PATH_BYTES + 64];
@@ -508,6 +511,7 @@ static void the_log_file_is_emptied_when_nothing_happens(void **state)
 // A child gets no handle on the databases: a close of its copy would let go of the parent's locks.
 static void children_inherit_no_descriptor(void **state)
 {
+	SUPPORT_SQLITE_ONLY();
 	struct support *support = *state;
 	struct store *store = open_store(support);
 	fflush(NULL);

@@ -5,37 +5,7 @@
 #include "server/store/audit/journal_keys.h"
 #include "server/store/sqlite/database.h"
 #include "tests/server/store/audit/audit_support.h"
-
-static inline void run_sql(const struct support *support, const char *sql)
-{
-	char path[SUPPORT_PATH_BYTES + 64], *why = NULL;
-	sqlite3 *db;
-	assert_int_equal(sqlite3_open(support_path(support, "state.db", path), &db), SQLITE_OK);
-	if (sqlite3_exec(db, sql, NULL, NULL, &why) != SQLITE_OK)
-		fail_msg("%s: %s", sql, why);
-	sqlite3_close(db);
-}
-
-static inline int64_t ask_sql(const struct support *support, const char *sql)
-{
-	char path[SUPPORT_PATH_BYTES + 64];
-	sqlite3 *db;
-	sqlite3_stmt *row;
-	assert_int_equal(sqlite3_open(support_path(support, "state.db", path), &db), SQLITE_OK);
-	assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &row, NULL), SQLITE_OK);
-	int64_t value = sqlite3_step(row) == SQLITE_ROW ? sqlite3_column_int64(row, 0) : -1;
-	sqlite3_finalize(row);
-	sqlite3_close(db);
-	return value;
-}
-
-static inline void copy_state(const struct support *support, const char *from, const char *to)
-{
-	char command[3 * SUPPORT_PATH_BYTES + 128];
-	snprintf(command, sizeof command, "cd '%s' && rm -f '%s' '%s-wal' '%s-shm' && cp '%s' '%s'", support->directory,
-		 to, to, to, from, to);
-	assert_int_equal(system(command), 0);
-}
+#include "tests/server/store/sql_support.h"
 
 // ---- one row of each kind ----
 

@@ -1,34 +1,9 @@
 /* The audit log in the store: numbered, signed, rolled back with its change, cut into segments, read back. */
 #include "common/base/log.h"
 #include "tests/server/store/audit/audit_support.h"
-
-#include <sqlite3.h>
+#include "tests/server/store/sql_support.h"
 
 enum { PATIENCE = 20000 };
-
-static void run_sql(const struct support *support, const char *sql)
-{
-	sqlite3 *db;
-	char path[SUPPORT_PATH_BYTES + 64], *message = NULL;
-	assert_int_equal(sqlite3_open(support_path(support, "state.db", path), &db), SQLITE_OK);
-	if (sqlite3_exec(db, sql, NULL, NULL, &message) != SQLITE_OK)
-		fail_msg("%s: %s", sql, message);
-	sqlite3_close(db);
-}
-
-static int64_t read_number(const struct support *support, const char *sql)
-{
-	sqlite3 *db;
-	sqlite3_stmt *row;
-	char path[SUPPORT_PATH_BYTES + 64];
-	assert_int_equal(sqlite3_open(support_path(support, "state.db", path), &db), SQLITE_OK);
-	assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &row, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_step(row), SQLITE_ROW);
-	int64_t number = sqlite3_column_int64(row, 0);
-	sqlite3_finalize(row);
-	sqlite3_close(db);
-	return number;
-}
 
 static void tick(void *argument)
 {
@@ -41,12 +16,12 @@ static void wait_until(struct audit_case *test, const char *sql, int64_t wanted)
 	for (int turn = 0; turn < PATIENCE; turn++) {
 		int ticks = 0;
 		struct net_timer timer = {0};
-		if (read_number(test->support, sql) == wanted)
+		if (ask_sql(test->support, sql) == wanted)
 			return;
 		net_timer_start(test->support->loop, &timer, 2, tick, &ticks);
 		support_run_until(test->support->loop, &ticks, 1);
 	}
-	fail_msg("%s is %lld, not %lld", sql, (long long)read_number(test->support, sql), (long long)wanted);
+	fail_msg("%s is %lld, not %lld", sql, (long long)ask_sql(test->support, sql), (long long)wanted);
 }
 
 static void check_head(struct audit_case *test, uint64_t size)
@@ -73,7 +48,7 @@ static void entries_are_numbered_and_signed(void **state)
 	assert_int_equal(test.wrong, 0);
 	check_head(&test, 900);
 	audit_expect_whole(test.support->directory, 900);
-	assert_int_equal(read_number(test.support, "SELECT count(*) FROM audit_checkpoints"), 1);
+	assert_int_equal(ask_sql(test.support, "SELECT count(*) FROM audit_checkpoints"), 1);
 	audit_close(&test);
 	audit_open(&test, state); // and goes on after a restart
 	check_head(&test, 900);
@@ -136,7 +111,7 @@ static void expect_rotated(struct audit_case *test, uint64_t entries, int segmen
 {
 	wait_until(test, "SELECT count(*) FROM audit_segments WHERE archive = ''", 1);
 	wait_until(test, "SELECT count(*) FROM audit WHERE seq < (SELECT max(first) FROM audit_segments)", 0);
-	assert_int_equal(read_number(test->support, "SELECT count(*) FROM audit_segments"), segments);
+	assert_int_equal(ask_sql(test->support, "SELECT count(*) FROM audit_segments"), segments);
 	assert_int_equal(audit_count_files(test->support, "key-*"), 1);
 	assert_int_equal(audit_count_files(test->support, "*.exoaudit"), segments - 1);
 	audit_expect_whole(test->support->directory, entries);
@@ -166,7 +141,7 @@ static void segments_end_by_bytes_and_age(void **state)
 	wait_until(&test, "SELECT count(*) > 1 FROM audit_segments", 1);
 	audit_close(&test);
 	run_sql(test.support, "UPDATE audit_segments SET began_ms = began_ms - 3 * 86400000");
-	int64_t before = read_number(test.support, "SELECT count(*) FROM audit_segments");
+	int64_t before = ask_sql(test.support, "SELECT count(*) FROM audit_segments");
 	test.params = (struct store_params){.audit_segment_days = 2};
 	audit_open(&test, state);
 	audit_fill(&test, 300, 1, 1);
@@ -206,7 +181,7 @@ static void expect_pruned(struct audit_case *test, unsigned segments)
 	audit_print(report);
 	assert_int_equal(journal_verdict_of(report), JOURNAL_HOLDS);
 	assert_int_equal(report->bare, 0);
-	uint64_t old = (uint64_t)read_number(test->support, "SELECT max(first) FROM audit_segments");
+	uint64_t old = (uint64_t)ask_sql(test->support, "SELECT max(first) FROM audit_segments");
 	print_message("%" PRIu64 " of %" PRIu64 " entries by their hashes\n", report->pruned, report->entries);
 	assert_in_range(report->pruned, old - segments, old);
 	journal_verifier_destroy(&check.verifier);
@@ -255,7 +230,7 @@ static void a_changed_archive_is_not_pruned(void **state)
 	test.params.audit_keep_days = -1;
 	audit_open(&test, state);
 	wait_until(&test, "SELECT count(*) FROM audit_segments WHERE pruned_ms != 0", 2);
-	assert_int_equal(read_number(test.support, "SELECT pruned_ms FROM audit_segments WHERE number = 0"), 0);
+	assert_int_equal(ask_sql(test.support, "SELECT pruned_ms FROM audit_segments WHERE number = 0"), 0);
 	audit_close(&test);
 	struct audit_check check;
 	const struct journal_report *report = audit_check(&check, test.support->directory, NULL, NULL);
@@ -355,13 +330,13 @@ static void a_cosigned_head_stays(void **state)
 		int wanted = test.done + 1;
 		assert_int_equal(store_commit(test.store, &batch, audit_batch_done, &test), STATUS_OK);
 		support_run_until(test.support->loop, &test.done, wanted);
-		assert_int_equal(read_number(test.support, "SELECT max(size) FROM audit_checkpoints WHERE cosigned"),
+		assert_int_equal(ask_sql(test.support, "SELECT max(size) FROM audit_checkpoints WHERE cosigned = 1"),
 				 head.checkpoint.size);
 		buffer_finish(&note);
 	}
 	wait_until(&test, "SELECT count(*) FROM audit_segments WHERE archive = ''", 1);
 	audit_expect_whole(test.support->directory, 125);
-	int64_t heads = read_number(test.support, "SELECT count(*) FROM audit_checkpoints");
+	int64_t heads = ask_sql(test.support, "SELECT count(*) FROM audit_checkpoints");
 	assert_in_range(heads, 2, 3); // the newest, the first segment's last, and the cosigned one if it is neither
 	assert_int_equal(test.failed, 0);
 	audit_close(&test);
@@ -548,24 +523,15 @@ static void a_tail_is_refused_until_it_is_accepted(void **state)
 {
 	struct audit_case test = {.failed = 0};
 	struct audit_check check;
-	sqlite3 *db;
-	sqlite3_stmt *row;
-	char path[SUPPORT_PATH_BYTES + 64], note[2048];
+	char note[2048], sql[sizeof note + 64];
 	audit_open(&test, state);
 	audit_fill(&test, 0, 20, 1);
-	assert_int_equal(sqlite3_open(support_path(test.support, "state.db", path), &db), SQLITE_OK);
-	assert_int_equal(sqlite3_prepare_v2(db, "SELECT note FROM audit_checkpoints", -1, &row, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_step(row), SQLITE_ROW);
-	snprintf(note, sizeof note, "%s", (const char *)sqlite3_column_text(row, 0));
-	sqlite3_finalize(row);
+	ask_text(test.support, "SELECT note FROM audit_checkpoints", note, sizeof note);
+	assert_null(strchr(note, '\''));
 	audit_fill(&test, 20, 300, 1);
 	audit_close(&test);
-	assert_int_equal(sqlite3_prepare_v2(db, "UPDATE audit_checkpoints SET size = 20, note = ?1", -1, &row, NULL),
-			 SQLITE_OK);
-	sqlite3_bind_text(row, 1, note, -1, SQLITE_STATIC);
-	assert_int_equal(sqlite3_step(row), SQLITE_DONE);
-	sqlite3_finalize(row);
-	sqlite3_close(db);
+	snprintf(sql, sizeof sql, "UPDATE audit_checkpoints SET size = 20, note = '%s'", note);
+	run_sql(test.support, sql);
 	static const char *const wrong[] = {NULL, "", "20-318", "19-319", "20-320", "020-319"};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
 		expect_tail_refused(&test, wrong[i], "20-319");
@@ -576,8 +542,8 @@ static void a_tail_is_refused_until_it_is_accepted(void **state)
 	test.params.accept_unsigned = "20-319";
 	audit_open(&test, state);
 	audit_expect_whole(test.support->directory, 321);
-	assert_int_equal(read_number(test.support, "SELECT seq FROM audit WHERE action = 'audit.accept' AND actor = "
-						   "'server' AND target = 'entries 20-319'"),
+	assert_int_equal(ask_sql(test.support, "SELECT seq FROM audit WHERE action = 'audit.accept' AND actor = "
+					       "'server' AND target = 'entries 20-319'"),
 			 320);
 	audit_fill(&test, 320, 5, 1);
 	audit_close(&test);
@@ -613,7 +579,7 @@ static void a_written_row_is_refused(void **state)
 		test.params.accept_unsigned = cases[i].range;
 		assert_int_equal(audit_try_open(&test, &error), STATUS_UNAVAILABLE);
 		assert_non_null(strstr(error.message, "not whole"));
-		assert_int_equal(read_number(test.support, "SELECT max(size) FROM audit_checkpoints"), 20);
+		assert_int_equal(ask_sql(test.support, "SELECT max(size) FROM audit_checkpoints"), 20);
 		assert_int_equal(support_teardown(&own), 0);
 	}
 }

@@ -2,24 +2,9 @@
  * and whatever stops it; and what cannot be shown is told as a gap. */
 #include "server/store/audit/journal.h"
 #include "tests/server/store/audit/audit_support.h"
-
-#include <sqlite3.h>
+#include "tests/server/store/sql_support.h"
 
 enum { MOST = 4096, PATIENCE_MS = 600 * 1000 };
-
-static int64_t ask_sql(const struct support *support, const char *sql)
-{
-	char path[SUPPORT_PATH_BYTES + 64];
-	sqlite3 *db;
-	sqlite3_stmt *row;
-	assert_int_equal(sqlite3_open(support_path(support, "state.db", path), &db), SQLITE_OK);
-	sqlite3_busy_timeout(db, 10000);
-	assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &row, NULL), SQLITE_OK);
-	int64_t value = sqlite3_step(row) == SQLITE_ROW ? sqlite3_column_int64(row, 0) : -1;
-	sqlite3_finalize(row);
-	sqlite3_close(db);
-	return value;
-}
 
 static void wait_sql(const struct support *support, const char *sql, int64_t wanted)
 {

@@ -174,6 +174,7 @@ static void column_of(enum bound_kind kind, int index, char column[64])
 // Whatever bound.h lists, so that a column or a table that comes to it is tried as well.
 static void every_bound_column(void **state)
 {
+	SUPPORT_SQLITE_ONLY();
 	struct audit_case test = {.failed = 0};
 	int tried = 0;
 	audit_open(&test, state);
