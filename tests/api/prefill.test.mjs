@@ -209,6 +209,8 @@ describe("a prompt computed elsewhere", { timeout: 600000 * slow }, () => {
 		assert.equal(prefill, undefined);
 		await idle();
 		assert.equal(text, (await ask(prompt)).text);
+		let tries = 0; // their link is up again, and counts once it is measured: each prompt is a new one
+		await eventually(async () => (await ask(words(150, "n ".repeat(++tries)))).prefill, "prompts are computed elsewhere again", LONG);
 	});
 
 	for (const [who, first] of [["the one that computes the prompt", "d"], ["the one that answers", "e"]])
