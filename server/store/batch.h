@@ -103,6 +103,8 @@ void batch_finalize(struct db_statement *statements[BATCH_STATEMENTS]);
 // db_fault's; the caller rolls back.
 enum status batch_run(struct store_batch *batch, struct db *db, struct db_statement *statements[BATCH_STATEMENTS],
 		      struct journal *journal, struct error *error);
+// All of it has been done, as db_settle says.
+enum status batch_settle(const struct store_batch *batch, struct db *db, struct error *error);
 // Each entry of the audit log in a batch that was committed.
 void batch_tell_entries(const struct store_batch *batch, void (*tell)(void *context, const struct journal_entry *entry),
 			void *context);

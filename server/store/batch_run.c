@@ -326,6 +326,12 @@ static enum status number_entry(struct batch_row *row, struct journal *journal, 
 	return status;
 }
 
+// SQLite's words and PostgreSQL's.
+static bool is_taken(struct db *db)
+{
+	return strstr(db_trouble(db), "audit.seq") || strstr(db_trouble(db), "\"audit_pkey\"");
+}
+
 // The next number has an entry already, which this program did not write.
 static enum status taken(struct error *error)
 {
@@ -349,11 +355,17 @@ enum status batch_run(struct store_batch *batch, struct db *db, struct db_statem
 			status = number_entry(row, journal, statement, &leaf, error);
 		if (!status)
 			status = db_execute(statement, error);
-		if (status == STATUS_CONFLICT && row->statement == BATCH_PUT_AUDIT)
+		if (status == STATUS_CONFLICT && is_taken(db))
 			status = taken(error);
 
 		if (!status && !row->next && journal_has_bound(journal))
 			status = add_entry(batch, error);
 	}
 	return status;
+}
+
+enum status batch_settle(const struct store_batch *batch, struct db *db, struct error *error)
+{
+	enum status status = db_settle(db, error);
+	return status == STATUS_CONFLICT && batch->entries && is_taken(db) ? taken(error) : status;
 }

@@ -56,10 +56,3 @@ struct db_value db_value(struct db_statement *row, int column)
 	}
 	return value;
 }
-
-enum status db_execute(struct db_statement *statement, struct error *error)
-{
-	enum status status = db_step(statement) == DB_DONE ? STATUS_OK : db_fault(statement->db, error);
-	db_reset(statement);
-	return status;
-}

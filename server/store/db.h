@@ -69,12 +69,14 @@ struct db_driver {
 	bool (*in_transaction)(struct db *db);
 	enum status (*defer_keys)(struct db *db, struct error *error);
 	enum status (*mark)(struct db *db, struct error *error);
+	enum status (*settle)(struct db *db, struct error *error);
 	void (*undo)(struct db *db);
 	void (*release)(struct db *db);
 	enum status (*prepare)(struct db *db, const char *sql, struct db_statement **out, struct error *error);
 	void (*finalize)(struct db_statement *statement);
 	void (*expect_many)(struct db_statement *statement);
 	bool (*bind)(struct db_statement *statement, int index, const struct db_value *value);
+	enum status (*execute)(struct db_statement *statement, struct error *error);
 	enum db_code (*step)(struct db_statement *statement);
 	void (*reset)(struct db_statement *statement);
 	enum db_type (*type)(struct db_statement *statement, int column);
@@ -179,6 +181,12 @@ static inline enum status db_mark(struct db *db, struct error *error)
 {
 	return db->driver->mark(db, error);
 }
+// What db_execute did since the mark has been done: until then it may not have been answered, and its failure is said
+// here, or by whatever is asked next.
+static inline enum status db_settle(struct db *db, struct error *error)
+{
+	return db->driver->settle(db, error);
+}
 static inline void db_undo(struct db *db)
 {
 	db->driver->undo(db);
@@ -233,8 +241,12 @@ static inline void db_reset(struct db_statement *statement)
 {
 	statement->db->driver->reset(statement);
 }
-// Run a statement that gives no row, and reset it.
-enum status db_execute(struct db_statement *statement, struct error *error);
+// Run a statement that gives no row, and reset it. In a transaction that writes its failure may be said later:
+// db_settle.
+static inline enum status db_execute(struct db_statement *statement, struct error *error)
+{
+	return statement->db->driver->execute(statement, error);
+}
 
 // A column of the row that the statement stands on, from 0; texts and bytes are valid until its next step. A NULL is 0,
 // or NULL with length 0. Texts end with a 0 that length does not count.

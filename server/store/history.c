@@ -241,7 +241,7 @@ static enum status add_minute(struct history_writer *writer, const struct store_
 		else
 			db_bind(add, i + 3, &(struct db_value){.type = DB_NULL});
 	}
-	return step_once(add, NULL, error);
+	return db_execute(add, error);
 }
 
 enum status history_add(struct history_writer *writer, const struct store_minute *minutes, size_t count, bool *damaged,

@@ -52,6 +52,8 @@ static bool run_in_savepoint(struct store *store, struct store_batch *batch)
 	batch->status = db_mark(store->state, &batch->error);
 	if (!batch->status) {
 		batch->status = batch_run(batch, store->state, store->statements, &store->journal, &batch->error);
+		if (!batch->status)
+			batch->status = batch_settle(batch, store->state, &batch->error);
 		if (batch->status)
 			journal_undo(&store->journal, &before);
 		if (batch->status && db_in_transaction(store->state))

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MS = 20000, RETRY_MS = 1000, LEAST_SERVER = 150000 };
+enum { ANSWER_MS = 20000, RETRY_MS = 1000, LEAST_SERVER = 150000, PENDING_MOST = 256 };
 
 void postgres_fail(struct postgres *db, const char *sqlstate, const char *trouble)
 {
@@ -91,6 +91,7 @@ static struct pg_result *broken(struct postgres *db, struct pg_result *result, c
 		db->pq->PQclear(result);
 	postgres_fail(db, "", why);
 	hang_up(db);
+	db->pending = 0;
 	return NULL;
 }
 
@@ -147,9 +148,61 @@ struct pg_result *postgres_await(struct postgres *db, bool sent)
 	return NULL;
 }
 
+// ---- answers that come together ----
+
+bool postgres_pipeline(struct postgres *db)
+{
+	if (db->pending >= PENDING_MOST && !postgres_settle(db))
+		return false;
+	return postgres_alive(db) && (db->pending || db->pq->PQenterPipelineMode(db->conn));
+}
+
+bool postgres_queue(struct postgres *db, bool sent)
+{
+	db->pending++;
+	if (!sent)
+		broken(db, NULL, db->pq->PQerrorMessage(db->conn));
+	return sent;
+}
+
+bool postgres_settle(struct postgres *db)
+{
+	const int64_t until_ms = clock_steady_ms() + ANSWER_MS;
+	bool good = true, synced = false;
+	if (!db->pending)
+		return true;
+	db->pending = 0;
+	if (!postgres_alive(db) || !db->pq->PQpipelineSync(db->conn))
+		return broken(db, NULL, db->conn ? db->pq->PQerrorMessage(db->conn) : db->trouble) != NULL;
+	while (!synced) {
+		if (!wait_for_answer(db, until_ms))
+			return broken(db, NULL,
+				      clock_steady_ms() >= until_ms ? "it does not answer"
+								    : db->pq->PQerrorMessage(db->conn)) != NULL;
+		struct pg_result *result = db->pq->PQgetResult(db->conn);
+		if (!postgres_alive(db))
+			return broken(db, result, db->pq->PQerrorMessage(db->conn)) != NULL;
+		if (!result) // what divides the answers
+			continue;
+		const int status = db->pq->PQresultStatus(result);
+		synced = status == PQ_PIPELINE_SYNC;
+		if (status == PQ_FATAL_ERROR && good) {
+			const char *code = db->pq->PQresultErrorField(result, PQ_SQLSTATE);
+			const char *text = db->pq->PQresultErrorField(result, PQ_MESSAGE);
+			postgres_fail(db, code ? code : "XX000", text ? text : "");
+			good = false;
+		}
+		if (status == PQ_COMMAND_OK)
+			snprintf(db->command, sizeof db->command, "%s", db->pq->PQcmdStatus(result));
+		db->pq->PQclear(result);
+	}
+	db->pq->PQexitPipelineMode(db->conn);
+	return good;
+}
+
 struct pg_result *postgres_query(struct postgres *db, const char *sql)
 {
-	if (!db->conn)
+	if (!db->conn || !postgres_settle(db))
 		return NULL;
 	return postgres_await(db, db->pq->PQsendQuery(db->conn, sql));
 }
@@ -208,6 +261,7 @@ enum status postgres_connect(struct postgres *db, struct error *error)
 	address_finish(&address, db->pq);
 	db->generation++;
 	db->begun = db->marked = false;
+	db->pending = 0;
 	if (db->conn && db->pq->PQhost(db->conn))
 		snprintf(db->name, sizeof db->name, "PostgreSQL (%.120s, database %.80s)", db->pq->PQhost(db->conn),
 			 db->pq->PQdb(db->conn) ? db->pq->PQdb(db->conn) : "");

@@ -118,6 +118,12 @@ static enum status run(struct db *base, const char *sql, struct error *error)
 	return ran(db, postgres_query(db, sql)) ? STATUS_OK : postgres_fault(db, error);
 }
 
+static bool queue(struct postgres *db, const char *sql)
+{
+	return postgres_pipeline(db) &&
+	       postgres_queue(db, db->pq->PQsendQueryParams(db->conn, sql, 0, NULL, NULL, NULL, NULL, 0));
+}
+
 static enum status refuse_if_lost(struct postgres *db, struct error *error)
 {
 	if (!db->lost)
@@ -206,11 +212,11 @@ static enum status commit(struct db *base, struct error *error)
 		db->begun = false;
 		return postgres_fault(db, error);
 	}
-	struct pg_result *result = postgres_query(db, "COMMIT");
-	const bool stored = result && !strcmp(db->pq->PQcmdStatus(result), "COMMIT");
-	if (result && !stored)
+	db->command[0] = 0;
+	const bool answered = queue(db, "COMMIT") && postgres_settle(db);
+	const bool stored = answered && !strcmp(db->command, "COMMIT");
+	if (answered && !stored)
 		postgres_fail(db, "40000", "the transaction had failed");
-	ran(db, result);
 	db->begun = db->begun && postgres_alive(db) && db->pq->PQtransactionStatus(db->conn) != PQ_IDLE;
 	base->untidy = base->untidy || stored;
 	if (stored || (!postgres_alive(db) && was_committed(db)))
@@ -222,7 +228,7 @@ static bool in_transaction(struct db *base)
 {
 	struct postgres *db = of(base);
 	const int state = postgres_alive(db) ? db->pq->PQtransactionStatus(db->conn) : PQ_IDLE;
-	return db->begun && (state == PQ_IN_TRANSACTION || state == PQ_IN_ERROR);
+	return db->begun && (db->pending || state == PQ_IN_TRANSACTION || state == PQ_IN_ERROR);
 }
 
 static void rollback(struct db *base)
@@ -231,6 +237,7 @@ static void rollback(struct db *base)
 	char sqlstate[sizeof db->sqlstate], words[sizeof db->trouble];
 	memcpy(sqlstate, db->sqlstate, sizeof sqlstate); // what it is for stays the last failure
 	memcpy(words, db->trouble, sizeof words);
+	postgres_settle(db);
 	if (in_transaction(base))
 		ran(db, postgres_query(db, "ROLLBACK"));
 	db->begun = db->marked = false;
@@ -242,18 +249,31 @@ static enum status defer_keys(struct db *db, struct error *error)
 	return run(db, "SET CONSTRAINTS ALL DEFERRED", error);
 }
 
-// A mark is forgotten with the next one, or with the transaction: that saves a round trip.
+// A mark is forgotten with the next one, or with the transaction.
 static enum status mark(struct db *base, struct error *error)
 {
 	struct postgres *db = of(base);
-	enum status status = run(base, db->marked ? "RELEASE batch; SAVEPOINT batch" : "SAVEPOINT batch", error);
-	db->marked = db->marked || !status;
-	return status;
+	if ((db->marked && !queue(db, "RELEASE batch")) || !queue(db, "SAVEPOINT batch"))
+		return postgres_fault(db, error);
+	db->marked = true;
+	return STATUS_OK;
 }
 
-static void undo(struct db *db)
+static enum status settle(struct db *base, struct error *error)
 {
-	run(db, "ROLLBACK TO batch", NULL);
+	return postgres_settle(of(base)) ? STATUS_OK : postgres_fault(of(base), error);
+}
+
+static void undo(struct db *base)
+{
+	struct postgres *db = of(base);
+	char sqlstate[sizeof db->sqlstate], words[sizeof db->trouble];
+	memcpy(sqlstate, db->sqlstate, sizeof sqlstate); // what it is for stays the last failure
+	memcpy(words, db->trouble, sizeof words);
+	postgres_settle(db); // what was sent behind the failure was left out
+	run(base, "ROLLBACK TO batch", NULL);
+	if (postgres_alive(db))
+		postgres_fail(db, sqlstate, words);
 }
 
 static void release(struct db *db)
@@ -266,6 +286,7 @@ static void release(struct db *db)
 static void close_db(struct db *base)
 {
 	struct postgres *db = of(base);
+	postgres_let_go(db);
 	if (db->conn)
 		db->pq->PQfinish(db->conn);
 	free(db->url);
@@ -342,12 +363,14 @@ static const struct db_driver driver = {
 	.in_transaction = in_transaction,
 	.defer_keys = defer_keys,
 	.mark = mark,
+	.settle = settle,
 	.undo = undo,
 	.release = release,
 	.prepare = statement_prepare,
 	.finalize = statement_finalize,
 	.expect_many = statement_expect_many,
 	.bind = statement_bind,
+	.execute = statement_execute,
 	.step = statement_step,
 	.reset = statement_reset,
 	.type = statement_type,

@@ -47,7 +47,13 @@ static enum status told_who(struct postgres *db, struct error *error)
 
 enum status postgres_hold(struct postgres *db, struct error *error)
 {
-	if (!take(db))
+	bool held = take(db);
+	for (int i = 0; !held && i < TRIES && postgres_alive(db);
+	     i++) { // a server that has just ended may still be there
+		usleep(PAUSE_US);
+		held = take(db);
+	}
+	if (!held)
 		return postgres_alive(db) ? told_who(db, error) : postgres_fault(db, error);
 	db->held = true;
 	return STATUS_OK;
@@ -94,6 +100,12 @@ static bool settle_doubt(struct postgres *db)
 			  "nothing more is stored until this server is started again",
 			  db->name);
 	return true;
+}
+
+void postgres_let_go(struct postgres *db)
+{
+	if (db->held && postgres_alive(db))
+		is_true(db, "SELECT pg_advisory_unlock(" LOCK ")");
 }
 
 bool postgres_hold_again(struct postgres *db)

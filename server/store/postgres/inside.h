@@ -15,7 +15,9 @@ struct postgres {
 	unsigned generation;            // counts connections: statements of an earlier one are prepared again
 	unsigned names;                 // given to statements
 	int64_t retry_ms;               // steady: not to be tried again before
+	unsigned pending;               // statements that were sent, and not answered yet: postgres_settle
 	bool begun, marked;             // in a transaction of ours; with a mark
+	char command[24];               // the tag of what was answered last, of those that were sent together
 	char change[24];                // the transaction's number in the database; "": none
 	bool doubtful;                  // how `change` ended is not known: its commit was not answered
 	bool lost;                      // nothing may be written any more until the next start
@@ -37,6 +39,13 @@ bool postgres_alive(struct postgres *db);
 bool postgres_revive(struct postgres *db);
 // The last result of what was sent; NULL: it failed, and sqlstate and trouble say how. PQclear frees it.
 struct pg_result *postgres_await(struct postgres *db, bool sent);
+// Send a statement within a transaction without waiting for its answer; `sent`: libpq has taken it. Many of them are
+// answered together. False: it could not be sent, or one before it has failed.
+bool postgres_queue(struct postgres *db, bool sent);
+bool postgres_pipeline(struct postgres *db); // before each of these
+// What was sent has been answered. False: one of them failed, and those after it were left out; sqlstate and trouble
+// say how the first one did.
+bool postgres_settle(struct postgres *db);
 // Run SQL, one statement or several, and get the last one's result, with values as text.
 struct pg_result *postgres_query(struct postgres *db, const char *sql);
 enum status postgres_fault(struct postgres *db, struct error *error);
@@ -47,6 +56,7 @@ void postgres_fail(struct postgres *db, const char *sqlstate, const char *troubl
 // server has it, or has been here meanwhile.
 enum status postgres_hold(struct postgres *db, struct error *error);
 bool postgres_hold_again(struct postgres *db);
+void postgres_let_go(struct postgres *db); // now, and not when the database notices that the connection has ended
 enum status postgres_sign_in(struct postgres *db, struct error *error); // tables are there: say who has it
 
 // migrate.c

@@ -8,7 +8,7 @@
 struct pg_conn;   // PGconn
 struct pg_result; // PGresult
 enum { PQ_CONNECTION_OK = 0 };
-enum { PQ_COMMAND_OK = 1, PQ_TUPLES_OK = 2, PQ_FATAL_ERROR = 7 };
+enum { PQ_COMMAND_OK = 1, PQ_TUPLES_OK = 2, PQ_FATAL_ERROR = 7, PQ_PIPELINE_SYNC = 10 };
 enum { PQ_IDLE = 0, PQ_ACTIVE = 1, PQ_IN_TRANSACTION = 2, PQ_IN_ERROR = 3 };
 enum { PQ_SEVERITY = 'S', PQ_SQLSTATE = 'C', PQ_MESSAGE = 'M' };
 struct pq_option { // PQconninfoOption
@@ -47,6 +47,9 @@ struct pq_option { // PQconninfoOption
 	X(int, PQsendQueryParams, \
 	  (struct pg_conn * conn, const char *sql, int count, const unsigned *types, const char *const *values, \
 	   const int *lengths, const int *formats, int result_format)) \
+	X(int, PQenterPipelineMode, (struct pg_conn * conn)) \
+	X(int, PQexitPipelineMode, (struct pg_conn * conn)) \
+	X(int, PQpipelineSync, (struct pg_conn * conn)) \
 	X(int, PQresultStatus, (const struct pg_result *result)) \
 	X(char *, PQresultErrorField, (const struct pg_result *result, int field)) \
 	X(char *, PQcmdStatus, (struct pg_result * result)) \

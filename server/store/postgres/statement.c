@@ -90,7 +90,7 @@ void statement_finalize(struct db_statement *base)
 	char sql[48];
 	statement_reset(base);
 	snprintf(sql, sizeof sql, "DEALLOCATE %s", statement->name);
-	if (statement->generation == db->generation && postgres_alive(db))
+	if (statement->generation == db->generation && !db->begun && postgres_alive(db))
 		drop(db, postgres_query(db, sql));
 	free(statement->sql);
 	free(statement);
@@ -184,7 +184,7 @@ static bool send(struct postgres *db, struct statement *statement)
 
 static bool start(struct postgres *db, struct statement *statement)
 {
-	if (db->begun ? !postgres_alive(db) : !postgres_revive(db))
+	if (db->begun ? !postgres_alive(db) || !postgres_settle(db) : !postgres_revive(db))
 		return false;
 	if (statement->many && db->begun)
 		return open_cursor(db, statement);
@@ -192,6 +192,45 @@ static bool start(struct postgres *db, struct statement *statement)
 		return true;
 	// Outside of a transaction what was cut off can be asked again.
 	return !db->begun && !db->writes && !postgres_alive(db) && postgres_revive(db) && send(db, statement);
+}
+
+// Sends it, or its name first; its answer comes with others'.
+static bool queue(struct postgres *db, struct statement *statement)
+{
+	if (!postgres_pipeline(db))
+		return false;
+	if (!statement->again) {
+		statement->again = true;
+		return postgres_queue(db, db->pq->PQsendQueryParams(db->conn, statement->sql, statement->count, NULL,
+								    statement->values, statement->lengths,
+								    statement->formats, 1));
+	}
+	if (statement->generation != db->generation) {
+		if (!postgres_queue(db, db->pq->PQsendPrepare(db->conn, statement->name, statement->sql,
+							      statement->count, NULL)) ||
+		    !postgres_settle(db))
+			return false;
+		statement->generation = db->generation;
+		if (!postgres_pipeline(db))
+			return false;
+	}
+	return postgres_queue(db, db->pq->PQsendQueryPrepared(db->conn, statement->name, statement->count,
+							      statement->values, statement->lengths, statement->formats,
+							      1));
+}
+
+enum status statement_execute(struct db_statement *base, struct error *error)
+{
+	struct statement *statement = of(base);
+	struct postgres *db = db_of(statement);
+	bool good;
+	if (db->begun && db->writes)
+		good = postgres_alive(db) && queue(db, statement);
+	else
+		good = statement_step(base) == DB_DONE;
+	enum status status = good ? STATUS_OK : postgres_fault(db, error);
+	statement_reset(base);
+	return status;
 }
 
 enum db_code statement_step(struct db_statement *base)

@@ -6,6 +6,7 @@ enum status statement_prepare(struct db *db, const char *sql, struct db_statemen
 void statement_finalize(struct db_statement *statement);
 void statement_expect_many(struct db_statement *statement);
 bool statement_bind(struct db_statement *statement, int index, const struct db_value *value);
+enum status statement_execute(struct db_statement *statement, struct error *error);
 enum db_code statement_step(struct db_statement *statement);
 void statement_reset(struct db_statement *statement);
 enum db_type statement_type(struct db_statement *row, int column);

@@ -180,6 +180,12 @@ static enum status mark(struct db *db, struct error *error)
 	return control(db, MARK, error);
 }
 
+static enum status settle(struct db *db, struct error *error)
+{
+	(void)db, (void)error; // whatever was done has been answered
+	return STATUS_OK;
+}
+
 static void undo(struct db *db)
 {
 	control(db, UNDO, NULL);
@@ -263,6 +269,13 @@ static void reset(struct db_statement *statement)
 	sqlite3_reset(stmt_of(statement));
 	sqlite3_clear_bindings(stmt_of(statement));
 	((struct sqlite_statement *)statement)->bind_code = SQLITE_OK;
+}
+
+static enum status execute(struct db_statement *statement, struct error *error)
+{
+	enum status status = step(statement) == DB_DONE ? STATUS_OK : fault(statement->db, error);
+	reset(statement);
+	return status;
 }
 
 static enum db_type type(struct db_statement *row, int column)
@@ -495,12 +508,14 @@ static const struct db_driver driver = {
 	.in_transaction = in_transaction,
 	.defer_keys = defer_keys,
 	.mark = mark,
+	.settle = settle,
 	.undo = undo,
 	.release = release,
 	.prepare = prepare,
 	.finalize = finalize,
 	.expect_many = expect_many,
 	.bind = bind,
+	.execute = execute,
 	.step = step,
 	.reset = reset,
 	.type = type,

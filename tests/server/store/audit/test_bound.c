@@ -210,6 +210,7 @@ static void every_bound_column(void **state)
 // one.
 static void every_row_borrowed_and_put_back(void **state)
 {
+	SUPPORT_SQLITE_ONLY(); // by a second file of SQLite\'s
 	struct audit_case test = {.failed = 0};
 	struct store_batch *batch;
 	audit_open(&test, state);

@@ -42,9 +42,7 @@ static void a_tail_that_binds_cannot_be_accepted(void **state)
 	struct error error = {.status = STATUS_OK};
 	struct tree_hash leaf;
 	struct buffer bytes;
-	sqlite3 *db;
-	sqlite3_stmt *put;
-	char path[SUPPORT_PATH_BYTES + 64];
+	char hex[2 * TREE_HASH_BYTES + 1], sql[1024];
 	audit_open(&test, state);
 	fill(&test);
 	audit_close(&test);
@@ -64,18 +62,15 @@ static void a_tail_that_binds_cannot_be_accepted(void **state)
 	assert_int_equal(entry_encode(&entry, &bytes), STATUS_OK);
 	tree_hash_leaf(bytes.data, bytes.length, &leaf);
 	buffer_finish(&bytes);
-	assert_int_equal(sqlite3_open(support_path(test.support, "state.db", path), &db), SQLITE_OK);
-	assert_int_equal(sqlite3_prepare_v2(db,
-					    "INSERT INTO audit VALUES (?1, 5, 0, 1, 'owner:0', '', '', '', "
-					    "'token.create', 'tokenzzzzz', '', '', 'ok', '{}', ?2, ?3, 0)",
-					    -1, &put, NULL),
-			 SQLITE_OK);
-	sqlite3_bind_int64(put, 1, (int64_t)entry.seq);
-	sqlite3_bind_blob(put, 2, leaf.bytes, TREE_HASH_BYTES, SQLITE_STATIC);
-	sqlite3_bind_text(put, 3, entry.bound, -1, SQLITE_STATIC);
-	assert_int_equal(sqlite3_step(put), SQLITE_DONE);
-	sqlite3_finalize(put);
-	sqlite3_close(db);
+	for (size_t i = 0; i < TREE_HASH_BYTES; i++)
+		snprintf(hex + 2 * i, 3, "%02x", leaf.bytes[i]);
+	snprintf(sql, sizeof sql,
+		 "INSERT INTO audit VALUES (%llu, 5, 0, 1, 'owner:0', '', '', '', 'token.create', 'tokenzzzzz', '', "
+		 "'', 'ok', "
+		 "'{}', %s'%s'%s, '%s', 0)",
+		 (unsigned long long)entry.seq, support_postgres() ? "decode(" : "x", hex,
+		 support_postgres() ? ", 'hex')" : "", entry.bound);
+	run_sql(test.support, sql);
 	assert_int_equal(audit_try_open(&test, &error), STATUS_UNAVAILABLE);
 	char range[48];
 	snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)entry.seq, (unsigned long long)entry.seq);
@@ -95,6 +90,11 @@ static void a_log_that_was_removed_makes_no_row_good(void **state)
 	audit_close(&test);
 	run_sql(test.support, "DELETE FROM audit; DELETE FROM audit_nodes; DELETE FROM audit_leaves; "
 			      "DELETE FROM audit_segments; DELETE FROM audit_checkpoints");
+	if (support_postgres()) { // an empty database never takes the place of one that the directory knows
+		struct error error = {.status = STATUS_OK};
+		assert_int_equal(audit_try_open(&test, &error), STATUS_CONFLICT);
+		return;
+	}
 	audit_open(&test, state);
 	load(&test, &loaded);
 	assert_string_equal(loaded.text, "");
@@ -262,6 +262,7 @@ static void rows_that_are_gone_stay_gone(void **state)
 
 static void rows_of_before_are_taken_once(void **state)
 {
+	SUPPORT_SQLITE_ONLY(); // PostgreSQL has no tables of before
 	struct audit_case test = {.failed = 0};
 	struct loaded loaded;
 	struct settled settled;
