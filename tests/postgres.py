@@ -44,7 +44,8 @@ class Postgres:
                         "--no-instructions"], check=True, stdout=subprocess.DEVNULL, cwd="/", **self.who)
 
     def start(self):
-        settings = [word for setting in SETTINGS + ["unix_socket_directories=" + self.folder] for word in ("-c", setting)]
+        durable = os.environ.get("EXOGPU_TEST_POSTGRES_DURABLE")  # as it is by itself: for what is measured
+        settings = [word for setting in ([SETTINGS[2]] if durable else SETTINGS) + ["unix_socket_directories=" + self.folder] for word in ("-c", setting)]
         self.process = subprocess.Popen([self.bin + "/postgres", "-D", self.folder + "/data"] + settings, cwd="/", stdin=subprocess.DEVNULL, **self.who)
         for _ in range(6000):
             ready = subprocess.run([self.bin + "/pg_isready", "-q", "-h", self.folder], check=False)

@@ -45,6 +45,7 @@ struct db { // the beginning of a driver's own
 	const struct db_driver *driver;
 	const char *name; // for messages: a path, or where it is
 	bool untidy;      // db_tidy has something to do
+	bool together;    // a mark costs a wait: changes are run without, and with marks when one of them is refused
 };
 struct db_statement { // likewise
 	struct db *db;

@@ -64,15 +64,28 @@ static bool run_in_savepoint(struct store *store, struct store_batch *batch)
 	return db_in_transaction(store->state);
 }
 
-static enum status run_transaction(struct store *store, struct store_batch **group, size_t count, struct error *error)
+// Run a batch in the open transaction; what it was refused for shows with the others'.
+static enum status run_plainly(struct store *store, struct store_batch *batch, struct error *error)
+{
+	batch->error = (struct error){.status = STATUS_OK};
+	batch->status = STATUS_OK;
+	return batch_run(batch, store->state, store->statements, &store->journal, error);
+}
+
+// marks: a batch that is refused leaves the others; without, all are.
+static enum status run_transaction(struct store *store, struct store_batch **group, size_t count, bool marks,
+				   struct error *error)
 {
 	journal_begin(&store->journal);
 	enum status status = db_begin(store->state, DB_WRITE, error);
-	for (size_t i = 0; i < count && !status; i++)
-		if (!run_in_savepoint(store, group[i])) {
+	for (size_t i = 0; i < count && !status; i++) {
+		if (!marks) {
+			status = run_plainly(store, group[i], error);
+		} else if (!run_in_savepoint(store, group[i])) {
 			status = group[i]->status ? group[i]->status : STATUS_INTERNAL;
 			*error = group[i]->error;
 		}
+	}
 	if (!status)
 		status = journal_seal(&store->journal, error);
 	if (!status)
@@ -82,6 +95,17 @@ static enum status run_transaction(struct store *store, struct store_batch **gro
 	if (!status && journal_grew(&store->journal))
 		store_show_head(store);
 	return status;
+}
+
+static enum status run_group(struct store *store, struct store_batch **group, size_t count, struct error *error)
+{
+	struct error first = {.status = STATUS_OK};
+	if (!store->state->together)
+		return run_transaction(store, group, count, true, error);
+	enum status status = run_transaction(store, group, count, false, &first);
+	if (status == STATUS_UNAVAILABLE) // not for what is in one of them
+		*error = first;
+	return !status || status == STATUS_UNAVAILABLE ? status : run_transaction(store, group, count, true, error);
 }
 
 // A database that was found damaged is written no more: a change could spread the damage, or land where nothing
@@ -104,7 +128,7 @@ static void commit_group(struct store *store, struct store_batch **group, size_t
 	int64_t begun = clock_steady_ns();
 	enum status status = refuse_if_damaged(store, &error);
 	if (!status)
-		status = run_transaction(store, group, count, &error);
+		status = run_group(store, group, count, &error);
 	pthread_mutex_lock(&store->lock);
 	store->stats.commits += !status;
 	store->stats.batches += status ? 0 : count;

@@ -320,6 +320,7 @@ enum status postgres_open(struct db **out, const struct db_params *params, struc
 	}
 	*out = &db->base;
 	db->base.driver = &driver;
+	db->base.together = true;
 	db->part = params->part;
 	db->writes = !params->read_only && !params->offline;
 	for (size_t i = 0; i < sizeof random; i++)
