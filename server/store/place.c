@@ -22,7 +22,7 @@ enum status place_read(const char *directory, char url[PLACE_BYTES], struct erro
 	struct buffer bytes;
 	path_of(directory, path);
 	url[0] = 0;
-	if (access(path, F_OK) && errno == ENOENT)
+	if (access(path, F_OK) && (errno == ENOENT || errno == ENOTDIR))
 		return STATUS_OK;
 	buffer_init(&bytes, PLACE_BYTES - 1);
 	enum status status = private_file_read(path, &bytes, error);

@@ -167,6 +167,7 @@ export const partMethods: Record<keyof PartCalls, Record<string, Field>> = {
     stages: must(list(1, 64, object({ hardware_key: text(256), first_layer: word, layer_count: word, host_layers: word }))),
     context_tokens: must(word), page_count: must(word), batch_rows: must(word), sequences: must(word),
     format: may(oneOf("Q8_0", "Q4_0")), chat_template: may(text(64)),
+    draft: may(object({ places: integer(1, 4), context_tokens: integer(32, 4096) })),
     part: may(object({ instance_id: text(64), epoch: count, index: word, count: integer(2, 64), lanes: integer(1, 64), activations: oneOf("f32", "f16"), last_layer: word })),
   },
   "instance.adopt": { epoch: must(count), part: may(object({ index: integer(0, 63), count: integer(2, 64), lanes: integer(1, 64) })) },

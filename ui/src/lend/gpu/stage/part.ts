@@ -299,6 +299,7 @@ function ringOf(plan: Plan, params: (PartCall & { method: "instance.load" })["pa
   if (!part || stages.length !== 1 || stages[0]?.first_layer !== plan.first_layer || stages[0].layer_count !== plan.layer_count)
     throw new Fault("invalid_params", "a browser holds one stage of a model in several parts");
   if (params.format) throw new Fault("unavailable", "a browser holds weights as they are in the file");
+  if (params.draft) throw new Fault("unavailable", "a browser has no generator, and so no draft model");
   if (part.activations !== "f32") throw new Fault("unavailable", `a browser does not pass activations on in ${part.activations}`);
   if (part.index + 1 >= part.count || plan.embeds !== (part.index === 0)) throw new Fault("unavailable", "a browser holds no last part of a model");
   const ring = {
