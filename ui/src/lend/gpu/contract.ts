@@ -52,6 +52,7 @@ export interface PartCalls {
     batch_rows: number;
     sequences: number;
     format?: string;
+    draft?: { places: number; context_tokens: number };
     part?: { instance_id: string; epoch: number; index: number; count: number; lanes: number; activations: string; last_layer: number };
   };
   "instance.adopt": { epoch: number; part?: { index: number; count: number; lanes: number } };
