@@ -102,6 +102,47 @@ describe("PostgreSQL as the store", { skip }, () => {
 		});
 	}
 
+	// A commit that is under way when the database dies is not answered: the server asks how it ended.
+	test("crashes in the middle of changes: what was acknowledged is there, and nothing that was refused", async () => {
+		const server = await startServer({ data });
+		const admin = await Client.login(server);
+		const made = new Set(), refused = new Set();
+		let ending = false, why = "";
+		const change = async (worker) => {
+			for (let i = 0; !ending; i++) {
+				const name = `crash ${worker}.${i}`;
+				await makeToken(admin, name).then(() => made.add(name), async (error) => {
+					refused.add(name);
+					why = error.message;
+					await new Promise((resolve) => setTimeout(resolve, 20));
+				});
+			}
+		};
+		const workers = Array.from({ length: 6 }, (_, worker) => change(worker));
+		for (let crash = 0; crash < 3; crash++) {
+			const before = made.size;
+			await eventually(() => made.size > before + 20, () => `changes are made; ${why}; ${server.output.stderr}`);
+			await postgres.stop("SIGQUIT");
+			await postgres.again();
+		}
+		const before = made.size;
+		await eventually(() => made.size > before + 20, () => `changes are made again; ${why}`);
+		ending = true;
+		await Promise.all(workers);
+		const check = (known) => {
+			assert.deepEqual([...made].filter((name) => !known.has(name)), [], "acknowledged, and not there");
+			assert.deepEqual([...refused].filter((name) => known.has(name)), [], "refused, and there");
+		};
+		check(new Set(await names(admin)));
+		assert.equal((await admin.call("audit.verify", {})).verdict, "holds");
+		await server.stop();
+		const again = await startServer({ data });
+		check(new Set(await names(await Client.login(again))));
+		await again.stop();
+		await verified(data);
+		console.log(`# ${made.size} made, ${refused.size} refused`);
+	});
+
 	test("whoever lost the database to another server writes no more", async () => {
 		const server = await startServer({ data });
 		const admin = await Client.login(server);

@@ -133,20 +133,16 @@ static enum status refuse_if_lost(struct postgres *db, struct error *error)
 	return STATUS_UNAVAILABLE;
 }
 
-// One round trip: the state's transactions also tell their number, by which their end can be asked for.
+// One round trip: the state's transactions also leave their number, by which their end can be asked for.
 static bool send_begin(struct postgres *db, enum db_access access)
 {
-	const bool state = access == DB_WRITE && db->part == DB_STATE;
-	struct pg_result *result = postgres_query(db, access == DB_READ
-							      ? "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-						      : state ? "BEGIN; SELECT pg_current_xact_id()::text"
-							      : "BEGIN");
-	if (!result)
-		return false;
-	db->change[0] = 0;
-	if (state && db->pq->PQntuples(result) == 1)
-		snprintf(db->change, sizeof db->change, "%s", db->pq->PQgetvalue(result, 0, 0));
-	return ran(db, result);
+	char sql[96];
+	if (access == DB_READ)
+		return ran(db, postgres_query(db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"));
+	if (db->part != DB_STATE)
+		return ran(db, postgres_query(db, "BEGIN"));
+	snprintf(sql, sizeof sql, "BEGIN; UPDATE exogpu.holder SET change = %lld", (long long)++db->change);
+	return ran(db, postgres_query(db, sql));
 }
 
 static void forget_failed_begin(struct postgres *db)
@@ -178,30 +174,23 @@ static enum status begin(struct db *base, enum db_access access, struct error *e
 static bool was_committed(struct postgres *db)
 {
 	const int64_t until_ms = clock_steady_ms() + DOUBT_MS;
-	char before[sizeof db->change], sql[96];
-	snprintf(before, sizeof before, "%s", db->change);
-	if (!before[0] || db->part != DB_STATE)
+	if (db->part != DB_STATE)
 		return false;
 	db->doubtful = true;
 	do {
+		bool known = false, stored = false;
 		db->asking = true;
-		const bool there = postgres_revive(db);
+		if (postgres_revive(db))
+			stored = postgres_stored(db, &known);
 		db->asking = false;
-		snprintf(sql, sizeof sql, "SELECT coalesce(pg_xact_status('%s'::xid8), 'unknown')", before);
-		struct pg_result *result = there ? postgres_query(db, sql) : NULL;
-		const bool committed = result && !strcmp(db->pq->PQgetvalue(result, 0, 0), "committed");
-		const bool aborted = result && !strcmp(db->pq->PQgetvalue(result, 0, 0), "aborted");
-		ran(db, result);
-		if (committed || aborted)
+		if (known && !db->lost) {
 			db->doubtful = false;
-		if (committed)
-			return true;
-		if (aborted) {
-			postgres_fail(db, "", "it went away before the change was stored");
-			return false;
+			if (!stored)
+				postgres_fail(db, "", "it went away before the change was stored");
+			return stored;
 		}
 		usleep(DOUBT_PAUSE_US);
-	} while (clock_steady_ms() < until_ms);
+	} while (clock_steady_ms() < until_ms && !db->lost);
 	return false;
 }
 

@@ -79,27 +79,28 @@ static bool still_ours(struct postgres *db)
 	return is_true(db, sql);
 }
 
-// How a commit ended that was not answered. False: that cannot be said yet.
+bool postgres_stored(struct postgres *db, bool *known)
+{
+	struct pg_result *result = postgres_query(db, "SELECT change FROM exogpu.holder");
+	*known = result && db->pq->PQntuples(result) == 1;
+	const bool stored = *known && strtoll(db->pq->PQgetvalue(result, 0, 0), NULL, 10) == db->change;
+	if (result)
+		db->pq->PQclear(result);
+	return stored;
+}
+
+// How a commit ended that was not answered, and that was reported as refused. False: that cannot be said yet.
 static bool settle_doubt(struct postgres *db)
 {
-	char sql[96];
-	snprintf(sql, sizeof sql, "SELECT coalesce(pg_xact_status('%s'::xid8), 'unknown')", db->change);
-	struct pg_result *result = postgres_query(db, sql);
-	if (!result)
-		return false;
-	const bool aborted = !strcmp(db->pq->PQgetvalue(result, 0, 0), "aborted");
-	const bool open = !strcmp(db->pq->PQgetvalue(result, 0, 0), "in progress");
-	db->pq->PQclear(result);
-	if (open)
-		return false;
-	db->doubtful = false;
-	db->lost = db->lost || !aborted;
-	if (db->lost)
+	bool known;
+	db->lost = postgres_stored(db, &known) || db->lost;
+	db->doubtful = !known;
+	if (known && db->lost)
 		log_error("store",
-			  "a change whose commit %s did not answer, and that was refused, is stored after all: "
-			  "nothing more is stored until this server is started again",
+			  "a change whose commit %s did not answer, and that was refused, is stored after all: nothing "
+			  "more is stored until this server is started again",
 			  db->name);
-	return true;
+	return known;
 }
 
 void postgres_let_go(struct postgres *db)
@@ -143,8 +144,9 @@ enum status postgres_sign_in(struct postgres *db, struct error *error)
 		if (*c == '\'' || *c == '\\' || *c < ' ')
 			*c = '?';
 	snprintf(sql, sizeof sql,
-		 "DELETE FROM exogpu.holder; INSERT INTO exogpu.holder (id, host, process, since) VALUES ('%s', '%s', "
-		 "%lld, '%s')",
+		 "DELETE FROM exogpu.holder; INSERT INTO exogpu.holder (id, host, process, since, change) VALUES "
+		 "('%s', '%s', "
+		 "%lld, '%s', 0)",
 		 db->id, host, (long long)getpid(), clock_format(clock_wall_ms(), at));
 	struct pg_result *result = postgres_query(db, sql);
 	if (!result)

@@ -18,7 +18,7 @@ struct postgres {
 	unsigned pending;               // statements that were sent, and not answered yet: postgres_settle
 	bool begun, marked;             // in a transaction of ours; with a mark
 	char command[24];               // the tag of what was answered last, of those that were sent together
-	char change[24];                // the transaction's number in the database; "": none
+	int64_t change;                 // the number of the transaction, which it leaves in the table holder; 0: none
 	bool doubtful;                  // how `change` ended is not known: its commit was not answered
 	bool lost;                      // nothing may be written any more until the next start
 	bool held;                      // the lock was taken when it was opened
@@ -56,6 +56,10 @@ void postgres_fail(struct postgres *db, const char *sqlstate, const char *troubl
 // server has it, or has been here meanwhile.
 enum status postgres_hold(struct postgres *db, struct error *error);
 bool postgres_hold_again(struct postgres *db);
+// Whether the transaction `change` is stored; *known is false where the database does not say. Only once the lock is
+// held again: so the connection by which it was sent has ended. (Its number in PostgreSQL says nothing after a crash,
+// which may give the same number again.)
+bool postgres_stored(struct postgres *db, bool *known);
 void postgres_let_go(struct postgres *db); // now, and not when the database notices that the connection has ended
 enum status postgres_sign_in(struct postgres *db, struct error *error); // tables are there: say who has it
 

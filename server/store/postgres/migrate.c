@@ -62,7 +62,7 @@ static enum status make_schema(struct postgres *db, struct error *error)
 		 "CREATE TABLE %s.version (number BIGINT NOT NULL); INSERT INTO %s.version VALUES (0); "
 		 "CREATE TABLE IF NOT EXISTS exogpu.holder (id TEXT NOT NULL, host TEXT NOT NULL, process BIGINT NOT "
 		 "NULL, "
-		 "since TEXT NOT NULL); COMMIT",
+		 "since TEXT NOT NULL, change BIGINT NOT NULL); COMMIT",
 		 schema, schema, schema, schema);
 	return run(db, sql, error);
 }
