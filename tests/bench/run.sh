@@ -12,6 +12,7 @@
 # [grammar [FILE.gguf|TOKENS ...]] what answers in a form cost (tests/bench/grammar.c), alone as well; of 49,152 and 128,000 tokens that are made up.
 # [solver [SECONDS]] how long placements take to be found (tests/bench/solver.c), alone as well.
 # [solver cpsat [CLUSTERS]] the same placements by OR-Tools' CP-SAT (tests/bench/cpsat.py), which EXOGPU_ORTOOLS_PYTHON has.
+# [store [SECONDS [ROUNDS]]] a store in a PostgreSQL of its own, which keeps its changes as it does by itself, beside one in SQLite (tests/bench/store.c), alone as well.
 # [soak [--hours N] [--minutes N] [--sample N]] a cluster under everything for so long (tests/bench/soak.mjs), alone as well; a verdict.
 # [simulation [FIRST_SEED [SEEDS]]] a whole server under random faults, on a virtual clock, ten thousand seeds (debug build); no figures, but a verdict.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
@@ -91,6 +92,17 @@ if [ "${1:-}" = solver ]; then
 	else
 		"$work/solver" "$@"
 	fi
+	exit
+fi
+if [ "${1:-}" = store ]; then
+	shift
+	program=build/tests/bench_store
+	[ -x "$program" ] || program=build/debug/tests/bench_store
+	mkdir "$work/files" "$work/database"
+	EXOGPU_TEST_POSTGRES_DURABLE=1 python3 -B tests/postgres.py bash -euc '
+		"$EXOGPU_TEST_POSTGRES_BIN/createdb" -h "$EXOGPU_TEST_POSTGRES" -U exogpu bench
+		(umask 077 && echo "postgres://exogpu@/bench?host=$EXOGPU_TEST_POSTGRES" >"$1/database/store")
+		"$0" "$1/files" "$1/database" "${@:2}"' "$program" "$work" "$@"
 	exit
 fi
 if [ "${1:-}" = soak ]; then

@@ -24,6 +24,7 @@ cluster alone [split|wire|hop|kill|pair ...]
 speculate alone --draft=N --delay=N --rounds=N --prompts=N --tokens=N
 grammar alone [FILE.gguf|TOKENS ...]
 solver alone [SECONDS | cpsat [CLUSTERS]]
+store alone [SECONDS [ROUNDS]]
 soak alone --hours=N --minutes=N --sample=N
 simulation alone [FIRST_SEED [SEEDS]]
 fuzz alone --runs=N --seconds=N --jobs=N --list --keep
@@ -72,6 +73,7 @@ EOF_TEXT
 		;;
 	grammar) echo 'what answers in a form cost; vocabularies are of files or made up' ;;
 	solver) echo 'how long placements take to be found; cpsat: beside OR-Tools, on random clusters' ;;
+	store) echo 'a store in a PostgreSQL of its own beside one in SQLite: changes a second, and one at a time' ;;
 	soak)
 		cat <<'EOF_TEXT'
 a server and nodes under everything that happens, for an hour: no more memory, descriptors or threads
