@@ -23,7 +23,11 @@ struct db_value {
 
 enum db_part { DB_STATE, DB_HISTORY }; // what must not be lost; averages, which may be
 enum db_code { DB_ROW, DB_DONE, DB_FAILED };
-enum db_access { DB_READ, DB_WRITE };
+enum db_access {
+	DB_READ,
+	DB_WRITE,
+	DB_WRITE_AHEAD
+}; // ahead: that it did not begin may be said later, as by db_execute
 
 struct db_params {
 	const char *directory; // the server's data

@@ -14,6 +14,7 @@
 
 enum {
 	IDLE_MS = 1000,
+	AGAIN_MS = 1000,
 	ROWS_PER_SLICE = 960, // a slice prunes 16 devices, and each device is to be pruned once in 60 minutes
 	DAY_MINUTES = 24 * 60,
 };
@@ -77,7 +78,7 @@ static enum status run_transaction(struct store *store, struct store_batch **gro
 				   struct error *error)
 {
 	journal_begin(&store->journal);
-	enum status status = db_begin(store->state, DB_WRITE, error);
+	enum status status = db_begin(store->state, marks ? DB_WRITE : DB_WRITE_AHEAD, error);
 	for (size_t i = 0; i < count && !status; i++) {
 		if (!marks) {
 			status = run_plainly(store, group[i], error);
@@ -97,15 +98,20 @@ static enum status run_transaction(struct store *store, struct store_batch **gro
 	return status;
 }
 
+// Once more, with marks, if one was refused, or if a connection had been cut off while nothing was done: that costs
+// little time, where a database that does not answer has cost it already.
 static enum status run_group(struct store *store, struct store_batch **group, size_t count, struct error *error)
 {
 	struct error first = {.status = STATUS_OK};
+	const int64_t begun_ms = clock_steady_ms();
 	if (!store->state->together)
 		return run_transaction(store, group, count, true, error);
 	enum status status = run_transaction(store, group, count, false, &first);
-	if (status == STATUS_UNAVAILABLE) // not for what is in one of them
+	if (status && (status != STATUS_UNAVAILABLE || clock_steady_ms() - begun_ms < AGAIN_MS))
+		return run_transaction(store, group, count, true, error);
+	if (status)
 		*error = first;
-	return !status || status == STATUS_UNAVAILABLE ? status : run_transaction(store, group, count, true, error);
+	return status;
 }
 
 // A database that was found damaged is written no more: a change could spread the damage, or land where nothing

@@ -118,12 +118,6 @@ static enum status run(struct db *base, const char *sql, struct error *error)
 	return ran(db, postgres_query(db, sql)) ? STATUS_OK : postgres_fault(db, error);
 }
 
-static bool queue(struct postgres *db, const char *sql)
-{
-	return postgres_pipeline(db) &&
-	       postgres_queue(db, db->pq->PQsendQueryParams(db->conn, sql, 0, NULL, NULL, NULL, NULL, 0));
-}
-
 static enum status refuse_if_lost(struct postgres *db, struct error *error)
 {
 	if (!db->lost)
@@ -131,6 +125,12 @@ static enum status refuse_if_lost(struct postgres *db, struct error *error)
 	error_set(error, STATUS_UNAVAILABLE, "%s holds what this server does not know of", db->name);
 	error_hint(error, "start this server again; until then it stores nothing, and what runs goes on");
 	return STATUS_UNAVAILABLE;
+}
+
+static bool queue(struct postgres *db, const char *sql)
+{
+	return postgres_pipeline(db) &&
+	       postgres_queue(db, db->pq->PQsendQueryParams(db->conn, sql, 0, NULL, NULL, NULL, NULL, 0));
 }
 
 // One round trip: the state's transactions also leave their number, by which their end can be asked for.
@@ -141,12 +141,14 @@ static bool send_begin(struct postgres *db, enum db_access access)
 		return ran(db, postgres_query(db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"));
 	if (db->part != DB_STATE)
 		return ran(db, postgres_query(db, "BEGIN"));
-	snprintf(sql, sizeof sql, "BEGIN; UPDATE exogpu.holder SET change = %lld", (long long)++db->change);
-	return ran(db, postgres_query(db, sql));
+	const char *begin = access == DB_WRITE ? "BEGIN; " : "";
+	snprintf(sql, sizeof sql, "%sUPDATE exogpu.holder SET change = %lld", begin, (long long)++db->change);
+	return access == DB_WRITE ? ran(db, postgres_query(db, sql)) : queue(db, "BEGIN") && queue(db, sql);
 }
 
 static void forget_failed_begin(struct postgres *db)
 {
+	postgres_settle(db);
 	if (postgres_alive(db) && db->pq->PQtransactionStatus(db->conn) != PQ_IDLE)
 		ran(db, postgres_query(db, "ROLLBACK"));
 }
@@ -161,7 +163,7 @@ static enum status begin(struct db *base, enum db_access access, struct error *e
 	if (!begun && was_alive && !postgres_alive(db) && postgres_revive(db)) // it was cut off while nothing was done
 		begun = send_begin(db, access);
 	enum status status = begun ? STATUS_OK : postgres_fault(db, error);
-	if (!status && access == DB_WRITE)
+	if (!status && access != DB_READ)
 		status = refuse_if_lost(db, error);
 	if (status)
 		forget_failed_begin(db);

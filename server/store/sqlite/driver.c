@@ -149,7 +149,7 @@ static enum status control(struct db *base, enum control which, struct error *er
 
 static enum status begin(struct db *db, enum db_access access, struct error *error)
 {
-	return control(db, access == DB_WRITE ? BEGIN_WRITE : BEGIN_READ, error);
+	return control(db, access == DB_READ ? BEGIN_READ : BEGIN_WRITE, error);
 }
 
 static enum status commit(struct db *db, struct error *error)
