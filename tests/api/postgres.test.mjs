@@ -160,8 +160,11 @@ describe("PostgreSQL as the store", { skip }, () => {
 		let admin = await Client.login(server);
 		for (const name of ["x", "ä \u{1f600}", "z"]) await makeToken(admin, name);
 		const before = await admin.call("audit.head", {});
-		await server.stop();
 		const url = postgres.make("moved");
+		const running = await exogpu("store", "copy", "--from", files, "--to", url);
+		assert.equal(running.code, 1);
+		assert.match(running.stderr, /another server runs/);
+		await server.stop();
 		const there = await exogpu("store", "copy", "--from", files, "--to", url);
 		assert.equal(there.code, 0, there.stderr);
 		const twice = await exogpu("store", "copy", "--from", files, "--to", url);
@@ -172,6 +175,9 @@ describe("PostgreSQL as the store", { skip }, () => {
 		assert.ok((await names(admin)).includes("ä \u{1f600}"));
 		assert.ok((await admin.call("audit.head", {})).size > before.size);
 		await makeToken(admin, "there");
+		const busy = await exogpu("store", "copy", "--from", url, "--to", temporary(), "--data", files);
+		assert.equal(busy.code, 1);
+		assert.match(busy.stderr, /in use by the exogpu server/);
 		await server.stop();
 		rmSync(join(files, "state.db"));
 		rmSync(join(files, "history.db"));

@@ -53,7 +53,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	const char *directory = is_url(arguments->from) ? arguments->to : arguments->from;
 	if (paths_data_directory(arguments->data ? arguments->data : directory, data, sizeof(data), error))
 		return 2;
-	if (data_directory_open(data, &lock, error))
+	if (data_directory_open(directory, &lock, error))
 		return 1;
 	log_set_level(LOG_WARNING);
 	const struct store_copy_params params = {.from = arguments->from, .to = arguments->to, .data = data};

@@ -71,12 +71,16 @@ enum status postgres_fault(struct postgres *db, struct error *error)
 		{"40", STATUS_UNAVAILABLE, "another program holds rows of", "close it and try again"},
 		{"55", STATUS_UNAVAILABLE, "another program holds rows of", "close it and try again"},
 		{"57014", STATUS_UNAVAILABLE, "a query took too long in", NULL},
+		{"08", STATUS_UNAVAILABLE, "the connection was lost to", NULL},
+		{"57P", STATUS_UNAVAILABLE, "the connection was ended by", NULL},
 		{"", STATUS_UNAVAILABLE, "cannot reach",
 		 "what runs goes on, and changes are taken again as soon as the database answers"},
 	};
 	size_t i = 0;
 	while (!is_class(db, faults[i].class))
 		i++;
+	if (db->sqlstate[0] && !faults[i].class[0]) // it was reached, and says something else
+		return error_set(error, STATUS_INTERNAL, "%s: %.300s", db->name, db->trouble);
 	enum status status = error_set(error, faults[i].status, "%s %s: %.300s", faults[i].what, db->name, db->trouble);
 	if (faults[i].hint)
 		error_hint(error, "%s", faults[i].hint);
