@@ -2,13 +2,13 @@
 // reaches it. Where this runs as root it runs as nobody, since PostgreSQL refuses to run as root.
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { appendFileSync, chmodSync, chownSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { eventually } from "./server.mjs";
 
 const LEAST = 15, NOBODY = 65534, ROOT = "/usr/lib/postgresql";
-const settings = ["fsync=off", "full_page_writes=off", "listen_addresses=", "shared_buffers=16MB", "max_connections=60", "autovacuum=off",
+const settings = ["fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_connections=60", "autovacuum=off",
 	"unix_socket_permissions=0777", "log_min_messages=fatal"];
 
 // The folder of the newest version's programs, or undefined.
@@ -19,6 +19,8 @@ export const skip = programs ? false : `PostgreSQL ${LEAST} or newer is not inst
 export class Postgres {
 	static async start() {
 		const postgres = new Postgres();
+		postgres.port = 5432;
+		postgres.more = ["listen_addresses="];
 		postgres.who = process.getuid() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
 		postgres.folder = mkdtempSync("/tmp/exogpu-postgres-");
 		process.on("exit", () => postgres.remove());
@@ -31,7 +33,7 @@ export class Postgres {
 	}
 
 	async again() {
-		const flags = [...settings, `unix_socket_directories=${this.folder}`].flatMap((setting) => ["-c", setting]);
+		const flags = [...settings, ...this.more, `port=${this.port}`, `unix_socket_directories=${this.folder}`].flatMap((setting) => ["-c", setting]);
 		this.child = spawn(join(programs, "postgres"), ["-D", join(this.folder, "data"), ...flags], { ...this.who, cwd: "/", stdio: "ignore" });
 		this.ended = once(this.child, "exit");
 		await eventually(() => this.ready(), "PostgreSQL answers");
@@ -39,11 +41,25 @@ export class Postgres {
 
 	ready() {
 		try {
-			execFileSync(join(programs, "pg_isready"), ["-q", "-h", this.folder]);
+			execFileSync(join(programs, "pg_isready"), ["-q", "-h", this.folder, "-p", this.port]);
 			return true;
 		} catch {
 			return false;
 		}
+	}
+
+	// Also at an address of this machine, with this certificate, for who has a password.
+	async listen(address, port, { pem, key }) {
+		await this.stop();
+		for (const [name, text] of [["server.pem", pem], ["server.key", key]]) {
+			const path = join(this.folder, "data", name);
+			writeFileSync(path, text, { mode: 0o600 });
+			if (this.who.uid) chownSync(path, NOBODY, NOBODY);
+		}
+		appendFileSync(join(this.folder, "data", "pg_hba.conf"), "hostssl all all all scram-sha-256\n");
+		this.port = port;
+		this.more = [`listen_addresses=${address}`, "ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
+		await this.again();
 	}
 
 	// SIGINT ends its connections at once; SIGQUIT is a crash.
@@ -57,11 +73,11 @@ export class Postgres {
 	}
 
 	sql(name, text) {
-		return execFileSync(join(programs, "psql"), ["-XqAt", "-v", "ON_ERROR_STOP=1", "-h", this.folder, "-U", "exogpu", "-c", text, name], { encoding: "utf8" }).trim();
+		return execFileSync(join(programs, "psql"), ["-XqAt", "-v", "ON_ERROR_STOP=1", "-h", this.folder, "-p", this.port, "-U", "exogpu", "-c", text, name], { encoding: "utf8" }).trim();
 	}
 
 	make(name) {
-		execFileSync(join(programs, "createdb"), ["-h", this.folder, "-U", "exogpu", name]);
+		execFileSync(join(programs, "createdb"), ["-h", this.folder, "-p", this.port, "-U", "exogpu", name]);
 		return this.url(name);
 	}
 

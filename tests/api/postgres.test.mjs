@@ -1,12 +1,14 @@
 // PostgreSQL as the store: what was made is there after a restart, one server has a database, a database that goes away
 // takes no more with it than the changes, and a store moves there and back with its audit log whole.
 import assert from "node:assert/strict";
-import { existsSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { makeCertificate } from "./certificates.mjs";
 import { Client, assertContractKept } from "./client.mjs";
 import { Postgres, skip } from "./postgres.mjs";
-import { eventually, run, startServer, temporary } from "./server.mjs";
+import { eventually, freePort, run, startServer, temporary } from "./server.mjs";
 
 delete process.env.EXOGPU_TEST_POSTGRES; // this suite says itself what is where
 if (skip) console.log(`# skipped: ${skip}`);
@@ -189,5 +191,35 @@ describe("PostgreSQL as the store", { skip }, () => {
 		await server.stop();
 		await verified(files);
 		assert.ok(existsSync(join(files, "state.db")) && !existsSync(join(files, "store")));
+	});
+
+	// The address of another machine, as far as the server can tell.
+	const address = Object.values(networkInterfaces()).flat().find(({ family, internal }) => family === "IPv4" && !internal)?.address;
+
+	test("over the network the certificate is verified, and the password comes from a file", { skip: address ? false : "this machine has no address but loopback's" }, async () => {
+		const authority = makeCertificate({ name: "authority", authority: true }), stranger = makeCertificate({ name: "stranger", authority: true });
+		const folder = temporary(), port = await freePort(), passwords = join(folder, "passwords");
+		for (const [name, { pem }] of Object.entries({ authority, stranger })) writeFileSync(join(folder, `${name}.pem`), pem);
+		writeFileSync(passwords, `${address}:${port}:*:remote:a word\n`, { mode: 0o600 });
+		postgres.sql("postgres", "CREATE ROLE remote LOGIN PASSWORD 'a word'");
+		postgres.sql("postgres", "CREATE DATABASE far OWNER remote");
+		const url = (name) => `postgres://remote@${address}:${port}/far?sslrootcert=${join(folder, `${name}.pem`)}`;
+		const refused = async (name, words) => {
+			const { code, stderr } = await run(["serve", "--data", temporary(), "--listen", "127.0.0.1:0", "--store", url(name)], { PGPASSFILE: passwords });
+			assert.equal(code, 1, stderr);
+			assert.match(stderr, words);
+		};
+		await postgres.listen(address, port, makeCertificate({ name: "db", names: ["another.example"], issuer: authority }));
+		await refused("authority", /does not match host name/);
+		await postgres.stop();
+		await postgres.listen(address, port, makeCertificate({ name: "db", names: [address], issuer: authority }));
+		await refused("stranger", /certificate verify failed/);
+		const far = temporary();
+		const server = await startServer({ data: far, args: ["--store", url("authority")], env: { PGPASSFILE: passwords } });
+		await makeToken(await Client.login(server), "far");
+		assert.equal(postgres.sql("far", "SELECT count(*) FROM exogpu.tokens WHERE name = 'far'"), "1");
+		assert.equal(postgres.sql("far", "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'remote'"), "t");
+		await server.stop();
+		assert.doesNotMatch(server.output.stderr, /a word/);
 	});
 });
