@@ -100,6 +100,8 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "passwd")
 # Loaded when it runs, so that a machine without a GPU needs neither.
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "libvulkan1, mesa-vulkan-drivers")
+# For who keeps the tables in PostgreSQL: loaded when asked for.
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "libpq5")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "every GPU that you own, as one machine
 A server that lends memory and compute of this machine's CPU and GPUs, and of
 other machines' that join it, by token; with a dashboard, an audit log and the
