@@ -20,13 +20,15 @@ const SETTLE_MS = 150;
 const FIRST_S = 0.1;
 const NOTICED_BYTES = 256 * 1024 * 1024;
 
-/** Changes when memory in use does, by as much as a placement notices. */
-const memoryInUse = (state: State): string =>
+/** Changes when a device does, its bandwidth is measured, or memory in use changes by as much as a placement notices. */
+const deviceFacts = (state: State): string =>
   Object.values(state.devices)
-    .map(({ record, reading }) => `${record.state} ${Math.round((reading?.memory_used_bytes ?? 0) / NOTICED_BYTES)}`)
+    .map(({ record, reading }) =>
+      [record.state, record.memory_bandwidth_bytes_per_s, Math.round((reading?.memory_used_bytes ?? 0) / NOTICED_BYTES)].join(" "),
+    )
     .join(",");
 
-/** What a placement would be: asked again when a wish, the instances or memory in use change. The first answer is
+/** What a placement would be: asked again when a wish, the instances or facts of the devices change. The first answer is
  * shown at once, while a better one is searched for; a newer question of this connection ends that search. */
 function usePreview(params: PlaceParams): { placement: Placement | null; refusal: Refusal | null; searching: boolean } {
   const { state, server } = useApp();
@@ -60,7 +62,7 @@ function usePreview(params: PlaceParams): { placement: Placement | null; refusal
       current = false;
       clearTimeout(timer);
     };
-  }, [key, live, instances, memoryInUse(state.value)]);
+  }, [key, live, instances, deviceFacts(state.value)]);
   return { placement, refusal, searching };
 }
 
