@@ -28,7 +28,7 @@ export function CheckShare() {
     <>
       {percent !== null && (
         <label class="small">
-          Computed again on a trusted device, and compared:{" "}
+          Results checked on a trusted device:{" "}
           <select
             aria-label="requests that are checked"
             disabled={why !== null}
