@@ -69,9 +69,9 @@ describe("a node and its devices", () => {
 		assert.deepEqual(devices.map((one) => [one.device_id, one.state]),
 			[["dev_bad", "unsupported"], ["dev_cpu", "idle"], ["dev_gpu", "idle"]]);
 		const { present, hardware_key, ...expected } = deviceRecord({ verification: pending });
-		const { node_id, state, state_reason, draining, first_seen_at, last_seen_at, ...shown } = byId(devices, "dev_gpu");
+		const { node_id, state, state_reason, draining, first_seen_at, last_seen_at, spot_checks, ...shown } = byId(devices, "dev_gpu");
 		assert.deepEqual(shown, expected);
-		assert.deepEqual([node_id, draining, state_reason], ["nod_test", false, null]);
+		assert.deepEqual([node_id, draining, state_reason, spot_checks], ["nod_test", false, null, null]);
 		assert.equal(byId(devices, "dev_bad").state_reason, "read back something else");
 	});
 
