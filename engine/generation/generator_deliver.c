@@ -135,7 +135,7 @@ static bool deliver_token(struct generator_job *job, uint32_t output, struct tok
 	return false;
 }
 
-// What a step with proposed tokens has cost.
+// The cost of a step with proposed tokens.
 static void settle(struct generator_job *job, const struct piece *piece)
 {
 	struct generator_state *state = &job->generator->state;

@@ -100,7 +100,7 @@ void cluster_judge_record(const struct cluster_node *node, struct json *record)
 	json_set_string(verification, "error", node->checks.wrong);
 }
 
-// What its devices are from now on, in the store and for everybody. False: it could not be stored.
+// Records of the node's devices from now on, in the store and for everybody. False: they could not be stored.
 static bool store_judged(struct cluster *cluster, struct cluster_node *node, const struct cluster_device *device,
 			 const struct change *change)
 {

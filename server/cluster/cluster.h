@@ -150,7 +150,7 @@ struct cluster_drain_params {
 enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device,
 				 const struct cluster_drain_params *params, struct error *error);
 
-// What came of a spot check of a browser's results (checks.c). A failed one: the browser has failed its verification,
+// The outcome of a spot check of a browser's results (checks.c). A failed one: the browser has failed its verification,
 // and gets no more layers until an admin has it verified again.
 enum cluster_check_outcome {
 	CLUSTER_CHECK_PASSED,

@@ -228,7 +228,7 @@ static enum status verify(struct copying *all, struct db *db, struct error *erro
 
 // ---- both ----
 
-// What was copied and does not verify is taken away again.
+// A copy that does not verify is removed again.
 static void empty_target(struct copying *all)
 {
 	char sql[96];

@@ -145,7 +145,7 @@ static inline void db_tidy(struct db *db, bool idle)
 	if (db->untidy)
 		db->driver->tidy(db, idle);
 }
-// What runs longer fails (by the steady clock; 0: no longer so).
+// Queries that run longer fail (by the steady clock; 0: no limit).
 static inline void db_set_deadline(struct db *db, int64_t until_ns)
 {
 	db->driver->set_deadline(db, until_ns);

@@ -30,7 +30,7 @@ struct drafter_params {
 enum status drafter_create(struct drafter **out, const struct drafter_params *params, struct error *error);
 void drafter_destroy(struct drafter **drafter);
 
-// What is asked for a text.
+// A question for one text.
 struct draft_wish {
 	uint64_t owner;
 	uint64_t who;           // a number of the request, not 0: asked again, it has the same place
@@ -46,7 +46,7 @@ uint32_t drafter_unread(const struct drafter *drafter, const struct draft_wish *
 // likeliest is not of `vocabulary`, or not a number. Errors: those of stage_step.
 enum status drafter_propose(struct drafter *drafter, struct draft_wish *wishes, uint32_t count, uint32_t vocabulary,
 			    struct error *error);
-// What the owner's texts (0: all) have left is no longer found; drafter_tidy zeroes it.
+// Keys and values of the owner's texts (0: of all) are no longer found; drafter_tidy zeroes them.
 void drafter_forget(struct drafter *drafter, uint64_t owner);
 enum status drafter_tidy(struct drafter *drafter, struct error *error);
 uint32_t drafter_places(const struct drafter *drafter);

@@ -17,8 +17,8 @@ struct draft_times {
 // A step of the whole model of so many rows took so many seconds.
 void draft_times_chain(struct draft_times *times, uint32_t rows, double seconds);
 void draft_times_step(struct draft_times *times, double seconds); // a step of the draft
-// What a step of so many rows takes. A count that was not measured is taken from `base` rows, which were, by the prices
-// that loading has measured. 0: not known.
+// The time of a step of so many rows. A count that was not measured is taken from `base` rows, which were, by the
+// prices that loading has measured. 0: not known.
 float draft_times_of(const struct draft_times *times, const struct row_prices *prices, uint32_t base, uint32_t rows);
 
 #define DRAFT_RIGHT_AT_FIRST 0.7f // before anything is known of a draft model

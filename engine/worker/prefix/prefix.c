@@ -446,7 +446,7 @@ static void tend(struct prefix_move *move)
 		tend_taking(move);
 }
 
-// Those that have begun, which the driver alone takes off the list.
+// Moves that have begun; the driver alone takes them off the list.
 static unsigned list_begun(struct instance *instance, struct prefix_move *begun[LIMIT_WORKER_CHANNELS])
 {
 	struct prefixes *all = &instance->prefixes;

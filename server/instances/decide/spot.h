@@ -35,7 +35,7 @@ struct spot_request {
 	uint32_t tokens; // whose keys have been computed
 };
 enum spot_whose { SPOT_OTHER, SPOT_OWN, SPOT_OVER };
-// What a run is to the request: another's, its own, or a sign that the request is over, as another one has its pages.
+// Whose run it is: another request's, this one's, or a sign that the request is over, as another one has its pages.
 enum spot_whose spot_look(const struct spot_request *request, const struct spot_run *run);
 
 // ---- results ----

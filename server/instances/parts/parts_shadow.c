@@ -30,7 +30,7 @@ struct shadow {
 	uint64_t held_bytes, steps;
 	uint32_t *pages; // (own.page_count): 0, 1, 2, ...
 	struct net_timer turn;
-	// What the turn is to tell.
+	// To be told in the next turn of the loop.
 	bool is_ready;
 	struct ring_message *result;
 	char why[SHADOW_WHY_BYTES];

@@ -33,7 +33,7 @@ enum status shadow_compute(struct shadow *shadow, const struct shadow_rows *rows
 
 // A part of the instance's ring, as it reads and writes messages; `index` may be that of the last plus one.
 void shadow_ring_part(struct ring_part *out, const struct parts *parts, unsigned index);
-// What such a part reads in a message: NULL: out of memory.
+// The message as such a part reads it; NULL: out of memory.
 struct ring_message *shadow_read(const struct ring_part *part, const struct contract *contract,
 				 const struct net_parts *message);
 // The memory that one needs for the layers of this part, at least.

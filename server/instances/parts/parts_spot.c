@@ -151,7 +151,7 @@ static void accuse(struct spot *spot)
 	instance_worker_fail(part->worker, why);
 }
 
-// What a turn of the loop of its own decides, since nobody may be ended from inside of what is told here.
+// The verdict, in a turn of the loop of its own: nobody may be ended from inside of a callback.
 static void decide(void *arg)
 {
 	struct spot *spot = arg;
@@ -190,7 +190,8 @@ static void silent(void *arg)
 	else if (check->first && !check->compared)
 		set_given_up(spot, "the browser has not passed on what it got");
 	else
-		decide_soon(spot); // the request is over, or says nothing for now
+		decide_soon(
+			spot); // the request has ended, or has paused for SPOT_PAUSE_MS: it counts by the rows compared
 }
 
 static void moved(void *context)

@@ -93,7 +93,7 @@ void prefill_drop(struct prefill **pointer)
 	release(prefill);
 }
 
-// Who is sent may end, and its client may then end others.
+// A request that is sent may end, and its client may then end others.
 static void send_followers(struct prefill *prefill)
 {
 	struct instance *one = prefill->all->first;
@@ -183,7 +183,7 @@ static double token_s(const struct instance *instance)
 
 // ---- moving ----
 
-// What the instance that answers had of the prompt, in whole pages: these do not come.
+// Tokens of the prompt that the answering instance had, in whole pages: these do not come.
 static uint64_t had_tokens(const struct prefill *prefill)
 {
 	return prefill->home.cached_tokens / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
@@ -419,7 +419,7 @@ static bool is_same(const struct generation *a, const struct generation *b)
 	return !of_a;
 }
 
-// What is under way for another request of the instance with the same prompt; NULL: nothing is.
+// The move under way for another request of the instance with the same prompt; NULL: there is none.
 static struct prefill *under_way(const struct generation *generation)
 {
 	for (const struct generation *one = generation->instance->generations; one; one = one->next)

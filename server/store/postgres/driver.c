@@ -42,7 +42,7 @@ static const char *trouble(struct db *db)
 	return of(db)->trouble;
 }
 
-// What it says of its tables is for who looks after it: nothing of it is put aside here.
+// Damaged tables are for the database's administrator: nothing is put aside here.
 static bool damaged(struct db *db)
 {
 	const char *state = of(db)->sqlstate;

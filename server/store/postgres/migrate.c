@@ -38,7 +38,7 @@ static long number_of(const struct embedded_file *file)
 	return strtol(strrchr(file->name, '/') + 1, NULL, 10);
 }
 
-// What a first start makes: whoever finds the schema with other things in it leaves it alone.
+// Made by a first start: whoever finds the schema with other things in it leaves it alone.
 static enum status make_schema(struct postgres *db, struct error *error)
 {
 	const char *schema = postgres_schema(db->part);
