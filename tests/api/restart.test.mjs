@@ -96,6 +96,10 @@ describe("instances over a restart", () => {
 		const { instance_id } = await create();
 		assert.equal(await cluster.says("one two"), "one two");
 		for (const signal of ["SIGTERM", "SIGKILL"]) {
+			await eventually(async () => { // the answer arrives a little before the server counts its request as ended
+				const [{ idle_since }] = await cluster.list();
+				return idle_since && Date.now() - Date.parse(idle_since) > 100;
+			}, "nobody uses it");
 			const before = Date.now();
 			await cluster.again(signal);
 			await join_();
