@@ -440,7 +440,8 @@ describe("many nodes", () => {
 			.size === links.length, "every direction was told in its turn", 12 * patience);
 		for (const { data } of admin.events) assert.ok(data.links.length <= 256, `${data.links.length} links in one event`);
 		const grown = server.residentBytes() - before;
-		assert.ok(grown < slow * 64 * 1024 * 1024, `${grown} bytes for ${links.length} directions`);
+		const most = Math.max(128, 128 * (slow - 1)) * 1024 * 1024; // the address sanitizer alone keeps 256 MiB of what was freed
+		assert.ok(grown < most, `${grown} bytes for ${links.length} directions`);
 		const peers = await all[0].until(() => all[0].requests.findLast((one) => one.method === "node.peers" && one.params.peers.length === nodes - 1),
 			"node.peers with all the others");
 		assert.equal(new Set(peers.params.peers.map((one) => one.node_id)).size, nodes - 1);
