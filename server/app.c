@@ -3,6 +3,7 @@
  *
  *   options, data directory and its lock     who we are, and that nobody else is
  *   loop                                     one thread that everything but SQL and hashing happens on
+ *   turn, secrets, standby                   with --cluster-key: of several servers this one waits here until it leads
  *   store                                    state.db and history.db, and the thread that writes them
  *   limits, audit                            what the operator allows; who did what
  *   contracts                                schema/api.json and schema/node.json, as they are compiled in
@@ -74,6 +75,10 @@ static void stop(struct app *app)
 		return;
 	app->stopping = true;
 	log_info("server", "stopping");
+	if (app->waiting) {
+		net_loop_stop(app->loop);
+		return;
+	}
 	supervisor_stopping(&app->supervisor);
 	app->stop_by_ms = clock_steady_ms() + STOP_LIMIT_MS;
 	api_shut_down(app->api);
@@ -121,6 +126,10 @@ static enum status create(struct app *app, struct error *error)
 		supervisor_init(&app->supervisor, app->loop);
 		status = block_signals(app, error);
 	}
+	if (!status && app->options.cluster_key)
+		status = app_take_turn(app, error);
+	if (status || app->stopping)
+		return status;
 	if (!status)
 		status = app_create_state(app, error);
 	if (!status)
@@ -164,6 +173,8 @@ static enum status create(struct app *app, struct error *error)
 		if (!status)
 			cluster_discover(app->cluster);
 	}
+	if (!status && app->turn)
+		turn_set_address(app->turn, http_url(app->http));
 	if (!status && app->options.announced)
 		status = discovery_announce(app->discovery, http_port(app->http), error);
 	return status;
@@ -215,6 +226,9 @@ static void destroy(struct app *app)
 	contract_destroy(&app->node_contract);
 	contract_destroy(&app->api_contract);
 	limits_destroy(&app->limits);
+	turn_destroy(&app->turn); // another server leads from here on
+	secrets_destroy(&app->secrets);
+	standby_destroy(&app->standby);
 	net_watch_destroy(&app->signals);
 	supervisor_finish(&app->supervisor);
 	net_loop_destroy(&app->loop);
@@ -264,7 +278,7 @@ int app_main(int argc, char **argv)
 	snprintf(app.socket_path, sizeof app.socket_path, "%s/exogpu.sock", app.options.data);
 	snprintf(app.token_path, sizeof app.token_path, "%s/admin.token", app.options.data);
 	enum status status = create(&app, &error);
-	if (!status) {
+	if (!status && !app.stopping) {
 		print_ready(&app);
 		supervisor_ready(&app.supervisor);
 		log_info("server", "exogpu %s serves %s from %s", EXOGPU_VERSION, http_url(app.http), app.options.data);

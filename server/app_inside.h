@@ -14,6 +14,8 @@
 #include "server/library/models.h"
 #include "server/local_node.h"
 #include "server/options.h"
+#include "server/secrets.h"
+#include "server/standby.h"
 #include "server/tenants/tenants.h"
 #include "server/traces/traces.h"
 
@@ -23,6 +25,10 @@ struct app {
 	struct net_loop *loop;
 	struct net_watch *signals;
 	struct supervisor supervisor;
+	struct turn *turn; // NULL: this server has the store alone; so with the next two
+	struct secrets *secrets;
+	struct standby *standby;
+	bool waiting; // for its turn
 	struct store *store;
 	struct limits *limits;
 	struct audit *audit;
@@ -63,6 +69,7 @@ struct app {
 };
 
 // In this order; each makes what the list in app.c names, and is undone by destroy() there. Errors: those of the parts.
+enum status app_take_turn(struct app *app, struct error *error);        // wait until this server leads, or is to stop
 enum status app_create_state(struct app *app, struct error *error);     // store to events: what others rest on
 enum status app_create_cluster(struct app *app, struct error *error);   // what there is, and what runs on it
 enum status app_create_joins(struct app *app, struct error *error);     // who asks to join

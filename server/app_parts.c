@@ -120,7 +120,8 @@ static enum status create_conversations(struct app *app, struct error *error)
 						    .store = app->store,
 						    .tokens = app->tokens,
 						    .limits = app->limits,
-						    .directory = app->options.data};
+						    .directory = app->options.data,
+						    .shared = app->turn != NULL};
 	return conversations_create(&app->conversations, &params, error);
 }
 
@@ -131,6 +132,10 @@ enum status app_create_state(struct app *app, struct error *error)
 	struct store_params store = {.loop = app->loop,
 				     .directory = app->options.data,
 				     .url = app->options.store,
+				     .turn = app->turn ? turn_number(app->turn) : 0,
+				     .share_key = app->turn ? secrets_share_key : NULL,
+				     .forget_key = app->turn ? secrets_forget_key : NULL,
+				     .key_context = app->secrets,
 				     .accept_unsigned = app->options.accept_unsigned,
 				     .audit_segment_entries = limits[LIMIT_AUDIT_SEGMENT_ENTRIES_ID],
 				     .audit_segment_bytes = limits[LIMIT_AUDIT_SEGMENT_BYTES_ID],
@@ -162,6 +167,8 @@ enum status app_create_state(struct app *app, struct error *error)
 		status = usage_create(&app->usage, &(struct usage_params){app->loop, app->store}, error);
 	if (!status)
 		status = create_conversations(app, error);
+	if (!status && app->secrets)
+		status = secrets_share(app->secrets, error);
 	if (!status)
 		status = log_lines_create(&app->log_lines, app->events);
 	return status;
@@ -364,6 +371,7 @@ enum status app_create_doors(struct app *app, struct error *error)
 				   .store = app->store,
 				   .limits = app->limits,
 				   .authority = app->authority,
+				   .turn = app->turn,
 				   .tls = app->tls,
 				   .cors_origins = app->options.cors_origins,
 				   .load_on_demand = app->options.load_on_demand,

@@ -18,7 +18,7 @@ enum { DEFAULT_PORT = 52415, OLLAMA_PORT = 11434, ALERT_HOSTS = 16, PLACE_BYTES 
 struct words {
 	const char *listen, *data, *store, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url,
 		*ollama_url, *catalog;
-	const char *ollama, *ollama_listen, *otlp;
+	const char *ollama, *ollama_listen, *otlp, *cluster_key;
 	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned, *speculate;
 	const char *cors_origins[FLAGS_MANY], *alert_hosts[FLAGS_MANY], *model_dirs[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
@@ -40,6 +40,11 @@ static const struct flag flags[] = {
 	 "keep the tables in this PostgreSQL (15 or newer), as in postgres://exogpu@db.lan/exogpu, and remember that; "
 	 "the password comes from a file: see docs/deployment.md (default: in the data directory)",
 	 offsetof(struct words, store)},
+	{"cluster-key", "FILE",
+	 "several servers share the PostgreSQL of --store: one leads, the others wait and one takes over. FILE has the "
+	 "key\n"
+	 "that all of them are given, 64 hexadecimal digits: see docs/deployment.md",
+	 offsetof(struct words, cluster_key)},
 	{"name", "NAME", "the cluster's name (default: the host's name; kept)", offsetof(struct words, name)},
 	{"no-local-node", NULL, "do not lend this machine's devices", offsetof(struct words, no_local_node)},
 	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
@@ -330,6 +335,7 @@ static enum status take(struct options *options, const struct words *words, stru
 	}
 	options->name = words->name;
 	options->store = words->store;
+	options->cluster_key = words->cluster_key;
 	options->take_better = words->take_better;
 	options->speculate = words->speculate && !strcmp(words->speculate, "on");
 	if (words->speculate && !options->speculate && strcmp(words->speculate, "off") != 0)

@@ -15,8 +15,9 @@ struct options {
 	bool announced;                             // on the local networks
 	const char *tls_cert, *tls_key, *tls_names; // NULL: not given
 	char data[4096];
-	const char *store; // postgres://…; NULL: as before, or else in the data directory
-	const char *name;  // NULL: as stored, else the host's
+	const char *store;       // postgres://…; NULL: as before, or else in the data directory
+	const char *cluster_key; // a file: several servers take turns on the store; NULL: this one alone
+	const char *name;        // NULL: as stored, else the host's
 	bool local_node;
 	enum log_level log_level;
 	const char *hub_url, *ollama_url;       // NULL: everybody's

@@ -235,6 +235,8 @@ enum status conversations_create(struct conversations **out, const struct conver
 	while (prune(all) == PRUNED_AT_ONCE)
 		;
 	load_key(all);
+	if (params->shared && !all->has_key)
+		conversations_need_key(all, &(struct error){0}); // why not is in the log
 	net_timer_start(params->loop, &all->timer, PRUNE_MS, tick, all);
 	*out = all;
 	return STATUS_OK;

@@ -14,6 +14,7 @@ struct conversations_params {
 	const struct tokens *tokens;
 	const struct limits *limits;
 	const char *directory;
+	bool shared; // of several servers: the key is made now, so that all have it
 };
 // Loads them, and deletes what is over. A key that cannot be read is no error here: it is said in the log, and reading
 // and writing are refused. Errors: the store's; STATUS_OUT_OF_MEMORY.

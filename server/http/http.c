@@ -4,6 +4,7 @@
 #include "server/http/assets.h"
 #include "server/http/http_inside.h"
 #include "server/http/metrics.h"
+#include "server/http/role.h"
 #include "server/library/shards.h"
 
 #include <arpa/inet.h>
@@ -177,7 +178,10 @@ static void serve_health(const struct http *http, bool readiness, struct net_res
 		      "{\"status\":\"%s\",\"ready\":%s,\"version\":\"" EXOGPU_VERSION "\",\"cuda_kernels\":\"",
 		      readiness && !ready ? "starting" : "ok", ready ? "true" : "false");
 	kernels_built_print(&built, &response->owned); // no character that JSON would want escaped
-	buffer_append_text(&response->owned, "\"}\n");
+	buffer_append_text(&response->owned, "\"");
+	if (http->params.turn)
+		role_print(http->params.turn, &response->owned);
+	buffer_append_text(&response->owned, "}\n");
 	response->status = readiness && !ready ? 503 : 200;
 	response->content_type = "application/json";
 	response->body = response->owned.data;

@@ -7,6 +7,7 @@
 #include "server/api/api.h"
 #include "server/api/nodes/node_link.h"
 #include "server/security/certificates/authority.h"
+#include "server/store/turn.h"
 
 struct http;
 
@@ -42,6 +43,7 @@ struct http_params {
 	// token (its id or name) and serving /api and /v1 alone. NULL: there is none.
 	const char *ollama_token, *ollama_address;
 	int ollama_port;
+	const struct turn *turn; // NULL: this server has the store alone
 	int64_t started_ms;
 };
 // Listens on all of them. Errors: those of net_listener_create.

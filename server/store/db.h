@@ -33,6 +33,7 @@ struct db_params {
 	const char *directory; // the server's data
 	const char *url;       // postgres://…: there; NULL: in files of the directory
 	enum db_part part;
+	int64_t turn;   // with `url`: writes are refused once it is over (turn.h); 0: this server alone has it
 	bool read_only; // it is there and current; otherwise it is made, checked and brought to this version
 	bool offline;   // also read_only: without a server, maybe on a medium that cannot be written
 	bool alone;     // with `offline`: no server may write to it meanwhile (STATUS_CONFLICT)

@@ -134,7 +134,8 @@ static void close_writer(struct history_writer *writer)
 
 static struct db_params params_of(const struct history_writer *writer)
 {
-	return (struct db_params){.directory = writer->directory, .url = writer->url, .part = DB_HISTORY};
+	return (struct db_params){
+		.directory = writer->directory, .url = writer->url, .turn = writer->turn, .part = DB_HISTORY};
 }
 
 // *unusable: it fails because of what the database holds, not because of the disk or the rights.
@@ -154,10 +155,10 @@ static enum status open_writer(struct history_writer *writer, bool *unusable, st
 	return status;
 }
 
-enum status history_writer_init(struct history_writer *writer, const char *directory, const char *url,
+enum status history_writer_init(struct history_writer *writer, const char *directory, const char *url, int64_t turn,
 				struct error *error)
 {
-	*writer = (struct history_writer){.url = url};
+	*writer = (struct history_writer){.url = url, .turn = turn};
 	snprintf(writer->directory, sizeof writer->directory, "%s", directory);
 	struct error first = {.status = STATUS_OK};
 	bool unusable;

@@ -21,6 +21,7 @@ enum history_read { HISTORY_LOOK_UP, HISTORY_READ, HISTORY_FOLLOWING, HISTORY_WA
 struct history_writer {
 	char directory[4096];
 	const char *url; // NULL: SQLite, in the directory
+	int64_t turn;    // as in struct db_params
 	struct db *db;
 	struct db_statement *statements[STORE_KINDS][HISTORY_WRITES];
 	enum store_kind prune_kind; // what is pruned next
@@ -28,7 +29,7 @@ struct history_writer {
 };
 // Opens, creates or replaces DIRECTORY/history.db. A file that is sound but cannot be
 // opened, for want of space or rights, stays where it is. Errors: as db_open.
-enum status history_writer_init(struct history_writer *writer, const char *directory, const char *url,
+enum status history_writer_init(struct history_writer *writer, const char *directory, const char *url, int64_t turn,
 				struct error *error);
 void history_writer_finish(struct history_writer *writer);
 // Rename the file to history.db.damaged-TIME and begin anew; says so in the log.

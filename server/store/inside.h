@@ -37,6 +37,10 @@ struct store {
 	struct net_loop *loop;
 	char directory[4096];
 	char *url; // NULL: SQLite, in the directory
+	int64_t turn;
+	enum status (*share_key)(void *context, uint64_t segment, struct error *error); // NULL: one server
+	void (*forget_key)(void *context, uint64_t segment);
+	void *key_context;
 
 	// Loop thread.
 	struct db *loading; // read-only on state.db

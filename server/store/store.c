@@ -97,8 +97,9 @@ void store_tell_wrong_pages(struct store *store)
 
 static enum status open_state(struct store *store, const struct store_params *params, struct error *error)
 {
-	enum status status = db_open(&store->state,
-				     &(struct db_params){.directory = store->directory, .url = store->url}, error);
+	enum status status = db_open(
+		&store->state,
+		&(struct db_params){.directory = store->directory, .url = store->url, .turn = store->turn}, error);
 	if (!status)
 		store_tell_wrong_pages(store);
 	if (!status)
@@ -186,6 +187,10 @@ enum status store_create(struct store **out, const struct store_params *params, 
 	if (!store)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the store");
 	store->loop = params->loop;
+	store->turn = params->turn;
+	store->share_key = params->share_key;
+	store->forget_key = params->forget_key;
+	store->key_context = params->key_context;
 	store_audit_defaults(store, params);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_condattr_t steady;
@@ -218,7 +223,7 @@ enum status store_create(struct store **out, const struct store_params *params, 
 	if (!status && params->url)
 		status = place_write(directory, params->url, error);
 	if (!status)
-		status = history_writer_init(&store->history, directory, store->url, error);
+		status = history_writer_init(&store->history, directory, store->url, store->turn, error);
 	if (!status)
 		status = watch_outcomes(store, error);
 	if (!status && params->settling)

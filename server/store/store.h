@@ -25,6 +25,12 @@ struct store_params {
 	struct net_loop *loop;
 	const char *directory;
 	const char *url; // postgres://…: the tables are there; NULL: where they were before, or else in the directory
+	int64_t turn;    // with url: of several servers on it, this one's (turn.h); 0: it is the only one
+	// Of several servers: the audit log's key of a segment is about to be used, and is to be known to all; it is
+	// used no more. On the store's threads, which wait for it.
+	enum status (*share_key)(void *context, uint64_t segment, struct error *error);
+	void (*forget_key)(void *context, uint64_t segment);
+	void *key_context;
 	int64_t audit_segment_entries, audit_segment_bytes, audit_segment_days, audit_keep_days;
 	const char *accept_unsigned; // "FIRST-LAST": entries that no head covers, to be signed; NULL: none are
 	const struct store_settling

@@ -221,7 +221,7 @@ static void add_minutes(struct store *store, struct store_minutes *job)
 	bool damaged = false;
 	enum status status = STATUS_OK;
 	if (!store->history.db)
-		status = history_writer_init(&store->history, store->directory, store->url, &error);
+		status = history_writer_init(&store->history, store->directory, store->url, store->turn, &error);
 	if (!status)
 		status = history_add(&store->history, job->minutes, job->count, &damaged, &error);
 	if (damaged) {

@@ -150,7 +150,7 @@ static enum status make_minutes(const char *directory, int devices, int days, st
 	const int64_t now = clock_wall_ms() / MINUTE_MS;
 	const int rows = days * DAY_MINUTES;
 	struct store_minute *minutes = calloc((size_t)rows, sizeof *minutes);
-	enum status status = minutes ? history_writer_init(&writer, directory, NULL, error) : STATUS_OUT_OF_MEMORY;
+	enum status status = minutes ? history_writer_init(&writer, directory, NULL, 0, error) : STATUS_OUT_OF_MEMORY;
 	if (status) {
 		free(minutes);
 		return error_set(error, status, "no memory");
@@ -191,7 +191,7 @@ static int time_minutes(const char *directory, int devices, int count, struct er
 	static char ids[DEVICES_MAX][STORE_ID_BYTES];
 	bool damaged = false;
 	int64_t now = clock_wall_ms() / MINUTE_MS;
-	enum status status = history_writer_init(&writer, directory, NULL, error);
+	enum status status = history_writer_init(&writer, directory, NULL, 0, error);
 	int64_t begun = clock_steady_ms();
 	for (int device = 0; device < devices; device++)
 		name_device(ids[device], device);

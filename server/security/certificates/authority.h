@@ -28,6 +28,10 @@ struct authority_params {
 // other), with hints.
 enum status authority_create(struct authority **out, const struct authority_params *params, struct error *error);
 void authority_destroy(struct authority **authority);
+// The same for a server that waits for its turn: loop, directory, names and files of `params` count. It takes the
+// authority that is there, makes a server's certificate that is kept in memory, and stores and logs nothing; it is for
+// authority_show, authority_pem and authority_reachable_name alone.
+enum status authority_stand_by(struct authority **out, const struct authority_params *params, struct error *error);
 // Show the certificates to who connects, from now on and again whenever they change; `tls` is made with authority_pem
 // and must outlive the authority. Errors: STATUS_UNAVAILABLE (the authority has expired), those of net_tls_show.
 enum status authority_show(struct authority *authority, struct net_tls *tls, struct error *error);

@@ -4,6 +4,7 @@
  *   authority_keys.c    the authority's pair and the server's, on disk; renewal
  *   authority_own.c     the operator's own certificate, and its files when they change
  *   authority_names.c   what this machine is called
+ *   authority_standby.c what a server has that waits for its turn
  *
  * Thread: the loop's. */
 #pragma once
@@ -83,6 +84,7 @@ enum status authority_write_entry(const struct authority *authority, struct told
 // Load or make the authority's pair; *made tells which. Then the server's.
 enum status authority_open_keys(struct authority *authority, bool *made, struct error *error);
 enum status authority_open_server(struct authority *authority, struct error *error);
+enum status authority_make_server(const struct authority *authority, struct identity *server, struct error *error);
 // Renew the server's certificate if it is old or lacks a name of this machine.
 void authority_renew(struct authority *authority);
 

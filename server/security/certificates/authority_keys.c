@@ -234,7 +234,7 @@ static const char *find_fault(const struct authority *authority, const struct id
 	return covers_names(server->certificate, &authority->names) ? NULL : "this machine has a new name or address";
 }
 
-static enum status make_server(const struct authority *authority, struct identity *server, struct error *error)
+enum status authority_make_server(const struct authority *authority, struct identity *server, struct error *error)
 {
 	EVP_PKEY *key = NULL;
 	const int64_t now = authority_now(authority);
@@ -315,7 +315,7 @@ enum status authority_open_server(struct authority *authority, struct error *err
 	if (status || !fault)
 		return status;
 	identity_finish(&authority->server);
-	status = make_server(authority, &authority->server, error);
+	status = authority_make_server(authority, &authority->server, error);
 	if (!status)
 		status = authority_write_entry(authority,
 					       &(struct told){.action = "certificate.issue",
@@ -356,7 +356,7 @@ void authority_renew(struct authority *authority)
 	const char *fault = find_fault(authority, &authority->server);
 	if (!fault || authority_now(authority) >= authority->facts.not_after_ms)
 		return;
-	enum status status = make_server(authority, &authority->next, &error);
+	enum status status = authority_make_server(authority, &authority->next, &error);
 	if (!status) {
 		const struct audit_event event = authority_event(&(struct told){
 			.action = "certificate.renew", .kind = "server", .facts = &authority->next.facts});

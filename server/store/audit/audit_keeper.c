@@ -479,7 +479,8 @@ void *audit_desk_main(void *argument)
 	pthread_mutex_lock(&store->lock);
 	while (!atomic_load(&store->reader_stop)) {
 		struct audit_job *job = take_job(desk);
-		bool look = !job && desk->look && !store->marks;
+		// An archive is a file of one server's: where several take turns, the entries stay in the database.
+		bool look = !job && desk->look && !store->marks && !store->share_key;
 		if (!job && !look) {
 			wait_for_job(desk);
 			continue;

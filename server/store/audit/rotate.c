@@ -116,12 +116,16 @@ enum status store_rotate(struct store *store, const struct store_work *work, str
 	enum status status = make_entry(&batch, "audit.rotate", target, detail);
 	if (!status) {
 		status = journal_prepare_next(&store->journal, &next, error);
+		if (!status && store->share_key)
+			status = store->share_key(store->key_context, next.number, error);
 		if (!status)
 			status = commit_entry(store, &next, work, batch, error);
 		if (status)
 			journal_drop_next(&store->journal, &next);
 		else
 			journal_take_next(&store->journal, &next);
+		if (!status && store->forget_key)
+			store->forget_key(store->key_context, store->journal.segment - 1);
 	}
 	if (status) {
 		store_batch_destroy(&batch);

@@ -59,6 +59,8 @@ enum status postgres_fault(struct postgres *db, struct error *error)
 		 "check the user and pg_hba.conf; the password comes from the file that PGPASSFILE names, or from the "
 		 "service file"},
 		{"3D", STATUS_NOT_FOUND, "there is no", "make the database: createdb"},
+		{POSTGRES_TURN_OVER, STATUS_UNAVAILABLE, "another server leads, by",
+		 "this one has been replaced: ask the server that leads"},
 		{"22021", STATUS_INVALID_PARAMS, "a text is no UTF-8, says", NULL},
 		{"22", STATUS_LIMIT_EXCEEDED, "a value is too large for", NULL},
 		{"54", STATUS_LIMIT_EXCEEDED, "a value is too large for", NULL},

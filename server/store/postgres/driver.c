@@ -136,13 +136,18 @@ static bool queue(struct postgres *db, const char *sql)
 // One round trip: the state's transactions also leave their number, by which their end can be asked for.
 static bool send_begin(struct postgres *db, enum db_access access)
 {
-	char sql[96];
+	char sql[256], in_turn[160] = "1";
 	if (access == DB_READ)
 		return ran(db, postgres_query(db, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"));
+	if (db->turn)
+		snprintf(in_turn, sizeof in_turn, POSTGRES_IN_TURN, (long long)db->turn);
+	if (db->part != DB_STATE && db->turn)
+		snprintf(sql, sizeof sql, "BEGIN; SELECT %s", in_turn);
 	if (db->part != DB_STATE)
-		return ran(db, postgres_query(db, "BEGIN"));
+		return ran(db, postgres_query(db, db->turn ? sql : "BEGIN"));
 	const char *begin = access == DB_WRITE ? "BEGIN; " : "";
-	snprintf(sql, sizeof sql, "%sUPDATE exogpu.holder SET change = %lld", begin, (long long)++db->change);
+	snprintf(sql, sizeof sql, "%sUPDATE exogpu.holder SET change = %lld * %s", begin, (long long)++db->change,
+		 in_turn);
 	return access == DB_WRITE ? ran(db, postgres_query(db, sql)) : queue(db, "BEGIN") && queue(db, sql);
 }
 
@@ -287,6 +292,8 @@ static void close_db(struct db *base)
 static enum status bring_up(struct postgres *db, struct error *error)
 {
 	enum status status = db->part == DB_STATE ? postgres_hold(db, error) : STATUS_OK;
+	if (!status && !db->turn)
+		status = postgres_refuse_if_shared(db, error);
 	if (!status)
 		status = postgres_migrate(db, error);
 	if (!status && db->part == DB_STATE)
@@ -299,26 +306,37 @@ bool postgres_is_url(const char *url)
 	return address_is_postgres(url);
 }
 
-enum status postgres_open(struct db **out, const struct db_params *params, struct error *error)
+enum status postgres_make(struct postgres **out, const char *url, struct error *error)
 {
 	uint8_t random[(POSTGRES_ID_BYTES - 1) / 2];
 	struct postgres *db = calloc(1, sizeof *db);
-	*out = NULL;
-	if (!db || !(db->url = strdup(params->url)) || RAND_bytes(random, sizeof random) != 1) {
+	*out = db;
+	if (!db || !(db->url = strdup(url)) || RAND_bytes(random, sizeof random) != 1) {
 		free(db ? db->url : NULL);
 		free(db);
+		*out = NULL;
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a connection to PostgreSQL");
 	}
-	*out = &db->base;
 	db->base.driver = &driver;
 	db->base.together = true;
-	db->part = params->part;
-	db->writes = !params->read_only && !params->offline;
+	db->writes = true;
 	for (size_t i = 0; i < sizeof random; i++)
 		snprintf(db->id + 2 * i, 3, "%02x", random[i]);
 	snprintf(db->name, sizeof db->name, "PostgreSQL");
 	db->base.name = db->name;
-	enum status status = libpq_load(&db->pq, error);
+	return libpq_load(&db->pq, error);
+}
+
+enum status postgres_open(struct db **out, const struct db_params *params, struct error *error)
+{
+	struct postgres *db;
+	enum status status = postgres_make(&db, params->url, error);
+	*out = db ? &db->base : NULL;
+	if (!db)
+		return status;
+	db->part = params->part;
+	db->turn = params->turn;
+	db->writes = !params->read_only && !params->offline;
 	if (!status)
 		status = postgres_connect(db, error);
 	if (!status && db->writes)

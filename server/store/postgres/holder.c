@@ -109,8 +109,28 @@ void postgres_let_go(struct postgres *db)
 		is_true(db, "SELECT pg_advisory_unlock(" LOCK ")");
 }
 
+enum status postgres_refuse_if_shared(struct postgres *db, struct error *error)
+{
+	if (!is_true(db, "SELECT to_regclass('exogpu_cluster.leader') IS NOT NULL"))
+		return STATUS_OK;
+	error_set(error, STATUS_CONFLICT, "%s is that of several servers", db->name);
+	error_hint(error, "start this one with --cluster-key FILE, the key of the others");
+	return STATUS_CONFLICT;
+}
+
+// The lock is another server's to take, once its turn has begun.
+static bool in_turn(struct postgres *db)
+{
+	char sql[192];
+	snprintf(sql, sizeof sql, "SELECT " POSTGRES_IN_TURN " = 1", (long long)db->turn);
+	db->lost = db->lost || (!is_true(db, sql) && !strcmp(db->sqlstate, POSTGRES_TURN_OVER));
+	return !db->lost;
+}
+
 bool postgres_hold_again(struct postgres *db)
 {
+	if (db->turn && !in_turn(db))
+		return false;
 	bool held = take(db);
 	for (int i = 0; !held && i < TRIES && postgres_alive(db); i++) {
 		end_own(db);

@@ -22,6 +22,7 @@ struct postgres {
 	bool doubtful;                  // how `change` ended is not known: its commit was not answered
 	bool lost;                      // nothing may be written any more until the next start
 	bool held;                      // the lock was taken when it was opened
+	int64_t turn;                   // under which it writes (server/store/turn.h); 0: one server has the database
 	bool asking;                    // how a commit ended: who asks decides what follows
 	bool damaged;                   // found so
 	int64_t size_ms;                // steady: when its size is to be read again
@@ -30,6 +31,12 @@ struct postgres {
 	char sqlstate[6];               // of the last failure; "": there is no connection
 	char trouble[512];              // in words
 };
+
+// driver.c: that is not connected yet, and will write; db_close ends it.
+enum status postgres_make(struct postgres **out, const char *url, struct error *error);
+// What PostgreSQL evaluates to 1, or refuses, when the turn is over.
+#define POSTGRES_IN_TURN "(1 / (SELECT CASE WHEN number = %lld THEN 1 ELSE 0 END FROM exogpu_cluster.leader))"
+#define POSTGRES_TURN_OVER "22012"
 
 // connection.c
 enum status postgres_connect(struct postgres *db, struct error *error); // a new one; whatever there was is closed
@@ -56,6 +63,8 @@ void postgres_fail(struct postgres *db, const char *sqlstate, const char *troubl
 // server has it, or has been here meanwhile.
 enum status postgres_hold(struct postgres *db, struct error *error);
 bool postgres_hold_again(struct postgres *db);
+// A server alone has no business where several take turns, even while nobody leads. STATUS_CONFLICT, with a hint.
+enum status postgres_refuse_if_shared(struct postgres *db, struct error *error);
 // Whether the transaction `change` is stored; *known is false where the database does not say. Only once the lock is
 // held again: so the connection by which it was sent has ended. (Its number in PostgreSQL says nothing after a crash,
 // which may give the same number again.)

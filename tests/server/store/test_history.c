@@ -209,7 +209,7 @@ static void old_minutes_are_deleted_in_slices(void **state)
 	bool damaged = false;
 	enum { OLD = 1200, NEW = 100 };
 	static struct store_minute minutes[OLD + NEW + 1];
-	assert_int_equal(history_writer_init(&writer, support->directory, NULL, &error), STATUS_OK);
+	assert_int_equal(history_writer_init(&writer, support->directory, NULL, 0, &error), STATUS_OK);
 	for (int i = 0; i < OLD + NEW; i++)
 		minutes[i] = (struct store_minute){
 			.series = "stays", .minute_ms = (int64_t)(i + 1) * MINUTE_MS, .values = {1}};
@@ -286,7 +286,7 @@ static void old_minutes_of_links_are_deleted_too(void **state)
 	int64_t left = -1;
 	struct db_statement *count = NULL;
 	static struct store_minute minutes[100];
-	assert_int_equal(history_writer_init(&writer, support->directory, NULL, &error), STATUS_OK);
+	assert_int_equal(history_writer_init(&writer, support->directory, NULL, 0, &error), STATUS_OK);
 	for (int i = 0; i < 100; i++)
 		minutes[i] = (struct store_minute){.kind = i % 2 ? STORE_OF_LINK : STORE_OF_DEVICE,
 						   .series = "a b",
