@@ -330,6 +330,7 @@ enum status app_create_doors(struct app *app, struct error *error)
 				 .conversations = app->conversations,
 				 .channels = app->channels,
 				 .authority = app->authority,
+				 .turn = app->turn,
 				 .tls = app->options.tls,
 				 .name = app->identity.cluster_name,
 				 .cluster_id = app->identity.cluster_id,
@@ -346,6 +347,7 @@ enum status app_create_doors(struct app *app, struct error *error)
 					  .instances = app->instances,
 					  .joins = app->joins,
 					  .witnesses = app->witnesses,
+					  .turn = app->turn,
 					  .address = app->options.tls ? app->options.address : NULL};
 	enum status status = api_create(&app->api, &api, error);
 	if (!status)

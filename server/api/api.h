@@ -18,6 +18,7 @@
 #include "server/security/certificates/authority.h"
 #include "server/security/limits.h"
 #include "server/security/tokens/tokens.h"
+#include "server/store/turn.h"
 #include "server/tenants/tenants.h"
 
 struct api;
@@ -50,8 +51,9 @@ struct api_params {
 	struct channels *channels;
 	const struct discovery *discovery;
 	const struct authority *authority;
-	bool tls;            // clients reach this server by it
-	bool load_on_demand; // a request loads its model, whoever asks
+	bool tls;                // clients reach this server by it
+	bool load_on_demand;     // a request loads its model, whoever asks
+	const struct turn *turn; // NULL: there are no other servers
 	const char *name, *cluster_id, *schema_sha256;
 	int64_t started_ms;
 };

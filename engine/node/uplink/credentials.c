@@ -132,6 +132,18 @@ static bool read_server(struct credentials *credentials, const char *text)
 	return true;
 }
 
+static void read_servers(struct credentials *credentials, const char *text)
+{
+	credentials->server_count = 0;
+	while (*text && credentials->server_count < CREDENTIALS_SERVERS) {
+		const size_t length = strcspn(text, "\n");
+		if (length && length < CREDENTIALS_ADDRESS_BYTES)
+			snprintf(credentials->servers[credentials->server_count++], CREDENTIALS_ADDRESS_BYTES, "%.*s",
+				 (int)length, text);
+		text += length + (text[length] == '\n');
+	}
+}
+
 // Whether key, certificate and authority belong together; the times of the certificate, and the authority's digest.
 static bool fit(struct credentials *credentials)
 {
@@ -181,6 +193,10 @@ enum status credentials_load(struct credentials *credentials, const char *folder
 			log_warning("node", "the files in %s do not belong together: this node must join again",
 				    folder);
 	}
+	struct error none = {0}; // the one that it was last is enough
+	char *servers = read_file(credentials, "servers", &none);
+	read_servers(credentials, servers ? servers : "");
+	free(servers);
 	free(server);
 	wipe(&pair);
 	if (!credentials->joined)
@@ -348,6 +364,25 @@ enum status credentials_move(struct credentials *credentials, const char *addres
 	if (!status)
 		snprintf(credentials->address, sizeof credentials->address, "%s", address);
 	return status;
+}
+
+enum status credentials_keep_servers(struct credentials *credentials, const char *const *addresses, size_t count,
+				     struct error *error)
+{
+	char text[CREDENTIALS_SERVERS * (CREDENTIALS_ADDRESS_BYTES + 1)] = "";
+	size_t length = 0;
+	bool same = true;
+	for (size_t i = 0, kept = 0; i < count && kept < CREDENTIALS_SERVERS; i++) {
+		if (!addresses[i][0] || strlen(addresses[i]) >= CREDENTIALS_ADDRESS_BYTES || strchr(addresses[i], '\n'))
+			continue;
+		same = same && kept < credentials->server_count && !strcmp(credentials->servers[kept], addresses[i]);
+		length += (size_t)snprintf(text + length, sizeof text - length, "%s\n", addresses[i]);
+		kept++;
+	}
+	const size_t before = credentials->server_count;
+	read_servers(credentials, text);
+	same = same && before == credentials->server_count;
+	return same ? STATUS_OK : write_file(credentials, "servers", text, error);
 }
 
 void credentials_drop(struct credentials *credentials)

@@ -3,6 +3,7 @@
  *   node.pem       its certificate and the key, in one file, so that a new pair replaces the old one at once
  *   authority.pem  the certificate of the cluster's authority, the only one that is trusted
  *   server         two lines: HOST:PORT of the server, and the URI in the server's certificate
+ *   servers        where servers are that take turns with that one, HOST:PORT a line; none: there is no other
  *   node.key       the key of a pending request: made once, so that a repeated request has the same key
  *
  * A node on the server's own machine has joined no server: what it shows to other nodes is in DATA/node/tls-own, and
@@ -12,12 +13,14 @@
 #pragma once
 #include "common/net/tls/tls.h"
 
-enum { CREDENTIALS_ADDRESS_BYTES = 300, CREDENTIALS_PATH_BYTES = 4096 };
+enum { CREDENTIALS_ADDRESS_BYTES = 300, CREDENTIALS_PATH_BYTES = 4096, CREDENTIALS_SERVERS = 16 };
 
 struct credentials {
 	char folder[CREDENTIALS_PATH_BYTES];
 	bool joined;
 	char address[CREDENTIALS_ADDRESS_BYTES], server_uri[NET_CERTIFICATE_URI_BYTES];
+	char servers[CREDENTIALS_SERVERS][CREDENTIALS_ADDRESS_BYTES];
+	size_t server_count;
 	char *chain_pem, *key_pem, *authority_pem;
 	uint8_t authority_sha256[NET_SHA256_BYTES];
 	int64_t not_before_ms, not_after_ms; // of its certificate
@@ -55,5 +58,9 @@ enum status credentials_take(struct credentials *credentials, const struct crede
 			     struct error *error);
 // The server has a new address. Errors: those of private_file_write.
 enum status credentials_move(struct credentials *credentials, const char *address, struct error *error);
+// The servers that take turns, (count) addresses without line breaks; what is too many or too long is left out. Nothing
+// is written where they are the same. Errors: those of private_file_write.
+enum status credentials_keep_servers(struct credentials *credentials, const char *const *addresses, size_t count,
+				     struct error *error);
 // The cluster has removed this node: its certificate is set aside as node.pem.removed.
 void credentials_drop(struct credentials *credentials);

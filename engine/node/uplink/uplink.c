@@ -247,6 +247,7 @@ static void begin(struct uplink *uplink, const struct json *result)
 	uplink->peer_speeds = json_get_bool(result, "peer_speeds", false);
 	if (uplink_remote(uplink)) {
 		uplink_remember_address(uplink);
+		uplink_take_servers(uplink, json_get(result, "servers"));
 		uplink_look_at_age(uplink);
 	}
 	uplink->redial_ms = REDIAL_FIRST_MS;

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/longer.h"
+#include "engine/node/options.h"
 #include "engine/node/uplink/addresses.h"
 #include "engine/node/uplink/uplink_inside.h"
 
@@ -13,6 +14,7 @@
 enum {
 	REDIAL_LOCAL_LAST_MS = 500, // for a server on this machine, where a failed try costs little
 	REDIAL_LAST_MS = 2000,
+	REDIAL_TURNS_LAST_MS = 400, // where one of several servers takes over
 	REDIAL_FAR_LAST_MS = 15000,
 	REDIAL_WRONG_MS = 60000,
 	REDIAL_TWICE_MS = 10000, // while another one has this node's place
@@ -56,7 +58,9 @@ void uplink_redial(struct uplink *uplink, int64_t now_ms)
 	const bool home = uplink->params.port == uplink->home.port && !strcmp(uplink->host, uplink->home.host);
 	// Workers of model instances wait for it so long (tenants.h), and what answers may be its beginning or its end.
 	const bool awaited = uplink->met && now_ms - uplink->lost_at_ms < LIMIT_AWAY_MS;
+	const bool turns = uplink_remote(uplink) && uplink->params.credentials->server_count > 1;
 	const int64_t last_ms = !uplink_remote(uplink) ? REDIAL_LOCAL_LAST_MS
+				: awaited && turns     ? REDIAL_TURNS_LAST_MS
 				: awaited              ? REDIAL_LAST_MS
 				: wrong && home        ? REDIAL_WRONG_MS
 						       : REDIAL_FAR_LAST_MS;
@@ -88,6 +92,18 @@ void uplink_remember_address(struct uplink *uplink)
 		log_warning("node", "the server's new address is not kept: %s", error.message);
 }
 
+void uplink_take_servers(struct uplink *uplink, const struct json *servers)
+{
+	const char *addresses[CREDENTIALS_SERVERS];
+	struct error error = {0};
+	size_t count = 0;
+	for (const struct json *one = json_first(servers); one && count < CREDENTIALS_SERVERS; one = json_next(one))
+		addresses[count++] = json_string(one, "");
+	uplink->dialled = 0;
+	if (credentials_keep_servers(uplink->params.credentials, addresses, count, &error))
+		log_warning("node", "the addresses of the servers are not kept: %s", error.message);
+}
+
 enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error)
 {
 	if (!uplink_remote(uplink)) {
@@ -114,11 +130,25 @@ static void go_to(struct uplink *uplink, const struct find_place *place)
 		 place->port);
 }
 
+// The next of several servers that take turns, after the one that it was last. False: that one's turn.
+static bool next_server(struct uplink *uplink, struct find_place *place)
+{
+	const struct credentials *credentials = uplink->params.credentials;
+	struct error error = {0};
+	const size_t at = uplink->dialled++ % (credentials->server_count + 1);
+	return at && !node_address_parse(credentials->servers[at - 1], place->host, &place->port, &error);
+}
+
 // Where to dial next: where the server was, and after some time in vain in turn where it is announced.
 static void choose_place(struct uplink *uplink)
 {
 	struct error error = {0};
 	struct find_place other;
+	if (next_server(uplink, &other)) {
+		go_to(uplink, &other);
+		return;
+	}
+	go_to(uplink, &uplink->home);
 	if (clock_steady_ms() - uplink->lost_at_ms < ELSEWHERE_MS)
 		return;
 	if (!uplink->finder &&

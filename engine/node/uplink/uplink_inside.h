@@ -30,6 +30,7 @@ struct uplink {
 	struct find_place home;              // where it was last; host and port are where it is dialled now
 	struct finder *finder;               // NULL: it is not looked for
 	unsigned turn;                       // of the places where it is
+	unsigned dialled;                    // places since the last connection, where servers take turns
 	struct credentials_request renewing; // zero while no new certificate is asked for
 	enum net_failure failure;            // why the last attempt did not open
 	char fault[256];                     // and in words
@@ -62,6 +63,8 @@ void uplink_redial(struct uplink *uplink, int64_t now_ms);
 // Whether to stop trying, after 30 s without the server. One that never came is waited for.
 bool uplink_out_of_patience(const struct uplink *uplink, int64_t now_ms);
 void uplink_wait_for_place(struct uplink *uplink);
+// Servers that take turns: these are dialled in turn. NULL: there is only the one.
+void uplink_take_servers(struct uplink *uplink, const struct json *servers);
 void uplink_remember_address(struct uplink *uplink); // where the server was found is where it is looked for next time
 
 // uplink_renew.c

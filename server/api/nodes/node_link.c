@@ -6,6 +6,7 @@
 #include "common/base/longer.h"
 #include "common/net/ws/parts.h"
 #include "server/api/nodes/node_link_inside.h"
+#include "server/api/nodes/servers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,6 +278,8 @@ static void registered(void *context, enum status status, const struct error *er
 	json_set_bool(result, "peer_speeds", true);
 	if (link->local && link->all->params.address)
 		json_set(result, "links", links_json(link));
+	if (link->all->params.turn && !link->local && !link->tab)
+		json_set(result, "servers", servers_json(link->all->params.turn));
 	pending_finish(pending, result, NULL);
 }
 

@@ -10,6 +10,7 @@
 #include "server/cluster/cluster.h"
 #include "server/cluster/topology/topology.h"
 #include "server/instances/instances.h"
+#include "server/store/turn.h"
 #include "server/tenants/tenants.h"
 
 struct node_links;
@@ -26,7 +27,8 @@ struct node_links_params {
 	struct instances *instances;
 	struct joins *joins;
 	struct witnesses *witnesses;
-	const char *address; // where the server listens for other machines, and its own node with it; NULL: nowhere
+	const struct turn *turn; // NULL: there are no other servers
+	const char *address;     // where the server listens for other machines, and its own node with it; NULL: nowhere
 };
 enum status node_links_create(struct node_links **out, const struct node_links_params *params);
 void node_links_destroy(struct node_links **links);

@@ -47,7 +47,8 @@ struct turn {
 	int64_t number; // of this server's turn; 0: it follows
 	int64_t looked_ms;
 	char address[TURN_ADDRESS_BYTES]; // this server's
-	struct turn_view view;            // looked_ms is not kept here
+	bool tell_now;
+	struct turn_view view; // looked_ms is not kept here
 };
 
 // ---- what is asked ----
@@ -128,8 +129,10 @@ static void tell(struct turn *turn)
 	const int64_t now_ms = clock_steady_ms();
 	pthread_mutex_lock(&turn->lock);
 	memcpy(address, turn->address, sizeof address);
+	const bool due = turn->tell_now || now_ms - turn->told_ms >= TELL_MS;
+	turn->tell_now = false;
 	pthread_mutex_unlock(&turn->lock);
-	if (now_ms - turn->told_ms < TELL_MS)
+	if (!due)
 		return;
 	snprintf(sql, sizeof sql,
 		 "INSERT INTO exogpu_cluster.servers VALUES ('%s', clock_timestamp()) ON CONFLICT (address) DO UPDATE "
@@ -414,6 +417,7 @@ void turn_set_address(struct turn *turn, const char *address)
 		return;
 	pthread_mutex_lock(&turn->lock);
 	snprintf(turn->address, sizeof turn->address, "%s", address);
+	turn->tell_now = true;
 	pthread_mutex_unlock(&turn->lock);
 }
 
