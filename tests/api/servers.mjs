@@ -1,6 +1,6 @@
 // Several servers on one database: each with a data directory of its own, and one key for all.
 import { randomBytes } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Client } from "./client.mjs";
 import { eventually, freePort, launch, patience, request, temporary, within } from "./server.mjs";
@@ -12,18 +12,21 @@ export class Servers {
 	}
 
 	// One more, in a directory of its own, or again in that of one that has ended.
-	async start({ data = temporary(), port, url = this.url, key = this.key } = {}) {
+	// One more, in a directory of its own, or again in that of one that has ended.
+	async start({ data = temporary(), port, url = this.url, key = this.key, args = [] } = {}) {
 		const server = { data, port: port ?? await freePort() };
-		Object.assign(server, launch(["serve", "--data", data, "--listen", `${this.address}:${server.port}`, "--no-local-node", "--store", url, "--cluster-key", key,
-			...this.args], this.env));
+		Object.assign(server, launch(["serve", "--data", data, "--listen", `${this.address}:${server.port}`, "--no-local-node", "--store", url,
+			...(key ? ["--cluster-key", key] : []), ...this.args, ...args], this.env));
 		server.exited.then(() => (server.ended = true));
-		server.http = (path, options) => request(Object.assign(server, this.address === "127.0.0.1" ? {} : { ca: this.ca ?? this.authority(server) }), path, options);
+		server.http = (path, options) => request(Object.assign(server, this.known(server)), path, options);
 		this.all.push(server);
 		return server;
 	}
 
-	authority(server) {
-		return readFileSync(join(server.data, "tls", "authority.pem"));
+	// The authority that it shows, once it has one, and its admin's token, once it has led.
+	known({ data }) {
+		const read = (...path) => (existsSync(join(data, ...path)) ? readFileSync(join(data, ...path)) : undefined);
+		return { ca: this.address === "127.0.0.1" ? undefined : read("tls", "authority.pem"), token: read("admin.token")?.toString("utf8").trim() };
 	}
 
 	// What it says of itself; undefined while it says nothing.
@@ -42,13 +45,12 @@ export class Servers {
 	leader(among) {
 		return eventually(async () => {
 			const roles = await Promise.all(among.map((server) => this.health(server, 2000)));
-			const at = roles.findIndex((one) => one?.role === "leader");
-			return among[at];
+			return among[roles.findIndex((one) => one?.role === "leader")];
 		}, () => `one leads; they said: ${among.map(({ output }) => output.stderr.slice(-2000)).join("\n---\n")}`);
 	}
 
 	login(server) {
-		return Client.login(Object.assign(server, { url: new URL(`http://127.0.0.1:${server.port}/`) }), readFileSync(join(server.data, "admin.token"), "utf8").trim());
+		return Client.login(Object.assign(server, this.known(server)));
 	}
 
 	async stop(server, signal = "SIGTERM") {
