@@ -33,7 +33,7 @@ const bases = {
 		"compute.run": { device_id: "d", kernel: "k", timeout_ms: 1, args: [{ zeros: 1 }, { f32s: [0.5] }, { i32: -1 }, { u64: "1" }] } },
 	node: { "node.register": { protocol: 1, node: nodeRecord() }, "node.devices": { devices: [deviceRecord()] },
 		"node.telemetry": { node: nodeReadings(), devices: [deviceReadings({ processes: [{ pid: 1, name: null, memory_bytes: 2 }] })] },
-		"node.watch": { watched: true }, "device.verify": { device_id: "d" }, "worker.enumerate": { backend: "cpu" },
+		"node.watch": { watched: true }, "node.servers": { servers: ["https://10.0.0.1:52415/"] }, "device.verify": { device_id: "d" }, "worker.enumerate": { backend: "cpu" },
 		"tab.join": { protocol: 1, token: "t" }, "tab.hello": { protocol: 1, node_id: "n", secret: "s".repeat(43) },
 		"tenant.open": { worker_id: "w", key: "k", backend: "cpu", memory_limit_bytes: 1 },
 		"tenant.device": { worker_id: "w", device_id: "d", device: 0 }, "tenant.close": { worker_id: "w" },

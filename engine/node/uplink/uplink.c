@@ -12,6 +12,7 @@
 enum {
 	PROTOCOL = 1,
 	SEND_DELAY_MS = 5,
+	OWN_METHODS = 2, // that it serves itself
 	TELEMETRY_QUEUE_BYTES = 256 * 1024,
 	CALLS = PIECES + 16, // those, and registrations, devices and a renewal
 	BURST_QUEUE_BYTES = 4 * 1024 * 1024,
@@ -220,6 +221,15 @@ static enum status serve_watch(void *arg, const struct message *message, struct 
 	return STATUS_OK;
 }
 
+static enum status serve_servers(void *arg, const struct message *message, struct error *error)
+{
+	struct uplink *uplink = arg;
+	(void)error;
+	if (uplink_remote(uplink))
+		uplink_take_servers(uplink, json_get(message->params, "servers"));
+	return STATUS_OK;
+}
+
 static enum status serve_method(void *arg, const struct message *message, struct error *error)
 {
 	struct uplink *uplink = arg;
@@ -247,7 +257,7 @@ static void begin(struct uplink *uplink, const struct json *result)
 	uplink->peer_speeds = json_get_bool(result, "peer_speeds", false);
 	if (uplink_remote(uplink)) {
 		uplink_remember_address(uplink);
-		uplink_take_servers(uplink, json_get(result, "servers"));
+		uplink->dialled = 1; // should it be gone, the next one may lead already
 		uplink_look_at_age(uplink);
 	}
 	uplink->redial_ms = REDIAL_FIRST_MS;
@@ -289,7 +299,7 @@ static void opened(void *user, struct net_conn *conn)
 						    .serves = "server-to-node",
 						    .peer = "the server",
 						    .methods = uplink->methods,
-						    .method_count = uplink->params.method_count + 1,
+						    .method_count = uplink->params.method_count + OWN_METHODS,
 						    .most_calls = CALLS,
 						    .send = send_message,
 						    .arg = uplink});
@@ -393,14 +403,15 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->lost_at_ms = clock_steady_ms();
 	uplink->parent = params->parent ? params->parent : getppid();
-	uplink->methods = calloc(params->method_count + 1, sizeof(*uplink->methods));
+	uplink->methods = calloc(params->method_count + OWN_METHODS, sizeof(*uplink->methods));
 	if (!uplink->methods) {
 		free(uplink);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the connection to the server");
 	}
 	uplink->methods[0] = (struct rpc_method){"node.watch", serve_watch};
+	uplink->methods[1] = (struct rpc_method){"node.servers", serve_servers};
 	for (size_t i = 0; i < params->method_count; i++)
-		uplink->methods[i + 1] = (struct rpc_method){params->methods[i].name, serve_method};
+		uplink->methods[i + OWN_METHODS] = (struct rpc_method){params->methods[i].name, serve_method};
 	*out = uplink;
 	net_timer_start(params->loop, &uplink->redial, 0, uplink_dial_next, uplink);
 	return STATUS_OK;

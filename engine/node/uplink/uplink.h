@@ -29,7 +29,8 @@ struct uplink_call {
 
 // A method that the node serves: `serve` takes the call.
 struct uplink_method {
-	const char *name; // in the contract, server to node; not node.watch, which is the uplink's own
+	const char
+		*name; // in the contract, server to node; not node.watch and node.servers, which are the uplink's own
 	void (*serve)(void *arg, struct uplink_call *call);
 };
 

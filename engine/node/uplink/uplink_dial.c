@@ -99,7 +99,6 @@ void uplink_take_servers(struct uplink *uplink, const struct json *servers)
 	size_t count = 0;
 	for (const struct json *one = json_first(servers); one && count < CREDENTIALS_SERVERS; one = json_next(one))
 		addresses[count++] = json_string(one, "");
-	uplink->dialled = 0;
 	if (credentials_keep_servers(uplink->params.credentials, addresses, count, &error))
 		log_warning("node", "the addresses of the servers are not kept: %s", error.message);
 }
@@ -130,13 +129,17 @@ static void go_to(struct uplink *uplink, const struct find_place *place)
 		 place->port);
 }
 
-// The next of several servers that take turns, after the one that it was last. False: that one's turn.
+// The next of several servers that take turns. False: it is the turn of the one that it was last, whose place among them is
+// passed over.
 static bool next_server(struct uplink *uplink, struct find_place *place)
 {
 	const struct credentials *credentials = uplink->params.credentials;
 	struct error error = {0};
-	const size_t at = uplink->dialled++ % (credentials->server_count + 1);
-	return at && !node_address_parse(credentials->servers[at - 1], place->host, &place->port, &error);
+	for (size_t at; (at = uplink->dialled++ % (credentials->server_count + 1));)
+		if (!node_address_parse(credentials->servers[at - 1], place->host, &place->port, &error) &&
+		    (place->port != uplink->home.port || strcmp(place->host, uplink->home.host) != 0))
+			return true;
+	return false;
 }
 
 // Where to dial next: where the server was, and after some time in vain in turn where it is announced.

@@ -24,7 +24,7 @@ struct uplink {
 	char address[CREDENTIALS_ADDRESS_BYTES]; // of a server on another machine, as it is written down
 	struct net_conn *conn;                   // NULL while there is none
 	struct rpc rpc;                          // of this connection
-	struct rpc_method *methods;              // (params.method_count + 1)
+	struct rpc_method *methods;              // (params.method_count, behind its own)
 	struct piece pieces[PIECES];             // of this connection
 	struct net_timer redial, send, renewal;
 	struct find_place home;              // where it was last; host and port are where it is dialled now
@@ -63,7 +63,7 @@ void uplink_redial(struct uplink *uplink, int64_t now_ms);
 // Whether to stop trying, after 30 s without the server. One that never came is waited for.
 bool uplink_out_of_patience(const struct uplink *uplink, int64_t now_ms);
 void uplink_wait_for_place(struct uplink *uplink);
-// Servers that take turns: these are dialled in turn. NULL: there is only the one.
+// Servers that take turns: these are dialled one after the other.
 void uplink_take_servers(struct uplink *uplink, const struct json *servers);
 void uplink_remember_address(struct uplink *uplink); // where the server was found is where it is looked for next time
 

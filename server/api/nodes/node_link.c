@@ -6,7 +6,6 @@
 #include "common/base/longer.h"
 #include "common/net/ws/parts.h"
 #include "server/api/nodes/node_link_inside.h"
-#include "server/api/nodes/servers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +54,8 @@ enum status node_links_create(struct node_links **out, const struct node_links_p
 		return STATUS_OUT_OF_MEMORY;
 	links->params = *params;
 	joins_set_cut(params->joins, cut_node, links);
+	if (params->turn)
+		node_links_look_at_servers(links);
 	return STATUS_OK;
 }
 
@@ -65,6 +66,8 @@ void node_links_destroy(struct node_links **pointer)
 		return;
 	*pointer = NULL;
 	joins_set_cut(links->params.joins, NULL, NULL);
+	net_timer_stop(links->params.loop, &links->servers_look);
+	free(links->servers);
 	while (links->links)
 		node_link_closed(links->links, NULL, 1001);
 	free(links);
@@ -278,9 +281,9 @@ static void registered(void *context, enum status status, const struct error *er
 	json_set_bool(result, "peer_speeds", true);
 	if (link->local && link->all->params.address)
 		json_set(result, "links", links_json(link));
-	if (link->all->params.turn && !link->local && !link->tab)
-		json_set(result, "servers", servers_json(link->all->params.turn));
 	pending_finish(pending, result, NULL);
+	if (first)
+		node_link_tell_servers(link);
 }
 
 static void devices_reported(void *context, enum status status, const struct error *error)

@@ -8,7 +8,9 @@ enum { NODE_CLOSE_SUPERSEDED = 4409 };
 struct node_links {
 	struct node_links_params params;
 	struct node_link *links;
-	int64_t said_ms; // steady: when the log last told of a tab that was refused
+	int64_t said_ms;               // steady: when the log last told of a tab that was refused
+	struct net_timer servers_look; // of several servers: whether there are others than before
+	char *servers;                 // the list that was told last, as JSON
 };
 
 struct node_link {
@@ -57,6 +59,12 @@ enum status node_link_links(void *arg, const struct message *message, struct err
 enum status node_link_fetching(void *arg, const struct message *message, struct error *error);
 enum status node_link_hop_ended(void *arg, const struct message *message, struct error *error);
 enum status node_link_tenant_ended(void *arg, const struct message *message, struct error *error);
+
+// ---- node_link_servers.c: several servers that take turns ----
+
+void node_link_tell_servers(
+	struct node_link *link);              // where they are; nothing where there is one, or to whom it is nothing
+void node_links_look_at_servers(void *links); // tells all nodes when that changes, from now on
 
 // ---- node_link_contest.c ----
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAMP_MS = 1000, LOOK_MS = 250, TELL_MS = 5000, UNHELD_MS = 750, NAME_BYTES = 65, TRIES = 5 };
+enum { STAMP_MS = 1000, LOOK_MS = 250, TELL_MS = 2000, UNHELD_MS = 750, NAME_BYTES = 65, TRIES = 5 };
 
 // Who holds the lock of holder.c in this database.
 #define HOLDERS \

@@ -245,7 +245,7 @@ static enum status serve_no(void *arg, const struct message *message, struct err
 static const struct rpc_method node_methods[] = {
 	{"tenant.open", serve_open}, {"tenant.close", serve_close},  {"model.fetch", serve_fetch},
 	{"model.forget", serve_no},  {"hop.connect", serve_connect}, {"node.peers", serve_no},
-	{"node.watch", serve_no},    {"device.verify", serve_no},
+	{"node.watch", serve_no},    {"node.servers", serve_no},     {"device.verify", serve_no},
 };
 
 // ---- connected ----
