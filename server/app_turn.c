@@ -60,7 +60,7 @@ static enum status follow(struct app *app, struct error *error)
 					      .tls_cert = app->options.tls_cert,
 					      .tls_key = app->options.tls_key,
 					      .tls_names = app->options.tls_names};
-	enum status status = secrets_fetch(app->secrets, error);
+	enum status status = secrets_fetch(app->secrets, false, error);
 	if (!status)
 		status = standby_create(&app->standby, &params, error);
 	if (status)
@@ -95,6 +95,6 @@ enum status app_take_turn(struct app *app, struct error *error)
 	if (!status && !turn_leads(app->turn))
 		status = follow(app, error);
 	if (!status && !app->stopping)
-		status = secrets_fetch(app->secrets, error);
+		status = secrets_fetch(app->secrets, true, error);
 	return status;
 }

@@ -107,7 +107,7 @@ static struct seal_about about(const char *name)
 
 struct fetching {
 	struct secrets *secrets;
-	bool write;
+	bool write, authority_alone;
 };
 
 static void path_of(const struct secrets *secrets, const char *name, char path[PATH_BYTES])
@@ -160,6 +160,8 @@ static enum status take_secret(void *context, const char *name, const uint8_t *s
 	const struct seal_about sealed_about = about(name);
 	if (!is_known(name)) // of a newer version, or of who can write there
 		return STATUS_OK;
+	if (fetching->authority_alone && strncmp(name, "tls/", 4) != 0)
+		return STATUS_OK;
 	uint8_t *bytes = malloc(length + 1);
 	if (!bytes)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a secret");
@@ -182,10 +184,10 @@ enum status secrets_check(struct secrets *secrets, struct error *error)
 	return turn_each_secret(secrets->turn, take_secret, &(struct fetching){.secrets = secrets}, error);
 }
 
-enum status secrets_fetch(struct secrets *secrets, struct error *error)
+enum status secrets_fetch(struct secrets *secrets, bool all, struct error *error)
 {
-	return turn_each_secret(secrets->turn, take_secret, &(struct fetching){.secrets = secrets, .write = true},
-				error);
+	struct fetching fetching = {.secrets = secrets, .write = true, .authority_alone = !all};
+	return turn_each_secret(secrets->turn, take_secret, &fetching, error);
 }
 
 // ---- to the database ----

@@ -13,9 +13,9 @@ enum status secrets_create(struct secrets **out, struct turn *turn, const char *
 void secrets_destroy(struct secrets **secrets);
 // Whether the key opens what the database has. Errors: STATUS_UNAUTHENTICATED, with a hint; the database's.
 enum status secrets_check(struct secrets *secrets, struct error *error);
-// What the database has, into the data directory. Errors: also STATUS_CONFLICT (the directory is another cluster's),
-// with a hint.
-enum status secrets_fetch(struct secrets *secrets, struct error *error);
+// What the database has, into the data directory: all of it, or, for a server that follows, the authority alone.
+// Errors: also STATUS_CONFLICT (the directory is another cluster's), with a hint.
+enum status secrets_fetch(struct secrets *secrets, bool all, struct error *error);
 // What the data directory has, into the database, and nothing else.
 enum status secrets_share(struct secrets *secrets, struct error *error);
 // Of the audit log; for struct store_params.

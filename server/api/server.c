@@ -27,8 +27,7 @@ static enum status server_info(struct api_call *call, const struct json *params,
 	json_set_bool(info, "tls", server->tls);
 	json_set_bool(info, "discovering", cluster_discovering(server->cluster));
 	json_set_string(info, "authority_sha256", print_sha256(authority_sha256(server->authority), sha256));
-	if (server->turn)
-		json_set(info, "servers", servers_json(server->turn));
+	json_set(info, "servers", server->turn ? servers_json(server->turn) : json_new_array());
 	json_set(info, "limits", limits_json(server->limits));
 	*result = info;
 	return STATUS_OK;

@@ -1,8 +1,9 @@
 /* Which of several servers on one PostgreSQL leads. One row there has the number of the turn, who has it and a stamp by
  * the database's clock, which the leader renews every second. The others look four times a second. One that has seen
  * the same stamp for TURN_STALE_MS, or for TURN_DEAD_MS while nobody holds the store's lock, raises the number, which
- * only one of them can, ends the backend that holds the lock, and leads. What is written under an earlier number is
- * refused by the database: store_params.turn.
+ * only one of them can, ends the backend that holds the lock, and leads. One that has lost the database and reached it
+ * again waits for 10 s first: the leader may have lost it, too. What is written under an earlier number is refused by
+ * the database: store_params.turn.
  *
  * Thread: turn_create and turn_destroy any one; it has one of its own, which calls `begun` and `lost`; the rest any. */
 #pragma once
@@ -13,7 +14,7 @@
 #include <stdint.h>
 
 enum { TURN_ADDRESS_BYTES = 300, TURN_HOST_BYTES = 64, TURN_SERVERS = 16, TURN_SECRET_BYTES = 64 * 1024 };
-enum { TURN_STALE_MS = 4000, TURN_DEAD_MS = 2500 };
+enum { TURN_STALE_MS = 4000, TURN_DEAD_MS = 2000 };
 
 struct turn;
 struct turn_params {

@@ -190,6 +190,13 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 		console.log(`# stopped, and replaced after ${took} ms`);
 	});
 
+	test("a follower that is stopped ends, is missed by nobody, and follows again", async () => {
+		const [one] = followers();
+		assert.equal((await servers.stop(one)).code, 0, one.output.stderr);
+		await servers.role(leader, "leader");
+		await back(one);
+	});
+
 	test("a database that is away changes no leader", async () => {
 		const before = postgres.sql("turns", "SELECT number FROM exogpu_cluster.leader");
 		await postgres.stop();

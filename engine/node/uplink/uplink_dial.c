@@ -129,8 +129,8 @@ static void go_to(struct uplink *uplink, const struct find_place *place)
 		 place->port);
 }
 
-// The next of several servers that take turns. False: it is the turn of the one that it was last, whose place among them is
-// passed over.
+// The next of several servers that take turns. False: it is the turn of the one that it was last, whose place among
+// them is passed over.
 static bool next_server(struct uplink *uplink, struct find_place *place)
 {
 	const struct credentials *credentials = uplink->params.credentials;

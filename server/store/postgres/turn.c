@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAMP_MS = 1000, LOOK_MS = 250, TELL_MS = 2000, UNHELD_MS = 750, NAME_BYTES = 65, TRIES = 5 };
+enum { STAMP_MS = 1000, LOOK_MS = 250, TELL_MS = 2000, UNHELD_MS = 750, AGAIN_MS = 10000, NAME_BYTES = 65, TRIES = 5 };
 
 // Who holds the lock of holder.c in this database.
 #define HOLDERS \
@@ -36,6 +36,7 @@ struct turn {
 	char host[TURN_HOST_BYTES];
 	int64_t seen_number, seen_stamp; // the thread's, as the next three
 	int64_t unchanged_ms, unheld_ms; // steady: since when the two are as they are; nobody holds the lock
+	int64_t again_ms;                // steady: when the database was last reached again; 0: it was always there
 	int64_t told_ms;                 // steady: when the address was told last
 
 	pthread_t thread;
@@ -191,6 +192,8 @@ static bool is_over(struct turn *turn, const struct seen *seen)
 	const int64_t unchanged_ms = now_ms - turn->unchanged_ms;
 	const int64_t silent_ms = unchanged_ms < seen->age_ms ? unchanged_ms : seen->age_ms;
 	const bool dead = silent_ms >= TURN_DEAD_MS && now_ms - turn->unheld_ms >= UNHELD_MS;
+	if (turn->again_ms && now_ms - turn->again_ms < AGAIN_MS) // who leads may not have reached it again yet
+		return !seen->stamp;
 	return !seen->stamp || silent_ms >= TURN_STALE_MS || dead;
 }
 
@@ -291,7 +294,9 @@ static void *turn_main(void *argument)
 	struct turn *turn = argument;
 	bool reached = true;
 	while (wait_for_next(turn)) {
-		const bool there = postgres_revive(turn->db);
+		const bool was_there = postgres_alive(turn->db), there = postgres_revive(turn->db);
+		if (there && !was_there)
+			turn->again_ms = clock_steady_ms();
 		if (there != reached)
 			log_warning("turn", "%s: %s",
 				    there ? "the database answers again" : "the database does not answer",
