@@ -238,12 +238,13 @@ struct cluster_held cluster_heat_held(const struct cluster_device *device)
 	for (int i = 0; i < HEAT_SENSORS; i++)
 		if (device->heat_guards[i].step != THERMAL_FREE && device->heat_guards[i].held_ms < since_ms)
 			since_ms = device->heat_guards[i].held_ms;
-	// While it heats up it can work for longer than it could for ever; where others heat it, for less.
+	// While it heats up it can work for longer than it could for ever; where others heat it, for less. The share of
+	// a moment says little: it falls at once and rises slowly.
 	return (struct cluster_held){.held = true,
 				     .steps = policy.step_down,
 				     .moves = policy.move,
 				     .held_ms = device->heat_ms - since_ms,
-				     .share = fmin(thermal_guard_share(guard), cluster_heat_rate(device))}; // maybe NaN
+				     .share = fmin(guard->mean, cluster_heat_rate(device))}; // maybe NaN
 }
 
 static void say_step(const struct cluster_device *device, struct change *change)

@@ -184,7 +184,7 @@ static void act_place(struct instance *instance, const struct decision *decision
 		if (decision->cause == CAUSE_FORMAT)
 			offer_take_format(instance);
 		if (decision->cause >= CAUSE_HEAT && decision->cause <= CAUSE_STEP_BACK)
-			heat_moved(instance, decision->cause);
+			heat_moved(instance, decision->cause, placing);
 		begin_pause(instance, decision->cause, decision->reason);
 		// Where it goes may be where it was: if the memory is not free yet when it is loaded, that is no reason
 		// to avoid the device, so the first failure is not held against it. A draining device is another one.
@@ -288,6 +288,7 @@ static void act_search(struct instance *instance, const struct decision *decisio
 					    .evicts = decision->evicts,
 					    .keeps = none || purpose == PURPOSE_LEAVE || purpose == PURPOSE_COOLER,
 					    .cool = purpose >= PURPOSE_COOLER || purpose == PURPOSE_STEP_BACK,
+					    .eases = purpose == PURPOSE_COOLER,
 					    .stays = purpose == PURPOSE_STEP_DOWN};
 	if (decision->avoids)
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->failed_on);

@@ -3,11 +3,11 @@
  *
  * The device's guard (server/thermal/guard.h) gives models less time first. Of an instance that has requests and whose
  * device stays held back, a place on the same devices with its weights in the next smaller format is searched for, and
- * then one without the devices that are held back. It takes what pays, as a recovery without a loss
- * (instances_recover.c): requests continue after the last token that their client has, and their end tells where the
- * format changed (requests.c). Once its devices, or the device that it left, are free again, it goes back. The times
- * between such changes are in decide.h. They are counted by the clock of the readings, by which devices heat up and
- * cool. Thread: the loop's. */
+ * then one without the devices that are held back, or with fewer layers on them (placing/ease.c). It takes what pays,
+ * as a recovery without a loss (instances_recover.c): requests continue after the last token that their client has, and
+ * their end tells where the format changed (requests.c). Once its devices, or the device that it left, are free again,
+ * it goes back. The times between such changes are in decide.h. They are counted by the clock of the readings, by which
+ * devices heat up and cool. Thread: the loop's. */
 #include "server/cluster/heat.h"
 #include "server/instances/instances_inside.h"
 
@@ -53,6 +53,15 @@ bool instance_is_on(const struct instance *instance, const char *device_id)
 	return false;
 }
 
+static uint32_t layers_on(const struct instance *instance, const char *device_id)
+{
+	uint32_t layers = 0;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		if (!strcmp(cluster_device_id(instance->stages[i].device), device_id))
+			layers += instance->stages[i].layer_count;
+	return layers;
+}
+
 // Since another instance has left the device for its heat, or has changed its format there; < 0: none has.
 static int64_t eased_ms(const struct instance *instance, const struct cluster_device *device)
 {
@@ -67,11 +76,13 @@ static int64_t eased_ms(const struct instance *instance, const struct cluster_de
 	return least_ms;
 }
 
-// The device that it left for its heat; NULL: none, or it is there again, or that device is gone.
+// The device that it, or some of its layers, left for its heat; NULL: none, or they are there again, or that device is
+// gone.
 static const struct cluster_device *left(const struct instance *instance)
 {
 	const char *id = instance->heat.left_id;
-	return id[0] && !instance_is_on(instance, id) ? cluster_find_device(instance->all->params.cluster, id) : NULL;
+	const bool away = id[0] && layers_on(instance, id) <= instance->heat.left_layers;
+	return away ? cluster_find_device(instance->all->params.cluster, id) : NULL;
 }
 
 // ---- formats ----
@@ -198,7 +209,21 @@ void heat_searched(struct instance *instance, enum decide_purpose purpose)
 		instance->heat.format_searched_ms = clock_ms(instance);
 }
 
-void heat_moved(struct instance *instance, enum decide_cause cause)
+// hot: NULL if it goes back.
+static void note_left(struct instance *instance, const struct cluster_device *hot, const struct placing *placing)
+{
+	const struct placing_ease *ease = &placing->ease;
+	const struct placement *placement = &placing->placement;
+	if (hot && ease->gives)
+		hot = placing->where[ease->stages[ease->hot].device];
+	snprintf(instance->heat.left_id, sizeof instance->heat.left_id, "%s", hot ? cluster_device_id(hot) : "");
+	instance->heat.left_layers = 0;
+	for (unsigned i = 0; i < placement->stage_count && hot; i++)
+		if (placing->where[placement->stages[i].device] == hot)
+			instance->heat.left_layers += placement->stages[i].layer_count;
+}
+
+void heat_moved(struct instance *instance, enum decide_cause cause, const struct placing *placing)
 {
 	struct cluster_held held;
 	const struct cluster_device *hot = hottest(instance, true, &held);
@@ -206,8 +231,7 @@ void heat_moved(struct instance *instance, enum decide_cause cause)
 	if (cause == CAUSE_STEP_DOWN || cause == CAUSE_STEP_BACK)
 		take_format(instance, cause == CAUSE_STEP_DOWN ? PURPOSE_STEP_DOWN : PURPOSE_STEP_BACK);
 	else
-		snprintf(instance->heat.left_id, sizeof instance->heat.left_id, "%s",
-			 cause == CAUSE_HEAT && hot ? cluster_device_id(hot) : "");
+		note_left(instance, cause == CAUSE_HEAT ? hot : NULL, placing);
 }
 
 void heat_say(const struct instance *instance, char why[INSTANCE_REASON_BYTES])
@@ -216,7 +240,13 @@ void heat_say(const struct instance *instance, char why[INSTANCE_REASON_BYTES])
 	size_t length = 0;
 	const char *format = heat_format_before(instance);
 	const struct cluster_device *before = left(instance);
-	if (before)
+	if (before && instance->heat.left_layers)
+		length = (size_t)snprintf(
+			why, INSTANCE_REASON_BYTES,
+			"%s, which got too hot for its work, has fewer of its layers; they go back once "
+			"that one is cool again, if it is faster then",
+			gather_name(instance->all, before, name));
+	else if (before)
 		length = (size_t)snprintf(
 			why, INSTANCE_REASON_BYTES,
 			"it has left %s, which got too hot for its work; it goes back once that one is cool again, if "
@@ -235,6 +265,7 @@ void heat_say(const struct instance *instance, char why[INSTANCE_REASON_BYTES])
 void heat_store(const struct instance *instance, struct json *row)
 {
 	json_set_string(row, "heat_left", instance->heat.left_id);
+	json_set_integer(row, "heat_left_layers", instance->heat.left_layers);
 	json_set_string(row, "format_before", instance->heat.format_before);
 }
 
@@ -244,6 +275,8 @@ void heat_restore(struct instance *instance, const struct json *row)
 	const char *format = json_get_string(row, "format_before", "");
 	const bool known = !strcmp(format, "file") || !strcmp(format, "auto") || format_parse(format) != FORMAT_UNKNOWN;
 	snprintf(instance->heat.left_id, sizeof instance->heat.left_id, "%s", json_get_string(row, "heat_left", ""));
+	const int64_t layers = json_get_integer(row, "heat_left_layers", 0); // a row of before has none
+	instance->heat.left_layers = layers > 0 && layers <= UINT32_MAX ? (uint32_t)layers : 0;
 	snprintf(instance->heat.format_before, sizeof instance->heat.format_before, "%s", known ? format : "");
 	if (instance->heat.left_id[0] || instance->heat.format_before[0]) {
 		const int64_t now_ms = clock_ms(instance);

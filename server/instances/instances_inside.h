@@ -26,6 +26,7 @@ struct placing_excluded {
 	bool evicts;                   // idle instances may be evicted, as for one that is created
 	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
 	bool cool;                     // devices that are held back for their heat are left out, too
+	bool eases;                    // but some layers of `ending` may stay on its own
 	bool stays;                    // so are all that `ending` is not on; how hot these are does not count
 };
 
@@ -164,7 +165,8 @@ struct instance {
 	int64_t room_ms;                           // steady; since when there is room; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, which is to be placed; or NULL
 	struct {                                   // changes for heat (instances_heat.c), by the clock of the readings
-		char left_id[STORE_ID_BYTES];      // the device that it left the last time; ""
+		char left_id[STORE_ID_BYTES];      // the device that it, or some of its layers, left the last time; ""
+		uint32_t left_layers;              // that stayed there; 0: none
 		char format_before[16]; // `format` of `wanted` before heat changed it, or "file"; "": it has not
 		int64_t moved_ms, searched_ms, format_searched_ms; // the last ones; 0: never
 	} heat;
@@ -399,7 +401,7 @@ void heat_searched(struct instance *instance, enum decide_purpose purpose); // a
 // What is wanted, with the format that heat calls for, or the one of before: to be destroyed by the caller.
 struct json *heat_wanted(const struct instance *instance, enum decide_purpose purpose);
 // It leaves its hottest device, changes its format, or goes back: note which, and when.
-void heat_moved(struct instance *instance, enum decide_cause cause);
+void heat_moved(struct instance *instance, enum decide_cause cause, const struct placing *placing);
 // The format that it had before heat changed it, by name; NULL: heat has not.
 const char *heat_format_before(const struct instance *instance);
 // Say of one that has left a device for its heat, or has another format for it, that it has, and what follows; else
@@ -481,6 +483,13 @@ bool keep_spare(struct instance *instance, const char *why);
 // Begin this placement: create its parts and reserve their memory. Errors: as parts_create's; then the instance has no
 // parts.
 enum status keep_begin(struct instance *instance, const struct placing *placing, struct error *error);
+
+// placing/ease.c
+// Note the layers of `ending` of which some may leave a device that is held back, on the devices that are gathered.
+void ease_gather(struct placing *placing, const struct instance *ending);
+// Look for a place in which some layers leave that device. `found`: a place without it was found. True: it is better
+// than that one, and is the result. Thread: the planner's.
+bool ease_find(struct placing *placing, bool found);
 
 // nowhere.c
 // Remember that there is no place for the model of a request: `error` is the answer to requests.

@@ -114,6 +114,11 @@ static void see_search(struct snapshot *snapshot, const struct instance *instanc
 	seen->pays_there = heat_pays(instance, placing, search->purpose);
 	if (search->purpose == PURPOSE_WHOLE) {
 		seen->search_text = offer_not_whole(placing);
+	} else if (placing->ease.gives) {
+		seen->gives = placing->ease.gives;
+		seen->gives_of = placing->ease.stages[placing->ease.hot].layer_count;
+		seen->gives_from = placing->devices[placing->ease.stages[placing->ease.hot].device].name;
+		seen->search_text = placing->devices[placing->ease.to].name;
 	} else if (search->purpose >= PURPOSE_COOLER) {
 		seen->faster_there = offer_faster(instance, placing);
 		snprintf(snapshot->text, sizeof snapshot->text, "%.128s%s",

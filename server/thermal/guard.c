@@ -6,6 +6,7 @@
 static const double least_share = 0.1;
 static const double rise_per_s = 0.02;   // of the share
 static const double full_memory_s = 120; // in which an old peak of power is forgotten
+static const double mean_memory_s = 60;  // of the mean share
 static const double settle_s = 3;        // after a change of the share, in which power still shows the one before
 static const double horizons_s[] = {10, 30, 60};
 static const double under_celsius = 1; // below the target, so that small errors of the model do not pass it
@@ -26,8 +27,10 @@ static double allowed_watts(const struct thermal_model *model, double target)
 static bool go(struct thermal_guard *guard, enum thermal_step step, double share, int64_t at_ms)
 {
 	const bool changes = guard->step != step;
-	if (guard->step == THERMAL_FREE)
+	if (guard->step == THERMAL_FREE) {
 		guard->held_ms = at_ms;
+		guard->mean = 1;
+	}
 	if (changes)
 		guard->step_ms = at_ms;
 	if (changes || share != guard->share)
@@ -65,6 +68,7 @@ bool thermal_guard_update(struct thermal_guard *guard, const struct thermal_poli
 	const double s = guard->newest_ms ? fmin((double)(at_ms - guard->newest_ms) / 1000, 10) : 0;
 	const bool cool = celsius <= target - policy->resume;
 	guard->newest_ms = at_ms;
+	guard->mean += (thermal_guard_share(guard) - guard->mean) * (1 - exp(-s / mean_memory_s));
 	if (isnan(limit) || isnan(thermal_model_ambient(model)) || (!policy->limit && !policy->pause))
 		return go(guard, THERMAL_FREE, 1, at_ms);
 	note_full(guard, watts, idle, s, at_ms);

@@ -22,6 +22,7 @@ enum thermal_step { THERMAL_FREE, THERMAL_LIMITED, THERMAL_PAUSED };
 struct thermal_guard { // all zero at first
 	enum thermal_step step;
 	double share;      // 0 to 1, of the time; of THERMAL_LIMITED
+	double mean;       // of the share, of the last minute or so, from 1 on; while it is not free
 	double full_watts; // what the load draws when it is not held back, as far as is known
 	unsigned calls;    // readings in a row that call for the next step
 	int64_t newest_ms, step_ms,

@@ -367,6 +367,9 @@ static bool leaves_hot(struct deciding *at)
 	if (has_result(seen, PURPOSE_COOLER)) {
 		if (!must_leave(at))
 			return take(at, ACTION_DROP, "none of its devices has to be left for its heat any more");
+		if (seen->search == SEARCH_FOUND && seen->pays_there && seen->gives)
+			return take(at, ACTION_PLACE, "%s gets too hot for its work: %u of its %u layers go to %s",
+				    seen->gives_from, seen->gives, seen->gives_of, seen->search_text);
 		if (seen->search == SEARCH_FOUND && seen->pays_there)
 			return take(at, ACTION_PLACE, "it leaves %s, which gets too hot for its work, for %s",
 				    seen->hot, seen->search_text);

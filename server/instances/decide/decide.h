@@ -161,6 +161,8 @@ struct decide_seen {
 	int64_t heat_moved_ms;    // since it was moved, or its format was changed
 	int64_t heat_searched_ms; // since a place was searched for
 	bool pays_there;          // the found place pays, loading it included
+	unsigned gives, gives_of; // there: so many of its layers leave a hot device, of so many; 0: all of them
+	const char *gives_from;   // that device
 	const char *held_format;
 	const char *strained;     // of its devices, the first that is held back and may make it change its format; NULL
 	int64_t strained_ms;      // for how long that has been so

@@ -550,6 +550,8 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 			evict_gather(placing, instances);
 		if (excluded && excluded->keeps)
 			keep_gather(placing, excluded->ending);
+		if (excluded && excluded->eases)
+			ease_gather(placing, excluded->ending);
 	}
 	if (status)
 		free(placing);

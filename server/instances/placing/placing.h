@@ -50,6 +50,24 @@ struct placing_kept {
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
 };
 
+// The layers of an instance with a device that is held back for its heat: some of them may go to another one
+// (placing/ease.c).
+struct placing_ease {
+	struct {
+		unsigned device; // its place in the list
+		uint32_t layer_count;
+		bool held;          // the device is held back for its heat
+		double share;       // of what it does now that it may do; 1: it is not held back
+	} stages[PLACEMENT_STAGES]; // (stage_count)
+	unsigned stage_count;       // 0: none may
+	unsigned hot;               // the stage of the device that may do least
+	uint32_t page_count;
+	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
+	// The result:
+	uint32_t gives; // so many layers leave the hot device, and the others stay; 0: another place is better
+	unsigned to;    // the device that they go to
+};
+
 // The parameters of placement.preview and instance.create, in one block: free() releases it.
 struct placing {
 	const struct model_record *model; // NULL with `foreseen`
@@ -73,5 +91,6 @@ struct placing {
 	uint64_t given[PLACEMENT_DEVICES];   // by evicted instances
 	char later[160];                     // why another may not be evicted yet; ""
 	struct placing_kept kept;
+	struct placing_ease ease;
 	bool lags; // readings of a device still show what an instance held there that has ended
 };

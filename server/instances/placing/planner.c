@@ -63,6 +63,8 @@ static void search(struct job *job)
 {
 	struct request *request = (struct request *)job;
 	request->status = keep_find(request->placing, &request->error);
+	if (ease_find(request->placing, !request->status))
+		request->status = STATUS_OK;
 }
 
 // The next one, out of the line: of previews the oldest of somebody else than the last, if there is one.

@@ -87,6 +87,7 @@ struct instance {
 		enum decide_search state;
 		enum decide_purpose purpose;
 		bool without_pins, avoided, feasible;
+		int gives, gives_of; // units of a hot device that leave it, of so many; 0: all of them
 		uint64_t epoch;
 		struct place place;
 		int64_t done_ms;
@@ -111,6 +112,7 @@ struct world {
 	char detail[256];
 	uint64_t steps;
 	unsigned heat_moves[2]; // away from hot devices, and back
+	unsigned heat_eased;    // of the moves away: those that left some layers
 	unsigned heat_steps[2]; // to smaller formats, and back
 };
 
@@ -186,6 +188,43 @@ static bool stub_plan(const struct world *world, const struct instance *instance
 	return !left;
 }
 
+static int hottest(const struct world *world, const struct instance *instance)
+{
+	for (unsigned i = 0; i < instance->worker_count; i++)
+		if (world->devices[instance->workers[i].device].hot_ms)
+			return instance->workers[i].device;
+	return -1;
+}
+
+// Some of its units leave the hot device for one that is cool, and the rest stays where it is. False: none can.
+static bool stub_ease(const struct world *world, struct instance *instance)
+{
+	const int hot = hottest(world, instance);
+	int to = 0;
+	struct place place = {.count = instance->worker_count};
+	while (to < DEVICES &&
+	       (!world->devices[to].online || world->devices[to].draining || world->devices[to].hot_ms ||
+		used_units(world, to, NULL) > used_units(world, to, instance) || available(world, to, instance) < 1))
+		to++;
+	if (to == DEVICES || place.count >= STUB_PARTS)
+		return false;
+	for (unsigned i = 0; i < place.count; i++) {
+		place.device[i] = instance->workers[i].device;
+		place.units[i] = instance->workers[i].units;
+		if (!world->devices[place.device[i]].online || world->devices[place.device[i]].draining)
+			return false;
+		if (place.device[i] != hot || place.units[i] < 2)
+			continue;
+		instance->search.gives = 1;
+		instance->search.gives_of = place.units[i]--;
+	}
+	place.device[place.count] = to;
+	place.units[place.count++] = 1;
+	if (instance->search.gives)
+		instance->search.place = place;
+	return instance->search.gives > 0;
+}
+
 static bool stub_fits(const struct world *world, const struct instance *instance)
 {
 	struct place place;
@@ -202,7 +241,11 @@ static void check_place(struct world *world, const struct instance *instance, co
 			units += place->device[j] == place->device[i] ? place->units[j] : 0;
 		if (!device->online || device->draining || units > available(world, place->device[i], instance))
 			broken(world, "a place that is found has room", instance, device->name);
-		if (instance->search.purpose >= PURPOSE_COOLER && device->hot_ms)
+		const int before = used_units(world, place->device[i], NULL) -
+				   used_units(world, place->device[i], instance);
+		const bool less = instance->search.gives &&
+				  units <= before - (place->device[i] == hottest(world, instance));
+		if (instance->search.purpose >= PURPOSE_COOLER && device->hot_ms && !less)
 			broken(world, "a place that is found for heat is cool", instance, device->name);
 	}
 }
@@ -367,6 +410,9 @@ static void act_search(struct world *world, struct instance *instance, const str
 	instance->search.feasible = stub_plan(world, instance,
 					      !decision->without_pins && decision->purpose != PURPOSE_LEAVE,
 					      decision->avoids ? instance->failed_on : -1, &instance->search.place);
+	instance->search.gives = 0;
+	if (decision->purpose == PURPOSE_COOLER && instance->epoch % 4 && stub_ease(world, instance))
+		instance->search.feasible = true;
 	if (instance->search.feasible)
 		check_place(world, instance, &instance->search.place);
 	if (decision->purpose == PURPOSE_FASTER)
@@ -382,14 +428,6 @@ static void act_search(struct world *world, struct instance *instance, const str
 static int64_t heat_span(const struct world *world, int64_t at_ms)
 {
 	return at_ms ? (world->now_ms - at_ms) * HEAT_PACE : -1;
-}
-
-static int hottest(const struct world *world, const struct instance *instance)
-{
-	for (unsigned i = 0; i < instance->worker_count; i++)
-		if (world->devices[instance->workers[i].device].hot_ms)
-			return instance->workers[i].device;
-	return -1;
 }
 
 static const char *const formats[] = {"F16", "Q8_0", "Q4_0"};
@@ -423,6 +461,7 @@ static void note_heat(struct world *world, struct instance *instance, enum decid
 	}
 	instance->left = cause == CAUSE_HEAT ? hottest(world, instance) : -1;
 	world->heat_moves[cause == CAUSE_COOLED]++;
+	world->heat_eased += cause == CAUSE_HEAT && instance->search.gives;
 }
 
 static void act_place(struct world *world, struct instance *instance, const struct decision *decision)
@@ -574,6 +613,9 @@ static void see_heat(const struct world *world, const struct instance *instance,
 	seen->heat_moved_ms = heat_span(world, instance->heat_moved_ms);
 	seen->heat_searched_ms = heat_span(world, instance->heat_searched_ms);
 	seen->pays_there = instance->epoch % 2 == 0;
+	seen->gives = (unsigned)instance->search.gives;
+	seen->gives_of = (unsigned)instance->search.gives_of;
+	seen->gives_from = hot >= 0 ? world->devices[hot].name : "";
 	if (world->planted == PLANTED_HEAT_FORGOTTEN)
 		seen->heat_moved_ms = -1;
 }

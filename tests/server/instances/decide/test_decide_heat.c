@@ -39,6 +39,15 @@ static void test_hot(void **context)
 	seen.pays_there = true;
 	expect(&wanted, &seen, ACTION_PLACE, "it leaves GPU 1, which gets too hot for its work, for GPU 2");
 	assert_int_equal(decide(&wanted, &seen).cause, CAUSE_HEAT);
+	seen.gives = 11;
+	seen.gives_of = 32;
+	seen.gives_from = "GPU 1";
+	expect(&wanted, &seen, ACTION_PLACE, "GPU 1 gets too hot for its work: 11 of its 32 layers go to GPU 2");
+	assert_int_equal(decide(&wanted, &seen).cause, CAUSE_HEAT);
+	seen.pays_there = false;
+	expect(&wanted, &seen, ACTION_STAY, "no cooler place is faster");
+	seen.pays_there = true;
+	seen.gives = 0;
 	seen.works = false; // its last request has ended meanwhile, and others will come
 	expect(&wanted, &seen, ACTION_PLACE, "it leaves GPU 1");
 	seen.eased_ms = 0;
