@@ -84,6 +84,7 @@ void cluster_forget_heat(struct cluster_device *device)
 {
 	for (int sensor = 0; sensor < HEAT_SENSORS; sensor++)
 		thermal_model_destroy(&device->heat[sensor]);
+	json_destroy(&device->injected);
 }
 
 int64_t cluster_heat_age_ms(const struct cluster_device *device)

@@ -72,6 +72,10 @@ struct cluster_device {
 	struct thermal_guard heat_guards[HEAT_SENSORS]; // of each sensor; the stricter one counts
 	struct thermal_policy heat_policy;              // where heat_policy_set: somebody has set it
 	bool heat_policy_set;
+	// In the place of its readings (heat_inject.c): the last line, its time, and where the next one begins.
+	struct json *injected;
+	int64_t injected_ms;
+	long injected_offset;
 	int64_t heat_ms;    // when the newest readings came, by the clock of these
 	int64_t guarded_ms; // when those came that the guard has looked at last; 0: none yet
 	// Uncorrected memory errors: the newest count, how many came within an hour of each other, and when the first
@@ -109,6 +113,8 @@ struct cluster {
 
 // The device's newest readings were replaced: its thermal models learn from them.
 void cluster_note_heat(struct cluster_device *device, int64_t now_ms);
+// Take what a test has put in the place of its readings. False: there is nothing (heat_inject.c).
+bool cluster_inject_heat(struct cluster *cluster, struct cluster_device *device);
 // Its guard decides what happens to the work on it (heat_guard.c).
 void cluster_guard_heat(struct cluster *cluster, struct cluster_device *device);
 void cluster_load_heat_policy(struct cluster *cluster, struct cluster_device *device);

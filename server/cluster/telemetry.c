@@ -142,7 +142,8 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 		json_destroy(&device->telemetry);
 		device->telemetry = json_copy(one);
 		cluster_note_reading(device, now_ms);
-		cluster_note_heat(device, now_ms);
+		if (!cluster_inject_heat(cluster, device))
+			cluster_note_heat(device, now_ms);
 		if (cluster->reading)
 			cluster->reading(cluster->reading_context, device, device->telemetry);
 		cluster_guard_heat(cluster, device);
