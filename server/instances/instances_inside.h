@@ -487,8 +487,8 @@ enum status keep_begin(struct instance *instance, const struct placing *placing,
 // placing/ease.c
 // Note the layers of `ending` of which some may leave a device that is held back, on the devices that are gathered.
 void ease_gather(struct placing *placing, const struct instance *ending);
-// Look for a place in which some layers leave that device. `found`: a place without it was found. True: it is better
-// than that one, and is the result. Thread: the planner's.
+// Look for a place in which some layers leave that device. `found`: a place without it was found. True: it is faster
+// than that one by enough, and is the result. Thread: the planner's.
 bool ease_find(struct placing *placing, bool found);
 
 // nowhere.c

@@ -2,7 +2,7 @@
  * it can cool for ever.
  *
  *   the instance as it is (ease_gather) -> each cool device beside the hot one, in the chain or new to it: the most
- *   layers that may stay (by halves) -> the best of these places, where it is better than leaving (ease_find)
+ *   layers that may stay (by halves) -> the best of these places, where it is faster than leaving by enough (ease_find)
  *
  * The work that a device does in a second is what its layers take for a token, by the tokens of a second. Held back, it
  * may do a share of what it does now. Fewer layers are less work, and so are slower tokens. A place in which it would
@@ -15,6 +15,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+// Of the time for a token in the place without the hot device. A device that is left cools down, so a place that is
+// less than a fifth faster is no reason to keep it at its limit.
+static const double leave_share = 0.8;
 
 // ---- what there is ----
 
@@ -273,7 +277,7 @@ bool ease_find(struct placing *placing, bool found)
 		return false;
 	if (begin(easing, placing) && look_at_present(easing))
 		try_all(easing);
-	const bool better = easing->best_s < leaves_s;
+	const bool better = easing->best_s < leaves_s * leave_share;
 	if (better)
 		take(placing, easing);
 	free(easing);
