@@ -248,6 +248,8 @@ enum {
 	LIMIT_CANDIDATES = 8,                        // idle instances that may be evicted for one that is placed
 	LIMIT_LAYER_TIMES = 512,                     // measured times of layers that placements look at
 	LIMIT_LOAD_STALL_MS = 300000,                // an instance that loads and says nothing for so long has failed
+	LIMIT_FETCH_SILENCE_MS = 30000,              // the same where it only waits for nodes that fetch
+	LIMIT_FETCH_TELL_MS = 5000,                  // a node that fetches a model tells of it at least this often
 	LIMIT_REQUESTS_OF_INSTANCE = 384,            // running and waiting; fewer than calls that may wait in a worker
 	LIMIT_BODIES_BYTES = 64 * 1024 * 1024,       // of requests to /v1 that wait to be read, in all
 	LIMIT_BODY_AT_ONCE_BYTES = 64 * 1024,        // of one that is read by the loop itself

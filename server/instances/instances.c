@@ -515,9 +515,12 @@ struct shards *instances_shards(const struct instances *instances)
 
 void instances_fetching(struct instances *instances, const char *node_id, const struct json *params)
 {
-	for (struct instance *one = instances->first; one; one = one->next)
-		if (!strcmp(one->model_id, json_get_string(params, "model_id", "")))
+	const char *model_id = json_get_string(params, "model_id", "");
+	for (struct instance *one = instances->first; one; one = one->next) {
+		const struct model_record *draft = instance_draft(one);
+		if (!strcmp(one->model_id, model_id) || (draft && !strcmp(draft->model_id, model_id)))
 			parts_fetching(one->parts, node_id, params);
+	}
 }
 
 void instances_hop_ended(struct instances *instances, const char *node_id, const struct json *params)

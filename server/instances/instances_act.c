@@ -464,6 +464,7 @@ static void act_stay(struct instance *instance)
 		offer_take(instance, search->phase == SEARCH_FOUND ? search->placing : NULL);
 	}
 	// A device may rest, or drain, for long while there is no other place.
+	instance->recovery.stays = search->purpose == PURPOSE_LEAVE;
 	instance->recovery.due_ms = now(instance) +
 				    (search->purpose == PURPOSE_LEAVE ? DECIDE_AGAIN_MOST_MS : DECIDE_LOOK_MS);
 	recover_drop_search(instance);

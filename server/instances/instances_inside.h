@@ -115,6 +115,7 @@ struct recovery {
 	} evicted;               // while evict_begin evicts it
 	int64_t devices_back_ms; // after a start of the server: since when none of its devices is on its way; 0: one is
 	struct searched search;
+	bool stays;                    // on a device that is draining: no other place was found
 	int64_t due_ms;                // no search begins before; steady
 	int64_t search_ms, in_vain_ms; // steady; time of the last search, and of the last one in vain; 0: never
 	struct net_timer again;        // the next decision

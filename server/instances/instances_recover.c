@@ -82,12 +82,12 @@ void recover_soon(struct instance *instance)
 
 // ---- what happens ----
 
-// Whether its worker has died, and not its device or its node.
+// Whether its worker has died, and not its device or its node, which may be back already.
 static bool died(const struct instance *instance, const struct error *fault, int part)
 {
 	const struct cluster_device *device;
 	const struct instance_stage *stage = part < 0 ? NULL : parts_stage(instance->parts, (unsigned)part);
-	return fault->status == STATUS_DEVICE_LOST && stage &&
+	return fault->status == STATUS_DEVICE_LOST && stage && !parts_ended_with_node(instance->parts, (unsigned)part) &&
 	       !tenant_find_device(instance->all->params.tenants, cluster_device_id(stage->device), &device, NULL);
 }
 

@@ -65,6 +65,7 @@ static void see_devices(struct snapshot *snapshot, struct instance *instance, in
 	for (unsigned i = 0; i < instance->stage_count && !seen->draining; i++)
 		if ((seen->rests = instance_rests(&instance->stages[i])))
 			seen->draining = gather_name(instance->all, instance->stages[i].device, snapshot->draining);
+	instance->recovery.stays = instance->recovery.stays && seen->draining; // each drain is tried
 	if (now_ms - instance->offer_ms >= DEVICES_MS) {
 		const uint64_t before = instance->seen;
 		instance->offer_ms = now_ms;

@@ -138,10 +138,11 @@ void instance_worker_back(struct instance_worker *instance)
 void instance_worker_ended(struct instance_worker *instance, const struct error *fault)
 {
 	const struct instance_worker_params params = instance->params;
+	const bool with_node = instance->worker->with_node;
 	tenant_destroy(&instance->tenant);
 	free(instance);
 	if (params.ended)
-		params.ended(params.context, fault);
+		params.ended(params.context, fault, with_node);
 }
 
 void instance_worker_notice(struct instance_worker *instance, const struct message *message)

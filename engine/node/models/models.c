@@ -217,8 +217,9 @@ static void tick(void *arg)
 	struct fetch *fetch = arg;
 	struct node_models *models = fetch->all;
 	const uint64_t here = atomic_load(&fetch->here), now = here + fetch->fetched;
+	const int64_t now_ms = clock_steady_ms();
 	net_timer_start(models->params.loop, &fetch->tick, TICK_MS, tick, fetch);
-	if (now != fetch->told) {
+	if (now != fetch->told || now_ms - fetch->told_ms >= LIMIT_FETCH_TELL_MS) {
 		struct json *params = json_new_object();
 		json_set_string(params, "model_id", fetch->model->id);
 		json_set_integer(params, "fetched_bytes", (int64_t)now);
@@ -226,8 +227,9 @@ static void tick(void *arg)
 		json_set_integer(params, "total_bytes", (int64_t)fetch->total);
 		uplink_notify(models->params.uplink, "model.fetching", params);
 		fetch->told = now;
+		fetch->told_ms = now_ms;
 	}
-	if (fetch->dialled && !fetch->over && clock_steady_ms() - fetch->moved_ms > STALL_MS)
+	if (fetch->dialled && !fetch->over && now_ms - fetch->moved_ms > STALL_MS)
 		fail(fetch, STATUS_TIMEOUT, "no data of the model arrived for 60 s");
 }
 
@@ -257,7 +259,6 @@ static void begin_next(struct node_models *models)
 		*job = (struct disk_job){.kind = JOB_OPEN, .model = fetch->model, .fetch = fetch};
 		fetch->begun = true;
 		fetch->model->busy = fetch;
-		net_timer_start(models->params.loop, &fetch->tick, TICK_MS, tick, fetch);
 		node_models_put_job(models, job);
 	}
 }
@@ -420,6 +421,8 @@ void node_models_fetch(struct node_models *models, struct uplink_call *call)
 	for (size_t i = 0; i < fetch->wanted.count; i++)
 		fetch->total += fetch->wanted.spans[i].bytes;
 	*last = fetch;
+	fetch->told_ms = clock_steady_ms();
+	net_timer_start(models->params.loop, &fetch->tick, TICK_MS, tick, fetch); // while it waits for another one, too
 	begin_next(models);
 }
 

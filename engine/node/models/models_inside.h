@@ -69,7 +69,8 @@ struct fetch {
 	uint64_t peer_bytes;       // of `fetched`
 	size_t next_gap;
 	int64_t moved_ms;
-	uint64_t told; // bytes
+	uint64_t told;   // bytes
+	int64_t told_ms; // steady; when the server was told last
 	struct net_timer tick;
 	struct error error;
 };

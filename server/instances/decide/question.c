@@ -39,9 +39,14 @@ static bool is_paused(const struct question_instance *one)
 	return one->instance_state == INSTANCE_PAUSED;
 }
 
-static bool leaves_device(const struct question_instance *one)
+static bool is_draining(const struct question_instance *one)
 {
 	return one->holds_model && one->draining && one->instance_state == INSTANCE_RUNNING;
+}
+
+static bool is_leaving(const struct question_instance *one)
+{
+	return is_draining(one) && !one->stays;
 }
 
 static bool has_failed(const struct question_instance *one)
@@ -113,6 +118,12 @@ static bool joins_running(struct asking *at)
 	return join_least_busy(at, is_answering);
 }
 
+// It answers until it moves, and there the request goes on.
+static bool joins_leaving(struct asking *at)
+{
+	return join_least_busy(at, is_leaving);
+}
+
 static bool joins_paused(struct asking *at)
 {
 	return join_least_busy(at, is_waited_for);
@@ -140,7 +151,7 @@ static bool refuses_paused(struct asking *at)
 
 static bool loads_for_requests(const struct question_seen *seen)
 {
-	return seen->loads && seen->ready && !first_of(seen, leaves_device);
+	return seen->loads && seen->ready && !first_of(seen, is_draining);
 }
 
 static bool joins_loading(struct asking *at)
@@ -169,7 +180,7 @@ static bool refuses_unloaded(struct asking *at)
 		return false;
 	for (unsigned i = 0; i < seen->count; i++) // what failed last
 		failed = has_failed(&seen->instances[i]) ? &seen->instances[i] : failed;
-	if (first_of(seen, leaves_device))
+	if (first_of(seen, is_draining))
 		error_set(at->error, STATUS_UNAVAILABLE, "the device that has the model %.128s is draining",
 			  seen->model_name);
 	else if (failed)
@@ -255,6 +266,7 @@ static const struct rule {
 	bool (*decides)(struct asking *at); // false: it does not apply
 } rules[] = {
 	{"an instance runs", joins_running},
+	{"an instance leaves its device", joins_leaving},
 	{"requests wait for a paused instance", joins_paused},
 	{"the server ends", server_ends},
 	{"an instance is paused", refuses_paused},

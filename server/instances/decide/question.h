@@ -22,6 +22,7 @@ struct question_instance {
 	bool holds_model;       // as its file is now; false: it has failed, or the file was removed
 	bool requests_wait;     // paused: for it
 	bool draining;          // a device that it is on is
+	bool stays;             // there is no other place for it, as the last search says
 	bool particular;        // created with more than the model: pins, a context, a template
 	int64_t failed_ms;      // 0: it has not, or not since the server began
 	unsigned request_count; // running and waiting

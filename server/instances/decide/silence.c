@@ -3,14 +3,25 @@
 
 #include "common/base/limits.h"
 
-int64_t silence_limit_ms(enum parts_step step)
+static bool only_fetch(const enum part_step *parts, unsigned count)
+{
+	bool fetch = false;
+	for (unsigned i = 0; i < count; i++) {
+		if (parts[i] != PART_FETCHING && parts[i] != PART_LOADED)
+			return false;
+		fetch |= parts[i] == PART_FETCHING;
+	}
+	return fetch;
+}
+
+int64_t silence_limit_ms(enum parts_step step, const enum part_step *parts, unsigned count)
 {
 	static const int64_t limits_ms[] = {[PARTS_LOADING] = LIMIT_LOAD_STALL_MS,
 					    [PARTS_CONNECTING] = LIMIT_HOP_CONNECT_MS,
 					    [PARTS_CHECKING] = LIMIT_CHECK_MS,
 					    [PARTS_READY] = 0,
 					    [PARTS_AWAY] = 0};
-	return limits_ms[step];
+	return step == PARTS_LOADING && only_fetch(parts, count) ? LIMIT_FETCH_SILENCE_MS : limits_ms[step];
 }
 
 int64_t silence_adopt_limit_ms(int64_t requests_wait_ms, double load_ms)

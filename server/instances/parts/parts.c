@@ -92,13 +92,18 @@ void parts_fail_at(struct parts *parts, unsigned part, const char *what, const s
 	parts_fail(parts, (int)part, &fault);
 }
 
+static void list_steps(const struct parts *parts, enum part_step steps[PLACEMENT_STAGES])
+{
+	for (unsigned i = 0; i < parts->count; i++)
+		steps[i] = parts->part[i].step;
+}
+
 static void too_late(void *arg)
 {
 	struct error fault = {0};
 	struct parts *parts = arg;
 	enum part_step steps[PLACEMENT_STAGES];
-	for (unsigned i = 0; i < parts->count; i++)
-		steps[i] = parts->part[i].step;
+	list_steps(parts, steps);
 	const struct silence_seen seen = {.step = parts->step,
 					  .parts = steps,
 					  .count = parts->count,
@@ -117,7 +122,9 @@ void parts_limit(struct parts *parts, int64_t ms)
 
 void parts_limit_step(struct parts *parts)
 {
-	parts_limit(parts, silence_limit_ms(parts->step));
+	enum part_step steps[PLACEMENT_STAGES];
+	list_steps(parts, steps);
+	parts_limit(parts, silence_limit_ms(parts->step, steps, parts->count));
 }
 
 // ---- loading ----
@@ -273,11 +280,12 @@ static void worker_ready(void *context)
 
 // ---- workers ----
 
-static void worker_ended(void *context, const struct error *fault)
+static void worker_ended(void *context, const struct error *fault, bool with_node)
 {
 	struct part *part = context;
 	struct parts *parts = part->parts;
 	part->worker = NULL;
+	part->ended_with_node = with_node;
 	parts_fail_at(parts, part->index, "it is lost", fault);
 }
 
@@ -586,6 +594,11 @@ bool parts_has(const struct parts *parts, unsigned stage)
 bool parts_has_worker(const struct parts *parts, unsigned part)
 {
 	return parts && parts->part[part].worker;
+}
+
+bool parts_ended_with_node(const struct parts *parts, unsigned part)
+{
+	return parts && parts->part[part].ended_with_node;
 }
 
 double parts_load_ms(const struct parts *parts)

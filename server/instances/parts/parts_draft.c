@@ -77,6 +77,7 @@ void parts_fetch_draft(struct part *part)
 						  .part_count = 1,
 						  .done = planned,
 						  .context = part};
+	parts_limit_step(parts);
 	if (shards_open(&parts->draft_file, parts->instance->all->shards, &params, &error))
 		parts_fail_at(parts, part->index, "fetching the draft model", &error);
 }

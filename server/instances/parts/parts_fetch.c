@@ -147,13 +147,14 @@ bool parts_fetching(struct parts *parts, const char *node_id, const struct json 
 	const uint64_t fetched = (uint64_t)json_get_integer(params, "fetched_bytes", 0),
 		       reused = (uint64_t)json_get_integer(params, "reused_bytes", 0),
 		       total = (uint64_t)json_get_integer(params, "total_bytes", 0);
-	bool mine = false, more = false;
+	bool mine = false, more = false; // what is told of a draft model is a sign of life
 	for (unsigned i = 0; parts && i < parts->count; i++) {
 		struct part *part = &parts->part[i];
 		if (part->step != PART_FETCHING || strcmp(part->node_id, node_id) != 0)
 			continue;
 		mine = true;
-		if (part->needs_bytes != total) // another of its node, which has one after the other
+		if (part->needs_bytes != total || // another of its node, which has one after the other
+		    strcmp(parts->instance->model_id, json_get_string(params, "model_id", "")) != 0)
 			continue;
 		const uint64_t before = at_hand(part);
 		take_fetched(part, fetched, reused);

@@ -325,9 +325,10 @@ static void worker_back(void *context)
 	(void)context;
 }
 
-static void worker_ended(void *context, const struct error *fault)
+static void worker_ended(void *context, const struct error *fault, bool with_node)
 {
 	struct shadow *shadow = context;
+	(void)with_node;
 	shadow->worker = NULL;
 	fail(shadow, fault->message);
 }

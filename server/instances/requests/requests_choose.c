@@ -42,6 +42,7 @@ static struct question_instance see_instance(const struct instance *instance, co
 					  .holds_model = instance->model == model,
 					  .requests_wait = instance->recovery.requests_until_ms != 0,
 					  .draining = instance->state == INSTANCE_RUNNING && is_draining(instance),
+					  .stays = instance->recovery.stays,
 					  .particular = failed && is_particular(instance),
 					  .failed_ms = instance->failed_ms,
 					  .rate = rate_of(instance),

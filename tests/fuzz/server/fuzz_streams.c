@@ -218,9 +218,9 @@ static void worker_is_away(void *context, const char *why)
 	require(why[0] && !world.adoptions && !world.writes);
 }
 
-static void worker_ended(void *context, const struct error *fault)
+static void worker_ended(void *context, const struct error *fault, bool with_node)
 {
-	(void)context;
+	(void)context, (void)with_node;
 	require(fault->message[0] && !world.adoptions && !world.writes);
 	world.worker = NULL;
 }

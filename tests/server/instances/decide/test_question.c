@@ -29,6 +29,8 @@ static const struct question_instance slow = {
 static const struct question_instance hardly_slower = {
 	.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true, .request_count = 2, .rate = 90};
 static const struct question_instance draining = {
+	.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true, .draining = true, .stays = true};
+static const struct question_instance leaving = {
 	.instance_state = INSTANCE_RUNNING, .reason = "", .holds_model = true, .draining = true};
 static const struct question_instance loading = {.instance_state = INSTANCE_LOADING, .reason = "", .holds_model = true};
 static const struct question_instance waited = {
@@ -60,6 +62,10 @@ static const struct situation {
 	{"nothing while the server ends", {loading}, 1, {.ending = true}, QUESTION_REFUSED, "the server restarts", 0},
 	{"paused", {paused}, 1, {.loads = true, .ready = true}, QUESTION_REFUSED, "is paused: no memory", 0},
 	{"draining", {draining}, 1, {.loads = true, .ready = true}, QUESTION_REFUSED, "is draining", 0},
+	{"its device has begun to drain", {leaving}, 1, {0}, QUESTION_JOINS, NULL, 0},
+	{"another one stays", {leaving, idle}, 2, {0}, QUESTION_JOINS, NULL, 1},
+	{"it answers, and the other one is paused", {waited, leaving}, 2, {0}, QUESTION_JOINS, NULL, 1},
+	{"the other one leaves in vain", {draining, leaving}, 2, {0}, QUESTION_JOINS, NULL, 1},
 	{"loading", {failed, loading}, 2, {.loads = true, .ready = true}, QUESTION_JOINS, NULL, 1},
 	{"loading, and it may not wait", {loading}, 1, {.ready = true}, QUESTION_REFUSED, "is being loaded", 0},
 	{"nothing is loaded", {failed}, 0, {.ready = true}, QUESTION_REFUSED, "m is not loaded", 0},
@@ -182,6 +188,7 @@ static void generate(struct question_seen *seen, struct question_instance *insta
 							  .holds_model = draw(2),
 							  .requests_wait = draw(2),
 							  .draining = !draw(4),
+							  .stays = draw(2),
 							  .particular = !draw(4),
 							  .failed_ms = NOW_MS - (int64_t)draw(2 * QUESTION_AGAIN_MS),
 							  .request_count = draw(4),
@@ -202,6 +209,13 @@ static const char *check(const struct question_seen *seen, const struct question
 	if (answering &&
 	    (decision->action != QUESTION_JOINS || joined->instance_state != INSTANCE_RUNNING || joined->draining))
 		return "an instance runs, and does not get the request";
+	if (decision->action == QUESTION_JOINS && joined->instance_state == INSTANCE_RUNNING && joined->draining &&
+	    joined->stays)
+		return "it joins an instance that is not to get new requests";
+	for (unsigned i = 0; i < seen->count && decision->action == QUESTION_REFUSED; i++)
+		if (seen->instances[i].holds_model && seen->instances[i].draining && !seen->instances[i].stays &&
+		    seen->instances[i].instance_state == INSTANCE_RUNNING)
+			return "it is refused while an instance answers that is leaving its device";
 	if (decision->action == QUESTION_JOINS && (decision->instance >= seen->count || !joined->holds_model))
 		return "it joins an instance that does not hold the model";
 	for (unsigned i = 0; i < seen->count && decision->action == QUESTION_JOINS; i++)

@@ -11,12 +11,27 @@
 
 static void test_limits(void **context)
 {
+	static const struct {
+		enum parts_step step;
+		enum part_step parts[2];
+		int64_t limit_ms;
+	} cases[] = {
+		{PARTS_LOADING, {PART_LOADING, PART_LOADED}, LIMIT_LOAD_STALL_MS},
+		{PARTS_LOADING, {PART_PLANNED, PART_PLANNED}, LIMIT_LOAD_STALL_MS},
+		{PARTS_LOADING, {PART_FETCHING, PART_LOADING}, LIMIT_LOAD_STALL_MS},
+		{PARTS_LOADING, {PART_STARTING, PART_FETCHING}, LIMIT_LOAD_STALL_MS},
+		{PARTS_LOADING, {PART_LOADED, PART_LOADED}, LIMIT_LOAD_STALL_MS},
+		{PARTS_LOADING, {PART_FETCHING, PART_FETCHING}, LIMIT_FETCH_SILENCE_MS}, // nodes tell while they do
+		{PARTS_LOADING, {PART_LOADED, PART_FETCHING}, LIMIT_FETCH_SILENCE_MS},
+		{PARTS_CONNECTING, {PART_LOADED, PART_LOADED}, LIMIT_HOP_CONNECT_MS},
+		{PARTS_CHECKING, {PART_LOADED, PART_LOADED}, LIMIT_CHECK_MS},
+		{PARTS_READY, {PART_LOADED, PART_LOADED}, 0},
+		{PARTS_AWAY, {PART_LOADED, PART_LOADED}, 0},
+	};
 	(void)context;
-	assert_int_equal(silence_limit_ms(PARTS_LOADING), LIMIT_LOAD_STALL_MS);
-	assert_int_equal(silence_limit_ms(PARTS_CONNECTING), LIMIT_HOP_CONNECT_MS);
-	assert_int_equal(silence_limit_ms(PARTS_CHECKING), LIMIT_CHECK_MS);
-	assert_int_equal(silence_limit_ms(PARTS_READY), 0);
-	assert_int_equal(silence_limit_ms(PARTS_AWAY), 0);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_int_equal(silence_limit_ms(cases[i].step, cases[i].parts, 2), cases[i].limit_ms);
+	assert_true(3 * LIMIT_FETCH_TELL_MS <= LIMIT_FETCH_SILENCE_MS);
 }
 
 static void test_adopting(void **context)

@@ -40,8 +40,7 @@ static void node_answer(struct sim_node *node, const char *method, int64_t id, s
 {
 	struct json *number = json_new_integer(id);
 	const enum fate fate = draw_fate();
-	const bool lost = fate == FATE_LOST && strcmp(method, "model.fetch") != 0; // that may take LIMIT_LOAD_STALL_MS
-	if (!node->uplink || lost) {
+	if (!node->uplink || fate == FATE_LOST) {
 		json_destroy(&result);
 	} else if (fate == FATE_BREACH) {
 		json_set_string(result, "surprise", "!");
