@@ -497,6 +497,7 @@ void instances_destroy(struct instances **pointer)
 	*pointer = NULL;
 	instances_shut_down(instances);
 	starts_destroy(instances); // whose outcome the store drops
+	instance_rows_destroy(instances);
 	demands_destroy(instances);
 	nowhere_destroy(instances);
 	for (size_t i = 0; i < LIMIT_INSTANCES; i++)

@@ -226,6 +226,8 @@ struct instances {
 	struct demand *demands;    // for models that are not loaded
 	struct generation *held;   // requests that have ended, whose clients wait for their joules
 	struct nowhere *nowhere;   // and for which there was no room, the newest first
+	struct instance_row_write *rows; // of state.db that are not as they should be yet (instances_rows.c)
+	struct net_timer rows_again;
 	int64_t next_request;
 	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's;
 				     // NULL: of a token that has ended
@@ -363,9 +365,17 @@ enum status instance_keep_new(const struct instance *instance,
 // stored the change is published nevertheless, because it has happened.
 void instance_keep(struct instance *instance, const struct audit_tally *entry);
 void instance_forget(struct instance *instance, const struct audit_tally *entry);
+enum status instance_put_row(struct store_batch *batch, const struct instance *instance); // as it is now
 void instance_changes(struct instance *instance);
 // Only so many of these are under way: the others end, and their news are told.
 void instance_show_next(struct instance *instance, unsigned left, bool tell);
+
+// instances_rows.c
+// Commit a batch with a row, which is taken; NULL: there was no memory for one. A row that cannot be written is written
+// again, as its instance is then.
+void instance_row_commit(struct instances *all, const char *instance_id, struct store_batch **batch);
+void instance_row_stale(struct instances *all, const char *instance_id); // it could not be written
+void instance_rows_destroy(struct instances *all);
 // All that are stored, at the start. Errors: the store's.
 enum status instances_restore(struct instances *instances, struct error *error);
 

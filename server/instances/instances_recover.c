@@ -87,7 +87,7 @@ static bool died(const struct instance *instance, const struct error *fault, int
 {
 	const struct cluster_device *device;
 	const struct instance_stage *stage = part < 0 ? NULL : parts_stage(instance->parts, (unsigned)part);
-	return fault->status == STATUS_DEVICE_LOST && stage && !parts_ended_with_node(instance->parts, (unsigned)part) &&
+	return fault->status == STATUS_DEVICE_LOST && stage && parts_worker_died(instance->parts, (unsigned)part) &&
 	       !tenant_find_device(instance->all->params.tenants, cluster_device_id(stage->device), &device, NULL);
 }
 

@@ -5,6 +5,8 @@
  * its layers missing on their devices. If workers are stored and found again, it adopts them (instances_adopt.c); else
  * it is placed when its devices are back (recover_restored).
  *
+ * Changes that cannot be stored are stored again (instances_rows.c).
+ *
  * Messages of an older placement's parts must never be taken for those of a new one, so epochs only grow. Changes are
  * stored without waiting, and a crash may lose the last ones: a start goes EPOCHS_OF_A_START on from what it finds, and
  * stores that before anything is placed. The time of its last use is stored when the server stops; after a kill an
@@ -112,7 +114,7 @@ enum status instance_keep_new(const struct instance *instance,
 	return status;
 }
 
-static enum status put_as_it_is(struct store_batch *batch, const struct instance *instance)
+enum status instance_put_row(struct store_batch *batch, const struct instance *instance)
 {
 	struct buffer text;
 	struct json *left = instance_left_json(instance);
@@ -128,12 +130,6 @@ static enum status put_as_it_is(struct store_batch *batch, const struct instance
 static enum status put_removed(struct store_batch *batch, const struct instance *instance)
 {
 	return store_remove_instance(batch, instance->instance_id);
-}
-
-static void not_stored(const struct instance *instance, enum status status)
-{
-	log_warning("models", "the state of instance %s could not be stored: %s", instance->instance_id,
-		    status_text(status));
 }
 
 // ---- changes with their entry ----
@@ -170,7 +166,7 @@ static void told(void *context, enum status status)
 	struct instance *instance = context;
 	instance->unsaved--;
 	if (status && status != STATUS_PENDING)
-		not_stored(instance, status);
+		instance_row_stale(instance->all, instance->instance_id);
 	instance_show_next(instance, instance->unsaved, status != STATUS_PENDING);
 	if (status == STATUS_PENDING)
 		instance->removed = false;
@@ -203,16 +199,14 @@ static void commit(struct instance *instance, enum status (*change)(struct store
 		audit_commit(instance->all->params.audit, &batch, entry, told, instance);
 		return;
 	}
-	if (!status)
-		status = store_commit(instance->all->params.store, &batch, NULL, NULL);
-	store_batch_destroy(&batch);
 	if (status)
-		not_stored(instance, status);
+		store_batch_destroy(&batch);
+	instance_row_commit(instance->all, instance->instance_id, &batch);
 }
 
 void instance_keep(struct instance *instance, const struct audit_tally *entry)
 {
-	commit(instance, put_as_it_is, entry);
+	commit(instance, instance_put_row, entry);
 }
 
 void instance_forget(struct instance *instance, const struct audit_tally *entry)

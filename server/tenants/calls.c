@@ -256,9 +256,9 @@ void worker_call_over(void *context, enum status status, const struct json *resu
 	call->done(call, status, result, status ? NULL : call->place ? call->place : worker->body, error);
 	worker_call_destroy(&call);
 	if (status == STATUS_TIMEOUT && !worker->ended)
-		worker_lose(worker, "a kernel outlasted its time limit");
+		worker_fail(worker, "a kernel outlasted its time limit");
 	else if (status == STATUS_DEVICE_LOST && !worker->ended)
-		worker_lose(worker, "the device reported a fault that only a new process clears");
+		worker_fail(worker, "the device reported a fault that only a new process clears");
 	else if (!worker->ended)
 		worker_relax(worker);
 	worker->asks--;

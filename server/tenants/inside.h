@@ -87,7 +87,7 @@ struct worker {
 	char worker_id[TENANT_ID_BYTES], key[WORKER_KEY_BYTES], node_id[STORE_ID_BYTES], backend[16];
 	bool opened, ended;     // the node has answered tenant.open; it is no tenant's any more
 	bool away;              // an instance's: its node is cut off, and may come back with it
-	bool with_node;         // it has ended since its node had: no fault of its own
+	bool failed;            // it has ended of itself, or by its own fault
 	bool restored;          // a server before this one had it, and has stored key_sha256, of the key's text
 	bool own_code;          // it has run or may run kernels that its user has written
 	bool left;              // it is to outlive this server: its node is not told that it ends
@@ -262,7 +262,7 @@ void worker_tell_closed(struct tenancy *tenants, const char *node_id, const char
 void workers_forget_closings(struct tenancy *tenants); // what nodes still answer is nobody's
 // The same, with STATUS_DEVICE_LOST and this text.
 void worker_lose(struct worker *worker, const char *why);
-void worker_lose_with_node(struct worker *worker, const char *why); // the same: its node ended, and started again
+void worker_fail(struct worker *worker, const char *why); // the same, and it is its own fault
 // Its line has told all that it was going to: it ends, with what its node has said of that, if it has.
 void worker_told_all(struct worker *worker);
 

@@ -112,7 +112,7 @@ void instance_worker_destroy(struct instance_worker **pointer, const char *why)
 
 void instance_worker_fail(struct instance_worker *instance, const char *why)
 {
-	worker_lose(instance->worker, why);
+	worker_fail(instance->worker, why);
 }
 
 // ---- what its worker tells ----
@@ -138,11 +138,11 @@ void instance_worker_back(struct instance_worker *instance)
 void instance_worker_ended(struct instance_worker *instance, const struct error *fault)
 {
 	const struct instance_worker_params params = instance->params;
-	const bool with_node = instance->worker->with_node;
+	const bool died = instance->worker->failed;
 	tenant_destroy(&instance->tenant);
 	free(instance);
 	if (params.ended)
-		params.ended(params.context, fault, with_node);
+		params.ended(params.context, fault, died);
 }
 
 void instance_worker_notice(struct instance_worker *instance, const struct message *message)

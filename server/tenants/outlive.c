@@ -20,7 +20,7 @@ enum { CALLS_OF_EPOCH_BITS = 20, EPOCH_BITS = 32 };
 
 static void did_not_come(void *arg)
 {
-	worker_lose_with_node(arg, "its node did not come back with it after the server was restarted");
+	worker_lose(arg, "its node did not come back with it after the server was restarted");
 }
 
 enum status worker_restore(struct worker **out, struct tenant *tenant, const struct worker_start_params *params,

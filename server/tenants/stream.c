@@ -268,7 +268,7 @@ void arrival_broken(struct arrival *arrival, const char *why)
 		return;
 	}
 	log_warning("tenants", "worker %s breaks the protocol and is ended: %s", worker->worker_id, why);
-	worker_lose(worker, "its worker broke the protocol");
+	worker_fail(worker, "its worker broke the protocol");
 }
 
 void arrival_drained(struct arrival *arrival)

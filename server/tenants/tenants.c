@@ -49,7 +49,7 @@ void tenancy_node_back(struct tenancy *tenants, const char *node_id, const struc
 		struct worker *worker = tenant->workers;
 		if (worker && worker->instance && !strcmp(worker->node_id, node_id) &&
 		    !names(workers, worker->worker_id))
-			worker_lose_with_node(worker, "its node came back without it");
+			worker_lose(worker, "its node came back without it");
 	}
 	for (const struct json *one = json_first(workers); one; one = json_next(one)) {
 		const struct worker *worker = worker_by_id(tenants, json_string(one, ""));

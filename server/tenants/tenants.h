@@ -142,8 +142,9 @@ struct instance_worker_params {
 	// it is back, with all that it had; or until it has ended.
 	void (*away)(void *context, const char *why);
 	void (*back)(void *context);
-	// The last call: it has ended by itself, or `with_node`. Calls under way were answered before.
-	void (*ended)(void *context, const struct error *fault, bool with_node);
+	// The last call: it has ended. Calls under way were answered before. `died`: of itself, or by its own fault;
+	// else its node, its device or the connection to it is gone.
+	void (*ended)(void *context, const struct error *fault, bool died);
 	void *context;
 };
 // Errors: STATUS_UNAVAILABLE (its node cannot be asked), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.

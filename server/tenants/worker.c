@@ -179,15 +179,16 @@ void worker_lose(struct worker *worker, const char *why)
 	worker_end(worker, &(struct worker_end_params){.fault = &fault});
 }
 
-void worker_lose_with_node(struct worker *worker, const char *why)
+void worker_fail(struct worker *worker, const char *why)
 {
-	worker->with_node = true;
+	worker->failed = true;
 	worker_lose(worker, why);
 }
 
 void worker_told_all(struct worker *worker)
 {
 	const struct error fault = worker->fault;
+	worker->failed = true;
 	if (fault.status)
 		worker_end(worker, &(struct worker_end_params){.fault = &fault});
 	else
@@ -196,7 +197,7 @@ void worker_told_all(struct worker *worker)
 
 static void stayed_away(void *arg)
 {
-	worker_lose_with_node(arg, "its node did not come back in time");
+	worker_lose(arg, "its node did not come back in time");
 }
 
 void worker_away(struct worker *worker, const char *why)

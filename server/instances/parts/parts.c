@@ -280,12 +280,12 @@ static void worker_ready(void *context)
 
 // ---- workers ----
 
-static void worker_ended(void *context, const struct error *fault, bool with_node)
+static void worker_ended(void *context, const struct error *fault, bool died)
 {
 	struct part *part = context;
 	struct parts *parts = part->parts;
 	part->worker = NULL;
-	part->ended_with_node = with_node;
+	part->died = died;
 	parts_fail_at(parts, part->index, "it is lost", fault);
 }
 
@@ -596,9 +596,9 @@ bool parts_has_worker(const struct parts *parts, unsigned part)
 	return parts && parts->part[part].worker;
 }
 
-bool parts_ended_with_node(const struct parts *parts, unsigned part)
+bool parts_worker_died(const struct parts *parts, unsigned part)
 {
-	return parts && parts->part[part].ended_with_node;
+	return parts && !parts->part[part].worker && parts->part[part].died;
 }
 
 double parts_load_ms(const struct parts *parts)

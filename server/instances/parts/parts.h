@@ -59,7 +59,8 @@ unsigned parts_count(const struct parts *parts);
 const struct instance_stage *parts_stage(const struct parts *parts, unsigned part); // its first
 bool parts_has(const struct parts *parts, unsigned stage);       // whether that stage's worker is there
 bool parts_has_worker(const struct parts *parts, unsigned part); // whether it has one, maybe cut off
-bool parts_ended_with_node(const struct parts *parts, unsigned part); // it has none, since its node ended or restarted
+// Its worker has died of itself: not with its node, and not since the connection to it broke.
+bool parts_worker_died(const struct parts *parts, unsigned part);
 double parts_load_ms(const struct parts *parts);
 const char *parts_node_id(const struct parts *parts, unsigned part);
 // How far fetching and loading are, of a part.

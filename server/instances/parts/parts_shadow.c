@@ -325,10 +325,10 @@ static void worker_back(void *context)
 	(void)context;
 }
 
-static void worker_ended(void *context, const struct error *fault, bool with_node)
+static void worker_ended(void *context, const struct error *fault, bool died)
 {
 	struct shadow *shadow = context;
-	(void)with_node;
+	(void)died;
 	shadow->worker = NULL;
 	fail(shadow, fault->message);
 }

@@ -218,9 +218,9 @@ static void worker_is_away(void *context, const char *why)
 	require(why[0] && !world.adoptions && !world.writes);
 }
 
-static void worker_ended(void *context, const struct error *fault, bool with_node)
+static void worker_ended(void *context, const struct error *fault, bool died)
 {
-	(void)context, (void)with_node;
+	(void)context, (void)died;
 	require(fault->message[0] && !world.adoptions && !world.writes);
 	world.worker = NULL;
 }

@@ -7,6 +7,7 @@
 enum {
 	BEHIND_MS = 15000,  // that a worker may live which the server does not know, on a node that it reaches
 	PAUSED_MS = 100000, // after which an instance goes on, once faults have stopped, if one device has room
+	OPEN_MS = 5000,     // that a node's word of a broken hop takes, at most
 	REFUSED_MS = 60000, // that what a device refused is believed
 	IDLE_MS = LIMIT_REJOIN_MS + LIMIT_RETURN_MS + DECIDE_AGAIN_MOST_MS + 5000,
 	REQUEST_MS = LIMIT_PAUSE_MS + 40000 // without a token or an end, once faults have stopped
@@ -20,19 +21,6 @@ void __wrap_instance_decide(struct decision *out, const struct decide_wanted *wa
 			    int64_t now_ms);
 
 // ---- decisions ----
-
-static struct sim_instance *remembered(const char *instance_id)
-{
-	for (unsigned i = 0; i < world.instance_count; i++)
-		if (!strcmp(world.instances[i].instance_id, instance_id))
-			return &world.instances[i];
-	if (world.instance_count == SIM_INSTANCES)
-		abort();
-	struct sim_instance *one = &world.instances[world.instance_count++];
-	*one = (struct sim_instance){.idle_ms = -1, .paused_ms = -1, .without_ms = -1};
-	snprintf(one->instance_id, sizeof one->instance_id, "%s", instance_id);
-	return one;
-}
 
 void __wrap_instance_see(struct snapshot *snapshot, struct instance *instance)
 {
@@ -76,6 +64,14 @@ static void check_cut_off(const struct instance *instance, const char *reason)
 		       stage ? cluster_device_name(stage->device) : "none");
 }
 
+// By the world; what a node that is cut off says of it comes later.
+static bool died_often(const struct instance *instance)
+{
+	const struct sim_instance *known = remembered(instance->instance_id);
+	const int64_t oldest_ms = known->deaths_ms[LIMIT_DEATHS - 1];
+	return oldest_ms && virtual.now_ms - oldest_ms < LIMIT_DEATHS_MS + LIMIT_AWAY_MS;
+}
+
 // By the world, as far as the server can know it.
 static void check_reason(const struct instance *instance, const struct decision *decision,
 			 const struct decide_seen *seen)
@@ -90,7 +86,7 @@ static void check_reason(const struct instance *instance, const struct decision 
 	    seen->instance_state == INSTANCE_RUNNING &&
 	    !cluster_find_device(server.cluster, device->device_id)->draining)
 		broken("every reason is true", "%s: %s", instance->instance_id, decision->reason);
-	if (decision->action == ACTION_FAIL && seen->deaths < LIMIT_DEATHS && !seen->removed &&
+	if (decision->action == ACTION_FAIL && !died_often(instance) && !seen->removed &&
 	    (seen->instance_state == INSTANCE_RUNNING || seen->instance_state == INSTANCE_PAUSED))
 		broken("it fails only after dying often", "%s: %s", instance->instance_id, decision->reason);
 }
@@ -182,6 +178,39 @@ static void check_runs(const struct instance *instance)
 		broken("what runs has its workers", "%s has not", instance->instance_id);
 }
 
+static bool is_reached(unsigned node)
+{
+	return !world.nodes[node].cut && !world.nodes[node].slow && world.nodes[node].registered && server_reaches(node);
+}
+
+// Whether each of its parts is connected to the next, as the nodes have it; true where that is not to be known yet.
+static bool is_closed(const struct instance *instance)
+{
+	const struct sim_worker *last = NULL, *one;
+	struct instance_worker *generator = parts_generator(instance->parts);
+	for (unsigned i = 0; i < world.worker_count && generator; i++)
+		if (!strcmp(world.workers[i].worker_id, instance_worker_id(generator)) && !world.workers[i].dead)
+			last = &world.workers[i];
+	one = last;
+	for (unsigned i = 0; one && i < last->count; i++) {
+		if (!is_reached(one->node))
+			return true;
+		one = worker_after(one);
+	}
+	return !last || one == last;
+}
+
+static void check_ring(const struct instance *instance)
+{
+	struct sim_instance *one = remembered(instance->instance_id);
+	if (instance->state != INSTANCE_RUNNING || parts_count(instance->parts) < 2 || is_closed(instance))
+		one->open_ms = -1;
+	else if (one->open_ms < 0)
+		one->open_ms = virtual.now_ms;
+	else if (virtual.now_ms - one->open_ms > OPEN_MS)
+		broken("what runs has a ring that is closed", "%s has not", instance->instance_id);
+}
+
 // ---- no idle device ----
 
 // Whether one device has room for all of it for certain.
@@ -232,6 +261,7 @@ static void check_all(void)
 	check_owners();
 	for (struct instance *one = server.instances->first; one; one = one->next) {
 		check_runs(one);
+		check_ring(one);
 		check_idle(one);
 	}
 }

@@ -3,7 +3,7 @@
 #pragma once
 #include "tests/server/instances/whole/serving.h"
 
-enum { ASK_MS = 4000, REQUEST_TOKENS = 60 };
+enum { DRAIN_MS = 200, AUDIT_MS = 5000, ASK_MS = 4000, REQUEST_TOKENS = 60 };
 
 // ---- requests ----
 
@@ -40,6 +40,23 @@ static void told_end(void *context, enum status status, const struct json *end, 
 	request->generation = NULL;
 }
 
+// Whether an instance answers that was not told before to leave a device.
+static bool is_answered(unsigned model)
+{
+	char id[16];
+	snprintf(id, sizeof id, "mod_%u", model);
+	for (const struct instance *one = server.instances->first; one; one = one->next) {
+		bool stays = one->state == INSTANCE_RUNNING && !strcmp(one->model_id, id);
+		for (unsigned i = 0; i < DEVICES && stays; i++)
+			stays = !instance_is_on(one, world.devices[i].device_id) ||
+				!cluster_find_device(server.cluster, world.devices[i].device_id)->draining ||
+				virtual.now_ms - world.devices[i].drained_ms < DRAIN_MS;
+		if (stays)
+			return true;
+	}
+	return false;
+}
+
 static void ask_model(struct sim_request *request)
 {
 	struct error error = {0};
@@ -62,8 +79,12 @@ static void ask_model(struct sim_request *request)
 						 .delta = told_delta,
 						 .ended = told_end,
 						 .context = request};
-	if (generation_start(&request->generation, server.instances, &params, &error))
-		request->open = false; // no instance, or one that takes none now
+	if (!generation_start(&request->generation, server.instances, &params, &error))
+		return;
+	request->open = false; // no instance, or one that takes none now
+	const bool untold = virtual.unwritten_ms && virtual.now_ms - virtual.unwritten_ms < AUDIT_MS;
+	if (error.status == STATUS_UNAVAILABLE && !untold && is_answered(request->model))
+		broken("a model that answers takes requests", "%s", error.message);
 }
 
 static void ask_again(void *arg)

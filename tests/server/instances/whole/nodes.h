@@ -2,93 +2,14 @@
  * hops, and keep workers of models for a while without the server, as engine/node does. They speak schema/node.json by
  * the real rpc; their faults are test_whole.c's. */
 #pragma once
-#include "tests/server/instances/whole/workers.h"
+#include "tests/server/instances/whole/hops.h"
 
 enum { READING_MS = 2000, REDIAL_MS = 1500, GIVE_UP_MS = 8000 };
-
-struct node_step {
-	struct sim_node *node;
-	uint64_t life;
-	struct sim_worker *worker;
-	struct net_conn *conn;
-	int64_t id;
-};
 
 static void node_dial(void *arg);
 static void worker_return(void *arg);
 
-static struct node_step *node_step(struct sim_node *node)
-{
-	struct node_step *step = virtual_memory(sizeof *step);
-	*step = (struct node_step){.node = node, .life = node->life};
-	return step;
-}
-
-static enum status node_send(void *arg, const struct buffer *head, const struct rpc_body *body)
-{
-	const struct sim_node *node = arg;
-	(void)body;
-	if (!node->uplink || !node->uplink->node_open)
-		return STATUS_UNAVAILABLE;
-	post_letter(node->uplink, true, head->data, head->length, 0);
-	return STATUS_OK;
-}
-
-// As a node should, or, while there are faults, now and then twice, against the contract, or not at all.
-static void node_answer(struct sim_node *node, const char *method, int64_t id, struct json *result,
-			const struct error *error)
-{
-	struct json *number = json_new_integer(id);
-	const enum fate fate = draw_fate();
-	if (!node->uplink || fate == FATE_LOST) {
-		json_destroy(&result);
-	} else if (fate == FATE_BREACH) {
-		json_set_string(result, "surprise", "!");
-		rpc_answer(&node->rpc, NULL, number, result, error);
-	} else {
-		if (fate == FATE_TWICE)
-			rpc_answer(&node->rpc, method, number, json_copy(result), error);
-		rpc_answer(&node->rpc, method, number, result, error);
-	}
-	json_destroy(&number);
-}
-
-// ---- the ends of workers and hops ----
-
-static void tell_hop_ended(struct sim_worker *worker, const char *end, const char *hop_id)
-{
-	struct sim_node *node = &world.nodes[worker->node];
-	struct json *params = json_new_object();
-	json_set_string(params, "worker_id", worker->worker_id);
-	json_set_string(params, "end", end);
-	json_set_string(params, "hop_id", hop_id);
-	json_set_string(params, "message", "the other end was closed");
-	if (node->uplink && node->registered)
-		rpc_notify(&node->rpc, "hop.ended", params);
-	else
-		json_destroy(&params);
-}
-
-static void hop_breaks(const char *hop_id)
-{
-	char id[40];
-	snprintf(id, sizeof id, "%s", hop_id);
-	for (struct net_conn *conn = world.conns; conn; conn = conn->next)
-		if (conn->kind == CONN_HOP && !strcmp(conn->hop_id, id))
-			conn_close(conn, 1006);
-	for (unsigned i = 0; i < world.worker_count && id[0]; i++) {
-		struct sim_worker *one = &world.workers[i];
-		const bool in = !strcmp(one->hop_in, id), out = !strcmp(one->hop_out, id);
-		if (in)
-			one->hop_in[0] = 0;
-		if (out)
-			one->hop_out[0] = 0;
-		if (in && !one->dead)
-			tell_hop_ended(one, "in", id);
-		if (out && !one->dead)
-			tell_hop_ended(one, "out", id);
-	}
-}
+// ---- the ends of workers ----
 
 // It is gone, whoever ended it: its memory is free.
 static void worker_gone(struct sim_worker *worker)
@@ -114,6 +35,7 @@ static void worker_dies(struct sim_worker *worker, const char *why)
 		return;
 	}
 	TRACE("worker %s on %s dies: %s", worker->worker_id, node->name, why);
+	note_death(worker);
 	json_set_string(params, "worker_id", worker->worker_id);
 	json_set_string(params, "message", why);
 	if (node->uplink && node->registered)
@@ -198,40 +120,35 @@ static void answer_fetched(void *arg)
 		json_destroy(&result);
 }
 
+static void tell_fetching(void *arg)
+{
+	const struct node_step *step = arg;
+	struct sim_node *node = step->node;
+	if (step->life != node->life || !node->uplink || !node->registered || virtual.now_ms >= step->until_ms)
+		return;
+	struct json *params = json_new_object();
+	json_set_string(params, "model_id", step->model_id);
+	json_set_integer(params, "fetched_bytes", 500);
+	json_set_integer(params, "total_bytes", 1000);
+	rpc_notify(&node->rpc, "model.fetching", params);
+	virtual_after(LIMIT_FETCH_TELL_MS, tell_fetching, arg);
+}
+
+// Now and then it takes long, and its node tells of that all the time.
 static enum status serve_fetch(void *arg, const struct message *message, struct error *error)
 {
 	struct node_step *step = node_step(arg);
+	const int64_t ms = draw_ms(5, draw(4) ? 300 : draw(8) ? 4000 : 60000);
 	(void)error;
 	rpc_read_id(message, &step->id);
-	virtual_after(draw_ms(5, draw(4) ? 300 : 4000), answer_fetched, step);
-	return STATUS_PENDING;
-}
-
-static enum status serve_connect(void *arg, const struct message *message, struct error *error)
-{
-	struct sim_node *node = arg;
-	struct buffer text;
-	const struct json *params = message->params;
-	struct sim_worker *worker = sim_worker_by_id(json_get_string(params, "worker_id", ""));
-	const char *end = json_get_string(params, "end", ""), *hop_id = json_get_string(params, "hop_id", "");
-	if (!worker || worker->node != node->number || !worker->ring)
-		return error_set(error, STATUS_NOT_FOUND, "there is no such worker");
-	if (world.faults && !draw(40))
-		return error_set(error, STATUS_UNAVAILABLE, "the hop cannot be connected");
-	struct net_conn *conn = conn_create(CONN_HOP, node->number, worker);
-	if (!conn)
-		return error_set(error, STATUS_UNAVAILABLE, "the server takes no more streams");
-	snprintf(conn->hop_id, sizeof conn->hop_id, "%s", hop_id);
-	snprintf(conn->end, sizeof conn->end, "%s", end);
-	rpc_read_id(message, &conn->hop_call);
-	struct json *hello = json_new_object();
-	json_set_string(hello, "hop_id", hop_id);
-	json_set_string(hello, "key", json_get_string(params, "key", ""));
-	json_set_string(hello, "end", end);
-	buffer_init(&text, 4096);
-	message_print_call(&text, NULL, "hop.hello", hello);
-	post_letter(conn, true, text.data, text.length, 0);
-	buffer_finish(&text);
+	snprintf(step->model_id, sizeof step->model_id, "%s", json_get_string(message->params, "model_id", ""));
+	step->until_ms = virtual.now_ms + ms;
+	if (world.faults && !draw(40)) { // it hangs
+		TRACE("%s never answers model.fetch", world.nodes[step->node->number].name);
+		return STATUS_PENDING;
+	}
+	virtual_after(LIMIT_FETCH_TELL_MS, tell_fetching, step);
+	virtual_after(ms, answer_fetched, step);
 	return STATUS_PENDING;
 }
 
@@ -356,6 +273,8 @@ static void tell_readings(void *arg)
 	json_set(params, "node", json_new_null());
 	json_set(params, "devices", list);
 	rpc_notify(&node->rpc, "node.telemetry", params);
+	if (world.kinds & KIND_LINKS)
+		tell_links(node);
 	virtual_after(READING_MS, tell_readings, step);
 }
 
@@ -508,8 +427,7 @@ static void node_heard(struct net_conn *conn, const char *bytes, size_t length)
 		broken("both ends understand each other", "%.200s: %.200s", error.message, bytes);
 	if (conn->kind != CONN_HOP || conn->worker->dead || conn->hop_call < 0)
 		return;
-	snprintf(conn->end[0] == 'i' ? conn->worker->hop_in : conn->worker->hop_out, sizeof conn->worker->hop_in, "%s",
-		 conn->hop_id); // the server says hello: both are there
+	take_hop(conn->worker, conn->end, conn->hop_id, false); // the server says hello: both are there
 	node_answer(node, "hop.connect", conn->hop_call, json_new_object(), NULL);
 	conn->hop_call = -1;
 }

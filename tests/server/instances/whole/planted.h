@@ -34,7 +34,33 @@ void __real_audit_commit(struct audit *audit, struct store_batch **batch, const 
 void __wrap_audit_commit(struct audit *audit, struct store_batch **batch, const struct audit_tally *tally,
 			 void (*done)(void *context, enum status status), void *context);
 
+void __real_instance_row_stale(struct instances *all, const char *instance_id);
+void __wrap_instance_row_stale(struct instances *all, const char *instance_id);
+void __real_instances_hop_ended(struct instances *instances, const char *node_id, const struct json *params);
+void __wrap_instances_hop_ended(struct instances *instances, const char *node_id, const struct json *params);
+int64_t __real_silence_limit_ms(enum parts_step step, const enum part_step *parts, unsigned count);
+int64_t __wrap_silence_limit_ms(enum parts_step step, const enum part_step *parts, unsigned count);
+bool __real_parts_worker_died(const struct parts *parts, unsigned part);
+bool __wrap_parts_worker_died(const struct parts *parts, unsigned part);
+void __real_question_decide(struct question_decision *out, const struct question_seen *seen, int64_t now_ms,
+			    struct error *error);
+void __wrap_question_decide(struct question_decision *out, const struct question_seen *seen, int64_t now_ms,
+			    struct error *error);
+
 // ---- requests ----
+
+void __wrap_question_decide(struct question_decision *out, const struct question_seen *seen, int64_t now_ms,
+			    struct error *error)
+{
+	struct question_instance instances[LIMIT_INSTANCES];
+	struct question_seen as_seen = *seen;
+	for (unsigned i = 0; i < seen->count; i++) {
+		instances[i] = seen->instances[i];
+		instances[i].stays |= world.planted == PLANTED_DRAIN_REFUSES;
+	}
+	as_seen.instances = instances;
+	__real_question_decide(out, &as_seen, now_ms, error);
+}
 
 void __wrap_delivered_resume(struct delivered *delivered, struct json *call)
 {
@@ -111,6 +137,22 @@ void __wrap_models_release(struct models *models, const struct model_record *rec
 		__real_models_release(models, record);
 }
 
+void __wrap_instances_hop_ended(struct instances *instances, const char *node_id, const struct json *params)
+{
+	if (world.planted != PLANTED_BREAK_MISSED)
+		__real_instances_hop_ended(instances, node_id, params);
+}
+
+int64_t __wrap_silence_limit_ms(enum parts_step step, const enum part_step *parts, unsigned count)
+{
+	return __real_silence_limit_ms(step, parts, world.planted == PLANTED_FETCH_AWAITED ? 0 : count);
+}
+
+bool __wrap_parts_worker_died(const struct parts *parts, unsigned part)
+{
+	return world.planted == PLANTED_NODE_BLAMED || __real_parts_worker_died(parts, part);
+}
+
 // ---- decisions ----
 
 static void spoil(struct decision *decision, const struct decide_seen *seen, int64_t now_ms)
@@ -138,6 +180,12 @@ static void spoil(struct decision *decision, const struct decide_seen *seen, int
 }
 
 // ---- the disk ----
+
+void __wrap_instance_row_stale(struct instances *all, const char *instance_id)
+{
+	if (world.planted != PLANTED_ROW_LOST)
+		__real_instance_row_stale(all, instance_id);
+}
 
 void __wrap_audit_commit(struct audit *audit, struct store_batch **batch, const struct audit_tally *tally,
 			 void (*done)(void *context, enum status status), void *context)

@@ -6,15 +6,17 @@
  *   world.h     what there is
  *   wire.h      connections
  *   workers.h   workers: loading, the ring, tokens
+ *   hops.h      the ring's hops, and the links of nodes
  *   nodes.h     nodes
  *   serving.h   the server: starts, stops, is killed
  *   clients.h   who has models loaded, and asks them
  *   planted.h   faults that are planted in the server
  *   checks.h    what must hold at any time
  *   disk.h      what must be on disk after a kill
+ *   faults.h    what happens to all of them
  *
  * The seed of a failure is printed. Arguments: the first seed, and how many (1); EXOGPU_TRACE=1 tells what happens. */
-#include "tests/server/instances/whole/disk.h"
+#include "tests/server/instances/whole/faults.h"
 
 // clang-format off
 #include <setjmp.h>
@@ -23,178 +25,7 @@
 #include <cmocka.h>
 // clang-format on
 
-enum { SEEDS = 6, PLANTED_SEEDS = 40, FAULT_MS = 5000, KILL_MS = 10000 };
-
-// ---- faults ----
-
-static struct sim_worker *some_worker(void)
-{
-	const unsigned first = world.worker_count ? (unsigned)draw(world.worker_count) : 0;
-	for (unsigned i = 0; i < world.worker_count; i++) {
-		struct sim_worker *one = &world.workers[(first + i) % world.worker_count];
-		if (!one->dead)
-			return one;
-	}
-	return NULL;
-}
-
-static void uncut(void *arg)
-{
-	node_uncut(arg);
-}
-
-static void start_node(void *arg)
-{
-	node_starts(arg);
-}
-
-static void return_device(void *arg)
-{
-	struct sim_device *device = arg;
-	struct sim_node *node = &world.nodes[device->node];
-	if (!device->absent)
-		return;
-	device->absent = false;
-	if (node->registered)
-		tell_devices(node);
-}
-
-static void drained(void *context, enum status status, const struct cluster_device *device, const struct error *error)
-{
-	(void)context, (void)status, (void)device, (void)error;
-}
-
-static void drain_device(unsigned number, bool drain)
-{
-	struct error error = {0};
-	struct cluster_device *device = server.there
-						? cluster_find_device(server.cluster, world.devices[number].device_id)
-						: NULL;
-	if (device && device->draining != drain)
-		cluster_drain_device(
-			server.cluster, device,
-			&(struct cluster_drain_params){.drain = drain, .by = &audit_server, .done = drained}, &error);
-}
-
-static void start_server(void *arg)
-{
-	(void)arg;
-	if (server.there)
-		return;
-	disk_check();
-	server_starts();
-}
-
-static void end_server(bool killed)
-{
-	if (!server.there)
-		return;
-	if (killed)
-		server_killed();
-	else
-		server_stopped();
-	clients_lose_server();
-	virtual_after(draw_ms(50, draw(3) ? 2000 : 20000), start_server, NULL);
-}
-
-static void fault(void)
-{
-	struct sim_worker *worker = some_worker();
-	struct sim_node *node = &world.nodes[draw(NODES)];
-	struct sim_device *device = &world.devices[draw(DEVICES)];
-	switch (draw(14)) {
-	case 0:
-	case 1:
-	case 2:
-		if (worker)
-			worker_dies(worker, "it was killed");
-		break;
-	case 3:
-	case 4:
-		if (!node->cut && !node->down) {
-			node_cut(node);
-			virtual_after(draw_ms(10, draw(2) ? 6000 : 25000), uncut, node);
-		}
-		break;
-	case 5: // its control connection breaks
-		if (node->uplink && !node->cut)
-			node_loses_server(node, 1006);
-		break;
-	case 6: // the line of a worker breaks
-		if (worker && worker->conn && !world.nodes[worker->node].cut) {
-			struct net_conn *conn = worker->conn;
-			post_letter(conn, true, NULL, 0, 1006);
-			node_closed(conn, 1006);
-		}
-		break;
-	case 7:
-		if (worker)
-			hop_breaks(draw(2) ? worker->hop_in : worker->hop_out);
-		break;
-	case 8:
-		if (!node->down && !draw(2)) {
-			node_ends(node);
-			virtual_after(draw_ms(500, 20000), start_node, node);
-		}
-		break;
-	case 9:
-		drain_device((unsigned)draw(DEVICES), draw(2));
-		break;
-	case 10:
-		device->absent = !device->absent;
-		if (world.nodes[device->node].registered)
-			tell_devices(&world.nodes[device->node]);
-		virtual_after(draw_ms(500, 15000), return_device, device);
-		break;
-	case 11:
-		if (draw(2))
-			world.kill_ms = virtual.now_ms + KILL_MS;
-		else if (!draw(3))
-			end_server(false);
-		break;
-	case 12:
-		if (server.there && some_instance())
-			instances_move(server.instances, some_instance()->instance_id, NULL, NULL);
-		break;
-	case 13:
-		if (server.there && some_instance() && !draw(3))
-			unwant_instance(some_instance());
-		break;
-	}
-}
-
-static void next_fault(void *arg)
-{
-	(void)arg;
-	if (!world.faults)
-		return;
-	fault();
-	virtual_after(draw_ms(1, draw(3) ? FAULT_MS : FAULT_MS / 10), next_fault, NULL);
-}
-
-static void want_more(void *arg)
-{
-	(void)arg;
-	if (server.there && wanted_count() < WANTED)
-		want_instance((unsigned)draw(MODELS));
-	virtual_after(draw_ms(1000, 20000), want_more, NULL);
-}
-
-static void faults_stop(void)
-{
-	world.faults = false;
-	world.kill_ms = 0;
-	TRACE("faults stop");
-	start_server(NULL);
-	for (unsigned i = 0; i < NODES; i++) {
-		node_uncut(&world.nodes[i]);
-		node_starts(&world.nodes[i]);
-	}
-	for (unsigned i = 0; i < DEVICES; i++) {
-		return_device(&world.devices[i]);
-		drain_device(i, false);
-	}
-}
+enum { SEEDS = 6, PLANTED_SEEDS = 40 };
 
 // ---- a run ----
 
@@ -206,6 +37,7 @@ static void world_make(uint64_t seed, enum planted planted)
 	world.planted = planted;
 	world.faults = true;
 	world.evicts = seed % 2 == 0;
+	world.kinds = (unsigned)(seed / 2 % KIND_SPILL);
 	told_count = 0;
 	memset(told, 0, sizeof told);
 	for (unsigned i = 0; i < NODES; i++) {
@@ -264,7 +96,8 @@ static uint64_t first_seed = 1, seed_count = SEEDS;
 
 static void test_invariants(void **context)
 {
-	uint64_t steps = 0, tokens = 0, ended = 0, failed = 0, loads = 0, adoptions = 0, kills = 0, stops = 0;
+	uint64_t steps = 0, tokens = 0, ended = 0, failed = 0, loads = 0, adoptions = 0, kills = 0, stops = 0,
+		 direct_hops = 0, broken_links = 0;
 	(void)context;
 	for (uint64_t seed = first_seed; seed - first_seed < seed_count; seed++) {
 		run(seed, PLANTED_NOTHING);
@@ -279,13 +112,17 @@ static void test_invariants(void **context)
 		adoptions += world.adoptions;
 		kills += world.kills;
 		stops += world.stops;
+		direct_hops += world.direct_hops;
+		broken_links += world.broken_links;
 	}
 	print_message("%llu seeds: %llu steps, %llu tokens; %llu requests ended well, %llu not; %llu loads, %llu "
-		      "adoptions, %llu kills and %llu stops of the server, %llu commits\n",
+		      "adoptions, %llu kills and %llu stops of the server, %llu commits, %llu that failed, %llu hops by links, "
+		      "%llu links slow or cut\n",
 		      (unsigned long long)seed_count, (unsigned long long)steps, (unsigned long long)tokens,
 		      (unsigned long long)ended, (unsigned long long)failed, (unsigned long long)loads,
 		      (unsigned long long)adoptions, (unsigned long long)kills, (unsigned long long)stops,
-		      (unsigned long long)virtual.commits_done);
+		      (unsigned long long)virtual.commits_done, (unsigned long long)virtual.unwritten,
+		      (unsigned long long)direct_hops, (unsigned long long)broken_links);
 	assert_true(seed_count < SEEDS || (tokens && ended && loads && adoptions && kills && stops));
 }
 
@@ -316,6 +153,11 @@ static void test_planted(void **context)
 		{PLANTED_FAILS_EARLY, {"it fails only after dying often"}},
 		{PLANTED_TWO_BATCHES, {"row and entry are one"}},
 		{PLANTED_TOLD_EARLY, {"what is told is on disk"}},
+		{PLANTED_ROW_LOST, {"what is told is on disk", "row and entry are one"}},
+		{PLANTED_BREAK_MISSED, {"what runs has a ring that is closed"}},
+		{PLANTED_FETCH_AWAITED, {"each instance goes on once faults stop"}},
+		{PLANTED_NODE_BLAMED, {"it fails only after dying often"}},
+		{PLANTED_DRAIN_REFUSES, {"a model that answers takes requests"}},
 	};
 	(void)context;
 	assert_int_equal(sizeof all / sizeof *all, PLANTED_COUNT - 1);

@@ -62,7 +62,11 @@ static struct {
 	struct virtual_commit commits[VIRTUAL_COMMITS];
 	size_t first_commit, commit_count;
 	int64_t last_commit_ms;
-	bool disk_gone; // the server is dead: nothing of it reaches the disk
+	bool disk_gone;                     // the server is dead: nothing of it reaches the disk
+	int64_t full_until_ms;              // the disk is full: nothing can be written
+	int64_t busy_until_ms;              // it is slow, and the store's queue full: nothing is taken
+	int64_t unwritten_ms;               // when something could not be written last; 0: never
+	uint64_t unwritten;
 	struct net_loop *loop;
 	uint64_t steps, commits_done;
 } virtual = {.on = false};
@@ -296,7 +300,12 @@ enum status __wrap_store_commit(struct store *store, struct store_batch **pointe
 {
 	struct store_batch *batch = *pointer;
 	*pointer = NULL;
-	const bool refused = batch->failed || virtual.disk_gone || virtual.commit_count == VIRTUAL_COMMITS;
+	const bool busy = virtual.now_ms < virtual.busy_until_ms,
+		   refused = batch->failed || virtual.disk_gone || virtual.commit_count == VIRTUAL_COMMITS || busy;
+	if (busy) {
+		virtual.unwritten_ms = virtual.now_ms;
+		virtual.unwritten++;
+	}
 	if (refused) {
 		store_batch_destroy(&batch);
 		return STATUS_LIMIT_EXCEEDED;
@@ -340,10 +349,17 @@ static void run_commit(bool tell)
 {
 	struct virtual_commit commit = take_commit();
 	struct virtual_outcome outcome = {.status = STATUS_OK};
-	outcome.status = __real_store_commit(commit.store, &commit.batch, stored_now, &outcome);
-	if (!outcome.status)
-		net_loop_run(virtual.loop);
-	virtual.commits_done++;
+	if (virtual.now_ms < virtual.full_until_ms) {
+		outcome.status = error_set(&outcome.error, STATUS_UNAVAILABLE, "the disk is full");
+		virtual.unwritten_ms = virtual.now_ms;
+		virtual.unwritten++;
+		store_batch_destroy(&commit.batch);
+	} else {
+		outcome.status = __real_store_commit(commit.store, &commit.batch, stored_now, &outcome);
+		if (!outcome.status)
+			net_loop_run(virtual.loop);
+		virtual.commits_done++;
+	}
 	if (tell && commit.done)
 		commit.done(commit.context, outcome.status, outcome.status ? &outcome.error : NULL);
 }
@@ -421,6 +437,7 @@ static void virtual_begin(struct net_loop *loop, uint64_t seed)
 	virtual.loop = loop;
 	virtual.disk_gone = false;
 	virtual.last_commit_ms = 0;
+	virtual.full_until_ms = virtual.busy_until_ms = virtual.unwritten_ms = 0;
 	virtual.steps = 0;
 }
 

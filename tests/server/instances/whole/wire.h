@@ -25,7 +25,8 @@ static void deliver_next(void *arg);
 
 static void deliver_later(struct net_conn *conn)
 {
-	const int64_t at_ms = virtual.now_ms + draw_ms(0, draw(30) ? 4 : 300);
+	const int64_t slow_ms = world.nodes[conn->node].slow ? draw_ms(SLOW_MS / 4, SLOW_MS) : 0,
+		      at_ms = virtual.now_ms + slow_ms + draw_ms(0, draw(30) ? 4 : 300);
 	conn->last_ms = at_ms > conn->last_ms ? at_ms : conn->last_ms;
 	virtual_at(conn->last_ms, deliver_next, conn);
 }

@@ -7,6 +7,7 @@
 enum { TOKEN_MS = 150 };
 
 static void worker_dies(struct sim_worker *worker, const char *why);
+static int64_t ring_slow_ms(const struct sim_worker *last);
 
 // A step of a worker that is due later; it may be dead by then.
 struct worker_step {
@@ -45,6 +46,8 @@ static void answer_call(struct sim_worker *worker, const char *method, int64_t i
 {
 	struct json *number = json_new_integer(id);
 	const enum fate fate = draw_fate();
+	if (fate == FATE_BREACH || fate == FATE_TWICE)
+		note_death(worker); // the server ends it
 	if (fate == FATE_BREACH && result)
 		json_set_string(result, "surprise", "!");
 	if (fate == FATE_TWICE)
@@ -238,7 +241,7 @@ static void token_later(struct sim_worker *worker, unsigned slot)
 	struct worker_step *step = step_create(worker);
 	step->slot = slot;
 	step->turn = ++worker->generations[slot].turn;
-	virtual_after(draw_ms(TOKEN_MS / 2, TOKEN_MS * 3 / 2), next_token, step);
+	virtual_after(draw_ms(TOKEN_MS / 2, TOKEN_MS * 3 / 2) + ring_slow_ms(worker), next_token, step);
 }
 
 static void tell_token(struct sim_worker *worker, const struct sim_generation *generation)

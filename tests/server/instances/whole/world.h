@@ -81,6 +81,7 @@ struct sim_worker {
 	struct sim_stage stages[WORKER_STAGES];
 	unsigned stage_count;
 	char hop_in[40], hop_out[40]; // that are connected; ""
+	bool direct;                  // hop_out goes by the link of the two nodes
 	struct sim_generation generations[WORKER_REQUESTS];
 	int64_t unwanted_ms; // since when the server does not know it; -1: it does
 };
@@ -91,6 +92,7 @@ struct sim_node {
 	unsigned first_device, device_count;
 	struct net_conn *uplink; // NULL: it has none
 	struct rpc rpc;
+	bool slow;                  // its way to the server is
 	bool registered, cut, down; // cut: nothing comes or goes; down: it does not run
 	int64_t cut_ms, away_ms;    // away_ms: since when it has no server; -1: it has one
 	uint64_t life;              // of the process
@@ -100,6 +102,7 @@ struct sim_device {
 	char device_id[16], name[16];
 	unsigned node;
 	bool absent;
+	int64_t drained_ms; // when it began to drain last
 };
 
 // What a client asks, and what it got.
@@ -119,8 +122,25 @@ struct sim_instance {
 	int64_t idle_ms;    // since when it is paused although one device has room; -1: it is not
 	int64_t paused_ms;  // since when it is; -1: it is not
 	int64_t without_ms; // since when it runs without one of its workers; -1: it has them
+	int64_t open_ms;    // since when it runs although its ring is open; -1: it is closed
+	int64_t deaths_ms[LIMIT_DEATHS]; // of its workers, of themselves, the newest first
 };
 enum { SIM_INSTANCES = 64 };
+
+// The link of two nodes.
+enum link_state { LINK_UP, LINK_SLOW, LINK_CUT };
+enum { SLOW_MS = 400, SIM_ENDS = 64 };
+
+// A node waits for the other end of a direct hop.
+struct sim_end {
+	struct sim_worker *worker; // NULL: none
+	char hop_id[40], end[4];
+	int64_t call;
+	uint64_t life; // of the node
+};
+
+// Kinds of faults that not every seed has.
+enum { KIND_DISK = 1, KIND_LINKS = 2, KIND_SPILL = 4, KIND_HEAT = 8, KIND_TABS = 16 };
 
 // Of an answer.
 enum fate { FATE_WELL, FATE_TWICE, FATE_BREACH, FATE_LOST, FATES };
@@ -146,6 +166,11 @@ enum planted {
 	PLANTED_FAILS_EARLY,    // an instance fails at its first death
 	PLANTED_TWO_BATCHES,    // row and entry are stored by two transactions
 	PLANTED_TOLD_EARLY,     // a change is told before it is on disk
+	PLANTED_ROW_LOST,       // a row that could not be written is not written again
+	PLANTED_BREAK_MISSED,   // what nodes say of broken hops is passed over
+	PLANTED_FETCH_AWAITED,  // a node that says nothing of a fetch is waited for as long as for a load
+	PLANTED_NODE_BLAMED,    // what a node's restart ends counts as the death of a worker
+	PLANTED_DRAIN_REFUSES,  // a model on a device that begins to drain takes no requests
 	PLANTED_COUNT
 };
 
@@ -159,6 +184,9 @@ static struct {
 	char detail[512];
 	struct sim_node nodes[NODES];
 	struct sim_device devices[DEVICES];
+	unsigned kinds; // of KIND_
+	enum link_state links[NODES][NODES];
+	struct sim_end ends[SIM_ENDS];
 	struct sim_worker workers[WORKERS];
 	unsigned worker_count;
 	struct net_conn *conns;
@@ -169,7 +197,9 @@ static struct {
 	const struct instance *deciding;
 	int64_t kill_ms;  // when the server is to be killed at the latest: at the next change that is stored; 0: it is
 			  // not
+	int64_t ended_ms; // when the server ended last
 	int64_t entry_ms; // when an entry was handed to the store last with a change of an instance
+	uint64_t direct_hops, broken_links; // hops by links; links that became slow or cut
 	uint64_t tokens, requests_ended, requests_failed, adoptions, loads, kills, stops;
 } world;
 
@@ -280,4 +310,28 @@ static uint64_t used_bytes(unsigned device)
 			if (world.workers[i].stages[j].device == device)
 				bytes += stage_bytes(&world.workers[i].stages[j]);
 	return bytes;
+}
+
+static struct sim_instance *remembered(const char *instance_id)
+{
+	for (unsigned i = 0; i < world.instance_count; i++)
+		if (!strcmp(world.instances[i].instance_id, instance_id))
+			return &world.instances[i];
+	if (world.instance_count == SIM_INSTANCES)
+		abort();
+	struct sim_instance *one = &world.instances[world.instance_count++];
+	*one = (struct sim_instance){.idle_ms = -1, .paused_ms = -1, .without_ms = -1, .open_ms = -1};
+	snprintf(one->instance_id, sizeof one->instance_id, "%s", instance_id);
+	return one;
+}
+
+// A worker ends of itself: its instance, as the server knows it, has lost it for no other reason.
+static void note_death(const struct sim_worker *worker)
+{
+	const struct worker *known = server.there ? worker_by_id(server.tenants, worker->worker_id) : NULL;
+	if (!known || !known->instance)
+		return;
+	int64_t *deaths = remembered(known->tenant->session_id)->deaths_ms;
+	memmove(deaths + 1, deaths, (LIMIT_DEATHS - 1) * sizeof *deaths);
+	deaths[0] = virtual.now_ms;
 }
