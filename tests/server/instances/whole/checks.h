@@ -7,6 +7,7 @@
 enum {
 	BEHIND_MS = 15000,  // that a worker may live which the server does not know, on a node that it reaches
 	PAUSED_MS = 100000, // after which an instance goes on, once faults have stopped, if one device has room
+	PACE_MS = 5000,     // that a worker works for another share of the time than it should
 	OPEN_MS = 5000,     // that a node's word of a broken hop takes, at most
 	REFUSED_MS = 60000, // that what a device refused is believed
 	IDLE_MS = LIMIT_REJOIN_MS + LIMIT_RETURN_MS + DECIDE_AGAIN_MOST_MS + 5000,
@@ -31,10 +32,16 @@ void __wrap_instance_see(struct snapshot *snapshot, struct instance *instance)
 // The first device that a reason names; NULL: none.
 static const struct sim_device *named_device(const char *reason)
 {
-	for (unsigned i = 0; i < DEVICES; i++)
-		if (strstr(reason, world.devices[i].name))
-			return &world.devices[i];
-	return NULL;
+	const struct sim_device *first = NULL;
+	const char *first_at = NULL;
+	for (unsigned i = 0; i < DEVICES; i++) {
+		const char *at = strstr(reason, world.devices[i].name);
+		if (!at || (first && at > first_at))
+			continue;
+		first = &world.devices[i];
+		first_at = at;
+	}
+	return first;
 }
 
 static bool server_reaches(unsigned node)
@@ -91,16 +98,39 @@ static void check_reason(const struct instance *instance, const struct decision 
 		broken("it fails only after dying often", "%s: %s", instance->instance_id, decision->reason);
 }
 
+// Changes for heat are far apart, and away from a device that is held back.
+static void check_heat(struct sim_instance *one, const struct decision *decision, const struct decide_seen *seen)
+{
+	const bool changes = seen->instance_state == INSTANCE_RUNNING && decision->action == ACTION_PLACE &&
+			     decision->cause >= CAUSE_HEAT && decision->cause <= CAUSE_STEP_BACK;
+	if (!changes)
+		return;
+	const struct sim_device *hot = decision->cause == CAUSE_HEAT ? named_device(decision->reason) : NULL;
+	TRACE("%s: %s", one->instance_id, decision->reason);
+	world.heat_moves++;
+	if (decision->cause == CAUSE_HEAT &&
+	    (!hot || !cluster_heat_held(cluster_find_device(server.cluster, hot->device_id)).held))
+		broken("every reason is true", "%s: %s", one->instance_id, decision->reason);
+	if (one->heat_ms && virtual.now_ms - one->heat_ms < DECIDE_HEAT_APART_MS)
+		broken("changes for heat are far apart", "%s: %s, after %lld ms", one->instance_id, decision->reason,
+		       (long long)(virtual.now_ms - one->heat_ms));
+	one->heat_ms = virtual.now_ms;
+}
+
 void __wrap_instance_decide(struct decision *out, const struct decide_wanted *wanted, const struct decide_seen *seen,
 			    int64_t now_ms)
 {
-	__real_instance_decide(out, wanted, seen, now_ms);
+	struct decide_seen as_seen = *seen;
+	if (world.planted == PLANTED_HEAT_HURRIES)
+		as_seen.heat_moved_ms = as_seen.heat_searched_ms = as_seen.format_searched_ms = -1;
+	__real_instance_decide(out, wanted, &as_seen, now_ms);
 	if (!server.there || !world.deciding)
 		return;
 	spoil(out, seen, now_ms);
 	const struct instance *instance = world.deciding;
 	struct sim_instance *one = remembered(instance->instance_id);
 	check_reason(instance, out, seen);
+	check_heat(one, out, seen);
 	if (trace_on && (out->action != ACTION_WAIT || strcmp(one->rule, out->rule) != 0))
 		TRACE("%s: %s: %s (%s)", instance->instance_id, decide_action_name(out->action), out->reason,
 		      out->rule);
@@ -211,6 +241,30 @@ static void check_ring(const struct instance *instance)
 		broken("what runs has a ring that is closed", "%s has not", instance->instance_id);
 }
 
+// Its worker rests as its hottest device is to.
+static void check_pace(const struct instance *instance)
+{
+	unsigned percent = 100;
+	struct sim_worker *last = NULL;
+	struct instance_worker *generator = parts_generator(instance->parts);
+	for (unsigned i = 0; i < world.worker_count && generator; i++)
+		if (!strcmp(world.workers[i].worker_id, instance_worker_id(generator)) && !world.workers[i].dead)
+			last = &world.workers[i];
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const unsigned one = cluster_work_percent(instance->stages[i].device);
+		percent = one < percent ? one : percent;
+	}
+	if (!last)
+		return;
+	if (instance->state != INSTANCE_RUNNING || !is_reached(last->node) || percent == last->percent)
+		last->unpaced_ms = -1;
+	else if (last->unpaced_ms < 0)
+		last->unpaced_ms = virtual.now_ms;
+	else if (virtual.now_ms - last->unpaced_ms > PACE_MS)
+		broken("what is too hot rests", "%s may work for %u %%, and does for %u %%", last->worker_id, percent,
+		       last->percent);
+}
+
 // ---- no idle device ----
 
 // Whether one device has room for all of it for certain.
@@ -262,6 +316,8 @@ static void check_all(void)
 	for (struct instance *one = server.instances->first; one; one = one->next) {
 		check_runs(one);
 		check_ring(one);
+		if (world.kinds & KIND_HEAT)
+			check_pace(one);
 		check_idle(one);
 	}
 }

@@ -114,12 +114,25 @@ static void link_fails(struct sim_node *node)
 	virtual_after(ms, link_heals, &world.links[node->number][other]);
 }
 
+static void cools(void *arg)
+{
+	struct sim_device *device = arg;
+	device->hot_celsius = 0;
+}
+
+static void device_gets_hot(struct sim_device *device)
+{
+	device->hot_celsius = 10 + (double)draw(50);
+	TRACE("the air of %s gets hotter by %.0f", device->name, device->hot_celsius);
+	virtual_after(draw_ms(20000, 200000), cools, device);
+}
+
 static void fault(void)
 {
 	struct sim_worker *worker = some_worker();
 	struct sim_node *node = &world.nodes[draw(NODES)];
 	struct sim_device *device = &world.devices[draw(DEVICES)];
-	switch (draw(18)) {
+	switch (draw(20)) {
 	case 0:
 	case 1:
 	case 2:
@@ -164,6 +177,8 @@ static void fault(void)
 		virtual_after(draw_ms(500, 15000), return_device, device);
 		break;
 	case 11:
+		if (world.kinds & KIND_HEAT) // a server that starts learns anew
+			break;
 		if (draw(2))
 			world.kill_ms = virtual.now_ms + KILL_MS;
 		else if (!draw(3))
@@ -182,6 +197,11 @@ static void fault(void)
 		if (world.kinds & KIND_DISK)
 			disk_fails();
 		break;
+	case 18:
+	case 19:
+		if (world.kinds & KIND_HEAT)
+			device_gets_hot(device);
+		break;
 	case 16:
 	case 17:
 		if (world.kinds & KIND_LINKS)
@@ -196,7 +216,8 @@ static void next_fault(void *arg)
 	if (!world.faults)
 		return;
 	fault();
-	virtual_after(draw_ms(1, draw(3) ? FAULT_MS : FAULT_MS / 10), next_fault, NULL);
+	const int64_t most_ms = world.kinds & KIND_HEAT ? 3 * FAULT_MS : FAULT_MS;
+	virtual_after(draw_ms(1, draw(3) ? most_ms : most_ms / 10), next_fault, NULL);
 }
 
 static void want_more(void *arg)
@@ -223,6 +244,7 @@ static void faults_stop(void)
 	}
 	for (unsigned i = 0; i < DEVICES; i++) {
 		return_device(&world.devices[i]);
+		cools(&world.devices[i]);
 		drain_device(i, false);
 	}
 }

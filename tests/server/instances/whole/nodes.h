@@ -2,7 +2,7 @@
  * hops, and keep workers of models for a while without the server, as engine/node does. They speak schema/node.json by
  * the real rpc; their faults are test_whole.c's. */
 #pragma once
-#include "tests/server/instances/whole/hops.h"
+#include "tests/server/instances/whole/heat.h"
 
 enum { READING_MS = 2000, REDIAL_MS = 1500, GIVE_UP_MS = 8000 };
 
@@ -226,38 +226,6 @@ static void tell_devices(struct sim_node *node)
 		json_push(list, device_json(&world.devices[node->first_device + i]));
 	json_set(params, "devices", list);
 	rpc_notify(&node->rpc, "node.devices", params);
-}
-
-static struct json *reading_json(unsigned number)
-{
-	static const char *const unknown[] = {"power_watts",
-					      "power_limit_watts",
-					      "temperature_celsius",
-					      "memory_temperature_celsius",
-					      "slowdown_celsius",
-					      "thermal_state",
-					      "memory_slowdown_celsius",
-					      "ecc_errors",
-					      "clock_mhz",
-					      "memory_clock_mhz",
-					      "fan_percent",
-					      "pcie_rx_bytes_per_s",
-					      "pcie_tx_bytes_per_s",
-					      "throttle",
-					      "processes",
-					      "availability_score",
-					      "energy_joules",
-					      "energy_source"};
-	char at[CLOCK_TEXT_BYTES];
-	struct json *json = json_new_object();
-	json_set_string(json, "device_id", world.devices[number].device_id);
-	json_set_string(json, "at", clock_format(clock_wall_ms(), at));
-	json_set_number(json, "utilization_percent", 0);
-	json_set_integer(json, "memory_used_bytes", (int64_t)used_bytes(number));
-	json_set_integer(json, "memory_total_bytes", (int64_t)(CAPACITY_MIB * MIB));
-	for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-		json_set(json, unknown[i], json_new_null());
-	return json;
 }
 
 static void tell_readings(void *arg)

@@ -2,6 +2,7 @@
  * them. Without one everything is as it is. */
 #pragma once
 #include "server/instances/parts/parts_inside.h"
+#include "server/cluster/heat.h"
 #include "server/instances/requests/delivered.h"
 #include "tests/server/instances/whole/clients.h"
 
@@ -46,6 +47,13 @@ void __real_question_decide(struct question_decision *out, const struct question
 			    struct error *error);
 void __wrap_question_decide(struct question_decision *out, const struct question_seen *seen, int64_t now_ms,
 			    struct error *error);
+
+bool __real_thermal_guard_update(struct thermal_guard *guard, const struct thermal_policy *policy,
+				 const struct thermal_model *model, double limit, int64_t at_ms);
+bool __wrap_thermal_guard_update(struct thermal_guard *guard, const struct thermal_policy *policy,
+				 const struct thermal_model *model, double limit, int64_t at_ms);
+void __real_instance_pace(struct instance *instance);
+void __wrap_instance_pace(struct instance *instance);
 
 // ---- requests ----
 
@@ -151,6 +159,30 @@ int64_t __wrap_silence_limit_ms(enum parts_step step, const enum part_step *part
 bool __wrap_parts_worker_died(const struct parts *parts, unsigned part)
 {
 	return world.planted == PLANTED_NODE_BLAMED || __real_parts_worker_died(parts, part);
+}
+
+// ---- heat ----
+
+// What is held back is free again only once it is cool.
+bool __wrap_thermal_guard_update(struct thermal_guard *guard, const struct thermal_policy *policy,
+				 const struct thermal_model *model, double limit, int64_t at_ms)
+{
+	const enum thermal_step before = guard->step;
+	const bool changed = __real_thermal_guard_update(guard, policy, model, limit, at_ms);
+	if (world.planted == PLANTED_HEAT_FLAPS && before == THERMAL_PAUSED)
+		guard->step = THERMAL_LIMITED;
+	const bool eased = before == THERMAL_PAUSED ? guard->step != THERMAL_PAUSED : guard->step < before;
+	world.heat_pauses += guard->step == THERMAL_PAUSED && before != THERMAL_PAUSED;
+	if (eased && !isnan(limit) && !isnan(thermal_model_ambient(model)) &&
+	    thermal_model_celsius(model) > limit - policy->margin - policy->resume)
+		broken("a pause for heat ends when it is cool", "at %.1f °C of %.1f", thermal_model_celsius(model), limit);
+	return changed;
+}
+
+void __wrap_instance_pace(struct instance *instance)
+{
+	if (world.planted != PLANTED_HEAT_UNTOLD)
+		__real_instance_pace(instance);
 }
 
 // ---- decisions ----

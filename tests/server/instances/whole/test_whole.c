@@ -25,7 +25,7 @@
 #include <cmocka.h>
 // clang-format on
 
-enum { SEEDS = 6, PLANTED_SEEDS = 40 };
+enum { SEEDS = 6, PLANTED_SEEDS = 40, HEAT_SEEDS = 12, HEAT_FAULTS_MS = 1500000, LEARNING_MS = 400000 };
 
 // ---- a run ----
 
@@ -37,7 +37,10 @@ static void world_make(uint64_t seed, enum planted planted)
 	world.planted = planted;
 	world.faults = true;
 	world.evicts = seed % 2 == 0;
-	world.kinds = (unsigned)(seed / 2 % KIND_SPILL);
+	world.kinds = (unsigned)(seed / 2 % KIND_SPILL) | (seed % HEAT_SEEDS ? 0 : KIND_HEAT);
+	if (planted >= PLANTED_HEAT_FLAPS && planted <= PLANTED_HEAT_HURRIES)
+		world.kinds |= KIND_HEAT;
+	world.faults_ms = world.kinds & KIND_HEAT ? HEAT_FAULTS_MS : FAULTS_MS;
 	told_count = 0;
 	memset(told, 0, sizeof told);
 	for (unsigned i = 0; i < NODES; i++) {
@@ -76,11 +79,11 @@ static void run(uint64_t seed, enum planted planted)
 	virtual_after(3000, want_more, NULL);
 	for (unsigned i = 0; i < REQUESTS; i++)
 		virtual_after(draw_ms(5000, 15000), ask_again, &world.requests[i]);
-	virtual_after(15000, next_fault, NULL);
-	run_until(START_MS + FAULTS_MS);
+	virtual_after(world.kinds & KIND_HEAT ? LEARNING_MS : 15000, next_fault, NULL);
+	run_until(START_MS + world.faults_ms);
 	if (!world.broken)
 		faults_stop();
-	run_until(START_MS + FAULTS_MS + QUIET_MS);
+	run_until(START_MS + world.faults_ms + (world.kinds & KIND_HEAT ? 2 : 1) * QUIET_MS);
 	if (!world.broken)
 		check_end();
 	if (server.there)
@@ -97,7 +100,7 @@ static uint64_t first_seed = 1, seed_count = SEEDS;
 static void test_invariants(void **context)
 {
 	uint64_t steps = 0, tokens = 0, ended = 0, failed = 0, loads = 0, adoptions = 0, kills = 0, stops = 0,
-		 direct_hops = 0, broken_links = 0;
+		 direct_hops = 0, broken_links = 0, heat_pauses = 0, heat_moves = 0;
 	(void)context;
 	for (uint64_t seed = first_seed; seed - first_seed < seed_count; seed++) {
 		run(seed, PLANTED_NOTHING);
@@ -114,15 +117,18 @@ static void test_invariants(void **context)
 		stops += world.stops;
 		direct_hops += world.direct_hops;
 		broken_links += world.broken_links;
+		heat_pauses += world.heat_pauses;
+		heat_moves += world.heat_moves;
 	}
 	print_message("%llu seeds: %llu steps, %llu tokens; %llu requests ended well, %llu not; %llu loads, %llu "
 		      "adoptions, %llu kills and %llu stops of the server, %llu commits, %llu that failed, %llu hops by links, "
-		      "%llu links slow or cut\n",
+		      "%llu links slow or cut, %llu pauses and %llu moves for heat\n",
 		      (unsigned long long)seed_count, (unsigned long long)steps, (unsigned long long)tokens,
 		      (unsigned long long)ended, (unsigned long long)failed, (unsigned long long)loads,
 		      (unsigned long long)adoptions, (unsigned long long)kills, (unsigned long long)stops,
 		      (unsigned long long)virtual.commits_done, (unsigned long long)virtual.unwritten,
-		      (unsigned long long)direct_hops, (unsigned long long)broken_links);
+		      (unsigned long long)direct_hops, (unsigned long long)broken_links, (unsigned long long)heat_pauses,
+		      (unsigned long long)heat_moves);
 	assert_true(seed_count < SEEDS || (tokens && ended && loads && adoptions && kills && stops));
 }
 
@@ -158,6 +164,9 @@ static void test_planted(void **context)
 		{PLANTED_FETCH_AWAITED, {"each instance goes on once faults stop"}},
 		{PLANTED_NODE_BLAMED, {"it fails only after dying often"}},
 		{PLANTED_DRAIN_REFUSES, {"a model that answers takes requests"}},
+		{PLANTED_HEAT_FLAPS, {"a pause for heat ends when it is cool"}},
+		{PLANTED_HEAT_UNTOLD, {"what is too hot rests"}},
+		{PLANTED_HEAT_HURRIES, {"changes for heat are far apart"}},
 	};
 	(void)context;
 	assert_int_equal(sizeof all / sizeof *all, PLANTED_COUNT - 1);

@@ -8,6 +8,7 @@ enum { TOKEN_MS = 150 };
 
 static void worker_dies(struct sim_worker *worker, const char *why);
 static int64_t ring_slow_ms(const struct sim_worker *last);
+static void devices_work(const struct sim_worker *last);
 
 // A step of a worker that is due later; it may be dead by then.
 struct worker_step {
@@ -139,6 +140,7 @@ static enum status serve_load(void *arg, const struct message *message, struct e
 	rpc_read_id(message, &step->id);
 	step->fails = world.faults && !draw(12);
 	worker->loading = true;
+	worker->percent = 100;
 	worker->epoch = (uint64_t)json_get_integer(part, "epoch", 0);
 	worker->index = (unsigned)json_get_integer(part, "index", 0);
 	worker->count = (unsigned)json_get_integer(part, "count", 1);
@@ -171,6 +173,7 @@ static enum status serve_adopt(void *arg, const struct message *message, struct 
 	worker->epoch = (uint64_t)json_get_integer(message->params, "epoch", 0);
 	worker->index = (unsigned)json_get_integer(part, "index", worker->index);
 	worker->count = (unsigned)json_get_integer(part, "count", worker->count);
+	worker->percent = 100;
 	memset(worker->generations, 0, sizeof worker->generations);
 	world.adoptions++;
 	answer_call(worker, "instance.adopt", id, loaded_json(worker), NULL);
@@ -227,6 +230,7 @@ static enum status serve_check(void *arg, const struct message *message, struct 
 {
 	struct worker_step *step = step_create(arg);
 	(void)error;
+	step->worker->percent = 100;
 	rpc_read_id(message, &step->id);
 	virtual_after(draw_ms(5, 200), has_checked, step);
 	return STATUS_PENDING;
@@ -241,7 +245,8 @@ static void token_later(struct sim_worker *worker, unsigned slot)
 	struct worker_step *step = step_create(worker);
 	step->slot = slot;
 	step->turn = ++worker->generations[slot].turn;
-	virtual_after(draw_ms(TOKEN_MS / 2, TOKEN_MS * 3 / 2) + ring_slow_ms(worker), next_token, step);
+	const int64_t ms = draw_ms(TOKEN_MS / 2, TOKEN_MS * 3 / 2) + ring_slow_ms(worker);
+	virtual_after(worker->percent ? ms * 100 / worker->percent : ms, next_token, step);
 }
 
 static void tell_token(struct sim_worker *worker, const struct sim_generation *generation)
@@ -279,10 +284,11 @@ static void next_token(void *arg)
 	const unsigned slot = step->slot;
 	if (!current)
 		return;
-	if (!ring_works(worker)) {
+	if (!ring_works(worker) || !worker->percent) {
 		token_later(worker, slot);
 		return;
 	}
+	devices_work(worker);
 	if (generation->at == generation->most) {
 		tell_end(worker, generation, "length");
 		generation->number = 0;
@@ -336,6 +342,14 @@ static enum status serve_cancel(void *arg, const struct message *message, struct
 	return STATUS_OK;
 }
 
+static enum status serve_pace(void *arg, const struct message *message, struct error *error)
+{
+	struct sim_worker *worker = arg;
+	(void)error;
+	worker->percent = (unsigned)json_get_integer(message->params, "percent", 100);
+	return STATUS_OK;
+}
+
 static enum status serve_nothing(void *arg, const struct message *message, struct error *error)
 {
 	(void)arg, (void)message, (void)error;
@@ -345,7 +359,7 @@ static enum status serve_nothing(void *arg, const struct message *message, struc
 static const struct rpc_method worker_methods[] = {
 	{"instance.load", serve_load},    {"instance.adopt", serve_adopt},   {"instance.check", serve_check},
 	{"generate.start", serve_start},  {"generate.cancel", serve_cancel}, {"generate.forget", serve_nothing},
-	{"instance.pace", serve_nothing},
+	{"instance.pace", serve_pace},
 };
 
 // ---- a line to the server ----
@@ -372,7 +386,7 @@ static struct sim_worker *worker_create(unsigned node, const struct json *params
 	if (world.worker_count == WORKERS)
 		abort();
 	struct sim_worker *worker = &world.workers[world.worker_count++];
-	*worker = (struct sim_worker){.starting = true, .node = node, .count = 1, .unwanted_ms = -1};
+	*worker = (struct sim_worker){.starting = true, .node = node, .count = 1, .percent = 100, .unwanted_ms = -1, .unpaced_ms = -1};
 	snprintf(worker->worker_id, sizeof worker->worker_id, "%s", json_get_string(params, "worker_id", ""));
 	snprintf(worker->key, sizeof worker->key, "%s", json_get_string(params, "key", ""));
 	worker->ring = json_get_bool(params, "ring", false);

@@ -78,6 +78,8 @@ struct sim_worker {
 	char instance_id[INSTANCE_ID_BYTES]; // of one of several parts; ""
 	uint64_t epoch;
 	unsigned index, count; // of parts; count 1: all of the model
+	unsigned percent;      // of the time that it may work
+	int64_t unpaced_ms;    // since when that is not what its devices permit; -1: it is
 	struct sim_stage stages[WORKER_STAGES];
 	unsigned stage_count;
 	char hop_in[40], hop_out[40]; // that are connected; ""
@@ -103,6 +105,9 @@ struct sim_device {
 	unsigned node;
 	bool absent;
 	int64_t drained_ms; // when it began to drain last
+	// heat.h; of KIND_HEAT:
+	double busy_ms, watts, warm_watts, air_celsius, hot_celsius;
+	int64_t read_ms;
 };
 
 // What a client asks, and what it got.
@@ -123,6 +128,7 @@ struct sim_instance {
 	int64_t paused_ms;  // since when it is; -1: it is not
 	int64_t without_ms; // since when it runs without one of its workers; -1: it has them
 	int64_t open_ms;    // since when it runs although its ring is open; -1: it is closed
+	int64_t heat_ms;    // when it was changed for heat last; 0: never
 	int64_t deaths_ms[LIMIT_DEATHS]; // of its workers, of themselves, the newest first
 };
 enum { SIM_INSTANCES = 64 };
@@ -171,6 +177,9 @@ enum planted {
 	PLANTED_FETCH_AWAITED,  // a node that says nothing of a fetch is waited for as long as for a load
 	PLANTED_NODE_BLAMED,    // what a node's restart ends counts as the death of a worker
 	PLANTED_DRAIN_REFUSES,  // a model on a device that begins to drain takes no requests
+	PLANTED_HEAT_FLAPS,     // a pause for heat ends at once
+	PLANTED_HEAT_UNTOLD,    // workers are not told of it
+	PLANTED_HEAT_HURRIES,   // instances are changed for heat again and again
 	PLANTED_COUNT
 };
 
@@ -178,6 +187,7 @@ static struct {
 	uint64_t seed;
 	enum planted planted;
 	bool faults; // still
+	int64_t faults_ms; // for which there are
 	bool evicts; // idle instances may be evicted for others, and requests load models
 	uint64_t fates[FATES];
 	const char *broken;
@@ -199,6 +209,7 @@ static struct {
 			  // not
 	int64_t ended_ms; // when the server ended last
 	int64_t entry_ms; // when an entry was handed to the store last with a change of an instance
+	uint64_t heat_pauses, heat_moves;   // of devices; of instances
 	uint64_t direct_hops, broken_links; // hops by links; links that became slow or cut
 	uint64_t tokens, requests_ended, requests_failed, adoptions, loads, kills, stops;
 } world;
