@@ -221,11 +221,11 @@ struct instances {
 	struct instances_params params;
 	struct instance *first; // oldest
 	size_t count;
-	bool ending;               // the server is
-	struct starting *starting; // instances that are being created, or come back (instances_start.c)
-	struct demand *demands;    // for models that are not loaded
-	struct generation *held;   // requests that have ended, whose clients wait for their joules
-	struct nowhere *nowhere;   // and for which there was no room, the newest first
+	bool ending;                     // the server is
+	struct starting *starting;       // instances that are being created, or come back (instances_start.c)
+	struct demand *demands;          // for models that are not loaded
+	struct generation *held;         // requests that have ended, whose clients wait for their joules
+	struct nowhere *nowhere;         // and for which there was no room, the newest first
 	struct instance_row_write *rows; // of state.db that are not as they should be yet (instances_rows.c)
 	struct net_timer rows_again;
 	int64_t next_request;

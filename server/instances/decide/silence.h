@@ -17,8 +17,8 @@ enum {
 	SILENCE_PASS_MS = 60000      // that a browser may keep a message of the ring; its page gives a step up earlier
 };
 
-// From a sign of life in this step of `count` parts to the next one. PARTS_READY, PARTS_AWAY: 0, without end. A node that
-// fetches gives signs all the time, a worker that loads may be busy for long.
+// From a sign of life in this step of `count` parts to the next one. PARTS_READY, PARTS_AWAY: 0, without end. A node
+// that fetches gives signs all the time, a worker that loads may be busy for long.
 int64_t silence_limit_ms(enum parts_step step, const enum part_step *parts, unsigned count);
 // The limit for workers to confirm that they keep their layers, before which they may have to end a step: as long as
 // loading takes, or half of the time that requests still wait. load_ms < 0: not known.

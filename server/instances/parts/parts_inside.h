@@ -28,7 +28,7 @@ struct part {
 	bool tab;   // a browser's: the server sends the weights
 	enum part_step step;
 	struct instance_worker *worker;
-	bool died; // the worker, of itself
+	bool died;                           // the worker, of itself
 	uint64_t needs_bytes;                // of the file
 	uint64_t fetch_bytes, fetched_bytes; // without those that its node already has
 	uint64_t load_bytes, loaded_bytes;   // load_bytes 0: not told yet

@@ -34,7 +34,7 @@ static const struct sim_device *named_device(const char *reason)
 {
 	const struct sim_device *first = NULL;
 	const char *first_at = NULL;
-	for (unsigned i = 0; i < DEVICES; i++) {
+	for (unsigned i = 0; i < ALL_DEVICES; i++) {
 		const char *at = strstr(reason, world.devices[i].name);
 		if (!at || (first && at > first_at))
 			continue;
@@ -210,7 +210,8 @@ static void check_runs(const struct instance *instance)
 
 static bool is_reached(unsigned node)
 {
-	return !world.nodes[node].cut && !world.nodes[node].slow && world.nodes[node].registered && server_reaches(node);
+	return !world.nodes[node].cut && !world.nodes[node].slow && world.nodes[node].registered &&
+	       server_reaches(node);
 }
 
 // Whether each of its parts is connected to the next, as the nodes have it; true where that is not to be known yet.
@@ -304,6 +305,16 @@ static void check_idle(struct instance *instance)
 		broken("no device is idle for longer than the rules say", "%s: %s", one->instance_id, one->reason);
 }
 
+// Layers in a node's memory that were evicted are looked after: they go back once there is room.
+static void check_evicted(const struct instance *instance)
+{
+	const bool evicted = instance->state == INSTANCE_RUNNING && instance->step == STEP_SPILLED &&
+			     instance->recovery.gave_way[0];
+	if (evicted && offer_room_due_ms(instance) - virtual.now_ms > DECIDE_ROOM_MOST_MS)
+		broken("evicted layers are looked after", "%s: in %lld ms", instance->instance_id,
+		       (long long)(offer_room_due_ms(instance) - virtual.now_ms));
+}
+
 // ---- all of it ----
 
 static void check_all(void)
@@ -316,6 +327,7 @@ static void check_all(void)
 	for (struct instance *one = server.instances->first; one; one = one->next) {
 		check_runs(one);
 		check_ring(one);
+		check_evicted(one);
 		if (world.kinds & KIND_HEAT)
 			check_pace(one);
 		check_idle(one);

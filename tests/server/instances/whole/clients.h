@@ -47,8 +47,9 @@ static bool is_answered(unsigned model)
 	snprintf(id, sizeof id, "mod_%u", model);
 	for (const struct instance *one = server.instances->first; one; one = one->next) {
 		bool stays = one->state == INSTANCE_RUNNING && !strcmp(one->model_id, id);
-		for (unsigned i = 0; i < DEVICES && stays; i++)
-			stays = !instance_is_on(one, world.devices[i].device_id) ||
+		for (unsigned i = 0; i < ALL_DEVICES && stays; i++)
+			stays = (i >= DEVICES && !(world.kinds & KIND_SPILL)) ||
+				!instance_is_on(one, world.devices[i].device_id) ||
 				!cluster_find_device(server.cluster, world.devices[i].device_id)->draining ||
 				virtual.now_ms - world.devices[i].drained_ms < DRAIN_MS;
 		if (stays)

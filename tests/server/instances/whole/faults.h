@@ -79,11 +79,22 @@ static void end_server(bool killed)
 	virtual_after(draw_ms(50, draw(3) ? 2000 : 20000), start_server, NULL);
 }
 
-// Nothing can be written, or the queue is full, for a while.
+static void kill_server(void *arg)
+{
+	(void)arg;
+	if (world.faults)
+		end_server(true);
+}
+
+// Nothing can be written, or the queue is full, for a while; now and then the server is killed once it has had the time
+// to write what it could not.
 static void disk_fails(void)
 {
 	int64_t *until_ms = draw(2) ? &virtual.full_until_ms : &virtual.busy_until_ms;
 	*until_ms = virtual.now_ms + draw_ms(1, draw(3) ? 3000 : 20000);
+	if (!draw(3) && !(world.kinds & KIND_HEAT))
+		virtual_after(*until_ms - virtual.now_ms + draw_ms(UNWRITTEN_MS, UNWRITTEN_MS * 3 / 2), kill_server,
+			      NULL);
 	TRACE("the disk is %s", until_ms == &virtual.full_until_ms ? "full" : "busy");
 }
 

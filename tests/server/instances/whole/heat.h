@@ -35,7 +35,7 @@ static void device_heats(struct sim_device *device)
 
 static void set_heat(struct json *json, struct sim_device *device)
 {
-	if (!(world.kinds & KIND_HEAT)) {
+	if (!(world.kinds & KIND_HEAT) || device >= &world.devices[DEVICES]) {
 		json_set(json, "temperature_celsius", json_new_null());
 		json_set(json, "power_watts", json_new_null());
 		json_set(json, "slowdown_celsius", json_new_null());
@@ -71,7 +71,7 @@ static struct json *reading_json(unsigned number)
 	json_set_string(json, "at", clock_format(clock_wall_ms(), at));
 	json_set_number(json, "utilization_percent", 0);
 	json_set_integer(json, "memory_used_bytes", (int64_t)used_bytes(number));
-	json_set_integer(json, "memory_total_bytes", (int64_t)(CAPACITY_MIB * MIB));
+	json_set_integer(json, "memory_total_bytes", (int64_t)capacity_bytes(number));
 	for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
 		json_set(json, unknown[i], json_new_null());
 	set_heat(json, &world.devices[number]);

@@ -1,5 +1,5 @@
-/* Hops between the workers of a ring: by way of the server, or by the direct link of two nodes, which may be slow or cut.
- * What a node answers is here, too. */
+/* Hops between the workers of a ring: by way of the server, or by the direct link of two nodes, which may be slow or
+ * cut. What a node answers is here, too. */
 #pragma once
 #include "tests/server/instances/whole/workers.h"
 
@@ -174,7 +174,8 @@ static int64_t ring_slow_ms(const struct sim_worker *last)
 	for (unsigned i = 0; i < last->count && one && last->count > 1; i++) {
 		const struct sim_worker *next = worker_after(one);
 		ms += hop_link(one, next) == LINK_SLOW ? SLOW_MS : 0;
-		ms += !one->direct && next && (world.nodes[one->node].slow || world.nodes[next->node].slow) ? SLOW_MS : 0;
+		ms += !one->direct && next && (world.nodes[one->node].slow || world.nodes[next->node].slow) ? SLOW_MS
+													    : 0;
 		one = next;
 	}
 	return ms;
@@ -201,9 +202,8 @@ static void link_becomes(unsigned one, unsigned other, enum link_state state)
 
 static struct json *link_json(const struct sim_node *node, const struct sim_node *peer)
 {
-	static const char *const unknown[] = {"interface",        "address",
-					      "jitter_ms",        "loss_percent",
-					      "sent_bytes_per_s", "throughput_back_bytes_per_s",
+	static const char *const unknown[] = {"interface",           "address",          "jitter_ms",
+					      "loss_percent",        "sent_bytes_per_s", "throughput_back_bytes_per_s",
 					      "interface_bits_per_s"};
 	char at[CLOCK_TEXT_BYTES];
 	struct json *json = json_new_object();
@@ -266,4 +266,3 @@ static enum status serve_connect(void *arg, const struct message *message, struc
 	buffer_finish(&text);
 	return STATUS_PENDING;
 }
-

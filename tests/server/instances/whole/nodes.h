@@ -198,11 +198,11 @@ static struct json *device_json(const struct sim_device *device)
 	json_set_string(json, "name", device->name);
 	json_set_string(json, "vendor", "v");
 	json_set_string(json, "model", "m");
-	json_set_string(json, "backend", "cuda");
-	json_set_string(json, "kind", "discrete");
+	json_set_string(json, "backend", number < DEVICES ? "cuda" : "cpu");
+	json_set_string(json, "kind", number < DEVICES ? "discrete" : "cpu");
 	json_set_string(json, "memory_pool", "");
-	json_set_integer(json, "memory_bytes", (int64_t)(CAPACITY_MIB * MIB));
-	json_set_number(json, "memory_bandwidth_bytes_per_s", 5e11 + 1e11 * number);
+	json_set_integer(json, "memory_bytes", (int64_t)capacity_bytes(number));
+	json_set_number(json, "memory_bandwidth_bytes_per_s", number < DEVICES ? 5e11 + 1e11 * number : 4e10);
 	json_set_string(json, "support", "full");
 	json_set_bool(json, "present", !device->absent);
 	for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
@@ -224,6 +224,8 @@ static void tell_devices(struct sim_node *node)
 	struct json *params = json_new_object(), *list = json_new_array();
 	for (unsigned i = 0; i < node->device_count; i++)
 		json_push(list, device_json(&world.devices[node->first_device + i]));
+	if (world.kinds & KIND_SPILL)
+		json_push(list, device_json(&world.devices[host_of(node->number)]));
 	json_set(params, "devices", list);
 	rpc_notify(&node->rpc, "node.devices", params);
 }
@@ -238,6 +240,8 @@ static void tell_readings(void *arg)
 	for (unsigned i = 0; i < node->device_count; i++)
 		if (!world.devices[node->first_device + i].absent)
 			json_push(list, reading_json(node->first_device + i));
+	if (world.kinds & KIND_SPILL)
+		json_push(list, reading_json(host_of(node->number)));
 	json_set(params, "node", json_new_null());
 	json_set(params, "devices", list);
 	rpc_notify(&node->rpc, "node.telemetry", params);

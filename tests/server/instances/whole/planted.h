@@ -1,8 +1,8 @@
 /* Faults that are planted, each in a function of the server that is replaced at link time, to see that the checks find
  * them. Without one everything is as it is. */
 #pragma once
-#include "server/instances/parts/parts_inside.h"
 #include "server/cluster/heat.h"
+#include "server/instances/parts/parts_inside.h"
 #include "server/instances/requests/delivered.h"
 #include "tests/server/instances/whole/clients.h"
 
@@ -52,6 +52,8 @@ bool __real_thermal_guard_update(struct thermal_guard *guard, const struct therm
 				 const struct thermal_model *model, double limit, int64_t at_ms);
 bool __wrap_thermal_guard_update(struct thermal_guard *guard, const struct thermal_policy *policy,
 				 const struct thermal_model *model, double limit, int64_t at_ms);
+int64_t __real_offer_room_due_ms(const struct instance *instance);
+int64_t __wrap_offer_room_due_ms(const struct instance *instance);
 void __real_instance_pace(struct instance *instance);
 void __wrap_instance_pace(struct instance *instance);
 
@@ -175,8 +177,14 @@ bool __wrap_thermal_guard_update(struct thermal_guard *guard, const struct therm
 	world.heat_pauses += guard->step == THERMAL_PAUSED && before != THERMAL_PAUSED;
 	if (eased && !isnan(limit) && !isnan(thermal_model_ambient(model)) &&
 	    thermal_model_celsius(model) > limit - policy->margin - policy->resume)
-		broken("a pause for heat ends when it is cool", "at %.1f °C of %.1f", thermal_model_celsius(model), limit);
+		broken("a pause for heat ends when it is cool", "at %.1f °C of %.1f", thermal_model_celsius(model),
+		       limit);
 	return changed;
+}
+
+int64_t __wrap_offer_room_due_ms(const struct instance *instance)
+{
+	return __real_offer_room_due_ms(instance) + (world.planted == PLANTED_SPILL_STAYS ? 3600000 : 0);
 }
 
 void __wrap_instance_pace(struct instance *instance)

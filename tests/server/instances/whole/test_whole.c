@@ -37,7 +37,7 @@ static void world_make(uint64_t seed, enum planted planted)
 	world.planted = planted;
 	world.faults = true;
 	world.evicts = seed % 2 == 0;
-	world.kinds = (unsigned)(seed / 2 % KIND_SPILL) | (seed % HEAT_SEEDS ? 0 : KIND_HEAT);
+	world.kinds = (unsigned)(seed / 2 % KIND_HEAT) | (seed % HEAT_SEEDS ? 0 : KIND_HEAT);
 	if (planted >= PLANTED_HEAT_FLAPS && planted <= PLANTED_HEAT_HURRIES)
 		world.kinds |= KIND_HEAT;
 	world.faults_ms = world.kinds & KIND_HEAT ? HEAT_FAULTS_MS : FAULTS_MS;
@@ -45,6 +45,10 @@ static void world_make(uint64_t seed, enum planted planted)
 	memset(told, 0, sizeof told);
 	for (unsigned i = 0; i < NODES; i++) {
 		struct sim_node *node = &world.nodes[i];
+		struct sim_device *host = &world.devices[host_of(i)];
+		host->node = i;
+		snprintf(host->device_id, sizeof host->device_id, "dev_host_%u", i);
+		snprintf(host->name, sizeof host->name, "processor-%u", i);
 		*node = (struct sim_node){
 			.number = i, .first_device = first[i], .device_count = first[i + 1] - first[i], .away_ms = -1};
 		snprintf(node->node_id, sizeof node->node_id, "nod_%u", i);
@@ -100,7 +104,7 @@ static uint64_t first_seed = 1, seed_count = SEEDS;
 static void test_invariants(void **context)
 {
 	uint64_t steps = 0, tokens = 0, ended = 0, failed = 0, loads = 0, adoptions = 0, kills = 0, stops = 0,
-		 direct_hops = 0, broken_links = 0, heat_pauses = 0, heat_moves = 0;
+		 direct_hops = 0, broken_links = 0, heat_pauses = 0, heat_moves = 0, spills = 0;
 	(void)context;
 	for (uint64_t seed = first_seed; seed - first_seed < seed_count; seed++) {
 		run(seed, PLANTED_NOTHING);
@@ -119,16 +123,19 @@ static void test_invariants(void **context)
 		broken_links += world.broken_links;
 		heat_pauses += world.heat_pauses;
 		heat_moves += world.heat_moves;
+		spills += world.spills;
 	}
 	print_message("%llu seeds: %llu steps, %llu tokens; %llu requests ended well, %llu not; %llu loads, %llu "
-		      "adoptions, %llu kills and %llu stops of the server, %llu commits, %llu that failed, %llu hops by links, "
-		      "%llu links slow or cut, %llu pauses and %llu moves for heat\n",
+		      "adoptions, %llu kills and %llu stops of the server, %llu commits, %llu that failed, %llu hops "
+		      "by links, "
+		      "%llu links slow or cut, %llu pauses and %llu moves for heat, %llu loads with layers in a node's "
+		      "memory\n",
 		      (unsigned long long)seed_count, (unsigned long long)steps, (unsigned long long)tokens,
 		      (unsigned long long)ended, (unsigned long long)failed, (unsigned long long)loads,
 		      (unsigned long long)adoptions, (unsigned long long)kills, (unsigned long long)stops,
 		      (unsigned long long)virtual.commits_done, (unsigned long long)virtual.unwritten,
-		      (unsigned long long)direct_hops, (unsigned long long)broken_links, (unsigned long long)heat_pauses,
-		      (unsigned long long)heat_moves);
+		      (unsigned long long)direct_hops, (unsigned long long)broken_links,
+		      (unsigned long long)heat_pauses, (unsigned long long)heat_moves, (unsigned long long)spills);
 	assert_true(seed_count < SEEDS || (tokens && ended && loads && adoptions && kills && stops));
 }
 
@@ -164,6 +171,7 @@ static void test_planted(void **context)
 		{PLANTED_FETCH_AWAITED, {"each instance goes on once faults stop"}},
 		{PLANTED_NODE_BLAMED, {"it fails only after dying often"}},
 		{PLANTED_DRAIN_REFUSES, {"a model that answers takes requests"}},
+		{PLANTED_SPILL_STAYS, {"evicted layers are looked after"}},
 		{PLANTED_HEAT_FLAPS, {"a pause for heat ends when it is cool"}},
 		{PLANTED_HEAT_UNTOLD, {"what is too hot rests"}},
 		{PLANTED_HEAT_HURRIES, {"changes for heat are far apart"}},

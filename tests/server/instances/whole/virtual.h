@@ -62,10 +62,10 @@ static struct {
 	struct virtual_commit commits[VIRTUAL_COMMITS];
 	size_t first_commit, commit_count;
 	int64_t last_commit_ms;
-	bool disk_gone;                     // the server is dead: nothing of it reaches the disk
-	int64_t full_until_ms;              // the disk is full: nothing can be written
-	int64_t busy_until_ms;              // it is slow, and the store's queue full: nothing is taken
-	int64_t unwritten_ms;               // when something could not be written last; 0: never
+	bool disk_gone;        // the server is dead: nothing of it reaches the disk
+	int64_t full_until_ms; // the disk is full: nothing can be written
+	int64_t busy_until_ms; // it is slow, and the store's queue full: nothing is taken
+	int64_t unwritten_ms;  // when something could not be written last; 0: never
 	uint64_t unwritten;
 	struct net_loop *loop;
 	uint64_t steps, commits_done;

@@ -67,7 +67,7 @@ static struct json *loaded_json(const struct sim_worker *worker)
 		json_set_integer(one, "weights_bytes", (int64_t)stage_bytes(&worker->stages[i]));
 		json_set_integer(one, "kv_bytes", (int64_t)MIB);
 		json_set_integer(one, "workspace_bytes", (int64_t)MIB);
-		json_set_integer(one, "host_bytes", 0);
+		json_set_integer(one, "host_bytes", (int64_t)(worker->stages[i].host_layers * LAYER_BYTES));
 		json_push(memory, one);
 	}
 	json_set(result, "memory", memory);
@@ -110,10 +110,11 @@ static void is_loading(void *arg)
 
 static void check_room(void)
 {
-	for (unsigned i = 0; i < DEVICES; i++)
-		if (used_bytes(i) > CAPACITY_MIB * MIB)
-			broken("no memory has two owners", "%s has %llu MiB loaded of %d", world.devices[i].name,
-			       (unsigned long long)(used_bytes(i) / MIB), CAPACITY_MIB);
+	for (unsigned i = 0; i < ALL_DEVICES; i++)
+		if (used_bytes(i) > capacity_bytes(i))
+			broken("no memory has two owners", "%s has %llu MiB loaded of %llu", world.devices[i].name,
+			       (unsigned long long)(used_bytes(i) / MIB),
+			       (unsigned long long)(capacity_bytes(i) / MIB));
 }
 
 // A part of a placement is loaded once, and placements have epochs of their own, which grow.
@@ -147,13 +148,15 @@ static enum status serve_load(void *arg, const struct message *message, struct e
 	worker->stage_count = 0;
 	for (const struct json *one = json_first(json_get(message->params, "stages")); one; one = json_next(one)) {
 		unsigned device = 0;
-		while (device + 1 < DEVICES &&
+		while (device + 1 < ALL_DEVICES &&
 		       strcmp(world.devices[device].device_id, json_get_string(one, "hardware_key", "")) != 0)
 			device++;
 		worker->stages[worker->stage_count++] = (struct sim_stage){
 			.device = device,
 			.first_layer = (unsigned)json_get_integer(one, "first_layer", 0),
-			.layer_count = (unsigned)json_get_integer(one, "layer_count", 0)};
+			.layer_count = (unsigned)json_get_integer(one, "layer_count", 0),
+			.host_layers = (unsigned)json_get_integer(one, "host_layers", 0)};
+		world.spills += worker->stages[worker->stage_count - 1].host_layers != 0;
 	}
 	check_room();
 	check_epoch(worker, json_get_string(part, "instance_id", ""));
@@ -357,8 +360,8 @@ static enum status serve_nothing(void *arg, const struct message *message, struc
 }
 
 static const struct rpc_method worker_methods[] = {
-	{"instance.load", serve_load},    {"instance.adopt", serve_adopt},   {"instance.check", serve_check},
-	{"generate.start", serve_start},  {"generate.cancel", serve_cancel}, {"generate.forget", serve_nothing},
+	{"instance.load", serve_load},   {"instance.adopt", serve_adopt},   {"instance.check", serve_check},
+	{"generate.start", serve_start}, {"generate.cancel", serve_cancel}, {"generate.forget", serve_nothing},
 	{"instance.pace", serve_pace},
 };
 
@@ -386,7 +389,8 @@ static struct sim_worker *worker_create(unsigned node, const struct json *params
 	if (world.worker_count == WORKERS)
 		abort();
 	struct sim_worker *worker = &world.workers[world.worker_count++];
-	*worker = (struct sim_worker){.starting = true, .node = node, .count = 1, .percent = 100, .unwanted_ms = -1, .unpaced_ms = -1};
+	*worker = (struct sim_worker){
+		.starting = true, .node = node, .count = 1, .percent = 100, .unwanted_ms = -1, .unpaced_ms = -1};
 	snprintf(worker->worker_id, sizeof worker->worker_id, "%s", json_get_string(params, "worker_id", ""));
 	snprintf(worker->key, sizeof worker->key, "%s", json_get_string(params, "key", ""));
 	worker->ring = json_get_bool(params, "ring", false);

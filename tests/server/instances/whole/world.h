@@ -13,7 +13,8 @@
 
 enum {
 	NODES = 3,
-	DEVICES = 4, // the first node has two
+	DEVICES = 4,                   // GPUs; the first node has two
+	ALL_DEVICES = DEVICES + NODES, // the last are the nodes' processors, which seeds with KIND_SPILL have
 	MODELS = 3,
 	WANTED = 4, // instances at a time, at most
 	WORKERS = 2048,
@@ -22,7 +23,8 @@ enum {
 	WORKER_STAGES = 8,
 	FAULTS_MS = 120000, // faults stop then
 	QUIET_MS = 150000,  // and then all is well again by then
-	CAPACITY_MIB = 10 * 1024
+	CAPACITY_MIB = 10 * 1024,
+	HOST_MIB = 14 * 1024
 };
 #define MIB ((uint64_t)1024 * 1024)
 #define LAYER_BYTES (900 * MIB)
@@ -66,7 +68,7 @@ struct sim_generation {
 };
 
 struct sim_stage {
-	unsigned device, first_layer, layer_count;
+	unsigned device, first_layer, layer_count, host_layers; // host_layers: in the memory of its node
 };
 
 struct sim_worker {
@@ -124,11 +126,11 @@ struct sim_instance {
 	char rule[96], reason[INSTANCE_REASON_BYTES];
 	int64_t until_ms;
 	enum decide_action action;
-	int64_t idle_ms;    // since when it is paused although one device has room; -1: it is not
-	int64_t paused_ms;  // since when it is; -1: it is not
-	int64_t without_ms; // since when it runs without one of its workers; -1: it has them
-	int64_t open_ms;    // since when it runs although its ring is open; -1: it is closed
-	int64_t heat_ms;    // when it was changed for heat last; 0: never
+	int64_t idle_ms;                 // since when it is paused although one device has room; -1: it is not
+	int64_t paused_ms;               // since when it is; -1: it is not
+	int64_t without_ms;              // since when it runs without one of its workers; -1: it has them
+	int64_t open_ms;                 // since when it runs although its ring is open; -1: it is closed
+	int64_t heat_ms;                 // when it was changed for heat last; 0: never
 	int64_t deaths_ms[LIMIT_DEATHS]; // of its workers, of themselves, the newest first
 };
 enum { SIM_INSTANCES = 64 };
@@ -180,20 +182,21 @@ enum planted {
 	PLANTED_HEAT_FLAPS,     // a pause for heat ends at once
 	PLANTED_HEAT_UNTOLD,    // workers are not told of it
 	PLANTED_HEAT_HURRIES,   // instances are changed for heat again and again
+	PLANTED_SPILL_STAYS,    // evicted layers are not looked after
 	PLANTED_COUNT
 };
 
 static struct {
 	uint64_t seed;
 	enum planted planted;
-	bool faults; // still
+	bool faults;       // still
 	int64_t faults_ms; // for which there are
-	bool evicts; // idle instances may be evicted for others, and requests load models
+	bool evicts;       // idle instances may be evicted for others, and requests load models
 	uint64_t fates[FATES];
 	const char *broken;
 	char detail[512];
 	struct sim_node nodes[NODES];
-	struct sim_device devices[DEVICES];
+	struct sim_device devices[ALL_DEVICES];
 	unsigned kinds; // of KIND_
 	enum link_state links[NODES][NODES];
 	struct sim_end ends[SIM_ENDS];
@@ -209,6 +212,7 @@ static struct {
 			  // not
 	int64_t ended_ms; // when the server ended last
 	int64_t entry_ms; // when an entry was handed to the store last with a change of an instance
+	uint64_t spills;  // loads with layers in the memory of a node
 	uint64_t heat_pauses, heat_moves;   // of devices; of instances
 	uint64_t direct_hops, broken_links; // hops by links; links that became slow or cut
 	uint64_t tokens, requests_ended, requests_failed, adoptions, loads, kills, stops;
@@ -309,17 +313,33 @@ static uint64_t stage_bytes(const struct sim_stage *stage)
 	bool ends = false;
 	for (unsigned i = 0; i < MODELS; i++)
 		ends |= last == model_layers[i];
-	return stage->layer_count * LAYER_BYTES + (stage->first_layer ? 0 : ENDS_BYTES) + (ends ? ENDS_BYTES : 0);
+	return (stage->layer_count - stage->host_layers) * LAYER_BYTES + (stage->first_layer ? 0 : ENDS_BYTES) +
+	       (ends ? ENDS_BYTES : 0);
+}
+
+static unsigned host_of(unsigned node)
+{
+	return DEVICES + node;
+}
+
+static uint64_t capacity_bytes(unsigned device)
+{
+	return (device < DEVICES ? CAPACITY_MIB : HOST_MIB) * MIB;
 }
 
 // What workers really take of a device.
 static uint64_t used_bytes(unsigned device)
 {
 	uint64_t bytes = 0;
-	for (unsigned i = 0; i < world.worker_count; i++)
-		for (unsigned j = 0; j < world.workers[i].stage_count && !world.workers[i].dead; j++)
-			if (world.workers[i].stages[j].device == device)
-				bytes += stage_bytes(&world.workers[i].stages[j]);
+	for (unsigned i = 0; i < world.worker_count; i++) {
+		const struct sim_worker *worker = &world.workers[i];
+		for (unsigned j = 0; j < worker->stage_count && !worker->dead; j++) {
+			if (worker->stages[j].device == device)
+				bytes += stage_bytes(&worker->stages[j]);
+			if (host_of(worker->node) == device)
+				bytes += worker->stages[j].host_layers * LAYER_BYTES;
+		}
+	}
 	return bytes;
 }
 
