@@ -576,6 +576,27 @@ static void a_model_is_forgotten(void **state)
 	check_file("mdl_1", 0, 5000000);
 }
 
+static bool both_told(void)
+{
+	return all.progress >= 2;
+}
+
+// The server gives up a node that says nothing: it tells of fetches to which nothing comes, and of those that wait.
+static void silent_fetches_are_told_of(void **state)
+{
+	(void)state;
+	all.silent = true;
+	all.progress = 0;
+	send_fetch("mdl_1", "[0,41943040]");
+	send_fetch("mdl_1", "[0,41943040]"); // which begins after the first
+	assert_true(run(both_told, 6 * LIMIT_FETCH_TELL_MS));
+	assert_int_equal(all.told_bytes, 0);
+	assert_int_equal(all.told_total, 10 * PIECE);
+	send_call("model.forget", "mdl_1", "");
+	assert_true(run(all_answered, 10000));
+	all.silent = false;
+}
+
 static bool gone_and_back(void)
 {
 	return all.control && all.progress == -1;
@@ -724,6 +745,7 @@ int main(void)
 		TEST(a_model_of_another_length_begins_anew),
 		TEST(several_fetches_at_once),
 		TEST(a_model_is_forgotten),
+		TEST(silent_fetches_are_told_of),
 		TEST(a_server_that_goes_ends_fetches),
 		TEST(a_node_that_stops_meanwhile),
 		TEST(a_file_that_may_not_grow_is_told),
