@@ -56,8 +56,8 @@ enum batch_statement {
 	BATCH_STATEMENTS,
 };
 
-// What waits to be told to the loop thread; embedded in its owner. deliver frees the owner, and before that tells it
-// unless the store is going away.
+// An outcome waits to be told to the loop thread; its owner embeds it. deliver frees the owner, and tells it before
+// that, unless the store is going away.
 struct store_outcome {
 	struct store_outcome *next;
 	void (*deliver)(struct store_outcome *outcome, bool tell);

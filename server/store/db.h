@@ -104,9 +104,9 @@ bool db_is_url(const char *text);
 // Bytes on disk. Any thread.
 int64_t db_size(const struct db_params *params);
 
-// What the last failure on this connection means to a person: STATUS_UNAVAILABLE (full or failing, damaged, in use),
-// STATUS_FORBIDDEN, STATUS_CONFLICT (a constraint), STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED, STATUS_INTERNAL. The
-// functions that take an error say the same.
+// Say what the last failure on this connection means to a person: STATUS_UNAVAILABLE (full or failing, damaged, in
+// use), STATUS_FORBIDDEN, STATUS_CONFLICT (a constraint), STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED, STATUS_INTERNAL.
+// The functions that take an error say the same.
 static inline enum status db_fault(struct db *db, struct error *error)
 {
 	return db->driver->fault(db, error);
@@ -140,7 +140,7 @@ static inline enum status db_check_current(struct db *db, struct error *error)
 {
 	return db->driver->check_current(db, error);
 }
-// What is to be done beside the work: some of it if there is much, or, when idle, all.
+// Do what is left to do beside the work: a part of it if there is much, or all of it when idle.
 static inline void db_tidy(struct db *db, bool idle)
 {
 	if (db->untidy)
@@ -187,7 +187,7 @@ static inline enum status db_mark(struct db *db, struct error *error)
 {
 	return db->driver->mark(db, error);
 }
-// What db_execute did since the mark has been done: until then it may not have been answered, and its failure is said
+// Wait until all that db_execute did since the mark is answered: a failure that nobody was told of yet is said
 // here, or by whatever is asked next.
 static inline enum status db_settle(struct db *db, struct error *error)
 {
@@ -202,7 +202,7 @@ static inline void db_release(struct db *db)
 	db->driver->release(db);
 }
 
-// One statement. db_finalize before db_close.
+// Prepare one statement. Call db_finalize before db_close.
 static inline enum status db_prepare(struct db *db, const char *sql, struct db_statement **out, struct error *error)
 {
 	return db->driver->prepare(db, sql, out, error);

@@ -45,7 +45,7 @@ const int store_extremes[STORE_EXTREMES] = {0, 1, 3, 4, 5, 6};
 const char *const store_link_names[STORE_LINK_COLUMNS] = {"rtt_ms", "jitter_ms", "loss_percent",
 							  "throughput_bytes_per_s", "sent_bytes_per_s"};
 
-// What is kept of a kind of series: in `names` each has a number, under which its minutes stand in `rows`.
+// The tables of a kind of series: in `names` each series has a number, under which its minutes stand in `rows`.
 struct kind {
 	int columns;
 	double units[STORE_COLUMNS]; // a value is stored as round(value / unit)

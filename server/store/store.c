@@ -162,7 +162,7 @@ static enum status serve(struct store *store, struct error *error)
 	return status ? status : start_threads(store, error);
 }
 
-// What was said, or else what was used before.
+// The place is the one that was named, or else the one that was used before.
 static enum status choose_place(struct store *store, const struct store_params *params, struct error *error)
 {
 	char known[PLACE_BYTES] = "";

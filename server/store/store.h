@@ -171,7 +171,7 @@ enum status store_load_alerts(struct store *store, void (*row)(void *context, co
 enum store_energy_source { STORE_ENERGY_NONE, STORE_ENERGY_INTEGRATED, STORE_ENERGY_COUNTER };
 struct store_counts {
 	int64_t requests, prompt_tokens, cached_tokens, completion_tokens; // prompt_tokens: cached ones too
-	// Of foreseen tokens, and of those that a draft model foresaw; not stored: for the totals since the start.
+	// They count foreseen tokens, and those that a draft model foresaw. They are not stored: totals since the start.
 	int64_t proposed_tokens, accepted_tokens, drafted_tokens, draft_accepted_tokens;
 	double device_s, energy_joules, idle_joules;
 	enum store_energy_source energy_source;
@@ -237,7 +237,7 @@ enum status store_put_alert(struct store_batch *batch, const struct store_alert 
 enum status store_put_usage(struct store_batch *batch, const struct store_usage *usage);
 enum status store_trim_usage(struct store_batch *batch, int64_t step_s, int64_t before_s); // what is older goes
 enum status store_put_channel(struct store_batch *batch, const struct store_channel *channel);
-// What became of its last delivery; a channel that is gone stays so.
+// Store how its last delivery ended; a channel that is gone stays gone.
 enum status store_put_channel_result(struct store_batch *batch, const struct store_channel *channel);
 enum status store_remove_channel(struct store_batch *batch, const char *channel_id); // and what was to be delivered
 // Nothing is put if the channel is gone.
@@ -302,7 +302,7 @@ enum status store_list_audit(struct store *store, const struct store_audit_filte
 			     void *context);
 // Verify all of it, database and archives, beside the work: {ok, verdict, entries, signed, segments, origin, root,
 // first_key, findings: [{verdict, code, seq, text}], limits}. One at a time: STATUS_CONFLICT.
-// What witnesses hold is compared, and `memories` of the answer says how: enum journal_memory_state of each.
+// The heads that witnesses hold are compared; `memories` of the answer has the enum journal_memory_state of each.
 struct store_audit_memory {
 	const char *note;           // a signed head, as it came from the witness
 	const char *node_id, *name; // of the witness

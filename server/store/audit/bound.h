@@ -53,7 +53,7 @@ void bound_columns(struct db_statement *row, enum bound_kind kind, struct db_val
 struct bound; // the table
 enum status bound_create(struct bound **out);
 void bound_destroy(struct bound **bound);
-// What holds from now on; digest NULL: the row is gone. *changed (may be NULL): it did not hold before. seq: of the
+// Set what holds from now on; digest NULL: the row is gone. *changed (may be NULL): it did not hold before. seq: of the
 // entry that says so. Errors: STATUS_OUT_OF_MEMORY.
 enum status bound_set(struct bound *bound, const char *subject, const struct tree_hash *digest, uint64_t seq,
 		      bool *changed);

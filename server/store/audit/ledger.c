@@ -143,7 +143,7 @@ static void feed_row(struct feed *feed, uint64_t seq)
 	tell(feed, &entry);
 }
 
-// Of a segment whose entries are here. What follows a gap is fed with its own number, and found by the verifier.
+// Feed a segment whose entries are here. An entry behind a gap is fed with its own number: the verifier finds the gap.
 static enum status feed_rows(struct feed *feed, const struct segment *segment, struct error *error)
 {
 	enum db_code code = DB_DONE;

@@ -133,7 +133,7 @@ static bool queue(struct postgres *db, const char *sql)
 	       postgres_queue(db, db->pq->PQsendQueryParams(db->conn, sql, 0, NULL, NULL, NULL, NULL, 0));
 }
 
-// One round trip: the state's transactions also leave their number, by which their end can be asked for.
+// This takes one round trip: the state's transactions also leave their number, by which their end can be asked for.
 static bool send_begin(struct postgres *db, enum db_access access)
 {
 	char sql[256], in_turn[160] = "1";

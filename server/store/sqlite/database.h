@@ -48,7 +48,7 @@ void database_checkpoint(sqlite3 *db, int *pages, bool truncate);
 enum status database_run(sqlite3 *db, const char *sql, struct error *error);
 // Prepare a statement that is kept. Errors: as database_fault.
 enum status database_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **out, struct error *error);
-// What SQLite's result `code` means to a person: STATUS_UNAVAILABLE (disk full or failing, damaged, in use),
+// Say what SQLite's result `code` means to a person: STATUS_UNAVAILABLE (disk full or failing, damaged, in use),
 // STATUS_FORBIDDEN, STATUS_CONFLICT (a constraint), STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED, STATUS_INTERNAL.
 enum status database_fault(sqlite3 *db, int code, struct error *error);
 // True if the code says that the file's content is damaged.
