@@ -117,6 +117,7 @@ static void let_go(struct instance *instance, const char *why)
 	if (instance->model)
 		models_release(instance->all->params.models, instance->model);
 	instance->model = NULL;
+	instance_release_draft(instance);
 	instance->running = instance->waiting = instance->pages_used = instance->pages_cached = 0;
 	instance->tokens_per_s = -1;
 	json_destroy(&instance->timing);

@@ -247,6 +247,9 @@ static bool hold_model(struct instance *instance)
 	const struct model_record *model = instance->model ? instance->model : models_find(models, instance->model_id);
 	if (instance->model || (model && !models_hold(models, model, &error))) {
 		instance->model = model;
+		if (instance_hold_draft(instance, &error)) // it goes on without one that cannot be had
+			log_warning("models", "instance %s has no draft model: %s", instance->instance_id,
+				    error.message);
 		return true;
 	}
 	if (model && strcmp(instance->state_reason, error.message) != 0) {

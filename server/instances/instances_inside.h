@@ -126,6 +126,7 @@ struct instance {
 	struct instances *all;
 	char instance_id[INSTANCE_ID_BYTES];
 	const struct model_record *model; // held; NULL once it has failed
+	const struct model_record *draft; // held as long as `model`; NULL: there is none
 	char model_id[MODEL_ID_BYTES], model_name[MODEL_NAME_BYTES];
 	enum instance_state state; // only instance_change sets it
 	char state_reason[INSTANCE_REASON_BYTES];
@@ -547,8 +548,12 @@ void planner_destroy(struct planner **planner);
 
 // instances_place.c
 struct json *placing_hops_json(const struct placing *placing); // of PlacementHop
-// placing/instances_draft.c: the draft model of an instance, if it has one that is ready; what instance.load is told of
-// it; and as the API shows it (null: none was asked for).
+// placing/instances_draft.c: the draft model of an instance is held, beside its model, and let go of. Errors:
+// STATUS_CONFLICT (it is being removed, or not ready).
+enum status instance_hold_draft(struct instance *instance, struct error *error);
+void instance_release_draft(struct instance *instance);
+// The draft model of an instance, if it has one that is ready; what instance.load is told of it; and as the API shows it
+// (null: none was asked for).
 const struct model_record *instance_draft(const struct instance *instance);
 struct json *instance_draft_params(const struct instance *instance);
 struct json *instance_draft_json(const struct instance *instance);

@@ -71,11 +71,14 @@ static enum status prepare(const struct starting *starting, const struct placing
 		error_set(error, status, "the system gives no random numbers");
 	if (!status)
 		status = models_hold(instances->params.models, placing->model, error);
+	if (!status) {
+		instance->model = placing->model;
+		status = instance_hold_draft(instance, error);
+	}
 	if (status) {
 		instance_discard(instance);
 		return status;
 	}
-	instance->model = placing->model;
 	*out = instance;
 	return STATUS_OK;
 }

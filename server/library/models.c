@@ -254,9 +254,9 @@ enum status models_remove(struct models *models, const struct models_remove *rem
 	if (model->removing)
 		return error_set(error, STATUS_CONFLICT, "%s is being removed already", model->record.name);
 	if (model->record.holds) {
-		error_set(error, STATUS_CONFLICT, "%u instance%s of %s", model->record.holds,
-			  model->record.holds == 1 ? " runs" : "s run", model->record.name);
-		error_hint(error, "stop its instances first");
+		error_set(error, STATUS_CONFLICT, "%u instance%s %s", model->record.holds,
+			  model->record.holds == 1 ? " uses" : "s use", model->record.name);
+		error_hint(error, "stop them first; a model may also be the draft of another one's instance");
 		return STATUS_CONFLICT;
 	}
 	struct model_change *change = model_change_create(models, model);

@@ -32,12 +32,12 @@ describe("a draft model", () => {
 		cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
 			.find((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the processor is verified", 6 * patience);
 		const folder = temporary(), whole = modelFile({ megabytes: 0.19 * 8, context: 512, packing: packings.Q5_0 });
-		const files = { plain: whole, drafted: whole, first: cutLayers(whole, 2), other: modelFile({ marks: ["<x>"] }) };
+		const files = { plain: whole, drafted: whole, first: cutLayers(whole, 2), second: cutLayers(whole, 1), other: modelFile({ marks: ["<x>"] }) };
 		for (const [name, file] of Object.entries(files)) {
 			writeFileSync(join(folder, `${name}.gguf`), file);
 			ids[name] = (await admin.call("model.add", { source: join(folder, `${name}.gguf`), name })).model_id;
 		}
-		await eventually(async () => (await admin.call("model.list")).models.filter((one) => one.state === "ready").length === 4, "the models are read");
+		await eventually(async () => (await admin.call("model.list")).models.filter((one) => one.state === "ready").length === 5, "the models are read");
 		plain = await becomes((await create("plain")).instance_id, "running");
 		drafted = await becomes((await create("drafted", { draft_model_id: ids.first })).instance_id, "running");
 		const { token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 });
@@ -98,6 +98,17 @@ describe("a draft model", () => {
 		const failed = await becomes(instance_id, "failed");
 		assert.match(failed.state_reason, /token|draft/);
 		await admin.call("instance.delete", { instance_id });
+	});
+
+	test("a draft that an instance uses is not removed before the instance is", async () => {
+		const { instance_id } = await create("plain", { draft_model_id: ids.second });
+		const refused = (model_id) => assert.rejects(admin.call("model.remove", { model_id }), (error) => error.reason === "conflict" && /1 instance uses second/.test(error.message));
+		await refused(ids.second);
+		await becomes(instance_id, "running");
+		await refused(ids.second);
+		await admin.call("instance.delete", { instance_id });
+		await eventually(async () => !(await instanceOf(instance_id)), "the instance is gone", 6 * patience);
+		await admin.call("model.remove", { model_id: ids.second });
 	});
 
 	test("a draft that does not fit is counted: what it takes is in the preview", async () => {

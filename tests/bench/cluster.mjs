@@ -1,7 +1,7 @@
 // A model on several machines: network namespaces of this one, on a wire that is told what to do (tests/cluster).
 //
 //   node tests/bench/cluster.mjs FOLDER [PART...] [--format Q4_0] [--layers 22] [--rounds 3] [--lesser 0.7]
-//                                [--better-cpus 0] [--lesser-cpus 1] [--scale 1]
+//                                [--streams 8,16] [--better-cpus 0] [--lesser-cpus 1] [--scale 1] [--backend cpu] [--prompt 8192]
 //
 // EXOGPU_BINARY, EXOGPU_WIRE and EXOGPU_GENERATE_MODEL are what is measured, the wire, and what makes models, of the 1.1B
 // shape with random weights, in FOLDER. Needs root, `ip`, control groups, two processors. Parts, all of them unless some
@@ -19,7 +19,12 @@
 //   pair    Two unlike devices, emulated: the one computes prompts faster, the other tokens. Steps take as long as a published
 //           table says (PAIR; EXOGPU_TEST_PACE, so that nodes are a build with assertions, EXOGPU_PACED_BINARY); keys and values
 //           of an 8B model, pages, TLS and the wire are real. A prompt of 8,192 and 32 tokens of answer on each alone and on
-//           both. --scale N: all times are N times as long, and the wire is that much slower, where the machine is slow.
+//           both; and, to see what overlapping brings, on both where a piece of the prompt is computed only once the keys
+//           and values of the last one have gone. --scale N: all times are N times as long, and the wire is that much
+//           slower, where the machine is slow. --backend cuda: what is real is computed by a GPU, for both nodes. --prompt N: a shorter one.
+//
+// With EXOGPU_RELAY and EXOGPU_DETOUR (relay.c, detour.c of tests/cluster) there are no namespaces: nodes of this machine
+// are connected by a relay, which is also faster than the wire.
 import { execFileSync } from "node:child_process";
 import { rmSync } from "node:fs";
 import { availableParallelism } from "node:os";
@@ -27,16 +32,13 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { eventually } from "../api/server.mjs";
-import { becomes, complete, cpuOf, instanceBecomes, instanceOf, letIn, node, serve, snapshot } from "../cluster/cluster.mjs";
-import { Net, groupsMissing, long } from "../cluster/net.mjs";
+import { becomes, complete, cpuOf, deviceOf, instanceBecomes, instanceOf, letIn, node, serve, snapshot } from "../cluster/cluster.mjs";
+import { Net, groupsMissing, long, relayed } from "../cluster/net.mjs";
 
-const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 48, STEADY_TOKENS = 160, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
+const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 48, STEADY_TOKENS = 160, CONTEXT = PROMPT + 64;
 const { values, positionals: [folder, ...asked] } = parseArgs({ allowPositionals: true, options: {
 	format: { type: "string", default: "Q4_0" }, layers: { type: "string", default: "22" }, rounds: { type: "string", default: "3" },
-	lesser: { type: "string", default: "0.7" }, scale: { type: "string", default: "1" }, "better-cpus": { type: "string", default: "0" }, "lesser-cpus": { type: "string", default: "1" } } });
-const layers = Number(values.layers), rounds = Number(values.rounds), lesser = Number(values.lesser);
-const everywhere = `0-${availableParallelism() - 1}`;
-
+	streams: { type: "string", default: "8,16" }, lesser: { type: "string", default: "0.7" }, scale: { type: "string", default: "1" }, backend: { type: "string", default: "cpu" }, prompt: { type: "string", default: "8192" }, "better-cpus": { type: "string", default: "0" }, "lesser-cpus": { type: "string", default: "1" } } });
 const numbers = (list) => list.split(",").flatMap((one) => { // "0-3,8"
 	const [first, last = first] = one.split("-").map(Number);
 	return Array.from({ length: last - first + 1 }, (_, i) => first + i);
@@ -48,6 +50,9 @@ const heads = (title, ...cells) => {
 	row(...cells);
 	console.log(`|${"---|".repeat(cells.length)}`);
 };
+const STREAMS = numbers(values.streams), layers = Number(values.layers), rounds = Number(values.rounds), lesser = Number(values.lesser);
+const everywhere = `0-${availableParallelism() - 1}`;
+
 // How far it is, beside the tables: a machine that stops it half way leaves what it has seen.
 const says = (text) => console.error(`cluster: ${(performance.now() / 1000).toFixed(0)} s: ${text}`);
 
@@ -358,21 +363,22 @@ async function benchKill() {
 
 // What exo published for Llama 3.1 8B (F16): a DGX Spark takes 1.47 s for a prompt of 8,192 and 2.87 s for 32 tokens, a Mac Studio
 // 5.57 and 0.85 s; together, at 10 Gbit/s, 2.32 s. Rows and milliseconds of a step.
-const PAIR = { prompt: 8192, answer: 32, bits_per_s: 10e9, desk: { 1: 89.7, 64: 89.7, 512: 91.9 }, attic: { 1: 26.6, 64: 43.5, 512: 348 } };
+const PAIR = { prompt: Number(values.prompt), answer: 32, bits_per_s: 10e9, desk: { 1: 89.7, 64: 89.7, 512: 91.9 }, attic: { 1: 26.6, 64: 43.5, 512: 348 } };
 
 async function benchPair() {
 	const scale = Number(values.scale), paced = (table) => Object.entries(table).map(([rows, ms]) => `${rows}:${ms * scale}`).join(",");
-	const cluster = await start(["desk", "attic"]), { net, admin } = cluster, { desk: one, attic: two } = net.machines;
-	for (const [from, to] of [[one, two], [two, one]]) await net.set(from, to, { bits_per_s: PAIR.bits_per_s / scale });
+	const cluster = await start(["desk", "attic", "waiting"]), { net, admin } = cluster, { attic: two, ...others } = net.machines;
+	for (const one of [others.desk, others.waiting])
+		for (const [from, to] of [[one, two], [two, one]]) await net.set(from, to, { bits_per_s: PAIR.bits_per_s / scale });
 	const there = [];
-	for (const [machine, table] of [[one, PAIR.desk], [two, PAIR.attic]]) {
+	for (const [machine, table, env] of [[others.desk, PAIR.desk], [two, PAIR.attic], [others.waiting, PAIR.desk, { EXOGPU_TEST_PREFIX_ALONE: "1" }]]) {
 		const started = await node(machine, ["--join", `${net.machines.home.address}:52415`], undefined,
-			{ program: process.env.EXOGPU_PACED_BINARY, env: { EXOGPU_TEST_PACE: paced(table) } });
+			{ program: process.env.EXOGPU_PACED_BINARY, env: { ...env, EXOGPU_TEST_PACE: paced(table) }, backend: values.backend });
 		await letIn(admin, started);
-		started.cpu = await cpuOf(admin, started.id);
+		started.cpu = await deviceOf(admin, started.id, values.backend);
 		there.push(started);
 	}
-	const links = await linked(cluster, there), [desk, attic] = there;
+	const links = await linked(cluster, there), [desk, attic, waiting] = there;
 	const path = join(folder, "pair.gguf");
 	models.push(path);
 	execFileSync(process.env.EXOGPU_GENERATE_MODEL, [path, "8b-cache", "F16"], { stdio: "ignore" });
@@ -389,7 +395,7 @@ async function benchPair() {
 		return { first: (stream.at[0] - began) / 1000, all: (stream.at.at(-1) - began) / 1000, prefill: stream.prefill };
 	};
 	const found = {};
-	for (const [name, devices] of [["desk alone", [desk]], ["attic alone", [attic]], ["both", [desk, attic]]]) {
+	for (const [name, devices] of [["desk alone", [desk]], ["attic alone", [attic]], ["both", [desk, attic]], ["both, by turns", [waiting, attic]]]) {
 		const loaded = [];
 		for (const device of devices) loaded.push(await on(device));
 		found[name] = [];
@@ -404,8 +410,8 @@ async function benchPair() {
 	const way = links.find((each) => each.from_node_id === desk.id && each.to_node_id === attic.id);
 	heads(`An emulated pair: a prompt of ${PAIR.prompt} and ${PAIR.answer} tokens; times are ${scale} times the table's, the wire ${(PAIR.bits_per_s / scale / 1e9).toFixed(2)} Gbit/s, `
 		+ `measured ${(way.throughput_bytes_per_s * 8e-9).toFixed(2)}; medians of ${rounds}`, "on", "first token, s", "all, s", "by the table, s", "both are so many times as fast");
-	for (const [name, table] of [["desk alone", 4.34], ["attic alone", 6.42], ["both", 2.32]])
-		row(name, of(name, "first").toFixed(2), of(name, "all").toFixed(2), (table * scale).toFixed(2), `**${(of(name, "all") / of("both", "all")).toFixed(2)}**`);
+	for (const [name, table] of [["desk alone", 4.34], ["attic alone", 6.42], ["both", 2.32], ["both, by turns", NaN]])
+		row(name, of(name, "first").toFixed(2), of(name, "all").toFixed(2), table && PAIR.prompt === 8192 ? (table * scale).toFixed(2) : "", `**${(of(name, "all") / of("both", "all")).toFixed(2)}**`);
 	const told = found.both.map(({ prefill }) => prefill).filter(Boolean);
 	console.log(`\nOf ${rounds} prompts ${told.length} were computed on the desk; ${told.map((each) => `${(each.bytes / 1e6).toFixed(0)} MB in ${each.seconds.toFixed(2)} s, ${each.predicted_seconds.toFixed(2)} predicted`).join("; ")}.`);
 	await end(cluster);
@@ -415,7 +421,7 @@ async function benchPair() {
 
 const parts = { split: benchSplit, wire: benchWire, hop: benchHop, kill: benchKill, pair: benchPair };
 for (const name of asked) if (!parts[name]) throw new Error(`no such part: ${name}; there are ${Object.keys(parts).join(", ")}`);
-const why = groupsMissing ?? (availableParallelism() < 2 ? "there is one processor only" : null);
+const why = (relayed ? null : groupsMissing) ?? (availableParallelism() < 2 ? "there is one processor only" : null);
 if (why) {
 	console.log(`\nSKIPPED: models over several machines: ${why}`);
 	process.exit(0);

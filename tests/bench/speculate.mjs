@@ -1,12 +1,12 @@
 // What foreseen tokens bring, from a text itself and by a draft model (docs/inference.md): SmolLM2's published weights on
 // this machine's processors, each prompt by turns without, with those of the text, and with the draft's, too; greedy.
 //
-//   ./dev bench speculate [--draft N] [--delay MS] [--rounds N] [--prompts N] [--tokens N]
+//   ./dev bench speculate [--draft N] [--delay MS] [--rounds N] [--prompts N] [--tokens N] [--cpus N]
 //
-// --draft: layers of the draft, which are the model's own first ones (default 10; 0: no draft). --delay: two halves on
+// --draft: layers of the draft, which are the model's own first ones (default 10; 0: no draft), or which of them ("0-5,24-29"). --delay: two halves on
 // two nodes, in network namespaces, with so many ms of round trip between them; the draft is with the second. --rounds
 // (default 5): turns of each prompt, of which the median counts. --prompts (default 20): of each kind. --tokens (default
-// 96): of an answer, at most. The time is that of the answer behind its first token. Prints a table in Markdown, and how
+// 96): of an answer, at most. --cpus: so many processors for each node, the first ones for the first. The time is that of the answer behind its first token. Prints a table in Markdown, and how
 // many texts differ from those without.
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -16,32 +16,34 @@ import { parseArgs } from "node:util";
 import { Client } from "../api/client.mjs";
 import { eventually, startServer, temporary } from "../api/server.mjs";
 import { cpuOf, letIn, node, serve } from "../cluster/cluster.mjs";
-import { Net, missing } from "../cluster/net.mjs";
-import { cutLayers } from "../published/cut_layers.mjs";
+import { Net, missing, relayed } from "../cluster/net.mjs";
+import { cutLayers, keptLayers } from "../published/cut_layers.mjs";
 import { kinds } from "./speculate_prompts.mjs";
 
-const options = { draft: "10", delay: "", rounds: "5", prompts: "20", tokens: "96" };
+const options = { draft: "10", delay: "", rounds: "5", prompts: "20", tokens: "96", cpus: "" };
 const { values } = parseArgs({ options: Object.fromEntries(Object.entries(options).map(([name, value]) => [name, { type: "string", default: value }])) });
-const [layers, rounds, count, tokens] = [values.draft, values.rounds, values.prompts, values.tokens].map(Number);
+const [rounds, count, tokens] = [values.rounds, values.prompts, values.tokens].map(Number);
+const kept = keptLayers(values.draft), layers = kept.length;
 const file = execFileSync("python3", ["-B", fileURLToPath(new URL("../published/fetch.py", import.meta.url))], { encoding: "utf8" }).trim();
-const PATIENCE = 600000;
+const PATIENCE = 600000, cpus = Number(values.cpus), cpusOf = (place) => `${place * cpus}-${(place + 1) * cpus - 1}`;
 const sorted = (list) => [...list].sort((a, b) => a - b);
 const median = (list) => sorted(list)[Math.floor(list.length / 2)];
 
 // On this machine, or on two with a wire between.
 async function begin() {
 	if (!values.delay) {
-		const server = await startServer({ localNode: true }), admin = await Client.login(server);
+		const server = await startServer({ localNode: true, under: cpus ? ["taskset", "-c", cpusOf(0)] : [] }), admin = await Client.login(server);
 		const cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
 			.find((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the processor is verified", PATIENCE);
 		const post = (body, token) => fetch(new URL("/v1/chat/completions", server.url), { method: "POST",
 			headers: { authorization: `Bearer ${token}`, "content-type": "application/json" }, body: JSON.stringify(body) }).then((answer) => answer.text());
 		return { admin, cpus: [cpu], post, end: () => server.finish() };
 	}
-	if (missing) throw new Error(missing);
+	if (missing && !relayed) throw new Error(missing);
 	const net = await Net.make(["home", "one", "two"]), { home, one, two } = net.machines;
 	const server = await serve(home), admin = await server.login(), cpus = [];
-	for (const machine of [one, two]) {
+	for (const [place, machine] of [one, two].entries()) {
+		if (cpus) machine.limit({ cpus: cpusOf(place) });
 		const started = await node(machine, ["--join", `${home.address}:52415`]);
 		await letIn(admin, started);
 		cpus.push(await cpuOf(admin, started.id));
@@ -74,14 +76,14 @@ try {
 	writeFileSync(other, readFileSync(file));
 	await load(await known(file, "plain"));
 	if (layers) {
-		writeFileSync(join(folder, "draft.gguf"), cutLayers(readFileSync(file), layers));
+		writeFileSync(join(folder, "draft.gguf"), cutLayers(readFileSync(file), kept));
 		await load(await known(other, "drafted"), { draft_model_id: (await known(join(folder, "draft.gguf"), "draft")).model_id });
 	}
 	await cluster.slow?.();
 	const { token } = await admin.call("token.create", { name: "bench", scopes: ["infer"], expires_in_s: 86400 });
-	const ask = async (model, content, speculate) => {
+	const ask = async (model, content, speculate, max_tokens = tokens) => {
 		const began = performance.now();
-		const answer = JSON.parse(await cluster.post({ model, messages: [{ role: "user", content }], max_tokens: tokens, temperature: 0, speculate }, token));
+		const answer = JSON.parse(await cluster.post({ model, messages: [{ role: "user", content }], max_tokens, temperature: 0, speculate }, token));
 		if (!answer.choices) throw new Error(JSON.stringify(answer));
 		const details = answer.usage.completion_tokens_details ?? {};
 		return { text: answer.choices[0].message.content, ms: performance.now() - began, tokens: answer.usage.completion_tokens, details };
@@ -94,7 +96,7 @@ try {
 		const rows = [];
 		for (const content of prompts.slice(0, count)) {
 			const times = Object.fromEntries(Object.keys(ways).map((name) => [name, []])), row = { last: {} };
-			for (const [model] of Object.values(ways)) await ask(model, content, false); // the prompt is cached from now on
+			for (const [model] of Object.values(ways)) await ask(model, content, false, 1); // the prompt is cached from now on
 			for (let round = 0; round < rounds; round++)
 				for (const name of round % 2 ? Object.keys(ways).reverse() : Object.keys(ways)) {
 					const answer = await ask(ways[name][0], content, ways[name][1]);

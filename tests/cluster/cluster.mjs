@@ -25,8 +25,8 @@ export async function serve(machine, args = ["--no-local-node"], data = temporar
 
 // `exogpu node` on a machine: {data, name, child, ...}, with its id once it has said that. Of another program, or with
 // another environment, where these are given.
-export async function node(machine, args = [], data = temporary(), { program = binary, env } = {}) {
-	const one = machine.spawn(program, ["node", "--data", data, "--backends", "cpu", "--name", machine.name, "--accept-code", ...args], env);
+export async function node(machine, args = [], data = temporary(), { program = binary, env, backend = "cpu" } = {}) {
+	const one = machine.spawn(program, ["node", "--data", data, "--backends", backend, "--name", machine.name, "--accept-code", ...args], env);
 	const started = { ...one, data, machine };
 	started.said = (pattern) => eventually(() => {
 		const found = pattern.exec(one.output.stderr);
@@ -52,10 +52,11 @@ export const nodeOf = async (admin, id) => (await snapshot(admin)).nodes.find((o
 export const becomes = (admin, id, state, ms = long) =>
 	eventually(async () => (await nodeOf(admin, id))?.state === state, `${id} is ${state}`, ms);
 
-// The CPU of a node, once it has been verified.
-export const cpuOf = (admin, id) => eventually(async () =>
-	(await snapshot(admin)).devices.find((one) => one.node_id === id && one.backend === "cpu" && one.verification.state === "passed"),
-`the CPU of ${id} is verified`, long);
+// The CPU of a node, or its first device of another back end, once it has been verified.
+export const deviceOf = (admin, id, backend) => eventually(async () =>
+	(await snapshot(admin)).devices.find((one) => one.node_id === id && one.backend === backend && one.verification.state === "passed"),
+`a device of ${id} is verified`, long);
+export const cpuOf = (admin, id) => deviceOf(admin, id, "cpu");
 
 export const instanceOf = async (admin, id) => (await admin.call("instance.list")).instances.find((one) => one.instance_id === id);
 export const instanceBecomes = (admin, id, state, ms = 4 * long) => eventually(async () => {

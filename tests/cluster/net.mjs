@@ -2,7 +2,8 @@
 // and cuts as a test says. Needs root and `ip`; where that is not to be had the tests skip, and say so.
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, rmdirSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { binary, slow, within } from "../api/server.mjs";
@@ -55,11 +56,63 @@ export const groupsMissing = (() => {
 	}
 })();
 
+// Nodes of this machine alone, whose links go by way of relay.c: for a machine without network namespaces, and for wires
+// faster than wire.c is. EXOGPU_RELAY and EXOGPU_DETOUR are its program and library.
+export const relayed = Boolean(process.env.EXOGPU_RELAY);
+
+class Relay {
+	static async make(names) {
+		const relay = new Relay(), folder = mkdtempSync(join(tmpdir(), "exogpu-relay-"));
+		relay.running = new Set();
+		process.on("exit", () => { relay.destroy(); rmSync(folder, { recursive: true, force: true }); });
+		const nodes = { LD_PRELOAD: process.env.EXOGPU_DETOUR, EXOGPU_TEST_RELAY: folder, EXOGPU_TEST_RELAY_EXCEPT: "52415" };
+		relay.machines = Object.fromEntries(names.map((name, place) => {
+			const machine = { name, place, address: "127.0.0.1", prefix: [] };
+			machine.limit = ({ cpus, ...others }) => {
+				if (Object.keys(others).length) throw new Error("without namespaces a machine has whole processors");
+				if (cpus) machine.prefix = ["taskset", "-c", cpus];
+			};
+			machine.spawn = (program, args, env = {}) => relay.spawn(machine, program, args, { ...(args[0] === "node" ? nodes : {}), ...env });
+			machine.exec = (args, env) => machine.spawn(binary, args, env);
+			return [name, machine];
+		}));
+		relay.wire = spawn(process.env.EXOGPU_RELAY, [folder], { stdio: ["pipe", "pipe", "inherit"] });
+		const lines = createInterface({ input: relay.wire.stdout })[Symbol.asyncIterator]();
+		relay.answer = async () => (await within(lines.next(), "the relay answers")).value;
+		if (await relay.answer() !== "ready") throw new Error("the relay does not start");
+		return relay;
+	}
+
+	spawn(machine, program, args, env) {
+		const [first, ...rest] = [...machine.prefix, program, ...args], output = { stdout: "", stderr: "" };
+		const child = spawn(first, rest, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
+		this.running.add(child);
+		for (const name of ["stdout", "stderr"]) child[name].setEncoding("utf8").on("data", (text) => (output[name] += text));
+		const exited = once(child, "close").then(([code, signal]) => {
+			this.running.delete(child);
+			return { code, signal, ...output };
+		});
+		return { child, output, exited };
+	}
+
+	// Of all links, both ways.
+	async set(from, to, { delay_ms = 0, bits_per_s = 0 }) {
+		this.wire.stdin.write(`delay_ms=${delay_ms} bits_per_s=${bits_per_s}\n`);
+		if (await this.answer() !== "ok") throw new Error("the relay does not answer");
+	}
+
+	destroy() {
+		for (const child of this.running) child.kill("SIGKILL");
+		this.wire?.kill("SIGKILL");
+	}
+}
+
 let nets = 0;
 
 // A wire with a machine for each name: `machine.exec(args)` runs exogpu there, `machine.address` is where it is.
 export class Net {
 	static async make(names) {
+		if (relayed) return Relay.make(names);
 		const net = new Net();
 		net.id = `exogpu-${process.pid}-${nets++}`;
 		net.hub = `${net.id}-wire`;

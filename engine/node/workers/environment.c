@@ -30,6 +30,7 @@ static const char *const names[] = {
 	"EXOGPU_TEST_CUDA",
 #ifndef NDEBUG
 	"EXOGPU_TEST_PACE",
+	"EXOGPU_TEST_PREFIX_ALONE",
 	"EXOGPU_TEST_SAYS",
 #endif
 };

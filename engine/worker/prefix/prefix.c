@@ -151,12 +151,32 @@ static enum status begin(struct prefix_move *move, uint64_t owner, struct error 
 	return status;
 }
 
+// What overlapping brings is measured by doing without it: EXOGPU_TEST_PREFIX_ALONE, in builds with assertions.
+static void await_turn(struct prefix_move *move)
+{
+#ifndef NDEBUG
+	struct prefixes *all = &move->instance->prefixes;
+	if (!getenv("EXOGPU_TEST_PREFIX_ALONE") || !move->gives)
+		return;
+	pthread_mutex_lock(&all->lock);
+	while (move->turn == TURN_THREAD && !move->over && !move->stopped && move->group_count) {
+		pthread_mutex_unlock(&all->lock);
+		usleep(200);
+		pthread_mutex_lock(&all->lock);
+	}
+	pthread_mutex_unlock(&all->lock);
+#else
+	(void)move;
+#endif
+}
+
 static void hand_over(struct prefix_move *move)
 {
 	pthread_mutex_lock(&move->instance->prefixes.lock);
 	move->turn = TURN_THREAD;
 	pthread_cond_signal(&move->changed);
 	pthread_mutex_unlock(&move->instance->prefixes.lock);
+	await_turn(move);
 }
 
 static void stop(struct prefix_move *move)

@@ -65,6 +65,23 @@ enum status placing_read_draft(struct placing *placing, const struct instances *
 	return STATUS_OK;
 }
 
+enum status instance_hold_draft(struct instance *instance, struct error *error)
+{
+	struct models *models = instance->all->params.models;
+	const struct model_record *draft = instance->draft ? NULL : instance_draft(instance);
+	const enum status status = draft ? models_hold(models, draft, error) : STATUS_OK;
+	if (draft && !status)
+		instance->draft = draft;
+	return status;
+}
+
+void instance_release_draft(struct instance *instance)
+{
+	if (instance->draft)
+		models_release(instance->all->params.models, instance->draft);
+	instance->draft = NULL;
+}
+
 const struct model_record *instance_draft(const struct instance *instance)
 {
 	const char *id = json_get_string(instance->wanted, "draft_model_id", NULL);
