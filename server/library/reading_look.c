@@ -1,5 +1,6 @@
 /* Files are opened, and their model is described; see reading.h. */
 #include "engine/text/chat.h"
+#include "engine/text/tokenizer.h"
 #include "server/library/reading_inside.h"
 
 #include <errno.h>
@@ -102,4 +103,32 @@ bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns)
 	*bytes = (uint64_t)found.st_size;
 	*modified_ns = (int64_t)found.st_mtim.tv_sec * 1000000000 + found.st_mtim.tv_nsec;
 	return true;
+}
+
+static struct gguf *open_gguf(const char *path)
+{
+	struct reading_file file;
+	struct error fault = {0};
+	struct gguf *gguf = NULL;
+	if (!reading_open(path, &file, &fault) && gguf_open(&gguf, file.fd, &fault))
+		gguf = NULL;
+	if (file.fd >= 0)
+		close(file.fd);
+	return gguf;
+}
+
+enum status reading_same_tokens(const char *model_path, const char *draft_path, struct error *error)
+{
+	struct error fault = {0};
+	struct gguf *model = open_gguf(model_path), *draft = open_gguf(draft_path);
+	enum status status = model && draft ? tokenizers_same(model, draft, &fault) : STATUS_OK;
+	if (status && !gguf_cut(model) && !gguf_cut(draft)) {
+		error_set(error, status, "it cannot be this model's draft: %s", fault.message);
+		error_hint(error, "a draft has the same tokens; smaller models of one family often do");
+	} else {
+		status = STATUS_OK;
+	}
+	gguf_destroy(&model);
+	gguf_destroy(&draft);
+	return status;
 }

@@ -20,6 +20,8 @@ describe("a draft model", () => {
 	const instanceOf = async (id) => (await admin.call("instance.list")).instances.find((one) => one.instance_id === id);
 	const create = (model, more) => admin.call("instance.create", { model_id: ids[model], context_tokens: 512, sequences: 4,
 		pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }], ...more });
+	const preview = (more) => admin.call("placement.preview", { model_id: ids.plain, context_tokens: 512, sequences: 4,
+		pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }], ...more });
 	const becomes = (id, state) => eventually(async () => {
 		const one = await instanceOf(id);
 		if (state === "running") assert.notEqual(one?.state, "failed", one?.state_reason);
@@ -92,12 +94,10 @@ describe("a draft model", () => {
 		assert.deepEqual(together.map((one) => one.choices[0].text), alone);
 	});
 
-	test("what can be no draft is refused with the reason, and the model loads without", async () => {
+	test("what can be no draft is refused with the reason, before anything is loaded", async () => {
 		await assert.rejects(create("plain", { draft_model_id: "mod_nothing" }), /no draft model/);
-		const { instance_id } = await create("plain", { draft_model_id: ids.other });
-		const failed = await becomes(instance_id, "failed");
-		assert.match(failed.state_reason, /token|draft/);
-		await admin.call("instance.delete", { instance_id });
+		for (const call of [() => create("plain", { draft_model_id: ids.other }), () => preview({ draft_model_id: ids.other })])
+			await assert.rejects(call(), (error) => error.reason === "invalid_params" && /cannot be this model's draft: .*token/.test(error.message));
 	});
 
 	test("a draft that an instance uses is not removed before the instance is", async () => {
@@ -112,8 +112,6 @@ describe("a draft model", () => {
 	});
 
 	test("a draft that does not fit is counted: what it takes is in the preview", async () => {
-		const preview = (more) => admin.call("placement.preview", { model_id: ids.plain, context_tokens: 512, sequences: 4,
-			pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }], ...more });
 		const needs = ({ devices }) => devices.find((one) => one.device_id === cpu.device_id).needed_bytes;
 		const without = needs(await preview()), withIt = needs(await preview({ draft_model_id: ids.first }));
 		assert.ok(withIt - without > 0.5 * drafted.draft.bytes && withIt - without < 2 * drafted.draft.bytes, `${withIt - without}, ${drafted.draft.bytes}`);

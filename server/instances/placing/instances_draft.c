@@ -3,6 +3,8 @@
 #include "engine/generation/draft/drafter.h"
 #include "server/instances/instances_inside.h"
 
+#include <stdio.h>
+
 static uint32_t places_of(uint32_t sequences)
 {
 	return sequences < DRAFT_PLACES ? sequences : DRAFT_PLACES;
@@ -62,6 +64,10 @@ enum status placing_read_draft(struct placing *placing, const struct instances *
 	for (unsigned i = 0; i < wanted->device_count; i++)
 		stage.tiled |= wanted->devices[i].backend == PLACE_CUDA;
 	stage_estimate(&stage, &draft->sizes, &wanted->draft);
+	if (!again && placing->model) {
+		snprintf(placing->path, sizeof placing->path, "%s", placing->model->path);
+		snprintf(placing->draft_path, sizeof placing->draft_path, "%s", draft->path);
+	}
 	return STATUS_OK;
 }
 

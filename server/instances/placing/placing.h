@@ -75,6 +75,8 @@ struct placing {
 	char model_id[MODEL_ID_BYTES];
 	struct model_shape shape;
 	struct model_sizes sizes;
+	// Of the model and its draft, whose tokens are compared before the search; both "": they are not.
+	char path[MODEL_PATH_BYTES], draft_path[MODEL_PATH_BYTES];
 	struct placing_texts texts[PLACEMENT_DEVICES];
 	char node_ids[PLACEMENT_NODES][STORE_ID_BYTES], node_names[PLACEMENT_NODES][72];
 	struct placement_device devices[PLACEMENT_DEVICES];

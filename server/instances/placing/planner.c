@@ -14,6 +14,7 @@
 #include "common/base/limits.h"
 #include "common/work/jobs.h"
 #include "server/instances/instances_inside.h"
+#include "server/library/reading.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -62,8 +63,13 @@ static void request_destroy(struct request **pointer)
 static void search(struct job *job)
 {
 	struct request *request = (struct request *)job;
-	request->status = keep_find(request->placing, &request->error);
-	if (ease_find(request->placing, !request->status))
+	struct placing *placing = request->placing;
+	if (placing->draft_path[0])
+		request->status = reading_same_tokens(placing->path, placing->draft_path, &request->error);
+	if (request->status)
+		return;
+	request->status = keep_find(placing, &request->error);
+	if (ease_find(placing, !request->status))
 		request->status = STATUS_OK;
 }
 
