@@ -78,6 +78,11 @@ if [ "${1:-}" = ring ]; then
 fi
 if [ "${1:-}" = cluster ]; then
 	shift
+	if [ "${1:-}" = pair ]; then # 10 Gbit/s, which a wire of single frames does not carry
+		export EXOGPU_RELAY=$work/relay EXOGPU_DETOUR=$work/detour.so
+		cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$EXOGPU_RELAY" tests/cluster/relay.c -pthread
+		cc -std=gnu11 -O2 -D_GNU_SOURCE -shared -fPIC -o "$EXOGPU_DETOUR" tests/cluster/detour.c -ldl
+	fi
 	EXOGPU_BINARY=$PWD/build/exogpu EXOGPU_PACED_BINARY=$PWD/build/debug/exogpu EXOGPU_WIRE=$PWD/build/debug/tests/wire \
 		EXOGPU_GENERATE_MODEL=$PWD/build/debug/tests/generate_model node tests/bench/cluster.mjs "$work" "$@"
 	exit

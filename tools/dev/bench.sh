@@ -21,7 +21,7 @@ perplexity alone [BACKEND[,BACKEND] FILE.gguf ...]
 serving alone [BACKEND] [SHAPE:FORMAT ...]
 ring alone [FORMAT[:LAYERS] ...]
 cluster alone [split|wire|hop|kill|pair ...]
-speculate alone --draft=N --delay=N --rounds=N --prompts=N --tokens=N
+speculate alone --draft=TEXT --delay=N --rounds=N --prompts=N --tokens=N --cpus=N
 grammar alone [FILE.gguf|TOKENS ...]
 solver alone [SECONDS | cpsat [CLUSTERS]]
 store alone [SECONDS [ROUNDS]]
@@ -64,11 +64,12 @@ EOF_TEXT
 		cat <<'EOF_TEXT'
 foreseen tokens with SmolLM2's published weights: of the text, and of a draft model, which is its own first layers
 
-  --draft N    layers of the draft (default 10; 0: none)
+  --draft N    layers of the draft (default 10; 0: none), or which of them: 0-5,24-29
   --delay N    two halves on two nodes with N ms of round trip between, in network namespaces; as root
   --rounds N   turns of each prompt (default 5), of which the median counts
   --prompts N  of each kind (default 20, which is all)
   --tokens N   of an answer, at most (default 96)
+  --cpus N     so many processors for each node
 EOF_TEXT
 		;;
 	grammar) echo 'what answers in a form cost; vocabularies are of files or made up' ;;
