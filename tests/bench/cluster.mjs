@@ -187,6 +187,8 @@ async function benchSplit() {
 		if (instance.stages.length < 2)
 			console.log(`\nThe product's own placement takes one node: ${(await predicted(cluster, wanted)).why.map(({ text }) => text).join("; ")}`);
 	}
+	// A prompt goes to the first instance that has both.
+	const reads = [...rates.values()].find((one) => one.instance.stages.length > 1) ?? rates.get(STREAMS[0]);
 	const prompts = { alone: [], both: [], guesses: { alone: [], both: [] } };
 	const figuresOf = async (figures, which, name, wanted, instance, measure) => {
 		const pins = instance.stages.map(({ device_id, first_layer, layer_count }) => ({ device_id, first_layer, layer_count }));
@@ -196,7 +198,7 @@ async function benchSplit() {
 		says(`${name} of ${wanted.sequences}, ${which}: ${rate.toFixed(1)} tokens/s, ${guess.toFixed(1)} predicted${timed(await instanceOf(admin, instance.instance_id))}`);
 	};
 	for (let round = 0; round < rounds; round++) {
-		const { wanted, instance } = rates.get(STREAMS[0]);
+		const { wanted, instance } = reads;
 		says(`round ${round + 1} of ${rounds}`);
 		await figuresOf(prompts, "alone", "prompt", wanted, alone, readPrompt);
 		await figuresOf(prompts, "both", "prompt", wanted, instance, readPrompt);
@@ -210,7 +212,7 @@ async function benchSplit() {
 		"tokens/s", "layers", "better alone", "both", "ratio", "predicted, alone", "predicted, both");
 	const ratio = (one) => [median(one.alone).toFixed(1), median(one.both).toFixed(1), `**${median(one.both.map((rate, i) => rate / one.alone[i])).toFixed(2)}**`];
 	const guessed = ({ guesses, alone, both }) => [beside(guesses.alone, alone), beside(guesses.both, both)];
-	row(`a prompt of ${PROMPT}`, split(rates.get(STREAMS[0]).instance), ...ratio(prompts), ...guessed(prompts));
+	row(`a prompt of ${PROMPT}`, split(reads.instance), ...ratio(prompts), ...guessed(prompts));
 	for (const [count, figures] of rates)
 		row(`${count} requests at once`, split(figures.instance), ...ratio(figures), ...guessed(figures));
 	console.log(`\nBefore anything had run, for ${STREAMS[0]}: ${split(before)}, ${before.rate.toFixed(1)} tokens/s predicted.`);

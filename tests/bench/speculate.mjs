@@ -25,14 +25,14 @@ const { values } = parseArgs({ options: Object.fromEntries(Object.entries(option
 const [rounds, count, tokens] = [values.rounds, values.prompts, values.tokens].map(Number);
 const kept = keptLayers(values.draft), layers = kept.length;
 const file = execFileSync("python3", ["-B", fileURLToPath(new URL("../published/fetch.py", import.meta.url))], { encoding: "utf8" }).trim();
-const PATIENCE = 600000, cpus = Number(values.cpus), cpusOf = (place) => `${place * cpus}-${(place + 1) * cpus - 1}`;
+const PATIENCE = 600000, each = Number(values.cpus), cpusOf = (place) => `${place * each}-${(place + 1) * each - 1}`;
 const sorted = (list) => [...list].sort((a, b) => a - b);
 const median = (list) => sorted(list)[Math.floor(list.length / 2)];
 
 // On this machine, or on two with a wire between.
 async function begin() {
 	if (!values.delay) {
-		const server = await startServer({ localNode: true, under: cpus ? ["taskset", "-c", cpusOf(0)] : [] }), admin = await Client.login(server);
+		const server = await startServer({ localNode: true, under: each ? ["taskset", "-c", cpusOf(0)] : [] }), admin = await Client.login(server);
 		const cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
 			.find((one) => one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the processor is verified", PATIENCE);
 		const post = (body, token) => fetch(new URL("/v1/chat/completions", server.url), { method: "POST",
@@ -43,7 +43,7 @@ async function begin() {
 	const net = await Net.make(["home", "one", "two"]), { home, one, two } = net.machines;
 	const server = await serve(home), admin = await server.login(), cpus = [];
 	for (const [place, machine] of [one, two].entries()) {
-		if (cpus) machine.limit({ cpus: cpusOf(place) });
+		if (each) machine.limit({ cpus: cpusOf(place) });
 		const started = await node(machine, ["--join", `${home.address}:52415`]);
 		await letIn(admin, started);
 		cpus.push(await cpuOf(admin, started.id));
