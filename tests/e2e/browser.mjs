@@ -5,6 +5,7 @@
 //
 // Without Chromium the suites are skipped and say why; EXOGPU_CHROMIUM names another than those of /usr/bin. Chromium's
 // headless shell, where it is installed, is the same engine without the windows of a desktop, which take half of the time.
+// The same flows run in the distribution's Firefox (EXOGPU_FIREFOX names another), which Playwright drives by WebDriver BiDi.
 import assert from "node:assert/strict";
 import { X509Certificate, createHash } from "node:crypto";
 import { once } from "node:events";
@@ -13,7 +14,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
-import { chromium } from "playwright-core";
+import { chromium, firefox } from "playwright-core";
 import { eventually, patience } from "../api/server.mjs";
 
 export const desktop = process.env.EXOGPU_CHROMIUM ?? "/usr/bin/chromium";
@@ -21,15 +22,16 @@ const shell = process.env.EXOGPU_CHROMIUM ?? "/usr/bin/chromium-headless-shell";
 export const executable = existsSync(shell) ? shell : desktop;
 export const pictures = process.env.EXOGPU_PICTURES ?? fileURLToPath(new URL("../../build/e2e", import.meta.url));
 
+export const kinds = {
+	chromium: { executable, missing: "apt-get install chromium, or set EXOGPU_CHROMIUM" },
+	firefox: { executable: process.env.EXOGPU_FIREFOX ?? "/usr/bin/firefox-esr", missing: "apt-get install firefox-esr, or set EXOGPU_FIREFOX" },
+};
+
 // describe(), or where no browser is there one test that is skipped with the reason: a skipped suite is not counted.
-export function suite(name, body) {
+export function suite(name, body, kind = "chromium") {
+	const { executable, missing } = kinds[kind];
 	if (existsSync(executable)) describe(name, body);
-	else
-		test(
-			name,
-			{ skip: `there is no browser at ${executable}; apt-get install chromium, or set EXOGPU_CHROMIUM` },
-			() => {},
-		);
+	else test(name, { skip: `there is no browser at ${executable}; ${missing}` }, () => {});
 }
 
 export const flags = [
@@ -52,16 +54,20 @@ export const shapes = {
 // A browser whose pages are watched. `close` ends it and fails if a page had something to complain about.
 // `authority`: a certificate (PEM) whose server is believed, as a person who installed it would have it. (Playwright's own
 // ignoreHTTPSErrors answers each connection's fault anew, and Chromium gives up after some.) `more`: flags of its own.
-export async function startBrowser({ authority, more = [] } = {}) {
+// Firefox takes the colours of the desktop, and knows no phone: its pages are light, and narrow ones are not touched.
+export async function startBrowser({ authority, more = [], kind = "chromium" } = {}) {
 	const key = authority && new X509Certificate(authority).publicKey.export({ type: "spki", format: "der" });
 	const believed = key ? [`--ignore-certificate-errors-spki-list=${createHash("sha256").update(key).digest("base64")}`] : [];
-	const browser = await chromium.launch({ executablePath: executable, args: [...flags, ...believed, ...more], timeout: 2 * patience });
+	const browser = kind === "firefox"
+		? await firefox.launch({ channel: "moz-firefox", executablePath: kinds.firefox.executable, timeout: 2 * patience })
+		: await chromium.launch({ executablePath: executable, args: [...flags, ...believed, ...more], timeout: 2 * patience });
 	const faults = [];
 	return {
 		browser,
 		faults,
 		// A page of its own context; `expected` are patterns of complaints that belong to what the test does.
 		async page({ expected = [], ...options } = {}) {
+			if (kind === "firefox") delete options.isMobile; // it refuses it
 			const context = await browser.newContext({ ...shapes["wide-light"], ...options });
 			await context.addInitScript(() =>
 				addEventListener("securitypolicyviolation", (event) =>

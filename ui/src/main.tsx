@@ -2,6 +2,7 @@
 import { render } from "preact";
 import { flush, flushWhenHidden } from "./command/toasts";
 import { startClock } from "./lib/clock";
+import { keepFocus } from "./lib/focus";
 import { writeToken } from "./lib/prefs";
 import { startRouting } from "./lib/route";
 import { renderWhenSeen } from "./lib/seen";
@@ -44,6 +45,7 @@ const { logout } = server;
 const app = createApp(store, { ...server, logout: () => void flush().then(logout) });
 flushWhenHidden();
 startKeys(app);
+keepFocus();
 store.publish();
 const root = document.getElementById("app")!;
 root.replaceChildren();

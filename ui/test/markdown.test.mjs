@@ -77,10 +77,10 @@ test("hostile text is read in time, and nested no deeper than a page bears", () 
   hostile.push(`[a](${" ".repeat(n)})`, `${"[".repeat(n)}]`, `\`\`\`${" ".repeat(n)}\``, `${"~".repeat(n)}\``, Array.from({ length: 300 }, (_, i) => "`".repeat(i + 1)).join(" "),
     Array.from({ length: 400 }, (_, i) => `${" ".repeat(i)}- x`).join("\n"));
   for (const text of hostile) {
-    const began = performance.now();
+    const began = process.cpuUsage();
     const blocks = blocksOf(text);
-    const ms = performance.now() - began;
-    assert.ok(ms < 1_000, `${JSON.stringify(text.slice(0, 12))}: ${ms.toFixed(0)} ms`);
+    const ms = process.cpuUsage(began).user / 1000; // of a processor, whatever else runs beside it; what is quadratic takes minutes
+    assert.ok(ms < 10_000, `${JSON.stringify(text.slice(0, 12))}: ${ms.toFixed(0)} ms`);
     const depth = (value) => (Array.isArray(value) ? Math.max(0, ...value.slice(0, 50).map(depth)) : value && typeof value === "object" ? 1 + Math.max(0, ...Object.values(value).map(depth)) : 0);
     assert.ok(depth(blocks) < 40, JSON.stringify(text.slice(0, 12)));
   }

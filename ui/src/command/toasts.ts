@@ -51,7 +51,7 @@ export type Toast =
 
 /** Oldest first. */
 export const toasts = signal<readonly Toast[]>([]);
-/** What a screen reader is told: the newest toast, once, without its count. */
+/** What a screen reader is told: the newest toast, once and without its count, or the newest alert. */
 export const announced = signal("");
 
 const ended = new Map<string, Promise<void>>(); // of those that are busy
@@ -65,6 +65,7 @@ function put(next: Toast): void {
 
 export function dismiss(key: string): void {
   toasts.value = toasts.value.filter((one) => one.key !== key);
+  if (toasts.value.length === 0) announced.value = ""; // so that the same is said again
 }
 
 /** Runs it; it goes when that was done, and says why when it was not. */
@@ -108,7 +109,10 @@ export function undo(key: string): void {
   if (toast?.stage === "waiting") {
     dismiss(key);
     announced.value = `Undone: ${toast.wish.text}.`;
-  } else if (toast?.stage === "offered") perform(key, toast.done.busy, toast.done.undo);
+  } else if (toast?.stage === "offered") {
+    announced.value = `${toast.done.busy}.`;
+    perform(key, toast.done.busy, toast.done.undo);
+  }
 }
 
 /** The newest that can be undone. False: there is none. */

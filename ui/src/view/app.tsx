@@ -1,5 +1,7 @@
 /* Chooses the screen: login, waiting for the first snapshot, or a page. */
 import { useSignalEffect } from "@preact/signals";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { focusPage } from "../lib/focus";
 import { pages } from "../lib/pages";
 import { type Route, route } from "../lib/route";
 import { isGuest } from "../state/guest";
@@ -92,6 +94,9 @@ export const AppView = () => (
   </>
 );
 
+/** What is another page. In the Playground the address also tells the model, which is chosen there. */
+const placeOf = (at: Route): string => (at.page === "playground" || !("id" in at) ? at.page : `${at.page} ${at.id}`);
+
 function Screen() {
   const { state } = useApp();
   useSignalEffect(() => {
@@ -116,6 +121,12 @@ function Screen() {
     const title = [name, isGuest(login) ? null : server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;
   });
+  const shownAt = useRef<string | null>(null);
+  const place = placeOf(route.value);
+  useLayoutEffect(() => {
+    if (shownAt.current !== null && shownAt.current !== place) focusPage();
+    shownAt.current = place;
+  }, [place]);
   const { connection, loaded, login, chat } = state.value;
   if (connection.phase === "starting") return null;
   if (connection.phase === "login") return <Login reason={connection.reason} />;

@@ -16,7 +16,9 @@ export function LostBanner() {
     <div class="lost" role="alert" aria-label="Connection lost">
       <MarkIcon mark="offline" />
       <div>
-        <b>No connection to the server for {age(now.value - since)}</b>
+        <b>
+          No connection to the server <span aria-live="off">for {age(now.value - since)}</span>
+        </b>
         <p>{lostText(cause, loaded ? clockTime(since) : null)}</p>
       </div>
       <div class="acts" aria-hidden="false">

@@ -1,6 +1,7 @@
 /* Keys of the whole page: Ctrl-K, Ctrl-Z, g and a letter, /, ?, Esc. Not while a dialog is open; all but Ctrl-K not while
  * something is being typed. */
 import { undoNewest } from "../command/toasts";
+import { focusPage } from "../lib/focus";
 import { pages } from "../lib/pages";
 import type { App } from "./app-context";
 
@@ -11,6 +12,13 @@ const targets: Readonly<Record<string, string>> = Object.fromEntries(pages.map((
 function filterField(): HTMLInputElement | undefined {
   const fields = document.querySelectorAll<HTMLInputElement>("[data-filter]");
   return [...fields].find((field) => field.offsetParent !== null);
+}
+
+/** Once it is drawn. */
+function focusFilter(frames = 60): void {
+  const field = filterField();
+  if (field) field.focus();
+  else if (frames > 0) requestAnimationFrame(() => focusFilter(frames - 1));
 }
 
 export function startKeys({ filter, finding, help, current }: App): void {
@@ -33,7 +41,7 @@ export function startKeys({ filter, finding, help, current }: App): void {
     if (target instanceof HTMLInputElement && target.type !== "checkbox") {
       if (event.key === "Escape" && "filter" in target.dataset) {
         filter.value = "";
-        target.blur();
+        focusPage();
       }
       return;
     }
@@ -49,7 +57,7 @@ export function startKeys({ filter, finding, help, current }: App): void {
       if (field) field.focus();
       else {
         location.hash = "#/devices";
-        requestAnimationFrame(() => requestAnimationFrame(() => filterField()?.focus()));
+        focusFilter();
       }
       event.preventDefault();
     } else return;

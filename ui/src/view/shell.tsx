@@ -99,6 +99,7 @@ export function Live() {
         <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true">
           <path d="M0 8h7l2-5 3 7 2.5-5L16 8h12" />
         </svg>
+        <span class="sr">connected</span>
         <span aria-hidden="true">
           <span class="word">live, heartbeat </span>
           <span class="ago">{age(now.value - heardAt)} ago</span>
@@ -110,6 +111,7 @@ export function Live() {
       <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true">
         <path d="M0 8h28" stroke-dasharray="2 3" />
       </svg>
+      <span class="sr">not connected</span>
       <span aria-hidden="true">{connection.phase === "lost" ? "not connected" : "connecting"}</span>
     </span>
   );
@@ -162,10 +164,12 @@ export function Page({
           <div class="crumb">
             <a href={parent.href}>{parent.name}</a>
             <i aria-hidden="true">/</i>
-            <h1 class="clip">{title}</h1>
+            <h1 class="clip" id="title">{title}</h1>
           </div>
         ) : (
-          <h1 class="clip">{title}</h1>
+          <h1 class="clip" id="title">
+            {title}
+          </h1>
         )}
         <span class="spacer" />
         <Live />
@@ -199,7 +203,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
         Skip to the page
       </a>
       <Rail />
-      <main id="main" tabIndex={-1}>
+      <main id="main" aria-labelledby="title" tabIndex={-1}>
         {children}
         <footer class="page-foot">
           <FootWho />
@@ -215,7 +219,7 @@ export function GuestShell({ children }: { children: ComponentChildren }) {
   const { state, server } = useApp();
   return (
     <div class="shell guest">
-      <main id="main" tabIndex={-1}>
+      <main id="main" aria-labelledby="title" tabIndex={-1}>
         {children}
         <footer class="page-foot">
           <span>token {state.value.login?.name}, for models only</span>

@@ -1,4 +1,5 @@
 /* The browser's own notifications for alerts, if the person wants them and the browser allows them. */
+import { announced } from "../../command/toasts";
 import { readNotify, writeNotify } from "../../lib/prefs";
 import { sentence } from "../../lib/format";
 import { raisedBy } from "../../state/news";
@@ -38,12 +39,13 @@ export async function turnOn(): Promise<string | null> {
 
 export const turnOff = (): void => writeNotify(false);
 
-/** The store, whose dispatch also shows a notification for each alert that is raised, also while the tab is hidden. */
+/** The store, whose dispatch also tells a screen reader of each alert that is raised, and shows a notification, also while the tab is hidden. */
 export const notifying = (store: Store): Store => ({
   ...store,
   dispatch(action: Action) {
     const alert = raisedBy(store.current(), action);
     store.dispatch(action);
+    if (alert) announced.value = `${alert.severity === "critical" ? "Critical alert" : "Alert"}: ${sentence(alert.message)}`;
     if (alert && notifies()) show(sentence(alert.message), { body: sentence(alert.hint), tag: alert.alert_id });
   },
 });

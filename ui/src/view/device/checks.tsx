@@ -15,9 +15,14 @@ export function ChecksPanel({ entry }: { entry: DeviceEntry }) {
         {checks.given_up > 0 && <Fact name="Given up">{count(checks.given_up, "request")}</Fact>}
         {checks.not_begun > 0 && <Fact name="Not checked">{count(checks.not_begun, "request")}</Fact>}
         <Fact name="Largest error">{errorText(checks)}</Fact>
+        {checks.at && (
+          <Fact name="Last one">
+            <Age at={checks.at} />
+          </Fact>
+        )}
       </dl>
       <p class="panel-body small quiet">
-        {checksText(checks)} {checks.at && <Age at={checks.at} />}
+        {checksText(checks)}
         {checks.reason && ` ${sentence(checks.reason)}`}
       </p>
     </Panel>

@@ -115,7 +115,14 @@ export function Composer({
         Attach
       </button>
       {busy ? (
-        <button class="btn" type="button" onClick={stop}>
+        <button
+          class="btn"
+          type="button"
+          onClick={() => {
+            stop();
+            field.current?.focus(); // the button goes away
+          }}
+        >
           Stop
         </button>
       ) : (
