@@ -13,7 +13,8 @@ interface Place {
   readonly around: readonly HTMLElement[];
 }
 
-const isUsable = (one: HTMLElement): boolean => one.isConnected && !one.matches(":disabled") && one.getClientRects().length > 0;
+const isShown = (one: HTMLElement): boolean => one.isConnected && one.getClientRects().length > 0;
+const isUsable = (one: HTMLElement): boolean => isShown(one) && !one.matches(":disabled");
 const usableIn = (region: HTMLElement): HTMLElement[] => [...region.querySelectorAll<HTMLElement>(USABLE)].filter(isUsable);
 
 /** What stands where `element` stood, or nearest to it. */
@@ -92,5 +93,3 @@ export function keepFocus(): void {
     if (places.at(-1)?.element.matches(":disabled")) requestAnimationFrame(keep); // only then it is taken away
   }).observe(document.body, { subtree: true, childList: true, attributes: true, attributeFilter: ["disabled", "hidden", "open"] });
 }
-
-const isShown = (one: HTMLElement): boolean => one.isConnected && one.getClientRects().length > 0;
