@@ -116,6 +116,7 @@ export const byKeyboard = (kind) =>
 					else await person.enter(/^button "Undo: GPU 2/);
 					await person.hears(/^Returning GPU 2 to service/);
 					await page.getByRole("button", { name: "Drain", exact: true }).waitFor();
+					await page.locator(".toasts").waitFor({ state: "detached" }); // with the button that had the focus
 					await person.isAt(byKey ? 'button "Drain"' : /^(link|button) "./, "after the undo");
 				}
 
@@ -161,6 +162,7 @@ export const byKeyboard = (kind) =>
 				await person.hears(/^words stops in 5 seconds/);
 				await person.enter(/^button "Stop now"/);
 				await page.getByRole("button", { name: "Load words" }).waitFor();
+				await page.locator(".toasts").waitFor({ state: "detached" });
 				await person.isAt(/./, "after it was stopped");
 
 				// log out
