@@ -251,6 +251,25 @@ describe("joining", () => {
 		await back.close();
 	});
 
+	test("several at once with one certificate, as after a restart of the server: one gets the place, and the others are on record", async () => {
+		const { ticket } = await ticketOf(), one = await Stranger.connect(server);
+		const { certificate } = await one.joinByTicket("nod_several", ticket);
+		const links = await Promise.all(Array.from({ length: 8 }, () =>
+			FakeNode.connect(server, undefined, { unix: false, cert: certificate, key: one.request.key })));
+		const from = server.output.stderr.length;
+		const answers = await Promise.all(links.map((link) =>
+			link.call("node.register", { protocol: nodeContract["x-protocol"], node: smallRecord("nod_several") }).then(() => true, () => false)));
+		// One that stood still for 2 s has lost its place, and the log tells it; nobody else has.
+		const silent = server.output.stderr.slice(from).match(/node nod_several is back from/g)?.length ?? 0;
+		assert.equal(answers.filter(Boolean).length, 1 + silent, "nobody throws out who is just being admitted");
+		const ends = await Promise.all(links.filter((_, i) => !answers[i]).map((link) => within(link.closed, "it is refused")));
+		assert.deepEqual(new Set(ends.map((end) => end.code)), new Set([4409]));
+		await eventually(async () => (await admin.call("audit.list", { action: "node.duplicate" })).entries.find((entry) => entry.target === "nod_several"),
+			"it is on record", long);
+		assert.equal(await stateOf(admin, "nod_several"), "online");
+		for (const link of links) await link.close();
+	});
+
 	test("a folder that was copied: the node that runs keeps its place, both addresses are told, and the other gets it afterwards", async () => {
 		const { ticket } = await ticketOf();
 		const one = startNode(["--join", address(server), "--ticket", ticket, "--name", "twin"]), id = await idOf(one);

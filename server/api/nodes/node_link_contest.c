@@ -14,11 +14,12 @@
 
 enum { CONTEST_MS = 2000, LOOK_MS = 50, TOLD_MS = 60000 };
 
+// Who is registered, or is just being stored: else those that come within one commit would throw out one another.
 static struct node_link *holder_of(const struct node_link *link)
 {
 	struct node_link *other = link->all->links;
-	while (other && (other == link || other->local || other->cut || !other->conn || !other->known ||
-			 strcmp(other->node_id, link->proven) != 0))
+	while (other && (other == link || other->local || other->cut || !other->conn ||
+			 (!other->known && !other->registering) || strcmp(other->node_id, link->proven) != 0))
 		other = other->next;
 	return other;
 }
