@@ -1,6 +1,8 @@
 /* See dnssd.h. Names are built here, label by label, because an instance's name may contain any byte. */
 #include "common/net/mdns/dnssd.h"
 
+#include "common/net/mdns/packet.h"
+
 #include <ldns/ldns.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,13 +282,13 @@ static void fill_reply(const struct reply *reply, const struct dnssd_service *se
 void dnssd_answer(const struct dnssd_service *service, const struct dnssd_address *addresses, size_t count,
 		  const struct dnssd_query *query, struct dnssd_packet *packet, bool *unicast)
 {
-	ldns_pkt *asking = NULL;
 	const struct places places = {addresses, count};
 	struct reply reply = {.legacy = query->legacy};
 	unsigned asked = 0;
 	packet->length = 0;
 	*unicast = query->legacy;
-	if (query->length > DNSSD_QUERY_BYTES || ldns_wire2pkt(&asking, query->bytes, query->length) != LDNS_STATUS_OK)
+	ldns_pkt *asking = query->length > DNSSD_QUERY_BYTES ? NULL : mdns_packet_read(query->bytes, query->length);
+	if (!asking)
 		return;
 	const ldns_rr_list *questions = ldns_pkt_question(asking);
 	if (ldns_pkt_qr(asking) || ldns_pkt_get_opcode(asking) != LDNS_PACKET_QUERY)

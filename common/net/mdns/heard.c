@@ -2,6 +2,7 @@
 #include "common/net/mdns/heard.h"
 
 #include "common/json/json.h"
+#include "common/net/mdns/packet.h"
 
 #include <ctype.h>
 #include <ldns/ldns.h>
@@ -346,11 +347,11 @@ bool heard_take(struct heard *heard, const struct heard_packet *packet)
 {
 	static const unsigned order[] = {TYPE_PTR, TYPE_SRV, TYPE_TXT, TYPE_A, TYPE_AAAA};
 	struct records records = {0};
-	ldns_pkt *parsed = NULL;
 	bool changed = false;
 	if (packet->length < HEADER_BYTES || packet->length > DNSSD_QUERY_BYTES || !(packet->bytes[2] & 0x80))
 		return false; // a question: most of what comes
-	if (ldns_wire2pkt(&parsed, packet->bytes, packet->length) != LDNS_STATUS_OK)
+	ldns_pkt *parsed = mdns_packet_read(packet->bytes, packet->length);
+	if (!parsed)
 		return false;
 	if (ldns_pkt_get_opcode(parsed) == LDNS_PACKET_QUERY && ldns_pkt_get_rcode(parsed) == LDNS_RCODE_NOERROR) {
 		collect(&records, ldns_pkt_answer(parsed));
