@@ -6,10 +6,8 @@
 void instance_pace(struct instance *instance)
 {
 	unsigned percent = 100;
-	if (instance->state != INSTANCE_RUNNING) {
-		instance->held_percent = 0; // a load, an adoption and a check set its worker free
+	if (instance->state != INSTANCE_RUNNING)
 		return;
-	}
 	for (unsigned i = 0; i < instance->stage_count; i++) {
 		const unsigned one = cluster_work_percent(instance->stages[i].device);
 		percent = one < percent ? one : percent;

@@ -173,6 +173,8 @@ void parts_take_loaded(struct part *part, const struct json *result)
 			   json_get(result, "draft"));
 	part->step = PART_LOADED;
 	part->spot_owed = true;
+	if (part->index + 1 == parts->count)
+		instance->held_percent = 0; // a load and an adoption set its worker free, as a check does
 	if (part->tab)
 		parts_fetch_over(parts);
 	part->loaded_bytes = (uint64_t)json_get_integer(result, "loaded_bytes", 0);

@@ -203,6 +203,7 @@ static void check(struct parts *parts)
 	struct error error = {0};
 	struct parts_ask *ask = parts_ask_create(parts, parts->count - 1, &parts->checks);
 	parts->step = PARTS_CHECKING;
+	parts->instance->held_percent = 0; // its worker is free from then on
 	parts_limit_step(parts);
 	if (!ask)
 		error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
