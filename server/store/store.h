@@ -171,7 +171,8 @@ enum status store_load_alerts(struct store *store, void (*row)(void *context, co
 enum store_energy_source { STORE_ENERGY_NONE, STORE_ENERGY_INTEGRATED, STORE_ENERGY_COUNTER };
 struct store_counts {
 	int64_t requests, prompt_tokens, cached_tokens, completion_tokens; // prompt_tokens: cached ones too
-	// They count foreseen tokens, and those that a draft model foresaw. They are not stored: totals since the start.
+	// They count foreseen tokens, and those that a draft model foresaw. They are not stored: totals since the
+	// start.
 	int64_t proposed_tokens, accepted_tokens, drafted_tokens, draft_accepted_tokens;
 	double device_s, energy_joules, idle_joules;
 	enum store_energy_source energy_source;
