@@ -548,12 +548,10 @@ void planner_destroy(struct planner **planner);
 
 // instances_place.c
 struct json *placing_hops_json(const struct placing *placing); // of PlacementHop
-// placing/instances_draft.c: the draft model of an instance is held, beside its model, and let go of. Errors:
-// STATUS_CONFLICT (it is being removed, or not ready).
+// placing/instances_draft.c: the draft model is held beside the model, and let go of. Errors: those of models_hold.
 enum status instance_hold_draft(struct instance *instance, struct error *error);
 void instance_release_draft(struct instance *instance);
-// The draft model of an instance, if it has one that is ready; what instance.load is told of it; and as the API shows it
-// (null: none was asked for).
+// An instance's, if it is ready; what instance.load is told of it; and as the API shows it (null: none was asked for).
 const struct model_record *instance_draft(const struct instance *instance);
 struct json *instance_draft_params(const struct instance *instance);
 struct json *instance_draft_json(const struct instance *instance);

@@ -49,8 +49,8 @@ struct reading_progress {
 	uint64_t done_bytes, total_bytes;
 };
 
-// Whether a draft model's file has the tokens of the model's, as the worker asks before it uses it. Files that cannot be
-// read now are not judged. Thread: any but the loop's, which it would keep. Errors: STATUS_INVALID_PARAMS, with the
+// Whether a draft model's file has the tokens of the model's, as the worker asks before it uses it. Files that cannot
+// be read now are not judged. Thread: any but the loop's, which it would keep. Errors: STATUS_INVALID_PARAMS, with the
 // first difference.
 enum status reading_same_tokens(const char *model_path, const char *draft_path, struct error *error);
 
