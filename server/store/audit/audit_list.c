@@ -43,8 +43,8 @@ static void add(struct list_sql *sql, const char *before, const char *value, con
 		sql->values[sql->count++] = value;
 }
 
-// The statement has one condition for each thing that is asked. Texts are bound, never written into it; LIKE's own characters are found
-// as themselves by instr.
+// The statement has one condition for each thing that is asked. Texts are bound, never written into it; LIKE's own
+// characters are found as themselves by instr.
 static void build(struct list_sql *sql, const struct store_audit_filter *filter, bool oldest_first)
 {
 	*sql = (struct list_sql){.count = 0};
