@@ -43,7 +43,7 @@ describe("a draft model", () => {
 		plain = await becomes((await create("plain")).instance_id, "running");
 		drafted = await becomes((await create("drafted", { draft_model_id: ids.first })).instance_id, "running");
 		const { token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 });
-		openai = new OpenAI({ apiKey: token, baseURL: `${server.url}v1`, maxRetries: 0 });
+		openai = new OpenAI({ apiKey: token, baseURL: `${server.url}v1`, maxRetries: 2 }); // a kept connection may have ended just now
 	});
 	after(async () => {
 		await server?.finish();
