@@ -50,7 +50,10 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 	test("the followers say who leads, and refuse or send on what is asked of them", async () => {
 		const url = `http://127.0.0.1:${leader.port}/`;
 		for (const one of followers()) {
-			const health = await servers.health(one);
+			const health = await eventually(async () => { // it begins to follow before the leader has said where it is
+				const said = await servers.health(one);
+				return said?.leader && said;
+			}, "the leader's address is known");
 			assert.deepEqual([health.status, health.ready, health.leader], ["ok", false, url]);
 			assert.ok(health.behind_ms >= 0 && Date.parse(health.since) <= Date.now() + 1000, JSON.stringify(health));
 			assert.equal((await one.http("/readyz")).status, 503);

@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/longer.h"
 #include "server/store/postgres/inside.h"
 
 #include <inttypes.h>
@@ -191,10 +192,11 @@ static bool is_over(struct turn *turn, const struct seen *seen)
 	turn->seen_stamp = seen->stamp;
 	const int64_t unchanged_ms = now_ms - turn->unchanged_ms;
 	const int64_t silent_ms = unchanged_ms < seen->age_ms ? unchanged_ms : seen->age_ms;
-	const bool dead = silent_ms >= TURN_DEAD_MS && now_ms - turn->unheld_ms >= UNHELD_MS;
+	const int64_t stale_ms = longer_in_tests("EXOGPU_TEST_TURN_STALE_MS", TURN_STALE_MS, 60000);
+	const bool dead = silent_ms >= TURN_DEAD_MS * stale_ms / TURN_STALE_MS && now_ms - turn->unheld_ms >= UNHELD_MS;
 	if (turn->again_ms && now_ms - turn->again_ms < AGAIN_MS) // who leads may not have reached it again yet
 		return !seen->stamp;
-	return !seen->stamp || silent_ms >= TURN_STALE_MS || dead;
+	return !seen->stamp || silent_ms >= stale_ms || dead;
 }
 
 static void end_holder(struct turn *turn)
