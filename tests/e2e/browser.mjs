@@ -17,6 +17,10 @@ import { Worker } from "node:worker_threads";
 import { chromium, firefox } from "playwright-core";
 import { eventually, patience } from "../api/server.mjs";
 
+// A browser connects ahead of what it asks. On a busy machine the server has given such a connection up before the browser
+// comes to use it, and a page without its script stays empty.
+process.env.EXOGPU_TEST_ARRIVAL_MS ??= "60000";
+
 export const desktop = process.env.EXOGPU_CHROMIUM ?? "/usr/bin/chromium";
 const shell = process.env.EXOGPU_CHROMIUM ?? "/usr/bin/chromium-headless-shell";
 export const executable = existsSync(shell) ? shell : desktop;

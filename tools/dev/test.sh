@@ -54,7 +54,6 @@ cmd_test() {
 		[ -z "$quick" ] || stages=(lint ui debug)
 	fi
 	need_packages up test "${stages[@]}"
-	[ -n "$quick" ] || case " ${stages[*]} " in *" debug "*) want_package firefox-esr ;; esac
 	rm -rf "$results"
 	mkdir -p "$results"
 	install_node_modules tests
