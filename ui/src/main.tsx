@@ -22,6 +22,7 @@ import { loadTopology } from "./view/topology/lazy-page";
 import { loadModels } from "./view/models/lazy-page";
 import { loadCatalog } from "./view/models/lazy-catalog";
 import { loadPlayground } from "./view/playground/lazy-page";
+import { loadNode } from "./view/node/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
 import { loadWall } from "./view/wall/lazy-page";
 import { loadFind } from "./view/lazy-find";
@@ -56,5 +57,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-const parts = [loadFind, loadCatalog, loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadUsage, loadLogs, loadWall];
+const parts = [loadFind, loadCatalog, loadCharts, loadNode, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadUsage, loadLogs, loadWall];
 setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

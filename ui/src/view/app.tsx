@@ -21,7 +21,7 @@ import { DevicePage } from "./device/page";
 import { DevicesPage } from "./devices/page";
 import { Help } from "./help";
 import { Login } from "./login";
-import { NodePage } from "./node/page";
+import { LazyNode } from "./node/lazy-page";
 import { Overview } from "./overview/overview";
 import { Toasts } from "./toasts";
 import { GuestShell, Page, Shell } from "./shell";
@@ -36,7 +36,7 @@ function Current({ at }: { at: Exclude<Route, { page: "wall" }> }) {
     case "device":
       return <DevicePage id={at.id} key={at.id} />;
     case "node":
-      return <NodePage id={at.id} key={at.id} />;
+      return <LazyNode id={at.id} key={at.id} />;
     case "topology":
       return <LazyTopology />;
     case "models":
