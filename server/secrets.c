@@ -259,6 +259,6 @@ void secrets_forget_key(void *context, uint64_t segment)
 	struct error error = {0};
 	snprintf(name, sizeof name, AUDIT_KEY "%" PRIu64, segment);
 	if (turn_forget_secret(secrets->turn, name, &error)) // the next start does it
-		log_warning("turn", "%s, which is used no more, stays in the database for now: %s", name,
+		log_warning("turn", "%s is used no more, and stays in the database until the next start: %s", name,
 			    error.message);
 }

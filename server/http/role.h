@@ -1,4 +1,4 @@
-/* What /healthz says of one of several servers. Thread: any. */
+/* The role of one of several servers, as /healthz tells it. Thread: any. */
 #pragma once
 #include "common/base/buffer.h"
 #include "server/store/turn.h"

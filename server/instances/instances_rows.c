@@ -72,7 +72,8 @@ void instance_row_stale(struct instances *all, const char *instance_id)
 		later(row);
 }
 
-// One of these, or of those that were unloaded for them. NULL: it has failed, or is gone, and has no row.
+// The instance of this id among these and those that were unloaded for them. NULL: it has failed or is gone, and so has
+// no row.
 static const struct instance *with_row(const struct instance *first, const char *instance_id)
 {
 	const struct instance *found = NULL;

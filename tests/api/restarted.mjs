@@ -7,7 +7,7 @@ import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { workers } from "./machine.mjs";
 import { Proxy, RemoteNode } from "./remote.mjs";
-import { eventually, freePort, slow, startServer, temporary, within } from "./server.mjs";
+import { eventually, freePort, slow, startServer, streamedData, temporary, within } from "./server.mjs";
 
 export const LONG = 60000 * slow;
 
@@ -98,15 +98,11 @@ export class Restarted {
 			headers: { authorization: `Bearer ${token}` },
 			body: JSON.stringify({ model: "words", prompt, temperature: 0, stream: true, ...more }) }).then(async (response) => {
 			one.status = response.status;
-			let rest = "";
-			for await (const bytes of response.body) {
-				rest += Buffer.from(bytes).toString("utf8");
-				for (let end; (end = rest.indexOf("\n\n")) >= 0; rest = rest.slice(end + 2)) {
-					const data = rest.slice(6, end), json = data === "[DONE]" ? {} : JSON.parse(data);
-					one.whole ||= data === "[DONE]";
-					one.error ??= json.error;
-					one.text += json.choices?.[0]?.text ?? "";
-				}
+			for await (const data of streamedData(response)) {
+				const json = data === "[DONE]" ? {} : JSON.parse(data);
+				one.whole ||= data === "[DONE]";
+				one.error ??= json.error;
+				one.text += json.choices?.[0]?.text ?? "";
 			}
 		}).catch((error) => { one.broken = error; });
 		one.begun = () => eventually(() => one.text || one.broken, "something has come", LONG);

@@ -147,6 +147,16 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 	return server;
 }
 
+// The data of each event of a streamed answer, as text, to its [DONE].
+export async function* streamedData(response) {
+	const decoder = new TextDecoder();
+	let rest = "";
+	for await (const bytes of response.body) {
+		rest += decoder.decode(bytes, { stream: true });
+		for (let end; (end = rest.indexOf("\n\n")) >= 0; rest = rest.slice(end + 2)) yield rest.slice(6, end);
+	}
+}
+
 // One HTTP exchange: {status, headers, body (Buffer), text, json(), port (the client's)}.
 export function request(server, path, { method = "GET", headers = {}, body, unix = false, agent, ms } = {}) {
 	const where = unix ? { socketPath: server.socket } : { host: "127.0.0.1", port: server.port, ca: server.ca };

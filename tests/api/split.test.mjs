@@ -11,7 +11,7 @@ import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { Proxy, RemoteNode, ownNode } from "./remote.mjs";
 import { holding } from "./restarted.mjs";
-import { eventually, slow, startServer, temporary, within } from "./server.mjs";
+import { eventually, slow, startServer, streamedData, temporary, within } from "./server.mjs";
 
 const LAYERS = 12, LONG = 60000 * slow;
 // One of the nodes stands still until it is given up; and where a way between parts fails, the end of a worker is waited for.
@@ -53,17 +53,12 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 			body: JSON.stringify({ model: "words", prompt: "a b c", max_tokens: 200, temperature: 0, stream: true, ...more }) })
 			.then(async (response) => {
 				assert.equal(response.status, 200, await (response.ok || response.text()));
-				let rest = "";
-				for await (const bytes of response.body) {
-					rest += Buffer.from(bytes).toString("utf8");
-					for (let end; (end = rest.indexOf("\n\n")) >= 0; rest = rest.slice(end + 2)) {
-						const data = rest.slice(6, end);
-						if (data === "[DONE]") { one.whole = true; continue; }
-						const json = JSON.parse(data);
-						if (json.error) { one.error = json.error; continue; }
-						one.text += json.choices[0]?.text ?? "";
-						one.pieces.push(performance.now());
-					}
+				for await (const data of streamedData(response)) {
+					if (data === "[DONE]") { one.whole = true; continue; }
+					const json = JSON.parse(data);
+					if (json.error) { one.error = json.error; continue; }
+					one.text += json.choices[0]?.text ?? "";
+					one.pieces.push(performance.now());
 				}
 			});
 		one.done.catch(() => {});

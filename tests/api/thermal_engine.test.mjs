@@ -10,7 +10,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { Proxy, RemoteNode } from "./remote.mjs";
-import { eventually, slow, startServer, temporary, within } from "./server.mjs";
+import { eventually, slow, startServer, streamedData, temporary, within } from "./server.mjs";
 
 const LAYERS = 12, LONG = 120000 * slow;
 const air = 25, resistance = 0.1, tau = 60, limit = 90; // of the card whose readings they are: °C, °C/W, s, °C
@@ -54,17 +54,12 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 			body: JSON.stringify({ model: "words", prompt: "a b c", max_tokens, temperature: 0, ignore_eos: true, stream: true, logprobs: 1 }) })
 			.then(async (response) => {
 				assert.equal(response.status, 200, await (response.ok || response.text()));
-				let rest = "";
-				for await (const bytes of response.body) {
-					rest += Buffer.from(bytes).toString("utf8");
-					for (let end; (end = rest.indexOf("\n\n")) >= 0; rest = rest.slice(end + 2)) {
-						const data = rest.slice(6, end);
-						if (data === "[DONE]") { one.whole = true; continue; }
-						const json = JSON.parse(data);
-						if (json.error) throw new Error(json.error.message);
-						one.text += json.choices[0]?.text ?? "";
-						one.values.push(...(json.choices[0]?.logprobs?.token_logprobs ?? []));
-					}
+				for await (const data of streamedData(response)) {
+					if (data === "[DONE]") { one.whole = true; continue; }
+					const json = JSON.parse(data);
+					if (json.error) throw new Error(json.error.message);
+					one.text += json.choices[0]?.text ?? "";
+					one.values.push(...(json.choices[0]?.logprobs?.token_logprobs ?? []));
 				}
 			});
 		one.done.catch((error) => { one.error ??= error; });

@@ -4,6 +4,6 @@
 #include <ldns/ldns.h>
 #include <stdint.h>
 
-// What a packet says but for signatures and options (TSIG, EDNS), which multicast DNS has no use for. Freed by
-// ldns_pkt_free. NULL: it is no packet, or there is no memory.
+// The packet without its signatures and options (TSIG, EDNS), for which multicast DNS has no use. The caller frees it
+// by ldns_pkt_free. NULL: the bytes are no packet, or there is no memory.
 ldns_pkt *mdns_packet_read(const uint8_t *bytes, size_t length);

@@ -151,7 +151,7 @@ static enum status begin(struct prefix_move *move, uint64_t owner, struct error 
 	return status;
 }
 
-// What overlapping brings is measured by doing without it: EXOGPU_TEST_PREFIX_ALONE, in builds with assertions.
+// A bench measures the gain of overlapping by doing without it: EXOGPU_TEST_PREFIX_ALONE, in builds with assertions.
 static void await_turn(struct prefix_move *move)
 {
 #ifndef NDEBUG

@@ -14,7 +14,8 @@
 
 enum { CONTEST_MS = 2000, LOOK_MS = 50, TOLD_MS = 60000 };
 
-// Who is registered, or is just being stored: else those that come within one commit would throw out one another.
+// The connection of the node that is registered, or is just being stored: without the latter, connections that come
+// within one commit would throw out one another.
 static struct node_link *holder_of(const struct node_link *link)
 {
 	struct node_link *other = link->all->links;

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of the time for a token in the place without the hot device. A device that is left cools down, so a place that is
-// less than a fifth faster is no reason to keep it at its limit.
+// A place that keeps the hot device takes at most this share of the time that a token takes without it. A device that
+// is left cools down, so a place that is less than a fifth faster is no reason to keep it at its limit.
 static const double leave_share = 0.8;
 
 // ---- what there is ----

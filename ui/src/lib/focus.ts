@@ -42,7 +42,7 @@ export const focusPage = (): void => document.getElementById("main")?.focus({ pr
 
 export function keepFocus(): void {
   let places: Place[] = []; // one for each region, the newest last
-  let waits: Place | null = null; // for its element, disabled for now, with the focus on its region
+  let waits: Place | null = null; // its element is disabled, and its region has the focus until that ends
   const keep = (): void => {
     const last = waits ?? places.at(-1);
     const at = document.activeElement;
