@@ -141,7 +141,9 @@ suite("coming in", () => {
 		await page.getByRole("button", { name: "Log out" }).first().click(); // nobody else has this token
 		await page.getByRole("form", { name: "Log in" }).waitFor();
 		assert.equal(await page.getByRole("alert").count(), 0, "its end is no surprise");
-		const [revoked, ...more] = (await entries()).slice(0, (await entries()).length - before);
+		let ended = [];
+		await eventually(async () => (ended = await entries()).length > before, "the log tells of the end");
+		const [revoked, ...more] = ended.slice(0, ended.length - before);
 		assert.deepEqual([more.length, revoked.target, revoked.actor], [0, kept[0].slice(4, 14), `token:${kept[0].slice(4, 14)}`]);
 		await enter(page, kept[0]);
 		await page.getByRole("alert").filter({ hasText: /^This token was revoked at/ }).waitFor();

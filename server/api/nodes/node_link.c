@@ -281,9 +281,12 @@ static void registered(void *context, enum status status, const struct error *er
 	json_set_bool(result, "peer_speeds", true);
 	if (link->local && link->all->params.address)
 		json_set(result, "links", links_json(link));
+	link->storing++; // the answer goes first, and may be the last that holds this connection
 	pending_finish(pending, result, NULL);
 	if (first)
 		node_link_tell_servers(link);
+	link->storing--;
+	release(link);
 }
 
 static void devices_reported(void *context, enum status status, const struct error *error)
