@@ -349,7 +349,10 @@ enum status app_create_doors(struct app *app, struct error *error)
 					  .witnesses = app->witnesses,
 					  .turn = app->turn,
 					  .address = app->options.tls ? app->options.address : NULL};
-	enum status status = api_create(&app->api, &api, error);
+	uint8_t passed_key[NET_PASS_KEY_BYTES];
+	enum status status = app->secrets ? secrets_pass_key(app->secrets, passed_key, error) : STATUS_OK;
+	if (!status)
+		status = api_create(&app->api, &api, error);
 	if (!status)
 		status = node_links_create(&app->nodes, &nodes);
 	struct http_params http = {.loop = app->loop,
@@ -374,6 +377,7 @@ enum status app_create_doors(struct app *app, struct error *error)
 				   .limits = app->limits,
 				   .authority = app->authority,
 				   .turn = app->turn,
+				   .passed_key = app->secrets ? passed_key : NULL,
 				   .tls = app->tls,
 				   .cors_origins = app->options.cors_origins,
 				   .load_on_demand = app->options.load_on_demand,
@@ -386,6 +390,7 @@ enum status app_create_doors(struct app *app, struct error *error)
 				   .started_ms = app->started_ms};
 	if (!status)
 		status = http_create(&app->http, &http, error);
+	OPENSSL_cleanse(passed_key, sizeof passed_key);
 	if (!status)
 		api_set_url(app->api, http_url(app->http));
 	return status;

@@ -3,6 +3,7 @@
 #include "server/app_inside.h"
 #include "server/store/place.h"
 
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,6 +51,7 @@ static enum status choose_url(const struct app *app, char url[PLACE_BYTES], stru
 
 static enum status follow(struct app *app, struct error *error)
 {
+	uint8_t pass_key[NET_PASS_KEY_BYTES];
 	const struct standby_params params = {.loop = app->loop,
 					      .turn = app->turn,
 					      .directory = app->options.data,
@@ -59,10 +61,14 @@ static enum status follow(struct app *app, struct error *error)
 					      .tls = app->options.tls,
 					      .tls_cert = app->options.tls_cert,
 					      .tls_key = app->options.tls_key,
-					      .tls_names = app->options.tls_names};
+					      .tls_names = app->options.tls_names,
+					      .pass_key = pass_key};
 	enum status status = secrets_fetch(app->secrets, false, error);
 	if (!status)
+		status = secrets_pass_key(app->secrets, pass_key, error);
+	if (!status)
 		status = standby_create(&app->standby, &params, error);
+	OPENSSL_cleanse(pass_key, sizeof pass_key);
 	if (status)
 		return status;
 	turn_set_address(app->turn, standby_url(app->standby));

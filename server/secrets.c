@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
+#include <openssl/hmac.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +88,17 @@ void secrets_destroy(struct secrets **pointer)
 		OPENSSL_cleanse(*pointer, sizeof **pointer);
 	free(*pointer);
 	*pointer = NULL;
+}
+
+enum status secrets_pass_key(const struct secrets *secrets, uint8_t key[NET_PASS_KEY_BYTES], struct error *error)
+{
+	static const uint8_t purpose[] = "exogpu: connections that are passed on";
+	unsigned length = 0;
+	_Static_assert(NET_PASS_KEY_BYTES == SHA256_DIGEST_LENGTH, "the key is one HMAC");
+	if (!HMAC(EVP_sha256(), secrets->key, sizeof secrets->key, purpose, sizeof purpose - 1, key, &length) ||
+	    length != NET_PASS_KEY_BYTES)
+		return error_set(error, STATUS_INTERNAL, "no key can be derived");
+	return STATUS_OK;
 }
 
 // ---- from the database ----

@@ -3,6 +3,7 @@
  * under the key of --cluster-key: who leads puts them there, who takes over gets them from there. Thread: any; these
  * wait for the disk and the database. */
 #pragma once
+#include "common/net/ws/ws.h"
 #include "server/store/turn.h"
 
 struct secrets;
@@ -18,6 +19,9 @@ enum status secrets_check(struct secrets *secrets, struct error *error);
 enum status secrets_fetch(struct secrets *secrets, bool all, struct error *error);
 // What the data directory has, into the database, and nothing else.
 enum status secrets_share(struct secrets *secrets, struct error *error);
+// The key by which servers of this cluster know each other when one passes a connection on (common/net/http/pass.h).
+// Errors: STATUS_INTERNAL.
+enum status secrets_pass_key(const struct secrets *secrets, uint8_t key[NET_PASS_KEY_BYTES], struct error *error);
 // Of the audit log; for struct store_params.
 enum status secrets_share_key(void *secrets, uint64_t segment, struct error *error);
 void secrets_forget_key(void *secrets, uint64_t segment);

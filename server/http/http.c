@@ -2,20 +2,17 @@
 #include "common/files/kernels_built.h"
 #include "server/api/nodes/tab.h"
 #include "server/http/assets.h"
+#include "server/http/host.h"
 #include "server/http/http_inside.h"
 #include "server/http/metrics.h"
 #include "server/http/role.h"
+#include "server/http/subprotocols.h"
 #include "server/library/shards.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define WORKER_SUBPROTOCOL "exogpu.worker.v1"
-#define MODEL_SUBPROTOCOL "exogpu.model.v1"
-#define TAB_SUBPROTOCOL "exogpu.tab.v1"
 
 // Nothing from elsewhere, nothing inline, no frames: a page that is not ours gets nothing to hold on to. No
 // Strict-Transport-Security: where the authority is the cluster's own, a browser that has once been told to insist on
@@ -57,35 +54,6 @@ static const struct net_handler to_model = {.opened = shards_link_opened,
 					    .drained = shards_link_drained,
 					    .closed = shards_link_closed};
 
-// NAME, NAME:PORT, [ADDRESS] or [ADDRESS]:PORT, without the port into name[256]. False: none of these.
-static bool read_host(const char *host, char name[256])
-{
-	const bool brackets = host[0] == '[';
-	const char *from = host + brackets, *end = from + strcspn(from, brackets ? "]" : ":"), *port = end;
-	if (brackets && *port++ != ']')
-		return false;
-	if (*port && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1)))
-		return false;
-	snprintf(name, 256, "%.*s", (int)(end - from), from);
-	return name[0] != 0;
-}
-
-// A page that rebinds its own name to this machine's address comes here with that name, so names must be this server's;
-// an address cannot be rebound. Off loopback a foreign page fails at the certificate already. On a
-// listener without TLS localhost is the only name taken: others can be claimed by neighbours, by multicast DNS. The
-// port does not matter: it may have been forwarded.
-static bool host_allowed(const struct http *http, const struct net_request *request)
-{
-	char name[256];
-	unsigned char address[16];
-	if (request->local)
-		return true;
-	if (!read_host(request->host, name))
-		return false;
-	return inet_pton(request->host[0] == '[' ? AF_INET6 : AF_INET, name, address) == 1 ||
-	       !strcasecmp(name, "localhost") || (request->tls && authority_knows_name(http->params.authority, name));
-}
-
 // Absent, as from programs, or exactly the page that this server served to that Host.
 static bool origin_allowed(const struct net_request *request)
 {
@@ -117,7 +85,7 @@ void http_fail(struct net_response *response, enum status status, const char *me
 
 bool http_check_host(const struct http *http, const struct net_request *request, struct net_response *response)
 {
-	if (host_allowed(http, request))
+	if (request->passed || host_allowed(http->params.authority, request))
 		return true;
 	http_fail(response, STATUS_FORBIDDEN, "this server does not have the name in Host",
 		  http->params.tls ? "use the address that it printed, or start it with --tls-name NAME"
@@ -457,9 +425,6 @@ static const struct net_handler handler = {.arrived = http_arrived,
 					   .drained = on_drained,
 					   .closed = on_closed};
 
-static const char *const subprotocols[] = {"exogpu.v1",       "exogpu.node.v1", WORKER_SUBPROTOCOL,
-					   MODEL_SUBPROTOCOL, TAB_SUBPROTOCOL,  NULL};
-
 // Bound to all addresses: by the name or address that others are likely to reach this machine by.
 static void print_url(struct http *http)
 {
@@ -481,18 +446,20 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	struct net_listener_params tcp = {.address = params->address,
 					  .port = params->port,
 					  .tls = params->tls,
+					  .passed_key = params->passed_key,
 					  .connections = (unsigned)limits_get(params->limits, LIMIT_CONNECTIONS_ID),
 					  .strangers = (unsigned)limits_get(params->limits, LIMIT_STRANGERS_ID),
 					  .stall_ms = (int)limits_get(params->limits, LIMIT_ANSWER_STALL_MS_ID),
 					  .ping_s = LIMIT_CLIENT_PING_S,
 					  .silence_s = LIMIT_CLIENT_SILENCE_S,
-					  .subprotocols = subprotocols,
+					  .subprotocols = http_subprotocols,
 					  .headers = security_headers,
 					  .handler = &handler,
 					  .context = http};
 	struct net_listener_params local = tcp;
 	local.address = NULL;
 	local.tls = NULL;
+	local.passed_key = NULL;
 	local.socket_path = params->socket_path;
 	local.connections = 0;
 	local.ping_s = LIMIT_NODE_PING_S; // how long it may be silent node_link.c watches over

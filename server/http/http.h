@@ -44,6 +44,8 @@ struct http_params {
 	const char *ollama_token, *ollama_address;
 	int ollama_port;
 	const struct turn *turn; // NULL: this server has the store alone
+	// Of followers that pass connections on (common/net/http/pass.h). NULL: there are none.
+	const uint8_t *passed_key;
 	int64_t started_ms;
 };
 // Listens on all of them. Errors: those of net_listener_create.

@@ -47,7 +47,7 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 		assertContractKept();
 	});
 
-	test("the followers say who leads, and refuse or send on what is asked of them", async () => {
+	test("the followers say who leads", async () => {
 		const url = `http://127.0.0.1:${leader.port}/`;
 		for (const one of followers()) {
 			const health = await eventually(async () => { // it begins to follow before the leader has said where it is
@@ -57,13 +57,6 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 			assert.deepEqual([health.status, health.ready, health.leader], ["ok", false, url]);
 			assert.ok(health.behind_ms >= 0 && Date.parse(health.since) <= Date.now() + 1000, JSON.stringify(health));
 			assert.equal((await one.http("/readyz")).status, 503);
-			for (const [path, options] of [["/v1/models"], ["/v1/chat/completions", { method: "POST", body: "{}" }], ["/metrics"]]) {
-				const answer = await one.http(path, options);
-				assert.equal(answer.status, 503);
-				assert.deepEqual(answer.json(), { error: "unavailable", message: "this server follows another one", hint: `the server that leads is at ${url}` });
-			}
-			const page = await one.http("/");
-			assert.deepEqual([page.status, page.headers.location], [307, url]);
 		}
 		const admin = await servers.login(leader);
 		const where = all.map(({ port }) => `http://127.0.0.1:${port}/`).sort();

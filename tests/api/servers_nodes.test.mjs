@@ -69,6 +69,17 @@ describe("several servers with nodes", { skip, timeout: 900000 * slow }, () => {
 		}
 	});
 
+	test("an answer comes through a follower as well, whole and in pieces", async () => {
+		const [one] = followers();
+		cluster.server = { ...one, ...servers.known(one), token: leader.token };
+		await eventually(async () => (await cluster.ask(prompt, length)).status === 200, "it passes on");
+		assert.equal(await cluster.says(prompt, length), answer);
+		const streamed = cluster.stream(prompt, length);
+		await streamed.done;
+		assert.deepEqual([streamed.text, streamed.error, streamed.whole], [answer, undefined, true]);
+		cluster.server = leader;
+	});
+
 	for (const [how, signal, woken] of [["killed", "SIGKILL"], ["frozen", "SIGSTOP", true], ["stopped", "SIGTERM"]])
 		test(`the leader is ${how}: nodes and their model go on at the next one`, async () => {
 			const before = leader, old = holding(nodes[0]), was = (await cluster.list()).find((one) => one.instance_id === instance.instance_id), begun = performance.now();

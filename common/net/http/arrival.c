@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -76,6 +77,8 @@ static void leave_session(struct net_arrival *arrival)
 		net_http_finish(arrival, session);
 	else if (session && session->kind == SESSION_POST)
 		net_exchange_finish(session);
+	else if (session && session->kind == SESSION_PASSED)
+		net_passed_finish(session);
 	else if (session)
 		net_conn_finish(session);
 }
@@ -260,6 +263,7 @@ bool net_arrival_create(struct net_listener *listener, int fd, bool *crowded)
 		return false;
 	}
 	arrival->listener = listener;
+	arrival->begins = true;
 	buffer_init(&arrival->behind, BEHIND_MOST_BYTES);
 	memcpy(arrival->peer, peer, sizeof peer);
 	LIST_PUSH(net_loop_arrivals(listener->loop), arrival, link);
@@ -267,6 +271,22 @@ bool net_arrival_create(struct net_listener *listener, int fd, bool *crowded)
 	net_arrival_end(of_guest(door_arrive(listener->door, &arrival->guest, peer, stage, now_at(listener))));
 	if (!listener->sweep.running)
 		net_timer_start(listener->loop, &listener->sweep, SWEEP_MS, on_sweep, listener);
+	return true;
+}
+
+bool net_arrival_speaks_for(struct net_arrival *arrival, const char *peer)
+{
+	struct net_listener *listener = arrival->listener;
+	const struct net_handler *handler = listener->handler;
+	struct guest *guest = &arrival->guest;
+	if (handler->arrived && !handler->arrived(listener->handler_context, peer))
+		return false;
+	if (handler->left)
+		handler->left(listener->handler_context, arrival->peer);
+	snprintf(arrival->peer, sizeof arrival->peer, "%s", peer);
+	door_leave(listener->door, guest);
+	*guest = (struct guest){0};
+	net_arrival_end(of_guest(door_arrive(listener->door, guest, peer, DOOR_HEAD, now_at(listener))));
 	return true;
 }
 

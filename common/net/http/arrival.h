@@ -17,7 +17,7 @@ enum {
 	BEHIND_MOST_BYTES = 32768     // with what was read last
 };
 
-enum session_kind { SESSION_HTTP = 1, SESSION_POST, SESSION_WS };
+enum session_kind { SESSION_HTTP = 1, SESSION_POST, SESSION_WS, SESSION_PASSED };
 
 // The work that a connection is at: an answer on its way, a POST, or a WebSocket.
 struct net_session {
@@ -33,6 +33,7 @@ enum arrival_state {
 	ARRIVAL_SPEAKS,    // to be served with that
 	ARRIVAL_HTTP,      // for a request, or is at one
 	ARRIVAL_WEBSOCKET,
+	ARRIVAL_PASSED,  // on to another server
 	ARRIVAL_LEAVING, // our end is closed, and what still comes is dropped
 };
 
@@ -43,14 +44,16 @@ struct net_arrival {
 	struct net_watch *watch;     // of its socket
 	SSL *ssl;                    // NULL: plain
 	struct guest guest;
-	char peer[64];        // "" on a Unix socket
-	bool gone;            // it counts no more
-	bool ending;          // it is about to be taken down: nothing is read or sent
-	bool ended;           // its client says nothing more
-	int awaited;          // bytes that it is looked at for, while it is silent
-	unsigned begun;       // requests of this turn
-	struct head *head;    // of a request, as far as it has come; NULL: nothing of it
-	struct buffer behind; // what came after the request that is being answered
+	char peer[64];           // "" on a Unix socket; of one that was passed, its client's
+	bool begins;             // no request has come yet
+	bool passed, passed_tls; // by another server, which had it by TLS
+	bool gone;               // it counts no more
+	bool ending;             // it is about to be taken down: nothing is read or sent
+	bool ended;              // its client says nothing more
+	int awaited;             // bytes that it is looked at for, while it is silent
+	unsigned begun;          // requests of this turn
+	struct head *head;       // of a request, as far as it has come; NULL: nothing of it
+	struct buffer behind;    // what came after the request that is being answered
 	uint8_t *kept; // (kept_bytes) that its socket did not take, of which kept_at are sent since; NULL: nothing
 	size_t kept_bytes, kept_at;
 	struct net_arrival *next, **link; // of all, in the loop
@@ -74,6 +77,8 @@ struct net_listener {
 	unsigned in_line;                          // whose first bytes are there and were not looked at yet
 	bool over;                                 // it listens no more: its handler's context may be gone
 	int stall_ms, ping_s, silence_s;
+	bool takes_passed;
+	uint8_t passed_key[NET_PASS_KEY_BYTES];
 	struct door *door;      // NULL: it listens no more
 	struct net_timer sweep; // for those who are late
 };
@@ -93,6 +98,8 @@ void net_arrival_know(struct net_arrival *arrival, uint64_t holder);
 // all was sent (_finish). Both may be called from inside any call about it.
 void net_arrival_end(struct net_arrival *arrival);
 void net_arrival_finish(struct net_arrival *arrival);
+// It speaks for this address: from now on it counts for that. False: there is no room; it is not ending yet.
+bool net_arrival_speaks_for(struct net_arrival *arrival, const char *peer);
 // The watch of its socket calls this for the first bytes.
 void net_arrival_first_bytes(struct net_arrival *arrival, int fd);
 
@@ -156,3 +163,12 @@ void net_conn_early(struct net_session *session, const uint8_t *bytes, size_t le
 void net_conn_finish(struct net_session *session); // frees it
 // Pings to those that were silent for long, the end of those that were for longer.
 void net_conns_sweep(struct net_listener *listener);
+
+// ---- pass.c: a connection that is passed on ----
+
+// Take it from this head on; it may be refused at once.
+void net_pass_take(struct net_pass *pass, struct net_arrival *arrival, const struct head *head);
+void net_passed_early(struct net_session *session, const uint8_t *bytes, size_t length); // what came behind the head
+void net_passed_readable(struct net_session *session);
+void net_passed_writable(struct net_session *session); // its client has taken all
+void net_passed_finish(struct net_session *session);   // frees it

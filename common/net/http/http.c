@@ -6,6 +6,7 @@
  * back-pressure reaches the client. A few pipelined requests are served in a turn. Thread: the
  * loop's. */
 #include "common/net/http/arrival.h"
+#include "common/net/http/passed.h"
 #include "common/net/tls/certificate.h"
 
 #include <stdlib.h>
@@ -56,12 +57,15 @@ void net_http_read_request(const struct net_arrival *arrival, const struct head 
 	SSL *ssl = arrival->ssl;
 	*request = (struct net_request){.local = arrival->listener->socket_path[0] != 0,
 					.peer_uid = (uid_t)-1,
-					.tls = ssl != NULL,
+					.tls = arrival->passed ? arrival->passed_tls : ssl != NULL,
+					.passed = arrival->passed,
 					.head = head->method == HEAD_HEAD,
 					.get = head->method == HEAD_GET,
 					.gzip = takes(head, "accept-encoding", "gzip"),
 					.events = takes(head, "accept", "text/event-stream")};
-	X509 *certificate = ssl && SSL_get_verify_result(ssl) == X509_V_OK ? SSL_get0_peer_certificate(ssl) : NULL;
+	X509 *certificate = ssl && !arrival->passed && SSL_get_verify_result(ssl) == X509_V_OK
+				    ? SSL_get0_peer_certificate(ssl)
+				    : NULL;
 	if (certificate)
 		net_certificate_describe(certificate, &request->certificate);
 	// One that does not fit is NET_TOO_LONG then.
@@ -301,6 +305,34 @@ static void answer(struct net_arrival *arrival, const struct head *head, const s
 	send_pieces(arrival, http);
 }
 
+// The first request of a connection that another server passes on says whose it is. False: it is refused.
+static bool learn_origin(struct net_arrival *arrival, const struct head *head)
+{
+	static const char text[] = "{\"error\":\"forbidden\",\"message\":\"this was not passed on by a server of this "
+				   "cluster\",\"hint\":\"give all servers the same --cluster-key\"}\n";
+	const struct net_listener *listener = arrival->listener;
+	struct net_passed passed;
+	char value[2];
+	const bool first = arrival->begins;
+	arrival->begins = false;
+	if (!first || !listener->takes_passed || listener->socket_path[0])
+		return true;
+	if (head_copy(head, NET_PASSED_HEADER, value, sizeof value) && !value[0])
+		return true;
+	struct net_response response = {.content_type = "application/json"};
+	response.status = net_passed_read(head, listener->passed_key, &passed) ? 429 : 403;
+	if (response.status == 429 && net_arrival_speaks_for(arrival, passed.peer)) {
+		arrival->passed = true;
+		arrival->passed_tls = passed.tls;
+		return true;
+	}
+	buffer_init(&response.owned, REFUSAL_BYTES);
+	response.body = (const uint8_t *)text;
+	response.body_bytes = response.status == 403 ? sizeof text - 1 : 0;
+	net_http_refuse(arrival, &response);
+	return false;
+}
+
 static void begin(struct net_arrival *arrival, const struct head *head)
 {
 	struct net_request request;
@@ -309,12 +341,19 @@ static void begin(struct net_arrival *arrival, const struct head *head)
 		net_arrival_end(arrival);
 		return;
 	}
+	if (!learn_origin(arrival, head))
+		return;
+	const struct net_handler *handler = arrival->listener->handler;
+	net_http_read_request(arrival, head, &request);
+	struct net_pass *pass = handler->pass ? handler->pass(arrival->listener->handler_context, &request) : NULL;
+	if (pass) {
+		net_pass_take(pass, arrival, head);
+		return;
+	}
 	if (head->upgrade && head->method == HEAD_GET) {
 		net_upgrade(arrival, head);
 		return;
 	}
-	net_http_read_request(arrival, head, &request);
-	const struct net_handler *handler = arrival->listener->handler;
 	const bool streams = request.get && !head->has_body && handler->streams &&
 			     handler->streams(arrival->listener->handler_context, &request);
 	if (streams || (head->method == HEAD_POST && handler->post))
@@ -366,6 +405,8 @@ static size_t feed(struct net_arrival *arrival, const uint8_t *bytes, size_t len
 	}
 	if (arrival->state == ARRIVAL_WEBSOCKET && at < length)
 		net_conn_early(arrival->session, bytes + at, length - at);
+	else if (arrival->state == ARRIVAL_PASSED && at < length && !arrival->ending)
+		net_passed_early(arrival->session, bytes + at, length - at);
 	return length; // whoever leaves is not heard
 }
 

@@ -174,6 +174,9 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	listener->spare_fd = net_spare_file();
 	listener->most = params->connections && params->connections < LIMIT_CONNECTIONS ? params->connections
 											: LIMIT_CONNECTIONS;
+	listener->takes_passed = params->passed_key != NULL;
+	if (params->passed_key)
+		memcpy(listener->passed_key, params->passed_key, sizeof listener->passed_key);
 	listener->stall_ms = params->stall_ms ? params->stall_ms : LIMIT_ANSWER_STALL_MS;
 	listener->ping_s = params->ping_s;
 	listener->silence_s = params->silence_s;

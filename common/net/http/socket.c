@@ -239,6 +239,9 @@ static void on_readable(void *arg, int fd)
 	case ARRIVAL_WEBSOCKET:
 		net_conn_readable(arrival->session, fd);
 		break;
+	case ARRIVAL_PASSED:
+		net_passed_readable(arrival->session);
+		break;
 	case ARRIVAL_LEAVING:
 		drop_bytes(arrival, fd);
 		break;
@@ -264,6 +267,8 @@ static void on_writable(void *arg, int fd)
 		net_http_writable(arrival);
 	else if (arrival->state == ARRIVAL_WEBSOCKET && net_conn_writable(arrival->session))
 		net_arrival_finish(arrival);
+	else if (arrival->state == ARRIVAL_PASSED)
+		net_passed_writable(arrival->session);
 	else if (arrival->state == ARRIVAL_LEAVING)
 		say_goodbye(arrival);
 }

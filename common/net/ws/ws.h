@@ -15,6 +15,8 @@
 
 struct net_conn;
 struct net_listener;
+struct net_pass;
+enum { NET_PASS_KEY_BYTES = 32 };
 
 // A copy of a request, valid during the callback. Absent headers are "".
 struct net_request {
@@ -29,7 +31,8 @@ struct net_request {
 	size_t body_bytes;                    // of a POST; 0 of one in chunks, NET_NO_LENGTH if it does not say
 	uid_t peer_uid;                       // of a local one
 	bool tls;
-	struct net_certificate certificate; // of its client, verified; uri "" without one
+	bool passed;                        // by another server of this cluster, which has checked its Host
+	struct net_certificate certificate; // of its client, verified; uri "" without one, or where it was passed
 };
 #define NET_NO_LENGTH SIZE_MAX
 // A header that was too long to be copied: fits nothing, so that what depends on it is refused.
@@ -78,6 +81,9 @@ enum net_failure {
 };
 
 struct net_handler {
+	// May be NULL. Where the connection that begins with this request is passed on to (pass.h), whole; NULL: it is
+	// answered here.
+	struct net_pass *(*pass)(void *context, const struct net_request *request);
 	// May be NULL, both. A connection came from this address, and one that came is gone; not of a Unix socket.
 	// Return false to refuse it.
 	bool (*arrived)(void *context, const char *peer);
@@ -125,6 +131,8 @@ struct net_listener_params {
 	const char *const
 		*subprotocols; // that are spoken, 4 at most, NULL at the end; a client that names none is taken too
 	struct net_tls *tls;   // NULL: plain. Must outlive the listener
+	// (NET_PASS_KEY_BYTES) of servers that pass connections on to here; copied. NULL: there are none.
+	const uint8_t *passed_key;
 	const struct net_header *headers; // on every answer; static; ends with a NULL name
 	const struct net_handler *handler;
 	void *context;
