@@ -2,7 +2,7 @@
 // reaches it. Where this runs as root it runs as nobody, since PostgreSQL refuses to run as root.
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { appendFileSync, chmodSync, chownSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { appendFileSync, chmodSync, chownSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { eventually } from "./server.mjs";
@@ -30,6 +30,31 @@ export class Postgres {
 			"--no-instructions"], { ...postgres.who, cwd: "/", stdio: "ignore" });
 		await postgres.again();
 		return postgres;
+	}
+
+	// A copy that follows this one, and is waited for by each commit (`synchronous`).
+	async standby({ synchronous = true } = {}) {
+		const copy = Object.assign(new Postgres(), { port: this.port, more: this.more, who: this.who, folder: mkdtempSync("/tmp/exogpu-postgres-") });
+		process.on("exit", () => copy.remove());
+		if (this.who.uid) chownSync(copy.folder, NOBODY, NOBODY);
+		chmodSync(copy.folder, 0o755);
+		execFileSync(join(programs, "pg_basebackup"), ["-h", this.folder, "-p", this.port, "-U", "exogpu", "-D", join(copy.folder, "data"), "-R", "-c", "fast", "--no-sync"],
+			{ ...this.who, cwd: "/", stdio: "ignore" });
+		await copy.again();
+		await eventually(() => this.sql("postgres", "SELECT state FROM pg_stat_replication") === "streaming", "the standby follows");
+		if (synchronous) {
+			this.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+			this.sql("postgres", "SELECT pg_reload_conf()");
+			await eventually(() => this.sql("postgres", "SELECT sync_state FROM pg_stat_replication") === "sync", "commits wait for it");
+		}
+		return copy;
+	}
+
+	// From now on it is written to. What was to be waited for is in its settings as well, and there is nobody else.
+	promote() {
+		this.sql("postgres", "SELECT pg_promote(true, 60)");
+		this.sql("postgres", "ALTER SYSTEM RESET synchronous_standby_names");
+		this.sql("postgres", "SELECT pg_reload_conf()");
 	}
 
 	async again() {
@@ -60,6 +85,12 @@ export class Postgres {
 		this.port = port;
 		this.more = [`listen_addresses=${address}`, "ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
 		await this.again();
+	}
+
+	// A signal to it and to every process of it: all stand still, and go on.
+	signal(signal) {
+		const children = readFileSync(`/proc/${this.child.pid}/task/${this.child.pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
+		for (const pid of [this.child.pid, ...children]) process.kill(pid, signal);
 	}
 
 	// SIGINT ends its connections at once; SIGQUIT is a crash.

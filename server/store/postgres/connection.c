@@ -118,6 +118,15 @@ static bool wait_for_answer(struct postgres *db, int64_t until_ms)
 	return true;
 }
 
+// A database that stands still is not asked again at once: whoever waits has waited long enough.
+static const char *why_no_answer(struct postgres *db, int64_t until_ms)
+{
+	if (clock_steady_ms() < until_ms)
+		return db->pq->PQerrorMessage(db->conn);
+	db->retry_ms = clock_steady_ms() + RETRY_MS;
+	return "it does not answer";
+}
+
 struct pg_result *postgres_await(struct postgres *db, bool sent)
 {
 	const int64_t until_ms = clock_steady_ms() + ANSWER_MS;
@@ -127,8 +136,7 @@ struct pg_result *postgres_await(struct postgres *db, bool sent)
 		return broken(db, NULL, db->pq->PQerrorMessage(db->conn));
 	for (;;) {
 		if (!wait_for_answer(db, until_ms)) {
-			const bool late = clock_steady_ms() >= until_ms;
-			return broken(db, last, late ? "it does not answer" : db->pq->PQerrorMessage(db->conn));
+			return broken(db, last, why_no_answer(db, until_ms));
 		}
 		next = db->pq->PQgetResult(db->conn);
 		if (!next)
@@ -182,9 +190,7 @@ bool postgres_settle(struct postgres *db)
 		return broken(db, NULL, db->conn ? db->pq->PQerrorMessage(db->conn) : db->trouble) != NULL;
 	while (!synced) {
 		if (!wait_for_answer(db, until_ms))
-			return broken(db, NULL,
-				      clock_steady_ms() >= until_ms ? "it does not answer"
-								    : db->pq->PQerrorMessage(db->conn)) != NULL;
+			return broken(db, NULL, why_no_answer(db, until_ms)) != NULL;
 		struct pg_result *result = db->pq->PQgetResult(db->conn);
 		if (!postgres_alive(db))
 			return broken(db, result, db->pq->PQerrorMessage(db->conn)) != NULL;

@@ -215,8 +215,10 @@ static enum status commit(struct db *base, struct error *error)
 		postgres_fail(db, "40000", "the transaction had failed");
 	db->begun = db->begun && postgres_alive(db) && db->pq->PQtransactionStatus(db->conn) != PQ_IDLE;
 	base->untidy = base->untidy || stored;
-	if (stored || (!postgres_alive(db) && was_committed(db)))
+	if (stored || (!postgres_alive(db) && was_committed(db))) {
+		db->stored = db->change;
 		return STATUS_OK;
+	}
 	return postgres_fault(db, error);
 }
 

@@ -127,6 +127,14 @@ static bool in_turn(struct postgres *db)
 	return !db->lost;
 }
 
+// A database that knows less than was acknowledged: a standby that had not got all, or a copy of before.
+static bool went_back(struct postgres *db)
+{
+	char sql[128];
+	snprintf(sql, sizeof sql, "SELECT change < %lld FROM exogpu.holder", (long long)db->stored);
+	return is_true(db, sql);
+}
+
 bool postgres_hold_again(struct postgres *db)
 {
 	if (db->turn && !in_turn(db))
@@ -142,6 +150,13 @@ bool postgres_hold_again(struct postgres *db)
 		log_error("store",
 			  "another exogpu server has written to %s: nothing more is stored until this one is "
 			  "started again",
+			  db->name);
+	}
+	if (held && !db->lost && went_back(db)) {
+		db->lost = true;
+		log_error("store",
+			  "%s lacks changes that were acknowledged, as a standby does that was promoted before it had "
+			  "all of them: nothing more is stored until this server is started again",
 			  db->name);
 	}
 	if (held && db->doubtful && !db->asking && !settle_doubt(db))

@@ -19,6 +19,7 @@ struct postgres {
 	bool begun, marked;             // in a transaction of ours; with a mark
 	char command[24];               // the tag of what was answered last, of those that were sent together
 	int64_t change;                 // the number of the transaction, which it leaves in the table holder; 0: none
+	int64_t stored;                 // the last of these numbers that is known to be stored; 0: none
 	bool doubtful;                  // how `change` ended is not known: its commit was not answered
 	bool lost;                      // nothing may be written any more until the next start
 	bool held;                      // the lock was taken when it was opened
