@@ -23,6 +23,7 @@ import { loadModels } from "./view/models/lazy-page";
 import { loadCatalog } from "./view/models/lazy-catalog";
 import { loadPlayground } from "./view/playground/lazy-page";
 import { loadNode } from "./view/node/lazy-page";
+import { loadDevice } from "./view/device/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
 import { loadWall } from "./view/wall/lazy-page";
 import { loadFind } from "./view/lazy-find";
@@ -57,5 +58,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-const parts = [loadFind, loadCatalog, loadCharts, loadNode, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadUsage, loadLogs, loadWall];
+const parts = [loadFind, loadCatalog, loadDevice, loadCharts, loadNode, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit, loadAlerts, loadUsage, loadLogs, loadWall];
 setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

@@ -17,7 +17,7 @@ import { LazyLogs } from "./logs/lazy-page";
 import { LazyModel, LazyModels } from "./models/lazy-page";
 import { LazyTopology } from "./topology/lazy-page";
 import { LazyGuest, LazyPlayground } from "./playground/lazy-page";
-import { DevicePage } from "./device/page";
+import { LazyDevice } from "./device/lazy-page";
 import { DevicesPage } from "./devices/page";
 import { Help } from "./help";
 import { Login } from "./login";
@@ -34,7 +34,7 @@ function Current({ at }: { at: Exclude<Route, { page: "wall" }> }) {
     case "devices":
       return <DevicesPage />;
     case "device":
-      return <DevicePage id={at.id} key={at.id} />;
+      return <LazyDevice id={at.id} key={at.id} />;
     case "node":
       return <LazyNode id={at.id} key={at.id} />;
     case "topology":
