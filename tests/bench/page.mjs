@@ -22,7 +22,30 @@ const wants = (name) => words.length === 0 || words.includes(name);
 const only = words.filter((one) => one.startsWith("/"));
 const runs = Number(words.find((one) => /^\d+$/.test(one)) ?? 5);
 const median = (all) => [...all].sort((a, b) => a - b)[all.length >> 1];
+const chosen = (path) => only.length === 0 || only.some((start) => path.startsWith(start));
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// What the main thread of the page does for SECONDS: its share of a core by its own clock, of that script, style and layout by
+// the wall's; its longest task and the number of those over 50 ms, by the thread's clock, then by the wall's.
+async function watched(browser, page, hash) {
+	const chrome = await page.context().newCDPSession(page);
+	await chrome.send("Performance.enable");
+	const metrics = async () => Object.fromEntries((await chrome.send("Performance.getMetrics")).metrics.map(({ name, value }) => [name, value]));
+	await browser.startTracing(page, { categories: ["devtools.timeline", "disabled-by-default-devtools.timeline"] });
+	const before = await metrics(), began = performance.now();
+	await pause(SECONDS * 1000);
+	const after = await metrics(), seconds = (performance.now() - began) / 1000;
+	const trace = await browser.stopTracing();
+	if (process.env.EXOGPU_BENCH_TRACES) writeFileSync(join(process.env.EXOGPU_BENCH_TRACES, `${hash.replaceAll("/", "_")}.json`), trace);
+	const { traceEvents } = JSON.parse(trace);
+	await chrome.detach();
+	const renderer = traceEvents.find((one) => one.name === "TracingStartedInBrowser")?.args.data.frames[0]?.processId;
+	const main = traceEvents.find((one) => one.name === "thread_name" && one.pid === renderer && one.args.name === "CrRendererMain").tid;
+	const tasks = traceEvents.filter((one) => one.pid === renderer && one.tid === main && one.name === "RunTask");
+	const share = (metric) => `${((100 * (after[metric] - before[metric])) / seconds).toFixed(1)} %`;
+	const over = (clock) => tasks.filter((one) => one[clock] > 50000).length;
+	return [...["ThreadTime", "ScriptDuration", "RecalcStyleDuration", "LayoutDuration"].map(share), (Math.max(...tasks.map((one) => one.tdur ?? 0)) / 1000).toFixed(0), over("tdur"), over("dur")];
+}
 
 async function live() {
 	const server = await startServer();
@@ -43,10 +66,6 @@ async function live() {
 	const timer = setInterval(tell, 1000);
 	const browser = await chromium.launch({ executablePath: executable, args: flags });
 	const page = await browser.newPage({ viewport: { width: 1440, height: 1000 } });
-	await page.addInitScript(() => {
-		window.long = [];
-		new PerformanceObserver((list) => list.getEntries().forEach((one) => window.long.push(one.duration))).observe({ type: "longtask", buffered: true });
-	});
 	await openDashboard(page, server);
 	const paints = [];
 	for (let i = 0; i < LOADS; i++) {
@@ -55,19 +74,12 @@ async function live() {
 		paints.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
 	}
 	console.log(`first paint on loopback: ${median(paints).toFixed(0)} ms, median of ${paints.map((one) => one.toFixed(0)).join(", ")}`);
-	const chrome = await page.context().newCDPSession(page);
-	await chrome.send("Performance.enable");
-	const metrics = async () => Object.fromEntries((await chrome.send("Performance.getMetrics")).metrics.map(({ name, value }) => [name, value]));
-	for (const [name, hash] of [["Overview", "#/overview"], ["Devices", "#/devices"]]) {
-		await goTo(page, hash);
+	const hashes = ["overview", "devices", `devices/${id(0)}`, "nodes/nod_many", "topology", "models", "playground", "allocations", "access", "usage", "alerts", "audit", "logs", "wall"];
+	console.log(`| page, ${SECONDS} s, ${DEVICES} devices | of a core | script | style | layout | longest task, ms | over 50 ms | the same by the clock |\n|---|---|---|---|---|---|---|---|`);
+	for (const hash of hashes.map((one) => `/#/${one}`).filter(chosen)) {
+		await goTo(page, hash.slice(1));
 		await pause(5000); // what is drawn once
-		const before = await metrics(), began = performance.now();
-		await page.evaluate(() => (window.long = []));
-		await pause(SECONDS * 1000);
-		const after = await metrics(), seconds = (performance.now() - began) / 1000;
-		const share = (metric) => `${((100 * (after[metric] - before[metric])) / seconds).toFixed(1)} %`;
-		const tasks = await page.evaluate(() => window.long);
-		console.log(`${name}, ${DEVICES} devices, ${SECONDS} s: ${share("ThreadTime")} of a core (script ${share("ScriptDuration")}, style ${share("RecalcStyleDuration")}, layout ${share("LayoutDuration")}, by the clock); ${tasks.length} tasks of over 50 ms${tasks.length ? `, the longest ${Math.max(...tasks).toFixed(0)} ms` : ""}`);
+		console.log(`| ${hash.replace(/(dev|nod)_\w+/, "$1")} | ${(await watched(browser, page, hash)).join(" | ")} |`);
 	}
 	clearInterval(timer);
 	await browser.close();
@@ -99,7 +111,7 @@ async function lighthouse() {
 	const hashes = ["overview", "devices", `devices/${device.device_id}`, `nodes/${device.node_id}`, "topology", "models", `models/${model.model_id}`, "playground", "allocations",
 		"access", "usage", "alerts", "audit", "logs", "wall"];
 	console.log(`| page | performance | accessibility | best practices |\n|---|---|---|---|`);
-	for (const path of ["/lend", ...hashes.map((hash) => `/#/${hash}`)].filter((one) => only.length === 0 || only.some((start) => one.startsWith(start)))) {
+	for (const path of ["/lend", ...hashes.map((hash) => `/#/${hash}`)].filter(chosen)) {
 		const all = [];
 		const missed = new Set();
 		for (let i = 0; i < runs; i++) {

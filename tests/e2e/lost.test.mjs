@@ -45,6 +45,10 @@ suite("losing the other side", () => {
 		const devices = await devicesUp(client);
 		const page = await browser.page({ expected });
 		await openDashboard(page, server);
+		// The page of a device is a file of its own; it is there before the server goes.
+		await goTo(page, `#/devices/${devices[0].device_id}`);
+		await page.getByRole("button", { name: "Verify again" }).waitFor();
+		await goTo(page, "#/overview");
 		const sheet = page.getByRole("region", { name: "Devices" });
 		const figures = () => sheet.locator("dd.num").allTextContents();
 		await eventually(async () => (await figures()).some((text) => /%/.test(text)), "figures are shown");

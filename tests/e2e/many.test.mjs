@@ -12,6 +12,7 @@ const GIB = 1024 ** 3;
 
 suite("64 devices", () => {
 	let server,
+		client,
 		browser,
 		fake,
 		timer,
@@ -20,7 +21,8 @@ suite("64 devices", () => {
 
 	// Each card lives at its own pace; the last one has no power sensor.
 	const reading = (i) => {
-		const use = 50 + 45 * Math.sin(beats / (3 + i / 9) + i);
+		const own = i % (DEVICES - 1); // the last card works as the first does
+		const use = 50 + 45 * Math.sin(beats / (3 + own / 9) + own);
 		return deviceReadings({
 			device_id: id(i),
 			utilization_percent: use,
@@ -34,6 +36,7 @@ suite("64 devices", () => {
 
 	before(async () => {
 		server = await startServer();
+		client = await Client.login(server);
 		fake = await FakeNode.connect(server, nodeRecord({ node_id: "nod_many", name: "rack 7" }));
 		await fake.devices(
 			Array.from({ length: DEVICES }, (_, i) =>
@@ -81,6 +84,30 @@ suite("64 devices", () => {
 				}),
 		);
 
+	// Card 64, below the window, is drawn again less often than card 1, which has the same readings; at once when it is no
+	// reading that changes, and when it is scrolled to.
+	async function drawnByTurns(page) {
+		await page.evaluate(() => {
+			const row = (name) => [...document.querySelectorAll("tbody tr")].find((one) => one.querySelector("a").title === name);
+			window.drawn = { "Card 01": 0, "Card 64": 0 };
+			for (const name of Object.keys(window.drawn)) new MutationObserver(() => window.drawn[name]++).observe(row(name), { subtree: true, characterData: true, childList: true, attributes: true });
+		});
+		const drawn = () => page.evaluate(() => window.drawn);
+		await eventually(async () => {
+			const { "Card 01": seen, "Card 64": below } = await drawn();
+			return below >= 1 && seen - below >= 6;
+		}, "a row below the window is drawn again, but less often");
+		const state = page.getByRole("row").filter({ has: page.getByRole("link", { name: "Card 64", exact: true }) }).locator(".c-state");
+		await client.call("device.drain", { device_id: id(DEVICES - 1), drain: true });
+		await eventually(async () => /draining/.test(await state.textContent()), "its state is shown");
+		await client.call("device.drain", { device_id: id(DEVICES - 1), drain: false });
+		await eventually(async () => !/draining/.test(await state.textContent()), "and the end of it");
+		const figures = () => page.evaluate(() => ["Card 01", "Card 64"].map((name) => [...document.querySelectorAll("tbody tr")].find((one) => one.querySelector("a").title === name).querySelector("[data-name=Use] .num").textContent));
+		await page.setViewportSize({ width: 1440, height: 6000 }); // both are in the window
+		await eventually(async () => new Set(await figures()).size === 1, "both show the same");
+		await page.setViewportSize(shapes["wide-light"].viewport);
+	}
+
 	for (const shape of ["wide-light", "wide-dark", "narrow-light"])
 		test(`the page stays quick and readable, ${shape}`, async (t) => {
 			const page = await browser.page(shapes[shape]);
@@ -116,6 +143,7 @@ suite("64 devices", () => {
 			const figure = () => row.locator("[data-name=Use] .num").textContent();
 			const seen = new Set();
 			await eventually(async () => seen.add(await figure()).size >= 3, "the figures of one card move");
+			if (shape === "wide-light") await drawnByTurns(page);
 			const without = page
 				.getByRole("row")
 				.filter({ has: page.getByRole("link", { name: "Card 64", exact: true }) });

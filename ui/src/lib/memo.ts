@@ -1,7 +1,7 @@
 /* Components that are drawn again only when their properties change. */
 import { Component, type ComponentChildren } from "preact";
 
-function sameProperties(before: object, after: object): boolean {
+export function sameProperties(before: object, after: object): boolean {
   const old = before as Record<string, unknown>;
   const next = after as Record<string, unknown>;
   for (const key in next) if (next[key] !== old[key]) return false;

@@ -2,6 +2,7 @@
 import type { AuditEntry } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { figure, fullTime, shortTime, took } from "../../lib/format";
+import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
 import { actorOf, detailOf } from "../../state/audit";
 import { deviceLabel } from "../../state/select";
@@ -35,7 +36,7 @@ export function EntryTable({ entries }: { entries: readonly AuditEntry[] }) {
         </thead>
         <tbody>
           {entries.map((one) => (
-            <Entry key={one.seq} entry={one} />
+            <Entry key={one.seq} entry={one} time={shortTime(Date.parse(one.at), now.peek())} />
           ))}
         </tbody>
       </table>
@@ -43,8 +44,7 @@ export function EntryTable({ entries }: { entries: readonly AuditEntry[] }) {
   );
 }
 
-function Entry({ entry }: { entry: AuditEntry }) {
-  const at = Date.parse(entry.at);
+const Entry = memo(({ entry, time }: { entry: AuditEntry; time: string }) => {
   const who = actorOf(entry);
   const ok = entry.outcome === "ok";
   const detail = detailOf(entry);
@@ -52,8 +52,8 @@ function Entry({ entry }: { entry: AuditEntry }) {
     <tr>
       <td class="num faint seq">{figure(entry.seq)}</td>
       <td class="at">
-        <time dateTime={entry.at} title={fullTime(at)}>
-          {shortTime(at, now.peek())}
+        <time dateTime={entry.at} title={fullTime(Date.parse(entry.at))}>
+          {time}
         </time>
       </td>
       <td class="who-cell">
@@ -77,7 +77,7 @@ function Entry({ entry }: { entry: AuditEntry }) {
       </td>
     </tr>
   );
-}
+});
 
 function OnWhat({ entry }: { entry: AuditEntry }) {
   const { state } = useApp();

@@ -1,8 +1,8 @@
 /* One device as a row of the table; on a phone the row becomes a card. */
 import type { ComponentChildren } from "preact";
 import { figure } from "../../lib/format";
-import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
+import { row } from "../../lib/rows";
 import { lastHeard, memoryTotal, onHostMemory } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
@@ -10,29 +10,24 @@ import { Age, DeviceMark, Figure, MemoryBar, MemoryFigure, Named, NotReported } 
 import { describe } from "../overview/cells";
 import { Spark, type Tone, ceilingOf } from "../spark";
 
-export const DeviceRow = memo(
-  ({
-    entry,
-    name,
-    stale,
-    axis,
-    node,
-    nodeId,
-  }: {
-    entry: DeviceEntry;
-    name: string;
-    stale: boolean;
-    axis: number;
-    node: string;
-    nodeId: string;
-  }) => {
+interface Props {
+  entry: DeviceEntry;
+  name: string;
+  stale: boolean;
+  axis: number;
+  node: string;
+  nodeId: string;
+}
+
+export const DeviceRow = row<Props>(
+  ({ entry, name, stale, axis, node, nodeId }, ref) => {
     const { record, reading, trail } = entry;
     const tone: Tone = record.state === "computing" ? "accent" : "grey";
     const hot = reading?.thermal_state != null && reading.thermal_state !== "normal";
     const total = memoryTotal(entry);
     const used = reading?.memory_used_bytes ?? null;
     return (
-      <tr class={stale ? "stale" : undefined}>
+      <tr ref={ref} class={stale ? "stale" : undefined}>
         <th scope="row" class="c-name">
           <a href={deviceHref(record.device_id)} title={name}>
             <Named text={name} />
@@ -96,6 +91,7 @@ export const DeviceRow = memo(
       </tr>
     );
   },
+  (before, after) => before.entry.record === after.entry.record && before.stale === after.stale && before.name === after.name,
 );
 
 function Reading({

@@ -2,8 +2,8 @@
 import type { ComponentChildren } from "preact";
 import type { Device } from "../../lib/api.gen";
 import { figure } from "../../lib/format";
-import { memo } from "../../lib/memo";
 import { deviceHref } from "../../lib/route";
+import { row } from "../../lib/rows";
 import { backendName, deviceName, isSoftware, isSystem, memoryTotal } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
@@ -80,13 +80,20 @@ export function describe({ record }: DeviceEntry): string {
   return [api, record.family, kindOf(record)].filter(Boolean).join(" · ");
 }
 
-const Cell = memo(({ entry, name, stale, where }: { entry: DeviceEntry; name: string; stale: boolean; where: string }) => {
+interface CellProps {
+  entry: DeviceEntry;
+  name: string;
+  stale: boolean;
+  where: string;
+}
+
+const Cell = row<CellProps>(({ entry, name, stale, where }, ref) => {
   const { record, reading, trail } = entry;
   const tone: Tone = record.state === "computing" ? "accent" : "grey";
   const hot = reading?.thermal_state != null && reading.thermal_state !== "normal";
   const total = memoryTotal(entry);
   return (
-    <a class={`cell ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
+    <a ref={ref} class={`cell ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <span class="id">
         <b title={name}>
           <Named text={name} />
@@ -130,7 +137,7 @@ const Cell = memo(({ entry, name, stale, where }: { entry: DeviceEntry; name: st
       </dl>
     </a>
   );
-});
+}, (before, after) => before.entry.record === after.entry.record && before.stale === after.stale && before.name === after.name);
 
 const limited = (value: number, limit: number | null): string =>
   limit === null ? figure(value) : `${figure(value)} / ${figure(limit)}`;
