@@ -210,6 +210,9 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 			(chain->value - with) * 1e3,
 			device_of(all, at)->backend == PLACE_CPU ? "processors are taken last"
 								 : "there was no time to try it");
+	else if (llround(with * 1e5) == llround(chain->value * 1e5)) // alike as they are printed
+		why_add(out, (int)device->index, "%s would make it no faster: %.2f ms a token with or without it", name,
+			chain->value * 1e3);
 	else
 		why_add(out, (int)device->index, "%s would make it slower: %.2f instead of %.2f ms a token", name,
 			with * 1e3, chain->value * 1e3);

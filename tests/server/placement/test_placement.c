@@ -241,6 +241,23 @@ static void what_is_said(void **unused)
 	assert_string_equal(placement.remedies[1].text, "with 1 MiB more on dev_0 they would fit there");
 }
 
+// Of a device that would take as long to two digits it is not said that it is slower.
+static void no_faster(void **unused)
+{
+	(void)unused;
+	make_model(4, 100000000);
+	make_device(0, PLACE_CUDA, 4 * GIB);
+	make_device(1, PLACE_CUDA, 4 * GIB);
+	devices[1].bandwidth = 0.999999 * devices[0].bandwidth;
+	want(2);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_true(says("dev_1 would make it no faster: "));
+	devices[1].bandwidth /= 2;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(says("dev_1 would make it slower: "));
+}
+
 // CUDA takes no widths that are not multiples of 4: that is said, and others hold the model.
 static void widths_of_cuda(void **unused)
 {
@@ -756,6 +773,7 @@ int main(void)
 		cmocka_unit_test(when_memory_is_short),
 		cmocka_unit_test(pins),
 		cmocka_unit_test(what_is_said),
+		cmocka_unit_test(no_faster),
 		cmocka_unit_test(experts),
 		cmocka_unit_test(prompts),
 		cmocka_unit_test(faster_hops),
