@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { modelFile } from "../api/gguf.mjs";
 import { eventually, startServer, temporary } from "../api/server.mjs";
+import { cutLayers } from "../published/cut_layers.mjs";
 import { devicesUp, goTo, hasten, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}{% endfor %}";
@@ -285,6 +286,27 @@ suite("models", () => {
 		await admin.call("instance.delete", { instance_id: other.instance_id });
 		await eventually(() => admin.call("model.remove", { model_id: model.model_id }).catch(() => false), "nothing holds it any more");
 		await page.context().close();
+	});
+
+	test("of a draft model the preview says where it lies, that its memory is counted, and that its speed is not", async () => {
+		const whole = modelFile({ megabytes: 12, context: 512 });
+		const ids = [];
+		for (const [name, bytes] of [["large", whole], ["draft", cutLayers(whole, 2)]]) {
+			writeFileSync(join(folder, `${name}.gguf`), bytes);
+			ids.push((await admin.call("model.add", { source: join(folder, `${name}.gguf`), name })).model_id);
+		}
+		await eventually(async () => (await admin.call("model.list")).models.filter((one) => ids.includes(one.model_id) && one.state === "ready").length === 2, "both are there");
+		const page = await browser.page();
+		await openDashboard(page, server, `#/models/${ids[0]}`);
+		const preview = panel(page, "Placement preview"), weights = async () => Number(/^weights ([\d.]+)/.exec(await preview.getByText(/^weights \d/).textContent())[1]);
+		await preview.getByText(/holds all of it/).waitFor();
+		const alone = await weights();
+		assert.equal(await preview.getByRole("note").count(), 0);
+		await preview.getByLabel("Draft model").selectOption("draft");
+		await preview.getByRole("note").getByText(/^draft lies on .+, beside the last layers\. The memory below includes it\. The speed is predicted without it/).waitFor();
+		await eventually(async () => (await weights()) > alone, "its weights are in the figures");
+		await page.context().close();
+		for (const model_id of ids) await admin.call("model.remove", { model_id });
 	});
 
 	test("who may only observe sees models and loads none; who may infer may ask", async () => {

@@ -1,5 +1,6 @@
-/* Chooses a draft model: a smaller one with as many tokens, if there is one. */
-import type { Model } from "../../lib/api.gen";
+/* Chooses a draft model: a smaller one with as many tokens, if there is one. Says what it takes and brings. */
+import type { Model, Placement } from "../../lib/api.gen";
+import { deviceLabel } from "../../state/select";
 import { useApp } from "../app-context";
 
 export function DraftKnob({ model, value, change }: { model: Model; value: string; change: (value: string) => void }) {
@@ -25,5 +26,18 @@ export function DraftKnob({ model, value, change }: { model: Model; value: strin
         ))}
       </select>
     </label>
+  );
+}
+
+/** Its memory is in that of the stage that predicts; how fast it makes the model nobody knows before it answers. */
+export function DraftNote({ draft, placement }: { draft: string; placement: Placement }) {
+  const { state } = useApp();
+  const name = state.value.models[draft]?.name ?? draft;
+  const last = placement.stages.at(-1);
+  if (!last) return null;
+  return (
+    <p class="panel-body small quiet" role="note">
+      {`${name} lies on ${deviceLabel(state.value, last.device_id)}, beside the last layers. The memory below includes it. The speed is predicted without it: how much it brings depends on how many of its tokens are right, which each answer tells.`}
+    </p>
   );
 }

@@ -11,7 +11,7 @@ import type { State } from "../../state/state";
 import { useApp } from "../app-context";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
 import { PredictedFall } from "./breakdown";
-import { DraftKnob } from "./draft";
+import { DraftKnob, DraftNote } from "./draft";
 import { LayerEditor } from "./editor";
 import { MemoryLegend, NOT_FREE, StageMemory } from "./memory";
 import { TemplateKnob } from "./template";
@@ -241,6 +241,7 @@ export function Preview({ model }: { model: Model }) {
           </button>
         </div>
       )}
+      {draft && placement && placement.feasible && <DraftNote draft={draft} placement={placement} />}
       {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="panel-body quiet skeleton">Searching for the best placement.</p>}
     </section>
   );
