@@ -1,5 +1,6 @@
 /* See fetch_search.h. Both hubs are asked for names, then for the files of each of the first few, all at the same time
- * and all within LIMIT_SEARCH_MS. If a hub does not answer, only its own results are missing. */
+ * and all within LIMIT_SEARCH_MS; within REACH_MS where the question is only whether they answer. If a hub does not
+ * answer, only its own results are missing. */
 #include "server/hub/fetch_search.h"
 
 #include "common/base/clock.h"
@@ -12,6 +13,8 @@
 #include <string.h>
 
 enum { LOOKED_INTO = 8 }; // models of each hub, whose files are asked for
+
+enum { REACH_MS = 5000 }; // a person without a network knows within ten seconds what to do
 
 // Hugging Face is asked twice: for repositories with GGUF files, and for those whose safetensors are converted.
 enum hub { HUB_FACE, HUB_OLLAMA, HUB_WEIGHTS, HUBS };
@@ -299,7 +302,7 @@ static void run(struct fetch_task *task, struct fetcher *fetcher)
 	}
 	search->next = fetcher->searches;
 	fetcher->searches = search;
-	search->until_ms = clock_steady_ms() + LIMIT_SEARCH_MS;
+	search->until_ms = clock_steady_ms() + (search->reaches ? REACH_MS : (int)LIMIT_SEARCH_MS);
 	for (int hub = 0; hub < HUBS; hub++)
 		if (hub != HUB_WEIGHTS || !search->reaches)
 			ask(search, (enum hub)hub, NULL);

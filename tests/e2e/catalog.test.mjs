@@ -139,7 +139,9 @@ suite("the catalogue without a network", () => {
 		const page = await browser.page();
 		await openDashboard(page, server);
 		const card = page.getByRole("region", { name: "Catalogue" });
+		const began = Date.now();
 		await card.getByText("The server does not reach Hugging Face").waitFor();
+		console.log(`without a hub: what to do is on the page after ${((Date.now() - began) / 1000).toFixed(1)} s`);
 		await card.getByText(/127\.0\.0\.1/).waitFor();
 		await card.getByText(/copy a \.gguf file to this machine/).waitFor();
 		await card.getByText("exogpu model upload ./file.gguf").waitFor();
@@ -147,6 +149,22 @@ suite("the catalogue without a network", () => {
 		await card.getByRole("button", { name: "Ask again" }).waitFor();
 		await picture(page, "catalog-no-hub");
 		await page.context().close();
+	});
+
+	test("a hub that takes the question and says nothing is given up soon", async () => {
+		const hub = await Hub.start();
+		hub.plan.front = () => true; // no answer
+		const silent = await startServer({ localNode: true, args: ["--hub-url", hub.url, "--ollama-url", hub.url] });
+		await devicesUp(await Client.login(silent));
+		const page = await browser.page();
+		await openDashboard(page, silent);
+		const began = Date.now();
+		await page.getByText("The server does not reach Hugging Face").waitFor();
+		console.log(`with a silent hub: what to do is on the page after ${((Date.now() - began) / 1000).toFixed(1)} s`);
+		await page.getByText("exogpu model upload ./file.gguf").waitFor();
+		await page.context().close();
+		hub.stop();
+		await silent.stop();
 	});
 
 	test("a search that reaches no hub is an error, and no empty result", async () => {
