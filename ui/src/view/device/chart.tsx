@@ -262,7 +262,7 @@ export function Chart({
   const at = hover.value;
   const hovered = at !== null && at < series.times.length;
   return (
-    <figure class={`chart ${known || loading ? "" : "absent"}`} aria-label={`${spec.title}, ${describe(spec, series)}`}>
+    <figure class={`chart ${known || (loading && reported) ? "" : "absent"}`} aria-label={`${spec.title}, ${describe(spec, series)}`}>
       <figcaption>
         <b>{spec.title}</b>
         {lines.map(({ column, name }, i) => {

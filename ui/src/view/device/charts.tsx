@@ -145,8 +145,9 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
   );
   const told = (spec: ChartSpec): boolean => spec.lines.some(({ column }) => fields[column] != null);
   const pointed = hover.value === null ? undefined : series.times[hover.value];
-  // what is not reported takes little room, at the end
-  const ordered = loading ? specs : [...specs].sort((a, b) => Number(hasData(b, series)) - Number(hasData(a, series)));
+  // what is not reported takes little room, at the end; until the history is there, what the newest reading lacks
+  const drawn = (spec: ChartSpec): number => Number(hasData(spec, series) || (loading && told(spec)));
+  const ordered = [...specs].sort((a, b) => drawn(b) - drawn(a));
   const newest = series.times[series.times.length - 1];
   const end = between
     ? between.to / 1000
