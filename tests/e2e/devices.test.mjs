@@ -162,6 +162,14 @@ suite("this machine's devices", () => {
 		await eventually(async () => (await field.inputValue()) === "" && (await rows().count()) - 1 === devices.length, "all are shown again");
 	});
 
+	test("a row leads to its device from anywhere on it; there, its id can be copied", async () => {
+		await goTo(page, "#/devices");
+		const row = rows().filter({ has: page.getByRole("link", { name: cpu.name, exact: true }) });
+		await row.locator(".c-support").click();
+		await heading(cpu.name).waitFor();
+		await region("Identity").getByRole("button", { name: `Copy: ${cpu.device_id}` }).waitFor();
+	});
+
 	test("by keyboard alone: g d, g o, /, ?, Esc, Tab", async () => {
 		await goTo(page, "#/overview");
 		await heading("Overview").waitFor();

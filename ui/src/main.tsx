@@ -3,6 +3,7 @@ import { render } from "preact";
 import { flush, flushWhenHidden } from "./command/toasts";
 import { startClock } from "./lib/clock";
 import { keepFocus } from "./lib/focus";
+import { openRows } from "./lib/open";
 import { writeToken } from "./lib/prefs";
 import { startRouting } from "./lib/route";
 import { renderWhenSeen } from "./lib/seen";
@@ -48,6 +49,7 @@ const app = createApp(store, { ...server, logout: () => void flush().then(logout
 flushWhenHidden();
 startKeys(app);
 keepFocus();
+openRows();
 store.publish();
 const root = document.getElementById("app")!;
 root.replaceChildren();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { cost, deviceTime, energy, measured, readPrice, subjectOf, sumOf } = await load("state/usage.ts");
+const { cost, costPerHour, deviceTime, energy, measured, readPrice, subjectOf, sumOf } = await load("state/usage.ts");
 
 test("energy in the unit that fits", () => {
   assert.equal(energy(null), null);
@@ -18,6 +18,9 @@ test("its price", () => {
   assert.equal(cost(36000, 0.3), "0.0030");
   assert.equal(cost(12, 0.3), "under 0.0001");
   assert.equal(cost(0, 0.3), "0.00");
+  assert.equal(costPerHour(500, 0.3), "0.15");
+  assert.equal(costPerHour(null, 0.3), null);
+  assert.equal(costPerHour(500, null), null);
   assert.equal(cost(null, 0.3), null, "what is not reported has no price");
   assert.equal(cost(3.6e6, null), null);
   for (const [text, price] of [["0.30", 0.3], ["0,30", 0.3], [" 1 ", 1], ["0", 0], ["", null], ["-1", null], ["free", null], ["1e9", null]])

@@ -21,6 +21,9 @@ export function cost(joules: number | null, perKwh: number | null): string | nul
   return price > 0 && price < 0.01 ? price.toFixed(4) : figure(price, 2);
 }
 
+/** What an hour at this power costs. */
+export const costPerHour = (watts: number | null, perKwh: number | null): string | null => cost(watts === null ? null : watts * 3600, perKwh);
+
 /** Seconds that devices computed: "0.25 s", "12 min", "3.5 h". */
 export function deviceTime(seconds: number): Quantity {
   if (seconds < 120) return { value: figure(seconds, seconds < 10 ? 2 : 0), unit: "s" };

@@ -31,6 +31,13 @@ export function Command({ text }: { text: string }) {
   );
 }
 
+/** An id or an address as it is, with a button that copies it. */
+export const Copied = ({ text }: { text: string }) => (
+  <span class="copied">
+    <span class="code">{text}</span> <CopyButton text={text} label={`Copy: ${text}`} class="text-btn small" />
+  </span>
+);
+
 /** Lines as they are; `name` says whose. */
 export function Lines({ text, name }: { text: string; name: string }) {
   return (

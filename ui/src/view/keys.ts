@@ -1,7 +1,8 @@
 /* Keys of the whole page: Ctrl-K, Ctrl-Z, g and a letter, /, ?, Esc. Not while a dialog is open; all but Ctrl-K not while
- * something is being typed. */
+ * something is being typed. In the filter, Esc clears it and Enter opens the only hit. */
 import { undoNewest } from "../command/toasts";
 import { focusPage } from "../lib/focus";
+import { openOnlyHit } from "../lib/open";
 import { pages } from "../lib/pages";
 import type { App } from "./app-context";
 
@@ -42,7 +43,7 @@ export function startKeys({ filter, finding, help, current }: App): void {
       if (event.key === "Escape" && "filter" in target.dataset) {
         filter.value = "";
         focusPage();
-      }
+      } else if (event.key === "Enter" && "filter" in target.dataset) openOnlyHit();
       return;
     }
     const afterG = event.timeStamp - pressedG < G_MS;

@@ -3,6 +3,7 @@ import { figure, memory, rate, sentence, took } from "../../lib/format";
 import { backendName, deviceName, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
+import { Copied } from "../command-line";
 import { Age, Chips, Fact, Figure, MarkIcon, NotReported, Panel } from "../parts";
 import { kindOf } from "../overview/cells";
 import { PeerRate } from "../topology/peers";
@@ -64,7 +65,7 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
         {!isSystem(record) && (
           <>
             <Fact name="Driver">{record.driver_version}</Fact>
-            <Fact name="PCI address">{record.pci_address && <span class="code">{record.pci_address}</span>}</Fact>
+            <Fact name="PCI address">{record.pci_address && <Copied text={record.pci_address} />}</Fact>
             <Fact name="PCIe now">
               {(received || sent) && (
                 <>
@@ -74,14 +75,14 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
             </Fact>
             <Fact name="Fan">{reading?.fan_percent != null && `${figure(reading.fan_percent)} %`}</Fact>
             <Fact name="ECC errors">{reading?.ecc_errors != null && figure(reading.ecc_errors)}</Fact>
-            <Fact name="UUID">{record.uuid && <span class="code">{record.uuid}</span>}</Fact>
+            <Fact name="UUID">{record.uuid && <Copied text={record.uuid} />}</Fact>
           </>
         )}
         <Fact name="First seen">
           <Age at={record.first_seen_at} />
         </Fact>
         <Fact name="Id">
-          <span class="code">{record.device_id}</span>
+          <Copied text={record.device_id} />
         </Fact>
       </dl>
     </Panel>

@@ -3,6 +3,7 @@ import type { Model } from "../../lib/api.gen";
 import { figure, fullTime, memory } from "../../lib/format";
 import { formatText, instancesOf, mayManage, parameters, purpose } from "../../state/models";
 import { useApp } from "../app-context";
+import { Copied } from "../command-line";
 import { Fact, Figure, Panel } from "../parts";
 import { Page } from "../shell";
 import { InstancePanel } from "./instance";
@@ -56,10 +57,10 @@ function Facts({ model }: { model: Model }) {
     <Panel title="The file" aside={mayManage(state.value.login) && <RemoveModel model={model} />}>
       <dl class="facts panel-body">
         <Fact name="Source">
-          <span class="code">{model.source}</span>
+          <Copied text={model.source} />
         </Fact>
         <Fact name="Size">{model.file_bytes !== null && <Figure {...memory(model.file_bytes)} />}</Fact>
-        <Fact name="SHA-256">{model.sha256 && <span class="code">{model.sha256}</span>}</Fact>
+        <Fact name="SHA-256">{model.sha256 && <Copied text={model.sha256} />}</Fact>
         <Fact name="Added">{fullTime(Date.parse(model.added_at))}</Fact>
         {of && (
           <>

@@ -5,6 +5,7 @@ import { deviceHref } from "../../lib/route";
 import { backendName, deviceName, isNodeStale, nodeMemory, sortedDevices } from "../../state/select";
 import type { NodeEntry } from "../../state/state";
 import { useApp } from "../app-context";
+import { Copied } from "../command-line";
 import {
   Age,
   Chips,
@@ -80,7 +81,7 @@ export function NodePage({ id }: { id: string }) {
                     `${memory(record.memory_bytes).value} ${memory(record.memory_bytes).unit}`}
                 </Fact>
                 <Fact name="exogpu">{record.version}</Fact>
-                <Fact name="Addresses">{record.addresses.length > 0 && record.addresses.join(", ")}</Fact>
+                <Fact name="Addresses">{record.addresses.length > 0 && record.addresses.map((one) => <Copied key={one} text={one} />)}</Fact>
                 <Fact name="Capabilities">
                   {record.capabilities.length > 0 ? <Chips items={record.capabilities} /> : "none said"}
                 </Fact>
@@ -89,7 +90,7 @@ export function NodePage({ id }: { id: string }) {
                   <Age at={record.state === "online" && entry.reading ? entry.reading.at : record.last_seen_at} />
                 </Fact>
                 <Fact name="Id">
-                  <span class="code">{record.node_id}</span>
+                  <Copied text={record.node_id} />
                 </Fact>
               </dl>
               <RemoveNode record={record} />

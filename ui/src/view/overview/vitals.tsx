@@ -1,11 +1,13 @@
 /* One line, five answers: devices, memory, power, CPU, attention. */
 import type { ComponentChildren } from "preact";
 import { count, figure, memory, memoryOf } from "../../lib/format";
+import { readPriceText } from "../../lib/prefs";
 import { attention, worstLevel } from "../../state/attention";
 import { readyInstances, tokensPerSecond } from "../../state/models";
 import { type Vitals as Figures, deviceName, isLive, isSystem, sortedNodes, sumTrails, vitals } from "../../state/select";
 import type { State } from "../../state/state";
 import { STEPS } from "../../state/trail";
+import { costPerHour, readPrice } from "../../state/usage";
 import { useApp } from "../app-context";
 import { LostAge, MarkIcon, MemoryBar, NotReported } from "../parts";
 import { Spark, ceilingOf } from "../spark";
@@ -119,6 +121,7 @@ function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: 
     Object.values(state.devices).map((one) => one.trail),
     "power",
   );
+  const price = costPerHour(watts, readPrice(readPriceText()));
   return (
     <Vital
       class="p-pow"
@@ -144,6 +147,11 @@ function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: 
             {figure(watts)}
             <span class="unit"> W</span>
           </span>
+          {price && (
+            <a class="link small" href="#/usage">
+              {`${price} per hour`}
+            </a>
+          )}
           <Spark values={values} max={ceilingOf(values, 10)} tone="grey" />
         </>
       )}
