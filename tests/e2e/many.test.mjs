@@ -163,7 +163,7 @@ suite("64 devices", () => {
 			await goTo(page, "#/usage");
 			await page.getByLabel("Price per kWh").fill("0.30");
 			await goTo(page, "#/overview");
-			await page.getByRole("region", { name: "Cluster" }).getByRole("link", { name: /^\d+\.\d\d per hour$/ }).waitFor();
+			await page.getByRole("region", { name: "Cluster" }).getByText(/^Power, \d+\.\d\d per hour$/).waitFor();
 			await picture(page, `many-price-${shape}`, { fullPage: false });
 			await page.context().close();
 		});

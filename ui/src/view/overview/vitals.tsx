@@ -125,7 +125,7 @@ function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: 
   return (
     <Vital
       class="p-pow"
-      label="Power"
+      label={price ? `Power, ${price} per hour` : "Power"}
       sub={
         !live ? (
           <LostAge />
@@ -147,11 +147,6 @@ function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: 
             {figure(watts)}
             <span class="unit"> W</span>
           </span>
-          {price && (
-            <a class="link small" href="#/usage">
-              {`${price} per hour`}
-            </a>
-          )}
           <Spark values={values} max={ceilingOf(values, 10)} tone="grey" />
         </>
       )}
