@@ -5,7 +5,8 @@
  *      +--(cooler than the target by `resume`, and the load fits)-----------+  +--(cooler by `resume`)---------+
  *
  * LIMITED: the share is the power that the forecast allows for the next minute, over what the load draws when it is not
- * held back. It falls at once and rises slowly. A policy without `limit` goes from FREE to PAUSED and back.
+ * held back. It falls at once and rises slowly. A policy without `limit` goes from FREE to PAUSED and back. While there
+ * is no forecast, it is limited once it is at its target, by its temperature alone.
  *
  * Pure: the caller gives the time. Thread: any, one at a time for each. */
 #pragma once
@@ -21,13 +22,14 @@ enum thermal_step { THERMAL_FREE, THERMAL_LIMITED, THERMAL_PAUSED };
 
 struct thermal_guard { // all zero at first
 	enum thermal_step step;
-	double share;      // 0 to 1, of the time; of THERMAL_LIMITED
-	double mean;       // of the share, of the last minute or so, from 1 on; while it is not free
-	double full_watts; // what the load draws when it is not held back, as far as is known
-	unsigned calls;    // readings in a row that call for the next step
-	int64_t newest_ms, step_ms,
-		share_ms; // of the newest reading; since when the step and the share are as they are
-	int64_t held_ms;  // since when it is not free; while it is, nothing
+	double share;                      // 0 to 1, of the time; of THERMAL_LIMITED
+	double mean;                       // of the share, of the last minute or so, from 1 on; while it is not free
+	double full_watts;                 // what the load draws when it is not held back, as far as is known
+	double recent_watts, recent_share; // means of the last seconds
+	double celsius;                    // of the reading before
+	unsigned calls;                    // readings in a row that call for the next step
+	int64_t newest_ms, step_ms;        // of the newest reading; since when the step is as it is
+	int64_t held_ms;                   // since when it is not free; while it is, nothing
 };
 
 // Take the newest reading of `model`; limit: NaN if it is not known. True: the step has changed.

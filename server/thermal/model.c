@@ -182,6 +182,11 @@ static bool follows_power(const struct thermal_model *model)
 	return model->minute[model->best].moving.absolute <= follows * model->stays.moving.absolute;
 }
 
+static bool is_odd(const struct thermal_model *model)
+{
+	return model->moving >= JUDGED_UNSUITABLE && !follows_power(model);
+}
+
 static void judge_ready(struct thermal_model *model)
 {
 	const struct thermal_fit *fit = &model->fits[model->best];
@@ -295,7 +300,7 @@ enum thermal_state thermal_model_state(const struct thermal_model *model, int64_
 		return say(reason, THERMAL_UNSUITABLE, "its temperature stays the same whatever power it draws");
 	if (model->ready)
 		return say(reason, THERMAL_READY, "");
-	if (model->moving >= JUDGED_UNSUITABLE && !follows_power(model))
+	if (is_odd(model))
 		return say(reason, THERMAL_UNSUITABLE, "its temperature does not follow its power");
 	return say_learning(model, reason);
 }
@@ -385,6 +390,11 @@ double thermal_model_watts(const struct thermal_model *model)
 	return fmax(fmin(watts[0], watts[1]), fmin(fmax(watts[0], watts[1]), watts[2]));
 }
 
+double thermal_model_newest_watts(const struct thermal_model *model)
+{
+	return model->newest_ms ? model->watts[2] : NAN;
+}
+
 double thermal_model_least_watts(const struct thermal_model *model)
 {
 	return model->newest_ms ? model->least_watts : NAN;
@@ -393,6 +403,11 @@ double thermal_model_least_watts(const struct thermal_model *model)
 double thermal_model_most_watts(const struct thermal_model *model)
 {
 	return model->newest_ms ? model->most_watts : NAN;
+}
+
+bool thermal_model_moves(const struct thermal_model *model)
+{
+	return model->newest_ms && model->hottest - model->coolest >= swing_celsius && !is_odd(model);
 }
 
 double thermal_model_celsius(const struct thermal_model *model)

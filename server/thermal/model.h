@@ -61,9 +61,12 @@ double thermal_model_ambient(const struct thermal_model *model);
 double thermal_model_error(const struct thermal_model *model);
 // The present power: the middle one of the last three readings, so that one odd reading is not taken for a load.
 double thermal_model_watts(const struct thermal_model *model);
+double thermal_model_newest_watts(const struct thermal_model *model); // of the newest reading
 // The least power that was ever read.
 double thermal_model_least_watts(const struct thermal_model *model);
 double thermal_model_most_watts(const struct thermal_model *model); // and the most
+// Whether the temperature has moved since the start, and not in ways that its power does not explain.
+bool thermal_model_moves(const struct thermal_model *model);
 // The newest temperature.
 double thermal_model_celsius(const struct thermal_model *model);
 
