@@ -207,9 +207,9 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 
 		const back = await flowUntil(50, limit, "it is where it was, in its own format", () =>
 			isRunning((one) => one.format === "F32" && layersOn(one, fast) === LAYERS), 300);
-		assert.deepEqual([back.moves, back.recoveries, back.state_reason], [4, 0, null], "nothing swings");
-		await answer.more(5);
 		const reasons = (await moved()).slice(before);
+		assert.deepEqual([back.moves, back.recoveries, back.state_reason], [4, 0, null], `nothing swings: ${reasons.join("; ")}`);
+		await answer.more(5);
 		for (const pattern of [/its weights go from F32 to Q8_0/, /too hot for its work/, /cool again: it goes to/, /its weights go back from Q8_0 to F32/])
 			assert.equal(reasons.filter((one) => pattern.test(one)).length >= 1, true, `${pattern} of ${reasons.join("; ")}`);
 		const steps = (await admin.call("audit.list", { action: "device.heat" })).entries.map((one) => one.detail.step).reverse();
