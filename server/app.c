@@ -153,6 +153,7 @@ static enum status create(struct app *app, struct error *error)
 						   .alerts = app->alerts,
 						   .cluster = app->cluster,
 						   .topology = app->topology,
+						   .instances = app->instances,
 						   .tokens = app->tokens,
 						   .authority = app->authority,
 						   .directory = app->options.data,

@@ -32,6 +32,8 @@ const struct alert_rule alert_default_rules[ALERT_RULES] = {
 		{"computes_wrong", "computes_wrong", "device", "critical", "", 1, 0, 0, false, true},
 	[ALERT_RULE_WORKER_FAILING] =
 		{"worker_failing", "worker_failing", "device", "warning", "ends", 3, 0, 0, false, true},
+	[ALERT_RULE_SHARDS_UNBALANCED] =
+		{"shards_unbalanced", "shards_unbalanced", "instance", "warning", "percent", 25, 10, 60, false, true},
 	[ALERT_RULE_DISK_FULL] =
 		{"disk_full", "disk_full", "server", "critical", "percent", 95, 90, 60, false, true},
 	[ALERT_RULE_HISTORY_UNWRITTEN] =

@@ -203,6 +203,18 @@ static void see_device(void *context, const struct cluster_device_figures *devic
 	see(&look, ALERT_RULE_WORKER_FAILING, here ? device->ends : NAN, now_ms);
 }
 
+static void see_balance(void *context, const struct instances_balance *model)
+{
+	struct look look = {.watch = context,
+			    .seen = {.subject_id = model->instance_id, .subject_name = model->model_name}};
+	const int which = (int)strcspn(model->why, ";"); // what would help is the hint's
+	snprintf(look.message, sizeof look.message, "%.64s would make %.0f %% more tokens at another place: %.*s",
+		 model->model_name, model->gain_percent, which < 180 ? which : 180, model->why);
+	snprintf(look.hint, sizeof look.hint, "exogpu move %.64s places it anew, in a moment in which its requests wait",
+		 model->instance_id);
+	see(&look, ALERT_RULE_SHARDS_UNBALANCED, model->gain_percent, look.watch->now_ms);
+}
+
 static double days_left(const struct watch *watch, int64_t end_ms)
 {
 	return (double)(end_ms - watch->wall_ms) / DAY_MS;
@@ -318,6 +330,7 @@ static void look(void *arg)
 	topology_each(watch->params.topology, note_link, watch);
 	cluster_each_node_figures(watch->params.cluster, see_node, watch);
 	cluster_each_device_figures(watch->params.cluster, see_device, watch);
+	instances_each_balance(watch->params.instances, see_balance, watch);
 	authority_each_end(watch->params.authority, see_certificate, watch);
 	for (size_t i = 0; (token = tokens_at(watch->params.tokens, i)); i++)
 		see_token(watch, token);

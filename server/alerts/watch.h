@@ -6,6 +6,7 @@
 #include "server/alerts/decide.h"
 #include "server/cluster/cluster.h"
 #include "server/cluster/topology/topology.h"
+#include "server/instances/instances.h"
 #include "server/security/certificates/authority.h"
 #include "server/security/tokens/tokens.h"
 
@@ -19,6 +20,7 @@ struct watch_params {
 	struct alerts *alerts;
 	struct cluster *cluster;
 	const struct topology *topology;
+	const struct instances *instances;
 	struct tokens *tokens;
 	struct authority *authority;
 	const char *directory;                 // the data directory

@@ -121,5 +121,14 @@ const char *instance_state(const struct instance *instance);
 bool instances_compute_on(const struct instances *instances, const struct cluster_device *device); // for requests, now
 bool instances_work_on(const struct instances *instances, const struct cluster_device *device);
 int64_t instances_line_tokens(const struct instances *instances); // as configured
+// How many more tokens a running model would make if it were placed anew, while one of its parts slows the others down (the
+// bottleneck of InstanceTiming), by the last search for such a place; for alerts. The texts are valid during the call.
+struct instances_balance {
+	const char *instance_id, *model_name;
+	const char *why;     // which part, and by how much, in words
+	double gain_percent; // 0: no place is better by enough, or no part slows the others down; NaN: it does not work
+};
+typedef void instances_see_balance(void *context, const struct instances_balance *balance);
+void instances_each_balance(const struct instances *instances, instances_see_balance *each, void *context);
 // How many of a model's instances answer requests.
 unsigned instances_ready(const struct instances *instances, const struct model_record *model);

@@ -313,6 +313,7 @@ static void act_search(struct instance *instance, const struct decision *decisio
 			recovery->due_ms = now(instance) + DECIDE_LOOK_MS;
 	} else if (purpose == PURPOSE_FASTER) {
 		instance->looked_at = instance->seen = offer_devices(instance->all);
+		instance->uneven_ms = now(instance);
 	}
 	json_destroy(&params);
 }

@@ -159,6 +159,7 @@ struct instance {
 	uint64_t seen, looked_at;                  // versions of the usable devices: current, and of the last search
 	bool devices_settled;                      // they were the same at the two last looks
 	int64_t offer_ms;                          // when was looked last; steady
+	int64_t uneven_ms;                         // when a faster place was searched for last; steady; 0: never
 	bool move_wanted;                          // take an offer if there is one
 	int64_t return_ms;                         // when room for its evicted layers was looked for; steady
 	int64_t return_tried_ms;                   // when a place was searched for because there was; steady
@@ -403,6 +404,9 @@ int64_t offer_room_due_ms(const struct instance *instance);
 void offer_look_room(struct instance *instance);
 // The result of a search for a faster place that is not taken at once: an offer, or none (placing NULL, or not faster).
 void offer_take(struct instance *instance, const struct placing *placing);
+// Whether a part of it slows the others down; and whether a faster place is to be searched for because of that.
+bool offer_uneven(const struct instance *instance);
+bool offer_uneven_due(const struct instance *instance);
 void offer_take_format(struct instance *instance); // the other format is the wanted one from now on
 
 // instances_heat.c: moves away from devices that get too hot, changes to a smaller format there, and back

@@ -1,5 +1,5 @@
-/* Faster places for running instances: searched for when a device appears or returns, offered, and taken on request or
- * by configuration.
+/* Faster places for running instances: searched for when a device appears or returns, and while a part holds the others
+ * up; offered, and taken on request or by configuration.
  *
  * The usable devices are checked once a second. If they have changed, and then stay the same for a second, a place is
  * searched for as if the instance's own memory were free; a place that is a fifth faster is an offer. Both speeds are
@@ -12,9 +12,11 @@
 #include "common/base/log.h"
 #include "server/instances/instances_inside.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { UNEVEN_MS = 120000 };    // between two searches because a part slows the others down
 static const double gain = 0.2; // the least part of the time that a better place saves
 
 // ---- which devices there are ----
@@ -128,6 +130,38 @@ void offer_take(struct instance *instance, const struct placing *placing)
 	}
 	if (faster || had)
 		instance_publish(instance);
+}
+
+// ---- parts that are unlike ----
+
+bool offer_uneven(const struct instance *instance)
+{
+	const enum bottleneck_kind kind = instance->bottleneck.now.kind;
+	return instance->timing && instance->running && (kind == BOTTLENECK_STAGE || kind == BOTTLENECK_WAIT);
+}
+
+bool offer_uneven_due(const struct instance *instance)
+{
+	// Where models move by themselves, a search would move one that may be as uneven afterwards.
+	return offer_uneven(instance) && !instance->all->params.take_better &&
+	       (!instance->uneven_ms || instances_now(instance->all) - instance->uneven_ms >= UNEVEN_MS);
+}
+
+void instances_each_balance(const struct instances *instances, instances_see_balance *each, void *context)
+{
+	for (const struct instance *one = instances->first; one; one = one->next) {
+		const bool works = one->state == INSTANCE_RUNNING && one->timing && one->running;
+		const double now = json_get_number(one->offer, "now_tokens_per_s", 0),
+			     then = json_get_number(one->offer, "tokens_per_s", 0);
+		const struct instances_balance balance = {
+			.instance_id = one->instance_id,
+			.model_name = one->model_name,
+			.why = json_get_string(one->timing, "bottleneck", ""),
+			.gain_percent = !works                         ? (double)NAN
+					: offer_uneven(one) && now > 0 ? 100 * (then / now - 1)
+								       : 0};
+		each(context, &balance);
+	}
 }
 
 // ---- another format ----

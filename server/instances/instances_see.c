@@ -73,6 +73,7 @@ static void see_devices(struct snapshot *snapshot, struct instance *instance, in
 		instance->devices_settled = instance->seen == before;
 	}
 	seen->devices_changed = instance->devices_settled && instance->seen != instance->looked_at;
+	seen->uneven = offer_uneven_due(instance);
 }
 
 // ---- workers, and what the planner says ----

@@ -197,6 +197,14 @@ static void explain_hops(const struct times *times, struct buffer *text)
 	buffer_printf(text, "; %s", remedy_of(times, at));
 }
 
+static double compute_ms(const struct times *times)
+{
+	double ms = 0;
+	for (unsigned i = 0; i < times->stage_count; i++)
+		ms += times->stages[i].ms;
+	return ms;
+}
+
 static void explain_stage(const struct times *times, const struct stage_time *time, bool waits, double ms,
 			  struct buffer *text)
 {
@@ -207,22 +215,28 @@ static void explain_stage(const struct times *times, const struct stage_time *ti
 	char name[GATHER_NAME_BYTES];
 	buffer_printf(text, "layers %u to %u on %s ", first->first_layer, last->first_layer + last->layer_count - 1,
 		      gather_name(instance->all, first->device, name));
-	buffer_printf(text,
-		      waits ? "have more to do than the others: steps wait for them for %d %% of each token; fewer "
-			      "layers there, or a faster device, would raise the throughput"
-			    : "take %d %% of each token; fewer layers there, or a faster device, would help",
-		      percent_of(times, ms));
+	if (waits) {
+		buffer_printf(text,
+			      "have more to do than the others: steps wait for them for %d %% of each token; fewer "
+			      "layers there, or a faster device, would raise the throughput",
+			      percent_of(times, ms));
+		return;
+	}
+	buffer_printf(text, "take %d %% of each token", percent_of(times, ms));
+	const double others_ms = compute_ms(times) - ms;
+	if (others_ms > 0 && ms / others_ms * (times->stage_count - 1) < 1000)
+		buffer_printf(text, ", %.1f times as long as the others on average",
+			      ms / others_ms * (times->stage_count - 1));
+	buffer_append_text(text, "; fewer layers there, or a faster device, would help");
 }
 
 static struct bottleneck called_for(const struct times *times)
 {
 	const struct stage_time *longest = &times->stages[0];
-	double compute_ms = 0, waited_ms = 0;
+	double waited_ms = 0;
 	unsigned line = 0; // the part where steps wait longest
-	for (unsigned i = 0; i < times->stage_count; i++) {
-		compute_ms += times->stages[i].ms;
+	for (unsigned i = 0; i < times->stage_count; i++)
 		longest = times->stages[i].ms > longest->ms ? &times->stages[i] : longest;
-	}
 	for (unsigned i = 0; i < times->count; i++) {
 		waited_ms += times->waited_ms[i];
 		line = times->waited_ms[i] > times->waited_ms[line] ? i : line;
@@ -231,7 +245,7 @@ static struct bottleneck called_for(const struct times *times)
 		return (struct bottleneck){.kind = BOTTLENECK_HOPS};
 	if (waited_ms > longest->ms)
 		return (struct bottleneck){BOTTLENECK_WAIT, times->stages[times->first_stage[line]].stage};
-	if (longest->ms * times->stage_count * 100 > compute_ms * EVEN_PERCENT)
+	if (longest->ms * times->stage_count * 100 > compute_ms(times) * EVEN_PERCENT)
 		return (struct bottleneck){BOTTLENECK_STAGE, longest->stage};
 	return (struct bottleneck){.kind = BOTTLENECK_NONE};
 }

@@ -479,9 +479,11 @@ static bool goes_faster(struct deciding *at)
 						   : "no place is faster by as much as a move is worth");
 	}
 	return !wanted->pinned && seen->search == SEARCH_NONE && at->now_ms >= seen->due_ms &&
-	       (wanted->moves || seen->devices_changed) &&
+	       (wanted->moves || seen->devices_changed || seen->uneven) &&
 	       search(at, PURPOSE_FASTER,
-		      wanted->moves ? "a faster place is wanted" : "there are other devices than before");
+		      wanted->moves           ? "a faster place is wanted"
+		      : seen->devices_changed ? "there are other devices than before"
+					      : "one of its parts slows the others down");
 }
 
 static bool is_loaded(struct deciding *at)

@@ -145,6 +145,7 @@ struct decide_seen {
 	int64_t due_ms;          // no search begins before
 	// While it runs:
 	bool devices_changed;    // since a faster place was searched for, and they have been the same for a second
+	bool uneven;             // a part of it slows the others down, and no faster place was searched for in a while
 	bool room;               // for its evicted layers, when that was looked at
 	int64_t room_due_ms;     // when to look again
 	bool room_untried;       // no search has begun since room was seen

@@ -115,6 +115,7 @@ export function subjectHref({ kind, subject }: Pick<Alert, "kind" | "subject">):
   if (kind === "audit_forked" || kind === "audit_failed") return "#/audit";
   if (subject.type === "node") return nodeHref(subject.id);
   if (subject.type === "device") return deviceHref(subject.id);
+  if (subject.type === "instance") return "#/models";
   return subject.type === "server" ? "#/logs" : "#/access";
 }
 
@@ -130,7 +131,7 @@ const ofAlerts = (state: State): Attention[] =>
         title: sentence(one.message).replace(/\.$/, ""),
         text: sentence(one.hint),
         href,
-        open: href === "#/audit" ? "Open Audit" : href === "#/logs" ? "Open Logs" : href === "#/access" ? "Open Access" : `Open the ${one.subject.type}`,
+        open: href === "#/audit" ? "Open Audit" : href === "#/logs" ? "Open Logs" : href === "#/access" ? "Open Access" : href === "#/models" ? "Open Models" : `Open the ${one.subject.type}`,
         since: one.raised_at,
       };
     });

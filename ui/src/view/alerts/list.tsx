@@ -68,7 +68,7 @@ function AlertRow({ alert, changed }: { alert: Alert; changed: () => void }) {
             <>
               ,{" "}
               <a class="link" href={subjectHref(alert)}>
-                open the {alert.subject.type}
+                open the {alert.subject.type === "instance" ? "model" : alert.subject.type}
               </a>
             </>
           )}

@@ -28,6 +28,7 @@ const words: Record<string, { title: string; raised?: string; cleared?: string }
   ecc_errors: { title: "Memory errors that cannot be corrected" },
   computes_wrong: { title: "A browser computes wrong", raised: "a spot check failed", cleared: "verified again" },
   worker_failing: { title: "Workers end again and again" },
+  shards_unbalanced: { title: "A part of a model slows the others down" },
   disk_full: { title: "The server's disk is nearly full" },
   history_unwritten: { title: "The history cannot be written", raised: "writing fails", cleared: "writing works again" },
   audit_failed: { title: "The audit log does not verify", raised: "a check failed", cleared: "a check passed" },
