@@ -210,8 +210,8 @@ static void see_balance(void *context, const struct instances_balance *model)
 	const int which = (int)strcspn(model->why, ";"); // what would help is the hint's
 	snprintf(look.message, sizeof look.message, "%.64s would make %.0f %% more tokens at another place: %.*s",
 		 model->model_name, model->gain_percent, which < 180 ? which : 180, model->why);
-	snprintf(look.hint, sizeof look.hint, "exogpu move %.64s places it anew, in a moment in which its requests wait",
-		 model->instance_id);
+	snprintf(look.hint, sizeof look.hint,
+		 "exogpu move %.64s places it anew, in a moment in which its requests wait", model->instance_id);
 	see(&look, ALERT_RULE_SHARDS_UNBALANCED, model->gain_percent, look.watch->now_ms);
 }
 

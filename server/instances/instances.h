@@ -121,8 +121,9 @@ const char *instance_state(const struct instance *instance);
 bool instances_compute_on(const struct instances *instances, const struct cluster_device *device); // for requests, now
 bool instances_work_on(const struct instances *instances, const struct cluster_device *device);
 int64_t instances_line_tokens(const struct instances *instances); // as configured
-// How many more tokens a running model would make if it were placed anew, while one of its parts slows the others down (the
-// bottleneck of InstanceTiming), by the last search for such a place; for alerts. The texts are valid during the call.
+// How many more tokens a running model would make if it were placed anew, while one of its parts slows the others down
+// (the bottleneck of InstanceTiming), by the last search for such a place; for alerts. The texts are valid during the
+// call.
 struct instances_balance {
 	const char *instance_id, *model_name;
 	const char *why;     // which part, and by how much, in words

@@ -1,4 +1,4 @@
-/* Faster places for running instances: searched for when a device appears or returns, and while a part holds the others
+/* Faster places for running instances: searched for when a device appears or returns, and while a part slows the others
  * up; offered, and taken on request or by configuration.
  *
  * The usable devices are checked once a second. If they have changed, and then stay the same for a second, a place is
@@ -153,13 +153,13 @@ void instances_each_balance(const struct instances *instances, instances_see_bal
 		const bool works = one->state == INSTANCE_RUNNING && one->timing && one->running;
 		const double now = json_get_number(one->offer, "now_tokens_per_s", 0),
 			     then = json_get_number(one->offer, "tokens_per_s", 0);
-		const struct instances_balance balance = {
-			.instance_id = one->instance_id,
-			.model_name = one->model_name,
-			.why = json_get_string(one->timing, "bottleneck", ""),
-			.gain_percent = !works                         ? (double)NAN
-					: offer_uneven(one) && now > 0 ? 100 * (then / now - 1)
-								       : 0};
+		const struct instances_balance balance = {.instance_id = one->instance_id,
+							  .model_name = one->model_name,
+							  .why = json_get_string(one->timing, "bottleneck", ""),
+							  .gain_percent = !works ? (double)NAN
+									  : offer_uneven(one) && now > 0
+										  ? 100 * (then / now - 1)
+										  : 0};
 		each(context, &balance);
 	}
 }
