@@ -220,7 +220,8 @@ static void test_sick(void **state)
 		       5 * HOUR_S + 60 + slack_s);
 		expect(week, n++, "throttled", "device3", ALERT_CLEARS, 6 * HOUR_S + 30, 6 * HOUR_S + 90 + slack_s);
 		n++; // the memory
-		expect(week, n++, "shards_unbalanced", "model", ALERT_RAISES, 6 * HOUR_S + 60, 6 * HOUR_S + 60 + slack_s);
+		expect(week, n++, "shards_unbalanced", "model", ALERT_RAISES, 6 * HOUR_S + 60,
+		       6 * HOUR_S + 60 + slack_s);
 		expect(week, n++, "shards_unbalanced", "model", ALERT_CLEARS, 7 * HOUR_S + 60, 8 * HOUR_S);
 		n++; // the token
 		assert_int_equal(week->count, n);
