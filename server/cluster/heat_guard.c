@@ -1,5 +1,6 @@
 /* What keeps devices from their limits: the policy of each, and what its guard (server/thermal/guard.h) decides about
  * the work on it. A policy that somebody has set is a setting of state.db. Thread: the loop's. */
+#include "common/base/buffer.h"
 #include "common/base/clock.h"
 #include "server/cluster/state.h"
 
@@ -275,22 +276,33 @@ static void say_step(const struct cluster_device *device, struct change *change)
 	}
 }
 
+// What the audit log says of a step, with its reason.
+static enum status print_step(enum thermal_step step, const char *reason, struct buffer *text)
+{
+	struct json *json = json_new_object();
+	json_set_string(json, "step", step == THERMAL_FREE ? "free" : step == THERMAL_PAUSED ? "paused" : "limited");
+	json_set_string(json, "reason", reason);
+	const enum status status = json_print(json, text);
+	json_destroy(&json);
+	return status;
+}
+
 static void tell_step(struct cluster *cluster, struct cluster_device *device)
 {
+	struct buffer text;
 	struct store_batch *batch = NULL;
 	struct change change = {.kind = "device.heat", .keep = true};
 	const int64_t at_ms = clock_wall_ms();
-	const enum thermal_step step = cluster_strict_guard(device)->step;
 	say_step(device, &change);
+	buffer_init(&text, LIMIT_AUDIT_DETAIL_BYTES);
+	enum status status = print_step(cluster_strict_guard(device)->step, change.summary, &text);
 	const struct audit_event event = {.action = "device.heat",
 					  .target = device->device_id,
 					  .node_id = device->node->node_id,
 					  .device_id = device->device_id,
-					  .detail = step == THERMAL_FREE     ? "{\"step\":\"free\"}"
-						    : step == THERMAL_PAUSED ? "{\"step\":\"paused\"}"
-									     : "{\"step\":\"limited\"}"};
-	if (!store_batch_create(&batch)) {
-		enum status status = cluster_store_change(batch, device->node, device, &change, at_ms);
+					  .detail = buffer_text(&text)};
+	if (!status && !store_batch_create(&batch)) {
+		status = cluster_store_change(batch, device->node, device, &change, at_ms);
 		if (!status)
 			status = audit_put(cluster->params.audit, batch, &event);
 		if (!status)
@@ -298,6 +310,7 @@ static void tell_step(struct cluster *cluster, struct cluster_device *device)
 		else
 			store_batch_destroy(&batch);
 	}
+	buffer_finish(&text);
 	cluster_push_change(cluster, device->node, device, &change, at_ms);
 }
 

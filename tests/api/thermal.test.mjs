@@ -220,6 +220,7 @@ describe("acting", () => {
 		assert.equal((await forecast()).acts, "nothing");
 		const steps = (await entries("device.heat")).map((one) => [one.actor, one.target, one.detail.step]).reverse();
 		assert.deepEqual(steps, [["server", "dev_gpu", "limited"], ["server", "dev_gpu", "free"]]);
+		assert.match((await entries("device.heat"))[1].detail.reason, /^models on it get less time, at \d+ °C: it would reach 82 °C within a minute/);
 		const changes = (await admin.call("cluster.snapshot")).recent.filter((one) => one.kind === "device.heat");
 		assert.deepEqual(changes.map((one) => one.level), ["info", "attention"]);
 		assert.match(changes[1].summary, /models on it get less time, at \d+ °C: it would reach 82 °C within a minute/);

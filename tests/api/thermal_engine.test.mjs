@@ -13,7 +13,7 @@ import { modelFile } from "./gguf.mjs";
 import { Proxy, RemoteNode } from "./remote.mjs";
 import { eventually, slow, startServer, streamedData, temporary, within } from "./server.mjs";
 
-const LAYERS = 12, TOKENS = 4000, LONG = 120000 * slow;
+const LAYERS = 12, TOKENS = 2000, LONG = 120000 * slow;
 const prompt = [1, 259, 260, 261, 262], letter = 260; // the token of "a"
 const air = 25, resistance = 0.1, tau = 60, limit = 90; // of the card whose readings they are: °C, °C/W, s, °C
 const backends = process.env.EXOGPU_TEST_HEAT_BACKENDS ?? "cpu", near = Number(process.env.EXOGPU_TEST_HEAT_NEAR ?? 1e-4);
@@ -126,8 +126,9 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS, context: 4352 }));
 		await admin.call("model.add", { source: path });
 		model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready", LONG);
-		// How long each takes for a token at least, in ms, which loading there measures. Where it gets hot, Q8_0 counts as faster.
-		for (const [node, ms, ...formats] of [[still, 1, "F32"], [other, 300, "Q8_0", "F32"], [fast, 40, "Q8_0"], [fast, 100, "F32"]]) {
+		// How long each takes for a token at least, in ms, which loading there measures: far more than a busy machine adds.
+		// Where it gets hot, Q8_0 counts as faster.
+		for (const [node, ms, ...formats] of [[still, 1, "F32"], [other, 480, "Q8_0", "F32"], [fast, 2, "Q8_0"], [fast, 160, "F32"]]) {
 			node.env = { EXOGPU_TEST_PACE: `1:${ms}` };
 			await node.begin();
 			for (const format of formats) {
@@ -188,7 +189,7 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 		let came = -1;
 		const stands = () => { const was = came; return was === (came = answer.values.length); };
 		await eventually(async () => { await new Promise((resolve) => setTimeout(resolve, 500)); return stands(); }, "what was under way has come", LONG);
-		await new Promise((resolve) => setTimeout(resolve, 2000)); // that is 20 tokens
+		await new Promise((resolve) => setTimeout(resolve, 2000)); // that is 12 tokens
 		assert.ok(stands() && !answer.whole, "no token comes while it pauses");
 		await flowUntil(50, limit, "it goes on", () => acts("nothing"));
 		await answer.more(5);
