@@ -81,6 +81,7 @@ const results = await Promise.all([
   node,
   bundle([{ in: "src/lend/main.tsx", out: "lend" }], {
     format: "esm",
+    splitting: true,
     define,
     jsx: "automatic",
     jsxImportSource: "preact",

@@ -6,7 +6,10 @@ import { dirname, join } from "node:path";
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
 
 /** The modules at src/PATH as one, with all that they import: each of that once. */
-export async function load(...paths) {
+export const load = (...paths) => loadAs("", paths);
+
+/** As load(), another time for another `mark`. */
+export async function loadAs(mark, paths) {
   const { outputFiles } = await build({
     stdin: { contents: paths.map((path) => `export * from "./${path}";`).join("\n"), resolveDir: join(root, "src"), loader: "ts" },
     bundle: true,
@@ -19,5 +22,5 @@ export async function load(...paths) {
     absWorkingDir: root,
     logLevel: "error",
   });
-  return import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].contents).toString("base64")}`);
+  return import(`data:text/javascript;base64,${Buffer.from(`${outputFiles[0].text}//${mark}`).toString("base64")}`);
 }

@@ -2,6 +2,8 @@
 import { readToken } from "../lib/prefs";
 import { EventReader } from "../net/sse";
 import { type Delta, type Foreseen, type Prefill, type Sampling, type Turn, toolsFault, usualTokens } from "../state/chat";
+import { inLanguage } from "../text/said";
+import { t } from "../text/text";
 import type { Refusal } from "./tried";
 
 export interface Answer {
@@ -67,7 +69,7 @@ function requestOf(ask: Ask): object {
 /** Null once it has ended by itself or was stopped; else what went wrong. */
 export async function ask(what: Ask): Promise<Answer | Refusal> {
   const fault = what.chat ? toolsFault(what.tools) : null;
-  if (fault) return { what: fault, hint: "Correct the tools in the settings." };
+  if (fault) return { what: fault, hint: t`Correct the tools in the settings.` };
   try {
     const response = await fetch(what.chat ? "/v1/chat/completions" : "/v1/completions", {
       method: "POST",
@@ -79,7 +81,7 @@ export async function ask(what: Ask): Promise<Answer | Refusal> {
     return await follow(response.body, what);
   } catch (error) {
     if (what.signal.aborted) return { reason: null, promptTokens: null, tokens: null };
-    return { what: "the connection broke before the answer was complete", hint: error instanceof Error ? error.message : null };
+    return { what: t`the connection broke before the answer was complete`, hint: error instanceof Error ? error.message : null };
   }
 }
 
@@ -130,8 +132,8 @@ async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answ
         whole = true;
         continue;
       }
-      const chunk = JSON.parse(data) as Chunk;
-      if (chunk.error) return { what: chunk.error.message ?? "the model failed", hint: null };
+      const chunk = inLanguage(JSON.parse(data) as Chunk);
+      if (chunk.error) return { what: chunk.error.message ?? t`the model failed`, hint: null };
       const choice = chunk.choices?.[0];
       if (choice) what.onDelta(choice.delta ?? { content: choice.text ?? "" });
       if (choice?.finish_reason) answer = { ...answer, reason: choice.finish_reason, ...prefillOf(choice.prefill) };
@@ -145,15 +147,15 @@ async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answ
         };
     }
   }
-  return whole ? answer : { what: "the answer broke off", hint: "Ask again; what has come stays." };
+  return whole ? answer : { what: t`the answer broke off`, hint: t`Ask again; what has come stays.` };
 }
 
 function refusalOf(text: string, status: number): Refusal {
   try {
-    const { error } = JSON.parse(text) as Chunk;
+    const { error } = inLanguage(JSON.parse(text) as Chunk);
     if (error?.message) return { what: error.message, hint: null };
   } catch {
     // not the server's own words
   }
-  return { what: `the server answered ${status}`, hint: status === 401 ? "Log in again." : null };
+  return { what: t`the server answered ${status}`, hint: status === 401 ? t`Log in again.` : null };
 }

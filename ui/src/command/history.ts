@@ -3,6 +3,7 @@ import type { Methods } from "../lib/api.gen";
 import { fullTime } from "../lib/format";
 import { CallError } from "../net/calls";
 import type { Server } from "../net/socket";
+import { t } from "../text/text";
 import type { Refusal } from "./tried";
 
 export type Range = "10min" | "1h" | "24h" | "30d";
@@ -12,7 +13,7 @@ export interface Between {
   readonly to: number;
 }
 export const spans: Record<Range, { ms: number; stepS: number; name: string }> = {
-  "10min": { ms: 600_000, stepS: 0, name: "10 min" },
+  "10min": { ms: 600_000, stepS: 0, name: t`10 min` },
   "1h": { ms: 3_600_000, stepS: 60, name: "1 h" },
   "24h": { ms: 86_400_000, stepS: 60, name: "24 h" },
   "30d": { ms: 30 * 86_400_000, stepS: 1_500, name: "30 d" },
@@ -74,10 +75,10 @@ const KEPT_MS = 30 * 86_400_000;
 /** The time between what two fields of the kind datetime-local say, until `nowMs` at most; or what is wrong with it. */
 export function readBetween(from: string, to: string, nowMs: number): Between | string {
   const [begin, end] = [Date.parse(from), Date.parse(to)];
-  if (!Number.isFinite(begin) || !Number.isFinite(end)) return "Give both times, each with its date and its hour.";
-  if (begin >= end) return "The first time has to be before the second.";
-  if (begin >= nowMs) return "This time is not over yet: there are no readings of it.";
-  if (begin < nowMs - KEPT_MS) return `The history holds 30 days, back to ${fullTime(nowMs - KEPT_MS)}. Begin later.`;
+  if (!Number.isFinite(begin) || !Number.isFinite(end)) return t`Give both times, each with its date and its hour.`;
+  if (begin >= end) return t`The first time has to be before the second.`;
+  if (begin >= nowMs) return t`This time is not over yet: there are no readings of it.`;
+  if (begin < nowMs - KEPT_MS) return t`The history holds 30 days, back to ${fullTime(nowMs - KEPT_MS)}. Begin later.`;
   return { from: begin, to: Math.min(end, nowMs) };
 }
 

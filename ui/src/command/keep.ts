@@ -5,6 +5,7 @@ import { CallError } from "../net/calls";
 import type { Server } from "../net/socket";
 import { type Conversation, freshId, titleOf } from "../state/chat";
 import { type Kept, type Step, fromText, markOf, planOf, textOf } from "../state/keeping";
+import { t } from "../text/text";
 import { type Refusal, tried } from "./tried";
 
 /** Whether this page keeps conversations on the server. */
@@ -13,8 +14,8 @@ export const keepsChats = signal(false);
 /** Where what is said stays, for whoever is about to say something. */
 export const whereItStays = (): string =>
   keepsChats.value
-    ? "The conversation stays in this browser and, encrypted, on the server."
-    : "The conversation stays in this browser; the server records how many tokens were used, never the text.";
+    ? t`The conversation stays in this browser and, encrypted, on the server.`
+    : t`The conversation stays in this browser; the server records how many tokens were used, never the text.`;
 
 /** The conversations of this page, while they are brought together. */
 export interface Shelf {

@@ -1,6 +1,7 @@
 /* Commands for models: add, search, preview, load, stop, remove. */
 import type { Methods, ModelFound, Placement } from "../lib/api.gen";
 import type { Server } from "../net/socket";
+import { t } from "../text/text";
 import { type Refusal, tried } from "./tried";
 
 export type PlaceParams = Methods["placement.preview"]["params"];
@@ -33,8 +34,8 @@ export const notSearched = ({ results, unreachable }: Found): Refusal | null =>
   results.length > 0 || unreachable.length === 0
     ? null
     : {
-        what: `it could not be searched: ${unreachable.join("; ")}`,
-        hint: "without a network, copy a .gguf file to the server's machine and add it by its path, or drop it on this page",
+        what: t`it could not be searched: ${unreachable.join("; ")}`,
+        hint: t`without a network, copy a .gguf file to the server's machine and add it by its path, or drop it on this page`,
       };
 
 export async function previewPlacement(server: Server, params: PlaceParams): Promise<Placement | Refusal> {

@@ -4,6 +4,7 @@
  * remove) is done once the toast has counted down; until then Undo leaves everything as it is. The view counts: see
  * count(). When the page is hidden or left, and before a log-out, actions that still wait are done at once. */
 import { signal } from "@preact/signals";
+import { t } from "../text/text";
 import type { Refusal } from "./tried";
 
 /** How long a wish waits. */
@@ -83,13 +84,13 @@ function perform(key: string, text: string, run: Run): void {
 export function later(wish: Wish): void {
   if (isAsked(wish.key)) return;
   put({ stage: "waiting", key: wish.key, wish, leftMs: WAIT_MS });
-  announced.value = `${wish.text} in ${WAIT_MS / 1000} seconds. ${wish.note} Control Z undoes this.`;
+  announced.value = t`${wish.text} in ${WAIT_MS / 1000} seconds. ${wish.note} Control Z undoes this.`;
 }
 
 /** It was done: offer the way back for a while. */
 export function offer(done: Done): void {
   put({ stage: "offered", key: done.key, done, leftMs: OFFER_MS });
-  announced.value = `${done.text}. ${done.note} Control Z undoes this.`;
+  announced.value = t`${done.text}. ${done.note} Control Z undoes this.`;
 }
 
 /** Is it about to be done, or being done? */
@@ -108,7 +109,7 @@ export function undo(key: string): void {
   const toast = find(key);
   if (toast?.stage === "waiting") {
     dismiss(key);
-    announced.value = `Undone: ${toast.wish.text}.`;
+    announced.value = t`Undone: ${toast.wish.text}.`;
   } else if (toast?.stage === "offered") {
     announced.value = `${toast.done.busy}.`;
     perform(key, toast.done.busy, toast.done.undo);

@@ -4,6 +4,7 @@
 import { signal } from "@preact/signals";
 import { CallError } from "../net/calls";
 import { isLive } from "../state/select";
+import { t } from "../text/text";
 import type { Starter } from "./start";
 import type { Refusal } from "./tried";
 
@@ -92,7 +93,7 @@ function refusalOf(error: unknown): Refusal | null {
     return { what: error.message, hint: error.hint };
   }
   if (error instanceof DOMException)
-    return { what: "the browser cannot read the file any more", hint: "It was moved or changed meanwhile. Choose it again." };
+    return { what: t`the browser cannot read the file any more`, hint: t`It was moved or changed meanwhile. Choose it again.` };
   throw error;
 }
 
@@ -101,7 +102,7 @@ export async function upload(starter: Starter, file: File): Promise<void> {
   if (isSending(file.name)) return;
   keep(file.name, { modelId: null, refusal: null, waits: false });
   if (file.size === 0)
-    return keep(file.name, { refusal: { what: `${file.name} is empty`, hint: "Choose the whole file." } });
+    return keep(file.name, { refusal: { what: t`${file.name} is empty`, hint: t`Choose the whole file.` } });
   for (;;) {
     try {
       await sendAll(starter, file);

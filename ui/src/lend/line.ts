@@ -7,11 +7,18 @@ export type Served = (params: JsonObject) => unknown;
 export class LineError extends Error {
   readonly reason: string;
   readonly hint: string | null;
-  constructor(reason: string, message: string, hint: string | null = null) {
+  private readonly data: JsonObject;
+  constructor(reason: string, message: string, hint: string | null = null, data: JsonObject = {}) {
     super(message);
     this.name = "LineError";
     this.reason = reason;
     this.hint = hint;
+    this.data = data;
+  }
+
+  /** Its sentences, and what the server sent beside them for other languages. */
+  told(): { message: string; hint: string | null; message_said: unknown; hint_said: unknown } {
+    return { message: this.message, hint: this.hint, message_said: this.data["message_said"], hint_said: this.data["hint_said"] };
   }
 }
 
@@ -73,7 +80,7 @@ export class Line {
     const data = isObject(error["data"]) ? error["data"] : {};
     const text = (value: unknown): string | null => (typeof value === "string" && value !== "" ? value : null);
     waiting.reject(
-      new LineError(text(data["reason"]) ?? "internal", text(error["message"]) ?? "the server refused", text(data["hint"])),
+      new LineError(text(data["reason"]) ?? "internal", text(error["message"]) ?? "the server refused", text(data["hint"]), data),
     );
   }
 

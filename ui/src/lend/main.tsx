@@ -4,6 +4,8 @@ import { type Signal, signal } from "@preact/signals";
 import { render } from "preact";
 import { followSystem } from "../lib/theme";
 import { backoff } from "../net/backoff";
+import { inLanguage } from "../text/said";
+import { t } from "../text/text";
 import { describe } from "./gpu";
 import { WeightStore } from "./gpu/store";
 import type { Credential, Facts, FromNode, NodeState, Readings, Rest, StartParams, ToNode } from "./messages";
@@ -85,7 +87,7 @@ async function begin(chosen: Lent, leave = false): Promise<void> {
     reached ||= state.reached;
     unanswered = !reached && (unanswered || (state.phase === "waiting" && state.message === null));
     const certificate = location.protocol === "https:" && unanswered && (state.phase === "waiting" || state.phase === "connecting");
-    view.value = { kind: "node", ...lentNow(chosen), state, kept: known, certificate };
+    view.value = { kind: "node", ...lentNow(chosen), state: inLanguage(state), kept: known, certificate };
   };
   const failed = (message: string): void => {
     if (node !== worker) return;
@@ -111,11 +113,11 @@ async function begin(chosen: Lent, leave = false): Promise<void> {
   };
   worker.onerror = (event) => {
     console.error("exogpu: the node failed:", event.message);
-    failed("the part of this page that lends the GPU has failed, or could not be loaded");
+    failed(t`the part of this page that lends the GPU has failed, or could not be loaded`);
   };
   const facts = await readFacts().catch((): Facts | null => (leave ? { os: system, cpu_threads: null, version: "" } : null));
   if (node !== worker) return;
-  if (!facts) return failed("the server does not answer");
+  if (!facts) return failed(t`the server does not answer`);
   unwatch = watchReadings((now) => {
     readings.value = now;
     awake.follow(now.visible === true);
@@ -274,10 +276,11 @@ const stoppedState: NodeState = {
 };
 
 const gpuLine = (gpu: NonNullable<Awaited<ReturnType<typeof describe>>>): string =>
-  [gpu.description ?? gpu.device ?? ([gpu.vendor, gpu.architecture].filter(Boolean).join(" ") || "a GPU that the browser does not name"),
-    gpu.software ? "(computed by the processor: slow)" : ""].filter(Boolean).join(" ");
+  [gpu.description ?? gpu.device ?? ([gpu.vendor, gpu.architecture].filter(Boolean).join(" ") || t`a GPU that the browser does not name`),
+    gpu.software ? t`(computed by the processor: slow)` : ""].filter(Boolean).join(" ");
 
 followSystem();
+document.title = `${t`Lend this device`} · exogpu`;
 render(<Page app={app} />, document.getElementById("lend")!);
 void look();
 // The node ends with the page in any case; this only says it sooner than the server would notice.

@@ -66,6 +66,9 @@ export interface NodeState {
   /** What is wrong, and what to do; for `waiting` and `refused`. */
   message: string | null;
   hint: string | null;
+  /** What the server says beside them, for other languages (text/said.ts). */
+  message_said?: unknown;
+  hint_said?: unknown;
   retry_at: number | null;
   /** A connection to the server has been open. */
   reached: boolean;

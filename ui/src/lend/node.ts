@@ -189,8 +189,8 @@ export class Node {
   private refused(error: unknown): void {
     if (this.leaving && error instanceof LineError && error.reason === "unauthenticated") return this.gone(); // it is forgotten already
     if (error instanceof LineError && error.reason === "unauthenticated")
-      this.set({ phase: "refused", message: error.message, hint: error.hint, retry_at: null });
-    else if (error instanceof LineError) this.set({ message: error.message, hint: error.hint });
+      this.set({ phase: "refused", ...error.told(), retry_at: null });
+    else if (error instanceof LineError) this.set(error.told());
     this.socket?.close(1000);
   }
 

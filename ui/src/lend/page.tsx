@@ -1,6 +1,9 @@
 /* What the page /lend shows, by the state of the node. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { count, figure } from "../lib/format";
+import { t, tx } from "../text/text";
+import { LanguageButton } from "../view/language";
 import type { App, View } from "./main";
 import type { NodeState, Readings, Rest } from "./messages";
 import { DISTRUST, type Obstacle, trustSteps } from "./obstacle";
@@ -16,6 +19,7 @@ export function Page({ app }: { app: App }) {
       <header class="lend-head">
         <b>exogpu</b>
         <span class="quiet">{location.host}</span>
+        <LanguageButton reload={() => app.reload()} />
       </header>
       <Body app={app} view={view} />
     </>
@@ -25,16 +29,15 @@ export function Page({ app }: { app: App }) {
 function Body({ app, view }: { app: App; view: View }) {
   switch (view.kind) {
     case "looking":
-      return <Card title="Lend this device">Looking for a GPU…</Card>;
+      return <Card title={t`Lend this device`}>{t`Looking for a GPU…`}</Card>;
     case "obstacle":
       return <ObstacleCard obstacle={view.obstacle} system={view.system} />;
     case "no_token":
       return (
-        <Card title="Lend this device">
-          <p>To lend this device's GPU, open the address that somebody made for you: scan its QR code, or open the whole link.</p>
+        <Card title={t`Lend this device`}>
+          <p>{t`To lend this device's GPU, open the address that somebody made for you: scan its QR code, or open the whole link.`}</p>
           <p class="quiet">
-            The owner of the cluster makes one by <code>exogpu lend</code>, or on the page Access of the dashboard. An address works once, unless
-            it was made for more.
+            {tx`The owner of the cluster makes one by ${<code>exogpu lend</code>}, or on the page Access of the dashboard. An address works once, unless it was made for more.`}
           </p>
         </Card>
       );
@@ -66,7 +69,7 @@ function ObstacleCard({ obstacle, system }: { obstacle: Obstacle; system: string
         </ul>
       )}
       {obstacle.certificate && <TrustSteps system={system} />}
-      <p class="quiet small">Nothing of this device was sent or stored.</p>
+      <p class="quiet small">{t`Nothing of this device was sent or stored.`}</p>
     </Card>
   );
 }
@@ -80,11 +83,10 @@ function TrustSteps({ system }: { system: string | null }) {
         ))}
       </ol>
       <p class="quiet small">
-        Whoever made the address sees the right fingerprint beside it. If it differs, somebody is between this device and the cluster. With a public
-        name and certificate for the server, none of this is needed.
+        {t`Whoever made the address sees the right fingerprint beside it. If it differs, somebody is between this device and the cluster. With a public name and certificate for the server, none of this is needed.`}
       </p>
       <a class="btn" href="/ca.pem" download="exogpu-authority.pem">
-        Certificate
+        {t`Certificate`}
       </a>
     </>
   );
@@ -100,40 +102,37 @@ function Ask({ app, view }: { app: App; view: Extract<View, { kind: "ask" }> }) 
     app.yes({ name, limit_bytes: limit, store_bytes: store, rest: view.rest });
   };
   return (
-    <Card title="Lend this device's GPU?" state="ask">
+    <Card title={t`Lend this device's GPU?`} state="ask">
       <p>
-        The cluster at <b>{location.host}</b> would like to compute on: <b>{view.gpu}</b>
+        {tx`The cluster at ${<b>{location.host}</b>} would like to compute on:`}{" "}<b>{view.gpu}</b>
       </p>
       <dl class="lend-terms">
-        <dt>What is shared</dt>
+        <dt>{t`What is shared`}</dt>
         <dd>
-          The GPU, and as much of its memory as you say. The cluster also sees a name for this device, its system, the browser's description of the
-          GPU, the network address, and, if the browser tells them, battery, charging, whether this page is in front, and how busy the processor is.
-          No files, no camera, no location.
+          {t`The GPU, and as much of its memory as you say. The cluster also sees a name for this device, its system, the browser's description of the GPU, the network address, and, if the browser tells them, battery, charging, whether this page is in front, and how busy the processor is. No files, no camera, no location.`}
         </dd>
-        <dt>What is stored here</dt>
+        <dt>{t`What is stored here`}</dt>
         <dd>
-          A name and a secret by which the cluster knows this browser again: less than 1 KB.{" "}
+          {t`A name and a secret by which the cluster knows this browser again: less than 1 KB.`}{" "}
           {choices.length > 1
-            ? "Also, up to the limit below, the weights of models that compute here, so that they need not be fetched again."
-            : "No weights of models stay here."}{" "}
-          No prompts, no answers and no other data stay here.
+            ? t`Also, up to the limit below, the weights of models that compute here, so that they need not be fetched again.`
+            : t`No weights of models stay here.`}{" "}
+          {t`No prompts, no answers and no other data stay here.`}
         </dd>
-        <dt>How it ends</dt>
+        <dt>{t`How it ends`}</dt>
         <dd>
-          Close this page, or press Stop: the GPU is free at once. What is stored stays until you delete it, here or in the browser's settings. “Leave
-          and delete” removes what is stored here and there.
+          {t`Close this page, or press Stop: the GPU is free at once. What is stored stays until you delete it, here or in the browser's settings. “Leave and delete” removes what is stored here and there.`}
         </dd>
-        <dt>What it costs</dt>
-        <dd>Power and heat while something computes. What others compute here can be seen by whoever controls this browser.</dd>
+        <dt>{t`What it costs`}</dt>
+        <dd>{t`Power and heat while something computes. What others compute here can be seen by whoever controls this browser.`}</dd>
       </dl>
       <form onSubmit={submit} class="lend-form">
         <label>
-          Name
+          {t`Name`}
           <input value={name} maxLength={64} onInput={(event) => setName(event.currentTarget.value)} />
         </label>
         <label>
-          Memory at most
+          {t`Memory at most`}
           <select value={limit} onChange={(event) => setLimit(Number(event.currentTarget.value))}>
             {LIMITS.map((bytes) => (
               <option key={bytes} value={bytes}>
@@ -144,34 +143,34 @@ function Ask({ app, view }: { app: App; view: Extract<View, { kind: "ask" }> }) 
         </label>
         {choices.length > 1 && (
           <label>
-            Keep weights, at most
+            {t`Keep weights, at most`}
             <StoreSelect choices={choices} value={store} change={setStore} />
           </label>
         )}
         <button class="btn primary" type="submit">
-          Yes, lend it
+          {t`Yes, lend it`}
         </button>
-        <p class="quiet small">If not, close this page. Nothing was sent or stored yet.</p>
+        <p class="quiet small">{t`If not, close this page. Nothing was sent or stored yet.`}</p>
       </form>
     </Card>
   );
 }
 
 const TITLES: Record<NodeState["phase"], string> = {
-  connecting: "Connecting…",
-  online: "This device is lent",
-  waiting: "The server cannot be reached",
-  refused: "The server does not let this device in",
-  outdated: "This page is of another version than the server",
-  elsewhere: "Another tab lends already",
-  stopped: "Stopped",
-  left: "Left",
+  connecting: t`Connecting…`,
+  online: t`This device is lent`,
+  waiting: t`The server cannot be reached`,
+  refused: t`The server does not let this device in`,
+  outdated: t`This page is of another version than the server`,
+  elsewhere: t`Another tab lends already`,
+  stopped: t`Stopped`,
+  left: t`Left`,
 };
 
 function NodeCard({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }) {
   const { state } = view;
   return (
-    <Card title={state.phase === "waiting" && state.message ? "This device is not lent at the moment" : TITLES[state.phase]} state={state.phase}>
+    <Card title={state.phase === "waiting" && state.message ? t`This device is not lent at the moment` : TITLES[state.phase]} state={state.phase}>
       <div role="status">
         <Explanation app={app} state={state} />
       </div>
@@ -188,7 +187,7 @@ function NodeCard({ app, view }: { app: App; view: Extract<View, { kind: "node" 
         </dl>
       )}
       {!view.kept && state.phase === "online" && (
-        <p class="small warm">This browser keeps nothing (a private window?): after closing, it needs a new address to come back.</p>
+        <p class="small warm">{t`This browser keeps nothing (a private window?): after closing, it needs a new address to come back.`}</p>
       )}
       <Buttons app={app} phase={state.phase} />
     </Card>
@@ -198,14 +197,15 @@ function NodeCard({ app, view }: { app: App; view: Extract<View, { kind: "node" 
 function Explanation({ app, state }: { app: App; state: NodeState }) {
   switch (state.phase) {
     case "online":
-      return <p>Keep this page open, and in front or beside others. Closing it ends everything at once.</p>;
+      return <p>{t`Keep this page open, and in front or beside others. Closing it ends everything at once.`}</p>;
     case "waiting":
       return (
         <p>
-          {sentence(state.message ?? (state.reached ? "The connection is gone. What was computed here for others has ended." : "It does not answer."))}{" "}
-          {state.hint && `${sentence(state.hint)} `}Trying again <Countdown until={state.retry_at} />.{" "}
+          {sentence(state.message ?? (state.reached ? t`The connection is gone. What was computed here for others has ended.` : t`It does not answer.`))}{" "}
+          {state.hint && `${sentence(state.hint)} `}
+          {tx`Trying again ${<Countdown until={state.retry_at} />}.`}{" "}
           <button class="link-btn" type="button" onClick={() => app.tryNow()}>
-            Try now
+            {t`Try now`}
           </button>
         </p>
       );
@@ -213,14 +213,14 @@ function Explanation({ app, state }: { app: App; state: NodeState }) {
       return (
         <>
           <p>{sentence(state.message ?? "")}</p>
-          <p class="quiet">{sentence(state.hint ?? "Ask for a new address.")}</p>
+          <p class="quiet">{sentence(state.hint ?? t`Ask for a new address.`)}</p>
         </>
       );
     case "outdated":
       return (
         <p>
           <button class="link-btn" type="button" onClick={() => app.reload()}>
-            Load this page again
+            {t`Load this page again`}
           </button>
           .
         </p>
@@ -228,21 +228,27 @@ function Explanation({ app, state }: { app: App; state: NodeState }) {
     case "elsewhere":
       return (
         <p>
-          Another tab or window of this browser is connected as this device. Use that one, or close it and{" "}
-          <button class="link-btn" type="button" onClick={() => app.tryNow()}>
-            try again
-          </button>
-          .
+          {tx`Another tab or window of this browser is connected as this device. Use that one, or close it and ${<button class="link-btn" type="button" onClick={() => app.tryNow()}>
+            {t`try again`}
+          </button>}.`}
         </p>
       );
     case "stopped":
-      return <p>Nothing is lent. The cluster shows this device as offline.</p>;
+      return <p>{t`Nothing is lent. The cluster shows this device as offline.`}</p>;
     default:
       return null;
   }
 }
 
-const sentence = (text: string): string => (text ? `${text[0]!.toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "");
+/** What the worker that is the node says itself: it has no texts in other languages. */
+const ofWorker: Readonly<Record<string, string>> = {
+  "the server does not let this device in": t`the server does not let this device in`,
+  "the connection to the server is gone": t`the connection to the server is gone`,
+  "the server refused": t`the server refused`,
+};
+
+const sentence = (told: string): string => ended(ofWorker[told] ?? told);
+const ended = (text: string): string => (text ? `${text[0]!.toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "");
 
 function Countdown({ until }: { until: number | null }) {
   const [now, setNow] = useState(Date.now());
@@ -251,46 +257,52 @@ function Countdown({ until }: { until: number | null }) {
     return () => clearInterval(timer);
   }, []);
   const left = Math.max(0, Math.round(((until ?? now) - now) / 1000));
-  return <>{left > 0 ? `in ${left} s` : "now"}</>;
+  return <>{left > 0 ? t`in ${left} s` : t`now`}</>;
 }
 
-const NOT_REPORTED = <span class="not-reported">not reported</span>;
+const PRESSURES: Record<NonNullable<Readings["pressure"]>, string> = {
+  nominal: t`nominal pressure`,
+  fair: t`fair pressure`,
+  serious: t`serious pressure`,
+  critical: t`critical pressure`,
+};
+const NOT_REPORTED = <span class="not-reported">{t`not reported`}</span>;
 
 function Live({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }) {
   const { state } = view;
   const readings = app.readings.value;
   return (
     <dl class="facts lend-facts">
-      <dt>Name</dt>
+      <dt>{t`Name`}</dt>
       <dd>{view.name}</dd>
-      <dt>GPU</dt>
+      <dt>{t`GPU`}</dt>
       <dd>
         {state.device}
         <Verdict state={state} />
       </dd>
-      <dt>Memory</dt>
+      <dt>{t`Memory`}</dt>
       <dd>
-        {size(state.held_bytes)} of {size(view.limit_bytes)} in use{users(state)}
+        {t`${size(state.held_bytes)} of ${size(view.limit_bytes)} in use${users(state)}`}
       </dd>
-      <dt>Models</dt>
-      <dd>{state.stages.length ? state.stages.map((one) => <StageLine key={`${one.name} ${one.first_layer}`} stage={one} />) : "none: no layers of a model are here"}</dd>
+      <dt>{t`Models`}</dt>
+      <dd>{state.stages.length ? state.stages.map((one) => <StageLine key={`${one.name} ${one.first_layer}`} stage={one} />) : t`none: no layers of a model are here`}</dd>
       {hasStored(app, view) && <Stored app={app} view={view} />}
-      <dt>Round trip</dt>
-      <dd>{state.rtt_ms === null ? NOT_REPORTED : `${state.rtt_ms.toFixed(1)} ms`}</dd>
-      <dt>Battery</dt>
+      <dt>{t`Round trip`}</dt>
+      <dd>{state.rtt_ms === null ? NOT_REPORTED : `${figure(state.rtt_ms, 1)} ms`}</dd>
+      <dt>{t`Battery`}</dt>
       <dd>{batteryText(readings) ?? NOT_REPORTED}</dd>
-      <dt>Processor</dt>
-      <dd>{readings?.pressure ? `${readings.pressure} pressure` : NOT_REPORTED}</dd>
-      <dt>New work</dt>
+      <dt>{t`Processor`}</dt>
+      <dd>{readings?.pressure ? PRESSURES[readings.pressure] : NOT_REPORTED}</dd>
+      <dt>{t`New work`}</dt>
       <dd>
         <RestChoice app={app} rest={view.rest} />
       </dd>
       {app.awake.possible && (
         <>
-          <dt>Screen</dt>
+          <dt>{t`Screen`}</dt>
           <dd>
             <label class="lend-check">
-              <input type="checkbox" checked={app.awake.wanted.value} onChange={(event) => app.awake.ask(event.currentTarget.checked)} /> keep it on
+              <input type="checkbox" checked={app.awake.wanted.value} onChange={(event) => app.awake.ask(event.currentTarget.checked)} />{" "}{t`keep it on`}
             </label>
           </dd>
         </>
@@ -300,25 +312,24 @@ function Live({ app, view }: { app: App; view: Extract<View, { kind: "node" }> }
 }
 
 function users({ sessions, stages, held_bytes }: NodeState): string {
-  const some = (count: number, what: string): string[] => (count ? [`${count} ${what}${count === 1 ? "" : "s"}`] : []);
-  const all = [...some(sessions, "session"), ...some(stages.length, "model")];
-  return all.length ? ` by ${all.join(" and ")}` : held_bytes ? "" : " by nobody";
+  const all = [sessions && count(sessions, "session"), stages.length && count(stages.length, "model")].filter(Boolean);
+  return all.length ? ` ${t`by ${all.join(", ")}`}` : held_bytes ? "" : ` ${t`by nobody`}`;
 }
 
 function StageLine({ stage }: { stage: NodeState["stages"][number] }) {
   const { name, first_layer, layer_count, weights_bytes, fetched_bytes, tokens } = stage;
-  const layers = layer_count === 1 ? `layer ${first_layer}` : `layers ${first_layer} to ${first_layer + layer_count - 1}`;
+  const layers = layer_count === 1 ? t`layer ${first_layer}` : t`layers ${first_layer} to ${first_layer + layer_count - 1}`;
   return (
     <div data-weights={weights_bytes} data-fetched={fetched_bytes}>
-      {name}: {layers}, {size(weights_bytes)} of weights ({size(fetched_bytes)} fetched), {tokens.toLocaleString("en")} {tokens === 1 ? "token" : "tokens"} computed
+      {t`${name}: ${layers}, ${size(weights_bytes)} of weights (${size(fetched_bytes)} fetched), ${count(tokens, "token")} computed`}
     </div>
   );
 }
 
 function Verdict({ state }: { state: NodeState }) {
-  if (state.verified === "passed") return <span class="accent"> · verified: it computes correctly</span>;
-  if (state.verified === "failed") return <span class="crit"> · failed: {state.verification_error}</span>;
-  return <span class="quiet"> · being verified…</span>;
+  if (state.verified === "passed") return <span class="accent">{" "}{t`· verified: it computes correctly`}</span>;
+  if (state.verified === "failed") return <span class="crit">{" "}{t`· failed: ${state.verification_error ?? ""}`}</span>;
+  return <span class="quiet">{" "}{t`· being verified…`}</span>;
 }
 
 const BATTERY_LIMITS = [0, 10, 20, 30, 50, 80];
@@ -335,22 +346,22 @@ function RestChoice({ app, rest }: { app: App; rest: Rest }) {
           checked={rest.hidden}
           onChange={(event) => app.restWhile({ ...rest, hidden: event.currentTarget.checked })}
         />{" "}
-        none while this page is in the background
+        {t`none while this page is in the background`}
       </label>
       <label class="lend-check">
-        none on battery{" "}
+        {t`none on battery`}{" "}
         <select
           value={rest.below_percent}
           onChange={(event) => app.restWhile({ ...rest, below_percent: Number(event.currentTarget.value) })}
         >
           {levels.map((percent) => (
             <option key={percent} value={percent}>
-              {percent ? `below ${percent} %` : "at no level"}
+              {percent ? t`below ${percent} %` : t`at no level`}
             </option>
           ))}
         </select>
       </label>
-      {low && <p class="small warm">The battery is below that: no new work comes, and layers of models move elsewhere where they fit.</p>}
+      {low && <p class="small warm">{t`The battery is below that: no new work comes, and layers of models move elsewhere where they fit.`}</p>}
     </>
   );
 }
@@ -358,7 +369,7 @@ function RestChoice({ app, rest }: { app: App; rest: Rest }) {
 function batteryText(readings: Readings | null): string | null {
   if (!readings || readings.charging === null) return null;
   const level = readings.battery_percent === null ? "" : `${readings.battery_percent} %, `;
-  return `${level}${readings.charging ? "on power" : "not charging"}`;
+  return `${level}${readings.charging ? t`on power` : t`not charging`}`;
 }
 
 function Buttons({ app, phase }: { app: App; phase: NodeState["phase"] }) {
@@ -368,17 +379,17 @@ function Buttons({ app, phase }: { app: App; phase: NodeState["phase"] }) {
     <div class="lend-buttons">
       {phase === "stopped" ? (
         <button class="btn primary" type="button" onClick={() => app.resume()}>
-          Lend again
+          {t`Lend again`}
         </button>
       ) : (
         <button class="btn" type="button" onClick={() => app.stop()}>
-          Stop
+          {t`Stop`}
         </button>
       )}
       <button class="btn" type="button" onClick={() => (sure ? app.leave() : setSure(true))}>
-        {sure ? "Yes, leave and delete" : "Leave and delete"}
+        {sure ? t`Yes, leave and delete` : t`Leave and delete`}
       </button>
-      {sure && <p class="small quiet">The cluster forgets this device, and this browser forgets the cluster. To come back it needs a new address.</p>}
+      {sure && <p class="small quiet">{t`The cluster forgets this device, and this browser forgets the cluster. To come back it needs a new address.`}</p>}
     </div>
   );
 }

@@ -1,6 +1,7 @@
 /* What the page /lend says of the weights of models that this browser keeps, and where a person sets the limit. */
 import { useState } from "preact/hooks";
 import { memory } from "../lib/format";
+import { t } from "../text/text";
 import type { App, View } from "./main";
 
 export const size = (bytes: number): string => {
@@ -15,7 +16,7 @@ export function StoreSelect({ choices, value, change }: { choices: number[]; val
     <select value={value} onChange={(event) => change(Number(event.currentTarget.value))}>
       {all.map((bytes) => (
         <option key={bytes} value={bytes}>
-          {bytes ? size(bytes) : "nothing"}
+          {bytes ? size(bytes) : t`nothing`}
         </option>
       ))}
     </select>
@@ -31,19 +32,19 @@ export function Stored({ app, view }: { app: App; view: Extract<View, { kind: "n
   const { stored } = view.state;
   return (
     <>
-      <dt>Weights</dt>
+      <dt>{t`Weights`}</dt>
       <dd class="lend-stored">
         <label class="lend-check">
-          {stored.bytes ? `${size(stored.bytes)} kept here, at most` : "none kept here, at most"}{" "}
+          {stored.bytes ? t`${size(stored.bytes)} kept here, at most` : t`none kept here, at most`}{" "}
           <StoreSelect choices={app.choices.value} value={view.store_bytes} change={(bytes) => app.keepAtMost(bytes)} />
         </label>
         {stored.bytes > 0 && (
           <button class="link-btn" type="button" onClick={() => (app.deleteKept(), setDeleted(true))}>
-            Delete
+            {t`Delete`}
           </button>
         )}
-        {stored.full && <p class="small warm">The browser gives no more room. What is not kept is fetched again.</p>}
-        {deleted && !stored.bytes && <p class="small quiet">Deleted. What computes now goes on; the next time its weights are fetched again.</p>}
+        {stored.full && <p class="small warm">{t`The browser gives no more room. What is not kept is fetched again.`}</p>}
+        {deleted && !stored.bytes && <p class="small quiet">{t`Deleted. What computes now goes on; the next time its weights are fetched again.`}</p>}
       </dd>
     </>
   );

@@ -1,7 +1,10 @@
-/* Numbers, ages and times as people read them. Pure.
+/* Numbers, ages and times as people read them, in the page's language. Pure.
  *
  * Units always, separate from the figure so that they can be drawn smaller. Memory in powers of 1024, rates in
  * powers of 1000. Widths do not jump: the number of decimals depends on the unit, not on the value. */
+
+import { language } from "../text/language";
+import { marked, noun } from "../text/text";
 
 /** A figure and its unit. */
 export interface Quantity {
@@ -9,14 +12,15 @@ export interface Quantity {
   unit: string;
 }
 
+const locale = language === "de" ? "de-DE" : "en-US";
 const grouped = [0, 1, 2].map(
-  (digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }),
+  (digits) => new Intl.NumberFormat(locale, { minimumFractionDigits: digits, maximumFractionDigits: digits }),
 );
 
 /** 1271 → "1,271", with so many decimals (0 to 2). */
 export function figure(value: number, decimals = 0): string {
   const text = grouped[decimals]!.format(value);
-  return text.startsWith("-0") && Number(text) === 0 ? text.slice(1) : text;
+  return /^-[0.,]+$/.test(text) ? text.slice(1) : text;
 }
 
 const binary: [number, string, number][] = [
@@ -79,7 +83,7 @@ export function took(ms: number): string {
 }
 
 const two = (value: number): string => String(value).padStart(2, "0");
-const months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const dayAndMonth = new Intl.DateTimeFormat(language === "de" ? locale : "en-GB", { day: "numeric", month: "short" });
 
 /** "14:31:52", in the reader's own time zone. */
 export function clockTime(ms: number): string {
@@ -94,10 +98,7 @@ export function shortTime(ms: number, nowMs: number): string {
 }
 
 /** "18 Nov" */
-export function day(ms: number): string {
-  const at = new Date(ms);
-  return `${at.getDate()} ${months[at.getMonth()]}`;
-}
+export const day = (ms: number): string => dayAndMonth.format(ms).replace("Sept", "Sep");
 
 /** "18 Nov 2026, 14:31:52" */
 export function fullTime(ms: number): string {
@@ -106,7 +107,7 @@ export function fullTime(ms: number): string {
 
 /** "1 device", "3 devices" */
 export function count(n: number, one: string, many = `${one}s`): string {
-  return `${figure(n)} ${n === 1 ? one : many}`;
+  return marked(`${figure(n)} ${noun(n, one, many)}`);
 }
 
 /** What the server says begins in lower case, for the log and the command line; here it is a sentence of its own.

@@ -38,6 +38,20 @@ export function writeTheme(theme: Theme | null): void {
   attempt(() => (theme ? localStorage.setItem(THEME, theme) : localStorage.removeItem(THEME)), undefined);
 }
 
+/** "zz" is for tests: English with each translated text in marks. */
+export type Language = "en" | "de" | "zz";
+const LANGUAGE = "exogpu.language";
+
+/** The chosen language, null for the browser's. */
+export function readLanguage(): Language | null {
+  const language = attempt(() => localStorage.getItem(LANGUAGE), null);
+  return language === "en" || language === "de" || language === "zz" ? language : null;
+}
+
+export function writeLanguage(language: Language): void {
+  attempt(() => localStorage.setItem(LANGUAGE, language), undefined);
+}
+
 const PRICE = "exogpu.price-per-kwh";
 
 /** The price of a kWh as it was typed, "" if none was. */

@@ -1,5 +1,7 @@
 /* Calls that wait for their answer: ids, time limits, errors. Independent of sockets. */
 import type { ErrorData, Methods } from "../lib/api.gen";
+import { said } from "../text/said";
+import { t } from "../text/text";
 import type { Json } from "./codec";
 
 export type Reason = ErrorData["reason"] | "disconnected";
@@ -55,7 +57,7 @@ export class Calls {
       const timer = setTimeout(() => {
         this.#waiting.delete(id);
         reject(
-          new CallError("timeout", `The server did not answer ${method} within ${Math.round(timeoutMs / 1000)} s`),
+          new CallError("timeout", t`The server did not answer ${method} within ${Math.round(timeoutMs / 1000)} s`),
         );
       }, timeoutMs);
       const answered = (result: Json, body: Uint8Array | null): void =>
@@ -81,7 +83,7 @@ export class Calls {
   fail(): void {
     for (const { reject, timer } of this.#waiting.values()) {
       clearTimeout(timer);
-      reject(new CallError("disconnected", "The connection to the server was lost", "Try again when it is back."));
+      reject(new CallError("disconnected", t`The connection to the server was lost`, t`Try again when it is back.`));
     }
     this.#waiting.clear();
   }
@@ -93,7 +95,7 @@ function readError(error: JsonObject): CallError {
   const text = (value: Json | undefined): string | null => (typeof value === "string" && value !== "" ? value : null);
   return new CallError(
     (text(fields["reason"]) ?? "internal") as Reason,
-    text(error["message"]) ?? "The server refused",
+    said(text(error["message"]) ?? t`The server refused`, fields["message_said"]),
     text(fields["hint"]),
   );
 }

@@ -11,6 +11,8 @@ import { lastHeard } from "../state/select";
 import type { DeviceEntry, LoginReason, LostCause } from "../state/state";
 import type { Store } from "../state/store";
 import { STEP_MS, STEPS } from "../state/trail";
+import { inLanguage } from "../text/said";
+import { t } from "../text/text";
 import { backoff } from "./backoff";
 import { type Answer, CallError, Calls } from "./calls";
 import { FrameError, type Json, decodeFrame, decodeText, encodeFrame } from "./codec";
@@ -69,7 +71,7 @@ export function connect(store: Store, url: string, brought: string | null): Serv
   const call: Server["call"] = (method, params) => {
     const open = socket;
     if (!open || open.readyState !== WebSocket.OPEN)
-      return Promise.reject(new CallError("disconnected", "Not connected to the server", "Try again when it is back."));
+      return Promise.reject(new CallError("disconnected", t`Not connected to the server`, t`Try again when it is back.`));
     const answer = calls.make(method, params, CALL_MS, (head) => open.send(head));
     if (method !== "device.verify" && method !== "device.drain") return answer;
     return answer.then((device) => {
@@ -81,14 +83,14 @@ export function connect(store: Store, url: string, brought: string | null): Serv
   const callWith: Server["callWith"] = (method, params, body) => {
     const open = socket;
     if (!open || open.readyState !== WebSocket.OPEN)
-      return Promise.reject(new CallError("disconnected", "Not connected to the server", "Try again when it is back."));
+      return Promise.reject(new CallError("disconnected", t`Not connected to the server`, t`Try again when it is back.`));
     return calls.make(method, params, BODY_MS, (head) => open.send(encodeFrame(head, body)));
   };
 
   const callFor: Server["callFor"] = (method, params) => {
     const open = socket;
     if (!open || open.readyState !== WebSocket.OPEN)
-      return Promise.reject(new CallError("disconnected", "Not connected to the server", "Try again when it is back."));
+      return Promise.reject(new CallError("disconnected", t`Not connected to the server`, t`Try again when it is back.`));
     return calls.makeFor(method, params, BODY_MS, (head) => open.send(head));
   };
 
@@ -136,6 +138,7 @@ export function connect(store: Store, url: string, brought: string | null): Serv
       throw error;
     }
     if (!head || typeof head !== "object" || Array.isArray(head)) return;
+    head = inLanguage(head);
     const now = Date.now();
     dispatch({ type: "heard", now });
     if (head["method"] === "event") {
@@ -210,7 +213,7 @@ export function connect(store: Store, url: string, brought: string | null): Serv
     if (code !== null) return askLogin({ kind: "link", message, hint }, false);
     if (reason === "unauthenticated") askLogin({ kind: "refused", message, hint }, true);
     else if (reason === "forbidden")
-      askLogin({ kind: "forbidden", message: "This token shows nothing here: it lacks the scopes observe and infer.", hint }, true);
+      askLogin({ kind: "forbidden", message: t`This token shows nothing here: it lacks the scopes observe and infer.`, hint }, true);
     else if (reason === "timeout" || reason === "unavailable" || reason === "rate_limited") closed(mine, 1006);
     else askLogin({ kind: "refused", message, hint }, false);
   }
@@ -257,7 +260,7 @@ export function connect(store: Store, url: string, brought: string | null): Serv
     }
     if (why === 4401) return askLogin({ kind: "not_logged_in" }, false);
     if (why === 4403)
-      return askLogin({ kind: "forbidden", message: "The server does not admit this token.", hint: null }, true);
+      return askLogin({ kind: "forbidden", message: t`The server does not admit this token.`, hint: null }, true);
     if (why === 4410) return askLogin({ kind: "revoked" }, true);
     const causes: Record<number, LostCause> = { 1001: "shutdown", 1009: "too_big", 4408: "slow", 4429: "rate" };
     lostCause = causes[why] ?? (lostSince === null ? "gone" : lostCause);

@@ -1,5 +1,6 @@
 /* Selectors for tokens and certificates: which are valid, which expire soon. Pure. */
 import type { Certificate, Heard, Token } from "../lib/api.gen";
+import { t } from "../text/text";
 
 const DAY_MS = 24 * 3600 * 1000;
 /** A token that ends within this wants a look. */
@@ -76,8 +77,8 @@ export function joinAddress(page: { readonly origin: string; readonly hostname: 
 /** Who made a ticket or a link, by the name that a token has in the list of tokens: "alice", "the machine's owner". */
 export function makerText(tokens: readonly Token[], madeBy: string): string {
   const [kind = "", id = ""] = madeBy.split(":");
-  if (kind === "owner") return "the machine's owner";
+  if (kind === "owner") return t`the machine's owner`;
   if (kind !== "token") return madeBy;
   const token = tokens.find((one) => one.token_id === id);
-  return token ? token.name || `token ${id}` : `a deleted token (${id})`;
+  return token ? token.name || t`token ${id}` : t`a deleted token (${id})`;
 }

@@ -4,6 +4,7 @@ import { sentence } from "../lib/format";
 import { remember } from "../lib/remember";
 import type { DeviceEntry, State } from "./state";
 import { deviceHref, modelHref, nodeHref } from "../lib/route";
+import { t } from "../text/text";
 import { sortedInstances } from "./models";
 import { deviceLabel, memoryTotal, sortedDevices, sortedNodes } from "./select";
 import { isMoving, moveText } from "./talk";
@@ -30,7 +31,7 @@ export const attention = remember((state: State): readonly Attention[] => {
   const found: Attention[] = [];
   const waiting = sortedNodes(state).flatMap(({ record }) => (record.state === "pending" ? [record] : []));
   for (const { record } of sortedNodes(state)) {
-    const about = { href: nodeHref(record.node_id), open: "Open the node" };
+    const about = { href: nodeHref(record.node_id), open: t`Open the node` };
     if (record.state === "offline")
       found.push({
         ...about,
@@ -38,10 +39,10 @@ export const attention = remember((state: State): readonly Attention[] => {
         alert: `node_offline/${record.node_id}`,
         level: "error",
         since: record.last_seen_at,
-        title: `${record.name} is offline`,
+        title: t`${record.name} is offline`,
         text:
           `${sentence(record.state_reason)} ${lastReadings(state, record.node_id)} ` +
-          "It reconnects by itself once it runs again.",
+          t`It reconnects by itself once it runs again.`,
       });
     else if (record.state === "pending" && waiting.length > EACH) {
       if (record === waiting[0])
@@ -49,21 +50,21 @@ export const attention = remember((state: State): readonly Attention[] => {
           key: "pending",
           level: "attention",
           since: record.last_seen_at,
-          title: `${waiting.length} machines ask to join`,
-          text: "They wait for an admin: compare their codes on the page Access, then let them in or turn them away.",
+          title: t`${waiting.length} machines ask to join`,
+          text: t`They wait for an admin: compare their codes on the page Access, then let them in or turn them away.`,
           href: "#/access",
-          open: "Open Access",
+          open: t`Open Access`,
         });
     } else if (record.state === "pending")
       found.push({
         ...about,
         key: `${record.node_id}/pending`,
         href: "#/access",
-        open: "Open Access",
+        open: t`Open Access`,
         level: "attention",
         since: record.last_seen_at,
-        title: `${record.name} asks to join`,
-        text: "It waits for an admin: compare its code on the page Access, then let it in or turn it away.",
+        title: t`${record.name} asks to join`,
+        text: t`It waits for an admin: compare its code on the page Access, then let it in or turn it away.`,
       });
     else
       for (const library of record.libraries)
@@ -74,13 +75,13 @@ export const attention = remember((state: State): readonly Attention[] => {
             alert: `driver_unusable/${record.node_id}`,
             level: "attention",
             since: null,
-            title: `${library.name} on ${record.name} ${library.state === "broken" ? "does not work" : "is too old"}`,
+            title: library.state === "broken" ? t`${library.name} on ${record.name} does not work` : t`${library.name} on ${record.name} is too old`,
             text: `${sentence(library.reason)} ${sentence(library.hint)}`,
           });
   }
   for (const entry of sortedDevices(state)) {
     const one = ofDevice(state, entry);
-    if (one) found.push({ ...one, href: deviceHref(entry.record.device_id), open: "Open the device" });
+    if (one) found.push({ ...one, href: deviceHref(entry.record.device_id), open: t`Open the device` });
   }
   found.push(...sortedInstances(state.instances).flatMap((one) => ofInstance(state, one) ?? []));
   found.push(...ofLinks(state), ...ofAlerts(state));
@@ -89,20 +90,20 @@ export const attention = remember((state: State): readonly Attention[] => {
 
 function lastReadings(state: State, node: string): string {
   const devices = Object.values(state.devices).filter((one) => one.record.node_id === node);
-  if (devices.length === 0) return "It has no known devices.";
+  if (devices.length === 0) return t`It has no known devices.`;
   return devices.some((one) => one.reading !== null)
-    ? "Its devices show their last readings."
-    : "Its devices have no readings, because the server has started since.";
+    ? t`Its devices show their last readings.`
+    : t`Its devices have no readings, because the server has started since.`;
 }
 
 function ofInstance(state: State, one: Instance): Attention | null {
   const { instance_id: key, model_id, model_name, state: how, state_reason } = one;
-  const about = { key, since: null, href: modelHref(model_id), open: "Open the model" };
-  if (how === "failed") return { ...about, level: "error", title: `${model_name} has failed`, text: sentence(state_reason) };
+  const about = { key, since: null, href: modelHref(model_id), open: t`Open the model` };
+  if (how === "failed") return { ...about, level: "error", title: t`${model_name} has failed`, text: sentence(state_reason) };
   if (how !== "paused") return null;
-  if (isMoving(one)) return { ...about, level: "attention", title: `${model_name} is moving`, text: moveText(state, one) ?? "" };
-  const text = `${sentence(state_reason)} Its requests wait and continue by themselves once it has room.`;
-  return { ...about, level: "attention", title: `${model_name} is paused`, text };
+  if (isMoving(one)) return { ...about, level: "attention", title: t`${model_name} is moving`, text: moveText(state, one) ?? "" };
+  const text = t`${sentence(state_reason)} Its requests wait and continue by themselves once it has room.`;
+  return { ...about, level: "attention", title: t`${model_name} is paused`, text };
 }
 
 /** The level of a badge that stands for all of them; null where there is nothing. */
@@ -131,7 +132,7 @@ const ofAlerts = (state: State): Attention[] =>
         title: sentence(one.message).replace(/\.$/, ""),
         text: sentence(one.hint),
         href,
-        open: href === "#/audit" ? "Open Audit" : href === "#/logs" ? "Open Logs" : href === "#/access" ? "Open Access" : href === "#/models" ? "Open Models" : `Open the ${one.subject.type}`,
+        open: href === "#/audit" ? t`Open Audit` : href === "#/logs" ? t`Open Logs` : href === "#/access" ? t`Open Access` : href === "#/models" ? t`Open Models` : one.subject.type === "node" ? t`Open the node` : t`Open the device`,
         since: one.raised_at,
       };
     });
@@ -145,24 +146,24 @@ function toldByAlert(state: State, { alert }: Attention): boolean {
 const EACH = 2;
 
 function ofLinks(state: State): Attention[] {
-  const name = (id: string): string => (id === SERVER ? "the server" : (state.nodes[id]?.record.name ?? id));
-  const between = ({ a, b }: Pair): string => `from ${name(a)} to ${name(b)}`;
+  const name = (id: string): string => (id === SERVER ? t`the server` : (state.nodes[id]?.record.name ?? id));
+  const between = ({ a, b }: Pair): string => t`from ${name(a)} to ${name(b)}`;
   const worse = pairsOf(state).filter((one) => pairState(one) === "degraded");
-  const about = { level: "attention", since: null, href: "#/topology", open: "Open Topology" } as const;
-  const placed = "Model placement takes this into account.";
+  const about = { level: "attention", since: null, href: "#/topology", open: t`Open Topology` } as const;
+  const placed = t`Model placement takes this into account.`;
   if (worse.length > EACH)
     return [
       {
         ...about,
         key: "links",
-        title: `${worse.length} links are degraded`,
-        text: `The first, ${between(worse[0]!)}: ${pairTrouble(worse[0]!) ?? "it is slower than links of its kind should be"}. ${placed}`,
+        title: t`${worse.length} links are degraded`,
+        text: t`The first, ${between(worse[0]!)}: ${pairTrouble(worse[0]!) ?? t`it is slower than links of its kind should be`}. ${placed}`,
       },
     ];
   return worse.map((pair) => ({
     ...about,
     key: pair.key,
-    title: `The link ${between(pair)} is degraded`,
+    title: t`The link ${between(pair)} is degraded`,
     text: `${sentence(pairTrouble(pair))} ${placed}`,
   }));
 }
@@ -179,8 +180,8 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       key,
       level: "error",
       since: record.verification.at,
-      title: `${name} failed its check`,
-      text: `${sentence(record.verification.error)} It gets no work. The other devices are not affected.`,
+      title: t`${name} failed its check`,
+      text: t`${sentence(record.verification.error)} It gets no work. The other devices are not affected.`,
     };
   if (record.state === "offline")
     return {
@@ -188,8 +189,8 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       alert: `device_lost/${key}`,
       level: "attention",
       since: record.last_seen_at,
-      title: `${name} is gone`,
-      text: `${sentence(record.state_reason)} It was here before; it keeps its name and history until it is back.`,
+      title: t`${name} is gone`,
+      text: t`${sentence(record.state_reason)} It was here before; it keeps its name and history until it is back.`,
     };
   if (reading?.thermal_state === "critical")
     return {
@@ -197,7 +198,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       alert: `throttled/${key}`,
       level: "error",
       since: null,
-      title: `${name} is critically hot`,
+      title: t`${name} is critically hot`,
       text: sentence(record.state_reason),
     };
   if (record.state === "throttled")
@@ -206,7 +207,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       alert: `throttled/${key}`,
       level: "attention",
       since: null,
-      title: `${name} is throttled`,
+      title: t`${name} is throttled`,
       text: sentence(record.state_reason) || sentence(reading?.throttle?.join(", ") ?? null),
     };
   const total = memoryTotal(entry);
@@ -221,8 +222,8 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       alert: `memory_full/${key}`,
       level: "attention",
       since: null,
-      title: `Memory of ${name} is nearly full`,
-      text: "New work that needs more memory is refused. Its page shows the processes that hold it.",
+      title: t`Memory of ${name} is nearly full`,
+      text: t`New work that needs more memory is refused. Its page shows the processes that hold it.`,
     };
   return null;
 }

@@ -3,15 +3,16 @@ import type { AuditFilter } from "../command/audit";
 import type { AuditEntry, AuditGap, AuditReport } from "../lib/api.gen";
 import { quoted } from "../lib/csv";
 import { figure, fullTime, memory } from "../lib/format";
+import { t } from "../text/text";
 
 const texts = (entry: AuditEntry): string =>
   `${entry.actor} ${entry.actor_name} ${entry.target} ${entry.peer} ${JSON.stringify(entry.detail)}`.toLowerCase();
 
 /** How much of the log witnesses have confirmed in a check, in words. */
 export function confirmedText({ witnesses, witnessed, entries }: AuditReport): string {
-  if (witnesses.length === 0) return "no witness was asked";
-  if (!witnesses.some((one) => one.state === "agrees")) return "no witness has confirmed any of them in this check";
-  return witnessed >= entries ? "all confirmed by witnesses" : `the first ${figure(witnessed)} confirmed by witnesses`;
+  if (witnesses.length === 0) return t`no witness was asked`;
+  if (!witnesses.some((one) => one.state === "agrees")) return t`no witness has confirmed any of them in this check`;
+  return witnessed >= entries ? t`all confirmed by witnesses` : t`the first ${figure(witnessed)} confirmed by witnesses`;
 }
 
 /** Filters entries like the server does, for entries that arrive as events. */
@@ -33,13 +34,13 @@ export function actorOf(entry: AuditEntry): { name: string; id: string } {
     case "token":
       return { name: entry.actor_name || id, id };
     case "owner":
-      return { name: "the machine's owner", id: id ? `user ${id}` : "" };
+      return { name: t`the machine's owner`, id: id ? t`user ${id}` : "" };
     case "node":
       return { name: entry.actor_name || id, id: entry.actor_name ? id : "" };
     case "server":
-      return { name: "the server", id: "" };
+      return { name: t`the server`, id: "" };
     default:
-      return { name: entry.actor_name || "nobody", id: "not logged in" };
+      return { name: entry.actor_name || t`nobody`, id: t`not logged in` };
   }
 }
 
@@ -74,19 +75,22 @@ export function csvLine(entry: AuditEntry): string {
   return `${seq},${at},${(duration_ms ?? 0).toFixed(3)},${count},${[...texts, bound].map((text) => quoted(text ?? "")).join(",")}\n`;
 }
 
-const GAP_TEXT: Record<AuditGap["reason"], string> = {
-  pruned: "pruned",
-  removed: "only the hash is kept, and no entry was found that says why. Check all of it",
-  missing: "in an archive that is not there. Check all of it",
-  damaged: "not in the archive as the log has it. Check all of it",
+/** What became of one entry, and of several. */
+const GAP_TEXT: Record<AuditGap["reason"], readonly [string, string]> = {
+  pruned: [t`was pruned`, t`were pruned`],
+  removed: [
+    t`is only the hash is kept, and no entry was found that says why. Check all of it`,
+    t`are only the hash is kept, and no entry was found that says why. Check all of it`,
+  ],
+  missing: [t`is in an archive that is not there. Check all of it`, t`are in an archive that is not there. Check all of it`],
+  damaged: [t`is not in the archive as the log has it. Check all of it`, t`are not in the archive as the log has it. Check all of it`],
 };
 
 /** "Entries 0 to 39 were pruned, as entry 57 tells." */
 export function gapText(gap: AuditGap): string {
   const one = gap.first === gap.last;
-  const which = one ? `Entry ${gap.first} ` : `Entries ${gap.first} to ${gap.last} `;
-  const verb = gap.reason === "pruned" ? (one ? "was" : "were") : one ? "is" : "are";
-  return `${which}${verb} ${GAP_TEXT[gap.reason]}${gap.told_by === null ? "" : `, as entry ${gap.told_by} tells`}.`;
+  const which = one ? t`Entry ${gap.first}` : t`Entries ${gap.first} to ${gap.last}`;
+  return `${which} ${GAP_TEXT[gap.reason][one ? 0 : 1]}${gap.told_by === null ? "" : t`, as entry ${gap.told_by} tells`}.`;
 }
 
 /** Newest first; what adjoins and has the same reason is one. */

@@ -1,6 +1,8 @@
 /* What the catalogue's entries say in words, and which of them to show first. Pure. */
 import type { CatalogEntry, Instance, Model } from "../lib/api.gen";
 import { figure, memory } from "../lib/format";
+import { told } from "../text/said";
+import { t } from "../text/text";
 import { parameters, readyInstances } from "./models";
 import type { State } from "./state";
 
@@ -31,26 +33,26 @@ export function offers(state: State, entries: readonly CatalogEntry[]): Offer[] 
 export function entryFacts(entry: CatalogEntry): string {
   const size = entry.bytes === null ? null : memory(entry.bytes);
   return [
-    entry.parameters === null ? "parameters unverified" : `${parameters(entry.parameters)} parameters`,
-    size ? `${size.value} ${size.unit}` : "size unverified",
-    entry.licence ?? "licence unverified",
-    entry.languages === null ? "languages unverified" : /^\d|^more/.test(entry.languages) && !/language/.test(entry.languages) ? `${entry.languages} languages` : entry.languages,
+    entry.parameters === null ? t`parameters unverified` : t`${parameters(entry.parameters)} parameters`,
+    size ? `${size.value} ${size.unit}` : t`size unverified`,
+    entry.licence ?? t`licence unverified`,
+    entry.languages === null ? t`languages unverified` : /^\d|^more/.test(entry.languages) && !/language/.test(entry.languages) ? t`${told(entry.languages)} languages` : told(entry.languages),
   ].join(" · ");
 }
 
-const speed = (perSecond: number): string => `about ${figure(perSecond, perSecond < 10 ? 1 : 0)} tokens/s`;
+const speed = (perSecond: number): string => t`about ${figure(perSecond, perSecond < 10 ? 1 : 0)} tokens/s`;
 
 /** "fits, about 45 tokens/s here" */
 export function fitText(entry: CatalogEntry): string {
   const rate = entry.predicted_tokens_per_s;
-  const fast = rate === null ? "speed not known before it is loaded" : `${speed(rate)} here`;
-  if (entry.fits === "device") return `fits, ${fast}`;
-  if (entry.fits === "devices") return `fits across several devices, ${fast}`;
+  const fast = rate === null ? t`speed not known before it is loaded` : t`${speed(rate)} here`;
+  if (entry.fits === "device") return t`fits, ${fast}`;
+  if (entry.fits === "devices") return t`fits across several devices, ${fast}`;
   if (entry.fits === "no") {
     const missing = entry.missing_bytes === null ? null : memory(entry.missing_bytes);
-    return missing ? `needs ${missing.value} ${missing.unit} more memory` : "does not fit here";
+    return missing ? t`needs ${missing.value} ${missing.unit} more memory` : t`does not fit here`;
   }
-  return entry.why ? `not known: ${entry.why}` : "not known whether it fits";
+  return entry.why ? t`not known: ${entry.why}` : t`not known whether it fits`;
 }
 
 /** Is what came another file than the one that the catalogue describes? */

@@ -2,6 +2,7 @@
  * (keeping.ts). Pure. */
 import type { SamplingUsed } from "../lib/api.gen";
 import { figure } from "../lib/format";
+import { t } from "../text/text";
 import type { Kept } from "./keeping";
 
 export interface Figures {
@@ -31,7 +32,7 @@ export interface Prefill {
 }
 
 export const prefillText = ({ prompt, answer, seconds, insteadSeconds }: Prefill): string =>
-  `prompt on ${prompt}, ${figure(seconds, 1)} s instead of ${figure(insteadSeconds, 1)}; answer on ${answer}`;
+  t`prompt on ${prompt}, ${figure(seconds, 1)} s instead of ${figure(insteadSeconds, 1)}; answer on ${answer}`;
 
 export interface Foreseen {
   readonly proposed: number;
@@ -113,20 +114,20 @@ export const usualTokens = (chat: boolean): number => (chat ? 4096 : 256);
 /** Who recommends the values that a person leaves empty, in one sentence. */
 export function sourceOf(used: SamplingUsed): string {
   const names: Record<keyof SamplingUsed, string> = {
-    temperature: "temperature",
-    top_k: "top k",
-    top_p: "top p",
-    min_p: "min p",
-    repetition_penalty: "repetition",
+    temperature: t`temperature`,
+    top_k: t`top k`,
+    top_p: t`top p`,
+    min_p: t`min p`,
+    repetition_penalty: t`repetition`,
   };
   const keys = Object.keys(names) as (keyof SamplingUsed)[];
   const by = (from: string): string => keys.filter((key) => used[key].from === from).map((key) => names[key]).join(", ");
   const parts = [
-    by("model") && `${by("model")} by the model's authors`,
-    by("instance") && `${by("instance")} as it was loaded with`,
-    by("default") && (keys.every((key) => used[key].from === "default") ? "all by default" : "the others by default"),
+    by("model") && t`${by("model")} by the model's authors`,
+    by("instance") && t`${by("instance")} as it was loaded with`,
+    by("default") && (keys.every((key) => used[key].from === "default") ? t`all by default` : t`the others by default`),
   ].filter(Boolean);
-  return `A field left empty has the value shown in grey: ${parts.join("; ")}.`;
+  return t`A field left empty has the value shown in grey: ${parts.join("; ")}.`;
 }
 
 /** The server takes so many. */
@@ -150,12 +151,12 @@ export function speedOf({ tokens, restMs }: Figures): number | null {
 
 /** How many of the foreseen tokens were right; null where none were foreseen. */
 export function foreseenText(of: Foreseen | undefined): string | null {
-  return of?.proposed ? `${figure((of.accepted / of.proposed) * 100)} % accepted` : null;
+  return of?.proposed ? t`${figure((of.accepted / of.proposed) * 100)} % accepted` : null;
 }
 
 /** A draft model, and how many of its tokens were right. */
 export function draftText({ name, ...of }: Foreseen & { name: string | null }): string {
-  return `${name ?? "no longer there"}: ${foreseenText(of) ?? "nothing proposed yet"}`;
+  return `${name ?? t`no longer there`}: ${foreseenText(of) ?? t`nothing proposed yet`}`;
 }
 
 // ---- an answer, as it comes ----
@@ -212,16 +213,16 @@ export function openCalls(turns: readonly Turn[]): readonly Call[] {
 export function toolsFault(text: string): string | null {
   if (text.trim() === "") return null;
   try {
-    return Array.isArray(JSON.parse(text)) ? null : "Tools must be a JSON list.";
+    return Array.isArray(JSON.parse(text)) ? null : t`Tools must be a JSON list.`;
   } catch (error) {
-    return `Not JSON: ${error instanceof Error ? error.message : ""}`;
+    return t`Not JSON: ${error instanceof Error ? error.message : ""}`;
   }
 }
 
 /** What a conversation is called: its first question. */
 export function titleOf(one: Conversation): string {
   const first = one.turns.find((turn) => turn.role === "user")?.text.trim().split("\n")[0] ?? "";
-  return first.length > 60 ? `${first.slice(0, 59)}…` : first || "New conversation";
+  return first.length > 60 ? `${first.slice(0, 59)}…` : first || t`New conversation`;
 }
 
 export const sortConversations = (all: readonly Conversation[]): Conversation[] => [...all].sort((a, b) => b.at - a.at);

@@ -2,6 +2,8 @@
 import type { Token } from "../lib/api.gen";
 import { pages } from "../lib/pages";
 import { deviceHref, modelHref, nodeHref, playgroundHref } from "../lib/route";
+import { t } from "../text/text";
+import { word } from "../text/words";
 import { describeModel, readyInstances, talks } from "./models";
 import { backendName, byName, deviceName } from "./select";
 import type { State } from "./state";
@@ -21,12 +23,12 @@ export interface Found {
 export const FOUND_MAX = 12;
 
 const actions: readonly Found[] = [
-  { id: "act-add", kind: "action", name: "Add a model", detail: "from the catalogue, Hugging Face or a file", go: { href: "#/models" } },
-  { id: "act-token", kind: "action", name: "Make a token", detail: "for an app, a person or a machine", go: { href: "#/access" } },
-  { id: "act-wall", kind: "action", name: "Wall view", detail: "for a large screen: no buttons, large type", go: { href: "#/wall" } },
-  { id: "act-theme", kind: "action", name: "Switch between light and dark", detail: "theme", go: { act: "theme" } },
-  { id: "act-keys", kind: "action", name: "Show all keys", detail: "keyboard shortcuts", go: { act: "keys" } },
-  { id: "act-logout", kind: "action", name: "Log out", detail: "this browser forgets the token", go: { act: "logout" } },
+  { id: "act-add", kind: "action", name: t`Add a model`, detail: t`from the catalogue, Hugging Face or a file`, go: { href: "#/models" } },
+  { id: "act-token", kind: "action", name: t`Make a token`, detail: t`for an app, a person or a machine`, go: { href: "#/access" } },
+  { id: "act-wall", kind: "action", name: t`Wall view`, detail: t`for a large screen: no buttons, large type`, go: { href: "#/wall" } },
+  { id: "act-theme", kind: "action", name: t`Switch between light and dark`, detail: t`theme`, go: { act: "theme" } },
+  { id: "act-keys", kind: "action", name: t`Show all keys`, detail: t`keyboard shortcuts`, go: { act: "keys" } },
+  { id: "act-logout", kind: "action", name: t`Log out`, detail: t`this browser forgets the token`, go: { act: "logout" } },
 ];
 
 function everything(state: State, tokens: readonly Token[]): Found[] {
@@ -37,14 +39,14 @@ function everything(state: State, tokens: readonly Token[]): Found[] {
       id: record.node_id,
       kind: "machine",
       name: record.name,
-      detail: `${record.state}, ${record.node_id}`,
+      detail: `${word(record.state)}, ${record.node_id}`,
       go: { href: nodeHref(record.node_id) },
     })),
     ...Object.values(state.devices).map(({ record }): Found => ({
       id: record.device_id,
       kind: "device",
       name: deviceName(state, record.device_id),
-      detail: `${backendName[record.backend]} on ${machine(record.node_id)}, ${record.state}`,
+      detail: t`${backendName[record.backend]} on ${machine(record.node_id)}, ${word(record.state)}`,
       go: { href: deviceHref(record.device_id) },
     })),
     ...Object.values(state.models).map((model): Found => ({
@@ -64,11 +66,11 @@ function everything(state: State, tokens: readonly Token[]): Found[] {
     ...ready.filter((one) => talks(state.models[one.model_id])).map((one): Found => ({
       id: one.instance_id,
       kind: "action",
-      name: `Chat with ${state.models[one.model_id]?.name ?? one.model_id}`,
-      detail: "opens the Playground",
+      name: t`Chat with ${state.models[one.model_id]?.name ?? one.model_id}`,
+      detail: t`opens the Playground`,
       go: { href: playgroundHref(one.instance_id) },
     })),
-    ...pages.map(({ page, name, key }): Found => ({ id: `page-${page}`, kind: "page", name, detail: `page, g ${key}`, go: { href: `#/${page}` } })),
+    ...pages.map(({ page, name, key }): Found => ({ id: `page-${page}`, kind: "page", name, detail: t`page, g ${key}`, go: { href: `#/${page}` } })),
     ...actions,
   ];
 }

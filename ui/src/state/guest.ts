@@ -1,6 +1,7 @@
 /* What somebody sees who may only use models: which there are, whether each answers, and what happens to it. Pure. */
 import type { ChatModel, ChatStatus, Login } from "../lib/api.gen";
 import { clockTime } from "../lib/format";
+import { t } from "../text/text";
 
 /** May this login use models, and see nothing else? */
 export const isGuest = (login: Login | null): boolean =>
@@ -20,11 +21,11 @@ export const guestModel = (status: ChatStatus, chosen: string | null): ChatModel
 
 const words: Record<ChatModel["state"], string | null> = {
   ready: null,
-  leaving: "about to move",
-  moving: "moving",
-  paused: "paused",
-  starting: "being loaded",
-  not_loaded: "not loaded",
+  leaving: t`about to move`,
+  moving: t`moving`,
+  paused: t`paused`,
+  starting: t`being loaded`,
+  not_loaded: t`not loaded`,
 };
 /** "words (moving)" */
 export const guestWord = ({ name, state }: ChatModel): string => (words[state] ? `${name} (${words[state]})` : name);
@@ -35,19 +36,19 @@ export const takesMessages = ({ state }: ChatModel, loadOnDemand: boolean): bool
 
 /** What happens to the model, in the place where its answer comes; null: it answers. */
 export function guestText({ name, state, until }: ChatModel, loadOnDemand: boolean): string | null {
-  const give = until ? ` What waits is given up at ${clockTime(Date.parse(until))} unless it gets further.` : "";
+  const give = until ? ` ${t`What waits is given up at ${clockTime(Date.parse(until))} unless it gets further.`}` : "";
   switch (state) {
     case "ready":
       return null;
     case "leaving":
-      return `${name} is about to move or to stop. The answer that is being written is finished first; new messages have to wait.`;
+      return t`${name} is about to move or to stop. The answer that is being written is finished first; new messages have to wait.`;
     case "moving":
-      return `${name} is moving; the answer goes on where it stopped. No text is lost.${give}`;
+      return t`${name} is moving; the answer goes on where it stopped. No text is lost.${give}`;
     case "paused":
-      return `${name} has no place to run at the moment. Answers go on where they stopped once it has one.${give}`;
+      return t`${name} has no place to run at the moment. Answers go on where they stopped once it has one.${give}`;
     case "starting":
-      return loadOnDemand ? `${name} is being loaded. A message is answered once it is.` : `${name} is being loaded. You can write once it is.`;
+      return loadOnDemand ? t`${name} is being loaded. A message is answered once it is.` : t`${name} is being loaded. You can write once it is.`;
     case "not_loaded":
-      return loadOnDemand ? `${name} is not loaded. Your first message loads it, which takes a while.` : `${name} is not loaded. Ask an admin to load it.`;
+      return loadOnDemand ? t`${name} is not loaded. Your first message loads it, which takes a while.` : t`${name} is not loaded. Ask an admin to load it.`;
   }
 }

@@ -1,6 +1,7 @@
 /* A machine or a browser that is expected: what a page tells while it waits; addresses for browsers. Pure. */
 import type { Lend } from "../lib/api.gen";
 import { count } from "../lib/format";
+import { plural, t } from "../text/text";
 import { isLoopback } from "./access";
 import { byName, members } from "./select";
 import type { State } from "./state";
@@ -16,12 +17,14 @@ export const joinedSince = (state: State, before: ReadonlySet<string>): string[]
     .sort(byName);
 
 /** "garage has joined. Waiting for 2 more …"; of `uses` machines, or what `one` names, that may. */
-export function joiningText(names: readonly string[], uses: number, one = "machine"): string {
+export function joiningText(names: readonly string[], uses: number, one: "machine" | "device" = "machine"): string {
   const left = uses - names.length;
-  const joined = names.length === 0 ? "" : `${names.join(", ")} ${names.length === 1 ? "has" : "have"} joined. `;
-  if (left <= 0) return joined.trim();
-  if (uses === 1) return "Waiting for it …";
-  return names.length === 0 ? `Waiting for up to ${count(uses, one)} …` : `${joined}Waiting for up to ${left} more …`;
+  const all = names.join(", ");
+  const joined = names.length === 0 ? "" : plural(names.length, t`${all} has joined.`, t`${all} have joined.`);
+  if (left <= 0) return joined;
+  if (uses === 1) return t`Waiting for it …`;
+  if (names.length > 0) return `${joined} ${t`Waiting for up to ${left} more …`}`;
+  return t`Waiting for up to ${one === "device" ? count(uses, "device") : count(uses, "machine")} …`;
 }
 
 /** Who can open an address for browsers: any device, only the server's own machine, or none that could lend (no TLS). */
@@ -44,8 +47,8 @@ export const shownLends = (lends: readonly Lend[], at: number): Lend[] =>
 
 /** "2 of 3 uses left", "used up", "expired" */
 export function usesText(lend: Lend, at: number): string {
-  if (lend.used >= lend.uses) return "used up";
-  return Date.parse(lend.expires_at) <= at ? "expired" : `${lend.uses - lend.used} of ${count(lend.uses, "use")} left`;
+  if (lend.used >= lend.uses) return t`used up`;
+  return Date.parse(lend.expires_at) <= at ? t`expired` : t`${lend.uses - lend.used} of ${count(lend.uses, "use")} left`;
 }
 
 /** Names of the browsers that have joined with an address; one that is not in the cluster's state yet is not named. */
@@ -54,7 +57,11 @@ export const tabNames = (state: State, lend: Lend | undefined): string[] =>
 
 /** What revoking an address does to those who joined with it. */
 export function leavingText(names: readonly string[], joined: number): string {
-  if (joined === 0) return "No browser has joined with it.";
+  if (joined === 0) return t`No browser has joined with it.`;
   const who = names.length === joined && joined <= 5 ? `: ${names.join(", ")}` : "";
-  return `${count(joined, "device")} ${joined === 1 ? "leaves" : "leave"} at once${who}. What sessions hold there is lost.`;
+  return plural(
+    joined,
+    t`${count(joined, "device")} leaves at once${who}. What sessions hold there is lost.`,
+    t`${count(joined, "device")} leave at once${who}. What sessions hold there is lost.`,
+  );
 }

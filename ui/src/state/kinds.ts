@@ -1,5 +1,6 @@
 /* What a token is made for: the kinds that are offered first, and how each is used then. Pure. */
 import type { Scope } from "../lib/api.gen";
+import { t } from "../text/text";
 
 export type Kind = "chat" | "viewer" | "lend" | "admin" | "other";
 
@@ -12,11 +13,11 @@ interface KindText {
 }
 
 export const kinds: readonly KindText[] = [
-  { kind: "chat", name: "App or chat", what: "a program or a person who talks to models, and sees nothing else", scopes: ["infer"] },
-  { kind: "viewer", name: "Viewer", what: "sees machines, devices, models and readings, and changes nothing", scopes: ["observe"] },
-  { kind: "lend", name: "Lend a device", what: "another machine, a phone or a browser joins, and its devices are used", scopes: null },
-  { kind: "admin", name: "Admin", what: "may do everything, also make tokens", scopes: ["admin"] },
-  { kind: "other", name: "Other", what: "choose what it may do", scopes: null },
+  { kind: "chat", name: t`App or chat`, what: t`a program or a person who talks to models, and sees nothing else`, scopes: ["infer"] },
+  { kind: "viewer", name: t`Viewer`, what: t`sees machines, devices, models and readings, and changes nothing`, scopes: ["observe"] },
+  { kind: "lend", name: t`Lend a device`, what: t`another machine, a phone or a browser joins, and its devices are used`, scopes: null },
+  { kind: "admin", name: t`Admin`, what: t`may do everything, also make tokens`, scopes: ["admin"] },
+  { kind: "other", name: t`Other`, what: t`choose what it may do`, scopes: null },
 ];
 
 /** The kind that these scopes are of. */
@@ -55,14 +56,14 @@ function chatSnippets({ token, address, model }: Made): Snippet[] {
       name: "JavaScript, ollama",
       text: `import { Ollama } from "ollama";\nconst client = new Ollama({ host: "${address}", headers: { authorization: "Bearer ${token}" } });\nconst { message } = await client.chat({ model: ${JSON.stringify(model ?? "MODEL")}, messages: [{ role: "user", content: "Hello" }] });\nconsole.log(message.content);`,
     },
-    { name: "Programs for OpenAI's API", text: `OPENAI_BASE_URL=${address}/v1\nOPENAI_API_KEY=${token}` },
+    { name: t`Programs for OpenAI's API`, text: `OPENAI_BASE_URL=${address}/v1\nOPENAI_API_KEY=${token}` },
   ];
 }
 
 /** How a token is used that may do this: lines that can be copied as they are. */
 export function snippets(scopes: readonly Scope[], made: Made): Snippet[] {
   const all = scopes.includes("admin");
-  const shell: Snippet = { name: "Command line", text: `export EXOGPU_URL=${made.address} EXOGPU_TOKEN=${made.token}` };
+  const shell: Snippet = { name: t`Command line`, text: `export EXOGPU_URL=${made.address} EXOGPU_TOKEN=${made.token}` };
   return [...(scopes.includes("infer") ? chatSnippets(made) : []), ...(all || scopes.includes("observe") ? [shell] : [])];
 }
 

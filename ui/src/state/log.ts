@@ -1,4 +1,5 @@
 /* Selectors for the lines of the log page. Pure. */
+import { t } from "../text/text";
 import { type LogLine, LOG_MAX } from "./state";
 
 export const LEVELS = ["error", "warning", "info"] as const;
@@ -9,7 +10,7 @@ export interface LogFilter {
   readonly text: string;
 }
 
-const words: Record<LogFilter["level"], string> = { error: "errors", warning: "warnings and errors", info: "every level" };
+const words: Record<LogFilter["level"], string> = { error: t`errors`, warning: t`warnings and errors`, info: t`every level` };
 export const levelWord = (level: LogFilter["level"]): string => words[level];
 export const logLines = LOG_MAX;
 

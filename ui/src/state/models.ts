@@ -1,6 +1,7 @@
 /* Selectors for models and instances: order, words for states, memory of a placement. Pure. */
 import type { Instance, Model, ModelArchitecture, Placement, Stage } from "../lib/api.gen";
 import { figure, took } from "../lib/format";
+import { t } from "../text/text";
 import { byName, deviceLabel } from "./select";
 import type { State } from "./state";
 
@@ -55,8 +56,8 @@ export function notLoaded(state: State): Model[] {
 
 /** What a model does that does not talk; null: it talks. */
 export function purpose(of: ModelArchitecture): string | null {
-  if (of.task === "rerank") return "reranker: orders documents by a query (/v1/rerank)";
-  return of.task === "embedding" ? `embedding model: ${figure(of.embedding)} numbers for a text (/v1/embeddings)` : null;
+  if (of.task === "rerank") return t`reranker: orders documents by a query (/v1/rerank)`;
+  return of.task === "embedding" ? t`embedding model: ${figure(of.embedding)} numbers for a text (/v1/embeddings)` : null;
 }
 
 /** "1.1 B", "360 M": numbers of parameters. */
@@ -67,11 +68,11 @@ export function parameters(n: number): string {
 
 /** "Q4_0", or "Q4_1, held as F16" where that is how it is computed with. */
 export const formatText = (of: ModelArchitecture): string =>
-  of.file_format && of.file_format !== of.format ? `${of.file_format}, held as ${of.format}` : of.format;
+  of.file_format && of.file_format !== of.format ? t`${of.file_format}, held as ${of.format}` : of.format;
 
 /** "llama, 1.1 B parameters, Q4_0" */
 export const describeModel = (of: ModelArchitecture): string =>
-  `${of.family}, ${parameters(of.parameters)} parameters, ${formatText(of)}`;
+  t`${of.family}, ${parameters(of.parameters)} parameters, ${formatText(of)}`;
 
 /** The share that is done, 0 to 100; null while nothing is known. */
 export function shareDone(done: number, total: number | null): number | null {
@@ -124,44 +125,44 @@ export function inTurn(stages: readonly Stage[]): Stage[][] {
 /** "slice 1 of 2", or null of a whole one. */
 export function sliceWord(stages: readonly Stage[], stage: Stage): string | null {
   const turn = inTurn(stages).find((one) => one.includes(stage));
-  return turn && turn.length > 1 ? `slice ${turn.indexOf(stage) + 1} of ${turn.length}` : null;
+  return turn && turn.length > 1 ? t`slice ${turn.indexOf(stage) + 1} of ${turn.length}` : null;
 }
 
 /** "layers 0 to 21, the embedding and the output" */
 export function stageParts(stage: Stage): string {
   const last = stage.first_layer + stage.layer_count - 1;
   const layers =
-    stage.layer_count === 0 ? "no layers" : stage.layer_count === 1 ? `layer ${last}` : `layers ${stage.first_layer} to ${last}`;
-  const ends = [stage.embeds ? "the embedding" : null, stage.predicts ? "the output" : null].filter(Boolean);
-  return ends.length ? `${layers}, ${ends.join(" and ")}` : layers;
+    stage.layer_count === 0 ? t`no layers` : stage.layer_count === 1 ? t`layer ${last}` : t`layers ${stage.first_layer} to ${last}`;
+  if (stage.embeds && stage.predicts) return t`${layers}, the embedding and the output`;
+  return stage.embeds ? t`${layers}, the embedding` : stage.predicts ? t`${layers}, the output` : layers;
 }
 
 /** "Move to den: 12.3 instead of 8.1 tokens per s, predicted" */
 export function offerText(state: State, offer: NonNullable<Instance["offer"]>): string {
   const speed = (rate: number): string => figure(rate, rate < 100 ? 1 : 0);
   const to = offer.device_ids.map((id) => deviceLabel(state, id)).join("; ");
-  return `Move to ${to}: ${speed(offer.tokens_per_s)} instead of ${speed(offer.now_tokens_per_s)} tokens per s, predicted`;
+  return t`Move to ${to}: ${speed(offer.tokens_per_s)} instead of ${speed(offer.now_tokens_per_s)} tokens per s, predicted`;
 }
 
 const shortWords: Record<NonNullable<Instance["short_of_memory"]>, string> = {
-  spilled: "some layers are in host memory, because the device has too little",
-  smaller_format: "held in a smaller format, because the device has too little memory",
-  cpu: "on the CPU, because no GPU has memory for it",
+  spilled: t`some layers are in host memory, because the device has too little`,
+  smaller_format: t`held in a smaller format, because the device has too little memory`,
+  cpu: t`on the CPU, because no GPU has memory for it`,
 };
 export const shortOfMemory = (one: Instance): string | null =>
   one.short_of_memory === null ? null : shortWords[one.short_of_memory];
 
 const proofWords: Record<Placement["proof"], string> = {
-  optimal: "proven to be the best",
-  bound: "good, not proven to be the best",
-  infeasible: "proven not to fit",
-  not_found: "no place found in the time allowed",
-  none: "not searched further",
+  optimal: t`proven to be the best`,
+  bound: t`good, not proven to be the best`,
+  infeasible: t`proven not to fit`,
+  not_found: t`no place found in the time allowed`,
+  none: t`not searched further`,
 };
 /** "proven to be the best, in 41 ms"; how much better another one could be, where that is not proven. */
 export function proofWord({ proof, gap, search_ms }: Placement): string {
-  const how = proof === "bound" && gap !== null ? `${proofWords.bound}: at most ${figure(gap * 100)} % better is possible` : proofWords[proof];
-  return proof === "none" ? how : `${how}, in ${took(search_ms)}`;
+  const how = proof === "bound" && gap !== null ? t`${proofWords.bound}: at most ${figure(gap * 100)} % better is possible` : proofWords[proof];
+  return proof === "none" ? how : t`${how}, in ${took(search_ms)}`;
 }
 
 /** Whether a repository's safetensors are meant, which the server converts. */

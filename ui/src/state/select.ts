@@ -4,6 +4,7 @@
 import type { Backend, Device, NodeTelemetry } from "../lib/api.gen";
 import { count } from "../lib/format";
 import { remember } from "../lib/remember";
+import { plural, t } from "../text/text";
 import type { DeviceEntry, NodeEntry, State } from "./state";
 import { BRIDGED_STEPS, type Line, STEP_MS, STEPS, type Trail } from "./trail";
 
@@ -14,7 +15,7 @@ export const serverTime = (state: State, now: number): number => now + (state.se
 export const isLive = (state: State): boolean => state.connection.phase === "live";
 /** Why nothing can be changed now, or null. */
 export const obstacle = (state: State): string | null =>
-  isLive(state) ? null : "Nothing can be changed while the connection is lost.";
+  isLive(state) ? null : t`Nothing can be changed while the connection is lost.`;
 
 /** Age in ms of a time from the server; null without a time. */
 export function ageOf(state: State, at: string | null | undefined, now: number): number | null {
@@ -84,7 +85,7 @@ export function deviceLabel(state: State, id: string): string {
 /** "Fast GPU of atelier"; on a single machine only its name. */
 export function devicePlace(state: State, id: string): string {
   const node = state.nodes[state.devices[id]?.record.node_id ?? ""]?.record.name;
-  return members(state).length > 1 && node ? `${deviceName(state, id)} of ${node}` : deviceName(state, id);
+  return members(state).length > 1 && node ? t`${deviceName(state, id)} of ${node}` : deviceName(state, id);
 }
 
 export const isGpu = (device: Device): boolean => device.kind !== "cpu";
@@ -270,7 +271,7 @@ export function machinesText(state: State): string {
   const here = members(state).length;
   const asking = Object.keys(state.nodes).length - here;
   const text = count(here, "machine");
-  return asking === 0 ? text : `${text}, ${asking} ${asking === 1 ? "asks" : "ask"} to join`;
+  return asking === 0 ? text : plural(asking, t`${text}, ${asking} asks to join`, t`${text}, ${asking} ask to join`);
 }
 
 const names = new Intl.Collator("en", { numeric: true });

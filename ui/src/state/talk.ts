@@ -1,6 +1,7 @@
 /* With whom the playground talks, and what it says while that model moves. Pure. */
 import type { Instance, Model } from "../lib/api.gen";
 import { sentence } from "../lib/format";
+import { plural, t } from "../text/text";
 import { mayManage, notLoaded, sortedInstances, talks } from "./models";
 import { devicePlace } from "./select";
 import type { State } from "./state";
@@ -49,19 +50,21 @@ export const isMoving = ({ state, missing }: Instance): boolean =>
 
 /** "words", "words (moving)": what a choice of models shows. */
 export const choiceWord = (one: Instance): string =>
-  one.state === "running" ? one.model_name : `${one.model_name} (${isMoving(one) ? "moving" : "paused"})`;
+  one.state === "running" ? one.model_name : `${one.model_name} (${isMoving(one) ? t`moving` : t`paused`})`;
 
 const listed = (names: readonly string[]): string => {
   const all = [...new Set(names)];
-  return all.length < 2 ? (all[0] ?? "") : `${all.slice(0, -1).join(", ")} and ${all.at(-1)}`;
+  const last = all.pop() ?? "";
+  return all.length === 0 ? last : t`${all.join(", ")} and ${last}`;
 };
 
 /** Why it had to leave a device, in words; null where its state does not tell. */
-function whyLeft({ devices, nodes }: State, id: string): string | null {
-  const record = devices[id]?.record;
-  const node = nodes[record?.node_id ?? ""]?.record;
-  if (!record || node?.state === "offline") return "is offline";
-  return record.draining ? "is draining" : record.state === "offline" ? "is gone" : null;
+function whyLeft(state: State, id: string): string | null {
+  const record = state.devices[id]?.record;
+  const node = state.nodes[record?.node_id ?? ""]?.record;
+  const place = devicePlace(state, id);
+  if (!record || node?.state === "offline") return t`${place} is offline`;
+  return record.draining ? t`${place} is draining` : record.state === "offline" ? t`${place} is gone` : null;
 }
 
 /** What happens to a model that moves, waits for a place or is about to leave one; null where it just answers. */
@@ -71,17 +74,19 @@ export function moveText(state: State, instance: Instance): string | null {
   if (instance.state === "running") {
     const draining = instance.stages.map((one) => one.device_id).filter((id) => state.devices[id]?.record.draining);
     if (draining.length === 0) return null;
-    const left = `${listed(draining.map(place))} ${new Set(draining).size === 1 ? "is" : "are"} draining`;
-    if (!reason) return `${left}; searching for a place for ${instance.model_name} on other devices.`;
-    return `${left}. ${reason} Answers that have begun are finished here; new requests are refused.`;
+    const places = listed(draining.map(place));
+    const left = plural(new Set(draining).size, t`${places} is draining`, t`${places} are draining`);
+    if (!reason) return t`${left}; searching for a place for ${instance.model_name} on other devices.`;
+    return t`${left}. ${reason} Answers that have begun are finished here; new requests are refused.`;
   }
   if (instance.state !== "paused") return null;
   const from = [...new Set(instance.missing.map((one) => one.device_id))];
-  const left = from.flatMap((id) => (whyLeft(state, id) ? [`${place(id)} ${whyLeft(state, id)}`] : []));
-  const goes = "No text is lost: answers continue where they stopped.";
+  const left = from.flatMap((id) => whyLeft(state, id) ?? []);
+  const goes = t`No text is lost: answers continue where they stopped.`;
   if (isMoving(instance)) {
     const to = listed(instance.missing.map((one) => place(one.to_device_id!)));
-    return `${left.length ? `${listed(left)}; continuing` : `${reason || "A part of the model was lost."} It continues`} on ${to}. ${goes}`;
+    if (left.length > 0) return t`${listed(left)}; continuing on ${to}. ${goes}`;
+    return t`${reason || t`A part of the model was lost.`} It continues on ${to}. ${goes}`;
   }
-  return `${left.length ? `${sentence(listed(left))} ` : ""}${reason || "It waits for a place."} ${goes}`;
+  return `${left.length ? `${sentence(listed(left))} ` : ""}${reason || t`It waits for a place.`} ${goes}`;
 }

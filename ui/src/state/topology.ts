@@ -1,6 +1,8 @@
 /* Selectors for links: pairs of machines, words for them, and the layout of the drawing. Pure. */
 import type { DevicePeer, Link, LinkClass } from "../lib/api.gen";
 import { type Quantity, figure } from "../lib/format";
+import { t } from "../text/text";
+import { word } from "../text/words";
 import { byName, deviceName, sortedNodes } from "./select";
 import type { State } from "./state";
 
@@ -147,17 +149,17 @@ export const pairTraffic = ({ there, back }: Pair): number =>
 export const pairClass = ({ there, back }: Pair): LinkClass => there?.class ?? back?.class ?? "unknown";
 
 const classWords: Record<LinkClass, string> = {
-  process: "same process",
-  peer: "peer-to-peer",
+  process: t`same process`,
+  peer: t`peer-to-peer`,
   rdma: "InfiniBand",
   thunderbolt: "Thunderbolt",
   ethernet: "Ethernet",
-  wifi: "Wi-Fi",
-  cellular: "cellular",
-  relay: "through the server",
-  loopback: "same machine",
-  virtual: "virtual network",
-  unknown: "unknown kind",
+  wifi: t`Wi-Fi`,
+  cellular: t`cellular`,
+  relay: t`through the server`,
+  loopback: t`same machine`,
+  virtual: t`virtual network`,
+  unknown: t`unknown kind`,
 };
 export const classWord = (of: LinkClass): string => classWords[of];
 
@@ -169,13 +171,13 @@ export function linkText(pair: Pair, name: (id: string) => string): string {
   const rtt = pairRtt(pair);
   const throughput = pairThroughput(pair);
   const said = [
-    state === "down" ? "no link" : classWord(pairClass(pair)),
-    state === "degraded" || state === "stale" ? state : null,
-    rtt === null ? "round trip not measured yet" : `${latency(rtt).value} ms`,
+    state === "down" ? t`no link` : classWord(pairClass(pair)),
+    state === "degraded" || state === "stale" ? word(state) : null,
+    rtt === null ? t`round trip not measured yet` : `${latency(rtt).value} ms`,
     throughput === null ? null : `${bitRate(throughput).value} ${bitRate(throughput).unit}`,
-    pairTraffic(pair) > 0 ? "carries activations now" : null,
+    pairTraffic(pair) > 0 ? t`carries activations now` : null,
   ];
-  return `${name(pair.a)} to ${name(pair.b)}: ${said.filter(Boolean).join(", ")}`;
+  return t`${name(pair.a)} to ${name(pair.b)}: ${said.filter(Boolean).join(", ")}`;
 }
 
 /** 0.412 → 0.41 ms, 12.63 → 12.6 ms, 181 → 181 ms */

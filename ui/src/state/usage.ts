@@ -2,6 +2,7 @@
 import type { By } from "../command/usage";
 import type { Token, UsageRow } from "../lib/api.gen";
 import { type Quantity, figure } from "../lib/format";
+import { t } from "../text/text";
 
 const J_PER_KWH = 3.6e6;
 
@@ -69,17 +70,17 @@ export interface Subject {
 }
 
 export function subjectOf({ key, name }: Pick<UsageRow, "key" | "name">, by: By, known: Subjects): Subject {
-  if (key === "others") return { name: "others", link: false, note: "beyond the 512 that are counted apart" };
+  if (key === "others") return { name: t`others`, link: false, note: t`beyond the 512 that are counted apart` };
   const called = name || key;
   if (by === "token") {
     const token = known.tokens?.find((one) => one.token_id === key);
-    const note = known.tokens === null || key === "owner" ? null : !token ? "deleted token" : token.revoked_at ? "revoked" : null;
+    const note = known.tokens === null || key === "owner" ? null : !token ? t`deleted token` : token.revoked_at ? t`revoked` : null;
     return { name: called, link: false, note };
   }
   const there = by === "model" ? known.models : known.devices;
   if (there === null) return { name: called, link: false, note: null };
   const found = Object.hasOwn(there, key);
-  return { name: called, link: found, note: found ? null : by === "model" ? "removed model" : "removed device" };
+  return { name: called, link: found, note: found ? null : by === "model" ? t`removed model` : t`removed device` };
 }
 
 export type Sum = Pick<UsageRow, "requests" | "prompt_tokens" | "cached_tokens" | "completion_tokens" | "device_s" | "energy_joules" | "idle_joules" | "energy_source"> & {

@@ -1,5 +1,7 @@
 /* The content of the wall view: a verdict, the devices that are shown, and what may go wrong next. Pure. */
-import { figure } from "../lib/format";
+import { count, figure } from "../lib/format";
+import { t } from "../text/text";
+import { word } from "../text/words";
 import { attention, worstLevel } from "./attention";
 import { deviceLabel, memoryTotal, serverTime, shownState, sortedDevices, vitals } from "./select";
 import type { DeviceEntry, State } from "./state";
@@ -11,15 +13,15 @@ export interface Verdict {
 
 /** In one line, for who reads nothing else. */
 export function verdict(state: State): Verdict {
-  if (!state.loaded) return { level: "unknown", text: "Waiting for the server" };
-  if (state.connection.phase !== "live") return { level: "unknown", text: "No connection to the server" };
+  if (!state.loaded) return { level: "unknown", text: t`Waiting for the server` };
+  if (state.connection.phase !== "live") return { level: "unknown", text: t`No connection to the server` };
   if (Object.keys(state.nodes).length === 0)
-    return { level: "unknown", text: state.discovering ? "Looking for devices" : "No machine is connected" };
+    return { level: "unknown", text: state.discovering ? t`Looking for devices` : t`No machine is connected` };
   const found = attention(state);
   const worst = worstLevel(found);
-  if (worst === null) return { level: "well", text: "Nothing needs attention" };
+  if (worst === null) return { level: "well", text: t`Nothing needs attention` };
   const [first] = found;
-  return { level: worst, text: found.length === 1 ? first!.title : `${found.length} things need attention` };
+  return { level: worst, text: found.length === 1 ? first!.title : t`${found.length} things need attention` };
 }
 
 /** Devices that need to be seen come before those that are at rest. */
@@ -29,11 +31,11 @@ const urgency = ["offline", "throttled", "unsupported", "draining", "resting", "
 export function wallDevices(state: State, most: number): { shown: readonly DeviceEntry[]; rest: string } {
   const all = sortedDevices(state);
   if (all.length <= most) return { shown: all, rest: "" };
-  const word = (one: DeviceEntry): string => shownState(one.record).word;
-  const ordered = all.map((one, i) => ({ one, i, rank: urgency.indexOf(word(one)) })).sort((a, b) => a.rank - b.rank || a.i - b.i);
-  const left = ordered.slice(most).map(({ one }) => word(one));
+  const stateOf = (one: DeviceEntry): string => shownState(one.record).word;
+  const ordered = all.map((one, i) => ({ one, i, rank: urgency.indexOf(stateOf(one)) })).sort((a, b) => a.rank - b.rank || a.i - b.i);
+  const left = ordered.slice(most).map(({ one }) => stateOf(one));
   const parts = urgency.map((name) => [name, left.filter((one) => one === name).length] as const).filter(([, n]) => n > 0);
-  return { shown: ordered.slice(0, most).map(({ one }) => one), rest: `and ${left.length} more: ${parts.map(([name, n]) => `${n} ${name}`).join(", ")}` };
+  return { shown: ordered.slice(0, most).map(({ one }) => one), rest: t`and ${left.length} more: ${parts.map(([name, n]) => `${n} ${word(name)}`).join(", ")}` };
 }
 
 export interface Ahead {
@@ -58,7 +60,7 @@ function nearestHeat(state: State): Ahead | null {
   const nearest = vitals(state).heat?.nearest;
   if (!nearest) return null;
   const name = deviceLabel(state, nearest.id);
-  const text = nearest.margin > 0 ? `${name} is ${figure(nearest.margin)} °C below its slowdown, the nearest of all` : `${name} has reached the temperature of its slowdown`;
+  const text = nearest.margin > 0 ? t`${name} is ${figure(nearest.margin)} °C below its slowdown, the nearest of all` : t`${name} has reached the temperature of its slowdown`;
   return { key: "heat", level: "watch", text };
 }
 
@@ -70,12 +72,12 @@ function fullestMemory(state: State): Ahead | null {
     if (entry.record.state === "offline" || used === null || !total) continue;
     if (!fullest || used / total > fullest.share) fullest = { id: entry.record.device_id, share: used / total };
   }
-  return fullest && { key: "memory", level: "watch", text: `Memory of ${deviceLabel(state, fullest.id)} is ${figure(fullest.share * 100)} % full, the fullest of all` };
+  return fullest && { key: "memory", level: "watch", text: t`Memory of ${deviceLabel(state, fullest.id)} is ${figure(fullest.share * 100)} % full, the fullest of all` };
 }
 
 function ownToken({ login, ...state }: State, now: number): Ahead | null {
   if (!login?.expires_at) return null;
   const days = Math.floor((Date.parse(login.expires_at) - serverTime({ login, ...state }, now)) / DAY_MS);
   if (days >= TOKEN_DAYS) return null;
-  return { key: "token", level: "attention", text: days < 1 ? "This screen's token expires within a day" : `This screen's token expires in ${days} ${days === 1 ? "day" : "days"}` };
+  return { key: "token", level: "attention", text: days < 1 ? t`This screen's token expires within a day` : t`This screen's token expires in ${count(days, "day")}` };
 }

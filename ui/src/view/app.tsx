@@ -6,6 +6,7 @@ import { pages } from "../lib/pages";
 import { type Route, route } from "../lib/route";
 import { isGuest } from "../state/guest";
 import { deviceName } from "../state/select";
+import { t } from "../text/text";
 import { LazyAccess } from "./access/lazy-page";
 import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
@@ -59,12 +60,12 @@ function Current({ at }: { at: Exclude<Route, { page: "wall" }> }) {
       return <LazyLogs />;
     case "unknown":
       return (
-        <Page title="No such page">
+        <Page title={t`No such page`}>
           <section class="panel empty">
-            <h2>Nothing is at this address</h2>
-            <p>The link may be old, or a letter is missing.</p>
+            <h2>{t`Nothing is at this address`}</h2>
+            <p>{t`The link may be old, or a letter is missing.`}</p>
             <a class="btn" href="#/overview">
-              Go to Overview
+              {t`Go to Overview`}
             </a>
           </section>
         </Page>
@@ -80,7 +81,7 @@ function Waiting() {
         <svg aria-hidden="true">
           <use href="#mark" />
         </svg>
-        <p>Waiting for the server</p>
+        <p>{t`Waiting for the server`}</p>
       </div>
     </Page>
   );
@@ -104,19 +105,19 @@ function Screen() {
     const at = route.value;
     const name =
       connection.phase === "login"
-        ? "Log in"
+        ? t`Log in`
         : isGuest(login)
-          ? "Playground"
+          ? t`Playground`
           : at.page === "device"
-          ? (devices[at.id] ? deviceName(state.value, at.id) : "Device")
+          ? (devices[at.id] ? deviceName(state.value, at.id) : t`Device`)
           : at.page === "node"
-            ? (nodes[at.id]?.record.name ?? "Node")
+            ? (nodes[at.id]?.record.name ?? t`Node`)
             : at.page === "model"
-              ? (models[at.id]?.name ?? "Model")
+              ? (models[at.id]?.name ?? t`Model`)
               : at.page === "wall"
-                ? "Wall"
+                ? t`Wall`
                 : at.page === "unknown"
-                  ? "No such page"
+                  ? t`No such page`
                   : pages.find((one) => one.page === at.page)?.name;
     const title = [name, isGuest(login) ? null : server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;

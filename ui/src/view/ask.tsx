@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import type { Refusal } from "../command/tried";
+import { t } from "../text/text";
 import { RefusalNote } from "./parts";
 
 export function AskButton({
@@ -56,7 +57,7 @@ export function AskButton({
           {children}
           <div class="dialog-acts">
             <button class="btn" type="button" onClick={() => dialog.current?.close()}>
-              Cancel
+              {t`Cancel`}
             </button>
             <button class="btn primary" type="button" onClick={() => void go()}>
               {confirm}

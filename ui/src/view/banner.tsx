@@ -2,6 +2,7 @@
 import { now } from "../lib/clock";
 import { age, clockTime, figure } from "../lib/format";
 import { lostText } from "../state/lost";
+import { t } from "../text/text";
 import { useApp } from "./app-context";
 import { MarkIcon } from "./parts";
 
@@ -13,23 +14,23 @@ export function LostBanner() {
   const left = retryAt === null ? 0 : Math.max(0, retryAt - now.value);
   const share = retryAt === null || waitMs === 0 ? 100 : 100 - (left / waitMs) * 100;
   return (
-    <div class="lost" role="alert" aria-label="Connection lost">
+    <div class="lost" role="alert" aria-label={t`Connection lost`}>
       <MarkIcon mark="offline" />
       <div>
         <b>
-          No connection to the server <span aria-live="off">for {age(now.value - since)}</span>
+          {t`No connection to the server`}{" "}<span aria-live="off">{t`for ${age(now.value - since)}`}</span>
         </b>
         <p>{lostText(cause, loaded ? clockTime(since) : null)}</p>
       </div>
       <div class="acts" aria-hidden="false">
         <span class="small quiet again" aria-live="off">
-          {retryAt === null ? "trying now" : `again in ${figure(Math.ceil(left / 1000))} s`}
+          {retryAt === null ? t`trying now` : t`again in ${figure(Math.ceil(left / 1000))} s`}
         </span>
         <span class="retry" aria-hidden="true">
           <i style={{ "--v": share }} />
         </span>
         <button class="btn" type="button" onClick={() => server.tryNow()} disabled={retryAt === null}>
-          Try now
+          {t`Try now`}
         </button>
       </div>
     </div>

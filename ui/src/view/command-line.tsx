@@ -1,5 +1,6 @@
 /* A command to type into a terminal, or lines for a program, with a button that copies them where the browser allows that. */
 import { useState } from "preact/hooks";
+import { t } from "../text/text";
 
 export function CopyButton({ text, label, class: name }: { text: string; label: string; class?: string }) {
   const [copied, setCopied] = useState(false);
@@ -15,7 +16,7 @@ export function CopyButton({ text, label, class: name }: { text: string; label: 
   if (!("clipboard" in navigator)) return null;
   return (
     <button class={name} type="button" onClick={copy} aria-label={copied ? undefined : label}>
-      {copied ? "Copied" : "Copy"}
+      {copied ? t`Copied` : t`Copy`}
     </button>
   );
 }
@@ -26,7 +27,7 @@ export function Command({ text }: { text: string }) {
       <code>
         {text.split(" ").map((word, i) => [i > 0 && " ", <span key={word}>{word}</span>])}
       </code>
-      <CopyButton text={text} label={`Copy: ${text}`} />
+      <CopyButton text={text} label={t`Copy: ${text}`} />
     </span>
   );
 }
@@ -34,7 +35,7 @@ export function Command({ text }: { text: string }) {
 /** An id or an address as it is, with a button that copies it. */
 export const Copied = ({ text }: { text: string }) => (
   <span class="copied">
-    <span class="code">{text}</span> <CopyButton text={text} label={`Copy: ${text}`} class="text-btn small" />
+    <span class="code">{text}</span> <CopyButton text={text} label={t`Copy: ${text}`} class="text-btn small" />
   </span>
 );
 
@@ -45,7 +46,7 @@ export function Lines({ text, name }: { text: string; name: string }) {
       <pre tabIndex={0} role="group" aria-label={name}>
         {text}
       </pre>
-      <CopyButton text={text} label={`Copy: ${name}`} />
+      <CopyButton text={text} label={t`Copy: ${name}`} />
     </span>
   );
 }

@@ -4,9 +4,10 @@ import { isRefusal, readTokens } from "../command/access";
 import type { Token } from "../lib/api.gen";
 import { switchTheme } from "../lib/theme";
 import { type Found, find } from "../state/find";
+import { t } from "../text/text";
 import { useApp } from "./app-context";
 
-const kindWord: Record<Found["kind"], string> = { page: "Page", machine: "Machine", device: "Device", model: "Model", token: "Token", action: "Do" };
+const kindWord: Record<Found["kind"], string> = { page: t`Page`, machine: t`Machine`, device: t`Device`, model: t`Model`, token: t`Token`, action: t`Do` };
 
 export default function Find() {
   const { state, server, help, finding } = useApp();
@@ -41,16 +42,16 @@ export default function Find() {
     event.preventDefault();
   };
   return (
-    <dialog ref={dialog} class="find" aria-label="Find" onClose={() => (finding.value = false)}>
+    <dialog ref={dialog} class="find" aria-label={t`Find`} onClose={() => (finding.value = false)}>
       <input
         type="text" // a search field would take the first Escape for itself
         list={undefined}
         role="combobox"
-        aria-label="Find machines, devices, models, tokens and actions"
+        aria-label={t`Find machines, devices, models, tokens and actions`}
         aria-expanded="true"
         aria-controls="find-list"
         aria-activedescendant={found[at] ? `find-${found[at].id}` : undefined}
-        placeholder="Machine, device, model, token, page or action"
+        placeholder={t`Machine, device, model, token, page or action`}
         autocomplete="off"
         spellcheck={false}
         value={typed}
@@ -60,7 +61,7 @@ export default function Find() {
           setMarked(0);
         }}
       />
-      <ul id="find-list" role="listbox" aria-label="Found">
+      <ul id="find-list" role="listbox" aria-label={t`Found`}>
         {found.map((one, i) => (
           <li key={one.id} id={`find-${one.id}`} role="option" aria-selected={i === at} onMouseMove={() => setMarked(i)} onClick={() => run(one)}>
             <span class="label">{kindWord[one.kind]}</span>
@@ -69,7 +70,7 @@ export default function Find() {
           </li>
         ))}
       </ul>
-      {found.length === 0 && <p class="quiet" role="status">Nothing here has that name. Models of Hugging Face are searched on the page Models.</p>}
+      {found.length === 0 && <p class="quiet" role="status">{t`Nothing here has that name. Models of Hugging Face are searched on the page Models.`}</p>}
     </dialog>
   );
 }

@@ -1,16 +1,17 @@
 /* The keys, on `?`. */
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { pages } from "../lib/pages";
+import { t } from "../text/text";
 import { useApp } from "./app-context";
 
-const mnemonic: Readonly<Record<string, string>> = { access: " (keys)", usage: " (spent)", alerts: " (events)" };
+const mnemonic: Readonly<Record<string, string>> = { access: t` (keys)`, usage: t` (spent)`, alerts: t` (events)` };
 const keys: [string[], string][] = [
-  [["Ctrl", "K"], "find a machine, device, model, page or action"],
-  ...pages.map(({ page, name, key }): [string[], string] => [["g", key], `go to ${name}${mnemonic[page] ?? ""}`]),
-  [["Ctrl", "Z"], "undo what was just asked for, while the corner of the page offers it"],
-  [["/"], "filter devices, or the audit log or the server's log on its page"],
-  [["?"], "this list"],
-  [["Esc"], "close, or clear the filter"],
+  [["Ctrl", "K"], t`find a machine, device, model, page or action`],
+  ...pages.map(({ page, name, key }): [string[], string] => [["g", key], t`go to ${name}${mnemonic[page] ?? ""}`]),
+  [["Ctrl", "Z"], t`undo what was just asked for, while the corner of the page offers it`],
+  [["/"], t`filter devices, or the audit log or the server's log on its page`],
+  [["?"], t`this list`],
+  [["Esc"], t`close, or clear the filter`],
 ];
 
 export function Help() {
@@ -24,7 +25,7 @@ export function Help() {
   return (
     <dialog ref={dialog} aria-labelledby="help-title" onClose={() => (help.value = false)}>
       <div class="dialog-body">
-        <h2 id="help-title">Keys</h2>
+        <h2 id="help-title">{t`Keys`}</h2>
         <dl class="keys">
           {keys.map(([strokes, what]) => (
             <>
@@ -40,11 +41,11 @@ export function Help() {
         <div class="dialog-acts">
           {licenses && (
             <a class="btn plain" href={licenses} target="_blank" rel="noreferrer">
-              Licences
+              {t`Licences`}
             </a>
           )}
           <button class="btn" type="button" onClick={() => dialog.current?.close()}>
-            Close
+            {t`Close`}
           </button>
         </div>
       </div>

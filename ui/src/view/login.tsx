@@ -2,8 +2,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { sentence } from "../lib/format";
 import type { LoginReason } from "../state/state";
+import { t } from "../text/text";
 import { useApp } from "./app-context";
 import { Command } from "./command-line";
+import { LanguageButton } from "./language";
 import { MarkIcon } from "./parts";
 
 /** The error in bold, and its consequence. Null without an error. */
@@ -15,25 +17,25 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
     case "refused":
       return {
         what: sentence(reason.message),
-        next: sentence(reason.hint ?? "Check it, ask an admin for a new one, or make one on the server:"),
+        next: sentence(reason.hint ?? t`Check it, ask an admin for a new one, or make one on the server:`),
       };
     case "forbidden":
       return {
         what: sentence(reason.message),
         next: sentence(
           reason.hint ??
-            "This page needs a token with the scope observe. Ask an admin for one, or make one on the server:",
+            t`This page needs a token with the scope observe. Ask an admin for one, or make one on the server:`,
         ),
       };
     case "link":
-      return { what: sentence(reason.message), next: sentence(reason.hint ?? "Open a new one, or paste a token.") };
+      return { what: sentence(reason.message), next: sentence(reason.hint ?? t`Open a new one, or paste a token.`) };
     case "revoked":
       return {
-        what: "This token was revoked or has expired.",
-        next: "Ask an admin for a new one, or make one on the server:",
+        what: t`This token was revoked or has expired.`,
+        next: t`Ask an admin for a new one, or make one on the server:`,
       };
     case "not_logged_in":
-      return { what: "The server closed the connection during the login.", next: "Log in again." };
+      return { what: t`The server closed the connection during the login.`, next: t`Log in again.` };
   }
 }
 
@@ -58,16 +60,16 @@ export function Login({ reason }: { reason: LoginReason }) {
 
   return (
     <main class="login">
-      <form onSubmit={submit} aria-label="Log in">
+      <form onSubmit={submit} aria-label={t`Log in`}>
         <svg class="mark" aria-hidden="true">
           <use href="#mark" />
         </svg>
         <div>
           <h1>{info?.name ?? "exogpu"}</h1>
-          <p class="quiet">Paste a token to see and use its devices.</p>
+          <p class="quiet">{t`Paste a token to see and use its devices.`}</p>
         </div>
         <div class="in">
-          <label for="token">Token</label>
+          <label for="token">{t`Token`}</label>
           <input
             id="token"
             ref={field}
@@ -77,6 +79,7 @@ export function Login({ reason }: { reason: LoginReason }) {
             value={text}
             aria-invalid={wrong && reason.kind !== "link" ? true : undefined}
             aria-describedby={wrong ? "token-error" : undefined}
+            translate={false}
             placeholder="exo_…"
             onInput={(event) => setText(event.currentTarget.value)}
           />
@@ -91,12 +94,12 @@ export function Login({ reason }: { reason: LoginReason }) {
         </div>
         <div class="in">
           {!wrong?.next.endsWith(":") && (
-            <p class="label">{onThisMachine ? "A token is made with:" : "A token is made on the server's machine, with:"}</p>
+            <p class="label">{onThisMachine ? t`A token is made with:` : t`A token is made on the server's machine, with:`}</p>
           )}
           <Command text="exogpu token create --name laptop --scopes observe" />
           {onThisMachine && (
             <>
-              <p class="label">The first one, for an admin, is in the file admin.token of the server's data directory, usually:</p>
+              <p class="label">{t`The first one, for an admin, is in the file admin.token of the server's data directory, usually:`}</p>
               <Command text="cat ~/.local/share/exogpu/admin.token" />
             </>
           )}
@@ -104,20 +107,21 @@ export function Login({ reason }: { reason: LoginReason }) {
         <label class="check">
           <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />
           <span>
-            Keep on this device <span class="faint">until you log out; otherwise only this tab stays logged in</span>
+            {t`Keep on this device`}{" "}<span class="faint">{t`until you log out; otherwise only this tab stays logged in`}</span>
           </span>
         </label>
         <button class="btn primary" type="submit">
-          Log in
+          {t`Log in`}
         </button>
         <dl>
-          <dt>Server</dt>
-          <dd>{info ? `exogpu ${info.version}` : "does not answer, trying again"}</dd>
-          <dt>Reached by</dt>
+          <dt>{t`Server`}</dt>
+          <dd>{info ? `exogpu ${info.version}` : t`does not answer, trying again`}</dd>
+          <dt>{t`Reached by`}</dt>
           <dd>
             {location.protocol === "https:" ? "TLS" : "HTTP"}, {location.host}
           </dd>
         </dl>
+        <LanguageButton />
       </form>
     </main>
   );

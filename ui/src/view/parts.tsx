@@ -5,6 +5,8 @@ import type { Device } from "../lib/api.gen";
 import { now } from "../lib/clock";
 import { age, fullTime, memoryOf, sentence } from "../lib/format";
 import { ageOf, shownState } from "../state/select";
+import { t } from "../text/text";
+import { word } from "../text/words";
 import { useApp } from "./app-context";
 
 export type Mark = Device["state"] | "stale" | "ok" | "info";
@@ -25,17 +27,17 @@ export const MarkIcon = ({ mark, class: name }: { mark: Mark; class?: string }) 
 export const StateMark = ({ state, bare }: { state: Mark; bare?: boolean }) => (
   <span class="state" data-state={state}>
     <MarkIcon mark={state} />
-    <span class={bare ? "sr" : undefined}>{state}</span>
+    <span class={bare ? "sr" : undefined}>{word(state)}</span>
   </span>
 );
 
 /** A device's state, by shownState(). */
 export function DeviceMark({ record, stale, bare }: { record: Device; stale?: boolean; bare?: boolean }) {
-  const { mark, word } = shownState(record, stale);
+  const { mark, word: shown } = shownState(record, stale);
   return (
     <span class="state" data-state={mark} title={record.state_reason ?? undefined}>
       <MarkIcon mark={mark} />
-      <span class={bare ? "sr" : undefined}>{word}</span>
+      <span class={bare ? "sr" : undefined}>{word(shown)}</span>
     </span>
   );
 }
@@ -52,7 +54,7 @@ export function Named({ text }: { text: string }) {
   );
 }
 
-export const NotReported = () => <span class="not-reported">not reported</span>;
+export const NotReported = () => <span class="not-reported">{t`not reported`}</span>;
 
 /** A figure with its unit, smaller and fainter. */
 export const Figure = ({ value, unit }: { value: string; unit: string }) => (
@@ -119,7 +121,7 @@ export function Age({ at, mark }: { at: string | null; mark?: boolean }) {
   return (
     <span class={mark ? "age" : undefined} title={at ? fullTime(Date.parse(at)) : undefined}>
       {mark && <MarkIcon mark="stale" />}
-      {age(ms)} ago
+      {t`${age(ms)} ago`}
     </span>
   );
 }
@@ -132,7 +134,7 @@ export function LostAge() {
   return (
     <span class="age">
       <MarkIcon mark="stale" />
-      {age(now.value - heardAt)} ago
+      {t`${age(now.value - heardAt)} ago`}
     </span>
   );
 }

@@ -9,8 +9,10 @@ import { switchTheme, theme } from "../lib/theme";
 import { attention, worstLevel } from "../state/attention";
 import { readyInstances } from "../state/models";
 import { isLive } from "../state/select";
+import { t } from "../text/text";
 import { useApp } from "./app-context";
 import { LostBanner } from "./banner";
+import { LanguageButton } from "./language";
 import { Icon, MarkIcon } from "./parts";
 
 const current = (page: string): "page" | undefined => {
@@ -27,7 +29,7 @@ function Rail() {
   const found = attention(state.value);
   const worst = worstLevel(found);
   return (
-    <nav class="rail" aria-label="Pages">
+    <nav class="rail" aria-label={t`Pages`}>
       <a class="brand" href="#/overview">
         <svg aria-hidden="true">
           <use href="#mark" />
@@ -42,7 +44,7 @@ function Rail() {
             <Icon name={page} />
             {name}
             {page === "devices" && <span class="count">{Object.keys(devices).length}</span>}
-            {page === "models" && running > 0 && <span class="count">{running} running</span>}
+            {page === "models" && running > 0 && <span class="count">{t`${running} running`}</span>}
             {page === "allocations" && Object.keys(allocations).length > 0 && (
               <span class="count">{Object.keys(allocations).length}</span>
             )}
@@ -51,7 +53,7 @@ function Rail() {
               <span class={`count ${worst === "error" ? "crit" : "warm"}`}>
                 <MarkIcon mark={worst === "error" ? "offline" : "throttled"} />
                 {found.length}
-                <span class="sr"> need attention</span>
+                <span class="sr">{" "}{t`need attention`}</span>
               </span>
             )}
           </a>
@@ -59,13 +61,16 @@ function Rail() {
       </div>
       <div class="rail-foot">
         <Who />
-        <button class="text-btn" type="button" aria-keyshortcuts="Control+K" onClick={() => (finding.value = true)}>
-          <kbd>Ctrl K</kbd> <span class="word">find</span>
-        </button>
+        <div class="row">
+          <button class="text-btn" type="button" aria-keyshortcuts="Control+K" onClick={() => (finding.value = true)}>
+            <kbd>Ctrl K</kbd> <span class="word">{t`find`}</span>
+          </button>
+          <LanguageButton />
+        </div>
         <div class="row">
           <span class="label">{server ? `exogpu ${server.version}` : ""}</span>
           <button class="text-btn" type="button" onClick={() => (help.value = true)}>
-            <kbd>?</kbd> <span class="word">keys</span>
+            <kbd>?</kbd> <span class="word">{t`keys`}</span>
           </button>
         </div>
       </div>
@@ -77,14 +82,14 @@ function Who() {
   const { state, server } = useApp();
   const { login } = state.value;
   if (!login) return null;
-  const until = login.expires_at ? `, until ${day(Date.parse(login.expires_at))}` : "";
+  const until = login.expires_at ? t`, until ${day(Date.parse(login.expires_at))}` : "";
   return (
     <div class="who">
-      <span class="label clip" title={`Scopes: ${login.scopes.join(", ")}${until}`}>
+      <span class="label clip" title={t`Scopes: ${login.scopes.join(", ")}${until}`}>
         {login.name}
       </span>
       <button class="text-btn" type="button" onClick={() => server.logout()}>
-        Log out
+        {t`Log out`}
       </button>
     </div>
   );
@@ -95,24 +100,24 @@ export function Live() {
   const { connection, heardAt } = state.value;
   if (connection.phase === "live" && heardAt !== null)
     return (
-      <span class="live" role="status" aria-label="Connection: live">
+      <span class="live" role="status" aria-label={t`Connection: live`}>
         <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true">
           <path d="M0 8h7l2-5 3 7 2.5-5L16 8h12" />
         </svg>
-        <span class="sr">connected</span>
+        <span class="sr">{t`connected`}</span>
         <span aria-hidden="true">
-          <span class="word">live, heartbeat </span>
-          <span class="ago">{age(now.value - heardAt)} ago</span>
+          <span class="word">{t`live, heartbeat`}{" "}</span>
+          <span class="ago">{t`${age(now.value - heardAt)} ago`}</span>
         </span>
       </span>
     );
   return (
-    <span class="live off" role="status" aria-label="Connection: not connected">
+    <span class="live off" role="status" aria-label={t`Connection: not connected`}>
       <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true">
         <path d="M0 8h28" stroke-dasharray="2 3" />
       </svg>
-      <span class="sr">not connected</span>
-      <span aria-hidden="true">{connection.phase === "lost" ? "not connected" : "connecting"}</span>
+      <span class="sr">{t`not connected`}</span>
+      <span aria-hidden="true">{connection.phase === "lost" ? t`not connected` : t`connecting`}</span>
     </span>
   );
 }
@@ -125,8 +130,8 @@ export function FilterField() {
       <input
         type="search"
         data-filter
-        placeholder="Filter"
-        aria-label="Filter devices"
+        placeholder={t`Filter`}
+        aria-label={t`Filter devices`}
         value={filter.value}
         aria-keyshortcuts="/"
         onInput={(event) => (filter.value = event.currentTarget.value)}
@@ -134,7 +139,7 @@ export function FilterField() {
       {filter.value === "" ? (
         <kbd aria-hidden="true">/</kbd>
       ) : (
-        <button type="button" aria-label="Clear the filter" onClick={() => (filter.value = "")}>
+        <button type="button" aria-label={t`Clear the filter`} onClick={() => (filter.value = "")}>
           <svg aria-hidden="true">
             <use href="#i-close" />
           </svg>
@@ -178,7 +183,7 @@ export function Page({
           class="btn icon-only"
           type="button"
           onClick={switchTheme}
-          aria-label={theme.value === "dark" ? "Switch to light" : "Switch to dark"}
+          aria-label={theme.value === "dark" ? t`Switch to light` : t`Switch to dark`}
         >
           <Icon name="theme" />
         </button>
@@ -200,7 +205,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
           document.getElementById("main")?.focus();
         }}
       >
-        Skip to the page
+        {t`Skip to the page`}
       </a>
       <Rail />
       <main id="main" aria-labelledby="title" tabIndex={-1}>
@@ -222,9 +227,10 @@ export function GuestShell({ children }: { children: ComponentChildren }) {
       <main id="main" aria-labelledby="title" tabIndex={-1}>
         {children}
         <footer class="page-foot">
-          <span>token {state.value.login?.name}, for models only</span>
+          <span>{t`token ${state.value.login?.name ?? ""}, for models only`}</span>
+          <LanguageButton />
           <button class="text-btn" type="button" onClick={() => server.logout()}>
-            Log out
+            {t`Log out`}
           </button>
         </footer>
       </main>
@@ -265,11 +271,11 @@ function TabBar() {
   const more = pages.filter(({ page }) => !inBar.includes(page));
   const here = more.some(({ page }) => current(page));
   return (
-    <nav class="tabbar" aria-label="Pages" ref={menu}>
+    <nav class="tabbar" aria-label={t`Pages`} ref={menu}>
       {pages.filter(({ page }) => inBar.includes(page)).map(link)}
       <button type="button" aria-expanded={open} aria-current={here ? "page" : undefined} onClick={() => setOpen(!open)}>
         <Icon name="more" />
-        More
+        {t`More`}
       </button>
       {open && (
         <div class="tabbar-more">
@@ -282,7 +288,7 @@ function TabBar() {
             }}
           >
             <Icon name="find" />
-            Find
+            {t`Find`}
           </button>
         </div>
       )}
@@ -297,10 +303,11 @@ function FootWho() {
   return (
     <>
       <span>{info ? `${info.name}, exogpu ${info.version}` : ""}</span>
-      {login && <span>token {login.name}</span>}
+      {login && <span>{t`token ${login.name}`}</span>}
+      <LanguageButton />
       {login && (
         <button class="text-btn" type="button" onClick={() => server.logout()}>
-          Log out
+          {t`Log out`}
         </button>
       )}
     </>

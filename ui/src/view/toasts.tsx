@@ -1,6 +1,7 @@
 /* The toasts, in the corner of the page. They count while nobody points at them and none of them has the focus. */
 import { useEffect, useRef } from "preact/hooks";
 import { type Toast, announced, count, dismiss, hasten, toasts, undo } from "../command/toasts";
+import { t } from "../text/text";
 import { MarkIcon, RefusalNote } from "./parts";
 
 const COUNT_MS = 250;
@@ -29,7 +30,7 @@ export function Toasts() {
         {announced.value}
       </p>
       {all.length > 0 && (
-        <ul class="toasts" ref={list} aria-label="Undo">
+        <ul class="toasts" ref={list} aria-label={t`Undo`}>
           {all.map((one) => (
             <li key={one.key}>
               <One toast={one} />
@@ -49,13 +50,13 @@ function One({ toast }: { toast: Toast }) {
       return (
         <>
           <p class="lead">
-            {text} in {Math.ceil(toast.leftMs / 1000)} s
+            {t`${text} in ${Math.ceil(toast.leftMs / 1000)} s`}
           </p>
           <p class="small quiet">{note}</p>
           <p class="acts">
             <UndoButton toast={toast} what={text} />
             <button class="btn plain" type="button" onClick={() => hasten(key)}>
-              {act} now
+              {t`${act} now`}
             </button>
           </p>
         </>
@@ -92,13 +93,13 @@ function One({ toast }: { toast: Toast }) {
 }
 
 const UndoButton = ({ toast, what }: { toast: Toast; what: string }) => (
-  <button class="btn primary" type="button" aria-keyshortcuts="Control+Z" aria-label={`Undo: ${what}`} onClick={() => undo(toast.key)}>
-    Undo
+  <button class="btn primary" type="button" aria-keyshortcuts="Control+Z" aria-label={t`Undo: ${what}`} onClick={() => undo(toast.key)}>
+    {t`Undo`}
   </button>
 );
 
 const CloseButton = ({ id }: { id: string }) => (
   <button class="btn plain" type="button" onClick={() => dismiss(id)}>
-    Close
+    {t`Close`}
   </button>
 );

@@ -1,4 +1,5 @@
 /* Files that go with a message, as text between fences that no line of them closes. Pure. */
+import { t } from "../../text/text";
 
 export interface Attached {
   readonly name: string;
@@ -9,12 +10,12 @@ const MOST_BYTES = 256 * 1024;
 
 /** The file as text, or why it cannot go with a message. */
 export function attachedFrom(name: string, bytes: Uint8Array): Attached | string {
-  if (bytes.length > MOST_BYTES) return `${name} has ${Math.ceil(bytes.length / 1024)} KiB; a file of at most ${MOST_BYTES / 1024} KiB goes with a message.`;
+  if (bytes.length > MOST_BYTES) return t`${name} has ${Math.ceil(bytes.length / 1024)} KiB; a file of at most ${MOST_BYTES / 1024} KiB goes with a message.`;
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    return text.includes("\0") ? `${name} is not text.` : { name, text };
+    return text.includes("\0") ? t`${name} is not text.` : { name, text };
   } catch {
-    return `${name} is not text in UTF-8.`;
+    return t`${name} is not text in UTF-8.`;
   }
 }
 

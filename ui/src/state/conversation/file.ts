@@ -1,5 +1,6 @@
 /* Conversations as a file: what Export saves (and `exogpu conversations export`), and what Import reads of it. A file
  * may come from anywhere: its size, their number, and each of them is checked, and what is wrong is said. Pure. */
+import { t } from "../../text/text";
 import { type Conversation, freshId, sortConversations } from "../chat";
 import { textOf } from "../keeping";
 import { conversationFrom } from "./read";
@@ -20,11 +21,11 @@ export interface Refused {
   readonly hint: string;
 }
 
-const ours = "Choose a file that Export of this page, or the command exogpu conversations export, has saved.";
+const ours = t`Choose a file that Export of this page, or the command exogpu conversations export, has saved.`;
 const refused = (what: string, hint = ours): Refused => ({ what, hint });
 
 export const tooLarge = (bytes: number): Refused | null =>
-  bytes > MOST_FILE_BYTES ? refused(`This file has ${Math.ceil(bytes / MIB)} MiB; at most ${MOST_FILE_BYTES / MIB} MiB are read`) : null;
+  bytes > MOST_FILE_BYTES ? refused(t`This file has ${Math.ceil(bytes / MIB)} MiB; at most ${MOST_FILE_BYTES / MIB} MiB are read`) : null;
 
 /** The conversations of a file, or what is wrong with it. */
 export function importFrom(file: string): readonly Conversation[] | Refused {
@@ -33,14 +34,14 @@ export function importFrom(file: string): readonly Conversation[] | Refused {
     const parsed: unknown = JSON.parse(file);
     all = typeof parsed === "object" && parsed !== null && Object.hasOwn(parsed, "conversations") ? (parsed as { conversations: unknown }).conversations : null;
   } catch {
-    return refused("This file is not JSON");
+    return refused(t`This file is not JSON`);
   }
-  if (!Array.isArray(all)) return refused("This file holds no conversations");
-  if (all.length === 0) return refused("This file holds no conversation: its list is empty");
-  if (all.length > MOST_CONVERSATIONS) return refused(`This file holds ${all.length} conversations; at most ${MOST_CONVERSATIONS} are read`, "Divide it into several files.");
+  if (!Array.isArray(all)) return refused(t`This file holds no conversations`);
+  if (all.length === 0) return refused(t`This file holds no conversation: its list is empty`);
+  if (all.length > MOST_CONVERSATIONS) return refused(t`This file holds ${all.length} conversations; at most ${MOST_CONVERSATIONS} are read`, t`Divide it into several files.`);
   const found = all.map(conversationFrom);
   const wrong = found.indexOf(null);
-  if (wrong >= 0) return refused(`Conversation ${wrong + 1} of ${all.length} in this file is not as the Playground writes it; nothing was imported`);
+  if (wrong >= 0) return refused(t`Conversation ${wrong + 1} of ${all.length} in this file is not as the Playground writes it; nothing was imported`);
   return found.filter((one) => one !== null);
 }
 

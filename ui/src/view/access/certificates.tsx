@@ -6,13 +6,15 @@ import { day, fullTime } from "../../lib/format";
 import { nodeHref } from "../../lib/route";
 import { type CertificateState, certificateState, fingerprint } from "../../state/access";
 import { serverTime } from "../../state/select";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { type Mark, MarkIcon, Panel } from "../parts";
 
 const kinds: Record<Certificate["kind"], string> = {
-  authority: "the cluster's authority",
-  server: "this server",
-  own: "this server, set by the operator",
+  authority: t`the cluster's authority`,
+  server: t`this server`,
+  own: t`this server, set by the operator`,
   node: "node",
 };
 const marks: Record<CertificateState, { mark: Mark; tone: string }> = {
@@ -30,30 +32,30 @@ export function CertificatePanel({ certificates }: { certificates: readonly Cert
   const authority = certificates.find((one) => one.kind === "authority");
   return (
     <Panel
-      title="Certificates"
+      title={t`Certificates`}
       aside={
         authority && (
           <a href="/ca.pem" download="exogpu-authority.pem">
-            Download the authority's certificate
+            {t`Download the authority's certificate`}
           </a>
         )
       }
     >
       <div class="table-wrap">
         <table class="list cert-list">
-          <caption class="sr">Certificates</caption>
+          <caption class="sr">{t`Certificates`}</caption>
           <thead>
             <tr>
-              <th scope="col">Of</th>
-              <th scope="col">Names</th>
+              <th scope="col">{t`Of`}</th>
+              <th scope="col">{t`Names`}</th>
               <th scope="col" class="w-print">
                 SHA-256
               </th>
               <th scope="col" class="w-time">
-                Renews
+                {t`Renews`}
               </th>
               <th scope="col" class="w-time">
-                Ends
+                {t`Ends`}
               </th>
             </tr>
           </thead>
@@ -67,7 +69,7 @@ export function CertificatePanel({ certificates }: { certificates: readonly Cert
       {shown.length < certificates.length && (
         <p class="more">
           <button class="text-btn" type="button" onClick={() => setAll(true)}>
-            Show those that were revoked
+            {t`Show those that were revoked`}
           </button>
         </p>
       )}
@@ -90,19 +92,19 @@ function CertificateRow({ certificate, at }: { certificate: Certificate; at: num
         <b>{node_id ? <a href={nodeHref(node_id)}>{node?.name ?? node_id}</a> : commonName(subject)}</b>
         <span class="small faint"> {kinds[kind]}</span>
         <span class={`small token-state ${tone}`}>
-          <MarkIcon mark={mark} /> {how}
+          <MarkIcon mark={mark} /> {word(how)}
         </span>
       </th>
-      <td data-name="Names" class="quiet names">
-        {names.length > 0 ? names.join(", ") : <span class="faint">none</span>}
+      <td data-name={t`Names`} class="quiet names">
+        {names.length > 0 ? <span translate={false}>{names.join(", ")}</span> : <span class="faint">{t`none`}</span>}
       </td>
       <td data-name="SHA-256" class="code small" title={fingerprint(sha256)}>
         {kind === "authority" ? fingerprint(sha256) : `${fingerprint(sha256).slice(0, 23)} …`}
       </td>
-      <td data-name="Renews" class="quiet">
-        {renews_at ? day(Date.parse(renews_at)) : <span class="faint">by hand</span>}
+      <td data-name={t`Renews`} class="quiet">
+        {renews_at ? day(Date.parse(renews_at)) : <span class="faint">{t`by hand`}</span>}
       </td>
-      <td data-name="Ends" class="quiet" title={fullTime(Date.parse(not_after))}>
+      <td data-name={t`Ends`} class="quiet" title={fullTime(Date.parse(not_after))}>
         {day(Date.parse(not_after))} {new Date(not_after).getFullYear()}
       </td>
     </tr>

@@ -8,6 +8,7 @@ import { fullTime } from "../../lib/format";
 import { tokenEnd } from "../../state/access";
 import { type Kind, kinds } from "../../state/kinds";
 import { obstacle, serverTime } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { MarkIcon, RefusalNote } from "../parts";
 import { Made } from "./made";
@@ -17,20 +18,20 @@ const GIB = 2 ** 30;
 const DAY_S = 24 * 3600;
 
 const scopes: [Scope, string][] = [
-  ["observe", "see devices, readings and history"],
-  ["allocate", "hold and move memory of devices"],
-  ["compute", "run kernels on it"],
-  ["infer", "use models"],
-  ["join", "lend a device"],
-  ["admin", "everything, this page included"],
+  ["observe", t`see devices, readings and history`],
+  ["allocate", t`hold and move memory of devices`],
+  ["compute", t`run kernels on it`],
+  ["infer", t`use models`],
+  ["join", t`lend a device`],
+  ["admin", t`everything, this page included`],
 ];
 const lasts: [string, number][] = [
-  ["an hour", 3600],
-  ["a day", DAY_S],
-  ["a week", 7 * DAY_S],
-  ["30 days", 30 * DAY_S],
-  ["90 days", 90 * DAY_S],
-  ["a year", 365 * DAY_S],
+  [t`an hour`, 3600],
+  [t`a day`, DAY_S],
+  [t`a week`, 7 * DAY_S],
+  [t`30 days`, 30 * DAY_S],
+  [t`90 days`, 90 * DAY_S],
+  [t`a year`, 365 * DAY_S],
 ];
 
 interface Known {
@@ -57,9 +58,9 @@ export function CreateToken({ tokens, lends, changed }: Known) {
           dialog.current?.showModal();
         }}
       >
-        Make a token
+        {t`Make a token`}
       </button>
-      <dialog ref={dialog} aria-label="Make a token" class="wide" onClose={() => (setOpen(false), changed())}>
+      <dialog ref={dialog} aria-label={t`Make a token`} class="wide" onClose={() => (setOpen(false), changed())}>
         {open && <Form names={tokens.map((one) => one.name)} lends={lends} changed={changed} close={() => dialog.current?.close()} />}
       </dialog>
     </>
@@ -115,11 +116,11 @@ function Form({ names, lends, changed, close }: FormProps) {
     );
   return (
     <form ref={form} class="dialog-body" onSubmit={(event) => void submit(event)}>
-      <h2>Make a token</h2>
+      <h2>{t`Make a token`}</h2>
       <Kinds kind={kind} setKind={setKind} />
       <div class="in">
-        <label for="token-name">Name</label>
-        <input id="token-name" name="name" required maxLength={64} autocomplete="off" placeholder="who or what it is for" list="token-names" />
+        <label for="token-name">{t`Name`}</label>
+        <input id="token-name" name="name" required maxLength={64} autocomplete="off" placeholder={t`who or what it is for`} list="token-names" />
         <datalist id="token-names">
           {[...new Set(names)].slice(0, 20).map((name) => (
             <option key={name} value={name} />
@@ -128,7 +129,7 @@ function Form({ names, lends, changed, close }: FormProps) {
       </div>
       {kind === "other" && (
         <fieldset class="scopes">
-          <legend class="label">It may</legend>
+          <legend class="label">{t`It may`}</legend>
           {scopes.map(([scope, what]) => (
             <label class="check" key={scope}>
               <input
@@ -147,7 +148,7 @@ function Form({ names, lends, changed, close }: FormProps) {
       )}
       <div class="fields">
         <div class="in">
-          <label for="token-lasts">Lasts</label>
+          <label for="token-lasts">{t`Lasts`}</label>
           <select id="token-lasts" name="lasts" onChange={(event) => setLasting(Number(event.currentTarget.value))}>
             {lasts.map(([word, seconds]) => (
               <option key={seconds} value={seconds} selected={seconds === lasting}>
@@ -157,35 +158,35 @@ function Form({ names, lends, changed, close }: FormProps) {
           </select>
         </div>
         <div class="in">
-          <label for="token-memory">Memory at most, GiB</label>
-          <input id="token-memory" name="memory" type="number" min="0.001" step="any" placeholder="no limit" />
+          <label for="token-memory">{t`Memory at most, GiB`}</label>
+          <input id="token-memory" name="memory" type="number" min="0.001" step="any" placeholder={t`no limit`} />
         </div>
         <div class="in">
-          <label for="token-calls">Calls a second</label>
-          <input id="token-calls" name="calls" type="number" min="0.1" max="100000" step="any" placeholder="no limit" />
+          <label for="token-calls">{t`Calls a second`}</label>
+          <input id="token-calls" name="calls" type="number" min="0.1" max="100000" step="any" placeholder={t`no limit`} />
         </div>
         <div class="in">
-          <label for="token-sessions">Sessions at once</label>
-          <input id="token-sessions" name="sessions" type="number" min="1" max="10000" step="1" placeholder="no limit" />
+          <label for="token-sessions">{t`Sessions at once`}</label>
+          <input id="token-sessions" name="sessions" type="number" min="1" max="10000" step="1" placeholder={t`no limit`} />
         </div>
       </div>
       {cut && (
         <p class="small warm-note" role="status">
-          <MarkIcon mark="throttled" class="warm" /> It ends on {fullTime(end)}, with the token that you are logged in with: no token outlasts the one that made it.
+          <MarkIcon mark="throttled" class="warm" />{" "}{t`It ends on ${fullTime(end)}, with the token that you are logged in with: no token outlasts the one that made it.`}
         </p>
       )}
       {chosen.includes("admin") && (
         <p class="small warm-note">
-          <MarkIcon mark="throttled" class="warm" /> Whoever has this token may do everything: also make tokens and let machines in.
+          <MarkIcon mark="throttled" class="warm" />{" "}{t`Whoever has this token may do everything: also make tokens and let machines in.`}
         </p>
       )}
       <RefusalNote refusal={refusal} />
       <div class="dialog-acts">
         <button class="btn" type="button" onClick={close}>
-          Cancel
+          {t`Cancel`}
         </button>
         <button class="btn primary" type="submit" disabled={busy || chosen.length === 0}>
-          {busy ? "Making" : "Make"}
+          {busy ? t`Making` : t`Make`}
         </button>
       </div>
     </form>
@@ -196,7 +197,7 @@ function Form({ names, lends, changed, close }: FormProps) {
 function Kinds({ kind, setKind }: { kind: Kind; setKind: (kind: Kind) => void }) {
   return (
     <fieldset class="scopes kinds">
-      <legend class="label">It is for</legend>
+      <legend class="label">{t`It is for`}</legend>
       {kinds.map(({ kind: one, name, what }) => (
         <label class="check" key={one}>
           <input type="radio" name="kind" checked={one === kind} onChange={() => setKind(one)} />

@@ -10,6 +10,7 @@ import { nodeHref } from "../../lib/route";
 import { isLoopback, makerText } from "../../state/access";
 import { admits, joiningText, leavingText, lendLink, shownLends, tabNames, usesText } from "../../state/joining";
 import { obstacle, serverTime } from "../../state/select";
+import { plural, t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Command } from "../command-line";
@@ -21,10 +22,10 @@ import { JoinLine } from "./tickets";
 
 const HOUR_S = 3600;
 const lasts: [string, number][] = [
-  ["an hour", HOUR_S],
-  ["a day", 24 * HOUR_S],
-  ["a week", 168 * HOUR_S],
-  ["30 days", 720 * HOUR_S],
+  [t`an hour`, HOUR_S],
+  [t`a day`, 24 * HOUR_S],
+  [t`a week`, 168 * HOUR_S],
+  [t`30 days`, 720 * HOUR_S],
 ];
 
 interface Known {
@@ -38,27 +39,27 @@ export function LendDevice({ lends, changed, close, children }: Known & { close:
   const [browser, setBrowser] = useState(false);
   return (
     <div class="dialog-body">
-      <h2>Make a token</h2>
+      <h2>{t`Make a token`}</h2>
       {children}
       <fieldset class="scopes">
-        <legend class="label">What is lent</legend>
+        <legend class="label">{t`What is lent`}</legend>
         <label class="check">
           <input type="radio" name="lent" checked={!browser} onChange={() => setBrowser(false)} />
           <span>
-            <b>A machine</b> <span class="quiet">where exogpu can be installed; it joins by a ticket</span>
+            <b>{t`A machine`}</b> <span class="quiet">{t`where exogpu can be installed; it joins by a ticket`}</span>
           </span>
         </label>
         <label class="check">
           <input type="radio" name="lent" checked={browser} onChange={() => setBrowser(true)} />
           <span>
-            <b>A phone or a browser</b> <span class="quiet">nothing is installed; it joins by a link</span>
+            <b>{t`A phone or a browser`}</b> <span class="quiet">{t`nothing is installed; it joins by a link`}</span>
           </span>
         </label>
       </fieldset>
       {browser ? <LendForm lends={lends} changed={changed} /> : <JoinLine changed={changed} />}
       <div class="dialog-acts">
         <button class="btn" type="button" onClick={close}>
-          Close
+          {t`Close`}
         </button>
       </div>
     </div>
@@ -70,14 +71,14 @@ export function LendPanel({ lends, tokens, changed }: Known & { tokens: readonly
   const at = serverTime(state.value, now.value);
   const shown = shownLends(lends, at);
   return (
-    <Panel title="Phones and browsers">
+    <Panel title={t`Phones and browsers`}>
       <div class="panel-body join">
         <LendForm lends={lends} changed={changed} />
-        {shown.length === 0 && <p class="small quiet">No link is out, and no browser has joined.</p>}
+        {shown.length === 0 && <p class="small quiet">{t`No link is out, and no browser has joined.`}</p>}
         <CheckShare />
       </div>
       {shown.length > 0 && (
-        <ul class="rows tickets" aria-label="Links for browsers">
+        <ul class="rows tickets" aria-label={t`Links for browsers`}>
           {shown.map((one) => (
             <LendRow key={one.lend_id} lend={one} tokens={tokens} at={at} changed={changed} />
           ))}
@@ -115,17 +116,16 @@ function LendForm({ lends, changed }: Known) {
   return (
     <>
       <p class="quiet">
-        Somebody opens the link on a phone or a laptop and agrees there. As long as the page stays open, the cluster can compute on that
-        device's GPU.
+        {t`Somebody opens the link on a phone or a laptop and agrees there. As long as the page stays open, the cluster can compute on that device's GPU.`}
       </p>
       {here && <LoopbackNote />}
       <form class="ticket-form" onSubmit={(event) => void submit(event)}>
         <label class="small">
-          name <input class="lend-name" name="name" maxLength={64} autocomplete="off" placeholder="phone of alice" />
+          {t`name`}{" "}<input class="lend-name" name="name" maxLength={64} autocomplete="off" placeholder={t`phone of alice`} />
         </label>
         <label class="small">
-          for{" "}
-          <select name="uses" aria-label="for how many devices">
+          {t`for`}{" "}
+          <select name="uses" aria-label={t`for how many devices`}>
             {[1, 2, 5, 10, 50, 100].map((n) => (
               <option key={n} value={n}>
                 {count(n, "device")}
@@ -134,8 +134,8 @@ function LendForm({ lends, changed }: Known) {
           </select>
         </label>
         <label class="small">
-          good for{" "}
-          <select name="lasts" aria-label="good for how long">
+          {t`good for`}{" "}
+          <select name="lasts" aria-label={t`good for how long`}>
             {lasts.map(([word, seconds]) => (
               <option key={seconds} value={seconds}>
                 {word}
@@ -144,7 +144,7 @@ function LendForm({ lends, changed }: Known) {
           </select>
         </label>
         <button class="btn" type="submit" disabled={busy || why !== null} title={why ?? undefined}>
-          {busy ? "Making" : "Make a link"}
+          {busy ? t`Making` : t`Make a link`}
         </button>
       </form>
       <RefusalNote refusal={refusal} />
@@ -163,15 +163,18 @@ function MadeLink({ made, lend }: { made: MadeLend; lend: Lend | undefined }) {
   return (
     <div class="made-ticket">
       <p class="small">
-        Open this on {made.uses === 1 ? "the device" : `each of up to ${made.uses} devices`}, until {fullTime(Date.parse(made.expires_at))}. It
-        is shown only here and only now.
+        {plural(
+          made.uses,
+          t`Open this on the device, until ${fullTime(Date.parse(made.expires_at))}. It is shown only here and only now.`,
+          t`Open this on each of up to ${made.uses} devices, until ${fullTime(Date.parse(made.expires_at))}. It is shown only here and only now.`,
+        )}
       </p>
-      {reach === "others" && <Code text={link} label="QR code of the link that lends a device" />}
+      {reach === "others" && <Code text={link} label={t`QR code of the link that lends a device`} />}
       <Command text={link} />
       <ReachNote reach={reach} authority={made.fingerprint} />
       <p class="small quiet" role="status">
         <MarkIcon mark={names.length > 0 ? "ok" : "stale"} class="mini" />{" "}
-        {over ? `${names.length > 0 ? `${names.join(", ")} joined. ` : ""}Nobody else can join with it any more.` : joiningText(names, made.uses, "device")}
+        {over ? `${names.length > 0 ? `${t`${names.join(", ")} joined.`} ` : ""}${t`Nobody else can join with it any more.`}` : joiningText(names, made.uses, "device")}
       </p>
     </div>
   );
@@ -181,8 +184,7 @@ function LoopbackNote() {
   return (
     <>
       <p class="small quiet">
-        This server listens on its own machine only, so a link works only in a browser there. For other devices start the server for the
-        network; it then speaks TLS:
+        {t`This server listens on its own machine only, so a link works only in a browser there. For other devices start the server for the network; it then speaks TLS:`}
       </p>
       <Command text="exogpu serve --lan" />
     </>
@@ -195,26 +197,21 @@ function ReachNote({ reach, authority }: { reach: ReturnType<typeof lendLink>["r
   if (reach === "here")
     return (
       <p class="small warm-note">
-        <MarkIcon mark="throttled" class="warm" /> This link works on the server's own machine only. Open this dashboard by the address at
-        which other devices reach the server, and make another link there.
+        <MarkIcon mark="throttled" class="warm" />{" "}{t`This link works on the server's own machine only. Open this dashboard by the address at which other devices reach the server, and make another link there.`}
       </p>
     );
   if (reach === "insecure")
     return (
       <p class="small warm-note">
-        <MarkIcon mark="throttled" class="warm" /> Browsers give a page the GPU only by https. Open this dashboard by https, and make
-        another link.
+        <MarkIcon mark="throttled" class="warm" />{" "}{t`Browsers give a page the GPU only by https. Open this dashboard by https, and make another link.`}
       </p>
     );
   if (authority === null) return null;
   return (
     <p class="small quiet lend-trust">
-      A device that does not know this cluster warns of its certificate. Install the cluster's authority there first:{" "}
-      <a href="/ca.pem" download="exogpu-authority.pem">
+      {tx`A device that does not know this cluster warns of its certificate. Install the cluster's authority there first: ${<a href="/ca.pem" download="exogpu-authority.pem">
         exogpu-authority.pem
-      </a>
-      , which is <code>/ca.pem</code> at the same address. Compare its SHA-256: <span class="code">{authority.replace(/^SHA256:/, "")}</span>. With a
-      certificate of your own that browsers trust, this is not needed.
+      </a>}, which is ${<code>/ca.pem</code>} at the same address. Compare its SHA-256: ${<span class="code">{authority.replace(/^SHA256:/, "")}</span>}. With a certificate of your own that browsers trust, this is not needed.`}
     </p>
   );
 }
@@ -234,9 +231,7 @@ function LendRow({ lend, tokens, at, changed }: Row) {
     <li>
       <b class="small">{lend.name}</b>
       <span class="small quiet">
-        {usesText(lend, at)}
-        {admits(lend, at) && `, until ${shortTime(Date.parse(expires_at), now.value)}`}, made by {makerText(tokens, lend.made_by)};{" "}
-        {node_ids.length === 0 ? "nobody has joined" : `${count(node_ids.length, "device")} joined: `}
+        {tx`${usesText(lend, at)}${admits(lend, at) && t`, until ${shortTime(Date.parse(expires_at), now.value)}`}, made by ${makerText(tokens, lend.made_by)}; ${node_ids.length === 0 ? t`nobody has joined` : t`${count(node_ids.length, "device")} joined: `}`}
         {node_ids.map((id, i) => (
           <span key={id}>
             {i > 0 && ", "}
@@ -245,11 +240,11 @@ function LendRow({ lend, tokens, at, changed }: Row) {
         ))}
       </span>
       <AskButton
-        word="Revoke"
-        busyWord="Revoking"
-        label={`Revoke the link ${lend.name}`}
-        title={`Revoke the link ${lend.name}?`}
-        confirm="Revoke"
+        word={t`Revoke`}
+        busyWord={t`Revoking`}
+        label={t`Revoke the link ${lend.name}`}
+        title={t`Revoke the link ${lend.name}?`}
+        confirm={t`Revoke`}
         why={obstacle(state.value)}
         run={async () => {
           const refusal = await revokeLend(server, lend_id);
@@ -257,7 +252,7 @@ function LendRow({ lend, tokens, at, changed }: Row) {
           return refusal;
         }}
       >
-        <p>Nobody can join with it any more. {leavingText(names, node_ids.length)}</p>
+        <p>{t`Nobody can join with it any more. ${leavingText(names, node_ids.length)}`}</p>
       </AskButton>
     </li>
   );

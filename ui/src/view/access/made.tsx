@@ -8,6 +8,7 @@ import { isLoopback } from "../../state/access";
 import { pageLink, snippets } from "../../state/kinds";
 import { readyInstances, sortedModels, talks } from "../../state/models";
 import type { State } from "../../state/state";
+import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command, Lines } from "../command-line";
 import { useAddress } from "./address";
@@ -43,10 +44,10 @@ export function Made({ made, scopes, close }: { made: MadeToken; scopes: readonl
   const reach = isLoopback(new URL(address).hostname);
   return (
     <div class="dialog-body">
-      <h2>The token</h2>
-      <p>Copy it now: the server keeps only a hash, and nobody can show it again.</p>
+      <h2>{t`The token`}</h2>
+      <p>{t`Copy it now: the server keeps only a hash, and nobody can show it again.`}</p>
       <Command text={made.token} />
-      <p class="small quiet">Until {fullTime(Date.parse(made.expires_at))}.</p>
+      <p class="small quiet">{t`Until ${fullTime(Date.parse(made.expires_at))}.`}</p>
       {snippets(scopes, use).map(({ name, text }) => (
         <div class="in" key={name}>
           <span class="label">{name}</span>
@@ -55,31 +56,31 @@ export function Made({ made, scopes, close }: { made: MadeToken; scopes: readonl
       ))}
       {address.startsWith("https:") && (
         <p class="small quiet">
-          Clients elsewhere have to trust this server's authority: <a href="/ca.pem" download="exogpu-authority.pem">exogpu-authority.pem</a>.
+          {tx`Clients elsewhere have to trust this server's authority: ${<a href="/ca.pem" download="exogpu-authority.pem">exogpu-authority.pem</a>}.`}
         </p>
       )}
       {reach && (
         <p class="small quiet">
-          This address works on this machine only. For others, start the server with <code>exogpu serve --lan</code>.
+          {tx`This address works on this machine only. For others, start the server with ${<code>exogpu serve --lan</code>}.`}
         </p>
       )}
       {link && !reach && (
         <div class="in">
           {shown ? (
             <>
-              <Code text={link} label="QR code that opens this page with the token" />
-              <span class="small quiet">It opens this page, logged in. Whoever photographs it has the token.</span>
+              <Code text={link} label={t`QR code that opens this page with the token`} />
+              <span class="small quiet">{t`It opens this page, logged in. Whoever photographs it has the token.`}</span>
             </>
           ) : (
             <button class="btn" type="button" onClick={() => setShown(true)}>
-              Show a QR code for a phone
+              {t`Show a QR code for a phone`}
             </button>
           )}
         </div>
       )}
       <div class="dialog-acts">
         <button class="btn primary" type="button" onClick={close}>
-          I have it
+          {t`I have it`}
         </button>
       </div>
     </div>

@@ -2,9 +2,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Access, isRefusal, readAccess } from "../../command/access";
 import type { Refusal } from "../../command/tried";
-import { sentence } from "../../lib/format";
 import { touchesAccess } from "../../state/audit";
 import { isLive } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { RefusalNote } from "../parts";
@@ -60,7 +60,7 @@ export function AccessPage() {
 function Everything() {
   const { access, refusal, read } = useAccess();
   return (
-    <Page title="Access">
+    <Page title={t`Access`}>
       <div class="stack">
         <RefusalNote refusal={refusal} />
         {access ? (
@@ -87,13 +87,13 @@ function NotAdmin() {
   const { state } = useApp();
   const { login } = state.value;
   return (
-    <Page title="Access">
+    <Page title={t`Access`}>
       <section class="panel empty">
-        <h2>This page is for admins</h2>
+        <h2>{t`This page is for admins`}</h2>
         <p>
-          The token {login?.name} has the scopes {login?.scopes.join(", ")}. {sentence("tokens, waiting nodes and certificates need the scope admin")}
+          {t`The token ${login?.name ?? ""} has the scopes ${login?.scopes.join(", ") ?? ""}. Tokens, waiting nodes and certificates need the scope admin.`}
         </p>
-        <p>On the server's machine an admin makes such a token with:</p>
+        <p>{t`On the server's machine an admin makes such a token with:`}</p>
         <Command text="exogpu token create --name NAME --scopes admin" />
       </section>
     </Page>

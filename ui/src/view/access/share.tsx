@@ -4,6 +4,7 @@ import { readCheckShare, setCheckShare } from "../../command/access";
 import type { Refusal } from "../../command/tried";
 import { checkShares, shareText } from "../../state/checks";
 import { isLive, obstacle } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { RefusalNote } from "../parts";
 
@@ -28,9 +29,9 @@ export function CheckShare() {
     <>
       {percent !== null && (
         <label class="small">
-          Results checked on a trusted device:{" "}
+          {t`Results checked on a trusted device:`}{" "}
           <select
-            aria-label="requests that are checked"
+            aria-label={t`requests that are checked`}
             disabled={why !== null}
             title={why ?? undefined}
             value={percent}

@@ -8,6 +8,7 @@ import { count, fullTime, shortTime } from "../../lib/format";
 import { makerText } from "../../state/access";
 import { joinedSince, joiningText, memberIds } from "../../state/joining";
 import { obstacle, serverTime } from "../../state/select";
+import { plural, t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Command } from "../command-line";
@@ -27,7 +28,7 @@ export function TicketPanel({ tickets, tokens, changed }: Known) {
   const at = serverTime(state.value, now.value);
   const good = tickets.filter((one) => !one.revoked_at && one.used < one.uses && Date.parse(one.expires_at) > at);
   return (
-    <Panel title="Join another machine">
+    <Panel title={t`Join another machine`}>
       <div class="panel-body join">
         <JoinLine changed={changed} />
       </div>
@@ -51,7 +52,7 @@ export function JoinLine({ changed }: { changed: () => void }) {
 function LoopbackOnly() {
   return (
     <>
-      <p class="quiet">This server listens on its own machine only. To let others join, start it for the network; it then speaks TLS:</p>
+      <p class="quiet">{t`This server listens on its own machine only. To let others join, start it for the network; it then speaks TLS:`}</p>
       <Command text="exogpu serve --lan" />
     </>
   );
@@ -80,12 +81,11 @@ function Make({ changed }: { changed: () => void }) {
   return (
     <>
       <p class="quiet">
-        A ticket lets a machine in without asking, and tells it which server to trust. Without one, type{" "}
-        <code>exogpu node --join {address}</code> there and compare the code that both show.
+        {tx`A ticket lets a machine in without asking, and tells it which server to trust. Without one, type ${<code>exogpu node --join {address}</code>} there and compare the code that both show.`}
       </p>
       <div class="ticket-form">
         <label class="small">
-          for{" "}
+          {t`for`}{" "}
           <select value={uses} onChange={(event) => setUses(Number(event.currentTarget.value))}>
             {[1, 2, 5, 10, 50, 100].map((n) => (
               <option key={n} value={n}>
@@ -95,25 +95,28 @@ function Make({ changed }: { changed: () => void }) {
           </select>
         </label>
         <label class="small">
-          good for{" "}
+          {t`good for`}{" "}
           <select value={hours} onChange={(event) => setHours(Number(event.currentTarget.value))}>
             {[1, 24, 168, 720].map((n) => (
               <option key={n} value={n}>
-                {n === 1 ? "an hour" : n === 24 ? "a day" : n === 168 ? "a week" : "30 days"}
+                {n === 1 ? t`an hour` : n === 24 ? t`a day` : n === 168 ? t`a week` : t`30 days`}
               </option>
             ))}
           </select>
         </label>
         <button class="btn" type="button" disabled={why !== null} title={why ?? undefined} onClick={() => void make()}>
-          Make a ticket
+          {t`Make a ticket`}
         </button>
       </div>
       <RefusalNote refusal={refusal} />
       {made && (
         <div class="made-ticket" role="status">
           <p class="small">
-            Type this on {made.uses === 1 ? "the machine" : `each of up to ${made.uses} machines`}, until{" "}
-            {fullTime(Date.parse(made.expires_at))}. It is shown only here and only now.
+            {plural(
+              made.uses,
+              t`Type this on the machine, until ${fullTime(Date.parse(made.expires_at))}. It is shown only here and only now.`,
+              t`Type this on each of up to ${made.uses} machines, until ${fullTime(Date.parse(made.expires_at))}. It is shown only here and only now.`,
+            )}
           </p>
           <Command text={`exogpu node --join ${address} --ticket ${made.ticket}`} />
           <p class="small quiet">
@@ -131,15 +134,14 @@ function TicketRow({ ticket, tokens, changed }: Omit<Known, "tickets"> & { ticke
     <li>
       <span class="code small">{ticket.ticket_id}</span>
       <span class="small quiet">
-        {ticket.used} of {count(ticket.uses, "use")}, until {shortTime(Date.parse(ticket.expires_at), now.value)}, made by{" "}
-        {makerText(tokens, ticket.made_by)}
+        {t`${ticket.used} of ${count(ticket.uses, "use")}, until ${shortTime(Date.parse(ticket.expires_at), now.value)}, made by ${makerText(tokens, ticket.made_by)}`}
       </span>
       <AskButton
-        word="Revoke"
-        busyWord="Revoking"
-        label={`Revoke the ticket ${ticket.ticket_id}`}
-        title={`Revoke the ticket ${ticket.ticket_id}?`}
-        confirm="Revoke"
+        word={t`Revoke`}
+        busyWord={t`Revoking`}
+        label={t`Revoke the ticket ${ticket.ticket_id}`}
+        title={t`Revoke the ticket ${ticket.ticket_id}?`}
+        confirm={t`Revoke`}
         why={obstacle(state.value)}
         run={async () => {
           const refusal = await revokeTicket(server, ticket.ticket_id);
@@ -147,7 +149,7 @@ function TicketRow({ ticket, tokens, changed }: Omit<Known, "tickets"> & { ticke
           return refusal;
         }}
       >
-        <p>No machine can join with it any more. Machines that joined with it stay.</p>
+        <p>{t`No machine can join with it any more. Machines that joined with it stay.`}</p>
       </AskButton>
     </li>
   );

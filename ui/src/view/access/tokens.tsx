@@ -6,6 +6,8 @@ import { now } from "../../lib/clock";
 import { count, day, figure, fullTime, memory } from "../../lib/format";
 import { type TokenState, madeWith, sortedTokens, tokenState } from "../../state/access";
 import { obstacle, serverTime } from "../../state/select";
+import { plural, t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Age, Chips, type Mark, MarkIcon, Panel } from "../parts";
@@ -33,27 +35,27 @@ export function TokenPanel({ tokens, lends, changed }: Shown) {
   const over = sorted.filter((one) => isOver(tokenState(one, at))).length;
   const shown = ended ? sorted : sorted.filter((one) => !isOver(tokenState(one, at)));
   return (
-    <Panel title="Tokens" aside={<CreateToken tokens={tokens} lends={lends} changed={changed} />} class="tokens">
+    <Panel title={t`Tokens`} aside={<CreateToken tokens={tokens} lends={lends} changed={changed} />} class="tokens">
       <div class="table-wrap">
         <table class="list token-list">
-          <caption class="sr">Tokens</caption>
+          <caption class="sr">{t`Tokens`}</caption>
           <thead>
             <tr>
-              <th scope="col">Token</th>
+              <th scope="col">{t`Token`}</th>
               <th scope="col" class="w-scopes">
-                May
+                {t`May`}
               </th>
               <th scope="col" class="w-limits">
-                Limits
+                {t`Limits`}
               </th>
               <th scope="col" class="w-time">
-                Used
+                {t`Used`}
               </th>
               <th scope="col" class="w-time">
-                Until
+                {t`Until`}
               </th>
               <th scope="col" class="w-act">
-                <span class="sr">Revoke</span>
+                <span class="sr">{t`Revoke`}</span>
               </th>
             </tr>
           </thead>
@@ -67,7 +69,7 @@ export function TokenPanel({ tokens, lends, changed }: Shown) {
       {over > 0 && (
         <p class="more">
           <button class="text-btn" type="button" onClick={() => setEnded(!ended)}>
-            {ended ? "Hide those that ended" : `Show ${count(over, "token")} that ended`}
+            {ended ? t`Hide those that ended` : t`Show ${count(over, "token")} that ended`}
           </button>
         </p>
       )}
@@ -82,8 +84,8 @@ function limitsOf(token: Token): string {
   const held = memory(token.memory_bytes);
   const most = memory_limit_bytes === null ? null : memory(memory_limit_bytes);
   return [
-    most ? `${held.value} ${held.unit} of ${most.value} ${most.unit}` : token.memory_bytes > 0 && `holds ${held.value} ${held.unit}`,
-    calls_per_s !== null && `${figure(calls_per_s)} calls/s`,
+    most ? t`${held.value} ${held.unit} of ${most.value} ${most.unit}` : token.memory_bytes > 0 && t`holds ${held.value} ${held.unit}`,
+    calls_per_s !== null && t`${figure(calls_per_s)} calls/s`,
     max_sessions !== null && count(max_sessions, "session"),
   ]
     .filter(Boolean)
@@ -107,37 +109,39 @@ function TokenRow({
   const children = madeWith(tokens, token.token_id);
   const own = state.value.login?.token_id === token.token_id;
   const end = Date.parse(token.revoked_at ?? token.expires_at);
+  const size = memory(token.memory_bytes);
+  const freed = token.memory_bytes > 0 ? t`, and what it holds (${size.value} ${size.unit}) is freed` : "";
   return (
     <tr class={isOver(how) ? "over" : undefined}>
       <th scope="row">
         <b>{token.name}</b>
         <span class="small faint code"> {token.token_id}</span>
-        {own && <span class="small faint"> this login</span>}
+        {own && <span class="small faint">{" "}{t`this login`}</span>}
         <span class={`small token-state ${tone}`}>
-          <MarkIcon mark={mark} /> {how}
+          <MarkIcon mark={mark} /> {word(how)}
           {token.sessions > 0 && `, ${count(token.sessions, "session")}`}
         </span>
       </th>
-      <td data-name="May">
+      <td data-name={t`May`}>
         <Chips items={token.scopes} />
       </td>
-      <td data-name="Limits" class="quiet">
-        {limitsOf(token) || <span class="faint">none of its own</span>}
+      <td data-name={t`Limits`} class="quiet">
+        {limitsOf(token) || <span class="faint">{t`none of its own`}</span>}
       </td>
-      <td data-name="Used" class="quiet">
-        {token.last_used_at ? <Age at={token.last_used_at} /> : "never"}
+      <td data-name={t`Used`} class="quiet">
+        {token.last_used_at ? <Age at={token.last_used_at} /> : t`never`}
       </td>
-      <td data-name="Until" class={how === "expires soon" ? "warm" : "quiet"} title={fullTime(end)}>
+      <td data-name={t`Until`} class={how === "expires soon" ? "warm" : "quiet"} title={fullTime(end)}>
         {day(end)}
       </td>
       <td class="list-act">
         {!isOver(how) && (
           <AskButton
-            word="Revoke"
-            busyWord="Revoking"
-            label={`Revoke ${token.name}, ${token.token_id}`}
-            title={`Revoke ${token.name}?`}
-            confirm="Revoke"
+            word={t`Revoke`}
+            busyWord={t`Revoking`}
+            label={t`Revoke ${token.name}, ${token.token_id}`}
+            title={t`Revoke ${token.name}?`}
+            confirm={t`Revoke`}
             why={obstacle(state.value)}
             run={async () => {
               const refusal = await revokeToken(server, token.token_id);
@@ -146,19 +150,24 @@ function TokenRow({
             }}
           >
             <p>
-              Whoever uses it is cut off at once: {count(token.sessions, "open session")} {token.sessions === 1 ? "ends" : "end"}
-              {token.memory_bytes > 0 && `, and what it holds (${memory(token.memory_bytes).value} ${memory(token.memory_bytes).unit}) is freed`}.
-              It cannot be undone; make a new one instead.
+              {plural(
+                token.sessions,
+                t`Whoever uses it is cut off at once: ${count(token.sessions, "open session")} ends${freed}. It cannot be undone; make a new one instead.`,
+                t`Whoever uses it is cut off at once: ${count(token.sessions, "open session")} end${freed}. It cannot be undone; make a new one instead.`,
+              )}
             </p>
             {children.length > 0 && (
               <p>
-                With it {count(children.length, "token")} made with it {children.length === 1 ? "ends" : "end"}:{" "}
-                {children.map((one) => one.name).join(", ")}.
+                {plural(
+                  children.length,
+                  t`With it ${count(children.length, "token")} made with it ends: ${children.map((one) => one.name).join(", ")}.`,
+                  t`With it ${count(children.length, "token")} made with it end: ${children.map((one) => one.name).join(", ")}.`,
+                )}
               </p>
             )}
             {own && (
               <p class="warm">
-                <MarkIcon mark="throttled" /> It is the token that this page is logged in with.
+                <MarkIcon mark="throttled" />{" "}{t`It is the token that this page is logged in with.`}
               </p>
             )}
           </AskButton>

@@ -3,6 +3,7 @@ import { approveNode, refuseNode } from "../../command/access";
 import type { WaitingNode } from "../../lib/api.gen";
 import { count, memory } from "../../lib/format";
 import { obstacle } from "../../state/select";
+import { plural, t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Age, MarkIcon, Panel } from "../parts";
@@ -15,10 +16,10 @@ export function WaitingPanel({ waiting, changed }: { waiting: readonly WaitingNo
     <Panel
       title={
         <>
-          <MarkIcon mark="throttled" class="warm" /> {count(waiting.length, "machine")} {waiting.length === 1 ? "asks" : "ask"} to join
+          <MarkIcon mark="throttled" class="warm" /> {plural(waiting.length, t`${count(waiting.length, "machine")} asks to join`, t`${count(waiting.length, "machine")} ask to join`)}
         </>
       }
-      label="Machines that ask to join"
+      label={t`Machines that ask to join`}
       class="waiting-nodes"
     >
       <ul>
@@ -40,28 +41,27 @@ function Waiting({ node, changed }: { node: WaitingNode; changed: () => void }) 
       <div class="waiting-what">
         <b class="clip">{node.name}</b>
         <span class="small quiet">
-          {facts}
-          {facts && "; "}from {node.peer}, exogpu {node.version}, <Age at={node.requested_at} />
+          {tx`${facts}${facts && "; "}from ${node.peer}, exogpu ${node.version},`}{" "}<Age at={node.requested_at} />
         </span>
         {node.known && (
           <span class="small warm">
-            A machine with this id belongs to the cluster already; letting this one in replaces it.
+            {t`A machine with this id belongs to the cluster already; letting this one in replaces it.`}
           </span>
         )}
       </div>
       <p class="waiting-code">
-        <span class="label">Code</span>
+        <span class="label">{t`Code`}</span>
         <output>{node.code ? spaced(node.code) : "…"}</output>
       </p>
       <div class="acts">
         <AskButton
-          word="Let in"
-          busyWord="Letting in"
-          label={`Let ${node.name} in`}
-          title={`Does ${node.name} show ${node.code ? spaced(node.code) : "a code"}?`}
-          confirm="The same: let it in"
+          word={t`Let in`}
+          busyWord={t`Letting in`}
+          label={t`Let ${node.name} in`}
+          title={node.code ? t`Does ${node.name} show ${spaced(node.code)}?` : t`Does ${node.name} show a code?`}
+          confirm={t`The same: let it in`}
           class="primary"
-          why={why ?? (node.code ? null : "It has not shown its code yet.")}
+          why={why ?? (node.code ? null : t`It has not shown its code yet.`)}
           run={async () => {
             const refusal = await approveNode(server, node.node_id, node.code ?? "");
             changed();
@@ -69,16 +69,15 @@ function Waiting({ node, changed }: { node: WaitingNode; changed: () => void }) 
           }}
         >
           <p>
-            Look at the terminal where <code>exogpu node</code> runs on {node.host_name}. If it shows another code, somebody
-            stands between this server and that machine: turn it away.
+            {tx`Look at the terminal where ${<code>exogpu node</code>} runs on ${node.host_name}. If it shows another code, somebody stands between this server and that machine: turn it away.`}
           </p>
         </AskButton>
         <AskButton
-          word="Turn away"
-          busyWord="Turning away"
-          label={`Turn ${node.name} away`}
-          title={`Turn ${node.name} away?`}
-          confirm="Turn away"
+          word={t`Turn away`}
+          busyWord={t`Turning away`}
+          label={t`Turn ${node.name} away`}
+          title={t`Turn ${node.name} away?`}
+          confirm={t`Turn away`}
           class=""
           why={why}
           run={async () => {
@@ -87,7 +86,7 @@ function Waiting({ node, changed }: { node: WaitingNode; changed: () => void }) 
             return refusal;
           }}
         >
-          <p>It may ask again, with another code.</p>
+          <p>{t`It may ask again, with another code.`}</p>
         </AskButton>
       </div>
     </li>

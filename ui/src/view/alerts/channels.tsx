@@ -7,6 +7,8 @@ import type { AlertChannel, Methods } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { fullTime, shortTime } from "../../lib/format";
 import { isLive, obstacle } from "../../state/select";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Panel, RefusalNote } from "../parts";
 
@@ -41,29 +43,29 @@ export function ChannelPanel() {
   }, [live, may]);
   if (!may) return null;
   return (
-    <Panel title="Channels" aside={<Add unseen={made !== null} added={(one) => (setMade(one.secret === null ? null : one), again())} />}>
+    <Panel title={t`Channels`} aside={<Add unseen={made !== null} added={(one) => (setMade(one.secret === null ? null : one), again())} />}>
       <RefusalNote refusal={refusal} />
       {made && (
         <div class="panel-body" role="status">
           <p>
-            The secret that signs messages to {made.url} is shown this once: <code class="code">{made.secret}</code>
+            {t`The secret that signs messages to ${made.url} is shown this once:`}{" "}<code class="code">{made.secret}</code>
           </p>
           <button class="btn small-btn" type="button" onClick={() => setMade(null)}>
-            I have kept it
+            {t`I have kept it`}
           </button>
         </div>
       )}
       {channels && channels.length > 0 ? (
         <div class="table-wrap">
           <table class="list cert-list channel-list">
-            <caption class="sr">Channels</caption>
+            <caption class="sr">{t`Channels`}</caption>
             <thead>
               <tr>
-                <th scope="col">Where</th>
-                <th scope="col">Severities</th>
-                <th scope="col">Last message</th>
+                <th scope="col">{t`Where`}</th>
+                <th scope="col">{t`Severities`}</th>
+                <th scope="col">{t`Last message`}</th>
                 <th scope="col" class="w-act">
-                  <span class="sr">Change</span>
+                  <span class="sr">{t`Change`}</span>
                 </th>
               </tr>
             </thead>
@@ -77,8 +79,8 @@ export function ChannelPanel() {
       ) : (
         channels && (
           <div class="empty">
-            <h3>Alerts reach no other program</h3>
-            <p>Add a webhook or a topic of ntfy, and alerts come to you.</p>
+            <h3>{t`Alerts reach no other program`}</h3>
+            <p>{t`Add a webhook or a topic of ntfy, and alerts come to you.`}</p>
           </div>
         )
       )}
@@ -93,13 +95,13 @@ function Last({ channel }: { channel: AlertChannel }) {
     <>
       {last ? (
         <span class={last.delivered ? "quiet" : "crit"}>
-          {last.delivered ? "delivered" : "failed"} <time title={fullTime(at)}>{shortTime(at, now.peek())}</time>
+          {last.delivered ? t`delivered` : t`failed`} <time title={fullTime(at)}>{shortTime(at, now.peek())}</time>
           {!last.delivered && last.message !== null && `: ${last.message}`}
         </span>
       ) : (
-        <span class="faint">nothing yet</span>
+        <span class="faint">{t`nothing yet`}</span>
       )}
-      {waiting > 0 && <span class="small warm">, {waiting === 1 ? "1 message waits" : `${waiting} messages wait`}</span>}
+      {waiting > 0 && <span class="small warm">, {waiting === 1 ? t`1 message waits` : t`${waiting} messages wait`}</span>}
     </>
   );
 }
@@ -110,10 +112,10 @@ function ChannelRow({ channel, changed }: { channel: AlertChannel; changed: () =
   const [said, setSaid] = useState<string | null>(null);
   const why = obstacle(state.value);
   const test = async (): Promise<void> => {
-    setSaid("Sending.");
+    setSaid(t`Sending.`);
     const outcome = await testChannel(server, channel.channel_id);
     setRefusal(isRefusal(outcome) ? outcome : null);
-    setSaid(isRefusal(outcome) ? null : outcome.delivered ? "The receiver has it." : `Not delivered: ${outcome.message ?? "no answer"}`);
+    setSaid(isRefusal(outcome) ? null : outcome.delivered ? t`The receiver has it.` : t`Not delivered: ${outcome.message ?? t`no answer`}`);
     changed();
   };
   return (
@@ -123,23 +125,23 @@ function ChannelRow({ channel, changed }: { channel: AlertChannel; changed: () =
         <br />
         <span class="small faint">
           {channel.kind}, <span class="code">{channel.channel_id}</span>
-          {channel.quiet_hours && `, quiet ${channel.quiet_hours.from} to ${channel.quiet_hours.to}`}
+          {channel.quiet_hours && t`, quiet ${channel.quiet_hours.from} to ${channel.quiet_hours.to}`}
         </span>
       </th>
-      <td data-name="Severities">{channel.severities.join(", ")}</td>
-      <td data-name="Last message">
+      <td data-name={t`Severities`}>{channel.severities.map(word).join(", ")}</td>
+      <td data-name={t`Last message`}>
         <Last channel={channel} />
       </td>
       <td class="list-act">
-        <button class="btn small-btn" type="button" disabled={why !== null} title={why ?? undefined} aria-label={`Test ${channel.url}`} onClick={() => void test()}>
-          Test
+        <button class="btn small-btn" type="button" disabled={why !== null} title={why ?? undefined} aria-label={t`Test ${channel.url}`} onClick={() => void test()}>
+          {t`Test`}
         </button>{" "}
         <button
           class="btn small-btn"
           type="button"
           disabled={why !== null}
           title={why ?? undefined}
-          aria-label={`Remove ${channel.url}`}
+          aria-label={t`Remove ${channel.url}`}
           onClick={() =>
             void removeChannel(server, channel.channel_id).then((outcome) => {
               setRefusal(outcome);
@@ -147,7 +149,7 @@ function ChannelRow({ channel, changed }: { channel: AlertChannel; changed: () =
             })
           }
         >
-          Remove
+          {t`Remove`}
         </button>
         {said !== null && (
           <p class="small quiet" role="status">
@@ -178,7 +180,7 @@ function Add({ unseen, added }: { unseen: boolean; added: (channel: AlertChannel
   const { state } = useApp();
   const dialog = useRef<HTMLDialogElement>(null);
   const [open, setOpen] = useState(false); // closed, nothing of it is left: the page may not hold on to a secret
-  const why = obstacle(state.value) ?? (unseen ? "Keep the secret that is shown first." : null);
+  const why = obstacle(state.value) ?? (unseen ? t`Keep the secret that is shown first.` : null);
   return (
     <>
       <button
@@ -191,9 +193,9 @@ function Add({ unseen, added }: { unseen: boolean; added: (channel: AlertChannel
           dialog.current?.showModal();
         }}
       >
-        Add a channel
+        {t`Add a channel`}
       </button>
-      <dialog ref={dialog} aria-label="Add a channel" onClose={() => setOpen(false)}>
+      <dialog ref={dialog} aria-label={t`Add a channel`} onClose={() => setOpen(false)}>
         {open && <AddForm added={added} close={() => dialog.current?.close()} />}
       </dialog>
     </>
@@ -221,11 +223,11 @@ function AddForm({ added, close }: { added: (channel: AlertChannel) => void; clo
         if (!busy) void save(event.currentTarget);
       }}
     >
-      <h2>Add a channel</h2>
+      <h2>{t`Add a channel`}</h2>
       <label class="in small">
-        Kind
+        {t`Kind`}
         <select name="kind">
-          <option value="webhook">Webhook, signed</option>
+          <option value="webhook">{t`Webhook, signed`}</option>
           <option value="ntfy">ntfy</option>
         </select>
       </label>
@@ -234,32 +236,32 @@ function AddForm({ added, close }: { added: (channel: AlertChannel) => void; clo
         <input type="url" name="url" required maxLength={2048} placeholder="https://hooks.example.com/exogpu" autocomplete="off" />
       </label>
       <label class="in small">
-        Secret of the webhook, or access token of ntfy; empty: one is made for a webhook
+        {t`Secret of the webhook, or access token of ntfy; empty: one is made for a webhook`}
         <input type="password" name="secret" maxLength={256} autocomplete="off" spellcheck={false} />
       </label>
       <fieldset class="row">
-        <legend>Severities</legend>
+        <legend>{t`Severities`}</legend>
         {["critical", "warning", "info"].map((one) => (
           <label class="check" key={one}>
-            <input type="checkbox" name={one} defaultChecked={one !== "info"} /> {one}
+            <input type="checkbox" name={one} defaultChecked={one !== "info"} /> {word(one)}
           </label>
         ))}
       </fieldset>
       <label class="in small">
-        Quiet from (the server's local time; critical alerts come anyway)
+        {t`Quiet from (the server's local time; critical alerts come anyway)`}
         <input type="time" name="from" />
       </label>
       <label class="in small">
-        Quiet to
+        {t`Quiet to`}
         <input type="time" name="to" />
       </label>
       <RefusalNote refusal={refusal} />
       <div class="dialog-acts">
         <button class="btn" type="button" onClick={close}>
-          Cancel
+          {t`Cancel`}
         </button>
         <button class="btn primary" type="submit" disabled={busy}>
-          {busy ? "Adding" : "Add"}
+          {busy ? t`Adding` : t`Add`}
         </button>
       </div>
     </form>

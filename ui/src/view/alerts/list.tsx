@@ -7,6 +7,8 @@ import { now } from "../../lib/clock";
 import { fullTime, sentence, shortTime } from "../../lib/format";
 import { subjectHref } from "../../state/attention";
 import { obstacle } from "../../state/select";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { type Mark, MarkIcon, RefusalNote } from "../parts";
 
@@ -23,15 +25,15 @@ export function AlertList({ alerts, name, changed }: { alerts: readonly Alert[];
         <caption class="sr">{name}</caption>
         <thead>
           <tr>
-            <th scope="col">What</th>
+            <th scope="col">{t`What`}</th>
             <th scope="col" class="w-time">
-              Raised
+              {t`Raised`}
             </th>
             <th scope="col" class="w-time">
-              Cleared
+              {t`Cleared`}
             </th>
             <th scope="col" class="w-act">
-              Seen
+              {t`Seen`}
             </th>
           </tr>
         </thead>
@@ -63,32 +65,32 @@ function AlertRow({ alert, changed }: { alert: Alert; changed: () => void }) {
         <b>{sentence(alert.message)}</b>
         {stands && <p class="quiet small">{sentence(alert.hint)}</p>}
         <span class={`small token-state ${stands ? tone : ""}`}>
-          <MarkIcon mark={mark} /> {alert.severity}
+          <MarkIcon mark={mark} /> {word(alert.severity)}
           {stands && (
             <>
               ,{" "}
               <a class="link" href={subjectHref(alert)}>
-                open the {alert.subject.type === "instance" ? "model" : alert.subject.type}
+                {alert.subject.type === "instance" ? t`open the model` : alert.subject.type === "node" ? t`open the node` : t`open the device`}
               </a>
             </>
           )}
         </span>
       </th>
-      <td data-name="Raised" class="quiet">
+      <td data-name={t`Raised`} class="quiet">
         <Time at={alert.raised_at} />
       </td>
-      <td data-name="Cleared" class="quiet">
-        {alert.cleared_at ? <Time at={alert.cleared_at} /> : "not yet"}
+      <td data-name={t`Cleared`} class="quiet">
+        {alert.cleared_at ? <Time at={alert.cleared_at} /> : t`not yet`}
       </td>
       <td class="list-act">
         {alert.acknowledged_by !== null ? (
           <span class="quiet small" title={alert.acknowledged_at ? fullTime(Date.parse(alert.acknowledged_at)) : undefined}>
-            by {alert.acknowledged_by}
+            {t`by ${alert.acknowledged_by}`}
           </span>
         ) : stands ? (
           <Seen alert={alert} changed={changed} />
         ) : (
-          <span class="faint small">by nobody</span>
+          <span class="faint small">{t`by nobody`}</span>
         )}
       </td>
     </tr>
@@ -98,7 +100,7 @@ function AlertRow({ alert, changed }: { alert: Alert; changed: () => void }) {
 function Seen({ alert, changed }: { alert: Alert; changed: () => void }) {
   const { state, server } = useApp();
   const [refusal, setRefusal] = useState<Refusal | null>(null);
-  if (!state.value.login?.scopes.includes("admin")) return <span class="faint small">not yet</span>;
+  if (!state.value.login?.scopes.includes("admin")) return <span class="faint small">{t`not yet`}</span>;
   return (
     <>
       <button
@@ -106,7 +108,7 @@ function Seen({ alert, changed }: { alert: Alert; changed: () => void }) {
         type="button"
         disabled={obstacle(state.value) !== null}
         title={obstacle(state.value) ?? undefined}
-        aria-label={`I have seen: ${alert.message}`}
+        aria-label={t`I have seen: ${alert.message}`}
         onClick={() =>
           void acknowledge(server, alert.alert_id).then((outcome) => {
             setRefusal(outcome);
@@ -114,7 +116,7 @@ function Seen({ alert, changed }: { alert: Alert; changed: () => void }) {
           })
         }
       >
-        I have seen it
+        {t`I have seen it`}
       </button>
       <RefusalNote refusal={refusal} />
     </>

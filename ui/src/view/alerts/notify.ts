@@ -5,6 +5,7 @@ import { sentence } from "../../lib/format";
 import { raisedBy } from "../../state/news";
 import type { Action } from "../../state/reduce";
 import type { Store } from "../../state/store";
+import { t } from "../../text/text";
 
 /** Browsers have notifications only where the page came by https or from this machine. */
 export const canNotify = (): boolean => "Notification" in window && window.isSecureContext;
@@ -24,12 +25,12 @@ function show(title: string, options: NotificationOptions): boolean {
 
 /** Asks the browser, which asks the person once, and shows the first. Null, or why there will be none. */
 export async function turnOn(): Promise<string | null> {
-  let why: string | null = "This browser does not allow notifications of this page.";
+  let why: string | null = t`This browser does not allow notifications of this page.`;
   try {
     if ((await Notification.requestPermission()) === "granted")
-      why = show("Notifications are on", { body: "Alerts of exogpu come like this one.", tag: "exogpu" })
+      why = show(t`Notifications are on`, { body: t`Alerts of exogpu come like this one.`, tag: "exogpu" })
         ? null
-        : "This browser shows no notifications of a page, as most on phones. A channel of ntfy brings alerts to a phone.";
+        : t`This browser shows no notifications of a page, as most on phones. A channel of ntfy brings alerts to a phone.`;
   } catch {
     // it cannot even be asked
   }
@@ -45,7 +46,7 @@ export const notifying = (store: Store): Store => ({
   dispatch(action: Action) {
     const alert = raisedBy(store.current(), action);
     store.dispatch(action);
-    if (alert) announced.value = `${alert.severity === "critical" ? "Critical alert" : "Alert"}: ${sentence(alert.message)}`;
+    if (alert) announced.value = `${alert.severity === "critical" ? t`Critical alert` : t`Alert`}: ${sentence(alert.message)}`;
     if (alert && notifies()) show(sentence(alert.message), { body: sentence(alert.hint), tag: alert.alert_id });
   },
 });

@@ -4,6 +4,7 @@ import { type Alerts, readAlerts } from "../../command/alerts";
 import { isRefusal } from "../../command/access";
 import type { Refusal } from "../../command/tried";
 import { isLive } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Panel, RefusalNote } from "../parts";
 import { Page } from "../shell";
@@ -55,8 +56,8 @@ function NotifyMe({ said }: { said: (why: string | null) => void }) {
     box.checked = on && why === null; // where the state is as before, nothing is drawn
   };
   return (
-    <label class="check small" title="For warnings and critical alerts, while this page is open">
-      <input type="checkbox" checked={wanted} onChange={(event) => void set(event.currentTarget)} /> Notify me in this browser
+    <label class="check small" title={t`For warnings and critical alerts, while this page is open`}>
+      <input type="checkbox" checked={wanted} onChange={(event) => void set(event.currentTarget)} />{" "}{t`Notify me in this browser`}
     </label>
   );
 }
@@ -67,41 +68,41 @@ export function AlertsPage() {
   const standing = read?.alerts.filter((one) => one.cleared_at === null) ?? [];
   const past = read?.alerts.filter((one) => one.cleared_at !== null) ?? [];
   return (
-    <Page title="Alerts">
+    <Page title={t`Alerts`}>
       <div class="stack">
         <RefusalNote refusal={refusal} />
         {read ? (
           <>
-            <Panel title="Now" aside={<NotifyMe said={setUnnotified} />}>
+            <Panel title={t`Now`} aside={<NotifyMe said={setUnnotified} />}>
               {unnotified !== null && (
                 <p class="panel-body small" role="alert">
                   {unnotified}
                 </p>
               )}
               {standing.length > 0 ? (
-                <AlertList alerts={standing} name="Alerts that stand" changed={again} />
+                <AlertList alerts={standing} name={t`Alerts that stand`} changed={again} />
               ) : (
                 <div class="empty">
-                  <h3>Nothing needs attention</h3>
-                  <p>No rule below finds anything now.</p>
+                  <h3>{t`Nothing needs attention`}</h3>
+                  <p>{t`No rule below finds anything now.`}</p>
                 </div>
               )}
             </Panel>
             <ChannelPanel />
             <RulePanel rules={read.rules} changed={again} />
-            <Panel title="Before">
+            <Panel title={t`Before`}>
               {past.length > 0 ? (
-                <AlertList alerts={past} name="Alerts that were cleared" changed={again} />
+                <AlertList alerts={past} name={t`Alerts that were cleared`} changed={again} />
               ) : (
                 <div class="empty">
-                  <h3>No alert was cleared yet</h3>
-                  <p>The newest 1,000 alerts are kept.</p>
+                  <h3>{t`No alert was cleared yet`}</h3>
+                  <p>{t`The newest 1,000 alerts are kept.`}</p>
                 </div>
               )}
             </Panel>
           </>
         ) : (
-          !refusal && <p class="panel-body quiet skeleton">Reading the alerts.</p>
+          !refusal && <p class="panel-body quiet skeleton">{t`Reading the alerts.`}</p>
         )}
       </div>
     </Page>

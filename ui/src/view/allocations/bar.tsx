@@ -1,6 +1,7 @@
 /* A device's memory in parts: lent, of models, other use, free; each with its texture, and its figure below. */
 import { memory, memoryOf } from "../../lib/format";
 import type { Parts } from "../../state/allocations";
+import { t } from "../../text/text";
 import { Figure } from "../parts";
 
 const share = (part: number | null, total: number): number => (part === null ? 0 : Math.min(100, (part / total) * 100));
@@ -24,11 +25,11 @@ export function PartsFigures({ parts }: { parts: Parts }) {
   const value = (bytes: number): string => (total === null ? memory(bytes).value : memoryOf(bytes, total).used);
   return (
     <dl class="part-figures">
-      <Part name="lent" class="p-lent" {...memory(lent)} />
-      {models > 0 && <Part name="models" class="p-models" value={value(models)} unit={unit} />}
-      <Part name="other use" class="p-other" value={other === null ? null : value(other)} unit={unit} />
-      <Part name="free" class="p-free" value={free === null ? null : value(free)} unit={unit} />
-      <Part name="in all" value={total === null ? null : value(total)} unit={unit} />
+      <Part name={t`lent`} class="p-lent" {...memory(lent)} />
+      {models > 0 && <Part name={t`models`} class="p-models" value={value(models)} unit={unit} />}
+      <Part name={t`other use`} class="p-other" value={other === null ? null : value(other)} unit={unit} />
+      <Part name={t`free`} class="p-free" value={free === null ? null : value(free)} unit={unit} />
+      <Part name={t`in all`} value={total === null ? null : value(total)} unit={unit} />
     </dl>
   );
 }
@@ -40,7 +41,7 @@ function Part({ name, class: tint, value, unit }: { name: string; class?: string
         {tint && <i class={tint} aria-hidden="true" />}
         {name}
       </dt>
-      <dd>{value === null ? <span class="not-reported">not reported</span> : <Figure value={value} unit={unit} />}</dd>
+      <dd>{value === null ? <span class="not-reported">{t`not reported`}</span> : <Figure value={value} unit={unit} />}</dd>
     </div>
   );
 }

@@ -2,6 +2,7 @@
 import { freeAllocations } from "../../command/memory";
 import type { Allocation } from "../../lib/api.gen";
 import { count, memory } from "../../lib/format";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 
@@ -23,14 +24,14 @@ export function FreeButton({
   return (
     <AskButton
       word={word}
-      busyWord="Freeing"
-      label={`${word}: ${what} of ${first.holder}`}
-      title={`Free ${what} of ${first.holder}?`}
-      confirm="Free"
+      busyWord={t`Freeing`}
+      label={t`${word}: ${what} of ${first.holder}`}
+      title={t`Free ${what} of ${first.holder}?`}
+      confirm={t`Free`}
       why={why}
       run={() => freeAllocations(server, allocations.map((one) => one.allocation_id))}
     >
-      <p>Its content is lost, and its holder is told so. The token stays valid: it may allocate again at once.</p>
+      <p>{t`Its content is lost, and its holder is told so. The token stays valid: it may allocate again at once.`}</p>
     </AskButton>
   );
 }

@@ -1,4 +1,5 @@
 /* The page of allocations is a file of its own. */
+import { t } from "../../text/text";
 import { lazy } from "../lazy";
 import { Page } from "../shell";
 
@@ -9,9 +10,9 @@ export const loadAllocations = page.load;
 export const LazyAllocations = () => (
   <page.View
     waiting={(failed) => (
-      <Page title="Allocations">
+      <Page title={t`Allocations`}>
         <section class="panel empty">
-          {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+          {failed ? <p>{t`This page comes when the connection is back.`}</p> : <p class="skeleton" />}
         </section>
       </Page>
     )}

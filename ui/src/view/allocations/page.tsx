@@ -7,6 +7,7 @@ import { deviceHref } from "../../lib/route";
 import { deviceName, isLive, isStale, memoryAxis, memoryTotal, sortedDevices } from "../../state/select";
 import { now } from "../../lib/clock";
 import type { DeviceEntry, State } from "../../state/state";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { DeviceMark, Figure } from "../parts";
@@ -18,8 +19,8 @@ const LABELS_MS = 500;
 
 /** Why this login cannot free anything now, or null. */
 function obstacle(state: State): string | null {
-  if (!isLive(state)) return "Nothing can be changed while the connection is lost.";
-  return mayFree(state.login) ? null : "Taking memory back needs a token with the scope admin.";
+  if (!isLive(state)) return t`Nothing can be changed while the connection is lost.`;
+  return mayFree(state.login) ? null : t`Taking memory back needs a token with the scope admin.`;
 }
 
 /** Labels are their owners' own words: they come by call, not by event, and only to whom they concern. */
@@ -46,21 +47,20 @@ export function AllocationsPage() {
   const sessions = new Set(Object.values(all.allocations).map((one) => one.session_id)).size;
   const bytes = [...lent.values()].reduce((sum, one) => sum + one.bytes, 0);
   return (
-    <Page title="Allocations">
+    <Page title={t`Allocations`}>
       {lent.size === 0 ? (
         <Nothing />
       ) : (
         <div class="stack">
-          <section class="panel lent-vitals" aria-label="Lent memory">
+          <section class="panel lent-vitals" aria-label={t`Lent memory`}>
             <p class="vital">
-              <span class="label">Lent</span>
+              <span class="label">{t`Lent`}</span>
               <span class="value">
                 <Figure {...memory(bytes)} />
               </span>
             </p>
             <p class="quiet">
-              {count(Object.keys(all.allocations).length, "allocation")} of {count(sessions, "session")} on{" "}
-              {count(lent.size, "device")}
+              {t`${count(Object.keys(all.allocations).length, "allocation")} of ${count(sessions, "session")} on ${count(lent.size, "device")}`}
             </p>
             {obstacle(all) && (
               <p class="small faint" id="why-not-free">
@@ -107,7 +107,7 @@ function DevicePanel({
           <a href={deviceHref(lent.device)}>{name}</a>
         </h2>
         {entry && <DeviceMark record={entry.record} stale={stale} />}
-        <span class="aside">{node ? `on ${node.record.name}` : ""}</span>
+        <span class="aside">{node ? t`on ${node.record.name}` : ""}</span>
       </div>
       <div class="lent-parts">
         <PartsBar parts={parts} axis={axis} />
@@ -115,24 +115,24 @@ function DevicePanel({
       </div>
       <div class="table-wrap">
         <table class="list lent-list">
-          <caption class="sr">Who holds memory on {name}</caption>
+          <caption class="sr">{t`Who holds memory on ${name}`}</caption>
           <thead>
             <tr>
-              <th scope="col">Holder</th>
+              <th scope="col">{t`Holder`}</th>
               <th scope="col" class="w-label">
-                Label
+                {t`Label`}
               </th>
               <th scope="col" class="w-id">
-                Allocation
+                {t`Allocation`}
               </th>
               <th scope="col" class="num w-size">
-                Size
+                {t`Size`}
               </th>
               <th scope="col" class="num w-since">
-                Since
+                {t`Since`}
               </th>
               <th scope="col" class="w-act">
-                <span class="sr">Take back</span>
+                <span class="sr">{t`Take back`}</span>
               </th>
             </tr>
           </thead>
@@ -155,15 +155,14 @@ function Nothing() {
     .sort((a, b) => free(b) - free(a))[0];
   const much = device && free(device) > 4 * 2 ** 30 ? "1GiB" : "64MiB";
   return (
-    <section class="panel empty" aria-label="Nothing is lent">
-      <h2>Nothing is lent now</h2>
+    <section class="panel empty" aria-label={t`Nothing is lent`}>
+      <h2>{t`Nothing is lent now`}</h2>
       <p>
-        Memory that a token's holder allocates shows here, by device, with who holds it and since when. It is freed when
-        its session ends. On this machine, try it:
+        {t`Memory that a token's holder allocates shows here, by device, with who holds it and since when. It is freed when its session ends. On this machine, try it:`}
       </p>
       <Command text={`exogpu alloc ${device ? device.record.device_id : "DEVICE"} ${much}`} />
       <p class="quiet small">
-        From anywhere, with a token of the scope allocate: the method memory.allocate, as /schema/api.json describes it.
+        {t`From anywhere, with a token of the scope allocate: the method memory.allocate, as /schema/api.json describes it.`}
       </p>
     </section>
   );

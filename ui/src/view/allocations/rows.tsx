@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { count, memory } from "../../lib/format";
 import { isMasked, type Holding } from "../../state/allocations";
+import { t } from "../../text/text";
 import { Age, Figure } from "../parts";
 import { FreeButton } from "./free";
 import { RevokeButton } from "./revoke";
@@ -25,7 +26,7 @@ export function HoldingRows({
   const shown = whole ? allocations : allocations.slice(0, LINES);
   const who = (
     <>
-      <b>{holder}</b> <span class="small faint code">{token ?? (named ? "by the Unix socket" : "")}</span>
+      <b>{holder}</b> <span class="small faint code">{token ?? (named ? t`by the Unix socket` : "")}</span>
     </>
   );
   const revoke = token !== null && <RevokeButton token={token} holder={holder} why={why} />;
@@ -43,7 +44,7 @@ export function HoldingRows({
             <Age at={allocations[0]!.created_at} />
           </td>
           <td class="lent-act">
-            <FreeButton allocations={allocations} word="Free all" why={why} />
+            <FreeButton allocations={allocations} word={t`Free all`} why={why} />
             {revoke}
           </td>
         </tr>
@@ -60,7 +61,7 @@ export function HoldingRows({
             <Age at={one.created_at} />
           </td>
           <td class="lent-act">
-            <FreeButton allocations={[one]} word="Free" why={why} />
+            <FreeButton allocations={[one]} word={t`Free`} why={why} />
             {!several && revoke}
           </td>
         </tr>
@@ -69,7 +70,7 @@ export function HoldingRows({
         <tr class="lent-one">
           <td colSpan={6}>
             <button class="text-btn" type="button" onClick={() => setWhole(true)}>
-              Show all {allocations.length}
+              {t`Show all ${allocations.length}`}
             </button>
           </td>
         </tr>

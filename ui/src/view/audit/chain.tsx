@@ -19,6 +19,8 @@ import { nodeHref } from "../../lib/route";
 import { saveFile } from "../../lib/save";
 import { confirmedText, gapText, joinGaps } from "../../state/audit";
 import { isLive } from "../../state/select";
+import { t, tx } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Age, Fact, MarkIcon, RefusalNote } from "../parts";
 
@@ -53,7 +55,7 @@ export function ChainPanel({ filter }: { filter: AuditFilter }) {
   const [report, setReport] = useState<AuditReport | null>(null);
   const [fault, setFault] = useState<Refusal | null>(null);
   const [checking, setChecking] = useState(false);
-  const why = isLive(state.value) ? null : "Not while the connection is lost.";
+  const why = isLive(state.value) ? null : t`Not while the connection is lost.`;
   const verify = async (): Promise<void> => {
     setChecking(true);
     const outcome = await verifyAudit(server);
@@ -64,13 +66,13 @@ export function ChainPanel({ filter }: { filter: AuditFilter }) {
     } else setFault(outcome);
   };
   return (
-    <section class="panel" aria-label="The log as a whole">
+    <section class="panel" aria-label={t`The log as a whole`}>
       <div class="panel-head chain-head">
-        <h2>{chain ? count(Math.max(chain.head.size, newest + 1), "entry", "entries") : "The log"}</h2>
+        <h2>{chain ? count(Math.max(chain.head.size, newest + 1), "entry", "entries") : t`The log`}</h2>
         <span class="acts">
           <Export filter={filter} why={why} />
           <button class="btn small-btn" type="button" disabled={why !== null || checking} title={why ?? undefined} onClick={() => void verify()}>
-            {checking ? "Checking" : "Check all of it"}
+            {checking ? t`Checking` : t`Check all of it`}
           </button>
         </span>
       </div>
@@ -96,7 +98,7 @@ function Conflicts() {
             <b>{sentence(one.message)}</b>
             <p>{sentence(one.hint)}</p>
             <p>
-              <a href={nodeHref(one.subject.id)}>{one.subject.name}</a> <span class="faint small">since <Age at={one.raised_at} /></span>
+              <a href={nodeHref(one.subject.id)}>{one.subject.name}</a> <span class="faint small">{t`since`}{" "}<Age at={one.raised_at} /></span>
             </p>
           </div>
         </div>
@@ -108,12 +110,12 @@ function Conflicts() {
 /** The head that the browser remembers: shown first if the log does not continue it. */
 function Memory({ chain }: { chain: Chain }) {
   const { memory, head } = chain;
-  const ago = memory.kind === "first" ? "" : `${age(now.value - memory.seenAt)} ago`;
+  const ago = memory.kind === "first" ? "" : t`${age(now.value - memory.seenAt)} ago`;
   switch (memory.kind) {
     case "first":
       return (
         <p class="chain-memory">
-          <MarkIcon mark="info" /> <span>This browser sees this log for the first time and compares it from now on.</span>
+          <MarkIcon mark="info" /> <span>{t`This browser sees this log for the first time and compares it from now on.`}</span>
         </p>
       );
     case "continues":
@@ -121,7 +123,7 @@ function Memory({ chain }: { chain: Chain }) {
         <p class="chain-memory">
           <MarkIcon mark="ok" class="accent" />{" "}
           <span>
-            It continues the log of {count(memory.size, "entry", "entries")} that this browser saw {ago}, verified by a proof.
+            {t`It continues the log of ${count(memory.size, "entry", "entries")} that this browser saw ${ago}, verified by a proof.`}
           </span>
         </p>
       );
@@ -130,8 +132,7 @@ function Memory({ chain }: { chain: Chain }) {
         <p class="chain-memory">
           <MarkIcon mark="throttled" class="warm" />{" "}
           <span>
-            This browser cannot compare it with what it saw {ago}: a page loaded from another machine over plain HTTP cannot compute
-            hashes. Use https.
+            {t`This browser cannot compare it with what it saw ${ago}: a page loaded from another machine over plain HTTP cannot compute hashes. Use https.`}
           </span>
         </p>
       );
@@ -142,14 +143,13 @@ function Memory({ chain }: { chain: Chain }) {
           <div>
             <b>
               {memory.how === "shorter"
-                ? `The log is shorter than it was: ${figure(head.size)} entries now, ${figure(memory.size)} ${ago}.`
+                ? t`The log is shorter than it was: ${figure(head.size)} entries now, ${figure(memory.size)} ${ago}.`
                 : memory.how === "key"
-                  ? "The log begins with another key than the one that this browser knows."
-                  : `The log does not continue the one that this browser saw ${ago}.`}
+                  ? t`The log begins with another key than the one that this browser knows.`
+                  : t`The log does not continue the one that this browser saw ${ago}.`}
             </b>
             <p>
-              Somebody has truncated it, restored an older copy or rewritten it. Keep the data directory as it is, and
-              compare with what nodes have signed: <code>exogpu audit verify --witness FILE</code>.
+              {tx`Somebody has truncated it, restored an older copy or rewritten it. Keep the data directory as it is, and compare with what nodes have signed: ${<code>exogpu audit verify --witness FILE</code>}.`}
             </p>
           </div>
         </div>
@@ -162,29 +162,29 @@ function Facts({ chain }: { chain: Chain }) {
   const { head } = chain;
   return (
     <dl class="facts chain-facts">
-      <Fact name="Signed head">
-        <span class="code" title={head.checkpoint}>
+      <Fact name={t`Signed head`}>
+        <span class="code" title={head.checkpoint} translate={false}>
           {head.root}
         </span>{" "}
-        <span class="faint small">at {count(head.size, "entry", "entries")}, segment {figure(head.segment)}</span>
+        <span class="faint small">{t`at ${count(head.size, "entry", "entries")}, segment ${figure(head.segment)}`}</span>
       </Fact>
-      <Fact name="First key">
-        <span class="code">{head.first_key}</span> <span class="faint small">keep a copy elsewhere: every check starts from this key</span>
+      <Fact name={t`First key`}>
+        <span class="code">{head.first_key}</span> <span class="faint small">{t`keep a copy elsewhere: every check starts from this key`}</span>
       </Fact>
-      <Fact name="Witnesses">
+      <Fact name={t`Witnesses`}>
         {head.witnesses.length > 0 ? (
           <ul class="witnesses">
             {head.witnesses.map((one) => (
               <li key={one.name}>
                 {one.node_id ? <a href={nodeHref(one.node_id)}>{state.value.nodes[one.node_id]?.record.name ?? one.name}</a> : one.name}{" "}
                 <span class="faint small">
-                  signed {count(one.size, "entry", "entries")} <Age at={one.at} />
+                  {t`signed ${count(one.size, "entry", "entries")}`} <Age at={one.at} />
                 </span>
               </li>
             ))}
           </ul>
         ) : (
-          <span class="quiet">none yet; every node that joins keeps and signs the head</span>
+          <span class="quiet">{t`none yet; every node that joins keeps and signs the head`}</span>
         )}
       </Fact>
     </dl>
@@ -193,48 +193,47 @@ function Facts({ chain }: { chain: Chain }) {
 
 function Report({ report }: { report: AuditReport }) {
   return (
-    <div class="audit-report" role="status" aria-label="Result of the check">
+    <div class="audit-report" role="status" aria-label={t`Result of the check`}>
       <p class={`verdict ${report.ok ? "ok" : "no"}`}>
         <MarkIcon mark={report.ok ? "ok" : "offline"} />
-        {report.ok ? `All ${figure(report.entries)} entries verified` : `The log failed verification: ${report.verdict.replaceAll("_", " ")}`}
-        <span class="faint small"> checked in {took(report.took_ms)}</span>
+        {report.ok ? t`All ${figure(report.entries)} entries verified` : t`The log failed verification: ${word(report.verdict)}`}
+        <span class="faint small">{" "}{t`checked in ${took(report.took_ms)}`}</span>
       </p>
       <ul class="findings">
         {report.findings.map((one) => (
           <li key={`${one.seq} ${one.text}`}>
-            <b>from entry {figure(one.seq)}</b> {sentence(one.text)}
+            <b>{t`from entry ${figure(one.seq)}`}</b> {sentence(one.text)}
           </li>
         ))}
       </ul>
       {report.finding_count > report.findings.length && (
-        <p class="small quiet">and {figure(report.finding_count - report.findings.length)} more.</p>
+        <p class="small quiet">{t`and ${figure(report.finding_count - report.findings.length)} more.`}</p>
       )}
       <Asked witnesses={report.witnesses} />
       <p class="small quiet">
-        {count(report.segments, "segment")}, {figure(report.signed_entries)} of {figure(report.entries)} entries signed, {confirmedText(report)}
-        {report.pruned > 0 && `, of ${figure(report.pruned)} only the hash is kept`}. {sentence(report.limits)}
+        {tx`${count(report.segments, "segment")}, ${figure(report.signed_entries)} of ${figure(report.entries)} entries signed, ${confirmedText(report)}${report.pruned > 0 && t`, of ${figure(report.pruned)} only the hash is kept`}. ${sentence(report.limits)}`}
       </p>
     </div>
   );
 }
 
 const WITNESS_TEXT: Record<AuditWitness["state"], string> = {
-  agrees: "agrees",
-  conflicts: "holds another log",
-  ahead: "holds more than this log, which was cut or restored from an older copy",
-  none: "holds no head yet",
-  silent: "did not answer in time",
-  offline: "is offline",
-  unusable: "gave no usable answer",
-  unreached: "could not be compared",
+  agrees: t`agrees`,
+  conflicts: t`holds another log`,
+  ahead: t`holds more than this log, which was cut or restored from an older copy`,
+  none: t`holds no head yet`,
+  silent: t`did not answer in time`,
+  offline: t`is offline`,
+  unusable: t`gave no usable answer`,
+  unreached: t`could not be compared`,
 };
 
 /** The answers of the witnesses, each with its name. */
 function Asked({ witnesses }: { witnesses: readonly AuditWitness[] }) {
   if (witnesses.length === 0)
-    return <p class="small quiet">No witness was asked: no node has signed this log since the server started.</p>;
+    return <p class="small quiet">{t`No witness was asked: no node has signed this log since the server started.`}</p>;
   return (
-    <ul class="witnesses" aria-label="What witnesses hold">
+    <ul class="witnesses" aria-label={t`What witnesses hold`}>
       {witnesses.map((one) => (
         <li key={one.node_id} title={one.reason ?? undefined}>
           <span class={`verdict ${one.state === "agrees" ? "ok" : one.state === "conflicts" || one.state === "ahead" ? "no" : "wait"}`}>
@@ -244,7 +243,7 @@ function Asked({ witnesses }: { witnesses: readonly AuditWitness[] }) {
           <span>{WITNESS_TEXT[one.state]}</span>
           {one.size !== null && (
             <span class="faint small">
-              {one.state === "agrees" ? "on the first" : "of"} {count(one.size, "entry", "entries")}
+              {one.state === "agrees" ? t`on the first ${count(one.size, "entry", "entries")}` : t`of ${count(one.size, "entry", "entries")}`}
             </span>
           )}
           {one.reason && <span class="faint small">{one.reason}</span>}
@@ -277,7 +276,7 @@ function Export({ filter, why }: { filter: AuditFilter; why: string | null }) {
   if (entries !== null)
     return (
       <button class="btn small-btn" type="button" onClick={() => (stop.asked = true)}>
-        {count(entries, "entry", "entries")} … stop
+        {t`${count(entries, "entry", "entries")} … stop`}
       </button>
     );
   const button = (form: ExportForm, name: string, lines: string) => (
@@ -285,7 +284,7 @@ function Export({ filter, why }: { filter: AuditFilter; why: string | null }) {
       class="btn small-btn"
       type="button"
       disabled={why !== null}
-      title={why ?? `What the filter shows, archived entries too, as lines of ${lines}, ${fullTime(now.peek())}`}
+      title={why ?? t`What the filter shows, archived entries too, as lines of ${lines}, ${fullTime(now.peek())}`}
       onClick={() => void start(form)}
     >
       {name}
@@ -296,10 +295,10 @@ function Export({ filter, why }: { filter: AuditFilter; why: string | null }) {
       <RefusalNote refusal={refusal} />
       {lacks.length > 0 && (
         <span class="small warm" title={lacks.map(gapText).join("\n")}>
-          The copy lacks what cannot be shown: {count(lacks.length, "gap")}
+          {t`The copy lacks what cannot be shown: ${count(lacks.length, "gap")}`}
         </span>
       )}
-      {button("jsonl", "Export", "JSON")}
+      {button("jsonl", t`Export`, "JSON")}
       {button("csv", "CSV", "CSV")}
     </>
   );

@@ -6,6 +6,8 @@ import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
 import { actorOf, detailOf } from "../../state/audit";
 import { deviceLabel } from "../../state/select";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { MarkIcon } from "../parts";
 
@@ -13,24 +15,24 @@ export function EntryTable({ entries }: { entries: readonly AuditEntry[] }) {
   return (
     <div class="table-wrap">
       <table class="list audit-list">
-        <caption class="sr">Entries of the audit log, newest first</caption>
+        <caption class="sr">{t`Entries of the audit log, newest first`}</caption>
         <thead>
           <tr>
             <th scope="col" class="w-seq num">
-              No.
+              {t`No.`}
             </th>
             <th scope="col" class="w-at">
-              Time
+              {t`Time`}
             </th>
             <th scope="col" class="w-who">
-              Who, from where
+              {t`Who, from where`}
             </th>
             <th scope="col" class="w-what">
-              What
+              {t`What`}
             </th>
-            <th scope="col">On what</th>
+            <th scope="col">{t`On what`}</th>
             <th scope="col" class="w-result">
-              Result
+              {t`Result`}
             </th>
           </tr>
         </thead>
@@ -57,21 +59,21 @@ const Entry = memo(({ entry, time }: { entry: AuditEntry; time: string }) => {
         </time>
       </td>
       <td class="who-cell">
-        <b title={entry.actor}>{who.name}</b> <span class="small faint code">{who.id}</span>
-        {entry.peer && <span class="small faint peer">{entry.peer === "unix" ? "on this machine" : entry.peer}</span>}
+        <b title={entry.actor} translate={false}>{who.name}</b> <span class="small faint code">{who.id}</span>
+        {entry.peer && <span class="small faint peer">{entry.peer === "unix" ? t`on this machine` : entry.peer}</span>}
       </td>
       <td class="what">
         <span class="code">{entry.action}</span>
-        {entry.count > 1 && <span class="small faint"> {figure(entry.count)} times</span>}
+        {entry.count > 1 && <span class="small faint"> {t`${figure(entry.count)} times`}</span>}
       </td>
       <td class="on">
         <OnWhat entry={entry} />
-        {detail && <span class="small faint detail">{detail}</span>}
+        {detail && <span class="small faint detail" translate={false}>{detail}</span>}
       </td>
       <td class={`result ${ok ? "quiet" : "warm"}`}>
         <span>
           <MarkIcon mark={ok ? "ok" : "throttled"} />
-          {ok ? "done" : entry.outcome.replaceAll("_", " ")}
+          {ok ? t`done` : word(entry.outcome)}
         </span>
         {entry.duration_ms !== null && <span class="small faint"> {took(entry.duration_ms)}</span>}
       </td>

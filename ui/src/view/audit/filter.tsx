@@ -1,21 +1,22 @@
 /* The filter of entries: words, kind of action, result, device; and whether new ones are added. */
 import type { AuditFilter } from "../../command/audit";
 import { deviceLabel, sortedDevices } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 
 const actions: [string, string][] = [
-  ["", "every action"],
-  ["auth.", "log-ins"],
-  ["session.", "sessions"],
-  ["token.", "tokens"],
-  ["ticket.", "tickets"],
-  ["join.", "joining"],
-  ["node.", "nodes"],
-  ["device.", "devices"],
-  ["memory.", "memory"],
-  ["compute.", "kernels"],
-  ["certificate.", "certificates"],
-  ["server.", "the server"],
+  ["", t`every action`],
+  ["auth.", t`log-ins`],
+  ["session.", t`sessions`],
+  ["token.", t`tokens`],
+  ["ticket.", t`tickets`],
+  ["join.", t`joining`],
+  ["node.", t`nodes`],
+  ["device.", t`devices`],
+  ["memory.", t`memory`],
+  ["compute.", t`kernels`],
+  ["certificate.", t`certificates`],
+  ["server.", t`the server`],
 ];
 
 /** The filter with one part replaced; an empty part goes. */
@@ -44,27 +45,27 @@ export function FilterBar({
       <input
         type="search"
         data-filter
-        placeholder="Who, what, from where"
-        aria-label="Filter entries"
+        placeholder={t`Who, what, from where`}
+        aria-label={t`Filter entries`}
         aria-keyshortcuts="/"
         maxLength={128}
         value={filter.text ?? ""}
         onInput={set("text")}
       />
-      <select aria-label="Action" value={filter.action ?? ""} onChange={set("action")}>
+      <select aria-label={t`Action`} value={filter.action ?? ""} onChange={set("action")}>
         {actions.map(([value, word]) => (
           <option key={value} value={value}>
             {word}
           </option>
         ))}
       </select>
-      <select aria-label="Result" value={filter.outcome ?? ""} onChange={set("outcome")}>
-        <option value="">every result</option>
-        <option value="ok">done</option>
-        <option value="failed">refused or failed</option>
+      <select aria-label={t`Result`} value={filter.outcome ?? ""} onChange={set("outcome")}>
+        <option value="">{t`every result`}</option>
+        <option value="ok">{t`done`}</option>
+        <option value="failed">{t`refused or failed`}</option>
       </select>
-      <select aria-label="Device" value={filter.device_id ?? ""} onChange={set("device_id")}>
-        <option value="">every device</option>
+      <select aria-label={t`Device`} value={filter.device_id ?? ""} onChange={set("device_id")}>
+        <option value="">{t`every device`}</option>
         {devices.map(({ record }) => (
           <option key={record.device_id} value={record.device_id}>
             {deviceLabel(state.value, record.device_id)}
@@ -73,7 +74,7 @@ export function FilterBar({
       </select>
       <label class="check">
         <input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} />
-        <span>Follow</span>
+        <span>{t`Follow`}</span>
       </label>
     </form>
   );

@@ -1,4 +1,5 @@
 /* The page of the audit log is a file of its own. */
+import { t } from "../../text/text";
 import { lazy } from "../lazy";
 import { Page } from "../shell";
 
@@ -9,9 +10,9 @@ export const loadAudit = page.load;
 export const LazyAudit = () => (
   <page.View
     waiting={(failed) => (
-      <Page title="Audit">
+      <Page title={t`Audit`}>
         <section class="panel empty">
-          {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+          {failed ? <p>{t`This page comes when the connection is back.`}</p> : <p class="skeleton" />}
         </section>
       </Page>
     )}

@@ -6,6 +6,7 @@ import type { AuditEntry, AuditGap } from "../../lib/api.gen";
 import { count, figure } from "../../lib/format";
 import { gapText, joinGaps, matches } from "../../state/audit";
 import { isLive } from "../../state/select";
+import { plural, t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { RefusalNote } from "../parts";
@@ -84,10 +85,10 @@ export function AuditPage() {
   const [follow, setFollow] = useState(true);
   if (!state.value.login?.scopes.includes("admin")) return <NotAdmin />;
   return (
-    <Page title="Audit">
+    <Page title={t`Audit`}>
       <div class="stack">
         <ChainPanel filter={filter} />
-        <section class="panel" aria-label="Entries">
+        <section class="panel" aria-label={t`Entries`}>
           <FilterBar filter={filter} change={setFilter} follow={follow} setFollow={setFollow} />
           <Entries filter={filter} follow={follow} />
         </section>
@@ -110,18 +111,18 @@ function Entries({ filter, follow }: { filter: AuditFilter; follow: boolean }) {
   const behind = follow ? 0 : state.value.audit.filter((one) => one.seq > (listed.entries[0]?.seq ?? -1) && matches(one, filter)).length;
   return (
     <>
-      {behind > 0 && <p class="more small quiet">{count(behind, "newer entry", "newer entries")}; follow to see {behind === 1 ? "it" : "them"}.</p>}
+      {behind > 0 && <p class="more small quiet">{plural(behind, t`${count(behind, "newer entry", "newer entries")}; follow to see it.`, t`${count(behind, "newer entry", "newer entries")}; follow to see them.`)}</p>}
       {listed.entries.length === 0 ? (
         <div class="empty">
-          <h3>Nothing matches</h3>
-          <p>{Object.keys(filter).length > 0 ? "No entry of the log fits this filter." : "New entries appear here."}</p>
+          <h3>{t`Nothing matches`}</h3>
+          <p>{Object.keys(filter).length > 0 ? t`No entry of the log fits this filter.` : t`New entries appear here.`}</p>
         </div>
       ) : (
         <EntryTable entries={listed.entries} />
       )}
       <RefusalNote refusal={refusal} />
       {listed.gaps.length > 0 && (
-        <ul class="findings gaps" aria-label="Entries that cannot be shown">
+        <ul class="findings gaps" aria-label={t`Entries that cannot be shown`}>
           {joinGaps(listed.gaps).map((one) => (
             <li key={one.first} class={one.reason === "pruned" ? "small quiet" : "small warm"}>
               {gapText(one)}
@@ -132,7 +133,7 @@ function Entries({ filter, follow }: { filter: AuditFilter; follow: boolean }) {
       {listed.next !== null && (
         <p class="more">
           <button class="text-btn" type="button" disabled={!isLive(state.value) || searching !== null} onClick={older}>
-            {searching === null ? "Load older" : `Looking through entries before ${figure(searching)}`}
+            {searching === null ? t`Load older` : t`Looking through entries before ${figure(searching)}`}
           </button>
         </p>
       )}
@@ -144,12 +145,11 @@ function NotAdmin() {
   const { state } = useApp();
   const { login } = state.value;
   return (
-    <Page title="Audit">
+    <Page title={t`Audit`}>
       <section class="panel empty">
-        <h2>The audit log is for admins</h2>
+        <h2>{t`The audit log is for admins`}</h2>
         <p>
-          The token {login?.name} has the scopes {login?.scopes.join(", ")}. On the server's machine the log can be read and
-          checked without a token:
+          {t`The token ${login?.name ?? ""} has the scopes ${login?.scopes.join(", ") ?? ""}. On the server's machine the log can be read and checked without a token:`}
         </p>
         <Command text="exogpu audit verify" />
       </section>

@@ -6,14 +6,15 @@ import type { Refusal } from "../../command/tried";
 import { drainText } from "../../state/drain";
 import { isLive } from "../../state/select";
 import type { DeviceEntry, State } from "../../state/state";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { RefusalNote } from "../parts";
 
 /** Why nothing can be changed now, or null. */
 function obstacle(state: State, entry: DeviceEntry): string | null {
-  if (!isLive(state)) return "Nothing can be changed while the connection is lost.";
-  if (!state.login?.scopes.includes("admin")) return "Checking and draining need a token with the scope admin.";
-  if (entry.record.state === "offline") return "The device is offline.";
+  if (!isLive(state)) return t`Nothing can be changed while the connection is lost.`;
+  if (!state.login?.scopes.includes("admin")) return t`Checking and draining need a token with the scope admin.`;
+  if (entry.record.state === "offline") return t`The device is offline.`;
   return null;
 }
 
@@ -36,9 +37,9 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
     if (!refused)
       offer({
         key: id,
-        text: `${name} is draining`,
-        note: "It gets no new work.",
-        busy: `Returning ${name} to service`,
+        text: t`${name} is draining`,
+        note: t`It gets no new work.`,
+        busy: t`Returning ${name} to service`,
         undo: () => drainDevice(server, id, false),
       });
     return refused;
@@ -58,7 +59,7 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
           {...reason}
           onClick={() => void run(verifyDevice(server, id))}
         >
-          {checking ? "Checking" : "Verify again"}
+          {checking ? t`Checking` : t`Verify again`}
         </button>
         {draining ? (
           <button
@@ -68,7 +69,7 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
             {...reason}
             onClick={() => void run(giveBack())}
           >
-            Return to service
+            {t`Return to service`}
           </button>
         ) : (
           <button
@@ -78,7 +79,7 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
             {...reason}
             onClick={() => dialog.current?.showModal()}
           >
-            Drain
+            {t`Drain`}
           </button>
         )}
       </div>
@@ -90,13 +91,13 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
       <RefusalNote refusal={refusal} />
       <dialog ref={dialog} aria-labelledby="drain-title">
         <div class="dialog-body">
-          <h2 id="drain-title">Drain {name}?</h2>
+          <h2 id="drain-title">{t`Drain ${name}?`}</h2>
           {drainText(state.value, id).map((text) => (
             <p key={text}>{text}</p>
           ))}
           <div class="dialog-acts">
             <button class="btn" type="button" onClick={() => dialog.current?.close()}>
-              Cancel
+              {t`Cancel`}
             </button>
             <button
               class="btn primary"
@@ -106,7 +107,7 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
                 void run(drain());
               }}
             >
-              Drain
+              {t`Drain`}
             </button>
           </div>
         </div>

@@ -6,6 +6,7 @@ import type { Range, Series } from "../../command/history";
 import type { ThermalPoint } from "../../lib/api.gen";
 import { clockTime, day } from "../../lib/format";
 import { theme } from "../../lib/theme";
+import { t } from "../../text/text";
 
 export interface ChartSpec {
   title: string;
@@ -53,9 +54,9 @@ function binarySplits(_: uPlot, __: number, min: number, max: number): number[] 
 
 /** The lines of a forecast: what is expected, dashed, within a band. */
 const aheadLines = (): uPlot.Series[] => [
-  { label: "at most", width: 0, points: { show: false } },
-  { label: "at least", width: 0, points: { show: false } },
-  { label: "expected", stroke: colour("--series-1"), width: 1.5, dash: [3, 3], points: { show: false } }, // over the band
+  { label: t`at most`, width: 0, points: { show: false } },
+  { label: t`at least`, width: 0, points: { show: false } },
+  { label: t`expected`, stroke: colour("--series-1"), width: 1.5, dash: [3, 3], points: { show: false } }, // over the band
 ];
 
 const faint = (line: number, percent: number): string =>
@@ -273,10 +274,10 @@ export function Chart({
             <span class="legend" key={column}>
               {lines.length > 1 && <Dash i={i} />}
               {lines.length > 1 && <span class="faint">{name}</span>}
-              <span class="legend-value">{value == null ? "no reading" : spec.text(value)}</span>
+              <span class="legend-value">{value == null ? t`no reading` : spec.text(value)}</span>
               {most !== null && least !== null && (
                 <span class="faint">
-                  {spec.text(least!)} to {spec.text(most!)}
+                  {t`${spec.text(least!)} to ${spec.text(most!)}`}
                 </span>
               )}
             </span>
@@ -288,7 +289,7 @@ export function Chart({
       ) : (
         <div class="no-plot">
           <i class="dots" />
-          <span class="not-reported">{loading ? "loading" : reported ? "nothing recorded yet" : "not reported"}</span>
+          <span class="not-reported">{loading ? t`loading` : reported ? t`nothing recorded yet` : t`not reported`}</span>
         </div>
       )}
     </figure>
@@ -300,7 +301,7 @@ const lastOf = (values: (number | null)[]): number | null => values[values.lengt
 function describe(spec: ChartSpec, series: Series): string {
   const said = spec.lines.map(({ column, name }) => {
     const value = lastOf(series.columns[column] ?? []);
-    return value === null ? `${name} not reported` : `${name} now ${spec.text(value)}`;
+    return value === null ? t`${name} not reported` : t`${name} now ${spec.text(value)}`;
   });
   return said.join(", ");
 }

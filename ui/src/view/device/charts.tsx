@@ -8,6 +8,7 @@ import { now } from "../../lib/clock";
 import { clock, clockTime, day, figure, memoryOf, rate, sentence } from "../../lib/format";
 import { isLive, isSystem, memoryTotal, serverTime } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Chart, type ChartSpec, hasData } from "./chart";
 import { AnyTime, type Cut, CutNote, SaveCsv } from "./span";
@@ -30,29 +31,29 @@ function specsOf(entry: DeviceEntry): ChartSpec[] {
   };
   const perSecond = (value: number): string => `${rate(value).value} ${rate(value).unit}`;
   return [
-    { title: "Use", lines: [{ column: "utilization_percent", name: "use" }], top: 100, text: number("%"), tick: bare },
+    { title: t`Use`, lines: [{ column: "utilization_percent", name: t`use` }], top: 100, text: number("%"), tick: bare },
     {
-      title: "Memory",
-      lines: [{ column: "memory_used_bytes", name: "used" }],
+      title: t`Memory`,
+      lines: [{ column: "memory_used_bytes", name: t`used` }],
       top: total,
       binary: true,
       text: bytes,
-      tick: (value) => bytes(value).replace(/(\.0)? \w+$/, ""),
-      limit: total === null ? null : { value: total, name: `all of it, ${bytes(total)}`, critical: false },
+      tick: (value) => bytes(value).replace(/([.,]0)? \w+$/, ""),
+      limit: total === null ? null : { value: total, name: t`all of it, ${bytes(total)}`, critical: false },
     },
     {
-      title: "Power",
-      lines: [{ column: "power_watts", name: "power" }],
+      title: t`Power`,
+      lines: [{ column: "power_watts", name: t`power` }],
       top: watts,
       text: number("W"),
       tick: bare,
-      limit: watts === null ? null : { value: watts, name: `limit ${figure(watts)} W`, critical: false },
+      limit: watts === null ? null : { value: watts, name: t`limit ${figure(watts)} W`, critical: false },
     },
     {
-      title: "Temperature",
+      title: t`Temperature`,
       lines: [
         { column: "temperature_celsius", name: isSystem(record) ? "CPU" : "GPU" },
-        { column: "memory_temperature_celsius", name: "memory" },
+        { column: "memory_temperature_celsius", name: t`memory` },
       ],
       bottom: 20,
       top: slow ?? 90,
@@ -63,15 +64,15 @@ function specsOf(entry: DeviceEntry): ChartSpec[] {
           ? null
           : {
               value: slow,
-              name: `slowdown limit ${figure(slow)} °C, reported by the ${isSystem(record) ? "CPU" : "card"}`,
+              name: isSystem(record) ? t`slowdown limit ${figure(slow)} °C, reported by the CPU` : t`slowdown limit ${figure(slow)} °C, reported by the card`,
               critical: true,
             },
     },
     {
-      title: "Clocks",
+      title: t`Clocks`,
       lines: [
         { column: "clock_mhz", name: isSystem(record) ? "CPU" : "GPU" },
-        { column: "memory_clock_mhz", name: "memory" },
+        { column: "memory_clock_mhz", name: t`memory` },
       ],
       top: null,
       text: (value) => `${clock(value).value} MHz`,
@@ -83,8 +84,8 @@ function specsOf(entry: DeviceEntry): ChartSpec[] {
           {
             title: "PCIe",
             lines: [
-              { column: "pcie_rx_bytes_per_s", name: "in" },
-              { column: "pcie_tx_bytes_per_s", name: "out" },
+              { column: "pcie_rx_bytes_per_s", name: t`in` },
+              { column: "pcie_tx_bytes_per_s", name: t`out` },
             ],
             top: null,
             text: perSecond,
@@ -155,15 +156,15 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
     ? serverTime(state.value, now.peek()) / 1000
     : (newest ?? serverTime(state.value, now.peek()) / 1000);
   return (
-    <section class="panel charts-panel" aria-label="Charts">
+    <section class="panel charts-panel" aria-label={t`Charts`}>
       <div class="panel-head">
-        <h2>Readings over time</h2>
+        <h2>{t`Readings over time`}</h2>
         <span class="aside small" aria-live="off">
           {pointed === undefined
             ? ""
-            : `at ${range === "30d" || between ? `${day(pointed * 1000)}, ` : ""}${clockTime(pointed * 1000)}`}
+            : t`at ${range === "30d" || between ? `${day(pointed * 1000)}, ` : ""}${clockTime(pointed * 1000)}`}
         </span>
-        <div class="seg" role="group" aria-label="Time span">
+        <div class="seg" role="group" aria-label={t`Time span`}>
           {ranges.map((one) => (
             <button
               key={one}
@@ -190,7 +191,7 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
       </div>
       {refusal && (
         <p class="panel-body quiet">
-          The history could not be read. {sentence(refusal.what)} {sentence(refusal.hint)}
+          {t`The history could not be read. ${sentence(refusal.what)} ${sentence(refusal.hint)}`}
         </p>
       )}
       {cut && <CutNote cut={cut} />}
@@ -204,18 +205,18 @@ export function Charts({ entry, forecast }: { entry: DeviceEntry; forecast: Ther
             reported={told(spec)}
             from={between ? between.from / 1000 : end - spans[range].ms / 1000}
             to={end}
-            ahead={!between && range === "10min" && spec.title === "Temperature" ? (forecast?.points ?? []) : []}
+            ahead={!between && range === "10min" && spec.lines[0]?.column === "temperature_celsius" ? (forecast?.points ?? []) : []}
             range={between ? rangeLike(between) : range}
             hover={hover}
           />
         ))}
       </div>
       {!loading && !refusal && between && series.times.length === 0 && (
-        <p class="panel-body small quiet">There are no readings of this time.</p>
+        <p class="panel-body small quiet">{t`There are no readings of this time.`}</p>
       )}
       {!loading && !refusal && !between && range !== "10min" && series.times.length < 3 && (
         <p class="panel-body small quiet">
-          Minute averages begin when the server first sees the device; there is little to show yet.
+          {t`Minute averages begin when the server first sees the device; there is little to show yet.`}
         </p>
       )}
     </section>

@@ -2,6 +2,7 @@
 import { figure, memory, rate, sentence, took } from "../../lib/format";
 import { backendName, deviceName, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
+import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { Copied } from "../command-line";
 import { Age, Chips, Fact, Figure, MarkIcon, NotReported, Panel } from "../parts";
@@ -9,7 +10,7 @@ import { kindOf } from "../overview/cells";
 import { PeerRate } from "../topology/peers";
 import { rateText } from "./readings";
 
-const yesNo = (value: boolean): string => (value ? "yes" : "no");
+const yesNo = (value: boolean): string => (value ? t`yes` : t`no`);
 
 export function Identity({ entry }: { entry: DeviceEntry }) {
   const { state } = useApp();
@@ -18,70 +19,70 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
     bytes === null ? null : `${memory(bytes).value} ${memory(bytes).unit}`;
   const received = rateText(reading?.pcie_rx_bytes_per_s);
   const sent = rateText(reading?.pcie_tx_bytes_per_s);
-  const flags = [record.removable && "removable", record.low_power && "low power"].filter(Boolean).join(", ");
+  const flags = [record.removable && t`removable`, record.low_power && t`low power`].filter(Boolean).join(", ");
   return (
-    <Panel title="Identity">
+    <Panel title={t`Identity`}>
       <dl class="facts panel-body">
-        <Fact name="Vendor">{record.vendor}</Fact>
-        <Fact name="Model">{record.model}</Fact>
-        <Fact name="Family">{record.family}</Fact>
-        <Fact name="Kind">
+        <Fact name={t`Vendor`}>{record.vendor}</Fact>
+        <Fact name={t`Model`}>{record.model}</Fact>
+        <Fact name={t`Family`}>{record.family}</Fact>
+        <Fact name={t`Kind`}>
           {kindOf(record)}
           {flags && `, ${flags}`}
         </Fact>
-        <Fact name="Memory">{size(record.memory_bytes)}</Fact>
-        {record.memory_budget_bytes !== null && <Fact name="Budget">{size(record.memory_budget_bytes)}</Fact>}
-        <Fact name="Bandwidth">
+        <Fact name={t`Memory`}>{size(record.memory_bytes)}</Fact>
+        {record.memory_budget_bytes !== null && <Fact name={t`Budget`}>{size(record.memory_budget_bytes)}</Fact>}
+        <Fact name={t`Bandwidth`}>
           {record.memory_bandwidth_bytes_per_s !== null ? (
             <>
               {rate(record.memory_bandwidth_bytes_per_s).value} {rate(record.memory_bandwidth_bytes_per_s).unit}{" "}
-              <span class="faint">measured</span>
+              <span class="faint">{t`measured`}</span>
             </>
           ) : (
-            <span class="not-reported">not measured</span>
+            <span class="not-reported">{t`not measured`}</span>
           )}
         </Fact>
         {record.peers.length > 0 && (
-          <Fact name="Copies to">
+          <Fact name={t`Copies to`}>
             {record.peers.map((peer) => (
               <span key={peer.device_id} class="copies-to">
-                <PeerRate peer={peer} /> <span class="faint">to</span> {deviceName(state.value, peer.device_id)}
+                <PeerRate peer={peer} /> <span class="faint">{t`to`}</span> {deviceName(state.value, peer.device_id)}
                 {peer.bytes_per_s === null && <span class="small faint"> {sentence(peer.reason)}</span>}
-                {peer.class === "staged" && <span class="warm"> through host memory</span>}
+                {peer.class === "staged" && <span class="warm">{" "}{t`through host memory`}</span>}
               </span>
             ))}
           </Fact>
         )}
-        <Fact name="Unified">{yesNo(record.unified_memory)}</Fact>
-        <Fact name={isSystem(record) ? "Cores" : "Compute units"}>
+        <Fact name={t`Unified`}>{yesNo(record.unified_memory)}</Fact>
+        <Fact name={isSystem(record) ? t`Cores` : t`Compute units`}>
           {record.compute_units !== null && figure(record.compute_units)}
         </Fact>
-        <Fact name="Formats">{record.formats.length > 0 && <Chips items={record.formats} />}</Fact>
+        <Fact name={t`Formats`}>{record.formats.length > 0 && <Chips items={record.formats} />}</Fact>
         {record.features.length > 0 && (
-          <Fact name="Features">
+          <Fact name={t`Features`}>
             <Chips items={record.features} />
           </Fact>
         )}
         {!isSystem(record) && (
           <>
-            <Fact name="Driver">{record.driver_version}</Fact>
-            <Fact name="PCI address">{record.pci_address && <Copied text={record.pci_address} />}</Fact>
-            <Fact name="PCIe now">
+            <Fact name={t`Driver`}>{record.driver_version}</Fact>
+            <Fact name={t`PCI address`}>{record.pci_address && <Copied text={record.pci_address} />}</Fact>
+            <Fact name={t`PCIe now`}>
               {(received || sent) && (
                 <>
-                  in {received ?? <NotReported />}, out {sent ?? <NotReported />}
+                  {tx`in ${received ?? <NotReported />}, out ${sent ?? <NotReported />}`}
                 </>
               )}
             </Fact>
-            <Fact name="Fan">{reading?.fan_percent != null && `${figure(reading.fan_percent)} %`}</Fact>
-            <Fact name="ECC errors">{reading?.ecc_errors != null && figure(reading.ecc_errors)}</Fact>
+            <Fact name={t`Fan`}>{reading?.fan_percent != null && `${figure(reading.fan_percent)} %`}</Fact>
+            <Fact name={t`ECC errors`}>{reading?.ecc_errors != null && figure(reading.ecc_errors)}</Fact>
             <Fact name="UUID">{record.uuid && <Copied text={record.uuid} />}</Fact>
           </>
         )}
-        <Fact name="First seen">
+        <Fact name={t`First seen`}>
           <Age at={record.first_seen_at} />
         </Fact>
-        <Fact name="Id">
+        <Fact name={t`Id`}>
           <Copied text={record.device_id} />
         </Fact>
       </dl>
@@ -93,8 +94,8 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
 export function ApiTable({ entry }: { entry: DeviceEntry }) {
   const { apis } = entry.record;
   return (
-    <Panel title="Seen by" aside={apis.length > 1 ? "the first is used" : undefined}>
-      {apis.length === 0 && <p class="panel-body quiet">No driver reports it now.</p>}
+    <Panel title={t`Seen by`} aside={apis.length > 1 ? t`the first is used` : undefined}>
+      {apis.length === 0 && <p class="panel-body quiet">{t`No driver reports it now.`}</p>}
       <ul class="apis">
         {apis.map(({ backend, api_version: api, driver_version: driver, verification }) => (
           <li key={backend}>
@@ -106,24 +107,24 @@ export function ApiTable({ entry }: { entry: DeviceEntry }) {
               {verification.state === "passed" && (
                 <span class="verdict small ok">
                   <MarkIcon mark="ok" />
-                  verified{verification.duration_ms !== null && ` in ${took(verification.duration_ms)}`}
+                  {t`verified`}{verification.duration_ms !== null && t` in ${took(verification.duration_ms)}`}
                 </span>
               )}
               {verification.state === "failed" && (
                 <span class="verdict small no">
                   <MarkIcon mark="offline" />
-                  failed
+                  {t`failed`}
                 </span>
               )}
               {verification.state === "pending" && (
                 <span class="verdict small">
                   <MarkIcon mark="stale" />
-                  not yet verified
+                  {t`not yet verified`}
                 </span>
               )}
             </span>
             <span class="line small faint">
-              <span>{driver ? `driver ${driver}` : ""}</span>
+              <span>{driver ? t`driver ${driver}` : ""}</span>
               <Age at={verification.at} />
             </span>
             {verification.error && <span class="small crit">{sentence(verification.error)}</span>}
@@ -131,7 +132,7 @@ export function ApiTable({ entry }: { entry: DeviceEntry }) {
         ))}
       </ul>
       <p class="apis-note small faint">
-        The check allocates, writes, copies on the device, computes, reads back and compares.
+        {t`The check allocates, writes, copies on the device, computes, reads back and compares.`}
       </p>
     </Panel>
   );
@@ -143,30 +144,30 @@ export function Processes({ entry }: { entry: DeviceEntry }) {
   const sorted = [...(processes ?? [])].sort((a, b) => (b.memory_bytes ?? -1) - (a.memory_bytes ?? -1));
   return (
     <Panel
-      title="Processes"
-      aside={processes && processes.length > 0 ? `${processes.length} on this device` : undefined}
+      title={t`Processes`}
+      aside={processes && processes.length > 0 ? t`${processes.length} on this device` : undefined}
     >
       {processes === null && (
         <p class="panel-body">
           <NotReported />{" "}
           <span class="quiet small">
             {isSystem(record)
-              ? "The CPU's processes are not listed."
-              : "The driver does not tell which processes use this device."}
+              ? t`The CPU's processes are not listed.`
+              : t`The driver does not tell which processes use this device.`}
           </span>
         </p>
       )}
-      {processes !== null && processes.length === 0 && <p class="panel-body quiet">No process uses this device now.</p>}
+      {processes !== null && processes.length === 0 && <p class="panel-body quiet">{t`No process uses this device now.`}</p>}
       {sorted.length > 0 && (
         <table class="list">
           <thead>
             <tr>
-              <th scope="col">Process</th>
+              <th scope="col">{t`Process`}</th>
               <th scope="col" class="num">
-                Pid
+                {t`Pid`}
               </th>
               <th scope="col" class="num">
-                Memory
+                {t`Memory`}
               </th>
             </tr>
           </thead>

@@ -6,6 +6,7 @@ import { now } from "../../lib/clock";
 import { age, figure, sentence } from "../../lib/format";
 import { isLive, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Fact, MarkIcon, Panel } from "../parts";
 
@@ -42,7 +43,7 @@ const celsius = (value: number | null): string | null => (value === null ? null 
 
 const pointAt = (forecast: ThermalForecast, inS: number): string | null => {
   const point = forecast.points.find((one) => one.in_s >= inS);
-  return point ? `${figure(point.celsius)} °C, from ${figure(point.low_celsius)} to ${figure(point.high_celsius)}` : null;
+  return point ? t`${figure(point.celsius)} °C, from ${figure(point.low_celsius)} to ${figure(point.high_celsius)}` : null;
 };
 
 /** Why it is not of this moment: its age, and what was said when another was asked for. */
@@ -53,12 +54,12 @@ function Late({ foreseen }: { foreseen: Foreseen }) {
     <div class="panel-body small" role="status">
       {forecast && (
         <p class="age">
-          <MarkIcon mark="stale" /> This forecast is {age(now.value - at)} old.
+          <MarkIcon mark="stale" />{" "}{t`This forecast is ${age(now.value - at)} old.`}
         </p>
       )}
       {refusal && (
         <p class="quiet">
-          {sentence(refusal.what)} {sentence(refusal.hint)} The page asks again by itself.
+          {t`${sentence(refusal.what)} ${sentence(refusal.hint)} The page asks again by itself.`}
         </p>
       )}
     </div>
@@ -68,13 +69,12 @@ function Late({ foreseen }: { foreseen: Foreseen }) {
 export function ForecastPanel({ entry, foreseen }: { entry: DeviceEntry; foreseen: Foreseen }) {
   const { forecast, refusal } = foreseen;
   const late = <Late foreseen={foreseen} />;
-  if (!forecast) return refusal && <Panel title="Heat ahead">{late}</Panel>;
-  const word = isSystem(entry.record) ? "CPU" : "card";
+  if (!forecast) return refusal && <Panel title={t`Heat ahead`}>{late}</Panel>;
   if (forecast.state !== "ready")
     return (
-      <Panel title="Heat ahead">
+      <Panel title={t`Heat ahead`}>
         <p class="panel-body quiet">
-          {forecast.state === "learning" ? "No forecast yet. " : "No forecast. "}
+          {forecast.state === "learning" ? t`No forecast yet. ` : t`No forecast. `}
           {sentence(forecast.state_reason)}
         </p>
         {late}
@@ -82,16 +82,16 @@ export function ForecastPanel({ entry, foreseen }: { entry: DeviceEntry; foresee
     );
   const { throttles_in_s: inS, limit_celsius: limit, sustainable_watts: watts, target_celsius: target } = forecast;
   return (
-    <Panel title="Heat ahead" aside={<span class="small faint">at {figure(forecast.power_watts ?? 0)} W</span>}>
+    <Panel title={t`Heat ahead`} aside={<span class="small faint">{t`at ${figure(forecast.power_watts ?? 0)} W`}</span>}>
       {late}
       <dl class="facts panel-body">
-        <Fact name="In 1 min">{pointAt(forecast, 60)}</Fact>
-        <Fact name="In 5 min">{pointAt(forecast, FORECAST_S)}</Fact>
-        <Fact name="Slowdown">{limit !== null && `${figure(limit)} °C, reported by the ${word}`}</Fact>
-        <Fact name="Reached in">
+        <Fact name={t`In 1 min`}>{pointAt(forecast, 60)}</Fact>
+        <Fact name={t`In 5 min`}>{pointAt(forecast, FORECAST_S)}</Fact>
+        <Fact name={t`Slowdown`}>{limit !== null && (isSystem(entry.record) ? t`${figure(limit)} °C, reported by the CPU` : t`${figure(limit)} °C, reported by the card`)}</Fact>
+        <Fact name={t`Reached in`}>
           {limit !== null &&
             (inS === null ? (
-              "not reached"
+              t`not reached`
             ) : (
               <span class={forecast.warns ? "warm" : ""}>
                 {forecast.warns && <MarkIcon mark="throttled" class="mini" />} {age(inS * 1000)}
@@ -99,17 +99,17 @@ export function ForecastPanel({ entry, foreseen }: { entry: DeviceEntry; foresee
             ))}
         </Fact>
         {forecast.acts !== "nothing" && (
-          <Fact name="Held back">
+          <Fact name={t`Held back`}>
             <span class="warm">
               <MarkIcon mark="throttled" class="mini" />{" "}
-              {forecast.acts === "pause" ? "models on it pause" : `models on it get ${forecast.work_percent} % of the time`}
+              {forecast.acts === "pause" ? t`models on it pause` : t`models on it get ${forecast.work_percent} % of the time`}
             </span>
           </Fact>
         )}
-        <Fact name="For ever">{watts !== null && target !== null && `${figure(watts)} W hold ${figure(target)} °C`}</Fact>
-        <Fact name="Air">{celsius(forecast.ambient_celsius)}</Fact>
-        <Fact name="Error">
-          {forecast.error_celsius !== null && `${figure(forecast.error_celsius, 1)} °C on average, 1 min ahead`}
+        <Fact name={t`For ever`}>{watts !== null && target !== null && t`${figure(watts)} W hold ${figure(target)} °C`}</Fact>
+        <Fact name={t`Air`}>{celsius(forecast.ambient_celsius)}</Fact>
+        <Fact name={t`Error`}>
+          {forecast.error_celsius !== null && t`${figure(forecast.error_celsius, 1)} °C on average, 1 min ahead`}
         </Fact>
       </dl>
     </Panel>

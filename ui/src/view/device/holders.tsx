@@ -3,6 +3,7 @@ import { memory } from "../../lib/format";
 import { modelHref } from "../../lib/route";
 import { lentMemory } from "../../state/allocations";
 import { sortedInstances, stageBytes, stageParts } from "../../state/models";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Figure, Panel } from "../parts";
 
@@ -17,7 +18,7 @@ function ModelsHere({ device }: { device: string }) {
   );
   if (here.length === 0) return null;
   return (
-    <Panel title="Models here">
+    <Panel title={t`Models here`}>
       <ul class="rows">
         {here.map(({ one, stage }) => (
           <li key={`${one.instance_id} ${stage.first_layer}`} class="holder">
@@ -47,17 +48,17 @@ function Lent({ device }: { device: string }) {
   const lent = lentMemory(state.value.allocations).get(device);
   if (!lent)
     return (
-      <Panel title="Lent memory">
-        <p class="panel-body quiet">Nobody holds memory on this device.</p>
+      <Panel title={t`Lent memory`}>
+        <p class="panel-body quiet">{t`Nobody holds memory on this device.`}</p>
       </Panel>
     );
   const more = lent.holdings.length - MOST;
   return (
     <Panel
-      title="Lent memory"
+      title={t`Lent memory`}
       aside={
         <a class="link" href="#/allocations">
-          all allocations
+          {t`all allocations`}
         </a>
       }
     >
@@ -65,14 +66,14 @@ function Lent({ device }: { device: string }) {
         {lent.holdings.slice(0, MOST).map((one) => (
           <li key={one.session} class="holder">
             <b class="clip">{one.holder}</b>
-            <span class="small faint">{one.allocations.length > 1 ? `${one.allocations.length} allocations` : ""}</span>
+            <span class="small faint">{one.allocations.length > 1 ? t`${one.allocations.length} allocations` : ""}</span>
             <span class="num">
               <Figure {...memory(one.bytes)} />
             </span>
           </li>
         ))}
       </ul>
-      {more > 0 && <p class="panel-body small faint">and {more} more</p>}
+      {more > 0 && <p class="panel-body small faint">{t`and ${more} more`}</p>}
     </Panel>
   );
 }

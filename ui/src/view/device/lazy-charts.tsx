@@ -1,6 +1,7 @@
 /* The charts and the library that draws them are a file of their own. */
 import type { ThermalForecast } from "../../lib/api.gen";
 import type { DeviceEntry } from "../../state/state";
+import { t } from "../../text/text";
 import { lazy } from "../lazy";
 
 interface Props {
@@ -17,12 +18,12 @@ export const LazyCharts = ({ entry, forecast }: Props) => (
     entry={entry}
     forecast={forecast}
     waiting={(failed) => (
-      <section class="panel charts-panel" aria-label="Charts">
+      <section class="panel charts-panel" aria-label={t`Charts`}>
         <div class="panel-head">
-          <h2>Readings over time</h2>
+          <h2>{t`Readings over time`}</h2>
         </div>
         {failed ? (
-          <p class="panel-body quiet">The charts come when the connection is back.</p>
+          <p class="panel-body quiet">{t`The charts come when the connection is back.`}</p>
         ) : (
           <p class="panel-body charts-wait" />
         )}

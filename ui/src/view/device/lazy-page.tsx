@@ -1,5 +1,6 @@
 /* The page of a device is a file of its own. */
 import { deviceName } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { lazy } from "../lazy";
 import { Page } from "../shell";
@@ -14,9 +15,9 @@ export function LazyDevice({ id }: { id: string }) {
     <page.View
       id={id}
       waiting={(failed) => (
-        <Page title={state.value.devices[id] ? deviceName(state.value, id) : "Device"} parent={{ name: "Devices", href: "#/devices" }}>
+        <Page title={state.value.devices[id] ? deviceName(state.value, id) : t`Device`} parent={{ name: t`Devices`, href: "#/devices" }}>
           <section class="panel empty">
-            {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+            {failed ? <p>{t`This page comes when the connection is back.`}</p> : <p class="skeleton" />}
           </section>
         </Page>
       )}

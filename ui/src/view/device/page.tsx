@@ -10,6 +10,8 @@ import { EventList } from "../overview/events";
 import { describe } from "../overview/cells";
 import { LibraryList } from "../node/libraries";
 import { nodeHref } from "../../lib/route";
+import { t } from "../../text/text";
+import { supportWord } from "../../text/words";
 import { Page } from "../shell";
 import { Actions } from "./actions";
 import { ChecksPanel } from "./checks";
@@ -20,7 +22,7 @@ import { PolicyPanel } from "./policy";
 import { ApiTable, Identity, Processes } from "./facts";
 import { Readings } from "./readings";
 
-const devices = { name: "Devices", href: "#/devices" };
+const devices = { name: t`Devices`, href: "#/devices" };
 
 export function DevicePage({ id }: { id: string }) {
   const { state } = useApp();
@@ -28,12 +30,12 @@ export function DevicePage({ id }: { id: string }) {
   const entry = state.value.devices[id];
   if (!entry)
     return (
-      <Page title="Device" parent={devices}>
+      <Page title={t`Device`} parent={devices}>
         <section class="panel empty">
-          <h2>No such device</h2>
-          <p>No device with the id {id} is known here. Devices keep their ids, so it may belong to another server.</p>
+          <h2>{t`No such device`}</h2>
+          <p>{t`No device with the id ${id} is known here. Devices keep their ids, so it may belong to another server.`}</p>
           <a class="btn" href="#/devices">
-            Show all devices
+            {t`Show all devices`}
           </a>
         </section>
       </Page>
@@ -61,10 +63,10 @@ export function DevicePage({ id }: { id: string }) {
             <ApiTable entry={entry} />
             {node && node.record.libraries.length > 0 && (
               <Panel
-                title="Libraries and drivers"
+                title={t`Libraries and drivers`}
                 aside={
                   <a class="link" href={nodeHref(record.node_id)} title={node.record.name}>
-                    on {node.record.name}
+                    {t`on ${node.record.name}`}
                   </a>
                 }
               >
@@ -74,7 +76,7 @@ export function DevicePage({ id }: { id: string }) {
               </Panel>
             )}
             {changes.length > 0 && (
-              <Panel title="Last events">
+              <Panel title={t`Last events`}>
                 <EventList changes={changes} most={8} />
               </Panel>
             )}
@@ -92,10 +94,10 @@ function Head({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
   const { record, reading } = entry;
   const node = state.value.nodes[record.node_id];
   return (
-    <section class="panel dev-head" aria-label="State">
+    <section class="panel dev-head" aria-label={t`State`}>
       <div class="dev-what">
         <p class="quiet">
-          {describe(entry)}, on{" "}
+          {t`${describe(entry)}, on`}{" "}
           <a class="link" href={nodeHref(record.node_id)}>
             {node?.record.name ?? record.node_id}
           </a>
@@ -113,7 +115,7 @@ function Head({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
           )}
           <span class="verdict">
             <MarkIcon mark={supportMark[record.support]} />
-            {record.support} support
+            {supportWord(record.support)}
           </span>
           <Verified entry={entry} />
         </p>
@@ -133,7 +135,7 @@ function Verified({ entry }: { entry: DeviceEntry }) {
       return (
         <span class="verdict ok">
           <MarkIcon mark="ok" />
-          verified{" "}
+          {t`verified`}{" "}
           <span class="faint small">
             <Age at={at} />
           </span>
@@ -143,7 +145,7 @@ function Verified({ entry }: { entry: DeviceEntry }) {
       return (
         <span class="verdict no">
           <MarkIcon mark="offline" />
-          check failed{" "}
+          {t`check failed`}{" "}
           <span class="faint small">
             <Age at={at} />
           </span>
@@ -153,7 +155,7 @@ function Verified({ entry }: { entry: DeviceEntry }) {
       return (
         <span class="verdict">
           <MarkIcon mark="stale" />
-          not yet verified
+          {t`not yet verified`}
         </span>
       );
   }

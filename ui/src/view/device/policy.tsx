@@ -8,6 +8,7 @@ import { sentence } from "../../lib/format";
 import { bounds, heatActions, policyFault, resumeText, targetText } from "../../state/policy";
 import { deviceName, isLive, obstacle } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Fact, MarkIcon, Panel, RefusalNote } from "../parts";
 
@@ -37,40 +38,40 @@ export function PolicyPanel({ entry }: { entry: DeviceEntry }) {
   const again = (): void => setAsked((count) => count + 1);
   if (!policy)
     return (
-      <Panel title="Before the limit" class={refusal ? "" : "policy-wait"}>
+      <Panel title={t`Before the limit`} class={refusal ? "" : "policy-wait"}>
         {refusal && (
           <div class="panel-body">
             <RefusalNote refusal={refusal} />
             <button class="btn small-btn" type="button" onClick={again}>
-              Ask again
+              {t`Ask again`}
             </button>
           </div>
         )}
       </Panel>
     );
   return (
-    <Panel title="Before the limit" aside={may && <Change policy={policy} limit={limit} changed={again} />}>
+    <Panel title={t`Before the limit`} aside={may && <Change policy={policy} limit={limit} changed={again} />}>
       <dl class="facts panel-body">
-        <Fact name="Stays below">{targetText(policy, limit)}</Fact>
-        <Fact name="Free again at">{resumeText(policy, limit)}</Fact>
+        <Fact name={t`Stays below`}>{targetText(policy, limit)}</Fact>
+        <Fact name={t`Free again at`}>{resumeText(policy, limit)}</Fact>
       </dl>
-      <ul class="heat-steps" aria-label="What the server does, in this order">
+      <ul class="heat-steps" aria-label={t`What the server does, in this order`}>
         {heatActions.map(({ action, name, what }) => {
           const on = policy.actions.includes(action);
           return (
             <li key={action} class={on ? undefined : "over"}>
               <MarkIcon mark={on ? "ok" : "idle"} class="mini" />
               <span>
-                <b>{name}</b> <span class="small faint">{on ? what : "Off."}</span>
+                <b>{name}</b> <span class="small faint">{on ? what : t`Off.`}</span>
               </span>
             </li>
           );
         })}
       </ul>
       {policy.actions.length === 0 ? (
-        <p class="panel-body quiet">The server does nothing: the device slows itself down at its limit.</p>
+        <p class="panel-body quiet">{t`The server does nothing: the device slows itself down at its limit.`}</p>
       ) : (
-        limit === null && <p class="panel-body quiet">Nothing is done while the device does not report its limit.</p>
+        limit === null && <p class="panel-body quiet">{t`Nothing is done while the device does not report its limit.`}</p>
       )}
       {refusal && (
         <div class="panel-body">
@@ -113,9 +114,9 @@ function Change({ policy, limit, changed }: { policy: ThermalPolicy; limit: numb
     dialog.current?.close();
     offer({
       key: `policy ${policy.device_id}`,
-      text: `${name} has another heat policy`,
-      note: `It stays below ${targetText(next, limit)}.`,
-      busy: `Returning ${name} to its policy of before`,
+      text: t`${name} has another heat policy`,
+      note: t`It stays below ${targetText(next, limit)}.`,
+      busy: t`Returning ${name} to its policy of before`,
       undo: () => apply(policy),
     });
   };
@@ -129,7 +130,7 @@ function Change({ policy, limit, changed }: { policy: ThermalPolicy; limit: numb
   return (
     <>
       <button class="btn small-btn" type="button" disabled={why !== null} title={why ?? undefined} onClick={open}>
-        Change
+        {t`Change`}
       </button>
       <dialog ref={dialog} aria-labelledby="policy-title">
         <form
@@ -140,16 +141,16 @@ function Change({ policy, limit, changed }: { policy: ThermalPolicy; limit: numb
             void save(event.currentTarget);
           }}
         >
-          <h2 id="policy-title">Heat policy of {name}</h2>
+          <h2 id="policy-title">{t`Heat policy of ${name}`}</h2>
           <p class="small">
             {limit === null
-              ? "The device does not report the temperature at which it slows itself down. Until it does, nothing is done."
-              : `At ${limit} °C the device slows itself down. Before that, the server acts on the models on it, by forecast.`}
+              ? t`The device does not report the temperature at which it slows itself down. Until it does, nothing is done.`
+              : t`At ${limit} °C the device slows itself down. Before that, the server acts on the models on it, by forecast.`}
           </p>
-          <Degrees name="margin" title="Margin under the limit (°C)" value={policy.margin_celsius} />
-          <Degrees name="resume" title="How much cooler before models work freely again (°C)" value={policy.resume_celsius} />
+          <Degrees name="margin" title={t`Margin under the limit (°C)`} value={policy.margin_celsius} />
+          <Degrees name="resume" title={t`How much cooler before models work freely again (°C)`} value={policy.resume_celsius} />
           <fieldset class="heat-choices">
-            <legend class="small">What the server does, in this order</legend>
+            <legend class="small">{t`What the server does, in this order`}</legend>
             {heatActions.map(({ action, name: title, what }) => (
               <label key={action} class="check">
                 <input type="checkbox" name={action} defaultChecked={policy.actions.includes(action)} />
@@ -167,10 +168,10 @@ function Change({ policy, limit, changed }: { policy: ThermalPolicy; limit: numb
           <RefusalNote refusal={refusal} />
           <div class="dialog-acts">
             <button class="btn" type="button" onClick={() => dialog.current?.close()}>
-              Cancel
+              {t`Cancel`}
             </button>
             <button class="btn primary" type="submit" disabled={busy}>
-              Save
+              {t`Save`}
             </button>
           </div>
         </form>

@@ -3,6 +3,8 @@ import type { ComponentChildren } from "preact";
 import { clock, figure, memory, rate } from "../../lib/format";
 import { memoryTotal } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { Age, MarkIcon, MemoryBar, MemoryFigure, NotReported } from "../parts";
 
 export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
@@ -13,17 +15,17 @@ export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean 
   const throttle = reading?.throttle?.length ? reading.throttle.join(", ") : null;
   const free = used !== null && total !== null ? memory(total - used) : null;
   return (
-    <section class={`panel vitals ${stale ? "stale" : ""}`} aria-label="Readings">
-      <One label="Use" value={reading?.utilization_percent} unit="%" sub={availability(entry)} />
+    <section class={`panel vitals ${stale ? "stale" : ""}`} aria-label={t`Readings`}>
+      <One label={t`Use`} value={reading?.utilization_percent} unit="%" sub={availability(entry)} />
       <div class="vital">
-        <p class="label">Memory</p>
+        <p class="label">{t`Memory`}</p>
         <div class="row">
           {used === null ? (
             <NotReported />
           ) : (
             <>
               <span class="value">
-                <MemoryFigure used={used} total={total} word="of" />
+                <MemoryFigure used={used} total={total} word={t`of`} />
               </span>
               <MemoryBar used={used} total={total} />
             </>
@@ -31,46 +33,46 @@ export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean 
         </div>
         <p class="small quiet">
           {free
-            ? `${free.value} ${free.unit} free`
+            ? t`${free.value} ${free.unit} free`
             : total !== null
-              ? `of ${memory(total).value} ${memory(total).unit}`
+              ? t`of ${memory(total).value} ${memory(total).unit}`
               : ""}
         </p>
       </div>
       <One
-        label="Power"
+        label={t`Power`}
         value={reading?.power_watts}
         unit="W"
-        sub={reading?.power_limit_watts != null ? `limit ${figure(reading.power_limit_watts)} W` : ""}
+        sub={reading?.power_limit_watts != null ? t`limit ${figure(reading.power_limit_watts)} W` : ""}
       />
       <One
-        label="Temperature"
+        label={t`Temperature`}
         value={reading?.temperature_celsius}
         unit="°C"
-        warn={hot ? reading.thermal_state : null}
+        warn={hot ? word(reading.thermal_state ?? "") : null}
         sub={[
-          reading?.slowdown_celsius != null && `limit ${figure(reading.slowdown_celsius)} °C`,
-          reading?.memory_temperature_celsius != null && `memory ${figure(reading.memory_temperature_celsius)} °C`,
-          reading?.memory_slowdown_celsius != null && `limit ${figure(reading.memory_slowdown_celsius)} °C`,
+          reading?.slowdown_celsius != null && t`limit ${figure(reading.slowdown_celsius)} °C`,
+          reading?.memory_temperature_celsius != null && t`memory ${figure(reading.memory_temperature_celsius)} °C`,
+          reading?.memory_slowdown_celsius != null && t`limit ${figure(reading.memory_slowdown_celsius)} °C`,
         ]
           .filter(Boolean)
           .join(", ")}
       />
       <One
-        label="Clock"
+        label={t`Clock`}
         value={reading?.clock_mhz}
         unit="MHz"
         sub={
           throttle
-            ? `held down: ${throttle}`
+            ? t`held down: ${throttle}`
             : reading?.memory_clock_mhz != null
-              ? `memory ${clock(reading.memory_clock_mhz).value} MHz`
+              ? t`memory ${clock(reading.memory_clock_mhz).value} MHz`
               : ""
         }
       />
       {stale && (
         <p class="vitals-age small">
-          <Age at={reading?.at ?? entry.record.last_seen_at} mark /> {reading ? "these are the last readings" : "last contact; no reading since the server started"}
+          <Age at={reading?.at ?? entry.record.last_seen_at} mark /> {reading ? t`these are the last readings` : t`last contact; no reading since the server started`}
         </p>
       )}
     </section>
@@ -78,7 +80,7 @@ export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean 
 }
 
 function availability({ reading }: DeviceEntry): string {
-  return reading?.availability_score != null ? `availability ${figure(reading.availability_score, 2)}` : "";
+  return reading?.availability_score != null ? t`availability ${figure(reading.availability_score, 2)}` : "";
 }
 
 /** One reading: its name, its value, what belongs to it. */

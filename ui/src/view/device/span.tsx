@@ -6,6 +6,7 @@ import type { Refusal } from "../../command/tried";
 import { figure, fullTime } from "../../lib/format";
 import { saveFile } from "../../lib/save";
 import { isLive, serverTime } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { MarkIcon } from "../parts";
@@ -27,9 +28,9 @@ export function AnyTime({ chosen }: { chosen: (between: Between) => void }) {
   return (
     <>
       <button class="btn small-btn" type="button" onClick={() => dialog.current?.showModal()}>
-        From, to
+        {t`From, to`}
       </button>
-      <dialog ref={dialog} aria-label="Readings of any time" onClose={() => setWrong(null)}>
+      <dialog ref={dialog} aria-label={t`Readings of any time`} onClose={() => setWrong(null)}>
         <form
           class="dialog-body stack"
           noValidate
@@ -38,16 +39,16 @@ export function AnyTime({ chosen }: { chosen: (between: Between) => void }) {
             choose(event.currentTarget);
           }}
         >
-          <h2>Readings of any time</h2>
+          <h2>{t`Readings of any time`}</h2>
           <label class="in small">
-            From
+            {t`From`}
             <input type="datetime-local" name="from" />
           </label>
           <label class="in small">
-            To
+            {t`To`}
             <input type="datetime-local" name="to" />
           </label>
-          <p class="small quiet">Minutes are kept for 30 days.</p>
+          <p class="small quiet">{t`Minutes are kept for 30 days.`}</p>
           {wrong !== null && (
             <p class="small warm-note" role="alert">
               <MarkIcon mark="throttled" class="warm" /> {wrong}
@@ -55,10 +56,10 @@ export function AnyTime({ chosen }: { chosen: (between: Between) => void }) {
           )}
           <div class="dialog-acts">
             <button class="btn" type="button" onClick={() => dialog.current?.close()}>
-              Cancel
+              {t`Cancel`}
             </button>
             <button class="btn primary" type="submit">
-              Show
+              {t`Show`}
             </button>
           </div>
         </form>
@@ -75,7 +76,7 @@ export interface Cut {
 
 export const CutNote = ({ cut }: { cut: Cut }) => (
   <div class="panel-body small" role="status">
-    <p>The file ends at {fullTime(cut.rest.from)}: a page saves {figure(ROWS_MOST)} lines at most. This prints the rest:</p>
+    <p>{t`The file ends at ${fullTime(cut.rest.from)}: a page saves ${figure(ROWS_MOST)} lines at most. This prints the rest:`}</p>
     <Command text={cut.command} />
   </div>
 );
@@ -94,7 +95,7 @@ export function SaveCsv({ id, span, saved }: { id: string; span: () => Between; 
   };
   return (
     <button class="btn small-btn" type="button" disabled={busy || !isLive(state.value)} onClick={() => void save()}>
-      {busy ? "Saving" : "CSV"}
+      {busy ? t`Saving` : t`CSV`}
     </button>
   );
 }

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { count } from "../../lib/format";
 import { deviceName, isSoftware, isSystem, matches, memoryAxis, sortedDevices } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp, useStale } from "../app-context";
 import { NoNode } from "../overview/empty";
 import { FilterField, Page } from "../shell";
@@ -9,14 +10,14 @@ import { DeviceRow } from "./row";
 import { type Column, type Order, sortBy } from "./sort";
 
 const columns: { column: Column; name: string; class?: string; most: boolean }[] = [
-  { column: "name", name: "Device", class: "w-name", most: false },
-  { column: "node", name: "Node", class: "w-node", most: false },
-  { column: "state", name: "State", class: "w-state", most: false },
-  { column: "support", name: "Support", class: "w-support", most: false },
-  { column: "use", name: "Use", class: "w-spark", most: true },
-  { column: "memory", name: "Memory", class: "w-mem", most: true },
-  { column: "power", name: "Power", class: "w-spark", most: true },
-  { column: "heat", name: "Heat", class: "w-spark", most: true },
+  { column: "name", name: t`Device`, class: "w-name", most: false },
+  { column: "node", name: t`Node`, class: "w-node", most: false },
+  { column: "state", name: t`State`, class: "w-state", most: false },
+  { column: "support", name: t`Support`, class: "w-support", most: false },
+  { column: "use", name: t`Use`, class: "w-spark", most: true },
+  { column: "memory", name: t`Memory`, class: "w-mem", most: true },
+  { column: "power", name: t`Power`, class: "w-spark", most: true },
+  { column: "heat", name: t`Heat`, class: "w-spark", most: true },
 ];
 
 /** Kept while the page is away, so that coming back from a device finds it as it was. Null: the usual order. */
@@ -48,16 +49,16 @@ export function DevicesPage() {
   const kinds = [
     gpus ? count(gpus, "GPU") : null,
     cpus ? count(cpus, "CPU") : null,
-    software ? `${software} in software` : null,
+    software ? t`${software} in software` : null,
   ];
   const axis = memoryAxis(devices);
   return (
-    <Page title="Devices" filterable={devices.length > 0}>
+    <Page title={t`Devices`} filterable={devices.length > 0}>
       {devices.length === 0 && Object.keys(all.nodes).length === 0 && <NoNode />}
       {devices.length === 0 && Object.keys(all.nodes).length > 0 && (
         <section class="panel empty">
-          <h2>{all.discovering ? "Still looking for devices" : "No devices found yet"}</h2>
-          <p>The node looks for them as it starts, which takes about a second, and again whenever one is plugged in.</p>
+          <h2>{all.discovering ? t`Still looking for devices` : t`No devices found yet`}</h2>
+          <p>{t`The node looks for them as it starts, which takes about a second, and again whenever one is plugged in.`}</p>
         </section>
       )}
       {devices.length > 0 && (
@@ -65,29 +66,28 @@ export function DevicesPage() {
           <div class="filter-row">
             <FilterField />
           </div>
-          <section class="panel" aria-label="Devices">
+          <section class="panel" aria-label={t`Devices`}>
             <div class="panel-head">
               <h2>{count(devices.length, "device")}</h2>
               <span class="aside">
                 {fitting.length < devices.length
-                  ? `${fitting.length} fit the filter`
+                  ? t`${fitting.length} fit the filter`
                   : kinds.filter(Boolean).join(", ")}
               </span>
             </div>
             {shown.length === 0 ? (
               <div class="empty">
                 <p>
-                  No device fits “{filter.value}”. The filter looks at name, vendor, family, node, back end, state and
-                  support.
+                  {t`No device fits “${filter.value}”. The filter looks at name, vendor, family, node, back end, state and support.`}
                 </p>
                 <button class="btn" type="button" onClick={() => (filter.value = "")}>
-                  Clear the filter
+                  {t`Clear the filter`}
                 </button>
               </div>
             ) : (
               <div class="table-wrap">
                 <table class={`list devices ${Object.keys(all.nodes).length > 1 ? "" : "one-node"}`}>
-                  <caption class="sr">Devices with their state and newest readings</caption>
+                  <caption class="sr">{t`Devices with their state and newest readings`}</caption>
                   <thead>
                     <tr>
                       {columns.map((one) => (
@@ -112,7 +112,7 @@ export function DevicesPage() {
                 {rows.length < shown.length && (
                   <p class="more">
                     <button class="btn" type="button" onClick={() => (whole.value = true)}>
-                      Show all {shown.length}
+                      {t`Show all ${shown.length}`}
                     </button>
                   </p>
                 )}

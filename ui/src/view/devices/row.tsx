@@ -6,6 +6,8 @@ import { row } from "../../lib/rows";
 import { lastHeard, memoryTotal, onHostMemory } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { Age, DeviceMark, Figure, MemoryBar, MemoryFigure, Named, NotReported } from "../parts";
 import { describe } from "../overview/cells";
 import { Spark, type Tone, ceilingOf } from "../spark";
@@ -51,14 +53,14 @@ export const DeviceRow = row<Props>(
           )}
         </td>
         <td class="c-support">
-          <span class={!stale && record.state === record.support ? "said" : undefined}>{record.support}</span>
-          {record.verification.state === "pending" && <span class="small faint">not yet verified</span>}
-          {record.verification.state === "failed" && <span class="small crit">check failed</span>}
+          <span class={!stale && record.state === record.support ? "said" : undefined}>{word(record.support)}</span>
+          {record.verification.state === "pending" && <span class="small faint">{t`not yet verified`}</span>}
+          {record.verification.state === "failed" && <span class="small crit">{t`check failed`}</span>}
         </td>
-        <Reading name="Use" values={trail.use} max={100} tone={tone}>
+        <Reading name={t`Use`} values={trail.use} max={100} tone={tone}>
           {reading?.utilization_percent != null && <Figure value={figure(reading.utilization_percent)} unit="%" />}
         </Reading>
-        <td class="c-mem" data-name="Memory">
+        <td class="c-mem" data-name={t`Memory`}>
           <span class="pair">
             <MemoryBar used={used} total={total} axis={axis} other={onHostMemory(record)} />
             <span class="num">
@@ -67,7 +69,7 @@ export const DeviceRow = row<Props>(
           </span>
         </td>
         <Reading
-          name="Power"
+          name={t`Power`}
           values={trail.power}
           max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)}
           tone={tone}
@@ -75,7 +77,7 @@ export const DeviceRow = row<Props>(
           {reading?.power_watts != null && <Figure value={figure(reading.power_watts)} unit="W" />}
         </Reading>
         <Reading
-          name="Heat"
+          name={t`Heat`}
           values={trail.heat}
           min={20}
           max={reading?.slowdown_celsius ?? 100}
@@ -84,7 +86,7 @@ export const DeviceRow = row<Props>(
           {reading?.temperature_celsius != null && (
             <span class={hot ? "warm" : undefined}>
               <Figure value={figure(reading.temperature_celsius)} unit="°C" />
-              {hot && <span class="sr">{reading.thermal_state}</span>}
+              {hot && <span class="sr">{word(reading.thermal_state ?? "")}</span>}
             </span>
           )}
         </Reading>

@@ -8,6 +8,8 @@ import { count, fullTime, shortTime } from "../../lib/format";
 import { type LogFilter, LEVELS, levelWord, logLines, shownLog, withOlder } from "../../state/log";
 import { isLive } from "../../state/select";
 import type { LogLine } from "../../state/state";
+import { plural, t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { type Mark, MarkIcon, RefusalNote } from "../parts";
@@ -49,21 +51,21 @@ function Log() {
   const newest = held?.[0]?.seq ?? -1;
   const behind = held ? shownLog(log, filter).filter((one) => one.seq > newest).length : 0;
   return (
-    <Page title="Logs">
-      <section class="panel" aria-label="The server's log">
+    <Page title={t`Logs`}>
+      <section class="panel" aria-label={t`The server's log`}>
         <form class="log-filter" role="search" onSubmit={(event) => event.preventDefault()}>
           <input
             type="search"
             data-filter
-            placeholder="Words, a node, or a part of the program"
-            aria-label="Filter lines"
+            placeholder={t`Words, a node, or a part of the program`}
+            aria-label={t`Filter lines`}
             aria-keyshortcuts="/"
             maxLength={128}
             value={filter.text}
             onInput={(event) => setFilter({ ...filter, text: event.currentTarget.value })}
           />
           <select
-            aria-label="Level"
+            aria-label={t`Level`}
             value={filter.level}
             onChange={(event) => setFilter({ ...filter, level: event.currentTarget.value as LogFilter["level"] })}
           >
@@ -75,12 +77,12 @@ function Log() {
           </select>
           <label class="check small">
             <input type="checkbox" checked={held === null} onChange={(event) => setHeld(event.currentTarget.checked ? null : log)} />
-            Follow
+            {t`Follow`}
           </label>
         </form>
         {behind > 0 && (
           <p class="more small quiet">
-            {count(behind, "newer line")}; follow to see {behind === 1 ? "it" : "them"}.
+            {plural(behind, t`${count(behind, "newer line")}; follow to see it.`, t`${count(behind, "newer line")}; follow to see them.`)}
           </p>
         )}
         {refusal && (
@@ -95,7 +97,7 @@ function Log() {
         ) : kept ? (
           <Nothing filtered={false} />
         ) : (
-          !refusal && <p class="panel-body quiet skeleton">Reading the log.</p>
+          !refusal && <p class="panel-body quiet skeleton">{t`Reading the log.`}</p>
         )}
       </section>
     </Page>
@@ -104,7 +106,7 @@ function Log() {
 
 function Lines({ lines }: { lines: readonly LogLine[] }) {
   return (
-    <ol class="log-lines" aria-label="Lines, newest first">
+    <ol class="log-lines" aria-label={t`Lines, newest first`}>
       {lines.map((one) => {
         const at = Date.parse(one.at);
         const mark = marks[one.level];
@@ -115,18 +117,18 @@ function Lines({ lines }: { lines: readonly LogLine[] }) {
             </time>
             <span class="level small">
               {mark && <MarkIcon mark={mark} class="mini" />}
-              {one.level}
+              {word(one.level)}
             </span>
-            <span class="area small faint">{one.area}</span>
-            <span class="text">
+            <span class="area small faint" translate={false}>{one.area}</span>
+            <span class="text" translate={false} lang="en">
               {one.node_name !== null && (
-                <b class="node" title={one.said_at ? `logged at ${fullTime(Date.parse(one.said_at))}, by its clock` : undefined}>
+                <b class="node" title={one.said_at ? t`logged at ${fullTime(Date.parse(one.said_at))}, by its clock` : undefined}>
                   {one.node_name}
                 </b>
               )}
               {one.text}
             </span>
-            {one.dropped > 0 && <span class="small warm lost">{count(one.dropped, "line")} before it could not be sent</span>}
+            {one.dropped > 0 && <span class="small warm lost">{t`${count(one.dropped, "line")} before it could not be sent`}</span>}
           </li>
         );
       })}
@@ -137,11 +139,11 @@ function Lines({ lines }: { lines: readonly LogLine[] }) {
 function Nothing({ filtered }: { filtered: boolean }) {
   return (
     <div class="empty">
-      <h3>{filtered ? "Nothing matches" : "Nothing was logged yet"}</h3>
+      <h3>{filtered ? t`Nothing matches` : t`Nothing was logged yet`}</h3>
       <p>
         {filtered
-          ? `No line of the last ${logLines} fits this filter.`
-          : "Lines of the server's log show here as they are written. With --log-level debug there are more."}
+          ? t`No line of the last ${logLines} fits this filter.`
+          : t`Lines of the server's log show here as they are written. With --log-level debug there are more.`}
       </p>
     </div>
   );
@@ -150,12 +152,11 @@ function Nothing({ filtered }: { filtered: boolean }) {
 function NotAdmin() {
   const { login } = useApp().state.value;
   return (
-    <Page title="Logs">
+    <Page title={t`Logs`}>
       <section class="panel empty">
-        <h2>The log is for admins</h2>
+        <h2>{t`The log is for admins`}</h2>
         <p>
-          The token {login?.name} has the scopes {login?.scopes.join(", ")}. On the server's machine the log is in the terminal that it
-          was started in, or in the system's journal:
+          {t`The token ${login?.name ?? ""} has the scopes ${login?.scopes.join(", ") ?? ""}. On the server's machine the log is in the terminal that it was started in, or in the system's journal:`}
         </p>
         <Command text="journalctl -u exogpu" />
       </section>

@@ -6,6 +6,7 @@ import type { ModelFound } from "../../lib/api.gen";
 import { count, memory } from "../../lib/format";
 import { isConverted, isSource } from "../../state/models";
 import { obstacle } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Figure, MarkIcon, NotReported, Panel, RefusalNote } from "../parts";
@@ -42,12 +43,11 @@ export function AddPanel({ first }: { first: boolean }) {
     else void (source ? add() : search());
   };
   return (
-    <Panel title={first ? "Add the first model" : "Add a model"}>
+    <Panel title={first ? t`Add the first model` : t`Add a model`}>
       <div class="panel-body add-model">
         {first && (
           <p class="quiet">
-            A model is a GGUF file, or safetensors that the server converts: a file of this machine, which you upload; one on the
-            server's machine; or one that the server downloads. You load it onto a device, and it answers on the Playground and at /v1.
+            {t`A model is a GGUF file, or safetensors that the server converts: a file of this machine, which you upload; one on the server's machine; or one that the server downloads. You load it onto a device, and it answers on the Playground and at /v1.`}
           </p>
         )}
         <form onSubmit={submit} class="add-form">
@@ -56,26 +56,25 @@ export function AddPanel({ first }: { first: boolean }) {
             value={text}
             spellcheck={false}
             autocapitalize="off"
-            aria-label="Where the model is, or words to search for"
-            placeholder="/models/file.gguf or a directory, hf:owner/repo, ollama:name:tag, https://…, or words to search for"
+            aria-label={t`Where the model is, or words to search for`}
+            placeholder={t`/models/file.gguf or a directory, hf:owner/repo, ollama:name:tag, https://…, or words to search for`}
             onInput={(event) => setText(event.currentTarget.value)}
           />
           <button class={`btn ${source ? "primary" : ""}`} type="submit" disabled={why !== null || busy !== null} title={why ?? undefined}>
-            {busy === "search" ? "Searching" : busy === "add" ? "Adding" : source || text.trim() === "" ? "Add" : "Search"}
+            {busy === "search" ? t`Searching` : busy === "add" ? t`Adding` : source || text.trim() === "" ? t`Add` : t`Search`}
           </button>
         </form>
         <p class="add-file">
-          <ChooseFiles class={first ? "primary" : ""} word="Choose a file" />
-          <span class="small quiet">of this machine, or drop .gguf files anywhere on this page: they are uploaded to the server</span>
+          <ChooseFiles class={first ? "primary" : ""} word={t`Choose a file`} />
+          <span class="small quiet">{t`of this machine, or drop .gguf files anywhere on this page: they are uploaded to the server`}</span>
         </p>
         <p class="small quiet">
-          A directory of the server or a repository of Hugging Face that has only safetensors is converted on the server. Until
-          that is done, a repository takes its size twice on the server's disk.
+          {t`A directory of the server or a repository of Hugging Face that has only safetensors is converted on the server. Until that is done, a repository takes its size twice on the server's disk.`}
         </p>
         <details class="small">
-          <summary>The source needs an access token</summary>
+          <summary>{t`The source needs an access token`}</summary>
           <label class="in">
-            <span class="label">Access token for Hugging Face or the other server</span>
+            <span class="label">{t`Access token for Hugging Face or the other server`}</span>
             <input
               type="password"
               autocomplete="off"
@@ -83,7 +82,7 @@ export function AddPanel({ first }: { first: boolean }) {
               onInput={(event) => setAccess(event.currentTarget.value)}
             />
           </label>
-          <p class="faint">The server keeps it in memory only, until the download has ended.</p>
+          <p class="faint">{t`The server keeps it in memory only, until the download has ended.`}</p>
         </details>
         <RefusalNote refusal={refusal} />
         {first && <Command text="exogpu model add ./file.gguf" />}
@@ -94,24 +93,24 @@ export function AddPanel({ first }: { first: boolean }) {
 }
 
 const fitWords: Record<ModelFound["fits"], string> = {
-  device: "fits one device",
-  devices: "fits only across several devices",
-  no: "too large for this cluster",
-  unknown: "size not known",
+  device: t`fits one device`,
+  devices: t`fits only across several devices`,
+  no: t`too large for this cluster`,
+  unknown: t`size not known`,
 };
 
 function Results({ found, close }: { found: Found; close: () => void }) {
   return (
-    <section class="found" aria-label="Search results">
+    <section class="found" aria-label={t`Search results`}>
       <div class="found-head">
-        <h3>{found.results.length === 0 ? "Nothing found" : count(found.results.length, "result")}</h3>
+        <h3>{found.results.length === 0 ? t`Nothing found` : count(found.results.length, "result")}</h3>
         {found.unreachable.length > 0 && (
           <span class="small warm">
-            <MarkIcon mark="throttled" class="mini" /> not answering: {found.unreachable.join(", ")}
+            <MarkIcon mark="throttled" class="mini" />{" "}{t`not answering: ${found.unreachable.join(", ")}`}
           </span>
         )}
         <button class="btn small-btn" type="button" onClick={close}>
-          Close
+          {t`Close`}
         </button>
       </div>
       <ul class="rows">
@@ -139,7 +138,7 @@ function ResultRow({ one }: { one: ModelFound }) {
       <span class="found-what">
         <b>{one.name}</b>
         <span class="code faint">{one.source}</span>
-        {isConverted(one.source) && <span class="small quiet">safetensors, converted on this server</span>}
+        {isConverted(one.source) && <span class="small quiet">{t`safetensors, converted on this server`}</span>}
       </span>
       <span class={`verdict ${one.fits === "device" ? "ok" : one.fits === "unknown" ? "" : "wait"}`}>
         <MarkIcon mark={one.fits === "device" ? "ok" : one.fits === "no" ? "offline" : "info"} />
@@ -151,10 +150,10 @@ function ResultRow({ one }: { one: ModelFound }) {
         type="button"
         disabled={here || busy || why !== null}
         title={why ?? undefined}
-        aria-label={`Add ${one.name}`}
+        aria-label={t`Add ${one.name}`}
         onClick={() => void add()}
       >
-        {here ? "Added" : busy ? "Adding" : "Add"}
+        {here ? t`Added` : busy ? t`Adding` : t`Add`}
       </button>
       <RefusalNote refusal={refusal} />
     </li>

@@ -6,6 +6,7 @@ import { deviceLabel } from "../../state/select";
 import { holdsUp, isHeldUp } from "../../state/timing";
 import type { State } from "../../state/state";
 import { classWord } from "../../state/topology";
+import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { Age, MarkIcon, Named } from "../parts";
 
@@ -29,7 +30,7 @@ const longest = (slices: readonly Stage[]): number | null =>
 
 function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number; aside?: string }) {
   const compare = rows.some((row) => row.predicted != null);
-  const text = (ms: number | null): string => (ms === null ? "not known" : figure(ms, decimals(total)));
+  const text = (ms: number | null): string => (ms === null ? t`not known` : figure(ms, decimals(total)));
   let at = 0;
   const axis = rows.reduce((most, row) => {
     const end = at + Math.max(row.ms ?? 0, row.predicted ?? 0);
@@ -38,9 +39,9 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
   }, total);
   at = 0;
   return (
-    <section class="waterfall" aria-label="Time of a token">
+    <section class="waterfall" aria-label={t`Time of a token`}>
       <div class="sub">
-        <h3>{compare ? "Time of a token, measured" : "Predicted time per token"}</h3>
+        <h3>{compare ? t`Time of a token, measured` : t`Predicted time per token`}</h3>
         {aside && <p class="small faint">{aside}</p>}
       </div>
       <dl>
@@ -63,20 +64,20 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
               </dd>
               <dd class="num">
                 {text(row.ms)}
-                <span class="unit"> ms</span>
+                <span class="unit">{" "}ms</span>
               </dd>
-              {compare && <dd class="num faint">{row.predicted == null ? "" : `predicted ${text(row.predicted)}`}</dd>}
+              {compare && <dd class="num faint">{row.predicted == null ? "" : t`predicted ${text(row.predicted)}`}</dd>}
             </div>
           );
         })}
         <div class="fall together">
-          <dt>Total</dt>
+          <dt>{t`Total`}</dt>
           <dd class="fall-bar">
             <i style={{ "--from": 0, "--v": (total / axis) * 100 }} />
           </dd>
           <dd class="num">
             <b>{text(total)}</b>
-            <span class="unit"> ms</span>
+            <span class="unit">{" "}ms</span>
           </dd>
           {compare && <dd />}
         </div>
@@ -84,6 +85,8 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
     </section>
   );
 }
+
+const hopName = (back: boolean, to: string, way: string): string => (back ? t`back to ${to}, ${way}` : t`to ${to}, ${way}`);
 
 /** The breakdown that a placement predicts; nothing if a part of it is unknown. */
 export function PredictedFall({ placement }: { placement: Placement }) {
@@ -112,7 +115,7 @@ export function PredictedFall({ placement }: { placement: Placement }) {
     rows.push({
       key: `hop ${rows.length}`,
       kind: "hop",
-      name: `${back ? "back to" : "to"} ${nodes[hop.to_node_id]?.record.name ?? hop.to_node_id}, ${classWord(hop.class)}`,
+      name: hopName(back, nodes[hop.to_node_id]?.record.name ?? hop.to_node_id, classWord(hop.class)),
       ms: hop.seconds_per_token === null ? null : hop.seconds_per_token * 1000,
     });
   }
@@ -138,22 +141,22 @@ export function MeasuredFall({ instance }: { instance: Instance }) {
         </p>
       ) : (
         <p class="bottleneck-text quiet">
-          Idle. This is how it was when it last worked{instance.idle_since ? ", " : ""}
-          <Age at={instance.idle_since} />.
+          {instance.idle_since
+            ? tx`Idle. This is how it was when it last worked, ${<Age at={instance.idle_since} />}.`
+            : t`Idle. This is how it was when it last worked.`}
         </p>
       )}
-      <Waterfall rows={rows} total={Math.max(timing.step_ms, 1e-6)} aside={`${instance.running > 0 ? "in the last second" : "when it last worked"}; outlined: as predicted`} />
+      <Waterfall rows={rows} total={Math.max(timing.step_ms, 1e-6)} aside={instance.running > 0 ? t`in the last second; outlined: as predicted` : t`when it last worked; outlined: as predicted`} />
       {timing.hops.length > 0 && (
         <p class="small faint">
-          Computing, waiting and the sum of all hops are measured. The time of a single hop is an estimate: its share of that sum, from
-          the round trip and throughput of its path.
+          {t`Computing, waiting and the sum of all hops are measured. The time of a single hop is an estimate: its share of that sum, from the round trip and throughput of its path.`}
         </p>
       )}
     </div>
   );
 }
 
-const ways = { local: "on the same machine", server: "through the server" } as const;
+const ways = { local: t`on the same machine`, server: t`through the server` } as const;
 
 /** In the order in which a step goes around: to each part, its waiting there, its stages, and on. */
 function measuredRows(instance: Instance, timing: InstanceTiming, state: State): Row[] {
@@ -173,7 +176,7 @@ function measuredRows(instance: Instance, timing: InstanceTiming, state: State):
   const longestHop = Math.max(...timing.hops.map((one) => one.ms));
   timing.parts.forEach((part, i) => {
     if (part.waited_ms > longWait)
-      rows.push({ key: `wait ${i}`, kind: "rest", name: `waiting for ${nameOf(part.node_id)}`, ms: part.waited_ms });
+      rows.push({ key: `wait ${i}`, kind: "rest", name: t`waiting for ${nameOf(part.node_id)}`, ms: part.waited_ms });
     for (const stage of part.stages)
       rows.push({
         key: `stage ${stage.device_id} ${stage.first_layer}`,
@@ -188,13 +191,13 @@ function measuredRows(instance: Instance, timing: InstanceTiming, state: State):
       });
     const rest = part.compute_ms - part.stages.reduce((sum, one) => sum + one.compute_ms, 0);
     if (part.stages.length > 1 && rest > longWait)
-      rows.push({ key: `rest ${i}`, kind: "rest", name: `choosing tokens on ${nameOf(part.node_id)}`, ms: rest });
+      rows.push({ key: `rest ${i}`, kind: "rest", name: t`choosing tokens on ${nameOf(part.node_id)}`, ms: rest });
     const hop = timing.hops[i];
     if (hop)
       rows.push({
         key: `hop ${i}`,
         kind: "hop",
-        name: `${i + 1 === timing.parts.length ? "back to" : "to"} ${nameOf(hop.to_node_id)}, ${hop.via === "link" ? classWord(hop.class) : ways[hop.via]}`,
+        name: hopName(i + 1 === timing.parts.length, nameOf(hop.to_node_id), hop.via === "link" ? classWord(hop.class) : ways[hop.via]),
         ms: hop.ms,
         slow: hop.ms === longestHop && holdsUp(instance, "hops"),
         predicted: predictedHop(hop.from_node_id, hop.to_node_id),

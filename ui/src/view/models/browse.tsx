@@ -5,6 +5,7 @@ import type { Refusal } from "../../command/tried";
 import { count, memory } from "../../lib/format";
 import { crumbs } from "../../state/models";
 import { obstacle } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Figure, Panel, RefusalNote } from "../parts";
@@ -26,24 +27,24 @@ export function BrowsePanel() {
     if (dir === null) setAllowed(found.dirs.map((one) => one.path));
   };
   return (
-    <Panel title="This server's folders">
+    <Panel title={t`This server's folders`}>
       {folder === null ? (
         <div class="panel-body browse-body">
           <button class="btn" type="button" disabled={busy || why !== null} title={why ?? undefined} onClick={() => void open(null)}>
-            Browse this server's folders
+            {t`Browse this server's folders`}
           </button>
           <RefusalNote refusal={refusal} />
         </div>
       ) : allowed.length === 0 ? (
         <div class="panel-body browse-body">
-          <p>No folder of the server's machine may be browsed. Whoever starts the server allows some:</p>
+          <p>{t`No folder of the server's machine may be browsed. Whoever starts the server allows some:`}</p>
           <Command text="exogpu serve --model-dir /srv/models" />
         </div>
       ) : (
         <>
-          <nav class="panel-body browse-path" aria-label="Folder">
+          <nav class="panel-body browse-path" aria-label={t`Folder`}>
             <button class="btn small-btn" type="button" disabled={busy} onClick={() => void open(null)}>
-              All folders
+              {t`All folders`}
             </button>
             {folder.dir !== null &&
               crumbs(allowed, folder.dir).map((one) => (
@@ -69,12 +70,12 @@ export function BrowsePanel() {
 
 function Entries({ folder, open }: { folder: Folder; open: (dir: string) => void }) {
   if (folder.dirs.length + folder.files.length === 0)
-    return <p class="panel-body quiet">There are neither folders nor .gguf files here.</p>;
+    return <p class="panel-body quiet">{t`There are neither folders nor .gguf files here.`}</p>;
   return (
     <ul class="rows">
       {folder.dirs.map((one) => (
         <li key={one.path} class="browse-row">
-          <button class="btn small-btn" type="button" aria-label={`Open ${one.name}`} onClick={() => open(one.path)}>
+          <button class="btn small-btn" type="button" aria-label={t`Open ${one.name}`} onClick={() => open(one.path)}>
             {one.name}/
           </button>
         </li>
@@ -82,7 +83,7 @@ function Entries({ folder, open }: { folder: Folder; open: (dir: string) => void
       {folder.files.map((one) => (
         <FileRow key={one.path} file={one} />
       ))}
-      {folder.more && <li class="quiet small">The folder has more than is listed here. Add a file by its path.</li>}
+      {folder.more && <li class="quiet small">{t`The folder has more than is listed here. Add a file by its path.`}</li>}
     </ul>
   );
 }
@@ -102,7 +103,7 @@ function FileRow({ file }: { file: Folder["files"][number] }) {
     <li class="browse-row">
       <span class="browse-name">
         {file.name}
-        {file.parts > 1 && <span class="small quiet"> and {count(file.parts - 1, "further part")}</span>}
+        {file.parts > 1 && <span class="small quiet">{" "}{t`and ${count(file.parts - 1, "further part")}`}</span>}
       </span>
       <span class="num">
         <Figure {...memory(file.bytes)} />
@@ -112,10 +113,10 @@ function FileRow({ file }: { file: Folder["files"][number] }) {
         type="button"
         disabled={here || busy || why !== null}
         title={why ?? undefined}
-        aria-label={`Add ${file.name}`}
+        aria-label={t`Add ${file.name}`}
         onClick={() => void add()}
       >
-        {here ? "Added" : busy ? "Adding" : "Add"}
+        {here ? t`Added` : busy ? t`Adding` : t`Add`}
       </button>
       <RefusalNote refusal={refusal} />
     </li>

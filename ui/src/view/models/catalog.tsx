@@ -10,6 +10,9 @@ import { playgroundHref } from "../../lib/route";
 import { type Offer, entryFacts, firstFew, fitText, isAnother, offers, recommended } from "../../state/catalog";
 import { mayAsk, mayManage, talks } from "../../state/models";
 import { isLive, obstacle } from "../../state/select";
+import { told } from "../../text/said";
+import { t, tx } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
@@ -60,18 +63,17 @@ function NoHub() {
     <div class="panel-body no-hub" role="status">
       <p>
         <MarkIcon mark="throttled" class="mini" />{" "}
-        <b>The server does not reach Hugging Face, so these models cannot be downloaded now.</b>{" "}
+        <b>{t`The server does not reach Hugging Face, so these models cannot be downloaded now.`}</b>{" "}
         <span class="quiet">{sentence(why.replace(/^Hugging Face: /, ""))}</span>
       </p>
       <p>
-        Without a network, copy a .gguf file to this machine and choose it, drop it on the page <a href="#/models">Models</a>, or
-        upload it with:
+        {tx`Without a network, copy a .gguf file to this machine and choose it, drop it on the page ${<a href="#/models">{t`Models`}</a>}, or upload it with:`}
       </p>
       <Command text="exogpu model upload ./file.gguf" />
       <span class="no-hub-acts">
-        <ChooseFiles class="small-btn" word="Choose a file" />
+        <ChooseFiles class="small-btn" word={t`Choose a file`} />
         <button class="btn small-btn" type="button" disabled={asking || !live} onClick={() => void ask()}>
-          {asking ? "Asking" : "Ask again"}
+          {asking ? t`Asking` : t`Ask again`}
         </button>
       </span>
     </div>
@@ -89,10 +91,10 @@ export function CatalogPanel({ most }: { most?: number }) {
   const shown = entries && offers(state.value, most ? firstFew(entries, most) : entries);
   return (
     <Panel
-      title={most ? "Start with a model" : "Catalogue"}
+      title={most ? t`Start with a model` : t`Catalogue`}
       class="catalog"
-      label="Catalogue"
-      aside={most && entries ? <a href="#/models">all {figure(entries.length)} models</a> : "speeds are predicted for this cluster as it is now"}
+      label={t`Catalogue`}
+      aside={most && entries ? <a href="#/models">{t`all ${figure(entries.length)} models`}</a> : t`speeds are predicted for this cluster as it is now`}
     >
       <RefusalNote refusal={refusal} />
       {mayManage(state.value.login) && <NoHub />}
@@ -103,7 +105,7 @@ export function CatalogPanel({ most }: { most?: number }) {
           ))}
         </ul>
       ) : (
-        !refusal && <p class={`skeleton panel-body ${most ? "" : "catalog-wait"}`} aria-label="The catalogue is being read" />
+        !refusal && <p class={`skeleton panel-body ${most ? "" : "catalog-wait"}`} aria-label={t`The catalogue is being read`} />
       )}
     </Panel>
   );
@@ -117,14 +119,14 @@ function OfferRow({ offer, best }: { offer: Offer; best: boolean }) {
     <li class="offer-row">
       <span class="offer-what">
         <b>
-          {entry.name} {best && <span class="badge">recommended here</span>}
+          {entry.name} {best && <span class="badge">{t`recommended here`}</span>}
         </b>
         <span class="small quiet">{entryFacts(entry)}</span>
-        <span class="small">{sentence(entry.good_at)}</span>
+        <span class="small">{sentence(told(entry.good_at))}</span>
         <Trouble offer={offer} />
         {isAnother(offer) && (
           <span class="small warm trouble">
-            <MarkIcon mark="throttled" class="mini" /> The hub has replaced this file: it is not the one that is described here. Its SHA-256 is another.
+            <MarkIcon mark="throttled" class="mini" />{" "}{t`The hub has replaced this file: it is not the one that is described here. Its SHA-256 is another.`}
           </span>
         )}
         {model?.progress && <Progress of={model.progress} />}
@@ -135,7 +137,7 @@ function OfferRow({ offer, best }: { offer: Offer; best: boolean }) {
         <MarkIcon mark={fits ? "ok" : entry.fits === "no" ? "offline" : "info"} />
         <span>
           {fitText(entry)}
-          {fits && entry.why && <span class="small quiet offer-where">on {entry.why}</span>}
+          {fits && entry.why && <span class="small quiet offer-where">{t`on ${entry.why}`}</span>}
         </span>
       </span>
       <span class="acts">
@@ -151,7 +153,7 @@ function Trouble({ offer: { model, instance } }: { offer: Offer }) {
   if (instance?.state === "failed")
     return (
       <span class="small crit trouble">
-        <MarkIcon mark="offline" class="mini" /> {sentence(instance.state_reason ?? "loading it has failed")}
+        <MarkIcon mark="offline" class="mini" /> {sentence(instance.state_reason ?? t`loading it has failed`)}
       </span>
     );
   if (!model || (model.state !== "failed" && model.state !== "missing" && !(model.progress?.retries && model.state_reason))) return null;
@@ -160,8 +162,9 @@ function Trouble({ offer: { model, instance } }: { offer: Offer }) {
     <span class={`small ${again ? "warm" : "crit"} trouble`}>
       <MarkIcon mark={again ? "throttled" : "offline"} class="mini" />
       <span>
-        {sentence(model.state_reason ?? "the file cannot be used")}
-        {again && " It is tried again. If the server has no internet connection, give up and copy a .gguf file to its machine instead."}
+        {sentence(model.state_reason ?? t`the file cannot be used`)}
+        {again && " "}
+        {again && t`It is tried again. If the server has no internet connection, give up and copy a .gguf file to its machine instead.`}
       </span>
     </span>
   );
@@ -174,25 +177,25 @@ function Acts({ offer: { entry, model, instance }, best }: { offer: Offer; best:
   const why = obstacle(state.value);
   if (instance?.state === "running" || instance?.state === "paused")
     return talks(model ?? undefined) && mayAsk(state.value.login) ? (
-      <a class="btn small-btn primary" href={playgroundHref(instance.instance_id)} aria-label={`Chat with ${entry.name}`}>
-        Chat
+      <a class="btn small-btn primary" href={playgroundHref(instance.instance_id)} aria-label={t`Chat with ${entry.name}`}>
+        {t`Chat`}
       </a>
     ) : (
-      <span class="quiet small">loaded</span>
+      <span class="quiet small">{t`loaded`}</span>
     );
   if (!mayManage(state.value.login)) return null;
-  if (model?.state === "downloading") return <RemoveModel model={model} word="Give up" busyWord="Giving up" />;
+  if (model?.state === "downloading") return <RemoveModel model={model} word={t`Give up`} busyWord={t`Giving up`} />;
   const busy = instance?.state === "starting" || isBegun(entry.source);
   return (
     <button
       class={`btn small-btn ${best || model ? "primary" : ""}`}
       type="button"
       disabled={busy || why !== null || (entry.fits === "no" && !model)}
-      title={why ?? (entry.fits === "no" ? "It does not fit on the devices of this cluster." : undefined)}
-      aria-label={`Load ${entry.name}`}
+      title={why ?? (entry.fits === "no" ? t`It does not fit on the devices of this cluster.` : undefined)}
+      aria-label={t`Load ${entry.name}`}
       onClick={() => void start(app, entry.source)}
     >
-      {busy ? "Loading" : model?.state === "failed" ? "Try again" : "Load"}
+      {busy ? t`Loading` : model?.state === "failed" ? t`Try again` : t`Load`}
     </button>
   );
 }
@@ -200,26 +203,26 @@ function Acts({ offer: { entry, model, instance }, best }: { offer: Offer; best:
 function Details({ entry }: { entry: CatalogEntry }) {
   return (
     <details class="small">
-      <summary>Source</summary>
+      <summary>{t`Source`}</summary>
       <dl class="facts">
-        <dt>File</dt>
+        <dt>{t`File`}</dt>
         <dd class="code">{entry.source}</dd>
-        <dt>Revision</dt>
-        <dd class="code">{entry.revision ?? "unverified"}</dd>
+        <dt>{t`Revision`}</dt>
+        <dd class="code">{entry.revision ?? t`unverified`}</dd>
         <dt>SHA-256</dt>
-        <dd class="code">{entry.sha256 ?? "unverified"}</dd>
+        <dd class="code">{entry.sha256 ?? t`unverified`}</dd>
         {entry.read.map((one) => (
           <>
-            <dt>{one.what.join(", ")}</dt>
+            <dt>{one.what.map(word).join(", ")}</dt>
             <dd>
-              read on {one.on} from {one.from}
+              {t`read on ${one.on} from ${one.from}`}
             </dd>
           </>
         ))}
         {entry.unverified.length > 0 && (
           <>
-            <dt>Unverified</dt>
-            <dd>{entry.unverified.join(", ")}: could not be read</dd>
+            <dt>{t`Unverified`}</dt>
+            <dd>{t`${entry.unverified.map(word).join(", ")}: could not be read`}</dd>
           </>
         )}
       </dl>

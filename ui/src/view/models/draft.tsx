@@ -1,6 +1,7 @@
 /* Chooses a draft model: a smaller one with as many tokens, if there is one. Says what it takes and brings. */
 import type { Model, Placement } from "../../lib/api.gen";
 import { deviceLabel } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 
 export function DraftKnob({ model, value, change }: { model: Model; value: string; change: (value: string) => void }) {
@@ -16,9 +17,9 @@ export function DraftKnob({ model, value, change }: { model: Model; value: strin
   if (drafts.length === 0) return null;
   return (
     <label class="knob">
-      <span class="label">Draft model</span>
+      <span class="label">{t`Draft model`}</span>
       <select value={value} onChange={(event) => change(event.currentTarget.value)}>
-        <option value="">none</option>
+        <option value="">{t`none`}</option>
         {drafts.map((one) => (
           <option key={one.model_id} value={one.model_id}>
             {one.name}
@@ -37,7 +38,7 @@ export function DraftNote({ draft, placement }: { draft: string; placement: Plac
   if (!last) return null;
   return (
     <p class="panel-body small quiet" role="note">
-      {`${name} lies on ${deviceLabel(state.value, last.device_id)}, beside the last layers. The memory below includes it. The speed is predicted without it: how much it brings depends on how many of its tokens are right, which each answer tells.`}
+      {t`${name} lies on ${deviceLabel(state.value, last.device_id)}, beside the last layers. The memory below includes it. The speed is predicted without it: how much it brings depends on how many of its tokens are right, which each answer tells.`}
     </p>
   );
 }

@@ -4,6 +4,7 @@ import { useRef } from "preact/hooks";
 import type { Pin } from "../../lib/api.gen";
 import { count } from "../../lib/format";
 import { deviceLabel } from "../../state/select";
+import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { Named } from "../parts";
 
@@ -68,10 +69,10 @@ export function LayerEditor({
   return (
     <section class="layer-editor">
       <div class="sub">
-        <h3>Layers</h3>
+        <h3>{t`Layers`}</h3>
         {pins.length > 1 && (
           <p class="small faint">
-            drag a handle, or <kbd>←</kbd> <kbd>→</kbd> for one layer
+            {tx`drag a handle, or ${<kbd>←</kbd>} ${<kbd>→</kbd>} for one layer`}
           </p>
         )}
       </div>
@@ -101,7 +102,7 @@ export function LayerEditor({
             class="strip-handle"
             type="button"
             role="slider"
-            aria-label={`Layers of ${name(pins[i]!.device_id)} end, of ${name(pin.device_id)} begin`}
+            aria-label={t`Layers of ${name(pins[i]!.device_id)} end, of ${name(pin.device_id)} begin`}
             aria-valuemin={pins[i]!.first_layer + 1}
             aria-valuemax={pin.first_layer + pin.layer_count - 1}
             aria-valuenow={pin.first_layer}

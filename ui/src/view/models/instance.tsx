@@ -7,6 +7,8 @@ import { modelHref, playgroundHref } from "../../lib/route";
 import { draftText, foreseenText } from "../../state/chat";
 import { mayAsk, mayManage, purpose, shareDone, shortOfMemory, sliceWord, stageBytes, talks } from "../../state/models";
 import { deviceLabel, memoryTotal, obstacle } from "../../state/select";
+import { plural, t, tx } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Age, Figure, MarkIcon, Panel } from "../parts";
@@ -29,14 +31,14 @@ export function InstancePanel({ instance }: { instance: Instance }) {
   return (
     <Panel
       class="instance"
-      label={`${instance.model_name}, ${instance.state}`}
+      label={`${instance.model_name}, ${word(instance.state)}`}
       title={<a href={modelHref(instance.model_id)}>{instance.model_name}</a>}
       aside={
         <span class="acts">
           <InstanceState instance={instance} />
           {instance.state === "running" && talks(model) && mayAsk(all.login) && (
             <a class="btn small-btn primary" href={playgroundHref(instance.instance_id)}>
-              Chat
+              {t`Chat`}
             </a>
           )}
           {mayManage(all.login) && <StopInstance instance={instance} />}
@@ -45,7 +47,7 @@ export function InstancePanel({ instance }: { instance: Instance }) {
     >
       {instance.state === "failed" && (
         <p class="panel-body crit trouble">
-          <MarkIcon mark="offline" class="mini" /> {sentence(instance.state_reason ?? "it has failed")}
+          <MarkIcon mark="offline" class="mini" /> {sentence(instance.state_reason ?? t`it has failed`)}
         </p>
       )}
       {instance.state === "paused" && <Paused instance={instance} />}
@@ -104,11 +106,11 @@ const holds = (instance: Instance, stage: Stage): number | null => {
 function Paused({ instance }: { instance: Instance }) {
   const { state } = useApp();
   const name = (id: string): string => deviceLabel(state.value, id);
-  const waiting = instance.generated_tokens > 0 ? " No text is lost; answers in progress continue where they stopped." : "";
+  const waiting = instance.generated_tokens > 0 ? t` No text is lost; answers in progress continue where they stopped.` : "";
   return (
     <div class="panel-body trouble-list">
       <p class="warm">
-        <MarkIcon mark="throttled" class="mini" /> {sentence(instance.state_reason ?? "it waits")}
+        <MarkIcon mark="throttled" class="mini" /> {sentence(instance.state_reason ?? t`it waits`)}
         <span class="quiet">{waiting}</span>
       </p>
       {instance.missing.length > 0 && (
@@ -116,14 +118,14 @@ function Paused({ instance }: { instance: Instance }) {
           {instance.missing.map((one) => (
             <li key={one.first_layer}>
               {one.layer_count === 1
-                ? `Layer ${one.first_layer} was on `
-                : `Layers ${one.first_layer} to ${one.first_layer + one.layer_count - 1} were on `}
+                ? t`Layer ${one.first_layer} was on `
+                : t`Layers ${one.first_layer} to ${one.first_layer + one.layer_count - 1} were on `}
               <b>{name(one.device_id)}</b>
               {one.to_device_id === null ? (
-                <span class="quiet">; no device has room for them yet</span>
+                <span class="quiet">{t`; no device has room for them yet`}</span>
               ) : (
                 <>
-                  ; they move to <b>{name(one.to_device_id)}</b>
+                  {t`; they move to`}{" "}<b>{name(one.to_device_id)}</b>
                 </>
               )}
             </li>
@@ -132,14 +134,14 @@ function Paused({ instance }: { instance: Instance }) {
       )}
       {instance.remedies.length > 0 && (
         <>
-          <p class="small">What would make room for it:</p>
+          <p class="small">{t`What would make room for it:`}</p>
           <ul class="small">
             {instance.remedies.map((text) => (
               <li key={text}>{sentence(text)}</li>
             ))}
           </ul>
           <p class="small">
-            Weight format: <Held instance={instance} />
+            {t`Weight format:`}{" "}<Held instance={instance} />
           </p>
         </>
       )}
@@ -157,20 +159,20 @@ function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Ins
   return (
     <div class="panel-body offer">
       <p>
-        On <b>{names}</b> it would generate {speed(offer.tokens_per_s)} tokens per s
-        <span class="quiet">; here it generates {speed(offer.now_tokens_per_s)} (both predicted)</span>
+        {tx`On ${<b>{names}</b>} it would generate ${speed(offer.tokens_per_s)} tokens per s`}
+        <span class="quiet">{t`; here it generates ${speed(offer.now_tokens_per_s)} (both predicted)`}</span>
       </p>
       {mayManage(login) && (
         <AskButton
-          word="Move it"
-          busyWord="Moving"
-          label={`Move ${instance.model_name} to ${names}`}
-          title={`Move ${instance.model_name}?`}
-          confirm="Move it"
+          word={t`Move it`}
+          busyWord={t`Moving`}
+          label={t`Move ${instance.model_name} to ${names}`}
+          title={t`Move ${instance.model_name}?`}
+          confirm={t`Move it`}
           why={obstacle(state.value)}
           run={() => moveInstance(server, instance.instance_id)}
         >
-          <p>The model is loaded again there, which takes as long as the first load. Answers in progress pause, then continue where they stopped.</p>
+          <p>{t`The model is loaded again there, which takes as long as the first load. Answers in progress pause, then continue where they stopped.`}</p>
         </AskButton>
       )}
     </div>
@@ -189,7 +191,7 @@ export function Loading({ progress }: { progress: NonNullable<Instance["progress
       <span
         class="bar"
         role="progressbar"
-        aria-label="loading"
+        aria-label={t`loading`}
         aria-valuenow={Math.round(share ?? 0)}
         aria-valuemin={0}
         aria-valuemax={100}
@@ -197,7 +199,11 @@ export function Loading({ progress }: { progress: NonNullable<Instance["progress
         <i style={{ "--v": share ?? 0 }} />
       </span>
       <span class="small quiet">
-        onto the device{each.length > 1 ? "s" : ""}: {done.value} {done.unit} of {total.value} {total.unit}
+        {plural(
+          each.length,
+          t`onto the device: ${done.value} ${done.unit} of ${total.value} ${total.unit}`,
+          t`onto the devices: ${done.value} ${done.unit} of ${total.value} ${total.unit}`,
+        )}
       </span>
       {each.length > 1 && (
         <ul class="small quiet parts-loading">
@@ -221,22 +227,22 @@ function Figures({ instance, use }: { instance: Instance; use: string | null }) 
       {use === null ? (
         <>
           <div>
-            <dt>tokens per second</dt>
-            <dd class="value">{!instance.tokens_per_s ? <span class="faint">{instance.running > 0 ? "reading" : "idle"}</span> : speed(instance.tokens_per_s)}</dd>
+            <dt>{t`tokens per second`}</dt>
+            <dd class="value">{!instance.tokens_per_s ? <span class="faint">{instance.running > 0 ? t`reading` : t`idle`}</span> : speed(instance.tokens_per_s)}</dd>
           </div>
           <div>
-            <dt>generated tokens</dt>
+            <dt>{t`generated tokens`}</dt>
             <dd>{figure(instance.generated_tokens)}</dd>
           </div>
           {foreseen !== null && (
             <div>
-              <dt>foreseen tokens</dt>
+              <dt>{t`foreseen tokens`}</dt>
               <dd>{foreseen}</dd>
             </div>
           )}
           {instance.draft && (
             <div>
-              <dt>draft model</dt>
+              <dt>{t`draft model`}</dt>
               <dd>
                 {draftText({
                   name: instance.draft.name,
@@ -249,52 +255,52 @@ function Figures({ instance, use }: { instance: Instance; use: string | null }) 
         </>
       ) : (
         <div>
-          <dt>use</dt>
+          <dt>{t`use`}</dt>
           <dd>{use}</dd>
         </div>
       )}
       <div>
-        <dt>prompt tokens</dt>
+        <dt>{t`prompt tokens`}</dt>
         <dd>{figure(instance.prompt_tokens)}</dd>
       </div>
       <div>
-        <dt>context</dt>
+        <dt>{t`context`}</dt>
         <dd>
-          {figure(instance.context_tokens)} <span class="unit">tokens, {instance.sequences} at once</span>
+          {figure(instance.context_tokens)} <span class="unit">{t`tokens, ${instance.sequences} at once`}</span>
         </dd>
       </div>
       {use === null && (
         <div>
-          <dt>KV cache in use</dt>
+          <dt>{t`KV cache in use`}</dt>
           <dd>
             <Figure value={figure(kept)} unit="%" />
           </dd>
         </div>
       )}
       <div>
-        <dt>format</dt>
+        <dt>{t`format`}</dt>
         <dd>
           <Held instance={instance} />
           {instance.stepped_from !== null ? (
-            <span class="unit">instead of {instance.stepped_from}, for heat</span>
+            <span class="unit">{t`instead of ${instance.stepped_from}, for heat`}</span>
           ) : (
-            instance.least_format !== null && <span class="unit">heat may take it down to {instance.least_format}</span>
+            instance.least_format !== null && <span class="unit">{t`heat may take it down to ${instance.least_format}`}</span>
           )}
         </dd>
       </div>
       {use === null && (
         <div>
-          <dt>chat template</dt>
-          <dd>{instance.chat_template ?? <span class="quiet">none: it only completes text</span>}</dd>
+          <dt>{t`chat template`}</dt>
+          <dd>{instance.chat_template ?? <span class="quiet">{t`none: it only completes text`}</span>}</dd>
         </div>
       )}
       {instance.recoveries > 0 && (
         <div>
-          <dt>recovered</dt>
+          <dt>{t`recovered`}</dt>
           <dd>
             {count(instance.recoveries, "time")}
             {instance.ties > 0 && (
-              <span class="unit" title="At these tokens two choices were equally likely within rounding, so the answer may differ from one that was not interrupted.">
+              <span class="unit" title={t`At these tokens two choices were equally likely within rounding, so the answer may differ from one that was not interrupted.`}>
                 , {count(instance.ties, "near-tie")}
               </span>
             )}
@@ -303,15 +309,15 @@ function Figures({ instance, use }: { instance: Instance; use: string | null }) 
       )}
       {instance.moves > 0 && (
         <div>
-          <dt>moved</dt>
+          <dt>{t`moved`}</dt>
           <dd>{count(instance.moves, "time")}</dd>
         </div>
       )}
       <div>
-        <dt>loaded</dt>
+        <dt>{t`loaded`}</dt>
         <dd>
           {instance.ready_at && <Age at={instance.ready_at} />}
-          {instance.load_ms !== null && <span class="unit">, in {took(instance.load_ms)}</span>}
+          {instance.load_ms !== null && <span class="unit">{t`, in ${took(instance.load_ms)}`}</span>}
         </dd>
       </div>
     </dl>
@@ -334,17 +340,16 @@ function Held({ instance }: { instance: Instance }) {
           <AskButton
             key={held}
             class="small-btn"
-            word={held === "file" ? `Back to ${format}` : `Convert to ${format}`}
-            busyWord="Changing"
-            label={`Convert ${instance.model_name} to ${format}`}
-            title={`Convert ${instance.model_name} to ${format}?`}
-            confirm={`Convert to ${format}`}
+            word={held === "file" ? t`Back to ${format}` : t`Convert to ${format}`}
+            busyWord={t`Changing`}
+            label={t`Convert ${instance.model_name} to ${format}`}
+            title={t`Convert ${instance.model_name} to ${format}?`}
+            confirm={t`Convert to ${format}`}
             why={obstacle(state.value)}
             run={() => moveInstance(server, instance.instance_id, held)}
           >
             <p>
-              The model is loaded again where there is room for it; otherwise it stays as it is. Answers in progress pause, then continue
-              where they stopped; from there on their text may differ.
+              {t`The model is loaded again where there is room for it; otherwise it stays as it is. Answers in progress pause, then continue where they stopped; from there on their text may differ.`}
             </p>
           </AskButton>
         ))}
@@ -361,14 +366,14 @@ function StopInstance({ instance }: { instance: Instance }) {
   const under = instance.running + instance.waiting;
   const why = obstacle(state.value);
   const asked = isAsked(id);
-  const ends = under > 0 ? `${count(under, "request")} in progress ${under === 1 ? "ends" : "end"} with an error` : "Nobody is using it now";
+  const ends = under > 0 ? plural(under, t`${count(under, "request")} in progress ends with an error`, t`${count(under, "request")} in progress end with an error`) : t`Nobody is using it now`;
   const stop = (): void =>
     later({
       key: id,
-      text: `${name} ${failed ? "is dismissed" : "stops"}`,
-      note: failed ? "It uses no memory. The audit log keeps the error." : `Its memory is freed then. ${ends}.`,
-      act: failed ? "Dismiss" : "Stop",
-      busy: `${failed ? "Dismissing" : "Stopping"} ${name}`,
+      text: failed ? t`${name} is dismissed` : t`${name} stops`,
+      note: failed ? t`It uses no memory. The audit log keeps the error.` : t`Its memory is freed then. ${ends}.`,
+      act: failed ? t`Dismiss` : t`Stop`,
+      busy: failed ? t`Dismissing ${name}` : t`Stopping ${name}`,
       run: async () => (current().instances[id] ? stopInstance(server, id) : null), // it may have ended by itself
     });
   return (
@@ -377,10 +382,10 @@ function StopInstance({ instance }: { instance: Instance }) {
       type="button"
       disabled={why !== null || asked}
       title={why ?? undefined}
-      aria-label={`${failed ? "Dismiss" : "Stop"} ${name}`}
+      aria-label={failed ? t`Dismiss ${name}` : t`Stop ${name}`}
       onClick={stop}
     >
-      {asked ? (failed ? "Dismissing" : "Stopping") : failed ? "Dismiss" : "Stop"}
+      {asked ? (failed ? t`Dismissing` : t`Stopping`) : failed ? t`Dismiss` : t`Stop`}
     </button>
   );
 }

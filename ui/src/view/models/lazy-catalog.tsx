@@ -1,4 +1,5 @@
 /* The catalogue is a file of its own: the overview shows it, and the first paint does not need it. */
+import { t } from "../../text/text";
 import { lazy } from "../lazy";
 import { Panel } from "../parts";
 
@@ -10,7 +11,7 @@ export const LazyCatalog = ({ most }: { most?: number }) => (
   <panel.View
     {...(most ? { most } : {})}
     waiting={() => (
-      <Panel title="Start with a model">
+      <Panel title={t`Start with a model`}>
         <p class={`skeleton panel-body ${most ? "" : "catalog-wait"}`} />
       </Panel>
     )}

@@ -1,4 +1,5 @@
 /* The pages of models are a file of their own. */
+import { t } from "../../text/text";
 import { lazy } from "../lazy";
 import { Page } from "../shell";
 
@@ -8,9 +9,9 @@ const one = lazy(async () => (await import("./model")).ModelPage);
 export const loadModels = async (): Promise<boolean> => (await list.load()) && one.load();
 
 const Waiting = ({ failed }: { failed: boolean }) => (
-  <Page title="Models">
+  <Page title={t`Models`}>
     <section class="panel empty">
-      {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+      {failed ? <p>{t`This page comes when the connection is back.`}</p> : <p class="skeleton" />}
     </section>
   </Page>
 );

@@ -4,19 +4,20 @@ import { memory } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
 import { deviceName } from "../../state/select";
 import { type Segment, segments, stageBytes, stageParts } from "../../state/models";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { MarkIcon } from "../parts";
 
 const words: Record<Segment["kind"], string> = {
-  other: "other use",
-  weights: "weights",
-  kv: "KV cache",
-  work: "workspace",
-  free: "free",
+  other: t`other use`,
+  weights: t`weights`,
+  kv: t`KV cache`,
+  work: t`workspace`,
+  free: t`free`,
 };
 
 /** In a preview: what is free is told less what is kept free. */
-export const NOT_FREE = "other use and reserve";
+export const NOT_FREE = t`other use and reserve`;
 
 export const MemoryLegend = () => (
   <p class="legend">
@@ -86,7 +87,7 @@ export function StageMemory({
         <b>
           <a href={deviceHref(stage.device_id)}>{deviceName(state.value, stage.device_id)}</a>
         </b>
-        <span class="small faint">{entry ? nodes[entry.record.node_id]?.record.name : "no longer here"}</span>
+        <span class="small faint">{entry ? nodes[entry.record.node_id]?.record.name : t`no longer here`}</span>
       </span>
       <span class="stage-mem">
         <span class={`mem ${over > 0 ? "over" : ""}`} style={{ "--cap": (total / axis) * 100 }}>
@@ -103,26 +104,26 @@ export function StageMemory({
               </span>
             ))}
           <span>
-            of <b>{text(total)}</b>
+            {t`of`}{" "}<b>{text(total)}</b>
           </span>
           {stage.host_bytes > 0 && stage.host_layers === 0 && (
             <span>
-              the embedding's table in host memory <b>{text(stage.host_bytes)}</b>
+              {t`the embedding's table in host memory`}{" "}<b>{text(stage.host_bytes)}</b>
             </span>
           )}
           {stage.host_layers > 0 && (
             <span class="warm">
-              <MarkIcon mark="throttled" class="mini" /> {stage.host_layers} layers, {text(stage.host_bytes)} in host memory
+              <MarkIcon mark="throttled" class="mini" /> {t`${stage.host_layers} layers, ${text(stage.host_bytes)} in host memory`}
             </span>
           )}
           {given > 0 && (
             <span class="warm">
-              <MarkIcon mark="throttled" class="mini" /> {text(given)} of it once idle models are evicted
+              <MarkIcon mark="throttled" class="mini" /> {t`${text(given)} of it once idle models are evicted`}
             </span>
           )}
           {over > 0 && (
             <span class="crit">
-              <MarkIcon mark="offline" class="mini" /> {text(over)} more than is free
+              <MarkIcon mark="offline" class="mini" /> {t`${text(over)} more than is free`}
             </span>
           )}
         </span>

@@ -2,6 +2,7 @@
 import type { Model } from "../../lib/api.gen";
 import { figure, fullTime, memory } from "../../lib/format";
 import { formatText, instancesOf, mayManage, parameters, purpose } from "../../state/models";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Copied } from "../command-line";
 import { Fact, Figure, Panel } from "../parts";
@@ -11,7 +12,7 @@ import { Preview } from "./preview";
 import { ModelTrouble, Progress, RemoveModel } from "./row";
 import { GoOn, progressOf } from "./upload";
 
-const parent = { name: "Models", href: "#/models" };
+const parent = { name: t`Models`, href: "#/models" };
 
 export function ModelPage({ id }: { id: string }) {
   const { state } = useApp();
@@ -19,12 +20,12 @@ export function ModelPage({ id }: { id: string }) {
   const model = all.models[id];
   if (!model)
     return (
-      <Page title="No such model" parent={parent}>
+      <Page title={t`No such model`} parent={parent}>
         <section class="panel empty">
-          <h2>This model is not here</h2>
-          <p>It was removed, or the link is old.</p>
+          <h2>{t`This model is not here`}</h2>
+          <p>{t`It was removed, or the link is old.`}</p>
           <a class="btn" href="#/models">
-            All models
+            {t`All models`}
           </a>
         </section>
       </Page>
@@ -54,42 +55,43 @@ function Facts({ model }: { model: Model }) {
   const { state } = useApp();
   const of = model.architecture;
   return (
-    <Panel title="The file" aside={mayManage(state.value.login) && <RemoveModel model={model} />}>
+    <Panel title={t`The file`} aside={mayManage(state.value.login) && <RemoveModel model={model} />}>
       <dl class="facts panel-body">
-        <Fact name="Source">
+        <Fact name={t`Source`}>
           <Copied text={model.source} />
         </Fact>
-        <Fact name="Size">{model.file_bytes !== null && <Figure {...memory(model.file_bytes)} />}</Fact>
+        <Fact name={t`Size`}>{model.file_bytes !== null && <Figure {...memory(model.file_bytes)} />}</Fact>
         <Fact name="SHA-256">{model.sha256 && <Copied text={model.sha256} />}</Fact>
-        <Fact name="Added">{fullTime(Date.parse(model.added_at))}</Fact>
+        <Fact name={t`Added`}>{fullTime(Date.parse(model.added_at))}</Fact>
         {of && (
           <>
-            <Fact name="Family">{of.family}</Fact>
-            <Fact name="Parameters">
+            <Fact name={t`Family`}>{of.family}</Fact>
+            <Fact name={t`Parameters`}>
               {parameters(of.parameters)}, {formatText(of)}
             </Fact>
-            <Fact name="Layers">
-              {of.layers}, each <Figure {...memory(of.layer_bytes)} />
+            <Fact name={t`Layers`}>
+              {t`${of.layers}, each`}{" "}<Figure {...memory(of.layer_bytes)} />
             </Fact>
-            <Fact name="Shape">
-              embedding {figure(of.embedding)}, {of.feed_forward > 0 && `feed-forward ${figure(of.feed_forward)}, `}
-              {of.heads} heads of {of.head_size}
-              {of.kv_heads !== of.heads && `, ${of.kv_heads} of keys and values`}
+            <Fact name={t`Shape`}>
+              {of.feed_forward > 0
+                ? t`embedding ${figure(of.embedding)}, feed-forward ${figure(of.feed_forward)}, ${of.heads} heads of ${of.head_size}`
+                : t`embedding ${figure(of.embedding)}, ${of.heads} heads of ${of.head_size}`}
+              {of.kv_heads !== of.heads && t`, ${of.kv_heads} of keys and values`}
             </Fact>
             {of.experts > 0 && (
-              <Fact name="Experts">
-                {figure(of.experts)} in each layer, each {figure(of.expert_width)} wide; a token goes through {of.experts_used}
+              <Fact name={t`Experts`}>
+                {t`${figure(of.experts)} in each layer, each ${figure(of.expert_width)} wide; a token goes through ${of.experts_used}`}
               </Fact>
             )}
-            <Fact name="Vocabulary">{figure(of.vocabulary)} tokens</Fact>
-            <Fact name="Context">
-              {figure(of.context_tokens)} tokens; each takes <Figure {...memory(of.kv_bytes_per_token)} />
+            <Fact name={t`Vocabulary`}>{t`${figure(of.vocabulary)} tokens`}</Fact>
+            <Fact name={t`Context`}>
+              {t`${figure(of.context_tokens)} tokens; each takes`}{" "}<Figure {...memory(of.kv_bytes_per_token)} />
             </Fact>
             {purpose(of) ? (
-              <Fact name="Purpose">{purpose(of)}</Fact>
+              <Fact name={t`Purpose`}>{purpose(of)}</Fact>
             ) : (
-              <Fact name="Chat template">
-                {of.chat_template ?? <span class="quiet">not known: the model completes text but cannot chat</span>}
+              <Fact name={t`Chat template`}>
+                {of.chat_template ?? <span class="quiet">{t`not known: the model completes text but cannot chat`}</span>}
               </Fact>
             )}
           </>

@@ -1,5 +1,6 @@
 /* Models: what runs, what there is, and where more comes from. */
 import { mayManage, sortedInstances, sortedModels } from "../../state/models";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Panel } from "../parts";
 import { Page } from "../shell";
@@ -17,7 +18,7 @@ export function ModelsPage() {
   const instances = sortedInstances(all.instances);
   const admin = mayManage(all.login);
   return (
-    <Page title="Models">
+    <Page title={t`Models`}>
       {admin && <DropZone />}
       <div class="stack">
         {admin && <Uploads />}
@@ -25,7 +26,7 @@ export function ModelsPage() {
           <InstancePanel key={one.instance_id} instance={one} />
         ))}
         {models.length > 0 && (
-          <Panel title="Models" aside={instances.length === 0 ? "none is loaded" : undefined}>
+          <Panel title={t`Models`} aside={instances.length === 0 ? t`none is loaded` : undefined}>
             <ul class="rows models">
               {models.map((one) => (
                 <ModelRow key={one.model_id} model={one} />
@@ -42,8 +43,8 @@ export function ModelsPage() {
         ) : (
           models.length === 0 && (
             <section class="panel empty">
-              <h2>There is no model yet</h2>
-              <p>An admin adds one here, or on the server's machine with exogpu model add.</p>
+              <h2>{t`There is no model yet`}</h2>
+              <p>{t`An admin adds one here, or on the server's machine with exogpu model add.`}</p>
             </section>
           )
         )}

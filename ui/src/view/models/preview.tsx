@@ -8,6 +8,8 @@ import { deviceHref } from "../../lib/route";
 import { inTurn, instancesOf, mayManage, proofWord, sliceWord } from "../../state/models";
 import { deviceLabel, deviceName, isLive, obstacle, sortedDevices } from "../../state/select";
 import type { State } from "../../state/state";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
 import { PredictedFall } from "./breakdown";
@@ -105,7 +107,7 @@ export function Preview({ model }: { model: Model }) {
   if (placement && !device && !moved) freely.current = shown;
   const admin = mayManage(state.value.login);
   const why =
-    obstacle(state.value) ?? (!admin ? "Loading a model needs the scope admin." : placement && !placement.feasible ? "It does not fit." : null);
+    obstacle(state.value) ?? (!admin ? t`Loading a model needs the scope admin.` : placement && !placement.feasible ? t`It does not fit.` : null);
   const load = async (): Promise<void> => {
     setLoading(true);
     setFailed(
@@ -118,11 +120,11 @@ export function Preview({ model }: { model: Model }) {
   const wide = of.format === "F32" || of.format === "F16" || of.format === "BF16";
   const choices = [...new Set([...contexts.filter((n) => n < of.context_tokens), of.context_tokens])].sort((a, b) => a - b);
   return (
-    <section class="panel preview" aria-label="Placement preview">
+    <section class="panel preview" aria-label={t`Placement preview`}>
       <div class="pv-head">
         <div>
-          <h2>{another ? "Placement of another instance" : "Placement"}</h2>
-          <p class="quiet">Nothing is loaded until you press {another ? "Load another" : "Load"}.</p>
+          <h2>{another ? t`Placement of another instance` : t`Placement`}</h2>
+          <p class="quiet">{another ? t`Nothing is loaded until you press Load another.` : t`Nothing is loaded until you press Load.`}</p>
         </div>
         <button
           class={`btn ${another ? "" : "primary"}`}
@@ -131,44 +133,44 @@ export function Preview({ model }: { model: Model }) {
           title={why ?? undefined}
           onClick={() => void load()}
         >
-          {loading ? "Loading" : another ? "Load another" : "Load"}
+          {loading ? t`Loading` : another ? t`Load another` : t`Load`}
         </button>
         {placement && <Prediction placement={placement} together={objective === "throughput"} searching={searching} />}
       </div>
       <div class="knobs">
         <label class="knob">
-          <span class="label">Device</span>
+          <span class="label">{t`Device`}</span>
           <select value={device} onChange={(event) => {
               setDevice(event.currentTarget.value);
               setMoved(null);
             }}
           >
-            <option value="">automatic</option>
+            <option value="">{t`automatic`}</option>
             {sortedDevices(state.value)
               .filter(({ record }) => record.support !== "unsupported" && record.state !== "offline")
               .map(({ record }) => (
                 <option key={record.device_id} value={record.device_id}>
                   {deviceName(state.value, record.device_id)}
-                  {Object.keys(state.value.nodes).length > 1 && ` on ${state.value.nodes[record.node_id]?.record.name ?? record.node_id}`}
+                  {Object.keys(state.value.nodes).length > 1 && t` on ${state.value.nodes[record.node_id]?.record.name ?? record.node_id}`}
                 </option>
               ))}
           </select>
         </label>
         <label class="knob">
-          <span class="label">Context</span>
+          <span class="label">{t`Context`}</span>
           <select value={context} onChange={(event) => setContext(Number(event.currentTarget.value))}>
-            <option value={0}>By memory{placement && !context ? `: ${figure(placement.context_tokens)} tokens` : ""}</option>
+            <option value={0}>{placement && !context ? t`By memory: ${figure(placement.context_tokens)} tokens` : t`By memory`}</option>
             {choices.map((n) => (
               <option key={n} value={n}>
-                {figure(n)} tokens
+                {t`${figure(n)} tokens`}
               </option>
             ))}
           </select>
         </label>
         <label class="knob">
-          <span class="label">Parallel requests</span>
+          <span class="label">{t`Parallel requests`}</span>
           <select value={sequences} onChange={(event) => setSequences(Number(event.currentTarget.value))}>
-            <option value={0}>By memory{placement && !sequences ? `: ${count(placement.sequences, "request")}` : ""}</option>
+            <option value={0}>{placement && !sequences ? t`By memory: ${count(placement.sequences, "request")}` : t`By memory`}</option>
             {[1, 2, 4, 8, 16, 32, 64].map((n) => (
               <option key={n} value={n}>
                 {count(n, "request")}
@@ -177,7 +179,7 @@ export function Preview({ model }: { model: Model }) {
           </select>
         </label>
         <label class="knob">
-          <span class="label">Optimise for</span>
+          <span class="label">{t`Optimise for`}</span>
           <select
             value={objective}
             onChange={(event) => {
@@ -185,13 +187,13 @@ export function Preview({ model }: { model: Model }) {
               setMoved(null);
             }}
           >
-            <option value="latency">one request (latency)</option>
-            <option value="throughput">many requests (throughput)</option>
+            <option value="latency">{t`one request (latency)`}</option>
+            <option value="throughput">{t`many requests (throughput)`}</option>
           </select>
         </label>
         {linked && (
           <label class="knob">
-            <span class="label">Split over GPUs</span>
+            <span class="label">{t`Split over GPUs`}</span>
             <select
               value={strategy}
               onChange={(event) => {
@@ -199,29 +201,29 @@ export function Preview({ model }: { model: Model }) {
                 setMoved(null);
               }}
             >
-              <option value="">automatic</option>
-              <option value="pipeline">by layers (pipeline)</option>
-              <option value="tensor">within layers (tensor)</option>
+              <option value="">{t`automatic`}</option>
+              <option value="pipeline">{t`by layers (pipeline)`}</option>
+              <option value="tensor">{t`within layers (tensor)`}</option>
             </select>
           </label>
         )}
         {wide && (
           <label class="knob">
-            <span class="label">Weight format</span>
+            <span class="label">{t`Weight format`}</span>
             <select value={format} onChange={(event) => setFormat(event.currentTarget.value as typeof format)}>
-              <option value="">{of.format}, as in the file</option>
-              <option value="Q8_0">Q8_0, 8 bits</option>
-              <option value="Q4_0">Q4_0, 4 bits</option>
+              <option value="">{t`${of.format}, as in the file`}</option>
+              <option value="Q8_0">{t`Q8_0, 8 bits`}</option>
+              <option value="Q4_0">{t`Q4_0, 4 bits`}</option>
             </select>
           </label>
         )}
         {wide && (
           <label class="knob">
-            <span class="label">If it gets too hot</span>
+            <span class="label">{t`If it gets too hot`}</span>
             <select value={least} onChange={(event) => setLeast(event.currentTarget.value as typeof least)}>
-              <option value="">the format stays</option>
-              <option value="Q8_0">down to Q8_0, 8 bits</option>
-              <option value="Q4_0">down to Q4_0, 4 bits</option>
+              <option value="">{t`the format stays`}</option>
+              <option value="Q8_0">{t`down to Q8_0, 8 bits`}</option>
+              <option value="Q4_0">{t`down to Q4_0, 4 bits`}</option>
             </select>
           </label>
         )}
@@ -237,12 +239,12 @@ export function Preview({ model }: { model: Model }) {
         <div class="panel-body layer-room">
           <LayerEditor pins={moved ?? shown} chosen={moved ? freely.current : null} layers={of.layers} change={setMoved} />
           <button class={`btn small-btn ${moved ? "" : "unseen"}`} type="button" onClick={() => setMoved(null)}>
-            Reset to automatic
+            {t`Reset to automatic`}
           </button>
         </div>
       )}
       {draft && placement && placement.feasible && <DraftNote draft={draft} placement={placement} />}
-      {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="panel-body quiet skeleton">Searching for the best placement.</p>}
+      {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="panel-body quiet skeleton">{t`Searching for the best placement.`}</p>}
     </section>
   );
 }
@@ -254,40 +256,39 @@ function Prediction({ placement, together, searching }: { placement: Placement; 
   if (!placement.feasible)
     return (
       <p class="answer crit">
-        <MarkIcon mark="offline" class="mini" /> {placement.proof === "not_found" ? "No placement was found in the time allowed." : "It does not fit with these settings."}
+        <MarkIcon mark="offline" class="mini" /> {placement.proof === "not_found" ? t`No placement was found in the time allowed.` : t`It does not fit with these settings.`}
       </p>
     );
   const { predicted } = placement;
-  const prompts = predicted && predicted.prompt_tokens_per_s !== null ? `, prompts at ${rate(predicted.prompt_tokens_per_s)} tokens per s` : "";
+  const prompts = predicted && predicted.prompt_tokens_per_s !== null ? t`, prompts at ${rate(predicted.prompt_tokens_per_s)} tokens per s` : "";
   return (
     <p class="answer">
       {predicted && together ? (
         <>
           <span class="big">
             {rate(predicted.together_tokens_per_s)}
-            <span class="unit"> tokens per s</span>
+            <span class="unit">{" "}{t`tokens per s`}</span>
           </span>
           <span class="quiet">
-            for {count(placement.sequences, "request")} together, {rate(predicted.tokens_per_s)} for one alone{prompts}, predicted
+            {t`for ${count(placement.sequences, "request")} together, ${rate(predicted.tokens_per_s)} for one alone${prompts}, predicted`}
           </span>
         </>
       ) : predicted ? (
         <>
           <span class="big">
             {figure(predicted.seconds_per_token * 1000, predicted.seconds_per_token < 0.01 ? 2 : 1)}
-            <span class="unit"> ms per token</span>
+            <span class="unit">{" "}{t`ms per token`}</span>
           </span>
           <span class="quiet">
-            {rate(predicted.tokens_per_s)} tokens per s for one request, {rate(predicted.together_tokens_per_s)} for{" "}
-            {figure(placement.sequences)} together{prompts}, predicted
+            {t`${rate(predicted.tokens_per_s)} tokens per s for one request, ${rate(predicted.together_tokens_per_s)} for ${figure(placement.sequences)} together${prompts}, predicted`}
           </span>
         </>
       ) : (
-        <span class="quiet">Its speed cannot be predicted: the device's memory bandwidth has not been measured.</span>
+        <span class="quiet">{t`Its speed cannot be predicted: the device's memory bandwidth has not been measured.`}</span>
       )}
       <span class="badge">
         <MarkIcon mark="ok" />
-        {searching ? "first result; still searching" : proofWord(placement)}
+        {searching ? t`first result; still searching` : proofWord(placement)}
       </span>
     </p>
   );
@@ -308,7 +309,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
         {placement.stages.length > 0 && (
           <section>
             <div class="sub">
-              <h3>Memory</h3>
+              <h3>{t`Memory`}</h3>
               <MemoryLegend />
             </div>
             <ul class="stages">
@@ -332,14 +333,14 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
         <PredictedFall placement={placement} />
         {placement.stages.length === 0 && (
           <section>
-            <h3>Available memory</h3>
+            <h3>{t`Available memory`}</h3>
             <ul class="lacks">
               {placement.devices.map((one) => (
                 <li key={one.device_id} class="small">
-                  <b>{deviceLabel(state.value, one.device_id)}</b> has{" "}
+                  <b>{deviceLabel(state.value, one.device_id)}</b>{" "}{t`has`}{" "}
                   {one.free_bytes !== null && (
                     <>
-                      <Figure {...memory(one.free_bytes)} /> free of{" "}
+                      <Figure {...memory(one.free_bytes)} />{" "}{t`free of`}{" "}
                     </>
                   )}
                   <Figure {...memory(one.memory_bytes)} />
@@ -350,7 +351,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
         )}
       </div>
       <div class="pv-why">
-        <h3>Why this placement</h3>
+        <h3>{t`Why this placement`}</h3>
         {placement.why
           .filter((one) => one.device_id === null)
           .map((one) => (
@@ -368,7 +369,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
         )}
         {placement.remedies.length > 0 && (
           <>
-            <h3>What would help</h3>
+            <h3>{t`What would help`}</h3>
             {placement.remedies.map((one) => (
               <p key={one.text}>{sentence(one.text)}</p>
             ))}
@@ -382,7 +383,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
 
 const parts = ["compute", "memory", "network", "thermal", "bandwidth"] as const;
 const weights = { compute: 40, memory: 30, network: 15, thermal: 10, bandwidth: 5 };
-const heads = { compute: "comp", memory: "mem", network: "net", thermal: "heat", bandwidth: "p2p" };
+const heads = { compute: t`comp`, memory: t`mem`, network: t`net`, thermal: t`heat`, bandwidth: "p2p" };
 
 const SCORES_SHOWN = 8;
 
@@ -395,16 +396,16 @@ function Scores({ placement }: { placement: Placement }) {
   if (rows.length === 0 || placement.devices.length < 2) return null;
   return (
     <section class="scores">
-      <h3>Device score</h3>
+      <h3>{t`Device score`}</h3>
       <table>
         <thead>
           <tr>
             {parts.map((one) => (
-              <th scope="col" key={one} title={`${one}, ${weights[one]} at most`}>
+              <th scope="col" key={one} title={t`${word(one)}, ${weights[one]} at most`}>
                 {heads[one]}
               </th>
             ))}
-            <th scope="col">score</th>
+            <th scope="col">{t`score`}</th>
           </tr>
         </thead>
         {(all ? rows : rows.slice(0, SCORES_SHOWN)).map(({ key, name, figures, total }) => (
@@ -427,10 +428,10 @@ function Scores({ placement }: { placement: Placement }) {
       </table>
       {rows.length > SCORES_SHOWN && (
         <button type="button" class="btn small-btn" aria-expanded={all} onClick={() => setAll(!all)}>
-          {all ? "Show fewer" : `Show all ${rows.length}`}
+          {all ? t`Show fewer` : t`Show all ${rows.length}`}
         </button>
       )}
-      <p class="small faint">It only decides where the search begins.</p>
+      <p class="small faint">{t`It only decides where the search begins.`}</p>
     </section>
   );
 }
@@ -463,7 +464,7 @@ function About({ devices, text }: { devices: readonly string[]; text: string }) 
   if (devices.length > 1)
     return (
       <span>
-        {sentence(text)} <b>The same for {devices.length} of them.</b>
+        {sentence(text)} <b>{t`The same for ${devices.length} of them.`}</b>
       </span>
     );
   if (at < 0) return <span>{sentence(text)}</span>;

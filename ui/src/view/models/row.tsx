@@ -7,6 +7,7 @@ import { age, count, figure, memory, rate, sentence } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
 import { describeModel, instancesOf, mayAsk, mayManage, purpose, secondsLeft, shareDone, talks, uploadOf } from "../../state/models";
 import { obstacle } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
@@ -14,7 +15,7 @@ import { GoOn, progressOf } from "./upload";
 
 /** What it cannot do, or does instead of talking. */
 function also(of: ModelArchitecture): string {
-  const what = purpose(of) ?? (of.chat_template ? null : "completes only: no known chat template");
+  const what = purpose(of) ?? (of.chat_template ? null : t`completes only: no known chat template`);
   return what ? `, ${what}` : "";
 }
 
@@ -30,7 +31,7 @@ export function ModelRow({ model }: { model: Model }) {
         </b>
         <span class="small quiet">
           {of
-            ? `${describeModel(of)}, ${count(of.layers, "layer")}, context ${figure(of.context_tokens)}${also(of)}`
+            ? t`${describeModel(of)}, ${count(of.layers, "layer")}, context ${figure(of.context_tokens)}${also(of)}`
             : model.source}
         </span>
         <ModelTrouble model={model} />
@@ -41,8 +42,8 @@ export function ModelRow({ model }: { model: Model }) {
       <span class="acts">
         <LoadOrChat model={model} />
         {model.state === "ready" && (
-          <a class="btn small-btn" href={modelHref(model.model_id)} aria-label={`Preview ${model.name}`}>
-            Preview
+          <a class="btn small-btn" href={modelHref(model.model_id)} aria-label={t`Preview ${model.name}`}>
+            {t`Preview`}
           </a>
         )}
         {admin && <RemoveModel model={model} />}
@@ -61,8 +62,8 @@ function LoadOrChat({ model }: { model: Model }) {
   const why = obstacle(state.value);
   if (loaded)
     return talks(model) && mayAsk(login) ? (
-      <a class="btn small-btn primary" href={playgroundHref(loaded.instance_id)} aria-label={`Chat with ${model.name}`}>
-        Chat
+      <a class="btn small-btn primary" href={playgroundHref(loaded.instance_id)} aria-label={t`Chat with ${model.name}`}>
+        {t`Chat`}
       </a>
     ) : null;
   if (model.state !== "ready" || !mayManage(login)) return null;
@@ -74,10 +75,10 @@ function LoadOrChat({ model }: { model: Model }) {
         type="button"
         disabled={busy || why !== null}
         title={why ?? undefined}
-        aria-label={`Load ${model.name}`}
+        aria-label={t`Load ${model.name}`}
         onClick={() => void start(app, model.source)}
       >
-        {busy ? "Loading" : "Load"}
+        {busy ? t`Loading` : t`Load`}
       </button>
       <RefusalNote refusal={begun.value[model.source]?.refusal ?? null} />
     </>
@@ -87,17 +88,17 @@ function LoadOrChat({ model }: { model: Model }) {
 export const ModelTrouble = ({ model }: { model: Model }) =>
   model.state === "failed" || model.state === "missing" ? (
     <span class="small crit trouble">
-      <MarkIcon mark="offline" class="mini" /> {sentence(model.state_reason ?? "it cannot be used")}
+      <MarkIcon mark="offline" class="mini" /> {sentence(model.state_reason ?? t`it cannot be used`)}
     </span>
   ) : null;
 
 const stepWords: Record<ModelProgress["step"], string> = {
-  waiting: "waits for its turn",
-  finding: "asking where it is",
-  downloading: "downloading",
-  uploading: "uploading",
-  verifying: "checking",
-  converting: "converting on this server",
+  waiting: t`waits for its turn`,
+  finding: t`asking where it is`,
+  downloading: t`downloading`,
+  uploading: t`uploading`,
+  verifying: t`checking`,
+  converting: t`converting on this server`,
 };
 
 export function Progress({ of }: { of: ModelProgress | null }) {
@@ -121,12 +122,12 @@ export function Progress({ of }: { of: ModelProgress | null }) {
         <i style={{ "--v": share ?? 0 }} />
       </span>
       <span class="small quiet">
-        {of.step === "waiting" && of.retries > 0 ? "waits before it is tried again" : stepWords[of.step]}
+        {of.step === "waiting" && of.retries > 0 ? t`waits before it is tried again` : stepWords[of.step]}
         {of.done_bytes > 0 && ` ${done.value} ${done.unit}`}
-        {total && ` of ${total.value} ${total.unit}`}
+        {total && t` of ${total.value} ${total.unit}`}
         {speed && moves && `, ${speed.value} ${speed.unit}`}
-        {left !== null && `, ${age(left * 1000)} left`}
-        {of.retries > 0 && `, tried ${count(of.retries, "time")}`}
+        {left !== null && t`, ${age(left * 1000)} left`}
+        {of.retries > 0 && t`, tried ${count(of.retries, "time")}`}
       </span>
     </span>
   );
@@ -139,21 +140,21 @@ export function RemoveModel({ model, class: name, word, busyWord }: { model: Mod
   const coming = model.state === "downloading";
   const runs = Object.values(state.value.instances).filter((one) => one.model_id === id).length;
   const asked = isAsked(id);
-  const act = word ?? (coming ? "Cancel" : "Remove");
-  const busy = busyWord ?? (coming ? "Cancelling" : "Removing");
-  const why = obstacle(state.value) ?? (asked ? `${busy} it.` : null) ?? (runs > 0 ? "Stop it first: it is loaded." : null);
+  const act = word ?? (coming ? t`Cancel` : t`Remove`);
+  const busy = busyWord ?? (coming ? t`Cancelling` : t`Removing`);
+  const why = obstacle(state.value) ?? (asked ? t`${busy} it.` : null) ?? (runs > 0 ? t`Stop it first: it is loaded.` : null);
   const local = /^(\/|file:)/.test(model.source);
   const note = local
-    ? "This cluster forgets it. The file stays where it is."
+    ? t`This cluster forgets it. The file stays where it is.`
     : coming
-      ? "What has come of its file is deleted."
+      ? t`What has come of its file is deleted.`
       : uploadOf(model) !== null
-        ? "Its file is deleted on the server. To use it again, upload the file again."
-        : "Its file is deleted on the server. It can be added again from where it came.";
+        ? t`Its file is deleted on the server. To use it again, upload the file again.`
+        : t`Its file is deleted on the server. It can be added again from where it came.`;
   const remove = async (): Promise<null> => {
     later({
       key: id,
-      text: coming ? `Adding ${model.name} is cancelled` : `${model.name} is removed`,
+      text: coming ? t`Adding ${model.name} is cancelled` : t`${model.name} is removed`,
       note,
       act,
       busy: `${busy} ${model.name}`,
@@ -165,9 +166,9 @@ export function RemoveModel({ model, class: name, word, busyWord }: { model: Mod
     <AskButton
       word={asked ? busy : act}
       busyWord={busy}
-      label={`${word ?? (coming ? "Cancel adding" : "Remove")} ${model.name}`}
-      title={`${word ?? (coming ? "Cancel adding" : "Remove")} ${model.name}?`}
-      confirm={word ?? (coming ? "Cancel it" : "Remove")}
+      label={`${word ?? (coming ? t`Cancel adding` : t`Remove`)} ${model.name}`}
+      title={`${word ?? (coming ? t`Cancel adding` : t`Remove`)} ${model.name}?`}
+      confirm={word ?? (coming ? t`Cancel it` : t`Remove`)}
       class={name ?? "small-btn"}
       why={why}
       run={remove}

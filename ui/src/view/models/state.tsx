@@ -1,6 +1,8 @@
 /* The state of a loaded model: its mark and its word. */
 import type { Instance } from "../../lib/api.gen";
 import { count } from "../../lib/format";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { type Mark, MarkIcon } from "../parts";
 
 const marks: Record<Instance["state"], Mark> = {
@@ -17,8 +19,8 @@ export function InstanceState({ instance }: { instance: Instance }) {
   return (
     <span class="state" data-state={mark}>
       <MarkIcon mark={mark} />
-      {busy ? count(instance.running, "request") : instance.state}
-      {instance.waiting > 0 && `, ${instance.waiting} waiting`}
+      {busy ? count(instance.running, "request") : word(instance.state)}
+      {instance.waiting > 0 && t`, ${instance.waiting} waiting`}
     </span>
   );
 }

@@ -1,5 +1,6 @@
 /* Chooses a model's chat template: the file's own, or a named one. */
 import type { ChatTemplate, ModelArchitecture } from "../../lib/api.gen";
+import { t } from "../../text/text";
 
 // A record, so that none is left out.
 const named: Record<ChatTemplate, true> = {
@@ -36,13 +37,13 @@ export function TemplateKnob({
 }) {
   return (
     <label class="knob">
-      <span class="label">Chat template</span>
+      <span class="label">{t`Chat template`}</span>
       <select value={value} onChange={(event) => change(event.currentTarget.value as typeof value)}>
-        <option value="">{of.chat_template ? `${of.chat_template}, the file's` : "none known: completes text"}</option>
+        <option value="">{of.chat_template ? t`${of.chat_template}, the file's` : t`none known: completes text`}</option>
         {templates
           .filter((name) => name !== of.chat_template)
           .map((name) => (
-            <option key={name} value={name}>
+            <option key={name} value={name} translate={false}>
               {name}
             </option>
           ))}

@@ -6,6 +6,7 @@ import { sentence } from "../../lib/format";
 import { route } from "../../lib/route";
 import { uploadOf } from "../../state/models";
 import { obstacle } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
 
@@ -47,13 +48,13 @@ export const progressOf = (model: Model): Model["progress"] =>
 /** An upload that this page does not send: its file is chosen again, as after the page was loaded again. */
 export function GoOn({ model }: { model: Model }) {
   const file = uploadOf(model);
-  if (!isStalled(model)) return null;
+  if (file === null || !isStalled(model)) return null;
   return (
     <span class="small warm trouble">
       <MarkIcon mark="throttled" class="mini" />
       <span>
-        This page does not send it. If no other page does, choose {file} again to go on.{" "}
-        <ChooseFiles word="Choose the file" label={`Choose ${file} again`} class="small-btn" />
+        {t`This page does not send it. If no other page does, choose ${file} again to go on.`}{" "}
+        <ChooseFiles word={t`Choose the file`} label={t`Choose ${file} again`} class="small-btn" />
       </span>
     </span>
   );
@@ -67,7 +68,7 @@ export function Uploads() {
   const all = Object.values(sending.value).filter((one) => (one.refusal && !told(one.modelId)) || one.waits);
   if (all.length === 0) return null;
   return (
-    <Panel title="Uploads">
+    <Panel title={t`Uploads`}>
       <ul class="rows" aria-live="polite">
         {all.map((one) => (
           <li key={one.file} class="upload-row">
@@ -75,12 +76,12 @@ export function Uploads() {
             {one.refusal ? (
               <>
                 <RefusalNote refusal={{ ...one.refusal, what: sentence(one.refusal.what) }} />
-                <button class="btn small-btn" type="button" aria-label={`Dismiss ${one.file}`} onClick={() => dismiss(one.file)}>
-                  Dismiss
+                <button class="btn small-btn" type="button" aria-label={t`Dismiss ${one.file}`} onClick={() => dismiss(one.file)}>
+                  {t`Dismiss`}
                 </button>
               </>
             ) : (
-              <span class="small warm">The connection is lost. The upload goes on when it is back.</span>
+              <span class="small warm">{t`The connection is lost. The upload goes on when it is back.`}</span>
             )}
           </li>
         ))}
@@ -123,7 +124,7 @@ export function DropZone() {
   }, [why]);
   return over ? (
     <div class="drop-zone" aria-hidden="true">
-      <p>{why ?? "Drop .gguf files to upload them to the server"}</p>
+      <p>{why ?? t`Drop .gguf files to upload them to the server`}</p>
     </div>
   ) : null;
 }

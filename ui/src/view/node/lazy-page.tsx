@@ -1,4 +1,5 @@
 /* The page of a machine is a file of its own. */
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { lazy } from "../lazy";
 import { Page } from "../shell";
@@ -13,9 +14,9 @@ export function LazyNode({ id }: { id: string }) {
     <page.View
       id={id}
       waiting={(failed) => (
-        <Page title={state.value.nodes[id]?.record.name ?? "Node"} parent={{ name: "Overview", href: "#/overview" }}>
+        <Page title={state.value.nodes[id]?.record.name ?? t`Node`} parent={{ name: t`Overview`, href: "#/overview" }}>
           <section class="panel empty">
-            {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+            {failed ? <p>{t`This page comes when the connection is back.`}</p> : <p class="skeleton" />}
           </section>
         </Page>
       )}

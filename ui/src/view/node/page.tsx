@@ -4,6 +4,8 @@ import { figure, fullTime, memory, rate, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
 import { backendName, deviceName, isNodeStale, nodeMemory, sortedDevices } from "../../state/select";
 import type { NodeEntry } from "../../state/state";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Copied } from "../command-line";
 import {
@@ -36,12 +38,12 @@ export function NodePage({ id }: { id: string }) {
   const entry = state.value.nodes[id];
   if (!entry)
     return (
-      <Page title="Node" parent={{ name: "Overview", href: "#/overview" }}>
+      <Page title={t`Node`} parent={{ name: t`Overview`, href: "#/overview" }}>
         <section class="panel empty">
-          <h2>No such node</h2>
-          <p>No machine with the id {id} is known here.</p>
+          <h2>{t`No such node`}</h2>
+          <p>{t`No machine with the id ${id} is known here.`}</p>
           <a class="btn" href="#/overview">
-            Go to Overview
+            {t`Go to Overview`}
           </a>
         </section>
       </Page>
@@ -51,52 +53,52 @@ export function NodePage({ id }: { id: string }) {
   const changes = state.value.recent.filter((change) => change.node_id === id);
   const stale = isNodeStale(state.value, entry, now.value);
   return (
-    <Page title={record.name} parent={{ name: "Overview", href: "#/overview" }}>
+    <Page title={record.name} parent={{ name: t`Overview`, href: "#/overview" }}>
       <div class="stack">
         <NodeReadings entry={entry} stale={stale} />
         <div class="cols">
           <div class="stack">
-            <Panel title="Machine">
+            <Panel title={t`Machine`}>
               <dl class="facts panel-body">
-                <Fact name="State">
+                <Fact name={t`State`}>
                   <span class="state" data-state={marks[record.state]}>
                     <MarkIcon mark={marks[record.state]} />
-                    {record.state}
+                    {word(record.state)}
                   </span>
                   {record.state_reason && <span class="quiet"> {sentence(record.state_reason)}</span>}
                 </Fact>
-                <Fact name="Host name">
+                <Fact name={t`Host name`}>
                   {record.host_name}
-                  {record.local && <span class="faint"> (this server)</span>}
+                  {record.local && <span class="faint">{" "}{t`(this server)`}</span>}
                 </Fact>
-                <Fact name="System">{record.os}</Fact>
-                <Fact name="Kernel">{record.kernel}</Fact>
-                <Fact name="Architecture">{record.arch}</Fact>
-                <Fact name="CPU">{record.cpu_model}</Fact>
-                <Fact name="Cores">
-                  {record.cpu_cores !== null && `${record.cpu_cores} cores${record.cpu_threads === null ? "" : `, ${record.cpu_threads} threads`}`}
+                <Fact name={t`System`}>{record.os}</Fact>
+                <Fact name={t`Kernel`}>{record.kernel}</Fact>
+                <Fact name={t`Architecture`}>{record.arch}</Fact>
+                <Fact name={t`CPU`}>{record.cpu_model}</Fact>
+                <Fact name={t`Cores`}>
+                  {record.cpu_cores !== null && (record.cpu_threads === null ? t`${record.cpu_cores} cores` : t`${record.cpu_cores} cores, ${record.cpu_threads} threads`)}
                 </Fact>
-                <Fact name="Memory">
+                <Fact name={t`Memory`}>
                   {record.memory_bytes !== null &&
                     `${memory(record.memory_bytes).value} ${memory(record.memory_bytes).unit}`}
                 </Fact>
                 <Fact name="exogpu">{record.version}</Fact>
-                <Fact name="Addresses">{record.addresses.length > 0 && record.addresses.map((one) => <Copied key={one} text={one} />)}</Fact>
-                <Fact name="Capabilities">
-                  {record.capabilities.length > 0 ? <Chips items={record.capabilities} /> : "none said"}
+                <Fact name={t`Addresses`}>{record.addresses.length > 0 && record.addresses.map((one) => <Copied key={one} text={one} />)}</Fact>
+                <Fact name={t`Capabilities`}>
+                  {record.capabilities.length > 0 ? <Chips items={record.capabilities} /> : t`none said`}
                 </Fact>
-                <Fact name="First seen">{fullTime(Date.parse(record.first_seen_at))}</Fact>
-                <Fact name="Last seen">
+                <Fact name={t`First seen`}>{fullTime(Date.parse(record.first_seen_at))}</Fact>
+                <Fact name={t`Last seen`}>
                   <Age at={record.state === "online" && entry.reading ? entry.reading.at : record.last_seen_at} />
                 </Fact>
-                <Fact name="Id">
+                <Fact name={t`Id`}>
                   <Copied text={record.node_id} />
                 </Fact>
               </dl>
               <RemoveNode record={record} />
             </Panel>
-            <Panel title="Devices">
-              {devices.length === 0 && <p class="panel-body quiet">None found on this machine yet.</p>}
+            <Panel title={t`Devices`}>
+              {devices.length === 0 && <p class="panel-body quiet">{t`None found on this machine yet.`}</p>}
               <ul class="rows node-list">
                 {devices.map((one) => (
                   <li key={one.record.device_id}>
@@ -104,7 +106,7 @@ export function NodePage({ id }: { id: string }) {
                       <b>{deviceName(state.value, one.record.device_id)}</b>
                     </a>
                     <span class="small faint">
-                      {backendName[one.record.backend]}, {one.record.support}
+                      {backendName[one.record.backend]}, {word(one.record.support)}
                     </span>
                     <DeviceMark record={one.record} stale={stale} />
                   </li>
@@ -113,7 +115,7 @@ export function NodePage({ id }: { id: string }) {
             </Panel>
           </div>
           <aside class="stack">
-            <Panel title="Back ends">
+            <Panel title={t`Back ends`}>
               <ul class="rows">
                 {record.backends.map(({ backend, enabled, reason }) => (
                   <li key={backend}>
@@ -121,23 +123,23 @@ export function NodePage({ id }: { id: string }) {
                     <span class="small faint">{sentence(reason)}</span>
                     <span class={`verdict small ${enabled ? "ok" : ""}`}>
                       <MarkIcon mark={enabled ? "ok" : "unsupported"} />
-                      {enabled ? "enabled" : "off"}
+                      {enabled ? t`enabled` : t`off`}
                     </span>
                   </li>
                 ))}
               </ul>
             </Panel>
-            <Panel title="Libraries and drivers">
+            <Panel title={t`Libraries and drivers`}>
               <div class="panel-body">
                 {record.libraries.length ? (
                   <LibraryList libraries={record.libraries} />
                 ) : (
-                  <p class="quiet">Nothing reported yet.</p>
+                  <p class="quiet">{t`Nothing reported yet.`}</p>
                 )}
               </div>
             </Panel>
             {changes.length > 0 && (
-              <Panel title="Last events">
+              <Panel title={t`Last events`}>
                 <EventList changes={changes} most={8} />
               </Panel>
             )}
@@ -153,20 +155,20 @@ function NodeReadings({ entry, stale }: { entry: NodeEntry; stale: boolean }) {
   const host = nodeMemory(reading);
   const swap = reading?.swap_total_bytes ? memory(reading.swap_used_bytes ?? 0) : null;
   return (
-    <section class={`panel vitals ${stale ? "stale" : ""}`} aria-label="Readings">
+    <section class={`panel vitals ${stale ? "stale" : ""}`} aria-label={t`Readings`}>
       <One
-        label="CPU"
+        label={t`CPU`}
         value={reading?.cpu_percent}
         unit="%"
-        sub={reading?.load_1m != null && `load ${figure(reading.load_1m, 2)}`}
+        sub={reading?.load_1m != null && t`load ${figure(reading.load_1m, 2)}`}
       />
       <div class="vital">
-        <p class="label">Memory</p>
+        <p class="label">{t`Memory`}</p>
         <div class="row">
           {host ? (
             <>
               <span class="value">
-                <MemoryFigure {...host} word="of" />
+                <MemoryFigure {...host} word={t`of`} />
               </span>
               <MemoryBar {...host} />
             </>
@@ -176,26 +178,26 @@ function NodeReadings({ entry, stale }: { entry: NodeEntry; stale: boolean }) {
         </div>
         <p class="small quiet">
           {swap
-            ? `swap ${swap.value} ${swap.unit} used`
+            ? t`swap ${swap.value} ${swap.unit} used`
             : host
-              ? `${memory(host.total - host.used).value} ${memory(host.total).unit} available`
+              ? t`${memory(host.total - host.used).value} ${memory(host.total).unit} available`
               : ""}
         </p>
       </div>
       <Two
-        label="Network"
+        label={t`Network`}
         down={reading?.network_rx_bytes_per_s}
         up={reading?.network_tx_bytes_per_s}
-        words={["in", "out"]}
+        words={[t`in`, t`out`]}
       />
       <Two
-        label="Disk"
+        label={t`Disk`}
         down={reading?.disk_read_bytes_per_s}
         up={reading?.disk_write_bytes_per_s}
-        words={["read", "written"]}
+        words={[t`read`, t`written`]}
       />
       <div class="vital">
-        <p class="label">Heard</p>
+        <p class="label">{t`Heard`}</p>
         <div class="row">
           {reading ? (
             <span class="small quiet">
@@ -207,7 +209,9 @@ function NodeReadings({ entry, stale }: { entry: NodeEntry; stale: boolean }) {
         </div>
         <p class="small quiet">
           {reading?.battery_percent != null
-            ? `battery ${figure(reading.battery_percent)} %${reading.charging ? ", charging" : ""}`
+            ? reading.charging
+              ? t`battery ${figure(reading.battery_percent)} %, charging`
+              : t`battery ${figure(reading.battery_percent)} %`
             : ""}
         </p>
       </div>

@@ -2,6 +2,7 @@
 import { removeNode } from "../../command/access";
 import type { Node } from "../../lib/api.gen";
 import { obstacle } from "../../state/select";
+import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 
@@ -11,23 +12,22 @@ export function RemoveNode({ record }: { record: Node }) {
   if (record.state === "pending")
     return (
       <p class="more">
-        It waits to be let in: <a href="#/access">compare its code</a>.
+        {tx`It waits to be let in: ${<a href="#/access">{t`compare its code`}</a>}.`}
       </p>
     );
   return (
     <div class="more">
       <AskButton
-        word="Remove this machine"
-        busyWord="Removing"
-        label={`Remove ${record.name}`}
-        title={`Remove ${record.name}?`}
-        confirm="Remove"
+        word={t`Remove this machine`}
+        busyWord={t`Removing`}
+        label={t`Remove ${record.name}`}
+        title={t`Remove ${record.name}?`}
+        confirm={t`Remove`}
         why={obstacle(state.value)}
         run={() => removeNode(server, record.node_id)}
       >
         <p>
-          Its certificate is revoked and it is cut off at once. What sessions hold on its devices is lost, and its devices leave
-          the list. To come back it must join again.
+          {t`Its certificate is revoked and it is cut off at once. What sessions hold on its devices is lost, and its devices leave the list. To come back it must join again.`}
         </p>
       </AskButton>
     </div>

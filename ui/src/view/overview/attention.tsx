@@ -2,6 +2,7 @@
 import { count } from "../../lib/format";
 import { type Attention, attention, worstLevel } from "../../state/attention";
 import { isLive } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Age, MarkIcon } from "../parts";
 
@@ -13,11 +14,11 @@ export function AttentionPanel() {
   if (found.length === 0) return null;
   const worst = worstLevel(found)!;
   return (
-    <section class={`panel alert ${worst} ${isLive(state.value) ? "" : "stale"}`} aria-label="Needs attention">
+    <section class={`panel alert ${worst} ${isLive(state.value) ? "" : "stale"}`} aria-label={t`Needs attention`}>
       <div class="panel-head">
         <span class="state" data-state={worst === "error" ? "offline" : "throttled"}>
           <MarkIcon mark={worst === "error" ? "offline" : "throttled"} />
-          <h2>{count(found.length, "thing wants", "things want")} attention</h2>
+          <h2>{t`${count(found.length, "thing wants", "things want")} attention`}</h2>
         </span>
       </div>
       <ul>
@@ -26,7 +27,7 @@ export function AttentionPanel() {
         ))}
       </ul>
       {found.length > SHOWN && (
-        <p class="more small faint">and {found.length - SHOWN} more, once these are done</p>
+        <p class="more small faint">{t`and ${found.length - SHOWN} more, once these are done`}</p>
       )}
     </section>
   );

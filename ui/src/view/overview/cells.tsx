@@ -7,6 +7,8 @@ import { row } from "../../lib/rows";
 import { backendName, deviceName, isSoftware, isSystem, memoryTotal } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Age, DeviceMark, Figure, MarkIcon, MemoryFigure, Named, NotReported, Panel } from "../parts";
 import { Spark, type Tone, ceilingOf } from "../spark";
@@ -29,17 +31,17 @@ export function DeviceSheet({
   const cells = shown.slice(0, SHOWN);
   return (
     <Panel
-      title="Devices"
+      title={t`Devices`}
       class="dev-panel"
-      aside={shown.length < all ? `${shown.length} of ${all} match the filter, last 10 min` : "last 10 min"}
+      aside={shown.length < all ? t`${shown.length} of ${all} match the filter, last 10 min` : t`last 10 min`}
     >
       {shown.length === 0 ? (
         <p class="panel-body quiet">
           {all > 0
-            ? "No device matches the filter."
+            ? t`No device matches the filter.`
             : state.value.discovering
-              ? "Still looking for devices."
-              : "No devices found yet. The node looks for them as it starts."}
+              ? t`Still looking for devices.`
+              : t`No devices found yet. The node looks for them as it starts.`}
         </p>
       ) : (
         <div class="sheet">
@@ -57,7 +59,7 @@ export function DeviceSheet({
       {shown.length > cells.length && (
         <p class="more small">
           <a class="link" href="#/devices">
-            {shown.length - cells.length} more in the table of devices
+            {t`${shown.length - cells.length} more in the table of devices`}
           </a>
         </p>
       )}
@@ -66,14 +68,14 @@ export function DeviceSheet({
 }
 
 const kinds: Record<Device["kind"], string> = {
-  integrated: "integrated GPU",
-  discrete: "discrete GPU",
-  virtual: "virtual GPU",
+  integrated: t`integrated GPU`,
+  discrete: t`discrete GPU`,
+  virtual: t`virtual GPU`,
   cpu: "CPU",
 };
 
 /** "discrete GPU", "software on the CPU" */
-export const kindOf = (record: Device): string => (isSoftware(record) ? "software on the CPU" : kinds[record.kind]);
+export const kindOf = (record: Device): string => (isSoftware(record) ? t`software on the CPU` : kinds[record.kind]);
 
 export function describe({ record }: DeviceEntry): string {
   const api = isSystem(record) ? null : backendName[record.backend];
@@ -105,14 +107,14 @@ const Cell = row<CellProps>(({ entry, name, stale, where }, ref) => {
         {describe(entry)}
       </p>
       <dl>
-        <Row name="Use" values={trail.use} max={100} tone={tone}>
+        <Row name={t`Use`} values={trail.use} max={100} tone={tone}>
           {reading?.utilization_percent != null && <Figure value={figure(reading.utilization_percent)} unit="%" />}
         </Row>
-        <Row name="Memory" values={trail.memory} max={total ?? ceilingOf(trail.memory, 1)} tone={tone}>
+        <Row name={t`Memory`} values={trail.memory} max={total ?? ceilingOf(trail.memory, 1)} tone={tone}>
           {reading?.memory_used_bytes != null && <MemoryFigure used={reading.memory_used_bytes} total={total} />}
         </Row>
         <Row
-          name="Power"
+          name={t`Power`}
           values={trail.power}
           max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)}
           tone={tone}
@@ -121,13 +123,13 @@ const Cell = row<CellProps>(({ entry, name, stale, where }, ref) => {
             <Figure value={limited(reading.power_watts, reading.power_limit_watts)} unit="W" />
           )}
         </Row>
-        <Row name="Heat" values={trail.heat} min={20} max={reading?.slowdown_celsius ?? 100} tone={hot ? "warm" : tone}>
+        <Row name={t`Heat`} values={trail.heat} min={20} max={reading?.slowdown_celsius ?? 100} tone={hot ? "warm" : tone}>
           {reading?.temperature_celsius != null && (
             <>
               {hot && (
                 <span class="warm">
                   <MarkIcon mark="throttled" class="mini" />
-                  <span class="sr">{reading.thermal_state} </span>{" "}
+                  <span class="sr">{word(reading.thermal_state ?? "")} </span>{" "}
                 </span>
               )}
               <Figure value={limited(reading.temperature_celsius, reading.slowdown_celsius)} unit="°C" />

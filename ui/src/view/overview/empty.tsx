@@ -2,6 +2,7 @@
 import { nodeHref } from "../../lib/route";
 import { mayManage } from "../../state/models";
 import { isSoftware, sortedNodes } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Panel } from "../parts";
@@ -11,9 +12,9 @@ import { LibraryList } from "../node/libraries";
 /** In the first seconds after the server's start. */
 function Discovering() {
   return (
-    <section class="panel empty" aria-label="Looking for devices">
-      <h2>Still looking for devices</h2>
-      <p>The server has just started. This machine's devices are found and verified one by one, and show here at once.</p>
+    <section class="panel empty" aria-label={t`Looking for devices`}>
+      <h2>{t`Still looking for devices`}</h2>
+      <p>{t`The server has just started. This machine's devices are found and verified one by one, and show here at once.`}</p>
     </section>
   );
 }
@@ -23,17 +24,16 @@ export function NoNode() {
   const { tls } = server ?? { tls: false };
   if (discovering) return <Discovering />;
   return (
-    <section class="panel empty" aria-label="No machine yet">
-      <h2>No machine yet</h2>
+    <section class="panel empty" aria-label={t`No machine yet`}>
+      <h2>{t`No machine yet`}</h2>
       <p>
-        The server runs, but no node has come up on its machine. It normally starts one by itself within a second:
-        wait a moment.
+        {t`The server runs, but no node has come up on its machine. It normally starts one by itself within a second: wait a moment.`}
       </p>
-      <p>If it was started with --no-local-node, start it without, and its own devices show here:</p>
+      <p>{t`If it was started with --no-local-node, start it without, and its own devices show here:`}</p>
       <Command text={tls ? "exogpu serve --lan" : "exogpu serve"} />
       {tls && (
         <>
-          <p>On another machine of this network, this command finds the server and asks to join:</p>
+          <p>{t`On another machine of this network, this command finds the server and asks to join:`}</p>
           <Command text="exogpu node" />
         </>
       )}
@@ -49,16 +49,16 @@ export function NoGpu() {
   if (nodes.length === 0 || state.value.discovering) return null;
   const soft = Object.values(state.value.devices).some((one) => isSoftware(one.record));
   return (
-    <Panel title="No GPU found" class="no-gpu">
+    <Panel title={t`No GPU found`} class="no-gpu">
       <div class="panel-body">
         <p class="quiet">
-          {soft ? "Only a software renderer answers as a GPU. " : ""}Everything runs on the CPU, which works, but
-          slower. A GPU whose driver is installed shows here within 5 seconds.
+          {soft && `${t`Only a software renderer answers as a GPU.`} `}
+          {t`Everything runs on the CPU, which works, but slower. A GPU whose driver is installed shows here within 5 seconds.`}
         </p>
         {helpful.length > 0 && (
           <details>
-            <summary class="small">What was looked for</summary>
-            <p class="small quiet">A missing library matters only for a card that needs it.</p>
+            <summary class="small">{t`What was looked for`}</summary>
+            <p class="small quiet">{t`A missing library matters only for a card that needs it.`}</p>
             {helpful.map(({ record }) => (
               <div key={record.node_id}>
                 {nodes.length > 1 && (
@@ -88,22 +88,22 @@ export function NextSteps() {
   const { models, login } = useApp().state.value;
   if (Object.keys(models).length > 0 || !mayManage(login)) return null;
   return (
-    <Panel title="Next steps" class="next-panel">
+    <Panel title={t`Next steps`} class="next-panel">
       <ul class="rows">
         <li class="next-step">
           <p>
-            <b>Add another model</b> <span class="quiet">a GGUF file of this machine, or one from Hugging Face or the Ollama library</span>
+            <b>{t`Add another model`}</b> <span class="quiet">{t`a GGUF file of this machine, or one from Hugging Face or the Ollama library`}</span>
           </p>
           <a class="btn small-btn" href="#/models">
-            Models
+            {t`Models`}
           </a>
         </li>
         <li class="next-step">
           <p>
-            <b>Add a machine</b> <span class="quiet">its devices show here within seconds after you let it in</span>
+            <b>{t`Add a machine`}</b> <span class="quiet">{t`its devices show here within seconds after you let it in`}</span>
           </p>
           <a class="btn small-btn" href="#/access">
-            Access
+            {t`Access`}
           </a>
         </li>
       </ul>

@@ -4,6 +4,8 @@ import { now } from "../../lib/clock";
 import { fullTime, shortTime } from "../../lib/format";
 import { changeHref, happenings } from "../../state/recent";
 import { deviceLabel } from "../../state/select";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { type Mark, MarkIcon, Panel } from "../parts";
 
@@ -61,8 +63,8 @@ export function EventList({ changes, most }: { changes: readonly Change[]; most:
                 <a href={changeHref(all, change)}>
                   <b>{name(change)}</b>
                 </a>{" "}
-                {change.summary}
-                {more > 0 && `, and ${more} more`}
+                {word(change.summary)}
+                {more > 0 && t`, and ${more} more`}
               </span>
             </li>
           );
@@ -77,9 +79,9 @@ export function EventsPanel() {
   const { state } = useApp();
   const { recent } = state.value;
   return (
-    <Panel title="Last events" class="ev-panel">
+    <Panel title={t`Last events`} class="ev-panel">
       {recent.length === 0 ? (
-        <p class="panel-body quiet">Nothing yet. Devices that come, go, are checked or change their state show here, and models that are loaded, paused or unloaded.</p>
+        <p class="panel-body quiet">{t`Nothing yet. Devices that come, go, are checked or change their state show here, and models that are loaded, paused or unloaded.`}</p>
       ) : (
         <EventList changes={recent} most={SHOWN} />
       )}

@@ -1,6 +1,7 @@
 /* Overview: what there is, how it stands, what wants attention. In the order of a phone: vitals, attention,
  * topology, devices, events. */
 import { isRealGpu, matches, sortedDevices } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp, useStale } from "../app-context";
 import { FilterField, Page } from "../shell";
 import { AttentionPanel } from "./attention";
@@ -26,7 +27,7 @@ export function Overview() {
   const many = nodes > 0 && devices.length > MANY;
   const sheet = <DeviceSheet shown={shown} stale={stale} all={devices.length} />;
   return (
-    <Page title="Overview" filterable={devices.length > 0}>
+    <Page title={t`Overview`} filterable={devices.length > 0}>
       <div class="overview">
         <Vitals />
         {nodes === 0 ? (
@@ -51,9 +52,9 @@ export function Overview() {
               {!devices.some((one) => isRealGpu(one.record)) && <NoGpu />}
               <p class="small quiet">
                 <a class="link" href="#/wall">
-                  Wall view
+                  {t`Wall view`}
                 </a>{" "}
-                shows this in large type, on a screen that everybody sees
+                {t`shows this in large type, on a screen that everybody sees`}
               </p>
             </aside>
           </div>

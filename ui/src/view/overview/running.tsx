@@ -5,6 +5,7 @@ import { modelHref } from "../../lib/route";
 import { offerText, sortedInstances } from "../../state/models";
 import { deviceLabel, deviceName } from "../../state/select";
 import { holdsUp } from "../../state/timing";
+import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { InstanceState } from "../models/state";
 import { Age, Figure, MarkIcon, Panel } from "../parts";
@@ -16,9 +17,9 @@ export function RunningModels() {
   const all = sortedInstances(state.value.instances);
   const running = all.filter((one) => one.state === "running").length;
   if (all.length === 0) return null;
-  const aside = running === all.length ? `${running} running` : `${running} of ${all.length} running`;
+  const aside = running === all.length ? t`${running} running` : t`${running} of ${all.length} running`;
   return (
-    <Panel title={<a href="#/models">Models</a>} label="Loaded models" class="run-panel" aside={aside}>
+    <Panel title={<a href="#/models">{t`Models`}</a>} label={t`Loaded models`} class="run-panel" aside={aside}>
       <ul class="rows">
         {all.slice(0, SHOWN).map((one) => (
           <Row key={one.instance_id} instance={one} />
@@ -27,7 +28,7 @@ export function RunningModels() {
       {all.length > SHOWN && (
         <p class="more small">
           <a class="link" href="#/models">
-            {all.length - SHOWN} more on the page Models
+            {t`${all.length - SHOWN} more on the page Models`}
           </a>
         </p>
       )}
@@ -50,14 +51,14 @@ function Row({ instance }: { instance: Instance }) {
         </b>
         <span class="small quiet">
           {instance.format}
-          {stages.length === 1 && first && ` on ${deviceLabel(state.value, first)}`}
-          {stages.length > 1 && ` on ${count(stages.length, "device")} of ${machines.join(", ")}`}
+          {stages.length === 1 && first && t` on ${deviceLabel(state.value, first)}`}
+          {stages.length > 1 && t` on ${count(stages.length, "device")} of ${machines.join(", ")}`}
         </span>
       </span>
       <span class="run-speed">
         {instance.tokens_per_s !== null && instance.tokens_per_s > 0 && (
           <span class="num">
-            <Figure value={figure(instance.tokens_per_s, instance.tokens_per_s < 100 ? 1 : 0)} unit="tokens per s" />
+            <Figure value={figure(instance.tokens_per_s, instance.tokens_per_s < 100 ? 1 : 0)} unit={t`tokens per s`} />
           </span>
         )}
         <InstanceState instance={instance} />
@@ -98,16 +99,17 @@ function Time({ instance, timing }: { instance: Instance; timing: InstanceTiming
           </span>
         ))}
         <span class={hops ? "warm" : ""}>
-          {hops && mark} links <b>{figure(timing.hops_ms, 1)}</b> ms
+          {hops && mark}{" "}{tx`links ${<b>{figure(timing.hops_ms, 1)}</b>} ms`}
         </span>
         <span>
-          total <b>{figure(timing.step_ms, 1)}</b> ms
+          {tx`total ${<b>{figure(timing.step_ms, 1)}</b>} ms`}
         </span>
       </span>
       {idle ? (
         <p class="small quiet">
-          Idle. This is how it was when it last worked{instance.idle_since ? ", " : ""}
-          <Age at={instance.idle_since} />.
+          {instance.idle_since
+            ? tx`Idle. This is how it was when it last worked, ${<Age at={instance.idle_since} />}.`
+            : t`Idle. This is how it was when it last worked.`}
         </p>
       ) : (
         <p class="small quiet">{sentence(timing.bottleneck)}</p>

@@ -17,6 +17,8 @@ import {
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
 import { chipSizes, linkedPairs, pairsOf } from "../../state/topology";
+import { t, tx } from "../../text/text";
+import { word } from "../../text/words";
 import { WIRES_MAX, Wires } from "../topology/wires";
 import { useApp } from "../app-context";
 import { Age, DeviceMark, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Named, Panel, StateMark } from "../parts";
@@ -52,8 +54,8 @@ export function Topology({
   const aside = [machinesText(state.value), count(all, "device"), nodes.length > 1 && count(links, "direct link")];
   return (
     <Panel
-      title={<a href="#/topology">Topology</a>}
-      label="Topology"
+      title={<a href="#/topology">{t`Topology`}</a>}
+      label={t`Topology`}
       class="topo-panel"
       aside={aside.filter(Boolean).join(", ")}
     >
@@ -72,18 +74,18 @@ export function Topology({
         {boxes.map(({ node, devices }) => (
           <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} detail={detail} />
         ))}
-        {boxes.length === 0 && <p class="quiet">No device matches the filter.</p>}
+        {boxes.length === 0 && <p class="quiet">{t`No device matches the filter.`}</p>}
       </div>
       )}
       {detail !== "sum" && shown.some((one) => memoryTotal(one) !== null) && (
         <div class="key">
           <span>
             <i class="key-bar" />
-            memory in use, all on one axis of {length.value} {length.unit}
+            {t`memory in use, all on one axis of ${length.value} ${length.unit}`}
           </span>
           <span>
             <i class="key-host" />
-            host memory
+            {t`host memory`}
           </span>
         </div>
       )}
@@ -112,7 +114,7 @@ function NodeBox({
       <a class="node-head" href={nodeHref(record.node_id)}>
         <Icon name={record.local ? "server" : "desktop"} />
         <b class="clip">{record.name}</b>
-        <span class="label clip">{[record.local ? "this host" : null, record.os].filter(Boolean).join(", ")}</span>
+        <span class="label clip">{[record.local ? t`this host` : null, record.os].filter(Boolean).join(", ")}</span>
       </a>
       <div class="node-devices">
         {detail === "sum" && devices.length > 0 && <Sum node={node} devices={devices} />}
@@ -125,11 +127,11 @@ function NodeBox({
         {devices.length === 0 && (
           <p class="t-dev small quiet">
             {record.state === "pending" ? (
-              <a href="#/access">Compare its code, and let it in</a>
+              <a href="#/access">{t`Compare its code, and let it in`}</a>
             ) : record.local && state.value.discovering ? (
-              "Still looking for devices."
+              t`Still looking for devices.`
             ) : (
-              "No devices found yet."
+              t`No devices found yet.`
             )}
           </p>
         )}
@@ -147,7 +149,7 @@ function NodeFoot({ node, stale }: { node: NodeEntry; stale: boolean }) {
         {record.state === "pending" ? (
           <span class="state" data-state="throttled">
             <MarkIcon mark="throttled" />
-            asks to join
+            {t`asks to join`}
           </span>
         ) : (
           <StateMark state={record.state} />
@@ -164,23 +166,22 @@ function NodeFoot({ node, stale }: { node: NodeEntry; stale: boolean }) {
     <p class={`node-foot ${stale ? "stale" : ""}`}>
       {reading.cpu_percent !== null && (
         <span>
-          CPU <b>{figure(reading.cpu_percent)} %</b>
+          {t`CPU`}{" "}<b>{figure(reading.cpu_percent)} %</b>
         </span>
       )}
       {host && (
         <span>
-          memory <b>{host.used}</b> of {host.total} {host.unit}
+          {tx`memory ${<b>{host.used}</b>} of ${host.total} ${host.unit}`}
         </span>
       )}
       {down && up && (
         <span class="net">
-          network <b>{down.value}</b> {down.unit} in, <b>{up.value}</b> {up.unit} out
+          {tx`network ${<b>{down.value}</b>} ${down.unit} in, ${<b>{up.value}</b>} ${up.unit} out`}
         </span>
       )}
       {reading.battery_percent !== null && (
         <span>
-          battery <b>{figure(reading.battery_percent)} %</b>
-          {reading.charging ? ", charging" : ""}
+          {tx`battery ${<b>{figure(reading.battery_percent)} %</b>}${reading.charging ? t`, charging` : ""}`}
         </span>
       )}
     </p>
@@ -202,15 +203,15 @@ const Chip = memo(({ entry, name, stale, axis }: { entry: DeviceEntry; name: str
           </span>
         </span>
         <span class={`small ${hot ? "warm" : "quiet"}`}>
-          {heat != null ? `${figure(heat)} °C${hot ? ` ${reading.thermal_state}` : ""}` : backendName[record.backend]}
+          {heat != null ? `${figure(heat)} °C${hot ? ` ${word(reading.thermal_state ?? "")}` : ""}` : backendName[record.backend]}
         </span>
       </span>
       <MemoryBar used={reading?.memory_used_bytes ?? null} total={total} axis={axis} other={onHostMemory(record)} />
       <span class="line small faint">
-        <span>{stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : word(entry)}</span>
+        <span>{stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : inUse(entry)}</span>
         <span>
           {reading?.memory_used_bytes != null ? (
-            <MemoryFigure used={reading.memory_used_bytes} total={total} word="of" />
+            <MemoryFigure used={reading.memory_used_bytes} total={total} word={t`of`} />
           ) : (
             total !== null && <Figure {...memory(total)} />
           )}
@@ -237,7 +238,7 @@ const Line = memo(({ entry, name, stale, axis }: { entry: DeviceEntry; name: str
         ) : used !== null ? (
           <Figure {...memory(used)} />
         ) : (
-          word(entry)
+          inUse(entry)
         )}
       </span>
     </a>
@@ -255,7 +256,7 @@ function Sum({ node, devices }: { node: NodeEntry; devices: readonly DeviceEntry
       <StateMark state={off ? "offline" : busy > 0 ? "computing" : "idle"} bare />
       <span class="clip">
         {count(devices.length, "device")}
-        {busy > 0 ? `, ${busy} computing` : ""}
+        {busy > 0 ? t`, ${busy} computing` : ""}
       </span>
       <MemoryBar used={pools.length ? used : null} total={pools.length ? total : null} />
       <span class="num">{pools.length > 0 && <Figure {...memory(used)} />}</span>
@@ -264,9 +265,9 @@ function Sum({ node, devices }: { node: NodeEntry; devices: readonly DeviceEntry
 }
 
 /** Describes a device in one or two words. */
-function word({ record, reading }: DeviceEntry): string {
-  if (record.support === "unsupported") return "unsupported";
-  if (record.verification.state === "pending") return "not yet verified";
-  if (record.state === "draining" || record.state === "resting" || record.state === "throttled") return record.state;
-  return reading?.utilization_percent != null ? `${figure(reading.utilization_percent)} % in use` : record.state;
+function inUse({ record, reading }: DeviceEntry): string {
+  if (record.support === "unsupported") return word("unsupported");
+  if (record.verification.state === "pending") return t`not yet verified`;
+  if (record.state === "draining" || record.state === "resting" || record.state === "throttled") return word(record.state);
+  return reading?.utilization_percent != null ? t`${figure(reading.utilization_percent)} % in use` : word(record.state);
 }

@@ -8,6 +8,8 @@ import { type Vitals as Figures, deviceName, isLive, isSystem, sortedNodes, sumT
 import type { State } from "../../state/state";
 import { STEPS } from "../../state/trail";
 import { costPerHour, readPrice } from "../../state/usage";
+import { plural, t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { LostAge, MarkIcon, MemoryBar, NotReported } from "../parts";
 import { Spark, ceilingOf } from "../spark";
@@ -18,11 +20,11 @@ export function Vitals() {
   const sums = vitals(all);
   const live = isLive(all);
   return (
-    <section class={`panel vitals ${live ? "" : "stale"}`} aria-label="Cluster">
-      <Vital class="p-dev" label="Devices" sub={live ? statesOf(sums) : <LostAge />}>
+    <section class={`panel vitals ${live ? "" : "stale"}`} aria-label={t`Cluster`}>
+      <Vital class="p-dev" label={t`Devices`} sub={live ? statesOf(sums) : <LostAge />}>
         <span class="value">
           {sums.online}
-          <span class="unit"> of {sums.devices} online</span>
+          <span class="unit">{" "}{t`of ${sums.devices} online`}</span>
         </span>
       </Vital>
       <MemoryVital sums={sums} live={live} />
@@ -58,28 +60,28 @@ function Vital({
 }
 
 const statesOf = (sums: Figures): string =>
-  sums.states.map(([state, n]) => `${n} ${state}`).join(", ") || "none found yet";
+  sums.states.map(([state, n]) => `${n} ${word(state)}`).join(", ") || t`none found yet`;
 
 function MemoryVital({ sums, live }: { sums: Figures; live: boolean }) {
   const { kind, used, total, pools, reporting } = sums.memory;
   const free = used !== null && total !== null ? memory(total - used) : null;
-  const some = reporting < pools ? `, ${reporting} of ${pools} report` : "";
+  const some = reporting < pools ? t`, ${reporting} of ${pools} report` : "";
   const of = used !== null && total !== null ? memoryOf(used, total) : null;
   return (
     <Vital
       class="p-mem"
-      label={kind === "gpu" ? "GPU memory" : "Host memory"}
+      label={kind === "gpu" ? t`GPU memory` : t`Host memory`}
       sub={
         !live ? (
           <LostAge />
         ) : free ? (
-          `${free.value} ${free.unit} free${some}`
+          t`${free.value} ${free.unit} free${some}`
         ) : total !== null ? (
-          "use not reported"
+          t`use not reported`
         ) : sums.devices > 0 && sums.online === 0 ? (
-          "no device is online"
+          t`no device is online`
         ) : (
-          "nothing to measure yet"
+          t`nothing to measure yet`
         )
       }
     >
@@ -88,7 +90,7 @@ function MemoryVital({ sums, live }: { sums: Figures; live: boolean }) {
           {of.used}
           <span class="unit">
             {" "}
-            of {of.total} {of.unit}
+            {t`of ${of.total} ${of.unit}`}
           </span>
         </span>
       ) : total !== null ? (
@@ -108,15 +110,15 @@ function MemoryVital({ sums, live }: { sums: Figures; live: boolean }) {
 function heatOf({ heat }: Figures, state: State): string {
   if (!heat) return "";
   const { hottest, nearest } = heat;
-  const first = `hottest ${figure(hottest.celsius)} °C (${deviceName(state, hottest.id)})`;
+  const first = t`hottest ${figure(hottest.celsius)} °C (${deviceName(state, hottest.id)})`;
   if (!nearest) return first;
-  const left = `${figure(nearest.margin)} °C to slowdown`;
+  const left = t`${figure(nearest.margin)} °C to slowdown`;
   return nearest.id === hottest.id ? `${first}, ${left}` : `${first}; ${deviceName(state, nearest.id)} ${left}`;
 }
 
 function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: boolean }) {
   const { watts, reporting } = sums.power;
-  const reports = `${reporting} of ${count(sums.devices, "device")} ${sums.devices === 1 ? "reports" : "report"}`;
+  const reports = plural(sums.devices, t`${reporting} of ${count(sums.devices, "device")} reports`, t`${reporting} of ${count(sums.devices, "device")} report`);
   const values = sumTrails(
     Object.values(state.devices).map((one) => one.trail),
     "power",
@@ -125,12 +127,12 @@ function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: 
   return (
     <Vital
       class="p-pow"
-      label={price ? `Power, ${price} per hour` : "Power"}
+      label={price ? t`Power, ${price} per hour` : t`Power`}
       sub={
         !live ? (
           <LostAge />
         ) : reporting === 0 ? (
-          "no device reports it"
+          t`no device reports it`
         ) : (
           [reporting < sums.devices || !sums.heat ? reports : "", heatOf(sums, state)].filter(Boolean).join("; ")
         )
@@ -167,20 +169,20 @@ function CpuVital({ sums, state, live }: { sums: Figures; state: State; live: bo
   const first = sortedNodes(state)[0];
   const threads = first?.record.cpu_threads;
   const load = first?.reading?.load_1m;
-  const one = [threads ? count(threads, "thread") : null, load != null ? `load ${figure(load, 1)}` : null]
+  const one = [threads ? count(threads, "thread") : null, load != null ? t`load ${figure(load, 1)}` : null]
     .filter(Boolean)
     .join(", ");
   return (
     <Vital
       class="p-cpu"
-      label="CPU"
+      label={t`CPU`}
       sub={
         !live ? (
           <LostAge />
         ) : nodes === 1 && percent !== null ? (
-          one || "one node"
+          one || t`one node`
         ) : (
-          `${reporting} of ${nodes} nodes report`
+          t`${reporting} of ${nodes} nodes report`
         )
       }
     >
@@ -208,12 +210,12 @@ function TokensVital({ state, live }: { state: State; live: boolean }) {
   const rate = tokensPerSecond(state.instances);
   const running = ready.reduce((sum, one) => sum + one.running, 0);
   const waiting = ready.reduce((sum, one) => sum + one.waiting, 0);
-  const under = running === 0 ? "no request" : `${count(running, "request")}${waiting ? `, ${waiting} waiting` : ""}`;
+  const under = running === 0 ? t`no request` : `${count(running, "request")}${waiting ? t`, ${waiting} waiting` : ""}`;
   return (
-    <Vital class="p-cpu" label="Tokens" sub={!live ? <LostAge /> : `${count(ready.length, "model")} running, ${under}`}>
+    <Vital class="p-cpu" label={t`Tokens`} sub={!live ? <LostAge /> : t`${count(ready.length, "model")} running, ${under}`}>
       <span class="value">
         {figure(rate ?? 0, rate !== null && rate < 100 ? 1 : 0)}
-        <span class="unit"> per s</span>
+        <span class="unit">{" "}{t`per s`}</span>
       </span>
     </Vital>
   );
@@ -224,7 +226,7 @@ function AttentionVital({ state, live }: { state: State; live: boolean }) {
   const errors = worstLevel(found) === "error";
   const first = found[0];
   return (
-    <Vital class="p-att" label="Attention" sub={!live ? <LostAge /> : first ? first.title : "nothing to do"}>
+    <Vital class="p-att" label={t`Attention`} sub={!live ? <LostAge /> : first ? first.title : t`nothing to do`}>
       {found.length === 0 ? (
         <span class="value">0</span>
       ) : (

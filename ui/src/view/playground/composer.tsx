@@ -1,6 +1,7 @@
 /* Where a question is written: Enter sends it, Shift and Enter make a line. Files go with it as text. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Attached, attachedFrom, withFiles } from "../../state/conversation/attach";
+import { t } from "../../text/text";
 
 const LINES_PX = 200;
 const MOST_FILES = 8;
@@ -68,7 +69,7 @@ export function Composer({
           {files.map(({ name }) => (
             <span class="chip" key={name}>
               {name}
-              <button class="text-btn" type="button" aria-label={`Leave out ${name}`} onClick={() => setFiles((all) => all.filter((one) => one.name !== name))}>
+              <button class="text-btn" type="button" aria-label={t`Leave out ${name}`} onClick={() => setFiles((all) => all.filter((one) => one.name !== name))}>
                 <svg class="mini" aria-hidden="true">
                   <use href="#i-close" />
                 </svg>
@@ -86,8 +87,8 @@ export function Composer({
         ref={field}
         rows={1}
         value={text}
-        aria-label="Message"
-        placeholder={!ready ? closed : waits ? `Message, answered once ${waits} goes on` : "Message"}
+        aria-label={t`Message`}
+        placeholder={!ready ? closed : waits ? t`Message, answered once ${waits} goes on` : t`Message`}
         disabled={!ready}
         onInput={(event) => {
           setText(event.currentTarget.value);
@@ -105,14 +106,14 @@ export function Composer({
         type="file"
         hidden
         multiple
-        aria-label="Files to attach"
+        aria-label={t`Files to attach`}
         onChange={(event) => {
           void attach([...(event.currentTarget.files ?? [])]);
           event.currentTarget.value = "";
         }}
       />
-      <button class="btn" type="button" disabled={!ready} title="Text files that go with the message" onClick={() => chooser.current?.click()}>
-        Attach
+      <button class="btn" type="button" disabled={!ready} title={t`Text files that go with the message`} onClick={() => chooser.current?.click()}>
+        {t`Attach`}
       </button>
       {busy ? (
         <button
@@ -123,11 +124,11 @@ export function Composer({
             field.current?.focus(); // the button goes away
           }}
         >
-          Stop
+          {t`Stop`}
         </button>
       ) : (
         <button class="btn primary" type="submit" disabled={!ready || empty}>
-          Send
+          {t`Send`}
         </button>
       )}
     </form>

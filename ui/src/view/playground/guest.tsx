@@ -5,6 +5,7 @@ import { memory } from "../../lib/format";
 import type { ChatModel, ChatStatus } from "../../lib/api.gen";
 import { guestModel, guestModels, guestText, guestWord, takesMessages } from "../../state/guest";
 import { shareDone } from "../../state/models";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Icon, MarkIcon } from "../parts";
 import { Page } from "../shell";
@@ -13,7 +14,7 @@ import { Talk } from "./talk";
 export function GuestPage() {
   const { state } = useApp();
   const { chat } = state.value;
-  return <Page title="Playground">{chat && <Guest status={chat} />}</Page>;
+  return <Page title={t`Playground`}>{chat && <Guest status={chat} />}</Page>;
 }
 
 function Guest({ status }: { status: ChatStatus }) {
@@ -32,7 +33,7 @@ function Guest({ status }: { status: ChatStatus }) {
           ? { name: model.name, chat: model.chat ?? true, sampling: model.sampling, waits: model.state !== "ready", context: null, energy: false }
           : null
       }
-      closed="No model answers now"
+      closed={t`No model answers now`}
       choose={<Choose all={all} model={model} choose={setChosen} />}
       begin={!text && <Begin model={model} />}
       moves={model && text && <Moves model={model} text={text} />}
@@ -41,10 +42,10 @@ function Guest({ status }: { status: ChatStatus }) {
 }
 
 function Choose({ all, model, choose }: { all: readonly ChatModel[]; model: ChatModel | null; choose: (name: string) => void }) {
-  if (!model) return <h2>No model yet</h2>;
+  if (!model) return <h2>{t`No model yet`}</h2>;
   if (all.length === 1) return <h2 class="clip">{guestWord(model)}</h2>;
   return (
-    <select aria-label="Model" value={model.name} onChange={(event) => choose(event.currentTarget.value)}>
+    <select aria-label={t`Model`} value={model.name} onChange={(event) => choose(event.currentTarget.value)}>
       {all.map((one) => (
         <option key={one.name} value={one.name}>
           {guestWord(one)}
@@ -60,10 +61,10 @@ function Begin({ model }: { model: ChatModel | null }) {
       <Icon name="playground" />
       <p>
         {!model
-          ? "There is no model to talk to yet. An admin adds one; it appears here by itself."
+          ? t`There is no model to talk to yet. An admin adds one; it appears here by itself.`
           : model.chat === false
-            ? "This model has no known chat template: it continues the text that you write."
-            : `Ask something. ${whereItStays()}`}
+            ? t`This model has no known chat template: it continues the text that you write.`
+            : t`Ask something. ${whereItStays()}`}
       </p>
     </div>
   );
@@ -79,11 +80,11 @@ function Moves({ model, text }: { model: ChatModel; text: string }) {
       <p class="small">{text}</p>
       {progress && progress.total_bytes > 0 && (
         <div class="panel-body progress">
-          <span class="bar" role="progressbar" aria-label="loading" aria-valuenow={Math.round(share ?? 0)} aria-valuemin={0} aria-valuemax={100}>
+          <span class="bar" role="progressbar" aria-label={t`loading`} aria-valuenow={Math.round(share ?? 0)} aria-valuemin={0} aria-valuemax={100}>
             <i style={{ "--v": share ?? 0 }} />
           </span>
           <span class="small quiet">
-            {done.value} {done.unit} of {total.value} {total.unit}
+            {t`${done.value} ${done.unit} of ${total.value} ${total.unit}`}
           </span>
         </div>
       )}

@@ -7,14 +7,15 @@ import { saveFile } from "../../lib/save";
 import { type Conversation, titleOf } from "../../state/chat";
 import { type Imported, type Refused, exportOf } from "../../state/conversation/file";
 import { MOST_KEPT } from "../../state/conversation/storage";
+import { plural, t } from "../../text/text";
 import { AskButton } from "../ask";
 import { Panel, RefusalNote } from "../parts";
 import type { Keeping } from "./conversations";
 import { KeepingPart } from "./keeping";
 
 function importedText({ added, known }: Imported): string {
-  const parts = [added.length > 0 && `${count(added.length, "conversation")} imported.`, known > 0 && `${count(known, "conversation")} of the file ${known === 1 ? "is" : "are"} here already.`];
-  return parts.filter(Boolean).join(" ") || "The file holds only empty conversations.";
+  const parts = [added.length > 0 && t`${count(added.length, "conversation")} imported.`, known > 0 && plural(known, t`${count(known, "conversation")} of the file is here already.`, t`${count(known, "conversation")} of the file are here already.`)];
+  return parts.filter(Boolean).join(" ") || t`The file holds only empty conversations.`;
 }
 
 export function History({
@@ -51,8 +52,8 @@ export function History({
     setNote(refused ? null : importedText(done));
   };
   return (
-    <Panel title="Conversations" class="history" aside={keeping.on ? "also on the server" : "in this browser"}>
-      {all.length === 0 && <p class="panel-body small quiet">None yet.</p>}
+    <Panel title={t`Conversations`} class="history" aside={keeping.on ? t`also on the server` : t`in this browser`}>
+      {all.length === 0 && <p class="panel-body small quiet">{t`None yet.`}</p>}
       <ul class="rows">
         {all.map((one) => (
           <li key={one.id}>
@@ -65,7 +66,7 @@ export function History({
             >
               <span class="clip">{titleOf(one)}</span>
               <span class="label">
-                {keeping.waiting.includes(one.id) && "only here, "}
+                {keeping.waiting.includes(one.id) && t`only here, `}
                 {shortTime(one.at, now.value)}
               </span>
             </button>
@@ -73,7 +74,7 @@ export function History({
               class="text-btn"
               type="button"
               disabled={busy}
-              aria-label={`Delete ${titleOf(one)}`}
+              aria-label={t`Delete ${titleOf(one)}`}
               onClick={() => void remove(one.id).then(setRefusal)}
             >
               <svg class="mini" aria-hidden="true">
@@ -85,8 +86,8 @@ export function History({
       </ul>
       <RefusalNote refusal={refusal} />
       <p class="panel-body small" role="status" hidden={note === null && stored && all.length <= MOST_KEPT}>
-        {note} {all.length > MOST_KEPT && `This browser keeps the newest ${MOST_KEPT}.`}
-        {!stored && "This browser does not keep the last change: its storage is full, or off. Export saves what is here."}
+        {note} {all.length > MOST_KEPT && t`This browser keeps the newest ${MOST_KEPT}.`}
+        {!stored && t`This browser does not keep the last change: its storage is full, or off. Export saves what is here.`}
       </p>
       <div class="more acts">
         <input
@@ -94,34 +95,34 @@ export function History({
           type="file"
           hidden
           accept="application/json,.json"
-          aria-label="File to import"
+          aria-label={t`File to import`}
           onChange={(event) => {
             void importFile(event.currentTarget.files?.[0]);
             event.currentTarget.value = "";
           }}
         />
         <button class="btn small-btn" type="button" disabled={busy} onClick={() => chooser.current?.click()}>
-          Import
+          {t`Import`}
         </button>
         {all.length > 0 && (
           <button class="btn small-btn" type="button" onClick={() => saveFile("exogpu-conversations.json", exportOf(all))}>
-            Export
+            {t`Export`}
           </button>
         )}
         {all.length > 1 && (
           <AskButton
-            word="Delete all"
-            busyWord="Deleting"
-            label="Delete all conversations"
-            title="Delete all conversations?"
-            confirm="Delete"
-            why={busy ? "An answer is being written." : null}
+            word={t`Delete all`}
+            busyWord={t`Deleting`}
+            label={t`Delete all conversations`}
+            title={t`Delete all conversations?`}
+            confirm={t`Delete`}
+            why={busy ? t`An answer is being written.` : null}
             run={removeAll}
           >
             <p>
               {keeping.on
-                ? "They leave this browser, the server, and every other browser that keeps them there with this token."
-                : "They are only in this browser, and gone after this."}
+                ? t`They leave this browser, the server, and every other browser that keeps them there with this token.`
+                : t`They are only in this browser, and gone after this.`}
             </p>
           </AskButton>
         )}

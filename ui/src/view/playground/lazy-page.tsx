@@ -1,4 +1,5 @@
 /* The playground is a file of its own. */
+import { t } from "../../text/text";
 import { lazy } from "../lazy";
 import { Page } from "../shell";
 
@@ -12,9 +13,9 @@ export const LazyPlayground = ({ id }: { id: string }) => (
   <page.View
     id={id}
     waiting={(failed) => (
-      <Page title="Playground">
+      <Page title={t`Playground`}>
         <section class="panel empty">
-          {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+          {failed ? <p>{t`This page comes when the connection is back.`}</p> : <p class="skeleton" />}
         </section>
       </Page>
     )}
@@ -24,9 +25,9 @@ export const LazyPlayground = ({ id }: { id: string }) => (
 export const LazyGuest = () => (
   <guest.View
     waiting={(failed) => (
-      <Page title="Playground">
+      <Page title={t`Playground`}>
         <section class="panel empty">
-          {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+          {failed ? <p>{t`This page comes when the connection is back.`}</p> : <p class="skeleton" />}
         </section>
       </Page>
     )}

@@ -7,6 +7,7 @@ import { sentence } from "../../lib/format";
 import { modelHref } from "../../lib/route";
 import { instancesOf, mayManage } from "../../state/models";
 import { obstacle } from "../../state/select";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Loading } from "../models/instance";
 import { Icon, MarkIcon, RefusalNote } from "../parts";
@@ -28,7 +29,7 @@ export function LoadModel({ model }: { model: Model }) {
     return (
       <div class="begin" role="status">
         <Icon name="playground" />
-        <p>{model.name} is being loaded.</p>
+        <p>{t`${model.name} is being loaded.`}</p>
         {coming.progress && <Loading progress={coming.progress} />}
       </div>
     );
@@ -36,22 +37,22 @@ export function LoadModel({ model }: { model: Model }) {
     <div class="begin">
       <Icon name="playground" />
       <p>
-        {model.name} is not loaded.
+        {t`${model.name} is not loaded.`}
       </p>
       {held && (
         <p class="small trouble">
-          <MarkIcon mark="offline" class="mini" /> {sentence(held.state_reason ?? "it has failed")}
+          <MarkIcon mark="offline" class="mini" /> {sentence(held.state_reason ?? t`it has failed`)}
         </p>
       )}
-      {!mayManage(state.value.login) && <p class="small">Only an admin can load models.</p>}
+      {!mayManage(state.value.login) && <p class="small">{t`Only an admin can load models.`}</p>}
       {mayManage(state.value.login) && (
         <button class="btn primary" type="button" disabled={why !== null || asking} title={why ?? undefined} onClick={() => void load()}>
-          {asking ? "Loading" : "Load"}
+          {asking ? t`Loading` : t`Load`}
         </button>
       )}
       <RefusalNote refusal={refusal} />
       <a class="small" href={modelHref(model.model_id)}>
-        Preview its placement
+        {t`Preview its placement`}
       </a>
     </div>
   );

@@ -4,6 +4,7 @@ import { useMemo } from "preact/hooks";
 import { partsOf } from "../../state/conversation/highlight";
 import { type Block, blocksOf, plainBlocksOf } from "../../state/conversation/markdown";
 import type { Span } from "../../state/conversation/spans";
+import { t } from "../../text/text";
 import { CopyButton } from "../command-line";
 
 const Spans = ({ spans }: { spans: readonly Span[] }) => <>{spans.map(spanView)}</>;
@@ -47,10 +48,10 @@ function spanView(span: Span, i: number): ComponentChildren {
 }
 
 const Code = ({ block }: { block: Block & { kind: "code" } }) => (
-  <div class="code-block" role="group" aria-label={block.language ? `Code, ${block.language}` : "Code"}>
+  <div class="code-block" role="group" aria-label={block.language ? t`Code, ${block.language}` : t`Code`}>
     <p class="code-head">
       <span>{block.language}</span>
-      {!block.open && <CopyButton class="text-btn" text={block.text} label="Copy the code" />}
+      {!block.open && <CopyButton class="text-btn" text={block.text} label={t`Copy the code`} />}
     </p>
     <pre class="code" tabIndex={0}>
       {partsOf(block.text, block.language).map((part, i) =>
@@ -67,7 +68,7 @@ const Code = ({ block }: { block: Block & { kind: "code" } }) => (
 );
 
 const Table = ({ block }: { block: Block & { kind: "table" } }) => (
-  <div class="table-wrap" tabIndex={0} role="region" aria-label="Table">
+  <div class="table-wrap" tabIndex={0} role="region" aria-label={t`Table`}>
     <table class="said">
       <thead>
         <tr>

@@ -6,6 +6,7 @@ import { modelHref, playgroundHref } from "../../lib/route";
 import { mayAsk, mayManage } from "../../state/models";
 import { type Choice, type Held, choiceOf, choiceWord, hold, isMoving, moveText } from "../../state/talk";
 import type { State } from "../../state/state";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Loading } from "../models/instance";
 import { Icon, MarkIcon } from "../parts";
@@ -25,10 +26,10 @@ export function PlaygroundPage({ id }: { id: string }) {
   const { instance, model } = choice;
   const moves = instance && moveText(all, instance);
   return (
-    <Page title="Playground">
+    <Page title={t`Playground`}>
       <Talk
         partner={instance && partnerOf(all, instance)}
-        closed={mayManage(all.login) ? "Load a model first" : "No model is loaded"}
+        closed={mayManage(all.login) ? t`Load a model first` : t`No model is loaded`}
         choose={<Choose {...choice} />}
         begin={!model && !moves && <Begin instance={instance} />}
         moves={instance && moves && <Moves instance={instance} text={moves} />}
@@ -49,10 +50,10 @@ const partnerOf = ({ devices }: State, instance: Instance): Partner => ({
 
 function NotAllowed() {
   return (
-    <Page title="Playground">
+    <Page title={t`Playground`}>
       <section class="panel empty">
-        <h2>This token cannot use models</h2>
-        <p>Using models needs the scope infer. An admin makes such a token on the page Access, or with:</p>
+        <h2>{t`This token cannot use models`}</h2>
+        <p>{t`Using models needs the scope infer. An admin makes such a token on the page Access, or with:`}</p>
         <code class="code">exogpu token create --name NAME --scopes observe,infer</code>
       </section>
     </Page>
@@ -69,7 +70,7 @@ function Moves({ instance, text }: { instance: Instance; text: string }) {
         {instance.remedies.length > 0 && (
           <>
             {" "}
-            <a class="link" href={modelHref(instance.model_id)}>What would make room for it</a>
+            <a class="link" href={modelHref(instance.model_id)}>{t`What would make room for it`}</a>
           </>
         )}
       </p>
@@ -79,7 +80,7 @@ function Moves({ instance, text }: { instance: Instance; text: string }) {
 }
 
 function Choose({ instances, instance, models, model }: Choice) {
-  if (!instance && !model) return <h2>No model is loaded</h2>;
+  if (!instance && !model) return <h2>{t`No model is loaded`}</h2>;
   if (instances.length + models.length === 1)
     return (
       <h2 class="clip">
@@ -89,7 +90,7 @@ function Choose({ instances, instance, models, model }: Choice) {
     );
   return (
     <select
-      aria-label="Model"
+      aria-label={t`Model`}
       value={instance?.instance_id ?? model?.model_id}
       onChange={(event) => (location.hash = playgroundHref(event.currentTarget.value))}
     >
@@ -100,7 +101,7 @@ function Choose({ instances, instance, models, model }: Choice) {
       ))}
       {models.map((one) => (
         <option key={one.model_id} value={one.model_id}>
-          {one.name} (not loaded)
+          {t`${one.name} (not loaded)`}
         </option>
       ))}
     </select>
@@ -114,14 +115,14 @@ function Begin({ instance }: { instance: Instance | null }) {
       {instance ? (
         <p>
           {instance.chat
-            ? `Ask something. ${whereItStays()}`
-            : "This model has no known chat template: it continues the text that you write."}
+            ? t`Ask something. ${whereItStays()}`
+            : t`This model has no known chat template: it continues the text that you write.`}
         </p>
       ) : (
         <>
-          <p>A model answers here once it is loaded.</p>
+          <p>{t`A model answers here once it is loaded.`}</p>
           <a class="btn primary" href="#/models">
-            Models
+            {t`Models`}
           </a>
         </>
       )}

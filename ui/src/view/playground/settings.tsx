@@ -3,19 +3,20 @@ import { useState } from "preact/hooks";
 import type { SamplingUsed } from "../../lib/api.gen";
 import { readPrompts, writePrompts } from "../../lib/prefs";
 import { type Sampling, sourceOf, stopsOf, stopsText, toolsFault, usualSampling, usualTokens } from "../../state/chat";
+import { t } from "../../text/text";
 import { Panel } from "../parts";
 
 type Numeric = Exclude<keyof Sampling, "seed" | "stops">;
 
 const knobs: { name: Numeric; label: string; title: string; min: number; max: number; step: number }[] = [
-  { name: "temperature", label: "Temperature", title: "0 always takes the most likely token", min: 0, max: 2, step: 0.05 },
-  { name: "topP", label: "Top p", title: "Only the most likely tokens, up to this total probability", min: 0, max: 1, step: 0.01 },
-  { name: "topK", label: "Top k", title: "Only this many of the most likely tokens; 0: all", min: 0, max: 1000, step: 1 },
-  { name: "minP", label: "Min p", title: "Only tokens at least this fraction as likely as the most likely one", min: 0, max: 1, step: 0.01 },
-  { name: "repetition", label: "Repetition penalty", title: "Above 1, tokens that were already used become less likely", min: 0.5, max: 2, step: 0.01 },
-  { name: "presence", label: "Presence penalty", title: "Above 0, tokens that were used at all become less likely", min: -2, max: 2, step: 0.1 },
-  { name: "frequency", label: "Frequency penalty", title: "Above 0, tokens become less likely each time they are used", min: -2, max: 2, step: 0.1 },
-  { name: "maxTokens", label: "Max tokens", title: "The longest answer, in tokens", min: 1, max: 131072, step: 1 },
+  { name: "temperature", label: t`Temperature`, title: t`0 always takes the most likely token`, min: 0, max: 2, step: 0.05 },
+  { name: "topP", label: t`Top p`, title: t`Only the most likely tokens, up to this total probability`, min: 0, max: 1, step: 0.01 },
+  { name: "topK", label: t`Top k`, title: t`Only this many of the most likely tokens; 0: all`, min: 0, max: 1000, step: 1 },
+  { name: "minP", label: t`Min p`, title: t`Only tokens at least this fraction as likely as the most likely one`, min: 0, max: 1, step: 0.01 },
+  { name: "repetition", label: t`Repetition penalty`, title: t`Above 1, tokens that were already used become less likely`, min: 0.5, max: 2, step: 0.01 },
+  { name: "presence", label: t`Presence penalty`, title: t`Above 0, tokens that were used at all become less likely`, min: -2, max: 2, step: 0.1 },
+  { name: "frequency", label: t`Frequency penalty`, title: t`Above 0, tokens become less likely each time they are used`, min: -2, max: 2, step: 0.1 },
+  { name: "maxTokens", label: t`Max tokens`, title: t`The longest answer, in tokens`, min: 1, max: 131072, step: 1 },
 ];
 
 interface Draft {
@@ -64,8 +65,8 @@ function Prompts({ system, setSystem }: { system: string; setSystem: (text: stri
   return (
     <div class="prompts">
       {all.length > 0 && (
-        <select aria-label="Kept system prompts" value={kept ? system : ""} onChange={(event) => event.currentTarget.value && setSystem(event.currentTarget.value)}>
-          <option value="">Kept prompts</option>
+        <select aria-label={t`Kept system prompts`} value={kept ? system : ""} onChange={(event) => event.currentTarget.value && setSystem(event.currentTarget.value)}>
+          <option value="">{t`Kept prompts`}</option>
           {all.map((text) => (
             <option key={text} value={text}>
               {titleOfPrompt(text)}
@@ -75,12 +76,12 @@ function Prompts({ system, setSystem }: { system: string; setSystem: (text: stri
       )}
       {kept ? (
         <button class="btn small-btn" type="button" onClick={() => put(all.filter((text) => text !== system))}>
-          Forget this prompt
+          {t`Forget this prompt`}
         </button>
       ) : (
         system.trim() !== "" && (
           <button class="btn small-btn" type="button" onClick={() => put([system, ...all])}>
-            Keep this prompt
+            {t`Keep this prompt`}
           </button>
         )
       )}
@@ -126,11 +127,11 @@ export function Settings({
     : {};
   return (
     <Panel
-      title="Settings"
+      title={t`Settings`}
       aside={
         changed && (
           <button class="text-btn" type="button" onClick={() => setSampling(usualSampling)}>
-            Reset
+            {t`Reset`}
           </button>
         )
       }
@@ -138,14 +139,14 @@ export function Settings({
       <div class="panel-body settings">
         {chat && (
           <label class="in">
-            <span class="label">System prompt</span>
-            <Lines rows={3} value={system} placeholder="Instructions that come before the conversation" commit={setSystem} />
+            <span class="label">{t`System prompt`}</span>
+            <Lines rows={3} value={system} placeholder={t`Instructions that come before the conversation`} commit={setSystem} />
           </label>
         )}
         {chat && <Prompts system={system} setSystem={setSystem} />}
         {chat && (
-          <label class="in" title="A JSON list of functions that the model may call, as OpenAI's API takes them">
-            <span class="label">Tools</span>
+          <label class="in" title={t`A JSON list of functions that the model may call, as OpenAI's API takes them`}>
+            <span class="label">{t`Tools`}</span>
             <Lines rows={2} value={tools} placeholder={'[{"type": "function", "function": {"name": ...}}]'} commit={setTools} />
             {toolsFault(tools) && <span class="small crit">{toolsFault(tools)}</span>}
           </label>
@@ -156,12 +157,12 @@ export function Settings({
             <Figures min={min} max={max} step={step} placeholder={String(usual[name] ?? "")} value={String(sampling[name] ?? "")} commit={(text) => put(name, text, min, max)} />
           </label>
         ))}
-        <label class="setting" title="The same seed, question and settings give the same answer">
-          <span>Seed</span>
+        <label class="setting" title={t`The same seed, question and settings give the same answer`}>
+          <span>{t`Seed`}</span>
           <Figures
             min={0}
             step={1}
-            placeholder="any"
+            placeholder={t`any`}
             value={String(sampling.seed ?? "")}
             commit={(text) => {
               const seed = Math.floor(Number(text));
@@ -169,12 +170,12 @@ export function Settings({
             }}
           />
         </label>
-        <label class="in" title="An answer ends before the first of these; \n stands for a new line">
-          <span class="label">Stop sequences</span>
+        <label class="in" title={t`An answer ends before the first of these; \\n stands for a new line`}>
+          <span class="label">{t`Stop sequences`}</span>
           <Lines
             rows={2}
             value={stopsText(sampling.stops)}
-            placeholder="One per line"
+            placeholder={t`One per line`}
             commit={(text) => setSampling({ ...sampling, stops: stopsOf(text) })}
           />
         </label>

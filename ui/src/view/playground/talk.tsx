@@ -8,6 +8,7 @@ import type { SamplingUsed } from "../../lib/api.gen";
 import { figure } from "../../lib/format";
 import { type Call, type Conversation, type Said, type Sampling, type Turn, contextUsed, hear, isSaid, nothingSaid, openCalls, usualSampling } from "../../state/chat";
 import { type Place, followers, grow, leafOf, pathTo, placeBefore, showBranch, turnsAt } from "../../state/conversation/branches";
+import { t } from "../../text/text";
 import { RefusalNote } from "../parts";
 import { Composer } from "./composer";
 import { useConversations } from "./conversations";
@@ -171,17 +172,17 @@ export function Talk({
   const used = contextUsed(turnsAt(open.turns, path));
   return (
     <div class="talk-grid">
-      <section class="panel talk" aria-label="Conversation">
+      <section class="panel talk" aria-label={t`Conversation`}>
         <div class="panel-head">
           {choose}
           <span class="aside">
             {used !== null && (
-              <span class="context" title="What the model has read of this conversation, with its last answer">
-                {figure(used)} {partner?.context ? `of ${figure(partner.context)} ` : ""}tokens
+              <span class="context" title={t`What the model has read of this conversation, with its last answer`}>
+                {partner?.context ? t`${figure(used)} of ${figure(partner.context)} tokens` : t`${figure(used)} tokens`}
               </span>
             )}
             <button class="btn small-btn" type="button" disabled={busy || open.turns.length === 0} onClick={talks.begin}>
-              New
+              {t`New`}
             </button>
           </span>
         </div>
@@ -196,7 +197,7 @@ export function Talk({
                 setShown(shown + SHOWN);
               }}
             >
-              Show earlier ones, {figure(path.length - shown)} are hidden
+              {t`Show earlier ones, ${figure(path.length - shown)} are hidden`}
             </button>
           )}
           {path.slice(-shown).map((at) => (

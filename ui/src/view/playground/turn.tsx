@@ -3,36 +3,35 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { figure, took } from "../../lib/format";
 import { type Call, type Figures, type Turn, argsText, foreseenText, prefillText, speedOf } from "../../state/chat";
+import { t } from "../../text/text";
 import { CopyButton } from "../command-line";
 import { Markdown } from "./markdown";
 
 const ends: Record<string, string> = {
-  length: "stopped at the token limit",
-  error: "interrupted",
+  length: t`stopped at the token limit`,
+  error: t`interrupted`,
 };
 
 function FiguresLine({ figures, model }: { figures: Figures; model: string | undefined }) {
   const speed = speedOf(figures);
   const foreseen = foreseenText(figures.foreseen);
-  const end = figures.reason === null ? "stopped" : ends[figures.reason];
-  const about = figures.about ? "about " : "";
+  const end = figures.reason === null ? t`stopped` : ends[figures.reason];
+  const about = figures.about ? t`about ` : "";
   return (
     <p class="turn-figures">
       {model && <span>{model}</span>}
       {figures.tokens !== null && (
         <span>
-          {about}
-          {figure(figures.tokens)} tokens
+          {t`${about}${figure(figures.tokens)} tokens`}
         </span>
       )}
       {speed !== null && (
         <span>
-          {about}
-          {figure(speed, speed < 100 ? 1 : 0)} tokens per s
+          {t`${about}${figure(speed, speed < 100 ? 1 : 0)} tokens per s`}
         </span>
       )}
-      {foreseen !== null && <span>foreseen tokens: {foreseen}</span>}
-      {figures.firstMs > 0 && <span>first token after {took(figures.firstMs)}</span>}
+      {foreseen !== null && <span>{t`foreseen tokens: ${foreseen}`}</span>}
+      {figures.firstMs > 0 && <span>{t`first token after ${took(figures.firstMs)}`}</span>}
       {figures.joules !== undefined && <span>{figure(figures.joules, figures.joules < 10 ? 1 : 0)} J</span>}
       {figures.prefill && <span>{prefillText(figures.prefill)}</span>}
       {end && <span>{end}</span>}
@@ -44,7 +43,7 @@ function FiguresLine({ figures, model }: { figures: Figures; model: string | und
 function Thought({ text, open }: { text: string; open: boolean }) {
   return (
     <details class="thought" open={open}>
-      <summary>{open ? "Thinking" : "Thoughts"}</summary>
+      <summary>{open ? t`Thinking` : t`Thoughts`}</summary>
       <p>{text}</p>
     </details>
   );
@@ -52,9 +51,9 @@ function Thought({ text, open }: { text: string; open: boolean }) {
 
 function CallBlock({ call }: { call: Call }) {
   return (
-    <details class="call" aria-label={`Calls ${call.name}`}>
+    <details class="call" aria-label={t`Calls ${call.name}`}>
       <summary class="call-name">
-        Calls <strong>{call.name}</strong>
+        {t`Calls`}{" "}<strong>{call.name}</strong>
       </summary>
       <pre class="code">{argsText(call.args)}</pre>
     </details>
@@ -73,11 +72,11 @@ export function CallAnswer({ call, send }: { call: Call; send: (text: string) =>
       }}
     >
       <label class="in">
-        <span class="label">Result of {call.name}</span>
+        <span class="label">{t`Result of ${call.name}`}</span>
         <textarea rows={2} value={text} onInput={(event) => setText(event.currentTarget.value)} />
       </label>
       <button class="btn small-btn" type="submit">
-        Send result
+        {t`Send result`}
       </button>
     </form>
   );
@@ -98,7 +97,7 @@ function Edit({ text, word, done, cancel }: { text: string; word: string; done: 
       <textarea
         rows={Math.min(12, text.split("\n").length + 1)}
         value={now}
-        aria-label="Edited text"
+        aria-label={t`Edited text`}
         ref={area}
         onInput={(event) => setNow(event.currentTarget.value)}
         onKeyDown={(event) => {
@@ -109,7 +108,7 @@ function Edit({ text, word, done, cancel }: { text: string; word: string; done: 
       />
       <p class="acts">
         <button class="btn small-btn" type="button" onClick={cancel}>
-          Cancel
+          {t`Cancel`}
         </button>
         <button class="btn small-btn primary" type="submit" disabled={now.trim() === ""}>
           {word}
@@ -127,13 +126,13 @@ function Versions({ place, count, show }: { place: number; count: number; show: 
     </button>
   );
   return (
-    <span class="versions" role="group" aria-label="Versions">
-      {step(-1, "Earlier version", "‹")}
+    <span class="versions" role="group" aria-label={t`Versions`}>
+      {step(-1, t`Earlier version`, "‹")}
       <span class="label" role="status">
-        <span class="sr">Version </span>
+        <span class="sr">{t`Version`}{" "}</span>
         {place + 1} / {count}
       </span>
-      {step(1, "Later version", "›")}
+      {step(1, t`Later version`, "›")}
     </span>
   );
 }
@@ -158,11 +157,11 @@ export function TurnView({ turn, writing, acts }: { turn: Turn; writing?: boolea
   const many = acts && acts.count > 1;
   const copies = !mine && turn.text !== "";
   return (
-    <article class={`turn ${mine ? "mine" : ""}`} aria-label={turn.role === "tool" ? "Tool result" : mine ? "You" : "The model"}>
+    <article class={`turn ${mine ? "mine" : ""}`} aria-label={turn.role === "tool" ? t`Tool result` : mine ? t`You` : t`The model`}>
       {edits && edit ? (
         <Edit
           text={turn.text}
-          word={mine ? "Send" : "Save"}
+          word={mine ? t`Send` : t`Save`}
           cancel={() => setEdits(false)}
           done={(text) => {
             setEdits(false);
@@ -170,8 +169,8 @@ export function TurnView({ turn, writing, acts }: { turn: Turn; writing?: boolea
           }}
         />
       ) : (
-        <div class={`turn-text ${writing && turn.text !== "" ? "writing" : ""}`}>
-          {empty && writing && <span class="faint">reading the question</span>}
+        <div class={`turn-text ${writing && turn.text !== "" ? "writing" : ""}`} translate={false}>
+          {empty && writing && <span class="faint">{t`reading the question`}</span>}
           {turn.thought && <Thought text={turn.thought} open={Boolean(writing) && turn.text === "" && calls.length === 0} />}
           <Markdown text={turn.text} plain={mine} />
           {calls.map((call, i) => (
@@ -182,15 +181,15 @@ export function TurnView({ turn, writing, acts }: { turn: Turn; writing?: boolea
       {!writing && !edits && (!mine || many || edit || acts?.again) && (
         <div class="turn-foot">
           {turn.figures && <FiguresLine figures={turn.figures} model={turn.model} />}
-          {copies && <CopyButton class="text-btn" text={turn.text} label="Copy the answer" />}
+          {copies && <CopyButton class="text-btn" text={turn.text} label={t`Copy the answer`} />}
           {edit && (
             <button class="text-btn" type="button" onClick={() => setEdits(true)}>
-              Edit
+              {t`Edit`}
             </button>
           )}
           {acts?.again && (
             <button class="text-btn" type="button" onClick={acts.again}>
-              Again
+              {t`Again`}
             </button>
           )}
           {many && <Versions place={acts.place} count={acts.count} show={acts.show} />}

@@ -6,16 +6,17 @@ import type { Refusal } from "../../command/tried";
 import type { Heard } from "../../lib/api.gen";
 import { count, sentence } from "../../lib/format";
 import { isLive } from "../../state/select";
+import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { Age, type Mark, MarkIcon, Panel, RefusalNote } from "../parts";
 
 const verdicts: Record<Heard["verdict"], { mark: Mark; word: string }> = {
-  self: { mark: "ok", word: "this server" },
-  member: { mark: "ok", word: "joined" },
-  waiting: { mark: "throttled", word: "asks to join" },
-  other_cluster: { mark: "info", word: "another cluster" },
-  not_joined: { mark: "idle", word: "not joined" },
-  damaged: { mark: "offline", word: "unreadable" },
+  self: { mark: "ok", word: t`this server` },
+  member: { mark: "ok", word: t`joined` },
+  waiting: { mark: "throttled", word: t`asks to join` },
+  other_cluster: { mark: "info", word: t`another cluster` },
+  not_joined: { mark: "idle", word: t`not joined` },
+  damaged: { mark: "offline", word: t`unreadable` },
 };
 
 export function HeardPanel() {
@@ -34,9 +35,9 @@ export function HeardPanel() {
   }, [live]);
   return (
     <Panel
-      title="Found on the network"
+      title={t`Found on the network`}
       class="heard-panel"
-      aside={asked?.listening ? (heard ? count(heard.length, "announcement") : "listening") : undefined}
+      aside={asked?.listening ? (heard ? count(heard.length, "announcement") : t`listening`) : undefined}
     >
       {refusal && (
         <div class="panel-body">
@@ -45,22 +46,21 @@ export function HeardPanel() {
       )}
       {asked && !asked.listening && (
         <p class="panel-body quiet">
-          Discovery is off: {sentence(asked.reason ?? "multicast is not available here").replace(/^./, (first) => first.toLowerCase())}
+          {t`Discovery is off: ${sentence(asked.reason ?? t`multicast is not available here`).replace(/^./, (first) => first.toLowerCase())}`}
           {state.value.server?.tls && (
             <>
               {" "}
-              A machine can still join with <b>exogpu node --join</b> and this server's address.
+              {tx`A machine can still join with ${<b>exogpu node --join</b>} and this server's address.`}
             </>
           )}
         </p>
       )}
       {asked?.listening && asked.reason && (
-        <p class="panel-body quiet">The server cannot send discovery queries on one of its networks: {asked.reason}.</p>
+        <p class="panel-body quiet">{t`The server cannot send discovery queries on one of its networks: ${asked.reason}.`}</p>
       )}
       {asked?.listening && heard?.length === 0 && (
         <p class="panel-body quiet">
-          Nothing was found. A server announces itself when it is started with <b>--lan</b>; multicast does not pass a router, and some
-          wireless networks isolate their clients.
+          {tx`Nothing was found. A server announces itself when it is started with ${<b>--lan</b>}; multicast does not pass a router, and some wireless networks isolate their clients.`}
         </p>
       )}
       {heard && heard.length > 0 && (
@@ -81,7 +81,7 @@ function HeardRow({ one }: { one: Heard }) {
   return (
     <li class="heard-row">
       <span class="heard-who">
-        <b class="clip">{one.name || "unnamed"}</b>
+        <b class="clip">{one.name || t`unnamed`}</b>
         <span class="small faint clip">
           {[one.role, one.version && `exogpu ${one.version}`, one.gpus !== null && count(one.gpus, "GPU")].filter(Boolean).join(", ")}
         </span>
@@ -89,9 +89,9 @@ function HeardRow({ one }: { one: Heard }) {
       <span class="heard-where small">
         <span class="code clip" title={one.addresses.join("\n")}>
           {address ? `${address.includes(":") ? `[${address}]` : address}${one.port > 0 ? `:${one.port}` : ""}` : one.host}
-          {one.addresses.length > 1 && ` and ${one.addresses.length - 1} more`}
+          {one.addresses.length > 1 && t` and ${one.addresses.length - 1} more`}
         </span>
-        <span class="faint clip">on {one.interfaces.join(", ") || "no interface"}</span>
+        <span class="faint clip">{t`on ${one.interfaces.join(", ") || t`no interface`}`}</span>
       </span>
       <span class="heard-what small">
         <span class="state" data-state={mark}>

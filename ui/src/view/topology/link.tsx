@@ -9,6 +9,8 @@ import type { Link } from "../../lib/api.gen";
 import { figure, rate, sentence } from "../../lib/format";
 import { isLive, serverTime } from "../../state/select";
 import { type Pair, SERVER, bitRate, classWord, latency, pairTrouble } from "../../state/topology";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Chart, type ChartSpec } from "../device/chart";
 import { Age, Figure, MarkIcon, NotReported, Panel, RefusalNote } from "../parts";
@@ -20,19 +22,19 @@ const perSecond = (value: number): string => `${bitRate(value).value} ${bitRate(
 
 const specs: ChartSpec[] = [
   {
-    title: "Round trip",
+    title: t`Round trip`,
     lines: [
-      { column: "rtt_ms", name: "round trip" },
-      { column: "jitter_ms", name: "jitter" },
+      { column: "rtt_ms", name: t`round trip` },
+      { column: "jitter_ms", name: t`jitter` },
     ],
     top: null,
     text: milliseconds,
     tick: (value) => figure(value, value < 10 ? 1 : 0),
   },
-  { title: "Throughput", lines: [{ column: "throughput_bytes_per_s", name: "throughput" }], top: null, text: perSecond },
+  { title: t`Throughput`, lines: [{ column: "throughput_bytes_per_s", name: t`throughput` }], top: null, text: perSecond },
   {
-    title: "Retransmitted",
-    lines: [{ column: "loss_percent", name: "of segments" }],
+    title: t`Retransmitted`,
+    lines: [{ column: "loss_percent", name: t`of segments` }],
     top: 1,
     text: (value) => `${figure(value, 2)} %`,
     tick: (value) => figure(value, 1),
@@ -42,15 +44,15 @@ const specs: ChartSpec[] = [
 export function LinkPanel({ pair, close }: { pair: Pair; close: () => void }) {
   const { state } = useApp();
   const { nodes } = state.value;
-  const name = (id: string): string => (id === SERVER ? "the server" : (nodes[id]?.record.name ?? id));
+  const name = (id: string): string => (id === SERVER ? t`the server` : (nodes[id]?.record.name ?? id));
   const trouble = pairTrouble(pair);
   return (
     <Panel
       class="link-panel"
-      title={`${name(pair.a)} and ${name(pair.b)}`}
+      title={t`${name(pair.a)} and ${name(pair.b)}`}
       aside={
         <button class="text-btn" type="button" onClick={close}>
-          Close
+          {t`Close`}
         </button>
       }
     >
@@ -75,17 +77,17 @@ function Direction({ link, from, to }: { link: Link | null; from: string; to: st
   return (
     <dl class="facts panel-body">
       <dt class="wide">
-        from {from} to {to}
+        {t`from ${from} to ${to}`}
       </dt>
-      <dd class="wide">{link ? <LinkState link={link} /> : <span class="quiet">no report yet</span>}</dd>
+      <dd class="wide">{link ? <LinkState link={link} /> : <span class="quiet">{t`no report yet`}</span>}</dd>
       {link && (
         <>
-          <dt>Round trip</dt>
+          <dt>{t`Round trip`}</dt>
           <dd>
             <Maybe value={link.rtt_ms} text={latency} />
-            {link.jitter_ms !== null && <span class="faint">, jitter {milliseconds(link.jitter_ms)}</span>}
+            {link.jitter_ms !== null && <span class="faint">{t`, jitter ${milliseconds(link.jitter_ms)}`}</span>}
           </dd>
-          <dt>Throughput</dt>
+          <dt>{t`Throughput`}</dt>
           <dd>
             <Maybe value={link.throughput_bytes_per_s} text={bitRate} />
             {link.throughput_at && (
@@ -96,30 +98,30 @@ function Direction({ link, from, to }: { link: Link | null; from: string; to: st
           </dd>
           {link.to_node_id === SERVER && (
             <>
-              <dt>Throughput back</dt>
+              <dt>{t`Throughput back`}</dt>
               <dd>
                 <Maybe value={link.throughput_back_bytes_per_s} text={bitRate} />
               </dd>
             </>
           )}
-          <dt>Retransmitted</dt>
+          <dt>{t`Retransmitted`}</dt>
           <dd>
-            <Maybe value={link.loss_percent} text={(value) => ({ value: figure(value, 2), unit: "% of segments" })} />
+            <Maybe value={link.loss_percent} text={(value) => ({ value: figure(value, 2), unit: t`% of segments` })} />
           </dd>
-          <dt>Traffic</dt>
+          <dt>{t`Traffic`}</dt>
           <dd>
             <Maybe value={link.sent_bytes_per_s} text={rate} />
           </dd>
-          <dt>Path</dt>
+          <dt>{t`Path`}</dt>
           <dd>
             {classWord(link.class)}
             <span class="faint">
               {link.interface && `, ${link.interface}`}
               {link.interface_bits_per_s !== null && ` (${perSecond(link.interface_bits_per_s / 8)})`}
-              {link.address && `, to ${link.address}`}
+              {link.address && t`, to ${link.address}`}
             </span>
           </dd>
-          <dt>Measured</dt>
+          <dt>{t`Measured`}</dt>
           <dd>
             <Age at={link.measured_at} />
           </dd>
@@ -134,7 +136,7 @@ function LinkState({ link }: { link: Link }) {
   return (
     <span class="state" data-state={mark}>
       <MarkIcon mark={mark} />
-      {link.state === "up" && link.degraded ? "degraded" : link.state}
+      {word(link.state === "up" && link.degraded ? "degraded" : link.state)}
     </span>
   );
 }
@@ -173,18 +175,18 @@ function LinkHistory({ pair, name }: { pair: Pair; name: (id: string) => string 
   return (
     <div class="link-history">
       <div class="sub panel-body">
-        <h3>Minute averages</h3>
+        <h3>{t`Minute averages`}</h3>
         {pair.b !== SERVER && (
           <select
-            aria-label="Direction"
+            aria-label={t`Direction`}
             value={back ? "back" : "there"}
             onChange={(event) => setBack(event.currentTarget.value === "back")}
           >
-            <option value="there">sent by {name(pair.a)}</option>
-            <option value="back">sent by {name(pair.b)}</option>
+            <option value="there">{t`sent by ${name(pair.a)}`}</option>
+            <option value="back">{t`sent by ${name(pair.b)}`}</option>
           </select>
         )}
-        <span class="seg" role="group" aria-label="Span">
+        <span class="seg" role="group" aria-label={t`Span`}>
           {(["1h", "24h", "30d"] as const).map((one) => (
             <button key={one} type="button" aria-pressed={range === one} onClick={() => setRange(one)}>
               {spans[one].name}

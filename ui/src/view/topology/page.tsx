@@ -18,6 +18,8 @@ import {
   pairTrouble,
   pairsOf,
 } from "../../state/topology";
+import { plural, t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Age, Figure, type Mark, MarkIcon, NotReported, Panel } from "../parts";
@@ -60,11 +62,11 @@ export function TopologyPage() {
   const pair = pairs.find((one) => one.key === chosen);
   const choose = (key: string): void => setChosen(key === chosen ? null : key);
   return (
-    <Page title="Topology">
+    <Page title={t`Topology`}>
       <div class="stack">
         {summary && members(state.value).length > 1 && <Summary summary={summary} />}
         <Panel
-          title="Machines and links"
+          title={t`Machines and links`}
           class="wires-panel"
           aside={[machinesText(state.value), nodes > 1 && count(linkedPairs(pairs), "direct link")].filter(Boolean).join(", ")}
         >
@@ -94,10 +96,10 @@ function Alone({ none }: { none: boolean }) {
   return (
     <div class="panel-body alone">
       <p>
-        {none ? "No machine yet." : "One machine, so there are no links."}{" "}
+        {none ? t`No machine yet.` : t`One machine, so there are no links.`}{" "}
         {tls
-          ? "On another machine of this network this command finds the server, and asks to be let in:"
-          : "This server listens on its own machine only. Start it for the network, and other machines can join:"}
+          ? t`On another machine of this network this command finds the server, and asks to be let in:`
+          : t`This server listens on its own machine only. Start it for the network, and other machines can join:`}
       </p>
       <Command text={tls ? "exogpu node" : "exogpu serve --lan"} />
     </div>
@@ -108,31 +110,31 @@ function Summary({ summary }: { summary: TopologySummary }) {
   const { state } = useApp();
   const { bottleneck } = summary;
   return (
-    <section class="panel vitals topo-vitals" aria-label="The cluster as one machine">
+    <section class="panel vitals topo-vitals" aria-label={t`The cluster as one machine`}>
       <div class="vital">
-        <p class="label">Total memory</p>
+        <p class="label">{t`Total memory`}</p>
         <p class="row">
           <span class="value">
             <Figure {...memory(summary.memory_bytes)} />
           </span>
         </p>
         <p class="small faint">
-          {count(summary.devices, "device")} on {count(summary.nodes, "machine")}
+          {t`${count(summary.devices, "device")} on ${count(summary.nodes, "machine")}`}
         </p>
       </div>
       <div class="vital">
-        <p class="label">Round trip of links, mean</p>
+        <p class="label">{t`Round trip of links, mean`}</p>
         <p class="row">
           <span class="value">
             {summary.mean_rtt_ms === null ? <NotMeasured /> : <Figure {...latency(summary.mean_rtt_ms)} />}
           </span>
         </p>
         <p class="small faint">
-          {summary.diameter_ms !== null && `${latency(summary.diameter_ms).value} ms between the two most distant machines`}
+          {summary.diameter_ms !== null && t`${latency(summary.diameter_ms).value} ms between the two most distant machines`}
         </p>
       </div>
       <div class="vital">
-        <p class="label">Throughput of links, mean</p>
+        <p class="label">{t`Throughput of links, mean`}</p>
         <p class="row">
           <span class="value">
             {summary.mean_throughput_bytes_per_s === null ? (
@@ -143,20 +145,23 @@ function Summary({ summary }: { summary: TopologySummary }) {
           </span>
         </p>
         <p class="small faint">
-          {figure(summary.direct_pairs)} of {count(summary.pairs, "pair")} linked directly
+          {t`${figure(summary.direct_pairs)} of ${count(summary.pairs, "pair")} linked directly`}
         </p>
       </div>
       <div class="vital bottleneck">
-        <p class="label">Slowest</p>
+        <p class="label">{t`Slowest`}</p>
         {bottleneck ? (
           <p class="small">{sentence(bottleneck.text)}</p>
         ) : (
-          <p class="small quiet">No link slows the others down{isLive(state.value) ? " now" : ""}.</p>
+          <p class="small quiet">{isLive(state.value) ? t`No link slows the others down now.` : t`No link slows the others down.`}</p>
         )}
         {summary.degraded > 0 && (
           <p class="small warm">
-            <MarkIcon mark="throttled" class="mini" /> {count(summary.degraded, "link direction")} slower than{" "}
-            {summary.degraded === 1 ? "its" : "their"} kind should be
+            <MarkIcon mark="throttled" class="mini" /> {plural(
+              summary.degraded,
+              t`${count(summary.degraded, "link direction")} slower than its kind should be`,
+              t`${count(summary.degraded, "link direction")} slower than their kind should be`,
+            )}
           </p>
         )}
       </div>
@@ -164,7 +169,7 @@ function Summary({ summary }: { summary: TopologySummary }) {
   );
 }
 
-const NotMeasured = () => <span class="not-reported">not measured yet</span>;
+const NotMeasured = () => <span class="not-reported">{t`not measured yet`}</span>;
 
 const marks: Record<ReturnType<typeof pairState>, Mark> = {
   up: "ok",
@@ -190,26 +195,26 @@ function Links({
   const many = pairs.length > LINKS_SHOWN;
   const shown = all || !many ? pairs : [...pairs].sort((a, b) => rank[pairState(a)] - rank[pairState(b)]).slice(0, LINKS_SHOWN);
   return (
-    <Panel title="Links" class="links-panel" aside="select a row for its history">
+    <Panel title={t`Links`} class="links-panel" aside={t`select a row for its history`}>
       <div class="table-wrap">
         <table class="links">
           <thead>
             <tr>
-              <th scope="col">Between</th>
-              <th scope="col">Kind</th>
+              <th scope="col">{t`Between`}</th>
+              <th scope="col">{t`Kind`}</th>
               <th scope="col" class="num">
-                Round trip
+                {t`Round trip`}
               </th>
               <th scope="col" class="num">
-                Throughput there
+                {t`Throughput there`}
               </th>
               <th scope="col" class="num">
-                and back
+                {t`and back`}
               </th>
               <th scope="col" class="num">
-                Retransmitted
+                {t`Retransmitted`}
               </th>
-              <th scope="col">State</th>
+              <th scope="col">{t`State`}</th>
             </tr>
           </thead>
           <tbody>
@@ -222,7 +227,7 @@ function Links({
       {many && (
         <p class="more">
           <button class="btn small-btn" type="button" aria-expanded={all} onClick={() => setAll(!all)}>
-            {all ? "Show fewer" : `Show all ${count(pairs.length, "link")}`}
+            {all ? t`Show fewer` : t`Show all ${count(pairs.length, "link")}`}
           </button>
         </p>
       )}
@@ -233,7 +238,7 @@ function Links({
 function LinkRow({ pair, chosen, choose }: { pair: Pair; chosen: boolean; choose: (key: string) => void }) {
   const { state } = useApp();
   const { nodes } = state.value;
-  const name = (id: string): string => (id === SERVER ? "the server" : (nodes[id]?.record.name ?? id));
+  const name = (id: string): string => (id === SERVER ? t`the server` : (nodes[id]?.record.name ?? id));
   const how = pairState(pair);
   const rtt = pairRtt(pair);
   const losses = [pair.there?.loss_percent, pair.back?.loss_percent].filter((one) => one != null);
@@ -245,27 +250,27 @@ function LinkRow({ pair, chosen, choose }: { pair: Pair; chosen: boolean; choose
       <th scope="row">
         <button type="button" class="text-btn" aria-pressed={chosen} onClick={() => choose(pair.key)}>
           <span class="clip">{name(pair.a)}</span>
-          <span class="faint"> to </span>
+          <span class="faint">{" "}{t`to`}{" "}</span>
           <span class="clip">{name(pair.b)}</span>
         </button>
       </th>
-      <td>{how === "down" ? <span class="faint">no link</span> : classWord(pairClass(pair))}</td>
-      <td class="num" data-label="round trip">
+      <td>{how === "down" ? <span class="faint">{t`no link`}</span> : classWord(pairClass(pair))}</td>
+      <td class="num" data-label={t`round trip`}>
         {rtt === null ? <NotMeasured /> : <Figure {...latency(rtt)} />}
       </td>
-      <td class="num" data-label="there">
+      <td class="num" data-label={t`there`}>
         {through(pair.there?.throughput_bytes_per_s)}
       </td>
-      <td class="num" data-label="back">
+      <td class="num" data-label={t`back`}>
         {through(pair.b === SERVER ? pair.there?.throughput_back_bytes_per_s : pair.back?.throughput_bytes_per_s)}
       </td>
-      <td class="num" data-label="retransmitted">
+      <td class="num" data-label={t`retransmitted`}>
         {losses.length ? <Figure value={figure(Math.max(...losses), 2)} unit="%" /> : <NotReported />}
       </td>
       <td title={trouble ? sentence(trouble) : undefined}>
         <span class="state" data-state={marks[how]}>
           <MarkIcon mark={marks[how]} />
-          {how}
+          {word(how)}
         </span>
         {how !== "up" && (
           <span class="small faint">

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import type { DevicePeer } from "../../lib/api.gen";
 import { count, rate, sentence } from "../../lib/format";
 import { PAIRS_SHOWN, type PeerPair, type Peers, type PeersSum, peersOf, sumOfPeers } from "../../state/topology";
+import { plural, t } from "../../text/text";
 import { useApp } from "../app-context";
 import { Age, Figure, MarkIcon, Panel } from "../parts";
 
@@ -11,7 +12,7 @@ export function PeersPanel() {
   const machines = peersOf(state.value);
   if (machines.length === 0) return null;
   return (
-    <Panel title="Inside machines" class="links-panel" aside="direct copies">
+    <Panel title={t`Inside machines`} class="links-panel" aside={t`direct copies`}>
       {machines.map((one) => (
         <Machine key={one.node} {...one} />
       ))}
@@ -36,15 +37,15 @@ function Machine({ node, pairs, staged }: Peers) {
           </caption>
           <thead>
             <tr>
-              <th scope="col">Between</th>
-              <th scope="col">Kind</th>
+              <th scope="col">{t`Between`}</th>
+              <th scope="col">{t`Kind`}</th>
               <th scope="col" class="num">
-                There
+                {t`There`}
               </th>
               <th scope="col" class="num">
-                and back
+                {t`and back`}
               </th>
-              <th scope="col">Measured</th>
+              <th scope="col">{t`Measured`}</th>
             </tr>
           </thead>
           <tbody>
@@ -57,15 +58,14 @@ function Machine({ node, pairs, staged }: Peers) {
       {many ? (
         <p class="more">
           <button type="button" class="btn small-btn" aria-expanded={all} onClick={() => setAll(!all)}>
-            {all ? "Show fewer" : `Show all ${count(pairs.length, "pair")}`}
-            <span class="sr"> of {name}</span>
+            {all ? t`Show fewer` : t`Show all ${count(pairs.length, "pair")}`}
+            <span class="sr">{" "}{t`of ${name}`}</span>
           </button>
         </p>
       ) : (
         staged.map(([from, to]) => (
           <p key={`${from} ${to}`} class="small warm panel-body">
-            <MarkIcon mark="throttled" class="mini" /> from {from} to {to} through host memory: the direct way was
-            refused
+            <MarkIcon mark="throttled" class="mini" />{" "}{t`from ${from} to ${to} through host memory: the direct way was refused`}
           </p>
         ))
       )}
@@ -88,23 +88,26 @@ function Sum({ name, pairs, sum, shown }: { name: string; pairs: number; sum: Pe
             <Figure {...rate(least)} />
             {rate(most).value !== rate(least).value && (
               <>
-                {" to "}
+                {t` to `}
                 <Figure {...rate(most)} />
               </>
             )}{" "}
-            <span class="quiet">each way</span>
+            <span class="quiet">{t`each way`}</span>
           </span>
         )}
-        {unmeasured > 0 && <span class="not-reported">{count(unmeasured, "way")} not measured</span>}
+        {unmeasured > 0 && <span class="not-reported">{t`${count(unmeasured, "way")} not measured`}</span>}
       </p>
       {odd.length > 0 ? (
         <p class="small warm">
-          <MarkIcon mark="throttled" class="mini" /> {count(odd.length, "pair")}{" "}
-          {odd.length === 1 ? "is" : "are"} slower than the others, through host memory, or not measured
-          {shown < odd.length && `; ${shown} of them below`}
+          <MarkIcon mark="throttled" class="mini" /> {plural(
+            odd.length,
+            t`${count(odd.length, "pair")} is slower than the others, through host memory, or not measured`,
+            t`${count(odd.length, "pair")} are slower than the others, through host memory, or not measured`,
+          )}
+          {shown < odd.length && t`; ${shown} of them below`}
         </p>
       ) : (
-        least !== null && <p class="small faint">All alike, and direct.</p>
+        least !== null && <p class="small faint">{t`All alike, and direct.`}</p>
       )}
     </div>
   );
@@ -113,7 +116,7 @@ function Sum({ name, pairs, sum, shown }: { name: string; pairs: number; sum: Pe
 /** The speed of copies in one direction. */
 export function PeerRate({ peer }: { peer: DevicePeer | null }) {
   if (peer?.bytes_per_s != null) return <Figure {...rate(peer.bytes_per_s)} />;
-  return <span class="not-reported">not measured</span>;
+  return <span class="not-reported">{t`not measured`}</span>;
 }
 
 function PairRow({ pair: { a, b, there, back } }: { pair: PeerPair }) {
@@ -123,13 +126,13 @@ function PairRow({ pair: { a, b, there, back } }: { pair: PeerPair }) {
   return (
     <tr>
       <th scope="row">
-        {a} <span class="faint">and</span> {b}
+        {a} <span class="faint">{t`and`}</span> {b}
       </th>
-      <td>{staged ? "through host memory" : "direct"}</td>
-      <td class="num" data-label="there">
+      <td>{staged ? t`through host memory` : t`direct`}</td>
+      <td class="num" data-label={t`there`}>
         <PeerRate peer={there} />
       </td>
-      <td class="num" data-label="back">
+      <td class="num" data-label={t`back`}>
         <PeerRate peer={back} />
       </td>
       <td class="why" data-label={at ? "measured" : undefined}>

@@ -26,6 +26,8 @@ import {
   wireless,
 } from "../../state/topology";
 import { now } from "../../lib/clock";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { DeviceMark, Figure, Icon, MarkIcon, Named } from "../parts";
 
@@ -109,7 +111,7 @@ export function Wires({
   );
 }
 
-const endName = (state: State, id: string): string => (id === SERVER ? "the server" : (state.nodes[id]?.record.name ?? id));
+const endName = (state: State, id: string): string => (id === SERVER ? t`the server` : (state.nodes[id]?.record.name ?? id));
 
 function WireLabel({ pair }: { pair: Pair }) {
   const all = useApp().state.value;
@@ -120,15 +122,15 @@ function WireLabel({ pair }: { pair: Pair }) {
     <>
       <span class="wire-ends">
         <span class="clip">{endName(all, pair.a)}</span>
-        <span class="faint"> to </span>
+        <span class="faint">{" "}{t`to`}{" "}</span>
         <span class="clip">{endName(all, pair.b)}</span>
       </span>
       <span class="wire-class clip">
         {state !== "up" && <MarkIcon mark={state === "degraded" ? "throttled" : state === "down" ? "offline" : "stale"} class="mini" />}
-        {state === "down" ? "no link" : pair.b === "server" ? `to the server, ${classWord(pairClass(pair))}` : classWord(pairClass(pair))}
+        {state === "down" ? t`no link` : pair.b === "server" ? t`to the server, ${classWord(pairClass(pair))}` : classWord(pairClass(pair))}
       </span>
       <span class="wire-figures clip">
-        {rtt === null ? <span class="faint">measuring</span> : <b>{`${latency(rtt).value} ms`}</b>}
+        {rtt === null ? <span class="faint">{t`measuring`}</span> : <b>{latency(rtt).value} ms</b>}
         {rtt !== null && throughput !== null && ` ${bitRate(throughput).value} ${bitRate(throughput).unit}`}
       </span>
     </>
@@ -149,7 +151,7 @@ function Machine({ node, devices }: { node: NodeEntry; devices: readonly DeviceE
         <Icon name={record.local ? "server" : "desktop"} />
         <b class="clip">{record.name}</b>
         <span class="label clip">
-          {record.state === "online" ? (record.local ? "this host" : record.os) : record.state}
+          {record.state === "online" ? (record.local ? t`this host` : record.os) : word(record.state)}
         </span>
       </a>
       <div class="node-devices">
@@ -178,7 +180,7 @@ function Machine({ node, devices }: { node: NodeEntry; devices: readonly DeviceE
         )}
         {devices.length === 0 && (
           <p class="machine-row quiet">
-            {record.state === "pending" ? <a href="#/access">Compare its code, and let it in</a> : "No devices found yet."}
+            {record.state === "pending" ? <a href="#/access">{t`Compare its code, and let it in`}</a> : t`No devices found yet.`}
           </p>
         )}
       </div>
@@ -236,7 +238,7 @@ export function Matrix({
                       <span>
                         {how !== "up" && <MarkIcon mark={how === "degraded" ? "throttled" : how === "down" ? "offline" : "stale"} class="mini" />}
                         {how !== "up" && <span class="sr">{how}</span>}
-                        {link.rtt_ms === null ? "measuring" : `${latency(link.rtt_ms).value} ms`}
+                        {link.rtt_ms === null ? t`measuring` : `${latency(link.rtt_ms).value} ms`}
                       </span>
                       <span class="quiet">
                         {link.throughput_bytes_per_s === null
@@ -261,32 +263,32 @@ export const WiresKey = () => (
       <svg viewBox="0 0 24 6" aria-hidden="true">
         <path d="M0 3h24" stroke-width="3" />
       </svg>
-      wired
+      {t`wired`}
     </span>
     <span>
       <svg viewBox="0 0 24 6" aria-hidden="true">
         <path d="M0 3h24" stroke-width="2" stroke-dasharray="6 4" />
       </svg>
-      wireless
+      {t`wireless`}
     </span>
     <span>
       <svg viewBox="0 0 24 6" aria-hidden="true">
         <path d="M0 3h24" stroke-width="2" stroke-dasharray="1.5 4" />
       </svg>
-      through the server
+      {t`through the server`}
     </span>
     <span>
       <svg class="gone" viewBox="0 0 24 6" aria-hidden="true">
         <path d="M0 3h24" stroke-width="2" stroke-dasharray="3 3" />
       </svg>
-      no link, or not reachable now
+      {t`no link, or not reachable now`}
     </span>
     <span>
       <svg class="busy" viewBox="0 0 24 6" aria-hidden="true">
         <path d="M0 3h24" stroke-width="3" stroke-dasharray="10 4" />
       </svg>
-      carries activations now
+      {t`carries activations now`}
     </span>
-    <span>width by throughput, on a logarithmic scale</span>
+    <span>{t`width by throughput, on a logarithmic scale`}</span>
   </div>
 );

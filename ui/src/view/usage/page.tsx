@@ -7,6 +7,7 @@ import type { Token, UsageRow } from "../../lib/api.gen";
 import { readPriceText, writePriceText } from "../../lib/prefs";
 import { isLive, serverTime } from "../../state/select";
 import { readPrice } from "../../state/usage";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { RefusalNote } from "../parts";
 import { Page } from "../shell";
@@ -15,9 +16,9 @@ import { UsageTable } from "./table";
 const DAY_MS = 86_400_000;
 const AGAIN_MS = 10_000;
 const kinds: readonly { by: By; name: string }[] = [
-  { by: "token", name: "By token" },
-  { by: "model", name: "By model" },
-  { by: "device", name: "By device" },
+  { by: "token", name: t`By token` },
+  { by: "model", name: t`By model` },
+  { by: "device", name: t`By device` },
 ];
 const spans: readonly { days: number; name: string }[] = [
   { days: 1, name: "24 h" },
@@ -79,17 +80,17 @@ export function UsagePage() {
   const tokens = useTokens(rows, all && by === "token");
   const known = { tokens, models: told ? state.value.models : null, devices: told ? state.value.devices : null };
   return (
-    <Page title="Usage">
-      <section class="panel" aria-label="Usage">
+    <Page title={t`Usage`}>
+      <section class="panel" aria-label={t`Usage`}>
         <div class="panel-head usage-head">
-          <div class="seg" role="group" aria-label="Count by">
+          <div class="seg" role="group" aria-label={t`Count by`}>
             {kinds.map((one) => (
               <button key={one.by} type="button" aria-pressed={by === one.by} onClick={() => setBy(one.by)}>
                 {one.name}
               </button>
             ))}
           </div>
-          <div class="seg" role="group" aria-label="Time span">
+          <div class="seg" role="group" aria-label={t`Time span`}>
             {spans.map((one) => (
               <button key={one.days} type="button" aria-pressed={days === one.days} onClick={() => setDays(one.days)}>
                 {one.name}
@@ -97,7 +98,7 @@ export function UsagePage() {
             ))}
           </div>
           <label class="small price">
-            Price per kWh
+            {t`Price per kWh`}
             <input
               type="text"
               inputMode="decimal"
@@ -116,11 +117,11 @@ export function UsagePage() {
         {rows ? (
           <UsageTable rows={rows} by={by} price={readPrice(price)} known={known} />
         ) : (
-          !refusal && <p class="panel-body quiet skeleton">Reading the usage.</p>
+          !refusal && <p class="panel-body quiet skeleton">{t`Reading the usage.`}</p>
         )}
         <p class="panel-body quiet small">
-          {all ? "" : "This token sees what it used itself. "}Hours are kept for 8 days, days (UTC) for a year. The price stays in
-          this browser.
+          {!all && `${t`This token sees what it used itself.`} `}
+          {t`Hours are kept for 8 days, days (UTC) for a year. The price stays in this browser.`}
         </p>
       </section>
     </Page>

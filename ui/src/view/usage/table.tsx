@@ -5,8 +5,10 @@ import type { UsageRow } from "../../lib/api.gen";
 import { type Quantity, figure } from "../../lib/format";
 import { deviceHref, modelHref } from "../../lib/route";
 import { type Subjects, type Sum, cost, deviceTime, energy, measured, subjectOf, sumOf } from "../../state/usage";
+import { t } from "../../text/text";
 
-const heads: Record<By, string> = { token: "Token", model: "Model", device: "Device" };
+const captions: Record<By, string> = { token: t`Usage by token`, model: t`Usage by model`, device: t`Usage by device` };
+const heads: Record<By, string> = { token: t`Token`, model: t`Model`, device: t`Device` };
 
 const Amount = ({ of }: { of: Quantity | null }) =>
   of ? (
@@ -14,13 +16,13 @@ const Amount = ({ of }: { of: Quantity | null }) =>
       {of.value} <span class="unit">{of.unit}</span>
     </>
   ) : (
-    <span class="faint small">not reported</span>
+    <span class="faint small">{t`not reported`}</span>
   );
 
 function Name({ row, by, known }: { row: UsageRow; by: By; known: Subjects }) {
   const { name, link, note } = subjectOf(row, by, known);
   return (
-    <span title={row.key === name ? undefined : row.key}>
+    <span title={row.key === name ? undefined : row.key} translate={false}>
       {link ? (
         <a class="link" href={by === "model" ? modelHref(row.key) : deviceHref(row.key)}>
           {name}
@@ -46,28 +48,28 @@ function Figures({ of, by, price, counts = true }: { of: Sum; by: By; price: num
   const idle = energy(of.idle_joules);
   return (
     <>
-      <Cell name="Requests">{told(figure(of.requests))}</Cell>
-      <Cell name="Prompt tokens">
+      <Cell name={t`Requests`}>{told(figure(of.requests))}</Cell>
+      <Cell name={t`Prompt tokens`}>
         {told(figure(of.prompt_tokens))}
-        {counts && of.cached_tokens > 0 && <span class="faint small"> ({figure(of.cached_tokens)} cached)</span>}
+        {counts && of.cached_tokens > 0 && <span class="faint small">{" "}{t`(${figure(of.cached_tokens)} cached)`}</span>}
       </Cell>
-      <Cell name="Generated">{told(figure(of.completion_tokens))}</Cell>
-      <Cell name="Device time">
+      <Cell name={t`Generated`}>{told(figure(of.completion_tokens))}</Cell>
+      <Cell name={t`Device time`}>
         <Amount of={deviceTime(of.device_s)} />
       </Cell>
-      <Cell name="Energy" title={integrated ? "power times time" : undefined}>
-        {of.partly && "at least "}
+      <Cell name={t`Energy`} title={integrated ? t`power times time` : undefined}>
+        {of.partly && t`at least `}
         {integrated && "~"}
         <Amount of={energy(of.energy_joules)} />
       </Cell>
       {by === "device" && (
-        <Cell name="Idle">
-          {of.partly && idle && "at least "}
+        <Cell name={t`Idle`}>
+          {of.partly && idle && t`at least `}
           <Amount of={idle} />
         </Cell>
       )}
-      <Cell name="Cost">
-        {of.partly && price !== null && "at least "}
+      <Cell name={t`Cost`}>
+        {of.partly && price !== null && t`at least `}
         {cost(of.energy_joules, price) ?? <span class="faint">–</span>}
       </Cell>
     </>
@@ -86,7 +88,7 @@ function All({ rows, by, price }: Omit<Shown, "known">) {
   return (
     <tfoot>
       <tr>
-        <th scope="row">All</th>
+        <th scope="row">{t`All`}</th>
         <Figures of={sumOf(rows)} by={by} price={price} counts={by !== "device"} />
       </tr>
     </tfoot>
@@ -98,40 +100,40 @@ export function UsageTable({ rows, by, price, known }: Shown) {
   if (rows.length === 0)
     return (
       <div class="empty">
-        <h2>Nothing was used in this time</h2>
-        <p>Each request to a model is counted here when it ends, whatever API it came by.</p>
+        <h2>{t`Nothing was used in this time`}</h2>
+        <p>{t`Each request to a model is counted here when it ends, whatever API it came by.`}</p>
       </div>
     );
   return (
     <>
       <div class="table-wrap">
         <table class="list cert-list usage-list">
-          <caption class="sr">Usage by {by}</caption>
+          <caption class="sr">{captions[by]}</caption>
           <thead>
             <tr>
               <th scope="col">{heads[by]}</th>
               <th scope="col" class="num">
-                Requests
+                {t`Requests`}
               </th>
               <th scope="col" class="num w-prompt">
-                Prompt tokens
+                {t`Prompt tokens`}
               </th>
               <th scope="col" class="num">
-                Generated
+                {t`Generated`}
               </th>
               <th scope="col" class="num">
-                Device time
+                {t`Device time`}
               </th>
               <th scope="col" class="num">
-                Energy
+                {t`Energy`}
               </th>
               {by === "device" && (
                 <th scope="col" class="num">
-                  Idle
+                  {t`Idle`}
                 </th>
               )}
               <th scope="col" class="num">
-                Cost
+                {t`Cost`}
               </th>
             </tr>
           </thead>
@@ -150,18 +152,16 @@ export function UsageTable({ rows, by, price, known }: Shown) {
       </div>
       {!any && (
         <p class="panel-body quiet small">
-          Energy is not reported: no device that worked here has a counter of energy or a reading of its power. GPUs have them
-          through their drivers. A processor's can be read only where its node may read /sys/class/powercap, mostly as root, and not
-          in a virtual machine.
+          {t`Energy is not reported: no device that worked here has a counter of energy or a reading of its power. GPUs have them through their drivers. A processor's can be read only where its node may read /sys/class/powercap, mostly as root, and not in a virtual machine.`}
         </p>
       )}
       {any && (
         <p class="panel-body quiet small">
           {by === "device"
-            ? "Energy is what a device drew above idle, for requests and other work; idle is what it draws when idle."
-            : "Energy is what devices drew for requests above idle."}
-          {integrated && " ~: power times time, because a device has no counter of energy."}
-          {partly && " At least: some rows report no energy, and are left out of the sum."}
+            ? t`Energy is what a device drew above idle, for requests and other work; idle is what it draws when idle.`
+            : t`Energy is what devices drew for requests above idle.`}
+          {integrated && t` ~: power times time, because a device has no counter of energy.`}
+          {partly && t` At least: some rows report no energy, and are left out of the sum.`}
         </p>
       )}
     </>

@@ -4,6 +4,8 @@ import { sortedInstances } from "../../state/models";
 import { deviceName, memoryTotal, onHostMemory } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { wallDevices } from "../../state/wall";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp, useStale } from "../app-context";
 import { InstanceState } from "../models/state";
 import { DeviceMark, Figure, MemoryBar, MemoryFigure, Named } from "../parts";
@@ -18,13 +20,13 @@ export function WallDevices() {
   const stale = useStale();
   const { shown, rest } = wallDevices(state.value, DEVICES);
   return (
-    <section class={`panel wall-panel ${shown.length <= FEW ? "few" : ""}`} aria-label="Devices">
-      <h2 class="wall-title">Devices</h2>
+    <section class={`panel wall-panel ${shown.length <= FEW ? "few" : ""}`} aria-label={t`Devices`}>
+      <h2 class="wall-title">{t`Devices`}</h2>
       <ul>
         {shown.map((one) => (
           <Device key={one.record.device_id} entry={one} stale={stale.has(one.record.device_id)} />
         ))}
-        {shown.length === 0 && <li class="wall-line quiet">None was found yet.</li>}
+        {shown.length === 0 && <li class="wall-line quiet">{t`None was found yet.`}</li>}
       </ul>
       {rest && <p class="wall-more">{rest}</p>}
     </section>
@@ -34,7 +36,7 @@ export function WallDevices() {
 const Missing = () => (
   <>
     <i class="dots" />
-    <span class="sr">not reported</span>
+    <span class="sr">{t`not reported`}</span>
   </>
 );
 
@@ -60,7 +62,7 @@ function Device({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
       </span>
       <span class={`num ${hot ? "warm" : ""}`}>
         {reading?.temperature_celsius != null ? <Figure value={figure(reading.temperature_celsius)} unit="°C" /> : <Missing />}
-        {hot && <span class="sr"> {reading.thermal_state}</span>}
+        {hot && <span class="sr"> {word(reading.thermal_state ?? "")}</span>}
       </span>
     </li>
   );
@@ -70,21 +72,21 @@ export function WallModels() {
   const { state } = useApp();
   const all = sortedInstances(state.value.instances);
   return (
-    <section class="panel wall-panel" aria-label="Models">
-      <h2 class="wall-title">Models</h2>
+    <section class="panel wall-panel" aria-label={t`Models`}>
+      <h2 class="wall-title">{t`Models`}</h2>
       <ul>
         {all.slice(0, MODELS).map((one) => (
           <li key={one.instance_id} class="wall-model">
             <b class="clip">{one.model_name}</b>
             <InstanceState instance={one} />
             <span class="num">
-              {one.tokens_per_s ? <Figure value={figure(one.tokens_per_s, one.tokens_per_s < 100 ? 1 : 0)} unit="tokens per s" /> : ""}
+              {one.tokens_per_s ? <Figure value={figure(one.tokens_per_s, one.tokens_per_s < 100 ? 1 : 0)} unit={t`tokens per s`} /> : ""}
             </span>
           </li>
         ))}
-        {all.length === 0 && <li class="wall-line quiet">None is loaded.</li>}
+        {all.length === 0 && <li class="wall-line quiet">{t`None is loaded.`}</li>}
       </ul>
-      {all.length > MODELS && <p class="wall-more">and {all.length - MODELS} more</p>}
+      {all.length > MODELS && <p class="wall-more">{t`and ${all.length - MODELS} more`}</p>}
     </section>
   );
 }

@@ -7,6 +7,7 @@ import { readTheme } from "../../lib/prefs";
 import { theme } from "../../lib/theme";
 import { isLive } from "../../state/select";
 import { type Verdict, ahead, verdict } from "../../state/wall";
+import { t } from "../../text/text";
 import { useApp } from "../app-context";
 import { type Mark, MarkIcon } from "../parts";
 import { WallDevices, WallModels } from "./lists";
@@ -69,7 +70,7 @@ export function WallPage() {
           </div>
         </>
       ) : (
-        all.loaded && <p class="wall-none">Start exogpu node on a machine. Its devices show here as soon as it has joined.</p>
+        all.loaded && <p class="wall-none">{t`Start exogpu node on a machine. Its devices show here as soon as it has joined.`}</p>
       )}
     </main>
   );
@@ -78,15 +79,15 @@ export function WallPage() {
 /** How old everything here is. */
 function Heard() {
   const { heardAt } = useApp().state.value;
-  return heardAt === null ? null : <span class="faint">heard {age(now.value - heardAt)} ago</span>;
+  return heardAt === null ? null : <span class="faint">{t`heard ${age(now.value - heardAt)} ago`}</span>;
 }
 
 function WallAhead() {
   const { state } = useApp();
   const { lines, more } = ahead(state.value, now.value, AHEAD);
   return (
-    <section class="panel wall-panel" aria-label="What to watch">
-      <h2 class="wall-title">What to watch</h2>
+    <section class="panel wall-panel" aria-label={t`What to watch`}>
+      <h2 class="wall-title">{t`What to watch`}</h2>
       <ul>
         {lines.map(({ key, level, text }) => (
           <li key={key} class={`wall-line ${level}`}>
@@ -94,9 +95,9 @@ function WallAhead() {
             <span>{text}</span>
           </li>
         ))}
-        {lines.length === 0 && <li class="wall-line quiet">No device reports its memory or temperature.</li>}
+        {lines.length === 0 && <li class="wall-line quiet">{t`No device reports its memory or temperature.`}</li>}
       </ul>
-      {more > 0 && <p class="wall-more">and {count(more, "more thing")}</p>}
+      {more > 0 && <p class="wall-more">{t`and ${count(more, "more thing")}`}</p>}
     </section>
   );
 }

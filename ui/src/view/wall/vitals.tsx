@@ -3,6 +3,8 @@ import type { ComponentChildren } from "preact";
 import { count, figure, memoryOf } from "../../lib/format";
 import { readyInstances, tokensPerSecond } from "../../state/models";
 import { machinesText, vitals } from "../../state/select";
+import { t } from "../../text/text";
+import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { Figure, MemoryBar, NotReported } from "../parts";
 
@@ -25,31 +27,31 @@ export function WallVitals() {
   const asked = ready.reduce((sum, one) => sum + one.running + one.waiting, 0);
   const rate = tokensPerSecond(all.instances) ?? 0;
   return (
-    <section class="panel wall-vitals" aria-label="Cluster">
-      <One label={machinesText(all)} sub={states.map(([word, n]) => `${n} ${word}`).join(", ") || "no device found yet"}>
-        <Figure value={figure(online)} unit={`of ${count(devices, "device")}`} />
+    <section class="panel wall-vitals" aria-label={t`Cluster`}>
+      <One label={machinesText(all)} sub={states.map(([state, n]) => `${n} ${word(state)}`).join(", ") || t`no device found yet`}>
+        <Figure value={figure(online)} unit={t`of ${count(devices, "device")}`} />
       </One>
       <One
-        label={memory.kind === "gpu" ? "GPU memory" : "Host memory"}
-        sub={memory.reporting < memory.pools ? `${memory.reporting} of ${memory.pools} report` : "in use"}
+        label={memory.kind === "gpu" ? t`GPU memory` : t`Host memory`}
+        sub={memory.reporting < memory.pools ? t`${memory.reporting} of ${memory.pools} report` : t`in use`}
       >
-        {of ? <Figure value={of.used} unit={`of ${of.total} ${of.unit}`} /> : <NotReported />}
+        {of ? <Figure value={of.used} unit={t`of ${of.total} ${of.unit}`} /> : <NotReported />}
         {of && <MemoryBar used={memory.used} total={memory.total} />}
       </One>
       {ready.length > 0 ? (
-        <One label={`${count(ready.length, "model")} running`} sub={asked > 0 ? count(asked, "request") : "no request"}>
-          <Figure value={figure(rate, rate < 100 ? 1 : 0)} unit="tokens per s" />
+        <One label={t`${count(ready.length, "model")} running`} sub={asked > 0 ? count(asked, "request") : t`no request`}>
+          <Figure value={figure(rate, rate < 100 ? 1 : 0)} unit={t`tokens per s`} />
         </One>
       ) : (
-        <One label="CPU" sub="no model is loaded">
+        <One label={t`CPU`} sub={t`no model is loaded`}>
           {cpu.percent === null ? <NotReported /> : <Figure value={figure(cpu.percent)} unit="%" />}
         </One>
       )}
       <One
-        label="Power"
+        label={t`Power`}
         sub={[
-          power.reporting === 0 ? "no device reports it" : `${power.reporting} of ${count(devices, "device")} report`,
-          heat ? `hottest ${figure(heat.hottest.celsius)} °C` : "",
+          power.reporting === 0 ? t`no device reports it` : t`${power.reporting} of ${count(devices, "device")} report`,
+          heat ? t`hottest ${figure(heat.hottest.celsius)} °C` : "",
         ]
           .filter(Boolean)
           .join(", ")}
