@@ -14,6 +14,7 @@ import { Proxy, RemoteNode } from "./remote.mjs";
 import { eventually, slow, startServer, streamedData, temporary, within } from "./server.mjs";
 
 const LAYERS = 12, TOKENS = 2000, LONG = 120000 * slow;
+const sizes = { context_tokens: 4352, sequences: 1 };
 const prompt = [1, 259, 260, 261, 262], letter = 260; // the token of "a"
 const air = 25, resistance = 0.1, tau = 60, limit = 90; // of the card whose readings they are: °C, °C/W, s, °C
 const backends = process.env.EXOGPU_TEST_HEAT_BACKENDS ?? "cpu", near = Number(process.env.EXOGPU_TEST_HEAT_NEAR ?? 1e-4);
@@ -54,7 +55,7 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 	const runs = (what, test) => eventually(() => isRunning((one) => (seen = one, !test || test(one))), () => `${what}: ${JSON.stringify(seen?.stages)}`, LONG);
 	const may = (...actions) => admin.call("thermal.policy_set", { device_id: fast.device.device_id, actions });
 	// A node that was started again shows for a moment what it said before.
-	const place = (more) => eventually(() => admin.call("instance.create", { model_id: model.model_id, context_tokens: 4352, sequences: 1, ...more })
+	const place = (more) => eventually(() => admin.call("instance.create", { model_id: model.model_id, ...sizes, ...more })
 		.catch((error) => { if (error.reason !== "unavailable") throw error; }), "it is placed", LONG);
 	const remove = async () => {
 		for (const { instance_id } of (await admin.call("instance.list")).instances) await admin.call("instance.delete", { instance_id });
@@ -126,17 +127,22 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS, context: 4352 }));
 		await admin.call("model.add", { source: path });
 		model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready", LONG);
-		// How long each takes for a token at least, in ms, which loading there measures: far more than a busy machine adds.
-		// Where it gets hot, Q8_0 counts as faster.
+		// How long each takes for a token at least, in ms, far more than a busy machine adds; where it gets hot, Q8_0 counts as
+		// faster. It is loaded there until one of the runs that measure it was disturbed little.
 		for (const [node, ms, ...formats] of [[still, 1, "F32"], [other, 480, "Q8_0", "F32"], [fast, 2, "Q8_0"], [fast, 160, "F32"]]) {
 			node.env = { EXOGPU_TEST_PACE: `1:${ms}` };
 			await node.begin();
 			for (const format of formats) {
-				await place({ pins: [{ device_id: node.device.device_id, first_layer: 0, layer_count: 0 }], ...(format !== "F32" && { format }) });
-				await runs("it is measured");
-				await remove();
+				const there = { pins: [{ device_id: node.device.device_id, first_layer: 0, layer_count: 0 }], ...(format !== "F32" && { format }) };
+				await eventually(async () => {
+					await place(there);
+					await runs("it is measured");
+					await remove();
+					const { predicted } = await admin.call("placement.preview", { model_id: model.model_id, ...sizes, ...there });
+					return predicted.seconds_per_token * 1000 < ms + 40;
+				}, `${format} is measured on ${node.name}`, 3 * LONG);
 			}
-			if (node === still || formats[0] === "Q8_0" && node === fast) await node.finish();
+			if (node === still || ms === 2) await node.finish();
 		}
 		for (const watts of [50, 300, 50, 400, 120, 400]) await flow(180, watts);
 		assert.equal((await forecast()).state, "ready", (await forecast()).state_reason);
@@ -151,27 +157,26 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 
 	test("some layers leave it while a stream goes on, as few as it takes, and come back once it is cool", async (t) => {
 		await place();
-		await runs("it is on the faster one", (one) => layersOn(one, fast) === LAYERS);
+		const mine = layersOn(await runs("most of it is on the faster one", (one) => layersOn(one, fast) >= LAYERS - 2), fast);
 		await may("limit", "move");
 		const answer = stream(TOKENS);
 		await answer.more(10);
 		// 41 °C are what 160 W make, a third of the way from idle to all
-		const eased = await flowUntil(400, 46, "some of its layers are elsewhere", () => isRunning((one) => one.stages.length === 2), 45);
+		const eased = await flowUntil(400, 46, "some of its layers are elsewhere", () => isRunning((one) => layersOn(one, fast) < mine), 45);
 		const stay = layersOn(eased, fast);
 		assert.ok(stay > 0 && stay < LAYERS && stay + layersOn(eased, other) === LAYERS, JSON.stringify(eased.stages));
 		const [reason] = await moved();
-		assert.match(reason, new RegExp(`^.* of fast gets too hot for its work: ${LAYERS - stay} of its ${LAYERS} layers go to .* of other$`));
+		assert.match(reason, new RegExp(`^.* of fast gets too hot for its work: ${mine - stay} of its ${mine} layers go to .* of other$`));
 		assert.match(eased.state_reason, /of fast, which got too hot for its work, has fewer of its layers; they go back once that one is cool again/);
 		await answer.more(5);
-		const back = await flowUntil(50, limit, "they are back", () => isRunning((one) => layersOn(one, fast) === LAYERS), 300);
-		assert.deepEqual([back.moves, back.recoveries, back.stages.length], [2, 0, 1]);
+		const back = await flowUntil(50, limit, "they are back", () => isRunning((one) => layersOn(one, fast) >= LAYERS - 2), 300);
+		assert.deepEqual([back.moves, back.recoveries], [2, 0], "nothing swings");
 		assert.match((await moved())[1], /which it had left for its heat, is cool again/);
 		await answer.more(5);
-		assert.equal((await instance()).moves, 2, "nothing swings");
 		answer.end();
 		await within(answer.done.catch(() => {}), "it is ended", LONG);
 		const [whole] = await undisturbed([{}, answer.values.length]);
-		same(t, `${LAYERS - stay} of ${LAYERS} layers left, and came back`, answer.values, whole.values);
+		same(t, `${mine - stay} of ${mine} layers left, and came back`, answer.values, whole.values);
 		assert.equal(answer.text, whole.text.slice(0, answer.text.length));
 		assert.ok(new Set(answer.values.map((value) => value.toFixed(6))).size > 10, "tokens that are unlike");
 	});
@@ -180,7 +185,7 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 		const acts = async (what) => (await forecast()).acts === what, before = (await moved()).length;
 		const logit_bias = Object.fromEntries(Array.from({ length: 26 }, (_, i) => [letter + i, 100])); // so that its text tells its tokens
 		await place({ least_format: "Q8_0" });
-		await runs("it is on the faster one", (one) => layersOn(one, fast) === LAYERS);
+		const mine = layersOn(await runs("most of it is on the faster one", (one) => layersOn(one, fast) >= LAYERS - 2), fast);
 		const answer = stream(TOKENS, { logit_bias });
 		await answer.more(10);
 
@@ -199,19 +204,22 @@ describe("a hot device beside a slower one", { timeout: 900000 * slow }, () => {
 		await answer.more(2);
 		await flowUntil(400, 46, "it is in a smaller format", () => isRunning((one) => one.format === "Q8_0"));
 		await answer.more(2);
-		assert.equal(layersOn(await instance(), fast), LAYERS, "it stays where it is");
+		assert.equal(layersOn(await instance(), fast), mine, "it stays where it is");
 
 		await may("limit", "move");
-		const away = await flowUntil(400, 46, "layers are elsewhere", () => isRunning((one) => layersOn(one, fast) < LAYERS), 100);
+		const away = await flowUntil(400, 46, "layers are elsewhere", () => isRunning((one) => layersOn(one, fast) < mine), 100);
 		assert.equal(away.format, "Q8_0");
 		await answer.more(2);
 
 		const back = await flowUntil(50, limit, "it is where it was, in its own format", () =>
-			isRunning((one) => one.format === "F32" && layersOn(one, fast) === LAYERS), 300);
+			isRunning((one) => one.format === "F32" && layersOn(one, fast) >= LAYERS - 2), 300);
 		const reasons = (await moved()).slice(before);
-		assert.deepEqual([back.moves, back.recoveries, back.state_reason], [4, 0, null], `nothing swings: ${reasons.join("; ")}`);
+		// By what was measured, some layers may come back after the others.
+		assert.ok(back.moves >= 4 && back.moves <= 6, `nothing swings: ${reasons.join("; ")}`);
+		assert.deepEqual([back.moves, back.recoveries, back.state_reason], [reasons.length, 0, null]);
 		await answer.more(5);
-		for (const pattern of [/its weights go from F32 to Q8_0/, /too hot for its work/, /cool again: it goes to/, /its weights go back from Q8_0 to F32/])
+		assert.equal((await instance()).moves, back.moves, "it stays");
+		for (const pattern of [/its weights go from F32 to Q8_0/, /too hot for its work(: \d+ of its \d+ layers go to|, for) /, /cool again: it goes to/, /its weights go back from Q8_0 to F32/])
 			assert.equal(reasons.filter((one) => pattern.test(one)).length >= 1, true, `${pattern} of ${reasons.join("; ")}`);
 		const steps = (await admin.call("audit.list", { action: "device.heat" })).entries.map((one) => one.detail.step).reverse();
 		assert.ok(steps.includes("paused") && steps.includes("limited") && steps.at(-1) === "free", steps.join(" "));
