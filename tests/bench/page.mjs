@@ -1,11 +1,13 @@
-// What the dashboard costs a browser, and what Lighthouse says of it: node tests/bench/page.mjs [live] [lighthouse [RUNS] [PAGE...]]
+// What the dashboard costs a browser, and what Lighthouse says of it: node tests/bench/page.mjs [live] [lighthouse [RUNS]] [PAGE...]
 //
 // live: a server with 64 devices on one machine, each with new readings every second. First paint on loopback, median of
-//   five loads by a browser that is logged in; then for 60 s on the Overview, and 60 s on the table of devices: the time of
-//   the page's main thread as a share of a core (Chromium's ThreadTime), and its tasks of over 50 ms.
-// lighthouse: performance, accessibility and best practices of each page, median of RUNS (five), of pages that begin with PAGE (/#/models; all), with a model and the
-//   devices of this machine; needs `npm install --prefix build/lighthouse lighthouse`.
-// EXOGPU_BINARY names the program; a release build is what counts. Chromium as in tests/e2e/browser.mjs.
+//   five loads by a browser that is logged in; then each page for EXOGPU_BENCH_S seconds (60): the time of the page's main
+//   thread as a share of a core, and its tasks of over 50 ms. Both are told by the thread's own clock, which other programs
+//   on the processor do not move, and the tasks by the wall's, too. EXOGPU_BENCH_TRACES=FOLDER keeps the traces.
+// lighthouse: performance, accessibility and best practices of each page, median of RUNS (five), with a model and the
+//   devices of this machine; needs `npm install --prefix build/lighthouse lighthouse`. It goes by the wall's clock: on a busy
+//   machine its performance says nothing.
+// PAGE: only pages that begin so (/#/models). EXOGPU_BINARY names the program. Chromium as in tests/e2e/browser.mjs.
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
