@@ -5,6 +5,7 @@
 #include "common/base/keyed_hash.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/alerts/decide.h"
 #include "server/security/random_id.h"
 
@@ -59,8 +60,8 @@ static struct json *alert_json(const struct store_alert *alert)
 	json_set_string(json, "kind", alert->kind);
 	json_set_string(json, "severity", alert->severity);
 	json_set(json, "subject", subject);
-	json_set_string(json, "message", alert->message);
-	json_set_string(json, "hint", alert->hint);
+	said_set(json, "message", alert->message);
+	said_set(json, "hint", alert->hint);
 	json_set_number(json, "value", alert->value);
 	json_set_number(json, "threshold", alert->threshold);
 	set_time(json, "raised_at", alert->raised_ms);

@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/alerts/channels_inside.h"
 #include "server/security/random_id.h"
 
@@ -64,6 +65,7 @@ static struct json *channel_json(const struct channel *channel)
 	json_set_string(json, "added_by", channel->added_by);
 	json_set_integer(json, "waiting", (int64_t)channel->count);
 	json_set(json, "last", channel->last ? json_copy(channel->last) : json_new_null());
+	said_beside((struct json *)json_get(json, "last"), "message");
 	return json;
 }
 

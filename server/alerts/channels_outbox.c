@@ -2,6 +2,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/alerts/channels_inside.h"
 #include "server/security/random_id.h"
 
@@ -211,7 +212,7 @@ static void answer_test(const struct outbox_attempt *attempt, const struct couri
 		json_set_integer(json, "status", result->http_status);
 	else
 		json_set_null(json, "status");
-	json_set_string(json, "message", result->message[0] ? result->message : NULL);
+	said_set(json, "message", result->message[0] ? result->message : NULL);
 	attempt->done(attempt->context, STATUS_OK, json, NULL);
 }
 

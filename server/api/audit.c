@@ -1,6 +1,7 @@
 /* audit.*: reading and checking the audit log. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/text/base64.h"
+#include "common/wire/said.h"
 #include "server/api/call.h"
 
 #include <string.h>
@@ -153,7 +154,7 @@ static void judge(struct witnesses *witnesses, struct json *answers, const struc
 		json_remove(one, "note");
 		state = state ? json_next(state) : NULL;
 		if (!strcmp(word, "unusable"))
-			json_set_string(one, "reason", "the head that it holds is not signed by the log's key");
+			said_set(one, "reason", "the head that it holds is not signed by the log's key");
 		if (!strcmp(word, "conflicts") || !strcmp(word, "ahead"))
 			witnesses_conflict(witnesses, json_get_string(one, "node_id", ""),
 					   (uint64_t)json_get_integer(one, "size", 0));

@@ -1,6 +1,7 @@
 /* model.catalog: the models that are offered for download, and what would become of each here. Thread: the loop's. */
 #include "server/library/catalog.h"
 
+#include "common/wire/said.h"
 #include "server/api/call.h"
 
 #include <stdio.h>
@@ -83,7 +84,7 @@ static struct json *entry_json(const struct api *api, const struct catalog_entry
 	set_counts(json, entry);
 	json_set(json, "unverified", catalog_unverified(entry));
 	json_set_string(json, "fits", fit_name(foreseen->fit));
-	json_set_string(json, "why", foreseen->why[0] ? foreseen->why : NULL);
+	said_set(json, "why", foreseen->why[0] ? foreseen->why : NULL);
 	if (foreseen->missing_bytes)
 		json_set_integer(json, "missing_bytes", (int64_t)foreseen->missing_bytes);
 	else

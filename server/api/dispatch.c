@@ -2,6 +2,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/api/call.h"
 
 #include <stdlib.h>
@@ -62,8 +63,13 @@ static void answer_error_with(struct api_client *client, const struct json *id, 
 			      struct json *data)
 {
 	struct api *api = client->api;
+	struct json *known = data ? data : json_new_object(), *said;
 	buffer_clear(&api->text);
-	if (!message_print_error_with(&api->text, id, error, data))
+	if ((said = said_read(error->message[0] ? error->message : status_text(error->status))))
+		json_set(known, "message_said", said);
+	if ((said = said_read(error->hint)))
+		json_set(known, "hint_said", said);
+	if (!message_print_error_with(&api->text, id, error, known))
 		send_text(client, &api->text);
 }
 

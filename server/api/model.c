@@ -1,5 +1,6 @@
 /* model.*: which models there are. Thread: the loop's. */
 #include "common/base/clock.h"
+#include "common/wire/said.h"
 #include "server/api/call.h"
 
 #include <stdio.h>
@@ -108,6 +109,7 @@ static void hubs_were_asked(void *context, enum status status, struct json *foun
 	if (!status) {
 		result = json_new_object();
 		json_set(result, "unreachable", json_copy(json_get(found, "unreachable")));
+		said_beside(result, "unreachable");
 	}
 	json_destroy(&found);
 	api_finish(context, status, result, error);

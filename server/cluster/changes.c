@@ -2,6 +2,7 @@
  * events of the topic inventory. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/cluster/state.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ struct json *cluster_change_json(const struct store_change *row)
 	json_set_string(change, "node_id", row->node_id);
 	json_set_string(change, "device_id", row->device_id);
 	json_set_string(change, "name", row->name);
-	json_set_string(change, "summary", row->summary);
+	said_set(change, "summary", row->summary);
 	return change;
 }
 

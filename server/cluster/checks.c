@@ -6,6 +6,7 @@
  * forgets nothing. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/cluster/state.h"
 
 #include <math.h>
@@ -219,7 +220,7 @@ struct json *cluster_checks_json(const struct cluster_node *node)
 		json_set_number(json, "largest_error", checks->largest);
 	else
 		json_set_null(json, "largest_error");
-	json_set_string(json, "reason", checks->why[0] ? checks->why : NULL);
+	said_set(json, "reason", checks->why[0] ? checks->why : NULL);
 	return json;
 }
 

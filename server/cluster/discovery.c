@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/net/mdns/announce.h"
 #include "common/net/mdns/browse.h"
+#include "common/wire/said.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -139,7 +140,7 @@ static struct json *list_heard(const struct discovery *discovery, bool timed)
 		struct json *one = net_browser_describe(discovery->browser, all[i], timed);
 		judge(discovery, all[i], &verdict);
 		json_set_string(one, "verdict", verdict.word);
-		json_set_string(one, "why", verdict.why);
+		said_set(one, "why", verdict.why);
 		json_push(list, one);
 	}
 	return list;
@@ -153,7 +154,7 @@ struct json *discovery_json(const struct discovery *discovery)
 	const bool listening = discovery->browser && net_browser_works(discovery->browser, why);
 	json_set(json, "heard", list_heard(discovery, true));
 	json_set_bool(json, "listening", listening);
-	json_set(json, "reason", why[0] ? json_new_string(why) : json_new_null());
+	said_set(json, "reason", why[0] ? why : NULL);
 	return json;
 }
 

@@ -4,6 +4,7 @@
 #include "server/cluster/heat.h"
 
 #include "common/base/clock.h"
+#include "common/wire/said.h"
 #include "server/cluster/state.h"
 
 #include <math.h>
@@ -178,7 +179,7 @@ struct json *cluster_forecast_json(const struct cluster_device *device, const st
 	json_set_string(json, "device_id", device->device_id);
 	json_set_string(json, "sensor", sensor_names[forecast->sensor]);
 	json_set_string(json, "state", state_names[heat.state]);
-	json_set_string(json, "state_reason", ready ? NULL : heat.reason);
+	said_set(json, "state_reason", ready ? NULL : heat.reason);
 	set_rounded(json, "temperature_celsius", heat.celsius, 100);
 	set_rounded(json, "power_watts", heat.watts, 100);
 	set_rounded(json, "limit_celsius", heat.limit, 100);

@@ -3,6 +3,7 @@
  * batch holds that decision; what is added here is stored in the same batch or not at all. Thread: the
  * loop's. */
 #include "common/base/clock.h"
+#include "common/wire/said.h"
 #include "server/cluster/state.h"
 #include "server/cluster/topology/topology.h"
 
@@ -186,7 +187,7 @@ struct json *cluster_waiting_json(const struct json *record, int64_t since_ms)
 	json_remove(json, "link_port");
 	clock_format(since_ms, at);
 	json_set_string(json, "state", "pending");
-	json_set_string(json, "state_reason", "waiting to be let in");
+	said_set(json, "state_reason", "waiting to be let in");
 	json_set_bool(json, "local", false);
 	json_set_string(json, "kind", "machine");
 	json_set_string(json, "first_seen_at", at);

@@ -7,6 +7,7 @@
  * change of path is published once, with the speed before and after. Thread: the
  * loop's. */
 #include "common/base/clock.h"
+#include "common/wire/said.h"
 #include "server/cluster/state.h"
 
 #include <stdio.h>
@@ -102,7 +103,7 @@ static struct json *peer_json(const struct cluster_device *from, const struct cl
 	else
 		json_set_number(peer, "bytes_per_s", bytes_per_s);
 	json_set_string(peer, "measured_at", reason ? NULL : json_get_string(told, "measured_at", NULL));
-	json_set_string(peer, "reason", reason);
+	said_set(peer, "reason", reason);
 	return peer;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/cluster/topology/topology.h"
 
 #include <stdio.h>
@@ -276,15 +277,25 @@ static void set_time(struct json *object, const char *name, int64_t at_ms)
 	json_set_string(object, name, clock_format(at_ms, at));
 }
 
+// Beside `name` of each member of a list.
+static void say_each(struct json *json, const char *list, const char *name)
+{
+	for (const struct json *one = json_first(json_get(json, list)); one; one = json_next(one))
+		said_beside((struct json *)one, name);
+}
+
 struct json *cluster_node_json(const struct cluster_node *node)
 {
 	struct json *json = json_copy(node->record);
 	json_remove(json, "link_port"); // other nodes are told, by server/cluster/topology/topology.c
 	json_set_string(json, "state", node->link ? "online" : "offline");
-	json_set_string(json, "state_reason", node->link || !node->state_reason[0] ? NULL : node->state_reason);
+	said_set(json, "state_reason", node->link || !node->state_reason[0] ? NULL : node->state_reason);
 	json_set_bool(json, "local", node->local);
 	if (!json_get(json, "kind"))
 		json_set_string(json, "kind", "machine");
+	say_each(json, "backends", "reason");
+	say_each(json, "libraries", "reason");
+	say_each(json, "libraries", "hint");
 	set_time(json, "first_seen_at", node->first_seen_ms);
 	set_time(json, "last_seen_at", node->last_seen_ms);
 	return json;
@@ -335,12 +346,14 @@ struct json *cluster_device_json(const struct cluster *cluster, const struct clu
 	json_remove(json, "hardware_key");
 	json_remove(json, "present");
 	json_remove(json, "peer_speeds");
+	said_beside(json, "support_reason");
+	said_beside((struct json *)json_get(json, "verification"), "error");
 	json_set(json, "peers", cluster_peers_json(cluster, device));
 	json_set(json, "spot_checks",
 		 cluster_of_tab(device->node) ? cluster_checks_json(device->node) : json_new_null());
 	json_set_string(json, "node_id", device->node->node_id);
 	json_set_string(json, "state", cluster_device_state(device, &reason));
-	json_set_string(json, "state_reason", reason);
+	said_set(json, "state_reason", reason);
 	json_set_bool(json, "draining", device->draining);
 	set_time(json, "first_seen_at", device->first_seen_ms);
 	set_time(json, "last_seen_at", device->last_seen_ms);

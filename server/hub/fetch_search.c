@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/hub/fetch_inside.h"
 #include "server/hub/hub.h"
 
@@ -109,6 +110,7 @@ static void deliver(struct outbox_item *item, bool tell)
 		json = json_new_object();
 		json_set(json, "results", results);
 		json_set(json, "unreachable", unreachable);
+		said_beside(json, "unreachable");
 	}
 	search->params.done(search->params.context, search->error.status, json, &search->error);
 	search_destroy(&search);

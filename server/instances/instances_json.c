@@ -1,5 +1,6 @@
 /* An instance as the API shows it. Thread: the loop's. */
 #include "common/base/clock.h"
+#include "common/wire/said.h"
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>
@@ -126,7 +127,7 @@ struct json *instance_json_now(const struct instance *instance)
 	json_set_string(json, "model_id", instance->model_id);
 	json_set_string(json, "model_name", instance->model_name);
 	json_set_string(json, "state", instance_state_name(instance->state));
-	json_set_string(json, "state_reason", instance->state_reason[0] ? instance->state_reason : NULL);
+	said_set(json, "state_reason", instance->state_reason[0] ? instance->state_reason : NULL);
 	json_set_string(json, "created_at", clock_format(instance->created_ms, at));
 	json_set_string(json, "ready_at", instance->ready_ms ? clock_format(instance->ready_ms, at) : NULL);
 	json_set_string(json, "strategy", instance->strategy);
@@ -165,5 +166,6 @@ struct json *instance_json_now(const struct instance *instance)
 	json_set(json, "missing", missing_json(instance));
 	json_set(json, "remedies",
 		 instance->recovery.remedies ? json_copy(instance->recovery.remedies) : json_new_array());
+	said_beside(json, "remedies");
 	return json;
 }

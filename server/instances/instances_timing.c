@@ -5,6 +5,7 @@
  * rest is divided by the expected time of each hop's actual path: half a round trip, plus its bytes at the path's rate.
  * A remainder goes to hops whose path was not measured, by their bytes, else to all hops equally, because forwarding a
  * message costs each about the same. Thread: the loop's. */
+#include "common/wire/said.h"
 #include "server/instances/instances_inside.h"
 
 #include <stdio.h>
@@ -367,7 +368,7 @@ struct json *instance_timing_json(struct instance *instance, const struct json *
 	if (!instance->timing) // of another placement
 		instance->bottleneck = (struct bottleneck_shown){0};
 	json_set(json, "slowest", explain(&times, &instance->bottleneck, &text));
-	json_set_string(json, "bottleneck", buffer_text(&text));
+	said_set(json, "bottleneck", buffer_text(&text));
 	buffer_finish(&text);
 	return json;
 }

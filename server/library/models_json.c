@@ -1,6 +1,7 @@
 /* See models_inside.h: a record as schema/api.json has it, and its shape as state.db keeps it. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/wire/said.h"
 #include "engine/model/architecture.h"
 #include "engine/stage.h"
 #include "server/library/models_inside.h"
@@ -268,7 +269,7 @@ struct json *models_record_json(const struct models *models, const struct model_
 	json_set_string(json, "name", record->name);
 	json_set_string(json, "source", record->source);
 	json_set_string(json, "state", model_state_name(record->state));
-	json_set_string(json, "state_reason", record->state_reason[0] ? record->state_reason : NULL);
+	said_set(json, "state_reason", record->state_reason[0] ? record->state_reason : NULL);
 	json_set_string(json, "added_at", clock_format(record->added_ms, at));
 	if (record->file_bytes)
 		set_count(json, "file_bytes", record->file_bytes);
@@ -313,7 +314,7 @@ struct json *models_masked_json(const struct models *models, const struct model_
 	snprintf(text, sizeof text, "%s:%.*s", strstr(source, "://") ? "url" : "file", (int)(length - begin),
 		 source + begin);
 	json_set_string(model, "source", text);
-	json_set_string(model, "state_reason", models_why(record)[0] ? models_why(record) : NULL);
+	said_set(model, "state_reason", models_why(record)[0] ? models_why(record) : NULL);
 	return model;
 }
 

@@ -1,6 +1,7 @@
 /* memory.*: an allocation's name becomes a handle of its worker, a range is checked against the size that the server
  * knows, and the body goes on as it came. See inside.h. */
 #include "common/base/clock.h"
+#include "common/wire/said.h"
 #include "server/tenants/inside.h"
 
 #include <inttypes.h>
@@ -317,7 +318,7 @@ static void tell_owner(struct item *item)
 	struct json *params = json_new_object(), *allocations = json_new_array();
 	json_push(allocations, json_new_string(item->id));
 	json_set_string(params, "device_id", cluster_device_id(item_device(item)));
-	json_set_string(params, "message", "an admin freed it");
+	said_set(params, "message", "an admin freed it");
 	json_set(params, "allocations", allocations);
 	json_set(params, "modules", json_new_array());
 	tenant_notify(item->worker->tenant, NULL, "session.device_lost", params);

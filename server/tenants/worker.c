@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 #include "server/security/random_id.h"
 #include "server/tenants/inside.h"
 
@@ -126,7 +127,7 @@ static void lose_items(struct worker *worker, unsigned place, const char *messag
 	}
 	bool any = json_first(allocations) || json_first(modules);
 	json_set_string(params, "device_id", cluster_device_id(worker->devices[place].device));
-	json_set_string(params, "message", message);
+	said_set(params, "message", message);
 	json_set(params, "allocations", allocations);
 	json_set(params, "modules", modules);
 	if (any && !worker->tenant->over)

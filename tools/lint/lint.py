@@ -16,12 +16,13 @@ import layers     # noqa: E402
 import layout     # noqa: E402
 import messages   # noqa: E402
 import schema     # noqa: E402
+import sentences  # noqa: E402
 import states     # noqa: E402
 import text       # noqa: E402
 import tree       # noqa: E402
 import typescript  # noqa: E402
 
-RULES = (layout, text, calls, layers, messages, typescript, schema, states, documents)
+RULES = (layout, text, calls, layers, messages, typescript, schema, sentences, states, documents)
 
 
 def main(arguments):

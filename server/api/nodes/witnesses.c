@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/wire/said.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -479,7 +480,7 @@ static void held(void *context, enum status status, const struct json *result, c
 	const bool none = !status && !json_get_string(result, "note", NULL);
 	const char *why = status ? error->message : none ? NULL : check_held(witness, result);
 	json_set_string(answer, "state", none ? "none" : why ? "unusable" : "asked");
-	json_set_string(answer, "reason", why);
+	said_set(answer, "reason", why);
 	if (!none && !why) {
 		json_set_integer(answer, "size", json_get_integer(result, "size", 0));
 		json_set_string(answer, "note", json_get_string(result, "note", ""));

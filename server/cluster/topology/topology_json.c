@@ -5,6 +5,7 @@
  * Readings are not kept for replay: a client that returns gets the whole state
  * (topology_send_all). */
 #include "common/base/clock.h"
+#include "common/wire/said.h"
 #include "server/cluster/topology/topology_inside.h"
 
 #include <math.h>
@@ -40,7 +41,7 @@ struct json *topology_link_json(const struct topology_from *from, const struct t
 	json_set_string(json, "from_node_id", from->node->node_id);
 	json_set_string(json, "to_node_id", topology_to_id(link));
 	json_set_string(json, "state", state_names[state]);
-	set_text(json, "state_reason", reason);
+	said_set(json, "state_reason", reason[0] ? reason : NULL);
 	json_set_string(json, "class", link_class_name(link->class));
 	set_text(json, "interface", link->interface);
 	set_text(json, "address", link->address);
@@ -54,7 +55,7 @@ struct json *topology_link_json(const struct topology_from *from, const struct t
 	set_value(json, "throughput_back_bytes_per_s", link->values[LINK_THROUGHPUT_BACK]);
 	json_set_string(json, "measured_at", clock_format(link->measured_ms, at));
 	json_set_bool(json, "degraded", link->degraded);
-	set_text(json, "degraded_reason", link->degraded ? link->degraded_reason : "");
+	said_set(json, "degraded_reason", link->degraded && link->degraded_reason[0] ? link->degraded_reason : NULL);
 	return json;
 }
 

@@ -3,6 +3,7 @@
  * share a pool of memory count it once. A path limits more the longer HOP_BYTES
  * take on it. That is the size of a batch of activations, so delay and rate both
  * count. */
+#include "common/wire/said.h"
 #include "server/cluster/topology/topology_inside.h"
 
 #include <stdio.h>
@@ -143,7 +144,7 @@ static struct json *bottleneck_json(const struct survey *survey)
 		 relayed ? "; a direct link between the two would shorten it" : "");
 	json_set_string(json, "from_node_id", survey->from->node_id);
 	json_set_string(json, "to_node_id", survey->to->node_id);
-	json_set_string(json, "text", text);
+	said_set(json, "text", text);
 	return json;
 }
 

@@ -1,4 +1,5 @@
 /* Placements as the API shows them, and previews of them. Thread: the loop's. */
+#include "common/wire/said.h"
 #include "server/instances/instances_inside.h"
 
 #include <stdlib.h>
@@ -105,7 +106,7 @@ static struct json *texts_json(const struct placing *placing, const struct place
 		struct json *json = json_new_object();
 		json_set_string(json, "device_id",
 				texts[i].device < 0 ? NULL : placing->devices[texts[i].device].device_id);
-		json_set_string(json, "text", texts[i].text);
+		said_set(json, "text", texts[i].text);
 		json_push(list, json);
 	}
 	return list;

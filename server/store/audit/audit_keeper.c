@@ -5,6 +5,7 @@
 #include "common/journal/archive_index.h"
 #include "common/journal/pruning.h"
 #include "common/text/base64.h"
+#include "common/wire/said.h"
 #include "server/store/audit/ledger.h"
 #include "server/store/inside.h"
 
@@ -83,7 +84,7 @@ static struct json *findings_json(const struct journal_report *report)
 		json_set_string(one, "verdict", verdict_word(finding->verdict));
 		json_set_integer(one, "code", finding->verdict);
 		json_set_integer(one, "seq", (int64_t)finding->seq);
-		json_set_string(one, "text", finding->text);
+		said_set(one, "text", finding->text);
 		json_push(findings, one);
 	}
 	return findings;
