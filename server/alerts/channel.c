@@ -181,10 +181,7 @@ static struct json *webhook_json(const struct channel_message *message)
 	json_set_string(cluster, "id", message->cluster_id);
 	json_set_string(cluster, "name", message->cluster_name);
 	json_set(data, "cluster", cluster);
-	struct json *alert = message->alert ? json_copy(message->alert) : json_new_null();
-	json_remove(alert, "message_said"); // the keys are for the dashboard, whose catalogue has them
-	json_remove(alert, "hint_said");
-	json_set(data, "alert", alert);
+	json_set(data, "alert", message->alert ? json_copy(message->alert) : json_new_null());
 	json_set(json, "data", data);
 	return json;
 }

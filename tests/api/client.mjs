@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import WebSocket from "ws";
 import { api, errorFault, eventFault, method, node, notificationFault, paramsFault, resultFault } from "./contract.mjs";
+import { saidFault } from "./said.mjs";
 import { patience, within } from "./server.mjs";
 
 const violations = [];
@@ -103,6 +104,8 @@ export class Client {
 			return this.violated(`not JSON: ${error.message}`, data.toString("latin1"));
 		}
 		if (message.jsonrpc !== "2.0") this.violated("jsonrpc is not 2.0", message);
+		const untrue = saidFault(message);
+		if (untrue) this.violated(untrue, message);
 		const due = "result" in message && method(this.document, this.calls.get(message.id)?.name ?? "")?.["x-result-body"];
 		if (binary !== Boolean(due)) this.violated("a binary frame where none is due, or none where one is", message);
 		if (message.method === "event") this.receiveEvent(message);

@@ -38,13 +38,13 @@ AREAS = {
     "store": ("server/store/",),
     "worker": ("engine/worker/",),
 }
-COMPLETE = ()
+COMPLETE = ("alerts", "api", "cluster", "instances", "library", "placement", "security", "tenants", "wire")
 
 # Literals in calls of these are for the log, for the command line, or are compared and not shown.
 ELSEWHERE = re.compile(r"(log_\w+|f?printf|fputs|command_\w+|_?[sS]tatic_assert|assert|strn?cmp|strstr|memcmp|f?sscanf|"
                        r"db_\w+|postgres_\w+|usage|table_add|text_is|contains|rpc_init)$")
 SENTENCE = re.compile(r"[a-z]{2,}[,:;]? [a-z%\"(]|% [a-z]")  # of a text whose conversions are % alone
-NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |WHERE |^[\w-]+: %|Content-Type:|Bearer |\\n")
+NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |WHERE |^[A-Z][\w-]+: %|^[a-z]+-[\w-]+: %|Content-Type:|Bearer |\\n")
 # What joins two sentences; common/wire/said.c makes them.
 JOINTS = ("%s%s", "%s%s%s")
 MOST_BYTES = 1024
@@ -126,8 +126,17 @@ def texts(tree):
 
 
 def places(key):
-    """How many values a key has."""
-    return sum(1 for one in CONVERSION.findall(key.replace("%%", "")))
+    """({numbers of its values}, {those that an English word ends with: "layer%s"}): other languages have other plurals."""
+    found = list(CONVERSION.finditer(key.replace("%%", "\0\0")))
+    endings = {str(i + 1) for i, one in enumerate(found) if one.group().endswith("s") and re.search(r"[a-z]$", key[:one.start()])}
+    return {str(i + 1) for i in range(len(found))}, endings
+
+
+def misplaced(key, text):
+    """What is wrong with the places of a text: {1}, or {1n} for a noun that may take an n."""
+    given, (numbers, endings) = set(re.findall(r"\{(\d+)n?\}", text)), places(key)
+    lacking = sorted(numbers - endings - given, key=int)
+    return ", ".join(["without {%s}" % one for one in lacking] + ["with {%s}" % one for one in sorted(given - numbers)])
 
 
 def check(tree):
@@ -147,9 +156,8 @@ def check(tree):
         for key, (path, line, text) in told.items():
             if key not in keys:
                 yield error(path, line, "sentences", "no source says \"%s\"" % key)
-            elif sorted(set(re.findall(r"\{(\d+)\}", text))) != sorted(str(n + 1) for n in range(places(key))):
-                yield error(path, line, "sentences", "the places of this text are not {1} to {%d}" % places(key)
-                            if places(key) else "this text has places, and its key has none")
+            elif misplaced(key, text):
+                yield error(path, line, "sentences", "the text for \"%s\" is %s" % (key, misplaced(key, text)))
         for key, area in keys.items():
             if area in COMPLETE and key not in told:
                 yield error(LIST, 1, "sentences", "%s has no text for \"%s\" (%s)" % (language, key, area))

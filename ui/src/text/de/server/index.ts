@@ -1,4 +1,12 @@
-/* German for what the server says. */
-import type { Texts } from "../../language";
+/* German for the sentences that come from the server, by their keys (common/wire/said.h). */
+import alerts from "./alerts";
+import api from "./api";
+import cluster from "./cluster";
+import instances from "./instances";
+import library from "./library";
+import placement from "./placement";
+import security from "./security";
+import tenants from "./tenants";
+import wire from "./wire";
 
-export default {} as Texts;
+export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire } as Readonly<Record<string, string>>;
