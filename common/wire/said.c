@@ -351,17 +351,27 @@ void said_set(struct json *object, const char *name, const char *text)
 	set_beside(object, name, text ? said_read(text) : NULL);
 }
 
+// NULL: none of them is known.
+static struct json *read_each(const struct json *texts)
+{
+	bool any = false;
+	struct json *list = json_new_array();
+	for (const struct json *one = json_first(texts); one; one = json_next(one)) {
+		struct json *said = said_read(json_string(one, ""));
+		any = any || said;
+		json_push(list, said ? said : json_new_null());
+	}
+	if (!any)
+		json_destroy(&list);
+	return list;
+}
+
 void said_beside(struct json *object, const char *name)
 {
 	const struct json *member = json_get(object, name);
 	const char *text = json_string(member, NULL);
 	struct json *said = text ? said_read(text) : NULL;
-	if (json_type(member) == JSON_ARRAY) {
-		said = json_new_array();
-		for (const struct json *one = json_first(member); one; one = json_next(one)) {
-			struct json *inner = said_read(json_string(one, ""));
-			json_push(said, inner ? inner : json_new_null());
-		}
-	}
+	if (json_type(member) == JSON_ARRAY)
+		said = read_each(member);
 	set_beside(object, name, said);
 }

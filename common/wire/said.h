@@ -23,5 +23,5 @@ struct json *said_read(const char *text);
 // json_set_string, and beside it the member NAME_said if said_read knows the text. A NAME_said that was there goes.
 void said_set(struct json *object, const char *name, const char *text);
 // The same of a member that is there already, a string, null or an array of strings; NAME_said of an array is as long,
-// with null for what is not known. Without such a member nothing is done.
+// with null for what is not known, and is not there if none is. Without such a member nothing is done.
 void said_beside(struct json *object, const char *name);

@@ -283,7 +283,7 @@ describe("links over a restart", () => {
 		server = await startServer({ data });
 		admin = await Client.login(server);
 		const stale = await linkOf(admin, "nod_a", "nod_b");
-		assert.deepEqual(stale, { ...before, state: "stale", state_reason: "a is offline", sent_bytes_per_s: null });
+		assert.deepEqual(stale, { ...before, state: "stale", state_reason: "a is offline", state_reason_said: { key: "%.200s is offline", args: ["a"] }, sent_bytes_per_s: null });
 		assert.equal((await admin.call("cluster.snapshot")).links.length, 3);
 		a = await join(server, "nod_a");
 		assert.equal((await linkOf(admin, "nod_a", "server")).state_reason, "not measured again yet");

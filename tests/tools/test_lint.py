@@ -16,6 +16,7 @@ import documents  # noqa: E402
 import layers     # noqa: E402
 import messages   # noqa: E402
 import schema     # noqa: E402
+import sentences  # noqa: E402
 import text       # noqa: E402
 import tree       # noqa: E402
 import typescript  # noqa: E402
@@ -31,6 +32,28 @@ class LintTest(unittest.TestCase):
                     file.write(content)
             return [(found.path, found.line, found.rule) for found in rule.check(tree.Tree(root))
                     if found.severity == "error"]
+
+    def test_sentences_and_their_texts(self):
+        source = ("enum status f(void)\n{\n\tlog_info(\"x\", \"a line of the log\");\n\tif (!strcmp(a, \"no sentence either\"))\n"
+                  "\t\terror_hint(error, \"take \" \"fewer\\n\");\n"
+                  "\treturn error_set(error, 1, \"%s has %\" PRIu64 \" layer%s, \\\"%.2f\\\"\",\n\t\tname, n > 1 ? \"are too many\" : \"\"); // it is so\n}\n")
+        key = '%s has %lu layer%s, "%.2f"'
+        self.assertEqual(sentences.plain('a \\"b\\" \\xc3\\xab \u00e9'), 'a "b" \u00eb \u00e9')
+        listed = {area: [] for area in sentences.AREAS}
+        listed["alerts"] = sorted(["are too many", key])
+        listed["wire"] = sorted(sentences.JOINTS)
+        files = {"server/alerts/a.c": source, sentences.LIST: sentences.printed(listed)}
+        texts = lambda *lines: "export default {\n" + "".join("  %s: %s,\n" % tuple(map(json.dumps, line)) for line in lines) + "};\n"
+        whole = [(key, "{1} hat {2n} Schichten, {4}"), ("are too many", "sind zu viele"), ("%s%s", "{1}{2}"), ("%s%s%s", "{1}{2}{3}")]
+        german = "ui/src/text/de/server/alerts.ts"
+        self.assertEqual(self.findings(sentences, {**files, german: texts(*whole)}), [])
+        self.assertEqual(self.findings(sentences, {**files, german: texts(*whole[1:])}), [(sentences.LIST, 1, "sentences")])
+        for wrong in ("{1} hat {2} Schichten", "{1} hat {2} Schichten, {4} {5}"):
+            self.assertEqual(self.findings(sentences, {**files, german: texts((key, wrong), *whole[1:])}), [(german, 2, "sentences")])
+        self.assertEqual(self.findings(sentences, {**files, german: texts(*whole, ("gone since", "seitdem weg"))}), [(german, 6, "sentences")])
+        self.assertEqual(self.findings(sentences, {**files, german: texts(*whole, whole[1])}), [(german, 6, "sentences")])
+        self.assertEqual(self.findings(sentences, {**files, "server/alerts/b.c": "const char *s = \"one more of them\";\n", german: texts(*whole)}),
+                         [(sentences.LIST, 1, "sentences")] * 2, "the list lacks it, and so does German")
 
     def test_calls_are_found_in_code_only(self):
         found = self.findings(calls, {"common/base/a.c": (

@@ -44,7 +44,7 @@ COMPLETE = ("alerts", "api", "cluster", "instances", "library", "placement", "se
 ELSEWHERE = re.compile(r"(log_\w+|f?printf|fputs|command_\w+|_?[sS]tatic_assert|assert|strn?cmp|strstr|memcmp|f?sscanf|"
                        r"db_\w+|postgres_\w+|usage|table_add|text_is|contains|rpc_init)$")
 SENTENCE = re.compile(r"[a-z]{2,}[,:;]? [a-z%\"(]|% [a-z]")  # of a text whose conversions are % alone
-NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |WHERE |^[A-Z][\w-]+: %|^[a-z]+-[\w-]+: %|Content-Type:|Bearer |\\n")
+NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |WHERE |^[A-Z][\w-]+: %|^[a-z]+-[\w-]+: %|Content-Type:|Bearer |\\n|^\w+(, \w+)+$")
 # What joins two sentences; common/wire/said.c makes them.
 JOINTS = ("%s%s", "%s%s%s")
 MOST_BYTES = 1024

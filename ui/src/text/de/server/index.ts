@@ -8,5 +8,8 @@ import placement from "./placement";
 import security from "./security";
 import tenants from "./tenants";
 import wire from "./wire";
+import convert from "./convert";
+import journal from "./journal";
+import node from "./node";
 
-export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire } as Readonly<Record<string, string>>;
+export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire, ...convert, ...journal, ...node } as Readonly<Record<string, string>>;
