@@ -32,9 +32,10 @@ AREAS = {
     "wire": ("common/base/", "common/json/", "common/wire/", "common/text/"),
     "convert": ("server/convert/",),
     "journal": ("common/journal/",),
-    "model": ("engine/model/", "engine/text/", "engine/jinja/", "engine/grammar/", "engine/generation/"),
+    "model": ("engine/model/",),
     "net": ("common/net/", "common/files/", "common/work/"),
     "node": ("engine/node/", "engine/device/", "engine/telemetry/"),
+    "prompts": ("engine/text/", "engine/jinja/", "engine/grammar/", "engine/generation/"),
     "store": ("server/store/",),
     "worker": ("engine/worker/",),
 }
