@@ -39,7 +39,8 @@ AREAS = {
     "store": ("server/store/",),
     "worker": ("engine/worker/",),
 }
-COMPLETE = ("alerts", "api", "cluster", "instances", "library", "placement", "security", "tenants", "wire")
+COMPLETE = ("alerts", "api", "cluster", "convert", "instances", "journal", "library", "model", "net", "node", "placement", "security",
+            "tenants", "wire")
 
 # Literals in calls of these are for the log, for the command line, or are compared and not shown.
 ELSEWHERE = re.compile(r"(log_\w+|f?printf|fputs|command_\w+|_?[sS]tatic_assert|assert|strn?cmp|strstr|memcmp|f?sscanf|"

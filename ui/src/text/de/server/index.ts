@@ -10,6 +10,9 @@ import tenants from "./tenants";
 import wire from "./wire";
 import convert from "./convert";
 import journal from "./journal";
+import model from "./model";
+import net from "./net";
 import node from "./node";
+import worker from "./worker";
 
-export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire, ...convert, ...journal, ...node } as Readonly<Record<string, string>>;
+export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire, ...convert, ...journal, ...model, ...net, ...node, ...worker } as Readonly<Record<string, string>>;
