@@ -8,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The work for one text, in forms and places looked at: some milliseconds, which no sentence of ours takes.
-enum { FEW_LETTERS = 6 }; // a form with fewer and with strings fits much that it is not meant for
-enum { MOST_WORK = 100000, FORM_WORK = 2000 };
+enum {
+	FEW_LETTERS = 6, // a form with fewer and with strings fits much that it is not meant for
+	MOST_WORK =
+		100000, // for a text, in forms and places looked at: about a millisecond; a sentence of ours takes 500
+	FORM_WORK = 2000, // of it, for one form
+};
 
 struct form {
 	const char *text;
