@@ -22,6 +22,7 @@ struct form {
 	size_t tail_bytes;
 	unsigned char group; // its first byte; 0: it begins with a conversion
 	bool weak;           // tried last
+	bool plain;          // without a conversion
 };
 
 // Forms that can fit a text, those with most fixed bytes first.
@@ -116,6 +117,7 @@ static struct form weigh(const char *form)
 		form += fixed_bytes(form);
 	}
 	out.tail_bytes = strchr(out.tail, '%') ? 0 : strlen(out.tail);
+	out.plain = !strchr(out.text, '%');
 	out.weak = strings && letters < FEW_LETTERS;
 	return letters ? out : (struct form){0};
 }
@@ -199,12 +201,25 @@ static bool match_part(struct walk *walk, const char *form, const char *at, size
 	return false;
 }
 
+// A string that a conversion follows at once: the longest that is a form by itself, as in "through " and "the server".
+static bool match_plain(struct walk *walk, size_t most, const char *form, const char *at)
+{
+	const struct run run = known.runs[false][(unsigned char)*at];
+	for (const struct form *one = run.at; one < run.end && --walk->work > 0; one++)
+		if (one->plain && one->fixed <= most && !memcmp(one->text, at, one->fixed) &&
+		    match_part(walk, form, at, one->fixed, true))
+			return true;
+	return false;
+}
+
 // A string: as short as it can be for the rest to match, but the last of a form takes what is left.
 static bool match_string(struct walk *walk, const struct conversion *conversion, const char *form, const char *at)
 {
 	const size_t left = (size_t)(walk->end - at), most = left < conversion->most ? left : conversion->most;
 	if (!*form)
 		return left <= most && match_part(walk, form, at, left, true);
+	if (left && at_conversion(form) && match_plain(walk, most, form, at))
+		return true;
 	for (size_t length = 0; length <= most && --walk->work > 0; length++)
 		if ((at_conversion(form) || (length < left && at[length] == *form)) &&
 		    match_part(walk, form, at, length, true))
@@ -234,6 +249,7 @@ static bool match(struct walk *walk, const char *form, const char *at)
 // ---- a text ----
 
 static struct json *read_text(const char *text, size_t length, int depth, int *work);
+static struct json *read_form(const char *text, size_t length, bool weak, int depth, int *work);
 
 static struct json *text_value(const char *text, size_t length)
 {
@@ -257,7 +273,27 @@ static struct json *value_of(const struct part *part, int depth, int *work)
 	return inner ? inner : text_value(part->text, part->length);
 }
 
-// Two sentences, of which we know at least the second; the first may be missing, or be a name.
+// A sentence and what was printed behind it, such as "; its interface runs at %.0f Mbit/s". Both are known.
+static struct json *read_appended(const char *text, size_t length, int depth, int *work)
+{
+	*work -= (int)length;
+	for (size_t at = 1; at + 2 < length && *work > 0; at++) {
+		if (!strchr(";:,", text[at]) || text[at + 1] != ' ')
+			continue;
+		struct json *second = read_form(text + at, length - at, false, depth + 1, work);
+		struct json *first = second ? read_text(text, at, depth + 1, work) : NULL;
+		if (first) {
+			struct json *args = json_new_array();
+			json_push(args, first);
+			json_push(args, second);
+			return made("%s%s", args);
+		}
+		json_destroy(&second);
+	}
+	return NULL;
+}
+
+// Two sentences, of which one is known; the other may be missing, or be a name.
 static struct json *read_joint(const char *text, size_t length, int depth, int *work)
 {
 	static const char *const joints[] = {"; ", ": ", ", "};
@@ -326,6 +362,8 @@ static struct json *read_text(const char *text, size_t length, int depth, int *w
 	if (depth >= SAID_DEPTH || length < 3 || --*work <= 0)
 		return NULL;
 	struct json *said = read_form(text, length, false, depth, work);
+	if (!said)
+		said = read_appended(text, length, depth, work);
 	if (!said)
 		said = read_joint(text, length, depth, work);
 	return said ? said : read_form(text, length, true, depth, work);

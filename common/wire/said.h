@@ -5,7 +5,7 @@
  * with that list: the result is {"key": "the node speaks protocol %lld, this server needs %d", "args": ["2", "1"]}, of
  * which key is always one of the list, and which gives the text again when it is printed. Of several keys that fit, the
  * one with most words of its own is taken. An arg that is such a sentence is such an object; two sentences that ": " or
- * "; " joins are the args of "%s%s%s".
+ * "; " joins are the args of "%s%s%s", with it between them.
  *
  * It needs no word of who made the text, so it may come from a node, a file or an earlier version; a text is read as
  * bytes and in bounded time, whatever it holds. Thread: any. */
@@ -14,7 +14,7 @@
 
 enum {
 	SAID_ARGS = 12,    // of a sentence, at most
-	SAID_DEPTH = 4,    // of sentences in sentences
+	SAID_DEPTH = 6,    // of sentences in sentences
 	SAID_BYTES = 1024, // of a text; a longer one is not looked at
 };
 

@@ -46,7 +46,10 @@ COMPLETE = ("alerts", "api", "cluster", "convert", "instances", "journal", "libr
 ELSEWHERE = re.compile(r"(log_\w+|f?printf|fputs|command_\w+|_?[sS]tatic_assert|assert|strn?cmp|strstr|memcmp|f?sscanf|"
                        r"db_\w+|postgres_\w+|usage|table_add|text_is|contains|rpc_init)$")
 SENTENCE = re.compile(r"[a-z]{2,}[,:;]? [a-z%\"(]|% [a-z]")  # of a text whose conversions are % alone
-NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |WHERE |^[A-Z][\w-]+: %|^[a-z]+-[\w-]+: %|Content-Type:|Bearer |\\n|^\w+(, \w+)+$")
+NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |WHERE |^[A-Z][\w-]+: %|^[a-z]+-[\w-]+: %|^Content-Type:|^(?:Authorization: )?Bearer %|\\n|^\w+(, \w+)+$")
+# Sentences and parts of sentences that do not look it.
+WORDS = {"GPUs alone", "TLS failed", "a NUL byte", "added", "by ", "changed", "found", "joined", "nodes", "not JSON", "online", "removed",
+         "the GPUs", "through "}
 # What joins two sentences; common/wire/said.c makes them.
 JOINTS = ("%s%s", "%s%s%s")
 MOST_BYTES = 1024
@@ -85,7 +88,7 @@ def plain(literal):
 
 
 def is_sentence(text, calls):
-    return bool(SENTENCE.search(CONVERSION.sub("%", text))) and not NO_SENTENCE.search(text) and len(text.encode()) <= MOST_BYTES \
+    return (text in WORDS or bool(SENTENCE.search(CONVERSION.sub("%", text)))) and not NO_SENTENCE.search(text) and len(text.encode()) <= MOST_BYTES \
         and not text.startswith(("{", "/")) and not any(ELSEWHERE.match(call) for call in calls)
 
 

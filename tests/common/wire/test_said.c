@@ -99,6 +99,15 @@ static void test_sentences_in_sentences(void **state)
 	       "{\"key\":\"install the same version on both\",\"args\":[]}]}");
 	expect("weights.gguf: not logged in",
 	       "{\"key\":\"%s%s%s\",\"args\":[\"weights.gguf\",\": \",{\"key\":\"not logged in\",\"args\":[]}]}");
+	expect("it gives 90 Mbit/s, and Ethernet should give 900; its interface runs at 100 Mbit/s",
+	       "{\"key\":\"%s%s\",\"args\":[{\"key\":\"it gives %.3g Mbit/s, and %s should give "
+	       "%.0f\",\"args\":[\"90\","
+	       "\"Ethernet\",\"900\"]},{\"key\":\"; its interface runs at %.0f Mbit/s\",\"args\":[\"100\"]}]}");
+	expect("From a to b, through the server, a round trip takes 1.5 ms: 1 MiB takes 9 ms.",
+	       "{\"key\":\"From %.64s to %.64s, %s%s, a round trip takes %s ms%s: 1 MiB takes %s "
+	       "ms%s%s.\",\"args\":[\"a\",\"b\","
+	       "{\"key\":\"through \",\"args\":[]},{\"key\":\"the "
+	       "server\",\"args\":[]},\"1.5\",\"\",\"9\",\"\",\"\"]}");
 	expect("node atelier is offline: not logged in",
 	       "{\"key\":\"node %.64s is offline%s%.160s\",\"args\":[\"atelier\",\"\",{\"key\":\"%s%s\",\"args\":[\": "
 	       "\","

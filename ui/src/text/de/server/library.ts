@@ -61,6 +61,7 @@ export default {
   "a source has 1 to 2,048 bytes": "eine Quelle hat 1 bis 2.048 Bytes",
   "add it again; if that does not help, something on the way changes it": "neu hinzufügen; hilft das nicht, ändert etwas auf dem Weg sie",
   "add the model again: exogpu model add %s": "das Modell neu hinzufügen: exogpu model add {1}",
+  "added": "hinzugefügt",
   "all parts must be of the same split of the same model; fetch them again": "alle Teile müssen aus derselben Teilung desselben Modells sein; neu holen",
   "an access token has letters, digits and signs of ASCII alone": "ein Zugriffstoken hat nur Buchstaben, Ziffern und Zeichen aus ASCII",
   "behind @ the commit is named by its 40 hexadecimal digits": "hinter @ steht der Commit mit seinen 40 hexadezimalen Ziffern",

@@ -20,6 +20,7 @@ export default {
   "OpenSSL makes no context": "OpenSSL erzeugt keinen Kontext",
   "OpenSSL makes no context for TLS": "OpenSSL erzeugt keinen Kontext für TLS",
   "Sec-WebSocket-Key is not a key": "Sec-WebSocket-Key ist kein Schlüssel",
+  "TLS failed": "TLS schlug fehl",
   "WebSocket version 13, subprotocol exogpu.v1": "WebSocket-Version 13, Subprotokoll exogpu.v1",
   "`ip address` lists them": "`ip address` listet sie auf",
   "a chunk begins without its size": "ein Chunk beginnt ohne seine Größe",

@@ -253,6 +253,7 @@ export default {
   "ticket %s is revoked already": "Ticket {1} ist schon widerrufen",
   "token %s is revoked already": "Token {1} ist schon widerrufen",
   "too many requests to join in the last %d minutes": "zu viele Beitrittsanfragen in den letzten {1} Minuten",
+  "try again in a few seconds, or send Authorization: Bearer TOKEN on the upgrade": "in ein paar Sekunden neu versuchen oder beim Upgrade Authorization: Bearer TOKEN senden",
   "two thirds of its life are over": "zwei Drittel seiner Laufzeit sind vorbei",
   "use one, or wait: each lasts %d s": "einen verwenden oder warten: jeder gilt {1} s",
   "wait %.3f s, or ask for a token with a higher calls_per_s": "{1} s warten oder um ein Token mit höherem calls_per_s bitten",
