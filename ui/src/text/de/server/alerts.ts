@@ -2,6 +2,7 @@
 export default {
   "%.100s gets no more layers: %.190s": "{1} bekommt keine weiteren Schichten: {2}",
   "%.64s on %.64s %s: %.160s": "{1} auf {2} {3}: {4}",
+  "%.64s would make %.0f %% more tokens at another place: %.*s": "{1} würde an einem anderen Platz {2} % mehr Token erzeugen: {3}",
   "%s has %.0f new uncorrected memory errors": "{1} hat {2} neue nicht korrigierte Speicherfehler",
   "%s is lost: its node no longer finds it": "{1} ist verloren: der Knoten findet das Gerät nicht mehr",
   "%s is throttled: heat makes it slower": "{1} ist gedrosselt: Hitze macht es langsamer",
@@ -22,6 +23,7 @@ export default {
   "exogpu log says why it was not renewed": "exogpu log sagt, warum es nicht erneuert wurde",
   "exogpu log says why they ended": "exogpu log sagt, warum sie endeten",
   "exogpu log says why; nothing but the history is affected": "exogpu log sagt, warum; nur der Verlauf ist betroffen",
+  "exogpu move %.64s places it anew, in a moment in which its requests wait": "exogpu move {1} platziert es neu; seine Anfragen warten einen Moment",
   "exogpu token list says whose it is; make its successor with exogpu token create": "exogpu token list sagt, wem es gehört; einen Nachfolger mit exogpu token create anlegen",
   "expires in %.0f days": "läuft in {1} Tagen ab",
   "expires in %.0f h": "läuft in {1} h ab",

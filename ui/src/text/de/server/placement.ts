@@ -15,6 +15,7 @@ export default {
   "%s is left out: it computes on the processor; pin it to use it all the same": "{1} bleibt außen vor: es rechnet auf dem Prozessor; fest zuweisen, um es trotzdem zu nutzen",
   "%s shares its memory with %s, which is used": "{1} teilt seinen Speicher mit {2}, das genutzt wird",
   "%s would make a token %.2f ms faster, but %s": "{1} würde ein Token {2} ms schneller machen, aber {3}",
+  "%s would make it no faster: %.2f ms a token with or without it": "{1} würde es nicht schneller machen: {2} ms je Token mit oder ohne",
   "%s would make it slower: %.2f instead of %.2f ms a token": "{1} würde es langsamer machen: {2} statt {3} ms je Token",
   "%s%.160s takes %.3f ms": "{1}{2} dauert {3} ms",
   "%s, from %s to %s, %s: %.2f instead of %.2f ms a token": "{1}, von {2} nach {3}, {4}: {5} statt {6} ms je Token",
