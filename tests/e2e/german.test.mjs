@@ -187,6 +187,10 @@ suite("in other languages", () => {
 				await page.getByText(text).locator("visible=true").first().waitFor();
 				await fits(name);
 			}
+			// What the server says, by its key, as why a device is in its state.
+			await goTo(page, "#/devices/dev_gpu");
+			await client.call("device.drain", { device_id: "dev_gpu", drain: true });
+			await page.getByText(/bekommt keine neue Arbeit, bis es wieder in Betrieb genommen wird/i).locator("visible=true").first().waitFor();
 			await page.context().close();
 		}
 	});
