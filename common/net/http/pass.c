@@ -22,8 +22,8 @@
 enum {
 	PASS_BYTES = 64 * 1024, // that wait for the other server, before no more is read of the client
 	PIECE_BYTES = 16 * 1024,
-	CONNECT_MS = 3000, // until the TLS handshake with the other server is over
-	STALL_MS = 20000,  // that the system of the other server may leave bytes unacknowledged
+	CONNECT_MS = 10000, // until the TLS handshake with the other server is over
+	STALL_MS = 20000,   // that the system of the other server may leave bytes unacknowledged
 	CHAIN_DEPTH = 3,
 };
 
