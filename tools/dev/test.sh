@@ -192,6 +192,8 @@ stage_clients() {
 
 # What runs ahead of its stage, by name: one process group each. It gets the processor time that nobody else wants, which
 # is a lot: most tests wait for a clock. If it fails, the stage does the same again, and says why.
+# The kernel shares processors among sessions first (autogroups), and a session of its own is what this is: so it is the
+# session that has to stand back, too.
 declare -A ahead=()
 
 # begin NAME AFTER COMMAND...: once what is named AFTER, if anything, has ended.
@@ -201,7 +203,7 @@ begin() {
 	shift 2
 	"${idle[@]}" true 2>/dev/null || idle=(nice -n 19)
 	mkdir -p "$log_dir"
-	setsid "${idle[@]}" bash -c '[ -z "$1" ] || tail -s 0.1 --pid="$1" -f /dev/null; shift; "$@"' - "$before" "$@" \
+	setsid "${idle[@]}" bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; [ -z "$1" ] || tail -s 0.1 --pid="$1" -f /dev/null; shift; "$@"' - "$before" "$@" \
 		>"$log_dir/ahead-$name.log" 2>&1 </dev/null &
 	ahead[$name]=$!
 	trap 'for group in "${ahead[@]}"; do kill -- "-$group" "$group" 2>/dev/null || true; done' EXIT
