@@ -14,5 +14,6 @@ import model from "./model";
 import net from "./net";
 import node from "./node";
 import worker from "./worker";
+import store from "./store";
 
-export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire, ...convert, ...journal, ...model, ...net, ...node, ...worker } as Readonly<Record<string, string>>;
+export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire, ...convert, ...journal, ...model, ...net, ...node, ...worker, ...store } as Readonly<Record<string, string>>;
