@@ -41,14 +41,14 @@ AREAS = {
     "backends": ("engine/cpu/", "engine/cuda/", "engine/vulkan/", "engine/nvrtc/", "engine/dialogue/"),
     "engine": ("engine/",),
 }
-COMPLETE = ("alerts", "api", "cluster", "convert", "instances", "journal", "library", "model", "net", "node", "placement", "security",
-            "store", "tenants", "wire", "worker")
+COMPLETE = ("alerts", "api", "backends", "cluster", "convert", "engine", "instances", "journal", "library", "model", "net", "node",
+            "placement", "prompts", "security", "store", "tenants", "wire", "worker")
 
 # Literals in calls of these are for the log, for the command line, or are compared and not shown.
 ELSEWHERE = re.compile(r"(log_\w+|f?printf|fputs|command_\w+|_?[sS]tatic_assert|assert|strn?cmp|strstr|memcmp|f?sscanf|"
                        r"db_\w+|postgres_\w+|usage|table_add|text_is|contains|rpc_init)$")
 SENTENCE = re.compile(r"[a-z]{2,}[,:;]? [a-z%\"(]|% [a-z]")  # of a text whose conversions are % alone
-NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |WHERE |^[A-Z][\w-]+: %|^[a-z]+-[\w-]+: %|^Content-Type:|^You are (?:a |Qwen)|^exogpu (?:row|%s %s$)|^, bound|%p|^extern |^(?:Authorization: )?Bearer %|\\n|^\w+(, \w+)+$")
+NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |WHERE |^[A-Z][\w-]+: %|^[a-z]+-[\w-]+: %|^Content-Type:|^You are (?:a |Qwen)|^exogpu (?:row|%s %s$)|^, bound|%p|^vulkan %|^<\||^extern |^(?:Authorization: )?Bearer %|\\n|^[\w-]+(, [\w.-]+)+$")
 # Sentences and parts of sentences that do not look it.
 WORDS = {"GPUs alone", "TLS failed", "a NUL byte", "added", "by ", "changed", "found", "joined", "nodes", "not JSON", "online", "removed",
          "the GPUs", "through "}

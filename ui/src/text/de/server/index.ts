@@ -15,5 +15,8 @@ import net from "./net";
 import node from "./node";
 import worker from "./worker";
 import store from "./store";
+import prompts from "./prompts";
+import backends from "./backends";
+import engine from "./engine";
 
-export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire, ...convert, ...journal, ...model, ...net, ...node, ...worker, ...store } as Readonly<Record<string, string>>;
+export default { ...alerts, ...api, ...cluster, ...instances, ...library, ...placement, ...security, ...tenants, ...wire, ...convert, ...journal, ...model, ...net, ...node, ...worker, ...store, ...prompts, ...backends, ...engine } as Readonly<Record<string, string>>;
