@@ -23,6 +23,7 @@ struct form {
 	unsigned char group; // its first byte; 0: it begins with a conversion
 	bool weak;           // tried last
 	bool plain;          // without a conversion
+	const char *places;  // what each conversion prints: 'n' a name, 'w' perhaps one word of ours, or NULL
 };
 
 // Forms that can fit a text, those with most fixed bytes first.
@@ -48,7 +49,7 @@ struct conversion {
 struct part {
 	const char *text; // (length)
 	size_t length;
-	bool words; // a string, which may be a sentence
+	bool words; // a string, which may be a sentence unless it is a name
 };
 
 struct walk {
@@ -136,14 +137,16 @@ static void make_known(void)
 	size_t count = 0;
 	if (!file || json_parse(&known.list, (const char *)file->data, file->length, NULL))
 		return;
+	const struct json *places = json_get(known.list, "places");
 	for (const struct json *area = json_first(known.list); area; area = json_next(area))
 		count += json_count(area);
 	known.forms = calloc(count, sizeof *known.forms);
 	if (!known.forms)
 		return;
 	for (const struct json *area = json_first(known.list); area; area = json_next(area))
-		for (const struct json *one = json_first(area); one; one = json_next(one)) {
-			const struct form form = weigh(json_string(one, ""));
+		for (const struct json *one = json_first(area); one && area != places; one = json_next(one)) {
+			struct form form = weigh(json_string(one, ""));
+			form.places = json_get_string(places, json_string(one, ""), NULL);
 			if (form.fixed)
 				known.forms[known.count++] = form;
 		}
@@ -267,9 +270,20 @@ static struct json *made(const char *key, struct json *args)
 	return said;
 }
 
-static struct json *value_of(const struct part *part, int depth, int *work)
+// The same of a part of a text. A single word may be what somebody called a machine or a file: "nodes".
+static struct json *read_words(const char *text, size_t length, int depth, int *work)
 {
-	struct json *inner = part->words ? read_text(part->text, part->length, depth + 1, work) : NULL;
+	return memchr(text, ' ', length) ? read_text(text, length, depth, work) : NULL;
+}
+
+// `place`: see struct form.
+static struct json *value_of(const struct part *part, char place, int depth, int *work)
+{
+	struct json *inner = NULL;
+	if (part->words && place == 'w')
+		inner = read_text(part->text, part->length, depth + 1, work);
+	else if (part->words && place != 'n')
+		inner = read_words(part->text, part->length, depth + 1, work);
 	return inner ? inner : text_value(part->text, part->length);
 }
 
@@ -302,10 +316,10 @@ static struct json *read_joint(const char *text, size_t length, int depth, int *
 		for (size_t at = 0; at + 2 < length && *work > 0; at++) {
 			if (text[at] != joints[i][0] || text[at + 1] != ' ' || (i == 2 && at))
 				continue;
-			struct json *second = read_text(text + at + 2, length - at - 2, depth + 1, work), *args;
+			struct json *second = read_words(text + at + 2, length - at - 2, depth + 1, work), *args;
 			if (!second && !at)
 				return NULL;
-			struct json *first = at ? read_text(text, at, depth + 1, work) : NULL;
+			struct json *first = at ? read_words(text, at, depth + 1, work) : NULL;
 			if (!first && !second)
 				continue;
 			args = json_new_array();
@@ -350,8 +364,9 @@ static struct json *read_form(const char *text, size_t length, bool weak, int de
 		if (!fits(form, text, length, &walk, work))
 			continue;
 		struct json *args = json_new_array();
+		const size_t placed = form->places ? strlen(form->places) : 0;
 		for (size_t i = 0; i < walk.count; i++)
-			json_push(args, value_of(&walk.parts[i], depth, work));
+			json_push(args, value_of(&walk.parts[i], i < placed ? form->places[i] : '.', depth, work));
 		return made(form->text, args);
 	}
 	return NULL;

@@ -5,7 +5,9 @@
  * with that list: the result is {"key": "the node speaks protocol %lld, this server needs %d", "args": ["2", "1"]}, of
  * which key is always one of the list, and which gives the text again when it is printed. Of several keys that fit, the
  * one with most words of its own is taken. An arg that is such a sentence is such an object; two sentences that ": " or
- * "; " joins are the args of "%s%s%s", with it between them.
+ * "; " joins are the args of "%s%s%s", with it between them. What is printed where the list has 'n' is the name of a
+ * machine, a file or the like, and never such a sentence; elsewhere it has two words at least, or the list has 'w'
+ * there.
  *
  * It needs no word of who made the text, so it may come from a node, a file or an earlier version; a text is read as
  * bytes and in bounded time, whatever it holds. Thread: any. */

@@ -42,11 +42,14 @@ class LintTest(unittest.TestCase):
         listed = {area: [] for area in sentences.AREAS}
         listed["alerts"] = sorted(["are too many", key])
         listed["wire"] = sorted(sentences.JOINTS)
-        files = {"server/alerts/a.c": source, sentences.LIST: sentences.printed(listed)}
+        files = {"server/alerts/a.c": source, sentences.LIST: sentences.printed(listed, {key: "n..."})}
         texts = lambda *lines: "export default {\n" + "".join("  %s: %s,\n" % tuple(map(json.dumps, line)) for line in lines) + "};\n"
         whole = [(key, "{1} hat {2n} Schichten, {4}"), ("are too many", "sind zu viele"), ("%s%s", "{1}{2}"), ("%s%s%s", "{1}{2}{3}")]
         german = "ui/src/text/de/server/alerts.ts"
         self.assertEqual(self.findings(sentences, {**files, german: texts(*whole)}), [])
+        self.assertEqual(sentences.told("%.*s, %d of %s: %s", ["width", "node->name", "3", "n > 1 ? \"nodes\" : \"\"", "why"]), "n.w.")
+        unnamed = {**files, "server/alerts/a.c": source.replace("\t\tname,", "\t\twhy,"), german: texts(*whole)}
+        self.assertEqual(self.findings(sentences, unnamed), [(sentences.LIST, 1, "sentences")], "what is printed is no name any more")
         self.assertEqual(self.findings(sentences, {**files, german: texts(*whole[1:])}), [(sentences.LIST, 1, "sentences")])
         for wrong in ("{1} hat {2} Schichten", "{1} hat {2} Schichten, {4} {5}"):
             self.assertEqual(self.findings(sentences, {**files, german: texts((key, wrong), *whole[1:])}), [(german, 2, "sentences")])

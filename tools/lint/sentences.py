@@ -52,6 +52,10 @@ NO_SENTENCE = re.compile(r"SELECT |INSERT |UPDATE |DELETE |CREATE |PRAGMA|FROM |
 # Sentences and parts of sentences that do not look it.
 WORDS = {"GPUs alone", "TLS failed", "a NUL byte", "added", "by ", "changed", "found", "joined", "nodes", "not JSON", "online", "removed",
          "the GPUs", "through "}
+# What is printed is the name of a machine, a person, a file or the like: never a sentence, whatever it is called.
+NAME = re.compile(r"(?:^|\W|_)(?:name|id|path|file|folder|directory|dir|host|address|uri|url|source|method|model|sha256|fingerprint)"
+                  r"(?:\[\w+\])?$|^(?:topology_node_name|why_node_name|gather_name|cluster_device_id|file_of|json_name)\(")
+WORD_CALL = re.compile(r"^\w+_text\(")  # of those that give single words
 # Files without any: a program that tries to leave its confinement, and the names of columns.
 SILENT = ("engine/worker/confine/escape.c", "server/store/tables.c")
 # Here a literal outside of calls names the parameters of a function of templates.
@@ -67,7 +71,7 @@ KNOWN_CONVERSION = re.compile(r"%[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:hh|h|ll|
 
 
 def literals(text):
-    """(text, names of the calls around it) of each string literal; literals that stand together are one."""
+    """(text, names of the calls around it, what is printed into it) of each string literal; those that stand together are one."""
     tokens = [token for token in TOKEN.findall(re.sub(r"^[ \t]*#[ \t]*(?:include|if|error|pragma)\b[^\n]*", "", text, flags=re.M))
               if not token.isspace() and not token.startswith(("/*", "//", "\\"))]
     calls, at = [], 0
@@ -82,9 +86,42 @@ def literals(text):
             while at < len(tokens) and (tokens[at][0] == '"' or tokens[at] in PRINTS):
                 parts.append(tokens[at][1:-1] if tokens[at][0] == '"' else PRINTS[tokens[at]])
                 at += 1
-            yield "".join(parts), [call for call in calls if call]
+            yield "".join(parts), [call for call in calls if call], values(tokens, at) if "%" in "".join(parts) else []
             continue
         at += 1
+
+
+def values(tokens, at):
+    """The expressions behind the literal that ends at `at`, up to the end of its call."""
+    found, depth = [], 0
+    while at < len(tokens) and tokens[at] != ";":
+        token = tokens[at]
+        depth += (token in "([{") - (token in ")]}")
+        if depth < 0:
+            break
+        if token == "," and not depth:
+            found.append("")
+        elif found:
+            found[-1] += token
+        at += 1
+    return found
+
+
+def place(value):
+    """What is printed there: "n" the name of something, "w" perhaps a single word of ours, "." anything else."""
+    if NAME.search(value) and '"' not in value:
+        return "n"
+    return "w" if any('"%s"' % word in value for word in WORDS) or WORD_CALL.search(value) else "."
+
+
+def told(key, expressions):
+    """The places of one use of a key, one character for each value: "n.w"."""
+    out, at = "", 0
+    for one in CONVERSION.findall(key.replace("%%", "\0\0")):
+        at += one.count("*")
+        out += place(expressions[at]) if one.endswith("s") and at < len(expressions) else "."
+        at += 1
+    return out
 
 
 def plain(literal):
@@ -105,7 +142,7 @@ def extract(tree):
         keys = set(JOINTS) if area == "wire" else set()
         for path in tree.ending(".c", ".h"):
             if path.startswith(folders) and path not in SILENT:
-                for literal, calls in literals(tree.text(path)):
+                for literal, calls, _ in literals(tree.text(path)):
                     if is_sentence(literal, calls) and literal not in seen and (calls or path not in PARAMETERS):
                         seen.add(literal)
                         keys.add(plain(literal))
@@ -113,8 +150,21 @@ def extract(tree):
     return found
 
 
-def printed(found):
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+def places_of(tree, found):
+    """{key: places} of the keys that a name or a single word is printed into. A name must be one wherever the key is used."""
+    keys, uses = {key for area in found.values() for key in area}, collections.defaultdict(set)
+    for path in tree.ending(".c", ".h"):
+        if path.startswith(tuple(folder for folders in AREAS.values() for folder in folders)):
+            for literal, calls, expressions in literals(tree.text(path)):
+                if expressions and is_sentence(literal, calls) and plain(literal) in keys:
+                    uses[plain(literal)].add(told(plain(literal), expressions))
+    merged = {key: "".join(one.pop() if len(one) == 1 else "w" if "w" in one else "." for one in map(set, zip(*uses[key])))
+              for key in sorted(uses)}
+    return {key: places for key, places in merged.items() if places.strip(".")}
+
+
+def printed(found, places):
+    return json.dumps({**found, "places": places}, indent=1, ensure_ascii=False) + "\n"
 
 
 ENTRY = re.compile(r'^\s*("(?:[^"\\]|\\.)*"):\s*("(?:[^"\\]|\\.)*"),?$', re.M)
@@ -154,7 +204,7 @@ def check(tree):
     if LIST not in tree.files:
         return
     found = extract(tree)
-    if tree.text(LIST) != printed(found):
+    if tree.text(LIST) != printed(found, places_of(tree, found)):
         yield error(LIST, 1, "sentences", "it is not what the sources say: python3 -B tools/lint/sentences.py")
     keys = {key: area for area in found for key in found[area]}
     for key in keys:
@@ -163,14 +213,14 @@ def check(tree):
                 yield error(LIST, 1, "sentences", "common/wire/said.c does not know %s of \"%s\"" % (one, key))
     languages, findings = texts(tree)
     yield from findings
-    for language, told in languages.items():
-        for key, (path, line, text) in told.items():
+    for language, given in languages.items():
+        for key, (path, line, text) in given.items():
             if key not in keys:
                 yield error(path, line, "sentences", "no source says \"%s\"" % key)
             elif misplaced(key, text):
                 yield error(path, line, "sentences", "the text for \"%s\" is %s" % (key, misplaced(key, text)))
         for key, area in keys.items():
-            if area in COMPLETE and key not in told:
+            if area in COMPLETE and key not in given:
                 yield error(LIST, 1, "sentences", "%s has no text for \"%s\" (%s)" % (language, key, area))
 
 
@@ -178,13 +228,13 @@ def main(arguments):
     sources = Tree(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     found = extract(sources)
     if arguments == ["--lacking"]:
-        told = texts(sources)[0]
-        for language in told or {"de": {}}:
-            print(json.dumps({area: [key for key in found[area] if key not in told.get(language, {})] for area in found},
+        languages = texts(sources)[0]
+        for language in languages or {"de": {}}:
+            print(json.dumps({area: [key for key in found[area] if key not in languages.get(language, {})] for area in found},
                              indent=1, ensure_ascii=False))
         return 0
     with open(os.path.join(sources.root, LIST), "w", encoding="utf-8") as file:
-        file.write(printed(found))
+        file.write(printed(found, places_of(sources, found)))
     return 0
 
 

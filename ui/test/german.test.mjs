@@ -117,6 +117,7 @@ test("what the server says is put into the page's language where it comes with i
   const key = "{1} is offline"; // any text of the catalogue stands for one of the server
   assert.equal(said("den is offline", { key, args: ["den"] }), "den ist offline");
   assert.equal(said("x", { key, args: [{ key, args: ["den"] }] }), "den ist offline ist offline");
+  for (const name of ["nodes", "Stop", "not logged in"]) assert.equal(said(`${name} is offline`, { key, args: [name] }), `${name} ist offline`, "a name stays, whatever it is called");
   assert.equal(said("den is offline", undefined), "den is offline");
   assert.equal(said("den is offline", { key, args: [1] }), "den is offline");
   assert.equal(said("den is gone for 3 s", { key: "%s is gone for %lld s", args: ["den", "3"] }), "den is gone for 3 s");

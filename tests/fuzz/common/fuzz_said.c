@@ -21,7 +21,8 @@ static bool is_listed(const char *key)
 	if (!list)
 		require(!json_parse(&list, (const char *)file->data, file->length, NULL));
 	for (const struct json *area = json_first(list); area; area = json_next(area))
-		for (const struct json *one = json_first(area); one; one = json_next(one))
+		for (const struct json *one = json_first(area); one && json_type(area) == JSON_ARRAY;
+		     one = json_next(one))
 			if (!strcmp(json_string(one, ""), key))
 				return true;
 	return false;
