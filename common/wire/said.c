@@ -252,7 +252,8 @@ static bool match(struct walk *walk, const char *form, const char *at)
 // ---- a text ----
 
 static struct json *read_text(const char *text, size_t length, int depth, int *work);
-static struct json *read_form(const char *text, size_t length, bool weak, int depth, int *work);
+enum which { STRONG, WEAK, BEHIND }; // BEHIND: strong ones that do not begin with a conversion
+static struct json *read_form(const char *text, size_t length, enum which which, int depth, int *work);
 
 static struct json *text_value(const char *text, size_t length)
 {
@@ -287,14 +288,16 @@ static struct json *value_of(const struct part *part, char place, int depth, int
 	return inner ? inner : text_value(part->text, part->length);
 }
 
-// A sentence and what was printed behind it, such as "; its interface runs at %.0f Mbit/s". Both are known.
+// A sentence and what was printed behind it, such as "; its interface runs at %.0f Mbit/s" or, behind a full stop,
+// " Of %lu entries only the hashes are kept". Both are known.
 static struct json *read_appended(const char *text, size_t length, int depth, int *work)
 {
 	*work -= (int)length;
 	for (size_t at = 1; at + 2 < length && *work > 0; at++) {
-		if (!strchr(";:,", text[at]) || text[at + 1] != ' ')
+		const bool joined = strchr(";:,", text[at]) && text[at + 1] == ' ';
+		if (!joined && (text[at] != ' ' || text[at - 1] != '.'))
 			continue;
-		struct json *second = read_form(text + at, length - at, false, depth + 1, work);
+		struct json *second = read_form(text + at, length - at, BEHIND, depth + 1, work);
 		struct json *first = second ? read_text(text, at, depth + 1, work) : NULL;
 		if (first) {
 			struct json *args = json_new_array();
@@ -355,10 +358,12 @@ static bool fits(const struct form *form, const char *text, size_t length, struc
 }
 
 // The text by the first form that fits.
-static struct json *read_form(const char *text, size_t length, bool weak, int depth, int *work)
+static struct json *read_form(const char *text, size_t length, enum which which, int depth, int *work)
 {
 	struct walk walk;
-	struct run own = known.runs[weak][(unsigned char)*text], open = known.runs[weak][0];
+	struct run own = known.runs[which == WEAK][(unsigned char)*text], open = known.runs[which == WEAK][0];
+	if (which == BEHIND)
+		open.at = open.end;
 	const struct form *form;
 	while (*work > 0 && (form = next_form(&own, &open))) {
 		if (!fits(form, text, length, &walk, work))
@@ -376,12 +381,12 @@ static struct json *read_text(const char *text, size_t length, int depth, int *w
 {
 	if (depth >= SAID_DEPTH || length < 3 || --*work <= 0)
 		return NULL;
-	struct json *said = read_form(text, length, false, depth, work);
+	struct json *said = read_form(text, length, STRONG, depth, work);
 	if (!said)
 		said = read_appended(text, length, depth, work);
 	if (!said)
 		said = read_joint(text, length, depth, work);
-	return said ? said : read_form(text, length, true, depth, work);
+	return said ? said : read_form(text, length, WEAK, depth, work);
 }
 
 struct json *said_read(const char *text)

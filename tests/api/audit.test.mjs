@@ -122,6 +122,7 @@ describe("the audit log", () => {
 		assert.deepEqual([report.ok, report.verdict, report.code, report.findings], [true, "holds", 0, []]);
 		assert.equal(report.entries, report.signed_entries);
 		assert.match(report.limits, /could have/);
+		assert.ok(report.limits_said, "in other languages, too");
 	});
 
 	test("the command line lists, and follows", async () => {

@@ -114,7 +114,7 @@ struct json *store_audit_report_json(const struct journal_report *report)
 	json_set(json, "findings", findings_json(report));
 	json_set_integer(json, "finding_count", (int64_t)report->finding_count);
 	json_set(json, "witnesses", json_new_array()); // nobody was asked yet
-	json_set_string(json, "limits", buffer_text(&limits));
+	said_set(json, "limits", buffer_text(&limits));
 	buffer_finish(&limits);
 	return json;
 }

@@ -103,6 +103,16 @@ static void test_sentences_in_sentences(void **state)
 	       "{\"key\":\"%s%s\",\"args\":[{\"key\":\"it gives %.3g Mbit/s, and %s should give "
 	       "%.0f\",\"args\":[\"90\","
 	       "\"Ethernet\",\"900\"]},{\"key\":\"; its interface runs at %.0f Mbit/s\",\"args\":[\"100\"]}]}");
+	expect("not logged in, or replaced the log by an older copy of it: nothing that somebody else keeps was "
+	       "compared with "
+	       "it. It could even be a different log: its first key was not compared with a copy that is kept "
+	       "elsewhere.",
+	       "{\"key\":\"%s%s\",\"args\":[{\"key\":\"%s%s\",\"args\":[{\"key\":\"not logged "
+	       "in\",\"args\":[]},{\"key\":\", or replaced the log by an older copy of it: nothing that somebody else "
+	       "keeps "
+	       "was compared with it.\",\"args\":[]}]},{\"key\":\" It could even be a different log: its first key was "
+	       "not "
+	       "compared with a copy that is kept elsewhere.\",\"args\":[]}]}");
 	expect("From a to b, through the server, a round trip takes 1.5 ms: 1 MiB takes 9 ms.",
 	       "{\"key\":\"From %.64s to %.64s, %s%s, a round trip takes %s ms%s: 1 MiB takes %s "
 	       "ms%s%s.\",\"args\":[\"a\",\"b\","

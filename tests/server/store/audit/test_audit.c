@@ -436,6 +436,7 @@ static void verification_answers_beside_the_work(void **state)
 	assert_int_equal(json_get_integer(test.answer, "finding_count", -1), 0);
 	assert_true(json_get_integer(test.answer, "entries", 0) >= 701);
 	assert_true(strlen(json_get_string(test.answer, "limits", "")) > 20);
+	assert_non_null(json_get(test.answer, "limits_said"));
 	assert_int_equal(store_verify_audit(test.store, NULL, 0, audit_answered, &test),
 			 STATUS_OK); // and can be asked again
 	support_run_until(test.support->loop, &test.answered, 2);
