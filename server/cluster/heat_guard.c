@@ -276,7 +276,7 @@ static void say_step(const struct cluster_device *device, struct change *change)
 	}
 }
 
-// What the audit log says of a step, with its reason.
+// The audit entry's detail of a step, with its reason.
 static enum status print_step(enum thermal_step step, const char *reason, struct buffer *text)
 {
 	struct json *json = json_new_object();

@@ -44,7 +44,7 @@ struct http_params {
 	const char *ollama_token, *ollama_address;
 	int ollama_port;
 	const struct turn *turn; // NULL: this server has the store alone
-	// Of followers that pass connections on (common/net/http/pass.h). NULL: there are none.
+	// The key of followers that pass connections on (common/net/http/pass.h). NULL: there are none.
 	const uint8_t *passed_key;
 	int64_t started_ms;
 };

@@ -49,6 +49,33 @@ export class Servers {
 		}, () => `one leads; they said: ${among.map(({ output }) => output.stderr.slice(-2000)).join("\n---\n")}`);
 	}
 
+	// Three clients that make tokens where `leader` says, until `end`. `made`: the names that were acknowledged.
+	changes(what, leader) {
+		const made = new Set();
+		let ending = false, why = "";
+		const client = async (worker) => {
+			let admin;
+			for (let i = 0; !ending; i++) {
+				const name = `${what} ${worker}.${i}`;
+				try {
+					admin ??= await this.login(await leader());
+					await admin.call("token.create", { name, scopes: ["observe"] });
+					made.add(name);
+				} catch (error) {
+					why = error.message;
+					admin = undefined;
+					await new Promise((resolve) => setTimeout(resolve, 50));
+				}
+			}
+		};
+		const clients = Array.from({ length: 3 }, (_, worker) => client(worker));
+		return {
+			made,
+			more: (count = made.size) => eventually(() => made.size > count + 10, () => `changes are taken: ${why}`),
+			end: () => { ending = true; return Promise.all(clients); },
+		};
+	}
+
 	login(server) {
 		return Client.login(Object.assign(server, this.known(server)));
 	}

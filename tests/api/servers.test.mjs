@@ -92,34 +92,15 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 	});
 
 	test("a leader that is killed is replaced, again and again: what was acknowledged is there", async () => {
-		const made = new Set(), took = [];
-		let ending = false, why = "";
-		const client = async (worker) => {
-			let admin;
-			for (let i = 0; !ending; i++) {
-				const name = `killed ${worker}.${i}`;
-				try {
-					admin ??= await servers.login(leader);
-					await makeToken(admin, name);
-					made.add(name);
-				} catch (error) {
-					why = error.message;
-					admin = undefined;
-					await new Promise((resolve) => setTimeout(resolve, 50));
-				}
-			}
-		};
-		const clients = Array.from({ length: 3 }, (_, worker) => client(worker));
-		const more = (count) => eventually(() => made.size > count + 10, () => `changes are taken: ${why}; ${leader.output.stderr.slice(-1000)}`);
+		const { made, more, end } = servers.changes("killed", () => leader), took = [];
 		for (let i = 0; i < 3; i++) {
-			await more(made.size);
+			await more();
 			const before = leader;
 			took.push(await change((one) => servers.stop(one, "SIGKILL")));
-			await more(made.size);
+			await more();
 			await back(before);
 		}
-		ending = true;
-		await Promise.all(clients);
+		await end();
 		const admin = await servers.login(leader);
 		const known = await names(admin);
 		assert.deepEqual([...made].filter((name) => !known.has(name)), [], "acknowledged, and not there");

@@ -39,7 +39,7 @@ struct net_pass {
 
 enum passed_state { PASSED_CONNECTS, PASSED_SHAKES, PASSED_OPEN };
 
-// One connection that is passed on.
+// A connection that is passed on.
 struct passed {
 	struct net_session session;
 	struct net_pass *pass;
@@ -438,7 +438,7 @@ bool net_pass_can(const struct net_pass *pass)
 	return pass->to_bytes != 0;
 }
 
-// What was begun is over: its connections are taken down at once, since they point here.
+// The pass ends its connections at once, since they point to it.
 void net_pass_destroy(struct net_pass **pointer)
 {
 	struct net_pass *pass = *pointer;

@@ -1,5 +1,5 @@
 /* Sentences that are taken apart: each form of the list, sentences in sentences, and texts that want to take long.
- * What is found always prints the text again. */
+ * The key and args that are found always print the text again. */
 #include "common/files/embedded.h"
 #include "common/wire/said.h"
 

@@ -241,7 +241,7 @@ static void what_is_said(void **unused)
 	assert_string_equal(placement.remedies[1].text, "with 1 MiB more on dev_0 they would fit there");
 }
 
-// Of a device that would take as long to two digits it is not said that it is slower.
+// A device that would take as long, to two digits, is not called slower.
 static void no_faster(void **unused)
 {
 	(void)unused;
