@@ -7,6 +7,7 @@
 #include "common/base/list.h"
 #include "common/net/loop_lws.h"
 #include "common/net/peer_inside.h"
+#include "common/net/socket_address.h"
 #include "common/net/tls/tls_lws.h"
 #include "common/net/ws/conn.h"
 
@@ -166,26 +167,10 @@ static void set_options(int fd)
 
 union address {
 	struct sockaddr any;
+	struct sockaddr_storage all;
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;
 };
-
-// Returns its length; 0: it is no address.
-static socklen_t read_address(const char *text, int port, union address *out)
-{
-	*out = (union address){0};
-	if (inet_pton(AF_INET, text, &out->v4.sin_addr) == 1) {
-		out->v4.sin_family = AF_INET;
-		out->v4.sin_port = htons((uint16_t)port);
-		return sizeof out->v4;
-	}
-	if (inet_pton(AF_INET6, text, &out->v6.sin6_addr) == 1) {
-		out->v6.sin6_family = AF_INET6;
-		out->v6.sin6_port = htons((uint16_t)port);
-		return sizeof out->v6;
-	}
-	return 0;
-}
 
 // An IPv4 address that came to a socket for both is shown as what it is.
 static void address_text(const union address *address, char out[NET_ADDRESS_BYTES])
@@ -317,12 +302,12 @@ enum status net_peer_listen(struct net_peer_listener **out, struct net_loop *loo
 {
 	union address address;
 	*out = NULL;
-	socklen_t size = read_address(params->address ? params->address : "::", params->port, &address);
+	socklen_t size = net_socket_address(params->address ? params->address : "::", params->port, &address.all);
 	if (!size)
 		return error_set(error, STATUS_INVALID_PARAMS, "this is not an address: %.60s", params->address);
 	int fd = open_listener(&address, size);
 	if (fd < 0 && !params->address) { // a machine without IPv6
-		size = read_address("0.0.0.0", params->port, &address);
+		size = net_socket_address("0.0.0.0", params->port, &address.all);
 		fd = open_listener(&address, size);
 	}
 	if (fd < 0)
@@ -367,7 +352,7 @@ enum status net_peer_dial(struct net_peer **out, struct net_loop *loop, const st
 {
 	union address address;
 	*out = NULL;
-	socklen_t size = read_address(params->address, params->port, &address);
+	socklen_t size = net_socket_address(params->address, params->port, &address.all);
 	if (!size)
 		return error_set(error, STATUS_INVALID_PARAMS, "this is not an address: %.60s", params->address);
 	int fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -5,9 +5,9 @@
 #include "common/base/log.h"
 #include "common/net/http/arrival.h"
 #include "common/net/http/passed.h"
+#include "common/net/socket_address.h"
 #include "common/net/tls/tls_lws.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -414,18 +414,7 @@ static void end_all(struct net_pass *pass)
 void net_pass_to(struct net_pass *pass, const char *address, int port)
 {
 	struct sockaddr_storage to = {0};
-	struct sockaddr_in *v4 = (struct sockaddr_in *)&to;
-	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&to;
-	socklen_t length = 0;
-	if (address && inet_pton(AF_INET, address, &v4->sin_addr) == 1) {
-		v4->sin_family = AF_INET;
-		v4->sin_port = htons((uint16_t)port);
-		length = sizeof *v4;
-	} else if (address && inet_pton(AF_INET6, address, &v6->sin6_addr) == 1) {
-		v6->sin6_family = AF_INET6;
-		v6->sin6_port = htons((uint16_t)port);
-		length = sizeof *v6;
-	}
+	const socklen_t length = address ? net_socket_address(address, port, &to) : 0;
 	if (length == pass->to_bytes && !memcmp(&to, &pass->to, sizeof to))
 		return;
 	pass->to = to;
