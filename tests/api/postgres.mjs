@@ -87,10 +87,16 @@ export class Postgres {
 		await this.again();
 	}
 
-	// A signal to it and to every process of it: all stand still, and go on.
+	// A signal to it and to every process of it: all stand still, and go on. One that serves a connection may end meanwhile.
 	signal(signal) {
 		const children = readFileSync(`/proc/${this.child.pid}/task/${this.child.pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
-		for (const pid of [this.child.pid, ...children]) process.kill(pid, signal);
+		this.child.kill(signal);
+		for (const pid of children)
+			try {
+				process.kill(pid, signal);
+			} catch (error) {
+				if (error.code !== "ESRCH") throw error;
+			}
 	}
 
 	// SIGINT ends its connections at once; SIGQUIT is a crash.

@@ -101,7 +101,7 @@ static enum status exchange(const struct json *params, struct json **said, struc
 	if (!status)
 		status = json_parse(said, buffer_text(&line), line.length, error);
 	buffer_finish(&line);
-	return status ? error_set(error, status, "EXOGPU_TEST_SAYS: the test gave no answer") : STATUS_OK;
+	return status ? error_set(error, status, "the test that says what the model says gave no answer") : STATUS_OK;
 }
 
 // The first mark in the text, at *at; NULL: there is none, and *at is its end.
