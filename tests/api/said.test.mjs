@@ -36,6 +36,22 @@ describe("sentences with what they consist of", () => {
 		await stranger.close();
 	});
 
+	test("an error of /v1 has those of its message", async () => {
+		const ask = async (token) => {
+			const response = await server.http("/v1/chat/completions", {
+				method: "POST",
+				headers: { "content-type": "application/json", ...(token ? { authorization: `Bearer ${token}` } : {}) },
+				body: JSON.stringify({ model: "none", messages: [{ role: "user", content: "hi" }] }),
+			});
+			return (await response.json()).error;
+		};
+		const { message, message_said } = await ask(server.token);
+		assert.match(message, /^there is no model none/);
+		assert.equal(printed(message_said), message);
+		assert.ok(JSON.stringify(message_said).includes("there is no model %.128s"));
+		assert.equal("message_said" in await ask(), false, "a stranger's has none");
+	});
+
 	test("what a node says is an arg, whatever it looks like", async () => {
 		const hostile = { backends: [{ backend: "cuda", enabled: false, reason: name, reason_said: { key: "done", args: [] } }] };
 		node = await FakeNode.connect(server, nodeRecord({ name, ...hostile }));

@@ -155,6 +155,15 @@ export const byKeyboard = (kind) =>
 				await person.isAt(/^combobox "Find machines/, "after Ctrl-K");
 				await person.press("Escape");
 				await person.isAt(before, "after the search");
+				await person.press("Control+k");
+				await person.isAt(/^combobox "Find machines/, "after Ctrl-K");
+				await page.evaluate(() => { // Ctrl-K again before the page has heard that it was closed
+					document.querySelector("dialog.find").close();
+					dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true }));
+				});
+				await person.isAt(/^combobox "Find machines/, "after Ctrl-K again");
+				await person.press("Escape");
+				await person.isAt(before, "after the second search");
 
 				// stop the model
 				await person.find("models", /Models/);

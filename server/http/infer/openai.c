@@ -1,5 +1,6 @@
 /* OpenAI's words: errors and models. What is asked is read in openai_read.c, what is answered told in openai_answer.c;
  * embeddings and rankings have openai_embed.c. */
+#include "common/wire/said.h"
 #include "server/http/infer/inside.h"
 
 #include <stdio.h>
@@ -93,6 +94,8 @@ int openai_fail(const struct fault *fault, struct json **out)
 	snprintf(message, sizeof message, "%s%s%s", error->message[0] ? error->message : status_text(error->status),
 		 error->hint[0] ? "; " : "", error->hint);
 	json_set_string(inside, "message", message);
+	if (error->status != STATUS_UNAUTHENTICATED) // for the Playground; a stranger's error costs as little as can be
+		said_beside(inside, "message");
 	json_set_string(inside, "type", shape.type);
 	json_set_string(inside, "param", fault->of_model ? blame(fault) : fault->param);
 	json_set_string(inside, "code", shape.code);

@@ -42,7 +42,7 @@ export default function Find() {
     event.preventDefault();
   };
   return (
-    <dialog ref={dialog} class="find" aria-label={t`Find`} onClose={() => (finding.value = false)}>
+    <dialog ref={dialog} class="find" aria-label={t`Find`} onClose={({ currentTarget }) => (finding.value = currentTarget.open)}>
       <input
         type="text" // a search field would take the first Escape for itself
         list={undefined}

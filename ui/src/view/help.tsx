@@ -23,7 +23,7 @@ export function Help() {
   if (!help.value) return null;
   const licenses = document.documentElement.dataset["licenses"];
   return (
-    <dialog ref={dialog} aria-labelledby="help-title" onClose={() => (help.value = false)}>
+    <dialog ref={dialog} class="help" aria-labelledby="help-title" onClose={({ currentTarget }) => (help.value = currentTarget.open)}>
       <div class="dialog-body">
         <h2 id="help-title">{t`Keys`}</h2>
         <dl class="keys">

@@ -1,5 +1,6 @@
 /* Keys of the whole page: Ctrl-K, Ctrl-Z, g and a letter, /, ?, Esc. Not while a dialog is open; all but Ctrl-K not while
  * something is being typed. In the filter, Esc clears it and Enter opens the only hit. */
+import type { Signal } from "@preact/signals";
 import { undoNewest } from "../command/toasts";
 import { focusPage } from "../lib/focus";
 import { openOnlyHit } from "../lib/open";
@@ -22,13 +23,20 @@ function focusFilter(frames = 60): void {
   else if (frames > 0) requestAnimationFrame(() => focusFilter(frames - 1));
 }
 
+/** Open a dialog; also one that was closed a moment ago, and whose close event is still to come. */
+function show(shown: Signal<boolean>, dialog: string): void {
+  const closing = shown.value ? document.querySelector<HTMLDialogElement>(`dialog${dialog}`) : null;
+  if (closing) closing.showModal();
+  else shown.value = true;
+}
+
 export function startKeys({ filter, finding, help, current }: App): void {
   let pressedG = -Infinity; // by the time of the event: a page that is slow to handle both keys counts no less
   addEventListener("keydown", (event) => {
     if (current().chat) return; // there is nowhere to go
     if (document.querySelector("dialog[open]")) return;
     if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k" && current().loaded) {
-      finding.value = true;
+      show(finding, ".find");
       event.preventDefault();
     }
     const { target } = event;
@@ -51,7 +59,7 @@ export function startKeys({ filter, finding, help, current }: App): void {
     const goal = targets[event.key];
     if (afterG && goal) location.hash = goal;
     else if (event.key === "g") pressedG = event.timeStamp;
-    else if (event.key === "?") help.value = true;
+    else if (event.key === "?") show(help, ".help");
     else if (event.key === "Escape") filter.value = "";
     else if (event.key === "/") {
       const field = filterField();
