@@ -118,6 +118,10 @@ async function lighthouse() {
 		const missed = new Set();
 		for (let i = 0; i < runs; i++) {
 			const { lhr } = await judge(server.url.origin + path, { port, logLevel: "silent", disableStorageReset: true, onlyCategories: ["performance", "accessibility", "best-practices"] }, desktopConfig);
+			if (lhr.runtimeError) {
+				missed.add(`not judged: ${lhr.runtimeError.code}`);
+				continue;
+			}
 			all.push(["performance", "accessibility", "best-practices"].map((name) => Math.round(100 * lhr.categories[name].score)));
 			for (const [name, least] of [["performance", 0.9], ["accessibility", 1], ["best-practices", 1]])
 				for (const { id, weight } of lhr.categories[name].auditRefs) {
@@ -125,7 +129,7 @@ async function lighthouse() {
 					if (weight > 0 && score !== null && score < least) missed.add(`${id} ${displayValue ?? ""}`.trim());
 				}
 		}
-		console.log(`| ${path.replace(/(dev|nod|mod)_\w+/, "$1")} | ${[0, 1, 2].map((i) => median(all.map((one) => one[i]))).join(" | ")} |${missed.size ? ` ${[...missed].join(", ")}` : ""}`);
+		console.log(`| ${path.replace(/(dev|nod|mod)_\w+/, "$1")} | ${[0, 1, 2].map((i) => median(all.map((one) => one[i])) ?? "?").join(" | ")} |${missed.size ? ` ${[...missed].join(", ")}` : ""}`);
 	}
 	await context.close();
 	await server.stop();
