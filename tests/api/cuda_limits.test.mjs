@@ -24,7 +24,7 @@ describe("the limits of a compilation", { skip: skip || false }, () => {
 	const start = async (limits) => {
 		await admin?.close();
 		await server?.finish();
-		server = await startServer({ localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}:${nvrtc}`, EXOGPU_TEST_CUDA: "90", ...limits } });
+		server = await startServer({ localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}:${nvrtc}`, CUDA_STANDIN: "90", ...limits } });
 		admin = await Client.login(server);
 		device = await eventually(async () => (await admin.call("cluster.snapshot")).devices.find((one) => one.backend === "cuda" && one.verification.state === "passed"),
 			"the stand-in is verified", 6 * patience);

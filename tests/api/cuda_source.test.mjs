@@ -37,7 +37,7 @@ describe("CUDA C", { skip: skip || false }, () => {
 
 	before(async () => {
 		symlinkSync(standin, join(library, "libcuda.so.1"));
-		server = await startServer({ localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}:${nvrtc}`, EXOGPU_TEST_CUDA: "90" } });
+		server = await startServer({ localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}:${nvrtc}`, CUDA_STANDIN: "90" } });
 		admin = await Client.login(server);
 		device = await gpu(admin);
 	});
@@ -98,7 +98,7 @@ describe("CUDA C", { skip: skip || false }, () => {
 	});
 
 	test("is refused by name where the node has no NVRTC that fits its driver", async (context) => {
-		const other = await startServer({ localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}`, EXOGPU_TEST_CUDA: "90" } });
+		const other = await startServer({ localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}`, CUDA_STANDIN: "90" } });
 		try {
 			const client = await Client.login(other), { device_id, features } = await gpu(client);
 			if (features.includes("nvrtc")) return context.skip("this machine has an NVRTC of its own");

@@ -14,7 +14,7 @@ describe("copies between GPUs", { skip: standin ? false : "EXOGPU_CUDA_STANDIN i
 	let server, admin;
 
 	const start = async (env = {}) => {
-		server = await startServer({ data, localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}`, EXOGPU_TEST_CUDA: "90", ...env } });
+		server = await startServer({ data, localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}`, CUDA_STANDIN: "90", ...env } });
 		admin = await Client.login(server);
 	};
 	const finish = async () => {

@@ -234,7 +234,7 @@ describe("the smaller images", () => {
 	test("nvidia: uses the driver that is put into it", { skip: !existsSync(driver) && "skipped: the debug build, which has the stand-in, is not there" }, async () => {
 		const state = stateFolder(), name = container("localhost/exogpu:nvidia");
 		const volumes = { "/state": state, "/usr/lib/x86_64-linux-gnu/libcuda.so.1": driver };
-		const server = start(name, volumes, ["env", "EXOGPU_TEST_CUDA=90", "exogpu", "serve", "--listen", "127.0.0.1:0", "--data", "/state"], /^dashboard: /m);
+		const server = start(name, volumes, ["env", "CUDA_STANDIN=90", "exogpu", "serve", "--listen", "127.0.0.1:0", "--data", "/state"], /^dashboard: /m);
 		try {
 			await server.ready;
 			await eventually(() => {

@@ -84,10 +84,19 @@ class Packages(Unpacked):
         text = output(sys.executable, "-B", os.path.join(HERE, "hardening.py"), "--release", self.program, *self.libraries)
         self.assertNotIn("MISSING", text)
 
-    def test_lets_no_test_say_what_a_model_says(self):
+    def test_names_nothing_by_which_a_test_injects_readings_faults_or_answers(self):
+        """What is not named in a program is not read by it from its environment."""
+        with open(os.path.join(HERE, "../../docs/configuration.md"), encoding="utf-8") as file:
+            rows = [line for line in file if "debug builds only" in line]
+        names = set(re.findall(r"^\| `(EXOGPU_[A-Z_]+)`", "".join(rows), re.M))
+        self.assertTrue({"EXOGPU_FAULT", "EXOGPU_ESCAPE", "EXOGPU_TEST_SAYS", "EXOGPU_THERMAL_CLOCK", "EXOGPU_THERMAL_TRACE"} <= names, names)
         for path in [self.program] + self.libraries:
             with open(path, "rb") as file:
-                self.assertNotIn(b"EXOGPU_TEST_SAYS", file.read(), "it is for debug builds alone")
+                found = {name.decode() for name in re.findall(rb"EXOGPU_[A-Z_]+", file.read())}
+            if path == self.program:
+                self.assertIn("EXOGPU_TICKET", found, "what it does read from its environment is named")
+            for_tests = {name for name in found if name in names or name.startswith(("EXOGPU_TEST_", "EXOGPU_THERMAL_"))}
+            self.assertEqual(for_tests, set(), f"{path}: they are for debug builds alone")
 
     def test_scripts_and_configuration(self):
         control = os.path.join(self.folder, "control")

@@ -24,11 +24,9 @@ static const char *const names[] = {
 	"DRI_PRIME",
 	"EXOGPU_CPU_LEVEL",
 	"INTEL_DEBUG",
-	// of tests
+#ifndef NDEBUG // of tests
 	"EXOGPU_ESCAPE",
 	"EXOGPU_FAULT",
-	"EXOGPU_TEST_CUDA",
-#ifndef NDEBUG
 	"EXOGPU_TEST_PACE",
 	"EXOGPU_TEST_PREFIX_ALONE",
 	"EXOGPU_TEST_SAYS",

@@ -228,7 +228,7 @@ static bool step(struct instance *instance)
 	if (instance->requests)
 		fault_strike("step", backend);
 	if (instance->requests && fault_injected("step-lost", backend)) {
-		error_set(&error, STATUS_DEVICE_LOST, "EXOGPU_FAULT: the device is lost");
+		error_set(&error, STATUS_DEVICE_LOST, "the device is lost");
 		generator_fail(instance->generator, &error);
 	}
 	struct generator_state before;

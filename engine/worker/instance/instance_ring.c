@@ -244,7 +244,7 @@ static void pass_on(struct instance *instance, struct ring_step *step, int64_t a
 	if (step->step > 1)
 		fault_strike("step", backend);
 	if (step->step > 1 && fault_injected("step-lost", backend))
-		status = error_set(&error, STATUS_DEVICE_LOST, "EXOGPU_FAULT: the device is lost");
+		status = error_set(&error, STATUS_DEVICE_LOST, "the device is lost");
 	if (!status)
 		status = compute(instance, step, &output, &error);
 	if (!status) {

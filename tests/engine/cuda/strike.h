@@ -33,7 +33,7 @@ struct strikes {
 
 // In the environment of a program: the library stands for the driver there from the beginning, without a test to open
 // it, with two devices of this capability (90).
-#define STANDIN_ALONE "EXOGPU_TEST_CUDA"
+#define STANDIN_ALONE "CUDA_STANDIN"
 
 #define STRIKE_EXPORT __attribute__((visibility("default")))
 // driver: the file of NVIDIA's library, or NULL for the stand-in. NULL if it lacks a function of loader.h.

@@ -197,13 +197,13 @@ static void start_with_gpus(bool takes_speeds)
 	assert_int_equal(symlink(CUDA_STRUCK, link), 0);
 	bench.takes_speeds = takes_speeds;
 	setenv("LD_LIBRARY_PATH", folders, 1);
-	setenv("EXOGPU_TEST_CUDA", "90", 1);
+	setenv("CUDA_STANDIN", "90", 1);
 	setenv("EXOGPU_TEST_MEASUREMENT_MS", "240000", 1); // it took 20 s on a busy machine with a sanitizer
 	setenv("EXOGPU_SPARES", "off", 1); // on a busy machine the stand-in is slow to open, and would have one
 	start_node(NULL, "cuda");
 	unsetenv("EXOGPU_SPARES");
 	unsetenv("EXOGPU_TEST_MEASUREMENT_MS");
-	unsetenv("EXOGPU_TEST_CUDA");
+	unsetenv("CUDA_STANDIN");
 	unsetenv("LD_LIBRARY_PATH");
 	wait_for(registered);
 }

@@ -13,7 +13,6 @@ export default {
   "%u requests are under way, of %llu tokens": "{1} Anfragen laufen, mit {2} Token",
   "CUDA C has at most %d KiB": "CUDA C hat höchstens {1} KiB",
   "CUDA C is compiled by fully confined workers only": "CUDA C übersetzen nur voll abgeschottete Worker",
-  "EXOGPU_FAULT: the device is lost": "EXOGPU_FAULT: das Gerät ist verloren",
   "the test that says what the model says gave no answer": "der Test, der sagt, was das Modell sagt, gab keine Antwort",
   "WGSL is for GPUs of browsers, PTX for CUDA, SPIR-V for Vulkan; the built-in kernels work everywhere": "WGSL ist für GPUs von Browsern, PTX für CUDA, SPIR-V für Vulkan; die eingebauten Kernel laufen überall",
   "a body is an object, and all of the params": "ein Rumpf ist ein Objekt, und alle Parameter",
