@@ -1,7 +1,9 @@
 /* Readings of the CPU, from where Linux keeps them:
  *
- *   temperature   hwmon coretemp ("Package id N"), k10temp and zenpower ("Tdie", else "Tctl"); else the thermal zones
- *                 that are named after a CPU. Of several packages the hottest, with its own slowdown point
+ *   temperature   hwmon coretemp ("Package id N"), k10temp and zenpower ("Tdie", else "Tctl"; k10temp's only sensor
+ *                 where it has no labels); else the thermal zones that are named after a CPU. Of several packages the
+ *                 hottest, with its own slowdown point. While there is none, and once one is gone, they are looked for
+ *                 again, since a driver may be loaded late or anew
  *   power         RAPL energy of all packages over time (root only on most kernels since 2020, else absent)
  *   limit         RAPL's long-term limit, all packages
  *   clock         cpufreq, the mean of up to 8 policies spread over the machine
@@ -17,6 +19,7 @@
 #include <string.h>
 
 enum { HEATS = 8, PACKAGES = 8, POLICIES = 8, POLICIES_SEEN = 4096, TRIPS = 16 };
+static const int64_t look_again_ns = 30000000000; // for a sensor of temperature
 
 struct heat {
 	struct sensor temperature;
@@ -41,9 +44,10 @@ struct throttled {
 };
 
 struct cpu_reader {
-	const char *root; // only while it is created
+	char root[SENSOR_PATH_BYTES / 4];
 	struct heat heats[HEATS];
 	int heat_count;
+	int64_t looked_ns; // for them; 0: when it was created
 	struct package powers[PACKAGES];
 	struct throttled throttled[PACKAGES];
 	int power_count, throttled_count;
@@ -70,7 +74,8 @@ static bool visit_hwmon(void *context, const char *name)
 		const char *driver, *label;
 		bool prefix;
 	} known[] = {{"coretemp", "Package id", true}, {"coretemp", "Physical id", true}, {"k10temp", "Tdie", false},
-		     {"k10temp", "Tctl", false},       {"zenpower", "Tdie", false},       {"zenpower", "Tctl", false}};
+		     {"k10temp", "Tctl", false},       {"k10temp", NULL, false},          {"zenpower", "Tdie", false},
+		     {"zenpower", "Tctl", false}};
 	struct cpu_reader *cpu = context;
 	char folder[SENSOR_PATH_BYTES / 2], driver[64], path[SENSOR_PATH_BYTES];
 	snprintf(folder, sizeof folder, "%s/class/hwmon/%s", cpu->root, name);
@@ -79,8 +84,8 @@ static bool visit_hwmon(void *context, const char *name)
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
 		if (strcmp(driver, known[i].driver) != 0)
 			continue;
-		int number = sensor_labelled(folder, "temp", known[i].label, known[i].prefix);
-		if (!number)
+		int number = known[i].label ? sensor_labelled(folder, "temp", known[i].label, known[i].prefix) : 1;
+		if (!number || (!known[i].label && sensor_exists("%s/temp1_label", folder)))
 			continue;
 		int64_t limit = 0;
 		if (!sensor_once_integer(&limit, "%s/temp%d_crit", folder, number))
@@ -123,7 +128,8 @@ static bool visit_zone(void *context, const char *name)
 	if (!ours)
 		return true;
 	snprintf(path, sizeof path, "%s/temp", folder);
-	add_heat(cpu, path, zone_slowdown(folder));
+	// The trip points of x86_pkg_temp only tell a program that asked for it, and slow nothing down.
+	add_heat(cpu, path, strcmp(type, "x86_pkg_temp") ? zone_slowdown(folder) : 0);
 	return true;
 }
 
@@ -202,6 +208,19 @@ static void open_policies(struct cpu_reader *cpu)
 	}
 }
 
+static void find_heats(struct cpu_reader *cpu)
+{
+	char folder[SENSOR_PATH_BYTES];
+	for (int i = 0; i < cpu->heat_count; i++)
+		sensor_finish(&cpu->heats[i].temperature);
+	cpu->heat_count = 0;
+	snprintf(folder, sizeof folder, "%s/class/hwmon", cpu->root);
+	sensor_list(folder, "hwmon", visit_hwmon, cpu);
+	snprintf(folder, sizeof folder, "%s/class/thermal", cpu->root);
+	if (cpu->heat_count == 0)
+		sensor_list(folder, "thermal_zone", visit_zone, cpu);
+}
+
 enum status cpu_reader_create(struct cpu_reader **out, const char *sysfs_root, struct error *error)
 {
 	char folder[SENSOR_PATH_BYTES];
@@ -216,18 +235,13 @@ enum status cpu_reader_create(struct cpu_reader **out, const char *sysfs_root, s
 	}
 	for (int i = 0; i < POLICIES; i++)
 		sensor_init(&cpu->policies[i]);
-	cpu->root = sysfs_root;
-	snprintf(folder, sizeof folder, "%s/class/hwmon", sysfs_root);
-	sensor_list(folder, "hwmon", visit_hwmon, cpu);
-	snprintf(folder, sizeof folder, "%s/class/thermal", sysfs_root);
-	if (cpu->heat_count == 0)
-		sensor_list(folder, "thermal_zone", visit_zone, cpu);
+	snprintf(cpu->root, sizeof cpu->root, "%s", sysfs_root);
+	find_heats(cpu);
 	snprintf(folder, sizeof folder, "%s/class/powercap", sysfs_root);
 	sensor_list(folder, "intel-rapl:", visit_rapl, cpu);
 	snprintf(folder, sizeof folder, "%s/devices/system/cpu", sysfs_root);
 	sensor_list(folder, "cpu", visit_processor, cpu);
 	open_policies(cpu);
-	cpu->root = NULL;
 	*out = cpu;
 	return STATUS_OK;
 }
@@ -246,6 +260,20 @@ void cpu_reader_destroy(struct cpu_reader **cpu)
 		sensor_finish(&(*cpu)->policies[i]);
 	free(*cpu);
 	*cpu = NULL;
+}
+
+// Whether a sensor of temperature is missing, and it is time to look for it.
+static bool heats_are_due(struct cpu_reader *cpu, int64_t now_ns)
+{
+	bool missing = cpu->heat_count == 0;
+	for (int i = 0; i < cpu->heat_count; i++)
+		missing = missing || cpu->heats[i].temperature.gone;
+	if (!cpu->looked_ns)
+		cpu->looked_ns = now_ns;
+	if (!missing || now_ns - cpu->looked_ns < look_again_ns)
+		return false;
+	cpu->looked_ns = now_ns;
+	return true;
 }
 
 static void read_temperature(struct cpu_reader *cpu, struct telemetry_sample *sample)
@@ -350,6 +378,8 @@ void cpu_reader_read(struct cpu_reader *cpu, enum pace_round round, const struct
 		     struct telemetry_sample *sample)
 {
 	sample_begin(sample, round);
+	if (round == PACE_FULL && heats_are_due(cpu, now_ns))
+		find_heats(cpu);
 	read_temperature(cpu, sample);
 	read_power(cpu, now_ns, sample);
 	if (round != PACE_FULL)

@@ -261,6 +261,90 @@ static void test_arm(void **state)
 	tree_remove("class");
 }
 
+static void read_at(struct cpu_reader *cpu, int64_t s, struct telemetry_sample *sample)
+{
+	cpu_reader_read(cpu, PACE_FULL, &machine, s * second, sample);
+}
+
+// The package's zone of Intel: its trip points are those of programs that want to be told.
+static void test_package_zones(void **state)
+{
+	(void)state;
+	struct telemetry_sample sample;
+	static const char *const zones[] = {"thermal_zone0/type",
+					    "x86_pkg_temp\n",
+					    "thermal_zone0/temp",
+					    "52000\n",
+					    "thermal_zone0/trip_point_0_type",
+					    "passive\n",
+					    "thermal_zone0/trip_point_0_temp",
+					    "45000\n",
+					    "thermal_zone1/type",
+					    "x86_pkg_temp\n",
+					    "thermal_zone1/temp",
+					    "63000\n",
+					    "thermal_zone2/type",
+					    "acpitz\n",
+					    "thermal_zone2/temp",
+					    "90000\n",
+					    NULL};
+	static const char *const coretemp[] = {"name",           "coretemp\n",  "temp1_label",
+					       "Package id 0\n", "temp1_input", "64000\n",
+					       "temp1_crit",     "105000\n",    NULL};
+	tree_fill("class/thermal", zones);
+	struct cpu_reader *cpu = open_tree(&sample);
+	read_at(cpu, 1, &sample);
+	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 63);
+	assert_absent(&sample, READING_SLOWDOWN_CELSIUS);
+	cpu_reader_destroy(&cpu);
+	tree_fill("class/hwmon/hwmon2", coretemp);
+	cpu = open_tree(&sample);
+	read_at(cpu, 1, &sample);
+	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 64); // the sensor that tells its limit, too
+	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 105);
+	cpu_reader_destroy(&cpu);
+	tree_remove("class");
+}
+
+// k10temp of processors before 2017.
+static void test_amd_without_labels(void **state)
+{
+	(void)state;
+	struct telemetry_sample sample;
+	static const char *const k10temp[] = {"name",    "k10temp\n",  "temp1_input", "47500\n", "temp1_max",
+					      "70000\n", "temp1_crit", "90000\n",     NULL};
+	tree_fill("class/hwmon/hwmon0", k10temp);
+	struct cpu_reader *cpu = open_tree(&sample);
+	read_at(cpu, 1, &sample);
+	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 47.5);
+	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 90);
+	cpu_reader_destroy(&cpu);
+	tree_write("class/hwmon/hwmon0/temp1_label", "Tccd1\n"); // a part of it
+	cpu = open_tree(&sample);
+	read_at(cpu, 1, &sample);
+	assert_absent(&sample, READING_TEMPERATURE_CELSIUS);
+	cpu_reader_destroy(&cpu);
+	tree_remove("class");
+}
+
+static void test_driver_that_is_loaded_late(void **state)
+{
+	(void)state;
+	struct telemetry_sample sample;
+	static const char *const coretemp[] = {"name",        "coretemp\n", "temp1_label", "Package id 0\n",
+					       "temp1_input", "40000\n",    NULL};
+	struct cpu_reader *cpu = open_tree(&sample);
+	read_at(cpu, 1, &sample);
+	assert_absent(&sample, READING_TEMPERATURE_CELSIUS);
+	tree_fill("class/hwmon/hwmon2", coretemp);
+	read_at(cpu, 30, &sample);
+	assert_absent(&sample, READING_TEMPERATURE_CELSIUS); // it is not looked for each time
+	read_at(cpu, 31, &sample);
+	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 40);
+	cpu_reader_destroy(&cpu);
+	tree_remove("class");
+}
+
 static void test_virtual_machine(void **state)
 {
 	(void)state;
@@ -301,6 +385,9 @@ int main(void)
 		cmocka_unit_test(test_two_packages),
 		cmocka_unit_test(test_amd),
 		cmocka_unit_test(test_arm),
+		cmocka_unit_test(test_package_zones),
+		cmocka_unit_test(test_amd_without_labels),
+		cmocka_unit_test(test_driver_that_is_loaded_late),
 		cmocka_unit_test(test_virtual_machine),
 		cmocka_unit_test(test_many_policies),
 	};
