@@ -13,13 +13,13 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-enum { MESSAGE_BYTES = 320, HINT_BYTES = 320, DAY_MS = 86400000, LASTING_DAYS = 14 };
+enum { MESSAGE_BYTES = 640, HINT_BYTES = 320, DAY_MS = 86400000, LASTING_DAYS = 14, COSTS_MOST = 256 };
 
-// A node with links that are worse than their class; those of a pair of nodes count for one of the two. The texts are
-// the topology's, for this round.
+// A node with links that are worse than their class; those of a pair of nodes count for one of the two. Of several the
+// one by which a model loses most. The texts are the topology's, for this round.
 struct bad_links {
-	const char *node_id, *to_name, *reason; // of the first
-	unsigned count;
+	const char *node_id, *to_name, *reason;
+	struct instances_over over;
 };
 
 struct watch {
@@ -33,6 +33,7 @@ struct watch {
 	bool full;   // the log says that alerts are left out
 	struct bad_links bad_links[LIMIT_NODES];
 	size_t bad_link_count;     // of this round
+	unsigned costs;            // of links, that were asked for in this round
 	bool setting[ALERT_RULES]; // a change of the rule is being stored
 };
 
@@ -99,26 +100,57 @@ static void see_libraries(struct look *look, const struct cluster_node_figures *
 	see(look, ALERT_RULE_DRIVER_UNUSABLE, node->online ? bad != NULL : NAN, look->watch->now_ms);
 }
 
-static void note_link(void *context, const struct topology_figures *link)
+static void note_link(void *context, const struct topology_figures *found)
 {
 	struct watch *watch = context;
 	size_t i = 0;
-	if (!link->degraded || !link->up)
+	if (!found->degraded || !found->up)
 		return;
 	// Of a pair, both directions are mostly bad together: they are told with the node whose id comes first.
-	const bool swapped = strcmp(link->to_node_id, link->from_node_id) < 0 &&
-			     strcmp(link->to_node_id, "server") != 0;
-	const char *node_id = swapped ? link->to_node_id : link->from_node_id;
+	const bool swapped = strcmp(found->to_node_id, found->from_node_id) < 0 &&
+			     strcmp(found->to_node_id, "server") != 0;
+	const char *node_id = swapped ? found->to_node_id : found->from_node_id,
+		   *to_id = swapped ? found->from_node_id : found->to_node_id;
 	while (i < watch->bad_link_count && strcmp(watch->bad_links[i].node_id, node_id) != 0)
 		i++;
 	if (i == LIMIT_NODES)
 		return;
 	struct bad_links *bad = &watch->bad_links[i];
-	if (i == watch->bad_link_count) {
-		*bad = (struct bad_links){node_id, swapped ? link->from_name : link->to_name, link->degraded_reason, 0};
+	struct bad_links link = {.node_id = node_id,
+				 .to_name = swapped ? found->from_name : found->to_name,
+				 .reason = found->degraded_reason};
+	if (watch->costs++ < COSTS_MOST)
+		instances_over_link(watch->params.instances, node_id, to_id, &link.over);
+	if (i == watch->bad_link_count)
 		watch->bad_link_count++;
-	}
-	bad->count++;
+	else if (!link.over.count || (bad->over.count && link.over.late_s <= bad->over.late_s))
+		return;
+	*bad = link;
+}
+
+// What models lose by the link, as an end of the message; "" if none uses it.
+static void say_cost(const struct instances_over *over, char *text, size_t size)
+{
+	const double least_ms = 0.01;
+	char models[32] = "", cost[256];
+	text[0] = 0;
+	if (!over->count)
+		return;
+	const double late_ms = over->late_s * 1000;
+	if (over->count > 1)
+		snprintf(models, sizeof models, "%u models use it", over->count);
+	if (late_ms < least_ms)
+		snprintf(cost, sizeof cost, "a token of %.64s takes less than 0.01 ms longer by that",
+			 over->model_name);
+	else if (over->rate > 0)
+		snprintf(cost, sizeof cost,
+			 "a token of %.64s takes about %.3g ms longer by that: %.3g tokens a second for one request in "
+			 "place of %.3g",
+			 over->model_name, late_ms, over->rate, over->rate_as_class);
+	else
+		snprintf(cost, sizeof cost, "a token of %.64s takes about %.3g ms longer by that", over->model_name,
+			 late_ms);
+	snprintf(text, size, "; %s%s%s", models, models[0] ? "; " : "", cost);
 }
 
 static void see_links(struct look *look, const struct cluster_node_figures *node)
@@ -128,9 +160,13 @@ static void see_links(struct look *look, const struct cluster_node_figures *node
 	while (i < watch->bad_link_count && strcmp(watch->bad_links[i].node_id, node->node_id) != 0)
 		i++;
 	const bool is_bad = i < watch->bad_link_count;
-	if (is_bad)
-		snprintf(look->message, sizeof look->message, "the link between %.64s and %.64s is degraded: %.140s",
-			 node->name, watch->bad_links[i].to_name, watch->bad_links[i].reason);
+	char link[320], cost[320];
+	if (is_bad) {
+		snprintf(link, sizeof link, "the link between %.64s and %.64s is degraded: %.140s", node->name,
+			 watch->bad_links[i].to_name, watch->bad_links[i].reason);
+		say_cost(&watch->bad_links[i].over, cost, sizeof cost);
+		snprintf(look->message, sizeof look->message, "%.310s%.320s", link, cost);
+	}
 	snprintf(look->hint, sizeof look->hint,
 		 "look at its cable, its Wi-Fi or the switch between them; exogpu topology shows what each link gives");
 	see(look, ALERT_RULE_LINK_DEGRADED, node->online ? is_bad : NAN, watch->now_ms);
@@ -327,6 +363,7 @@ static void look(void *arg)
 	alerts_each_standing(watch->params.alerts, note_standing, watch);
 	engine_begin(watch->engine);
 	watch->bad_link_count = 0;
+	watch->costs = 0;
 	topology_each(watch->params.topology, note_link, watch);
 	cluster_each_node_figures(watch->params.cluster, see_node, watch);
 	cluster_each_device_figures(watch->params.cluster, see_device, watch);

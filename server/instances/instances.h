@@ -131,5 +131,17 @@ struct instances_balance {
 };
 typedef void instances_see_balance(void *context, const struct instances_balance *balance);
 void instances_each_balance(const struct instances *instances, instances_see_balance *each, void *context);
+// What models lose by a link that is worse than its class (topology_late_s), each token of one request: the links that
+// parts use now are known, as measured, with the bytes of a token; computing takes what was measured or predicted.
+// other_node_id: another node, or "server", by way of which parts reach each other. Texts are valid until a model is
+// deleted.
+struct instances_over {
+	unsigned count;             // running models with parts that reach each other over it
+	const char *model_name;     // the one that loses most; NULL: none
+	double late_s;              // so much longer a token of it takes
+	double rate, rate_as_class; // tokens a second, now and if the link were no worse than its class; < 0: not known
+};
+void instances_over_link(const struct instances *instances, const char *node_id, const char *other_node_id,
+			 struct instances_over *out);
 // How many of a model's instances answer requests.
 unsigned instances_ready(const struct instances *instances, const struct model_record *model);

@@ -181,6 +181,8 @@ void placement_usual(const struct placement_wanted *wanted, uint32_t *context_to
 // worker itself and other processes. `headroom`: the requested share; < 0: the default.
 uint64_t placement_reserve(uint64_t memory_bytes, bool host, double headroom);
 double cost_stage_s(void); // what a stage adds by being one, in a step
+// Seconds that bytes take from a part to the next one: over this link, of which all is known, or (NULL) on one node.
+double cost_way_s(const struct placement_link *link, uint64_t bytes);
 // The model's sizes with 16- and 32-bit weights held in `format`, in proportion.
 void placement_shrink(struct model_sizes *sizes, enum tensor_format format);
 

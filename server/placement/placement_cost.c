@@ -380,6 +380,12 @@ struct placement_link cost_link(const struct placement_wanted *wanted, unsigned 
 	return link;
 }
 
+double cost_way_s(const struct placement_link *link, uint64_t bytes)
+{
+	return link ? link->round_trip_s / 2 + remote_hop_s + (double)bytes / link->bytes_per_s
+		    : local_hop_s + (double)bytes / local_bandwidth;
+}
+
 static void find_hops(struct problem *problem)
 {
 	const struct placement_wanted *wanted = problem->wanted;
@@ -390,10 +396,9 @@ static void find_hops(struct problem *problem)
 	for (unsigned i = 0; i < wanted->node_count; i++)
 		for (unsigned j = 0; j < wanted->node_count; j++) {
 			const struct placement_link link = cost_link(wanted, i, j, &measured);
-			problem->hop_latency_s[i][j] = i == j ? local_hop_s : link.round_trip_s / 2 + remote_hop_s;
-			problem->hop_wire_s[i][j] = (double)problem->hop_bytes /
-						    (i == j ? local_bandwidth : link.bytes_per_s);
-			const double hop = problem->hop_latency_s[i][j] + problem->hop_wire_s[i][j];
+			const double hop = cost_way_s(i == j ? NULL : &link, problem->hop_bytes);
+			problem->hop_latency_s[i][j] = cost_way_s(i == j ? NULL : &link, 0);
+			problem->hop_wire_s[i][j] = hop - problem->hop_latency_s[i][j];
 			if (i == j)
 				continue;
 			problem->least_out_s[i] = hop < problem->least_out_s[i] ? hop : problem->least_out_s[i];

@@ -377,6 +377,18 @@ void topology_find_relay(const struct topology *topology, const char *from_node_
 	find_way(topology, from_node_id, to_node_id, true, out);
 }
 
+double topology_late_s(const struct topology *topology, const char *from_node_id, const char *to_node_id, bool back,
+		       uint64_t bytes)
+{
+	const bool server = !strcmp(to_node_id, "server");
+	const struct cluster_node *node = cluster_find_node(topology->params.cluster, from_node_id);
+	const struct cluster_node *to = server ? NULL : cluster_find_node(topology->params.cluster, to_node_id);
+	const struct topology_link *link = node && (server || to) ? topology_link(node, to) : NULL;
+	if (!link || topology_state(node->ways, link, NULL) != LINK_UP)
+		return 0;
+	return link_late_s(node->ways, link, link->values[back ? LINK_THROUGHPUT_BACK : LINK_THROUGHPUT], bytes);
+}
+
 const char *topology_class_words(const char *link_class)
 {
 	return link_class_words(link_class_parse(link_class));

@@ -45,6 +45,12 @@ void topology_find(const struct topology *topology, const char *from_node_id, co
 void topology_find_relay(const struct topology *topology, const char *from_node_id, const char *to_node_id,
 			 struct topology_reading *out);
 const char *topology_class_words(const char *link_class); // in a sentence; static
+// By how many seconds more `bytes` take over a node's own link, to another node or ("server") between the server and
+// it, than they should take over one of its class, by what is measured now: half of the round trip beyond what it
+// should take, and the bytes at this rate beyond what they take at the least rate of the class. back: from the server.
+// 0: it is no worse, or has no such link, or that is not known.
+double topology_late_s(const struct topology *topology, const char *from_node_id, const char *to_node_id, bool back,
+		       uint64_t bytes);
 
 struct json *topology_links_json(const struct topology *topology);   // array of Link; `topology` may be NULL
 struct json *topology_summary_json(const struct topology *topology); // TopologySummary

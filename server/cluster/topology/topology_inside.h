@@ -112,6 +112,9 @@ void topology_way(const struct cluster_node *node, const struct cluster_node *to
 const char *link_class_name(enum link_class class);
 const char *link_class_words(enum link_class class);
 enum link_class link_class_parse(const char *name);
+// topology_late_s, of this link; bytes_per_s: of the direction that is asked about; < 0: not measured.
+double link_late_s(const struct topology_from *from, const struct topology_link *link, double bytes_per_s,
+		   uint64_t bytes);
 // The class of the path as a whole: the worse one of those that its two ends report.
 enum link_class topology_class(const struct topology_from *from, const struct topology_link *link);
 enum link_news { LINK_DEGRADED, LINK_RECOVERED, LINK_LOST, LINK_BACK, LINK_NEWS };

@@ -84,6 +84,19 @@ static bool find_fault(const struct topology_from *from, const struct topology_l
 	return true;
 }
 
+double link_late_s(const struct topology_from *from, const struct topology_link *link, double bytes_per_s,
+		   uint64_t bytes)
+{
+	const enum link_class class = topology_class(from, link);
+	const double rtt_ms = classes[class].rtt_ms, least_bytes_per_s = classes[class].bits_per_s * USABLE / 8;
+	double late_s = 0;
+	if (rtt_ms > 0 && link->values[LINK_RTT_MS] > rtt_ms)
+		late_s += (link->values[LINK_RTT_MS] - rtt_ms) / 2000;
+	if (bytes_per_s > 0 && bytes_per_s < least_bytes_per_s)
+		late_s += (double)bytes / bytes_per_s - (double)bytes / least_bytes_per_s;
+	return late_s;
+}
+
 static void note(struct topology_news *news, enum link_news kind, const struct topology_from *from,
 		 const struct topology_link *link)
 {
