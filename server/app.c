@@ -156,6 +156,7 @@ static enum status create(struct app *app, struct error *error)
 						   .instances = app->instances,
 						   .tokens = app->tokens,
 						   .authority = app->authority,
+						   .turn = app->turn,
 						   .directory = app->options.data,
 						   .cluster_id = app->identity.cluster_id,
 						   .cluster_name = app->identity.cluster_name};

@@ -40,6 +40,10 @@ const struct alert_rule alert_default_rules[ALERT_RULES] = {
 		{"history_unwritten", "history_unwritten", "server", "warning", "", 1, 0, 60, false, true},
 	[ALERT_RULE_AUDIT_FAILED] =
 		{"audit_failed", "audit_failed", "server", "critical", "", 1, 0, 0, false, true},
+	[ALERT_RULE_SERVER_LOST] =
+		{"server_lost", "server_lost", "server", "warning", "", 1, 0, 60, false, true},
+	[ALERT_RULE_SERVER_LAGS] =
+		{"server_lags", "server_lags", "server", "warning", "seconds", 4, 3, 60, false, true},
 	[ALERT_RULE_CERTIFICATE_EXPIRING] =
 		{"certificate_expiring", "certificate_expiring", "certificate", "warning", "days", 7, 8, 60, true,
 		 true},

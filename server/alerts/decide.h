@@ -30,6 +30,8 @@ enum alert_rule_number {
 	ALERT_RULE_DISK_FULL,
 	ALERT_RULE_HISTORY_UNWRITTEN,
 	ALERT_RULE_AUDIT_FAILED,
+	ALERT_RULE_SERVER_LOST,
+	ALERT_RULE_SERVER_LAGS,
 	ALERT_RULE_CERTIFICATE_EXPIRING,
 	ALERT_RULE_TOKEN_EXPIRING,
 	ALERT_RULES,
@@ -37,7 +39,7 @@ enum alert_rule_number {
 
 struct alert_rule {
 	const char *rule_id, *kind, *subject_type, *severity; // severity: info, warning or critical
-	const char *unit;                                     // of the figure: percent, days, errors, ends; "": 1 or 0
+	const char *unit; // of the figure: percent, days, errors, ends, seconds; "": it is 1 or 0
 	double threshold, clear_threshold;
 	int64_t for_s;
 	bool below; // raised at the threshold and below it, cleared at clear_threshold and above; else the other way

@@ -8,6 +8,7 @@
 #include "server/alerts/engine.h"
 
 #include <math.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -335,6 +336,35 @@ static void see_server(struct watch *watch)
 	see(&look, ALERT_RULE_AUDIT_FAILED, watch->verified && !watch->forked ? !watch->intact : NAN, watch->now_ms);
 }
 
+// What the database says of servers counts while it answers, which it may have stopped to do long ago.
+static void see_servers(struct watch *watch)
+{
+	struct turn_view view;
+	turn_look(watch->params.turn, &view);
+	for (size_t i = 0; i < view.count; i++) {
+		uint8_t hash[SHA256_DIGEST_LENGTH];
+		char id[32] = "srv_";
+		const struct turn_server *server = &view.servers[i];
+		const bool silent = server->silent_ms >= TURN_SILENT_MS;
+		const double told = view.looked_ms < TURN_SILENT_MS ? silent : NAN;
+		SHA256((const uint8_t *)server->address, strlen(server->address), hash);
+		for (size_t j = 0; j < 10; j++)
+			snprintf(id + 4 + 2 * j, 3, "%02x", hash[j]);
+		struct look look = {.watch = watch, .seen = {.subject_id = id, .subject_name = server->address}};
+		snprintf(look.message, sizeof look.message, "the server at %.180s does not answer any more",
+			 server->address);
+		snprintf(look.hint, sizeof look.hint,
+			 "start it again there; one that is gone for good is forgotten after a day");
+		see(&look, ALERT_RULE_SERVER_LOST, told, watch->now_ms);
+		snprintf(look.message, sizeof look.message,
+			 "the server at %.180s is %.1f s behind: it would notice late that it is to lead",
+			 server->address, (double)server->behind_ms / 1000);
+		snprintf(look.hint, sizeof look.hint,
+			 "look at its way to the database, and at what else its machine does");
+		see(&look, ALERT_RULE_SERVER_LAGS, told == 0 ? (double)server->behind_ms / 1000 : NAN, watch->now_ms);
+	}
+}
+
 static bool stands(void *context, const char *kind, const char *subject_id)
 {
 	const struct watch *watch = context;
@@ -372,6 +402,8 @@ static void look(void *arg)
 	for (size_t i = 0; (token = tokens_at(watch->params.tokens, i)); i++)
 		see_token(watch, token);
 	see_server(watch);
+	if (watch->params.turn)
+		see_servers(watch);
 	engine_end(watch->engine);
 	if (engine_full(watch->engine) && !watch->full) {
 		watch->full = true;

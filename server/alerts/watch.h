@@ -9,6 +9,7 @@
 #include "server/instances/instances.h"
 #include "server/security/certificates/authority.h"
 #include "server/security/tokens/tokens.h"
+#include "server/store/turn.h"
 
 enum { WATCH_LOOK_MS = 2000 };
 
@@ -23,6 +24,7 @@ struct watch_params {
 	const struct instances *instances;
 	struct tokens *tokens;
 	struct authority *authority;
+	const struct turn *turn;               // NULL: there are no other servers
 	const char *directory;                 // the data directory
 	const char *cluster_id, *cluster_name; // the server, as a subject
 };

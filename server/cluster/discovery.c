@@ -179,6 +179,7 @@ static void tell(struct discovery *discovery)
 	json_set(event, "links", json_new_array());
 	json_set(event, "removed", json_new_array());
 	json_set(event, "heard", list_heard(discovery, true));
+	json_set(event, "servers", json_new_null());
 	events_publish(discovery->params.events, TOPIC_TOPOLOGY, EVENT_KEY, event);
 }
 

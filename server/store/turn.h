@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum { TURN_ADDRESS_BYTES = 300, TURN_HOST_BYTES = 64, TURN_SERVERS = 16, TURN_SECRET_BYTES = 64 * 1024 };
-enum { TURN_STALE_MS = 4000, TURN_DEAD_MS = 2000 };
+enum { TURN_STALE_MS = 4000, TURN_DEAD_MS = 2000, TURN_SILENT_MS = 10000 };
 
 struct turn;
 struct turn_params {
@@ -25,7 +25,7 @@ struct turn_params {
 };
 // Leads at once if nobody does. Errors: those of a connection to the store, with hints.
 enum status turn_create(struct turn **out, const struct turn_params *params, struct error *error);
-// A leader's turn is over: another server may lead at once.
+// A leader's turn is over: another server may lead at once. The others are told that this one has not been lost.
 void turn_destroy(struct turn **turn);
 bool turn_leads(const struct turn *turn);
 int64_t turn_number(const struct turn *turn); // of this server's turn; 0: it does not lead
@@ -33,14 +33,24 @@ int64_t turn_number(const struct turn *turn); // of this server's turn; 0: it do
 // has other characters than an address.
 void turn_set_address(struct turn *turn, const char *address);
 
+// What a server has told of itself, every 2 s. Times by the database's clock, of when this was read.
+struct turn_server {
+	char address[TURN_ADDRESS_BYTES], host[TURN_HOST_BYTES]; // host: "" if it has no plain name
+	bool leads;
+	int64_t since_ms;  // wall: leads, or follows
+	int64_t silent_ms; // since it told this: over TURN_SILENT_MS it does not answer
+	int64_t behind_ms; // how old its knowledge of who leads had become at most since it told the one before
+};
+
 struct turn_view {
 	bool leads;                                             // this server
 	int64_t since_ms;                                       // wall: leads, or follows
 	char leader[TURN_ADDRESS_BYTES], host[TURN_HOST_BYTES]; // of who leads; "": not said
 	int64_t stamp_age_ms; // of the leader's stamp when it was looked at, by the database's clock
 	int64_t looked_ms;    // ms since the database answered last
-	size_t count;         // addresses of servers that were there within the last hour
-	char servers[TURN_SERVERS][TURN_ADDRESS_BYTES];
+	size_t count;         // servers that were there within the last day and have not said goodbye
+	int64_t servers_read; // how often they were read from the database
+	struct turn_server servers[TURN_SERVERS]; // by address
 };
 void turn_look(const struct turn *turn, struct turn_view *view);
 

@@ -63,6 +63,16 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 		await eventually(async () => JSON.stringify((await admin.call("server.info", {})).servers?.toSorted()) === JSON.stringify(where), "all addresses are told");
 	});
 
+	test("how each server stands is told to whoever watches the topology", async () => {
+		const admin = await servers.login(leader);
+		await admin.call("events.subscribe", { topics: ["topology"] });
+		const { data } = await admin.until(() => admin.events.find((event) => event.data.servers?.length === 3 && event.data.servers.every((one) => one.answers)), "all are told");
+		assert.deepEqual(data.servers.map(({ address, role }) => [address, role]).toSorted(),
+			all.map((one) => [`http://127.0.0.1:${one.port}/`, one === leader ? "leader" : "follower"]).toSorted());
+		for (const one of data.servers) assert.ok(Date.parse(one.since) <= Date.now() + 1000 && one.behind_ms >= 0 && one.silent_ms >= 0, JSON.stringify(one));
+		admin.socket.close();
+	});
+
 	test("a server with another key, with none, or without a database is refused", async () => {
 		const other = join(temporary(), "other.key"), bad = join(temporary(), "bad.key");
 		writeFileSync(other, randomBytes(32).toString("hex"), { mode: 0o600 });
@@ -168,10 +178,35 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 	});
 
 	test("a follower that is stopped ends, is missed by nobody, and follows again", async () => {
-		const [one] = followers();
+		const [one] = followers(), admin = await servers.login(leader);
+		await admin.call("events.subscribe", { topics: ["topology"] });
 		assert.equal((await servers.stop(one)).code, 0, one.output.stderr);
+		await admin.until(() => admin.events.findLast(({ data }) => data.servers)?.data.servers.length === 2, "it has said goodbye");
+		admin.socket.close();
 		await servers.role(leader, "leader");
 		await back(one);
+	});
+
+	test("a server that is lost is told, until it is back; so is one that lags", async () => {
+		const [one] = followers(), address = `http://127.0.0.1:${one.port}/`, admin = await servers.login(leader);
+		const of = async (kind) => (await admin.call("alert.list", { state: "all" })).alerts.filter((alert) => alert.kind === kind && alert.subject.name === address);
+		const becomes = (kind, stands) => eventually(async () => (await of(kind)).some((alert) => !alert.cleared_at) === stands, () => `${kind} stands: ${stands}`);
+		await admin.call("alert.rule_set", { rule_id: "server_lags", threshold: 0.1, clear_threshold: 0, for_s: 0 }); // it looks four times a second
+		await becomes("server_lags", true);
+		assert.match((await of("server_lags"))[0].message, /\d s behind/);
+		await admin.call("alert.rule_set", { rule_id: "server_lags", threshold: 9000, clear_threshold: 8000 });
+		await becomes("server_lags", false);
+		await admin.call("alert.rule_set", { rule_id: "server_lost", for_s: 0 });
+		await admin.call("events.subscribe", { topics: ["topology"] });
+		await servers.stop(one, "SIGKILL");
+		await admin.until(() => admin.events.findLast(({ data }) => data.servers)?.data.servers.some((server) => server.address === address && !server.answers), "it does not answer");
+		await becomes("server_lost", true);
+		const [alert] = await of("server_lost");
+		assert.deepEqual([alert.severity, alert.subject.type, alert.message], ["warning", "server", `the server at ${address} does not answer any more`]);
+		await back(one);
+		await becomes("server_lost", false);
+		assert.equal((await of("server_lost")).length, 1);
+		admin.socket.close();
 	});
 
 	test("a database that is away changes no leader", async () => {

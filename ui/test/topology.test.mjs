@@ -13,7 +13,7 @@ const three = [node("n1", { name: "rack", local: true }), node("n2", { name: "at
 const stateWith = (links) => reduce(initialState, { type: "snapshot", snapshot: snapshot({ nodes: three, links }) });
 const event = (data) => ({
   type: "event", now: 1,
-  event: { topic: "topology", epoch: "e1", seq: 11, at: "2026-11-20T14:31:52.000Z", data: { links: [], removed: [], heard: null, ...data } },
+  event: { topic: "topology", epoch: "e1", seq: 11, at: "2026-11-20T14:31:52.000Z", data: { links: [], removed: [], heard: null, servers: null, ...data } },
 });
 
 test("devices of one machine that copy directly are pairs of it, and copies that are refused that way are named", () => {

@@ -11,6 +11,8 @@ struct node_links {
 	int64_t said_ms;               // steady: when the log last told of a tab that was refused
 	struct net_timer servers_look; // of several servers: whether there are others than before
 	char *servers;                 // the list that was told last, as JSON
+	bool several;                  // there has been another server: watchers are told
+	int64_t servers_read;          // turn_view's, when they were told last
 };
 
 struct node_link {

@@ -57,6 +57,9 @@ struct json *topology_summary_json(const struct topology *topology); // Topology
 // TopologyEvents that say how every link stands, the last with all that is heard, to a subscriber that came back.
 void topology_send_all(const struct topology *topology, const struct json *heard, struct event_subscriber *subscriber);
 
+// Tell how several servers stand that take turns: an array of ServerSeen, which is taken.
+void topology_tell_servers(const struct topology *topology, struct json *servers);
+
 // Name the series of a link's direction in history.db, for link.history. False: there are no such nodes; to_node_id may
 // be "server".
 bool topology_series(const struct topology *topology, const char *from_node_id, const char *to_node_id,

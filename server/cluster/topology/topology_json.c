@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SMALL_MS = 5000 };
+enum {
+	SMALL_MS = 5000,
+	SERVERS_KEY = 0x7372, // the newest of these events is the one that counts
+};
 static const double NEAR = 0.05;     // of a figure
 static const double NEAR_MS = 0.1;   // round trips shorter than this differ by chance
 static const double NEAR_LOSS = 0.5; // percent
@@ -68,12 +71,13 @@ struct json *topology_links_json(const struct topology *topology)
 	return links;
 }
 
-static struct json *event_of(struct json *links, struct json *removed, struct json *heard)
+static struct json *event_of(struct json *links, struct json *removed, struct json *heard, struct json *servers)
 {
 	struct json *event = json_new_object();
 	json_set(event, "links", links);
 	json_set(event, "removed", removed);
 	json_set(event, "heard", heard ? heard : json_new_null());
+	json_set(event, "servers", servers ? servers : json_new_null());
 	return event;
 }
 
@@ -85,12 +89,18 @@ void topology_send_all(const struct topology *topology, const struct json *heard
 		for (size_t j = 0; j < topology->nodes[i]->count; j++) {
 			if (json_count(links) == LIMIT_LINKS_TOLD) {
 				events_send_one(events, subscriber, TOPIC_TOPOLOGY,
-						event_of(links, json_new_array(), NULL));
+						event_of(links, json_new_array(), NULL, NULL));
 				links = json_new_array();
 			}
 			json_push(links, topology_link_json(topology->nodes[i], &topology->nodes[i]->links[j]));
 		}
-	events_send_one(events, subscriber, TOPIC_TOPOLOGY, event_of(links, json_new_array(), json_copy(heard)));
+	events_send_one(events, subscriber, TOPIC_TOPOLOGY, event_of(links, json_new_array(), json_copy(heard), NULL));
+}
+
+void topology_tell_servers(const struct topology *topology, struct json *servers)
+{
+	events_publish(topology->params.events, TOPIC_TOPOLOGY, SERVERS_KEY,
+		       event_of(json_new_array(), json_new_array(), NULL, servers));
 }
 
 // ---- what is pushed ----
@@ -176,7 +186,7 @@ void topology_push(struct topology *topology)
 		push_urgent(&push, (enum urgency)urgency);
 	if (push.count)
 		events_publish(topology->params.events, TOPIC_TOPOLOGY, push.key ? push.key : 1,
-			       event_of(push.links, json_new_array(), NULL));
+			       event_of(push.links, json_new_array(), NULL, NULL));
 	else
 		json_destroy(&push.links);
 }
@@ -199,7 +209,8 @@ void topology_push_removed(struct topology *topology, const struct cluster_node 
 				push_removed(removed, from->node->node_id, topology_to_id(&from->links[j]));
 		}
 	if (json_count(removed))
-		events_publish(topology->params.events, TOPIC_TOPOLOGY, 0, event_of(json_new_array(), removed, NULL));
+		events_publish(topology->params.events, TOPIC_TOPOLOGY, 0,
+			       event_of(json_new_array(), removed, NULL, NULL));
 	else
 		json_destroy(&removed);
 }

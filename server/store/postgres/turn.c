@@ -25,10 +25,13 @@ enum { STAMP_MS = 1000, LOOK_MS = 250, TELL_MS = 2000, UNHELD_MS = 750, AGAIN_MS
 static const char tables[] =
 	"CREATE SCHEMA IF NOT EXISTS exogpu_cluster; REVOKE ALL ON SCHEMA exogpu_cluster FROM PUBLIC; "
 	"CREATE TABLE IF NOT EXISTS exogpu_cluster.leader (only_one BOOLEAN PRIMARY KEY CHECK (only_one), number "
-	"BIGINT "
-	"NOT NULL, host TEXT NOT NULL, address TEXT NOT NULL, since TIMESTAMPTZ NOT NULL, stamp TIMESTAMPTZ NOT NULL); "
+	"BIGINT NOT NULL, host TEXT NOT NULL, address TEXT NOT NULL, since TIMESTAMPTZ NOT NULL, stamp TIMESTAMPTZ NOT "
+	"NULL); "
 	"INSERT INTO exogpu_cluster.leader VALUES (true, 0, '', '', 'epoch', 'epoch') ON CONFLICT DO NOTHING; "
 	"CREATE TABLE IF NOT EXISTS exogpu_cluster.servers (address TEXT PRIMARY KEY, stamp TIMESTAMPTZ NOT NULL); "
+	"ALTER TABLE exogpu_cluster.servers ADD COLUMN IF NOT EXISTS host TEXT NOT NULL DEFAULT '', ADD COLUMN IF NOT "
+	"EXISTS since TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), ADD COLUMN IF NOT EXISTS behind_ms BIGINT NOT "
+	"NULL DEFAULT 0; "
 	"CREATE TABLE IF NOT EXISTS exogpu_cluster.secrets (name TEXT PRIMARY KEY, bytes BYTEA NOT NULL)";
 
 struct turn {
@@ -39,6 +42,8 @@ struct turn {
 	int64_t unchanged_ms, unheld_ms; // steady: since when the two are as they are; nobody holds the lock
 	int64_t again_ms;                // steady: when the database was last reached again; 0: it was always there
 	int64_t told_ms;                 // steady: when the address was told last
+	int64_t behind_ms;               // the most since then: how old its knowledge of who leads had become
+	char told[TURN_ADDRESS_BYTES];   // the address that was told last
 
 	pthread_t thread;
 	bool started;
@@ -50,6 +55,7 @@ struct turn {
 	int64_t looked_ms;
 	char address[TURN_ADDRESS_BYTES]; // this server's
 	bool tell_now;
+	int64_t since_ms;      // steady: leads, or follows
 	struct turn_view view; // looked_ms is not kept here
 };
 
@@ -67,9 +73,14 @@ static bool ask(struct postgres *db, const char *sql, struct answer *answer)
 	return answer->result != NULL;
 }
 
-static int64_t number_at(const struct answer *answer, int column)
+static const char *text_at(const struct answer *answer, int row, int column)
 {
-	return strtoll(answer->db->pq->PQgetvalue(answer->result, 0, column), NULL, 10);
+	return answer->db->pq->PQgetvalue(answer->result, row, column);
+}
+
+static int64_t number_at(const struct answer *answer, int row, int column)
+{
+	return strtoll(text_at(answer, row, column), NULL, 10);
 }
 
 static int rows(const struct answer *answer)
@@ -110,41 +121,76 @@ static void read_servers(struct turn *turn)
 {
 	struct answer answer;
 	if (!ask(turn->db,
-		 "SELECT address FROM exogpu_cluster.servers WHERE stamp > clock_timestamp() - interval '1 hour' ORDER "
-		 "BY "
-		 "address LIMIT 16",
+		 "SELECT all_.address, all_.host, (all_.address = leader.address AND leader.stamp > 'epoch')::int, "
+		 "(extract(epoch FROM clock_timestamp() - all_.since) * 1000)::bigint, greatest(0, extract(epoch FROM "
+		 "clock_timestamp() - all_.stamp) * 1000)::bigint, least(greatest(0, behind_ms), 1000000000) FROM "
+		 "exogpu_cluster.leader, (SELECT * FROM exogpu_cluster.servers WHERE stamp > clock_timestamp() - "
+		 "interval '1 day' AND address != '' ORDER BY stamp DESC LIMIT 16) AS all_ ORDER BY all_.address",
 		 &answer))
 		return;
+	const int64_t now_ms = clock_wall_ms();
 	pthread_mutex_lock(&turn->lock);
 	turn->view.count = (size_t)rows(&answer);
-	for (size_t i = 0; i < turn->view.count; i++)
-		snprintf(turn->view.servers[i], TURN_ADDRESS_BYTES, "%s",
-			 turn->db->pq->PQgetvalue(answer.result, (int)i, 0));
+	turn->view.servers_read++;
+	for (int i = 0; i < rows(&answer); i++) {
+		struct turn_server *server = &turn->view.servers[i];
+		snprintf(server->address, sizeof server->address, "%s", text_at(&answer, i, 0));
+		snprintf(server->host, sizeof server->host, "%s", text_at(&answer, i, 1));
+		server->leads = number_at(&answer, i, 2) != 0;
+		server->since_ms = now_ms - number_at(&answer, i, 3);
+		server->silent_ms = number_at(&answer, i, 4);
+		server->behind_ms = number_at(&answer, i, 5);
+	}
 	pthread_mutex_unlock(&turn->lock);
 	done(&answer);
 }
 
-// Where this server is, and where the others are.
+// Goodbye: whoever is not there any more by its own will is not lost.
+static void leave(struct turn *turn)
+{
+	char sql[TURN_ADDRESS_BYTES + 128];
+	snprintf(sql, sizeof sql, "DELETE FROM exogpu_cluster.servers WHERE address = '%s'", turn->told);
+	if (turn->told[0] && run(turn->db, sql))
+		turn->told[0] = 0;
+}
+
+// Where this server is and how it stands, and where the others are.
 static void tell(struct turn *turn)
 {
-	char sql[TURN_ADDRESS_BYTES + 256], address[TURN_ADDRESS_BYTES];
+	char sql[2 * TURN_ADDRESS_BYTES + 512], address[TURN_ADDRESS_BYTES];
 	const int64_t now_ms = clock_steady_ms();
 	pthread_mutex_lock(&turn->lock);
 	memcpy(address, turn->address, sizeof address);
+	const int64_t since_ms = now_ms - turn->since_ms;
 	const bool due = turn->tell_now || now_ms - turn->told_ms >= TELL_MS;
 	turn->tell_now = false;
 	pthread_mutex_unlock(&turn->lock);
 	if (!due)
 		return;
+	if (strcmp(turn->told, address) != 0)
+		leave(turn);
 	snprintf(sql, sizeof sql,
-		 "INSERT INTO exogpu_cluster.servers VALUES ('%s', clock_timestamp()) ON CONFLICT (address) DO UPDATE "
-		 "SET "
-		 "stamp = excluded.stamp",
-		 address);
+		 "INSERT INTO exogpu_cluster.servers (address, stamp, host, since, behind_ms) VALUES ('%s', "
+		 "clock_timestamp(), '%s', clock_timestamp() - %" PRId64 " * interval '1 ms', %" PRId64
+		 ") ON CONFLICT (address) DO UPDATE SET stamp = excluded.stamp, host = excluded.host, since = "
+		 "excluded.since, behind_ms = excluded.behind_ms",
+		 address, turn->host, since_ms, turn->behind_ms);
 	if (address[0] && !run(turn->db, sql))
 		return;
+	memcpy(turn->told, address, sizeof turn->told);
 	turn->told_ms = now_ms;
+	turn->behind_ms = 0;
 	read_servers(turn);
+}
+
+// The database has answered. Under lock.
+static void looked(struct turn *turn)
+{
+	const int64_t now_ms = clock_steady_ms();
+	const int64_t behind_ms = turn->looked_ms ? now_ms - turn->looked_ms + turn->view.stamp_age_ms : 0;
+	if (turn->behind_ms < behind_ms)
+		turn->behind_ms = behind_ms;
+	turn->looked_ms = now_ms;
 }
 
 struct seen {
@@ -164,15 +210,13 @@ static bool look(struct turn *turn, struct seen *seen)
 		return false;
 	const bool found = rows(&answer) == 1;
 	if (found) {
-		*seen = (struct seen){number_at(&answer, 0), number_at(&answer, 1), number_at(&answer, 2),
-				      number_at(&answer, 3) != 0};
+		*seen = (struct seen){number_at(&answer, 0, 0), number_at(&answer, 0, 1), number_at(&answer, 0, 2),
+				      number_at(&answer, 0, 3) != 0};
 		pthread_mutex_lock(&turn->lock);
-		turn->looked_ms = clock_steady_ms();
+		looked(turn);
 		turn->view.stamp_age_ms = seen->stamp ? seen->age_ms : 0;
-		snprintf(turn->view.leader, sizeof turn->view.leader, "%s",
-			 seen->stamp ? db->pq->PQgetvalue(answer.result, 0, 4) : "");
-		snprintf(turn->view.host, sizeof turn->view.host, "%s",
-			 seen->stamp ? db->pq->PQgetvalue(answer.result, 0, 5) : "");
+		snprintf(turn->view.leader, sizeof turn->view.leader, "%s", seen->stamp ? text_at(&answer, 0, 4) : "");
+		snprintf(turn->view.host, sizeof turn->view.host, "%s", seen->stamp ? text_at(&answer, 0, 5) : "");
 		pthread_mutex_unlock(&turn->lock);
 	}
 	done(&answer);
@@ -224,6 +268,8 @@ static bool take(struct turn *turn, const struct seen *seen)
 	turn->number = seen->number + 1;
 	turn->view.leads = true;
 	turn->view.since_ms = clock_wall_ms();
+	turn->since_ms = turn->looked_ms = clock_steady_ms();
+	turn->tell_now = true;
 	memcpy(turn->view.leader, turn->address, sizeof turn->view.leader);
 	memcpy(turn->view.host, turn->host, sizeof turn->view.host);
 	turn->view.stamp_age_ms = 0;
@@ -251,13 +297,12 @@ static bool stamp(struct turn *turn)
 	pthread_mutex_lock(&turn->lock);
 	snprintf(sql, sizeof sql,
 		 "SET synchronous_commit = off; UPDATE exogpu_cluster.leader SET stamp = clock_timestamp(), address = "
-		 "'%s' "
-		 "WHERE number = %" PRId64,
+		 "'%s' WHERE number = %" PRId64,
 		 turn->address, turn->number);
 	pthread_mutex_unlock(&turn->lock);
 	if (changes_one(turn->db, sql, &answered)) {
 		pthread_mutex_lock(&turn->lock);
-		turn->looked_ms = clock_steady_ms();
+		looked(turn);
 		memcpy(turn->view.leader, turn->address, sizeof turn->view.leader);
 		pthread_mutex_unlock(&turn->lock);
 		tell(turn);
@@ -357,6 +402,7 @@ enum status turn_create(struct turn **out, const struct turn_params *params, str
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a turn");
 	turn->params = *params;
 	turn->view.since_ms = clock_wall_ms();
+	turn->since_ms = clock_steady_ms();
 	pthread_mutex_init(&turn->lock, NULL);
 	pthread_condattr_init(&steady);
 	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
@@ -396,6 +442,8 @@ void turn_destroy(struct turn **pointer)
 	}
 	if (turn->db) {
 		struct db *db = &turn->db->base;
+		if (postgres_alive(turn->db))
+			leave(turn);
 		resign(turn);
 		db_close(&db);
 	}

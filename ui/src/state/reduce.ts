@@ -191,7 +191,7 @@ function applyTopology(state: State, data: TopologyEvent): State {
   const links = { ...state.links };
   for (const one of data.links) links[linkKey(one.from_node_id, one.to_node_id)] = one;
   for (const one of data.removed) delete links[linkKey(one.from_node_id, one.to_node_id)];
-  return { ...state, links, heard: data.heard ?? state.heard };
+  return { ...state, links, heard: data.heard ?? state.heard, servers: data.servers ?? state.servers };
 }
 
 function putNode(nodes: State["nodes"], record: Node): State["nodes"] {

@@ -17,6 +17,7 @@ import type {
   Node,
   NodeTelemetry,
   ServerInfo,
+  ServerSeen,
 } from "../lib/api.gen";
 import type { Trail } from "./trail";
 
@@ -81,6 +82,8 @@ export interface State {
   readonly alerts: Readonly<Record<string, Alert>>;
   /** Announcements on the networks; null until known. */
   readonly heard: readonly Heard[] | null;
+  /** Several servers that take turns, as the leader told last; empty: nothing was told of them. */
+  readonly servers: readonly ServerSeen[];
   /** The last inventory changes, newest first. */
   readonly recent: readonly Change[];
   /** The last entries of the audit log, newest first; only where the login may see them. */
@@ -119,6 +122,7 @@ export const initialState: State = {
   links: {},
   alerts: {},
   heard: null,
+  servers: [],
   recent: [],
   audit: [],
   log: [],

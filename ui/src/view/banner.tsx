@@ -5,11 +5,12 @@ import { lostText } from "../state/lost";
 import { t } from "../text/text";
 import { useApp } from "./app-context";
 import { MarkIcon } from "./parts";
+import { Servers } from "./servers/lazy";
 
 export function LostBanner() {
   const { state, server } = useApp();
   const { connection, loaded } = state.value;
-  if (connection.phase !== "lost") return null;
+  if (connection.phase !== "lost") return <Servers as="nothing" />;
   const { since, retryAt, waitMs, cause } = connection;
   const left = retryAt === null ? 0 : Math.max(0, retryAt - now.value);
   const share = retryAt === null || waitMs === 0 ? 100 : 100 - (left / waitMs) * 100;
@@ -17,10 +18,12 @@ export function LostBanner() {
     <div class="lost" role="alert" aria-label={t`Connection lost`}>
       <MarkIcon mark="offline" />
       <div>
-        <b>
-          {t`No connection to the server`}{" "}<span aria-live="off">{t`for ${age(now.value - since)}`}</span>
-        </b>
-        <p>{lostText(cause, loaded ? clockTime(since) : null)}</p>
+        <Servers as="lost">
+          <b>
+            {t`No connection to the server`}{" "}<span aria-live="off">{t`for ${age(now.value - since)}`}</span>
+          </b>
+          <p>{lostText(cause, loaded ? clockTime(since) : null)}</p>
+        </Servers>
       </div>
       <div class="acts" aria-hidden="false">
         <span class="small quiet again" aria-live="off">

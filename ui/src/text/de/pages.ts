@@ -113,6 +113,8 @@ export default {
   "The history cannot be written": "Der Verlauf lässt sich nicht schreiben",
   "writing fails": "Schreiben schlägt fehl",
   "writing works again": "Schreiben geht wieder",
+  "A server is lost": "Ein Server ist verloren",
+  "A server lags behind the others": "Ein Server liegt hinter den anderen zurück",
   "The audit log does not verify": "Das Audit besteht die Prüfung nicht",
   "a check failed": "eine Prüfung wurde nicht bestanden",
   "a check passed": "eine Prüfung wurde bestanden",

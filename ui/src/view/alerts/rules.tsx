@@ -20,6 +20,8 @@ function unitOf(unit: NonNullable<AlertRule["unit"]>, value: number): string {
       return noun(value, "error", "errors");
     case "ends":
       return noun(value, "end", "ends");
+    case "seconds":
+      return "s";
   }
 }
 
@@ -45,6 +47,8 @@ const words: Record<string, { title: string; raised?: string; cleared?: string }
   disk_full: { title: t`The server's disk is nearly full` },
   history_unwritten: { title: t`The history cannot be written`, raised: t`writing fails`, cleared: t`writing works again` },
   audit_failed: { title: t`The audit log does not verify`, raised: t`a check failed`, cleared: t`a check passed` },
+  server_lost: { title: t`A server is lost`, raised: t`it does not answer`, cleared: t`it answers again` },
+  server_lags: { title: t`A server lags behind the others` },
   certificate_expiring: { title: t`A certificate ends soon` },
   token_expiring: { title: t`A token ends soon` },
 };

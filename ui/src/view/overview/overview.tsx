@@ -4,6 +4,7 @@ import { isRealGpu, matches, sortedDevices } from "../../state/select";
 import { t } from "../../text/text";
 import { useApp, useStale } from "../app-context";
 import { FilterField, Page } from "../shell";
+import { Servers } from "../servers/lazy";
 import { AttentionPanel } from "./attention";
 import { DeviceSheet } from "./cells";
 import { EventsPanel } from "./events";
@@ -37,6 +38,7 @@ export function Overview() {
             <div class="stack">
               <FirstModel />
               <Topology shown={shown} stale={stale} all={devices.length} />
+              <Servers as="panel" />
               <RunningModels />
               {devices.length > 6 && (
                 <div class="filter-row">

@@ -24,6 +24,7 @@ import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Age, Figure, type Mark, MarkIcon, NotReported, Panel } from "../parts";
 import { Page } from "../shell";
+import { Servers } from "../servers/lazy";
 import { HeardPanel } from "./heard";
 import { LinkPanel } from "./link";
 import { PeersPanel } from "./peers";
@@ -85,6 +86,7 @@ export function TopologyPage() {
         {pair && <LinkPanel key={pair.key} pair={pair} close={() => setChosen(null)} />}
         {pairs.length > 0 && <Links pairs={pairs} chosen={chosen} choose={choose} />}
         <PeersPanel />
+        <Servers as="panel" />
         <HeardPanel />
       </div>
     </Page>
