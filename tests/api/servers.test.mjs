@@ -36,6 +36,8 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 	before(async () => {
 		postgres = await Postgres.start();
 		servers = new Servers(postgres.make("turns"), { args: ["--limit", "audit_segment_entries=1000"] });
+		// As a server of an earlier build left it: the tables have no columns for how each one stands.
+		postgres.sql("turns", "CREATE SCHEMA exogpu_cluster; CREATE TABLE exogpu_cluster.servers (address TEXT PRIMARY KEY, stamp TIMESTAMPTZ NOT NULL)");
 		leader = await servers.start();
 		await servers.role(leader, "leader");
 		all = [leader, await servers.start(), await servers.start()];
@@ -70,6 +72,22 @@ describe("several servers on one database", { skip, timeout: 900000 * slow }, ()
 		assert.deepEqual(data.servers.map(({ address, role }) => [address, role]).toSorted(),
 			all.map((one) => [`http://127.0.0.1:${one.port}/`, one === leader ? "leader" : "follower"]).toSorted());
 		for (const one of data.servers) assert.ok(Date.parse(one.since) <= Date.now() + 1000 && one.behind_ms >= 0 && one.silent_ms >= 0, JSON.stringify(one));
+		admin.socket.close();
+	});
+
+	test("of what others write into the database only an address is told", async () => {
+		const admin = await servers.login(leader), old = "http://127.0.0.1:1/";
+		await admin.call("events.subscribe", { topics: ["topology"] });
+		const last = () => admin.events.findLast(({ data }) => data.servers)?.data.servers ?? [];
+		// What a server of an earlier build tells, and what none does.
+		postgres.sql("turns", `INSERT INTO exogpu_cluster.servers VALUES ('javascript:alert("1")', clock_timestamp()), ('', clock_timestamp()), (repeat('a', 300), clock_timestamp()),
+			('http://never/', 'infinity'); INSERT INTO exogpu_cluster.servers VALUES ('${old}', clock_timestamp(), '<b>', 'epoch', -5)`);
+		await admin.until(() => last().some(({ address }) => address === old), "the other is told");
+		const { host, role, since, behind_ms: behind } = last().find(({ address }) => address === old);
+		assert.deepEqual([host, role, since.slice(0, 10), behind], ["", "follower", "1970-01-01", 0]);
+		assert.equal(last().length, 4, JSON.stringify(last()));
+		postgres.sql("turns", `DELETE FROM exogpu_cluster.servers WHERE address NOT IN (${all.map(({ port }) => `'http://127.0.0.1:${port}/'`).join()})`);
+		await admin.until(() => last().length === 3, "the others are told no more");
 		admin.socket.close();
 	});
 

@@ -1,11 +1,12 @@
 // Several servers on one PostgreSQL, as the page shows them: beside the machines, in the banner while another one takes
 // over, and with the way to another address when the page's own server is gone. With one server nothing of it is there.
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { FakeNode } from "../api/client.mjs";
 import { Postgres, skip } from "../api/postgres.mjs";
 import { deviceRecord, nodeRecord } from "../api/records.mjs";
-import { eventually, patience } from "../api/server.mjs";
+import { eventually, patience, slow } from "../api/server.mjs";
 import { Servers } from "../api/servers.mjs";
 import { goTo, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
 
@@ -20,10 +21,10 @@ suite("several servers", () => {
 	before(async () => {
 		if (skip) return;
 		postgres = await Postgres.start();
-		servers = new Servers(postgres.make("shown"));
+		// A machine that is so busy that the page has no time leaves the leader none either: it is not to be replaced for that.
+		servers = new Servers(postgres.make("shown"), { env: slow > 1 ? { EXOGPU_TEST_TURN_STALE_MS: "60000" } : {} });
 		leader = await servers.start();
 		await servers.role(leader, "leader");
-		servers.known(leader);
 		browser = await startBrowser();
 	});
 	after(async () => {
@@ -35,13 +36,12 @@ suite("several servers", () => {
 
 	test("they stand beside the machines, a change of the leader is told, and the page goes on", { skip }, async () => {
 		const { token } = servers.known(leader);
-		const node = await FakeNode.connect(leader, nodeRecord());
+		const node = await FakeNode.connect({ ...leader, socket: join(leader.data, "exogpu.sock") }, nodeRecord());
 		await node.devices([deviceRecord()]);
 		const page = await browser.page({ expected });
 		const panel = page.getByRole("region", { name: "Servers" }), banner = page.getByRole("alert", { name: "Connection lost" });
 		const row = (server, words) => panel.getByRole("listitem").filter({ hasText: url(server) }).filter({ hasText: words });
 		const live = page.getByRole("status", { name: "Connection: live" });
-		const loaded = () => page.evaluate(() => performance.getEntriesByType("resource").length);
 
 		await openDashboard(page, { url: new URL(url(leader)), token });
 		await page.getByRole("region", { name: "Topology" }).waitFor();
@@ -50,7 +50,7 @@ suite("several servers", () => {
 		const other = await servers.start();
 		await servers.role(other, "follower");
 		await row(other, "follows").waitFor(long);
-		await row(leader, "leads").filter({ hasText: "this page comes from here" }).waitFor();
+		await row(leader, "leads").filter({ hasText: "this page comes from here" }).waitFor(long);
 
 		// The page of the one that follows.
 		await eventually(async () => (await other.http("/", { agent: false })).status === 200, "it passes on");
@@ -62,15 +62,14 @@ suite("several servers", () => {
 			await picture(page, `servers-${name}`);
 		}
 		await goTo(page, "#/topology");
-		await row(leader, "leads").waitFor();
+		await row(leader, "leads").waitFor(long);
 		await picture(page, "servers-topology-narrow-dark");
 		await goTo(page, "#/overview");
 
 		// While the database stands still nobody can take over: the banner stays.
-		assert.ok(await loaded() > 0);
 		postgres.signal("SIGSTOP");
 		await servers.stop(leader, "SIGKILL");
-		await banner.getByText(/^Another server takes over for \d/).waitFor(long);
+		await banner.getByText("Another server takes over", { exact: true }).waitFor(long);
 		await banner.getByText(/this page goes on by itself\. .* What you see is from \d\d:\d\d:\d\d/).waitFor();
 		assert.equal(await banner.getByText("No connection to the server").count(), 0);
 		for (const [name, shape] of Object.entries(shapes)) {

@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/longer.h"
-#include "server/store/postgres/inside.h"
+#include "server/store/postgres/answer.h"
 
 #include <inttypes.h>
 #include <openssl/rand.h>
@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 enum { STAMP_MS = 1000, LOOK_MS = 250, TELL_MS = 2000, UNHELD_MS = 750, AGAIN_MS = 10000, NAME_BYTES = 65, TRIES = 5 };
+enum { LONG_MS = 1000000000 };                              // no time that is told is longer
+static const char address_too[] = ":/[]", host_too[] = "_"; // beside letters, digits, dots and hyphens
 
 // Who holds the lock of holder.c in this database.
 #define HOLDERS \
@@ -59,90 +61,62 @@ struct turn {
 	struct turn_view view; // looked_ms is not kept here
 };
 
-// ---- what is asked ----
-
-// The last row, (count) columns of it, into numbers or texts. False: none, or it failed.
-struct answer {
-	struct pg_result *result;
-	const struct postgres *db;
-};
-
-static bool ask(struct postgres *db, const char *sql, struct answer *answer)
+// Whether it is an address or a name of a host, so that it ends no quotes in SQL; `more`: characters that it may have
+// too.
+static bool is_plain(const char *text, const char *more, size_t room)
 {
-	*answer = (struct answer){.result = postgres_query(db, sql), .db = db};
-	return answer->result != NULL;
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
+	for (const char *c = text; *c; c++)
+		if (!strchr(plain, *c) && !strchr(more, *c))
+			return false;
+	return strlen(text) < room;
 }
 
-static const char *text_at(const struct answer *answer, int row, int column)
+// What another server wrote, which may be anything: "" if it is not plain.
+static bool read_plain(char *out, size_t room, const char *text, const char *more)
 {
-	return answer->db->pq->PQgetvalue(answer->result, row, column);
+	const bool plain = is_plain(text, more, room);
+	snprintf(out, room, "%s", plain ? text : "");
+	return plain && text[0];
 }
 
-static int64_t number_at(const struct answer *answer, int row, int column)
+static int64_t clamp(int64_t value, int64_t low, int64_t high)
 {
-	return strtoll(text_at(answer, row, column), NULL, 10);
-}
-
-static int rows(const struct answer *answer)
-{
-	return answer->db->pq->PQntuples(answer->result);
-}
-
-static void done(struct answer *answer)
-{
-	if (answer->result)
-		answer->db->pq->PQclear(answer->result);
-	answer->result = NULL;
-}
-
-static bool run(struct postgres *db, const char *sql)
-{
-	struct answer answer;
-	const bool good = ask(db, sql, &answer);
-	done(&answer);
-	return good;
-}
-
-// Whether a change by `sql` has met one row. *answered: it was run.
-static bool changes_one(struct postgres *db, const char *sql, bool *answered)
-{
-	struct answer answer;
-	*answered = ask(db, sql, &answer);
-	const char *tag = *answered ? db->pq->PQcmdStatus(answer.result) : "";
-	const size_t length = strlen(tag);
-	const bool one = length > 2 && !strcmp(tag + length - 2, " 1");
-	done(&answer);
-	return one;
+	return value < low ? low : value > high ? high : value;
 }
 
 // ---- following ----
 
 static void read_servers(struct turn *turn)
 {
+	static const char sql[] =
+		"SELECT every.address, every.host, (every.address = leader.address AND leader.stamp > 'epoch')::int, "
+		"(extract(epoch FROM clock_timestamp() - every.since) * 1000)::bigint, (extract(epoch FROM "
+		"clock_timestamp() - every.stamp) * 1000)::bigint, behind_ms FROM exogpu_cluster.leader, (SELECT * "
+		"FROM "
+		"exogpu_cluster.servers WHERE stamp > clock_timestamp() - interval '1 day' AND isfinite(stamp) AND "
+		"isfinite(since) AND octet_length(address) BETWEEN 1 AND 299 AND octet_length(host) < 64 ORDER BY "
+		"stamp DESC LIMIT 16) AS every ORDER BY every.address";
 	struct answer answer;
-	if (!ask(turn->db,
-		 "SELECT all_.address, all_.host, (all_.address = leader.address AND leader.stamp > 'epoch')::int, "
-		 "(extract(epoch FROM clock_timestamp() - all_.since) * 1000)::bigint, greatest(0, extract(epoch FROM "
-		 "clock_timestamp() - all_.stamp) * 1000)::bigint, least(greatest(0, behind_ms), 1000000000) FROM "
-		 "exogpu_cluster.leader, (SELECT * FROM exogpu_cluster.servers WHERE stamp > clock_timestamp() - "
-		 "interval '1 day' AND address != '' ORDER BY stamp DESC LIMIT 16) AS all_ ORDER BY all_.address",
-		 &answer))
+	if (!answer_ask(turn->db, sql, &answer))
 		return;
 	const int64_t now_ms = clock_wall_ms();
 	pthread_mutex_lock(&turn->lock);
-	turn->view.count = (size_t)rows(&answer);
+	turn->view.count = 0;
 	turn->view.servers_read++;
-	for (int i = 0; i < rows(&answer); i++) {
-		struct turn_server *server = &turn->view.servers[i];
-		snprintf(server->address, sizeof server->address, "%s", text_at(&answer, i, 0));
-		snprintf(server->host, sizeof server->host, "%s", text_at(&answer, i, 1));
-		server->leads = number_at(&answer, i, 2) != 0;
-		server->since_ms = now_ms - number_at(&answer, i, 3);
-		server->silent_ms = number_at(&answer, i, 4);
-		server->behind_ms = number_at(&answer, i, 5);
+	for (int i = 0; i < answer_rows(&answer) && turn->view.count < TURN_SERVERS; i++) {
+		struct turn_server *server = &turn->view.servers[turn->view.count];
+		if (!read_plain(server->address, sizeof server->address, answer_text(&answer, i, 0), address_too))
+			continue;
+		read_plain(server->host, sizeof server->host, answer_text(&answer, i, 1), host_too);
+		server->leads = answer_number(&answer, i, 2) != 0;
+		server->since_ms = now_ms - clamp(answer_number(&answer, i, 3), 0, now_ms);
+		server->silent_ms = clamp(answer_number(&answer, i, 4), 0, LONG_MS);
+		server->behind_ms = clamp(answer_number(&answer, i, 5), 0, LONG_MS);
+		turn->view.count++;
 	}
 	pthread_mutex_unlock(&turn->lock);
-	done(&answer);
+	answer_done(&answer);
 }
 
 // Goodbye: whoever is not there any more by its own will is not lost.
@@ -150,7 +124,7 @@ static void leave(struct turn *turn)
 {
 	char sql[TURN_ADDRESS_BYTES + 128];
 	snprintf(sql, sizeof sql, "DELETE FROM exogpu_cluster.servers WHERE address = '%s'", turn->told);
-	if (turn->told[0] && run(turn->db, sql))
+	if (turn->told[0] && answer_run(turn->db, sql))
 		turn->told[0] = 0;
 }
 
@@ -175,7 +149,7 @@ static void tell(struct turn *turn)
 		 ") ON CONFLICT (address) DO UPDATE SET stamp = excluded.stamp, host = excluded.host, since = "
 		 "excluded.since, behind_ms = excluded.behind_ms",
 		 address, turn->host, since_ms, turn->behind_ms);
-	if (address[0] && !run(turn->db, sql))
+	if (address[0] && !answer_run(turn->db, sql))
 		return;
 	memcpy(turn->told, address, sizeof turn->told);
 	turn->told_ms = now_ms;
@@ -202,24 +176,26 @@ static bool look(struct turn *turn, struct seen *seen)
 {
 	struct answer answer;
 	struct postgres *db = turn->db;
-	if (!ask(db,
-		 "SELECT number, (extract(epoch FROM stamp) * 1000000)::bigint, "
-		 "(extract(epoch FROM clock_timestamp() - stamp) * 1000)::bigint, EXISTS (SELECT FROM " HOLDERS
-		 ")::int, address, host FROM exogpu_cluster.leader",
-		 &answer))
+	if (!answer_ask(db,
+			"SELECT number, (extract(epoch FROM stamp) * 1000000)::bigint, "
+			"(extract(epoch FROM clock_timestamp() - stamp) * 1000)::bigint, EXISTS (SELECT FROM " HOLDERS
+			")::int, address, host FROM exogpu_cluster.leader",
+			&answer))
 		return false;
-	const bool found = rows(&answer) == 1;
+	const bool found = answer_rows(&answer) == 1;
 	if (found) {
-		*seen = (struct seen){number_at(&answer, 0, 0), number_at(&answer, 0, 1), number_at(&answer, 0, 2),
-				      number_at(&answer, 0, 3) != 0};
+		*seen = (struct seen){answer_number(&answer, 0, 0), answer_number(&answer, 0, 1),
+				      answer_number(&answer, 0, 2), answer_number(&answer, 0, 3) != 0};
 		pthread_mutex_lock(&turn->lock);
 		looked(turn);
 		turn->view.stamp_age_ms = seen->stamp ? seen->age_ms : 0;
-		snprintf(turn->view.leader, sizeof turn->view.leader, "%s", seen->stamp ? text_at(&answer, 0, 4) : "");
-		snprintf(turn->view.host, sizeof turn->view.host, "%s", seen->stamp ? text_at(&answer, 0, 5) : "");
+		read_plain(turn->view.leader, sizeof turn->view.leader, seen->stamp ? answer_text(&answer, 0, 4) : "",
+			   address_too);
+		read_plain(turn->view.host, sizeof turn->view.host, seen->stamp ? answer_text(&answer, 0, 5) : "",
+			   host_too);
 		pthread_mutex_unlock(&turn->lock);
 	}
-	done(&answer);
+	answer_done(&answer);
 	return found;
 }
 
@@ -245,7 +221,8 @@ static bool is_over(struct turn *turn, const struct seen *seen)
 
 static void end_holder(struct turn *turn)
 {
-	if (!run(turn->db, "SELECT pg_terminate_backend(pid, 5000) FROM " HOLDERS " AND pid != pg_backend_pid()"))
+	if (!answer_run(turn->db,
+			"SELECT pg_terminate_backend(pid, 5000) FROM " HOLDERS " AND pid != pg_backend_pid()"))
 		log_warning("turn", "the connection of who led could not be ended: %s", turn->db->trouble);
 }
 
@@ -261,7 +238,7 @@ static bool take(struct turn *turn, const struct seen *seen)
 		 " AND (extract(epoch FROM stamp) * 1000000)::bigint = %" PRId64,
 		 turn->host, turn->address, seen->number, seen->stamp);
 	pthread_mutex_unlock(&turn->lock);
-	if (!changes_one(turn->db, sql, &answered))
+	if (!answer_changes_one(turn->db, sql, &answered))
 		return false;
 	end_holder(turn);
 	pthread_mutex_lock(&turn->lock);
@@ -300,7 +277,7 @@ static bool stamp(struct turn *turn)
 		 "'%s' WHERE number = %" PRId64,
 		 turn->address, turn->number);
 	pthread_mutex_unlock(&turn->lock);
-	if (changes_one(turn->db, sql, &answered)) {
+	if (answer_changes_one(turn->db, sql, &answered)) {
 		pthread_mutex_lock(&turn->lock);
 		looked(turn);
 		memcpy(turn->view.leader, turn->address, sizeof turn->view.leader);
@@ -317,7 +294,7 @@ static void resign(struct turn *turn)
 	bool answered;
 	snprintf(sql, sizeof sql, "UPDATE exogpu_cluster.leader SET stamp = 'epoch' WHERE number = %" PRId64,
 		 turn->number);
-	if (turn->number && postgres_revive(turn->db) && changes_one(turn->db, sql, &answered))
+	if (turn->number && postgres_revive(turn->db) && answer_changes_one(turn->db, sql, &answered))
 		log_info("turn", "turn %" PRId64 " is over: another server may lead", turn->number);
 }
 
@@ -375,22 +352,13 @@ static enum status start_thread(struct turn *turn, struct error *error)
 // Two that make the tables at once: one of them fails, and finds them then.
 static enum status make_tables(struct postgres *db, struct error *error)
 {
-	bool made = run(db, tables);
+	bool made = answer_run(db, tables);
 	for (int i = 0; !made && i < TRIES && postgres_alive(db); i++) {
-		run(db, "ROLLBACK");
+		answer_run(db, "ROLLBACK");
 		usleep(LOOK_MS * 1000);
-		made = run(db, tables);
+		made = answer_run(db, tables);
 	}
 	return made ? STATUS_OK : postgres_fault(db, error);
-}
-
-static bool is_plain(const char *text, const char *more, size_t room)
-{
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-";
-	for (const char *c = text; *c; c++)
-		if (!strchr(plain, *c) && !strchr(more, *c))
-			return false;
-	return strlen(text) < room;
 }
 
 enum status turn_create(struct turn **out, const struct turn_params *params, struct error *error)
@@ -408,7 +376,7 @@ enum status turn_create(struct turn **out, const struct turn_params *params, str
 	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
 	pthread_cond_init(&turn->wake, &steady);
 	pthread_condattr_destroy(&steady);
-	if (gethostname(turn->host, sizeof turn->host - 1) || !is_plain(turn->host, "_", sizeof turn->host))
+	if (gethostname(turn->host, sizeof turn->host - 1) || !is_plain(turn->host, host_too, sizeof turn->host))
 		turn->host[0] = 0;
 	enum status status = postgres_make(&turn->db, params->url, error);
 	if (turn->db)
@@ -468,7 +436,7 @@ bool turn_leads(const struct turn *turn)
 
 void turn_set_address(struct turn *turn, const char *address)
 {
-	if (!is_plain(address, ":/[]", TURN_ADDRESS_BYTES))
+	if (!is_plain(address, address_too, TURN_ADDRESS_BYTES))
 		return;
 	pthread_mutex_lock(&turn->lock);
 	snprintf(turn->address, sizeof turn->address, "%s", address);
@@ -510,7 +478,7 @@ static enum status change(const struct turn *turn, const char *sql, struct error
 	struct postgres *db = NULL;
 	bool answered = true;
 	enum status status = connect(turn, &db, error);
-	const bool changed = !status && changes_one(db, sql, &answered);
+	const bool changed = !status && answer_changes_one(db, sql, &answered);
 	if (!status && !answered)
 		status = postgres_fault(db, error);
 	else if (!status && !changed)
@@ -582,9 +550,9 @@ enum status turn_each_secret(struct turn *turn,
 	struct postgres *db = NULL;
 	struct answer answer = {0};
 	enum status status = connect(turn, &db, error);
-	if (!status && !ask(db, "SELECT name, bytes FROM exogpu_cluster.secrets ORDER BY name", &answer))
+	if (!status && !answer_ask(db, "SELECT name, bytes FROM exogpu_cluster.secrets ORDER BY name", &answer))
 		status = postgres_fault(db, error);
-	for (int i = 0; !status && i < rows(&answer); i++) {
+	for (int i = 0; !status && i < answer_rows(&answer); i++) {
 		uint8_t *bytes;
 		size_t length;
 		status = read_bytes(db->pq->PQgetvalue(answer.result, i, 1), &bytes, &length, error);
@@ -592,7 +560,7 @@ enum status turn_each_secret(struct turn *turn,
 			status = each(context, db->pq->PQgetvalue(answer.result, i, 0), bytes, length, error);
 		free(bytes);
 	}
-	done(&answer);
+	answer_done(&answer);
 	hang_up(db);
 	return status;
 }

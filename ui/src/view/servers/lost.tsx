@@ -9,10 +9,12 @@ import { t } from "../../text/text";
 import { useApp } from "../app-context";
 
 const ASK_MS = 2_000;
+/** A busy server may take so long to answer. */
+const PATIENCE_MS = 5_000;
 
 async function askHealth(): Promise<Health | null> {
   const control = new AbortController();
-  const late = setTimeout(() => control.abort(), ASK_MS);
+  const late = setTimeout(() => control.abort(), PATIENCE_MS);
   try {
     return readHealth(await (await fetch("/healthz", { cache: "no-store", signal: control.signal })).json());
   } catch {
@@ -50,7 +52,7 @@ export function Lost({ children }: { children: ComponentChildren }) {
   if (health)
     return (
       <>
-        <b>{t`Another server takes over`} {since}</b>
+        <b>{t`Another server takes over`}</b>
         <p>
           {t`The server that led does not answer any more. One of the others takes its place within seconds, and this page goes on by itself. Models on other machines stay loaded; answers and sessions have ended.`}{" "}
           {from}
