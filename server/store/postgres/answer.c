@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool answer_ask(struct postgres *db, const char *sql, struct answer *answer)
+bool answer_get(struct postgres *db, const char *sql, struct answer *answer)
 {
 	*answer = (struct answer){.result = postgres_query(db, sql), .db = db};
 	return answer->result != NULL;
@@ -35,7 +35,7 @@ void answer_done(struct answer *answer)
 bool answer_run(struct postgres *db, const char *sql)
 {
 	struct answer answer;
-	const bool good = answer_ask(db, sql, &answer);
+	const bool good = answer_get(db, sql, &answer);
 	answer_done(&answer);
 	return good;
 }
@@ -43,7 +43,7 @@ bool answer_run(struct postgres *db, const char *sql)
 bool answer_changes_one(struct postgres *db, const char *sql, bool *answered)
 {
 	struct answer answer;
-	*answered = answer_ask(db, sql, &answer);
+	*answered = answer_get(db, sql, &answer);
 	const char *tag = *answered ? db->pq->PQcmdStatus(answer.result) : "";
 	const size_t length = strlen(tag);
 	const bool one = length > 2 && !strcmp(tag + length - 2, " 1");

@@ -8,7 +8,7 @@ struct answer {
 };
 
 // False: it failed, and db->trouble says why. answer_done frees it in either case.
-bool answer_ask(struct postgres *db, const char *sql, struct answer *answer);
+bool answer_get(struct postgres *db, const char *sql, struct answer *answer);
 int answer_rows(const struct answer *answer);
 const char *answer_text(const struct answer *answer, int row, int column); // until answer_done; "" for NULL
 int64_t answer_number(const struct answer *answer, int row, int column);   // 0 if it is none

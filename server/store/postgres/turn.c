@@ -98,7 +98,7 @@ static void read_servers(struct turn *turn)
 		"isfinite(since) AND octet_length(address) BETWEEN 1 AND 299 AND octet_length(host) < 64 ORDER BY "
 		"stamp DESC LIMIT 16) AS every ORDER BY every.address";
 	struct answer answer;
-	if (!answer_ask(turn->db, sql, &answer))
+	if (!answer_get(turn->db, sql, &answer))
 		return;
 	const int64_t now_ms = clock_wall_ms();
 	pthread_mutex_lock(&turn->lock);
@@ -176,7 +176,7 @@ static bool look(struct turn *turn, struct seen *seen)
 {
 	struct answer answer;
 	struct postgres *db = turn->db;
-	if (!answer_ask(db,
+	if (!answer_get(db,
 			"SELECT number, (extract(epoch FROM stamp) * 1000000)::bigint, "
 			"(extract(epoch FROM clock_timestamp() - stamp) * 1000)::bigint, EXISTS (SELECT FROM " HOLDERS
 			")::int, address, host FROM exogpu_cluster.leader",
@@ -550,7 +550,7 @@ enum status turn_each_secret(struct turn *turn,
 	struct postgres *db = NULL;
 	struct answer answer = {0};
 	enum status status = connect(turn, &db, error);
-	if (!status && !answer_ask(db, "SELECT name, bytes FROM exogpu_cluster.secrets ORDER BY name", &answer))
+	if (!status && !answer_get(db, "SELECT name, bytes FROM exogpu_cluster.secrets ORDER BY name", &answer))
 		status = postgres_fault(db, error);
 	for (int i = 0; !status && i < answer_rows(&answer); i++) {
 		uint8_t *bytes;
