@@ -18,6 +18,7 @@ export default {
   "not joined": "nicht beigetreten",
   "unreadable": "unlesbar",
   "Servers": "Server",
+  "server|servers": "Server|Server",
   "No other server answers: nobody takes over if this one is lost.": "Kein anderer Server antwortet: Niemand übernimmt, wenn dieser ausfällt.",
   "this page comes from here": "diese Seite kommt von hier",
   "does not answer": "antwortet nicht",
