@@ -84,7 +84,7 @@ suite("several servers", () => {
 		await row(other, "leads").waitFor(long);
 		await row(leader, "does not answer").waitFor(long);
 		await panel.getByText("No other server answers: nobody takes over if this one is lost.").waitFor();
-		await picture(page, "servers-alone-wide-dark");
+		await picture(page, "servers-alone-narrow-dark");
 
 		// The page's own server is gone: the other address is named. It comes back at the same place.
 		const again = await servers.start({ data: leader.data, port: leader.port });
@@ -93,7 +93,7 @@ suite("several servers", () => {
 		await servers.stop(other, "SIGKILL");
 		await banner.getByText(/^This server does not answer for \d/).waitFor(long);
 		assert.equal(await banner.getByRole("link", { name: url(again) }).getAttribute("href"), url(again));
-		await picture(page, "servers-gone-wide-dark");
+		await picture(page, "servers-gone-narrow-dark");
 		await page.setViewportSize(shapes["narrow-light"].viewport);
 		await page.emulateMedia({ colorScheme: "light" });
 		await picture(page, "servers-gone-narrow-light");
