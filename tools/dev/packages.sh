@@ -29,6 +29,16 @@ need_packages() {
 	[ ${#things[@]} -eq 0 ] || fail "installed, but still not found: ${things[*]} (see $log_dir/apt-install.log)"
 }
 
+# want_package NAME: the program of that name and its package, where apt has it; what wants it does without, too.
+want_package() {
+	local use_sudo=()
+	! command -v "$1" >/dev/null || return 0
+	apt-cache show "$1" >/dev/null 2>&1 || return 0
+	[ "$(id -u)" -eq 0 ] || use_sudo=(sudo -n)
+	step_tail=0 step "apt-$1" "installing $1" apt_install "$1" || true
+	hash -r
+}
+
 apt_install() {
 	"${use_sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
 		-o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120 "$@"

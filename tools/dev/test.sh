@@ -54,6 +54,8 @@ cmd_test() {
 		[ -z "$quick" ] || stages=(lint ui debug)
 	fi
 	need_packages up test "${stages[@]}"
+	# Half of the processor time of the desktop's Chromium (docs/notes/tests.md).
+	[ -n "$quick" ] || case " ${stages[*]} " in *" debug "* | *" asan "*) want_package chromium-headless-shell ;; esac
 	rm -rf "$results"
 	mkdir -p "$results"
 	install_node_modules tests
