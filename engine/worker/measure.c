@@ -6,6 +6,7 @@
  * a fast device reads in less time than a launch takes, is read several times in a pass. Each pass begins with a read
  * that is not timed: while the device does it, the timed reads are enqueued. */
 #include "common/base/clock.h"
+#include "common/base/longer.h"
 #include "engine/worker/verify.h"
 
 enum {
@@ -60,19 +61,21 @@ static enum status launch_read(struct measure *measure, unsigned buffer, struct 
 }
 
 // Buffers of stream_bytes together. Less memory than hoped for still gives a figure, as long as it is more than caches
-// hold.
+// hold. Tests that start many workers and do not look at the figure ask for less: EXOGPU_TEST_STREAM_BYTES.
 static enum status make_buffers(struct exogpu_device *device, struct measure *measure, struct error *error)
 {
 	const struct exogpu_device_limits *limits = exogpu_device_limits(device);
 	const uint64_t largest = 1024ull << 20;
+	const uint64_t stream_bytes = (uint64_t)lower_in_tests("EXOGPU_TEST_STREAM_BYTES",
+							       (int64_t)limits->stream_bytes);
 	uint64_t most = limits->buffer_bytes < largest ? limits->buffer_bytes : largest;
-	measure->bytes = (most < limits->stream_bytes ? most : limits->stream_bytes) & ~(uint64_t)4095;
+	measure->bytes = (most < stream_bytes ? most : stream_bytes) & ~(uint64_t)4095;
 	if (!measure->bytes)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "not enough memory on the device to measure with");
 	while (measure->bytes > MEASURE_LEAST_BYTES &&
 	       exogpu_buffer_create(device, &measure->buffers[0], measure->bytes, EXOGPU_MEMORY_DEVICE, NULL))
 		measure->bytes = measure->bytes / 2 & ~(uint64_t)4095;
-	while (measure->count < MEASURE_BUFFERS && measure->count * measure->bytes < limits->stream_bytes) {
+	while (measure->count < MEASURE_BUFFERS && measure->count * measure->bytes < stream_bytes) {
 		struct exogpu_buffer **buffer = &measure->buffers[measure->count];
 		enum status status = STATUS_OK;
 		if (!*buffer)

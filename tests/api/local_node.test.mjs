@@ -8,6 +8,8 @@ import { Client, assertContractKept } from "./client.mjs";
 import { RemoteNode } from "./remote.mjs";
 import { eventually, slow, startServer, temporary } from "./server.mjs";
 
+delete process.env.EXOGPU_TEST_STREAM_BYTES; // its workers measure their devices as those of a user do
+
 // The nodes that serve, or wait for, this data directory.
 const nodesOf = (data) => readdirSync("/proc").filter((pid) => {
 	if (!/^\d+$/.test(pid)) return false;

@@ -13,6 +13,10 @@ import { basename, join } from "node:path";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 
+// What a worker measures its devices with as it starts: up to 1 GiB otherwise, by the size of the processor's cache, which
+// takes seconds of a processor in each of hundreds of workers. tests/api/local_node.test.mjs has all of it.
+process.env.EXOGPU_TEST_STREAM_BYTES ??= String(16 << 20);
+
 export const binary = process.env.EXOGPU_BINARY ?? fileURLToPath(new URL("../../build/exogpu", import.meta.url));
 export const slow = Number(process.env.EXOGPU_SLOW ?? 1);
 // For what takes milliseconds, or a call that waits for others, on a machine with ten times as much to do as it can.

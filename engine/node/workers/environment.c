@@ -30,6 +30,7 @@ static const char *const names[] = {
 	"EXOGPU_TEST_PACE",
 	"EXOGPU_TEST_PREFIX_ALONE",
 	"EXOGPU_TEST_SAYS",
+	"EXOGPU_TEST_STREAM_BYTES",
 #endif
 };
 // Settings of drivers, of the C library's allocator and of sanitizers.

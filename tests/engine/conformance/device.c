@@ -62,4 +62,11 @@ void test_measures(void **state)
 	OK(measure_bandwidth(c->device, &rate, &error));
 	print_message("reads %.2f GB/s\n", rate * 1e-9);
 	assert_true(rate > 1e7 && rate < 1e14);
+	// Tests ask for less. That is a figure, too, of a cache; and one buffer of less than a page is none.
+	assert_int_equal(setenv("EXOGPU_TEST_STREAM_BYTES", "4194304", 1), 0);
+	OK(measure_bandwidth(c->device, &rate, &error));
+	assert_true(rate > 1e6 && rate < 1e15);
+	assert_int_equal(setenv("EXOGPU_TEST_STREAM_BYTES", "4095", 1), 0);
+	REFUSED(STATUS_OUT_OF_MEMORY, measure_bandwidth(c->device, &rate, &error));
+	assert_int_equal(unsetenv("EXOGPU_TEST_STREAM_BYTES"), 0);
 }

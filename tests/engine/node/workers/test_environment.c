@@ -22,6 +22,7 @@ static void drivers_get_what_they_read(void **state)
 					     "RADV_DEBUG=x",
 					     "CUDA_VISIBLE_DEVICES=0",
 					     "EXOGPU_CPU_LEVEL=avx2",
+					     "EXOGPU_TEST_STREAM_BYTES=16777216",
 					     "HOME"};
 	(void)state;
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
