@@ -1,5 +1,5 @@
 // Codex and Claude Code themselves (npm, at the versions that docs/clients.md names), each with an empty home and environment, in a loop of
-// fifty turns: files written, tools called two and three at a time, tools that fail, long contents, and at the end the files on disk, by
+// fifteen turns, or fifty: files written, tools called two and three at a time, tools that fail, long contents, and at the end the files on disk, by
 // hash. What the model says is written here, and put into the mouth of a small model; server, node, worker, mask and parser are real. What
 // each turn has to read anew is measured. A control with one wrong byte in a path has to fail, and a call that the mask forbids.
 import assert from "node:assert/strict";
@@ -15,7 +15,8 @@ import { fetchNode } from "./packages.mjs";
 
 const pages = readFileSync(new URL("../../docs/clients.md", import.meta.url), "utf8");
 const sha256 = (bytes) => createHash("sha256").update(bytes).digest("hex");
-const TURNS = 50, PAGE = 32; // tokens of a page of the prefix cache
+// Each kind of turn three times, or ten times by published/loops-all. PAGE: tokens of a page of the prefix cache.
+const TURNS = process.env.EXOGPU_TEST_ALL ? 50 : 15, PAGE = 32;
 
 // The turns, each a list of {write, content}, {run} and {read}, and {name: hash} of the files that are there in the end. One of the files has
 // so many lines, 25 KB in 400.
