@@ -178,21 +178,44 @@ static void stop_now(void *arg)
 	net_loop_stop(node->loop);
 }
 
+static void stop(void *arg)
+{
+	struct node *node = arg;
+	if (node->stopping)
+		return;
+	node->stopping = true;
+	supervisor_stopping(&node->supervisor);
+	if (!node->uplink) { // it has not joined yet
+		stop_now(node);
+		return;
+	}
+	net_timer_start(node->loop, &node->goodbye, GOODBYE_MS, stop_now, node);
+	uplink_close(node->uplink);
+}
+
+static bool end_told(void *arg)
+{
+	const struct node *node = arg;
+	return !node->uplink || !uplink_registered(node->uplink) || uplink_record_taken(node->uplink);
+}
+
+static bool has_tenants(void *arg)
+{
+	const struct node *node = arg;
+	return node->tenants && tenants_any(node->tenants);
+}
+
 static void signalled(void *arg, int fd)
 {
 	struct node *node = arg;
 	struct signalfd_siginfo signal;
 	while (read(fd, &signal, sizeof(signal)) == (ssize_t)sizeof(signal))
-		if (!node->stopping) {
-			node->stopping = true;
-			supervisor_stopping(&node->supervisor);
-			if (!node->uplink) { // it has not joined yet
-				stop_now(node);
-				continue;
-			}
-			net_timer_start(node->loop, &node->goodbye, GOODBYE_MS, stop_now, node);
-			uplink_close(node->uplink);
-		}
+		if (signal.ssi_signo == SIGUSR1)
+			ending_drain(&node->ending);
+		else if (node->options.drain_ms && !node->ending.drains)
+			ending_drain(&node->ending);
+		else
+			stop(node);
 }
 
 static const struct net_watch_events signal_events = {.readable = signalled};
@@ -342,6 +365,15 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 										    .arg = node});
 	if (!status) {
 		supervisor_init(&node->supervisor, node->loop);
+		const int64_t drain_ms = node->options.drain_ms;
+		node->ending = (struct ending){.loop = node->loop,
+					       .drain_ms = drain_ms ? drain_ms : NODE_DRAIN_MS,
+					       .told = end_told,
+					       .in_use = has_tenants,
+					       .changed = record_changed,
+					       .done = stop,
+					       .arg = node};
+		ending_begin(&node->ending, node->options.for_ms);
 		status = watch_signals(node, ends, error);
 	}
 	if (!status)
@@ -368,6 +400,7 @@ static void finish(struct node *node)
 		addresses_finish(&node->addresses);
 		net_close_all(node->loop, 1001);
 		net_timer_stop(node->loop, &node->goodbye);
+		ending_finish(&node->ending);
 		if (node->save.running) {
 			net_timer_stop(node->loop, &node->save);
 			save(node);
@@ -437,6 +470,7 @@ int node_main(int argc, char **argv)
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGTERM);
 	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &ends, NULL); // before any thread is made: they all leave these to the loop
 	enum status status = process_keep_secrets(&error);
 	if (!status)

@@ -7,6 +7,7 @@
 #include "engine/node/links/links_models.h"
 #include "engine/node/options.h"
 #include "engine/node/uplink/addresses.h"
+#include "engine/node/uplink/ending.h"
 #include "engine/node/uplink/uplink.h"
 #include "engine/node/workers/sources.h"
 #include "engine/node/workers/tenants.h"
@@ -37,6 +38,7 @@ struct node {
 	char cache[4096];
 	struct addresses addresses;
 	struct net_timer save, goodbye;
+	struct ending ending;
 	struct home home;
 	char reach[NET_ADDRESS_BYTES]; // that links listen at; "": all
 	bool stopping, usable_said;

@@ -136,6 +136,12 @@ static struct json *build_peer_speeds(void *arg)
 	return device_peers_report(node->table);
 }
 
+static struct json *build_end(void *arg)
+{
+	struct node *node = arg;
+	return ending_json(&node->ending);
+}
+
 static void set_watched(void *arg, bool watched)
 {
 	struct node *node = arg;
@@ -216,6 +222,7 @@ enum status node_create_uplink(struct node *node, struct error *error)
 					     .devices = build_devices,
 					     .complete = devices_complete,
 					     .peer_speeds = build_peer_speeds,
+					     .end = build_end,
 					     .watched = set_watched,
 					     .methods = served,
 					     .method_count = sizeof served / sizeof *served,

@@ -3,6 +3,7 @@
 
 #include "common/base/limits.h"
 #include "common/files/paths.h"
+#include "common/text/duration.h"
 #include "common/text/flags.h"
 #include "common/text/ticket_text.h"
 #include "engine/backend.h"
@@ -13,9 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MS_PER_S = 1000, QUARTER = 4 };
+
 // The texts of the command line.
 struct words {
-	const char *join, *ticket, *backends, *name, *data, *spares, *log_level, *parent;
+	const char *join, *ticket, *backends, *name, *data, *spares, *lasts, *drain, *log_level, *parent;
 	bool accept_code, no_announce, help;
 };
 
@@ -45,6 +48,17 @@ static const struct flag flags[] = {
 	 "60000 ms; off: none\n"
 	 "(default $EXOGPU_SPARES, else 60 for GPUs and none for processors)",
 	 offsetof(struct words, spares)},
+	{"for", "SPAN",
+	 "this machine is lent for so long: 90m, 2h, 7d. The server knows the end, and gives this node a model\n"
+	 "within the last 10 minutes only if no other device holds it. Then the node drains (--drain), and ends "
+	 "with status 0",
+	 offsetof(struct words, lasts)},
+	{"drain", "SPAN",
+	 "before its end, and at SIGTERM or SIGINT, the node drains: its models move to other nodes, with what "
+	 "they answer, and it ends as soon as no model and no session is left on it, at the latest after SPAN. A "
+	 "second signal ends it at once. SIGUSR1 drains in any case\n"
+	 "(default: 1m with --for, a quarter of a shorter one; without --for SIGTERM ends it at once)",
+	 offsetof(struct words, drain)},
 	{"parent", "PID",
 	 "set by the server that starts this node: the node ends when that process is gone before it was ever "
 	 "connected",
@@ -156,6 +170,32 @@ static enum status take_backends(struct node_options *options, const char *list,
 	return STATUS_OK;
 }
 
+static enum status take_span(const char *flag, const char *text, int64_t *ms, struct error *error)
+{
+	struct error why = {0};
+	int64_t seconds = 0;
+	const enum status status = text ? parse_duration(text, &seconds, &why) : STATUS_OK;
+	if (status)
+		error_set(error, status, "%s: %s", flag, why.message);
+	if (why.hint[0])
+		error_hint(error, "%s", why.hint);
+	*ms = seconds * MS_PER_S;
+	return status;
+}
+
+static enum status take_end(struct node_options *options, const struct words *words, struct error *error)
+{
+	enum status status = take_span("--for", words->lasts, &options->for_ms, error);
+	if (!status)
+		status = take_span("--drain", words->drain, &options->drain_ms, error);
+	if (!status && options->for_ms && options->drain_ms >= options->for_ms)
+		return usage(error, "--drain must be shorter than --for");
+	const int64_t quarter_ms = options->for_ms / QUARTER;
+	if (!status && options->for_ms && !words->drain)
+		options->drain_ms = quarter_ms < NODE_DRAIN_MS ? quarter_ms : NODE_DRAIN_MS;
+	return status;
+}
+
 static enum status take(struct node_options *options, const struct words *words, struct error *error)
 {
 	enum status status = STATUS_OK;
@@ -179,6 +219,8 @@ static enum status take(struct node_options *options, const struct words *words,
 	const char *spares = words->spares ? words->spares : getenv("EXOGPU_SPARES");
 	if (!status && spares && spares[0])
 		status = spares_parse(spares, &options->spares, error);
+	if (!status)
+		status = take_end(options, words, error);
 	if (status)
 		return status;
 	if (words->name && strlen(words->name) >= sizeof(options->name))

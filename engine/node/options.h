@@ -16,11 +16,15 @@ struct node_options {
 	char data[4096];      // the node's own folder in it
 	char name[65];
 	bool enabled[BACKEND_COUNT];
-	int spares; // as in engine/node/workers/spares.h
+	int spares;       // as in engine/node/workers/spares.h
+	int64_t for_ms;   // after which it ends; 0: it is not known
+	int64_t drain_ms; // how long it drains before that, and when it is told to stop; 0: not at all
 	enum log_level log_level;
 	int parent; // --parent; 0: none was said
 	bool help;  // the usage was asked for, and printed
 };
+
+enum { NODE_DRAIN_MS = 60000 }; // where --drain says nothing
 
 // HOST:PORT, [ADDRESS]:PORT or a URL; without a port that of `exogpu serve`. Errors: STATUS_INVALID_PARAMS with a hint.
 enum { NODE_DEFAULT_PORT = 52415 };

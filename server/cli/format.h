@@ -1,6 +1,6 @@
 /* Numbers, times and texts as people read and write them at a terminal. Pure, but for the time zone. Thread: any. */
 #pragma once
-#include "common/base/status.h"
+#include "common/text/duration.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,9 +15,6 @@ char *format_age(int64_t ms, char text[FORMAT_BYTES]);                          
 // A wall time in the reader's own time zone: "2026-11-21 14:03".
 char *format_time(int64_t wall_ms, char text[FORMAT_BYTES]);
 char *format_time_s(int64_t wall_ms, char text[FORMAT_BYTES]); // "2026-11-21 14:03:59"
-
-// "90s", "90m", "24h", "30d", "2w" as seconds, at least 1 and at most 10 years. Errors: STATUS_INVALID_PARAMS.
-enum status parse_duration(const char *text, int64_t *seconds, struct error *error);
 
 // "4GiB", "512 MiB", "1.5GB", "4096" as bytes, at least 1: KiB, MiB, GiB and TiB (or K, M, G, T) are powers of 1024,
 // kB, MB, GB and TB powers of 1000. Errors: STATUS_INVALID_PARAMS.

@@ -30,7 +30,12 @@ struct cluster_link {
 	void (*superseded)(struct cluster_link *link); // another connection speaks for this node now
 	struct audit_actor actor;                      // the node, as what it does is told in the audit log
 	char reached[NET_ADDRESS_BYTES];               // of this machine, where the node came; "": by the socket
+	int64_t ends_ms; // when the node ends, as it says, by the wall clock of this machine; 0: it has not said
+	bool drains;     // it is about to end: nothing new goes there, and its models leave it
 };
+
+// A node that ends sooner than this gets a model only if nothing else holds it.
+enum { CLUSTER_ENDS_SOON_MS = 10 * 60 * 1000 };
 
 struct cluster_params {
 	struct net_loop *loop;
@@ -239,4 +244,5 @@ const char *cluster_device_name(const struct cluster_device *device);
 char *cluster_device_title(const struct cluster *cluster, const struct cluster_device *device,
 			   char text[CLUSTER_TITLE_BYTES]);
 const char *cluster_device_node_id(const struct cluster_device *device);
+bool cluster_ends_soon(const struct cluster_device *device); // its node does; see CLUSTER_ENDS_SOON_MS
 const char *cluster_device_state(const struct cluster_device *device, const char **reason); // *reason may become NULL

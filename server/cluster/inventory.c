@@ -158,6 +158,8 @@ static void node_registered(void *context, enum status status, const struct erro
 		if (!was_online) {
 			push_all_devices(proposal->cluster, node, "its node is online", proposal->at_ms);
 			judge_copies(proposal->cluster, node);
+		} else if (node->link->drains) {
+			push_all_devices(proposal->cluster, node, "its machine is about to leave", proposal->at_ms);
 		}
 		topology_node_online(proposal->cluster->topology, node->node_id);
 	} else {

@@ -188,6 +188,7 @@ struct json *cluster_waiting_json(const struct json *record, int64_t since_ms)
 	clock_format(since_ms, at);
 	json_set_string(json, "state", "pending");
 	said_set(json, "state_reason", "waiting to be let in");
+	json_set(json, "ends_at", json_new_null());
 	json_set_bool(json, "local", false);
 	json_set_string(json, "kind", "machine");
 	json_set_string(json, "first_seen_at", at);

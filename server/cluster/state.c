@@ -284,12 +284,27 @@ static void say_each(struct json *json, const char *list, const char *name)
 		said_beside((struct json *)one, name);
 }
 
+static const char about_to_end[] = "it is about to leave: its models move to other machines";
+
+bool cluster_ends_soon(const struct cluster_device *device)
+{
+	const struct cluster_link *link = device->node->link;
+	return link && link->ends_ms && link->ends_ms - clock_wall_ms() < CLUSTER_ENDS_SOON_MS;
+}
+
 struct json *cluster_node_json(const struct cluster_node *node)
 {
 	struct json *json = json_copy(node->record);
 	json_remove(json, "link_port"); // other nodes are told, by server/cluster/topology/topology.c
-	json_set_string(json, "state", node->link ? "online" : "offline");
-	said_set(json, "state_reason", node->link || !node->state_reason[0] ? NULL : node->state_reason);
+	json_set_string(json, "state", !node->link ? "offline" : node->link->drains ? "draining" : "online");
+	said_set(json, "state_reason",
+		 node->link              ? node->link->drains ? about_to_end : NULL
+		 : node->state_reason[0] ? node->state_reason
+					 : NULL);
+	if (node->link && node->link->ends_ms)
+		set_time(json, "ends_at", node->link->ends_ms);
+	else
+		json_set(json, "ends_at", json_new_null());
 	json_set_bool(json, "local", node->local);
 	if (!json_get(json, "kind"))
 		json_set_string(json, "kind", "machine");
@@ -319,6 +334,10 @@ const char *cluster_device_state(const struct cluster_device *device, const char
 	if (device->draining) {
 		*reason = "gets no new work until it is returned to service";
 		return "draining";
+	}
+	if (device->node->link->drains) {
+		*reason = "its machine is about to leave";
+		return "resting";
 	}
 	if (device->node->rest.why[0]) {
 		*reason = device->node->rest.why;

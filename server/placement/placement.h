@@ -44,6 +44,7 @@ struct placement_device {
 	double heat_rate;        // the share of its rate that it can hold for ever, by its forecast; 0: `heat` says it
 	const char *unusable;    // why nothing new goes there; NULL: it does
 	bool draining;           // that is why
+	bool ends_soon;          // its node does: used only where it is pinned, or nothing else holds the model
 	uint64_t memory_bytes;   // 0: not known
 	uint64_t free_bytes;     // what may be taken now
 	bool free_known;         // else free_bytes is memory_bytes

@@ -149,6 +149,10 @@ void placement_set_proof(struct placement *out, double bound_s);
 // The value of the best placement found until then; INFINITY: none. With until_s 0: that of a quick one.
 double placement_value(const struct placement_wanted *wanted, double until_s);
 
+// ---- placement_slices.c ----
+// placement_find, with all devices alike, however soon their nodes end.
+enum status placement_find_grouped(struct placement *out, const struct placement_wanted *wanted, struct error *error);
+
 // ---- placement_why.c ----
 __attribute__((format(printf, 3, 4))) void remedy_add(struct placement *out, int device, const char *text, ...);
 // `all`: of all devices that can be used, with the pages and the format that were taken; `chain` of its devices.

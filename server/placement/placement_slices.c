@@ -350,7 +350,7 @@ static enum status find_pinned(struct placement *out, const struct placement_wan
 	return status;
 }
 
-enum status placement_find(struct placement *out, const struct placement_wanted *wanted, struct error *error)
+enum status placement_find_grouped(struct placement *out, const struct placement_wanted *wanted, struct error *error)
 {
 	struct placement_wanted listed = *wanted;
 	enum status status = STATUS_OK;

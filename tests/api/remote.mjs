@@ -63,14 +63,14 @@ export class Proxy {
 }
 
 export class RemoteNode {
-	constructor(cluster, { name = "second", backends = "cpu", data = temporary(), env = {}, program } = {}) {
-		Object.assign(this, { cluster, name, backends, data, env, program });
+	constructor(cluster, { name = "second", backends = "cpu", data = temporary(), env = {}, args = [], program } = {}) {
+		Object.assign(this, { cluster, name, backends, data, env, args, program });
 	}
 
 	// `ticket` the first time; after that it knows its server.
 	async start(ticket) {
 		const join = ticket ? ["--join", `127.0.0.1:${this.cluster.proxy.port}`, "--ticket", ticket] : [];
-		Object.assign(this, launch(["node", ...join, "--data", this.data, "--backends", this.backends, "--name", this.name], this.env, this.program));
+		Object.assign(this, launch(["node", ...join, ...this.args, "--data", this.data, "--backends", this.backends, "--name", this.name], this.env, this.program));
 		await this.ready();
 	}
 

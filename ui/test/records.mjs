@@ -10,6 +10,7 @@ export const node = (id, more = {}) => ({
   kind: "machine",
   state: "online",
   state_reason: null,
+  ends_at: null,
   local: true,
   host_name: id,
   os: null,

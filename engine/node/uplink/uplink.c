@@ -87,6 +87,9 @@ static void send_due(void *arg)
 					       : NULL;
 		if (workers)
 			json_set(params, "workers", workers);
+		struct json *end = uplink->params.end ? uplink->params.end(uplink->params.arg) : NULL;
+		if (end)
+			json_set(params, "end", end);
 		uplink->record_due = false;
 		uplink->registering = !uplink_ask(uplink, "node.register", params, registered);
 	}
@@ -372,6 +375,11 @@ const struct net_handler uplink_handler = {
 bool uplink_registered(const struct uplink *uplink)
 {
 	return uplink->conn && uplink->registered;
+}
+
+bool uplink_record_taken(const struct uplink *uplink)
+{
+	return uplink_registered(uplink) && !uplink->record_due && !uplink->registering;
 }
 
 bool uplink_remote(const struct uplink *uplink)

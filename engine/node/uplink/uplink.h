@@ -48,6 +48,7 @@ struct uplink_params {
 	bool (*complete)(void *arg);        // whether these are all, and each is verified or has failed
 	// Array of PeerSpeeds, for a server that takes them. May be NULL.
 	struct json *(*peer_speeds)(void *arg);
+	struct json *(*end)(void *arg); // node.register's end; NULL: none. May be NULL
 	void (*watched)(void *arg, bool watched);
 	const struct uplink_method *methods; // (method_count), not copied
 	size_t method_count;
@@ -83,7 +84,8 @@ bool uplink_tell(struct uplink *uplink, const char *method, struct json *params)
 void uplink_answer(struct uplink_call **call, struct json *result, const struct error *error);
 // Dial the same server once more, for something else: fills in where it is and who we are. As net_dial.
 enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error);
-bool uplink_registered(const struct uplink *uplink); // a server is connected and receives notifications
+bool uplink_registered(const struct uplink *uplink);   // a server is connected and receives notifications
+bool uplink_record_taken(const struct uplink *uplink); // and has the newest record and end
 // Whether it is on another machine.
 bool uplink_remote(const struct uplink *uplink);
 // Measure the way to the server: begin a round trip, and tell the last one. False: there is no connection.

@@ -109,9 +109,10 @@ static bool give_descriptors(const struct spawn *spawn)
 __attribute__((noreturn, no_sanitize("thread"))) static void become_worker(const struct plan *plan)
 {
 	sigset_t none;
-	const struct sigaction fallback = {.sa_handler = SIG_DFL};
+	const struct sigaction fallback = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
 	for (int signal_number = 1; signal_number < NSIG; signal_number++)
 		sigaction(signal_number, &fallback, NULL);
+	sigaction(SIGUSR1, &ignored, NULL); // Slurm signals every process of a job; only the node knows what to do
 	sigemptyset(&none);
 	// A group of its own: a Ctrl-C at the terminal is the node's business, not a crash of its workers.
 	if (!setpgid(0, 0) && give_descriptors(plan->spawn) && (!(plan->flags & CLONE_NEWUSER) || keep_capability()) &&

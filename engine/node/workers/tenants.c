@@ -235,6 +235,14 @@ static struct tenant *find_id(struct tenants *tenants, const char *worker_id)
 	return tenant;
 }
 
+bool tenants_any(const struct tenants *tenants)
+{
+	const struct tenant *tenant = tenants->list;
+	while (tenant && tenant->spare)
+		tenant = tenant->next;
+	return tenant;
+}
+
 bool tenants_use(const struct tenants *tenants, enum backend_kind backend)
 {
 	const struct tenant *tenant = tenants->list;

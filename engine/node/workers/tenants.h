@@ -57,6 +57,8 @@ void tenants_verified(struct tenants *tenants, const struct device_record *recor
 void tenants_channel(struct tenants *tenants, struct uplink_call *call, const struct hops_channel *channel);
 // Whether a session or a model instance has a worker of this back end; a spare does not count.
 bool tenants_use(const struct tenants *tenants, enum backend_kind backend);
+// The same of any back end.
+bool tenants_any(const struct tenants *tenants);
 // The server is gone: kill all workers except those that are kept.
 void tenants_lost(struct tenants *tenants);
 // The ids of kept workers, for node.register (an array); NULL: none.

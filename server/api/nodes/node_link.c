@@ -322,6 +322,14 @@ static void look_at_version(struct node_link *link, const char *version)
 		    link->link.actor.name, link->node_id, version, EXOGPU_VERSION);
 }
 
+// Times of another machine's clock say nothing here, so it tells how long from now.
+static void take_end(struct node_link *link, const struct json *end)
+{
+	const int64_t in_ms = json_get_integer(end, "in_ms", -1);
+	link->link.ends_ms = in_ms < 0 ? 0 : clock_wall_ms() + in_ms;
+	link->link.drains = json_get_bool(end, "drains", false);
+}
+
 enum status node_link_register(void *arg, const struct message *message, struct error *error)
 {
 	struct node_link *link = arg;
@@ -358,6 +366,8 @@ enum status node_link_register(void *arg, const struct message *message, struct 
 	snprintf(link->link.actor.name, sizeof link->link.actor.name, "%s", json_get_string(record, "name", ""));
 	snprintf(link->link.actor.peer, sizeof link->link.actor.peer, "%s", link->local ? "unix" : link->peer);
 	look_at_version(link, json_get_string(record, "version", ""));
+	if (!link->tab)
+		take_end(link, json_get(message->params, "end"));
 	link->registering++;
 	struct json *written = link->tab ? node_tab_record(link, record) : NULL;
 	enum status status = cluster_register_node(link->all->params.cluster, written ? written : record, link->local,

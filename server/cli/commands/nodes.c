@@ -1,5 +1,6 @@
 /* `exogpu nodes`: every machine; with --wide also its back ends and run-time libraries, each with what to do about it.
  */
+#include "common/base/clock.h"
 #include "server/cli/commands/commands.h"
 #include "server/cli/format.h"
 #include "server/cli/table.h"
@@ -64,8 +65,15 @@ static void add_node(struct table *table, const struct json *node, const struct 
 	int64_t total = json_get_integer(readings, "memory_total_bytes", json_get_integer(node, "memory_bytes", -1));
 	int64_t available = offline ? -1 : json_get_integer(readings, "memory_available_bytes", -1);
 	table_add(table, TONE_PLAIN, "%s", json_get_string(node, "name", ""));
-	table_add(table, state_tone(state), "%s%s%s", state, since < 0 ? "" : " ",
-		  since < 0 ? "" : format_age(since, text));
+	int64_t ends_ms;
+	if (!clock_parse(json_get_string(node, "ends_at", ""), &ends_ms)) {
+		const int64_t left_ms = ends_ms - clock_wall_ms();
+		table_add(table, TONE_ATTENTION, "%s, leaves in %s", state,
+			  format_age(left_ms < 0 ? 0 : left_ms, text));
+	} else {
+		table_add(table, state_tone(state), "%s%s%s", state, since < 0 ? "" : " ",
+			  since < 0 ? "" : format_age(since, text));
+	}
 	table_add(table, TONE_PLAIN, "%s", json_get_string(node, "os", ""));
 	add_cpu(table, node);
 	table_add(table, TONE_PLAIN, "%s",

@@ -314,6 +314,7 @@ static void add_device(void *context, const struct cluster_device *device, const
 					 .pool = texts->pool,
 					 .backend = backend_of(record),
 					 .unusable = unusable ? texts->unusable : NULL,
+					 .ends_soon = cluster_ends_soon(device),
 					 .draining = unusable && !is_excluded(gathering->excluded, device) &&
 						     !strcmp(cluster_device_state(device, &reason), "draining")};
 	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");

@@ -236,6 +236,7 @@ export default {
   "Capabilities": "Fähigkeiten",
   "none said": "keine genannt",
   "Last seen": "Zuletzt gesehen",
+  "Lent until": "Geliehen bis",
   "None found on this machine yet.": "Auf diesem Rechner wurden noch keine gefunden.",
   "Back ends": "Backends",
   "enabled": "aktiv",

@@ -67,6 +67,7 @@ export function NodePage({ id }: { id: string }) {
                   </span>
                   {record.state_reason && <span class="quiet"> {sentence(record.state_reason)}</span>}
                 </Fact>
+                {record.ends_at && <Fact name={t`Lent until`}>{fullTime(Date.parse(record.ends_at))}</Fact>}
                 <Fact name={t`Host name`}>
                   {record.host_name}
                   {record.local && <span class="faint">{" "}{t`(this server)`}</span>}

@@ -68,6 +68,7 @@ export default {
   "it does not fit the usable GPUs, so processors compute, too": "es passt nicht auf die nutzbaren GPUs, also rechnen auch Prozessoren",
   "it takes CUDA devices of one machine, each once": "es braucht CUDA-Geräte eines Rechners, jedes einmal",
   "it takes CUDA devices of one machine, equal and able to hold it together; the strategies auto and pipeline take others": "es braucht CUDA-Geräte eines Rechners, gleich und zusammen groß genug; die Strategien auto und pipeline nehmen andere",
+  "its machine leaves within 10 minutes": "die Maschine geht innerhalb von 10 Minuten",
   "its memory is part of a group's": "sein Speicher ist Teil des Speichers einer Gruppe",
   "just now": "gerade eben",
   "layer fills": "Schicht füllt",

@@ -1,5 +1,7 @@
 /* German for the server's sentences: messages and their parts. Keys are those of schema/sentences.json. */
 export default {
+  "%.40s is not between 1s and %dd": "{1} liegt nicht zwischen 1s und {2}d",
+  "\"%.40s\" is not a duration": "\"{1}\" ist keine Dauer",
   "\"%.60s\" is one argument too many": "\"{1}\" ist ein Argument zu viel",
   "\"jsonrpc\": \"2.0\" is missing": "\"jsonrpc\": \"2.0\" fehlt",
   "%.*s is missing": "{1} fehlt",
@@ -33,6 +35,7 @@ export default {
   "a string holds a NUL (\\u0000), which is not allowed": "eine Zeichenkette enthält ein NUL (\\u0000), was nicht erlaubt ist",
   "a string without an end": "eine Zeichenkette ohne Ende",
   "a ticket is exojoin_ and %d more characters; copy it again, the whole of it": "ein Ticket ist exojoin_ und {1} weitere Zeichen; noch einmal ganz kopieren",
+  "a whole number and s, m, h, d or w: 90m, 24h, 30d": "eine ganze Zahl und s, m, h, d oder w: 90m, 24h, 30d",
   "archived entries stay; then only hashes do": "archivierte Einträge bleiben; danach nur noch Hashes",
   "batches are not supported; send one object a message": "Stapel werden nicht unterstützt; ein Objekt je Nachricht senden",
   "before the audit log archives them; or": "bevor das Audit-Log sie archiviert; oder",
