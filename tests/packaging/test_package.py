@@ -125,12 +125,14 @@ class Packages(Unpacked):
     def test_systemd_takes_the_units(self):
         here = os.path.join(self.folder, "units")
         shutil.copytree(self.units, here)
-        for name in ("exogpu.service", "exogpu-node.service"):
+        several = os.path.join(HERE, "..", "..", "packaging", "systemd", "several-servers.conf")
+        for name, source in (("exogpu.service", None), ("exogpu-node.service", None), ("exogpu.service", several)):
             path = os.path.join(here, name)
-            with open(path, encoding="utf-8") as file:
-                text = file.read().replace("/usr/bin/exogpu", self.program)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
+            text = source and os.path.join(here, "exogpu.service.d", "several-servers.conf")
+            with open(source or path, encoding="utf-8") as file:
+                program = file.read().replace("/usr/bin/exogpu", self.program)
+            with open(text or path, "w", encoding="utf-8") as file:
+                file.write(program)
             done = subprocess.run(["systemd-analyze", "verify", "--man=no", path], check=False, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S)
             about_us = [line for line in done.stdout.splitlines() if "exogpu" in line]
