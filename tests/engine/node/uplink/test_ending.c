@@ -1,4 +1,4 @@
-/* The end of a node: it drains once, before its time is up or when it is told to, and ends when nothing is left on it. */
+/* The end of a node: it drains once, before its time is up or when told to, and ends when nothing is left on it. */
 #include "common/base/clock.h"
 #include "engine/node/uplink/ending.h"
 
