@@ -68,7 +68,7 @@ describe("nodes that leave", { timeout: 900000 * slow }, () => {
 	});
 
 	test("a node that ends soon gets a model last", async () => {
-		leaves = await join("soon", "--for", "9m", "--drain", "100s");
+		leaves = await join("soon", "--for", "9m", "--drain", "200s");
 		const preview = await cluster.admin.call("placement.preview", { model_id, context_tokens: 1024, sequences: 2 });
 		assert.deepEqual(preview.stages.map((one) => one.device_id), [stays.device.device_id]);
 		assert.ok(JSON.stringify(preview).includes("its machine leaves within 10 minutes"), JSON.stringify(preview));
