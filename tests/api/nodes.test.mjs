@@ -36,9 +36,9 @@ describe("a node and its devices", () => {
 		const { data } = await inventory("node.added", "nod_test");
 		const { nodes, recent } = await snapshot(admin);
 		assert.deepEqual(byId(nodes, "nod_test"), data.node);
-		const { kind, state, state_reason, local, first_seen_at, last_seen_at, ...record } = data.node, { link_port, ...said } = nodeRecord();
+		const { kind, state, state_reason, ends_at, local, first_seen_at, last_seen_at, ...record } = data.node, { link_port, ...said } = nodeRecord();
 		assert.deepEqual(record, said, "all that it said but where it takes links, which is for other nodes");
-		assert.deepEqual([kind, state, state_reason, local], ["machine", "online", null, true]);
+		assert.deepEqual([kind, state, state_reason, ends_at, local], ["machine", "online", null, null, true]);
 		assert.ok(first_seen_at <= last_seen_at, `${first_seen_at} ${last_seen_at}`);
 		assert.deepEqual(recent[0], data.change);
 	});

@@ -90,7 +90,7 @@ export function NodePage({ id }: { id: string }) {
                 </Fact>
                 <Fact name={t`First seen`}>{fullTime(Date.parse(record.first_seen_at))}</Fact>
                 <Fact name={t`Last seen`}>
-                  <Age at={record.state === "online" && entry.reading ? entry.reading.at : record.last_seen_at} />
+                  <Age at={record.state !== "offline" && entry.reading ? entry.reading.at : record.last_seen_at} />
                 </Fact>
                 <Fact name={t`Id`}>
                   <Copied text={record.node_id} />
