@@ -184,7 +184,7 @@ static void see_node(void *context, const struct cluster_node_figures *node)
 	snprintf(look.hint, sizeof look.hint,
 		 "it reconnects by itself once it runs; exogpu nodes remove %.64s if it is gone for good",
 		 node->node_id);
-	see(&look, ALERT_RULE_NODE_OFFLINE, !node->online, now_ms);
+	see(&look, ALERT_RULE_NODE_OFFLINE, !node->online && !node->left, now_ms);
 	snprintf(look.message, sizeof look.message, "node %.64s runs exogpu %.64s, the server %s", node->name,
 		 node->version, EXOGPU_VERSION);
 	snprintf(look.hint, sizeof look.hint, "install the same version on both");

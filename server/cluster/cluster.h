@@ -205,9 +205,9 @@ enum { CLUSTER_TITLE_BYTES = 96, CLUSTER_ENDS = 8, CLUSTER_ENDS_MS = 10 * 60 * 1
 struct cluster_node_figures {
 	const char *node_id, *name, *version, *reason; // reason: of the state; NULL: none is known
 	const struct json *libraries;                  // (Library of schema/api.json)
-	bool online;
-	double memory_percent; // in use
-	int64_t reading_ms;    // steady: when the newest readings came; 0: never
+	bool online, left;                             // left: it is offline as it had said
+	double memory_percent;                         // in use
+	int64_t reading_ms;                            // steady: when the newest readings came; 0: never
 };
 struct cluster_device_figures {
 	const char *device_id, *node_id;

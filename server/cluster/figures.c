@@ -26,6 +26,7 @@ void cluster_each_node_figures(const struct cluster *cluster,
 			.reason = node->state_reason[0] ? node->state_reason : NULL,
 			.libraries = json_get(node->record, "libraries"),
 			.online = node->link != NULL,
+			.left = node->left,
 			.memory_percent = available >= 0 ? percent(total - available, total) : NAN,
 			.reading_ms = node->reading_ms};
 		each(context, &figures);

@@ -153,6 +153,7 @@ static void node_registered(void *context, enum status status, const struct erro
 		if (!node->first_seen_ms)
 			node->first_seen_ms = proposal->at_ms;
 		node->state_reason[0] = 0;
+		node->left = false;
 		node->rest = (struct rest){0};
 		cluster_push_change(proposal->cluster, node, NULL, &proposal->change, proposal->at_ms);
 		if (!was_online) {
@@ -256,6 +257,9 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 		node->arriving = NULL;
 	if (!node || node->leaving || node->link != link)
 		return;
+	node->left = link->drains;
+	if (node->left)
+		reason = "it has left, as it had said";
 	struct change change = {.kind = "node.offline", .level = "attention", .keep = true};
 	snprintf(change.summary, sizeof change.summary, "offline: %s", reason);
 	int64_t now_ms = clock_wall_ms();

@@ -30,6 +30,7 @@ struct cluster_node {
 	struct cluster_link *link;     // NULL: offline
 	struct cluster_link *arriving; // whose registration is being stored
 	char state_reason[160];
+	bool left; // it is offline as it had said that it would be
 	int64_t first_seen_ms, last_seen_ms;
 	struct json *telemetry;        // NodeTelemetry, newest; NULL
 	int64_t reading_ms;            // steady: when that came

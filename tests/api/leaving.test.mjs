@@ -29,6 +29,7 @@ describe("nodes that leave", { timeout: 900000 * slow }, () => {
 	before(async () => {
 		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
 		await cluster.start();
+		await cluster.admin.call("alert.rule_set", { rule_id: "node_offline", for_s: 0 });
 		proxy = await Proxy.start(cluster.server.port);
 		leaves = await join("leaves", "--for", "2h", "--drain", "1h");
 		({ model_id } = await cluster.add(wordsFile({ megabytes: 1.6, context: 4096 })));
@@ -39,7 +40,7 @@ describe("nodes that leave", { timeout: 900000 * slow }, () => {
 		stays = await join("stays");
 	});
 	after(async () => {
-		for (const node of [stays, leaves]) if (node?.child?.exitCode === null) await node.finish();
+		for (const node of [stays, leaves]) if (node?.child?.exitCode === null && !node.child.signalCode) await node.finish();
 		proxy?.close();
 		await cluster.server?.finish();
 		assertContractKept();
@@ -64,7 +65,7 @@ describe("nodes that leave", { timeout: 900000 * slow }, () => {
 		await streamed.done;
 		assert.deepEqual([streamed.text, streamed.error, streamed.broken, streamed.whole], [expected, undefined, undefined, true]);
 		await eventually(async () => (await shown(leaves)).state === "offline", "it is gone", LONG);
-		assert.equal((await shown(leaves)).ends_at, null);
+		assert.deepEqual([(await shown(leaves)).ends_at, (await shown(leaves)).state_reason], [null, "it has left, as it had said"]);
 	});
 
 	test("a node that ends soon gets a model last", async () => {
@@ -95,5 +96,11 @@ describe("nodes that leave", { timeout: 900000 * slow }, () => {
 		const { ticket } = await cluster.admin.call("node.ticket", {});
 		const node = launch(["node", "--join", `127.0.0.1:${proxy.port}`, "--ticket", ticket, "--data", temporary(), "--backends", "cpu", "--name", "brief", "--for", "4s", "--drain", "2s"]);
 		assert.match(await ended({ ...node, name: "brief" }), /its time is nearly up/);
+	});
+
+	test("a node that has left as it had said is no alert, one that is lost is", async () => {
+		const offline = async () => (await cluster.admin.call("alert.list", { state: "all" })).alerts.filter((one) => one.kind === "node_offline").map((one) => one.subject.name);
+		stays.child.kill("SIGKILL");
+		assert.deepEqual(await eventually(async () => (await offline()).length > 0 && offline(), "the lost one is", LONG), ["stays"]);
 	});
 });

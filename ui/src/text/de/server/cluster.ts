@@ -60,6 +60,7 @@ export default {
   "it does not report the temperature of its memory": "meldet die Temperatur seines Speichers nicht",
   "it gives %.3g Mbit/s, and %s should give %.0f": "sie leistet {1} Mbit/s, und {2} sollte {3} leisten",
   "it has asked to join: compare its six digits, then let it in": "hat den Beitritt beantragt: die sechs Ziffern vergleichen, dann einlassen",
+  "it has left, as it had said": "er ist gegangen, wie angekündigt",
   "it is about to leave: its models move to other machines": "sie geht bald: ihre Modelle ziehen auf andere Maschinen um",
   "it is being verified now": "wird gerade geprüft",
   "it is in no cluster and has not asked this one: it may hear several servers, or not reach this one; there: exogpu node --join, with this server's address": "ist in keinem Cluster und hat dieses nicht gefragt: er hört vielleicht mehrere Server oder erreicht diesen nicht; dort: exogpu node --join, mit der Adresse dieses Servers",
