@@ -103,6 +103,7 @@ suite("access", () => {
 	test("a machine joins by the line that the page shows", async () => {
 		const page = await open();
 		const panel = region(page, "Join another machine");
+		await panel.getByRole("button", { name: new RegExp(`^Copy: exogpu node --join https://\\S+:${server.port}$`) }).waitFor();
 		await panel.getByRole("button", { name: "Make a ticket" }).click();
 		const line = await panel.getByRole("status").locator("code").textContent();
 		const ticket = /--ticket (exojoin_\S+)/.exec(line)?.[1];

@@ -69,6 +69,7 @@ suite("alerts", () => {
 		await dialog.getByRole("button", { name: "Add", exact: true }).click();
 		await dialog.waitFor({ state: "hidden" });
 		receiver.secret = await channels.getByText(/^whsec_/).textContent();
+		await channels.getByRole("button", { name: "Copy the secret" }).waitFor();
 		await channels.getByRole("button", { name: "I have kept it" }).click();
 		await channels.getByText(/^whsec_/).waitFor({ state: "detached" });
 		await channels.getByRole("button", { name: /^Test / }).click();

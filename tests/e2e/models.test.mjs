@@ -320,6 +320,7 @@ suite("models", () => {
 		assert.ok(await panel(page, "Placement preview").getByRole("button", { name: "Load" }).isDisabled());
 		await goTo(page, "#/playground");
 		await page.getByRole("heading", { name: "This token cannot use models" }).waitFor();
+		await page.getByRole("button", { name: "Copy: exogpu token create --name NAME --scopes observe,infer" }).waitFor();
 		await page.context().close();
 		const other = await browser.page();
 		await openDashboard(other, { ...server, token: await tokenOf(["observe", "infer"]) }, "#/playground");

@@ -40,3 +40,8 @@ test("no text of the page or the server is one of the riddles", () => {
     }
   assert.ok(files > 200, `${files} files were read`);
 });
+
+test("a command with its options stands beside a button that copies it", () => {
+  for (const name of readdirSync(join(root, "ui/src"), { recursive: true }))
+    if (name.endsWith(".tsx")) assert.doesNotMatch(readFileSync(join(root, "ui/src", name), "utf8"), /<code[^>]*>exogpu \w+ --?\w/, name);
+});

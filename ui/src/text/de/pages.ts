@@ -27,6 +27,7 @@ export default {
   "removed model": "entferntes Modell",
   "removed device": "entferntes Gerät",
   "Channels": "Kanäle",
+  "Copy the secret": "Geheimnis kopieren",
   "The secret that signs messages to {1} is shown this once:": "Das Geheimnis, das Nachrichten an {1} signiert, wird nur dieses eine Mal gezeigt:",
   "I have kept it": "Ich habe es gesichert",
   "Where": "Wohin",

@@ -13,7 +13,7 @@ import { obstacle, serverTime } from "../../state/select";
 import { plural, t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
-import { Command } from "../command-line";
+import { Command, Copied } from "../command-line";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
 import { useAddress } from "./address";
 import { Code } from "./made";
@@ -211,7 +211,7 @@ function ReachNote({ reach, authority }: { reach: ReturnType<typeof lendLink>["r
     <p class="small quiet lend-trust">
       {tx`A device that does not know this cluster warns of its certificate. Install the cluster's authority there first: ${<a href="/ca.pem" download="exogpu-authority.pem">
         exogpu-authority.pem
-      </a>}, which is ${<code>/ca.pem</code>} at the same address. Compare its SHA-256: ${<span class="code">{authority.replace(/^SHA256:/, "")}</span>}. With a certificate of your own that browsers trust, this is not needed.`}
+      </a>}, which is ${<code>/ca.pem</code>} at the same address. Compare its SHA-256: ${<Copied text={authority.replace(/^SHA256:/, "")} />}. With a certificate of your own that browsers trust, this is not needed.`}
     </p>
   );
 }

@@ -10,7 +10,7 @@ import { readyInstances, sortedModels, talks } from "../../state/models";
 import type { State } from "../../state/state";
 import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
-import { Command, Lines } from "../command-line";
+import { Command, Copied, Lines } from "../command-line";
 import { useAddress } from "./address";
 
 /** A model to name in an example: one that answers now, else one that is there. */
@@ -61,7 +61,7 @@ export function Made({ made, scopes, close }: { made: MadeToken; scopes: readonl
       )}
       {reach && (
         <p class="small quiet">
-          {tx`This address works on this machine only. For others, start the server with ${<code>exogpu serve --lan</code>}.`}
+          {tx`This address works on this machine only. For others, start the server with ${<Copied text="exogpu serve --lan" />}.`}
         </p>
       )}
       {link && !reach && (

@@ -11,7 +11,7 @@ import { obstacle, serverTime } from "../../state/select";
 import { plural, t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
-import { Command } from "../command-line";
+import { Command, Copied } from "../command-line";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
 import { useAddress } from "./address";
 
@@ -81,7 +81,7 @@ function Make({ changed }: { changed: () => void }) {
   return (
     <>
       <p class="quiet">
-        {tx`A ticket lets a machine in without asking, and tells it which server to trust. Without one, type ${<code>exogpu node --join {address}</code>} there and compare the code that both show.`}
+        {tx`A ticket lets a machine in without asking, and tells it which server to trust. Without one, type ${<Copied text={`exogpu node --join ${address}`} />} there and compare the code that both show.`}
       </p>
       <div class="ticket-form">
         <label class="small">

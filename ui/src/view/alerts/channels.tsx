@@ -10,6 +10,7 @@ import { isLive, obstacle } from "../../state/select";
 import { t } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
+import { CopyButton } from "../command-line";
 import { Panel, RefusalNote } from "../parts";
 
 type Added = Methods["alert.channel_add"]["params"];
@@ -48,7 +49,8 @@ export function ChannelPanel() {
       {made && (
         <div class="panel-body" role="status">
           <p>
-            {t`The secret that signs messages to ${made.url} is shown this once:`}{" "}<code class="code">{made.secret}</code>
+            {t`The secret that signs messages to ${made.url} is shown this once:`}{" "}<code class="code">{made.secret}</code>{" "}
+            <CopyButton text={made.secret ?? ""} label={t`Copy the secret`} class="text-btn small" />
           </p>
           <button class="btn small-btn" type="button" onClick={() => setMade(null)}>
             {t`I have kept it`}

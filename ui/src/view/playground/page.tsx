@@ -8,6 +8,7 @@ import { type Choice, type Held, choiceOf, choiceWord, hold, isMoving, moveText 
 import type { State } from "../../state/state";
 import { t } from "../../text/text";
 import { useApp } from "../app-context";
+import { Command } from "../command-line";
 import { Loading } from "../models/instance";
 import { Icon, MarkIcon } from "../parts";
 import { Page } from "../shell";
@@ -54,7 +55,7 @@ function NotAllowed() {
       <section class="panel empty">
         <h2>{t`This token cannot use models`}</h2>
         <p>{t`Using models needs the scope infer. An admin makes such a token on the page Access, or with:`}</p>
-        <code class="code">exogpu token create --name NAME --scopes observe,infer</code>
+        <Command text="exogpu token create --name NAME --scopes observe,infer" />
       </section>
     </Page>
   );
