@@ -3,6 +3,7 @@
 // a link; certificates.
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
+import { networkInterfaces } from "node:os";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { eventually, launch, patience, startServer, temporary } from "../api/server.mjs";
@@ -59,6 +60,18 @@ suite("access", () => {
 		await row.waitFor({ state: "detached" });
 		await page.getByRole("button", { name: "Show 1 token that ended" }).click();
 		await row.getByText("revoked").waitFor();
+		await page.context().close();
+	});
+
+	test("the login page names the file with the first token on the server's own machine only", async (t) => {
+		const other = Object.values(networkInterfaces()).flat().find((one) => one.family === "IPv4" && !one.internal)?.address;
+		if (!other) return t.skip("this machine has no address but loopback");
+		const page = await browser.page();
+		for (const [host, times] of [["localhost", 1], [other, 0]]) {
+			await page.goto(`https://${host}:${server.port}`);
+			await page.getByRole("button", { name: /^Copy: exogpu token create / }).waitFor();
+			assert.equal(await page.getByRole("button", { name: /^Copy: cat .*admin\.token$/ }).count(), times, host);
+		}
 		await page.context().close();
 	});
 
