@@ -52,6 +52,7 @@ suite("access", () => {
 		const alice = await Client.login(server, text);
 		const row = page.getByRole("row", { name: /laptop of alice/ });
 		await row.getByText("2.0 GiB").waitFor();
+		await row.getByRole("button", { name: new RegExp(`^Copy: \\w*${text.split("_")[1]}$`) }).waitFor();
 		await row.getByText(/in use, 1 session/).waitFor();
 		await row.getByRole("button", { name: /^Revoke/ }).click();
 		await page.getByRole("dialog").getByText("1 open session ends").waitFor();
@@ -128,6 +129,7 @@ suite("access", () => {
 		ask(["--ticket", ticket, "--name", "garage"]);
 		await panel.getByText("garage has joined.").waitFor();
 		await region(page, "Certificates").getByRole("link", { name: "garage" }).waitFor();
+		await region(page, "Certificates").getByRole("row", { name: "garage" }).getByRole("button", { name: /^Copy: (\w\w:){31}\w\w$/ }).waitFor();
 		await goTo(page, "#/overview");
 		await region(page, "garage").waitFor();
 		await page.context().close();

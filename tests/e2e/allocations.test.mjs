@@ -43,7 +43,7 @@ suite("allocations", () => {
 		const device = panel(page, cpu.name);
 		await device.getByText("alice", { exact: true }).first().waitFor();
 		await device.getByText("matrix a", { exact: true }).waitFor();
-		await device.getByText(one.allocation_id).waitFor();
+		await device.getByRole("button", { name: `Copy: ${one.allocation_id}` }).waitFor();
 		await device.getByRole("cell", { name: "2 allocations", exact: true }).waitFor();
 		assert.match(await panel(page, "Lent memory").textContent(), /96 MiB.*2 allocations of 1 session on 1 device/);
 		// The bar of its memory moves with it, by the share of this machine's memory that is lent.

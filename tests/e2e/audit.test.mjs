@@ -34,6 +34,10 @@ suite("audit", () => {
 		const { token_id } = await admin.call("token.create", { name: "made by the test", scopes: ["observe"] });
 		const row = entries(page).getByRole("row").filter({ hasText: token_id }).first();
 		await row.getByText("token.create").waitFor();
+		const copy = row.getByRole("button", { name: `Copy: ${token_id}` });
+		await page.evaluate(() => Object.defineProperty(navigator.clipboard, "writeText", { value: async (text) => (globalThis.clip = text) }));
+		await copy.click();
+		await page.waitForFunction((id) => globalThis.clip === id, token_id);
 		assert.match(await row.textContent(), /127\.0\.0\.1.*done/s);
 		for (const [name, shape] of Object.entries(shapes)) {
 			const shaped = await open(shape);

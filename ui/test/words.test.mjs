@@ -43,5 +43,12 @@ test("no text of the page or the server is one of the riddles", () => {
 
 test("a command with its options stands beside a button that copies it", () => {
   for (const name of readdirSync(join(root, "ui/src"), { recursive: true }))
-    if (name.endsWith(".tsx")) assert.doesNotMatch(readFileSync(join(root, "ui/src", name), "utf8"), /<code[^>]*>exogpu \w+ --?\w/, name);
+    if (name.endsWith(".tsx")) assert.doesNotMatch(readFileSync(join(root, "ui/src", name), "utf8"), /<code[^>]*>exogpu [a-z ]+ --?\w/, name);
+});
+
+test("an id, an address or a fingerprint is drawn by what copies it", () => {
+  const drawn = /class="[^"]*\bcode\b[^"]*"[^>]*>\s*\{\w*\.?(\w+_id|token|target|source|revision|sha256|root|first_key|address(es)?)\b/;
+  assert.match('<span class="small code"> {token.token_id}</span>', drawn);
+  for (const name of readdirSync(join(root, "ui/src/view"), { recursive: true }))
+    if (name.endsWith(".tsx")) assert.doesNotMatch(readFileSync(join(root, "ui/src/view", name), "utf8"), drawn, name);
 });

@@ -9,6 +9,7 @@ import { serverTime } from "../../state/select";
 import { t } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
+import { CopyId } from "../command-line";
 import { type Mark, MarkIcon, Panel } from "../parts";
 
 const kinds: Record<Certificate["kind"], string> = {
@@ -98,8 +99,10 @@ function CertificateRow({ certificate, at }: { certificate: Certificate; at: num
       <td data-name={t`Names`} class="quiet names">
         {names.length > 0 ? <span translate={false}>{names.join(", ")}</span> : <span class="faint">{t`none`}</span>}
       </td>
-      <td data-name="SHA-256" class="code small" title={fingerprint(sha256)}>
-        {kind === "authority" ? fingerprint(sha256) : `${fingerprint(sha256).slice(0, 23)} …`}
+      <td data-name="SHA-256" class="small">
+        <CopyId text={fingerprint(sha256)} title={fingerprint(sha256)}>
+          {kind === "authority" ? fingerprint(sha256) : `${fingerprint(sha256).slice(0, 23)} …`}
+        </CopyId>
       </td>
       <td data-name={t`Renews`} class="quiet">
         {renews_at ? day(Date.parse(renews_at)) : <span class="faint">{t`by hand`}</span>}

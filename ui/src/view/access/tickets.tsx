@@ -11,7 +11,7 @@ import { obstacle, serverTime } from "../../state/select";
 import { plural, t, tx } from "../../text/text";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
-import { Command, Copied } from "../command-line";
+import { Command, Copied, CopyId } from "../command-line";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
 import { useAddress } from "./address";
 
@@ -132,7 +132,7 @@ function TicketRow({ ticket, tokens, changed }: Omit<Known, "tickets"> & { ticke
   const { state, server } = useApp();
   return (
     <li>
-      <span class="code small">{ticket.ticket_id}</span>
+      <span class="small"><CopyId text={ticket.ticket_id} /></span>
       <span class="small quiet">
         {t`${ticket.used} of ${count(ticket.uses, "use")}, until ${shortTime(Date.parse(ticket.expires_at), now.value)}, made by ${makerText(tokens, ticket.made_by)}`}
       </span>

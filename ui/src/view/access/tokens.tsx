@@ -10,6 +10,7 @@ import { plural, t } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
+import { CopyId } from "../command-line";
 import { Age, Chips, type Mark, MarkIcon, Panel } from "../parts";
 import { CreateToken } from "./create";
 
@@ -115,7 +116,7 @@ function TokenRow({
     <tr class={isOver(how) ? "over" : undefined}>
       <th scope="row">
         <b>{token.name}</b>
-        <span class="small faint code"> {token.token_id}</span>
+        {" "}<span class="small faint"><CopyId text={token.token_id} /></span>
         {own && <span class="small faint">{" "}{t`this login`}</span>}
         <span class={`small token-state ${tone}`}>
           <MarkIcon mark={mark} /> {word(how)}

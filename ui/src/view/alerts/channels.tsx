@@ -10,7 +10,7 @@ import { isLive, obstacle } from "../../state/select";
 import { t } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
-import { CopyButton } from "../command-line";
+import { CopyButton, CopyId } from "../command-line";
 import { Panel, RefusalNote } from "../parts";
 
 type Added = Methods["alert.channel_add"]["params"];
@@ -126,7 +126,7 @@ function ChannelRow({ channel, changed }: { channel: AlertChannel; changed: () =
         <b>{channel.url}</b>
         <br />
         <span class="small faint">
-          {channel.kind}, <span class="code">{channel.channel_id}</span>
+          {channel.kind}, <CopyId text={channel.channel_id} />
           {channel.quiet_hours && t`, quiet ${channel.quiet_hours.from} to ${channel.quiet_hours.to}`}
         </span>
       </th>

@@ -8,6 +8,7 @@ import { obstacle } from "../../state/select";
 import { noun, t } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
+import { CopyId } from "../command-line";
 import { Panel, RefusalNote } from "../parts";
 
 function unitOf(unit: NonNullable<AlertRule["unit"]>, value: number): string {
@@ -86,7 +87,7 @@ export function RulePanel({ rules, changed }: { rules: readonly AlertRule[]; cha
                   <b>{words[one.rule_id]?.title ?? one.rule_id}</b>
                   <br />
                   <span class="small faint">
-                    <span class="code">{one.rule_id}</span>, {word(one.severity)}
+                    <CopyId text={one.rule_id} />, {word(one.severity)}
                     {!one.enabled && t`, off`}
                   </span>
                 </th>

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { count, memory } from "../../lib/format";
 import { isMasked, type Holding } from "../../state/allocations";
 import { t } from "../../text/text";
+import { CopyId } from "../command-line";
 import { Age, Figure } from "../parts";
 import { FreeButton } from "./free";
 import { RevokeButton } from "./revoke";
@@ -26,7 +27,7 @@ export function HoldingRows({
   const shown = whole ? allocations : allocations.slice(0, LINES);
   const who = (
     <>
-      <b>{holder}</b> <span class="small faint code">{token ?? (named ? t`by the Unix socket` : "")}</span>
+      <b>{holder}</b> <span class="small faint">{token ? <CopyId text={token} /> : named && <span class="code">{t`by the Unix socket`}</span>}</span>
     </>
   );
   const revoke = token !== null && <RevokeButton token={token} holder={holder} why={why} />;
@@ -53,7 +54,9 @@ export function HoldingRows({
         <tr key={one.allocation_id} class={several ? "lent-one" : "lent-sum"}>
           <th scope="row">{several ? <span class="sr">{holder}</span> : who}</th>
           <td>{labels.get(one.allocation_id)}</td>
-          <td class="code faint">{one.allocation_id}</td>
+          <td class="faint">
+            <CopyId text={one.allocation_id} />
+          </td>
           <td class="num">
             <Figure {...memory(one.bytes)} />
           </td>

@@ -22,6 +22,7 @@ import { isLive } from "../../state/select";
 import { t, tx } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
+import { Copied } from "../command-line";
 import { Age, Fact, MarkIcon, RefusalNote } from "../parts";
 
 const EVERY_MS = 30_000;
@@ -149,7 +150,7 @@ function Memory({ chain }: { chain: Chain }) {
                   : t`The log does not continue the one that this browser saw ${ago}.`}
             </b>
             <p>
-              {tx`Somebody has truncated it, restored an older copy or rewritten it. Keep the data directory as it is, and compare with what nodes have signed: ${<code>exogpu audit verify --witness FILE</code>}.`}
+              {tx`Somebody has truncated it, restored an older copy or rewritten it. Keep the data directory as it is, and compare with what nodes have signed: ${<Copied text="exogpu audit verify --witness FILE" />}.`}
             </p>
           </div>
         </div>
@@ -163,13 +164,13 @@ function Facts({ chain }: { chain: Chain }) {
   return (
     <dl class="facts chain-facts">
       <Fact name={t`Signed head`}>
-        <span class="code" title={head.checkpoint} translate={false}>
-          {head.root}
+        <span title={head.checkpoint} translate={false}>
+          <Copied text={head.root} />
         </span>{" "}
         <span class="faint small">{t`at ${count(head.size, "entry", "entries")}, segment ${figure(head.segment)}`}</span>
       </Fact>
       <Fact name={t`First key`}>
-        <span class="code">{head.first_key}</span> <span class="faint small">{t`keep a copy elsewhere: every check starts from this key`}</span>
+        <Copied text={head.first_key} /> <span class="faint small">{t`keep a copy elsewhere: every check starts from this key`}</span>
       </Fact>
       <Fact name={t`Witnesses`}>
         {head.witnesses.length > 0 ? (

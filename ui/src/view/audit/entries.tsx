@@ -9,6 +9,7 @@ import { deviceLabel } from "../../state/select";
 import { t } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
+import { CopyId } from "../command-line";
 import { MarkIcon } from "../parts";
 
 export function EntryTable({ entries }: { entries: readonly AuditEntry[] }) {
@@ -88,7 +89,7 @@ function OnWhat({ entry }: { entry: AuditEntry }) {
   const node = node_id ? state.value.nodes[node_id]?.record : undefined;
   return (
     <>
-      {target && target !== device_id && target !== node_id && <span class="code target">{target}</span>}
+      {target && target !== device_id && target !== node_id && <span class="target"><CopyId text={target} /></span>}
       {device_id ? (
         <a href={deviceHref(device_id)}>{device ? deviceLabel(state.value, device_id) : device_id}</a>
       ) : (

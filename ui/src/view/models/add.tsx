@@ -8,7 +8,7 @@ import { isConverted, isSource } from "../../state/models";
 import { obstacle } from "../../state/select";
 import { t } from "../../text/text";
 import { useApp } from "../app-context";
-import { Command } from "../command-line";
+import { Command, CopyId } from "../command-line";
 import { Figure, MarkIcon, NotReported, Panel, RefusalNote } from "../parts";
 import { ChooseFiles } from "./upload";
 
@@ -137,7 +137,9 @@ function ResultRow({ one }: { one: ModelFound }) {
     <li class="found-row">
       <span class="found-what">
         <b>{one.name}</b>
-        <span class="code faint">{one.source}</span>
+        <span class="faint">
+          <CopyId text={one.source} />
+        </span>
         {isConverted(one.source) && <span class="small quiet">{t`safetensors, converted on this server`}</span>}
       </span>
       <span class={`verdict ${one.fits === "device" ? "ok" : one.fits === "unknown" ? "" : "wait"}`}>

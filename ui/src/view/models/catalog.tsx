@@ -14,7 +14,7 @@ import { told } from "../../text/said";
 import { t, tx } from "../../text/text";
 import { word } from "../../text/words";
 import { useApp } from "../app-context";
-import { Command } from "../command-line";
+import { Command, Copied } from "../command-line";
 import { MarkIcon, Panel, RefusalNote } from "../parts";
 import { Loading } from "./instance";
 import { Progress, RemoveModel } from "./row";
@@ -206,11 +206,11 @@ function Details({ entry }: { entry: CatalogEntry }) {
       <summary>{t`Source`}</summary>
       <dl class="facts">
         <dt>{t`File`}</dt>
-        <dd class="code">{entry.source}</dd>
+        <dd><Copied text={entry.source} /></dd>
         <dt>{t`Revision`}</dt>
-        <dd class="code">{entry.revision ?? t`unverified`}</dd>
+        <dd>{entry.revision ? <Copied text={entry.revision} /> : t`unverified`}</dd>
         <dt>SHA-256</dt>
-        <dd class="code">{entry.sha256 ?? t`unverified`}</dd>
+        <dd>{entry.sha256 ? <Copied text={entry.sha256} /> : t`unverified`}</dd>
         {entry.read.map((one) => (
           <>
             <dt>{one.what.map(word).join(", ")}</dt>

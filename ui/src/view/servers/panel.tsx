@@ -6,6 +6,7 @@ import { ageOf } from "../../state/select";
 import { inOrder } from "../../state/servers";
 import { t } from "../../text/text";
 import { useApp } from "../app-context";
+import { CopyId } from "../command-line";
 import { MarkIcon, Panel } from "../parts";
 
 export function ServersPanel() {
@@ -36,7 +37,7 @@ function ServerRow({ one }: { one: ServerSeen }) {
         <span class="small faint clip">{here ? t`this page comes from here` : ""}</span>
       </span>
       <span class="heard-where small">
-        <span class="code clip" title={one.address}>{one.address}</span>
+        <span class="clip"><CopyId text={one.address} title={one.address} /></span>
       </span>
       <span class="heard-what small">
         <span class="state" data-state={mark}>

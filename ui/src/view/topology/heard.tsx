@@ -8,6 +8,7 @@ import { count, sentence } from "../../lib/format";
 import { isLive } from "../../state/select";
 import { t, tx } from "../../text/text";
 import { useApp } from "../app-context";
+import { CopyId } from "../command-line";
 import { Age, type Mark, MarkIcon, Panel, RefusalNote } from "../parts";
 
 const verdicts: Record<Heard["verdict"], { mark: Mark; word: string }> = {
@@ -77,7 +78,8 @@ export function HeardPanel() {
 
 function HeardRow({ one }: { one: Heard }) {
   const { mark, word } = verdicts[one.verdict];
-  const address = one.addresses[0];
+  const first = one.addresses[0];
+  const address = first ? `${first.includes(":") ? `[${first}]` : first}${one.port > 0 ? `:${one.port}` : ""}` : one.host;
   return (
     <li class="heard-row">
       <span class="heard-who">
@@ -87,8 +89,8 @@ function HeardRow({ one }: { one: Heard }) {
         </span>
       </span>
       <span class="heard-where small">
-        <span class="code clip" title={one.addresses.join("\n")}>
-          {address ? `${address.includes(":") ? `[${address}]` : address}${one.port > 0 ? `:${one.port}` : ""}` : one.host}
+        <span class="clip">
+          {address && <CopyId text={address} title={one.addresses.join("\n")} />}
           {one.addresses.length > 1 && t` and ${one.addresses.length - 1} more`}
         </span>
         <span class="faint clip">{t`on ${one.interfaces.join(", ") || t`no interface`}`}</span>
