@@ -72,6 +72,7 @@ suite("access", () => {
 			await page.goto(`https://${host}:${server.port}`);
 			await page.getByRole("button", { name: /^Copy: exogpu token create / }).waitFor();
 			assert.equal(await page.getByRole("button", { name: /^Copy: cat .*admin\.token$/ }).count(), times, host);
+			assert.equal(await page.getByText("the one given with --data").count(), times, host);
 		}
 		await page.context().close();
 	});

@@ -99,7 +99,7 @@ export function Login({ reason }: { reason: LoginReason }) {
           <Command text="exogpu token create --name laptop --scopes observe" />
           {onThisMachine && (
             <>
-              <p class="label">{t`The first one, for an admin, is in the file admin.token of the server's data directory, usually:`}</p>
+              <p class="label">{t`The first one, for an admin, is in the file admin.token of the server's data directory: the one given with --data, else usually:`}</p>
               <Command text="cat ~/.local/share/exogpu/admin.token" />
             </>
           )}

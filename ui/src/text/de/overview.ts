@@ -64,8 +64,8 @@ export default {
   "Paste a token to see and use its devices.": "Ein Token einfügen, um die Geräte zu sehen und zu nutzen.",
   "A token is made with:": "Ein Token wird so erstellt:",
   "A token is made on the server's machine, with:": "Ein Token wird auf dem Rechner des Servers so erstellt:",
-  "The first one, for an admin, is in the file admin.token of the server's data directory, usually:":
-    "Das erste, für einen Admin, steht in der Datei admin.token im Datenverzeichnis des Servers, meist hier:",
+  "The first one, for an admin, is in the file admin.token of the server's data directory: the one given with --data, else usually:":
+    "Das erste, für einen Admin, steht in der Datei admin.token im Datenverzeichnis des Servers: dem mit --data genannten, sonst meist hier:",
   "Keep on this device": "Auf diesem Gerät angemeldet bleiben,",
   "until you log out; otherwise only this tab stays logged in": "bis zum Abmelden; sonst bleibt nur dieser Tab angemeldet",
   "Server": "Server",
