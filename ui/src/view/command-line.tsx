@@ -49,10 +49,10 @@ export const Copied = ({ text }: { text: string }) => (
 /** An id or an address in a list: a button itself, so that the row has no second one. `children`: a shorter form of it. */
 export function CopyId({ text, children, title }: { text: string; children?: ComponentChildren; title?: string }) {
   const [copied, copy] = useCopy(text);
-  const shown = <span class="code" translate={false}>{children ?? text}</span>;
-  if (!("clipboard" in navigator)) return <span title={title}>{shown}</span>;
+  const shown = <span class="code" translate={false} title={title}>{children ?? text}</span>;
+  if (!("clipboard" in navigator)) return shown;
   return (
-    <button class={`text-btn copy-id ${copied ? "done" : ""}`} type="button" onClick={copy} title={title ?? t`Copy`} aria-label={copied ? undefined : t`Copy: ${text}`}>
+    <button class={`text-btn copy-id ${copied ? "done" : ""}`} type="button" onClick={copy} title={title ? undefined : t`Copy`} aria-label={copied ? undefined : t`Copy: ${text}`}>
       {shown}
       {copied && <span class="copy-done">{t`Copied`}</span>}
     </button>
