@@ -49,7 +49,7 @@ function ServerRow({ one }: { one: ServerSeen }) {
         </span>
       </span>
       <span class="small faint heard-age" title={t`How old its knowledge of who leads had become at most`}>
-        {one.answers && t`${figure(one.behind_ms / 1000, 1)} s behind`}
+        {one.answers && one.role === "follower" && t`${figure(one.behind_ms / 1000, 1)} s behind`}
       </span>
     </li>
   );
