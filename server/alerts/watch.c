@@ -129,7 +129,7 @@ static void note_link(void *context, const struct topology_figures *found)
 	*bad = link;
 }
 
-// What models lose by the link, as an end of the message; "" if none uses it.
+// The end of the message: the cost of the link to the models on it; "" if none uses it.
 static void say_cost(const struct instances_over *over, char *text, size_t size)
 {
 	const double least_ms = 0.01;
@@ -336,7 +336,7 @@ static void see_server(struct watch *watch)
 	see(&look, ALERT_RULE_AUDIT_FAILED, watch->verified && !watch->forked ? !watch->intact : NAN, watch->now_ms);
 }
 
-// What the database says of servers counts while it answers, which it may have stopped to do long ago.
+// The list of servers is the database's: it counts only while the database answers.
 static void see_servers(struct watch *watch)
 {
 	struct turn_view view;

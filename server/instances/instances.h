@@ -131,10 +131,10 @@ struct instances_balance {
 };
 typedef void instances_see_balance(void *context, const struct instances_balance *balance);
 void instances_each_balance(const struct instances *instances, instances_see_balance *each, void *context);
-// What models lose by a link that is worse than its class (topology_late_s), each token of one request: the links that
-// parts use now are known, as measured, with the bytes of a token; computing takes what was measured or predicted.
-// other_node_id: another node, or "server", by way of which parts reach each other. Texts are valid until a model is
-// deleted.
+// The cost of a link that is worse than its class (topology_late_s) to the models on it, for each token of one request:
+// the links that parts use now are known, as measured, with the bytes of a token; computing takes what was measured or
+// predicted. other_node_id: another node, or "server", by way of which parts reach each other. Texts are valid until a
+// model is deleted.
 struct instances_over {
 	unsigned count;             // running models with parts that reach each other over it
 	const char *model_name;     // the one that loses most; NULL: none

@@ -1,5 +1,5 @@
-/* What a link that is worse than its class costs the models on it, for alerts. A token of one request goes from each
- * part to the next, with its activations, and from the last to the first. Thread: the loop's. */
+/* The cost of a link that is worse than its class to the models on it, for alerts. A token of one request goes from
+ * each part to the next, with its activations, and from the last to the first. Thread: the loop's. */
 #include "server/instances/instances_inside.h"
 
 #include <string.h>

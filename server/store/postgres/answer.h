@@ -1,4 +1,4 @@
-/* What PostgreSQL answers to SQL that is run at once. Inside server/store/postgres only. */
+/* Answers of PostgreSQL to SQL that is run at once. Inside server/store/postgres only. */
 #pragma once
 #include "server/store/postgres/inside.h"
 

@@ -72,7 +72,7 @@ static bool is_plain(const char *text, const char *more, size_t room)
 	return strlen(text) < room;
 }
 
-// What another server wrote, which may be anything: "" if it is not plain.
+// Text that another server wrote, which may be anything: "" if it is not plain.
 static bool read_plain(char *out, size_t room, const char *text, const char *more)
 {
 	const bool plain = is_plain(text, more, room);

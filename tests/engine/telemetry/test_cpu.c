@@ -266,6 +266,14 @@ static void read_at(struct cpu_reader *cpu, int64_t s, struct telemetry_sample *
 	cpu_reader_read(cpu, PACE_FULL, &machine, s * second, sample);
 }
 
+// By a reader of its own.
+static void look_once(struct telemetry_sample *sample)
+{
+	struct cpu_reader *cpu = open_tree(sample);
+	read_at(cpu, 1, sample);
+	cpu_reader_destroy(&cpu);
+}
+
 // The package's zone of Intel: its trip points are those of programs that want to be told.
 static void test_package_zones(void **state)
 {
@@ -292,17 +300,13 @@ static void test_package_zones(void **state)
 					       "Package id 0\n", "temp1_input", "64000\n",
 					       "temp1_crit",     "105000\n",    NULL};
 	tree_fill("class/thermal", zones);
-	struct cpu_reader *cpu = open_tree(&sample);
-	read_at(cpu, 1, &sample);
+	look_once(&sample);
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 63);
 	assert_absent(&sample, READING_SLOWDOWN_CELSIUS);
-	cpu_reader_destroy(&cpu);
 	tree_fill("class/hwmon/hwmon2", coretemp);
-	cpu = open_tree(&sample);
-	read_at(cpu, 1, &sample);
+	look_once(&sample);
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 64); // the sensor that tells its limit, too
 	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 105);
-	cpu_reader_destroy(&cpu);
 	tree_remove("class");
 }
 
@@ -314,16 +318,12 @@ static void test_amd_without_labels(void **state)
 	static const char *const k10temp[] = {"name",    "k10temp\n",  "temp1_input", "47500\n", "temp1_max",
 					      "70000\n", "temp1_crit", "90000\n",     NULL};
 	tree_fill("class/hwmon/hwmon0", k10temp);
-	struct cpu_reader *cpu = open_tree(&sample);
-	read_at(cpu, 1, &sample);
+	look_once(&sample);
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 47.5);
 	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 90);
-	cpu_reader_destroy(&cpu);
 	tree_write("class/hwmon/hwmon0/temp1_label", "Tccd1\n"); // a part of it
-	cpu = open_tree(&sample);
-	read_at(cpu, 1, &sample);
+	look_once(&sample);
 	assert_absent(&sample, READING_TEMPERATURE_CELSIUS);
-	cpu_reader_destroy(&cpu);
 	tree_remove("class");
 }
 
