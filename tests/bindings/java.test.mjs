@@ -78,7 +78,7 @@ describe("the Java package", { skip }, () => {
 			await secure?.finish();
 		});
 
-		test("calls, memory, errors, events and what becomes of lost connections", () => suite(["ClientTest"], 11));
+		test("calls, memory, errors, events and what becomes of lost connections", () => suite(["ClientTest"], 12));
 
 		// A program of a page as it stands there, with a token of the scopes that the pages name.
 		const program = async (page, change = (text) => text) => {

@@ -84,6 +84,7 @@ final class ClientTest {
 			});
 			Check.test("a call has a time, and can be given up", () -> givenUp());
 			Check.test("memory outlives a connection, and events that were missed are replayed", () -> comesBack(client, cpu));
+			Check.test("a server that says nothing is a lost connection", () -> silent());
 			Check.test("a revoked token ends a client for good", () -> {
 				Api.TokenCreateResult token = client.token.create("gone", List.of(Api.Scope.OBSERVE));
 				try (Client mine = Client.connect(new Client.Settings().token(token.token()))) {
@@ -170,6 +171,19 @@ final class ClientTest {
 			CompletableFuture.runAsync(caller::interrupt, CompletableFuture.delayedExecutor(30, TimeUnit.MILLISECONDS));
 			Check.equal(Check.fails(ExogpuException.class, () -> mine.server.info()).reason(), "interrupted");
 			Check.right(Thread.interrupted(), "the interrupt is still to be seen");
+			proxy.release();
+			Check.right(mine.server.info().version() != null, "and the client goes on");
+		}
+	}
+
+	private static void silent() throws Exception {
+		Client.Settings settings = new Client.Settings().silence(Duration.ofMillis(Check.PATIENCE_MS / 15));
+		try (Proxy proxy = proxy(); Client mine = Client.connect(settings.url(proxy.url()))) {
+			proxy.hold();
+			CompletableFuture<Api.ServerInfo> waiting = mine.server.infoAsync();
+			ExecutionException lost = Check.fails(ExecutionException.class, () -> waiting.get(Check.PATIENCE_MS, TimeUnit.MILLISECONDS));
+			Check.right(lost.getCause() instanceof ConnectionLostException, lost.toString());
+			Check.right(lost.getMessage().contains("nothing was heard"), lost.toString());
 			proxy.release();
 			Check.right(mine.server.info().version() != null, "and the client goes on");
 		}

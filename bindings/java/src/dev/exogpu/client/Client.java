@@ -40,6 +40,7 @@ public final class Client extends Api implements AutoCloseable {
 		private Path ca;
 		private Duration timeout = CALL;
 		private Duration reconnect = Duration.ofSeconds(60);
+		private Duration silence = Duration.ofSeconds(60);
 		private Consumer<Notification> noticed = notification -> {};
 
 		private static String environment(String name, String without) {
@@ -74,6 +75,12 @@ public final class Client extends Api implements AutoCloseable {
 		/** How long a lost connection is dialled again; 60 s unless said. */
 		public Settings reconnect(Duration reconnect) {
 			this.reconnect = given(reconnect, "reconnect");
+			return this;
+		}
+
+		/** A connection on which nothing was heard for so long is lost; 60 s unless said. */
+		public Settings silence(Duration silence) {
+			this.silence = positive(silence);
 			return this;
 		}
 
@@ -302,7 +309,7 @@ public final class Client extends Api implements AutoCloseable {
 	}
 
 	private void dial() {
-		Connection made = Connection.open(where, DIAL, owner);
+		Connection made = Connection.open(where, DIAL, settings.silence, owner);
 		try {
 			Login as = logIn(made);
 			Events open;

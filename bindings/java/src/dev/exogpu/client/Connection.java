@@ -13,6 +13,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
@@ -20,11 +21,14 @@ import java.util.function.Consumer;
 
 /**
  * One WebSocket to the server: calls and their answers, and what the server says by itself. It does not come back after a
- * loss: Client does. Messages are heard one after the other, in a thread that must not wait for another answer.
+ * loss: Client does. Messages are heard one after the other, in a thread that must not wait for another answer. A server of
+ * which nothing is heard is asked by pings: a network may swallow a connection without a word, and Java 17 loses the end of
+ * one that comes while a message is heard. Of pings into what is over one soon fails.
  */
 final class Connection implements WebSocket.Listener {
 	private static final int HEAD_BYTES = 1 << 20;
 	private static final int MESSAGE_BYTES = (16 << 20) + 2 * HEAD_BYTES;
+	private static final Duration PING = Duration.ofSeconds(1); // some within the 10 s that the server keeps a session
 
 	/** Whom a connection tells; lost: once. */
 	interface Owner {
@@ -43,18 +47,23 @@ final class Connection implements WebSocket.Listener {
 	private CompletableFuture<?> sending = CompletableFuture.completedFuture(null); // guarded by this
 	private volatile WebSocket socket; // null until it is open
 	private volatile ConnectionLostException error;
+	private final Duration silence;
+	private volatile long heardAt; // by System.nanoTime()
+	private ScheduledFuture<?> watch; // guarded by this; null until the socket is open
 
-	private Connection(Owner owner) {
+	private Connection(Owner owner, Duration silence) {
 		this.owner = owner;
+		this.silence = silence;
 	}
 
-	/** Throws ConnectionLostException. */
-	static Connection open(Address where, Duration dial, Owner owner) {
-		Connection made = new Connection(owner);
+	/** silence: how long nothing may be heard. Throws ConnectionLostException. */
+	static Connection open(Address where, Duration dial, Duration silence, Owner owner) {
+		Connection made = new Connection(owner, silence);
 		CompletableFuture<WebSocket> opening =
 				where.http().newWebSocketBuilder().subprotocols(Api.SUBPROTOCOL).connectTimeout(dial).buildAsync(where.uri(), made);
 		try {
 			opening.get(dial.toMillis(), TimeUnit.MILLISECONDS);
+			made.watch();
 			return made;
 		} catch (ExecutionException failed) {
 			Throwable cause = failed.getCause();
@@ -121,6 +130,39 @@ final class Connection implements WebSocket.Listener {
 		});
 	}
 
+	private void watch() {
+		long ping = Math.min(PING.toMillis(), Math.max(1, silence.toMillis() / 3));
+		heardAt = System.nanoTime();
+		synchronized (this) {
+			if (error == null)
+				watch = Threads.CLOCK.scheduleWithFixedDelay(() -> ask(ping), ping, ping, TimeUnit.MILLISECONDS);
+		}
+	}
+
+	private void ask(long ping) {
+		long silent = (System.nanoTime() - heardAt) / 1_000_000;
+		if (silent >= silence.toMillis()) // a loss is told in the pool: it may wait for locks, and the clock must not
+			Threads.POOL.execute(() -> fail(new ConnectionLostException("nothing was heard of the server for " + silent + " ms", 0)));
+		else if (silent >= ping)
+			send(() -> socket.sendPing(ByteBuffer.allocate(0)));
+	}
+
+	@Override
+	public CompletionStage<?> onPing(WebSocket from, ByteBuffer data) {
+		return sign(from);
+	}
+
+	@Override
+	public CompletionStage<?> onPong(WebSocket from, ByteBuffer data) {
+		return sign(from);
+	}
+
+	private CompletionStage<?> sign(WebSocket from) {
+		heardAt = System.nanoTime();
+		from.request(1);
+		return null;
+	}
+
 	@Override
 	public void onOpen(WebSocket opened) {
 		socket = opened;
@@ -137,8 +179,7 @@ final class Connection implements WebSocket.Listener {
 			text = new StringBuilder();
 			take(whole, null);
 		}
-		from.request(1);
-		return null;
+		return sign(from);
 	}
 
 	@Override
@@ -153,8 +194,7 @@ final class Connection implements WebSocket.Listener {
 			binary = new ByteArrayOutputStream();
 			takeFrame(whole);
 		}
-		from.request(1);
-		return null;
+		return sign(from);
 	}
 
 	private void takeFrame(ByteBuffer whole) {
@@ -225,6 +265,8 @@ final class Connection implements WebSocket.Listener {
 			if (error != null)
 				return;
 			error = why;
+			if (watch != null)
+				watch.cancel(false);
 		}
 		if (socket != null)
 			socket.abort();
