@@ -27,9 +27,10 @@ struct cluster_link {
 	// Tell it something that has no answer; `params` is taken.
 	void (*tell)(struct cluster_link *link, const char *method, struct json *params);
 	void (*verify)(struct cluster_link *link, const char *device_id);
-	void (*superseded)(struct cluster_link *link); // another connection speaks for this node now
-	struct audit_actor actor;                      // the node, as what it does is told in the audit log
-	char reached[NET_ADDRESS_BYTES];               // of this machine, where the node came; "": by the socket
+	void (*superseded)(struct cluster_link *link);          // another connection speaks for this node now
+	int64_t (*silence_ms)(const struct cluster_link *link); // since something was heard of it
+	struct audit_actor actor;                               // the node, as what it does is told in the audit log
+	char reached[NET_ADDRESS_BYTES]; // of this machine, where the node came; "": by the socket
 	int64_t ends_ms; // when the node ends, as it says, by the wall clock of this machine; 0: it has not said
 	bool drains;     // it is about to end: nothing new goes there, and its models leave it
 };
@@ -133,6 +134,8 @@ void cluster_ask_work(struct cluster *cluster, cluster_works *works, void *conte
 // Ask a node, as cluster_link.ask. Errors also: STATUS_UNAVAILABLE (it is offline).
 enum status cluster_ask(const struct cluster *cluster, const char *node_id, const char *method, struct json *params,
 			cluster_answer *answer, void *context);
+// How long nothing has been heard of a node; 0 where it is offline.
+int64_t cluster_node_silence_ms(const struct cluster *cluster, const char *node_id);
 
 struct cluster_device *cluster_find_device(const struct cluster *cluster, const char *device_id);
 // JSON as schema/api.json describes it. The caller owns the result.

@@ -503,6 +503,12 @@ enum status cluster_ask(const struct cluster *cluster, const char *node_id, cons
 	return node->link->ask(node->link, method, params, answer, context);
 }
 
+int64_t cluster_node_silence_ms(const struct cluster *cluster, const char *node_id)
+{
+	const struct cluster_node *node = cluster_find_node(cluster, node_id);
+	return node && node->link && node->link->silence_ms ? node->link->silence_ms(node->link) : 0;
+}
+
 const struct json *cluster_device_record(const struct cluster_device *device)
 {
 	return device->record;

@@ -147,6 +147,7 @@ struct arrival {
 	bool tab;                     // it came without a certificate: a browser tab's
 	char node_id[STORE_ID_BYTES]; // by whose certificate it came; "": this machine's owner's; of a tab its address
 	struct net_timer deadline;    // for that; or for why it ended; or for what it still says
+	int64_t waited_ms;            // for why it ended, when the deadline comes
 };
 
 struct tenant {

@@ -18,6 +18,7 @@
 enum {
 	LAST_ANSWERS_MS = 1000, // that a line may last after its worker's node has said that it ended
 	LAST_WORD_MS = 2000,    // that a node may take to say why its worker's stream ended
+	WORD_MS = 500,          // and from then on if it was not heard: what it said first may be on the way
 };
 
 // Forget a worker that came; its line is closed, if it has one.
@@ -284,10 +285,31 @@ void arrival_drop(struct arrival *arrival)
 	arrival_destroy(&arrival);
 }
 
+// The line of an instance's worker may have ended with its node's, which is then heard again or lost: its worker has
+// not ended for that.
+static bool may_be_cut_off(const struct arrival *arrival)
+{
+	const struct worker *worker = arrival->worker;
+	return worker->instance && !worker->fault.status &&
+	       cluster_node_silence_ms(arrival->tenants->params.cluster, worker->node_id) >
+		       arrival->waited_ms - WORD_MS;
+}
+
+static void wait_for_word(struct arrival *arrival, int64_t ms);
+
 static void waited_for(void *arg)
 {
 	struct arrival *arrival = arg;
-	worker_told_all(arrival->worker);
+	if (may_be_cut_off(arrival))
+		wait_for_word(arrival, WORD_MS);
+	else
+		worker_told_all(arrival->worker);
+}
+
+static void wait_for_word(struct arrival *arrival, int64_t ms)
+{
+	arrival->waited_ms += ms;
+	net_timer_start(arrival->tenants->params.loop, &arrival->deadline, ms, waited_for, arrival);
 }
 
 void arrival_closed(struct arrival *arrival, const char *why)
@@ -305,8 +327,7 @@ void arrival_closed(struct arrival *arrival, const char *why)
 	if (arrival->worker->fault.status)
 		worker_told_all(arrival->worker);
 	else
-		net_timer_start(arrival->tenants->params.loop, &arrival->deadline, longer_last_wait_ms(LAST_WORD_MS),
-				waited_for, arrival);
+		wait_for_word(arrival, longer_last_wait_ms(LAST_WORD_MS));
 }
 
 bool stream_outlasts(struct worker *worker)

@@ -152,6 +152,12 @@ static void superseded(struct cluster_link *cluster_link)
 		net_conn_close(link->conn, NODE_CLOSE_SUPERSEDED, "another connection speaks for this node");
 }
 
+static int64_t silence_ms(const struct cluster_link *cluster_link)
+{
+	const struct node_link *link = (const struct node_link *)cluster_link;
+	return link->conn ? net_conn_silence_ms(link->conn) : 0;
+}
+
 static void register_late(void *arg)
 {
 	struct node_link *link = arg;
@@ -526,7 +532,11 @@ struct node_link *node_link_create(struct node_links *links, const struct node_l
 	struct node_link *link = calloc(1, sizeof(*link));
 	if (!link)
 		return NULL;
-	*link = (struct node_link){.link = {.ask = ask, .tell = tell, .verify = ask_verify, .superseded = superseded},
+	*link = (struct node_link){.link = {.ask = ask,
+					    .tell = tell,
+					    .verify = ask_verify,
+					    .superseded = superseded,
+					    .silence_ms = silence_ms},
 				   .all = links,
 				   .local = params->local,
 				   .tab = params->tab};

@@ -217,8 +217,11 @@ static void server_stopped(void)
 	instances_shut_down(server.instances);
 	node_links_shut_down(server.links);
 	const int64_t until_ms = virtual.now_ms + 200;
-	while (virtual_step(until_ms))
+	const unsigned long kills = world.kills;
+	while (world.kills == kills && virtual_step(until_ms))
 		continue;
+	if (world.kills != kills) // while it was stopping
+		return;
 	while (virtual.commit_count)
 		run_commit(true);
 	server_destroy();
