@@ -16,6 +16,7 @@
 
 enum { GATHER_NAME_BYTES = 208 }; // of a device, in words
 enum { INSTANCE_REASON_BYTES = DECIDE_REASON_BYTES };
+enum { HELD_UNKNOWN = 101 }; // instance.held_percent
 
 // The devices that must not be used and the memory that is about to be free, for an instance that is placed again.
 struct placing_excluded {
@@ -192,7 +193,7 @@ struct instance {
 	int64_t used_ms;           // steady: a request began or ended, or it was ready; 0: not yet
 	size_t line_tokens;        // that their prompts are given as: text counts nothing
 	uint64_t failed_epoch;     // the placement for which the log reports a failed request
-	unsigned held_percent;     // of the time that its worker was told to rest
+	unsigned held_percent;     // of the time that its worker was told to rest; HELD_UNKNOWN: it may not have heard
 	bool forgets;              // a token ended while its worker could not be told
 	// While changes with an entry of the audit log are not on disk yet (instance_keep):
 	struct instance_shown *shown; // as it was before each of them, the oldest first; NULL: there are none

@@ -304,6 +304,7 @@ static void worker_away_from(void *context, const char *why)
 		return;
 	}
 	parts->step = PARTS_AWAY;
+	parts->instance->held_percent = HELD_UNKNOWN; // what it was told last may be lost
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_stop(parts->loop, &parts->tell);
 	parts_disconnect(parts);
